@@ -15,8 +15,6 @@ export const client = createClient<paths>({
   baseUrl: '/',
   headers: { 'Weir-Console': '1' },
   credentials: 'same-origin',
-  // The forms of one document have one ETag, so a browser's cache would mix them up.
-  cache: 'no-store',
   querySerializer: { array: { style: 'form', explode: true } },
 })
 

@@ -49,7 +49,7 @@ export type PolicySetNow = { set: PolicySet; version: number }
 
 export async function getPolicySet(): Promise<PolicySetNow> {
   const got = await answer(client.GET('/v1/policyset', json))
-  return { set: got.data as PolicySet, version: Number(got.etag.replaceAll('"', '')) }
+  return { set: got.data as PolicySet, version: Number.parseInt(got.etag.slice(1), 10) }
 }
 
 export function usePolicySet() {

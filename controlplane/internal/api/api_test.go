@@ -395,19 +395,27 @@ func TestPolicySet(t *testing.T) {
 		t.Errorf("put: %d %s", w.Code, w.Body)
 	}
 	for _, c := range []struct {
-		accept, contentType, body string
+		accept, contentType, tag, body string
 	}{
-		{"", "application/yaml", set},
-		{"*/*", "application/yaml", set},
-		{"application/json", "application/json", `{"version":"weir/v1","policies":[{"name":"a","partition":[],"limit":{"quota":10,"window":"1m"}}]}` + "\n"},
+		{"", "application/yaml", `"1"`, set},
+		{"*/*", "application/yaml", `"1"`, set},
+		{"application/json", "application/json", `"1-json"`, `{"version":"weir/v1","policies":[{"name":"a","partition":[],"limit":{"quota":10,"window":"1m"}}]}` + "\n"},
 	} {
 		w := p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"Accept": c.accept}, ""})
-		if w.Code != 200 || w.Header().Get("ETag") != `"1"` || w.Header().Get("Content-Type") != c.contentType || w.Body.String() != c.body {
+		if w.Code != 200 || w.Header().Get("ETag") != c.tag || w.Header().Get("Content-Type") != c.contentType ||
+			w.Body.String() != c.body {
 			t.Errorf("accept %q: %d %v %s", c.accept, w.Code, w.Header(), w.Body)
 		}
 	}
 	if w := p.do(call{"eyes", "GET", "/v1/policyset", map[string]string{"If-None-Match": `"1"`}, ""}); w.Code != 304 || w.Body.Len() > 0 {
 		t.Errorf("not modified: %d %s", w.Code, w.Body)
+	}
+	// A cache that has one form must not take it for the other.
+	for tag, status := range map[string]int{`"1"`: 200, `"1-json"`: 304, `"1-yaml"`: 200} {
+		headers := map[string]string{"If-None-Match": tag, "Accept": "application/json"}
+		if w := p.do(call{"eyes", "GET", "/v1/policyset", headers, ""}); w.Code != status {
+			t.Errorf("JSON where the client has %s: %d, want %d", tag, w.Code, status)
+		}
 	}
 	if w := p.put("*", `{"version": "weir/v1", "policies": []}`); w.Header().Get("ETag") != `"2"` {
 		t.Errorf("whatever there is: %d %s", w.Code, w.Body)

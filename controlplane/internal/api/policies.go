@@ -12,8 +12,8 @@ import (
 // mergePatch is the media type of RFC 7396.
 const mergePatch = "application/merge-patch+json"
 
-// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is the
-// whole policy set's.
+// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is that of
+// the whole policy set, in this form.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
 	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
@@ -29,6 +29,9 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 		return nil, err
 	}
 	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
+	if want != policydoc.JSON {
+		known.ETag = formTag(v.Number, want)
+	}
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicy304Response{Headers: known}, nil
 	}

@@ -65,7 +65,8 @@ func TestOnePolicy(t *testing.T) {
 		"application/yaml": "name: api # per address\npartition: [client_ip]\nlimit: {quota: 100, window: 1m}\n",
 	} {
 		w := p.do(call{"eyes", "GET", "/v1/policies/api", map[string]string{"Accept": accept}, ""})
-		if w.Code != 200 || w.Body.String() != want || w.Header().Get("ETag") != `"1"` || w.Header().Get("Vary") != "Accept" ||
+		tag := map[string]string{"": `"1"`, "application/yaml": `"1-yaml"`}[accept]
+		if w.Code != 200 || w.Body.String() != want || w.Header().Get("ETag") != tag || w.Header().Get("Vary") != "Accept" ||
 			accept != "" && w.Header().Get("Content-Type") != accept ||
 			accept == "" && w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("accept %q: %d %v %s", accept, w.Code, w.Header(), w.Body)
@@ -79,7 +80,11 @@ func TestOnePolicy(t *testing.T) {
 	const said = "api: limit 100 per 1m → 80 per 1m; mode leased → strict"
 	p.done(p.edit("PATCH", "/v1/policies/api?dry_run=true", `"1"`, patch, "Content-Type", "application/merge-patch+json"), 2, said)
 	p.holds(1, shop)
-	got := p.done(p.edit("PATCH", "/v1/policies/api", `"1"`, patch, "Content-Type", "application/merge-patch+json"), 2, said)
+	for _, tag := range []string{`"1-json-yaml"`, `"1-xml"`, `"1-"`, `"01-json"`, `"-json"`} {
+		p.problem(p.edit("PATCH", "/v1/policies/api", tag, patch, "Content-Type", "application/merge-patch+json"), 400,
+			"bad-request")
+	}
+	got := p.done(p.edit("PATCH", "/v1/policies/api", `"1-yaml"`, patch, "Content-Type", "application/merge-patch+json"), 2, said)
 	if !reflect.DeepEqual(got.Diff.Words, []string{"~ " + said}) ||
 		!reflect.DeepEqual(got.Diff.Changes[0],
 			policies.FieldChange{Of: "api", Field: "limit", Before: "100 per 1m", After: "80 per 1m"}) {

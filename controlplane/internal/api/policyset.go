@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +20,16 @@ import (
 
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
+// formTag is the ETag of a version in another form than the usual one of its route: a cache must
+// not take one form for the other. If-Match takes that of any form.
+func formTag(version uint64, format policydoc.Format) string {
+	form := "-json"
+	if format == policydoc.YAML {
+		form = "-yaml"
+	}
+	return `"` + strconv.FormatUint(version, 10) + form + `"`
+}
+
 // GetPolicySet answers with the document as it was written, or as JSON if the client asks for that
 // by name.
 func (s *server) GetPolicySet(
@@ -30,10 +41,14 @@ func (s *server) GetPolicySet(
 	}
 	noteHeld(ctx, away)
 	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
+	converts := v.Format != policydoc.JSON && callerOf(ctx).accepts(policydoc.JSON)
+	if converts {
+		known.ETag = formTag(v.Number, policydoc.JSON)
+	}
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicySet304Response{Headers: known}, nil
 	}
-	if v.Format != policydoc.JSON && callerOf(ctx).accepts(policydoc.JSON) {
+	if converts {
 		node, err := policydoc.Parse(v.Document, v.Format)
 		if err != nil {
 			return nil, err
@@ -138,8 +153,10 @@ func ifMatch(text gen.IfMatch) (version uint64, any bool, err error) {
 	case text == "*":
 		return 0, true, nil
 	case len(text) > 2 && text[0] == '"' && text[len(text)-1] == '"':
-		version, err = strconv.ParseUint(text[1:len(text)-1], 10, 53)
-		if err == nil && etag(version) == text {
+		number, _, _ := strings.Cut(text[1:], "-")
+		version, err = strconv.ParseUint(strings.TrimSuffix(number, `"`), 10, 53)
+		forms := []string{etag(version), formTag(version, policydoc.JSON), formTag(version, policydoc.YAML)}
+		if err == nil && slices.Contains(forms, text) {
 			return version, false, nil
 		}
 	}

@@ -144,7 +144,13 @@ func member(node policy.Node, key string) policy.Node {
 
 func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }
 
-func (t trial) version() string { return strings.Trim(t.current.header.Get("ETag"), `"`) }
+func (t trial) version() string { return versionOf(t.current) }
+
+// versionOf is the version that an ETag names, whatever the form of the document.
+func versionOf(a answer) string {
+	version, _, _ := strings.Cut(strings.Trim(a.header.Get("ETag"), `"`), "-")
+	return version
+}
 
 // put asks the control plane to take the file for a share of the nodes, all of them if none is
 // named, or only what would change.

@@ -147,7 +147,7 @@ func (c *client) currentVersion() (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseUint(strings.Trim(got.header.Get("ETag"), `"`), 10, 64)
+	return strconv.ParseUint(versionOf(got), 10, 64)
 }
 
 func printDiff(env *environment, what string, d api.DiffAnswer) error {

@@ -1118,7 +1118,7 @@ type PutConsumersParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1127,7 +1127,7 @@ type DeleteConsumerParams struct {
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1145,7 +1145,7 @@ type PutConsumerParams struct {
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`, or its name alone. Needed where there are several places.
 	Source string `form:"source,omitempty" json:"source,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1179,7 +1179,7 @@ type PutEnforcementParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1307,7 +1307,7 @@ type DeletePolicyParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1326,7 +1326,7 @@ type PatchPolicyParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1339,7 +1339,7 @@ type PutPolicyParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1364,7 +1364,7 @@ type PutPolicySetParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1373,7 +1373,7 @@ type DeleteRolloutParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1388,7 +1388,7 @@ type PutRolloutParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
@@ -1486,7 +1486,7 @@ type RollbackParams struct {
 	// DryRun With `true` everything is checked and answered as if it were done, and nothing is changed.
 	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty"`
 
-	// IfMatch The ETag of what is replaced, as `GET` returned it; `"0"` for nothing yet; `*` for whatever there is.
+	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
 
