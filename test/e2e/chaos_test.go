@@ -92,8 +92,8 @@ func (w *world) measured(e *stack.Envoy) map[string]int64 {
 	return m
 }
 
-// late is how many requests of policies that deny then got no answer of the centre in time, as
-// happens on a busy machine. Each may have been granted a token, which is lost: that many fewer
+// late is how many requests of policies that deny then got no answer of the control plane in time,
+// as happens on a busy machine. Each may have been granted a token, which is lost: that many fewer
 // pass.
 func (w *world) late() (n int64) {
 	w.t.Helper()
@@ -181,8 +181,8 @@ func (c *crowd) end() tally {
 
 // mustHold holds what a limit of a burst and a rate let through, extra tokens on top of them being
 // allowed to it, and to at least a share of the rate, so that a limit that refuses everything does
-// not pass.
-func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share float64) {
+// not pass. It returns by how much the bound was missed.
+func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share float64) (rest float64) {
 	t.Helper()
 	got.mustBe(t, 200, 429)
 	earned := rate * got.last.Sub(got.first).Seconds()
@@ -199,6 +199,7 @@ func mustHold(t *testing.T, what string, got tally, burst, rate, extra, share fl
 	if got.statuses[429] == 0 {
 		t.Errorf("%s: nothing was refused, so the limit was not tested", what)
 	}
+	return exact + extra - admitted
 }
 
 // quantile of some durations.
