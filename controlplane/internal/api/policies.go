@@ -12,8 +12,8 @@ import (
 // mergePatch is the media type of RFC 7396.
 const mergePatch = "application/merge-patch+json"
 
-// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is that of
-// the whole policy set, in this form.
+// GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is that
+// of the whole policy set, in this form.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
 	v, away, err := s.config.Policies.Newest(ctx)
 	if err != nil {
