@@ -33,8 +33,9 @@ local function functions_for(kind)
 end
 
 -- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
+local byte = string.byte
 local function kind_of(k)
-  local kind = string.byte(ARGV[1 + k] or ' ')
+  local kind = byte(ARGV[1 + k] or ' ')
   if kind >= 65 and kind <= 90 then
     return kind + 32, true
   end
@@ -74,7 +75,7 @@ local function answer(k, look)
   if next_kind == CHARGE_TOKENS or next_kind == CHARGE_WINDOWS then
     twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
   end
-  local grant = functions_for(kind)
+  local grant = kind == TOKENS and grant_tokens or functions_for(kind)
   local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   return stale == 0 and not_before == 0
@@ -87,11 +88,13 @@ end
 
 -- Answers the buckets from first to last, which belong to one request.
 local function answer_group(first, last)
-  local all = true
-  if first < last then -- A group is looked at as a whole first, which leaves the answers of a refused one.
-    for k = first, last do
-      all = answer(k, true) and all
-    end
+  if first == last then
+    answer(first, false)
+    return
+  end
+  local all = true -- A group is looked at as a whole first, which leaves the answers of a refused one.
+  for k = first, last do
+    all = answer(k, true) and all
   end
   if all then
     for k = first, last do

@@ -34,18 +34,20 @@ local function functions_for_tokens()
 
   -- n tokens in units of which so many are a token.
   local function units(n, unit)
-    if n > quotient(SATURATED, unit) then
+    local product = n * unit -- Exact below 2^53. What is larger is rounded, but not to less than that.
+    if product > SATURATED then
       return SATURATED
     end
-    return n * unit
+    return product
   end
 
   -- What is left of a debt after a span of earning.
   local function rest(owed, span)
-    if span > quotient(owed, num) then
+    local earned = span * num -- As exact; no debt is larger than 2^53.
+    if earned > owed then
       return 0
     end
-    return owed - span * num
+    return owed - earned
   end
 
   -- Whether an/ad < bn/bd, by comparing continued fractions: the products would not fit.

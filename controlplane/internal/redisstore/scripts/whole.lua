@@ -58,12 +58,14 @@ local function keep_share(keep, nodes, available)
   return min(keep, available)
 end
 
+local this_millisecond = quotient(now, 1000)
+
 -- Keeps a state until the instant from which it equals an absent one: by an absolute time, a
 -- millisecond late rather than early, and with up to a tenth of its life added so that many that
 -- were made together do not expire together.
 local function save(key, state, forgettable)
   local expiry = ceiling(forgettable, 1000) + 1
-  local life = expiry - quotient(now, 1000)
+  local life = expiry - this_millisecond
   if life > 0 then
     expiry = expiry + quotient(life * jitter, 10240)
   end
