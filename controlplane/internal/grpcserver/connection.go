@@ -19,7 +19,11 @@ type remembering struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secured, info, err := r.TransportCredentials.ServerHandshake(raw)
-	return secured, remembered{info, raw}, err
+	of := caller{address: connlimit.Network(raw.RemoteAddr().String()), conn: raw}
+	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
+		of.subject = secure.State.PeerCertificates[0].Subject.String()
+	}
+	return secured, remembered{info, of}, err
 }
 
 // Clone implements credentials.TransportCredentials.
@@ -27,10 +31,10 @@ func (r remembering) Clone() credentials.TransportCredentials {
 	return remembering{r.TransportCredentials.Clone()}
 }
 
-// remembered is what is known of the other end of a connection, with the connection.
+// remembered is what is known of the other end of a connection, found out once for all its calls.
 type remembered struct {
 	credentials.AuthInfo
-	conn net.Conn
+	caller caller
 }
 
 // caller is who makes a call, as far as the connection shows.
@@ -42,21 +46,15 @@ type caller struct {
 	conn    net.Conn
 }
 
-func callerOf(ctx context.Context) (c caller) {
+func callerOf(ctx context.Context) caller {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return c
+		return caller{}
 	}
-	c.address = connlimit.Network(p.Addr.String())
-	info, ok := p.AuthInfo.(remembered)
-	if !ok {
-		return c
+	if info, ok := p.AuthInfo.(remembered); ok {
+		return info.caller
 	}
-	c.conn = info.conn
-	if secure, ok := info.AuthInfo.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
-		c.subject = secure.State.PeerCertificates[0].Subject.String()
-	}
-	return c
+	return caller{address: connlimit.Network(p.Addr.String())}
 }
 
 // source is the caller as far as it cannot be made up, with the name of its token.
