@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
@@ -59,6 +60,8 @@ type App struct {
 	// polled is when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
+	// calling follows the policy set for the gRPC services; nil without any.
+	calling *calls.Follower
 	// looks take in what the store has before anything is served.
 	looks []func() error
 	// followers run as long as anything is served.

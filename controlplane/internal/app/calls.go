@@ -39,18 +39,26 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 		return err
 	}
 	a.listeners = append(a.listeners, server)
-	follower := rls.NewFollower(config.Hub, config.Policies, config.Now, config.Log)
 	enforcer := penalties.NewEnforcer(config.Penalties, rls.NodeName, nil)
 	service := rls.New(rls.Config{
-		Leases: config.Leases, View: follower.View, Consumers: calls.Knowing(config.Consumers, config.Now),
+		Leases: config.Leases, View: a.view(config), Consumers: calls.Knowing(config.Consumers, config.Now),
 		Penalties: enforcer,
 		Report:    func(m *wire.Decisions) { note(config, m) },
 		Meter:     config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
 	})
 	service.Register(server)
-	a.looks = append(a.looks, follower.Look)
-	a.followers = append(a.followers, follower.Run, service.Run, enforcer.Run)
+	a.followers = append(a.followers, service.Run, enforcer.Run)
 	return nil
+}
+
+// view returns what the gRPC services decide by. One follower keeps it for both.
+func (a *App) view(config api.Config) func() *calls.View {
+	if a.calling == nil {
+		a.calling = calls.NewFollower(rls.NodeName, config.Hub, config.Policies, config.Now, config.Log)
+		a.looks = append(a.looks, a.calling.Look)
+		a.followers = append(a.followers, a.calling.Run)
+	}
+	return a.calling.View
 }
 
 // grpcDoor is what the gRPC listeners have in common. An open one asks for no tokens.

@@ -33,8 +33,7 @@ func (a *App) quotas(s settings.Settings, config api.Config) error {
 	}
 	a.listeners = append(a.listeners, server)
 	service := rlqs.New(rlqs.Config{
-		Sets: config.Policies, Secrets: config.Hub, Orders: config.Enforcement,
-		Penalties: config.Penalties, Leases: config.Leases,
+		View: a.view(config), Penalties: config.Penalties, Leases: config.Leases,
 		Consumers: calls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log, Now: config.Now,
 	})
 	service.Register(server)

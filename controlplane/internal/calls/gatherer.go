@@ -1,5 +1,5 @@
-// Package calls reads what a call of one of Envoy's own limiters says of a request, and knows its
-// consumer.
+// Package calls reads what a call of one of Envoy's own limiters says of a request, knows its
+// consumer, and finds the policies that it is decided by.
 package calls
 
 import (

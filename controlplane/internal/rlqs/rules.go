@@ -5,28 +5,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/wire"
 )
-
-// Sets are the versions of the policy set. *policies.Service implements it.
-type Sets interface {
-	Active() (policies.Active, <-chan struct{})
-}
-
-// Secrets has the secret that keys the hashes of buckets. *push.Hub implements it.
-type Secrets interface{ Secret() ([16]byte, error) }
-
-// Orders are the kill switches and bans. *enforcement.Service implements it.
-type Orders interface {
-	After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{})
-}
 
 // Penalties are those of callers. *penalties.Service implements it.
 type Penalties interface{ InForce(key keyhash.Key) bool }
@@ -36,18 +20,10 @@ type rules struct {
 	config Config
 
 	mu       sync.Mutex
-	set      *policies.Compiled
-	index    match.Index
 	matcher  match.Matcher
 	gatherer calls.Gatherer
-	orders   wire.Enforcement
-	ordered  uint64
-	// enforced is when the orders were last put in force: some end by themselves.
-	enforced time.Time
+	entries  []calls.Entry
 }
-
-// again is how often orders that may have ended are looked at.
-const again = time.Second
 
 // held is what the policies make of a bucket.
 type held struct {
@@ -79,30 +55,34 @@ type hit struct {
 
 // hold holds a bucket against the policies; false while they are not known.
 func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.follow() {
+	view := r.config.View()
+	if view == nil {
 		return h, false
 	}
-	a := r.attributes(id.Entries)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.attributes(view, id.Entries)
 	a.Consumers = r.config.Consumers(ctx)
-	h.version = r.set.Version.Number
-	h.add(r, r.matcher.Match(&r.index, &a))
-	for i := range r.set.Set.Policies {
-		m := &r.set.Set.Policies[i].Match
-		if h.access == match.Open && m.IsOfCalls() && isFor(m, id) {
-			h.add(r, r.matcher.Only(&r.index, &a, uint32(i)))
+	h.version = view.Version
+	h.add(view, r.matcher.Match(&view.Index, &a))
+	each := func(number uint32) {
+		if h.access == match.Open {
+			h.add(view, r.matcher.Only(&view.Index, &a, number))
 		}
+	}
+	view.FindAnyOrder(id.Domain, nil, each)
+	if len(r.entries) > 0 {
+		view.FindAnyOrder(id.Domain, r.entries, each)
 	}
 	return h, true
 }
 
 // add adds what the matcher has found, whose memory is used again.
-func (h *held) add(r *rules, result match.Result) {
+func (h *held) add(view *calls.View, result match.Result) {
 	h.access = result.Access
 	for _, found := range result.Hits {
 		one := hit{
-			Hit: found, policy: &r.set.Set.Policies[found.Policy], limit: *r.index.Limit(found.Limit),
+			Hit: found, policy: &view.Set.Policies[found.Policy], limit: *view.Index.Limit(found.Limit),
 			consumer: result.Consumer, revision: result.ExceptionsRevision,
 		}
 		if found.Own > 0 {
@@ -112,75 +92,27 @@ func (h *held) add(r *rules, result match.Result) {
 	}
 	for _, s := range result.Subjects {
 		if !s.Shadow {
-			one := caller{policy: s.Policy, key: s.Key, everywhere: r.index.Penalty(s.Policy).All}
+			one := caller{policy: s.Policy, key: s.Key, everywhere: view.Index.Penalty(s.Policy).All}
 			h.callers = append(h.callers, one)
 		}
 	}
 }
 
-// isFor reports whether a policy for calls is for a bucket: its descriptor has the same entries. A
-// bucket's entries have no order.
-func isFor(m *policy.Match, id ID) bool {
-	if m.Domain != "" && m.Domain != id.Domain {
-		return false
-	}
-	if len(m.Descriptors) > 0 && len(m.Descriptors) != len(id.Entries) {
-		return false
-	}
-	for i := range m.Descriptors {
-		if value, has := id.Entries[m.Descriptors[i].Name]; !has || !m.Descriptors[i].Meets(value) {
-			return false
-		}
-	}
-	return true
-}
-
-// follow takes over the policy set and the orders in force.
-func (r *rules) follow() bool {
-	active, _ := r.config.Sets.Active()
-	if active.Current == nil {
-		return false
-	}
-	if r.set != active.Current {
-		secret, err := r.config.Secrets.Secret()
-		if err != nil {
-			return false
-		}
-		set := active.Current
-		r.set = nil
-		snapshot := wire.Snapshot{Version: set.Version.Number, Secret: secret, Set: set.Set}
-		if r.index.Load(wire.AppendSnapshot(nil, snapshot)) != nil {
-			return false
-		}
-		r.set, r.enforced = set, time.Time{}
-	}
-	now := r.config.Now()
-	message, news, _ := r.config.Orders.After(r.ordered, true)
-	if news {
-		if wire.DecodeEnforcement(message, &r.orders) != nil {
-			return false
-		}
-		r.ordered, r.enforced = r.orders.Revision, time.Time{}
-	}
-	if now.Sub(r.enforced) >= again {
-		r.index.Enforce(&r.orders, now.UnixMilli())
-		r.enforced = now
-	}
-	return true
-}
-
 // attributes are what a bucket's entries say of its requests. Each entry is a value of a
 // descriptor; some keys are those of attributes, too.
-func (r *rules) attributes(entries map[string]string) match.Attributes {
-	keys := slices.Sorted(maps.Keys(entries))
-	r.gatherer.Begin()
-	for _, key := range keys {
-		r.gatherer.Add(calls.Entry{Key: key, Value: entries[key]})
+func (r *rules) attributes(view *calls.View, entries map[string]string) match.Attributes {
+	r.entries = r.entries[:0]
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		r.entries = append(r.entries, calls.Entry{Key: key, Value: entries[key]})
 	}
-	a := r.gatherer.Attributes(&r.index)
-	for _, key := range keys {
+	r.gatherer.Begin()
+	for _, e := range r.entries {
+		r.gatherer.Add(e)
+	}
+	a := r.gatherer.Attributes(&view.Index)
+	for _, e := range r.entries {
 		a.Headers = append(a.Headers, match.Header{
-			Name: []byte(policy.Descriptor(key).Name), Value: []byte(entries[key]),
+			Name: []byte(policy.Descriptor(e.Key).Name), Value: []byte(e.Value),
 		})
 	}
 	return a

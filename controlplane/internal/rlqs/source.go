@@ -21,9 +21,8 @@ type Leases interface {
 
 // Config is what a Server stands on. All fields must be set.
 type Config struct {
-	Sets    Sets
-	Secrets Secrets
-	Orders  Orders
+	// View returns what buckets are decided by, nil while nothing is known yet.
+	View func() *calls.View
 	// Penalties are those that other doors have begun: what this one refuses is no offence.
 	Penalties Penalties
 	Leases    Leases

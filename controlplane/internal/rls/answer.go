@@ -106,7 +106,7 @@ func (d *decision) limitOf(h *hit) *rlspb.RateLimitResponse_RateLimit {
 
 // name is the policy's name; with several limits it adds the window: policy.1s.
 func (h *hit) name(d *decision) string {
-	several := d.view.index.Several(h.Policy)
+	several := d.view.Index.Several(h.Policy)
 	for i := range d.hits { // A consumer's own limits may be more than the policy's.
 		other := &d.hits[i]
 		several = several || other.Policy == h.Policy && other.Place != h.Place

@@ -30,7 +30,7 @@ func (d *decision) ask(ctx context.Context) error {
 		d.overloaded()
 		return nil
 	}
-	answers, err := d.service.grant(ctx, d.view.version, d.items)
+	answers, err := d.service.grant(ctx, d.view.Version, d.items)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}

@@ -9,6 +9,7 @@ import (
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -36,7 +37,7 @@ policies:
   - {name: draft, match: {domain: d}, partition: [], limit: {quota: 5, window: 1d}, mode: strict, enforcement: shadow}
 `)
 	service := rls.New(rls.Config{
-		Leases: &inTurn{next: w.plane}, View: func() *rls.View { return w.view },
+		Leases: &inTurn{next: w.plane}, View: func() *calls.View { return w.view },
 		Report: func(*wire.Decisions) {}, Now: func() time.Time { return start },
 	})
 	const users, callsOfEach = 20, 50

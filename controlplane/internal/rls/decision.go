@@ -19,7 +19,7 @@ import (
 // decision is what becomes of one call. Its memory is used again for the next one.
 type decision struct {
 	service *Service
-	view    *View
+	view    *calls.View
 	in      *rlspb.RateLimitRequest
 
 	gatherer   calls.Gatherer
@@ -110,7 +110,7 @@ const (
 )
 
 // begin forgets the call before.
-func (d *decision) begin(s *Service, view *View, in *rlspb.RateLimitRequest) {
+func (d *decision) begin(s *Service, view *calls.View, in *rlspb.RateLimitRequest) {
 	d.service, d.view, d.in = s, view, in
 	d.hits, d.shadows, d.shares = d.hits[:0], d.shadows[:0], d.shares[:0]
 	d.callers = d.callers[:0]
@@ -160,7 +160,7 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 			d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value})
 		}
 	}
-	ix := &d.view.index
+	ix := &d.view.Index
 	d.attributes = d.gatherer.Attributes(ix)
 	d.whole = len(d.attributes.Headers)
 	if d.service.config.Consumers != nil {
@@ -179,10 +179,10 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 			d.take(&result, descriptor, hits)
 		}
 	}
-	d.keys = d.view.find(d.in.Domain, nil, d.keys, only(wholeCall, int64(max(1, d.in.HitsAddend))))
+	d.keys = d.view.Find(d.in.Domain, nil, d.keys, only(wholeCall, int64(max(1, d.in.HitsAddend))))
 	for i, one := range d.in.Descriptors {
 		d.describe(one)
-		d.keys = d.view.find(d.in.Domain, d.entries, d.keys, only(i, addend(d.in, one)))
+		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, only(i, addend(d.in, one)))
 	}
 	if banned {
 		return match.Banned, match.KeyBan
@@ -247,7 +247,7 @@ func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 	d.bypassed = d.bypassed || r.Bypassed
 	for i := range r.Hits {
-		p := &d.view.set.Policies[r.Hits[i].Policy]
+		p := &d.view.Set.Policies[r.Hits[i].Policy]
 		if p.Mode == policy.ModeLocal || p.Counting.Algorithm == quota.LeakyBucket {
 			continue
 		}
@@ -258,7 +258,7 @@ func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 		if h.Own > 0 {
 			h.limit = r.Own[h.Own-1]
 		} else {
-			h.limit = *d.view.index.Limit(h.Limit)
+			h.limit = *d.view.Index.Limit(h.Limit)
 		}
 		if h.limit.InFlight { // A call says when a request begins, and never when it ends.
 			continue

@@ -41,7 +41,7 @@ func (w *writer) number(name string, n int64) { w.add(name, strconv.FormatInt(n,
 // client gets.
 func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
 	w.out = out
-	dialects := d.view.set.Headers
+	dialects := d.view.Set.Headers
 	var retry int64
 	if h := d.refusing; h != nil {
 		if h.retry != quota.Never {
@@ -154,7 +154,7 @@ func (w *writer) legacy(d *decision, dialect policy.Legacy, shown int) {
 		}
 		w.add("x-ratelimit-bucket", fmt.Sprintf("%x", id))
 		w.add("x-ratelimit-reset-after", string(ratelimitheader.AppendSeconds(nil, item.Reset)))
-		w.add("x-ratelimit-scope", d.view.index.Scope(h.Policy).String())
+		w.add("x-ratelimit-scope", d.view.Index.Scope(h.Policy).String())
 	}
 }
 
@@ -186,7 +186,7 @@ func (w *writer) body(d *decision, retry int64) {
 		Type:  "https://iana.org/assignments/http-problem-types#quota-exceeded",
 		Title: "Too Many Requests", Detail: sentence(h), Violated: []string{h.name(d)},
 		Limit: h.limit.Quota, Window: policy.FormatSpan(h.limit.Window),
-		Tier: string(d.view.index.Tier(h.Tier)), Retry: retry,
+		Tier: string(d.view.Index.Tier(h.Tier)), Retry: retry,
 	}
 	switch h.reason {
 	case forPenalty:

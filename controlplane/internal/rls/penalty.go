@@ -17,13 +17,13 @@ type caller struct {
 // policy that only an Envoy can count for counts if its penalties hold under every policy.
 func (d *decision) addCallers(r *match.Result, descriptor int) {
 	for _, s := range r.Subjects {
-		rule := d.view.index.Penalty(s.Policy)
+		rule := d.view.Index.Penalty(s.Policy)
 		if !rule.All && !d.has(s.Policy) || d.knows(&s) {
 			continue
 		}
 		by := penalties.Caller{
 			Key: s.PenaltyKey(), Shadow: s.Shadow,
-			Policy: d.view.set.Policies[s.Policy].Name, Rule: rule, Version: d.view.version,
+			Policy: d.view.Set.Policies[s.Policy].Name, Rule: rule, Version: d.view.Version,
 		}
 		d.callers = append(d.callers, caller{s, by, descriptor})
 	}
@@ -98,7 +98,7 @@ func (d *decision) hitFor(c *caller) *hit {
 	}
 	d.hits = append(d.hits, hit{
 		Hit:    match.Hit{Policy: c.Policy, Limit: c.Limit, Key: c.Key},
-		policy: &d.view.set.Policies[c.Policy], limit: *d.view.index.Limit(c.Limit), descriptor: wholeCall, item: none,
+		policy: &d.view.Set.Policies[c.Policy], limit: *d.view.Index.Limit(c.Limit), descriptor: wholeCall, item: none,
 	})
 	return &d.hits[len(d.hits)-1]
 }

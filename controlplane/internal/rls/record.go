@@ -52,7 +52,7 @@ func (d *decision) note() {
 // identify returns who makes the call, as far as the policy set lets it be shown.
 func (d *decision) identify() *wire.Identity {
 	if !d.identified {
-		d.matcher.Identify(&d.view.index, &d.attributes, true, &d.identity)
+		d.matcher.Identify(&d.view.Index, &d.attributes, true, &d.identity)
 		d.identified = true
 	}
 	return &d.identity
@@ -68,8 +68,8 @@ func (d *decision) record() {
 	r, now := &d.service.recorder, instant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.message.Version != d.view.version {
-		r.message.Version = d.view.version
+	if r.message.Version != d.view.Version {
+		r.message.Version = d.view.Version
 		r.clear()
 	}
 	if d.refusing != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
@@ -40,7 +41,7 @@ type Leases interface {
 type Config struct {
 	Leases Leases
 	// View returns what calls are decided by, nil while nothing is known yet.
-	View func() *View
+	View func() *calls.View
 	// Consumers returns what is known of the consumers, for one call; nil where there are none.
 	Consumers func(ctx context.Context) match.Consumers
 	// Penalties are those of callers; nil where there are none.

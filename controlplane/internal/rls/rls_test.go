@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/shared/match"
@@ -34,7 +35,7 @@ type world struct {
 	now       time.Time
 	store     *controlplanetest.Store
 	plane     *controlplanetest.ControlPlane
-	view      *rls.View
+	view      *calls.View
 	set       *policy.Set
 	service   *rls.Service
 	reports   []*wire.Decisions
@@ -59,7 +60,7 @@ func begin(t testing.TB, document string) *world {
 // restart makes the service anew.
 func (w *world) restart() {
 	w.service = rls.New(rls.Config{
-		Leases: w.plane, View: func() *rls.View { return w.view },
+		Leases: w.plane, View: func() *calls.View { return w.view },
 		Consumers: func(context.Context) match.Consumers { return w.consumers },
 		Penalties: w.penalties,
 		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
@@ -73,7 +74,7 @@ func (w *world) put(document string, orders ...wire.Order) {
 	w.t.Helper()
 	snapshot, set, err := w.plane.Put(0, []byte(document))
 	if err == nil {
-		w.view, err = rls.NewView(snapshot, set, &wire.Enforcement{Orders: orders}, w.now.UnixMilli())
+		w.view, err = calls.NewView(snapshot, set, &wire.Enforcement{Orders: orders}, w.now.UnixMilli())
 	}
 	if err != nil {
 		w.t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -63,7 +64,7 @@ policies:
 				w := begin(t, document)
 				store := &slowly{next: w.plane, fails: c.fails}
 				service := rls.New(rls.Config{
-					Leases: store, View: func() *rls.View { return w.view }, Now: func() time.Time { return start },
+					Leases: store, View: func() *calls.View { return w.view }, Now: func() time.Time { return start },
 				})
 				got := make([]string, len(c.want))
 				var callers sync.WaitGroup

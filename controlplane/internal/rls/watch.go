@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -88,8 +89,8 @@ func (d *decision) watches(h *hit) bool {
 
 // watchRuns asks for the items of the runs that can be allowed, and counts all runs. The items are
 // the caller's.
-func (s *Service) watchRuns(view *View, runs []run, items []wire.LeaseItem) {
-	request := wire.LeaseRequest{Node: NodeName, Version: view.version}
+func (s *Service) watchRuns(view *calls.View, runs []run, items []wire.LeaseItem) {
+	request := wire.LeaseRequest{Node: NodeName, Version: view.Version}
 	for i := range runs {
 		if r := &runs[i]; r.seen == ShadowAllowed {
 			first := len(request.Items)
@@ -119,7 +120,7 @@ func (s *Service) watchRuns(view *View, runs []run, items []wire.LeaseItem) {
 }
 
 // count counts what became of runs; without answers those that were asked about are undetermined.
-func (s *Service) count(view *View, runs []run, answers []wire.LeaseAnswer) {
+func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer) {
 	for i := range runs {
 		r := &runs[i]
 		if r.seen == ShadowAllowed {
@@ -128,7 +129,7 @@ func (s *Service) count(view *View, runs []run, answers []wire.LeaseAnswer) {
 				s.config.Penalties.Refused(r.caller, &r.who)
 			}
 		}
-		s.config.Meter.Watched(view.set.Policies[r.policy].Name, r.candidate, r.seen)
+		s.config.Meter.Watched(view.Set.Policies[r.policy].Name, r.candidate, r.seen)
 	}
 }
 

@@ -1,4 +1,4 @@
-package rls
+package calls
 
 import (
 	"context"
@@ -29,8 +29,8 @@ type Sets interface {
 	At(ctx context.Context, number uint64) (*policies.Compiled, error)
 }
 
-// Follower keeps the newest View, as a node keeps its policy set. Make one with NewFollower, and
-// have one goroutine in Run.
+// Follower keeps the newest View for all services of calls, as a node keeps its policy set. Make
+// one with NewFollower, and have one goroutine in Run.
 type Follower struct {
 	hub  Hub
 	sets Sets
@@ -44,9 +44,10 @@ type Follower struct {
 	orders   wire.Enforcement
 }
 
-// NewFollower makes a Follower; now is the clock by which orders end.
-func NewFollower(hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
-	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: NodeName, Obeys: true}}
+// NewFollower makes a Follower that the hub knows as a node of that name; now is the clock by which
+// orders end.
+func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
+	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, Obeys: true}}
 }
 
 // View returns the newest view; nil before the first.
@@ -57,7 +58,7 @@ func (f *Follower) View() *View { return f.view.Load() }
 func (f *Follower) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := f.step(ctx); err != nil && ctx.Err() == nil {
-			f.log.Debug("calls to the gRPC service are decided as before", "error", err.Error())
+			f.log.Debug("calls to the gRPC services are decided as before", "error", err.Error())
 			select {
 			case <-ctx.Done():
 			case <-time.After(pause):
