@@ -213,7 +213,8 @@ func FuzzAnswers(f *testing.F) {
 				case 0:
 					h = http.Header{"Ratelimit-Policy": {first}, "Ratelimit": {second, first}}
 				case 1:
-					h["X-Ratelimit-Limit"], h["X-Ratelimit-Remaining"], h["X-Ratelimit-Reset"] = []string{first}, []string{second}, []string{retry}
+					h["X-Ratelimit-Limit"], h["X-Ratelimit-Remaining"],
+						h["X-Ratelimit-Reset"] = []string{first}, []string{second}, []string{retry}
 				}
 				return answer(200+int(status)%400, h), nil
 			}), Options{MaxWait: maxWait}, uint64(seed))

@@ -25,8 +25,8 @@ func shared(steps []Step) string {
 	return strings.TrimSpace(b.String())
 }
 
-// Of two workers that read and then write, a few hundred seeds take every order there is, and each
-// seed always the same.
+// With two workers that read and then write, a few hundred seeds take every order there is, and
+// each seed always the same.
 func TestInterleaveTakesEveryOrderAndEachSeedOne(t *testing.T) {
 	orders := map[string]int{}
 	for seed := range uint64(200) {

@@ -13,10 +13,15 @@ import (
 func checkProse(f file, source string) map[string][]string {
 	problems := map[string][]string{}
 	lines := strings.Split(source, "\n")
-	inComment := map[int]bool{}
+	inComment, isOutput := map[int]bool{}, map[int]bool{}
 	for _, group := range f.tree.Comments {
+		output := false // What an example prints is no prose.
 		for _, c := range group.List {
 			from := f.set.Position(c.Pos())
+			output = output || strings.HasPrefix(c.Text, "// Output:")
+			if isOutput[from.Line] = output; output {
+				continue
+			}
 			for i, line := range strings.Split(c.Text, "\n") {
 				inComment[from.Line+i] = inComment[from.Line+i] || i > 0 || isComment(lines[from.Line-1])
 				for _, problem := range checkWords(strings.TrimSpace(strings.TrimLeft(line, "/* \t"))) {
@@ -31,6 +36,7 @@ func checkProse(f file, source string) map[string][]string {
 		width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
 		isDirective := strings.HasPrefix(line, "//go:") || strings.HasPrefix(line, "//export")
 		switch {
+		case isOutput[i+1]:
 		case inComment[i+1] && width > maxProseColumns && !isDirective && !strings.Contains(line, "://"):
 			problems["comments"] = append(problems["comments"],
 				fmt.Sprintf("%s:%d: a comment has at most %d columns, this one has %d", f.path, i+1, maxProseColumns,
@@ -69,7 +75,7 @@ func TestCommentsAreInPlainWords(t *testing.T) {
 	for _, name := range listFiles(t) {
 		source := read(t, name)
 		f := parse(t, name, source)
-		if f.isTest() || ast.IsGenerated(f.tree) {
+		if ast.IsGenerated(f.tree) {
 			continue
 		}
 		for kind, problems := range checkProse(f, source) {
@@ -88,9 +94,13 @@ func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
 		{"// " + wide + "x\nvar a int", "comments", "a.go:2: a comment has at most 100 columns, this one has 104"},
 		{"func f() {\n\t// " + wide + "\n}", "comments", "a.go:3:"},
 		{"var a int // " + wide, "comments", ""},
+		{"func ExampleA() {\n\t// Output: b\n\t// nobody " + wide + "\n}", "comments", ""},
+		{"func ExampleA() {\n\t// Output: b\n\t// nobody " + wide + "\n}", "words", ""},
+		{"func ExampleA() {\n\t// " + wide + "\n\n\t// Output: b\n}", "comments", "a.go:3:"},
 		{"var a = \"" + wide + wide + "\"", "code", "a.go:2: a line of code has at most 120 columns"},
 		{"var a = `" + wide + wide + "`", "code", ""},
-		{"// https://example.com/" + strings.ReplaceAll(wide, " ", "") + "xxxxxxxxxxxxxxxxxxxxxxx\nvar a int", "comments", ""},
+		{"// https://example.com/" + strings.ReplaceAll(wide, " ", "") + "xxxxxxxxxxxxxxxxxxxxxxx\nvar a int",
+			"comments", ""},
 	} {
 		source := "package a\n" + c.source + "\n"
 		got := strings.Join(checkProse(parse(t, "a.go", source), source)[c.kind], "\n")

@@ -155,7 +155,8 @@ func TestDashboardExpressionsAreWellFormed(t *testing.T) {
 	var rules []rule
 	for _, p := range panels(t) {
 		for _, target := range p.Targets {
-			rules = append(rules, rule{"weir:checked", strings.NewReplacer("$__rate_interval", "1m", "$policy", ".*").Replace(target.Expr)})
+			rules = append(rules, rule{"weir:checked", strings.NewReplacer("$__rate_interval", "1m", "$policy",
+				".*").Replace(target.Expr)})
 		}
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []map[string]any{{"name": "dashboard", "rules": rules}}})

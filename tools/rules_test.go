@@ -32,7 +32,7 @@ type importRule struct {
 	name       string
 	of         []string
 	in, except []string
-	// tests says whether the rule holds for test files and test-support packages too.
+	// tests reports whether the rule holds for test files and test-support packages too.
 	tests bool
 }
 
@@ -109,7 +109,7 @@ type file struct {
 
 func (f file) isTest() bool { return strings.HasSuffix(f.path, "_test.go") }
 
-// isSupport says whether the file's package exists for tests: those are named so.
+// isSupport reports whether the file's package exists for tests: those are named so.
 func (f file) isSupport() bool {
 	return strings.HasSuffix(path.Base(path.Dir(f.path)), "test") || strings.HasPrefix(f.path, "test/")
 }
@@ -204,7 +204,7 @@ func check(f file) []string {
 	return problems
 }
 
-// under says whether a name is, or is below, a place; "" is everything.
+// under reports whether a name is, or is below, a place; "" is everything.
 func under(name, place string) bool {
 	return place == "" || name == place || strings.HasPrefix(name, place+"/")
 }
@@ -232,8 +232,8 @@ func checkImports(f file) (problems []string) {
 // clocks are the functions of package time that read a clock or wait for one.
 var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 
-// timekeepers are the places of the control plane that may read a clock; everybody else there is
-// told the time.
+// timekeepers are the places of the control plane that may read a clock; all other code there gets
+// the time as an argument.
 var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore",
 	"controlplane/internal/cli/token.go"}
 

@@ -57,9 +57,11 @@ func checkPage(name, page string) (problems []string) {
 		for _, problem := range checkWords(line) {
 			problems = append(problems, fmt.Sprintf("%s:%d: %s", name, i+1, problem))
 		}
-		free := generated || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "<!--") || strings.Contains(line, "](")
+		free := generated || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "<!--") ||
+			strings.Contains(line, "](")
 		if width := utf8.RuneCountInString(line); width > maxProseColumns && !free {
-			problems = append(problems, fmt.Sprintf("%s:%d: a line of prose has at most %d columns, this one has %d", name, i+1, maxProseColumns, width))
+			problems = append(problems, fmt.Sprintf(
+				"%s:%d: a line of prose has at most %d columns, this one has %d", name, i+1, maxProseColumns, width))
 		}
 	}
 	return problems
@@ -93,7 +95,8 @@ func TestTheWordingsAreFound(t *testing.T) {
 		{"```text\n" + wide + "\n```", ""},
 	} {
 		problems := checkPage("p.md", c.page)
-		if c.want == "" && len(problems) > 0 || c.want != "" && !slices.ContainsFunc(problems, func(p string) bool { return strings.Contains(p, c.want) }) {
+		if c.want == "" && len(problems) > 0 || c.want != "" && !slices.ContainsFunc(problems,
+			func(p string) bool { return strings.Contains(p, c.want) }) {
 			t.Errorf("%q: %q, want %q", c.page, problems, c.want)
 		}
 	}

@@ -55,8 +55,8 @@ var exchanges = []exchange{
 	{name: "what is in sight when", scripts: script("request", see, "response", see, "log", see, "done", see)},
 	{name: "shared data", scripts: script("request",
 		"shared-get k; shared-set k 1 4294967295; shared-set k 2 4294967295; shared-get k; shared-set k 3 0;"+
-			"shared-get k; shared-set k 4 1; shared-set k 4 2; shared-get k; shared-set e - 0; shared-get e; shared-set "+
-			"e x 9; shared-add n; shared-add n")},
+			"shared-get k; shared-set k 4 1; shared-set k 4 2; shared-get k; shared-set e - 0; shared-get e; "+
+			"shared-set e x 9; shared-add n; shared-add n")},
 	{name: "repeated headers", more: [][2]string{{"X-B", "1"}, {"x-b", "2"}, {"x-api-key", "1"}, {"x-api-key", "2"},
 		{"cookie", "1"}, {"cookie", "2"},
 		{"x-forwarded-for", "1.1.1.1"}, {"x-forwarded-for", "2.2.2.2"}, {"authorization", "1"}, {"authorization", "2"},
@@ -69,8 +69,8 @@ var exchanges = []exchange{
 			"request/headers/x-b", "response", "headers 2")},
 	{name: "changing headers", more: [][2]string{{"x-b", "1"}, {"x-c", "0"}, {"x-b", "2"}, {"user-agent", "u"}},
 		scripts: script(
-			"request", "header-replace 0 X-B 3; header-add 0 x-c 5; header-replace 0 :path /b; header-add 0 user-agent "+
-				"v; headers 0; header-remove 0 X-C; header-get 0 x-c; headers 0",
+			"request", "header-replace 0 X-B 3; header-add 0 x-c 5; header-replace 0 :path /b; header-add 0 "+
+				"user-agent v; headers 0; header-remove 0 X-C; header-get 0 x-c; headers 0",
 			"response", "header-replace 2 x-a 9; header-add 2 vary c; header-add 2 set-cookie 3; header-remove 2 "+
 				"nothing; headers 2; header-add 0 a b")},
 	{name: "local reply", scripts: script("request",
@@ -97,8 +97,8 @@ var exchanges = []exchange{
 	{name: "properties", scripts: script("request",
 		"property-set foo bar; property foo; property filter_state/wasm.foo; property wasm.foo; property "+
 			"xds/node/id; property plugin_name;"+
-			"property plugin_root_id; property plugin_vm_id; property request/path; property request/url_path; property "+
-			"request/host; property request/method;"+
+			"property plugin_root_id; property plugin_vm_id; property request/path; property request/url_path; "+
+			"property request/host; property request/method;"+
 			"property nope; property request/nope; property response/code; property request/headers/nope; property /",
 		"log", "property response/code; property foo")},
 	{name: "statuses", scripts: script("request",

@@ -38,12 +38,12 @@ func TestReceiveNeverExtendsALot(t *testing.T) {
 			expiry quota.Instant
 		}
 		var got []received
-		for range rapid.IntRange(1, 20).Draw(t, "lots") {
+		for range rapid.IntRange(1, 20).Draw(t, "leases") {
 			now += quota.Instant(rapid.Int64Range(0, 50).Draw(t, "pause"))
-			lot := lease.Lease{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"),
+			one := lease.Lease{Tokens: rapid.Int64Range(0, 9).Draw(t, "tokens"),
 				Expiry: now + quota.Instant(rapid.Int64Range(-5, 100).Draw(t, "life"))}
-			c = c.Receive(now, lot)
-			got = append(got, received{lot.Tokens, lot.Expiry})
+			c = c.Receive(now, one)
+			got = append(got, received{one.Tokens, one.Expiry})
 		}
 		for at := now; at < now+120; at++ {
 			var alive int64
@@ -175,7 +175,8 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	if until, refused := well.Refused(52*ms, 1); refused {
 		t.Errorf("refused until %d by a bucket with 200 tokens", until)
 	}
-	// Nor is one that nobody asked for a while: its first request does not keep others from asking.
+	// Nor is one that was not asked for a while: its first request does not keep others from
+	// asking.
 	if _, refused := c.Call(100*ms, 350*ms, p).Refused(100*ms, 1); refused {
 		t.Error("a call after a pause has others refused")
 	}
@@ -202,8 +203,8 @@ func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// Of a bucket more than three quarters full a node asks for twice as much, and while it still has
-// an eighth of that.
+// A node asks for twice as much of a bucket that is more than three quarters full, and while it
+// still has an eighth of that.
 func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000) // TTL 200 ms: keeps cover 50 ms, or 100
 	for _, c := range []struct {
@@ -269,8 +270,8 @@ func TestShareDividesRateAndBurst(t *testing.T) {
 	})
 }
 
-// What clients are told of the moment at which the bucket is full never steps back, though the
-// centre's level is in whole tokens, and a refusal's wait is exact.
+// The moment at which a bucket is full, as clients learn it, never steps back, though the control
+// plane's level is in whole tokens, and a refusal's wait is exact.
 func TestCreditsResetNeverStepsBack(t *testing.T) {
 	p, err := quota.NewParams(60, quota.Hour, 60)
 	if err != nil {

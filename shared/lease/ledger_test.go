@@ -55,7 +55,7 @@ func TestLedgerTimeline(t *testing.T) {
 // Tokens out count against the burst: a hoard keeps the bucket from refilling until it expires, and
 // then raises the cap only from that moment on.
 func TestExpiryMakesRoomPieceByPiece(t *testing.T) {
-	p := params(t, 100, quota.Second, 100) // TTL 200 ms, w = 100 ms: a lot granted at 0 ends at 300 ms
+	p := params(t, 100, quota.Second, 100) // TTL 200 ms, w = 100 ms: tokens granted at 0 end at 300 ms
 	var ledger lease.Ledger
 	ledger, g := ledger.Grant(0, lease.Ask{Params: p, Keep: 100, Nodes: 1, Version: 1})
 	if g.Keep != 100 {
@@ -79,7 +79,7 @@ func TestTTL(t *testing.T) {
 		want   quota.Span
 	}{
 		{1000, quota.Second, 1000, 200 * quota.Millisecond},
-		{1000, quota.Second, 999, 0}, // refills within a second: no lots
+		{1000, quota.Second, 999, 0}, // refills within a second: no leases
 		{100, quota.Minute, 100, 3 * quota.Second},
 		{100, quota.Hour, 100, 30 * quota.Second},
 	} {
@@ -117,28 +117,28 @@ func TestGoldenVectors(t *testing.T) {
 	})
 }
 
-// lot is what one grant lets a node use: from its grant until its expiry on real time.
-type lot struct {
+// lent is what one grant lets a node use: from its grant until its expiry on real time.
+type lent struct {
 	tokens          int64
 	granted, expiry quota.Instant
 }
 
 // checkIntervals verifies that no interval (s, t] can hold more uses than burst + rate·(t-s),
-// whoever hoards: every lot that is alive within the interval is used inside it. The worst starts
-// are just before an expiry or a grant, the worst ends are grants.
-func checkIntervals(t *rapid.T, lots []lot, p quota.Params) {
+// whichever node hoards: every lease that is alive within the interval is used inside it. The worst
+// starts are just before an expiry or a grant, the worst ends are grants.
+func checkIntervals(t *rapid.T, leases []lent, p quota.Params) {
 	var starts []quota.Instant
-	for _, l := range lots {
+	for _, l := range leases {
 		starts = append(starts, l.expiry-2, l.granted-1)
 	}
 	for _, s := range starts {
-		for _, last := range lots {
+		for _, last := range leases {
 			end := last.granted
 			if end <= s {
 				continue
 			}
 			var uses int64
-			for _, l := range lots {
+			for _, l := range leases {
 				if l.granted <= end && l.expiry-1 > s {
 					uses += l.tokens
 				}
@@ -165,10 +165,10 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 		}
 		ttl := lease.TTL(p)
 		ledger, now := lease.Ledger{}, quota.Instant(rapid.Int64Range(0, 1<<40).Draw(t, "epoch"))
-		var lots []lot
-		// The centre's clock may step back, never run ahead of real time. A step back gives a
-		// bucket that the store has forgotten what it earned in that time once more, so here either
-		// the clock steps or the store forgets.
+		var leases []lent
+		// The control plane's clock may step back, never run ahead of real time. A step back gives
+		// a bucket that the store has forgotten what it earned in that time once more, so here
+		// either the clock steps or the store forgets.
 		steps := []int64{0, 0, 0, 1, 1_000_000}
 		var behind quota.Instant
 		forgets := rapid.Bool().Draw(t, "forgets")
@@ -189,10 +189,10 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 			ledger, g = ledger.Grant(now-behind, ask)
 			sent := now - delay
 			if g.Keep > 0 {
-				lots = append(lots, lot{g.Keep, now, lease.Expiry(sent, ttl)})
+				leases = append(leases, lent{g.Keep, now, lease.Expiry(sent, ttl)})
 			}
 			if g.Waiting > 0 {
-				lots = append(lots, lot{g.Waiting, now, lease.Expiry(sent, lease.Deadline)})
+				leases = append(leases, lent{g.Waiting, now, lease.Expiry(sent, lease.Deadline)})
 			}
 			if ledger.Debt > p.Burst*p.Den {
 				t.Fatalf("debt %d above the burst", ledger.Debt)
@@ -202,8 +202,8 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 				ledger = lease.Ledger{}
 			}
 		}
-		live := lots[:0]
-		for _, l := range lots {
+		live := leases[:0]
+		for _, l := range leases {
 			if l.expiry > l.granted {
 				live = append(live, l)
 			}
@@ -212,7 +212,7 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 	})
 }
 
-// anyPause draws the time to the next ask, with the slot edges of both kinds of lots
+// anyPause draws the time to the next ask, with the slot edges of both kinds of leases
 // over-represented.
 func anyPause(t *rapid.T, ttl quota.Span) int64 {
 	return rapid.OneOf(
@@ -285,7 +285,7 @@ func params(t *testing.T, q int64, window quota.Span, burst int64) quota.Params 
 	return p
 }
 
-// Nodes that reckon with a whole limit hold tokens of a part of it for as long as the whole says.
+// Nodes that know a whole limit hold tokens of a part of it for as long as the whole says.
 func TestHold(t *testing.T) {
 	whole, err := quota.NewParams(60, quota.Minute, 60)
 	if err != nil {

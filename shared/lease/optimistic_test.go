@@ -13,13 +13,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// optimisticGame is a centre and nodes with a network between them that delays, loses and doubles.
+// optimisticGame is a control plane and nodes with a network between them that delays, loses and
+// doubles.
 type optimisticGame struct {
 	p     quota.Params
 	slack int64
 	// own draws figures of a caller's own, and those by which its node earns; nil: all have p.
 	own    func() (caller, earning quota.Params)
-	centre lease.Ledger
+	plane  lease.Ledger
 	nodes  []lease.Account
 	lives  []int // how often each has crashed: an answer finds only the life that asked
 	flight []report
@@ -27,7 +28,7 @@ type optimisticGame struct {
 	meter  meter
 }
 
-// report is a message on its way: to the centre, or back with its answer.
+// report is a message on its way: to the control plane, or back with its answer.
 type report struct {
 	node     int
 	life     int
@@ -35,7 +36,7 @@ type report struct {
 	n        int64
 	answered bool
 	debt     int64
-	// question: it asks for n tokens, granted if the centre has them.
+	// question: it asks for n tokens, granted if the control plane has them.
 	question, granted bool
 	fate              fate
 }
@@ -79,7 +80,7 @@ func newOptimisticGame(p quota.Params, nodes int) *optimisticGame {
 		lives: make([]int, nodes), now: 1, meter: newMeter(p)}
 }
 
-// figures are those of the next caller, and what its node reckons with.
+// figures are those of the next caller, and what its node assumes.
 func (g *optimisticGame) figures() (caller, reckoning quota.Params) {
 	if g.own == nil {
 		return g.p, g.p
@@ -133,7 +134,7 @@ func (g *optimisticGame) deliver(i int, keep bool) {
 	}
 }
 
-// book is a message with the centre's answer.
+// book is a message with the control plane's answer.
 func (g *optimisticGame) book(m report) report {
 	caller, _ := g.figures()
 	ask := lease.Ask{Params: caller, Version: 1, Optimistic: true, Used: m.n}
@@ -144,7 +145,7 @@ func (g *optimisticGame) book(m report) report {
 		ask.Used, ask.Waiting, ask.Cost, ask.Deadline = 0, 1, m.n, lease.Deadline
 	}
 	var answer lease.Grant
-	g.centre, answer = g.centre.Grant(g.now, ask)
+	g.plane, answer = g.plane.Grant(g.now, ask)
 	m.answered, m.debt, m.granted = true, answer.Debt, answer.Waiting > 0
 	return m
 }
@@ -182,7 +183,7 @@ func (g *optimisticGame) bound() *big.Rat {
 	return new(big.Rat).SetInt64(g.p.Burst + lease.Overshoot(g.p, nodes) + g.meter.crashes*g.slack)
 }
 
-// Whatever is lost, late or doubled, and whoever crashes: no interval passes the bound.
+// Whatever is lost, late or doubled, and whichever node crashes: no interval passes the bound.
 func TestOptimisticKeepsItsBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := quota.NewParams(rapid.Int64Range(1, 30).Draw(t, "quota"), quota.Second,
@@ -294,8 +295,8 @@ func TestOptimisticBoundIsReached(t *testing.T) {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			p := params(t, 100, quota.Minute, 100)
 			g := newOptimisticGame(p, nodes)
-			// One node uses and reports until the centre has nothing left; the others have heard
-			// nothing of it yet.
+			// One node uses and reports until the control plane has nothing left; the others have
+			// heard nothing of it yet.
 			for g.use(0, 1) {
 				if g.nodes[0].Due(g.now, g.slack) <= g.now {
 					g.report(0)

@@ -61,7 +61,8 @@ func TestALedgerOfCallersOwnFigures(t *testing.T) {
 }
 
 // However callers mix their figures, their asks and their reports, all that a ledger grants would
-// have passed one bucket of the largest figures. Who waits as long as he is told is granted.
+// have passed one bucket of the largest figures. A caller that waits as long as the answer says is
+// granted.
 func TestFiguresOfCallersMintNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		units := rapid.Int64Range(1, 5000).Draw(rt, "most")

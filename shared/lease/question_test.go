@@ -10,26 +10,26 @@ import (
 // A wait is exact for what the control plane knows. It is short by what other nodes have used and
 // not reported, and the next one is exact.
 func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
-	const unreported = 24 // Of a slack of 50 for each of two; 25 would be reported at once.
+	const unreported = 24 // Each of two has a slack of 50; 25 would be reported at once.
 	p := params(t, 100, quota.Minute, 100)
 	const each = 600 * quota.Millisecond // A token comes so often.
 	ask := lease.Ask{Params: p, Version: 1, Optimistic: true, Waiting: 1, Cost: 100, Deadline: lease.Deadline}
 	now := quota.Instant(sec)
-	centre, answer := lease.Ledger{}.Grant(now, ask)
+	plane, answer := lease.Ledger{}.Grant(now, ask)
 	account, used := lease.Account{}.Decided(now, p, answer.Debt, 100, 100)
 	if wait := account.Wait(now, p, 1); used != 100 || wait != each {
 		t.Fatalf("%d used, a token is said to come in %d", used, wait)
 	}
 	now += quota.Instant(each)
-	centre, _ = centre.Grant(now, lease.Ask{Params: p, Version: 1, Used: unreported, Optimistic: true})
+	plane, _ = plane.Grant(now, lease.Ask{Params: p, Version: 1, Used: unreported, Optimistic: true})
 	ask.Cost = 1
-	_, answer = centre.Grant(now, ask)
+	_, answer = plane.Grant(now, ask)
 	// What was granted counts for the whole deadline, rounded up, so it earned that much less.
 	if want := unreported*each + 2*lease.Deadline; answer.Waiting != 0 || answer.NotBefore != want {
 		t.Errorf("%+v, want a wait that is longer by %d", answer, want)
 	}
 	now += quota.Instant(answer.NotBefore)
-	if _, answer = centre.Grant(now, ask); answer.Waiting != 1 {
+	if _, answer = plane.Grant(now, ask); answer.Waiting != 1 {
 		t.Errorf("the next wait is short too: %+v", answer)
 	}
 }

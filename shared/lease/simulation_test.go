@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// fleet is one bucket, one centre and some nodes in virtual time: Poisson demand, half a
+// fleet is one bucket, one control plane and some nodes in virtual time: Poisson demand, half a
 // millisecond to one and a half each way, a tick of 10 ms. Nodes do as the filter does: one call at
 // a time for requests that wait, the others queue behind it.
 type fleet struct {
@@ -139,7 +139,7 @@ func (f *fleet) pass(n *node) {
 	}
 }
 
-// refuse counts a refusal, and whether the centre has a token at the time.
+// refuse counts a refusal, and whether the control plane has a token at the time.
 func (f *fleet) refuse() {
 	f.refused += f.counts()
 	ask := lease.Ask{Params: f.p, Version: 1, Waiting: 1, Cost: 1}
@@ -264,8 +264,8 @@ func even(n int) []float64 {
 }
 
 // What leases cost and what they let through, by load, by how demand falls on the nodes, and by how
-// many there are: one bucket costs each node 1.2 calls in the time that a lot covers, whatever its
-// traffic, and what a bucket that decided at once would let through gets through but for a few
+// many there are: one bucket costs each node 1.2 calls in the time that a lease covers, whatever
+// its traffic, and what a bucket that decided at once would let through gets through but for a few
 // hundredths, shared evenly by nodes that ask for as much.
 func TestSimulatedFleet(t *testing.T) {
 	for _, c := range []struct {
@@ -323,7 +323,8 @@ func (f *fleet) check(t *testing.T, demand string, span quota.Span) {
 	}
 }
 
-// When an overload is over nobody is refused any more, as soon as the bucket has anything to give.
+// When an overload is over no caller is refused any more, as soon as the bucket has anything to
+// give.
 func TestRationingEnds(t *testing.T) {
 	f := &fleet{r: rand.New(rand.NewPCG(1, 1)), p: params(t, 1000, quota.Second, 1000), load: 5, from: 1 << 50}
 	f.start(even(10))
@@ -335,7 +336,7 @@ func TestRationingEnds(t *testing.T) {
 	}
 }
 
-// Who comes all at once, within the burst, gets through.
+// Requests that come all at once, within the burst, get through.
 func TestBurstIsNotRationed(t *testing.T) {
 	for _, spread := range []quota.Span{10 * quota.Millisecond, 100 * quota.Millisecond, 500 * quota.Millisecond} {
 		f := &fleet{r: rand.New(rand.NewPCG(1, 2)), p: params(t, 1000, quota.Second, 1000), load: 0.001, from: 1 << 50}

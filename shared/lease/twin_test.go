@@ -14,9 +14,9 @@ type holder struct {
 	tokens int64
 }
 
-// Whoever asks how, in whichever order, and hoards what it is leased: all nodes of both versions
-// together never use more than a bucket of the larger burst and the larger rate would allow, in any
-// interval. Each ledger starts full, in doubt, or as the other one.
+// Whichever node asks how, in whichever order, and hoards what it is leased: all nodes of both
+// versions together never use more than a bucket of the larger burst and the larger rate would
+// allow, in any interval. Each ledger starts full, in doubt, or as the other one.
 func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -81,7 +81,7 @@ func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 	}
 }
 
-// Of a window algorithm, in any window.
+// The same of a window algorithm, in any window.
 func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -79,14 +79,14 @@ func TestFixedWindowLedgerTimeline(t *testing.T) {
 	}
 }
 
-// worstWindow is the most that can be used in a window that ends at end: every lot that can be used
-// within it is.
-func worstWindow(w quota.Windows, lots []lot, end quota.Instant) (uses int64) {
+// worstWindow is the most that can be used in a window that ends at end: every lease that can be
+// used within it is.
+func worstWindow(w quota.Windows, leases []lent, end quota.Instant) (uses int64) {
 	begin := end - quota.Instant(w.Length)
 	if w.Algorithm == quota.FixedWindow {
 		begin, end = end-1, end+quota.Instant(w.Length)-1 // end is the grid's line.
 	}
-	for _, l := range lots {
+	for _, l := range leases {
 		if l.granted <= end && l.expiry-1 > begin {
 			uses += l.tokens
 		}
@@ -109,7 +109,7 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 		ttl, ledger, now := lease.TTL(p), lease.WindowLedger{}, quota.Instant(rapid.Int64Range(1<<37, 1<<40).Draw(t,
 			"epoch"))
 		forgets := rapid.Bool().Draw(t, "forgets")
-		var lots []lot
+		var leases []lent
 		for range rapid.IntRange(1, 40).Draw(t, "asks") {
 			edge := int64(w.Length) - int64(now-quota.Instant(w.Offset))%int64(w.Length)
 			now += quota.Instant(rapid.OneOf(rapid.Just(anyPause(t, ttl)),
@@ -125,10 +125,10 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 			}
 			var g lease.Grant
 			ledger, g = ledger.Grant(now, ask)
-			for _, l := range []lot{{g.Keep, now, lease.Expiry(sent, ttl)},
+			for _, l := range []lent{{g.Keep, now, lease.Expiry(sent, ttl)},
 				{g.Waiting * ask.Cost, now, lease.Expiry(sent, lease.Deadline)}} {
 				if l.tokens > 0 && l.expiry > l.granted {
-					lots = append(lots, l)
+					leases = append(leases, l)
 				}
 			}
 			if len(ledger.History.Marks) > quota.MaxMarks {
@@ -138,13 +138,13 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 				ledger = lease.WindowLedger{}
 			}
 		}
-		for _, l := range lots {
+		for _, l := range leases {
 			for _, end := range []quota.Instant{l.granted, l.expiry - 1, l.expiry - 2 + quota.Instant(w.Length),
 				l.granted - 1 + quota.Instant(w.Length)} {
 				if a == quota.FixedWindow {
 					end -= (end - quota.Instant(w.Offset)) % quota.Instant(w.Length)
 				}
-				if uses := worstWindow(w, lots, end); uses > w.Quota {
+				if uses := worstWindow(w, leases, end); uses > w.Quota {
 					t.Fatalf("uses in the window at %d can reach %d of %d", end, uses, w.Quota)
 				}
 			}

@@ -123,7 +123,7 @@ func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 			}
 		}
 		before = set
-		// Who has no key is among the first.
+		// A caller without a key is among the first.
 		if hits := hold(ix, request("GET", "h", "/")).Hits; len(hits) != 0 {
 			t.Errorf("%d %%: who has no key is not off: %+v", percent, hits)
 		}

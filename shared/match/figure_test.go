@@ -101,7 +101,7 @@ func TestARequestsOwnFigures(t *testing.T) {
 }
 
 // Each limit of a list, of a tier and of a candidate has figures of its own, a consumer's own limit
-// comes first, and a limit that has none is everybody's.
+// comes first, and a limit that has none is that of every caller.
 func TestFiguresGoWithTheirLimits(t *testing.T) {
 	figure := func(name string) string { return `{"header":"` + name + `","trusted":true,"max":100,"default":1}` }
 	ix := compile(t, `{"version":"weir/v1","tiers":["a","b"],"identity":{"default_tier":"a","tier":[{"header":"tier","trusted":true}]},"policies":[

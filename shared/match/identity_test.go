@@ -17,7 +17,7 @@ func (c *claims) Property(path []byte) []byte {
 	return []byte("bob")
 }
 
-// What is told of a caller is what the policy set lets be shown, cut to its bound, and the hash of
+// A report shows of a caller what the policy set lets be shown, cut to its bound, and the hash of
 // the consumer that the control plane would make of its value. Envoy is asked only if that is
 // allowed.
 func TestIdentify(t *testing.T) {
@@ -49,7 +49,8 @@ func TestIdentify(t *testing.T) {
 	if m.Identify(&ix, &a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)
 	}
-	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}} // Empty is absent.
+	// Empty is absent.
+	a.Headers = []match.Header{{Name: []byte("x-key"), Value: []byte("alice")}, {Name: []byte("x-app"), Value: nil}}
 	want = match.ConsumerKey(secret, set.Identity.Consumer[0], "alice")
 	if m.Identify(&ix, &a, true, &who); who.Consumer != want || string(who.Shown) != shown+"\x02\x03bob" {
 		t.Errorf("%+v, want the consumer %v", who, want)

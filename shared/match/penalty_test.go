@@ -35,7 +35,7 @@ func TestSubjects(t *testing.T) {
 		{"/quiet", "alice", nil, "quiet in shadow, wide"},
 		{"/plain", "alice", nil, "wide"},
 		{"/plain", "", nil, ""},          // The request names no consumer.
-		{"/shared", "", nil, ""},         // Who shares a bucket is not punished for others.
+		{"/shared", "", nil, ""},         // A caller that shares a bucket is not punished for others.
 		{"/elsewhere", "alice", nil, ""}, // No policy applies.
 		{"/own", "alice", order("own", policy.EnforcedShadow), "own in shadow, wide"},
 		{"/own", "alice", order("own", policy.EnforcedOff), ""},

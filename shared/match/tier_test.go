@@ -194,7 +194,7 @@ func TestKeyEncoding(t *testing.T) {
 	}
 }
 
-// Who is enforced goes by the partition key alone: a change of tier does not change it.
+// Enforcement by percentage goes by the partition key alone: a change of tier does not change it.
 func TestShareDoesNotGoByTier(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer"],"enforcement":{"enforce":50}`))
 	shadows := 0

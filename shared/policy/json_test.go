@@ -85,8 +85,8 @@ func TestLongLists(t *testing.T) {
 	}
 }
 
-// Names are unique also among many, and whoever needs a consumer is told so even if the identity
-// comes last.
+// Names are unique also among many, and a policy that needs a consumer is refused even if the
+// identity comes last.
 func TestProblemsAmongManyPolicies(t *testing.T) {
 	var all []string
 	var want []string

@@ -108,7 +108,8 @@ func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 			at = append(at, second-quota.Instant(quota.Millisecond))
 		}
 		for i := range half {
-			at = append(at, second+quota.Instant(i+1)*quota.Instant(estimatedWindow-2*quota.Millisecond)/quota.Instant(half))
+			at = append(at, second+quota.Instant(
+				i+1)*quota.Instant(estimatedWindow-2*quota.Millisecond)/quota.Instant(half))
 		}
 	}
 	return at

@@ -81,9 +81,9 @@ func figuresUpTo(t *rapid.T, units int64, window quota.Span, burst int64) quota.
 	return p
 }
 
-// However a caller changes his figures, all that passes would have passed a bucket of the largest
-// ones; all that passes from a moment on with one pair of figures, a full bucket of these. Who
-// waits as long as he is told passes, and no sooner.
+// However a caller changes its figures, all that passes would have passed a bucket of the largest
+// ones; all that passes from a moment on with one pair of figures, a full bucket of these. A caller
+// that waits as long as the answer says passes, and no sooner.
 func TestFiguresMintNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units, burst := rapid.Int64Range(1, 1000).Draw(t, "most"), rapid.Int64Range(1, 1000).Draw(t, "largest")

@@ -35,7 +35,7 @@ func TestGoldenQueue(t *testing.T) {
 	})
 }
 
-// What a node or a centre can find in a state that no requests can have led to.
+// What a node or a control plane can find in a state that no requests can have led to.
 func TestCounterInUnreachableStates(t *testing.T) {
 	w := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0)
 	for _, c := range []struct {
@@ -119,7 +119,7 @@ func (l *fullLog) take(now quota.Instant, n int64) (allowed bool, left int64, re
 	case l.free(l.last) >= n:
 		l.all = append(l.all, admission{l.last, n})
 		allowed = true
-	default: // What is free only grows while nobody takes.
+	default: // What is free only grows while no request takes.
 		early, late := quota.Span(0), 3*l.w.Length // not sort.Search: an int may be too small
 		for late-early > 1 {
 			if half := early + (late-early)/2; l.free(l.last+quota.Instant(half)) >= n {

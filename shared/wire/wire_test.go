@@ -26,7 +26,7 @@ var request = wire.LeaseRequest{
 	},
 }
 
-// named is the same request of a node that has been told of consumers with limits of their own.
+// named is the same request of a node that knows of consumers with limits of their own.
 func named() wire.LeaseRequest {
 	m := request
 	m.Items = append([]wire.LeaseItem{}, m.Items...)
@@ -572,7 +572,7 @@ func full() wire.LeaseReply {
 	return m
 }
 
-// A node that does not know that a wait can be endless is told an hour.
+// A node that does not know that a wait can be endless receives an hour.
 func TestAnEndlessWaitIsSpokenAsTheNodeReads(t *testing.T) {
 	for format, want := range map[uint64]quota.Span{0: quota.Hour, 3: quota.Hour, 4: quota.Never, 9: quota.Never} {
 		m := wire.LeaseReply{Nodes: 1, Items: []wire.LeaseAnswer{{NotBefore: quota.Never}, {NotBefore: 5}}}

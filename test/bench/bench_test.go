@@ -457,7 +457,7 @@ func TestKeysAreZipfs(t *testing.T) {
 	}
 }
 
-// Of the mixed keys about a tenth is refused, however fast they come: here all at once.
+// About a tenth of the mixed keys is refused, however fast they come: here all at once.
 func TestATenthOfMixedRequestsExceedsItsLimit(t *testing.T) {
 	used, refused := make([]int, mixedKeys.keys), 0
 	const n = 50 * fashion

@@ -123,7 +123,7 @@ policies:
 }
 
 // Never more than the quota in any window, over both Envoys, however the requests come. Without an
-// answer of the centre they are refused: a share of each Envoy's own would come on top.
+// answer of the control plane they are refused: a share of each Envoy's own would come on top.
 func TestWindowsHoldOverAllEnvoys(t *testing.T) {
 	for _, c := range []struct {
 		name, limit string
@@ -230,8 +230,8 @@ func TestTheExampleRuns(t *testing.T) {
 	}
 }
 
-// Who a tier is by claim, by a trusted header and by assignment; the claim wins, and a value that
-// is no tier counts as none.
+// Callers have a tier by claim, by a trusted header or by assignment; the claim wins, and a value
+// that is no tier counts as none.
 func TestTiers(t *testing.T) {
 	tokens := newIssuer(t)
 	w := start(t, setup{envoys: 2, rewrite: insertFilter(tokens.filter()), policies: tiered})

@@ -31,8 +31,8 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A program that sends three times its burst as fast as its client lets it is never refused, in
 // each dialect of the answers. A call for a token that comes to nothing, as on a busy machine, may
-// have taken one that no answer told the client of. In strict mode a token counts as lent for up to
-// 100 ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an
+// have taken one that no answer has shown the client. In strict mode a token counts as lent for up
+// to 100 ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an
 // eighth of a token, less than the client leaves between its requests.
 func TestTheClientIsNotRefused(t *testing.T) {
 	const burst = 5

@@ -25,8 +25,8 @@ type change struct {
 	Before, After    json.RawMessage
 }
 
-// told is what an entry says of a policy set, of a rollout, or of a consumer.
-type told struct {
+// content is the content of an entry about a policy set, of a rollout, or of a consumer.
+type content struct {
 	Version uint64
 	Nodes   string
 	Tier    string
@@ -121,19 +121,19 @@ type tale struct {
 	current, newest uint64
 	// draft is what is rolled out, zero if nothing is; steps is how many there were of all
 	// rollouts, and ends is what became of each, by its version.
-	draft       told
+	draft       content
 	steps       uint64
 	ends        map[uint64]string
 	tier, order string
 }
 
-// next takes in an entry. It says whether that begins where the one before it ended.
+// next takes in an entry. It reports whether that begins where the one before it ended.
 func (a *tale) next(t *testing.T, e change) bool {
 	t.Helper()
 	switch {
 	case e.Resource == "policyset":
-		before, after := read[told](t, e.Before), read[told](t, e.After)
-		follows := before.Version == a.current && after.Version == a.newest+1 && a.draft == told{}
+		before, after := read[content](t, e.Before), read[content](t, e.After)
+		follows := before.Version == a.current && after.Version == a.newest+1 && a.draft == content{}
 		a.newest = after.Version
 		if after.Nodes == "" {
 			a.current = after.Version
@@ -143,20 +143,20 @@ func (a *tale) next(t *testing.T, e change) bool {
 		}
 		return follows
 	case e.Resource == "rollout":
-		before, after := read[told](t, e.Before), read[told](t, e.After)
+		before, after := read[content](t, e.Before), read[content](t, e.After)
 		follows := before == a.draft && after.Version == a.draft.Version &&
 			e.Action == "rollout.delete" == (after.Nodes == "0%")
 		a.steps++
 		a.draft = after
 		switch after.Nodes {
 		case "0%":
-			a.draft, a.ends[after.Version] = told{}, "taken back"
+			a.draft, a.ends[after.Version] = content{}, "taken back"
 		case "100%":
-			a.draft, a.ends[after.Version], a.current = told{}, "promoted", after.Version
+			a.draft, a.ends[after.Version], a.current = content{}, "promoted", after.Version
 		}
 		return follows
 	case strings.HasPrefix(e.Resource, "consumers/"):
-		before, after := read[told](t, e.Before), read[told](t, e.After)
+		before, after := read[content](t, e.Before), read[content](t, e.After)
 		follows := before.Tier == a.tier && e.Action == "consumer.delete" == (after.Tier == "")
 		a.tier = after.Tier
 		return follows
@@ -198,14 +198,14 @@ func (w *world) agree(seed uint64, answered map[string]string) {
 	w.t.Logf("%d were made and not answered", len(seen)-1-len(answered)) // One is the test's own.
 }
 
-// found is what there is, in place of what a tale tells. What nobody can be asked stays: steps
-// while no rollout is under way, and the ends of versions that are no longer kept.
+// found is what there is, in place of what a tale says. What cannot be asked for stays: steps while
+// no rollout is under way, and the ends of versions that are no longer kept.
 func (w *world) found(a tale) tale {
 	w.t.Helper()
-	a.draft, a.tier, a.ends = told{}, "", maps.Clone(a.ends)
+	a.draft, a.tier, a.ends = content{}, "", maps.Clone(a.ends)
 	a.current = number(w.t, w.get("/v1/policyset").ETag)
 	if answer := w.call(http.MethodGet, "/v1/rollout", "", ""); answer.Status == http.StatusOK {
-		a.draft, a.steps = read[told](w.t, answer.Body), number(w.t, answer.ETag)
+		a.draft, a.steps = read[content](w.t, answer.Body), number(w.t, answer.ETag)
 	}
 	type version struct {
 		Version uint64
@@ -219,7 +219,7 @@ func (w *world) found(a tale) tale {
 		}
 	}
 	if answer := w.call(http.MethodGet, "/v1/consumers/alice", "", ""); answer.Status == http.StatusOK {
-		a.tier = read[told](w.t, answer.Body).Tier
+		a.tier = read[content](w.t, answer.Body).Tier
 	}
 	a.order = reasons(w.t, read[struct{ Orders json.RawMessage }](w.t, w.get("/v1/enforcement").Body).Orders)
 	return a
@@ -251,12 +251,13 @@ func TestAKilledControlPlaneLeavesChangesWithTheirEntries(t *testing.T) {
 			var count atomic.Int64
 			answered, kinds := map[string]string{}, map[string]int{}
 			w.startControlPlane()
-			w.apply(fmt.Sprintf(crashPolicies, 1_000_000)) // Not the first attempt's document, which would change nothing.
+			// Not the first attempt's document, which would change nothing.
+			w.apply(fmt.Sprintf(crashPolicies, 1_000_000))
 			for kills := 0; kills < full(30) || len(kinds) < len(attempts(0, "", random)); kills++ {
 				done := make(chan map[string]string)
 				source := rand.New(rand.NewPCG(random.Uint64(), 2))
 				go func() { done <- writes(w.controlPlane, source, &count) }()
-				time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond)))) // Until a moment that nobody chose.
+				time.Sleep(time.Duration(random.Int64N(int64(60 * time.Millisecond)))) // Until a random moment.
 				w.controlPlane.Kill()
 				for id, kind := range <-done {
 					answered[id] = kind

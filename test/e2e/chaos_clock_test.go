@@ -9,7 +9,7 @@ import (
 
 // The clock of Redis steps forward by an hour: a bucket gets what that hour would have earned, its
 // burst at most. It steps back: no time has passed for the bucket, which goes on, and neither Envoy
-// nor control plane keeps anybody waiting for that hour.
+// nor control plane keeps a caller waiting for that hour.
 func TestChaosTheClockOfRedisJumps(t *testing.T) {
 	clock := redistest.NewClock(t)
 	w := start(t, setup{envoys: 2, alone: true})

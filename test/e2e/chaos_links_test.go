@@ -9,7 +9,7 @@ import (
 )
 
 // inHand is a limit of which an Envoy that is asked often holds tokens for a second, good for four,
-// beside one for which every request asks the centre.
+// beside one for which every request asks the control plane.
 const inHand = `
 version: weir/v1
 policies:
@@ -27,12 +27,12 @@ policies:
     on_failure: {then: deny}
 ` + within
 
-// trouble is something between an Envoy and the centre.
+// trouble is something between an Envoy and the control plane.
 type trouble struct {
 	name          string
 	inflict, heal func()
-	// slower is what most answers of the centre are later at least, if they come at all; 0 if the
-	// trouble may go unnoticed.
+	// slower is what most answers of the control plane are later at least, if they come at all; 0
+	// if the trouble may go unnoticed.
 	slower time.Duration
 }
 
@@ -63,9 +63,9 @@ func (l latencies) String() string {
 		quantile(l.good, 0.5), quantile(l.good, 0.99), quantile(l.bad, 0.5), quantile(l.bad, 0.99), quantile(l.bad, 1))
 }
 
-// Whatever happens between an Envoy and the centre, or to the centre: a request whose Envoy has a
-// token in hand is decided by it and does not wait; of the others each waits until its deadline at
-// most, and goes by its policy's failure ladder then.
+// Whatever happens between an Envoy and the control plane, or to the control plane: a request whose
+// Envoy has a token in hand is decided by it and does not wait; the others wait until their
+// deadline at most, and go by their policy's failure ladder then.
 func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
 	var toPlane *proxy
 	w := start(t, setup{envoys: 2, alone: true, ways: func(_ string, port int) []int {
@@ -163,7 +163,7 @@ func (w *world) moment() (m moment) {
 }
 
 // hold wants every request with a lease in hand to have been allowed by one, and none but the
-// others to have waited. Of the others some may find a token for which an earlier one has waited in
+// others to have waited. Some of the others may find a token for which an earlier one has waited in
 // vain.
 func (m moment) hold(t *testing.T, what string) {
 	t.Helper()

@@ -148,7 +148,7 @@ func (w *world) signal(e *stack.Envoy, s syscall.Signal) {
 	}
 }
 
-// isStopped says whether the kernel holds a process.
+// isStopped reports whether the kernel holds a process.
 func isStopped(t *testing.T, pid int) bool {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -14,7 +14,7 @@ import (
 
 // rolled is a policy set whose limits none of the clients reaches; its number only makes one
 // version differ from the other. What is allowed in a failure is counted, so that a machine that
-// stands still for longer than requests wait is told from a lost call.
+// stands still for longer than requests wait is distinguished from a lost call.
 func rolled(n int) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -107,7 +107,7 @@ func TestChaosAControlPlaneIsRolled(t *testing.T) {
 	push := func() {
 		version++
 		begin := time.Now()
-		// Of the control planes that run one takes it.
+		// One of the control planes that run takes it.
 		w.awaitApplied(w.apply(rolled(version)))
 		worst = max(worst, time.Since(begin))
 	}

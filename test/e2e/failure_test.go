@@ -43,8 +43,8 @@ policies:
     mode: local
 `
 
-// failing is what each policy of the ladder does while its centre is away, and awaitLadder waits
-// for all of it.
+// failing is what each policy of the ladder does while its control plane is away, and awaitLadder
+// waits for all of it.
 func (w *world) awaitFailing() {
 	w.t.Helper()
 	w.await("the failure ladder to take over", func(context.Context) error {
@@ -62,10 +62,10 @@ func (w *world) awaitFailing() {
 	})
 }
 
-// awaitRecovered waits until every policy is decided by the centre again.
+// awaitRecovered waits until every policy is decided by the control plane again.
 func (w *world) awaitRecovered() {
 	w.t.Helper()
-	w.await("the centre to decide again", func(context.Context) error {
+	w.await("the control plane to decide again", func(context.Context) error {
 		var wrong []error
 		if got := w.burst("/denies", 20); got.statuses[200] != 20 {
 			wrong = append(wrong, fmt.Errorf("the limit that denied answers %s", got))
@@ -337,7 +337,7 @@ func TestAWrongNodeTokenIsSaidInTheLog(t *testing.T) {
 	}
 }
 
-// A client that gives up while its request waits for the centre leaves nothing behind.
+// A client that gives up while its request waits for the control plane leaves nothing behind.
 func TestClientsMayGiveUpWhileTheyWait(t *testing.T) {
 	w := start(t, setup{policies: ladder})
 	w.awaitRecovered()

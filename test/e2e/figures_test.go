@@ -54,7 +54,7 @@ policies:
 			}
 		}
 	}
-	// A number of a token is one too, and clients are told of their own limit.
+	// A number of a token is one too, and clients see their own limit.
 	if got := statuses(t, 4, w.envoys[0].URL()+"/strict", with("carol", 2)...); got != "200 200 429 429" {
 		t.Errorf("a number: %s", got)
 	}

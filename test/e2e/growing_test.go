@@ -195,7 +195,8 @@ func TestGrowingToRegions(t *testing.T) {
 	w := start(t, setup{alone: true})
 	ports := []int{w.serve.Port, freePorts(t, 1)[0]}
 	commands(t, growing(t, "bash")[2], ports, "redis://redis.eu.internal:6379", redistest.Start(t).URL(),
-		"redis://redis.us.internal:6379", redistest.Start(t).URL(), "redis://shared.internal:6379", redistest.Start(t).URL())
+		"redis://redis.us.internal:6379", redistest.Start(t).URL(), "redis://shared.internal:6379",
+		redistest.Start(t).URL())
 	w.controlPlane = stack.ControlPlaneAt(ports[0], adminToken)
 	w.awaitApplied(1)
 	if passed := customer(w, 0, "acme", 60); passed != 50 {

@@ -89,7 +89,7 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 			t.Errorf("%s: after a grant of 4 %d have passed", policy, passed)
 		}
 	}
-	// Nobody tells which of the tokens that were leased lately are used: a reset leaves them out.
+	// It is unknown which of the tokens that were leased lately are used: a reset leaves them out.
 	w.spend("/leased", 100)
 	if b := w.key(http.MethodPost, "leased/reset", `{"reason": "too early"}`).Buckets[0]; b.Leased == 0 || b.Level != 40-b.Leased {
 		t.Errorf("with leases out a reset leaves %+v", b)

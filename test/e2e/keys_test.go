@@ -80,7 +80,7 @@ policies:
 	t.Logf("%d keys, each new, in %s: %v; memory before: %s; after: %s", keys.total, took.Round(time.Second), statuses,
 		before, after)
 
-	// Whoever is new after the flood has its limit and no more.
+	// A caller that is new after the flood has its limit and no more.
 	late := load{clients: 1, total: 20, request: func(int) *http.Request {
 		return request(http.MethodPost, e.URL()+"/keys", "x-api-key", "late")
 	}}.run(w.ctx)

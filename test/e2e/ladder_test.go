@@ -86,7 +86,8 @@ func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64
 // has been counted by the filter, once.
 func TestTheLadderIsShownAndEveryRequestCounted(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, alone: true})
-	w.redis = redistest.Start(t, "--appendonly", "yes") // It remembers the nodes; an empty one knows them at their next poll.
+	// It remembers the nodes; an empty one knows them at their next poll.
+	w.redis = redistest.Start(t, "--appendonly", "yes")
 	w.serve.RedisURL = w.redis.URL()
 	w.startControlPlane()
 	w.awaitApplied(w.apply(ladder))
@@ -158,8 +159,8 @@ func (w *world) awaitMetrics(e *stack.Envoy, what string, right func(map[string]
 	return m
 }
 
-// Without the control plane nobody is there to be told; the filter counts what it could not tell,
-// goes on by the ladder, and tells how it is as soon as somebody listens.
+// Without the control plane no report arrives; the filter counts what it could not send, goes on by
+// the ladder, and reports how it is as soon as a control plane answers.
 func TestTheLadderIsToldAfterTheControlPlaneWasAway(t *testing.T) {
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()

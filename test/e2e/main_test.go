@@ -23,8 +23,7 @@ const (
 	examplePath      = repository + "/examples/url-shortener.yaml"
 )
 
-// quick is for whoever writes these tests; the figures of the documentation come from the full
-// ones.
+// quick is for authors of these tests; the figures of the documentation come from the full ones.
 var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
 
 // runPath is `make run`'s program, built from the tree.

@@ -27,7 +27,8 @@ policies:
 		d := difference(w.measured(w.envoys[0]), before)
 		t.Logf("%s: %s; %d asked, %d by the share; calls: %d answered, %d without an answer, %d overloaded; the "+
 			"ladder was entered %d times",
-			mode, got, d["decisions.by_central"], d["decisions.by_share"], d["leases.answered"], d["leases.no_answer"], d["leases.overloaded"], d["ladder.entered_leases"])
+			mode, got, d["decisions.by_central"], d["decisions.by_share"], d["leases.answered"],
+			d["leases.no_answer"], d["leases.overloaded"], d["ladder.entered_leases"])
 		got.mustBe(t, 200)
 	}
 }

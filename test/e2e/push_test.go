@@ -11,7 +11,7 @@ import (
 
 // A push under load changes the limit on every Envoy within a second, forgets nothing that was
 // consumed, and no request sees anything but the old limit or the new one. Without an answer of the
-// centre they are refused: a share of each Envoy's own would come on top.
+// control plane they are refused: a share of each Envoy's own would come on top.
 func TestAPushUnderLoadKeepsConsumption(t *testing.T) {
 	limit := func(quota int64) string {
 		return fmt.Sprintf(`

@@ -128,7 +128,8 @@ func (r *runner) shell(script string) (string, error) {
 	).Replace(script)
 	command := exec.CommandContext(r.t.Context(), "bash", "-eu", "-c", script)
 	command.Dir = repository
-	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+r.home, fmt.Sprintf("WEIR_SERVER=http://127.0.0.1:%d", r.controlPlane))
+	command.Env = append(os.Environ(), "XDG_CONFIG_HOME="+r.home, fmt.Sprintf("WEIR_SERVER=http://127.0.0.1:%d",
+		r.controlPlane))
 	output, err := command.Output()
 	return string(output), err
 }

@@ -18,8 +18,8 @@ func startOn(t *testing.T, redisURL string) *world {
 	return w
 }
 
-// survive kills a primary under load, and wants every limit decided by the centre again once the
-// replica has taken over.
+// survive kills a primary under load, and wants every limit decided by the control plane again once
+// the replica has taken over.
 func (w *world) survive(primary, replica *redistest.Server) {
 	w.t.Helper()
 	busy := w.steady()

@@ -90,7 +90,7 @@ func TestRegionsShareAQuota(t *testing.T) {
 	alone := one.end()
 	mustAdmit(t, sum([]tally{alone, after}), 1000, 1000, 0.4)
 
-	// Without the document everybody keeps what they have, and goes on limiting.
+	// Without the document every region keeps what it has, and goes on limiting.
 	had, err := eu.rate(t.Context(), "everyone")
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // A limit that is edited by REST is in force at the Envoy within a second, and so is the old one
-// after a rollback. Of two editors the slower is refused, and the document keeps its comments.
+// after a rollback. The slower of two editors is refused, and the document keeps its comments.
 func TestAPolicyIsEditedAndRolledBack(t *testing.T) {
 	const document = `version: weir/v1
 policies:

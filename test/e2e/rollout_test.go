@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// drafted is a policy set with a limit that every request asks the centre for, and the same with
-// leases.
+// drafted is a policy set with a limit that every request asks the control plane for, and the same
+// with leases.
 func drafted(quota int) string {
 	return fmt.Sprintf(`
 version: weir/v1
@@ -69,7 +69,7 @@ func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
 		}
 		mustBeQuick(t, fmt.Sprintf("the limit of %d at %d Envoys", limit, len(at)), begin)
 	}
-	// Of all requests so far as many have passed; an answer that is late on a busy machine costs
+	// As many of all requests have passed so far; an answer that is late on a busy machine costs
 	// its token.
 	var passed int64
 	must := func(what string, got, want int64) {
@@ -172,7 +172,7 @@ policies:
 			if mode == "local" {
 				w.awaitCounter(e, "weir.policy.p.outcome.candidate_allowed.decisions", 2)
 				w.awaitCounter(e, "weir.policy.p.outcome.candidate_refused.decisions", 6)
-			} else { // A draft of the centre's never asks: without a token in hand nobody knows.
+			} else { // A draft of the control plane's never asks: without a token in hand its decision is unknown.
 				w.awaitCounter(e, "weir.policy.p.outcome.candidate_undetermined.decisions", 8)
 			}
 		})

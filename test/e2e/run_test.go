@@ -145,8 +145,8 @@ func mustBeGone(t *testing.T, pids []int) {
 	}
 }
 
-// Of 300 requests at the same time from one address exactly 100 pass, the others are told when to
-// come back, and a hundred thousand more refusals leave Envoy's memory where it was.
+// Exactly 100 of 300 requests at the same time from one address pass, the others learn when to come
+// back, and a hundred thousand more refusals leave Envoy's memory where it was.
 func TestMakeRunKeepsItsPromise(t *testing.T) {
 	r := newRunner(t)
 	r.start()

@@ -35,7 +35,7 @@ policies:
 )
 
 // API keys and tokens are used in every way there is, and are then in no place but those that were
-// given them: not in Redis, nor in the logs, metrics and traces of anybody.
+// given them: not in Redis, nor in the logs, metrics and traces of any process.
 func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 	collector := otlptest.Start(t)
 	w := start(t, setup{alone: true})

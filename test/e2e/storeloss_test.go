@@ -24,8 +24,8 @@ policies:
 `
 
 // A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which
-// go by their failure ladder as far as its end. All other keys are decided by the centre to the
-// last token, over both Envoys, and so they are after it is back empty.
+// go by their failure ladder as far as its end. All other keys are decided by the control plane to
+// the last token, over both Envoys, and so they are after it is back empty.
 func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	const keys, quota = 60, 40
 	cluster := redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no")

@@ -142,8 +142,8 @@ func (s storm) check(t *testing.T, mode string, answers []stormAnswer, missing f
 	if mode != "local" {
 		return
 	}
-	// The n-th to pass was told that n tokens fewer remain than there were, but for those earned
-	// meanwhile, and when they are all back.
+	// The answer to the n-th to pass says that n tokens fewer remain than there were, but for those
+	// earned meanwhile, and when they are all back.
 	slices.SortFunc(left, func(a, b int) int { return b - a })
 	slices.Sort(full)
 	elapsed := last.Sub(answers[0].sent).Seconds()

@@ -42,9 +42,9 @@ func (w *world) run(args ...string) string {
 	return string(output)
 }
 
-// Whoever was refused can be told why within two seconds: by which policy, in which tier, by what
-// and until when. The heaviest callers are known too. And the caller's API key is nowhere: not in
-// Redis, logs, metrics, or what is answered.
+// An operator can learn within two seconds why a caller was refused: by which policy, in which
+// tier, by what and until when. The heaviest callers are known too. And the caller's API key is
+// nowhere: not in Redis, logs, metrics, or what is answered.
 func TestWhyARequestWasRefused(t *testing.T) {
 	w := start(t, setup{workers: 2, policies: whyPolicies})
 	e := w.envoys[0]

@@ -15,14 +15,16 @@ import (
 // due if all that was ever sent for its bucket, to all nodes and allowed or not, fits in a part of
 // one node's even share of the limit: B/N at once and r/N a second, each divided by room. The share
 // of any node has space for it then, whatever the others hold and messages take along. What a
-// hoarder asks for counts as sent. The reckoning shares no code with what it judges, and names
+// hoarder asks for counts as sent. The computation shares no code with what it judges, and names
 // buckets by what requests say.
 //
 // It makes these exceptions, which the documentation states:
 //   - a caller whose own figures change, since what was used by the larger ones counts;
 //   - a policy's own "deny" in a failure;
-//   - in optimistic mode a node refuses what is beyond its slack, so a 64th of B/2 stands in for B/N;
-//   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used up.
+//   - in optimistic mode a node refuses what is beyond its slack, so a 64th of B/2 stands in for
+//     B/N;
+//   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used
+//     up.
 
 // account is what was sent for one key of one policy and has not been earned since, in tokens.
 type account struct {
@@ -97,7 +99,7 @@ func (w *world) agree() {
 			was := w.dues.figures[i]
 			least := figures{min(was.burst, f.burst), min(was.rate, f.rate), f.burst}
 			if w.happened[storeLost]+w.happened[failedOver] > 0 && f.burst < was.latest {
-				// Of what was lost half counts as used, which can be all of a burst that is lower.
+				// Half of what was lost counts as used, which can be all of a burst that is lower.
 				least = figures{latest: f.burst}
 			}
 			w.dues.figures[i] = least

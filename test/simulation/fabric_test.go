@@ -135,8 +135,8 @@ func (n *node) apply(worker int) {
 
 var errUnsent = errors.New("the cluster has no healthy host")
 
-// call carries a lease request to the centre and the answer back, or not. Envoy ends it at its
-// timeout, and only once.
+// call carries a lease request to the control plane and the answer back, or not. Envoy ends it at
+// its timeout, and only once.
 func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	w := n.world
 	if w.chance(w.faults.unsent) {
@@ -182,7 +182,7 @@ func (n *node) call(boot uint64, worker int, body []byte, timeout quota.Span, do
 	return nil
 }
 
-// delay is how long a message takes one way; some take longer than anybody waits.
+// delay is how long a message takes one way; some take longer than any request waits.
 func (w *world) delay() quota.Span {
 	if w.chance(w.faults.late) {
 		w.happen(late)
@@ -245,7 +245,7 @@ func (w *world) depart(l *line) {
 func (w *world) grant(
 	n *node, worker, replica int, body []byte, s *shared, answer func(after quota.Span, status int, reply []byte),
 ) {
-	status, reply := w.centre.Lease(replica, body)
+	status, reply := w.plane.Lease(replica, body)
 	if w.planted == mixedAnswers && status == 200 {
 		reply = rotated(reply)
 	}
@@ -300,7 +300,7 @@ func (s *shared) mix(reply []byte) []byte {
 	return wire.AppendLeaseReply(nil, first)
 }
 
-// answers says whether bytes are a reply to the request with that number.
+// answers reports whether bytes are a reply to the request with that number.
 func answers(body []byte, seq uint64) bool {
 	var m wire.LeaseReply
 	return wire.DecodeLeaseReply(body, &m) == nil && m.Seq == seq

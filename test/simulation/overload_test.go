@@ -18,13 +18,13 @@ import (
 // crowd is two nodes whose callers all stay within a limit, but for a few, and a control plane that
 // works on one call after the other.
 type crowd struct {
-	t      *testing.T
-	now    quota.Instant
-	due    []appointment
-	centre *controlplanetest.ControlPlane
-	nodes  []*filtertest.Process
-	r      *rand.Rand
-	// forgets: the control plane works on calls that nobody waits for any more, too.
+	t     *testing.T
+	now   quota.Instant
+	due   []appointment
+	plane *controlplanetest.ControlPlane
+	nodes []*filtertest.Process
+	r     *rand.Rand
+	// forgets: the control plane works on calls that no node waits for any more, too.
 	forgets bool
 	free    quota.Instant
 	// modest and greedy are by stream what kind of caller it is of.
@@ -83,7 +83,7 @@ func (c *crowd) call(body []byte, timeout quota.Span, done func(int, []byte)) er
 		}
 		c.free = max(c.free, c.now) + quota.Instant(perCall+quota.Span(len(request.Items))*perItem)
 		c.after(quota.Span(c.free-c.now), func() {
-			status, reply := c.centre.Lease(0, body)
+			status, reply := c.plane.Lease(0, body)
 			c.after(300, func() { end(status, reply) })
 		})
 	})
@@ -95,8 +95,8 @@ func newCrowd(t *testing.T, seed uint64, mode, failure string, forgets bool) *cr
 	c := &crowd{t: t, now: 1 << 40, r: rand.New(rand.NewPCG(seed, 1)), forgets: forgets, greedy: map[uint32]bool{},
 		reasons: map[string]int{}}
 	store := &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + c.now }}
-	c.centre = controlplanetest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
-	snapshot, _, err := c.centre.Put(0, []byte(`{"version":"weir/v1","policies":[{"name":"api","partition":["header:x-key"],"mode":"`+mode+
+	c.plane = controlplanetest.New(store, 1, 2, func() time.Time { return time.UnixMicro(int64(c.now)) }, c.r.Float64)
+	snapshot, _, err := c.plane.Put(0, []byte(`{"version":"weir/v1","policies":[{"name":"api","partition":["header:x-key"],"mode":"`+mode+
 		`","limit":{"quota":1000,"window":"1m","burst":50},"on_failure":`+failure+`}]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +201,8 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				most := 5 * (2*50 + seconds*1000/60*3/2 + 1)
 				t.Logf("%s, %d/s, forgets %v: %d of %d refused falsely; %d of %d greedy passed, at most %d may; %d "+
 					"of %d calls in time; %d turns of the ladder",
-					mode, rate, forgets, c.falselyRefused, c.modest, c.greedyPassed, c.greedySent, most, c.inTime, c.calls, c.turns)
+					mode, rate, forgets, c.falselyRefused, c.modest, c.greedyPassed, c.greedySent, most,
+					c.inTime, c.calls, c.turns)
 				if c.falselyRefused > 0 {
 					t.Errorf("seed %d: %d of %d requests within their limit were refused: %v", seed, c.falselyRefused,
 						c.modest, c.reasons)
@@ -212,7 +213,7 @@ func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
 				if c.inTime*3 < c.calls*2 {
 					t.Errorf("seed %d: %d of %d calls were answered in time", seed, c.inTime, c.calls)
 				}
-				// A control plane that answers nobody in time looks like one that is away. Each of
+				// A control plane that answers no node in time looks like one that is away. Each of
 				// the four workers may find that, and its return, three times in the ten seconds;
 				// one that went with every pause of its breaker would do so ten to forty times.
 				if c.turns > 4*2*3 {

@@ -22,7 +22,7 @@ type lender struct {
 	r      *rand.Rand
 	now    quota.Instant
 	store  *controlplanetest.Store
-	centre *controlplanetest.ControlPlane
+	plane  *controlplanetest.ControlPlane
 	limit  int64
 	latest uint64
 }
@@ -33,13 +33,13 @@ func newLender(t *testing.T, seed, n uint64, sure bool) *lender {
 	l := &lender{t: t, r: rand.New(rand.NewPCG(^seed, n)), now: quota.Instant(quota.Hour)}
 	l.store = &controlplanetest.Store{Now: func() quota.Instant { return l.now }, Sure: sure}
 	clock := func() time.Time { return time.UnixMicro(int64(l.now)) }
-	l.centre = controlplanetest.New(l.store, 2, 3, clock, l.r.Float64)
+	l.plane = controlplanetest.New(l.store, 2, 3, clock, l.r.Float64)
 	return l
 }
 
 func (l *lender) put(limit int64) {
 	document := fmt.Sprintf(`{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"in_flight":%d}}]}`, limit)
-	if _, _, err := l.centre.Put(0, []byte(document)); err != nil {
+	if _, _, err := l.plane.Put(0, []byte(document)); err != nil {
 		l.t.Fatal(err)
 	}
 	l.limit = limit
@@ -57,7 +57,7 @@ func (l *lender) Claim(now quota.Instant, c inflight.Claim) (a inflight.Answer) 
 			Bucket: lentBucket, Waiting: c.Need, Cost: 1, Keep: c.Spare, Seq: c.Seq, Hold: c.Hold, Lent: c.Lent,
 		}},
 	})
-	status, answer := l.centre.Lease(l.r.IntN(2), body)
+	status, answer := l.plane.Lease(l.r.IntN(2), body)
 	var reply wire.LeaseReply
 	if err := wire.DecodeLeaseReply(answer, &reply); err != nil || status != 200 || len(reply.Items) != 1 {
 		l.t.Fatalf("status %d, %+v: %v", status, reply, err)

@@ -56,7 +56,7 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 	for name, p := range map[string]planted{
 		"a node's clock stops while it is paused":                        stoppedClock,
 		"clocks run slower than a lease's margin covers":                 forgottenMargin,
-		"the centre does not count what is leased":                       uncounted,
+		"the control plane does not count what is leased":                uncounted,
 		"a reply is taken in twice":                                      doubledReply,
 		"a change of limits earns at both rates":                         bothRates,
 		"a store that lost its state fills buckets to the brim":          fullAfterLoss,

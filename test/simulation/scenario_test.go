@@ -83,7 +83,8 @@ const (
 
 var faultNames = [faultKinds]string{"dropped", "doubled", "late", "wrong", "unsent", "lost together", "interleaved",
 	"hoarded", "crashed", "paused",
-	"partitioned", "centre restarted", "store down", "store lost", "failed over", "store's clock back", "pushed", "cancelled", "used at expiry"}
+	"partitioned", "plane restarted", "store down", "store lost", "failed over", "store's clock back", "pushed",
+	"cancelled", "used at expiry"}
 
 func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
@@ -352,7 +353,7 @@ func (w *world) partition() {
 func (w *world) restart() {
 	w.happen(restarted)
 	for i := range w.replicas {
-		w.centre.Restart(i)
+		w.plane.Restart(i)
 	}
 	w.down = true
 	w.after(quota.Span(w.r.Int64N(500_000)), func() { w.down = false })
@@ -370,24 +371,24 @@ func (w *world) lose() {
 	w.happen(storeLost)
 	w.store.Lose()
 	for bucket, l := range w.laws {
-		extra := lease.Fill(l.params.Burst, centreFill)
+		extra := lease.Fill(l.params.Burst, planeFill)
 		if l.own { // Half of the first caller's burst, which may be small.
 			extra = l.params.Burst
 		}
 		if w.modes[bucket] == policy.ModeOptimistic {
 			extra += l.always + w.slack(l.params)
-		} else { // What is earned while nobody counts what is still leased comes on top.
+		} else { // What is earned while what is still leased is not counted comes on top.
 			extra = min(l.params.Burst, extra+l.params.Earned(outlive(l.params))+1)
 		}
 		l.allow(w.now, extra, max(outlive(l.params), quota.Second))
 		l.lost = true
 	}
 	for _, l := range w.grids {
-		extra := lease.Fill(l.windows.Quota, centreFill)
+		extra := lease.Fill(l.windows.Quota, planeFill)
 		if l.own {
 			extra = l.windows.Quota
 		}
-		l.allow(w.reckoned(l), extra)
+		l.allow(w.lawTime(l), extra)
 	}
 }
 
@@ -398,19 +399,20 @@ func (w *world) failOver() {
 		quota.Second)) {
 		if l := w.laws[bucket]; l != nil {
 			span := max(outlive(l.params), quota.Second)
-			if p, known := w.store.Figures(bucket); known && l.older(p) { // The change is lost too: it earns by the older figures until it is used.
+			// The change is lost too: it earns by the older figures until it is used.
+			if p, known := w.store.Figures(bucket); known && l.older(p) {
 				tokens, span = tokens+l.params.Burst, max(span, l.params.Window())
 			}
 			l.allow(w.now, tokens, span)
 		}
 		if l := w.grids[bucket]; l != nil {
-			l.allow(w.reckoned(l), tokens)
+			l.allow(w.lawTime(l), tokens)
 		}
 	}
 }
 
-// reckoned is the time by which a law of windows goes.
-func (w *world) reckoned(l *windowLaw) quota.Instant {
+// lawTime is the time by which a law of windows goes.
+func (w *world) lawTime(l *windowLaw) quota.Instant {
 	if l.windows.Algorithm == quota.FixedWindow {
 		return w.store.Time()
 	}

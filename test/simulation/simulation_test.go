@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-const centreFill = controlplanetest.LostFill
+const planeFill = controlplanetest.LostFill
 
 var (
 	seeds = flag.Uint64("seeds", 2000, "how many seeds to run")
@@ -121,7 +121,8 @@ func TestBoundsHold(t *testing.T) {
 	})
 	t.Logf("%d runs, %d requests, %d refused; local %d, central %d, optimistic %d, share %d, open %d, mixed %d",
 		all.runs, all.sent, all.refused,
-		all.by[filtertest.Local], all.by[filtertest.Central], all.by[filtertest.Optimistic], all.by[filtertest.Share], all.by[filtertest.Open], all.mixed)
+		all.by[filtertest.Local], all.by[filtertest.Central], all.by[filtertest.Optimistic],
+		all.by[filtertest.Share], all.by[filtertest.Open], all.mixed)
 	for i, name := range faultNames {
 		t.Logf("%-20s %d", name, all.happened[i])
 		if all.happened[i] == 0 && *seeds >= 500 {

@@ -39,7 +39,7 @@ type world struct {
 
 	nodes    []*node
 	store    *controlplanetest.Store
-	centre   *controlplanetest.ControlPlane
+	plane    *controlplanetest.ControlPlane
 	sets     []*policy.Set
 	snapshot []byte
 	back     quota.Instant // by how much the store's machine is behind
@@ -101,7 +101,7 @@ const (
 	evRequest = "request"
 	evAnswer  = "call answered"
 	evTimeout = "call timed out"
-	evServed  = "centre answers"
+	evServed  = "plane answers"
 	evAllowed = "allowed"
 	evRefused = "refused"
 	evFault   = "fault"
@@ -174,7 +174,7 @@ func (w *world) start() {
 		modes: map[string]int{}, denied: map[string]int{},
 	}
 	w.plant()
-	w.centre = controlplanetest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
+	w.plane = controlplanetest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
 	w.both = map[keyhash.Key]*law{}
 	w.laws, w.grids, w.modes = map[keyhash.Key]*law{}, map[keyhash.Key]*windowLaw{}, map[keyhash.Key]policy.Mode{}
 	w.push()
@@ -203,7 +203,7 @@ func (w *world) push() {
 		}
 		lines[i] = p.document(i)
 	}
-	snapshot, set, err := w.centre.Put(w.r.IntN(w.replicas), []byte(`{"version":"weir/v1","policies":[`+strings.Join(lines, ",")+`]}`))
+	snapshot, set, err := w.plane.Put(w.r.IntN(w.replicas), []byte(`{"version":"weir/v1","policies":[`+strings.Join(lines, ",")+`]}`))
 	if err != nil {
 		w.fail("the policies are refused: %v", err)
 		return
@@ -226,13 +226,13 @@ func (w *world) limitOf(version uint64, number uint32) (policy.Limit, bool) {
 	return policy.Limit{}, false
 }
 
-// asked follows the figures by which the centre grants: a law changes with its ledger.
+// asked follows the figures by which the control plane grants: a law changes with its ledger.
 func (w *world) asked(bucket keyhash.Key, ask lease.Ask) {
 	if ask.Windows.Quota != 0 {
 		if l := w.grids[bucket]; l == nil {
 			w.grids[bucket] = &windowLaw{windows: ask.Windows, own: ask.Most.Den > 0}
 		} else if l.windows != ask.Windows {
-			l.change(w.reckoned(l), ask.Windows)
+			l.change(w.lawTime(l), ask.Windows)
 		}
 		return
 	}
@@ -360,7 +360,7 @@ func (w *world) outage() bool {
 }
 
 // optimisticLaw is the law of a bucket that nodes decide on alone. Their clocks may run fast by a
-// thousandth, and what is earned is reckoned by them.
+// thousandth, and what is earned is computed by them.
 func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 	slack := w.slack(p)
 	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst},
@@ -384,10 +384,10 @@ func (w *world) useCentral(bucket keyhash.Key, limit uint32, cost int64) {
 	}
 	l := w.grids[bucket]
 	if l == nil {
-		w.fail("a token of a bucket that the centre never granted of")
+		w.fail("a token of a bucket that the control plane never granted of")
 		return
 	}
-	if !l.use(w.reckoned(l), cost) {
+	if !l.use(w.lawTime(l), cost) {
 		w.fail("a central bucket of windows: %+v %v", l.windows, l.log)
 	}
 }

@@ -41,11 +41,11 @@ func TestWhatBecomesOfASharedCall(t *testing.T) {
 		{name: "of another call", passed: 0, left: 4, reply: func(r *wire.LeaseReply) { r.Seq-- }},
 		{name: "counted twice", passed: 7, left: 3,
 			lease: func(w *world, _ *envoytest.Call, req wire.LeaseRequest) bool {
-				w.centre.grant(0, req)
+				w.plane.grant(0, req)
 				return false
 			}},
 		{name: "late", passed: 0, left: 4, lease: func(w *world, c *envoytest.Call, req wire.LeaseRequest) bool {
-			reply := wire.AppendLeaseReply(nil, w.centre.grant(0, req))
+			reply := wire.AppendLeaseReply(nil, w.plane.grant(0, req))
 			w.after(49*quantum, func() { c.Respond(quantum, 200, nil, reply) })
 			return true
 		}},
@@ -55,11 +55,11 @@ func TestWhatBecomesOfASharedCall(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "strict", "5/1h", thenDeny))})
-			w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
+			w.plane.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
 				if len(req.Items) == 1 {
 					return false
 				}
-				w.centre.reply = func(r *wire.LeaseReply) {
+				w.plane.reply = func(r *wire.LeaseReply) {
 					if c.reply != nil && len(r.Items) > 1 { // The first call may not be answered yet.
 						c.reply(r)
 					}
@@ -72,8 +72,8 @@ func TestWhatBecomesOfASharedCall(t *testing.T) {
 				a.stream.Cancel()
 			}
 			w.advance(80 * quantum)
-			if w.centre.requests != 2 || !all[0].passed {
-				t.Errorf("%d calls, the first passed: %v", w.centre.requests, all[0].passed)
+			if w.plane.requests != 2 || !all[0].passed {
+				t.Errorf("%d calls, the first passed: %v", w.plane.requests, all[0].passed)
 			}
 			passed := 0
 			for _, a := range all[1:] {
@@ -87,7 +87,7 @@ func TestWhatBecomesOfASharedCall(t *testing.T) {
 			if passed != c.passed {
 				t.Errorf("%d of 7 passed, want %d", passed, c.passed)
 			}
-			w.centre.lease, w.centre.reply = nil, nil
+			w.plane.lease, w.plane.reply = nil, nil
 			w.advance(5 * time.Second) // An outage, if it was one, is over.
 			for n := 1; n < 8; n++ {
 				left := 0

@@ -15,17 +15,17 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// told is what one worker told of whom it limited.
-type told struct {
+// heard is the report of one worker about whom it limited.
+type heard struct {
 	vm   int
 	at   time.Duration
 	size int
 	wire.Decisions
 }
 
-func (c *centre) handleDecisions(node int, call *envoytest.Call) {
+func (c *plane) handleDecisions(node int, call *envoytest.Call) {
 	body := append([]byte(nil), call.Body...)
-	m := told{vm: call.VM, at: c.w.now, size: len(body)}
+	m := heard{vm: call.VM, at: c.w.now, size: len(body)}
 	if err := wire.DecodeDecisions(body, &m.Decisions); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
 		m.Boot == 0 || m.Version == 0 {
 		c.w.t.Errorf("decisions: %+v: %v", m, err)
@@ -38,7 +38,7 @@ func (c *centre) handleDecisions(node int, call *envoytest.Call) {
 }
 
 // refusals puts together what all messages tell: exact counts by policy, and the refusals.
-func (c *centre) refusals() (counts map[uint32]int64, all []wire.Refusal) {
+func (c *plane) refusals() (counts map[uint32]int64, all []wire.Refusal) {
 	counts = map[uint32]int64{}
 	for _, m := range c.decisions {
 		for _, one := range m.Counts {
@@ -49,13 +49,13 @@ func (c *centre) refusals() (counts map[uint32]int64, all []wire.Refusal) {
 	return counts, all
 }
 
-func (c *centre) keyOf(consumer string) keyhash.Key {
+func (c *plane) keyOf(consumer string) keyhash.Key {
 	return match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, consumer)
 }
 
-// Who is refused, by which policy, why and by what is told within a second, of requests that waited
-// for the centre too. API keys are told as hashes alone, and what the policy set does not name is
-// not shown.
+// Reports say within a second who is refused, by which policy, why and by what, of requests that
+// waited for the control plane too. API keys are reported as hashes alone, and what the policy set
+// does not name is not shown.
 func TestRefusalsAreTold(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(knows+`, "show": ["path", "header:x-app"]`,
 		limits("local", "local", "2/1h", `"match": {"paths": ["/local"]}`),
@@ -72,7 +72,7 @@ func TestRefusalsAreTold(t *testing.T) {
 		ask("/strict/a?token=private", "bob-secret")
 	}
 	w.advance(1500 * time.Millisecond)
-	counts, all := w.centre.refusals()
+	counts, all := w.plane.refusals()
 	if counts[0] != 2 || counts[1] != 1 || len(all) < 2 {
 		t.Fatalf("counts %v, refusals %+v", counts, all)
 	}
@@ -84,20 +84,20 @@ func TestRefusalsAreTold(t *testing.T) {
 		if got := policy.Sources[r.Source]; got != source && !(r.Policy == 1 && got == "central") {
 			t.Errorf("policy %d decided by %s", r.Policy, got)
 		}
-		if r.Consumer != w.centre.keyOf(want) || policy.Reasons[r.Reason] != "quota" || r.Cost != 1 || r.Left != 0 ||
+		if r.Consumer != w.plane.keyOf(want) || policy.Reasons[r.Reason] != "quota" || r.Cost != 1 || r.Left != 0 ||
 			r.Limit != r.Policy ||
 			r.Retry < quota.Minute || r.Ago > quota.Second || string(r.Shown) != shown || r.Bucket == (keyhash.Key{}) {
 			t.Errorf("%+v", r)
 		}
 	}
-	for _, m := range w.centre.decisions {
+	for _, m := range w.plane.decisions {
 		if text := fmt.Sprintf("%q", wire.AppendDecisions(nil, &m.Decisions)); strings.Contains(text, "secret") ||
 			strings.Contains(text, "private") || strings.Contains(text, hex.EncodeToString([]byte("secret"))) {
 			t.Errorf("a message holds what must not leave the node: %s", text)
 		}
 	}
-	if n := w.counter("samples.answered"); n == 0 || n > uint64(len(w.centre.decisions)) {
-		t.Errorf("%d messages counted, %d came", n, len(w.centre.decisions))
+	if n := w.counter("samples.answered"); n == 0 || n > uint64(len(w.plane.decisions)) {
+		t.Errorf("%d messages counted, %d came", n, len(w.plane.decisions))
 	}
 }
 
@@ -125,26 +125,26 @@ func TestAFloodOfRefusalsIsTold(t *testing.T) {
 		}
 	}
 	w.advance(2 * time.Second)
-	counts, all := w.centre.refusals()
+	counts, all := w.plane.refusals()
 	if counts[0] != refused || counts[1] != int64(quiet) || quiet != 2 {
-		t.Errorf("told %v refusals, there were %d and %d", counts, refused, quiet)
+		t.Errorf("reported %v refusals, there were %d and %d", counts, refused, quiet)
 	}
 	found := 0
 	for _, r := range all {
-		if r.Policy == 1 && r.Consumer == w.centre.keyOf("quiet") {
+		if r.Policy == 1 && r.Consumer == w.plane.keyOf("quiet") {
 			found++
 		}
 	}
 	if found == 0 {
 		t.Error("the quiet policy's refusals are hidden")
 	}
-	if most := int(w.now/time.Second) + 2; len(w.centre.decisions) > most {
-		t.Errorf("%d messages in %v", len(w.centre.decisions), w.now)
+	if most := int(w.now/time.Second) + 2; len(w.plane.decisions) > most {
+		t.Errorf("%d messages in %v", len(w.plane.decisions), w.now)
 	}
 }
 
-// Whoever makes most requests is among the callers, about as often as it asked, and nothing is told
-// while nothing happens.
+// The caller that makes most requests is among the callers, about as often as it asked, and nothing
+// is reported while nothing happens.
 func TestHeavyCallersAreTold(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setWith(knows, limits("api", "local", "1000000/1s"))})
 	const heavy, light = 4000, 2000
@@ -156,9 +156,9 @@ func TestHeavyCallersAreTold(t *testing.T) {
 	}
 	w.advance(6 * time.Second)
 	var count, over, others int64
-	for _, m := range w.centre.decisions {
+	for _, m := range w.plane.decisions {
 		for _, c := range m.Callers {
-			if c.Consumer == w.centre.keyOf("heavy") {
+			if c.Consumer == w.plane.keyOf("heavy") {
 				count, over = count+c.Count, over+c.Over
 			} else {
 				others += c.Count - c.Over
@@ -166,25 +166,25 @@ func TestHeavyCallersAreTold(t *testing.T) {
 		}
 	}
 	if count < heavy*3/4 || count > heavy*5/4 || over > (heavy+light)/16 {
-		t.Errorf("told %d requests over %d of %d (others %d)", count, over, heavy, others)
+		t.Errorf("reported %d requests over %d of %d (others %d)", count, over, heavy, others)
 	}
-	messages := len(w.centre.decisions)
+	messages := len(w.plane.decisions)
 	w.advance(20 * time.Second)
-	if n := len(w.centre.decisions); n != messages {
+	if n := len(w.plane.decisions); n != messages {
 		t.Errorf("%d messages about nothing", n-messages)
 	}
 }
 
-// While nobody hears it, it is told again seldom, and requests are none the worse.
+// While no control plane hears it, it is repeated seldom, and requests are none the worse.
 func TestDecisionsFailSilently(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setOf(limits("api", "local", "1/1h"))})
-	w.centre.down = true
+	w.plane.down = true
 	w.run(30*time.Second, func() {
 		if w.now%(100*quantum) == 0 {
 			w.request(0, 0, get("x-key", "a"))
 		}
 	})
-	if n := len(w.centre.decisions); n < 2 || n > 20 {
+	if n := len(w.plane.decisions); n < 2 || n > 20 {
 		t.Errorf("%d messages in 30 s of silence", n)
 	}
 	if w.counter("samples.failed") == 0 {

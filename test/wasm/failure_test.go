@@ -19,7 +19,7 @@ const maxWaiting = 1024
 // everything in a failure: overload is no way around the limit.
 func TestWaitersAreBounded(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1300/1h", thenAllow))})
-	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
 	var refused, waiting []*attempt
 	byShare := 0
 	for range maxWaiting + 1500 {
@@ -35,8 +35,8 @@ func TestWaitersAreBounded(t *testing.T) {
 	if byShare != 1300 || len(refused) != 200 {
 		t.Errorf("beyond the bound %d pass and %d are refused; the share is 1300", byShare, len(refused))
 	}
-	if len(waiting) != maxWaiting || w.centre.requests != 1 {
-		t.Errorf("%d wait by %d calls, want %d by one", len(waiting), w.centre.requests, maxWaiting)
+	if len(waiting) != maxWaiting || w.plane.requests != 1 {
+		t.Errorf("%d wait by %d calls, want %d by one", len(waiting), w.plane.requests, maxWaiting)
 	}
 	for _, a := range refused {
 		if d := w.decision(a); a.passed || d.reason != "failure" || a.stream.Reply().Status != 429 ||
@@ -48,9 +48,9 @@ func TestWaitersAreBounded(t *testing.T) {
 		t.Error("the other worker must have its own bound")
 	}
 	w.advance(41 * quantum)
-	if w.centre.requests != 4 {
+	if w.plane.requests != 4 {
 		t.Errorf("%d calls, want one for the first request of each worker, one to charge the share and one for all "+
-			"who queued behind", w.centre.requests)
+			"who queued behind", w.plane.requests)
 	}
 	w.advance(60 * quantum)
 	for _, a := range waiting {
@@ -68,7 +68,7 @@ func TestWaitersAreBounded(t *testing.T) {
 func TestClientsGoAwayWhileTheyWait(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
 	for round := range 5 {
-		w.centre.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
+		w.plane.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
 		var streams []*envoytest.Stream
 		for range maxWaiting {
 			s := w.nodes[0].Worker(0).Request(get("x-key", strconv.Itoa(round)))
@@ -98,8 +98,8 @@ func TestTokenOfAGoneClientIsUsed(t *testing.T) {
 	s := w.nodes[0].Worker(0).Request(get("x-key", "a"))
 	s.Cancel()
 	w.advance(5 * quantum)
-	if a := w.request(0, 0, get("x-key", "a")); !a.passed || w.centre.requests != 1 {
-		t.Errorf("passed: %v, with %d calls", a.passed, w.centre.requests)
+	if a := w.request(0, 0, get("x-key", "a")); !a.passed || w.plane.requests != 1 {
+		t.Errorf("passed: %v, with %d calls", a.passed, w.plane.requests)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestWrongAnswers(t *testing.T) {
 			t.Run(c.name+", "+then, func(t *testing.T) {
 				w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1h", `"on_failure": {"then": "`+then+`"}`))})
 				bad := 0
-				w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
+				w.plane.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
 					bad++
 					c.answer(call, req)
 					return true
@@ -169,7 +169,7 @@ func TestWrongAnswers(t *testing.T) {
 				if n := w.counter("decisions.by_failure_" + then); n != 1 {
 					t.Errorf("the failure was counted %d times", n)
 				}
-				w.centre.lease = nil
+				w.plane.lease = nil
 				w.advance(2 * time.Second) // past any pause of the breaker
 				if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.decision(a).remaining != 9 {
 					t.Errorf("after it: %+v", w.decision(a))
@@ -191,9 +191,9 @@ func TestFailureLadder(t *testing.T) {
 			onFailure := fmt.Sprintf(`"on_failure": {"local_for": "5s", "then": %q}`, c.then)
 			w := newWorld(t, fleet{nodes: 1, workers: 2,
 				set: setOf(limits("api", "leased", "400/10s burst 100", onFailure))})
-			w.centre.nodes = nodes
+			w.plane.nodes = nodes
 			w.ask(0, 0, get("x-key", "a"))
-			w.centre.down = true
+			w.plane.down = true
 			began := w.now
 			// A share is a fourth of rate and burst, and starts full: the bucket is known to hold
 			// more.
@@ -206,7 +206,7 @@ func TestFailureLadder(t *testing.T) {
 			share.check(t, "the share")
 			passed := share.used
 			t.Logf("%d passed in 5 s by the share of 10/s; %d waited, %v at most; %d calls", passed, g.waited,
-				g.longest, w.centre.requests)
+				g.longest, w.plane.requests)
 			if passed < 71 || passed > 75 {
 				t.Errorf("%d passed in 5 s by a share of 25 and 10/s", passed)
 			}
@@ -232,14 +232,14 @@ func TestFailureLadder(t *testing.T) {
 					t.Errorf("%d passed in 26 s by a share of 25 and 10/s", share.used)
 				}
 			}
-			// The control plane is back: within the longest pause the centre decides again.
-			w.centre.down = false
+			// The control plane is back: within the longest pause the control plane decides again.
+			w.plane.down = false
 			back := w.now
-			calls := w.centre.requests
-			for len(w.centre.granted) == 1 {
+			calls := w.plane.requests
+			for len(w.plane.granted) == 1 {
 				if w.now > back+3*time.Second {
 					t.Fatalf("%v after the recovery, and %d calls, nothing was granted", w.now-back,
-						w.centre.requests-calls)
+						w.plane.requests-calls)
 				}
 				w.request(0, 0, get("x-key", "a"))
 				w.advance(10 * quantum)
@@ -256,14 +256,14 @@ func TestFailureLadder(t *testing.T) {
 // Leased tokens stay good while the control plane is away: they are used first.
 func TestLeasedTokensOutliveTheControlPlane(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "600/1m burst 600", thenDeny))})
-	for range 1000 { // 200/s for 5 s; a lot is for a quarter of 3 s
+	for range 1000 { // 200/s for 5 s; a lease is for a quarter of 3 s
 		w.request(0, 0, get("x-key", "a"))
 		w.advance(5 * quantum)
 		if len(w.waiting) == 0 && w.now > 2*time.Second && w.now < 2500*time.Millisecond {
 			break
 		}
 	}
-	w.centre.down = true
+	w.plane.down = true
 	passed := 0
 	for range 100 {
 		if a := w.request(0, 0, get("x-key", "a")); a.passed {
@@ -290,15 +290,15 @@ func TestCircuitOpens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1s", thenDeny))})
-			w.centre.lease = func(call *envoytest.Call, _ wire.LeaseRequest) bool {
+			w.plane.lease = func(call *envoytest.Call, _ wire.LeaseRequest) bool {
 				c.fail(call)
 				return true
 			}
 			for i := range c.open {
 				w.ask(0, 0, get("x-key", strconv.Itoa(i)))
 			}
-			if w.centre.requests != c.open {
-				t.Errorf("%d calls, want %d", w.centre.requests, c.open)
+			if w.plane.requests != c.open {
+				t.Errorf("%d calls, want %d", w.plane.requests, c.open)
 			}
 			waited, sent := 0, 0
 			w.run(20*time.Second, func() {
@@ -307,7 +307,7 @@ func TestCircuitOpens(t *testing.T) {
 					waited++
 				}
 			})
-			probes := w.centre.requests - c.open
+			probes := w.plane.requests - c.open
 			t.Logf("of %d requests in 20 s %d waited, for %d probes", sent, waited, probes)
 			// The pause doubles from 250 ms to 1 s, less up to a half.
 			if probes < 18 || probes > 45 || waited > probes {
@@ -317,7 +317,7 @@ func TestCircuitOpens(t *testing.T) {
 	}
 }
 
-// Strict: each request is one decision of the centre, and no token idles on a node.
+// Strict: each request is one decision of the control plane, and no token idles on a node.
 func TestStrictAsksForEachRequest(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "strict", "200/10s", thenDeny))})
 	var all []*attempt
@@ -337,13 +337,14 @@ func TestStrictAsksForEachRequest(t *testing.T) {
 			}
 		}
 	}
-	for _, g := range w.centre.granted {
+	for _, g := range w.plane.granted {
 		if decided += g.item.Waiting; g.item.Keep != 0 || g.Keep != 0 {
 			t.Errorf("%d tokens asked to keep, %d got", g.item.Keep, g.Keep)
 		}
 		granted += g.Waiting
 	}
-	t.Logf("%d requests, %d passed, %d decided by the centre in %d calls", len(all), passed, decided, w.centre.requests)
+	t.Logf("%d requests, %d passed, %d decided by the control plane in %d calls", len(all), passed, decided,
+		w.plane.requests)
 	if int64(passed) != granted {
 		t.Errorf("%d passed, %d were granted", passed, granted)
 	}

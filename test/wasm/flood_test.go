@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A million keys that nobody has seen before, through one worker and a small table: memory and the
+// A million keys that were never seen before, through one worker and a small table: memory and the
 // number of shared keys are flat once the table is there, and keys that were exhausted before stay
 // so: the slots give up what is nearest to full first. TestMoreKeysThanTheTableHolds is about keys
 // that are crowded out.
@@ -37,7 +37,7 @@ func TestFloodOfKeys(t *testing.T) {
 		if s.State() == envoytest.Continued {
 			s.Respond(200, nil)
 		} else {
-			wrong++ // a key that nobody has seen before
+			wrong++ // a key that was never seen before
 		}
 		fresh++
 		switch {
@@ -45,7 +45,7 @@ func TestFloodOfKeys(t *testing.T) {
 			memory, keys = h.MemoryBytes(0), len(h.SharedKeys())
 		case i%1000 == 999:
 			h.Advance(10 * time.Millisecond)
-			// Somebody exhausted asks again, all the time.
+			// A caller whose key is exhausted asks again, all the time.
 			if ok, _ := passes(t, h, 0, exhausted(0)); ok {
 				watched.use(h.Monotonic()-begin, 1)
 			}
@@ -119,10 +119,10 @@ func TestActiveKeysInAFlood(t *testing.T) {
 	}
 }
 
-// More keys than the table holds are all in use. Who is crowded out does not start full when he
-// comes back: nobody ever gets more than his limit. What it costs is wrong refusals, few as long as
-// the table is large enough. Which keys crowd one another out is the luck of their hashes, so the
-// share that counts is the median of several tables.
+// More keys than the table holds are all in use. A key that is crowded out does not start full when
+// it comes back: no caller ever gets more than its limit. What it costs is wrong refusals, few as
+// long as the table is large enough. Which keys crowd one another out is the luck of their hashes,
+// so the share that counts is the median of several tables.
 func TestMoreKeysThanTheTableHolds(t *testing.T) {
 	for _, c := range []struct {
 		keys   int     // in use, in a table for 1024
@@ -172,7 +172,7 @@ func wronglyRefused(t *testing.T, keys int, seed uint64) float64 {
 	return float64(wrong) / float64(decisions)
 }
 
-// A flood of keys of a leased policy: every one asks the centre, and nothing grows.
+// A flood of keys of a leased policy: every one asks the control plane, and nothing grows.
 func TestFloodOfLeasedKeys(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "10/1m", thenDeny))})
 	h := w.nodes[0]
@@ -185,8 +185,8 @@ func TestFloodOfLeasedKeys(t *testing.T) {
 		}
 		if i == 20_000 {
 			memory, keys = h.MemoryBytes(0), len(h.SharedKeys())
-			clear(w.centre.ledgers)
-			w.centre.granted = nil
+			clear(w.plane.ledgers)
+			w.plane.granted = nil
 		}
 	}
 	w.advance(100 * quantum)
@@ -202,7 +202,7 @@ func TestFloodOfLeasedKeys(t *testing.T) {
 			slots++
 		}
 	}
-	t.Logf("%d bytes, %d shared keys, %d of them slots; %d calls", memory, keys, slots, w.centre.requests)
+	t.Logf("%d bytes, %d shared keys, %d of them slots; %d calls", memory, keys, slots, w.plane.requests)
 	if slots != 128 {
 		t.Errorf("%d slots, want 1024 keys by 8", slots)
 	}

@@ -11,19 +11,20 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Several limits of the centre are asked for in one call, and the request waits one round trip.
+// Several limits of the control plane are asked for in one call, and the request waits one round
+// trip.
 func TestSeveralCentralLimitsAreOneCall(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(
 		limits("day", "strict", "1000/24h"), limits("hour", "leased", "100/1h"),
 		`{"name": "list", "mode": "strict", "partition": [], "limit": [{"quota": 5, "window": "1s"}, {"quota": 50, "window": "1m"}]}`)})
 	a := w.ask(0, 0, get("x-key", "a"))
-	if !a.passed || a.ended-a.sent != 2*quantum || w.centre.requests != 1 {
-		t.Errorf("passed %v after %v, %d calls", a.passed, a.ended-a.sent, w.centre.requests)
+	if !a.passed || a.ended-a.sent != 2*quantum || w.plane.requests != 1 {
+		t.Errorf("passed %v after %v, %d calls", a.passed, a.ended-a.sent, w.plane.requests)
 	}
-	if n := len(w.centre.granted); n != 4 {
+	if n := len(w.plane.granted); n != 4 {
 		t.Fatalf("%d items", n)
 	}
-	for i, g := range w.centre.granted {
+	for i, g := range w.plane.granted {
 		if g.item.Joined != (i < 3) || g.Waiting != 1 {
 			t.Errorf("item %d: %+v, granted %d", i, g.item, g.Waiting)
 		}
@@ -43,7 +44,7 @@ func TestSeveralCentralLimitsAreOneCall(t *testing.T) {
 }
 
 // A request is charged in all its central buckets or in none, whatever is lost on the way: what the
-// centre charged beyond what passed is at most what it granted and nobody heard of.
+// control plane charged beyond what passed is at most what it granted in answers that were lost.
 func TestGroupsAllOrNothing(t *testing.T) {
 	const seed = 11
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(
@@ -52,13 +53,13 @@ func TestGroupsAllOrNothing(t *testing.T) {
 		limits("log", "strict", "60/1s", thenDeny, `"algorithm": "sliding_log"`, `"partition": ["header:x-log"], "if_absent": "skip"`))})
 	r := rand.New(rand.NewPCG(seed, 2))
 	lost := 0
-	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 4), millis(r, 1, 4) }
-	w.centre.lease = func(c *envoytest.Call, req wire.LeaseRequest) bool {
+	w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 4), millis(r, 1, 4) }
+	w.plane.lease = func(c *envoytest.Call, req wire.LeaseRequest) bool {
 		if r.IntN(10) > 0 {
 			return false
 		}
 		if r.IntN(2) == 0 { // The request arrives, the reply does not.
-			for _, it := range w.centre.grant(0, req).Items {
+			for _, it := range w.plane.grant(0, req).Items {
 				lost += int(it.Waiting)
 			}
 		}
@@ -119,7 +120,7 @@ func TestGroupsAllOrNothing(t *testing.T) {
 		}
 	}
 	charged := 0
-	for _, g := range w.centre.granted {
+	for _, g := range w.plane.granted {
 		charged += int(g.Waiting)
 	}
 	t.Logf("%d passed, %d of the log, %d failed, %d went away; %d charged for %d used, %d lost", passed, len(logged),
@@ -133,7 +134,7 @@ func TestGroupsAllOrNothing(t *testing.T) {
 }
 
 // While another limit refuses again and again, a request that is lost in between costs nothing
-// twice: the centre's books are those of whole groups.
+// twice: the control plane's books are those of whole groups.
 func TestGroupsAreGrantedWhole(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2,
 		set: setOf(limits("wide", "strict", "1000/1h", forAll), limits("narrow", "strict", "5/1s"))})
@@ -143,7 +144,7 @@ func TestGroupsAreGrantedWhole(t *testing.T) {
 		w.advance(time.Duration(r.IntN(5)) * quantum)
 	}
 	w.advance(100 * quantum)
-	g := w.centre.granted
+	g := w.plane.granted
 	groups := 0
 	for i := 0; i < len(g); i++ {
 		whole := g[i].Waiting

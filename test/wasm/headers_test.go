@@ -231,8 +231,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The Unix second at which the bucket is full never lies before one that was told earlier, whatever
-// is asked in between.
+// The Unix second at which the bucket is full never lies before one that an answer named earlier,
+// whatever is asked in between.
 func TestResetNeverStepsBack(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
 		limits("p", "local", "7/1m burst 5", costHeader)))})
@@ -271,8 +271,8 @@ func TestResetNeverStepsBack(t *testing.T) {
 }
 
 // The same where two workers answer, in every mode: what one of them knows by itself, or what the
-// node knows of a bucket of the centre, is older than the bucket, and still no answer contradicts
-// an earlier one.
+// node knows of a bucket of the control plane, is older than the bucket, and still no answer
+// contradicts an earlier one.
 func TestWorkersNeverContradictAReset(t *testing.T) {
 	rates := map[string][]string{
 		"local":      {"100/1m", "60/1h", "200/1s burst 400", "6000/1m", "40000/1m", "2000/1h"},
@@ -292,7 +292,7 @@ func TestWorkersNeverContradictAReset(t *testing.T) {
 }
 
 // resetNeverStepsBack asks two workers of two nodes for one key, after pauses of up to so many
-// milliseconds and some of up to three seconds. Each node knows what it was told last.
+// milliseconds and some of up to three seconds. Each node knows what it heard last.
 func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setWith(legacyToo, limit)})
 	r := rand.New(rand.NewPCG(11, 12))

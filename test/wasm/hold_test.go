@@ -34,7 +34,7 @@ func (h *holding) mustHave(what string, held ...uint64) {
 func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	hold := func(policies ...string) *holding {
 		h := &holding{world: newWorld(t, fleet{nodes: 1, set: setOf(policies...)})}
-		h.centre.lag = func() (up, down time.Duration) { return 3 * quantum, 4 * quantum }
+		h.plane.lag = func() (up, down time.Duration) { return 3 * quantum, 4 * quantum }
 		return h
 	}
 
@@ -57,7 +57,7 @@ func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	strict.advance(20 * quantum)
 	strict.mustHave("its answer")
 
-	strict.centre.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
+	strict.plane.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
 	late := strict.ask(0, 0, get("x-key", "c"))
 	if held := late.ended - late.sent; held < 50*quantum {
 		t.Errorf("a request without an answer was held %v", held)

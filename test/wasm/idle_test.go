@@ -61,7 +61,7 @@ func TestAnIdleWorkerCatchesUpBeforeARequest(t *testing.T) {
 	for i := range 20 {
 		w.advance(1300 * time.Millisecond)
 		version := 20 + i
-		w.centre.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", version), costHeader)))
+		w.plane.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", version), costHeader)))
 		w.advance(2*quantum + tick)
 		for worker := range 3 {
 			a := w.request(0, worker, get("x-key", "probe", "x-cost", "0"))
@@ -71,7 +71,7 @@ func TestAnIdleWorkerCatchesUpBeforeARequest(t *testing.T) {
 		}
 	}
 	w.advance(1300 * time.Millisecond)
-	w.centre.order(off)
+	w.plane.order(off)
 	w.advance(2*quantum + tick)
 	w.expectAll("switched off", true)
 }

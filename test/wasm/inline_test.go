@@ -64,7 +64,7 @@ func TestMemoryOfInlineSetsThatAreReplaced(t *testing.T) {
 	set := inlineSet(10_000, plain)
 	w := newWorld(t, fleet{nodes: 1, keys: 65_536, inline: set})
 	for push := range 6 {
-		w.centre.push(set)
+		w.plane.push(set)
 		w.advance(100 * time.Millisecond)
 		if memory := w.nodes[0].MemoryBytes(0); memory > 16<<20 {
 			t.Errorf("%d bytes after %d pushes, want at most 16 MB", memory, push+1)

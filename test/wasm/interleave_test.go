@@ -36,12 +36,12 @@ func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w
 	r := rand.New(rand.NewPCG(seed, 3))
 	w = newWorld(t, fleet{nodes: 1, workers: 3, seed: seed,
 		set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))})
-	w.centre.nodes = 2
-	w.centre.reply = spoil
-	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 8), millis(r, 1, 8) }
-	w.centre.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
+	w.plane.nodes = 2
+	w.plane.reply = spoil
+	w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 8), millis(r, 1, 8) }
+	w.plane.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
 		if r.IntN(10) == 0 { // The request comes twice, and one of the answers is all that the node hears.
-			w.centre.grant(0, req)
+			w.plane.grant(0, req)
 		}
 		return false
 	}
@@ -55,8 +55,8 @@ func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w
 	return l, w
 }
 
-// Leases under every order of host calls, with requests that come to the centre twice: no interval
-// sees more than the law allows.
+// Leases under every order of host calls, with requests that come to the control plane twice: no
+// interval sees more than the law allows.
 func TestInterleavedWorkersShareALease(t *testing.T) {
 	for seed := range uint64(12) {
 		l, w := contend(t, seed, nil)
@@ -85,7 +85,7 @@ func TestDoubleCreditIsNoticed(t *testing.T) {
 	t.Error("not found by 12 seeds")
 }
 
-// All VMs start to look for the policy set in the same instant. Whoever goes first, one of them
+// All VMs start to look for the policy set in the same instant. Whichever goes first, one of them
 // asks, the others take over what it got, and all limit by it from the same tick on.
 func TestTicksAtOnceElectOneLeader(t *testing.T) {
 	for seed := range uint64(30) {
@@ -93,10 +93,10 @@ func TestTicksAtOnceElectOneLeader(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		nothing := func(int) {}
 		atOnce(w, r, 100*time.Millisecond, nothing, func() {})
-		if n := len(w.centre.polls); n != 1 {
+		if n := len(w.plane.polls); n != 1 {
 			t.Fatalf("seed %d: %d VMs ask at once", seed, n)
 		}
-		w.centre.push(setOf(limits("api", "local", "5/1h", thenDeny)))
+		w.plane.push(setOf(limits("api", "local", "5/1h", thenDeny)))
 		atOnce(w, r, 100*time.Millisecond, nothing, func() {})
 		passed := 0
 		for worker := range 3 {

@@ -20,7 +20,7 @@ type report struct {
 	steps map[string]string
 }
 
-func (c *centre) handleReport(node int, call *envoytest.Call) {
+func (c *plane) handleReport(node int, call *envoytest.Call) {
 	var m wire.Report
 	if err := wire.DecodeReport(call.Body, &m); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
 		m.Boot == 0 || m.Version != c.version {
@@ -39,7 +39,7 @@ func (c *centre) handleReport(node int, call *envoytest.Call) {
 }
 
 // toldLast is the last report, as text.
-func (c *centre) toldLast() string {
+func (c *plane) toldLast() string {
 	if len(c.reports) == 0 {
 		return "nothing"
 	}
@@ -48,7 +48,7 @@ func (c *centre) toldLast() string {
 }
 
 // silence lets lease requests alone go unanswered, as a control plane does that has lost its store.
-func (c *centre) silence() {
+func (c *plane) silence() {
 	c.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
 }
 
@@ -57,9 +57,9 @@ func (w *world) step() policy.Step {
 	return policy.Step(w.counter("ladder.step"))
 }
 
-// Where a node is on the ladder, policy by policy, is told to the control plane when it changes and
-// every ten seconds, and logged and counted once for the process, however many workers and requests
-// there are.
+// Where a node is on the ladder, policy by policy, is reported to the control plane when it changes
+// and every ten seconds, and logged and counted once for the process, however many workers and
+// requests there are.
 func TestTheLadderIsReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(
 		limits("shares", "leased", "100/1s", `"match": {"paths": ["/shares"]}`, `"on_failure": {"then": "local"}`),
@@ -83,16 +83,16 @@ func TestTheLadderIsReported(t *testing.T) {
 	}
 	everything := all("/shares", "/allows", "/denies", "/local")
 	w.run(time.Second, everything)
-	if len(w.centre.reports) != 0 || w.step() != policy.StepGround {
-		t.Fatalf("on the ground: step %v, %+v", w.step(), w.centre.reports)
+	if len(w.plane.reports) != 0 || w.step() != policy.StepGround {
+		t.Fatalf("on the ground: step %v, %+v", w.step(), w.plane.reports)
 	}
-	w.centre.silence()
+	w.plane.silence()
 	failed := w.now
 	w.run(1500*time.Millisecond, everything)
-	if got := w.centre.toldLast(); got != "deny map[allows:share denies:deny idle:leases shares:share]" {
+	if got := w.plane.toldLast(); got != "deny map[allows:share denies:deny idle:leases shares:share]" {
 		t.Errorf("after 1.5 s: %s", got)
 	}
-	if first := w.centre.reports[0].at - failed; first > 500*time.Millisecond {
+	if first := w.plane.reports[0].at - failed; first > 500*time.Millisecond {
 		t.Errorf("first told after %v", first)
 	}
 	if w.step() != policy.StepDeny {
@@ -100,22 +100,22 @@ func TestTheLadderIsReported(t *testing.T) {
 	}
 	w.run(5*time.Second, everything)
 	const full = "deny map[allows:allow denies:deny idle:leases shares:share]"
-	if got := w.centre.toldLast(); got != full {
+	if got := w.plane.toldLast(); got != full {
 		t.Errorf("after local_for: %s", got)
 	}
-	// It is told again every ten seconds, also when no request comes any more.
-	before := len(w.centre.reports)
+	// It is reported again every ten seconds, also when no request comes any more.
+	before := len(w.plane.reports)
 	w.advance(30 * time.Second)
-	if n := len(w.centre.reports) - before; n != 3 && n != 2 || w.centre.toldLast() != full {
-		t.Errorf("%d reports in 30 s, at last %s", n, w.centre.toldLast())
+	if n := len(w.plane.reports) - before; n != 3 && n != 2 || w.plane.toldLast() != full {
+		t.Errorf("%d reports in 30 s, at last %s", n, w.plane.toldLast())
 	}
-	// The way back needs no request either, and is told once.
-	w.centre.lease = nil
-	before = len(w.centre.reports)
+	// The way back needs no request either, and is reported once.
+	w.plane.lease = nil
+	before = len(w.plane.reports)
 	w.advance(20 * time.Second)
-	if n := len(w.centre.reports) - before; n > 2 || w.centre.toldLast() != "normal map[]" ||
+	if n := len(w.plane.reports) - before; n > 2 || w.plane.toldLast() != "normal map[]" ||
 		w.step() != policy.StepGround {
-		t.Errorf("after the recovery: %d reports, at last %s; the process is on %v", n, w.centre.toldLast(), w.step())
+		t.Errorf("after the recovery: %d reports, at last %s; the process is on %v", n, w.plane.toldLast(), w.step())
 	}
 	for step := policy.StepGround; step < policy.Steps; step++ {
 		entered, left := w.counter("ladder.entered_"+step.String()), w.counter("ladder.left_"+step.String())
@@ -131,16 +131,16 @@ func TestTheLadderIsReported(t *testing.T) {
 			t.Errorf("the log lacks %q:\n%s", want, warnings(w.nodes[0]))
 		}
 	}
-	if n := w.counter("reports.answered"); n != uint64(len(w.centre.reports)) {
-		t.Errorf("%d reports counted, %d came", n, len(w.centre.reports))
+	if n := w.counter("reports.answered"); n != uint64(len(w.plane.reports)) {
+		t.Errorf("%d reports counted, %d came", n, len(w.plane.reports))
 	}
 }
 
-// While nobody hears reports they are tried again, seldom, and what is told at last is where the
-// node is by then.
+// While no control plane hears reports they are tried again, seldom, and the last one says where
+// the node is by then.
 func TestReportsFailSilently(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1s", thenDeny))})
-	w.centre.down = true
+	w.plane.down = true
 	n := 0
 	w.run(20*time.Second, func() {
 		n++
@@ -150,10 +150,10 @@ func TestReportsFailSilently(t *testing.T) {
 	if failed < 4 || failed > 20 || w.logged(0, "report") != 0 {
 		t.Errorf("%d reports failed, %d lines of the log", failed, w.logged(0, "report"))
 	}
-	w.centre.down = false
+	w.plane.down = false
 	w.advance(6 * time.Second)
-	if w.centre.toldLast() != "normal map[]" || w.step() != policy.StepGround {
-		t.Errorf("at last %s, on %v", w.centre.toldLast(), w.step())
+	if w.plane.toldLast() != "normal map[]" || w.step() != policy.StepGround {
+		t.Errorf("at last %s, on %v", w.plane.toldLast(), w.step())
 	}
 	if w.counter("leases.no_answer") == 0 {
 		t.Error("calls without an answer are not counted")
@@ -164,19 +164,19 @@ func TestReportsFailSilently(t *testing.T) {
 // is answered, all soon are.
 func TestWorkersHearOfEachOthersFailures(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 4, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
-	w.centre.silence()
+	w.plane.silence()
 	for i := range 3 {
 		w.ask(0, 0, get("x-key", fmt.Sprint(i)))
 	}
 	w.advance(20 * quantum) // a tick of worker 0, and one of the others
-	calls := w.centre.requests
+	calls := w.plane.requests
 	for worker := 1; worker < 4; worker++ {
 		if a := w.request(0, worker, get("x-key", "a")); !a.done || w.decision(a).reason != "failure" {
 			t.Errorf("a request of worker %d waits", worker)
 		}
 	}
-	if w.centre.requests != calls {
-		t.Errorf("%d more calls", w.centre.requests-calls)
+	if w.plane.requests != calls {
+		t.Errorf("%d more calls", w.plane.requests-calls)
 	}
 	w.advance(time.Minute)
 	for worker := range 4 {
@@ -184,7 +184,7 @@ func TestWorkersHearOfEachOthersFailures(t *testing.T) {
 			t.Errorf("after a minute a request of worker %d waits", worker)
 		}
 	}
-	w.centre.lease = nil
+	w.plane.lease = nil
 	w.advance(3 * time.Second)
 	for worker := range 4 {
 		if a := w.ask(0, worker, get("x-key", "a")); !a.passed {
@@ -197,7 +197,7 @@ func TestWorkersHearOfEachOthersFailures(t *testing.T) {
 // none waits.
 func TestNoRequestIsAProbe(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "1000000/1s", thenAllow))})
-	w.centre.silence()
+	w.plane.silence()
 	n, waited := 0, 0
 	each := func() {
 		n++
@@ -211,34 +211,34 @@ func TestNoRequestIsAProbe(t *testing.T) {
 	if waited != 0 {
 		t.Errorf("%d of %d requests waited for a control plane that is away", waited, n)
 	}
-	for _, g := range w.centre.granted {
+	for _, g := range w.plane.granted {
 		if g.item.Waiting+g.item.Keep == 0 && g.Grant.Waiting+g.Grant.Keep > 0 {
 			t.Errorf("a probe was granted %+v", g)
 		}
 	}
-	w.centre.lease = nil
+	w.plane.lease = nil
 	back := w.now
 	w.run(4*time.Second, each)
-	first := slices.IndexFunc(w.centre.granted, func(g granted) bool { return g.at > back && g.item.Waiting > 0 })
-	if first < 0 || w.centre.granted[first].at-back > 3*time.Second {
+	first := slices.IndexFunc(w.plane.granted, func(g granted) bool { return g.at > back && g.item.Waiting > 0 })
+	if first < 0 || w.plane.granted[first].at-back > 3*time.Second {
 		t.Errorf("%v after the recovery nobody asks", w.now-back)
 	}
 }
 
-// A policy set that comes while the control plane has lost its store names other policies: what is
-// told is of those.
+// A policy set that comes while the control plane has lost its store names other policies: reports
+// are about those.
 func TestAPushOnTheLadder(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2,
 		set: setOf(limits("one", "leased", "100/1s", thenDeny), limits("two", "leased", "100/1s", thenAllow))})
-	w.centre.silence()
+	w.plane.silence()
 	each := func() { w.request(0, int(w.now/quantum)%2, get("x-key", fmt.Sprint(w.now%5))) }
 	w.run(2*time.Second, each)
-	if got := w.centre.toldLast(); !strings.HasPrefix(got, "deny map[one:deny") {
+	if got := w.plane.toldLast(); !strings.HasPrefix(got, "deny map[one:deny") {
 		t.Errorf("before: %s", got)
 	}
-	w.centre.push(setOf(limits("zero", "leased", "100/1s", `"on_failure": {"then": "local"}`)))
+	w.plane.push(setOf(limits("zero", "leased", "100/1s", `"on_failure": {"then": "local"}`)))
 	w.run(2500*time.Millisecond, each)
-	if got := w.centre.toldLast(); got != "share map[zero:share]" || w.step() != policy.StepShare {
+	if got := w.plane.toldLast(); got != "share map[zero:share]" || w.step() != policy.StepShare {
 		t.Errorf("after: %s, on %v", got, w.step())
 	}
 }

@@ -19,7 +19,7 @@ func millis(r *rand.Rand, from, to int) time.Duration {
 
 // Twice as much is asked of a bucket of 1000/s as it has, on two nodes with two workers each, for
 // 30 s. Never is more let through than the law allows, and hardly less; and once the burst is used
-// up, each node makes 1.2 calls in the 50 ms that a lot covers at most.
+// up, each node makes 1.2 calls in the 50 ms that a lease covers at most.
 func TestLeasedBucketUnderOverload(t *testing.T) {
 	const seconds, start, bound = 30, 3, 2 * 1.2 / 0.050
 	for _, c := range []struct {
@@ -52,13 +52,13 @@ func TestLeasedBucketUnderOverload(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "leased", "1000/1s", thenDeny))})
-			w.centre.lag = func() (up, down time.Duration) { return c.lag(r) }
+			w.plane.lag = func() (up, down time.Duration) { return c.lag(r) }
 			l := newLaw(t, 1000, quota.Second, 1000)
 			game := &game{world: w, law: l}
 			early := 0
 			w.run(seconds*time.Second, func() {
 				if w.now == start*time.Second {
-					early = w.centre.requests
+					early = w.plane.requests
 				}
 				for i, n := range c.load(r, int(w.now/time.Millisecond)) {
 					for range n {
@@ -69,10 +69,11 @@ func TestLeasedBucketUnderOverload(t *testing.T) {
 			})
 			l.check(t, c.name)
 			goodput := float64(l.used) / l.most(seconds*time.Second)
-			calls := float64(w.centre.requests-early) / (seconds - start)
+			calls := float64(w.plane.requests-early) / (seconds - start)
 			t.Logf("%d of %d passed, %.2f %% of what the law allows; %.1f calls a second; %.1f %% waited, %d "+
 				"ms at most",
-				l.used, game.sent, 100*goodput, calls, 100*float64(game.waited)/float64(game.sent), game.longest.Milliseconds())
+				l.used, game.sent, 100*goodput, calls, 100*float64(game.waited)/float64(game.sent),
+				game.longest.Milliseconds())
 			if calls > bound {
 				t.Errorf("%.1f calls a second, more than %.0f", calls, bound)
 			}
@@ -147,7 +148,7 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 				r := rand.New(rand.NewPCG(seed, 7))
 				w := newWorld(t, fleet{nodes: 3, workers: 2, seed: seed,
 					set: setOf(limits("api", c.mode, c.rate, thenDeny, costHeader))})
-				w.centre.lag = func() (up, down time.Duration) {
+				w.plane.lag = func() (up, down time.Duration) {
 					switch r.IntN(10) {
 					case 0:
 						return millis(r, 1, 60), millis(r, 1, 300) // too late, and kept tokens late
@@ -184,19 +185,19 @@ func TestLeasedBucketAgainstAnAdversary(t *testing.T) {
 }
 
 // A node hoards what it was lent, is silent for a while, and spends it in the moment in which
-// another drains the bucket. Tokens that the centre takes for expired must be so on the node,
-// however long the reply took.
+// another drains the bucket. Tokens that the control plane takes for expired must be so on the
+// node, however long the reply took.
 func TestHoardedTokensExpire(t *testing.T) {
 	for _, late := range []time.Duration{quantum, 60 * quantum, 200 * quantum} {
 		t.Run(fmt.Sprint("replies after ", late), func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 2, workers: 2,
 				set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny))})
-			w.centre.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
+			w.plane.lease = func(call *envoytest.Call, req wire.LeaseRequest) bool {
 				if req.Items[0].Waiting > 0 {
 					return false
 				}
 				w.after(quantum, func() {
-					call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.centre.grant(0, req)))
+					call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.plane.grant(0, req)))
 				})
 				return true
 			}
@@ -222,10 +223,10 @@ func TestHoardedTokensExpire(t *testing.T) {
 			}
 			l.check(t, "hoarded tokens")
 			kept := int64(0)
-			for _, granted := range w.centre.granted {
+			for _, granted := range w.plane.granted {
 				kept += granted.Keep
 			}
-			t.Logf("%d tokens used, %d kept in %d calls", l.used, kept, w.centre.requests)
+			t.Logf("%d tokens used, %d kept in %d calls", l.used, kept, w.plane.requests)
 			if kept < 500 {
 				t.Error("the test says little")
 			}
@@ -243,7 +244,7 @@ func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 			var tr trap
 			w := newWorld(t, fleet{nodes: 2, workers: 2, seed: seed, fail: envoytest.FailReload,
 				drain: 300 * time.Millisecond, onShared: tr.hook, set: set})
-			w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 10), millis(r, 1, 10) }
+			w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 10), millis(r, 1, 10) }
 			l := newLaw(t, 200, quota.Second, 300)
 			g := &game{world: w, law: l}
 			updates, cancelled := 0, 0
@@ -259,7 +260,7 @@ func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 						t.Error(err)
 					}
 				case 2:
-					w.centre.push(set)
+					w.plane.push(set)
 				}
 				for _, a := range g.open {
 					if w.now-a.sent > 200*time.Millisecond || r.IntN(20) == 0 {
@@ -281,7 +282,8 @@ func TestLawHoldsThroughTrapsAndUpdates(t *testing.T) {
 	}
 }
 
-// A key that nobody has used lately waits for the centre, one round trip; then its worker knows.
+// A key that was not used lately waits for the control plane, one round trip; then its worker
+// knows.
 func TestColdKeyWaitsOneRoundTrip(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, up: 3 * quantum, down: 4 * quantum,
 		set: setOf(limits("api", "leased", "100/1m"))})
@@ -301,7 +303,7 @@ func TestColdKeyWaitsOneRoundTrip(t *testing.T) {
 func TestThunderOnAFreshBucket(t *testing.T) {
 	thunder := func(t *testing.T, lag func() (up, down time.Duration)) (passed int, longest time.Duration) {
 		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
-		w.centre.lag = lag
+		w.plane.lag = lag
 		var all []*attempt
 		for i := range 300 {
 			all = append(all, w.request(0, i%2, get("x-key", "a")))
@@ -361,8 +363,8 @@ func TestThunderOnAFreshBucket(t *testing.T) {
 	}
 }
 
-// lateAfter is the deadline of a request that waits for the centre; a tick of the filter ends those
-// whose call is younger.
+// lateAfter is the deadline of a request that waits for the control plane; a tick of the filter
+// ends those whose call is younger.
 const (
 	lateAfter = 50 * time.Millisecond
 	tick      = 10 * time.Millisecond
@@ -371,7 +373,7 @@ const (
 // No reply: after 50 ms the failure setting decides.
 func TestDeadline(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1m", thenDeny))})
-	w.centre.down = true
+	w.plane.down = true
 	a := w.ask(0, 0, get("x-key", "a"))
 	if d := w.decision(a); a.passed || d.reason != "failure" || a.ended-a.sent != lateAfter {
 		t.Errorf("after %v: %+v", a.ended-a.sent, d)
@@ -379,36 +381,36 @@ func TestDeadline(t *testing.T) {
 }
 
 // Tokens for waiting requests run out 50 ms after they were asked for, less the margin: a reply of
-// the last millisecond is not used, nor are its tokens by anybody later. Tokens to keep run out as
-// long after the call was sent.
+// the last millisecond is not used, nor are its tokens by any request later. Tokens to keep run out
+// as long after the call was sent.
 func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
-		w.centre.lag = func() (up, down time.Duration) { return quantum, 48 * quantum }
+		w.plane.lag = func() (up, down time.Duration) { return quantum, 48 * quantum }
 		a := w.ask(0, 0, get("x-key", "a"))
 		if a.passed {
 			t.Errorf("a request passed by a reply that came after %v", a.ended-a.sent)
 		}
-		w.centre.lag = nil
-		before := w.centre.requests
-		if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.centre.requests != before+1 {
-			t.Errorf("the next request: passed %v, with %d calls", a.passed, w.centre.requests-before)
+		w.plane.lag = nil
+		before := w.plane.requests
+		if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.plane.requests != before+1 {
+			t.Errorf("the next request: passed %v, with %d calls", a.passed, w.plane.requests-before)
 		}
 		if d := w.decision(a); d.remaining != 98 {
 			t.Errorf("%d remain, want 98: the lost token is charged", d.remaining)
 		}
 	})
 	t.Run("kept", func(t *testing.T) {
-		// 100/s with a burst of 400: a lot lives 200 ms.
+		// 100/s with a burst of 400: a lease lives 200 ms.
 		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1s burst 400", thenDeny))})
 		for range 300 {
 			w.request(0, 0, get("x-key", "a"))
 			w.advance(4 * quantum)
 		}
-		w.centre.down = true
+		w.plane.down = true
 		w.advance(5 * quantum)
 		last := time.Duration(0)
-		for _, g := range w.centre.granted {
+		for _, g := range w.plane.granted {
 			if g.Keep > 0 {
 				last = g.at - quantum // when it was sent
 			}
@@ -428,7 +430,7 @@ func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
 	})
 }
 
-// A refusal is known on the node until the centre can have tokens: nobody asks before.
+// A refusal is known on the node until the control plane can have tokens: no worker asks before.
 func TestRefusalsAreCached(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "10/1m", thenDeny))})
 	for range 10 {
@@ -440,7 +442,7 @@ func TestRefusalsAreCached(t *testing.T) {
 	if a.passed {
 		t.Fatal("the eleventh passed")
 	}
-	calls, until := w.centre.requests, w.now+time.Duration(w.decision(a).retry)*time.Microsecond
+	calls, until := w.plane.requests, w.now+time.Duration(w.decision(a).retry)*time.Microsecond
 	for w.now < until-quantum {
 		for worker := range 2 {
 			b := w.request(0, worker, get("x-key", "a"))
@@ -456,8 +458,8 @@ func TestRefusalsAreCached(t *testing.T) {
 			break
 		}
 	}
-	if w.centre.requests != calls {
-		t.Errorf("%d calls while the answer was known", w.centre.requests-calls)
+	if w.plane.requests != calls {
+		t.Errorf("%d calls while the answer was known", w.plane.requests-calls)
 	}
 	w.advance(until - w.now)
 	if a = w.ask(0, 1, get("x-key", "a")); !a.passed {
@@ -465,14 +467,14 @@ func TestRefusalsAreCached(t *testing.T) {
 	}
 }
 
-// Tokens to keep are asked for before they run out, so that a hot bucket makes nobody wait.
+// Tokens to keep are asked for before they run out, so that a hot bucket makes no request wait.
 func TestHotBucketDoesNotWait(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, up: 2 * quantum, down: 2 * quantum,
 		set: setOf(limits("api", "leased", "1000/1s"))})
 	waited, sent, calls := 0, 0, 0
 	w.run(10*time.Second, func() {
 		if w.now == 2*time.Second {
-			waited, sent, calls = 0, 0, w.centre.requests
+			waited, sent, calls = 0, 0, w.plane.requests
 		}
 		if w.now%(2*quantum) == 0 { // 500/s over two nodes: half of the limit
 			worker := int(w.now/(2*quantum)) % 4
@@ -485,15 +487,15 @@ func TestHotBucketDoesNotWait(t *testing.T) {
 			}
 		}
 	})
-	share, rate := float64(waited)/float64(sent), float64(w.centre.requests-calls)/8
+	share, rate := float64(waited)/float64(sent), float64(w.plane.requests-calls)/8
 	t.Logf("%.2f %% of the requests waited, %.0f calls a second", 100*share, rate)
 	if share > 0.01 || rate > 100 {
 		t.Errorf("%.2f %% of the requests waited, %.0f calls a second", 100*share, rate)
 	}
 }
 
-// Who stays within a limit gets through, also one who comes seldom and then several times in a row:
-// what the node keeps for him and he does not use must not cost him his quota.
+// A caller that stays within a limit gets through, also one that comes seldom and then several
+// times in a row: what the node keeps for it and it does not use must not cost it its quota.
 func TestSlowClientGetsItsQuota(t *testing.T) {
 	for _, c := range []struct {
 		rate  string
@@ -510,7 +512,7 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.burst, " at once, ", c.rate, ", one of ", c.nodes), func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", c.rate, thenDeny))})
-			w.centre.nodes = int64(c.nodes)
+			w.plane.nodes = int64(c.nodes)
 			refused, sent := 0, 0
 			for range 60 {
 				for range c.burst {
@@ -523,10 +525,10 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 				w.skip(c.pause)
 			}
 			kept := int64(0)
-			for _, g := range w.centre.granted {
+			for _, g := range w.plane.granted {
 				kept += g.Keep
 			}
-			t.Logf("%d of %d refused; %d tokens kept, %d calls", refused, sent, kept, w.centre.requests)
+			t.Logf("%d of %d refused; %d tokens kept, %d calls", refused, sent, kept, w.plane.requests)
 			if refused > 0 {
 				t.Errorf("%d of %d requests refused of a client that asks for less than its limit", refused, sent)
 			}
@@ -534,8 +536,8 @@ func TestSlowClientGetsItsQuota(t *testing.T) {
 	}
 }
 
-// What the centre has granted is used or lapses: the counter of lapsed tokens and the requests that
-// passed add up.
+// What the control plane has granted is used or lapses: the counter of lapsed tokens and the
+// requests that passed add up.
 func TestLapsedTokensAreCounted(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("p", "leased", "10000/1s"))})
 	pass := func(n int) {
@@ -557,7 +559,7 @@ func TestLapsedTokensAreCounted(t *testing.T) {
 		pass(1)
 	}
 	granted := int64(0)
-	for _, g := range w.centre.granted {
+	for _, g := range w.plane.granted {
 		granted += g.Waiting*g.item.Cost + g.Keep
 	}
 	passed, lapsed := int64(w.counter("requests.allowed")), int64(w.counter("leases.lapsed_tokens"))

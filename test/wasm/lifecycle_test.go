@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// answered is what a client is told of its bucket in one answer.
+// answered is what one answer says to a client about its bucket.
 type answered struct {
 	at        time.Duration
 	node      int
 	passed    bool
 	remaining int64
-	// fullAt is when it is told that the bucket is full, to the millisecond; seconds is the draft's
+	// fullAt is when the bucket is full by that answer, to the millisecond; seconds is the draft's
 	// t.
 	fullAt, wait time.Duration
 	seconds      int64
@@ -27,7 +27,7 @@ type client struct {
 	seen []answered
 }
 
-// ask sends a request of a cost, and holds what it is told together.
+// ask sends a request of a cost, and checks that the headers of the answer agree.
 func (c *client) ask(cost int) answered {
 	c.t.Helper()
 	node := len(c.seen) % len(c.w.nodes)
@@ -72,8 +72,8 @@ func (c *client) neverBack(each bool) {
 	}
 }
 
-// A client alone that waits as long as it is told passes, whatever the algorithm and the mode, on
-// one Envoy and on two in turn. What it is told of the reset is the algorithm's own, never steps
+// A client alone that waits as long as the answer says passes, whatever the algorithm and the mode,
+// on one Envoy and on two in turn. The reset in the answer is the algorithm's own, never steps
 // back, and true: then the bucket is full.
 func TestAClientThatDoesAsItIsToldPasses(t *testing.T) {
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1, set: setWith(`"headers": {"legacy": "discord"}`,
 			limits("p", mode, "8/10s", forAll, thenDeny, `"algorithm": "fixed_window"`))})
 		r := uint64(7)
-		w.centre.lag = func() (up, down time.Duration) {
+		w.plane.lag = func() (up, down time.Duration) {
 			r = r*6364136223846793005 + 1
 			return time.Duration(1+r>>62) * quantum, time.Duration(1+r>>60&15) * quantum
 		}

@@ -68,7 +68,7 @@ func built() ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// changedAfter says whether a source of the module is newer than built.
+// changedAfter reports whether a source of the module is newer than built.
 func changedAfter(built time.Time) (bool, error) {
 	newer := false
 	for _, source := range []string{"filter", "shared", "tools/tinygo", "tools/wasmgate", "wasm-build.sh", "go.mod"} {

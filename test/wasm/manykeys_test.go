@@ -31,7 +31,7 @@ func TestAThousandLeasedKeys(t *testing.T) {
 			requests, waited, callsAt, readsAt := 0, 0, 0, 0
 			w.run(warm+measured, func() {
 				if w.now == warm {
-					requests, waited, callsAt, readsAt = 0, 0, w.centre.requests, reads
+					requests, waited, callsAt, readsAt = 0, 0, w.plane.requests, reads
 				}
 				for range perMilli {
 					a := w.request(0, r.IntN(c.workers), envoytest.Request{Headers: [][2]string{
@@ -44,7 +44,7 @@ func TestAThousandLeasedKeys(t *testing.T) {
 				}
 			})
 			of := func(n int) float64 { return 1000 * float64(n) / float64(requests) }
-			calls, shared, late := of(w.centre.requests-callsAt), of(reads-readsAt), of(waited)
+			calls, shared, late := of(w.plane.requests-callsAt), of(reads-readsAt), of(waited)
 			t.Logf("of 1000 requests %.1f waited, %.1f calls, %.0f accesses to shared data", late, calls, shared)
 			if calls > c.calls || shared > c.reads || late > c.waited {
 				t.Errorf("want at most %v waiting, %v calls, %v accesses", c.waited, c.calls, c.reads)

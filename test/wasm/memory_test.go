@@ -28,7 +28,7 @@ func TestMemoryOfAMachine(t *testing.T) {
 			request := get("x-key", "a")
 			request.Headers[1][1] = "/v1/path/7"
 			for push := range 6 {
-				w.centre.push(set(10 + push))
+				w.plane.push(set(10 + push))
 				begin := time.Now()
 				w.advance(100 * time.Millisecond)
 				took := time.Since(begin)

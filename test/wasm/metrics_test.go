@@ -102,21 +102,21 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			m.cancelSome()
 		}
 		w.run(100*time.Millisecond, each)
-		w.centre.push(mixed)
-		w.centre.lag = func() (up, down time.Duration) {
+		w.plane.push(mixed)
+		w.plane.lag = func() (up, down time.Duration) {
 			return time.Duration(m.random.IntN(15)) * quantum, time.Duration(m.random.IntN(15)) * quantum
 		}
 		w.run(2*time.Second, each)
-		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 50},
+		w.plane.order(wire.Order{State: policy.EnforcedOff, Percent: 50},
 			wire.Order{State: policy.EnforcedShadow, Percent: 100, Policy: []byte("strict")})
 		w.run(time.Second, each)
-		w.centre.order(wire.Order{State: policy.EnforcedOff, Percent: 100})
+		w.plane.order(wire.Order{State: policy.EnforcedOff, Percent: 100})
 		w.run(500*time.Millisecond, each)
-		w.centre.order()
+		w.plane.order()
 		w.run(500*time.Millisecond, each)
-		w.centre.silence()
+		w.plane.silence()
 		w.run(3*time.Second, each)
-		w.centre.lease = func(c *envoytest.Call, _ wire.LeaseRequest) bool {
+		w.plane.lease = func(c *envoytest.Call, _ wire.LeaseRequest) bool {
 			bad := m.random.IntN(3) == 0
 			if bad {
 				c.Respond(quantum, 503, nil, nil)
@@ -124,8 +124,8 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 			return bad
 		}
 		w.run(3*time.Second, each)
-		w.centre.lease = nil
-		w.centre.push(setOf(limits("other", "strict", "100/1s", thenDeny)))
+		w.plane.lease = nil
+		w.plane.push(setOf(limits("other", "strict", "100/1s", thenDeny)))
 		w.run(time.Second, each)
 		w.advance(2 * time.Second)
 		m.cancelSome()
@@ -163,7 +163,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 // The gauge of those that wait is the sum of all workers, and goes down however they end.
 func TestWaitingIsShown(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "100000/1h", thenAllow))})
-	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
 	var gone []*envoytest.Stream
 	for i := range 10 {
 		gone = append(gone, w.nodes[0].Worker(1).Request(get("x-key", fmt.Sprint(i))))
@@ -186,7 +186,7 @@ func TestWaitingIsShown(t *testing.T) {
 	}
 }
 
-// The age of the policy set is that of the last poll that was answered, whoever leads.
+// The age of the policy set is that of the last poll that was answered, whichever worker leads.
 func TestAgeOfTheSnapshot(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 3, set: setOf(limits("api", "local", "10/1s"))})
 	for range 60 {
@@ -195,12 +195,12 @@ func TestAgeOfTheSnapshot(t *testing.T) {
 			t.Fatalf("after %v it is %d s old", w.now, age)
 		}
 	}
-	w.centre.down = true
+	w.plane.down = true
 	w.advance(100 * time.Second)
 	if age := w.counter("snapshot.age_seconds"); age < 70 || age > 127 {
 		t.Errorf("after 100 s without an answer it is %d s old", age)
 	}
-	w.centre.down = false
+	w.plane.down = false
 	w.advance(36 * time.Second) // The poll under way times out first.
 	if age := w.counter("snapshot.age_seconds"); age > 36 {
 		t.Errorf("after the recovery it is %d s old", age)
@@ -211,9 +211,9 @@ func TestAgeOfTheSnapshot(t *testing.T) {
 // 50 ms at most, and nothing is left of those that ended.
 func TestStrictUnderLoad(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "strict", "1000000/1h", thenDeny))})
-	w.centre.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
+	w.plane.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
 	most := 0
-	w.centre.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
+	w.plane.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
 		for _, it := range req.Items {
 			most = max(most, int(it.Waiting))
 		}
@@ -228,14 +228,14 @@ func TestStrictUnderLoad(t *testing.T) {
 	}
 	w.run(500*time.Millisecond, burst)
 	w.advance(100 * quantum)
-	if calls := w.centre.requests; calls > n/40 || most < 50 {
+	if calls := w.plane.requests; calls > n/40 || most < 50 {
 		t.Errorf("%d requests took %d calls, at most %d in an item", n, calls, most)
 	}
 	if got := w.counter("decisions.by_central"); got != uint64(n) {
-		t.Errorf("%d of %d were decided by the centre", got, n)
+		t.Errorf("%d of %d were decided by the control plane", got, n)
 	}
 	// Without an answer everyone is let go at the deadline, in whichever call or queue they are.
-	w.centre.silence()
+	w.plane.silence()
 	var all []*attempt
 	for range 200 {
 		all = append(all, w.request(0, 0, get("x-key", fmt.Sprint(len(all)%100))))

@@ -16,7 +16,7 @@ func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 		name     string
 		policies []string
 		refuses  string
-		central  int // policies that the centre decides
+		central  int // policies that the control plane decides
 	}{
 		{"local before local", []string{limits("wide", "local", "100/1h"), limits("narrow", "local", "3/1h")}, "narrow",
 			0},
@@ -49,9 +49,9 @@ func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 				}
 				w.advance(60 * quantum)
 			}
-			// What local ones hold shows on the refusal, which lists every policy that applied. Of
-			// a central one the centre has lent the node some, but no request has used more than
-			// the three.
+			// What local ones hold shows on the refusal, which lists every policy that applied. The
+			// control plane has lent the node some of a central one, but no request has used more
+			// than the three.
 			reply := w.ask(0, 0, get("x-key", "a")).stream.Reply()
 			for _, it := range draft11(t, reply.Header("ratelimit")) {
 				want := map[string]int64{"narrow": 0, "wide": 97, "here": 47}[it.name]
@@ -60,11 +60,11 @@ func TestRefusedRequestIsChargedNowhere(t *testing.T) {
 				}
 			}
 			waiting := int64(0)
-			for _, g := range w.centre.granted {
+			for _, g := range w.plane.granted {
 				waiting += g.Waiting
 			}
 			if central := int64(c.central); waiting > 3*central {
-				t.Errorf("the centre granted %d requests of %d policies for 3 that passed", waiting, central)
+				t.Errorf("the control plane granted %d requests of %d policies for 3 that passed", waiting, central)
 			}
 			if n := w.counter("charged_in_vain"); n != 0 {
 				t.Errorf("%d charges in vain", n)
@@ -81,7 +81,7 @@ func TestRefusalNamesTheLongestWait(t *testing.T) {
 	} {
 		w := newWorld(t, fleet{nodes: 1, set: setWith(legacyToo, policies...)})
 		w.ask(0, 0, get("x-key", "a"))
-		for range 3 { // also once the answers of the centre are known here
+		for range 3 { // also once the answers of the control plane are known here
 			a := w.ask(0, 0, get("x-key", "a"))
 			d := w.decision(a)
 			if a.passed || d.policy != "hour" || d.retry < 3500e6 {
@@ -94,15 +94,15 @@ func TestRefusalNamesTheLongestWait(t *testing.T) {
 	}
 }
 
-// A local bucket that refuses spares the centre the question, so the refusal names what is known on
-// the node.
+// A local bucket that refuses spares the control plane the question, so the refusal names what is
+// known on the node.
 func TestLocalRefusalDoesNotAsk(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("hour", "leased", "1/1h"), limits("second", "local", "1/1s"))})
 	w.ask(0, 0, get("x-key", "a"))
-	calls := w.centre.requests
+	calls := w.plane.requests
 	a := w.request(0, 0, get("x-key", "a"))
-	if d := w.decision(a); a.passed || d.policy != "second" || w.centre.requests != calls {
-		t.Errorf("%+v after %d calls", d, w.centre.requests-calls)
+	if d := w.decision(a); a.passed || d.policy != "second" || w.plane.requests != calls {
+		t.Errorf("%+v after %d calls", d, w.plane.requests-calls)
 	}
 	w.advance(time.Second)
 	a = w.ask(0, 0, get("x-key", "a"))
@@ -121,7 +121,7 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 			forAll, thenDeny))})
 	w.nodes[0].Worker(0).Request(get("x-a", "1")).Cancel() // its token stays in hand
 	w.advance(5 * quantum)
-	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
 	both := w.request(0, 0, get("x-a", "1", "x-b", "1"))
 	w.advance(5 * quantum)
 	if thief := w.request(0, 1, get("x-a", "1")); !thief.passed {
@@ -129,10 +129,10 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 	}
 	w.advance(200 * quantum)
 	if !both.done || both.ended-both.sent > lateAfter+tick {
-		t.Errorf("done: %v after %v, %d calls", both.done, both.ended-both.sent, w.centre.requests)
+		t.Errorf("done: %v after %v, %d calls", both.done, both.ended-both.sent, w.plane.requests)
 	}
 	asked := 0
-	for _, g := range w.centre.granted {
+	for _, g := range w.plane.granted {
 		asked += int(g.item.Waiting)
 	}
 	if asked != 3 {
@@ -140,8 +140,8 @@ func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
 	}
 }
 
-// Two workers race for the last tokens of two local buckets: nobody passes beyond either, and what
-// the loser had charged already is counted.
+// Two workers race for the last tokens of two local buckets: no request passes beyond either, and
+// what the loser had charged already is counted.
 func TestLostRace(t *testing.T) {
 	set := setOf(limits("first", "local", "100/1h"), limits("second", "local", "1/1h"))
 	var w *world
@@ -156,7 +156,7 @@ func TestLostRace(t *testing.T) {
 			}
 		}
 	}})
-	w.centre.push(set)
+	w.plane.push(set)
 	w.advance(100 * quantum)
 	armed = true
 	a := w.request(0, 0, get("x-key", "a"))
@@ -179,7 +179,7 @@ func TestMixedPoliciesUnderLoad(t *testing.T) {
 		limits("about", "optimistic", "80/1s burst 100", thenDeny),
 	)})
 	r := rand.New(rand.NewPCG(5, 6))
-	w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 3), millis(r, 1, 3) }
+	w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 3), millis(r, 1, 3) }
 	all := newLaw(t, 400, quota.Second, 400)
 	keys, exact, about, each := map[string]*law{}, map[string]*law{}, map[string]*law{}, map[string]*law{}
 	find := func(laws map[string]*law, name string, n, burst int64) *law {

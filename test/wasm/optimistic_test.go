@@ -72,7 +72,7 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
 			w := newWorld(t, fleet{nodes: 3, workers: 2, set: setOf(limits("api", "optimistic", "50/1s", thenDeny))})
-			w.centre.lag = func() (up, down time.Duration) {
+			w.plane.lag = func() (up, down time.Duration) {
 				if r.IntN(10) == 0 {
 					return time.Hour, time.Hour // lost
 				}
@@ -107,14 +107,14 @@ func TestOptimisticAsksLittle(t *testing.T) {
 		w.advance(10 * time.Millisecond)
 	}
 	w.advance(200 * time.Millisecond)
-	before := w.centre.requests
+	before := w.plane.requests
 	for range 1000 {
 		if a := w.ask(0, 0, get("x-key", "a")); a.passed {
 			t.Fatal("a used-up bucket let a request pass")
 		}
 	}
 	w.advance(time.Second)
-	if n := w.centre.requests - before; n > 0 {
+	if n := w.plane.requests - before; n > 0 {
 		t.Errorf("1000 refused requests made %d calls", n)
 	}
 	w = newWorld(t, fleet{nodes: 2, set: setOf(limits("api", "optimistic", "100000/1s", thenDeny))})
@@ -123,16 +123,16 @@ func TestOptimisticAsksLittle(t *testing.T) {
 			w.request(0, 0, get("x-key", "a"))
 		}
 	})
-	if n := w.centre.requests; n < 6 || n > 14 {
+	if n := w.plane.requests; n < 6 || n > 14 {
 		t.Errorf("5000 requests a second made %d reports in 5 s", n)
 	}
-	w.centre.requests = 0
+	w.plane.requests = 0
 	w.run(time.Second, func() {
 		for range 40 {
 			w.request(0, 0, get("x-key", "a"))
 		}
 	})
-	if n := w.centre.requests; n < 7 || n > 13 {
+	if n := w.plane.requests; n < 7 || n > 13 {
 		t.Errorf("40 000 requests a second made %d reports a second", n)
 	}
 }
@@ -143,7 +143,7 @@ func TestOptimisticWithoutTheControlPlane(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "optimistic", "10/600s", `"on_failure": {"then": "allow"}`))})
 	w.ask(0, 0, get("x-key", "a"))
 	w.advance(time.Second)
-	w.centre.down = true
+	w.plane.down = true
 	passed := 0
 	w.run(5*time.Second, func() {
 		if w.now.Milliseconds()%50 == 0 {
@@ -155,14 +155,14 @@ func TestOptimisticWithoutTheControlPlane(t *testing.T) {
 	if passed < 80 {
 		t.Errorf("%d of 100 passed; after the slack the ladder allows", passed)
 	}
-	w.centre.down = false
+	w.plane.down = false
 	w.advance(3 * time.Second)
 	var reported int64
-	for _, b := range w.centre.ledgers {
+	for _, b := range w.plane.ledgers {
 		reported += b.Params.TokensIn(b.Debt)
 	}
 	if reported < 9 {
-		t.Errorf("the centre knows of %d tokens; 10 were used by the bucket", reported)
+		t.Errorf("the control plane knows of %d tokens; 10 were used by the bucket", reported)
 	}
 	if a := w.ask(0, 0, get("x-key", "a")); a.passed {
 		t.Error("the used-up bucket let a request pass")

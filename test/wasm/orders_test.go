@@ -38,10 +38,10 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 	h := w.nodes[0]
 	w.ask(0, 0, get("x-key", "a"))
 	w.expectAll("used up", false)
-	w.centre.order(off)
+	w.plane.order(off)
 	w.advance(2*quantum + 2*tick)
 	w.expectAll("switched off", true)
-	if p := w.centre.lastPoll(0); p.obeys != 1 || !p.query.Has("enforcement") {
+	if p := w.plane.lastPoll(0); p.obeys != 1 || !p.query.Has("enforcement") {
 		t.Errorf("the next poll says %v", p.query)
 	}
 	if got := w.counter("requests.bypassed"); got != 3 || w.counter("enforcement.orders") != 1 {
@@ -49,7 +49,7 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 	}
 	// A push does not let one request be refused in between.
 	for quota := range 6 {
-		w.centre.push(setOf(limits("other", "local", "1/1h", `"match": {"paths": ["/other"]}`), limits("api", "local", []string{"2/1h", "1/1h"}[quota%2])))
+		w.plane.push(setOf(limits("other", "local", "1/1h", `"match": {"paths": ["/other"]}`), limits("api", "local", []string{"2/1h", "1/1h"}[quota%2])))
 		w.run(3*tick, func() {
 			for worker := range 3 {
 				if a := w.request(0, worker, get("x-key", "a")); !a.passed {
@@ -58,7 +58,7 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 			}
 		})
 	}
-	w.centre.down = true
+	w.plane.down = true
 	tr.armed, tr.vm = true, 1
 	w.advance(20 * quantum)
 	if h.Alive(1) {
@@ -66,13 +66,13 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 	}
 	w.advance(2 * time.Second)
 	w.expectAll("a worker that starts anew", true)
-	w.centre.down = false
+	w.plane.down = false
 	w.advance(30 * time.Second)
 	until := off
 	until.Expires = h.Now().Add(5 * time.Second).UnixMilli()
-	w.centre.order(until)
+	w.plane.order(until)
 	w.advance(time.Second)
-	w.centre.down = true
+	w.plane.down = true
 	w.expectAll("for a while", true)
 	w.advance(3900 * time.Millisecond)
 	w.expectAll("nearly over", true)
@@ -88,23 +88,23 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 // leased tokens useless at once.
 func TestOrdersAndTokensInHand(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1000/1h", thenDeny))})
-	w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
 	held := w.request(0, 0, get("x-key", "a"))
-	w.centre.order(off)
+	w.plane.order(off)
 	w.advance(100 * quantum)
 	if !held.done || !held.passed || w.counter("requests.allowed") != 1 {
 		t.Errorf("the one that waited: %+v", held)
 	}
-	w.centre.order()
+	w.plane.order()
 	w.advance(50 * quantum)
 	for range 5 {
 		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
 			t.Errorf("with tokens: %+v", w.decision(a))
 		}
 	}
-	key := w.centre.granted[0].item.Bucket
-	w.centre.orders.Bans = []wire.Ban{{Key: key}}
-	w.centre.order()
+	key := w.plane.granted[0].item.Bucket
+	w.plane.orders.Bans = []wire.Ban{{Key: key}}
+	w.plane.order()
 	w.advance(2*quantum + 2*tick)
 	for worker := range 2 {
 		if a := w.ask(0, worker, get("x-key", "a")); a.passed || a.stream.Reply().Status != 403 {

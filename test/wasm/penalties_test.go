@@ -10,21 +10,21 @@ import (
 func TestPenaltiesOfAFormerPolicySetAreReported(t *testing.T) {
 	offended := limits("api", "local", "1/1h", `"penalty": {"after": {"refusals": 1, "within": "1m"}, "for": "1m"}`)
 	w := newWorld(t, fleet{nodes: 1, set: setOf(offended)})
-	w.centre.penal = 503
+	w.plane.penal = 503
 	w.advance(2 * time.Second)
 	for range 3 {
 		w.request(0, 0, get("x-key", "eve"))
 	}
 	w.advance(time.Second)
-	if w.centre.offences == 0 {
+	if w.plane.offences == 0 {
 		t.Fatal("nothing was reported")
 	}
-	w.centre.push(setOf(limits("api", "local", "1/1h")))
+	w.plane.push(setOf(limits("api", "local", "1/1h")))
 	w.advance(time.Second)
-	w.centre.offences, w.centre.penal = 0, 204
+	w.plane.offences, w.plane.penal = 0, 204
 	w.advance(15 * time.Second) // More than the longest pause.
-	if w.centre.offences != 1 {
-		t.Errorf("%d reports once they are taken", w.centre.offences)
+	if w.plane.offences != 1 {
+		t.Errorf("%d reports once they are taken", w.plane.offences)
 	}
 	if n := ticked(w.nodes[0], func() { w.advance(10 * time.Second) }); n > 60 {
 		t.Errorf("%d ticks in 10 s of an idle node", n)

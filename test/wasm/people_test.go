@@ -20,7 +20,7 @@ func (p *poll) consumers() uint64 {
 }
 
 // consumers is all that is known of them, which is also all that has changed.
-func (c *centre) consumers() wire.Consumers {
+func (c *plane) consumers() wire.Consumers {
 	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, ExceptionsRevision: c.revision,
 		Complete: true}
 	for _, one := range c.people {
@@ -30,7 +30,7 @@ func (c *centre) consumers() wire.Consumers {
 	return m
 }
 
-func (c *centre) handleQuestion(call *envoytest.Call) {
+func (c *plane) handleQuestion(call *envoytest.Call) {
 	c.questions++
 	keys, err := wire.DecodeQuestion(call.Body)
 	if err != nil {
@@ -50,7 +50,7 @@ func (c *centre) handleQuestion(call *envoytest.Call) {
 }
 
 // say makes something known of a consumer and tells the nodes.
-func (c *centre) say(value, tier string, special wire.Exceptions) {
+func (c *plane) say(value, tier string, special wire.Exceptions) {
 	key := match.ConsumerKey(c.secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
 	if c.people == nil {
 		c.people = map[keyhash.Key]wire.Consumer{}
@@ -63,7 +63,7 @@ func (c *centre) say(value, tier string, special wire.Exceptions) {
 const byAPIKey = `"identity": {"consumer": [{"header": "x-api-key"}]}`
 
 // What a consumer has reaches every worker at once: a ban, a bypass and a limit of its own, which
-// are told by the hash of its value.
+// are pushed by the hash of its value.
 func TestConsumersInTheFilter(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(byAPIKey, limits("p", "local", "2/1h", `"partition": ["consumer"]`))})
 	node := w.nodes[0]
@@ -72,17 +72,17 @@ func TestConsumersInTheFilter(t *testing.T) {
 		t.Errorf("%d of the policy's 2 have passed", got)
 	}
 	own := wire.Override{Policy: "p", Until: wire.ForGood, Limits: []wire.Figures{{Quota: 7, Window: quota.Hour}}}
-	w.centre.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
+	w.plane.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 1, 9, alice); got != 5 {
 		t.Errorf("%d of the 5 that are left of its own 7 have passed", got)
 	}
-	w.centre.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
+	w.plane.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 0, 9, alice); got != 9 {
 		t.Errorf("%d of 9 without a limit have passed", got)
 	}
-	w.centre.say("alice", "", wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})
+	w.plane.say("alice", "", wire.Exceptions{Banned: wire.ForGood, Bypass: wire.ForGood})
 	w.advance(50 * time.Millisecond)
 	if got := count(t, node, 1, 3, alice); got != 0 {
 		t.Errorf("%d of a banned consumer have passed", got)
@@ -90,14 +90,14 @@ func TestConsumersInTheFilter(t *testing.T) {
 	if got := count(t, node, 1, 3, get("x-api-key", "bob")); got != 2 {
 		t.Errorf("%d of another's 2 have passed", got)
 	}
-	// Nobody needs the control plane for it any more.
-	w.centre.down = true
+	// No request needs the control plane for it any more.
+	w.plane.down = true
 	w.advance(20 * time.Minute)
 	if got := count(t, node, 0, 3, alice); got != 0 {
 		t.Errorf("%d of a banned consumer have passed without the control plane", got)
 	}
-	w.centre.down = false
-	w.centre.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
+	w.plane.down = false
+	w.plane.say("alice", "", wire.Exceptions{Bypass: wire.ForGood})
 	w.advance(time.Minute)
 	if got := count(t, node, 0, 3, alice); got != 3 {
 		t.Errorf("%d of 3 have passed after a ban was taken back", got)
@@ -110,13 +110,13 @@ func TestCostOfConsumers(t *testing.T) {
 	lookUp := map[string]uint64{"clock_time_get": 1, "proxy_get_shared_data": 1}
 	for _, c := range []struct {
 		name string
-		say  func(c *centre)
+		say  func(c *plane)
 		want map[string]uint64
 	}{
-		{"there are none", func(*centre) {}, nil},
-		{"there are tiers alone", func(c *centre) { c.say("other", "gold", wire.Exceptions{}) }, nil},
-		{"others are special", func(c *centre) { c.say("other", "", wire.Exceptions{Banned: wire.ForGood}) }, lookUp},
-		{"its limit is its own", func(c *centre) {
+		{"there are none", func(*plane) {}, nil},
+		{"there are tiers alone", func(c *plane) { c.say("other", "gold", wire.Exceptions{}) }, nil},
+		{"others are special", func(c *plane) { c.say("other", "", wire.Exceptions{Banned: wire.ForGood}) }, lookUp},
+		{"its limit is its own", func(c *plane) {
 			own := wire.Override{Policy: "p", Until: wire.ForGood,
 				Limits: []wire.Figures{{Quota: 2_000_000, Window: quota.Second}}}
 			c.say("alice", "", wire.Exceptions{Overrides: []wire.Override{own}})
@@ -124,7 +124,7 @@ func TestCostOfConsumers(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, fleet{nodes: 1, set: setWith(byAPIKey, limits("p", "local", "1000000/1s", `"partition": ["consumer"]`))})
-			c.say(w.centre)
+			c.say(w.plane)
 			w.advance(50 * time.Millisecond)
 			alice := get("x-api-key", "alice")
 			passes(t, w.nodes[0], 0, alice)

@@ -98,7 +98,7 @@ func TestLeasedInFlightOverEnvoys(t *testing.T) {
 		r.end(0, 0)
 	}
 	r.pass(10 * time.Second)
-	if held := r.centre.held(); held != 0 {
+	if held := r.plane.held(); held != 0 {
 		t.Errorf("%d permits are held at rest", held)
 	}
 	if n := r.fill(30, 1); n != 20 {
@@ -117,7 +117,7 @@ func TestLeasedInFlightThroughAnOutage(t *testing.T) {
 	if n := r.fill(9, 0); n != 9 {
 		t.Fatalf("%d in flight, want 9", n)
 	}
-	r.centre.down = true
+	r.plane.down = true
 	r.pass(12 * time.Second)
 	if n := r.fill(30, 1); n != 9 { // An answer that is late is no outage yet.
 		t.Errorf("%d in flight before the other Envoy takes the control plane for away", n)
@@ -126,9 +126,9 @@ func TestLeasedInFlightThroughAnOutage(t *testing.T) {
 	if n := r.fill(20, 0, 1); n != 9+5 {
 		t.Errorf("%d in flight in the outage, want 9 and the other's share of 5", n)
 	}
-	r.centre.down = false
+	r.plane.down = false
 	r.pass(5 * time.Second)
-	if held := r.centre.held(); held != 14 {
+	if held := r.plane.held(); held != 14 {
 		t.Errorf("the control plane counts %d, want 14", held)
 	}
 	for range 4 {
@@ -150,7 +150,7 @@ func TestLeasedInFlightThroughAnOutage(t *testing.T) {
 func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
 	r := newRush(t, fleet{nodes: 2, workers: 2, set: leasedPlaces(`"limit": {"in_flight": 10}`)})
 	r.fill(20, 0, 1)
-	r.centre.push(leasedPlaces(`"limit": {"in_flight": 6}`))
+	r.plane.push(leasedPlaces(`"limit": {"in_flight": 6}`))
 	r.pass(12 * time.Second)
 	for len(r.open) > 6 {
 		r.end(0, 0)
@@ -158,7 +158,7 @@ func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
 			t.Fatalf("%d in flight, before %d", len(r.open), before)
 		}
 	}
-	r.centre.push(leasedPlaces(`"limit": {"in_flight": 12}`))
+	r.plane.push(leasedPlaces(`"limit": {"in_flight": 12}`))
 	r.pass(time.Second)
 	if n := r.fill(40, 0, 1); n != 12 {
 		t.Errorf("%d in flight, want 12", n)
@@ -194,24 +194,24 @@ func TestCallsOfLeasedInFlight(t *testing.T) {
 	}})
 	r.fill(1, 0)
 	r.pass(time.Second)
-	before := r.centre.requests
+	before := r.plane.requests
 	const n = 1000
 	for range n {
 		r.begin(0, 0)
 		r.end(1, 0)
 		r.pass(time.Millisecond)
 	}
-	t.Logf("%d calls to the control plane, %d into shared data for %d requests in a second", r.centre.requests-before,
+	t.Logf("%d calls to the control plane, %d into shared data for %d requests in a second", r.plane.requests-before,
 		calls, n)
-	if asked := r.centre.requests - before; asked > 3 || len(r.pending)+r.refused > 0 || calls > n/2 {
+	if asked := r.plane.requests - before; asked > 3 || len(r.pending)+r.refused > 0 || calls > n/2 {
 		t.Errorf("%d calls to the control plane, %d into shared data for %d requests", asked, calls, n)
 	}
 	r.end(0, 0)
 	r.pass(40 * time.Second)
-	before, calls = r.centre.requests, 0
+	before, calls = r.plane.requests, 0
 	r.pass(10 * time.Second)
-	if r.centre.requests > before || calls > 0 {
-		t.Errorf("%d calls to the control plane, %d into shared data in ten idle seconds", r.centre.requests-before,
+	if r.plane.requests > before || calls > 0 {
+		t.Errorf("%d calls to the control plane, %d into shared data in ten idle seconds", r.plane.requests-before,
 			calls)
 	}
 }

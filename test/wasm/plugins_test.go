@@ -77,15 +77,15 @@ func TestAPluginAloneBesideOneWithAControlPlane(t *testing.T) {
 	central := start(t, envoytest.Options{
 		Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir", PluginConfig: w.config(""),
 		NodeID: "n", Clusters: []string{"weir"},
-		Env: map[string]string{"WEIR_NODE_TOKEN": token}, Calls: func(c *envoytest.Call) { w.centre.handle(0, c) },
+		Env: map[string]string{"WEIR_NODE_TOKEN": token}, Calls: func(c *envoytest.Call) { w.plane.handle(0, c) },
 	})
 	w.nodes = append(w.nodes, central)
-	w.centre.push(setOf(limits("p", "local", "9/1h")))
+	w.plane.push(setOf(limits("p", "local", "9/1h")))
 	w.advance(100 * time.Millisecond)
 	own := start(t, envoytest.Options{Workers: 2, Store: store, VMID: "weir", RootID: "weir", PluginName: "weir",
 		Seed: 7, PluginConfig: alone(setOf(limits("p", "local", "3/1h")))})
 	own.Advance(100 * time.Millisecond)
-	w.centre.push(setOf(limits("p", "local", "10/1h")))
+	w.plane.push(setOf(limits("p", "local", "10/1h")))
 	w.advance(100 * time.Millisecond)
 	own.Advance(100 * time.Millisecond)
 	if got := fmt.Sprint(turns(t, []*envoytest.Host{own, central}, 20)); got != "[3 10]" {

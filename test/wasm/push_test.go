@@ -43,14 +43,14 @@ func TestPushReachesEveryWorker(t *testing.T) {
 			t.Errorf("node %d: polls from %v, want one", i, vms)
 		}
 	}
-	first := w.centre.lastPoll(0)
+	first := w.plane.lastPoll(0)
 	if first.query.Get("node") != "node-0" || first.query.Get("boot") == "" || first.query.Get("filter") == "" ||
 		first.query.Get("wait") != "25s" ||
-		first.after != 0 || first.applied != 0 || first.query.Get("boot") == w.centre.lastPoll(1).query.Get("boot") {
+		first.after != 0 || first.applied != 0 || first.query.Get("boot") == w.plane.lastPoll(1).query.Get("boot") {
 		t.Errorf("the first poll is %v", first.query)
 	}
 	for version := uint64(1); version <= 5; version++ {
-		w.centre.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 10*version), costHeader)))
+		w.plane.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 10*version), costHeader)))
 		w.advance(2*quantum + 2*tick)
 		for node := range 2 {
 			for worker := range 3 {
@@ -58,7 +58,7 @@ func TestPushReachesEveryWorker(t *testing.T) {
 					t.Errorf("version %d: worker %d of node %d has a burst of %d", version, worker, node, q)
 				}
 			}
-			if p := w.centre.lastPoll(node); p.after != version || p.applied != version || p.refused != 0 {
+			if p := w.plane.lastPoll(node); p.after != version || p.applied != version || p.refused != 0 {
 				t.Errorf("version %d: node %d polls with %v", version, node, p.query)
 			}
 			if n := w.logged(node, fmt.Sprintf("policy set version %d is in force", version)); n != 1 {
@@ -67,9 +67,9 @@ func TestPushReachesEveryWorker(t *testing.T) {
 		}
 	}
 	// Nothing new: the poll ends after 25 s and the next follows.
-	heard := len(w.centre.heard)
+	heard := len(w.plane.heard)
 	w.advance(60 * time.Second)
-	if n := len(w.centre.heard) - heard; n != 4 {
+	if n := len(w.plane.heard) - heard; n != 4 {
 		t.Errorf("%d polls of two nodes in 60 s, want 4", n)
 	}
 }
@@ -104,7 +104,7 @@ func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
 		if tr.armed || h.Alive(leader[0]) {
 			t.Fatalf("VM %d is alive", leader[0])
 		}
-		w.centre.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 20+round), costHeader)))
+		w.plane.push(setOf(limits("api", "local", fmt.Sprintf("%d/1m", 20+round), costHeader)))
 		died := w.now
 		for len(pollers(h)) == 0 {
 			w.advance(quantum)
@@ -156,33 +156,33 @@ func TestBadSnapshots(t *testing.T) {
 	for _, d := range damages {
 		refusedBefore := w.counter("snapshots.refused")
 		var sent uint64
-		w.centre.snapshot = func(b []byte) []byte {
-			w.centre.snapshot = nil
+		w.plane.snapshot = func(b []byte) []byte {
+			w.plane.snapshot = nil
 			b = d.do(b)
 			sent = wire.PeekVersion(b)
 			return b
 		}
-		version := w.centre.version + 1
-		w.centre.version, w.centre.sets[version] = version, decode(t, other)
+		version := w.plane.version + 1
+		w.plane.version, w.plane.sets[version] = version, decode(t, other)
 		// The bad one only: the node asks again, and must not get the good one yet.
-		w.centre.wake()
-		w.centre.version = sent
+		w.plane.wake()
+		w.plane.version = sent
 		w.advance(50 * quantum)
 		for worker := range 2 {
 			if q := burstOf(w, 0, worker); q != 10 {
 				t.Errorf("%s: worker %d has a burst of %d", d.name, worker, q)
 			}
 		}
-		if p := w.centre.lastPoll(0); p.refused != sent && sent != 0 || p.reason == "" && sent != 0 ||
+		if p := w.plane.lastPoll(0); p.refused != sent && sent != 0 || p.reason == "" && sent != 0 ||
 			!strings.Contains(p.reason, d.reason) || p.after != sent {
 			t.Errorf("%s: after version %d the poll says %v", d.name, sent, p.query)
 		}
 		if n := w.counter("snapshots.refused"); n != refusedBefore+1 {
 			t.Errorf("%s: counted %d times", d.name, n-refusedBefore)
 		}
-		w.centre.pushAs(version+1, good)
+		w.plane.pushAs(version+1, good)
 		w.advance(50 * quantum)
-		if p := w.centre.lastPoll(0); p.applied != version+1 || p.refused != 0 || p.reason != "" {
+		if p := w.plane.lastPoll(0); p.applied != version+1 || p.refused != 0 || p.reason != "" {
 			t.Errorf("%s: after the next good one the poll says %v", d.name, p.query)
 		}
 	}
@@ -215,9 +215,9 @@ func TestPushKeepsConsumption(t *testing.T) {
 					}
 				}
 				// Other policies come and go, so that the index of this one changes too.
-				w.centre.push(setOf(other, limits("api", mode, c.after, thenDeny)))
+				w.plane.push(setOf(other, limits("api", mode, c.after, thenDeny)))
 				w.advance(31 * time.Second) // what the node has been lent runs out
-				before := len(w.centre.granted)
+				before := len(w.plane.granted)
 				passed := 0
 				for i := range 200 {
 					if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
@@ -226,7 +226,7 @@ func TestPushKeepsConsumption(t *testing.T) {
 				}
 				// Tokens that were lent and not used are lost, whatever is pushed.
 				lost := int64(0)
-				for _, g := range w.centre.granted[:before] {
+				for _, g := range w.plane.granted[:before] {
 					lost += g.Keep + g.Waiting
 				}
 				lost -= int64(c.use)
@@ -252,7 +252,7 @@ func TestPushFreesRefusedClients(t *testing.T) {
 		if a := w.ask(0, 0, get("x-key", "a")); a.passed {
 			t.Fatal("nothing is refused")
 		}
-		w.centre.push(setOf(limits("api", mode, "4/1h")))
+		w.plane.push(setOf(limits("api", mode, "4/1h")))
 		w.advance(50 * quantum)
 		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
 			t.Errorf("%s: after the limit has grown: %+v", mode, w.decision(a))
@@ -277,7 +277,7 @@ func TestManyPushesKeepMemoryFlat(t *testing.T) {
 				fmt.Sprintf(`"match": {"hosts": ["h%d.example.com"], "paths": ["/v%d/items/{id}", "/r%03d/**"], "methods": ["GET", "POST"]}`, i%50, i, round)))
 		}
 		policies = append(policies, limits("api", "local", fmt.Sprintf("%d/1m", 1+round), costHeader, `"match": {"paths": ["/v1/items"]}`))
-		w.centre.push(setOf(policies...))
+		w.plane.push(setOf(policies...))
 		w.advance(30 * quantum)
 		for worker := range 2 {
 			if q := burstOf(w, 0, worker); q != int64(1+round) {
@@ -324,7 +324,7 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 			w.ask(0, i%2, get("x-key", "a"))
 		}
 		// One waits while the update comes: it ends under the root context that it began in.
-		w.centre.lag = func() (up, down time.Duration) { return 20 * quantum, 10 * quantum }
+		w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 10 * quantum }
 		held := w.request(0, 0, get("x-key", "a", "x-other", "b"))
 		if err := h.UpdatePlugin(w.config(setOf(limits("inline", "local", "1/1h")))); err != nil {
 			t.Fatal(err)
@@ -334,7 +334,7 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 		if !held.passed || !fresh.passed {
 			t.Errorf("the waiting one passed: %v, the new one: %v", held.passed, fresh.passed)
 		}
-		w.centre.lag = nil
+		w.plane.lag = nil
 		passed := 0
 		for i := range 20 {
 			if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
@@ -350,7 +350,7 @@ func TestListenerUpdateKeepsBuckets(t *testing.T) {
 		if vms := pollers(h); len(vms) != 1 {
 			t.Errorf("after the drain there are polls from %v", vms)
 		}
-		w.centre.push(setOf(limits("here", "local", "20/1h", costHeader)))
+		w.plane.push(setOf(limits("here", "local", "20/1h", costHeader)))
 		w.advance(50 * quantum)
 		for worker := range 2 {
 			if q := burstOf(w, 0, worker); q != 20 {
@@ -383,7 +383,7 @@ func TestNewVMsKnowThePolicies(t *testing.T) {
 	if n := use(5); n != 5 {
 		t.Fatalf("%d passed", n)
 	}
-	w.centre.down = true
+	w.plane.down = true
 	tr.armed, tr.vm = true, 0
 	w.advance(20 * quantum)
 	if h.Alive(0) {
@@ -420,7 +420,7 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 	})
 	t.Run("as soon as one VM has it", func(t *testing.T) {
 		w := newWorld(t, fleet{nodes: 1, workers: 3})
-		w.centre.push(setOf(limits("api", "local", "5/1h", costHeader)))
+		w.plane.push(setOf(limits("api", "local", "5/1h", costHeader)))
 		asked := false
 		w.run(50*quantum, func() {
 			if asked || w.logged(0, "is in force") == 0 {
@@ -442,7 +442,7 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 		if q := burstOf(w, 0, 1); q != 3 {
 			t.Errorf("the burst is %d, want the inline policy's", q)
 		}
-		w.centre.push(setOf(limits("api", "local", "5/1h", costHeader)))
+		w.plane.push(setOf(limits("api", "local", "5/1h", costHeader)))
 		w.advance(50 * quantum)
 		for worker := range 2 {
 			if q := burstOf(w, 0, worker); q != 5 {
@@ -457,18 +457,18 @@ func TestBeforeTheFirstSnapshot(t *testing.T) {
 func TestControlPlaneStartsAgainAtALowerVersion(t *testing.T) {
 	for _, mode := range []string{"local", "leased"} {
 		w := newWorld(t, fleet{nodes: 1, workers: 2})
-		w.centre.pushAs(40, setOf(limits("api", mode, "10/366d", thenDeny)))
+		w.plane.pushAs(40, setOf(limits("api", mode, "10/366d", thenDeny)))
 		w.advance(50 * quantum)
 		for range 8 {
 			if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
 				t.Fatalf("%+v", w.decision(a))
 			}
 		}
-		clear(w.centre.sets)
-		clear(w.centre.ledgers)
-		w.centre.pushAs(1, setOf(limits("api", mode, "20/366d", thenDeny)))
+		clear(w.plane.sets)
+		clear(w.plane.ledgers)
+		w.plane.pushAs(1, setOf(limits("api", mode, "20/366d", thenDeny)))
 		w.advance(31 * time.Second)
-		if p := w.centre.lastPoll(0); p.applied != 1 || p.after != 1 {
+		if p := w.plane.lastPoll(0); p.applied != 1 || p.after != 1 {
 			t.Errorf("%s: the poll says %v", mode, p.query)
 		}
 		passed := 0
@@ -486,24 +486,24 @@ func TestControlPlaneStartsAgainAtALowerVersion(t *testing.T) {
 // A control plane that cannot be reached is asked ever more seldom, said once, and found again.
 func TestPollsBackOff(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "local", "10/1m", costHeader))})
-	w.centre.down = true
+	w.plane.down = true
 	for _, c := range w.nodes[0].Calls() {
 		c.FailConnection(0)
 	}
-	heard := len(w.centre.heard)
+	heard := len(w.plane.heard)
 	w.nodes[0].SetClusters() // not even the cluster is there
 	w.advance(60 * time.Second)
 	w.nodes[0].SetClusters("weir")
-	if n := len(w.centre.heard) - heard; n != 0 || w.logged(0, "the control plane cannot be reached") != 1 {
+	if n := len(w.plane.heard) - heard; n != 0 || w.logged(0, "the control plane cannot be reached") != 1 {
 		t.Errorf("%d polls, %d times logged", n, w.logged(0, "the control plane cannot be reached"))
 	}
 	failed := w.counter("polls.unsent")
 	if failed < 10 || failed > 40 {
 		t.Errorf("%d polls failed in 60 s", failed)
 	}
-	w.centre.down = false
+	w.plane.down = false
 	w.advance(6 * time.Second)
-	w.centre.push(setOf(limits("api", "local", strconv.Itoa(11)+"/1m", costHeader)))
+	w.plane.push(setOf(limits("api", "local", strconv.Itoa(11)+"/1m", costHeader)))
 	w.advance(50 * quantum)
 	if q := burstOf(w, 0, 0); q != 11 || w.logged(0, "the control plane answers again") != 1 {
 		t.Errorf("after the recovery the burst is %d", q)
@@ -517,14 +517,14 @@ func TestPushOfAnotherAlgorithmAsksAgain(t *testing.T) {
 	for range 3 {
 		w.ask(0, 0, get("x-key", "a"))
 	}
-	calls := w.centre.requests
-	if a := w.request(0, 0, get("x-key", "a")); !a.done || a.passed || w.centre.requests != calls {
+	calls := w.plane.requests
+	if a := w.request(0, 0, get("x-key", "a")); !a.done || a.passed || w.plane.requests != calls {
 		t.Fatalf("the refusal is not known: %+v", a)
 	}
-	w.centre.push(setOf(limits("api", "leased", "2/1h", thenDeny)))
+	w.plane.push(setOf(limits("api", "leased", "2/1h", thenDeny)))
 	w.advance(100 * quantum)
 	w.ask(0, 0, get("x-key", "a"))
-	if w.centre.requests == calls {
+	if w.plane.requests == calls {
 		t.Error("refused by what was known of the old limit")
 	}
 }

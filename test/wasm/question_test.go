@@ -43,7 +43,7 @@ func TestOptimisticDearAgainstAnAdversary(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 8))
 			w := newWorld(t, fleet{nodes: 3, workers: 2,
 				set: setOf(limits("api", "optimistic", "50/1s", thenDeny, costHeader))})
-			w.centre.lag = func() (up, down time.Duration) {
+			w.plane.lag = func() (up, down time.Duration) {
 				if r.IntN(10) == 0 {
 					return time.Hour, time.Hour // lost
 				}
@@ -70,7 +70,7 @@ func TestOptimisticDearAgainstAnAdversary(t *testing.T) {
 	}
 }
 
-// A caller of an optimistic limit waits as long as it is told. At one Envoy it passes then,
+// A caller of an optimistic limit waits as long as the answer says. At one Envoy it passes then,
 // whatever it costs. Going from one Envoy to the next it can meet one that knows more, so it may
 // wait in vain once at each.
 func TestOptimisticWaits(t *testing.T) {
@@ -89,8 +89,8 @@ func TestOptimisticWaits(t *testing.T) {
 	}
 }
 
-// waitsInVain sends requests of one cost until the bucket is used up, then waits as it is told,
-// some times over, and returns how often in a row that was in vain.
+// waitsInVain sends requests of one cost until the bucket is used up, then waits as the answers
+// say, some times over, and returns how often in a row that was in vain.
 func (c *client) waitsInVain(r *rand.Rand) (most int) {
 	cost := []int{1, 1, 5, 20, 60}[r.IntN(5)]
 	pause := millis(r, 0, 40)

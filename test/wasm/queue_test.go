@@ -31,7 +31,7 @@ func TestQueueSpacesRequests(t *testing.T) {
 			var all []*attempt
 			for i := range 5 {
 				all = append(all, w.request(0, i%2, get()))
-				w.advance(5 * quantum) // A strict one waits for the centre.
+				w.advance(5 * quantum) // A strict one waits for the control plane.
 			}
 			if d := w.decision(all[4]); d.remaining != 0 || d.delayed < 375*time.Millisecond ||
 				d.delayed > 400*time.Millisecond {
@@ -79,8 +79,8 @@ func TestTicksComeWhenATurnDoes(t *testing.T) {
 	}
 }
 
-// Clients that go away give their places to those behind them: nobody waits longer than at first,
-// and the rate stays full.
+// Clients that go away give their places to those behind them: no request waits longer than at
+// first, and the rate stays full.
 func TestLeavingTheQueue(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		t.Run(mode, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestLeavingTheQueue(t *testing.T) {
 }
 
 // Whatever comes and goes, requests leave two workers in no interval faster than the rate, each
-// after no longer than it was told.
+// after no longer than its answer said.
 func TestQueueUnderLoad(t *testing.T) {
 	const seed = 3
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("queue", "local", "100/1s burst 20", forAll, `"algorithm": "leaky_bucket"`))})

@@ -41,7 +41,7 @@ func (r *reference) decide(at, n int64) (allowed bool, left, retry int64) {
 	if n > r.quota {
 		return false, left, -1
 	}
-	// The first later instant with room: room only grows while nobody takes.
+	// The first later instant with room: room only grows while no request takes.
 	low, high := now, now+3*r.window
 	for high-low > 1 {
 		if middle := (low + high) / 2; r.room(middle) >= n {

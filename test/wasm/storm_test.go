@@ -115,8 +115,8 @@ func TestLocalBucketIsTheTextbooksInEveryStorm(t *testing.T) {
 
 // A leased bucket of one node: what has passed when it is used up is what it had and has earned
 // since, within one token for each worker, and what is earned in four back-offs, which an
-// overloaded node leaves at the control plane. What clients are told is older than the bucket by
-// what was asked for or earned since the last answer: a fifth of it at most.
+// overloaded node leaves at the control plane. What answers say is older than the bucket by what
+// was asked for or earned since the last answer: a fifth of it at most.
 func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
 		for i, traffic := range traffics {
@@ -149,9 +149,9 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 	}
 }
 
-// offTextbook is by how many tokens of a bucket of 1000 an hour clients were told too few or too
-// many. Which of those that were decided in one instant came first is not known: the one that was
-// told of most.
+// offTextbook is by how many tokens of a bucket of 1000 an hour answers said too few or too many.
+// Which of those that were decided in one instant came first is not known: the one whose answer
+// says most.
 func offTextbook(t *testing.T, b *textbook, passed []*attempt) (off int64) {
 	t.Helper()
 	told := make(map[*attempt]map[string]int64, len(passed))

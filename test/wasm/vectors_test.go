@@ -64,7 +64,7 @@ func windowed(t *testing.T, w quota.Windows, more ...string) (h *envoytest.Host,
 		set: setWith(dialectsOff, limits("vector", "local", fmt.Sprintf("%d/%ds", w.Quota, w.Length/quota.Second),
 			more...))})
 	var ix match.Index
-	if err := ix.Load(world.centre.bytes(1)); err != nil {
+	if err := ix.Load(world.plane.bytes(1)); err != nil {
 		t.Fatal(err)
 	}
 	var matcher match.Matcher

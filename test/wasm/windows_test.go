@@ -25,7 +25,7 @@ func TestCentralWindowsUnderOverload(t *testing.T) {
 			}
 			w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("window", c.mode, rate, forAll, thenDeny, `"algorithm": "`+c.algorithm+`"`))})
 			r := rand.New(rand.NewPCG(seed, 3))
-			w.centre.lag = func() (up, down time.Duration) { return millis(r, 1, 3), millis(r, 1, 3) }
+			w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 3), millis(r, 1, 3) }
 			var open []*attempt
 			var passed []time.Duration
 			const span = 15 * time.Second
@@ -41,7 +41,7 @@ func TestCentralWindowsUnderOverload(t *testing.T) {
 				open = still
 				open = append(open, w.request(r.IntN(2), r.IntN(2), get()))
 			})
-			t.Logf("%d passed in %v, %d calls", len(passed), span, w.centre.requests)
+			t.Logf("%d passed in %v, %d calls", len(passed), span, w.plane.requests)
 			if n := len(passed) * int(window) / int(span); n < c.least {
 				t.Errorf("%d passed in a window, want at least %d", n, c.least)
 			}

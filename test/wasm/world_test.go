@@ -30,11 +30,11 @@ type fleet struct {
 
 // world is a control plane and some nodes in one virtual time.
 type world struct {
-	t      *testing.T
-	fleet  fleet
-	now    time.Duration
-	centre *centre
-	nodes  []*envoytest.Host
+	t     *testing.T
+	fleet fleet
+	now   time.Duration
+	plane *plane
+	nodes []*envoytest.Host
 
 	due     vtimetest.Queue[time.Duration]
 	waiting []*attempt
@@ -57,12 +57,12 @@ func newWorld(t *testing.T, f fleet) *world {
 	}
 	f.workers, f.keys = max(f.workers, 1), max(f.keys, 1024)
 	w := &world{t: t, fleet: f}
-	w.centre = newCentre(w)
+	w.plane = newPlane(w)
 	for i := range f.nodes {
 		w.nodes = append(w.nodes, w.start(i))
 	}
 	if f.set != "" {
-		w.centre.push(f.set)
+		w.plane.push(f.set)
 		w.advance(100 * time.Millisecond)
 	}
 	w.now = 0
@@ -82,7 +82,7 @@ func (w *world) start(i int) *envoytest.Host {
 	return start(w.t, envoytest.Options{
 		Workers: w.fleet.workers, PluginConfig: w.config(w.fleet.inline), NodeID: fmt.Sprint("node-", i),
 		Env: map[string]string{"WEIR_NODE_TOKEN": token}, Clusters: []string{"weir"}, Seed: w.fleet.seed + uint64(i),
-		Calls:         func(c *envoytest.Call) { w.centre.handle(i, c) },
+		Calls:         func(c *envoytest.Call) { w.plane.handle(i, c) },
 		FailurePolicy: w.fleet.fail, DrainTime: w.fleet.drain, OnShared: w.fleet.onShared,
 	})
 }

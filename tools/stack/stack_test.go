@@ -82,8 +82,8 @@ func TestChildrenDieWithAKilledLauncher(t *testing.T) {
 	}
 	launcher.Wait()
 	err = stack.Await(within(t, 5*time.Second), "the child to be gone", func(context.Context) error {
-		// Whoever adopts the child may be slow to collect it; a dead one no longer has a command
-		// line.
+		// The process that adopts the child may be slow to collect it; a dead one no longer has a
+		// command line.
 		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", child)); err == nil && len(line) == 0 {
 			return nil
 		}
@@ -144,7 +144,7 @@ func TestAwaitGivesTheLastReason(t *testing.T) {
 	}
 }
 
-// Whoever waits is told the reason once, and not at the first moment.
+// A user that waits reads the reason once, and not at the first moment.
 func TestAWaitSaysOnceWhy(t *testing.T) {
 	for _, c := range []struct {
 		after time.Duration

@@ -506,7 +506,7 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 	report(0xff, 1, policy.StepDeny, wire.PolicyStep{Policy: 0, Step: policy.StepShare},
 		wire.PolicyStep{Policy: 9, Step: policy.StepDeny})
-	report(0xfe, 1, policy.StepLeases) // Of an earlier process, late.
+	report(0xfe, 1, policy.StepLeases) // It is of an earlier process, and late.
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, "junk"}); w.Code != 400 {
 		t.Errorf("a report that is none: %d", w.Code)
 	}
@@ -552,7 +552,8 @@ func TestSnapshotAndLeases(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 
-	report(0xff, 77, policy.StepShare, wire.PolicyStep{Policy: 0, Step: policy.StepShare}) // Of a version that nobody knows.
+	// No control plane knows this version.
+	report(0xff, 77, policy.StepShare, wire.PolicyStep{Policy: 0, Step: policy.StepShare})
 	p.store.mode.Store("away")
 	w = p.do(call{"eyes", "GET", "/v1/nodes", nil, ""})
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || list.Complete || len(list.Nodes) != 3 ||

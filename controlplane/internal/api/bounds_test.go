@@ -30,8 +30,8 @@ func (p *plane) from(address string, c call) *httptest.ResponseRecorder {
 	return w.ResponseRecorder
 }
 
-// Whoever asks more often than it may is told so, and when to come back, by every operation that
-// needs a token. Others are served.
+// Every operation that needs a token refuses a caller that asks more often than it may, and says
+// when to come back. Others are served.
 func TestEachTokenHasARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) {
@@ -61,7 +61,7 @@ func TestEachTokenHasARate(t *testing.T) {
 	if w := p.from(here, policySet); w.Code != 200 {
 		t.Errorf("a second later: %d", w.Code)
 	}
-	for range 10 { // Who may do everything spends what it has in both places.
+	for range 10 { // An administrator spends what it has in both places.
 		p.do(call{who: "root", method: "GET", path: "/v1/policyset"})
 		p.do(call{who: "root", method: "GET", path: poll.path})
 		p.from(here, call{method: "GET", path: "/v1/usage"}) // Needs no token, so the address counts.
@@ -80,8 +80,8 @@ func TestEachTokenHasARate(t *testing.T) {
 	}
 }
 
-// Whoever sends wrong tokens is no longer answered one by one, and fills no log; who has a right
-// one is served at the same address.
+// A caller that sends wrong tokens is no longer answered one by one, and fills no log. A caller at
+// the same address that has a right one is served.
 func TestWrongTokensHaveARate(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
@@ -246,7 +246,7 @@ func TestAHostileNode(t *testing.T) {
 	honest(10, 10)
 }
 
-// inventNodes has a node name thousands of others: it crowds nobody out.
+// inventNodes has a node name thousands of others: it crowds no other node out.
 func (p *plane) inventNodes(address string) {
 	p.t.Helper()
 	poll := func(address, node string) int {

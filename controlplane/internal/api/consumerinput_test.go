@@ -66,7 +66,7 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 		}
 	}
 	p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice?dry_run=true", header: map[string]string{"If-Match": `"7"`}, body: body}), 412, "changed-meanwhile")
-	// Nodes that read the new format are told of it all; those built before of the tier.
+	// Nodes that read the new format receive it all; those built before receive the tier.
 	key := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
 	question := string(wire.AppendQuestion(nil, []keyhash.Key{key}))
 	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {

@@ -24,8 +24,8 @@ policies:
   - {name: a, partition: [consumer], limit: {quota: 10, window: 1m}}
 `
 
-// told is what a node says: alice was refused, and somebody made requests.
-func (p *plane) told() string {
+// report is a node's report: alice was refused, and another caller made requests.
+func (p *plane) report() string {
 	p.t.Helper()
 	secret, err := p.hub.Secret()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestWhySomebodyWasLimited(t *testing.T) {
 	if w := p.put(`"0"`, limited); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, p.told()}); w.Code != 204 {
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, p.report()}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	var got api.DecisionsAnswer

@@ -37,8 +37,7 @@ import (
 )
 
 // spec is the description of the interface, made stricter: answers have no field that it does not
-// name. It does not promise that to clients, who would have to be told of each new field before it
-// came.
+// name. It does not promise that to clients, who would have to know each new field before it came.
 var spec = sync.OnceValue(func() *openapi3.T {
 	for _, contentType := range []string{wire.ContentType, "text/html"} {
 		openapi3filter.RegisterBodyDecoder(contentType, openapi3filter.FileBodyDecoder)
@@ -102,7 +101,7 @@ var happened sync.Map
 // Every answer that the description has, some test gets; so none is described that cannot be.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	all := true // Whoever runs some of the tests wants to know of those.
+	all := true // A run of some of the tests is about those.
 	for _, filter := range []string{"test.run", "test.skip", "test.list", "test.fuzz"} {
 		all = all && flag.Lookup(filter).Value.String() == ""
 	}
@@ -117,7 +116,8 @@ func TestMain(m *testing.M) {
 
 func neverHappened() (answers []string) {
 	elsewhere := []string{
-		"GET /v1/regions 200",       // needs a store that regions share; TestTypesOfTheServicesAreDescribed holds its form
+		// Needs a store that regions share; TestTypesOfTheServicesAreDescribed holds its form.
+		"GET /v1/regions 200",
 		"GET /metrics 503",          // needs five scrapes at once
 		"POST /v1/session 503",      // needs a browser that is faster than the start
 		"GET /node/v1/snapshot 503", // needs a node that is faster than the start
@@ -198,7 +198,8 @@ func TestOnlyTheseAreOpen(t *testing.T) {
 	p := newPlane(t)
 	open := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
 		"GET /readyz",
-		"GET /v1/usage", "GET /version", "GET /console", "GET /console/{file}", "POST /v1/session", "DELETE /v1/session"}
+		"GET /v1/usage", "GET /version", "GET /console", "GET /console/{file}", "POST /v1/session",
+		"DELETE /v1/session"}
 	for path, item := range spec().Paths.Map() {
 		for method, op := range item.Operations() {
 			w := p.do(call{method: method,

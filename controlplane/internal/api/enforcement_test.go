@@ -52,7 +52,7 @@ func TestEnforcement(t *testing.T) {
 	if !strings.Contains(p.log.String(), `off for 100 % of everything: every checkout is refused; enforce for 25 % of policy api, tier free until `) {
 		t.Errorf("log %s", p.log)
 	}
-	// A node that asks is told before all else; one that does not ask is not.
+	// A node that asks is answered before all else; one that does not ask is not.
 	w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"})
 	var m wire.Enforcement
 	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Orders) != 2 ||

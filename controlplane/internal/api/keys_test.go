@@ -98,7 +98,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A consumer that is told by its address is meant by the address, however it is written.
+// A consumer that is known by its address is found by it, however the address is written.
 func TestConsumersByTheirAddress(t *testing.T) {
 	p := newPlane(t)
 	const set = `{version: weir/v1, identity: {consumer: [{header: x-api-key}, client_ip]},
@@ -132,8 +132,8 @@ func TestConsumersByTheirAddress(t *testing.T) {
 	}
 }
 
-// A consumer's own limit is the one that its buckets are looked at, changed and told by. Whatever
-// nodes know of consumers by then, all others are too.
+// A consumer's own limit is the one by which its buckets are looked at, changed and described.
+// Whatever nodes know of consumers by then, all others are too.
 func TestKeysOfAConsumerWithALimitOfItsOwn(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, `
@@ -155,7 +155,7 @@ policies:
 		t.Fatal(err)
 	}
 	person := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-	bucketOf := func(path string) keyhash.Key { // Nodes are told of what a reset has freed.
+	bucketOf := func(path string) keyhash.Key { // Nodes hear of what a reset has freed.
 		t.Helper()
 		p.key(t, call{"ed", "POST", path, nil, `{"reason": "to begin with"}`})
 		var m wire.Enforcement
@@ -206,7 +206,7 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		}
 		return m
 	}
-	// The bucket is learnt from what nodes are told of the first reset.
+	// The bucket is learnt from what nodes hear of the first reset.
 	if got := p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/reset?", 1), nil, `{"reason": "to begin with"}`}); got.Buckets[0].Level != 5 {
 		t.Errorf("%+v", got)
 	}

@@ -66,7 +66,8 @@ func TestOnePolicy(t *testing.T) {
 	} {
 		w := p.do(call{"eyes", "GET", "/v1/policies/api", map[string]string{"Accept": accept}, ""})
 		tag := map[string]string{"": `"1"`, "application/yaml": `"1-yaml"`}[accept]
-		if w.Code != 200 || w.Body.String() != want || w.Header().Get("ETag") != tag || w.Header().Get("Vary") != "Accept" ||
+		if w.Code != 200 || w.Body.String() != want || w.Header().Get("ETag") != tag ||
+			w.Header().Get("Vary") != "Accept" ||
 			accept != "" && w.Header().Get("Content-Type") != accept ||
 			accept == "" && w.Header().Get("Content-Type") != "application/json" {
 			t.Errorf("accept %q: %d %v %s", accept, w.Code, w.Header(), w.Body)
@@ -164,7 +165,7 @@ func TestOnePolicyIsRefused(t *testing.T) {
 	}
 }
 
-// Of many editors who change the same version one wins; the others are told, and nothing of the
+// One of many editors who change the same version wins; the others are refused, and nothing of the
 // winner's is lost.
 func TestEditorsNeverOverwriteEachOther(t *testing.T) {
 	p := newPlane(t)
@@ -197,7 +198,7 @@ func TestEditorsNeverOverwriteEachOther(t *testing.T) {
 		t.Errorf("%d of %d writes won, the version is %s", won, len(codes), w.Header().Get("ETag"))
 	}
 
-	// Who says "whatever there is" changes what the others left: nothing is lost either.
+	// An editor that says "whatever there is" changes what the others left: nothing is lost either.
 	p.put("*", shop)
 	for i := range codes {
 		path := fmt.Sprintf("/v1/policies/p%d", i)

@@ -73,7 +73,7 @@ func TestTheCookieIsOutOfReach(t *testing.T) {
 	}
 }
 
-// A request that a page of somebody else makes brings the cookie along: it must not count.
+// A request that a page of another site makes brings the cookie along: it must not count.
 func TestOtherPagesCannotUseTheCookie(t *testing.T) {
 	p := newPlane(t)
 	cookie := p.logIn("root")
@@ -199,7 +199,7 @@ func TestLogout(t *testing.T) {
 	p.problem(p.do(call{"root", "GET", "/v1/session?x=1", nil, ""}), 400, "bad-request")
 }
 
-// Whoever guesses tokens is held up, and those who have one are not.
+// A caller that guesses tokens is held up, and callers that have one are not.
 func TestGuessingTokensIsBounded(t *testing.T) {
 	p := newPlane(t)
 	guess := call{"", "POST", "/v1/session", fromConsole(), `{"token": "weir_guess"}`}

@@ -26,8 +26,8 @@ func usage(key string) call {
 	return call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": key}}
 }
 
-// Callers see what is theirs and need no token for it; a key that nobody knows looks like one that
-// is not used.
+// Callers see what is theirs and need no token for it; an unknown key looks like one that is not
+// used.
 func TestUsage(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, withUsage); w.Code != 200 {

@@ -160,7 +160,7 @@ func (p *plane) poll(after uint64) <-chan answer {
 }
 
 // grant asks for tokens of a bucket. It is false if the store did not answer in the time that a
-// lease request has, as a busy machine makes it happen: nobody knows then whether they were
+// lease request has, as a busy machine makes it happen: it is unknown then whether they were
 // granted.
 func (p *plane) grant(version uint64, bucket keyhash.Key, waiting int64, header ...string) (wire.LeaseAnswer, bool) {
 	p.t.Helper()
@@ -203,8 +203,8 @@ func expect(t *testing.T, out <-chan answer, version uint64, within time.Duratio
 	}
 }
 
-// A deploy refills nobody: what was used before a restart in good order stays used, and policies,
-// history and secret stay.
+// A deploy refills no bucket: what was used before a restart in good order stays used, and
+// policies, history and secret stay.
 func TestRestartOnTheEmbeddedStore(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir, "")

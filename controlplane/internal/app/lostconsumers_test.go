@@ -67,7 +67,7 @@ func bans(m wire.Consumers) (n int) {
 }
 
 // Redis goes back under a running control plane, to before some bans, pardons and bypasses, or to
-// nothing: all come back, and every node that knows what is from before is told.
+// nothing: all come back, and every node that knows what is from before hears of it.
 func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 	for name, empty := range map[string]bool{"a replica that lags": false, "nothing": true} {
 		t.Run(name, func(t *testing.T) {

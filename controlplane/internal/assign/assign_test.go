@@ -78,7 +78,7 @@ func params(t *testing.T, limit int64, window quota.Span, burst int64) quota.Par
 	return p
 }
 
-// Of several limits the tightest counts, each in requests.
+// The tightest of several limits counts, each in requests.
 func TestTheTightestFiguresCount(t *testing.T) {
 	f := assign.Figures{}.With(params(t, 10, quota.Second, 20), 1, 20).With(params(t, 6000, quota.Hour, 6000), 2, 100)
 	if got := fmt.Sprintf("%d %d %.3f %d", f.Burst, f.Level, f.Rate, f.Window/quota.Second); got != "20 20 0.833 2" {

@@ -72,8 +72,8 @@ func TestTimelines(t *testing.T) {
 	}
 }
 
-// Each transition is told once, with its cause and how long the breaker was not closed; others are
-// not touched.
+// Each transition is reported once, with its cause and how long the breaker was not closed; others
+// are not touched.
 func TestGroupTellsOfChanges(t *testing.T) {
 	now, broken := time.Unix(1000, 0), errors.New("broken")
 	var told []string

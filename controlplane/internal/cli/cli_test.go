@@ -184,7 +184,7 @@ func poll(ts *testscript.TestScript, query string) (version string) {
 	return answer.Header.Get("Weir-Version")
 }
 
-// Whoever adds a command adds a script, and an example to its help.
+// A new command needs a script, and an example in its help.
 func TestEveryCommandHasAScriptAndAnExample(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(scripts, "*.txtar"))
 	if err != nil {

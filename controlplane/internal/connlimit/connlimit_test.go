@@ -186,7 +186,7 @@ func (o one) Accept() (net.Conn, error) { return o.Conn, nil }
 func (o one) Close() error              { return nil }
 func (o one) Addr() net.Addr            { return nil }
 
-// Who is idle without a token is not waited for as long as others.
+// A connection that is idle without a token is closed earlier than others.
 func TestIdleStrangersLeaveSoon(t *testing.T) {
 	inner := &deadlines{}
 	l := connlimit.New(one{inner}, 1, time.Now, func(string) {})

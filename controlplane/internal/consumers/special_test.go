@@ -52,7 +52,8 @@ func TestWhatHasEnded(t *testing.T) {
 		toldOverrides  int
 	}{
 		{0, true, true, 2, now.Add(time.Hour).UnixMilli(), 2},
-		{time.Minute, true, true, 1, now.Add(time.Hour).UnixMilli(), 2}, // Nodes hear of it a little longer, to ask by it.
+		// Nodes hear of it a little longer, to ask by it.
+		{time.Minute, true, true, 1, now.Add(time.Hour).UnixMilli(), 2},
 		{2 * time.Minute, true, true, 1, now.Add(time.Hour).UnixMilli(), 1},
 		{time.Hour, false, true, 1, 0, 1},
 	} {
@@ -208,7 +209,7 @@ func TestAfterTellsBans(t *testing.T) {
 		consumers.Change{Revision: 101, Key: keyhash.Key{1}})
 	p.log.Whole = false
 	told(2, 3)
-	// One that was built before is told of tiers alone.
+	// One that was built before receives tiers alone.
 	m, _, _ := s.After(50, false)
 	if old := consumers.Spoken(m, 1); old.Format > 1 || len(old.Items) != 0 {
 		t.Errorf("%+v", old)

@@ -138,7 +138,8 @@ func TestRefusalsAreToldInWords(t *testing.T) {
 	r := refusal(1)
 	r.Shown = append([]byte{0, 4, 10, 1, 2, 3, 1, 5}, "ap\x1bp\xff"...)
 	limitless := refusal(2)
-	limitless.Policy, limitless.Tier, limitless.Limit, limitless.Retry, limitless.Reason, limitless.Consumer = 0, 0, 0, 0, 77, keyhash.Key{}
+	limitless.Policy, limitless.Tier, limitless.Limit, limitless.Retry, limitless.Reason,
+		limitless.Consumer = 0, 0, 0, 0, 77, keyhash.Key{}
 	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r, limitless}})
 	list, _, complete := w.find(s, decisions.Query{}, 10)
 	at, ends := w.now.Add(-time.Second), w.now.Add(-time.Second/2)
@@ -223,7 +224,7 @@ func TestRefusalsAreFoundByConsumerAndPolicy(t *testing.T) {
 }
 
 // Refusals of an outage of the store are kept once it is back, as many as a replica remembers,
-// whoever asks first.
+// whichever replica is asked first.
 func TestRefusalsOfAnOutageAreKept(t *testing.T) {
 	for name, asks := range map[string]bool{"a query comes first": true, "another refusal does": false} {
 		w := newWorld(t)
@@ -297,7 +298,8 @@ func TestTopOverAllReplicas(t *testing.T) {
 			Counts:  []wire.RefusedCount{{Policy: 1, Tier: 1, Refused: 100}}})
 		w.now = w.now.Add(6 * time.Second)
 	}
-	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}}) // What the set does not have counts for nobody.
+	// What the set does not have counts for no policy.
+	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}})
 	w.note(other, wire.Decisions{})
 	if len(refused) != 1 || refused["b/free"] != 660 {
 		t.Errorf("the meter was told of %v", refused)

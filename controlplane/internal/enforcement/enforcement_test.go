@@ -203,7 +203,8 @@ func TestOrdersReachAllReplicas(t *testing.T) {
 		time.Sleep(time.Minute)
 		second, _, err := two.Put(t.Context(),
 			enforcement.Change{Expected: first.Revision, Entry: audit.Entry{Action: "test", By: "you"},
-				Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free", Reason: "a",
+				Orders: []enforcement.Order{{State: enforcement.Off, Percent: 25, Policy: "api", Tier: "free",
+					Reason:  "a",
 					Expires: &until}, order(enforcement.Shadow, "b")}})
 		if err != nil || second.List[0].By != "me" || !second.List[0].Since.Equal(first.Time) ||
 			second.List[1].By != "you" || second.Revision <= first.Revision {
@@ -244,8 +245,8 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 			m.Revision != d.Revision {
 			t.Errorf("nodes are told %v %+v", news, m)
 		}
-		// A node that has heard so is not told otherwise by a replica that has not, however long it
-		// waits.
+		// A node that has heard so does not hear otherwise from a replica that has not, however
+		// long it waits.
 		time.Sleep(time.Hour)
 		if _, news := two.message(d.Revision, true); news {
 			t.Error("the other replica lifts what it does not know")
@@ -270,7 +271,7 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 
 func TestTheLaterOfTwoChangesStays(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
-		// Two replicas without a store: both are told something, the second later.
+		// Two replicas without a store: both hear of an order, the second later.
 		s.set(func(s *store) { s.away = true })
 		one.put(0, false, order(enforcement.Off, "first"))
 		time.Sleep(time.Second)
@@ -466,7 +467,7 @@ func TestBans(t *testing.T) {
 	})
 }
 
-// Nodes are told of buckets that were changed, the latest, for a while, and no entry is kept of
+// Nodes hear of buckets that were changed, the latest ones, for a while, and no entry is kept of
 // that.
 func TestFreedBuckets(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, _ *replica) {

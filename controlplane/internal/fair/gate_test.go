@@ -78,7 +78,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Who gave up is passed over, and whoever is next comes in.
+// A caller that gave up is passed over, and the next one comes in.
 func TestWhoGivesUp(t *testing.T) {
 	l, open := newLine(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -266,7 +266,7 @@ func TestBounds(t *testing.T) {
 }
 
 // While the server drains, health says that nothing is served, and all is. At the end a call in
-// flight finishes, and a stream is told to go elsewhere.
+// flight finishes, and a stream is sent elsewhere.
 func TestTheEnd(t *testing.T) {
 	w := start(t, func(*grpcserver.Config) {})
 	ctx := bearer(t.Context(), nodeSecret)
@@ -316,7 +316,7 @@ func TestTheEndAtOnce(t *testing.T) {
 	}
 }
 
-// Whoever calls needs a certificate of the right authority, beside the token.
+// A caller needs a certificate of the right authority, beside the token.
 func TestCertificates(t *testing.T) {
 	ours, others := certtest.New(t, "ours"), certtest.New(t, "others")
 	files := ours.Issue(t.TempDir(), "weir")

@@ -12,7 +12,7 @@ import (
 
 // The clock of the control plane may jump as it likes: what is granted goes by that of the store.
 // Only how long a store is left alone that does not answer is measured here, and in production by a
-// clock that nobody sets.
+// clock that no operator sets.
 func TestTheClockOfTheControlPlaneDecidesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -188,8 +188,8 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// Windows are asked for at the bucket's own offset, and what a queue delays is told, an hour at
-// most.
+// Windows are asked for at the bucket's own offset, and the reply says what a queue delays, an hour
+// at most.
 func TestAlgorithms(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: a, partition: [], limit: {quota: 100, window: 1m}, algorithm: fixed_window",
@@ -352,7 +352,7 @@ func TestBreaker(t *testing.T) {
 		{0, true, 1, true}, {0, true, 2, true}, {0, true, 3, true}, {0, true, 4, true}, {0, true, 5, true},
 		{0, true, 5, true},                       // open: the store is not asked
 		{250 * time.Millisecond, true, 6, true},  // one finds out
-		{249 * time.Millisecond, false, 6, true}, // it has come back, but nobody looks yet
+		{249 * time.Millisecond, false, 6, true}, // it has come back, but no request looks yet
 		{time.Millisecond, false, 7, false},
 		{0, false, 8, false},
 	} {

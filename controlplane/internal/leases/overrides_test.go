@@ -138,15 +138,15 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 		as(1<<60, item(1, 0, 1, 0))); states[0] != wire.ItemUnknown {
 		t.Errorf("a node claims a revision that no replica knows: %v", states)
 	}
-	// Once it is gone everybody who knows that has the policy's limit.
+	// Once it is gone each node that knows that applies the policy's limit.
 	gone := &people{held: consumers.Knowledge{ExceptionsRevision: 6},
 		stored: consumers.Knowledge{ExceptionsRevision: 6}}
 	w.mustGrant(0, gone, as(6, item(1, 0, 1, 0)), 0)
 	w.mustGrant(0, gone, of(alice, item(1, 0, 1, 0), 0), 0)
 }
 
-// Buckets of everybody else go on whatever a node has heard of changes of consumers, and whoever
-// was granted from them before.
+// Buckets of all other consumers go on whatever a node has heard of changes of consumers, and
+// whichever node was granted from them before.
 func TestChangesOfOthersHoldNobodyUp(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: consumers.Knowledge{ExceptionsRevision: 7}, stored: consumers.Knowledge{ExceptionsRevision: 7}}

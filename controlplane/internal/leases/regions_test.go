@@ -37,8 +37,8 @@ func (w *world) askIn(h *half, items ...wire.LeaseItem) (wire.LeaseReply, error)
 	return leases.New(config).Grant(w.t.Context(), wire.LeaseRequest{Version: w.current, Items: items})
 }
 
-// A region grants its part of rate and burst; its nodes, who know the whole limit, hold tokens for
-// as long as that says, and are told how many nodes would share the whole.
+// A region grants its part of rate and burst; its nodes, which know the whole limit, hold tokens
+// for as long as that says, and hear how many nodes would share the whole.
 func TestARegionGrantsItsPart(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(3, leased)
@@ -63,7 +63,7 @@ func TestACostAboveThePartIsRefusedForEver(t *testing.T) {
 	for _, document := range []string{leased, strict,
 		"name: log, partition: [], algorithm: sliding_log, limit: {quota: 100, window: 1m}"} {
 		w, h := newWorld(t), newHalf()
-		h.part.Rate = 500 // Of a window the quota is split, and moves.
+		h.part.Rate = 500 // The quota of a window is split, and moves.
 		w.put(1, document)
 		w.current = 1
 		for cost, want := range map[int64]wire.LeaseAnswer{
@@ -136,7 +136,7 @@ func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
 	}
 }
 
-// The debt of an optimistic bucket is told as the nodes count it: they see the level that the part
+// The debt of an optimistic bucket is sent as the nodes count it: they see the level that the part
 // has.
 func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()

@@ -58,7 +58,7 @@ func TestRollout(t *testing.T) {
 			t.Errorf("limit %d of version %d: %s, want %s", c.limit, c.version, got, c.want)
 		}
 	}
-	// It is taken back: whoever still has it is decided by the version in force.
+	// It is taken back: nodes that still have it are decided by the version in force.
 	w.asked, w.draft = nil, 0
 	if _, err := s.Grant(t.Context(),
 		wire.LeaseRequest{Version: 2, Items: []wire.LeaseItem{item(99, 1, 1, 0)}}); err != nil {

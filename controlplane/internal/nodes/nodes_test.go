@@ -74,7 +74,7 @@ func TestCount(t *testing.T) {
 		want  int64
 		asked int
 	}{
-		{0, 0, nil, 1, 1}, // nobody polls: who asks is one
+		{0, 0, nil, 1, 1}, // no node polls: the one that asks counts
 		{0, 5, nil, 1, 1}, // within a second the last count holds
 		{999 * time.Millisecond, 5, nil, 1, 1},
 		{time.Millisecond, 5, nil, 5, 2},
@@ -151,8 +151,8 @@ func TestTouchCleans(t *testing.T) {
 	}
 }
 
-// While the store is away a replica tells what nodes told it, and afterwards the store learns the
-// newest report.
+// While the store is away a replica answers with what nodes reported to it, and afterwards the
+// store learns the newest report.
 func TestTheStoreIsAway(t *testing.T) {
 	s, now := &store{err: errors.New("away")}, time.Unix(1000, 0)
 	r := nodes.New(s, func() time.Time { return now })
@@ -187,7 +187,7 @@ func TestTheStoreIsAway(t *testing.T) {
 	if got := s.reported["a\x001"]; !reflect.DeepEqual(got, deny) {
 		t.Errorf("the store has learnt %+v", got)
 	}
-	s.listed[0].Reported = share // Another replica was told something newer meanwhile.
+	s.listed[0].Reported = share // Another replica has heard something newer meanwhile.
 	if list, _ = r.List(t.Context()); list[0].State != "share" {
 		t.Errorf("%+v", list[0])
 	}

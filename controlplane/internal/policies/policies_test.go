@@ -437,7 +437,7 @@ func TestARestoredVersionWhoseNumberIsTaken(t *testing.T) {
 	}
 }
 
-// Whoever puts each minute what is there loses no history by it.
+// A job that puts each minute what is there loses no history by it.
 func TestTheSameDocumentMakesNoNewVersion(t *testing.T) {
 	m := newMemory()
 	s := newService(m)

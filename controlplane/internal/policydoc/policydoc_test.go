@@ -25,7 +25,8 @@ func TestParseYAML(t *testing.T) {
 		"[a, 1]":   {Kind: policy.List, Items: []policy.Node{str("a"), num("1")}},
 		"- a\n- 1": {Kind: policy.List, Items: []policy.Node{str("a"), num("1")}},
 		"{}":       {Kind: policy.Map},
-		"a: b\na:": {Kind: policy.Map, Keys: []string{"a", "a"}, Items: []policy.Node{str("b"), {}}}, // repeated: for the language to refuse
+		// Repeated: for the language to refuse.
+		"a: b\na:": {Kind: policy.Map, Keys: []string{"a", "a"}, Items: []policy.Node{str("b"), {}}},
 		"1: x":     {Kind: policy.Map, Keys: []string{"1"}, Items: []policy.Node{str("x")}},
 		"x: &a [1]\ny: *a # twice": {Kind: policy.Map, Keys: []string{"x", "y"}, Items: []policy.Node{
 			{Kind: policy.List, Items: []policy.Node{num("1")}}, {Kind: policy.List, Items: []policy.Node{num("1")}}}},

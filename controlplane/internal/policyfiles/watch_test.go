@@ -25,8 +25,8 @@ policies:
 `, quota)
 }
 
-// desk is a store, and replicas that take the policy set from a path.
-type desk struct {
+// site is a store, and replicas that take the policy set from a path.
+type site struct {
 	t     *testing.T
 	path  string
 	store *localstore.Store
@@ -34,37 +34,37 @@ type desk struct {
 	log   bytes.Buffer
 }
 
-func newDesk(t *testing.T, path string) *desk {
+func newSite(t *testing.T, path string) *site {
 	store, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	d := &desk{t: t, path: path, store: store}
+	d := &site{t: t, path: path, store: store}
 	d.sets = d.replica()
 	return d
 }
 
 // replica is a further service on the same store.
-func (d *desk) replica() *policies.Service {
+func (d *site) replica() *policies.Service {
 	return policies.New(policies.Config{Store: d.store, Now: time.Now, Files: d.path})
 }
 
-func (d *desk) watch(sets *policies.Service, nodes int) *policyfiles.Watch {
+func (d *site) watch(sets *policies.Service, nodes int) *policyfiles.Watch {
 	return policyfiles.New(policyfiles.Config{
 		Path: d.path, Sets: sets, Nodes: nodes, Log: slog.New(slog.NewTextHandler(&d.log, nil)),
 	})
 }
 
 // look looks until a change has settled.
-func (d *desk) look(w *policyfiles.Watch) {
+func (d *site) look(w *policyfiles.Watch) {
 	for range 2 {
 		w.Look(d.t.Context())
 	}
 }
 
 // wants checks the version in force and whether it is that of the files.
-func (d *desk) wants(w *policyfiles.Watch, version uint64, quota int, inForce bool) {
+func (d *site) wants(w *policyfiles.Watch, version uint64, quota int, inForce bool) {
 	d.t.Helper()
 	current, err := d.sets.Refresh(d.t.Context())
 	if err != nil {
@@ -81,7 +81,7 @@ func (d *desk) wants(w *policyfiles.Watch, version uint64, quota int, inForce bo
 	}
 }
 
-func (d *desk) write(name, text string) {
+func (d *site) write(name, text string) {
 	d.t.Helper()
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		d.t.Fatal(err)
@@ -89,7 +89,7 @@ func (d *desk) write(name, text string) {
 }
 
 func TestAFileIsThePolicySet(t *testing.T) {
-	d := newDesk(t, filepath.Join(t.TempDir(), "weir.yaml"))
+	d := newSite(t, filepath.Join(t.TempDir(), "weir.yaml"))
 	w := d.watch(d.sets, 0)
 	steps := []struct {
 		name    string
@@ -140,7 +140,7 @@ func TestAFileIsThePolicySet(t *testing.T) {
 // A ConfigMap is mounted as links that change all at once.
 func TestAMountedFolderChangesAsAWhole(t *testing.T) {
 	folder := t.TempDir()
-	d := newDesk(t, folder)
+	d := newSite(t, folder)
 	w := d.watch(d.sets, 0)
 	mount := func(generation string, files map[string]string) {
 		dir := filepath.Join(folder, ".."+generation)
@@ -180,7 +180,7 @@ func TestAMountedFolderChangesAsAWhole(t *testing.T) {
 }
 
 func TestReplicasWithTheSameFilesPutOneVersion(t *testing.T) {
-	d := newDesk(t, filepath.Join(t.TempDir(), "weir.yaml"))
+	d := newSite(t, filepath.Join(t.TempDir(), "weir.yaml"))
 	other := d.replica()
 	one, two := d.watch(d.sets, 0), d.watch(other, 0)
 	d.write(d.path, quotaOf(10))
@@ -197,7 +197,7 @@ func TestReplicasWithTheSameFilesPutOneVersion(t *testing.T) {
 
 // Only the files change the policy set; all may be tried.
 func TestRequestsDoNotChangeWhatFilesSay(t *testing.T) {
-	d := newDesk(t, filepath.Join(t.TempDir(), "weir.yaml"))
+	d := newSite(t, filepath.Join(t.TempDir(), "weir.yaml"))
 	w := d.watch(d.sets, 0)
 	d.write(d.path, quotaOf(10))
 	d.look(w)
@@ -220,7 +220,7 @@ func TestRequestsDoNotChangeWhatFilesSay(t *testing.T) {
 
 // A changed set goes to some nodes first; what an operator takes back stays back.
 func TestARolloutOfFiles(t *testing.T) {
-	d := newDesk(t, filepath.Join(t.TempDir(), "weir.yaml"))
+	d := newSite(t, filepath.Join(t.TempDir(), "weir.yaml"))
 	other := d.replica()
 	w, second := d.watch(d.sets, 25), d.watch(other, 25)
 	d.write(d.path, quotaOf(10))

@@ -214,8 +214,8 @@ func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
 	}
 }
 
-// A change of a consumer reaches nodes at every replica as fast as a policy set does; who missed
-// too much is told so.
+// A change of a consumer reaches nodes at every replica as fast as a policy set does; a node that
+// missed too much hears so.
 func TestConsumersArePushed(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, _ *shared, one, two replica) {
 		put(t, one, 0)
@@ -257,8 +257,8 @@ func TestConsumersArePushed(t *testing.T) {
 		if r, _ := follow(one, m.Revision-2); r.Complete || r.Revision != second {
 			t.Errorf("a revision from before everything that is known: %+v", r)
 		}
-		// A node that is ahead for longer knows what the store has lost: it is told that it may
-		// have missed anything.
+		// A node that is ahead for longer knows what the store has lost: it hears that it may have
+		// missed anything.
 		if r, took := follow(two, m.Revision+1e9); took != 5*time.Second || r.Complete || r.Revision != second {
 			t.Errorf("ahead of the store: %+v after %v", r, took)
 		}

@@ -333,11 +333,13 @@ func nodeCalls() []scriptCall {
 			count, err := s.CountNodes(b.Context(), time.Hour)
 			return expect(err, count, 1)
 		}},
-		{"secret", 1, func(b *testing.B, s *redisstore.Store, _ int) error { // It asks each server for its run id as well.
+		// It asks each server for its run id as well.
+		{"secret", 1, func(b *testing.B, s *redisstore.Store, _ int) error {
 			got, err := s.Secret(b.Context(), secret)
 			return expect(err, got, secret)
 		}},
-		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error { // Another process each time: all but the first have lost state.
+		// Another process each time: all but the first have lost state.
+		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
 		}},
 		{"top", 1, func(b *testing.B, s *redisstore.Store, n int) error {

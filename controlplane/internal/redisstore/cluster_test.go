@@ -212,9 +212,9 @@ func TestClusterSlotsMoveUnderLoad(t *testing.T) {
 var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user", "replica", "on", ">x", "+@all", "~*",
 	"&*"}
 
-// A primary that dies is replaced by its replica. What it granted and had not told the replica can
-// be granted again: no more than a burst and what is earned in that time. The test cuts replication
-// off for a while to see it.
+// A primary that dies is replaced by its replica. What it granted and had not sent to the replica
+// can be granted again: no more than a burst and what is earned in that time. The test cuts
+// replication off for a while to see it.
 func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, true, separable...)
 	slot := cluster.Slot(keyOfBucket7)

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// Whatever a Redis holds in place of consumers' hashes is told as an error.
+// Whatever a Redis holds in place of consumers' hashes is reported as an error.
 func TestAHashOfAConsumerThatIsNone(t *testing.T) {
 	s := open(t, redistest.Start(t))
 	const held = "weir:{consumers}:records"

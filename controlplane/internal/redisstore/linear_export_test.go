@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 )
 
-// SpoilGrant plants a bug in the script that grants and says whether the text to replace was there,
-// once.
+// SpoilGrant plants a bug in the script that grants and reports whether the text to replace was
+// there, once.
 func (s *Store) SpoilGrant(old, new string) bool {
 	script := clockScript + grantScripts()
 	s.grant = redis.NewScript(strings.Replace(script, old, new, 1))

@@ -44,8 +44,8 @@ func watch(t *testing.T, s *redisstore.Store) {
 	}
 }
 
-// A shard that comes back empty, or is emptied, gives no bucket in full, from the first grant on
-// and whoever asks; the others lost nothing. Nobody has to have noticed anything before.
+// A shard that comes back empty, or is emptied, gives no bucket in full, from the first grant on,
+// whichever node asks; the others lost nothing. No replica has to have noticed anything before.
 func TestAShardLosesEverything(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s, of := open(t, cluster), owners(cluster)
@@ -175,7 +175,8 @@ func TestFailoversKeepTheBound(t *testing.T) {
 	t.Logf("seed %d", seed)
 	primary := redistest.Start(t, separable...)
 	way := startWay(t, primary.Addr())
-	s := openURL(t, "redis://"+way.addr(), slog.New(slog.DiscardHandler), redisstore.LostFill(100)) // Without any caution.
+	// Without any caution.
+	s := openURL(t, "redis://"+way.addr(), slog.New(slog.DiscardHandler), redisstore.LostFill(100))
 	watch(t, s)
 	p := params(t, rate, quota.Second, burst)
 	worst := 0.0

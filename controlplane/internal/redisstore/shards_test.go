@@ -28,7 +28,7 @@ import (
 // partly answers for the slots whose server lives, as production should.
 var partly = []string{"--cluster-require-full-coverage", "no"}
 
-// spread is an item for each tag, of buckets that are told apart by a number.
+// spread is an item for each tag, of buckets that differ by a number.
 func spread(p quota.Params, number byte, waiting int64) []leases.Item {
 	items := make([]leases.Item, 64)
 	for tag := range byte(64) {
@@ -260,7 +260,8 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
 		"weir:{meta}:region":      "which part of each limit this region grants: a bounded number",
 		"weir:{regions}:document": "the same of all regions",
-		"weir:{meta}:audit":       "who changed what, a bounded number", "weir:{consumers}:audit": "the same of consumers",
+		"weir:{meta}:audit":       "who changed what, a bounded number",
+		"weir:{consumers}:audit":  "the same of consumers",
 	}
 	for tag := range byte(64) { // Their absence means that state was lost.
 		stay[redisstore.Tagged(tag, "lost")], stay[redisstore.Tagged(tag, "server")] = "a marker", "a marker"

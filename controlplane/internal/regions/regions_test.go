@@ -22,12 +22,13 @@ import (
 
 var errAway = errors.New("away")
 
-// cell is a Cell in memory that fails as told.
+// cell is a Cell in memory that fails on demand.
 type cell struct {
 	value    []byte
 	revision uint64
 	now      func() quota.Instant
-	// fails says whether the next call fails, and whether a swap that fails was made all the same.
+	// fails reports whether the next call fails, and whether a swap that fails was made all the
+	// same.
 	fails func() (failed, made bool)
 }
 
@@ -173,7 +174,7 @@ type use struct {
 }
 
 // The sum over all regions keeps the bound of the whole limit in every interval, whatever fails,
-// and whoever tries to use what has just been given away.
+// and whichever region tries to use what has just been given away.
 func TestRegionsKeepTheBoundTogether(t *testing.T) {
 	bucket := policy.Counting{}
 	window := policy.Counting{Algorithm: quota.SlidingWindow, Subwindows: 10}
@@ -374,7 +375,7 @@ func TestTroubleLasts(t *testing.T) {
 	}
 }
 
-// oneWay is a cell that can be read and, while it is told so, not be written.
+// oneWay is a cell that can be read and, while the test says so, not be written.
 type oneWay struct {
 	*line
 	readOnly *bool
@@ -408,7 +409,7 @@ func TestAPartIsForgotten(t *testing.T) {
 	}
 }
 
-// Regions that were told different weights move nothing, and say so.
+// Regions that were given different weights move nothing, and say so.
 func TestDifferentWeightsAreRefused(t *testing.T) {
 	w := newWorld(t, 1, map[string]int64{"eu": 1, "us": 1}, policy.Counting{}, 1000, quota.Second, 1000)
 	w.step(t)
@@ -470,7 +471,7 @@ func TestDamagedValues(t *testing.T) {
 	}
 }
 
-// A planted bug: whoever gives away writes the document without waiting.
+// A planted bug: a region that gives away writes the document without waiting.
 func TestWithoutGraceTheBoundBreaks(t *testing.T) {
 	broken := 0
 	for seed := range uint64(20) {

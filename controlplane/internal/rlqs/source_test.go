@@ -90,7 +90,7 @@ func TestNamesOfBuckets(t *testing.T) {
 	})
 }
 
-// Of a bucket the newest action is sent.
+// The newest action of a bucket is sent.
 func TestAnOutboxKeepsTheNewest(t *testing.T) {
 	o := newOutbox()
 	a, b := ID{Name: "a"}, ID{Name: "b"}

@@ -66,7 +66,7 @@ func TestCallersAreAddedUp(t *testing.T) {
 		}
 		use(one, bucket, used/2)
 		use(other, bucket, used/2)
-		one.Used(perMinute, int64(quota.Second), bucket, 1e6) // Of the other limit.
+		one.Used(perMinute, int64(quota.Second), bucket, 1e6) // It is of the other limit.
 	}
 	if d := one.Distribution("api", time.Minute, []int64{5}); d.Suggestion != nil || len(d.Limits) != 1 ||
 		d.Callers != 0 {

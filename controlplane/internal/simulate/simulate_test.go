@@ -94,7 +94,7 @@ func TestOrderWithinTheWindowDoesNotMatter(t *testing.T) {
 	}
 }
 
-// Callers are told apart where policies look for them.
+// Callers are distinguished where policies look for them.
 func TestIdentities(t *testing.T) {
 	log := `{"time": 1700000000, "x-api-key": "a", "path": "/v1/a"}
 {"time": 1700000000, "jwt:sub": "a", "path": "/v1/a"}
@@ -263,7 +263,8 @@ policies:
 	var log strings.Builder
 	for i := range lines {
 		fmt.Fprintf(&log, `{"start_time":"%s","method":"GET","path":"/v1/items/%d","authority":"api.example.com","downstream_remote_address":"10.0.%d.%d:1234","response_code":200,"duration":3,"x-api-key":"key-%d"}`+"\n",
-			instant(quota.Instant(1.7e15)+quota.Instant(i)*1000).Format("2006-01-02T15:04:05.000000Z"), i, i%7, i%250, i%1000)
+			instant(quota.Instant(1.7e15)+quota.Instant(i)*1000).Format("2006-01-02T15:04:05.000000Z"), i, i%7,
+			i%250, i%1000)
 	}
 	text := log.String()
 	b.ReportAllocs()

@@ -115,7 +115,7 @@ func TestRefusalsDoNotWrite(t *testing.T) {
 	}
 }
 
-// Workers race for one bucket: exactly its burst passes, whoever wins, the race to create it
+// Workers race for one bucket: exactly its burst passes, whichever wins, the race to create it
 // included.
 func TestWorkersShareABucketExactly(t *testing.T) {
 	for round := range 200 {
@@ -175,8 +175,8 @@ func TestContentionIsBounded(t *testing.T) {
 }
 
 // As many workers as large machines have, which do nothing but charge one bucket, take turns in an
-// order that the seed chooses: at each access to the shared data the next may be another's. Nobody
-// is turned away, and not a token is lost or doubled.
+// order that the seed chooses: at each access to the shared data the next may be another's. No
+// request is turned away, and not a token is lost or doubled.
 func TestManyWorkersAtOneBucketAllGetTheirs(t *testing.T) {
 	const workers, each, seed = 32, 100, 1
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -259,8 +259,8 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 	}
 }
 
-// A slot is as long as what it holds, up to eight entries. One of full length with places that
-// nobody has used yet is read as well.
+// A slot is as long as what it holds, up to eight entries. One of full length with places that no
+// key has used yet is read as well.
 func TestSlotsGrowAsNeeded(t *testing.T) {
 	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)
@@ -390,14 +390,14 @@ func TestDamagedSlotsAreDecided(t *testing.T) {
 			}
 		}
 		data.Put(slot, b)
-		reckon := change(func(e *bucketstore.Entry) bool {
+		count := change(func(e *bucketstore.Entry) bool {
 			if !e.New {
 				e.State = e.Params.Convert(e.State, 1, ten)
 			}
 			return false
 		})
 		for n := range byte(12) {
-			if err := st.Update(bucketstore.Local, key(0, n), 0, reckon); err != nil {
+			if err := st.Update(bucketstore.Local, key(0, n), 0, count); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := take(st, key(0, n), quota.Instant(quota.Second), 1); err != nil {

@@ -127,8 +127,7 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	}
 }
 
-// A slot that a flood of sizes has left behind costs nobody anything: bytes that are no size are
-// ignored.
+// A slot that a flood of sizes has left behind costs nothing: bytes that are no size are ignored.
 func TestDamagedSizesAreIgnored(t *testing.T) {
 	for _, value := range []string{"", "x", "12345678", "12345678\x00\x00\x00\x00", string(make([]byte, 200))} {
 		data := &shareddatatest.Data{}

@@ -301,7 +301,7 @@ func TestHeldRulesAreNotOverwritten(t *testing.T) {
 	}
 }
 
-// orders is who is told what operators order.
+// orders receives what operators order.
 type orders struct {
 	heard []string
 	bound int

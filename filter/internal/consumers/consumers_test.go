@@ -26,7 +26,7 @@ type process struct {
 	special            map[keyhash.Key][]byte
 	revision           uint64
 	exceptionsRevision uint64
-	// before: the control plane was built before anybody could have more than a tier.
+	// before: the control plane was built before a consumer could have more than a tier.
 	before    bool
 	err       error
 	questions []question
@@ -173,7 +173,7 @@ func TestChangesApplyAtOnceInEveryVM(t *testing.T) {
 	p.change(true, map[byte]string{1: "premium", 2: "gold"})
 	for vm := range p.vms {
 		p.expect(vm, 1, "premium")
-		p.expect(vm, 2, "gold") // Who was never asked about is told of as well.
+		p.expect(vm, 2, "gold") // Changes of a consumer that was never asked about come as well.
 	}
 	p.change(true, map[byte]string{1: ""})
 	p.expect(1, 1, "")
@@ -217,7 +217,7 @@ func TestWhatIsOldIsAskedAgainAndCountsUntilThen(t *testing.T) {
 	p.expect(0, 1, "premium")
 }
 
-// A node that has missed changes asks again about everyone, and nobody loses a tier meanwhile.
+// A node that has missed changes asks again about every consumer, and none loses a tier meanwhile.
 func TestMissedChanges(t *testing.T) {
 	p := newProcess(t, 2, 64)
 	p.tiers[key(1)] = "premium"
@@ -268,8 +268,7 @@ func TestFailuresBackOff(t *testing.T) {
 	p.expect(0, 1, "premium")
 }
 
-// Consumers that nobody has heard of, however many, neither grow shared data nor crowd out who has
-// a tier.
+// Unknown consumers, however many, neither grow shared data nor crowd out one that has a tier.
 func TestAFloodOfInventedConsumers(t *testing.T) {
 	p := newProcess(t, 1, 8)
 	for n := range byte(8) {

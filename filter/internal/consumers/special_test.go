@@ -32,8 +32,8 @@ func (p *process) isBanned(vm int, n byte, want bool) {
 	}
 }
 
-// A ban that is pushed is known at once in every VM, also of a consumer nobody has asked about, and
-// ends by itself while the control plane is away, and not before.
+// A ban that is pushed is known at once in every VM, also of a consumer that no worker has asked
+// about, and ends by itself while the control plane is away, and not before.
 func TestABanHoldsUntilItsEnd(t *testing.T) {
 	p := newSpecial(t, 2, 64)
 	if special, exceptionsRevision := p.vms[1].Exceptions(); special || exceptionsRevision != 0 {
@@ -64,8 +64,8 @@ func TestABanHoldsUntilItsEnd(t *testing.T) {
 	}
 }
 
-// A node that has missed changes is told of bans though not of all changes, and is not sure of
-// anybody else.
+// A node that has missed changes hears of bans though not of all changes, and is not sure of any
+// other consumer.
 func TestBansComeWithoutTheRest(t *testing.T) {
 	p := newSpecial(t, 1, 64)
 	p.expect(0, 1, "")

@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// world is one VM, with a control plane that answers when it is told to.
+// world is one VM, with a control plane that answers when the test says so.
 type world struct {
 	t       *testing.T
 	now     quota.Instant
@@ -104,7 +104,7 @@ func (w *world) answer(status int) {
 	}
 }
 
-// flush lets time pass until everything has been told.
+// flush lets time pass until everything has been reported.
 func (w *world) flush() {
 	for range 700 {
 		w.now += quota.Instant(10 * quota.Millisecond)
@@ -150,8 +150,8 @@ func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 	return counts, buckets
 }
 
-// The first refusal is told at once, what follows a second later, and nothing that has been told is
-// told again.
+// The first refusal is reported at once, what follows a second later, and nothing is reported
+// twice.
 func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	w := newWorld(t)
 	w.tick()
@@ -179,7 +179,7 @@ func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	}
 }
 
-// Whatever the stream: counts are exact, and each of up to 32 policies that refuse anybody has a
+// Whatever the stream: counts are exact, and each of up to 32 policies that refuse a caller has a
 // sample.
 func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 	for seed := range uint64(200) {

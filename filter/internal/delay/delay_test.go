@@ -32,8 +32,8 @@ func TestReleaseByTimeThenArrival(t *testing.T) {
 	}
 }
 
-// Who waits behind one that went away moves up, in the same bucket and at the same cost; the last
-// place comes back.
+// A request that waits behind one that went away moves up, in the same bucket and at the same cost;
+// the last place comes back.
 func TestLeaveMovesUp(t *testing.T) {
 	q := delay.Queue{Bound: 10}
 	q.Wait(1, place(1, 1, 10), false)
@@ -80,8 +80,8 @@ func TestKeptPlacesPass(t *testing.T) {
 	}
 }
 
-// Whoever leaves, the places in use are a part of those there were, nobody waits longer than at
-// first, and the order stays.
+// Whichever request leaves, the places in use are a part of those there were, no request waits
+// longer than at first, and the order stays.
 func TestLeavingNeverReorders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := delay.Queue{Bound: 100}

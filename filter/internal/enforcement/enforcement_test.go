@@ -159,7 +159,8 @@ func (c entry) Apply(e *bucketstore.Entry) bool {
 		*c.seen = *e
 		return false
 	}
-	e.State, e.Params, e.Account, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Account, c.write.Credit, c.write.Limit
+	e.State, e.Params, e.Account, e.Credit, e.Limit = c.write.State, c.write.Params, c.write.Account,
+		c.write.Credit, c.write.Limit
 	return true
 }
 
@@ -185,7 +186,8 @@ func TestFreedBuckets(t *testing.T) {
 					State: quota.State{Debt: 5 * params.Den, Last: p.Now()}}})
 			update(bucketstore.Optimistic, key,
 				entry{write: &bucketstore.Entry{Params: params,
-					Account: lease.Account{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(), Heard: p.Now()}}})
+					Account: lease.Account{Debt: params.Den, Unknown: 3, Last: p.Now(), Since: p.Now(),
+						Heard: p.Now()}}})
 			update(bucketstore.Leased, key, entry{write: &bucketstore.Entry{Limit: 7, Credit: lease.Credit{
 				NotBefore: late, DenyCost: 1, FullAt: late, Leases: [2]lease.Lease{{Tokens: 4, Expiry: late}}}}})
 		}

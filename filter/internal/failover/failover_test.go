@@ -292,7 +292,7 @@ func TestReportsAreRepeated(t *testing.T) {
 	p.told("the new leader", "normal; ")
 }
 
-// What cannot be told is tried again after growing pauses, and then the newest is told.
+// A report that cannot be sent is tried again after growing pauses, and then the newest is sent.
 func TestReportsThatFail(t *testing.T) {
 	p := start(t, 1, 2)
 	p.refuse = errors.New("no healthy host")

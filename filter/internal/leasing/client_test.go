@@ -23,8 +23,8 @@ type clock struct{ now quota.Instant }
 
 func (c *clock) Now() quota.Instant { return c.now }
 
-// centre is a control plane whose answers the test lets go.
-type centre struct {
+// plane is a control plane whose answers the test lets go.
+type plane struct {
 	t       *testing.T
 	params  quota.Params
 	ledgers map[keyhash.Key]lease.Ledger
@@ -38,7 +38,7 @@ type pending struct {
 	done    func(int, []byte)
 }
 
-func (c *centre) Call(_ string, body []byte, timeout quota.Span, done func(int, []byte)) error {
+func (c *plane) Call(_ string, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	if c.refuse != nil {
 		return c.refuse
 	}
@@ -51,7 +51,7 @@ func (c *centre) Call(_ string, body []byte, timeout quota.Span, done func(int, 
 }
 
 // grant decides the oldest call at now by the rule of leases and returns the reply.
-func (c *centre) grant(now quota.Instant) (pending, wire.LeaseReply) {
+func (c *plane) grant(now quota.Instant) (pending, wire.LeaseReply) {
 	p := c.calls[0]
 	c.calls = c.calls[1:]
 	reply := wire.LeaseReply{Seq: p.request.Seq, Nodes: 2}
@@ -66,7 +66,7 @@ func (c *centre) grant(now quota.Instant) (pending, wire.LeaseReply) {
 	return p, reply
 }
 
-func (c *centre) answer(now quota.Instant) {
+func (c *plane) answer(now quota.Instant) {
 	p, reply := c.grant(now)
 	p.done(200, wire.AppendLeaseReply(nil, reply))
 }
@@ -74,7 +74,7 @@ func (c *centre) answer(now quota.Instant) {
 // world is one worker at a node.
 type world struct {
 	*clock
-	*centre
+	*plane
 	client *leasing.Client
 	store  *bucketstore.Store
 	params quota.Params
@@ -88,17 +88,17 @@ func newWorld(t *testing.T, q int64, window quota.Span, burst int64) *world {
 		t.Fatal(err)
 	}
 	return worker(t, &shareddatatest.Data{}, &clock{now: 1000 * ms},
-		&centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
+		&plane{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}})
 }
 
-func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *centre) *world {
+func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *plane) *world {
 	t.Helper()
 	store := bucketstore.New(data, [4]byte{}, 64, 0)
 	client := leasing.New(leasing.Config{
 		Store: store, Client: cp, Clock: c, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
 		Node: "node", Boot: 1, Seed: 1,
 	})
-	return &world{clock: c, centre: cp, store: store, params: cp.params, client: client}
+	return &world{clock: c, plane: cp, store: store, params: cp.params, client: client}
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {
@@ -156,8 +156,8 @@ func TestOneCallABucket(t *testing.T) {
 }
 
 // 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
-// asking again. Requests that one answer serves are each told what is left after it and when that
-// is full: a later one of less and of later.
+// asking again. Each request that one answer serves learns what is left after it and when that is
+// full: a later one of less and of later.
 func TestWhoIsServedTogetherIsToldOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
@@ -395,7 +395,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 	if behind.Outcome != leasing.Failed || gone.Outcome != leasing.Waiting || asked.Outcome != leasing.Failed {
 		t.Errorf("at the deadline: %v %v %v", asked.Outcome, behind.Outcome, gone.Outcome)
 	}
-	w.answer(w.now) // Late, and for nobody.
+	w.answer(w.now) // It is late, and no request waits for it.
 	if w.client.Waiting() != 0 {
 		t.Errorf("%d still wait", w.client.Waiting())
 	}
@@ -491,10 +491,11 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp := &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}}
+	cp := &plane{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}}
 	a, b := worker(t, data, c, cp), worker(t, data, c, cp)
 	b.stream = 1000
-	// Worker b is about to fetch everything to keep; a's request comes to the centre after it.
+	// Worker b is about to fetch everything to keep; a's request comes to the control plane after
+	// it.
 	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, c.now, keepUnderWay(c.now+200*ms))
 	b.client.Keep(b.need(1, 1), 100, 0)
 	b.client.Tick(c.now)

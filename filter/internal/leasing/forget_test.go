@@ -14,7 +14,7 @@ func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.client.Keep(w.need(1, 1), 5, 0)
 	w.client.Tick(w.now)
-	w.join(t, 2, 1) // Somebody waits, so the next tick looks after all buckets.
+	w.join(t, 2, 1) // A request waits, so the next tick looks after all buckets.
 	w.now += 10 * ms
 	w.client.Tick(w.now)
 	ticket := w.join(t, 1, 1)

@@ -100,7 +100,7 @@ func TestGroupThatIsGone(t *testing.T) {
 			t.Errorf("bucket %d: a token twice", bucket)
 		}
 	}
-	tickets := w.joinAll(t, 3, 4) // granted in part, which no centre should do
+	tickets := w.joinAll(t, 3, 4) // granted in part, which no control plane should do
 	w.reply(granted, short)
 	outcomes(t, tickets, leasing.Spared, leasing.Refused)
 	if s := w.spend(3, 1); s.State != leasing.Ready {

@@ -20,7 +20,7 @@ func TestAllWorkersKnowARefusal(t *testing.T) {
 	}
 	for _, strict := range []bool{false, true} {
 		data, c := &shareddatatest.Data{}, &clock{now: 1000 * ms}
-		cp := &centre{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}}
+		cp := &plane{t: t, params: p, ledgers: map[keyhash.Key]lease.Ledger{}}
 		a, b := worker(t, data, c, cp), worker(t, data, c, cp)
 		need := a.need(1, 1)
 		need.Strict = strict

@@ -38,8 +38,8 @@ func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	}
 }
 
-// Of a group with a bucket that is away the others are granted all or none, and it alone goes by
-// the ladder.
+// Where one bucket of a group is away, the others are granted all or none, and it alone goes by the
+// ladder.
 func TestAGroupGoesOnWithoutTheUnavailable(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := w.joinAll(t, 1, 2, 3)

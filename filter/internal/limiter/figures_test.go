@@ -77,8 +77,8 @@ func TestACallersOwnFigures(t *testing.T) {
 	}
 }
 
-// However callers mix their figures, and whoever crowds out their bucket, no more passes than one
-// bucket of the largest figures lets through.
+// However callers mix their figures, and whichever key crowds out their bucket, no more passes than
+// one bucket of the largest figures lets through.
 func TestCallersOfOneBucketMintNothing(t *testing.T) {
 	most, err := quota.NewParams(600, quota.Minute, 600)
 	if err != nil {
@@ -86,7 +86,8 @@ func TestCallersOfOneBucketMintNothing(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, false, ownQuota(""))
-		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{1}, 8, 0), nil, newBook(n.data, 1)) // A table of one slot.
+		// A table of one slot.
+		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{1}, 8, 0), nil, newBook(n.data, 1))
 		n.push(2, ownQuota("")+`,{"name":"flood","match":{"headers":[{"name":"flood","present":true}]},"partition":["header:flood"],"mode":"local","limit":{"quota":1000,"window":"1d"}}`)
 		var all quota.State
 		for range rapid.IntRange(1, 80).Draw(rt, "requests") {

@@ -13,8 +13,8 @@ func leaky(mode string) string {
 	return `{"name":"p","partition":[],"algorithm":"leaky_bucket","limit":{"quota":10,"window":"1s","burst":2},"mode":"` + mode + `"}`
 }
 
-// arrive makes a request, lets the centre answer if it must, and wants it delayed by so much; -1 is
-// a refusal.
+// arrive makes a request, lets the control plane answer if it must, and wants it delayed by so
+// much; -1 is a refusal.
 func (n *node) arrive(want quota.Span) *limiter.Request {
 	n.t.Helper()
 	req, status := n.begin()
@@ -94,7 +94,7 @@ func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	n.limiter.Cancel(a, n.now)
 	other.arrive(-1)
 	c := n.arrive(100 * quota.Millisecond)
-	for _, r := range []*limiter.Request{b, c} { // Both are told the same instant, when their answers leave.
+	for _, r := range []*limiter.Request{b, c} { // Both learn the same instant, when their answers leave.
 		if full := r.Delay + r.Hits[0].Reset; full != 300*quota.Millisecond {
 			t.Errorf("a request that waits %d is told that the bucket is full after %d", r.Delay, full)
 		}
@@ -107,7 +107,7 @@ func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	other.released(b.Stream)
 }
 
-// At the centre nothing goes back: the place serves the next request of this worker.
+// At the control plane nothing goes back: the place serves the next request of this worker.
 func TestLeavingAStrictQueue(t *testing.T) {
 	n := newNode(t, true, leaky("strict"))
 	n.arrive(0)
@@ -115,7 +115,7 @@ func TestLeavingAStrictQueue(t *testing.T) {
 	n.limiter.Cancel(a, n.now)
 	c := n.arrive(200 * quota.Millisecond)
 	if len(n.calls) != 0 {
-		t.Error("the centre was asked for a place that is here")
+		t.Error("the control plane was asked for a place that is here")
 	}
 	if told, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; told < before {
 		t.Errorf("told that the bucket is full after %d, after %d", told, before)

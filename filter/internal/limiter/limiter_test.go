@@ -383,7 +383,7 @@ func TestMixedPoliciesChargeTogether(t *testing.T) {
 }
 
 // A client that one central limit refuses again and again does not use up another one meanwhile.
-func TestARefusedRequestIsChargedNowhereAtTheCentre(t *testing.T) {
+func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 	// In mode leased up to two tokens that were kept for more requests expire unused for each that
 	// passes, as long as the other limit has plenty.
 	for mode, most := range map[string]int64{"leased": 3, "strict": 1} {
@@ -413,8 +413,8 @@ func TestARefusedRequestIsChargedNowhereAtTheCentre(t *testing.T) {
 	}
 }
 
-// bucketOf is the bucket of the policy at an index for begin's requests.
-// A policy that nobody has asked for a refused request is not said to have nothing left.
+// bucketOf is the bucket of the policy at an index for begin's requests. A policy that was not
+// asked about a refused request is not said to have nothing left.
 func TestWhatWasNotAskedIsNotKnown(t *testing.T) {
 	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"},
 		{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"}}`)
@@ -459,8 +459,8 @@ func TestOptimisticAsksForWhatItMustNotDecide(t *testing.T) {
 	}
 }
 
-// A node that the control plane has never answered reckons with so many others that it must ask
-// about whatever costs more than 1, and passes it.
+// A node that the control plane has never answered assumes so many others that it must ask about
+// whatever costs more than 1, and passes it.
 func TestOptimisticAsksFromTheStart(t *testing.T) {
 	for _, cost := range []string{"1", "2", "50", "100"} {
 		n := newNode(t, true, optimisticByCost)
@@ -550,8 +550,8 @@ func TestOptimisticIsAskedAboutLast(t *testing.T) {
 	}
 }
 
-// A look tells what is left. Of a bucket that nothing is known of, or of a strict one each time,
-// the control plane says it; of others it is what was left and has come back since.
+// A look returns what is left. The control plane says it of a bucket that is unknown, and of a
+// strict one each time; of others it is what was left and has come back since.
 func TestALookIsTrue(t *testing.T) {
 	const policies = `{"name":"p","partition":["header:x-who"],"limit":{"quota":60,"window":"1m"},"cost":{"header":"x-cost","max":60},"mode":"MODE"}`
 	look := []string{"x-who", "me", "x-cost", "0"}
@@ -661,7 +661,7 @@ func (n *node) contend() {
 	}
 }
 
-// Who would only store that it refuses refuses all the same.
+// A worker that would only store that it refuses refuses all the same.
 func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict"} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":500,"window":"1h"},"cost":{"header":"x-cost","max":500},"mode":"`+mode+`","on_failure":{"then":"allow"}}`)
@@ -920,7 +920,8 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 			limiter.Bypassed},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", false, limiter.Bypassed},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/", "bad", true, limiter.Banned},
-		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Allowed}, // The other policy applies.
+		// The other policy applies.
+		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Allowed},
 		{wire.Enforcement{Orders: []wire.Order{only}}, "/both", "bad", false, limiter.Refused},
 	} {
 		n.rules.Index.Enforce(&c.e, 0)

@@ -262,7 +262,7 @@ func TestABusyUpstreamAndALateWorkerShed(t *testing.T) {
 		c.g.steps(1500, 2)
 		after := c.g.steps(100, 2)
 		want := [4]int{}
-		if c.shed { // Of a late worker the half that it sees.
+		if c.shed { // It is the half that a late worker sees.
 			want = [4]int{0, 200 / c.factor, 200 / c.factor, 200 / c.factor}
 		}
 		if calm != [4]int{} || during != want || after != [4]int{} {

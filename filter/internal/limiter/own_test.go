@@ -82,8 +82,8 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 	}
 }
 
-// What is asked of the centre names the consumer where the limit may be its own.
-func TestAConsumerIsNamedToTheCentre(t *testing.T) {
+// What is asked of the control plane names the consumer where the limit may be its own.
+func TestAConsumerIsNamedToTheControlPlane(t *testing.T) {
 	for i, c := range []struct {
 		r    *register
 		want string

@@ -132,14 +132,14 @@ func TestCandidate(t *testing.T) {
 		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
 		{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"}}`)
 	n.begin()
-	n.begin() // refused by b: nobody asks the candidate
+	n.begin() // refused by b: the candidate is not asked
 	stats(1, 0, 0)
 	n.begin()
 	stats(1, 0, 0)
 }
 
-// Where another policy's bucket is the centre's and nobody asked it, the candidate is undetermined,
-// and not charged.
+// Where another policy's bucket is the control plane's and was not asked, the candidate is
+// undetermined, and not charged.
 func TestCandidateBesideACentralPolicy(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"a","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":2,"window":"1h"},{"quota":9,"window":"9h"}]}},
@@ -155,7 +155,8 @@ func TestCandidateBesideACentralPolicy(t *testing.T) {
 	}
 }
 
-// A wall clock that was a day ahead and is right again locks nobody out for longer than a window.
+// A wall clock that was a day ahead and is right again locks no caller out for longer than a
+// window.
 func TestAWallClockThatIsSetBack(t *testing.T) {
 	n := newNode(t, false, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc","limit":{"quota":2,"window":"1h"}}`)
 	const day = quota.Day

@@ -140,7 +140,8 @@ func TestRequestsInFlight(t *testing.T) {
 	}
 }
 
-// What is shed is told to come again, not how much there is: that is another figure at each moment.
+// The answer to a request that is shed says when to come again, not how much there is: that is
+// another figure at each moment.
 func TestShed(t *testing.T) {
 	const set = `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},"policies":[
 		{"name":"p","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"}]}`

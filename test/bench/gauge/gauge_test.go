@@ -51,7 +51,7 @@ func TestProcessorsOfAStatus(t *testing.T) {
 	}
 }
 
-// The processor time of a process grows with work, and is a part of everybody's.
+// The processor time of a process grows with work, and is a part of that of all processes.
 func TestProcessorTime(t *testing.T) {
 	before, err := gauge.ProcessorTime(os.Getpid())
 	if err != nil {

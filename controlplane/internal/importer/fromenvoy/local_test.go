@@ -76,7 +76,8 @@ func TestPolicies(t *testing.T) {
 		{"a header that is not there",
 			routed("{header_value_match: {descriptor_value: anonymous, expect_match: false, headers: [{name: "+
 				"authorization, present_match: true}]}}",
-				"{entries: [{key: header_match, value: anonymous}], "+bucket+"}"), "- {name: authorization, absent: true}"},
+				"{entries: [{key: header_match, value: anonymous}], "+bucket+"}"),
+			"- {name: authorization, absent: true}"},
 		{"a header that may be left out",
 			routed("{generic_key: {descriptor_value: a}}, {request_headers: {header_name: x-user, descriptor_key: "+
 				"user, skip_if_absent: true}}",

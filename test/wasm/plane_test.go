@@ -16,9 +16,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// centre is the control plane as nodes see it: it grants by the real arithmetic, at the world's
+// plane is the control plane as nodes see it: it grants by the real arithmetic, at the world's
 // time, and hands out snapshots by long poll. Tests make it slow, silent or mad.
-type centre struct {
+type plane struct {
 	w       *world
 	secret  [16]byte
 	sets    map[uint64]*policy.Set
@@ -37,10 +37,10 @@ type centre struct {
 
 	// nodes is what replies say of the number of nodes; 0 means as many as there are.
 	nodes int64
-	// lag says how long a lease request takes to the centre and the reply back; nil: as the fleet
-	// says.
+	// lag says how long a lease request takes to the control plane and the reply back; nil: as the
+	// fleet says.
 	lag func() (up, down time.Duration)
-	// lease, if set, may answer a lease request in its own way; it says whether it did. snapshot
+	// lease, if set, may answer a lease request in its own way; it reports whether it did. snapshot
 	// and reply change bytes on their way out.
 	lease    func(c *envoytest.Call, req wire.LeaseRequest) bool
 	snapshot func([]byte) []byte
@@ -49,15 +49,15 @@ type centre struct {
 	// in.
 	down    bool
 	reports []report
-	// people is what is known of consumers, as of the revision; nil: nobody is told of any.
+	// people is what is known of consumers, as of the revision; nil: no node hears of any.
 	people   map[keyhash.Key]wire.Consumer
 	revision uint64
 	// questions about consumers that came in.
 	questions int
 	// offences counts reports of penalties, which are answered with the status penal.
 	offences, penal int
-	// decisions are what workers told of whom they limited, as copies.
-	decisions []told
+	// decisions are the reports of workers about whom they limited, as copies.
+	decisions []heard
 }
 
 // poll is one request for a snapshot.
@@ -82,8 +82,8 @@ type granted struct {
 	lease.Grant
 }
 
-func newCentre(w *world) *centre {
-	return &centre{
+func newPlane(w *world) *plane {
+	return &plane{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{},
 		windows: map[keyhash.Key]lease.WindowLedger{},
@@ -91,10 +91,10 @@ func newCentre(w *world) *centre {
 	}
 }
 
-// instant is the centre's own clock, which has nothing to do with the nodes'.
-func (c *centre) instant() quota.Instant { return quota.Instant(1<<50 + c.w.now.Microseconds()) }
+// instant is the control plane's own clock, which has nothing to do with the nodes'.
+func (c *plane) instant() quota.Instant { return quota.Instant(1<<50 + c.w.now.Microseconds()) }
 
-func (c *centre) handle(node int, call *envoytest.Call) {
+func (c *plane) handle(node int, call *envoytest.Call) {
 	t := c.w.t
 	if call.Header("authorization") != "Bearer "+token || call.Header(":authority") != "weir" ||
 		call.Cluster != "weir" {
@@ -119,7 +119,7 @@ func (c *centre) handle(node int, call *envoytest.Call) {
 	}
 }
 
-func (c *centre) handleLease(node int, call *envoytest.Call) {
+func (c *plane) handleLease(node int, call *envoytest.Call) {
 	c.requests++
 	req, err := wire.DecodeLeaseRequest(call.Body)
 	if err != nil {
@@ -144,7 +144,7 @@ func (c *centre) handleLease(node int, call *envoytest.Call) {
 
 // grant answers a lease request as the control plane does: figures come from the newest set,
 // policies are followed by name.
-func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
+func (c *plane) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	nodes := c.nodes
 	if nodes == 0 {
 		nodes = int64(len(c.w.nodes))
@@ -163,7 +163,7 @@ func (c *centre) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 
 // grantTogether answers the items of one request, or a single one. Several are granted all, or
 // none: then those that had the tokens say no time to wait.
-func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
+func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	answers := make([]wire.LeaseAnswer, len(items))
 	whole := true
 	if len(items) > 1 {
@@ -202,7 +202,7 @@ func (c *centre) grantTogether(node int, version uint64, nodes int64, items []wi
 }
 
 // claim answers a claim of permits.
-func (c *centre) claim(node int, version uint64, nodes int64, it wire.LeaseItem) wire.LeaseAnswer {
+func (c *plane) claim(node int, version uint64, nodes int64, it wire.LeaseItem) wire.LeaseAnswer {
 	_, limit := c.resolve(version, it.Limit)
 	if !limit.InFlight {
 		return wire.LeaseAnswer{State: wire.ItemUnknown}
@@ -217,7 +217,7 @@ func (c *centre) claim(node int, version uint64, nodes int64, it wire.LeaseItem)
 }
 
 // held is how many permits are with nodes.
-func (c *centre) held() (permits int64) {
+func (c *plane) held() (permits int64) {
 	for _, ledger := range c.permits {
 		permits += ledger.Held(c.instant())
 	}
@@ -225,7 +225,7 @@ func (c *centre) held() (permits int64) {
 }
 
 // ask is what an item asks for, by the newest figures.
-func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask, bool) {
+func (c *plane) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask, bool) {
 	p, limit := c.resolve(version, it.Limit)
 	if p == nil {
 		return lease.Ask{}, false
@@ -250,7 +250,7 @@ func (c *centre) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask,
 	return ask, true
 }
 
-func (c *centre) look(bucket keyhash.Key, ask lease.Ask) lease.Grant {
+func (c *plane) look(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	var g lease.Grant
 	if ask.Windows.Quota > 0 {
 		_, g = c.windows[bucket].Look(c.instant(), ask)
@@ -260,7 +260,7 @@ func (c *centre) look(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	return g
 }
 
-func (c *centre) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
+func (c *plane) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	if ask.Windows.Quota > 0 {
 		l, g := c.windows[bucket].Grant(c.instant(), ask)
 		if g.Changed {
@@ -277,7 +277,7 @@ func (c *centre) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 
 // resolve follows a limit's place in a version to the newest one, by the policy's name and the
 // limit's place in it.
-func (c *centre) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
+func (c *plane) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := c.sets[version], c.sets[c.version]
 	if meant == nil {
 		return nil, policy.Limit{}
@@ -298,7 +298,7 @@ func (c *centre) resolve(version uint64, number uint32) (*policy.Policy, policy.
 	return nil, policy.Limit{}
 }
 
-func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
+func (c *plane) handlePoll(node int, call *envoytest.Call, path string) {
 	_, query, _ := strings.Cut(path, "?")
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -324,7 +324,7 @@ func (c *centre) handlePoll(node int, call *envoytest.Call, path string) {
 	}
 }
 
-func (c *centre) close(p *poll, status int, body []byte) {
+func (c *plane) close(p *poll, status int, body []byte) {
 	if !p.answered {
 		p.answered = true
 		p.call.Respond(c.w.fleet.down, status, nil, body)
@@ -332,7 +332,7 @@ func (c *centre) close(p *poll, status int, body []byte) {
 }
 
 // wake answers the polls that have something to learn.
-func (c *centre) wake() {
+func (c *plane) wake() {
 	still := c.polls[:0]
 	for _, p := range c.polls {
 		switch {
@@ -351,7 +351,7 @@ func (c *centre) wake() {
 }
 
 // bytes is the snapshot of a version as it goes out.
-func (c *centre) bytes(version uint64) []byte {
+func (c *plane) bytes(version uint64) []byte {
 	b := wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Secret: c.secret, Set: c.sets[version]})
 	if c.snapshot != nil {
 		b = c.snapshot(b)
@@ -360,10 +360,10 @@ func (c *centre) bytes(version uint64) []byte {
 }
 
 // push makes a policy set the next version and sends it to the nodes that wait for one.
-func (c *centre) push(set string) uint64 { return c.pushAs(c.version+1, set) }
+func (c *plane) push(set string) uint64 { return c.pushAs(c.version+1, set) }
 
 // pushAs is push with any version number.
-func (c *centre) pushAs(version uint64, set string) uint64 {
+func (c *plane) pushAs(version uint64, set string) uint64 {
 	c.w.t.Helper()
 	c.version = version
 	c.sets[c.version] = decode(c.w.t, set)
@@ -372,14 +372,14 @@ func (c *centre) pushAs(version uint64, set string) uint64 {
 }
 
 // order replaces what is ordered and tells the nodes that wait.
-func (c *centre) order(orders ...wire.Order) {
+func (c *plane) order(orders ...wire.Order) {
 	c.orders.Revision++
 	c.orders.Orders = orders
 	c.wake()
 }
 
 // lastPoll is the newest poll of a node.
-func (c *centre) lastPoll(node int) poll {
+func (c *plane) lastPoll(node int) poll {
 	c.w.t.Helper()
 	for i := len(c.heard) - 1; i >= 0; i-- {
 		if c.heard[i].node == node {
