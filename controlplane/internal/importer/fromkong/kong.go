@@ -81,7 +81,7 @@ func (r *reader) entities(doc *importer.Tree) {
 		for _, key := range []string{name, s.Get("id").Text()} {
 			r.services[key] = s
 		}
-		r.plugins(s, instance{service: name})
+		r.plugins(s.Get("plugins"), instance{service: name})
 		for _, one := range s.Get("routes").Items() {
 			r.route(one, name)
 		}
@@ -91,17 +91,37 @@ func (r *reader) entities(doc *importer.Tree) {
 	}
 	for _, c := range doc.Get("consumers").Items() {
 		r.consumers = append(r.consumers, c)
-		r.plugins(c, instance{consumer: consumerName(c)})
+		r.plugins(c.Get("plugins"), instance{consumer: consumerName(c)})
 	}
 	for _, g := range doc.Get("consumer_groups").Items() {
-		r.plugins(g, instance{groups: nameOf(g)})
+		r.plugins(g.Get("plugins"), instance{groups: nameOf(g)})
 	}
-	r.plugins(doc, instance{})
+	r.plugins(doc.Get("consumer_group_plugins"), instance{})
+	r.plugins(doc.Get("plugins"), instance{})
+	r.resource(doc)
+	for _, one := range doc.Get("items").Items() { // A list, as kubectl writes it.
+		r.resource(one)
+	}
+}
+
+// resource names a plugin that limits and is a resource of Kubernetes. It does not say whose it is:
+// the routes do, in annotations.
+func (r *reader) resource(of *importer.Tree) {
+	kind := of.Get("kind").Text()
+	if kind != "KongPlugin" && kind != "KongClusterPlugin" {
+		return
+	}
+	plugin := of.Get("plugin")
+	if !isLimit(plugin.Text()) {
+		return
+	}
+	r.b.Not(plugin, plugin.Text()+" of "+kind+" "+of.Get("metadata").Get("name").Or("unnamed"),
+		"resources of Kubernetes are not read: import what `deck gateway dump` writes of the gateway")
 }
 
 // plugins collects the plugins of an entity. Those of the document name their entities themselves.
-func (r *reader) plugins(of *importer.Tree, owner instance) {
-	for _, p := range of.Get("plugins").Items() {
+func (r *reader) plugins(list *importer.Tree, owner instance) {
+	for _, p := range list.Items() {
 		one := owner
 		one.plugin, one.name = p, p.Get("name").Text()
 		for _, ref := range []struct {

@@ -124,6 +124,46 @@ acme-1,header:x-api-key,"[{""policy"":""kong"",""limit"":[{""quota"":50,""window
 	}
 }
 
+// Limits of consumer groups and of Kubernetes' resources are left out, and named wherever they
+// stand.
+func TestWhatIsLeftOutIsNamed(t *testing.T) {
+	r := imported(t, `
+consumer_groups:
+- name: gold
+  plugins: [{name: rate-limiting-advanced, config: {limit: [100], window_size: [60]}}]
+consumer_group_plugins:
+- {name: rate-limiting-advanced, consumer_group: silver, config: {limit: [5], window_size: [60]}}
+---
+apiVersion: configuration.konghq.com/v1
+kind: KongPlugin
+metadata: {name: five}
+plugin: rate-limiting
+config: {minute: 5}
+---
+kind: List
+items:
+- {kind: KongClusterPlugin, metadata: {name: all}, plugin: rate-limiting-advanced, config: {limit: [5]}}
+- {kind: KongPlugin, metadata: {name: keys}, plugin: key-auth}
+- {kind: KongConsumer, metadata: {name: a}, username: a}
+`)
+	const group = ": make the group a tier"
+	const resource = ": resources of Kubernetes are not read"
+	verdicts := importertest.Verdicts(r)
+	for _, text := range []string{
+		"not possible: rate-limiting-advanced of consumer group gold: limit 100 in window_size 60" + group,
+		"not possible: rate-limiting-advanced of consumer group silver: limit 5 in window_size 60" + group,
+		"not possible: rate-limiting of KongPlugin five" + resource,
+		"not possible: rate-limiting-advanced of KongClusterPlugin all" + resource,
+	} {
+		if !strings.Contains(verdicts, text) {
+			t.Errorf("want %q in\n%s", text, verdicts)
+		}
+	}
+	if n := strings.Count(verdicts, "not possible"); n != 4 {
+		t.Errorf("%d verdicts, want 4:\n%s", n, verdicts)
+	}
+}
+
 // Each setting of a plugin that limits has a verdict, and nothing else has one.
 func TestEachItemHasAVerdict(t *testing.T) {
 	text, err := os.ReadFile("testdata/kong.yaml")

@@ -23,7 +23,7 @@ func (r *reader) route(t *importer.Tree, service string) {
 	}
 	one.read(t)
 	r.routes = append(r.routes, one)
-	r.plugins(t, instance{route: one.name, service: ""})
+	r.plugins(t.Get("plugins"), instance{route: one.name, service: ""})
 }
 
 func (o *route) read(t *importer.Tree) {
