@@ -79,6 +79,9 @@ type Ask struct {
 	// Optimistic: nodes report what they used of the bucket, which can be more than it holds. A
 	// grant returns its debt.
 	Optimistic bool
+	// Owing: requests may cost more than they had reserved, so the bucket can owe more than it
+	// holds.
+	Owing bool
 	// Windows are the figures of a window algorithm, at the bucket's own offset; the zero value
 	// means a token bucket.
 	Windows quota.Windows
@@ -90,7 +93,7 @@ type Ask struct {
 	// ones too, and Params.Burst is the caller's quota.
 	Most quota.Params
 	// Reserved, if not 0, names what waiting requests are granted as reservations, the first as
-	// number 1: their cost is known later. The bucket may then owe more than it holds.
+	// number 1: their cost is known later.
 	Reserved uint64
 }
 
@@ -234,7 +237,7 @@ func keepShare(ask Ask, available int64) int64 {
 func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
 	l = l.bring(now, ask)
 	p := l.Params
-	if !ask.Optimistic && !ask.own() { // Others may have used more than this caller's burst.
+	if !ask.Optimistic && !ask.Owing && !ask.own() { // Others may have used more than this caller's burst.
 		l.Debt = min(l.Debt, p.Burst*p.Den)
 	}
 	l.Debt = max(units(l.out(), p.Den), l.Debt)
@@ -303,15 +306,22 @@ func (l *Ledger) lend(n int64, span quota.Span, m int64) {
 	}
 }
 
-// hold counts n tokens as leased for span. It rounds the end up to the next multiple of a piece, so
-// that few pairs are enough.
+// end is when tokens end that are leased for span now: it is rounded up to the next multiple of a
+// piece, so that few pairs are enough.
+func (l *Ledger) end(span quota.Span, m int64) quota.Instant {
+	if span <= 0 {
+		return l.Last
+	}
+	w := (int64(span) + m - 1) / m
+	return quota.Instant((int64(l.Last)/w + m + 1) * w)
+}
+
+// hold counts n tokens as leased for span.
 func (l *Ledger) hold(n int64, span quota.Span, m int64) {
 	if n <= 0 || span <= 0 {
 		return
 	}
-	w := (int64(span) + m - 1) / m
-	end := quota.Instant((int64(l.Last)/w + m + 1) * w)
-	at := 0
+	end, at := l.end(span, m), 0
 	for at < len(l.Pairs) && l.Pairs[at].End < end {
 		at++
 	}

@@ -20,7 +20,7 @@ func (l Ledger) as(
 	held := l.bring(now, Ask{Params: l.Params, Version: ask.Version})
 	lowered := ask.Most.SlowerThan(l.Params)
 	if lowered { // The limit was changed, and nothing earns by more than it has now.
-		held = l.At(now, Ask{Params: ask.Most, Version: ask.Version, Optimistic: ask.Optimistic})
+		held = l.At(now, Ask{Params: ask.Most, Version: ask.Version, Optimistic: ask.Optimistic, Owing: ask.Owing})
 	}
 	next, fits := held.restated(ask.Params)
 	var g Grant

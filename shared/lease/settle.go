@@ -26,3 +26,49 @@ func (l WindowLedger) Settle(now quota.Instant, r quota.Reservation, actual int6
 	back := l.Windows.Settle(&l.History, r, actual)
 	return l, back
 }
+
+// reservedFor is for how long at least a reservation of tokens can be settled. It comes back by
+// itself sooner, but a request may have cost more than it had reserved.
+const reservedFor = 15 * quota.Minute
+
+// Reservation is what one waiting request has taken by an ask that was just granted.
+func (l Ledger) Reservation(ask Ask) quota.Reservation {
+	return quota.Reservation{From: l.Last, At: l.end(ask.Deadline, waitingPieces), Tokens: max(ask.Cost, 1)}
+}
+
+// Counts is until when a reservation can be settled.
+func (l Ledger) Counts(r quota.Reservation) quota.Instant {
+	return r.From + quota.Instant(max(reservedFor, l.Params.Window()))
+}
+
+// Settle makes a reservation cost what its request has cost, by the figures of the ledger, and
+// returns the tokens that it gave back, below 0 those that it took. A bucket that is absent was
+// full and has the figures of ask. Tokens that still count as leased hold the debt up, so those
+// that are given back leave their lease, if it can be found. After a clock was set back it gives
+// back nothing, and never less than a token.
+func (l Ledger) Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (Ledger, int64) {
+	if l.Params.Den == 0 {
+		if actual <= r.Tokens {
+			return l, 0
+		}
+		l = Ledger{Params: ask.Params, Version: ask.Version, Last: now}
+	}
+	before := l
+	l = l.bring(now, Ask{Params: l.Params, Version: l.Version})
+	if r.From > l.Last && actual < r.Tokens {
+		return l, 0
+	}
+	if back := r.Tokens - actual; back > 0 {
+		for i, pair := range l.Pairs {
+			if pair.End == r.At && pair.Tokens >= back {
+				l.Pairs[i].Tokens -= back
+			}
+		}
+	}
+	s, back := l.Params.Settle(quota.State{Debt: l.Debt, Last: l.Last}, l.Last, r, actual)
+	if back == 0 {
+		return before, 0
+	}
+	l.Debt = max(s.Debt, units(l.out(), l.Params.Den))
+	return l, back
+}

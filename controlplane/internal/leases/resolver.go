@@ -178,6 +178,7 @@ func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) leas
 		Params:  limit.Params,
 		Windows: largest.WindowsOf(bucket),
 		Version: ledgerVersion(version, part.Epoch) + by.ownRevision,
+		Owing:   by.policy.Commit.By != policy.CommitNever,
 	}
 	if by.largest.Own > 0 {
 		a.Most = largest.Params

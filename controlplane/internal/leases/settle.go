@@ -19,7 +19,7 @@ type Reservation struct {
 
 // Settler is the part of a store that corrects reservations.
 type Settler interface {
-	// Settle makes a reservation cost what its request has cost, as lease.WindowLedger.Settle does,
+	// Settle makes a reservation cost what its request has cost, as Settle of its ledger does,
 	// at the store's own time, and forgets it. So it happens once, however often it is called for.
 	// It reports false for a reservation that the store does not know: it was settled before, or it
 	// counts no more, or the store has lost it.

@@ -23,15 +23,28 @@ func (h *shard) reserve(it leases.Item, g lease.Grant) {
 	if it.Ask.Reserved == 0 || g.Waiting == 0 || len(h.reserved)+int(g.Waiting) > maxReserved {
 		return
 	}
+	one := h.reservation(it)
+	for nth := int64(1); nth <= g.Waiting; nth++ {
+		h.reserved[leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}] = one
+	}
+}
+
+// reservation is what each request of an item has just taken.
+func (h *shard) reservation(it leases.Item) open {
+	if it.Ask.Windows.Quota == 0 {
+		ledger := h.tokens.all[it.Bucket]
+		if it.Draft {
+			ledger = h.draftTokens.all[it.Bucket]
+		}
+		taken := ledger.Reservation(it.Ask)
+		return open{taken: taken, until: ledger.Counts(taken)}
+	}
 	ledger := h.windows.all[it.Bucket]
 	if it.Draft {
 		ledger = h.draftWindows.all[it.Bucket]
 	}
-	one := open{taken: ledger.Reservation(it.Ask)}
-	one.until = ledger.Counts(one.taken)
-	for nth := int64(1); nth <= g.Waiting; nth++ {
-		h.reserved[leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}] = one
-	}
+	taken := ledger.Reservation(it.Ask)
+	return open{taken: taken, until: ledger.Counts(taken)}
 }
 
 // forgetReserved forgets the reservations that count no more.
@@ -44,7 +57,7 @@ func (h *shard) forgetReserved(now quota.Instant) {
 }
 
 // Settle implements leases.Settler. The draft of a rollout is settled with the main one.
-func (s *Store) Settle(_ context.Context, r leases.Reservation, _ lease.Ask, actual int64) (bool, error) {
+func (s *Store) Settle(_ context.Context, r leases.Reservation, ask lease.Ask, actual int64) (bool, error) {
 	h := s.ledgers.of(r.Bucket)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,6 +67,10 @@ func (s *Store) Settle(_ context.Context, r leases.Reservation, _ lease.Ask, act
 	}
 	delete(h.reserved, r)
 	now := s.clock.now()
+	if ask.Windows.Quota == 0 {
+		h.settleTokens(now, r, ask, one.taken, actual)
+		return true, nil
+	}
 	for _, t := range []*table[lease.WindowLedger]{&h.windows, &h.draftWindows} {
 		ledger, counted := t.all[r.Bucket]
 		if !counted {
@@ -64,4 +81,19 @@ func (s *Store) Settle(_ context.Context, r leases.Reservation, _ lease.Ask, act
 		}
 	}
 	return true, nil
+}
+
+// settleTokens settles a bucket of tokens. A main one that is absent was full.
+func (h *shard) settleTokens(
+	now quota.Instant, r leases.Reservation, ask lease.Ask, taken quota.Reservation, actual int64,
+) {
+	for _, t := range []*table[lease.Ledger]{&h.tokens, &h.draftTokens} {
+		ledger, counted := t.all[r.Bucket]
+		if !counted && t != &h.tokens {
+			continue
+		}
+		if after, back := ledger.Settle(now, ask, taken, actual); back != 0 {
+			t.put(r.Bucket, after)
+		}
+	}
 }

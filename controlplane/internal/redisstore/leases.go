@@ -172,13 +172,16 @@ func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
-		max(a.Used, 0), bit(a.Optimistic), a.Most.Num, a.Most.Den, a.Most.Burst)
+		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, int64(a.Reserved))
 }
 
-// bit is a flag as the script reads it.
-func bit(set bool) int64 {
-	if set {
+// owes is whether a bucket may owe more than it holds, as the script reads it.
+func owes(a lease.Ask) int64 {
+	switch {
+	case a.Optimistic:
 		return 1
+	case a.Owing:
+		return 2
 	}
 	return 0
 }

@@ -38,7 +38,7 @@ func (s *Store) Settle(ctx context.Context, r leases.Reservation, ask lease.Ask,
 			if err != nil {
 				return false, err
 			}
-			state, expiry := settled(raw, now, taken, actual)
+			state, expiry := settled(raw, key == main, now, ask, taken, actual)
 			args = append(args, raw, state, expiry)
 		}
 		done, err := settleBucket.Run(ctx, s.client, keys, args...).Int()
@@ -50,8 +50,24 @@ func (s *Store) Settle(ctx context.Context, r leases.Reservation, ask lease.Ask,
 }
 
 // settled is a state after a settlement, empty if it stays, and until when it must be kept, in
-// milliseconds.
-func settled(raw string, now quota.Instant, taken quota.Reservation, actual int64) (state []byte, expiry int64) {
+// milliseconds. A main one that is absent was full.
+func settled(
+	raw string, main bool, now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64,
+) (state []byte, expiry int64) {
+	kept := func(forgettable quota.Instant) int64 {
+		return int64(max(forgettable, now))/int64(quota.Millisecond) + 2
+	}
+	if ask.Windows.Quota == 0 {
+		l, ok := readLedger(raw)
+		if !ok && (raw != "" || !main) {
+			return nil, 0
+		}
+		l, back := l.Settle(now, ask, taken, actual)
+		if back == 0 {
+			return nil, 0
+		}
+		return packLedger(l), kept(l.Forgettable())
+	}
 	l, ok := readWindows(raw)
 	if !ok {
 		return nil, 0
@@ -60,5 +76,5 @@ func settled(raw string, now quota.Instant, taken quota.Reservation, actual int6
 	if back == 0 {
 		return nil, 0
 	}
-	return packWindows(l), max(int64(l.Forgettable()), int64(now))/int64(quota.Millisecond) + 2
+	return packWindows(l), kept(l.Forgettable())
 }

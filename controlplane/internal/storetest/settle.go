@@ -14,9 +14,12 @@ import (
 // settling is an ask that reserves, of a sliding log of five in 15 minutes.
 func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name uint64) leases.Item {
 	length := 15 * quota.Minute
-	w, err := quota.NewWindows(a, units, length, 10)
-	if err != nil {
-		t.Fatal(err)
+	var w quota.Windows
+	var err error
+	if a.Windowed() {
+		if w, err = quota.NewWindows(a, units, length, 10); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p, err := quota.NewParams(units, length, units)
 	if err != nil {
@@ -24,7 +27,46 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 	}
 	return leases.Item{Bucket: keyhash.Key{1, 2, 3}, Ask: lease.Ask{
 		Params: p, Windows: w, Version: 7, Waiting: waiting, Cost: cost, Deadline: lease.Deadline, Reserved: name,
+		Owing: true,
 	}}
+}
+
+// settledLedger is a ledger of either kind.
+type settledLedger struct {
+	windowed bool
+	tokens   lease.Ledger
+	windows  lease.WindowLedger
+}
+
+func (l *settledLedger) grant(now quota.Instant, a lease.Ask) (g lease.Grant) {
+	if l.windowed {
+		l.windows, g = l.windows.Grant(now, a)
+		return g
+	}
+	l.tokens, g = l.tokens.Grant(now, a)
+	return g
+}
+
+func (l *settledLedger) reservation(a lease.Ask) quota.Reservation {
+	if l.windowed {
+		return l.windows.Reservation(a)
+	}
+	return l.tokens.Reservation(a)
+}
+
+func (l *settledLedger) counts(r quota.Reservation) quota.Instant {
+	if l.windowed {
+		return l.windows.Counts(r)
+	}
+	return l.tokens.Counts(r)
+}
+
+func (l *settledLedger) settle(now quota.Instant, a lease.Ask, r quota.Reservation, actual int64) {
+	if l.windowed {
+		l.windows, _ = l.windows.Settle(now, r, actual)
+		return
+	}
+	l.tokens, _ = l.tokens.Settle(now, a, r, actual)
 }
 
 // testSettlements plays random grants and settlements, some doubled, late or of names that no
@@ -33,13 +75,13 @@ func testSettlements(t *testing.T, s *Instance) {
 	ctx, seed := testContext(t), rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	now := Base
-	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
 		type held struct {
 			r     leases.Reservation
 			taken quota.Reservation
 		}
 		var open, over []held
-		var ledger lease.WindowLedger
+		ledger := settledLedger{windowed: a.Windowed()}
 		item := settling(t, a, 60, 0, 1, 0)
 		item.Bucket[5] = byte(a)
 		for step := range 400 {
@@ -51,14 +93,14 @@ func testSettlements(t *testing.T, s *Instance) {
 				it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
 				got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
 				var want lease.Grant
-				ledger, want = ledger.Grant(now, it.Ask)
+				want = ledger.grant(now, it.Ask)
 				got.Changed, want.Changed = false, false
 				if got != want {
 					t.Fatalf("seed %d, %v, step %d: %+v, want %+v", seed, a, step, got, want)
 				}
 				for nth := range got.Waiting {
 					open = append(open, held{leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth + 1},
-						ledger.Reservation(it.Ask)})
+						ledger.reservation(it.Ask)})
 				}
 			case n < 9 && len(open) > 0:
 				i := r.IntN(len(open))
@@ -67,10 +109,12 @@ func testSettlements(t *testing.T, s *Instance) {
 				over = append(over, one)
 				actual := r.Int64N(14)
 				known := must[bool](t)(s.Settle(ctx, one.r, item.Ask, actual))
-				if !known && ledger.Counts(one.taken) > now {
+				if !known && ledger.counts(one.taken) > now {
 					t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
 				}
-				ledger, _ = ledger.Settle(now, one.taken, actual)
+				if known {
+					ledger.settle(now, item.Ask, one.taken, actual)
+				}
 			case len(over) > 0:
 				again := over[r.IntN(len(over))].r
 				if r.IntN(2) == 0 {

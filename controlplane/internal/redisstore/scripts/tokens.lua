@@ -5,8 +5,9 @@
 -- loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with whose
 -- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
 -- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
--- larger than a burst, and stands in place of the delay in every answer; and most_num most_den
--- most, the largest figures where callers bring their own, else 0. With look it charges nothing,
+-- larger than a burst, and stands in place of the delay in every answer, or 2 for one that only may
+-- owe more than a burst; and most_num most_den most, the largest figures where callers bring their
+-- own, else 0; and the name of the reservations that are granted, else eight zeros. With look it charges nothing,
 -- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
 -- the burst. It returns stale granted kept not_before level delay. An absent bucket of a draft, or
 -- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
@@ -28,6 +29,7 @@ local function functions_for_tokens()
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
   local FIELDS = 7                   -- of a state before its leases
+  local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.reservedFor
 
   local version, last, debt, num, den, burst
   local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
@@ -208,13 +210,21 @@ local function functions_for_tokens()
     end
   end
 
-  -- Books n tokens as leased for span, rounded up to the next multiple of a piece.
+  -- When tokens end that are leased for span now: it is rounded up to the next multiple of a piece.
+  local function end_of(span, pieces)
+    if span <= 0 then
+      return last
+    end
+    local w = ceiling(span, pieces)
+    return (quotient(last, w) + pieces + 1) * w
+  end
+
+  -- Books n tokens as leased for span.
   local function book(n, span, pieces)
     if n <= 0 or span <= 0 then
       return
     end
-    local w = ceiling(span, pieces)
-    local e = (quotient(last, w) + pieces + 1) * w
+    local e = end_of(span, pieces)
     local at = 1
     while at <= leases and ends[at] < e do
       at = at + 1
@@ -358,6 +368,7 @@ local function functions_for_tokens()
       if debt > 0 then
         delay = ceiling(debt, num) + last - now
       end
+      reserve(key, string.sub(arg, #arg - 7), granted, last, end_of(deadline, 1), cost, last + max(RESERVED, ceiling(burst * den, num)))
       lend(granted * cost, deadline, 1)
       available = available - granted * cost
     end
@@ -381,7 +392,7 @@ local function functions_for_tokens()
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), max(ready(burst), now + hold))
     end
-    if optimistic > 0 then
+    if optimistic == 1 then
       delay = debt_in(most_den)
     end
     return 0, granted, kept, not_before, available, delay

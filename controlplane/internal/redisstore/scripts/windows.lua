@@ -343,20 +343,6 @@ local function functions_for_windows()
     return false
   end
 
-  -- Notes what so many requests have reserved, each under its number: from when it counts, where its
-  -- mark is, and its tokens. settle.lua takes it away.
-  local function reserve(key, name, granted, from, at, cost, counts)
-    if name == '\0\0\0\0\0\0\0\0' then
-      return
-    end
-    local main = string.gsub(key, ':draft$', '') .. ':reserved:' .. string.gsub(name, '.', function(c)
-      return string.format('%02x', string.byte(c))
-    end) .. ':'
-    for i = 1, granted do
-      redis.call('SET', main .. i, string.format('%.0f %.0f %.0f', from, at, cost), 'PXAT', ceiling(counts, 1000) + 1)
-    end
-  end
-
   local function grant_windows(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
       leased, doubtful_used, own = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
