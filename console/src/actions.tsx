@@ -2,7 +2,8 @@
 // and how it is undone.
 import { createContext, type FormEvent, type ReactNode, useContext, useEffect, useState } from 'react'
 import { answer, client, data, Problem, type Consumer, type Order, type Schemas } from './api'
-import { useRefresh } from './state'
+import { encode, useRefresh } from './state'
+import { type Call, curl, weir } from './shell'
 import { Copyable, Dialog, Failed, Field } from './ui'
 
 export type Values = Record<string, string>
@@ -16,8 +17,6 @@ export type Input = {
   optional?: boolean
   help?: string
 }
-
-export type Call = { method: string; path: string; body?: unknown; match?: boolean }
 
 export type Undo = { done: string; undo?: () => Promise<unknown> }
 
@@ -217,20 +216,6 @@ export function endOf(span: string | undefined): { expires_at?: string } {
   return { expires_at: end.toISOString().replace(/\.\d+Z$/, 'Z') }
 }
 
-// quote writes an argument for a shell.
-export function quote(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
-}
-
-export function curl(c: Call): string {
-  const parts = ['curl', '-X', c.method, quote(location.origin + c.path), '-H', '"Authorization: Bearer $WEIR_TOKEN"']
-  if (c.match) parts.push('-H', "'If-Match: *'")
-  if (c.body !== undefined) parts.push('-H', "'Content-Type: application/json'", '-d', quote(JSON.stringify(c.body)))
-  return parts.join(' ')
-}
-
-const forTime = (v: Values) => (v.for ? ` --for ${v.for}` : '')
-
 const reason: Input = { name: 'reason', label: 'Reason', help: 'Everyone who looks at the audit sees it.' }
 const time: Input = { name: 'for', label: 'For how long', kind: 'time', initial: '30m' }
 
@@ -287,8 +272,7 @@ export function order(policy: string, others: Order[], state: Order['state'] = '
       time,
     ],
     command: (v) =>
-      `weir enforcement set ${v.state ?? state}${policy && ` --policy ${policy}`} --reason ${quote(v.reason || 'TEXT')}` +
-      forTime(v),
+      weir('enforcement set', [v.state ?? state], { policy, reason: v.reason || 'TEXT', for: v.for }),
     call: (v) => ({
       method: 'PUT', path: '/v1/enforcement', match: true,
       body: { orders: [...others.filter((o) => scopeOf(o) !== scopeOf(of)).map(bare), orderOf({ state, ...v })] },
@@ -324,8 +308,7 @@ export function lift(o: Order, all: Order[]): Action {
     ),
     button: 'Lift',
     inputs: [],
-    command: () =>
-      `weir enforcement lift${o.policy ? ` --policy ${o.policy}` : ''}${o.tier ? ` --tier ${o.tier}` : ''}`,
+    command: () => weir('enforcement lift', [], { policy: o.policy, tier: o.tier }),
     call: () => ({
       method: 'PUT', path: '/v1/enforcement', match: true,
       body: { orders: all.filter((one) => scopeOf(one) !== scopeOf(o)).map(bare) },
@@ -343,9 +326,7 @@ export function lift(o: Order, all: Order[]): Action {
 export type Who = { id: string; source: string }
 
 const pathOf = (w: Who) =>
-  `/v1/consumers/${encodeURIComponent(w.id)}` + (w.source && `?source=${encodeURIComponent(w.source)}`)
-
-const sourceFlag = (w: Who) => (w.source ? ` --source ${quote(w.source)}` : '')
+  `/v1/consumers/${encode(w.id)}` + (w.source && `?source=${encode(w.source)}`)
 
 export type Given = Schemas['ConsumerInput']
 
@@ -385,6 +366,12 @@ async function putConsumer(w: Who, given: Given) {
   await data(client.PUT('/v1/consumers/{id}', { params, body: given }))
 }
 
+// callFor is the REST call of putConsumer.
+function callFor(w: Who, given: Given): Call {
+  const call = { path: pathOf(w), match: true }
+  return Object.keys(given).length === 0 ? { ...call, method: 'DELETE' } : { ...call, method: 'PUT', body: given }
+}
+
 async function changeConsumer(w: Who, done: string, change: (g: Given) => Given): Promise<Undo> {
   const before = await known(w)
   await putConsumer(w, change(before))
@@ -413,8 +400,9 @@ export function override(w: Who, policies: string[], now: Given): Action {
       reason,
     ],
     command: (v) =>
-      `weir consumers override ${quote(w.id)} ${v.policy} ${v.quota}/${v.window}${sourceFlag(w)}` +
-      `${forTime(v)} --reason ${quote(v.reason || 'TEXT')}`,
+      weir('consumers override', [w.id, v.policy ?? '', `${v.quota}/${v.window}`], {
+        source: w.source, for: v.for, reason: v.reason || 'TEXT',
+      }),
     call: (v) => ({ method: 'PUT', path: pathOf(w), match: true, body: withIt(now, v) }),
     run: (v) => changeConsumer(w, 'The caller has another limit.', (g) => withIt(g, v)),
   }
@@ -434,8 +422,9 @@ export function mark(w: Who, what: 'banned' | 'bypass', now: Given): Action {
     button: ban ? 'Ban' : 'Let it bypass',
     inputs: [reason, time],
     command: (v) =>
-      `weir consumers ${ban ? 'ban' : 'bypass'} ${quote(w.id)}${sourceFlag(w)}${forTime(v)}` +
-      ` --reason ${quote(v.reason || 'TEXT')}`,
+      weir(ban ? 'consumers ban' : 'consumers bypass', [w.id], {
+        source: w.source, for: v.for, reason: v.reason || 'TEXT',
+      }),
     call: (v) => ({ method: 'PUT', path: pathOf(w), match: true, body: { ...now, [what]: markOf(v) } }),
     run: (v) =>
       changeConsumer(w, ban ? 'The caller is banned.' : 'The caller bypasses all limits.', (g) => ({
@@ -458,19 +447,20 @@ export function takeBack(w: Who, what: 'banned' | 'bypass' | { override: string 
     }
     return rest
   }
+  const source = { source: w.source }
   const command =
     what === 'banned'
-      ? `weir consumers unban ${quote(w.id)}`
+      ? weir('consumers unban', [w.id], source)
       : what === 'bypass'
-        ? `weir consumers bypass ${quote(w.id)} --off`
-        : `weir consumers override ${quote(w.id)} ${what.override} none`
+        ? weir('consumers bypass --off', [w.id], source)
+        : weir('consumers override', [w.id, what.override, 'none'], source)
   return {
     title: 'Take it back',
     text: <p>The policy set alone decides about this again.</p>,
     button: 'Take it back',
     inputs: [],
-    command: () => command + sourceFlag(w),
-    call: () => ({ method: 'PUT', path: pathOf(w), match: true, body: without(now) }),
+    command: () => command,
+    call: () => callFor(w, without(now)),
     run: () => changeConsumer(w, 'It is taken back.', without),
   }
 }
@@ -482,7 +472,7 @@ export function rollback(version: number, current: number): Action {
     text: <p>The document of version {version} becomes the next version, for all nodes.</p>,
     button: 'Roll back',
     inputs: [],
-    command: () => `weir rollback ${version}`,
+    command: () => weir('rollback', [String(version)]),
     call: () => ({ method: 'POST', path: `/v1/versions/${version}/rollback`, match: true }),
     run: async () => {
       const back = (to: number, match: string) =>
@@ -528,8 +518,10 @@ export function pardon(key: string, policy: string): Action {
     text: <p>Its penalties end and its offences are forgotten, on every node within a second.</p>,
     button: 'Pardon',
     inputs: [reason],
-    command: (v) => `weir penalties pardon --policy ${policy} --key ${key} --reason ${quote(v.reason || 'TEXT')}`,
-    call: (v) => ({ method: 'POST', path: `/v1/penalties/pardon?policy=${policy}&key=${key}`, body: { reason: v.reason } }),
+    command: (v) => weir('penalties pardon', [], { policy, key, reason: v.reason || 'TEXT' }),
+    call: (v) => ({
+      method: 'POST', path: `/v1/penalties/pardon?${new URLSearchParams({ policy, key })}`, body: { reason: v.reason },
+    }),
     run: async (v) => {
       await data(
         client.POST('/v1/penalties/pardon', { params: { query: { policy, key } }, body: { reason: v.reason ?? '' } }),

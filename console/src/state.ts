@@ -34,9 +34,14 @@ function decode(text: string): string {
   }
 }
 
+// encode writes a text into an address. Half a character would make encodeURIComponent throw.
+export function encode(text: string): string {
+  return encodeURIComponent(text.replace(/\p{Surrogate}/gu, '\ufffd'))
+}
+
 // link is the address of a screen.
 export function link(...parts: string[]): string {
-  return '#/' + parts.map(encodeURIComponent).join('/')
+  return '#/' + parts.map(encode).join('/')
 }
 
 export function go(...parts: string[]) {
@@ -175,6 +180,16 @@ export function useNow(): number {
     return () => clearInterval(timer)
   }, [])
   return now
+}
+
+// useLater is a value once it has not changed for a while.
+export function useLater<T>(value: T, wait: number): T {
+  const [later, setLater] = useState(value)
+  useEffect(() => {
+    const timer = setTimeout(() => setLater(value), wait)
+    return () => clearTimeout(timer)
+  }, [value, wait])
+  return later
 }
 
 const narrow = matchMedia('(max-width: 640px)')

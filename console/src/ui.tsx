@@ -175,7 +175,7 @@ export function Table<T>({ label, rows, columns, id, empty }: {
         <div role="row" className="row" style={style}>
           {shown.map((c) => (
             <div role="columnheader" key={c.title} className={c.right ? 'right' : ''}>
-              {c.title}
+              {c.title || <span className="hidden">Action</span>}
             </div>
           ))}
         </div>

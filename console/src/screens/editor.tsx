@@ -3,7 +3,8 @@ import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { type Action, rollback, useAct } from '../actions'
 import { answer, client, data, Problem, type Schemas } from '../api'
-import { check, useMay } from '../state'
+import { weir } from '../shell'
+import { encode, check, useLater, useMay, useRoute } from '../state'
 import { Asked, Badge, Card, Empty, Failed, plural, Words } from '../ui'
 import { limitWords } from './policies'
 
@@ -32,20 +33,26 @@ export function Editor() {
   )
 }
 
-// useLater is a value once it has not changed for a while.
-function useLater<T>(value: T, wait: number): T {
-  const [later, setLater] = useState(value)
-  useEffect(() => {
-    const timer = setTimeout(() => setLater(value), wait)
-    return () => clearTimeout(timer)
-  }, [value, wait])
-  return later
+// withQuota writes another quota into the text of a policy, where the policy begins with its name.
+// What it changed is shown as a difference, and nothing is applied before an operator has looked.
+export function withQuota(text: string, policy: string, quota: number): string {
+  const name = policy.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
+  const start = text.search(new RegExp(`"?name"?: *["']?${name}["']?(?=[,\\s}]|$)`, 'm'))
+  if (start < 0) return text
+  const rest = text.slice(start + 1)
+  const end = rest.search(/^\s*(- |{ *)"?name"?:/m)
+  const own = end < 0 ? rest : rest.slice(0, end)
+  const changed = own.replace(/("?quota"?: *)\d+/, `$1${quota}`)
+  return text.slice(0, start + 1) + changed + rest.slice(own.length)
 }
 
 function Editing({ text: before, etag }: { text: string; etag: string }) {
   const may = useMay('editor')
   const act = useAct()
-  const [text, setText] = useState(before)
+  const { query } = useRoute()
+  const [text, setText] = useState(() =>
+    query.has('quota') ? withQuota(before, query.get('policy') ?? '', Number(query.get('quota'))) : before,
+  )
   const asked = useLater(text, 250)
   const checked = useQuery({
     queryKey: ['check', asked],
@@ -133,10 +140,10 @@ function put(text: string, etag: string, checked: Checked | undefined): Action {
       options: [['100%', 'All nodes'], ['5%', '5 % first'], ['25%', '25 % first'], ['50%', '50 % first']],
       help: 'A part of the nodes first is a rollout: it ends under Changes.',
     }],
-    command: (v) => `weir apply FILE${v.nodes === '100%' ? '' : ` --nodes ${v.nodes}`}`,
+    command: (v) => weir('apply', ['FILE'], nodes(v.nodes)),
     call: (v) => ({
-      method: 'PUT', path: `/v1/policyset${v.nodes === '100%' ? '' : `?nodes=${encodeURIComponent(v.nodes ?? '')}`}`,
-      match: true, body: '@FILE',
+      method: 'PUT', path: `/v1/policyset${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,
+      match: true, file: true,
     }),
     run: async (v) => {
       const made = await data(client.PUT('/v1/policyset', {

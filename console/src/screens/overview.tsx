@@ -3,7 +3,7 @@ import { lift, order, useAct } from '../actions'
 import { useState } from 'react'
 import type { Order, Policy, Schemas } from '../api'
 import { Graph, type Mark } from '../graph'
-import { type Fleet, link, useAudit, useComparison, useEnforcement, useFleet, useMay, usePolicySet, useSeries, useTop } from '../state'
+import { encode, type Fleet, link, useAudit, useComparison, useEnforcement, useFleet, useMay, usePolicySet, useSeries, useTop } from '../state'
 import { Asked, Badge, Card, Empty, number, plural, Short, Table, Time, type Tone } from '../ui'
 import { actionWords, AuditTable } from './changes'
 import { behind, ladder } from './nodes'
@@ -208,7 +208,7 @@ export function shownWords(shown: Record<string, string> | undefined): string {
 }
 
 export function whyLink(c: { policy: string; key: string }): string {
-  return `${link('callers')}?policy=${encodeURIComponent(c.policy)}&key=${c.key}`
+  return `${link('callers')}?policy=${encode(c.policy)}&key=${c.key}`
 }
 
 export function TopTable({ rows, empty }: { rows: Top[]; empty: string }) {

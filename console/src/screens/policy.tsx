@@ -8,6 +8,7 @@ import { Asked, Card, Empty, Table, Time } from '../ui'
 import { AuditTable } from './changes'
 import { Refusals as Graph, ShadowButton, shownWords, TopTable, whyLink } from './overview'
 import { limitWords, StateOf } from './policies'
+import { AnotherLimit } from './slider'
 
 export function PolicyScreen({ name }: { name: string }) {
   const now = usePolicySet()
@@ -38,6 +39,7 @@ export function PolicyScreen({ name }: { name: string }) {
               <a className="button" href={link('edit')}>{may ? 'Edit' : 'The document'}</a>
             </div>
             <Graph policy={name} height={170} />
+            {policy.mode !== 'local' && <AnotherLimit name={name} />}
             <div className="columns">
               <Promise policy={policy} />
               <Callers name={name} />

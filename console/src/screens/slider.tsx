@@ -1,0 +1,114 @@
+// What another limit of a policy would do, by what its callers used in the last hour.
+import { useQuery } from '@tanstack/react-query'
+import { useState } from 'react'
+import { client, data, type Schemas } from '../api'
+import { encode, link, useLater, useMay } from '../state'
+import { Asked, Card, Empty, number } from '../ui'
+
+type Distribution = Schemas['Distribution']
+
+// steps is how many positions the slider has.
+const steps = 500
+
+function useDistribution(name: string, limit?: number) {
+  const query = limit ? { limit: [limit] } : {}
+  return useQuery({
+    queryKey: ['distribution', name, limit],
+    queryFn: () =>
+      data(client.GET('/v1/policies/{name}/distribution', { params: { path: { name }, query } })),
+    placeholderData: (last) => last,
+    refetchInterval: 5000,
+  })
+}
+
+export function AnotherLimit({ name }: { name: string }) {
+  const own = useDistribution(name)
+  return (
+    <Card title="What would another limit do?">
+      <Asked of={own}>
+        {(d) => (d.callers === 0
+          ? <Empty>Nothing is known yet. Callers are counted in spans of five minutes: look again after requests for that long.</Empty>
+          : <Slider name={name} own={d} />)}
+      </Asked>
+    </Card>
+  )
+}
+
+function Slider({ name, own }: { name: string; own: Distribution }) {
+  const now = own.limits[0]?.limit ?? own.suggestion?.limit ?? 1
+  const [limit, setLimit] = useState(now)
+  // The end of the slider stays where it is while it is moved.
+  const [top] = useState(() => Math.ceil(2 * Math.max(now, own.suggestion?.limit ?? 0, own.quantiles.at(-1)?.rate ?? 0, 5)))
+  const asked = useLater(limit, 150)
+  const answer = useDistribution(name, asked)
+  const caught = answer.data?.limits.find((l) => l.limit === limit)
+  const may = useMay('editor')
+  const per = `per ${windowWords(own.window_seconds)}`
+  const set = (n: number) => setLimit(Math.max(1, Math.round(n) || 1))
+  return (
+    <div className="slider">
+      <label htmlFor="another-limit">Limit</label>
+      <input
+        id="another-limit" type="range" min={0} max={steps} value={positionOf(limit, top)}
+        aria-valuetext={`${limit} ${per}`} onChange={(e) => set(limitAt(Number(e.target.value), top))}
+      />
+      <input
+        type="number" min={1} value={limit} aria-label={`Limit ${per}`} onChange={(e) => set(Number(e.target.value))}
+      />
+      <span className="quiet">{per}</span>
+      <p className="caught" aria-live="polite">
+        {caught ? <Caught of={caught} all={own.callers} /> : '…'}
+      </p>
+      <div className="buttons">
+        {own.suggestion && (
+          <button type="button" className="small" onClick={() => set(own.suggestion?.limit ?? limit)}>
+            Suggested: {number(own.suggestion.limit)}
+          </button>
+        )}
+        <button type="button" className="small" onClick={() => set(now)}>In force: {number(now)}</button>
+        {may && (
+          <a className="button small" href={`${link('edit')}?policy=${encode(name)}&quota=${limit}`}>
+            Edit with {number(limit)}
+          </a>
+        )}
+      </div>
+      <p className="quiet">
+        Half of the callers use at most {rate(own, 0.5)}, 99 % at most {rate(own, 0.99)}, all at most {rate(own, 1)} {per}.
+        From a sample of the last hour, as <code>weir suggest {name}</code> has it.
+      </p>
+    </div>
+  )
+}
+
+function Caught({ of: c, all }: { of: Schemas['CaughtCallers']; all: number }) {
+  return (
+    <>
+      <b>{number(c.callers_above)}</b> of {number(all)} callers would be caught ({percent(c.share_above)}), and{' '}
+      <b>{percent(c.refused_share)}</b> of what they ask for would be refused.
+    </>
+  )
+}
+
+// The slider is logarithmic: a tenth of a large limit is as far as a tenth of a small one.
+function positionOf(limit: number, top: number): number {
+  return Math.round((steps * Math.log(limit)) / Math.log(top))
+}
+
+function limitAt(position: number, top: number): number {
+  return top ** (position / steps)
+}
+
+function rate(d: Distribution, q: number): string {
+  return number(Math.ceil(d.quantiles.find((one) => one.q === q)?.rate ?? 0))
+}
+
+function percent(share: number): string {
+  return `${(share * 100).toLocaleString('en', { maximumSignificantDigits: 2 })} %`
+}
+
+const spans: [seconds: number, unit: string][] = [[86400, 'd'], [3600, 'h'], [60, 'm'], [1, 's']]
+
+function windowWords(seconds: number): string {
+  const [length, unit] = spans.find(([length]) => seconds % length === 0) ?? [1, 's']
+  return seconds / length + unit
+}

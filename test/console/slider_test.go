@@ -1,0 +1,40 @@
+package console
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+)
+
+// spanWaits is for how many seconds at most a test waits until callers have been counted.
+const spanWaits = 330
+
+// Another limit: the slider says whom it would catch, the keyboard moves it, and one click leads to
+// the editor with that limit.
+func TestTheSliderShowsWhatAnotherLimitWouldDo(t *testing.T) {
+	p := open(t, stack.Token)
+	p.at("policies/shorten-per-ip")
+	for range spanWaits { // until a span of five minutes has ended
+		if strings.Contains(p.text(), "callers would be caught") {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	p.sees("callers would be caught")
+	before := eval[int](p, `Number(document.querySelector(".slider [type=number]").value)`)
+	p.do(chromedp.Focus(`#another-limit`, chromedp.ByQuery))
+	for range 60 {
+		p.do(chromedp.KeyEvent(kb.ArrowLeft))
+	}
+	after := eval[int](p, `Number(document.querySelector(".slider [type=number]").value)`)
+	if after >= before {
+		t.Fatalf("the left arrow moved the limit from %d to %d", before, after)
+	}
+	p.sees("callers would be caught")
+	p.click("a", fmt.Sprint("Edit with ", after))
+	p.sees(fmt.Sprintf("shorten-per-ip: limit %d per 1h → %d per 1h", before, after))
+}
