@@ -37,7 +37,7 @@ func Start(t testing.TB) *Server {
 	run(t, "etcd", "--data-dir", filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level", "warn",
 		"--listen-client-urls", clients, "--advertise-client-urls", clients, "--listen-peer-urls", peers,
 		"--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers)
-	port := freePort(t)
+	port := FreePort(t)
 	s := &Server{URL: fmt.Sprintf("https://127.0.0.1:%d", port), Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	private, public := accountKeys(t, dir)
 	write(t, filepath.Join(dir, "tokens.csv"), token+",admin,1,system:masters\n")
@@ -127,10 +127,11 @@ func (s *Server) awaitReady(t testing.TB, server *stack.Process) {
 
 func localURL(t testing.TB, scheme string) string {
 	t.Helper()
-	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, freePort(t))
+	return fmt.Sprintf("%s://127.0.0.1:%d", scheme, FreePort(t))
 }
 
-func freePort(t testing.TB) int {
+// FreePort returns a port that nothing listens at and that no other test of the process gets.
+func FreePort(t testing.TB) int {
 	t.Helper()
 	port, err := stack.FreePort()
 	if err != nil {

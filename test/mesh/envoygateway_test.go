@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ extensionApis: {enableBackend: true, enableEnvoyPatchPolicy: true}
 func aGateway(t *testing.T, filter string) *gatewayWorld {
 	t.Helper()
 	w := &gatewayWorld{t: t, dir: t.TempDir(), upstream: upstream(t), control: controlPlane(t, leased("first", quota)),
-		proxy: &proxy{port: freePort(t)}, image: serveImage(t, moduleBytes(t))}
+		proxy: &proxy{port: kubetest.FreePort(t)}, image: serveImage(t, moduleBytes(t))}
 	w.files = httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(module(t)))))
 	t.Cleanup(w.files.Close)
 	w.install(filter)
@@ -246,12 +247,12 @@ func TestEnvoyGatewayLimits(t *testing.T) {
 	}
 }
 
-// awaitVersion waits until the only node has applied a version.
+// awaitVersion waits until a node has applied a version.
 func (w *gatewayWorld) awaitVersion(version uint64) {
 	w.t.Helper()
 	err := stack.Await(within(w.t), "the policies", func(ctx context.Context) error {
 		nodes, err := w.control.Nodes(ctx)
-		if err == nil && (len(nodes) == 0 || nodes[0].Applied < version) {
+		if err == nil && !slices.ContainsFunc(nodes, func(n stack.Node) bool { return n.Applied >= version }) {
 			err = fmt.Errorf("nodes: %+v", nodes)
 		}
 		return err

@@ -125,10 +125,10 @@ func (g *ground) runAgent(w workload, registry string) *proxy {
 		t.Fatalf("pilot-agent needs this folder: %v", err)
 	}
 	dir := t.TempDir()
-	p := &proxy{port: g.port, admin: freePort(t)}
+	p := &proxy{port: g.port, admin: kubetest.FreePort(t)}
 	config := encode(t, map[string]any{
 		"discoveryAddress": fmt.Sprintf("127.0.0.1:%d", g.grpc), "controlPlaneAuthPolicy": "NONE",
-		"binaryPath": envoy, "configPath": dir + "/etc", "proxyAdminPort": p.admin, "statusPort": freePort(t),
+		"binaryPath": envoy, "configPath": dir + "/etc", "proxyAdminPort": p.admin, "statusPort": kubetest.FreePort(t),
 		"proxyBootstrapTemplatePath": sources(t, "istio", "istio.io/istio") +
 			"/tools/packaging/common/envoy_bootstrap.json", "concurrency": 2,
 	})

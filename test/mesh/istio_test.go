@@ -19,8 +19,10 @@ import (
 // no controllers, so nothing that is stored ever runs: istiod reads it.
 type mesh struct {
 	kubernetes *kubetest.Server
-	// grpc is the port at which istiod configures proxies.
-	grpc int
+	// grpc is the port at which istiod configures proxies, http the one at which it reports that it
+	// is ready. Both stay over a restart.
+	grpc, http int
+	istiod     *stack.Process
 	// config is the file with the settings of the mesh, which istiod reads again when it changes.
 	config string
 }
@@ -36,6 +38,7 @@ func TestIstio(t *testing.T) {
 		{"ManifestsOfIstioAreAccepted", manifestsOfIstioAreAccepted},
 		{"AGatewayIsLimited", aGatewayIsLimited},
 		{"EditsKeepBuckets", editsKeepBuckets},
+		{"LimitsHoldWithoutIstiod", limitsHoldWithoutIstiod},
 		{"AModuleThatCannotBeLoaded", aModuleThatCannotBeLoaded},
 		{"AModuleThatCrashes", aModuleThatCrashes},
 		{"TwoPluginsWithoutANameOfTheirOwn", twoPluginsWithoutANameOfTheirOwn},
@@ -73,7 +76,8 @@ const settings = "rootNamespace: istio-system\nenableTracing: false\ndefaultProv
 
 func startMesh(t *testing.T) *mesh {
 	t.Helper()
-	m := &mesh{kubernetes: kubetest.Start(t), grpc: freePort(t), config: filepath.Join(t.TempDir(), "mesh.yaml")}
+	m := &mesh{kubernetes: kubetest.Start(t), grpc: kubetest.FreePort(t), http: kubetest.FreePort(t),
+		config: filepath.Join(t.TempDir(), "mesh.yaml")}
 	definitions, err := os.ReadFile(sources(t, "istio", "istio.io/istio") +
 		"/manifests/charts/base/files/crd-all.gen.yaml")
 	if err != nil {
@@ -84,8 +88,15 @@ func startMesh(t *testing.T) *mesh {
 	if err := os.WriteFile(m.config, []byte(settings), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	m.startIstiod(t)
+	t.Cleanup(func() { m.istiod.Stop(grace); show(t, m.istiod) })
+	return m
+}
+
+// startIstiod runs istiod until the mesh ends, and waits until it is ready.
+func (m *mesh) startIstiod(t *testing.T) {
+	t.Helper()
 	at := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
-	http := at(freePort(t))
 	istiod, err := stack.Start(stack.Command{Name: "istiod", Path: kubetest.Program(t, "istiod"), Env: []string{
 		"POD_NAMESPACE=istio-system", "POD_NAME=istiod-1", "ENABLE_CA_SERVER=false", "PILOT_CERT_PROVIDER=none",
 		"PILOT_ENABLE_XDS_IDENTITY_CHECK=false",
@@ -93,14 +104,13 @@ func startMesh(t *testing.T) *mesh {
 		"PILOT_ENABLE_ALPN_FILTER=false", "PILOT_ENABLE_METADATA_EXCHANGE=false",
 	}, Args: []string{"discovery", "--kubeconfig", m.kubernetes.Kubeconfig, "--registries", "Kubernetes",
 		"--meshConfig", m.config, "--grpcAddr", at(m.grpc), "--secureGRPCAddr", "", "--httpsAddr", "", "--httpAddr",
-		http,
-		"--monitoringAddr", at(freePort(t)), "--ctrlz_port", strconv.Itoa(freePort(t))}})
+		at(m.http), "--monitoringAddr", at(kubetest.FreePort(t)), "--ctrlz_port", strconv.Itoa(kubetest.FreePort(t))}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { istiod.Stop(grace); show(t, istiod) })
+	m.istiod = istiod
 	err = istiod.AwaitReady(within(t), func(context.Context) error {
-		a, err := ask("http://" + http + "/ready")
+		a, err := ask("http://" + at(m.http) + "/ready")
 		if err == nil && a.status != 200 {
 			err = fmt.Errorf("it answers %d", a.status)
 		}
@@ -109,7 +119,6 @@ func startMesh(t *testing.T) *mesh {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m
 }
 
 // store applies manifests, and removes them when the test ends. No controller would empty a
@@ -193,7 +202,7 @@ func (m *mesh) run(t *testing.T, w workload, port int) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &proxy{port: port, admin: freePort(t)}
+	p := &proxy{port: port, admin: kubetest.FreePort(t)}
 	config := filepath.Join(t.TempDir(), "envoy.yaml")
 	text := fmt.Sprintf(bootstrap, w.node(), w.name, w.namespace, w.labels, p.admin, m.grpc)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
@@ -274,7 +283,7 @@ const connected = `{control_plane: {cluster: "outbound|8080||weir.weir.svc.clust
 // aGround makes a namespace with a gateway, whose Envoy is not started yet.
 func aGround(t *testing.T, m *mesh, namespace string) *ground {
 	t.Helper()
-	g := &ground{mesh: m, t: t, namespace: namespace, port: freePort(t), upstream: upstream(t)}
+	g := &ground{mesh: m, t: t, namespace: namespace, port: kubetest.FreePort(t), upstream: upstream(t)}
 	g.store(gatewayManifests)
 	return g
 }

@@ -4,6 +4,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weir-proxy/weir/test/kubetest"
 )
 
 const istioPage = "docs/istio.md"
@@ -36,7 +38,7 @@ func manifestsOfIstioAreAccepted(t *testing.T, m *mesh) {
 func istioPageLeadsToARefusal(t *testing.T, m *mesh) {
 	for _, kind := range []string{"WasmPlugin", "TrafficExtension"} {
 		t.Run(kind, func(t *testing.T) {
-			g := &ground{mesh: m, t: t, namespace: "istio-system", port: freePort(t), upstream: upstream(t)}
+			g := &ground{mesh: m, t: t, namespace: "istio-system", port: kubetest.FreePort(t), upstream: upstream(t)}
 			g.store(strings.Replace(gatewayManifests, "selector: {app: $NAMESPACE}",
 				"selector: {istio: ingressgateway}", 1))
 			c := controlPlane(t, policySet(t, istioPage))

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/test/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -80,6 +81,34 @@ func editsKeepBuckets(t *testing.T, m *mesh) {
 	if got := counts(t, 40, p.url("/")); got[200] != 20 || got[429] != 20 {
 		t.Errorf("after the upgrade: %v, want the 20 that are left", got)
 	}
+}
+
+// An Envoy keeps what istiod gave it. While istiod is away, limits hold and Weir's control plane
+// changes them; what is changed in Kubernetes meanwhile comes when istiod is back.
+func limitsHoldWithoutIstiod(t *testing.T, m *mesh) {
+	g := aGround(t, m, "without-istiod")
+	c := g.withControlPlane(leased("first", quota))
+	weir := plugin{name: "weir", pluginName: "weir"}
+	g.store(weir.wasmPlugin())
+	p := g.start()
+	awaitNode(t, c, "router~10.9.9.9~gw-without-istiod")
+
+	m.istiod.Stop(grace)
+	limits(t, p.url("/"), "first", quota)
+	version, err := c.Apply(within(t), []byte(leased("second", quota/2)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AwaitApplied(within(t), version, g.gateway().node()); err != nil {
+		t.Fatal(err)
+	}
+	limits(t, p.url("/"), "second", quota/2)
+	weir.config = withProbe("third", quota, "back")
+	g.store(weir.wasmPlugin())
+
+	m.startIstiod(t)
+	awaitProbe(t, p, "back")
+	limits(t, p.url("/"), "third", quota)
 }
 
 // anotherBuild is the module with a section that means nothing: other bytes, the same program.
@@ -167,7 +196,7 @@ func twoPluginsOfOneControlPlaneCountTwice(t *testing.T, m *mesh) {
 func aPluginIsWhereItsSelectorSays(t *testing.T, m *mesh) {
 	g := aGround(t, m, "selected")
 	other := *g
-	other.port = freePort(t)
+	other.port = kubetest.FreePort(t)
 	other.store(`
 apiVersion: networking.istio.io/v1
 kind: Gateway

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/test/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -48,9 +49,9 @@ spec:
 // A sidecar limits what comes in to its service. Where a Sidecar resource hides the control plane's
 // host, nothing is limited and the log says why, once; as soon as the host is listed, limits hold.
 func aSidecarThatDoesNotSeeTheControlPlane(t *testing.T, m *mesh) {
-	g := &ground{mesh: m, t: t, namespace: "sidecar", port: freePort(t), upstream: upstream(t)}
+	g := &ground{mesh: m, t: t, namespace: "sidecar", port: kubetest.FreePort(t), upstream: upstream(t)}
 	c := controlPlane(t, leased("inbound", quota))
-	outbound := strconv.Itoa(freePort(t))
+	outbound := strconv.Itoa(kubetest.FreePort(t))
 	g.store(sidecarManifests, "$OUTBOUND", outbound, "$WEIR", strconv.Itoa(c.Port))
 	g.store(sidecarHosts, "$SEEN", "other")
 	config := strings.NewReplacer("8080", outbound, "weir.weir", "weir.sidecar").Replace(connected)

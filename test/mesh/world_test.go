@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -30,15 +31,6 @@ const (
 	quota    = 100
 	requests = 150
 )
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	port, err := stack.FreePort()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
 
 // within bounds a step of a test.
 func within(t *testing.T) context.Context {
@@ -82,7 +74,7 @@ func upstream(t *testing.T) *stack.Upstream {
 func controlPlane(t *testing.T, policies string) *stack.ControlPlane {
 	t.Helper()
 	c, err := stack.StartControlPlane(within(t), stack.ControlPlaneOptions{
-		Binary: repository + "/build/weir", Port: freePort(t), DataDir: t.TempDir(),
+		Binary: repository + "/build/weir", Port: kubetest.FreePort(t), DataDir: t.TempDir(),
 		AdminToken: adminToken, NodeToken: nodeToken,
 	})
 	if err != nil {
@@ -155,10 +147,17 @@ func counts(t *testing.T, n int, url string, header ...string) map[int]int {
 	return statuses
 }
 
-// limits checks that exactly so many of the requests pass and the others get a 429 of the policy.
+// limits checks that exactly so many of the requests pass.
 func limits(t *testing.T, url, policy string, pass int, header ...string) {
 	t.Helper()
-	passed := 0
+	if passed := passes(t, url, policy, header...); passed != pass {
+		t.Errorf("%s: %d of %d passed, want %d", policy, passed, requests, pass)
+	}
+}
+
+// passes counts the requests that pass, and checks that the others get a 429 of the policy.
+func passes(t *testing.T, url, policy string, header ...string) (passed int) {
+	t.Helper()
 	for i := range requests {
 		a, err := ask(url, header...)
 		if err != nil {
@@ -172,9 +171,7 @@ func limits(t *testing.T, url, policy string, pass int, header ...string) {
 			t.Fatalf("request %d: %d %v %s, want a 429 of %s", i, a.status, a.header, a.body, policy)
 		}
 	}
-	if passed != pass {
-		t.Errorf("%d of %d passed, want %d", passed, requests, pass)
-	}
+	return passed
 }
 
 // awaitAnswer asks until an answer is as wanted. Each of these requests counts where a limit is.
