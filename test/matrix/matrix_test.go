@@ -74,6 +74,7 @@ type world struct {
 	serve   stack.ControlPlaneOptions
 	envoy   *stack.Envoy
 	binary  string
+	applied int
 }
 
 func TestTheFilterRunsInEachEnvoy(t *testing.T) {
@@ -157,14 +158,26 @@ func (w *world) startControlPlane(t *testing.T) {
 	w.control = control
 }
 
-// apply stores a policy set and waits until Envoy has it.
+// apply stores a policy set and waits until Envoy has it: also the worker that serves the test's
+// connection, which may take it over a tick after the worker that polls.
 func (w *world) apply(t *testing.T, policies string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	version, err := w.control.Apply(ctx, []byte(policies))
+	w.applied++
+	probe := fmt.Sprintf("applied-%d", w.applied)
+	version, err := w.control.Apply(ctx, []byte(policies+"  - {name: "+probe+", match: {paths: [/applied]}, "+
+		"partition: [], limit: {quota: 1000000, window: 1h}, mode: local}\n"))
 	if err == nil {
 		err = w.control.AwaitApplied(ctx, version, "envoy")
+	}
+	if err == nil {
+		err = stack.Await(ctx, "the worker to have the policy set", func(context.Context) error {
+			if got := w.ask(t, "/applied").Header.Get("Ratelimit"); !strings.HasPrefix(got, `"`+probe+`";`) {
+				return fmt.Errorf("RateLimit is %q", got)
+			}
+			return nil
+		})
 	}
 	if err != nil {
 		t.Fatal(err)

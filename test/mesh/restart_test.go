@@ -16,8 +16,10 @@ const restartPolicies = `
 version: weir/v1
 policies:
   - {name: own, match: {paths: [/own]}, partition: [], limit: {quota: 100, window: 24h}, mode: local}
-  - {name: leased, match: {paths: [/leased]}, partition: [], limit: {quota: 100, window: 24h}, mode: leased}
-  - {name: strict, match: {paths: [/strict]}, partition: [], limit: {quota: 100, window: 24h}, mode: strict}
+  - {name: leased, match: {paths: [/leased]}, partition: [], limit: {quota: 100, window: 24h}, mode: leased,
+     on_failure: {then: deny}}
+  - {name: strict, match: {paths: [/strict]}, partition: [], limit: {quota: 100, window: 24h}, mode: strict,
+     on_failure: {then: deny}}
 `
 
 // Envoy Gateway ends the Envoy of a Gateway that is taken away, and starts another when it comes
