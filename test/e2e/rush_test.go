@@ -25,6 +25,8 @@ type rushUpstream struct {
 	// most that of all since it was last asked for.
 	by, mostBy [2]int
 	most       int
+	// dead are the Envoys that have died and are not replaced yet.
+	dead [2]bool
 }
 
 func (u *rushUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -43,7 +45,7 @@ func (u *rushUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *rushUpstream) begin(id string, envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.gone[id] {
+	if u.gone[id] || u.dead[envoy] {
 		return
 	}
 	if u.live == nil {
@@ -79,16 +81,25 @@ func (u *rushUpstream) leave(id string) {
 	u.gone[id] = true
 }
 
-// leaveAll notes that an Envoy is about to die with all its requests.
+// leaveAll notes that an Envoy has died with all its requests. What it has sent last may come after
+// that, and counts no more, until the Envoy is replaced.
 func (u *rushUpstream) leaveAll(envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.dead[envoy] = true
 	for id, through := range u.live {
 		if through == envoy {
 			u.drop(id)
 			u.gone[id] = true
 		}
 	}
+}
+
+// replaced notes that another Envoy has come in the place of one that died.
+func (u *rushUpstream) replaced(envoy int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.dead[envoy] = false
 }
 
 // atMost is the largest number of requests in hand since it was last called.
