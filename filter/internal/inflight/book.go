@@ -14,11 +14,15 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // maxWaiting bounds the requests that wait in one worker.
 const maxWaiting = 1024
+
+// AnyNumber, as a seat's Beyond, is more than any limit: the request is admitted always.
+const AnyNumber = 2 * policy.MaxInFlight
 
 // State is where a request stands with a place.
 type State uint8

@@ -42,7 +42,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 	case ByShare:
 		seat.Beyond = shared.Share(limit.Quota, l.leases.Nodes())
 	case ByFailureAllow:
-		seat.Beyond = anyNumber
+		seat.Beyond = inflight.AnyNumber
 	}
 	switch l.flights.Take(seat, now) {
 	case inflight.Held:
@@ -70,9 +70,6 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 	seat.Patient, seat.Until = limit.MaxWait > 0, now+quota.Instant(wait)
 	return awaits
 }
-
-// anyNumber is more than any limit of requests in flight.
-const anyNumber = 2 * policy.MaxInFlight
 
 // refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
 // limit.

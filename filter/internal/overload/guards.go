@@ -116,8 +116,10 @@ func (g *Guards) Enter(a *Ask, now quota.Instant) (e Entry, s inflight.State) {
 		u.shed(a)
 		return e, inflight.Full
 	}
-	g.seat.Stream, g.seat.Key, g.seat.Policy, g.seat.Exact = a.Stream, a.Key, a.Policy, true
-	g.seat.Most = u.known.Limit.Room(a.Rank, &u.known.Shed, u.classes, u.config)
+	g.seat = inflight.Seat{
+		Stream: a.Stream, Key: a.Key, Policy: a.Policy, Exact: true,
+		Most: u.known.Limit.Room(a.Rank, &u.known.Shed, u.classes, u.config),
+	}
 	if s = g.flights.Take(&g.seat, now); s != inflight.Held {
 		u.load.Refused++
 		u.window.Refused++
@@ -135,9 +137,6 @@ func (u *guard) shed(a *Ask) {
 		u.group.Shed[a.Rank.Class]++
 	}
 }
-
-// anyNumber is more than any limit of requests in flight.
-const anyNumber = 2 * policy.MaxInFlight
 
 // HoldBack has a request that goes on later not count as on its way to the upstream until Send.
 //
@@ -172,14 +171,15 @@ func (g *Guards) Send(e *Entry, now quota.Instant) {
 //go:noinline
 func (g *Guards) comeBack(e *Entry, now quota.Instant) {
 	u := e.guard
-	g.seat = inflight.Seat{Key: u.key, Exact: true, Most: max(1, int64(u.known.Limit.Value)), Beyond: anyNumber}
+	g.seat = inflight.Seat{
+		Key: u.key, Exact: true, Most: max(1, u.known.Limit.Most()), Beyond: inflight.AnyNumber,
+	}
 	if u.group != nil {
 		g.seat.Policy = []byte(u.group.Name)
 	}
 	if g.flights.Take(&g.seat, now) == inflight.Held {
 		e.place = g.seat.Place
 	}
-	g.seat.Beyond = 0
 }
 
 // Answer notes how long the upstream took to begin its answer.
@@ -216,9 +216,7 @@ func (g *Guards) Leave(e *Entry, now quota.Instant) {
 		takeBack(&u.load.Arrived[e.class])
 		takeBack(&u.came.Arrived[e.class])
 	}
-	if e.place != 0 {
-		g.flights.Release(e.place, now)
-	}
+	g.HoldBack(e, now)
 	e.guard = nil
 }
 
