@@ -12,9 +12,10 @@ func (l WindowLedger) Reservation(ask Ask) quota.Reservation {
 func (l WindowLedger) Counts(r quota.Reservation) quota.Instant { return l.Windows.Counts(r.At) }
 
 // Settle makes a reservation cost what its request has cost, by the figures of the ledger, and
-// returns the tokens that it gave back, below 0 those that it took. See quota.Windows.Settle. After
-// a clock was set back it gives back nothing, because marks have moved.
-func (l WindowLedger) Settle(now quota.Instant, r quota.Reservation, actual int64) (WindowLedger, int64) {
+// returns the tokens that it gave back, below 0 those that it took. See quota.Windows.Settle. A
+// ledger that is absent counts nothing more, whatever the ask. After a clock was set back it gives
+// back nothing, because marks have moved.
+func (l WindowLedger) Settle(now quota.Instant, _ Ask, r quota.Reservation, actual int64) (WindowLedger, int64) {
 	if l.Windows.Quota == 0 {
 		return l, 0
 	}

@@ -30,6 +30,9 @@ type Counted[L any] interface {
 	Grant(now quota.Instant, ask Ask) (L, Grant)
 	Look(now quota.Instant, ask Ask) (L, Grant)
 	Forgettable() quota.Instant
+	Reservation(ask Ask) quota.Reservation
+	Counts(r quota.Reservation) quota.Instant
+	Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (L, int64)
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L

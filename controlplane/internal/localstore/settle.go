@@ -32,16 +32,15 @@ func (h *shard) reserve(it leases.Item, g lease.Grant) {
 // reservation is what each request of an item has just taken.
 func (h *shard) reservation(it leases.Item) open {
 	if it.Ask.Windows.Quota == 0 {
-		ledger := h.tokens.all[it.Bucket]
-		if it.Draft {
-			ledger = h.draftTokens.all[it.Bucket]
-		}
-		taken := ledger.Reservation(it.Ask)
-		return open{taken: taken, until: ledger.Counts(taken)}
+		return reservationIn(&h.tokens, &h.draftTokens, it)
 	}
-	ledger := h.windows.all[it.Bucket]
+	return reservationIn(&h.windows, &h.draftWindows, it)
+}
+
+func reservationIn[L lease.Counted[L]](main, draft *table[L], it leases.Item) open {
+	ledger := main.all[it.Bucket]
 	if it.Draft {
-		ledger = h.draftWindows.all[it.Bucket]
+		ledger = draft.all[it.Bucket]
 	}
 	taken := ledger.Reservation(it.Ask)
 	return open{taken: taken, until: ledger.Counts(taken)}
@@ -68,32 +67,25 @@ func (s *Store) Settle(_ context.Context, r leases.Reservation, ask lease.Ask, a
 	delete(h.reserved, r)
 	now := s.clock.now()
 	if ask.Windows.Quota == 0 {
-		h.settleTokens(now, r, ask, one.taken, actual)
-		return true, nil
-	}
-	for _, t := range []*table[lease.WindowLedger]{&h.windows, &h.draftWindows} {
-		ledger, counted := t.all[r.Bucket]
-		if !counted {
-			continue
-		}
-		if after, back := ledger.Settle(now, one.taken, actual); back != 0 {
-			t.put(r.Bucket, after)
-		}
+		settleIn(&h.tokens, &h.draftTokens, now, r.Bucket, ask, one.taken, actual)
+	} else {
+		settleIn(&h.windows, &h.draftWindows, now, r.Bucket, ask, one.taken, actual)
 	}
 	return true, nil
 }
 
-// settleTokens settles a bucket of tokens. A main one that is absent was full.
-func (h *shard) settleTokens(
-	now quota.Instant, r leases.Reservation, ask lease.Ask, taken quota.Reservation, actual int64,
+// settleIn settles a reservation in both ledgers of a bucket. A draft's that is absent starts as
+// the main one.
+func settleIn[L lease.Counted[L]](
+	main, draft *table[L], now quota.Instant, bucket hash, ask lease.Ask, taken quota.Reservation, actual int64,
 ) {
-	for _, t := range []*table[lease.Ledger]{&h.tokens, &h.draftTokens} {
-		ledger, counted := t.all[r.Bucket]
-		if !counted && t != &h.tokens {
+	for _, t := range []*table[L]{main, draft} {
+		ledger, counted := t.all[bucket]
+		if !counted && t == draft {
 			continue
 		}
 		if after, back := ledger.Settle(now, ask, taken, actual); back != 0 {
-			t.put(r.Bucket, after)
+			t.put(bucket, after)
 		}
 	}
 }

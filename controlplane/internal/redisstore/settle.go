@@ -50,31 +50,29 @@ func (s *Store) Settle(ctx context.Context, r leases.Reservation, ask lease.Ask,
 }
 
 // settled is a state after a settlement, empty if it stays, and until when it must be kept, in
-// milliseconds. A main one that is absent was full.
+// milliseconds.
 func settled(
 	raw string, main bool, now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64,
 ) (state []byte, expiry int64) {
-	kept := func(forgettable quota.Instant) int64 {
-		return int64(max(forgettable, now))/int64(quota.Millisecond) + 2
-	}
 	if ask.Windows.Quota == 0 {
 		l, ok := readLedger(raw)
-		if !ok && (raw != "" || !main) {
-			return nil, 0
-		}
-		l, back := l.Settle(now, ask, taken, actual)
-		if back == 0 {
-			return nil, 0
-		}
-		return packLedger(l), kept(l.Forgettable())
+		return settledAs(l, ok || raw == "" && main, packLedger, now, ask, taken, actual)
 	}
 	l, ok := readWindows(raw)
-	if !ok {
+	return settledAs(l, ok || raw == "" && main, packWindows, now, ask, taken, actual)
+}
+
+// settledAs settles a ledger that counts. An absent main one counts as one that nobody has used.
+func settledAs[L lease.Counted[L]](
+	l L, counts bool, pack func(L) []byte,
+	now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64,
+) (state []byte, expiry int64) {
+	if !counts {
 		return nil, 0
 	}
-	l, back := l.Settle(now, taken, actual)
+	after, back := l.Settle(now, ask, taken, actual)
 	if back == 0 {
 		return nil, 0
 	}
-	return packWindows(l), kept(l.Forgettable())
+	return pack(after), int64(max(after.Forgettable(), now))/int64(quota.Millisecond) + 2
 }

@@ -31,103 +31,72 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 	}}
 }
 
-// settledLedger is a ledger of either kind.
-type settledLedger struct {
-	windowed bool
-	tokens   lease.Ledger
-	windows  lease.WindowLedger
-}
-
-func (l *settledLedger) grant(now quota.Instant, a lease.Ask) (g lease.Grant) {
-	if l.windowed {
-		l.windows, g = l.windows.Grant(now, a)
-		return g
-	}
-	l.tokens, g = l.tokens.Grant(now, a)
-	return g
-}
-
-func (l *settledLedger) reservation(a lease.Ask) quota.Reservation {
-	if l.windowed {
-		return l.windows.Reservation(a)
-	}
-	return l.tokens.Reservation(a)
-}
-
-func (l *settledLedger) counts(r quota.Reservation) quota.Instant {
-	if l.windowed {
-		return l.windows.Counts(r)
-	}
-	return l.tokens.Counts(r)
-}
-
-func (l *settledLedger) settle(now quota.Instant, a lease.Ask, r quota.Reservation, actual int64) {
-	if l.windowed {
-		l.windows, _ = l.windows.Settle(now, r, actual)
-		return
-	}
-	l.tokens, _ = l.tokens.Settle(now, a, r, actual)
-}
-
-// testSettlements plays random grants and settlements, some doubled, late or of names that no
-// reservation has, and compares each answer with a ledger that settles in Go.
+// testSettlements plays settlements of each algorithm.
 func testSettlements(t *testing.T, s *Instance) {
+	playSettlements(t, s, quota.TokenBucket, lease.Ledger{})
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		playSettlements(t, s, a, lease.WindowLedger{})
+	}
+}
+
+// reserved is a reservation in the store, and what the ledger in Go knows of it.
+type reserved struct {
+	name  leases.Reservation
+	taken quota.Reservation
+}
+
+// playSettlements plays random grants and settlements, some doubled, late or of names that no
+// reservation has, and compares each answer with a ledger that settles in Go.
+func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algorithm, ledger L) {
 	ctx, seed := testContext(t), rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
-	now := Base
-	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
-		type held struct {
-			r     leases.Reservation
-			taken quota.Reservation
-		}
-		var open, over []held
-		ledger := settledLedger{windowed: a.Windowed()}
-		item := settling(t, a, 60, 0, 1, 0)
-		item.Bucket[5] = byte(a)
-		for step := range 400 {
-			now += quota.Instant(r.Int64N(int64(quota.Minute)))
-			s.SetClock(now)
-			switch n := r.IntN(10); {
-			case n < 5:
-				it := item
-				it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
-				got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
-				var want lease.Grant
-				want = ledger.grant(now, it.Ask)
-				got.Changed, want.Changed = false, false
-				if got != want {
-					t.Fatalf("seed %d, %v, step %d: %+v, want %+v", seed, a, step, got, want)
-				}
-				for nth := range got.Waiting {
-					open = append(open, held{leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth + 1},
-						ledger.reservation(it.Ask)})
-				}
-			case n < 9 && len(open) > 0:
-				i := r.IntN(len(open))
-				one := open[i]
-				open = append(open[:i], open[i+1:]...)
-				over = append(over, one)
-				actual := r.Int64N(14)
-				known := must[bool](t)(s.Settle(ctx, one.r, item.Ask, actual))
-				if !known && ledger.counts(one.taken) > now {
-					t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
-				}
-				if known {
-					ledger.settle(now, item.Ask, one.taken, actual)
-				}
-			case len(over) > 0:
-				again := over[r.IntN(len(over))].r
-				if r.IntN(2) == 0 {
-					again.Name++
-				}
-				if must[bool](t)(s.Settle(ctx, again, item.Ask, r.Int64N(14))) {
-					t.Fatalf("seed %d, %v, step %d: settled twice", seed, a, step)
-				}
+	item := settling(t, a, 60, 0, 1, 0)
+	item.Bucket[5] = byte(a)
+	var open, over []reserved
+	now := Base + quota.Instant(a)*quota.Instant(quota.Day)
+	for step := range 400 {
+		now += quota.Instant(r.Int64N(int64(quota.Minute)))
+		s.SetClock(now)
+		switch n := r.IntN(10); {
+		case n < 5:
+			it := item
+			it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
+			got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
+			var want lease.Grant
+			ledger, want = ledger.Grant(now, it.Ask)
+			got.Changed, want.Changed = false, false
+			if got != want {
+				t.Fatalf("seed %d, %v, step %d: %+v, want %+v", seed, a, step, got, want)
+			}
+			taken := ledger.Reservation(it.Ask)
+			for nth := int64(1); nth <= got.Waiting; nth++ {
+				open = append(open, reserved{leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}, taken})
+			}
+		case n < 9 && len(open) > 0:
+			i := r.IntN(len(open))
+			one := open[i]
+			open = append(open[:i], open[i+1:]...)
+			over = append(over, one)
+			actual := r.Int64N(14)
+			known := must[bool](t)(s.Settle(ctx, one.name, item.Ask, actual))
+			if !known && ledger.Counts(one.taken) > now {
+				t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
+			}
+			if known {
+				ledger, _ = ledger.Settle(now, item.Ask, one.taken, actual)
+			}
+		case len(over) > 0:
+			again := over[r.IntN(len(over))].name
+			if r.IntN(2) == 0 {
+				again.Name++
+			}
+			if must[bool](t)(s.Settle(ctx, again, item.Ask, r.Int64N(14))) {
+				t.Fatalf("seed %d, %v, step %d: settled twice", seed, a, step)
 			}
 		}
-		if len(over) < 50 {
-			t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
-		}
+	}
+	if len(over) < 50 {
+		t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
 	}
 }
 

@@ -140,7 +140,7 @@ func (w *settleWorld) serve(message []byte) []byte {
 		if it.Nth > 0 {
 			name := it.Reserved + uint64(it.Nth)
 			if taken, known := w.open[name]; known {
-				w.ledger, _ = w.ledger.Settle(w.now, taken, it.Actual)
+				w.ledger, _ = w.ledger.Settle(w.now, lease.Ask{}, taken, it.Actual)
 				if w.forgets {
 					delete(w.open, name)
 				}
