@@ -368,7 +368,11 @@ local function functions_for_tokens()
       if debt > 0 then
         delay = ceiling(debt, num) + last - now
       end
-      reserve(key, string.sub(arg, #arg - 7), granted, last, end_of(deadline, 1), cost, last + max(RESERVED, ceiling(burst * den, num)))
+      local name = reserved_name(arg)
+      if name then
+        local counts = last + max(RESERVED, ceiling(burst * den, num))
+        reserve(key, name, granted, last, end_of(deadline, 1), cost, counts)
+      end
       lend(granted * cost, deadline, 1)
       available = available - granted * cost
     end

@@ -85,12 +85,18 @@ local function lost_at(key)
   return lost
 end
 
+-- The name of what the requests of an item reserve, nil if their cost is known.
+local UNNAMED = '\0\0\0\0\0\0\0\0'
+local function reserved_name(arg)
+  local name = string.sub(arg, #arg - 7)
+  if name ~= UNNAMED then
+    return name
+  end
+end
+
 -- Notes what so many requests have reserved, each under its number: from when it counts, when it
 -- counts in a history or ends as a lease, and its tokens. settle.lua takes it away.
 local function reserve(key, name, granted, from, at, cost, counts)
-  if name == '\0\0\0\0\0\0\0\0' then
-    return
-  end
   local main = string.gsub(key, ':draft$', '') .. ':reserved:' .. string.gsub(name, '.', function(c)
     return string.format('%02x', string.byte(c))
   end) .. ':'

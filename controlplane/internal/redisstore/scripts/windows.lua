@@ -360,7 +360,10 @@ local function functions_for_windows()
       granted = 0
     end
     if granted > 0 then
-      reserve(key, string.sub(arg, #arg - 7), granted, last, last + deadline, cost, leaves(start_of(last + deadline)))
+      local name = reserved_name(arg)
+      if name then
+        reserve(key, name, granted, last, last + deadline, cost, leaves(start_of(last + deadline)))
+      end
       lend(granted * cost, deadline)
     end
     if not look and algorithm ~= COUNTER then
