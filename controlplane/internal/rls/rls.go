@@ -80,7 +80,7 @@ func New(c Config) *Service {
 	s.beside = func(f func()) { go f() }
 	s.decisions.New = func() any { return &decision{} }
 	s.recorder.begin()
-	s.together.Init(fullRequest, gatherTime, s.grantTogether)
+	s.together.Init(wire.MaxItems, gatherTime, s.grantTogether)
 	if s.config.Meter == nil {
 		s.config.Meter = noMeter{}
 	}

@@ -9,13 +9,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-const (
-	// fullRequest is how many buckets leave at once while other calls are with the store: as many
-	// as a request of an Envoy has.
-	fullRequest = 64
-	// gatherTime is the longest that a call waits for those that are with the store.
-	gatherTime = 2 * time.Millisecond
-)
+// gatherTime is the longest that a call waits for those that are with the store, unless the buckets
+// fill a request before.
+const gatherTime = 2 * time.Millisecond
 
 var errAnswers = errors.New("the store has not answered for each bucket")
 
@@ -75,7 +71,7 @@ func (s *Service) grantTogether(ctx context.Context, all []*asked) error {
 func (s *Service) grantAll(ctx context.Context, all []*asked) {
 	request := wire.LeaseRequest{Node: NodeName, Version: all[0].version, Items: all[0].items}
 	if len(all) > 1 {
-		request.Items = make([]wire.LeaseItem, 0, fullRequest)
+		request.Items = make([]wire.LeaseItem, 0, wire.MaxItems)
 		for _, one := range all {
 			request.Items = append(request.Items, one.items...)
 		}
