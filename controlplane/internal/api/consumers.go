@@ -96,7 +96,7 @@ func (p person) answer(r consumers.Record, stored bool) gen.OneConsumerJSONRespo
 	return gen.OneConsumerJSONResponse{Headers: headers, Body: body}
 }
 
-// ListConsumers lists those of whom something is known.
+// ListConsumers lists the consumers that have a record.
 func (s *server) ListConsumers(
 	ctx context.Context, r gen.ListConsumersRequestObject,
 ) (gen.ListConsumersResponseObject, error) {

@@ -28,10 +28,7 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 	if err != nil {
 		return nil, err
 	}
-	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
-	if want != policydoc.JSON {
-		known.ETag = formTag(v.Number, want)
-	}
+	known := documentHeaders(v.Number, want, policydoc.JSON)
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicy304Response{Headers: known}, nil
 	}

@@ -30,6 +30,16 @@ func formTag(version uint64, format policydoc.Format) string {
 	return `"` + strconv.FormatUint(version, 10) + form + `"`
 }
 
+// documentHeaders are those of a document of a version, in a form; usual is the form of its route
+// for clients that name none.
+func documentHeaders(version uint64, form, usual policydoc.Format) gen.NotModifiedResponseHeaders {
+	headers := gen.NotModifiedResponseHeaders{ETag: etag(version), Vary: "Accept", CacheControl: "no-cache"}
+	if form != usual {
+		headers.ETag = formTag(version, form)
+	}
+	return headers
+}
+
 // GetPolicySet answers with the document as it was written, or as JSON if the client asks for that
 // by name.
 func (s *server) GetPolicySet(
@@ -40,22 +50,22 @@ func (s *server) GetPolicySet(
 		return nil, storeFailure(err)
 	}
 	noteHeld(ctx, away)
-	known := gen.NotModifiedResponseHeaders{ETag: etag(v.Number), Vary: "Accept", CacheControl: "no-cache"}
-	converts := v.Format != policydoc.JSON && callerOf(ctx).accepts(policydoc.JSON)
-	if converts {
-		known.ETag = formTag(v.Number, policydoc.JSON)
+	form := v.Format
+	if callerOf(ctx).accepts(policydoc.JSON) {
+		form = policydoc.JSON
 	}
+	known := documentHeaders(v.Number, form, v.Format)
 	if r.Params.IfNoneMatch == known.ETag {
 		return gen.GetPolicySet304Response{Headers: known}, nil
 	}
-	if converts {
+	if form != v.Format {
 		node, err := policydoc.Parse(v.Document, v.Format)
 		if err != nil {
 			return nil, err
 		}
-		v.Format, v.Document = policydoc.JSON, policydoc.ToJSON(node)
+		v.Document = policydoc.ToJSON(node)
 	}
-	return gen.GetPolicySet200AsteriskResponse{Body: bytes.NewReader(v.Document), ContentType: string(v.Format),
+	return gen.GetPolicySet200AsteriskResponse{Body: bytes.NewReader(v.Document), ContentType: string(form),
 		ContentLength: int64(len(v.Document)), Headers: gen.GetPolicySet200ResponseHeaders(known)}, nil
 }
 
