@@ -62,7 +62,7 @@ func settled(
 	return settledAs(l, ok || raw == "" && main, packWindows, now, ask, taken, actual)
 }
 
-// settledAs settles a ledger that counts. An absent main one counts as one that nobody has used.
+// settledAs settles a ledger that counts. An absent main one counts as an unused one.
 func settledAs[L lease.Counted[L]](
 	l L, counts bool, pack func(L) []byte,
 	now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64,

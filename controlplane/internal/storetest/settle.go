@@ -70,7 +70,8 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 			}
 			taken := ledger.Reservation(it.Ask)
 			for nth := int64(1); nth <= got.Waiting; nth++ {
-				open = append(open, reserved{leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}, taken})
+				name := leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}
+				open = append(open, reserved{name, taken})
 			}
 		case n < 9 && len(open) > 0:
 			i := r.IntN(len(open))
