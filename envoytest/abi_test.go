@@ -46,10 +46,10 @@ func TestMetricsAreTheProcesss(t *testing.T) {
 		t.Errorf("size: %d %d %v", count, sum, ok)
 	}
 	if _, ok := h.Metric("nothing"); ok {
-		t.Error("a metric that nobody defined is there")
+		t.Error("a metric that was never defined is there")
 	}
 	if _, _, ok := h.Histogram("nothing"); ok {
-		t.Error("a histogram that nobody defined is there")
+		t.Error("a histogram that was never defined is there")
 	}
 }
 

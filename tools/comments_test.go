@@ -3,13 +3,15 @@ package tools_test
 import (
 	"fmt"
 	"go/ast"
+	"go/token"
+	"regexp"
 	"strings"
 	"testing"
 	"unicode/utf8"
 )
 
-// checkProse returns what is wrong with the words of a file's comments, with their width and with
-// that of its code, by these three names: words, comments and code.
+// checkProse returns what is wrong with the words of a file's comments and of its tests, with the
+// width of comments and with that of its code, by these three names: words, comments and code.
 func checkProse(f file, source string) map[string][]string {
 	problems := map[string][]string{}
 	lines := strings.Split(source, "\n")
@@ -31,6 +33,11 @@ func checkProse(f file, source string) map[string][]string {
 			}
 		}
 	}
+	for _, text := range testTexts(f) {
+		for _, problem := range checkWords(text.words) {
+			problems["words"] = append(problems["words"], fmt.Sprintf("%s:%d: %s", f.path, text.line, problem))
+		}
+	}
 	raw := rawLines(f)
 	for i, line := range lines {
 		width := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
@@ -49,6 +56,42 @@ func checkProse(f file, source string) map[string][]string {
 	}
 	return problems
 }
+
+// testText is what a test says to people.
+type testText struct {
+	line  int
+	words string
+}
+
+// testTexts are the names of a file's tests, as words, and what they print when they fail.
+func testTexts(f file) (texts []testText) {
+	add := func(at token.Pos, words string) { texts = append(texts, testText{f.set.Position(at).Line, words}) }
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if strings.HasPrefix(n.Name.Name, "Test") {
+				add(n.Pos(), capital.ReplaceAllString(n.Name.Name, " $0"))
+			}
+		case *ast.CallExpr:
+			method, ok := n.Fun.(*ast.SelectorExpr)
+			if !ok || !prints.MatchString(method.Sel.Name) {
+				break
+			}
+			for _, arg := range n.Args {
+				if text, ok := arg.(*ast.BasicLit); ok && text.Kind == token.STRING {
+					add(text.Pos(), text.Value[1:len(text.Value)-1])
+				}
+			}
+		}
+		return true
+	})
+	return texts
+}
+
+var (
+	capital = regexp.MustCompile("[A-Z]")
+	prints  = regexp.MustCompile("^(Error|Fatal|Log)f?$")
+)
 
 // rawLines are the lines with a raw string, such as a struct tag: nothing can break them.
 func rawLines(f file) map[int]bool {
@@ -91,6 +134,9 @@ func TestTheRulesOfCommentsFindWhatTheyForbid(t *testing.T) {
 		{"var a int // whoever asks", "words", "a.go:2:"},
 		{"/*\nOf a bucket nothing is known.\n*/\nvar a int", "words", "a.go:3:"},
 		{"// It reports whether it is.\nvar a = \"nobody\"", "words", ""},
+		{"func TestWhoeverAsksIsServed() {}", "words", "a.go:2: \"Whoever\""},
+		{"func whoeverAsks() {}", "words", ""},
+		{"func f() {\n\tt.Fatalf(\"nobody asks: %v\", err)\n}", "words", "a.go:3: \"nobody\""},
 		{"// " + wide + "x\nvar a int", "comments", "a.go:2: a comment has at most 100 columns, this one has 104"},
 		{"func f() {\n\t// " + wide + "\n}", "comments", "a.go:3:"},
 		{"var a int // " + wide, "comments", ""},

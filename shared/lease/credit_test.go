@@ -15,7 +15,7 @@ func TestExpiryLeavesAMargin(t *testing.T) {
 	}
 }
 
-func TestSpendTakesTheEarlierLotFirst(t *testing.T) {
+func TestSpendTakesTheEarlierLeaseFirst(t *testing.T) {
 	c := lease.Credit{Leases: [2]lease.Lease{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
 	c, ok := c.Spend(0, params(t, 1000, quota.Second, 1000), 4)
 	if !ok || c.Leases[0].Tokens != 4 || c.Leases[1].Tokens != 0 {
@@ -29,7 +29,7 @@ func TestSpendTakesTheEarlierLotFirst(t *testing.T) {
 	}
 }
 
-func TestReceiveNeverExtendsALot(t *testing.T) {
+func TestReceiveNeverExtendsALease(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var c lease.Credit
 		now := quota.Instant(0)

@@ -88,7 +88,7 @@ func TestEarned(t *testing.T) {
 	}
 }
 
-func TestNobodyIsSlowerThanItself(t *testing.T) {
+func TestNoRateIsSlowerThanItself(t *testing.T) {
 	p, q := must(t, 3, quota.Second, 1), must(t, 4, quota.Second, 9)
 	if p.SlowerThan(p) || !p.SlowerThan(q) || q.SlowerThan(p) {
 		t.Error("3/s, 4/s and themselves compare wrong")

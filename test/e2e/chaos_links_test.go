@@ -66,7 +66,7 @@ func (l latencies) String() string {
 // Whatever happens between an Envoy and the control plane, or to the control plane: a request whose
 // Envoy has a token in hand is decided by it and does not wait; the others wait until their
 // deadline at most, and go by their policy's failure ladder then.
-func TestChaosNobodyWaitsWithALeaseInHand(t *testing.T) {
+func TestChaosNoRequestWaitsWithALeaseInHand(t *testing.T) {
 	var toPlane *proxy
 	w := start(t, setup{envoys: 2, alone: true, ways: func(_ string, port int) []int {
 		if toPlane == nil {
@@ -134,7 +134,7 @@ func (w *world) lease() {
 	time.Sleep(500 * time.Millisecond) // Until the Envoy knows the demand.
 	before := w.measured(e)["leases.answered"]
 	w.awaitMetrics(e, "a new lease", func(m map[string]int64) bool { return m["leases.answered"] > before })
-	prime.end().mustBe(w.t, 200)
+	prime.end().mustBe(w.t, 200, 429) // On a busy machine calls may be late at first.
 }
 
 // moment is what became of some requests with a lease in hand and without.

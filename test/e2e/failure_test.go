@@ -111,7 +111,7 @@ func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
 // One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While
 // Redis is dead that cannot be done, and the policy's on_failure decides about them as about all
 // others.
-func TestABanOfSomebodyLeavesTheFailureLadderInForce(t *testing.T) {
+func TestABanOfAnotherLeavesTheFailureLadderInForce(t *testing.T) {
 	w := start(t, setup{policies: `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
@@ -195,7 +195,7 @@ policies:
 // One of two control planes hangs: it takes connections and answers nothing. No caller within its
 // limit is refused, pushes arrive, and once Envoy has noticed, within two seconds, the ladder stays
 // where it is.
-func TestAReplicaThatHangsCostsNobodyARequest(t *testing.T) {
+func TestAReplicaThatHangsCostsNoRequest(t *testing.T) {
 	other, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)

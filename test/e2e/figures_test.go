@@ -60,6 +60,6 @@ policies:
 	}
 	told := ask(t, http.MethodGet, w.envoys[0].URL()+"/strict", with("dave", 5)...).Get("RateLimit-Policy")
 	if !strings.HasPrefix(told, `"strict";q=5`) {
-		t.Errorf("a client with a quota of 5 is told %s", told)
+		t.Errorf("a client with a quota of 5 receives %s", told)
 	}
 }

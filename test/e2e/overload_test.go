@@ -10,7 +10,7 @@ import (
 
 // More callers come than the control plane can answer in time, on whatever machine this is: none
 // has used 1 % of its limit, and none is refused.
-func TestAnOverloadedControlPlaneRefusesNobodyWithinTheLimit(t *testing.T) {
+func TestAnOverloadedControlPlaneRefusesNoRequestWithinTheLimit(t *testing.T) {
 	for _, mode := range []string{"leased", "strict"} {
 		w := start(t, setup{workers: 2, policies: `
 version: weir/v1

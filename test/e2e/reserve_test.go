@@ -40,7 +40,7 @@ policies:
 	}
 	refused := ask(t, http.MethodGet, w.envoys[0].URL()+"/strict").Get("RateLimit-Policy")
 	if !strings.Contains(refused, `"strict.1d.after-critical";q=16`) {
-		t.Errorf("a client of the other class is told %s", refused)
+		t.Errorf("a client of the other class receives %s", refused)
 	}
 }
 

@@ -154,7 +154,7 @@ func (s storm) check(t *testing.T, mode string, answers []stormAnswer, missing f
 		tokens := left[i] >= stormQuota-n && left[i] <= stormQuota-n+earned
 		reset := float64(full[i]) >= back-elapsed && float64(full[i]) <= back+1
 		if !tokens || !reset {
-			t.Errorf("%s, %s: the %d-th to pass was told r=%d;t=%d", mode, s.name, n, left[i], full[i])
+			t.Errorf("%s, %s: the %d-th to pass received r=%d;t=%d", mode, s.name, n, left[i], full[i])
 			return
 		}
 	}

@@ -187,7 +187,7 @@ func (c *crowd) run(span quota.Span) {
 // At twice and at eight times what the control plane can answer no caller within its limit is
 // refused; callers far beyond it are, by each Envoy's share; the ladder does not flap; and what is
 // asked for shrinks to what can be answered.
-func TestABrownOutRefusesNobodyWithinTheLimit(t *testing.T) {
+func TestABrownOutRefusesNoRequestWithinTheLimit(t *testing.T) {
 	const seconds = 10
 	for _, rate := range []int{500, 2000, 8000} {
 		for _, mode := range []string{"leased", "strict"} {

@@ -56,7 +56,7 @@ func (c *plane) keyOf(consumer string) keyhash.Key {
 // Reports say within a second who is refused, by which policy, why and by what, of requests that
 // waited for the control plane too. API keys are reported as hashes alone, and what the policy set
 // does not name is not shown.
-func TestRefusalsAreTold(t *testing.T) {
+func TestRefusalsAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setWith(knows+`, "show": ["path", "header:x-app"]`,
 		limits("local", "local", "2/1h", `"match": {"paths": ["/local"]}`),
 		limits("strict", "strict", "1/1h", `"match": {"paths": ["/strict/**"]}`))})
@@ -106,7 +106,7 @@ const knows = `"identity": {"consumer": [{"header": "x-key"}]}`
 
 // A flood of keys on one policy costs a bounded number of messages of a bounded size, counts
 // exactly, and hides no other policy.
-func TestAFloodOfRefusalsIsTold(t *testing.T) {
+func TestAFloodOfRefusalsIsReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setWith(knows,
 		limits("flood", "local", "1/1h", `"match": {"paths": ["/v1/**"]}`), limits("quiet", "local", "1/1h", `"match": {"paths": ["/quiet"]}`))})
 	refused, quiet := int64(0), 0
@@ -145,7 +145,7 @@ func TestAFloodOfRefusalsIsTold(t *testing.T) {
 
 // The caller that makes most requests is among the callers, about as often as it asked, and nothing
 // is reported while nothing happens.
-func TestHeavyCallersAreTold(t *testing.T) {
+func TestHeavyCallersAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 1, set: setWith(knows, limits("api", "local", "1000000/1s"))})
 	const heavy, light = 4000, 2000
 	for n := range heavy {

@@ -119,10 +119,10 @@ func TestRetryAfter(t *testing.T) {
 				retry := integer(t, s.Reply(), "retry-after")
 				spread[retry] = true
 				if float64(retry) < max(1, c.wait) || float64(retry) > math.Ceil(c.wait*1.1) {
-					t.Errorf("key %d must wait %v s and is told %d", key, c.wait, retry)
+					t.Errorf("key %d must wait %v s and receives %d", key, c.wait, retry)
 				}
 				if n := integer(t, again.Reply(), "retry-after"); n != retry {
-					t.Errorf("key %d is told %d and then %d", key, retry, n)
+					t.Errorf("key %d receives %d and then %d", key, retry, n)
 				}
 				if left := draft11(t, s.Reply().Header("ratelimit")); left[0].params["t"] != retry {
 					t.Errorf("t is %d, Retry-After %d", left[0].params["t"], retry)
@@ -132,7 +132,7 @@ func TestRetryAfter(t *testing.T) {
 				}
 			}
 			if c.wait >= 60 && len(spread) < 4 {
-				t.Errorf("50 keys are told to come back at only %d different times", len(spread))
+				t.Errorf("50 keys are asked to come back at only %d different times", len(spread))
 			}
 		})
 	}

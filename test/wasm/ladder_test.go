@@ -93,7 +93,7 @@ func TestTheLadderIsReported(t *testing.T) {
 		t.Errorf("after 1.5 s: %s", got)
 	}
 	if first := w.plane.reports[0].at - failed; first > 500*time.Millisecond {
-		t.Errorf("first told after %v", first)
+		t.Errorf("first reported after %v", first)
 	}
 	if w.step() != policy.StepDeny {
 		t.Errorf("the process is on %v", w.step())
@@ -221,7 +221,7 @@ func TestNoRequestIsAProbe(t *testing.T) {
 	w.run(4*time.Second, each)
 	first := slices.IndexFunc(w.plane.granted, func(g granted) bool { return g.at > back && g.item.Waiting > 0 })
 	if first < 0 || w.plane.granted[first].at-back > 3*time.Second {
-		t.Errorf("%v after the recovery nobody asks", w.now-back)
+		t.Errorf("%v after the recovery no worker asks", w.now-back)
 	}
 }
 

@@ -75,7 +75,7 @@ func (c *client) neverBack(each bool) {
 // A client alone that waits as long as the answer says passes, whatever the algorithm and the mode,
 // on one Envoy and on two in turn. The reset in the answer is the algorithm's own, never steps
 // back, and true: then the bucket is full.
-func TestAClientThatDoesAsItIsToldPasses(t *testing.T) {
+func TestAClientThatWaitsAsAskedPasses(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string
 		modes     []string
@@ -113,7 +113,7 @@ func lifecycle(t *testing.T, algorithm, mode string, nodes int) {
 		for again := range 4 {
 			last := c.seen[len(c.seen)-1]
 			if w.advance(last.wait); !c.ask(1).passed {
-				t.Errorf("round %d: at %v a wait of %v, as told, was refused again (%d)", round, w.now, last.wait,
+				t.Errorf("round %d: at %v a wait of %v, as asked for, was refused again (%d)", round, w.now, last.wait,
 					again)
 			}
 			for range nodes { // The next one is refused, or waits for its own refill.

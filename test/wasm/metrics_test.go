@@ -130,7 +130,7 @@ func TestEveryRequestIsCountedOnce(t *testing.T) {
 		w.advance(2 * time.Second)
 		m.cancelSome()
 		if n := w.counter("requests.waiting"); n != 0 {
-			t.Errorf("seed %d: %d wait when nobody does", seed, n)
+			t.Errorf("seed %d: %d wait where no request does", seed, n)
 		}
 		sum, text := w.sum("requests.", ends)
 		t.Logf("seed %d: %d requests: %s", seed, m.sent, text)
@@ -255,7 +255,7 @@ func TestStrictUnderLoad(t *testing.T) {
 }
 
 // Two clients are two, also as the filter's compiler reads their addresses.
-func TestClientsAreToldApart(t *testing.T) {
+func TestClientsAreCountedApart(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "local", "1/1h", `"partition": ["client_ip"]`))})
 	for _, source := range []string{"10.0.0.1:1", "10.0.0.2:1", "[2001:db8::1]:1", "[2001:db8:1::1]:1"} {
 		for n := range 2 {

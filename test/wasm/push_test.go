@@ -109,7 +109,7 @@ func TestAnotherVMTakesOverFromATrappedLeader(t *testing.T) {
 		for len(pollers(h)) == 0 {
 			w.advance(quantum)
 			if w.now > died+5*time.Second {
-				t.Fatal("nobody polls")
+				t.Fatal("no worker polls")
 			}
 		}
 		t.Logf("VM %d polls %v after VM %d trapped", pollers(h)[0], w.now-died, leader[0])

@@ -109,7 +109,7 @@ func (c *client) waitsInVain(r *rand.Rand) (most int) {
 				break
 			}
 			if inVain++; inVain > 19 {
-				c.t.Fatalf("refused at %v although it waited as told: %+v", c.w.now, c.seen[len(c.seen)-20:])
+				c.t.Fatalf("refused at %v although it waited as asked: %+v", c.w.now, c.seen[len(c.seen)-20:])
 			}
 		}
 		most = max(most, inVain)

@@ -141,7 +141,7 @@ func TestQueueUnderLoad(t *testing.T) {
 				leaving++
 				passed++
 				if d := w.decision(a); a.ended > a.sent+d.delayed+quantum {
-					t.Errorf("seed %d: told to wait %v, waited %v", seed, d.delayed, a.ended-a.sent)
+					t.Errorf("seed %d: asked to wait %v, waited %v", seed, d.delayed, a.ended-a.sent)
 				}
 			default:
 				refused++

@@ -141,7 +141,7 @@ func TestLeasedBucketIsUsedUpInEveryStorm(t *testing.T) {
 						late)
 				}
 				if off > 8 {
-					t.Errorf("seed %d: clients were told up to %d tokens too few or too many", i, off)
+					t.Errorf("seed %d: clients heard of up to %d tokens too few or too many", i, off)
 				}
 				all.check(t, "a leased bucket")
 			})

@@ -66,6 +66,6 @@ func TestWhatIsCounted(t *testing.T) {
 		}
 	}
 	if ties, circular := got.packages[0].ties(); ties != 1 || circular != 1 {
-		t.Errorf("%d ties, %d in circles; a.go and b.go need each other, c.go nobody", ties, circular)
+		t.Errorf("%d ties, %d in circles; a.go and b.go need each other, c.go no file", ties, circular)
 	}
 }

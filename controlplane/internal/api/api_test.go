@@ -512,7 +512,7 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil,
 		string(wire.AppendReport(nil, wire.Report{}))}); w.Code != 400 {
-		t.Errorf("a report of nobody: %d", w.Code)
+		t.Errorf("a report without a node: %d", w.Code)
 	}
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, strings.Repeat("x", 8<<10+1)}); w.Code != 413 {
 		t.Errorf("a report too long: %d", w.Code)

@@ -93,7 +93,7 @@ func TestWrongTokensHaveARate(t *testing.T) {
 		return answers
 	}
 	if got := ask("192.0.2.1:1234"); got[401] != 100 || got[429] != 100 {
-		t.Errorf("of 200 wrong tokens %d are told so, %d are cut off", got[401], got[429])
+		t.Errorf("of 200 wrong tokens %d are answered 401, %d are cut off", got[401], got[429])
 	}
 	if lines := strings.Count(p.log.String(), "a request was refused"); lines != 100 || !strings.Contains(p.log.String(), `"address":"192.0.2.1"`) {
 		t.Errorf("the log has %d lines", lines)
@@ -113,7 +113,7 @@ func TestWrongTokensHaveARate(t *testing.T) {
 	}
 }
 
-func TestAnExpiredTokenIsToldSo(t *testing.T) {
+func TestAnExpiredTokenIsNamedSo(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	clock := func() time.Time { return now }
 	p := newPlaneWith(t, func(c *api.Config) {

@@ -41,7 +41,7 @@ func (p *plane) report() string {
 	}))
 }
 
-func TestWhySomebodyWasLimited(t *testing.T) {
+func TestWhyACallerWasLimited(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, limited); w.Code != 200 {
 		t.Fatal(w.Body)

@@ -146,7 +146,7 @@ func TestEnforcementWithoutTheStore(t *testing.T) {
 	}
 	if w := p.do(call{who: "envoy", method: "GET",
 		path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"}); !wire.IsEnforcement(w.Body.Bytes()) {
-		t.Errorf("a node is told %d %q", w.Code, w.Body)
+		t.Errorf("a node is answered %d %q", w.Code, w.Body)
 	}
 	p.store.mode.Store("")
 	deadline := time.Now().Add(10 * time.Second)

@@ -208,7 +208,7 @@ func dribble(address, begin string) error {
 // Whatever number of connections strangers open and keep, operators and nodes are served, on new
 // connections and on those that they have; the log says it once, and the metrics how many there
 // are.
-func TestStrangersLockNobodyOut(t *testing.T) {
+func TestStrangersLockNoCallerOut(t *testing.T) {
 	s := bare(t)
 	s.Limits.Connections = 20
 	var log synced

@@ -106,7 +106,7 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 			}
 			m := p.news(before.Revision)
 			if m.Complete || m.Revision <= before.Revision || bans(m) != 2 {
-				t.Errorf("a node that knows the lost state is told %d bans at revision %d after %d, all: %v", bans(m),
+				t.Errorf("a node that knows the lost state receives %d bans at revision %d after %d, all: %v", bans(m),
 					m.Revision, before.Revision, m.Complete)
 			}
 			if !strings.Contains(log.String(), `level=WARN msg="the store had lost changes of consumers`) {
@@ -138,7 +138,7 @@ func TestNodesAgreeWithARestoredStore(t *testing.T) {
 	p.until("/readyz", http.StatusOK)
 	m := p.news(before.Revision)
 	if m.Complete || m.Revision >= before.Revision || bans(m) != 1 {
-		t.Errorf("told %d bans at revision %d after %d, all: %v", bans(m), m.Revision, before.Revision, m.Complete)
+		t.Errorf("received %d bans at revision %d after %d, all: %v", bans(m), m.Revision, before.Revision, m.Complete)
 	}
 	if got := p.known("pardoned"); got != "true false" {
 		t.Errorf("the store says of who was pardoned later: %s", got)

@@ -83,7 +83,7 @@ func TestGroupTellsOfChanges(t *testing.T) {
 	expect := func(want ...string) {
 		t.Helper()
 		if !slices.Equal(told, want) {
-			t.Errorf("told %q, want %q", told, want)
+			t.Errorf("reported %q, want %q", told, want)
 		}
 		told = nil
 	}

@@ -111,6 +111,6 @@ func TestRefreshTellsWhoWaits(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told")
+		t.Error("no listener was called")
 	}
 }

@@ -163,7 +163,7 @@ func TestLostChangesComeBack(t *testing.T) {
 				t.Error("the bypass is lost")
 			}
 			if m, news, _ := s.After(50, false); c.writes > 0 && (!news || m.Complete) {
-				t.Errorf("a node that knows the lost state is told %v: %+v", news, m)
+				t.Errorf("a node that knows the lost state receives %v: %+v", news, m)
 			}
 		})
 	}

@@ -63,7 +63,7 @@ func TestWhatHasEnded(t *testing.T) {
 			t.Errorf("after %s: %+v", c.after, r)
 		}
 		if told.Banned != c.toldBanned || told.Bypass != wire.ForGood || len(told.Overrides) != c.toldOverrides {
-			t.Errorf("after %s nodes are told %+v", c.after, told)
+			t.Errorf("after %s nodes receive %+v", c.after, told)
 		}
 		if o := full.Override("a", at); (o != nil) != (c.after < time.Minute) {
 			t.Errorf("after %s the override is %+v", c.after, o)
@@ -199,7 +199,7 @@ func TestAfterTellsBans(t *testing.T) {
 		}
 		for _, key := range want {
 			if !keys[key] {
-				t.Errorf("%d is not told", key)
+				t.Errorf("%d is not sent", key)
 			}
 		}
 	}

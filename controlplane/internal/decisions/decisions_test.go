@@ -132,7 +132,7 @@ func refusal(bucket byte) wire.Refusal {
 		Limit: 1, Reason: 0, Source: 3, Cost: 2, Left: 1, Retry: 500 * quota.Millisecond, Ago: quota.Second}
 }
 
-func TestRefusalsAreToldInWords(t *testing.T) {
+func TestRefusalsAreReportedInWords(t *testing.T) {
 	w := newWorld(t)
 	s := w.replica("one")
 	r := refusal(1)
@@ -302,7 +302,7 @@ func TestTopOverAllReplicas(t *testing.T) {
 	w.note(one, wire.Decisions{Counts: []wire.RefusedCount{{Policy: 99, Refused: 5}}})
 	w.note(other, wire.Decisions{})
 	if len(refused) != 1 || refused["b/free"] != 660 {
-		t.Errorf("the meter was told of %v", refused)
+		t.Errorf("the meter received %v", refused)
 	}
 	for _, s := range []*decisions.Service{one, other} {
 		top := s.Top(t.Context(), decisions.ByRefused, "", "", 10)

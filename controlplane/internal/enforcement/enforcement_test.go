@@ -243,7 +243,7 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		d := one.expect("while the store is away", "meanwhile", false)
 		if m, news := one.message(first.Revision, false); !news || m.Orders[0].State != policy.EnforcedOff ||
 			m.Revision != d.Revision {
-			t.Errorf("nodes are told %v %+v", news, m)
+			t.Errorf("nodes receive %v %+v", news, m)
 		}
 		// A node that has heard so does not hear otherwise from a replica that has not, however
 		// long it waits.
@@ -258,7 +258,7 @@ func TestOrdersWorkWithoutTheStore(t *testing.T) {
 		two.expect("the store is back", "meanwhile", true)
 		stored, kept := s.now()
 		if stored.Revision != d.Revision || stored.Orders.Revision != second.Revision {
-			t.Errorf("stored at %d, %d was told", stored.Revision, d.Revision)
+			t.Errorf("stored at %d, %d was sent", stored.Revision, d.Revision)
 		}
 		if got := strings.Join(kept, ", "); got != "before, meanwhile" {
 			t.Errorf("audit %s", got)
@@ -489,13 +489,13 @@ func TestFreedBuckets(t *testing.T) {
 			free(3, true)
 		}
 		if m, _ = one.message(0, false); len(m.Freed) != wire.MaxFreed || m.Freed[0].Bucket != (keyhash.Key{3}) {
-			t.Errorf("%d are told", len(m.Freed))
+			t.Errorf("%d are sent", len(m.Freed))
 		}
 		time.Sleep(time.Hour)
 		free(4, true)
 		_, kept := s.now()
 		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(kept) != 0 {
-			t.Errorf("%d are told, %d entries", len(m.Freed), len(kept))
+			t.Errorf("%d are sent, %d entries", len(m.Freed), len(kept))
 		}
 	})
 }

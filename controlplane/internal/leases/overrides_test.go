@@ -147,7 +147,7 @@ func TestWhoKnowsLessConvertsNothingBack(t *testing.T) {
 
 // Buckets of all other consumers go on whatever a node has heard of changes of consumers, and
 // whichever node was granted from them before.
-func TestChangesOfOthersHoldNobodyUp(t *testing.T) {
+func TestChangesOfOthersHoldNoCallUp(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer)
 	p := &people{held: consumers.Knowledge{ExceptionsRevision: 7}, stored: consumers.Knowledge{ExceptionsRevision: 7}}
 	for _, n := range []uint32{0, 1} { // By consumer, and for all.

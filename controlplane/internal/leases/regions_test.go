@@ -138,7 +138,7 @@ func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
 
 // The debt of an optimistic bucket is sent as the nodes count it: they see the level that the part
 // has.
-func TestTheDebtOfAPartIsToldInWholes(t *testing.T) {
+func TestTheDebtOfAPartIsReportedInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
 	w.current = 1

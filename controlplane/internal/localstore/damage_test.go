@@ -129,7 +129,7 @@ func TestPagesThatLeadInACircle(t *testing.T) {
 
 // A file that has lost all that it held begins empty, as one whose first start was cut off. The log
 // says so, and what to do.
-func TestAnEmptyFileIsTold(t *testing.T) {
+func TestAnEmptyFileIsReported(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		file bool
@@ -150,7 +150,7 @@ func TestAnEmptyFileIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Count(log.String(), "a new store begins"); got != c.want {
-			t.Errorf("%s: told %d times: %s", c.name, got, log.String())
+			t.Errorf("%s: reported %d times: %s", c.name, got, log.String())
 		}
 	}
 }

@@ -161,7 +161,7 @@ func TestPut(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told")
+		t.Error("no listener was called")
 	}
 	current, _ := s.Current()
 	if p, ok := current.Policy("p1"); !ok || p.Limits[0].Quota != 20 {
@@ -263,7 +263,7 @@ func TestRefresh(t *testing.T) {
 	select {
 	case <-changed:
 	default:
-		t.Error("nobody was told")
+		t.Error("no listener was called")
 	}
 	m.set(func() { m.away = true })
 	if _, err := s.Refresh(t.Context()); !errors.Is(err, errAway) {

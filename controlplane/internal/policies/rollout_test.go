@@ -79,7 +79,7 @@ func TestRolloutOverReplicas(t *testing.T) {
 		select {
 		case <-changed:
 		default:
-			t.Errorf("nobody was told of %s", want)
+			t.Errorf("no listener was called with %s", want)
 		}
 	}
 	refresh("1")

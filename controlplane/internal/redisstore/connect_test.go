@@ -96,7 +96,7 @@ func tlsURL(addr string, c redistest.Certificates) string {
 		url.Values{"ca_file": {c.CA}, "cert_file": {c.ClientCert}, "key_file": {c.ClientKey}}.Encode()
 }
 
-func TestTLSTrustsNobodyElse(t *testing.T) {
+func TestTLSTrustsNoOtherCertificate(t *testing.T) {
 	certificates := redistest.MakeCertificates(t)
 	_, addr := redistest.StartTLS(t, certificates)
 	for name, query := range map[string]string{

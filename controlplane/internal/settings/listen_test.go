@@ -91,6 +91,6 @@ func TestTheTokensFileIsEnough(t *testing.T) {
 	}
 	f.TokensFile = write(t, line(auth.Admin))
 	if _, err := f.Resolve(); err == nil {
-		t.Error("nobody is a node, and nowhere is a token kept")
+		t.Error("no token of nodes is set or kept, and it is accepted")
 	}
 }

@@ -156,6 +156,6 @@ func TestProblems(t *testing.T) {
 	}
 	f := settings.Flags{Listen: "x", RedisURL: "x", DataDir: write(t, ""), TokensFile: "missing", AdminToken: "x"}
 	if _, err := f.Resolve(); err == nil || strings.Count(err.Error(), "\n") != 4 {
-		t.Errorf("five problems are told as %v", err)
+		t.Errorf("five problems are reported as %v", err)
 	}
 }

@@ -33,7 +33,7 @@ func testConsumers(t *testing.T, s *Instance) {
 			t.Fatal(err)
 		}
 		if !reflect.DeepEqual(records[0], consumers.Record{}) {
-			t.Errorf("nobody is %+v", records[0])
+			t.Errorf("a key without a record has %+v", records[0])
 		}
 		return records[1]
 	}
@@ -54,7 +54,7 @@ func testConsumers(t *testing.T, s *Instance) {
 	}
 	_, err = writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true})
 	if !errors.Is(err, consumers.ErrNotFound) {
-		t.Errorf("forgetting nobody: %v", err)
+		t.Errorf("forgetting a key without a record: %v", err)
 	}
 	free := consumers.Record{Tier: "free", Updated: premium.Updated}
 	second := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Any: true, Record: &free}))

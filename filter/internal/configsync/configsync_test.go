@@ -132,7 +132,7 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 
 // A version is its number and its mark: both say what the node has, in the leader and in the one
 // that follows it.
-func TestVersionsOfOneNumberAreToldApart(t *testing.T) {
+func TestVersionsOfOneNumberDiffer(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)
 	p.answerMarked(t, 200, "aa11", snapshot(3))

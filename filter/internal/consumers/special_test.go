@@ -81,7 +81,7 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 		t.Errorf("sure of %v and %v", one.Sure, two.Sure)
 	}
 	if got := p.find(0, key(9)); got.Sure || got.Banned {
-		t.Errorf("of nobody it knows %+v", got)
+		t.Errorf("of an unknown key it knows %+v", got)
 	}
 }
 

@@ -152,11 +152,11 @@ func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 
 // The first refusal is reported at once, what follows a second later, and nothing is reported
 // twice.
-func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
+func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 	w := newWorld(t)
 	w.tick()
 	if len(w.sent) != 0 {
-		t.Fatal("told of nothing")
+		t.Fatal("nothing is reported")
 	}
 	for range 250 {
 		w.refuse(1, "a")
@@ -175,7 +175,7 @@ func TestRefusalsAreToldAtOnceAndThenSeldom(t *testing.T) {
 	}
 	w.flush()
 	if counts, _ := w.total(); counts[1] != 250 {
-		t.Errorf("told %d of 250", counts[1])
+		t.Errorf("%d of 250 reported", counts[1])
 	}
 }
 
@@ -199,7 +199,7 @@ func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 		counts, buckets := w.total()
 		for of, n := range exact {
 			if counts[of] != n || buckets[of] == 0 {
-				t.Fatalf("seed %d: of policy %d %d were told in %d samples, there were %d", seed, of, counts[of],
+				t.Fatalf("seed %d: of policy %d %d were reported in %d samples, there were %d", seed, of, counts[of],
 					buckets[of], n)
 			}
 		}
@@ -223,13 +223,13 @@ func TestCountsOfBucketsKeepTheirBounds(t *testing.T) {
 		w.flush()
 		for _, r := range w.sent[0].Refusals {
 			if truth := exact[r.Bucket]; r.Count < truth || r.Count-r.Over > truth || r.Over > total/wire.MaxRefusals {
-				t.Fatalf("seed %d: told %d over %d, there were %d of %d", seed, r.Count, r.Over, truth, total)
+				t.Fatalf("seed %d: reported %d over %d, there were %d of %d", seed, r.Count, r.Over, truth, total)
 			}
 		}
 	}
 }
 
-func TestWhoeverAsksMostIsAmongTheCallers(t *testing.T) {
+func TestTheHeaviestCallerIsAmongTheCallers(t *testing.T) {
 	for seed := range uint64(20) {
 		random := rand.New(rand.NewPCG(seed, 11))
 		w := newWorld(t)
@@ -254,7 +254,7 @@ func TestWhoeverAsksMostIsAmongTheCallers(t *testing.T) {
 			}
 		}
 		if off := found - int64(heavy); off < -1200 || off > 1200+total/wire.MaxCallers {
-			t.Errorf("seed %d: told %d of %d", seed, found, heavy)
+			t.Errorf("seed %d: reported %d of %d", seed, found, heavy)
 		}
 	}
 }
@@ -270,7 +270,7 @@ func TestAnotherPolicySetBeginsAnew(t *testing.T) {
 	w.refuse(3, "a")
 	w.flush()
 	if counts, _ := w.total(); len(counts) != 1 || counts[2] != 1 {
-		t.Errorf("told %v", counts)
+		t.Errorf("reported %v", counts)
 	}
 }
 

@@ -156,7 +156,7 @@ func (p *process) told(what, want string) {
 		got += "; "
 	}
 	if p.reports = nil; got != want {
-		p.t.Errorf("%s: told %q, want %q", what, got, want)
+		p.t.Errorf("%s: reported %q, want %q", what, got, want)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestOneCallABucket(t *testing.T) {
 // 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
 // asking again. Each request that one answer serves learns what is left after it and when that is
 // full: a later one of less and of later.
-func TestWhoIsServedTogetherIsToldOneAfterTheOther(t *testing.T) {
+func TestRequestsServedTogetherLearnOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
 	w.answer(w.now)
@@ -430,7 +430,7 @@ func TestWaitersAreBounded(t *testing.T) {
 
 // A busy key holds tokens for a quarter of their life and asks for more before they run out;
 // requests do not wait.
-func TestABusyKeyIsServedFromItsLots(t *testing.T) {
+func TestABusyKeyIsServedFromItsTokens(t *testing.T) {
 	w := newWorld(t, 1000, quota.Second, 10_000) // TTL 500 ms
 	waited, passed := 0, 0
 	for i := range 4000 { // 400 a second for ten seconds

@@ -72,7 +72,7 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 	w.reply(spared, short)
 	outcomes(t, tickets, leasing.Spared, leasing.Refused)
 	if wait := tickets[1].Until - w.now; wait != 7000*ms {
-		t.Errorf("told to wait %d", wait)
+		t.Errorf("asked to wait %d", wait)
 	}
 	if s := w.spend(1, 1); s.State != leasing.Missing || s.Level != 0 {
 		t.Errorf("the bucket that had tokens: %+v", s)

@@ -96,7 +96,7 @@ func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	c := n.arrive(100 * quota.Millisecond)
 	for _, r := range []*limiter.Request{b, c} { // Both learn the same instant, when their answers leave.
 		if full := r.Delay + r.Hits[0].Reset; full != 300*quota.Millisecond {
-			t.Errorf("a request that waits %d is told that the bucket is full after %d", r.Delay, full)
+			t.Errorf("a request that waits %d reads that the bucket is full after %d", r.Delay, full)
 		}
 	}
 	n.arrive(-1)
@@ -118,7 +118,7 @@ func TestLeavingAStrictQueue(t *testing.T) {
 		t.Error("the control plane was asked for a place that is here")
 	}
 	if told, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; told < before {
-		t.Errorf("told that the bucket is full after %d, after %d", told, before)
+		t.Errorf("the bucket is full after %d by its header, after %d", told, before)
 	}
 	n.now += 200 * ms
 	n.released(b.Stream, c.Stream)

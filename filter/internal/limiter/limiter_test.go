@@ -662,7 +662,7 @@ func (n *node) contend() {
 }
 
 // A worker that would only store that it refuses refuses all the same.
-func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
+func TestContentionAdmitsNoRefusedRequest(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict"} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":500,"window":"1h"},"cost":{"header":"x-cost","max":500},"mode":"`+mode+`","on_failure":{"then":"allow"}}`)
 		ask := func(cost string) (*limiter.Request, limiter.Status) {
@@ -693,7 +693,7 @@ func TestContentionAdmitsNobodyWhoIsRefused(t *testing.T) {
 }
 
 // The same of a bucket that was crowded out and comes back owing, in windows and in tokens.
-func TestContentionAdmitsNobodyWhoOwes(t *testing.T) {
+func TestContentionAdmitsNoRequestThatOwes(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
 		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil, newBook(n.data, 1)) // One slot.
@@ -790,7 +790,7 @@ func TestShadow(t *testing.T) {
 		t.Errorf("in shadow %d would have passed and %d not, want 2 and 2", s.ShadowAllowed, s.ShadowRefused)
 	}
 	if req, _ := n.begin(); len(req.Hits) != 1 {
-		t.Errorf("clients are told of %d policies", len(req.Hits))
+		t.Errorf("clients hear of %d policies", len(req.Hits))
 	}
 	// Enforcing it later starts with a bucket of its own.
 	n.push(2, `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"}}`)

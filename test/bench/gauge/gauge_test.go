@@ -67,7 +67,7 @@ func TestProcessorTime(t *testing.T) {
 		}
 	}
 	if all, err := gauge.EverybodysTime(); err != nil || all < before {
-		t.Errorf("everybody has used %v, %v; this process alone %v", all, err, before)
+		t.Errorf("all processes have used %v, %v; this process alone %v", all, err, before)
 	}
 	if _, err := gauge.ProcessorTime(1<<22 + 1); err == nil { // Linux numbers no process so.
 		t.Error("a process that is not there has used time", x)
