@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 const ofAlice = `
@@ -39,6 +41,22 @@ func (w *world) key(method, path, body string) (k held) {
 	return k
 }
 
+// unleased is what a policy holds of alice as soon as none of it is leased: tokens of waiting
+// requests count so for 50 ms.
+func (w *world) unleased(policy string) (k held) {
+	w.t.Helper()
+	err := stack.Await(w.within(patience), "the end of all leases", func(context.Context) error {
+		if k = w.key(http.MethodGet, policy, ""); k.Buckets[0].Leased != 0 {
+			return fmt.Errorf("%s holds %+v", policy, k)
+		}
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return k
+}
+
 // spend has alice use up a policy at both Envoys and returns how many requests passed.
 func (w *world) spend(path string, n int) int64 {
 	w.t.Helper()
@@ -60,9 +78,8 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		if first > quota {
 			t.Errorf("%s: %d have passed", policy, first)
 		}
-		before := w.key(http.MethodGet, policy, "")
+		before := w.unleased(policy)
 		t.Logf("%s: %d passed, %+v", policy, first, before)
-		time.Sleep(100 * time.Millisecond) // Tokens of waiting requests count as leased for 50 ms.
 		if b := before.Buckets[0]; b.Level != 0 || b.Used != quota {
 			t.Errorf("%s holds %+v", policy, b)
 		}
@@ -78,8 +95,7 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		if passed := 2 + w.spend(path, 100); passed > quota || passed < quota/2 {
 			t.Errorf("%s: after the reset %d have passed", policy, passed)
 		}
-		time.Sleep(100 * time.Millisecond)
-		left := w.key(http.MethodGet, policy, "").Buckets[0]
+		left := w.unleased(policy).Buckets[0]
 		given := w.key(http.MethodPost, policy+"/grant", `{"tokens": 4, "reason": "sorry"}`).Buckets[0]
 		if given.Given != 4 || given.Level != left.Level+4 {
 			t.Errorf("%s: %+v, and after a grant of 4 %+v", policy, left, given)
