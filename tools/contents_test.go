@@ -18,13 +18,25 @@ func anchor(heading string) string {
 	return strings.ReplaceAll(heading, " ", "-")
 }
 
+// maxQuestions is how many questions RATIONALE.md has at most, so that a newcomer can look through
+// them.
+const maxQuestions = 70
+
 // The table of contents of RATIONALE.md lists each heading of the page, in order.
 func TestContentsMatchTheHeadings(t *testing.T) {
 	page := withoutCode(read(t, "RATIONALE.md"))
 	var want []string
+	questions := 0
 	for _, m := range heading.FindAllStringSubmatch(page, -1) {
+		if m[1] == "###" {
+			questions++
+		}
 		indent := strings.Repeat("  ", len(m[1])-2)
 		want = append(want, indent+"- ["+m[2]+"](#"+anchor(m[2])+")")
+	}
+	if questions > maxQuestions {
+		t.Errorf("RATIONALE.md has %d questions, more than %d: join those that belong together",
+			questions, maxQuestions)
 	}
 	var got []string
 	for _, line := range strings.Split(page, "\n") {
