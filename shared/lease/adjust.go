@@ -49,6 +49,9 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	} else if c.Give > 0 {
 		l.Debt = min(l.Debt, max(least, l.Debt-units(c.Give, p.Den)))
 	}
+	if ask.Owing && l.Debt < before { // What was given back so is not given back again.
+		l.Since = l.Last + 1
+	}
 	return l, Holding{
 		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: ceilDiv(l.Debt, p.Den), Leased: l.out(),
 		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: (before - l.Debt) / p.Den,

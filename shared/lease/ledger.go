@@ -55,6 +55,9 @@ type Ledger struct {
 	Last    quota.Instant
 	Debt    int64
 	Pairs   []Pair
+	// Since is when a bucket that is Owing got its figures in the place of others; 0: it has had no
+	// others.
+	Since quota.Instant
 }
 
 // Ask is what a node asks for one bucket.
@@ -269,7 +272,7 @@ func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
 		l.advance(now)
 		l.convert(ask.Params)
 	}
-	return l
+	return l.changedFrom(old, ask)
 }
 
 func (l *Ledger) convert(next quota.Params) {
@@ -353,7 +356,13 @@ func (l Ledger) Ready(n int64) quota.Instant {
 
 // Forgettable is the instant from which the ledger equals an absent one: a store must keep it until
 // then, and may drop it after.
-func (l Ledger) Forgettable() quota.Instant { return l.Ready(l.Params.Burst) }
+func (l Ledger) Forgettable() quota.Instant {
+	ready := l.Ready(l.Params.Burst)
+	if l.Since > 0 {
+		return max(ready, l.Counts(quota.Reservation{From: l.Since}))
+	}
+	return ready
+}
 
 // out is the number of leased tokens that may not have expired at the ledger's own time.
 func (l Ledger) out() int64 { return l.outAt(math.MinInt64) }

@@ -25,7 +25,7 @@ func (l Ledger) as(
 	next, fits := held.restated(ask.Params)
 	var g Grant
 	if fits {
-		next, g = decide(next, now, ask)
+		next, g = decide(next.changedFrom(held.Params, ask), now, ask)
 	}
 	if g.Waiting > 0 || g.Keep > 0 || fits && held.Params.SlowerThan(ask.Params) {
 		g.Changed = true

@@ -42,11 +42,20 @@ func (l Ledger) Counts(r quota.Reservation) quota.Instant {
 	return r.From + quota.Instant(max(reservedFor, l.Params.Window()))
 }
 
+// changedFrom notes that a bucket counts by other figures than before, in which a reservation has
+// not come back at the same rate.
+func (l Ledger) changedFrom(before quota.Params, ask Ask) Ledger {
+	if ask.Owing && before.Den != 0 && before != l.Params {
+		l.Since = l.Last
+	}
+	return l
+}
+
 // Settle makes a reservation cost what its request has cost, by the figures of the ledger, and
 // returns the tokens that it gave back, below 0 those that it took. A bucket that is absent was
 // full and has the figures of ask. Tokens that still count as leased hold the debt up, so those
-// that are given back leave their lease, if it can be found. After a clock was set back it gives
-// back nothing, and never less than a token.
+// that are given back leave their lease, if it can be found. It gives back nothing after the
+// figures have changed or a clock was set back, and never less than a token.
 func (l Ledger) Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (Ledger, int64) {
 	if l.Params.Den == 0 {
 		if actual <= r.Tokens {
@@ -56,8 +65,8 @@ func (l Ledger) Settle(now quota.Instant, ask Ask, r quota.Reservation, actual i
 	}
 	before := l
 	l = l.bring(now, Ask{Params: l.Params, Version: l.Version})
-	if r.From > l.Last && actual < r.Tokens {
-		return l, 0
+	if actual < r.Tokens && (r.From > l.Last || r.From < l.Since || l.Last >= l.Counts(r)) {
+		return before, 0
 	}
 	if back := r.Tokens - actual; back > 0 {
 		for i, pair := range l.Pairs {

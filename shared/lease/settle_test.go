@@ -70,15 +70,25 @@ func settleRight(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lea
 	return l
 }
 
-// play has requests reserve, leases be kept, and settlements arrive late, out of order or never,
-// and reports whether the bucket lacks less in the end than one that knew all costs at once.
+// play has requests reserve, leases be kept, callers bring figures of their own in some games, and
+// settlements arrive late, out of order or never, and reports whether the bucket lacks less in the
+// end than one that knew all costs at once.
 func play(t testing.TB, r *rand.Rand, settle settlement) (minted bool) {
 	ask := settling(t)
+	figures := []quota.Params{ask.Params}
+	if r.IntN(2) == 0 {
+		ask.Most = ask.Params
+		slow, err := quota.NewParams(10, 50*quota.Second, 18)
+		if err != nil {
+			t.Fatal(err)
+		}
+		figures = append(figures, slow)
+	}
 	var l, exact lease.Ledger
 	var open []held
-	now := quota.Instant(quota.Minute)
+	now, pace := quota.Instant(quota.Minute), int64(600*quota.Millisecond)<<(2*r.IntN(3))
 	for range 60 {
-		now += quota.Instant(r.Int64N(int64(600 * quota.Millisecond)))
+		now += quota.Instant(r.Int64N(pace))
 		if r.IntN(2) == 0 && len(open) > 0 {
 			i := r.IntN(len(open))
 			l = settle(l, now, ask, open[i])
@@ -86,13 +96,16 @@ func play(t testing.TB, r *rand.Rand, settle settlement) (minted bool) {
 			continue
 		}
 		a := ask
+		a.Params = figures[r.IntN(len(figures))]
 		a.Waiting, a.Cost, a.Reserved = 1+r.Int64N(2), 1+r.Int64N(8), r.Uint64()|1
 		a.Deadline, a.Keep = lease.Deadline*quota.Span(r.IntN(3)), r.Int64N(2)*r.Int64N(5)
 		var g lease.Grant
 		l, g = l.Grant(now, a)
+		reserves := a
+		a.Params, ask.Params = l.Params, l.Params // Both buckets count by the same figures.
 		exact = lease.Charge(exact, now, a, lease.Grant{Keep: g.Keep})
 		for range g.Waiting {
-			one := held{taken: l.Reservation(a), actual: r.Int64N(a.Cost + 3)}
+			one := held{taken: l.Reservation(reserves), actual: r.Int64N(a.Cost + 3)}
 			open = append(open, one)
 			knew := a
 			knew.Cost = min(a.Cost, one.actual)
@@ -101,8 +114,9 @@ func play(t testing.TB, r *rand.Rand, settle settlement) (minted bool) {
 			exact = lease.Charge(exact, now, knew, lease.Grant{Waiting: 1})
 		}
 	}
+	all := r.IntN(2) == 0
 	for _, one := range open {
-		if one.actual > one.taken.Tokens || r.IntN(2) == 0 {
+		if all || one.actual > one.taken.Tokens || r.IntN(2) == 0 {
 			l = settle(l, now, ask, one)
 		}
 	}
@@ -137,6 +151,13 @@ func TestSettlementGamesFindBugs(t *testing.T) {
 		"too little is forgotten": func(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lease.Ledger {
 			one.actual = min(one.actual, one.taken.Tokens)
 			return settleRight(l, now, ask, one)
+		},
+		"other figures are forgotten": func(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lease.Ledger {
+			since := l.Since
+			l.Since = 0
+			l = settleRight(l, now, ask, one)
+			l.Since = since
+			return l
 		},
 		"debt ends at the burst": func(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lease.Ledger {
 			ask.Owing = false

@@ -121,7 +121,8 @@ func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
 	}
 	waiting := g.Waiting * max(spent.Cost, 1)
 	tokens := waiting + g.Keep + spent.Used
-	l = l.bring(now, ask).expressing(tokens, ask)
+	l = l.bring(now, ask)
+	l = l.expressing(tokens, ask).changedFrom(l.Params, ask)
 	p, before := l.Params, l.Debt
 	// Nodes may still spend the granted tokens, so they count as leased here too.
 	most := max(p.Burst, ask.Most.Burst)

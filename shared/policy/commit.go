@@ -78,6 +78,9 @@ func (p *Policy) commitNotes() (notes []string) {
 	}
 	notes = append(notes, "beyond that, of requests under way, what they cost more than they have reserved; "+
 		"nothing where a reservation is the most that a request can cost")
+	if p.Mode == ModeLeased {
+		notes = append(notes, "its cost is known later, so each request asks the control plane, as in mode strict")
+	}
 	if p.Counting.Algorithm == quota.TokenBucket {
 		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and only what has not "+
 			"come back yet is given back; windows give back all of it while it counts")
@@ -203,12 +206,10 @@ func (r *reader) commitFits(path string, p *Policy) {
 		what, why = "leaky_bucket", "a turn that was waited for cannot be given back; use token_bucket"
 	case algorithm == quota.SlidingWindowCounter:
 		what, why = "sliding_window_counter", "its estimate does not know its requests; use sliding_window"
-	case p.Mode == ModeOptimistic || p.Mode == ModeLeased:
-		what, why = "mode leased or optimistic", "this version settles in mode strict and local"
-	case p.Mode == ModeStrict && algorithm == quota.TokenBucket:
-		what, why = "token_bucket in mode strict", "this version settles windows there; use sliding_window"
-	case own && algorithm == quota.TokenBucket:
-		what, why = "figures of requests in a token_bucket", "use sliding_window"
+	case p.Mode == ModeOptimistic:
+		what, why = "mode optimistic", "a request passes there before anything is reserved; use leased or strict"
+	case own && algorithm == quota.TokenBucket && p.Mode == ModeLocal:
+		what, why = "figures of requests in a token_bucket in mode local", "use sliding_window, or leased or strict"
 	default:
 		return
 	}

@@ -31,6 +31,10 @@ func TestCommit(t *testing.T) {
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"grpc_status":{"16":1,"0":2,"rest":0}}}`: {
 			By:       policy.CommitGRPCStatus,
 			Statuses: []policy.StatusCost{{First: 16, Last: 16, Cost: 1}, {Cost: 2}, {Last: 999}}, Missing: reserved},
+		`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: {
+			By: policy.CommitHeader, Name: "x", Missing: reserved},
+		`"mode":"strict","limit":{"quota":{"header":"x-q","trusted":true,"max":9,"default":5},"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: {
+			By: policy.CommitHeader, Name: "x", Missing: reserved},
 	} {
 		set, err := decode(t, committing(fields))
 		if err != nil {
@@ -46,28 +50,27 @@ func TestCommit(t *testing.T) {
 func TestCommitIsRefused(t *testing.T) {
 	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},`
 	for fields, want := range map[string]string{
-		local + `"cost":{"reserve":1}`:                                                                                    "policies[0].cost.commit: is missing: say where its cost is found, like {header: x-cost}",
-		local + `"cost":{"commit":{"header":"x"}}`:                                                                        "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
-		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                            "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
-		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                            "policies[0].cost: is above the burst of 5: every request would be refused",
-		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                            "policies[0].cost.commit: must have exactly one of status, grpc_status, header, metadata, duration",
-		local + `"cost":{"reserve":1,"commit":{"metadata":"total"}}`:                                                      "policies[0].cost.commit.metadata: must be a name space and a key of Envoy's metadata like",
-		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"17":1,"rest":0}}}`:                                         "policies[0].cost.commit.grpc_status.17: must be a status like 401",
-		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"07":1,"rest":0}}}`:                                         "policies[0].cost.commit.grpc_status.07: must be a status like 401",
-		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"5xx":1,"rest":0}}}`:                                        "policies[0].cost.commit.grpc_status.5xx: must be a status like 401",
-		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                      "policies[0].cost.commit.status.rest: is missing: say what all other responses cost",
-		local + `"cost":{"reserve":1,"commit":{"status":{"4x1":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.4x1: must be a status like 401, a hundred of them like 5xx, or rest, each once",
-		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                             "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",
-		local + `"cost":{"reserve":1,"commit":{"status":{"401":-1,"rest":0}}}`:                                            "policies[0].cost.commit.status.401: must be a whole number from 0 to 4294967296, not -1",
-		local + `"cost":{"reserve":1,"commit":{"duration":"0s"}}`:                                                         "policies[0].cost.commit.duration: must be a whole number with a unit (ms s m h d) from 1ms to 1h, not 0s",
-		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                           `policies[0].cost.missing: must be a whole number, not a string`,
-		local + `"algorithm":"leaky_bucket","cost":{"reserve":1,"commit":{"header":"x"}}`:                                 "policies[0].cost.commit: cannot be with leaky_bucket: a turn that was waited for cannot be given back; use token_bucket",
-		local + `"algorithm":"sliding_window_counter","cost":{"reserve":1,"commit":{"header":"x"}}`:                       "policies[0].cost.commit: cannot be with sliding_window_counter: its estimate does not know its requests; use sliding_window",
-		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:           "policies[0].cost.commit: cannot be with candidate: what a draft had reserved would never be settled; write a policy in shadow",
-		`"mode":"local","limit":[{"in_flight":2},{"quota":5,"window":"1m"}],"cost":{"reserve":1,"commit":{"header":"x"}}`: "policies[0].cost.commit: cannot be with in_flight: a request in flight takes one place, whatever it costs; write two policies",
-		`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                 "policies[0].cost.commit: cannot be with mode leased or optimistic: this version settles in mode strict and local",
-		`"mode":"optimistic","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:             "policies[0].cost.commit: cannot be with mode leased or optimistic: this version settles in mode strict and local",
-		`"mode":"strict","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                 "policies[0].cost.commit: cannot be with token_bucket in mode strict: this version settles windows there; use sliding_window",
+		local + `"cost":{"reserve":1}`:                                                                                                                     "policies[0].cost.commit: is missing: say where its cost is found, like {header: x-cost}",
+		local + `"cost":{"commit":{"header":"x"}}`:                                                                                                         "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
+		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
+		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost: is above the burst of 5: every request would be refused",
+		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                                                             "policies[0].cost.commit: must have exactly one of status, grpc_status, header, metadata, duration",
+		local + `"cost":{"reserve":1,"commit":{"metadata":"total"}}`:                                                                                       "policies[0].cost.commit.metadata: must be a name space and a key of Envoy's metadata like",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"17":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.17: must be a status like 401",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"07":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.07: must be a status like 401",
+		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"5xx":1,"rest":0}}}`:                                                                         "policies[0].cost.commit.grpc_status.5xx: must be a status like 401",
+		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                                                       "policies[0].cost.commit.status.rest: is missing: say what all other responses cost",
+		local + `"cost":{"reserve":1,"commit":{"status":{"4x1":1,"rest":0}}}`:                                                                              "policies[0].cost.commit.status.4x1: must be a status like 401, a hundred of them like 5xx, or rest, each once",
+		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                                                              "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",
+		local + `"cost":{"reserve":1,"commit":{"status":{"401":-1,"rest":0}}}`:                                                                             "policies[0].cost.commit.status.401: must be a whole number from 0 to 4294967296, not -1",
+		local + `"cost":{"reserve":1,"commit":{"duration":"0s"}}`:                                                                                          "policies[0].cost.commit.duration: must be a whole number with a unit (ms s m h d) from 1ms to 1h, not 0s",
+		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                                                            `policies[0].cost.missing: must be a whole number, not a string`,
+		local + `"algorithm":"leaky_bucket","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                                  "policies[0].cost.commit: cannot be with leaky_bucket: a turn that was waited for cannot be given back; use token_bucket",
+		local + `"algorithm":"sliding_window_counter","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                        "policies[0].cost.commit: cannot be with sliding_window_counter: its estimate does not know its requests; use sliding_window",
+		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                            "policies[0].cost.commit: cannot be with candidate: what a draft had reserved would never be settled; write a policy in shadow",
+		`"mode":"local","limit":[{"in_flight":2},{"quota":5,"window":"1m"}],"cost":{"reserve":1,"commit":{"header":"x"}}`:                                  "policies[0].cost.commit: cannot be with in_flight: a request in flight takes one place, whatever it costs; write two policies",
+		`"mode":"optimistic","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                              "policies[0].cost.commit: cannot be with mode optimistic: a request passes there before anything is reserved; use leased or strict",
+		`"mode":"local","limit":{"quota":{"header":"x-q","trusted":true,"max":9,"default":5},"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: "policies[0].cost.commit: cannot be with figures of requests in a token_bucket in mode local: use sliding_window, or leased or strict",
 	} {
 		_, err := decode(t, committing(fields))
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -82,9 +85,17 @@ func TestCommitBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got,
-		"what they cost more than they have reserved") {
+		"what they cost more than they have reserved") || strings.Contains(got, "each request asks") {
 		t.Error(got)
 	}
+	set, err = decode(t, committing(`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"duration":"1s"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got, "each request asks") {
+		t.Error(got)
+	}
+	set, _ = decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"rest":0}}}`))
 	c := set.Policies[0].Commit
 	for status, want := range map[int]int64{401: 1, 200: 0, 0: 0, 999: 0} {
 		if got := c.ByStatus(status); got != want {

@@ -197,15 +197,15 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a.Keep = min(it.Keep, a.Params.Burst)
 	a.Deadline = r.span
 	a.Nodes = r.nodes
-	switch by.policy.Mode {
-	case policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.
+	switch mode := by.policy.Mode; {
+	case mode == policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.
 		a.Optimistic = true
 		a.Keep = 0
 		a.Used = it.Used
 		if it.Used > 0 {
 			a.Waiting = 0
 		}
-	case policy.ModeStrict:
+	case mode == policy.ModeStrict, a.Owing:
 		a.Keep = 0 // No token idles on a node.
 		a.Reserved = it.Reserved
 	}

@@ -37,7 +37,7 @@ func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []
 			continue
 		}
 		by, ok := r.effective(it, r.deciding)
-		if !ok || by.policy.Mode != policy.ModeStrict || s.config.Settler == nil {
+		if !ok || !settles(by.policy.Mode) || s.config.Settler == nil {
 			answered++
 			continue
 		}
@@ -56,3 +56,7 @@ func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []
 	}
 	return others, err
 }
+
+// settles reports whether the control plane keeps what requests of a mode have reserved. Whether
+// costs of the policy still are known later does not matter: what was reserved was taken.
+func settles(mode policy.Mode) bool { return mode == policy.ModeStrict || mode == policy.ModeLeased }

@@ -21,19 +21,17 @@ type settler struct {
 }
 
 func (s *settler) Settle(_ context.Context, r leases.Reservation, ask lease.Ask, actual int64) (bool, error) {
-	if ask.Windows.Quota == 0 {
-		return false, errors.New("the ask has no figures of windows")
-	}
 	s.settled, s.actual = append(s.settled, r), append(s.actual, actual)
 	return true, s.err
 }
 
-// Settlements of strict policies reach the store beside what a request asks for; others are
-// answered as unknown. Without an answer of the store they are to be sent again.
+// Settlements of strict and leased policies reach the store beside what a request asks for; others
+// are answered as unknown. Without an answer of the store they are to be sent again.
 func TestSettlements(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: strict, partition: [], limit: {quota: 5, window: 1m}, algorithm: sliding_log, mode: strict",
-		"name: leased, partition: [], limit: {quota: 5, window: 1m}")
+		"name: leased, partition: [], limit: {quota: 5, window: 1m}, cost: {reserve: 1, commit: {header: x-used}}",
+		"name: local, partition: [], limit: {quota: 5, window: 1m}, mode: local")
 	w.current = 1
 	s := &settler{}
 	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now, Settler: s})
@@ -41,6 +39,8 @@ func TestSettlements(t *testing.T) {
 		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Reserved: 70, Nth: 2, Actual: 9},
 		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Waiting: 2, Reserved: 71},
 		{Bucket: keyhash.Key{2}, Limit: 1, Cost: 1, Reserved: 72, Nth: 1},
+		{Bucket: keyhash.Key{2}, Limit: 1, Cost: 1, Waiting: 1, Keep: 3, Reserved: 74},
+		{Bucket: keyhash.Key{2}, Limit: 2, Cost: 1, Reserved: 72, Nth: 1},
 		{Bucket: keyhash.Key{3}, Limit: 9, Cost: 1, Reserved: 73, Nth: 1},
 	}
 	ask := func(items ...wire.LeaseItem) ([]wire.LeaseAnswer, error) {
@@ -55,15 +55,17 @@ func TestSettlements(t *testing.T) {
 	for _, a := range answers {
 		states = append(states, a.State)
 	}
-	if want := []wire.ItemState{wire.ItemGranted, wire.ItemGranted, wire.ItemUnknown,
-		wire.ItemUnknown}; !reflect.DeepEqual(states, want) {
+	if want := []wire.ItemState{wire.ItemGranted, wire.ItemGranted, wire.ItemGranted,
+		wire.ItemGranted, wire.ItemUnknown, wire.ItemUnknown}; !reflect.DeepEqual(states, want) {
 		t.Errorf("%v, want %v", states, want)
 	}
-	if want := []leases.Reservation{{Bucket: keyhash.Key{1}, Name: 70, Nth: 2}}; !reflect.DeepEqual(s.settled, want) ||
+	if want := []leases.Reservation{{Bucket: keyhash.Key{1}, Name: 70, Nth: 2},
+		{Bucket: keyhash.Key{2}, Name: 72, Nth: 1}}; !reflect.DeepEqual(s.settled, want) ||
 		s.actual[0] != 9 {
 		t.Errorf("settled %v at %v", s.settled, s.actual)
 	}
-	if asked := w.asked[0]; len(asked) != 1 || asked[0].Ask.Reserved != 71 || answers[1].Waiting != 2 {
+	if asked := w.asked[0]; len(asked) != 2 || asked[0].Ask.Reserved != 71 || answers[1].Waiting != 2 ||
+		asked[1].Ask.Reserved != 74 || asked[1].Ask.Keep != 0 {
 		t.Errorf("asked for %+v, answered %+v", asked, answers[1])
 	}
 	s.err = errors.New("down")

@@ -7,14 +7,22 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-const ledgerFormat = 1
+const (
+	ledgerFormat = 1
+	// sinceFormat is that of a ledger which ends with since.
+	sinceFormat = 2
+)
 
-// encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst and
-// each pair.
+// encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst, each
+// pair, and since if it is not 0.
 func encodeLedger(l lease.Ledger) []byte {
 	b := encode(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
 	for _, p := range l.Pairs {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.End)), uint64(p.Tokens))
+	}
+	if l.Since > 0 {
+		b[0] = sinceFormat
+		b = binary.AppendUvarint(b, uint64(l.Since))
 	}
 	return b
 }
@@ -41,10 +49,20 @@ func encode(fields ...int64) []byte {
 	return b
 }
 
-// decode reads the numbers, of which there are fixed ones and at most so many pairs. It refuses
-// another format, damage, and numbers that no grant can have left.
+// decode reads the numbers, of which there are fixed ones and at most so many pairs.
 func decode(b []byte, fixed, pairs int) ([]int64, bool) {
-	if len(b) == 0 || b[0] != ledgerFormat {
+	fields, ok := decodeFormat(ledgerFormat, b)
+	return fields, ok && fit(fields, fixed, pairs)
+}
+
+func fit(fields []int64, fixed, pairs int) bool {
+	return len(fields) >= fixed && (len(fields)-fixed)%2 == 0 && len(fields) <= fixed+2*pairs
+}
+
+// decodeFormat reads the numbers of a state. It refuses another format, damage, and numbers that no
+// grant can have left.
+func decodeFormat(format byte, b []byte) ([]int64, bool) {
+	if len(b) == 0 || b[0] != format {
 		return nil, false
 	}
 	b = b[1:]
@@ -56,15 +74,23 @@ func decode(b []byte, fixed, pairs int) ([]int64, bool) {
 		}
 		fields, b = append(fields, int64(v)), b[n:]
 	}
-	return fields, len(fields) >= fixed && (len(fields)-fixed)%2 == 0 && len(fields) <= fixed+2*pairs
+	return fields, true
 }
 
 func decodeLedger(b []byte) (lease.Ledger, bool) {
-	fields, ok := decode(b, 6, lease.MaxPairs)
+	fields, ok := decodeFormat(ledgerFormat, b)
+	var since int64
 	if !ok {
+		if fields, ok = decodeFormat(sinceFormat, b); ok && len(fields) > 0 {
+			last := len(fields) - 1
+			fields, since = fields[:last], fields[last]
+		}
+	}
+	if !ok || !fit(fields, 6, lease.MaxPairs) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
+		Since:   quota.Instant(since),
 		Version: uint64(fields[0]), Last: quota.Instant(fields[1]), Debt: fields[2],
 		Params: quota.Params{Num: fields[3], Den: fields[4], Burst: fields[5]},
 	}

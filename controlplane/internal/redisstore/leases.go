@@ -207,7 +207,7 @@ func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
 	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
 	return arg(kind, joined, int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
 		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
-		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), max(a.Used, 0))
+		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), owes(*it.Twin), max(a.Used, 0))
 }
 
 // windowsCharge is what the script must know to charge an item's twin of a window algorithm.

@@ -10,6 +10,9 @@ import (
 // stateFormat opens every state of a bucket; tokens.lua and windows.lua describe what follows.
 const stateFormat = 1
 
+// sinceFormat opens one of a bucket of tokens that ends with when it got its figures.
+const sinceFormat = 2
+
 // The numbers of a state before its leases, or its marks.
 const (
 	ledgerFields  = 7
@@ -70,15 +73,25 @@ func unpack(raw string) (numbers []int64, ok bool) {
 // fieldsOf reads a state of fixed numbers and at most so many pairs.
 func fieldsOf(raw string, fixed, pairs int) ([]int64, bool) {
 	s, ok := unpack(raw)
-	return s, ok && len(s) >= fixed && len(s) <= fixed+2*pairs && (len(s)-fixed)%2 == 0 && s[0] == stateFormat
+	return s, ok && areFields(s, fixed, pairs)
+}
+
+func areFields(s []int64, fixed, pairs int) bool {
+	return len(s) >= fixed && len(s) <= fixed+2*pairs && (len(s)-fixed)%2 == 0 && s[0] == stateFormat
 }
 
 func readLedger(raw string) (lease.Ledger, bool) {
-	s, ok := fieldsOf(raw, ledgerFields, lease.MaxPairs)
-	if !ok {
+	s, ok := unpack(raw)
+	var since int64
+	if ok && len(s) > ledgerFields && s[0] == sinceFormat {
+		since = s[len(s)-1]
+		s, s[0] = s[:len(s)-1], stateFormat
+	}
+	if !ok || !areFields(s, ledgerFields, lease.MaxPairs) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
+		Since:   quota.Instant(since),
 		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3],
 		Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
 	}
@@ -99,6 +112,10 @@ func packLedger(l lease.Ledger) []byte {
 	s := []int64{stateFormat, int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst}
 	for _, p := range l.Pairs {
 		s = append(s, int64(p.End), p.Tokens)
+	}
+	if l.Since > 0 {
+		s[0] = sinceFormat
+		s = append(s, int64(l.Since))
 	}
 	return pack(s)
 }

@@ -153,10 +153,13 @@ func (g *game) item() leases.Item {
 			Params: p, Most: most, Version: version, Optimistic: true, Used: max(1, some()),
 		}}
 	}
+	owing := g.r.IntN(3) == 0
 	return leases.Item{Bucket: g.bucket(which), Ask: lease.Ask{
-		Params: p, Most: most, Version: version, Waiting: min(some(), 1<<20), Cost: max(1, some()), Keep: some(),
-		Deadline: []quota.Span{0, lease.Deadline, lease.Deadline, 1, 33_333}[g.r.IntN(5)],
-		Nodes:    []int64{1, 1, 2, 3, 50, 1 << 20}[g.r.IntN(6)], Optimistic: g.r.IntN(12) == 0,
+		Params: p, Most: most, Version: version, Owing: owing,
+		Waiting: min(some(), 1<<20), Cost: max(1, some()), Keep: some(),
+		Deadline:   []quota.Span{0, lease.Deadline, lease.Deadline, 1, 33_333}[g.r.IntN(5)],
+		Nodes:      []int64{1, 1, 2, 3, 50, 1 << 20}[g.r.IntN(6)],
+		Optimistic: !owing && g.r.IntN(12) == 0,
 	}}
 }
 

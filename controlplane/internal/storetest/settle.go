@@ -33,9 +33,10 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 
 // testSettlements plays settlements of each algorithm.
 func testSettlements(t *testing.T, s *Instance) {
-	playSettlements(t, s, quota.TokenBucket, lease.Ledger{})
+	playSettlements(t, s, quota.TokenBucket, false, lease.Ledger{})
+	playSettlements(t, s, quota.TokenBucket, true, lease.Ledger{})
 	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
-		playSettlements(t, s, a, lease.WindowLedger{})
+		playSettlements(t, s, a, false, lease.WindowLedger{})
 	}
 }
 
@@ -46,20 +47,28 @@ type reserved struct {
 }
 
 // playSettlements plays random grants and settlements, some doubled, late or of names that no
-// reservation has, and compares each answer with a ledger that settles in Go.
-func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algorithm, ledger L) {
+// reservation has, and compares each answer with a ledger that settles in Go. With own, callers
+// bring figures of their own.
+func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
 	ctx, seed := testContext(t), rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	item := settling(t, a, 60, 0, 1, 0)
 	item.Bucket[5] = byte(a)
-	var open, over []reserved
 	now := Base + quota.Instant(a)*quota.Instant(quota.Day)
+	if own {
+		item.Bucket[6], item.Ask.Most = 1, item.Ask.Params
+		now += quota.Instant(12 * quota.Hour)
+	}
+	var open, over []reserved
 	for step := range 400 {
 		now += quota.Instant(r.Int64N(int64(quota.Minute)))
 		s.SetClock(now)
 		switch n := r.IntN(10); {
 		case n < 5:
 			it := item
+			if own {
+				it.Ask.Params = ownFigures(t, r, it.Ask.Params)
+			}
 			it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
 			got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
 			var want lease.Grant
@@ -99,6 +108,18 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 	if len(over) < 50 {
 		t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
 	}
+}
+
+// ownFigures are mostly those of the limit, and at times lower ones.
+func ownFigures(t *testing.T, r *rand.Rand, p quota.Params) quota.Params {
+	if r.IntN(4) > 0 {
+		return p
+	}
+	own, err := quota.NewParams(1+r.Int64N(60), 15*quota.Minute, 1+r.Int64N(60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return own
 }
 
 // testSettledOnce has many settle the same reservations at once, while others are granted.

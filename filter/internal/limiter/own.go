@@ -40,6 +40,7 @@ func (c *ownChange) Apply(e *bucketstore.Entry) bool {
 	if !c.commit && result.Allowed {
 		after, in = was.Drain(s, c.now), was
 	}
+	c.taken = quota.Reservation{From: after.Last, Tokens: c.cost}
 	c.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
 	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
 	stores := c.charges() || restated || e.New && after.Debt > 0 && !result.Allowed

@@ -27,8 +27,9 @@ type reservation struct {
 	commit *policy.Commit
 	key    keyhash.Key
 	taken  quota.Reservation
-	// figures are those of a bucket of this node's own.
+	// figures are those of a bucket of this node's own, params what a new one counts by.
 	figures bucketstore.Figures
+	params  quota.Params
 	// central is what the control plane has granted; nil for a bucket of this node's own.
 	central *leasing.Reservation
 }
@@ -46,7 +47,10 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 	if commit == nil || m.Cost == 0 {
 		return
 	}
-	l.note(req, &reservation{commit: commit, key: m.Key, taken: taken, figures: l.store.Figures})
+	l.note(req, &reservation{
+		commit: commit, key: m.Key, taken: taken, figures: l.store.Figures,
+		params: req.rules.Index.Limit(m.Limit).Params,
+	})
 }
 
 // reserveCentral notes what the control plane has granted a request whose cost is known later.
@@ -208,7 +212,7 @@ func (s *settling) Apply(e *bucketstore.Entry) bool {
 		return s.back != 0
 	}
 	if e.New {
-		e.Params = r.figures.Params
+		e.Params, e.Limit = r.params, r.figures.Own
 		e.State = quota.State{Debt: owed(e.Params, e.Debtor, s.now), Last: s.now}
 	}
 	if less && e.Params != r.figures.Params {

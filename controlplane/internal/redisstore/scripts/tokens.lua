@@ -15,23 +15,25 @@
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
 -- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt
--- most_num most_den most, and cost deadline ttl used of what the twin was asked. That of a draft is
--- left absent if it is.
+-- most_num most_den most, then cost deadline ttl of what the twin was asked, 2 for a bucket that may
+-- owe more than a burst, and used of what the twin was asked. That of a draft is left absent if it is.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
--- each lease, the earliest first.
+-- each lease, the earliest first. One of the second format ends with since: when a bucket that may
+-- owe got its figures in the place of others.
 --
 -- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
 -- below rather than in a table. The functions are made in a call of the script that has such a
 -- bucket, and in no other: to make them all costs as much as a bucket.
 local function functions_for_tokens()
   local FORMAT = 1
+  local SINCE = 2                    -- the format of a state with since
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
   local FIELDS = 7                   -- of a state before its leases
   local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.reservedFor
 
-  local version, last, debt, num, den, burst
+  local version, last, debt, num, den, burst, since
   local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
 
   -- n tokens in units of which so many are a token.
@@ -74,7 +76,17 @@ local function functions_for_tokens()
   local function decode(raw)
     local s = cmsgpack.unpack(raw)
     local n = #s
-    if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or (n - FIELDS) % 2 ~= 0 or not plausible(s, n) then
+    if not plausible(s, n) then
+      return false
+    end
+    since = 0
+    if s[1] == SINCE and n > FIELDS then
+      since, s[n] = s[n], nil
+      n = n - 1
+    elseif s[1] ~= FORMAT then
+      return false
+    end
+    if n < FIELDS or n > FIELDS + 2 * MAX_PAIRS or (n - FIELDS) % 2 ~= 0 then
       return false
     end
     version, last, debt, num, den, burst = s[2], s[3], s[4], s[5], s[6], s[7]
@@ -91,7 +103,14 @@ local function functions_for_tokens()
   -- Tables are made with room for two leases, since growing costs more; few buckets have more.
   local function encode()
     local s
-    if leases == 0 then
+    if since > 0 then
+      s = {SINCE, version, last, debt, num, den, burst}
+      for i = 1, leases do
+        s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
+      end
+      s[FIELDS + 2 * leases + 1] = since
+      return s
+    elseif leases == 0 then
       return {FORMAT, version, last, debt, num, den, burst}
     elseif leases == 1 then
       return {FORMAT, version, last, debt, num, den, burst, ends[1], tokens[1]}
@@ -187,9 +206,47 @@ local function functions_for_tokens()
     return units(ceiling(debt, den), most_den)
   end
 
+  -- Notes that a bucket that may owe counts by other figures than before.
+  local function changed_from(old_num, old_den, old_burst, owing)
+    if owing == 2 and (num ~= old_num or den ~= old_den or burst ~= old_burst) then
+      since = last
+    end
+  end
+
+  -- The first instant at which n tokens are available if no other node takes any.
+  local function ready(n)
+    local owed = debt + (n - burst) * den
+    local t = last
+    if owed > 0 then
+      t = t + ceiling(owed, num)
+    end
+    for i = 1, leases do
+      local over = out(ends[i]) + n - burst
+      if over > 0 then
+        t = max(t, ends[i] + ceiling(units(over, den), num))
+      end
+    end
+    return t
+  end
+
+  -- For how long reservations can be settled.
+  local function settled_for()
+    return max(RESERVED, ceiling(burst * den, num))
+  end
+
+  -- Until when the state must be kept.
+  local function forgettable()
+    local at = ready(burst)
+    if since > 0 then
+      at = max(at, since + settled_for())
+    end
+    return at
+  end
+
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
   -- two rates. What was reported can be more than the bucket holds.
-  local function bring(to, to_num, to_den, to_burst, most_num, most_den, most)
+  local function bring(to, to_num, to_den, to_burst, most_num, most_den, most, owing)
+    local old_num, old_den, old_burst = num, den, burst
     if to < last then
       to = last
     end
@@ -208,6 +265,7 @@ local function functions_for_tokens()
       advance(to)
       convert(to_num, to_den, to_burst)
     end
+    changed_from(old_num, old_den, old_burst, owing)
   end
 
   -- When tokens end that are leased for span now: it is rounded up to the next multiple of a piece.
@@ -252,22 +310,6 @@ local function functions_for_tokens()
     book(n, span, pieces)
   end
 
-  -- The first instant at which n tokens are available if no other node takes any.
-  local function ready(n)
-    local owed = debt + (n - burst) * den
-    local t = last
-    if owed > 0 then
-      t = t + ceiling(owed, num)
-    end
-    for i = 1, leases do
-      local over = out(ends[i]) + n - burst
-      if over > 0 then
-        t = max(t, ends[i] + ceiling(units(over, den), num))
-      end
-    end
-    return t
-  end
-
   -- Takes the ledger of what was a draft, if the ask is the first with its figures since it was
   -- promoted, and reports whether it did: it has counted everything by these figures.
   local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst, most)
@@ -285,7 +327,7 @@ local function functions_for_tokens()
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
       optimistic, most_num, most_den, most = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
-    local held_num, held_den, held_burst, held_debt -- what the bucket has beside the figures of a caller's own
+    local held_num, held_den, held_burst, held_debt, held_since -- what the bucket has beside the figures of a caller's own
     local fits, lowered = true, false
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
@@ -326,13 +368,14 @@ local function functions_for_tokens()
       version = max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases = {}, {}, 0
+      ends, tokens, leases, since = {}, {}, 0, 0
       if doubtful then
         debt = doubtful_debt
       end
     end
 
     if most > 0 and known and used == 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
+      local old_num, old_den, old_burst = num, den, burst
       lowered = slower(most_num, most_den, num, den)
       if lowered then -- The limit was changed, and nothing earns by more than it has now.
         convert(most_num, most_den, most)
@@ -341,15 +384,17 @@ local function functions_for_tokens()
       if lowered and optimistic == 0 then
         debt = max(min(debt, burst * den), units(out(0), den))
       end
-      held_num, held_den, held_burst, held_debt = num, den, burst, debt
+      changed_from(old_num, old_den, old_burst, optimistic)
+      held_num, held_den, held_burst, held_debt, held_since = num, den, burst, debt, since
       fits = restate(ask_num, ask_den, ask_burst)
+      changed_from(held_num, held_den, held_burst, optimistic)
     else
-      bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most)
+      bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, optimistic)
     end
     if used > 0 then
       express(used, most_num, most_den, most)
       debt = min(debt + units(used, den), SATURATED)
-      save(key, encode(), max(ready(burst), now + hold))
+      save(key, encode(), max(forgettable(), now + hold))
       local level = max(0, ask_burst - ceiling(debt, den))
       return 0, 0, 0, 0, level, debt_in(most_den)
     end
@@ -370,7 +415,7 @@ local function functions_for_tokens()
       end
       local name = reserved_name(arg)
       if name then
-        local counts = last + max(RESERVED, ceiling(burst * den, num))
+        local counts = last + settled_for()
         reserve(key, name, granted, last, end_of(deadline, 1), cost, counts)
       end
       lend(granted * cost, deadline, 1)
@@ -389,12 +434,12 @@ local function functions_for_tokens()
       if short then
         not_before = cost > ask_burst and NEVER or max(1, ready(min(cost, burst)) - now)
       end
-      burst, changed = held_burst, was_back or lowered
+      burst, since, changed = held_burst, held_since, was_back or lowered
     elseif short then
       not_before = cost > burst and NEVER or max(1, ready(cost) - now)
     end
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), max(ready(burst), now + hold))
+      save(key, encode(), max(forgettable(), now + hold))
     end
     if optimistic == 1 then
       delay = debt_in(most_den)
@@ -404,7 +449,7 @@ local function functions_for_tokens()
 
   local function charge_tokens(key, arg, granted, kept, draft)
     local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
-      deadline, ttl, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      deadline, ttl, owing, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -423,21 +468,23 @@ local function functions_for_tokens()
       version = ask_version
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases = {}, {}, 0
+      ends, tokens, leases, since = {}, {}, 0, 0
       local at = not raw and lost_at(key) or 0
       if raw or at > 0 and now < at + doubtful_for then
         debt = doubtful_debt
       end
     end
-    bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most)
+    bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, owing)
     local waited = granted * cost
+    local old_num, old_den, old_burst = num, den, burst
     express(waited + kept + used, most_num, most_den, most)
+    changed_from(old_num, old_den, old_burst, owing)
     local before, largest = debt, max(burst, most)
     book(min(waited, largest), deadline, 1)
     book(min(kept, largest), ttl, 2)
     local full = min(before + units(waited + kept + used, den), units(largest, den))
     debt = max(before, full, units(out(0), den))
-    save(key, encode(), max(ready(burst), now + hold))
+    save(key, encode(), max(forgettable(), now + hold))
   end
 
   return grant_tokens, charge_tokens
