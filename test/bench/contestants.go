@@ -86,6 +86,9 @@ func central(mode string, n int) string {
 	return limit("p", mode, `, "on_failure": {"local_for": "0s", "then": "allow"}`+quota(n))
 }
 
+// settled has each request reserve a token more than it is found to have cost.
+const settled = `, "cost": {"reserve": 2, "commit": {"status": {"rest": 1}}}`
+
 func set(policies ...string) string {
 	return `{"version": "weir/v1", "policies": [` + strings.Join(policies, ",\n") + `]}`
 }
@@ -154,6 +157,8 @@ func ofDirect() []contestant {
 		{Name: "in-flight-leased", Title: "Weir leased, requests in flight, permits in hand", central: true,
 			inHand: true, proof: leasedProof,
 			policies: set(limit("p", "leased", `, "limit": {"in_flight": 100000}`))},
+		{Name: "settles", Title: "Weir local, a cost that is settled", proof: localProof,
+			policies: set(limit("p", "local", settled+quota(noLimit)))},
 		{Name: "five", Title: "Weir local, 5 policies apply", policies: five(), proof: localProof},
 		{Name: "thousands", Title: "Weir local, 1 policy of 10 000 applies", policies: thousands(), proof: localProof},
 		{Name: "leased", Title: "Weir leased, tokens in hand", policies: set(central("leased", noLimit)), central: true,
@@ -183,6 +188,12 @@ func peers(s scene) []contestant {
 		weirOnes("leased", leasedProof), weirOnes("optimistic", optimisticProof), weirOnes("strict", strictProof),
 		{Name: "ratelimit", Title: "Envoy's ratelimit filter, envoyproxy/ratelimit, Redis", part: global,
 			proof: globalProof},
+	}
+	if s == proxied {
+		settles := weirOnes("strict", strictProof)
+		settles.Name, settles.Title = "strict-settles", "Weir strict, a cost that is settled"
+		settles.policies = strings.Replace(settles.policies, `"mode"`, settled[2:]+`, "mode"`, 1)
+		all = append(all, settles)
 	}
 	if s == proxied || s == cold {
 		policy := fmt.Sprintf(`{"name": "p", "partition": ["descriptor:%s"], "mode": "strict"%s}`,

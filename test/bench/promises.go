@@ -49,6 +49,8 @@ func promises() []promise {
 		filter("filter, 5 policies apply / 1 applies", "five", "local", 2),
 		filter("filter, requests in flight / a rate", "in-flight", "local", 1.5),
 		filter("filter, leased requests in flight / a leased rate", "in-flight-leased", "leased", 1.5),
+		filter("filter, a cost that is settled / one known before", "settles", "local", 1.4),
+		beside("strict, a cost that is settled: added / one known before", proxied, "strict-settles", "strict", 1.4),
 		filter("filter, 1 of 10 000 policies applies / 1 of 1", "thousands", "local", 1.1),
 		compare("local, headers of a browser: added / three headers", 1.2,
 			[]string{"browser/none", "browser/local", "browser/few-none", "browser/few-local"},
