@@ -19,7 +19,7 @@ var suites = map[string]string{
 	"connlimit": "controlplane/internal/connlimit",
 	"fair":      "controlplane/internal/fair", "leases": "controlplane/internal/leases",
 	"policies": "controlplane/internal/policies",
-	"inflight": "filter/internal/inflight",
+	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.

@@ -18,52 +18,113 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-var settleGames = flag.Int("settlements", 40,
+var settleGames = flag.Int("games", 400,
 	"random games of reservations over a network that loses, doubles and reorders")
 
 // settleWorld is two nodes before one bucket, whose messages are lost, doubled and late, and whose
-// nodes crash.
+// nodes crash and trap.
 type settleWorld struct {
 	*clock
 	r      *rand.Rand
 	due    vtimetest.Queue[quota.Instant]
 	nodes  []*settleNode
 	need   leasing.Need
-	w      quota.Windows
-	ledger lease.WindowLedger
+	ask    lease.Ask
+	ledger settleLedger
 	open   map[uint64]quota.Reservation
-	// faulty: messages are lost, doubled and late, and nodes crash.
+	// faulty: messages are lost, doubled and late, and nodes crash and trap.
 	faulty bool
-	// forgets is a store as it should be: a reservation is gone once it was settled.
-	forgets bool
-	// passed are the requests that were admitted, in order, and what they have cost.
+	// most is the most that a request costs, of 3 that it reserves.
+	most int64
+	bugs settleBugs
+	// passed are the requests that were admitted, in order, and byName those of them that have
+	// reserved.
 	passed []*settledRequest
-	boots  uint64
+	byName map[uint64]*settledRequest
+	// granted is when the store granted a reservation.
+	granted map[uint64]quota.Instant
+	boots   uint64
 }
 
+// settleBugs are those of a store or of a node.
+type settleBugs struct {
+	// remembers: the store settles a reservation as often as it is asked to.
+	remembers bool
+	// forgetsDebt: it takes nothing for what cost more than it had reserved.
+	forgetsDebt bool
+	// forgetsTime: it gives back what has come back by itself, or has left its window.
+	forgetsTime bool
+	// renames: a node sends a settlement again under the name of the next reservation.
+	renames bool
+	// repays: a node gives back what a request had reserved when its VM traps.
+	repays bool
+}
+
+// settleLedger is the ledger of a bucket of either kind.
+type settleLedger interface {
+	grant(now quota.Instant, ask lease.Ask) (lease.Grant, quota.Reservation)
+	settle(now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64)
+	holds(now quota.Instant, ask lease.Ask) int64
+}
+
+type countedLedger[L lease.Counted[L]] struct{ ledger L }
+
+func (c *countedLedger[L]) grant(now quota.Instant, ask lease.Ask) (g lease.Grant, r quota.Reservation) {
+	c.ledger, g = c.ledger.Grant(now, ask)
+	return g, c.ledger.Reservation(ask)
+}
+
+func (c *countedLedger[L]) settle(now quota.Instant, ask lease.Ask, taken quota.Reservation, actual int64) {
+	c.ledger, _ = c.ledger.Settle(now, ask, taken, actual)
+}
+
+// holds is what is used of the bucket.
+func (c *countedLedger[L]) holds(now quota.Instant, ask lease.Ask) int64 {
+	_, g := c.ledger.Look(now, ask)
+	return settleQuota - g.Level
+}
+
+// settledRequest is a request that has passed at an instant, granted a little earlier.
 type settledRequest struct {
-	at   quota.Instant
-	cost int64
+	at, granted quota.Instant
+	cost        int64
+	// owed is when the store took what it had cost beyond its reservation; never if it did not.
+	owed quota.Instant
 }
 
 type settleNode struct {
 	w       *settleWorld
+	data    *shareddatatest.Data
+	boot    uint64
 	client  *leasing.Client
 	dead    bool
 	stream  uint32
 	waiting map[uint32]*leasing.Ticket
+	// held are the requests under way.
+	held map[uint64]*leasing.Reservation
 }
 
-const settleQuota = 12
+const (
+	settleQuota  = 12
+	settleWindow = 6 * quota.Second
+)
+
+var settleAlgorithms = []quota.Algorithm{quota.TokenBucket, quota.SlidingLog, quota.SlidingWindow, quota.FixedWindow}
 
 func newSettleWorld(seed uint64, game int, faulty bool) *settleWorld {
-	p, _ := quota.NewParams(settleQuota, quota.Minute, settleQuota)
-	windows, _ := quota.NewWindows(quota.SlidingLog, settleQuota, quota.Minute, 0)
+	algorithm := settleAlgorithms[game%len(settleAlgorithms)]
+	p, _ := quota.NewParams(settleQuota, settleWindow, settleQuota)
 	w := &settleWorld{
-		clock: &clock{now: 1000 * ms}, r: rand.New(rand.NewPCG(seed, uint64(game))), w: windows,
-		open: map[uint64]quota.Reservation{}, faulty: faulty, forgets: true,
+		clock: &clock{now: 1000 * ms}, r: rand.New(rand.NewPCG(seed, uint64(game))), most: 3, faulty: faulty,
+		open: map[uint64]quota.Reservation{}, byName: map[uint64]*settledRequest{}, granted: map[uint64]quota.Instant{},
 		need: leasing.Need{Bucket: keyhash.Key{7}, Version: 1, Params: p, Cost: 3, Strict: true, Reserves: true,
-			Algorithm: quota.SlidingLog},
+			Algorithm: algorithm},
+		ask:    lease.Ask{Params: p, Version: 1, Nodes: 2, Cost: 1, Deadline: lease.Deadline, Owing: true},
+		ledger: &countedLedger[lease.Ledger]{},
+	}
+	if algorithm.Windowed() {
+		w.ask.Windows, _ = quota.NewWindows(algorithm, settleQuota, settleWindow, 10)
+		w.ledger = &countedLedger[lease.WindowLedger]{}
 	}
 	for range 2 {
 		w.boot()
@@ -75,16 +136,27 @@ func (w *settleWorld) after(span quota.Span, f func()) { w.due.Add(w.now+quota.I
 
 // boot starts a node.
 func (w *settleWorld) boot() {
-	data := &shareddatatest.Data{}
 	w.boots++
-	n := &settleNode{w: w, waiting: map[uint32]*leasing.Ticket{}}
-	n.client = leasing.New(leasing.Config{
-		Store: bucketstore.New(data, [4]byte{}, 1024, 0), Client: n, Clock: w.clock,
-		Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: w.boots,
-		Seed: w.r.Uint64(),
-	})
+	n := &settleNode{w: w, data: &shareddatatest.Data{}, boot: w.boots}
+	n.load()
 	w.nodes = append(w.nodes, n)
 	n.tick()
+}
+
+// load starts a node's VM: at first, and after a trap, which loses the memory of the last one.
+func (n *settleNode) load() {
+	w := n.w
+	for name, one := range n.held {
+		if w.bugs.repays && w.open[name].Tokens > 0 {
+			w.serveSettlement(one.Name, 0)
+		}
+	}
+	n.waiting, n.held = map[uint32]*leasing.Ticket{}, map[uint64]*leasing.Reservation{}
+	n.client = leasing.New(leasing.Config{
+		Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Client: n, Clock: w.clock,
+		Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: n.boot,
+		Seed: w.r.Uint64(),
+	})
 }
 
 func (n *settleNode) tick() {
@@ -97,9 +169,9 @@ func (n *settleNode) tick() {
 
 // Call implements rpc.Client.
 func (n *settleNode) Call(_ string, body []byte, timeout quota.Span, done func(int, []byte)) error {
-	w, message, ended := n.w, slices.Clone(body), false
+	w, message, ended, client := n.w, slices.Clone(body), false, n.client
 	end := func(status int, reply []byte) {
-		if !ended && !n.dead {
+		if !ended && !n.dead && n.client == client {
 			ended = true
 			done(status, reply)
 			n.resolve()
@@ -138,20 +210,17 @@ func (w *settleWorld) serve(message []byte) []byte {
 	for _, it := range m.Items {
 		var answer wire.LeaseAnswer
 		if it.Nth > 0 {
-			name := it.Reserved + uint64(it.Nth)
-			if taken, known := w.open[name]; known {
-				w.ledger, _ = w.ledger.Settle(w.now, lease.Ask{}, taken, it.Actual)
-				if w.forgets {
-					delete(w.open, name)
-				}
+			w.serveSettlement(it.Reserved+uint64(it.Nth), it.Actual)
+			if w.bugs.renames && w.r.IntN(3) == 0 {
+				w.serveSettlement(it.Reserved+1<<16+uint64(it.Nth), it.Actual)
 			}
 		} else {
-			ask := lease.Ask{Params: w.need.Params, Windows: w.w, Version: 1, Waiting: it.Waiting, Cost: it.Cost,
-				Deadline: lease.Deadline}
-			var g lease.Grant
-			w.ledger, g = w.ledger.Grant(w.now, ask)
+			ask := w.ask
+			ask.Waiting, ask.Cost, ask.Reserved = it.Waiting, it.Cost, it.Reserved
+			g, taken := w.ledger.grant(w.now, ask)
 			for nth := range g.Waiting {
-				w.open[it.Reserved+uint64(nth)+1] = w.ledger.Reservation(ask)
+				name := it.Reserved + uint64(nth) + 1
+				w.open[name], w.granted[name] = taken, w.now
 			}
 			answer = wire.LeaseAnswer{Waiting: g.Waiting, NotBefore: g.NotBefore, Level: g.Level,
 				FullAfter: g.FullAfter}
@@ -159,6 +228,26 @@ func (w *settleWorld) serve(message []byte) []byte {
 		reply.Items = append(reply.Items, answer)
 	}
 	return wire.AppendLeaseReply(nil, reply)
+}
+
+// serveSettlement is the control plane's store.
+func (w *settleWorld) serveSettlement(name uint64, actual int64) {
+	taken, known := w.open[name]
+	if !known {
+		return
+	}
+	if w.bugs.forgetsTime {
+		taken.From, taken.At = w.now, w.now
+	}
+	if one := w.byName[name]; one != nil && one.owed == quota.Forever {
+		one.owed = w.now
+	}
+	if !w.bugs.forgetsDebt || actual < taken.Tokens {
+		w.ledger.settle(w.now, w.ask, taken, actual)
+	}
+	if !w.bugs.remembers {
+		delete(w.open, name)
+	}
 }
 
 // request asks for what one request reserves.
@@ -183,132 +272,171 @@ func (n *settleNode) resolve() {
 		if t.Outcome != leasing.Granted || w.now >= t.Until {
 			continue
 		}
-		one := &settledRequest{at: w.now, cost: 3}
+		one := &settledRequest{at: w.now, granted: w.granted[t.Name], cost: 3, owed: quota.Forever}
 		w.passed = append(w.passed, one)
-		actual := w.r.Int64N(4)
-		w.after(quota.Span(w.r.Int64N(int64(20*quota.Second))), func() {
-			if !n.dead { // What a crash leaves open stays charged, and has cost as much.
-				one.cost = actual
-				if t.Name != 0 {
-					n.client.Settle(w.now, &leasing.Reservation{Need: t.Need, Name: t.Name}, actual)
-				}
+		w.byName[t.Name] = one
+		reserved := &leasing.Reservation{Need: t.Need, Name: t.Name}
+		n.held[t.Name] = reserved
+		client, actual := n.client, w.r.Int64N(w.most+1)
+		w.after(quota.Span(w.r.Int64N(int64(4*quota.Second))), func() {
+			if n.dead || n.client != client {
+				return // What a crash or a trap leaves open stays charged, and has cost as much.
 			}
+			delete(n.held, t.Name)
+			one.cost = actual
+			client.Settle(w.now, reserved, actual)
 		})
 	}
 }
 
-// play has requests come for three minutes, and waits for the last settlement.
+// play has requests come for three windows, and waits for the last settlement.
 func (w *settleWorld) play() {
-	end := w.now + 180*quota.Instant(quota.Second)
-	for at := w.now; at < end; at += quota.Instant(w.r.Int64N(int64(800 * quota.Millisecond))) {
+	end := w.now + quota.Instant(3*settleWindow)
+	for at := w.now; at < end; at += quota.Instant(w.r.Int64N(int64(200 * quota.Millisecond))) {
 		w.due.Add(at, func() { w.nodes[len(w.nodes)-1-w.r.IntN(2)].request() })
 	}
-	if w.faulty {
-		for range 2 {
-			w.due.Add(w.now+quota.Instant(w.r.Int64N(int64(end-w.now))), func() {
+	for range 2 {
+		at := w.now + quota.Instant(w.r.Int64N(int64(end-w.now)))
+		switch {
+		case !w.faulty:
+		case w.r.IntN(2) == 0:
+			w.due.Add(at, func() {
 				w.nodes[len(w.nodes)-1].dead = true
 				w.boot()
 			})
+		default:
+			w.due.Add(at, w.nodes[w.r.IntN(2)].load)
 		}
 	}
-	for e, ok := w.due.Next(end + 20*quota.Instant(quota.Second)); ok; e, ok = w.due.Next(end +
-		20*quota.Instant(quota.Second)) {
+	w.run(quota.Span(end-w.now) + 5*quota.Second)
+}
+
+func (w *settleWorld) run(span quota.Span) {
+	end := w.now + quota.Instant(span)
+	for e, ok := w.due.Next(end); ok; e, ok = w.due.Next(end) {
 		w.now = e.At
 		e.Fire()
 	}
 }
 
-// most is the most that requests of any minute have cost.
-func (w *settleWorld) most() (most int64) {
-	first, sum := 0, int64(0)
-	for _, one := range w.passed {
-		sum += one.cost
-		for w.passed[first].at <= one.at-quota.Instant(quota.Minute) {
-			sum -= w.passed[first].cost
-			first++
+// minted is an interval in which requests have cost more than its limit allows, by what they have
+// cost, and by what they had reserved where the store did not know better when it granted the last.
+// It computes with nothing of the limiter's.
+func (w *settleWorld) minted() string {
+	for last, k := range w.passed {
+		sum := int64(0)
+		for first := last; first >= 0; first-- {
+			j := w.passed[first]
+			length, algorithm := quota.Instant(settleWindow), w.need.Algorithm
+			if algorithm == quota.FixedWindow && j.at/length != k.at/length ||
+				algorithm.Windowed() && j.at <= k.at-length {
+				break
+			}
+			cost := j.cost
+			if j.owed >= k.granted { // The most that was known of it.
+				cost = min(cost, 3)
+			}
+			sum += cost
+			most := int64(settleQuota)
+			if !algorithm.Windowed() {
+				most += int64(k.at-j.at) * settleQuota / int64(settleWindow)
+			}
+			if sum > most {
+				return fmt.Sprintf("%v: %d tokens from %d to %d, want at most %d", algorithm, sum, j.at, k.at, most)
+			}
 		}
-		most = max(most, sum)
 	}
-	return most
+	return ""
 }
 
-// However messages are lost, doubled, late and out of order, and nodes crash, no minute has
-// requests that cost more than the quota.
+// However messages are lost, doubled, late and out of order, and nodes crash and trap, requests
+// cost no more than the limit, and beyond it what they cost more than they have reserved while the
+// store does not know of it.
 func TestSettlementsOverABadNetwork(t *testing.T) {
 	seed := rand.Uint64()
 	passed := 0
 	for game := range *settleGames {
 		w := newSettleWorld(seed, game, true)
+		w.most += 5 * int64(game/4%2)
 		w.play()
 		passed += len(w.passed)
-		if most := w.most(); most > settleQuota {
-			t.Fatalf("seed %d, game %d: requests of one minute have cost %d of %d", seed, game, most, settleQuota)
+		if found := w.minted(); found != "" {
+			t.Fatalf("seed %d, game %d: %s", seed, game, found)
 		}
 	}
 	t.Logf("%d requests passed in %d games", passed, *settleGames)
+	if passed < 4**settleGames {
+		t.Errorf("seed %d: only %d requests passed in %d games", seed, passed, *settleGames)
+	}
 }
 
-// Over a network that loses nothing the ledger holds exactly what requests have cost.
+// Over a network that loses nothing the ledger of windows holds exactly what requests have cost,
+// and nothing is left.
 func TestSettlementsOverAGoodNetwork(t *testing.T) {
 	seed := rand.Uint64()
-	for game := range 50 {
+	for game := range 60 {
 		w := newSettleWorld(seed, game, false)
 		w.play()
-		used, most := int64(0), int64(0) // Tokens count since the latest instant at which they may have been used.
-		for _, one := range w.passed {
-			if w.w.Counts(one.at) > w.now {
-				used += one.cost
-			}
-			if w.w.Counts(one.at+60*ms) > w.now {
-				most += one.cost
-			}
-		}
-		w.w.Advance(&w.ledger.History, w.now)
-		if held := settleQuota - w.w.Remaining(&w.ledger.History); held < used || held > most {
-			t.Fatalf("seed %d, game %d: the ledger holds %d, requests have cost %d to %d", seed, game, held, used, most)
+		if len(w.open) != 0 {
+			t.Fatalf("seed %d, game %d: %d reservations are left", seed, game, len(w.open))
 		}
 		if lost := w.nodes[0].client.Stats.SettlementsLost + w.nodes[1].client.Stats.SettlementsLost; lost != 0 {
 			t.Fatalf("seed %d, game %d: %d settlements were lost", seed, game, lost)
 		}
+		used, most := int64(0), int64(0) // Tokens count since the latest instant at which they may have been used.
+		for _, one := range w.passed {
+			if w.need.Algorithm.Windowed() && w.ask.Windows.Counts(one.at) > w.now {
+				used += one.cost
+			}
+			if !w.need.Algorithm.Windowed() || w.ask.Windows.Counts(one.at+60*ms) > w.now {
+				most += one.cost
+			}
+		}
+		if held := w.ledger.holds(w.now, w.ask); held < min(used, settleQuota) || held > most {
+			t.Fatalf("seed %d, game %d: the ledger holds %d, requests have cost %d to %d", seed, game, held, used, most)
+		}
 	}
 }
 
-// A store that does not forget what it has settled is found: Envoy's retries would mint tokens.
-func TestSettlementGamesFindAStoreThatSettlesTwice(t *testing.T) {
+// The games find what would mint tokens.
+func TestSettlementGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
-	for game := range *settleGames {
-		w := newSettleWorld(seed, game, true)
-		w.forgets = false
-		w.play()
-		if w.most() > settleQuota {
-			return
+	for name, bugs := range map[string]settleBugs{
+		"a store that settles twice":          {remembers: true},
+		"too little is forgotten":             {forgetsDebt: true},
+		"what has come back is given back":    {forgetsTime: true},
+		"a settlement of another reservation": {renames: true},
+		"a trap gives back what runs on":      {repays: true},
+	} {
+		found := false
+		for game := 0; game < 10**settleGames && !found; game++ {
+			w := newSettleWorld(seed, game, true)
+			w.most += 5 * int64(game/4%2)
+			w.bugs = bugs
+			w.play()
+			found = w.minted() != ""
+		}
+		if !found {
+			t.Errorf("seed %d: %d games have not found: %s", seed, 10**settleGames, name)
 		}
 	}
-	t.Errorf("seed %d: %d games have not found it", seed, *settleGames)
 }
 
 // A refusal is asked for again at once where others have reserved: what they give back is there for
 // the next request.
 func TestReservedTokensAreAskedForAgain(t *testing.T) {
-	w := newSettleWorld(1, 1, false)
+	w := newSettleWorld(1, 1, false) // A sliding log.
 	n := w.nodes[0]
-	run := func(span quota.Span) {
-		end := w.now + quota.Instant(span)
-		for e, ok := w.due.Next(end); ok; e, ok = w.due.Next(end) {
-			w.now = e.At
-			e.Fire()
-		}
-	}
 	for range 5 {
 		n.request()
 	}
-	run(100 * quota.Millisecond)
+	w.run(100 * quota.Millisecond)
 	if len(w.passed) != 4 {
 		t.Fatalf("%d passed, want 4 of 3 tokens each", len(w.passed))
 	}
-	run(20 * quota.Second)
+	w.run(20 * quota.Second)
 	n.request()
-	run(100 * quota.Millisecond)
+	w.run(100 * quota.Millisecond)
 	if len(w.passed) != 5 {
 		t.Error(fmt.Sprint(len(w.passed), " passed: the refusal of before was repeated"))
 	}
