@@ -44,6 +44,13 @@ func costPage(t *testing.T, begin string) string {
 	return begin + block
 }
 
+// logCosts has the access log show costs as docs/cost.md says.
+func logCosts(config string) string {
+	const decision = "weir=%FILTER_STATE(wasm.weir.decision:PLAIN)%"
+	return strings.Replace(config, decision, decision+" cost=%FILTER_STATE(wasm.weir.cost:PLAIN)% "+
+		"used=%DYNAMIC_METADATA(ai:total_tokens)%", 1)
+}
+
 // model is an upstream that answers as OpenAI's does, with a usage of as many tokens as the header
 // x-uses says. x-stream makes it stream; a stream that is "held" does not end.
 func model(w http.ResponseWriter, r *http.Request) {
@@ -74,7 +81,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: tokens-per-minute\n"),
 		rewrite: func(config string) string {
 			const router = "                  - name: envoy.filters.http.router\n"
-			return strings.Replace(config, router, indent(filters, 18)+router, 1)
+			return strings.Replace(logCosts(config), router, indent(filters, 18)+router, 1)
 		},
 	})
 	left, names := int64(10000), "tokens-per-minute"
@@ -93,6 +100,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 		ask(i%2, fmt.Sprint(uses), []string{"", "whole"}[i/2])
 		left -= uses
 		w.awaitLevel(names, left)
+		w.awaitOutput(w.envoys[i%2], fmt.Sprintf("cost=reserved=2000 used=%d\n", uses))
 	}
 	r := request(http.MethodPost, w.envoys[0].URL()+"/v1/chat/completions", "x-uses", "5", "x-max-tokens", "2000",
 		"x-stream", "held")
@@ -138,13 +146,14 @@ func (w *world) guess(n int) tally {
 // once five reach the upstream.
 func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	up := &logins{}
-	w := start(t, setup{envoys: 2, workers: 2, handler: up,
+	w := start(t, setup{envoys: 2, workers: 2, handler: up, rewrite: logCosts,
 		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: failed-logins\n")})
 	for i := range 30 {
 		if got := ask(t, "POST", w.envoys[i%2].URL()+"/login", "x-password", "right"); got.status != 200 {
 			t.Fatalf("log-in %d: %d %s", i, got.status, got.body)
 		}
 		w.awaitLevel("failed-logins", 5)
+		w.awaitOutput(w.envoys[i%2], "cost=reserved=1 actual=0 used=-\n")
 	}
 	first := w.guess(100)
 	first.mustBe(t, 401, 429)

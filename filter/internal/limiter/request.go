@@ -77,6 +77,8 @@ type Request struct {
 	Ban match.Ban
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
+	// Costs are those that are known later, in the order of the limits.
+	Costs []Cost
 	// Lasting: an Allowed or Delayed request must be ended by End when its stream is over.
 	Lasting bool
 
@@ -177,7 +179,7 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
 	req.entries = req.entries[:0]
-	req.reserved = req.reserved[:0]
+	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
 // waits reports whether a ticket of the request is open, or a seat.

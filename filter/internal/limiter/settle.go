@@ -32,7 +32,13 @@ type reservation struct {
 	params  quota.Params
 	// central is what the control plane has granted; nil for a bucket of this node's own.
 	central *leasing.Reservation
+	// place is that of its Cost among those of the request.
+	place int
 }
+
+// Cost is what a request has reserved of one bucket, and what it was found to cost there; Actual is
+// below 0 as long as that is not known.
+type Cost struct{ Reserved, Actual int64 }
 
 // Answer is the head of the response to a request. Header joins the lines of a header; ":status" is
 // the status.
@@ -64,6 +70,8 @@ func (l *Limiter) reserveCentral(req *Request, h *Hit) {
 }
 
 func (l *Limiter) note(req *Request, r *reservation) {
+	r.place = len(req.Costs)
+	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
 }
@@ -79,14 +87,14 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 		switch r.commit.By {
 		case policy.CommitStatus:
 			status, _ := policy.ParseCost(a.Header(":status"), 999)
-			l.settle(r, r.commit.ByStatus(int(status)), now)
+			l.settle(req, r, r.commit.ByStatus(int(status)), now)
 		case policy.CommitHeader:
 			actual, said := policy.ParseCost(a.Header(r.commit.Name), policy.MaxCost)
 			if !said {
 				actual = r.commit.Missing
 				l.Stats.Settled.Missing++
 			}
-			l.settle(r, actual, now)
+			l.settle(req, r, actual, now)
 		default:
 			kept = append(kept, r)
 		}
@@ -102,10 +110,10 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 		actual, said := life.cost(r.commit)
 		switch {
 		case said:
-			l.settle(r, actual, life.Ended)
+			l.settle(req, r, actual, life.Ended)
 		case life.whole():
 			l.Stats.Settled.Missing++
-			l.settle(r, r.commit.Missing, life.Ended)
+			l.settle(req, r, r.commit.Missing, life.Ended)
 		default:
 			l.Stats.Settled.Kept++
 		}
@@ -142,16 +150,17 @@ func (life *Life) whole() bool {
 // release gives back what a refused request has taken: it has cost nothing.
 func (l *Limiter) release(req *Request, now quota.Instant) {
 	for _, r := range req.reserved {
-		l.settle(r, 0, now)
+		l.settle(req, r, 0, now)
 	}
-	req.reserved = req.reserved[:0]
+	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
 // settle makes a reservation cost what the request has cost; below 0 is what was reserved.
-func (l *Limiter) settle(r *reservation, actual int64, now quota.Instant) {
+func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.Instant) {
 	if actual < 0 {
 		return
 	}
+	req.Costs[r.place].Actual = actual
 	l.Stats.Settled.Settled++
 	back := r.taken.Tokens - actual
 	switch {

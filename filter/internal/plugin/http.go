@@ -117,6 +117,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	c.life.Sent = now
 	switch status {
 	case limiter.Unlimited:
+		c.logCosts()
 		return types.ActionContinue
 	case limiter.Bypassed:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "bypassed"...))
@@ -131,6 +132,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	if p.central != nil {
 		p.central.decisions.Decided(&c.request, a, &c.identity)
 	}
+	c.logCosts()
 	switch status {
 	case limiter.Allowed:
 		c.headers.Limits(&c.request, false, 0, wall)
@@ -146,6 +148,15 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
 	return c.reply(c.request.Reason.String())
+}
+
+// logCosts leaves the costs that are known later for the access log, if there are any. Envoy writes
+// that before the stream ends for the filter.
+func (c *httpContext) logCosts() {
+	if len(c.request.Costs) > 0 {
+		c.plugin.scratch = respond.AppendCosts(c.plugin.scratch[:0], &c.request)
+		host.SetFilterState("weir.cost", c.plugin.scratch)
+	}
 }
 
 // name says to the penalties that the request has begun whose they are. Its attributes are nil if

@@ -163,6 +163,7 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 			c.answered()
 			if c.request.Reserves() {
 				c.plugin.limiter.SettleHead(&c.request, head{}, c.life.Answered)
+				c.logCosts()
 				c.plugin.wake()
 			}
 		}

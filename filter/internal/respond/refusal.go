@@ -96,3 +96,18 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 	}
 	return dst
 }
+
+// AppendCosts appends what a request has reserved and what that has cost, in the form for access
+// logs.
+func AppendCosts(dst []byte, req *limiter.Request) []byte {
+	for i, c := range req.Costs {
+		if i > 0 {
+			dst = append(dst, "; "...)
+		}
+		dst = ratelimitheader.AppendInt(append(dst, "reserved="...), c.Reserved)
+		if c.Actual >= 0 {
+			dst = ratelimitheader.AppendInt(append(dst, " actual="...), c.Actual)
+		}
+	}
+	return dst
+}

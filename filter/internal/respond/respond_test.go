@@ -544,3 +544,16 @@ func TestABodyWithoutAWait(t *testing.T) {
 		}
 	}
 }
+
+func TestCostsInAccessLogs(t *testing.T) {
+	for want, costs := range map[string][]limiter.Cost{
+		"":                                nil,
+		"reserved=3":                      {{Reserved: 3, Actual: -1}},
+		"reserved=3 actual=0":             {{Reserved: 3}},
+		"reserved=3; reserved=1 actual=9": {{Reserved: 3, Actual: -1}, {Reserved: 1, Actual: 9}},
+	} {
+		if got := string(respond.AppendCosts(nil, &limiter.Request{Costs: costs})); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
