@@ -2,6 +2,7 @@ package leases
 
 import (
 	"context"
+	"sync"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -26,10 +27,19 @@ type Settler interface {
 	Settle(ctx context.Context, r Reservation, ask lease.Ask, actual int64) (known bool, err error)
 }
 
+// settlement is an item that settles a reservation, by the figures of its limit.
+type settlement struct {
+	index int
+	ask   lease.Ask
+	err   error
+}
+
 // settle answers the items that settle reservations, and returns the others. The error is that of
-// the store if it answered no item of a request with nothing else.
+// the store if it answered no item of a request with nothing else. Settlements of one bucket would
+// get in each other's way, so only those of several are under way at once.
 func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []int, err error) {
 	answered := 0
+	buckets := map[keyhash.Key][]*settlement{}
 	for _, i := range all {
 		it := &r.items[i]
 		if it.Nth == 0 {
@@ -42,14 +52,29 @@ func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []
 			continue
 		}
 		by.claim(it.Quota, it.Burst)
-		ask := s.baseAsk(it.Bucket, by, r.deciding.Version.Number)
-		_, failure := s.config.Settler.Settle(ctx, Reservation{it.Bucket, it.Reserved, it.Nth}, ask, it.Actual)
-		if failure != nil {
-			r.answers[i], err = unavailable(0), failure
-			continue
+		one := &settlement{index: i, ask: s.baseAsk(it.Bucket, by, r.deciding.Version.Number)}
+		buckets[it.Bucket] = append(buckets[it.Bucket], one)
+	}
+	var wait sync.WaitGroup
+	for _, of := range buckets {
+		wait.Go(func() {
+			for _, one := range of {
+				it := &r.items[one.index]
+				name := Reservation{it.Bucket, it.Reserved, it.Nth}
+				_, one.err = s.config.Settler.Settle(ctx, name, one.ask, it.Actual)
+			}
+		})
+	}
+	wait.Wait()
+	for _, of := range buckets {
+		for _, one := range of {
+			if one.err != nil {
+				r.answers[one.index], err = unavailable(0), one.err
+				continue
+			}
+			r.answers[one.index] = wire.LeaseAnswer{State: wire.ItemGranted}
+			answered++
 		}
-		r.answers[i] = wire.LeaseAnswer{State: wire.ItemGranted}
-		answered++
 	}
 	if answered > 0 || len(others) > 0 {
 		err = nil

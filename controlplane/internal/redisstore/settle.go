@@ -24,21 +24,19 @@ func (s *Store) Settle(ctx context.Context, r leases.Reservation, ask lease.Ask,
 	main := bucketKey(r.Bucket, ask.Windows.Quota != 0)
 	keys := []string{fmt.Sprintf("%s:reserved:%016x:%d", main, r.Name, r.Nth), main, main + draftSuffix}
 	for range adjustTries {
-		record, now, _, err := s.bucket(ctx, keys[0], tag)
-		if err != nil || record == "" {
+		read, err := s.read.Run(ctx, s.client, []string{keys[0], lostKey(tag), keys[1], keys[2]}).StringSlice()
+		if err != nil || len(read) != 5 || read[0] == "" {
 			return false, err
 		}
+		record, at, states := read[0], read[2], read[3:]
+		var now quota.Instant
 		var taken quota.Reservation
-		if _, err := fmt.Sscanf(record, "%d %d %d", &taken.From, &taken.At, &taken.Tokens); err != nil {
+		if _, err := fmt.Sscan(at+" "+record, &now, &taken.From, &taken.At, &taken.Tokens); err != nil {
 			return false, nil // No grant can have left it.
 		}
 		args := []any{record}
-		for _, key := range keys[1:] {
-			raw, _, _, err := s.bucket(ctx, key, tag)
-			if err != nil {
-				return false, err
-			}
-			state, expiry := settled(raw, key == main, now, ask, taken, actual)
+		for i, raw := range states {
+			state, expiry := settled(raw, i == 0, now, ask, taken, actual)
 			args = append(args, raw, state, expiry)
 		}
 		done, err := settleBucket.Run(ctx, s.client, keys, args...).Int()
