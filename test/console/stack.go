@@ -6,6 +6,7 @@ package console
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,9 +31,9 @@ const startTime = 60 * time.Second
 // Stack is what `make run` runs.
 type Stack struct {
 	// Console and Envoy are the addresses of the control plane and of the proxy, Token the
-	// administrator's.
-	Console, Envoy, Token string
-	command               *exec.Cmd
+	// administrator's; Viewer and Editor are tokens of those roles.
+	Console, Envoy, Token, Viewer, Editor string
+	command                               *exec.Cmd
 }
 
 // StartStack runs build/run of the tree with its state in a folder.
@@ -42,10 +43,15 @@ func StartStack(dir string) (*Stack, error) {
 		return nil, err
 	}
 	s := &Stack{Envoy: "http://127.0.0.1:" + ports[0], Console: "http://127.0.0.1:" + ports[2]}
+	tokens := filepath.Join(dir, "tokens")
+	if err := s.makeTokens(tokens); err != nil {
+		return nil, err
+	}
 	s.command = exec.Command("build/run")
 	s.command.Dir = root
 	s.command.Env = append(os.Environ(), "WEIR_PORT_ENVOY="+ports[0], "WEIR_PORT_ADMIN="+ports[1],
-		"WEIR_PORT_CONTROL_PLANE="+ports[2], "WEIR_RUN_DIR="+filepath.Join(dir, "run"), "XDG_CONFIG_HOME="+dir)
+		"WEIR_PORT_CONTROL_PLANE="+ports[2], "WEIR_RUN_DIR="+filepath.Join(dir, "run"), "XDG_CONFIG_HOME="+dir,
+		"WEIR_TOKENS_FILE="+tokens)
 	out, err := s.command.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -60,6 +66,26 @@ func StartStack(dir string) (*Stack, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// makeTokens writes a tokens file with one token for each role that people have.
+func (s *Stack) makeTokens(file string) error {
+	var lines strings.Builder
+	for role, secret := range map[string]*string{"viewer": &s.Viewer, "editor": &s.Editor} {
+		command := exec.Command("build/weir", "token", "new", "--name", "a-"+role, "--role", role, "-o", "json")
+		command.Dir = root
+		out, err := command.Output()
+		if err != nil {
+			return fmt.Errorf("weir token new: %w: make build builds it", err)
+		}
+		var made struct{ Token, Line string }
+		if err := json.Unmarshal(out, &made); err != nil {
+			return err
+		}
+		*secret = made.Token
+		lines.WriteString(made.Line + "\n")
+	}
+	return os.WriteFile(file, []byte(lines.String()), 0o600)
 }
 
 // tokenIn reads what the stack prints until it prints the token, and the rest beside the caller.

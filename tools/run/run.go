@@ -144,6 +144,7 @@ func (p *parts) startControlPlane(ctx context.Context, nodeToken string) error {
 		Binary: controlPlanePath, Port: p.settings.controlPlane.port, RedisURL: p.redisURL,
 		DataDir:    filepath.Join(p.dir, "state"),
 		AdminToken: p.adminToken, NodeToken: nodeToken, Log: p.log,
+		Env:     []string{"WEIR_TOKENS_FILE=" + p.settings.tokensFile},
 		Waiting: func(why error) { fmt.Fprintln(os.Stderr, "make run: the control plane is not ready yet:", why) },
 	})
 	if err != nil {

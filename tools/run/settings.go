@@ -17,6 +17,8 @@ type settings struct {
 	keep bool
 	// redisURL, if not empty, is where the state is; otherwise it is in a file under dir.
 	redisURL string
+	// tokensFile, if not empty, holds further tokens, as weir token new prints them.
+	tokensFile string
 	// dir takes state, logs and configuration.
 	dir string
 	// tokenPath is where the command line looks for the token.
@@ -35,6 +37,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 		admin:        portSetting{"WEIR_PORT_ADMIN", "Envoy's administration", 9901},
 		controlPlane: portSetting{"WEIR_PORT_CONTROL_PLANE", "the control plane", 8080},
 		redisURL:     getenv("WEIR_REDIS_URL"),
+		tokensFile:   getenv("WEIR_TOKENS_FILE"),
 		dir:          ".run",
 	}
 	for _, p := range []*portSetting{&s.envoy, &s.admin, &s.controlPlane} {
