@@ -67,6 +67,8 @@ type server struct {
 	config   Config
 	contract *contract
 	bounds   *bounds
+	// followers has an element for each caller that waits for changes.
+	followers chan struct{}
 }
 
 // New returns the handler of all routes. The error is about the description of the interface, which
@@ -99,7 +101,7 @@ func newServer(config Config) (*server, error) {
 		return nil, err
 	}
 	bounds, err := newBounds(config)
-	return &server{config, contract, bounds}, err
+	return &server{config, contract, bounds, make(chan struct{}, maxFollowers)}, err
 }
 
 // routes makes a handler of what each of add adds.

@@ -31,6 +31,8 @@ type operation struct {
 	// checked: requests are held against the description. Probes, scrapes and filters of other
 	// versions may send what it lacks.
 	checked bool
+	// waits: the answer comes when something happens, so the store's patience is no bound.
+	waits bool
 	// parameters are the path's and the operation's.
 	parameters []*openapi3.Parameter
 	// query are the names of those in the query, sorted; lists those of them that may be given
@@ -79,6 +81,7 @@ func newOperation(
 	default:
 		return nil, fmt.Errorf("security must be [] or [{bearer: [ROLE]}]")
 	}
+	o.waits, _ = op.Extensions["x-waits"].(bool)
 	for _, p := range slices.Concat(item.Parameters, op.Parameters) {
 		o.parameters = append(o.parameters, p.Value)
 		if p.Value.In == openapi3.ParameterInQuery {

@@ -47,7 +47,9 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		if op.checked {
-			defer bounded(c)()
+			if !op.waits {
+				defer bounded(c)()
+			}
 			if err := op.check(c); err != nil {
 				return err
 			}

@@ -99,6 +99,13 @@ func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]
 	s.changed = make(chan struct{})
 }
 
+// Revision is that of the last change of a consumer that this replica has seen; 0 for none.
+func (s *Service) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Revision
+}
+
 // ExceptionsRevision returns the highest one that this replica has seen.
 func (s *Service) ExceptionsRevision() uint64 {
 	s.mu.Lock()

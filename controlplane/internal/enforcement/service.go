@@ -289,6 +289,13 @@ func (s *Service) After(revision uint64, waited bool) (message []byte, news bool
 	return s.message, revision < s.held.Revision, s.changed
 }
 
+// Revision is that of the orders and bans that this replica holds; 0 for none.
+func (s *Service) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held.Revision
+}
+
 // Counts returns how many orders of each state and how many bans are in force, and whether the
 // store has them.
 func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -30,6 +31,8 @@ type Registry struct {
 	// stores them.
 	late     map[string]bool
 	catching bool
+	// changed counts the changes of nodes that a reader of the list would see.
+	changed  uint64
 	listed   []Node // for Active
 	listedAt time.Time
 }
@@ -65,6 +68,9 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	m := r.remember(n.Key())
 	n.Reported = m.node.Reported
 	first, unsaved := !m.polled, m.unsaved
+	if first || !m.node.looksLike(n) {
+		r.changed++
+	}
 	m.node, m.polled = n, true
 	r.mu.Unlock()
 	err := r.store.Touch(ctx, n)
@@ -73,6 +79,20 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 		return err
 	}
 	return r.save(ctx, n.Key(), n.Reported)
+}
+
+// Changed is a number that grows with each change of a node that this replica hears of: a first
+// poll, another version or enforcement applied, another step of the failure ladder.
+func (r *Registry) Changed() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
+}
+
+// looksLike reports whether a process of a node polls with nothing new but the time.
+func (n Node) looksLike(other Node) bool {
+	return n.Applied == other.Applied && n.Mark == other.Mark && n.Enforcement == other.Enforcement &&
+		n.Refused == other.Refused && n.Reason == other.Reason && n.Filter == other.Filter && n.Zone == other.Zone
 }
 
 // noted takes in how the store took a node. The store may count it in a second only, so a first
@@ -145,6 +165,9 @@ func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) e
 	n.Seen = r.now()
 	r.mu.Lock()
 	m := r.remember(n.Key())
+	if m.node.State != said.State || !maps.Equal(m.node.Steps, said.Steps) {
+		r.changed++
+	}
 	m.node.Reported, m.unsaved = said, true
 	if !m.polled {
 		m.node = n

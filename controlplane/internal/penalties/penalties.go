@@ -86,6 +86,13 @@ func New(c Config) *Service {
 	return s
 }
 
+// Revision is that of the last change of a penalty that this replica has seen; 0 for none.
+func (s *Service) Revision() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state.Revision
+}
+
 // After returns what a node lacks that knows the changes up to a revision, and a channel that is
 // closed when there is more. News: there is something.
 func (s *Service) After(revision uint64) (m wire.Penalties, news bool, changed <-chan struct{}) {

@@ -24,6 +24,36 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
+// Defines values for ChangesChanged.
+const (
+	ChangesChangedConsumers   ChangesChanged = "consumers"
+	ChangesChangedCounts      ChangesChanged = "counts"
+	ChangesChangedEnforcement ChangesChanged = "enforcement"
+	ChangesChangedNodes       ChangesChanged = "nodes"
+	ChangesChangedPenalties   ChangesChanged = "penalties"
+	ChangesChangedPolicyset   ChangesChanged = "policyset"
+)
+
+// Valid indicates whether the value is a known member of the ChangesChanged enum.
+func (e ChangesChanged) Valid() bool {
+	switch e {
+	case ChangesChangedConsumers:
+		return true
+	case ChangesChangedCounts:
+		return true
+	case ChangesChangedEnforcement:
+		return true
+	case ChangesChangedNodes:
+		return true
+	case ChangesChangedPenalties:
+		return true
+	case ChangesChangedPolicyset:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for KeyWhere.
 const (
 	KeyWhereNodes KeyWhere = "nodes"
@@ -417,6 +447,19 @@ type Changed struct {
 	// Unchanged The document is that of the current version, which stays: no new one is made. Absent if not.
 	Unchanged bool `json:"unchanged,omitempty"`
 }
+
+// Changes What has changed since an earlier answer.
+type Changes struct {
+	// Changed The topics: `policyset` with its rollouts, `enforcement` with bans, `consumers`, `penalties`, `nodes`, and `counts` of
+	// requests. What changed in the audit log, its topic says.
+	Changed []ChangesChanged `json:"changed"`
+
+	// Cursor What to pass as `since` the next time.
+	Cursor string `json:"cursor"`
+}
+
+// ChangesChanged defines model for Changes.Changed.
+type ChangesChanged string
 
 // CheckedPolicySet defines model for CheckedPolicySet.
 type CheckedPolicySet struct {
@@ -1098,6 +1141,15 @@ type ListAuditParams struct {
 	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
 }
 
+// GetChangesParams defines parameters for GetChanges.
+type GetChangesParams struct {
+	// Since The `cursor` of the last answer; nothing for the first time.
+	Since string `form:"since,omitempty" json:"since,omitempty"`
+
+	// Wait For how many seconds to wait for a change; 0, or nothing, does not wait.
+	Wait int32 `form:"wait,omitempty" json:"wait,omitempty"`
+}
+
 // ListConsumersParams defines parameters for ListConsumers.
 type ListConsumersParams struct {
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
@@ -1525,6 +1577,9 @@ type ServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
+	// GetChanges Wait until something has changed
+	// (GET /v1/changes)
+	GetChanges(ctx echo.Context, params GetChangesParams) error
 	// CheckPolicySet What a policy set would promise and change
 	// (POST /v1/check)
 	CheckPolicySet(ctx echo.Context) error
@@ -1704,6 +1759,31 @@ func (w *ServerInterfaceWrapper) ListAudit(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListAudit(ctx, params)
+	return err
+}
+
+// GetChanges converts echo context to params.
+func (w *ServerInterfaceWrapper) GetChanges(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetChangesParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "wait" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "wait", ctx.QueryParams(), &params.Wait, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter wait: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetChanges(ctx, params)
 	return err
 }
 
@@ -3031,6 +3111,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/healthz", wrapper.Healthz, options.OperationMiddlewares["healthz"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
 	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
+	router.GET(options.BaseURL+"/v1/changes", wrapper.GetChanges, options.OperationMiddlewares["getChanges"]...)
 	router.POST(options.BaseURL+"/v1/check", wrapper.CheckPolicySet, options.OperationMiddlewares["checkPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
 	router.POST(options.BaseURL+"/v1/consumers", wrapper.PutConsumers, options.OperationMiddlewares["putConsumers"]...)
@@ -3180,6 +3261,28 @@ type ListAuditResponseObject interface {
 type ListAudit200JSONResponse AuditEntries
 
 func (response ListAudit200JSONResponse) VisitListAuditResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetChangesRequestObject struct {
+	Params GetChangesParams
+}
+
+type GetChangesResponseObject interface {
+	VisitGetChangesResponse(w http.ResponseWriter) error
+}
+
+type GetChanges200JSONResponse Changes
+
+func (response GetChanges200JSONResponse) VisitGetChangesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -4158,6 +4261,9 @@ type StrictServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// GetChanges Wait until something has changed
+	// (GET /v1/changes)
+	GetChanges(ctx context.Context, request GetChangesRequestObject) (GetChangesResponseObject, error)
 	// CheckPolicySet What a policy set would promise and change
 	// (POST /v1/check)
 	CheckPolicySet(ctx context.Context, request CheckPolicySetRequestObject) (CheckPolicySetResponseObject, error)
@@ -4348,6 +4454,31 @@ func (sh *strictHandler) ListAudit(ctx echo.Context, params ListAuditParams) err
 		return err
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		return validResponse.VisitListAuditResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetChanges operation middleware
+func (sh *strictHandler) GetChanges(ctx echo.Context, params GetChangesParams) error {
+	var request GetChangesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetChanges(ctx.Request().Context(), request.(GetChangesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetChanges")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetChangesResponseObject); ok {
+		return validResponse.VisitGetChangesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
