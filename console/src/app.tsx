@@ -11,7 +11,7 @@ import { Overview } from './screens/overview'
 import { Policies } from './screens/policies'
 import { PolicyScreen } from './screens/policy'
 import { Settings } from './screens/settings'
-import { go, link, SessionContext, useEnforcement, useFleet, useRoute } from './state'
+import { go, link, SessionContext, useChanges, useEnforcement, useFleet, useRoute } from './state'
 import { toggleTheme } from './theme'
 import { Badge, Dialog, Failed, Field } from './ui'
 
@@ -94,6 +94,7 @@ function Frame({ session, onLogout }: { session: Session; onLogout: () => void }
   const search = useRef<HTMLInputElement>(null)
   const main = useRef<HTMLElement>(null)
   useKeys(() => search.current?.focus(), () => setHelp(true))
+  useChanges()
   const screen = parts[0] ?? ''
   const title = screens.find(([path]) => path === screen)?.[1] ?? 'Editor'
   useEffect(() => {

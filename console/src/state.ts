@@ -1,10 +1,67 @@
 // What several screens ask the server for, and what the page itself remembers.
 import { useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query'
 import { createContext, useContext, useEffect, useState, useSyncExternalStore } from 'react'
-import { answer, client, data, Problem, type Node, type PolicySet, type Session } from './api'
+import { answer, client, data, Problem, type Node, type PolicySet, type Schemas, type Session } from './api'
 
-// How often a screen asks again, in milliseconds.
-const live = 3000
+// How long a page waits before it asks again after an error, in milliseconds.
+const again = 3000
+
+// What screens show of each topic of /v1/changes, by the first part of their queries' keys.
+const topics: Record<Schemas['Changes']['changed'][number], string[]> = {
+  policyset: ['policyset', 'rollout', 'audit'],
+  enforcement: ['enforcement', 'consumer', 'usage', 'audit'],
+  consumers: ['consumer', 'usage', 'audit'],
+  penalties: ['penalties', 'audit'],
+  nodes: ['nodes', 'rollout'],
+  counts: ['top', 'series', 'comparison', 'distribution', 'decisions', 'nodes', 'rollout', 'audit', 'penalties'],
+}
+
+// useChanges has screens ask again for what has changed, as soon as it has: one request waits for
+// that at the server, as long as the page can be seen.
+export function useChanges() {
+  const of = useQueryClient()
+  useEffect(() => {
+    const end = new AbortController()
+    void follow(of, end.signal)
+    return () => end.abort()
+  }, [of])
+}
+
+async function follow(of: QueryClient, signal: AbortSignal) {
+  const askAgain = (changed: (keyof typeof topics)[]) => {
+    for (const key of new Set(changed.flatMap((topic) => topics[topic]))) {
+      void of.invalidateQueries({ queryKey: [key] })
+    }
+  }
+  for (let since = ''; !signal.aborted; ) {
+    await seen(signal)
+    try {
+      const query = { wait: 10, ...(since && { since }) }
+      const got = await data(client.GET('/v1/changes', { params: { query }, signal }))
+      if (since) askAgain(got.changed)
+      since = got.cursor
+    } catch {
+      if (signal.aborted) return
+      askAgain(Object.keys(topics) as (keyof typeof topics)[])
+      await new Promise((wake) => setTimeout(wake, again))
+    }
+  }
+}
+
+// seen waits until the page can be seen.
+function seen(signal: AbortSignal): Promise<void> | undefined {
+  if (!document.hidden) return
+  return new Promise((wake) => {
+    const look = () => {
+      if (document.hidden && !signal.aborted) return
+      removeEventListener('visibilitychange', look)
+      signal.removeEventListener('abort', look)
+      wake()
+    }
+    addEventListener('visibilitychange', look)
+    signal.addEventListener('abort', look)
+  })
+}
 
 export const SessionContext = createContext<Session>({ name: '', role: 'viewer' })
 
@@ -58,7 +115,7 @@ export async function getPolicySet(): Promise<PolicySetNow> {
 }
 
 export function usePolicySet() {
-  return useQuery({ queryKey: ['policyset'], queryFn: getPolicySet, refetchInterval: live })
+  return useQuery({ queryKey: ['policyset'], queryFn: getPolicySet })
 }
 
 // usePromises asks what the policies in force promise: the server's own check of them.
@@ -99,14 +156,13 @@ async function getFleet(): Promise<Fleet> {
 }
 
 export function useFleet() {
-  return useQuery({ queryKey: ['nodes'], queryFn: getFleet, refetchInterval: live })
+  return useQuery({ queryKey: ['nodes'], queryFn: getFleet })
 }
 
 export function useEnforcement() {
   return useQuery({
     queryKey: ['enforcement'],
     queryFn: () => answer(client.GET('/v1/enforcement')),
-    refetchInterval: live,
   })
 }
 
@@ -115,7 +171,6 @@ export function useAudit(resource = '', size = 50) {
   return useQuery({
     queryKey: ['audit', resource, size],
     queryFn: () => data(client.GET('/v1/audit', { params: { query } })),
-    refetchInterval: live,
   })
 }
 
@@ -124,7 +179,6 @@ export function useTop(by: 'refused' | 'requests', policy = '', size = 20) {
   return useQuery({
     queryKey: ['top', by, policy, size],
     queryFn: () => data(client.GET('/v1/top', { params: { query } })),
-    refetchInterval: live,
   })
 }
 
@@ -134,7 +188,6 @@ export function useSeries(policy: string[], outcome: ('refused' | 'requests' | '
   return useQuery({
     queryKey: ['series', policy, outcome, range, size],
     queryFn: () => data(client.GET('/v1/series', { params: { query } })),
-    refetchInterval: 5000,
   })
 }
 
@@ -143,7 +196,6 @@ export function useComparison() {
   return useQuery({
     queryKey: ['comparison'],
     queryFn: () => data(client.GET('/v1/series/comparison', { params: { query: { page_size: 200 } } })),
-    refetchInterval: 5000,
   })
 }
 
@@ -158,7 +210,6 @@ export function useRollout() {
         throw e
       }
     },
-    refetchInterval: live,
   })
 }
 

@@ -132,7 +132,6 @@ function Has({ who, set }: { who: Who; set: PolicySet }) {
         throw e
       }
     },
-    refetchInterval: 3000,
   })
   const given = givenTo(known.data ?? null)
   const names = byConsumer(set).map((p) => p.name ?? '')
@@ -265,12 +264,10 @@ function ByKey({ policy, hash }: { policy: string; hash: string }) {
   const why = useQuery({
     queryKey: ['decisions', policy, 'all'],
     queryFn: () => data(client.GET('/v1/decisions', { params: { query: { ...(policy && { policy }), page_size: 200 } } })),
-    refetchInterval: 3000,
   })
   const penalty = useQuery({
     queryKey: ['penalties', hash],
     queryFn: () => data(client.GET('/v1/penalties', { params: { query: { key: hash } } })),
-    refetchInterval: 3000,
   })
   return (
     <>

@@ -105,7 +105,6 @@ function Refusals({ name }: { name: string }) {
   const why = useQuery({
     queryKey: ['decisions', name],
     queryFn: () => data(client.GET('/v1/decisions', { params: { query: { policy: name, page_size: 20 } } })),
-    refetchInterval: 3000,
   })
   return (
     <Card title="Recent refusals">

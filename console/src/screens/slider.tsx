@@ -17,7 +17,6 @@ function useDistribution(name: string, limit?: number) {
     queryFn: () =>
       data(client.GET('/v1/policies/{name}/distribution', { params: { path: { name }, query } })),
     placeholderData: (last) => last,
-    refetchInterval: 5000,
   })
 }
 

@@ -15,8 +15,8 @@ const (
 	// after followLater.
 	maxFollowers = 256
 	followLater  = 5 * time.Second
-	// countsEvery is how often the topic of counts changes: the step of the history.
-	countsEvery = 10 * time.Second
+	// countsEvery is how often the topic of counts changes.
+	countsEvery = 5 * time.Second
 )
 
 // GetChanges answers as soon as something has changed since the caller's cursor.

@@ -66,8 +66,8 @@ func TestChangesAreFollowed(t *testing.T) {
 	}
 }
 
-// Nothing changes but what is counted: the answer comes at the end of the wait. A caller that leaves
-// and the end of the process end it before.
+// Nothing changes but what is counted: the answer comes at the end of the wait, and at the end of
+// the process.
 func TestWaitingForChangesEnds(t *testing.T) {
 	stopping, stop := context.WithCancel(t.Context())
 	p := newPlaneOn(t, "", func(c *api.Config) { c.Stopping = stopping })
@@ -91,7 +91,8 @@ func TestWaitingForChangesEnds(t *testing.T) {
 func TestWrongCursorsAndWaitsAreRefused(t *testing.T) {
 	p := newPlane(t)
 	for _, query := range []string{
-		"since=x", "since=1.2.3.4.5", "since=1.2.3.4.5.99999999999999999999", "wait=11", "wait=-1", "wait=2s", "after=1",
+		"since=x", "since=1.2.3.4.5", "since=1.2.3.4.5.99999999999999999999", "wait=11", "wait=-1", "wait=2s",
+		"after=1",
 	} {
 		p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/changes?" + query}), 400, "bad-request")
 	}

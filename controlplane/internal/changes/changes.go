@@ -23,8 +23,8 @@ const nodes = 4
 const (
 	// lookEvery is how often a waiting reader's revisions are compared.
 	lookEvery = 200 * time.Millisecond
-	// nodesEvery is for how long at least a reader waits if only nodes have changed: a thousand that
-	// acknowledge a version are so a few answers.
+	// nodesEvery is for how long at least a reader waits if only nodes have changed: so a thousand
+	// that acknowledge a version are a few answers.
 	nodesEvery = time.Second
 )
 
@@ -76,11 +76,11 @@ func (r Revisions) Since(earlier Revisions) []Topic {
 func Wait(ctx context.Context, seen Revisions, read func() Revisions) Revisions {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for begin := time.Now(); ; {
+	for waited := time.Duration(0); ; waited += lookEvery {
 		now := read()
 		others := now
 		others[nodes] = seen[nodes]
-		if others != seen || now != seen && time.Since(begin) >= nodesEvery {
+		if others != seen || now != seen && waited >= nodesEvery {
 			return now
 		}
 		select {
