@@ -303,3 +303,29 @@ func TestADayOfCosts(t *testing.T) {
 		t.Errorf("seed %d: %d are left, %d were used", seed, probe.Hits[0].Remaining, used)
 	}
 }
+
+// Without a control plane a bucket of callers' own figures gives nothing back, because it is not
+// known by which it came back by itself. It owes what was too little.
+func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
+	n := newNode(t, false, `{"name":"p","partition":[],"mode":"leased",
+		"limit":{"quota":{"header":"x-quota","trusted":true,"max":100,"default":10},"window":"1h"},
+		"cost":{"reserve":4,"commit":{"header":"x-used"}}}`)
+	for i, used := range []string{"0", "6"} { // The second costs two more than it has reserved.
+		req, got := n.begin()
+		if got != limiter.Allowed || req.Hits[0].Remaining != 6-4*int64(i) {
+			t.Fatalf("%d: %v, %d left", i, got, req.Hits[0].Remaining)
+		}
+		n.answered(req, answer{"x-used": used})
+	}
+	req, got := n.begin("x-quota", "11")
+	if got != limiter.Refused || req.Hits[0].Left != 1 { // Ten are used, by either figure.
+		t.Errorf("%v, %d left", got, req.Hits[0].Left)
+	}
+	if req, got = n.begin("x-quota", "20"); got != limiter.Allowed || req.Hits[0].Remaining != 6 {
+		t.Errorf("%v, %d left of 20", got, req.Hits[0].Remaining)
+	}
+	want := limiter.Settled{Reserved: 12, Overspent: 2, Settled: 2}
+	if n.limiter.Stats.Settled != want {
+		t.Errorf("%+v, want %+v", n.limiter.Stats.Settled, want)
+	}
+}
