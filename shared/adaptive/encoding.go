@@ -10,9 +10,9 @@ import (
 // An Upstream is encoded in Size bytes, whatever it holds: the version and other counts of 4 bytes,
 // then numbers of 8, with the lowest byte first.
 const (
-	version  = 1
+	version  = 2
 	counts   = 8 + MaxClasses + Buckets
-	numbers  = 16
+	numbers  = 18
 	Size     = 4*counts + 8*numbers
 	greatest = 1 << 50
 )
@@ -81,6 +81,8 @@ func (c *codec) upstream(u *Upstream) {
 	c.fraction(&l.limit)
 	c.fraction(&l.former)
 	c.fraction(&l.back)
+	c.fraction(&l.pace)
+	c.fraction(&l.before)
 	c.fraction(&u.Shed.Share)
 	c.fraction(&t.rate)
 	c.fraction(&t.held)

@@ -35,8 +35,12 @@ type Limit struct {
 	Base float64
 	// called is what the last window has called for.
 	called call
-	// settled: it has been right as it was, and has moved little since.
+	// settled: it has been right as it was twice in a row, and has moved little since; pace is the
+	// rate at which it was.
 	settled bool
+	pace    float64
+	// before is what Value was a window ago.
+	before float64
 	// run is how many windows in a row it has risen; startRun: it has only risen so far.
 	run uint8
 	// trial is what the limit tries at present. tried is the window before it tried, and limit the
@@ -74,14 +78,21 @@ const (
 	// startRun begins with doublings.
 	startRun = math.MaxUint8
 	// fewWaiting and manyWaiting times the logarithm of the limit are the requests that wait below
-	// which it rises, and above which it falls.
-	fewWaiting, manyWaiting = 3, 6
+	// which it rises, and above which it falls; once settled it falls above tooMany times as many.
+	fewWaiting, manyWaiting = 5, 8
+	tooMany                 = 1.3
+	// another is by how much the rate of another upstream differs from that at which the limit has
+	// settled.
+	another = 0.15
 	// tolerance is by how much latency differs where nothing waits.
 	tolerance = 1.05
 	// small is the part of a limit below which a step is one.
 	small = 0.25
 	// steepest is the part of a limit that is left after a window, at least.
 	steepest = 0.7
+	// steps is the part of the limit by which a window raises it at most; leaps is the same where
+	// surely next to none wait.
+	steps, leaps = 0.125, 0.2
 	// contrast is the least difference of two windows that a trial compares; doubts is the same in
 	// standard deviations of their counts.
 	contrast, doubts = 0.15, 4
@@ -107,6 +118,7 @@ func (l *Limit) Most() int64 { return int64(l.Value) }
 //go:noinline
 func (l *Limit) Next(c Config, w *Window, lasted quota.Span) {
 	l.Value = clamp(l.Value, c)
+	l.before = l.Value
 	if w.Latency.Total < Enough || lasted <= 0 {
 		return
 	}
@@ -133,40 +145,73 @@ func (l *Limit) learn(s sample, quiet bool) {
 }
 
 // step moves the limit by the requests that wait. One window alone may be chance: once settled, it
-// takes two to make a small step.
+// takes two to make a small step, and more that wait, or surely fewer. A limit that went after each
+// doubtful window would wander.
 //
 //go:noinline
 func (l *Limit) step(s sample, quiet bool) {
 	unit := max(log10(l.Value), 1)
+	l.unsettle(s)
+	most, likely := float64(manyWaiting), (s.low+s.latency)/2
+	if l.settled {
+		most, likely = manyWaiting*tooMany, (s.latency+s.high)/2
+	}
 	surely := min(s.rate*(s.low-l.Base*tolerance), s.held)
-	rather := s.rate * ((s.low+s.latency)/2 - l.Base*tolerance)
+	rather := s.rate * (likely - l.Base*tolerance)
 	switch {
-	case surely > manyWaiting*unit && !quiet:
-		fall, again := max((surely-(fewWaiting+manyWaiting)/2.0*unit)/2, unit), l.called == down
-		l.run, l.called = 0, down
-		if l.settled = l.settled && fall < l.Value*small; l.settled {
-			if !again {
-				return
-			}
-			fall = max(fall/2, unit)
-		}
-		if l.trial == steady {
-			l.trial, l.tried, l.limit = falling, sample{}, l.Value
-		}
-		l.Value = max(l.Value*steepest, l.Value-fall)
+	case surely > most*unit && !quiet:
+		l.fall(max((surely-(fewWaiting+manyWaiting)/2.0*unit)/2, unit), unit)
 	case rather < fewWaiting*unit && l.Value < headroom*s.held:
 		l.trial = steady
-		l.Value = max(min(l.Value+l.rise(unit), headroom*s.held), l.Value)
+		most := l.Value * steps
+		if s.rate*(s.high-l.Base*tolerance) < fewWaiting*unit {
+			most = l.Value * leaps
+		}
+		l.Value = max(min(l.Value+l.rise(unit, most), headroom*s.held), l.Value)
 	default:
-		l.run, l.trial = 0, steady
-		l.called, l.settled = neither, true
+		if l.called == neither && !l.settled {
+			l.settled, l.pace = true, s.rate
+		}
+		l.run, l.trial, l.called = 0, steady, neither
 	}
 }
 
-// rise is by how much the limit rises.
+// unsettle ends the rest of a limit that has settled at another rate.
 //
 //go:noinline
-func (l *Limit) rise(unit float64) float64 {
+func (l *Limit) unsettle(s sample) {
+	if !l.settled {
+		return
+	}
+	if off := s.rate/l.pace - 1; off > another || off < -another {
+		l.settled = false
+		return
+	}
+	l.pace += (s.rate - l.pace) / 8
+}
+
+// fall lowers the limit, and begins to try whether the rate falls too.
+//
+//go:noinline
+func (l *Limit) fall(by, unit float64) {
+	again := l.called == down
+	l.run, l.called = 0, down
+	if l.settled = l.settled && by < l.Value*small; l.settled {
+		if !again {
+			return
+		}
+		by = max(by/2, unit)
+	}
+	if l.trial == steady {
+		l.trial, l.tried, l.limit = falling, sample{}, l.Value
+	}
+	l.Value = max(l.Value*steepest, l.Value-by)
+}
+
+// rise is by how much the limit rises, most at most but for the doublings at its start.
+//
+//go:noinline
+func (l *Limit) rise(unit, most float64) float64 {
 	again := l.called == up
 	l.called = up
 	switch {
@@ -175,7 +220,7 @@ func (l *Limit) rise(unit float64) float64 {
 	case !again:
 		return 0
 	}
-	step := min(unit*float64(uint(1)<<min(l.run, 16)), l.Value/5)
+	step := min(unit*float64(uint(1)<<min(l.run, 16)), most)
 	l.run++
 	l.settled = l.settled && l.run == 1
 	return step

@@ -182,7 +182,8 @@ func (s *Shed) Sheds(r Rank, classes int) bool {
 
 // Room is how many requests may be at the upstream at once, as a request of a rank meets it. It is
 // more for the classes before the one that is being shed: without that their requests would meet a
-// limit that those have filled which are to be shed next.
+// limit that those have filled which are to be shed next. For the same reason the first class meets
+// a lower limit a window late: the others have filled the higher one.
 //
 //go:noinline
 func (l *Limit) Room(r Rank, s *Shed, classes int, c Config) int64 {
@@ -198,7 +199,7 @@ func (l *Limit) Room(r Rank, s *Shed, classes int, c Config) int64 {
 	case class > 0:
 		return min(most+more/2*(before-class)/before, max(c.Max-more/2, c.Min))
 	}
-	return min(most+more, c.Max)
+	return min(max(most, int64(l.before))+more, c.Max)
 }
 
 // leastMore is how many more requests the first classes may have at the upstream, at least.
