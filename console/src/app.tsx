@@ -129,6 +129,11 @@ function Frame({ session, onLogout }: { session: Session; onLogout: () => void }
               {name}
             </a>
           ))}
+          {session.dashboard_url && (
+            <a href={session.dashboard_url} target="_blank" rel="noopener noreferrer">
+              Dashboard <span aria-hidden="true">↗</span>
+            </a>
+          )}
         </nav>
         <Search box={search} />
         <div className="who">

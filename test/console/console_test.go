@@ -217,6 +217,17 @@ func TestTheEditorChecksWhileOneTypes(t *testing.T) {
 	})
 }
 
+func TestALinkLeadsToTheDashboard(t *testing.T) {
+	p := open(t, stack.Viewer)
+	p.sees("Dashboard")
+	if !eval[bool](p, fmt.Sprintf(`(() => {
+		const a = [...document.querySelectorAll("nav a")].find(a => a.textContent.startsWith("Dashboard"))
+		return a.href === %q && a.target === "_blank" && a.rel === "noopener noreferrer"
+	})()`, dashboard)) {
+		t.Error("the link leads elsewhere, or tells the page that it leads to about this one")
+	}
+}
+
 func TestKeysLeadToScreens(t *testing.T) {
 	p := open(t, stack.Token)
 	for key, title := range map[string]string{"n": "Nodes", "p": "Policies", "c": "Callers", "h": "Changes",

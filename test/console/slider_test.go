@@ -13,8 +13,8 @@ import (
 // spanWaits is for how many seconds at most a test waits until callers have been counted.
 const spanWaits = 330
 
-// Another limit: the slider says whom it would catch, the keyboard moves it, and one click leads to
-// the editor with that limit.
+// Another limit: the slider says whom it would catch, the keyboard moves it, and one button
+// changes the limit, after the server has said what is different; another one undoes it.
 func TestTheSliderShowsWhatAnotherLimitWouldDo(t *testing.T) {
 	p := open(t, stack.Token)
 	p.at("policies/shorten-per-ip")
@@ -35,6 +35,17 @@ func TestTheSliderShowsWhatAnotherLimitWouldDo(t *testing.T) {
 		t.Fatalf("the left arrow moved the limit from %d to %d", before, after)
 	}
 	p.sees("callers would be caught")
-	p.click("a", fmt.Sprint("Edit with ", after))
+	p.click("button", fmt.Sprint("Change to ", after, " …"))
 	p.sees(fmt.Sprintf("shorten-per-ip: limit %d per 1h → %d per 1h", before, after))
+	p.click("button", "Apply")
+	p.sees("is in force.")
+	quota := func(want int) func() bool {
+		return func() bool {
+			got, err := stack.Call("GET", "/v1/policies/shorten-per-ip", "")
+			return err == nil && strings.Contains(got, fmt.Sprintf(`"quota":%d,`, want))
+		}
+	}
+	p.until("has changed it", quota(after))
+	p.click("button", "Undo")
+	p.until("has undone it", quota(before))
 }

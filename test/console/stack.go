@@ -25,6 +25,9 @@ import (
 // root is the top of the tree, seen from here.
 const root = "../.."
 
+// dashboard is where the console's link leads. It has no address, so nothing can be asked there.
+const dashboard = "https://grafana.invalid/d/weir?var-x=1"
+
 // startTime bounds how long the stack may take to come up.
 const startTime = 60 * time.Second
 
@@ -51,7 +54,7 @@ func StartStack(dir string) (*Stack, error) {
 	s.command.Dir = root
 	s.command.Env = append(os.Environ(), "WEIR_PORT_ENVOY="+ports[0], "WEIR_PORT_ADMIN="+ports[1],
 		"WEIR_PORT_CONTROL_PLANE="+ports[2], "WEIR_RUN_DIR="+filepath.Join(dir, "run"), "XDG_CONFIG_HOME="+dir,
-		"WEIR_TOKENS_FILE="+tokens)
+		"WEIR_TOKENS_FILE="+tokens, "WEIR_DASHBOARD_URL="+dashboard)
 	out, err := s.command.StdoutPipe()
 	if err != nil {
 		return nil, err

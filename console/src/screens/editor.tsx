@@ -1,10 +1,10 @@
 // The document of the policy set, checked by the server while it is written.
 import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
-import { type Action, rollback, useAct } from '../actions'
+import { type Action, type Input, rollback, useAct } from '../actions'
 import { answer, client, data, Problem, type Schemas } from '../api'
 import { weir } from '../shell'
-import { encode, check, useLater, useMay, useRoute } from '../state'
+import { check, encode, useLater, useMay } from '../state'
 import { Asked, Badge, Card, Empty, Failed, plural, Words } from '../ui'
 import { limitWords } from './policies'
 
@@ -33,26 +33,10 @@ export function Editor() {
   )
 }
 
-// withQuota writes another quota into the text of a policy, where the policy begins with its name.
-// What it changed is shown as a difference, and nothing is applied before an operator has looked.
-export function withQuota(text: string, policy: string, quota: number): string {
-  const name = policy.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
-  const start = text.search(new RegExp(`"?name"?: *["']?${name}["']?(?=[,\\s}]|$)`, 'm'))
-  if (start < 0) return text
-  const rest = text.slice(start + 1)
-  const end = rest.search(/^\s*(- |{ *)"?name"?:/m)
-  const own = end < 0 ? rest : rest.slice(0, end)
-  const changed = own.replace(/("?quota"?: *)\d+/, `$1${quota}`)
-  return text.slice(0, start + 1) + changed + rest.slice(own.length)
-}
-
 function Editing({ text: before, etag }: { text: string; etag: string }) {
   const may = useMay('editor')
   const act = useAct()
-  const { query } = useRoute()
-  const [text, setText] = useState(() =>
-    query.has('quota') ? withQuota(before, query.get('policy') ?? '', Number(query.get('quota'))) : before,
-  )
+  const [text, setText] = useState(before)
   const asked = useLater(text, 250)
   const checked = useQuery({
     queryKey: ['check', asked],
@@ -129,25 +113,29 @@ function Verdict({ of: c, changed }: { of: Checked; changed: boolean }) {
   )
 }
 
+export const whichNodes: Input = {
+  name: 'nodes', label: 'To which nodes', initial: '100%',
+  options: [['100%', 'All nodes'], ['5%', '5 % first'], ['25%', '25 % first'], ['50%', '50 % first']],
+  help: 'A part of the nodes first is a rollout: it ends under Changes.',
+}
+
+// shareOf is the parameter of a call for what was chosen of whichNodes.
+export const shareOf = (nodes: string | undefined) => (nodes && nodes !== '100%' ? { nodes } : {})
+
 function put(text: string, etag: string, checked: Checked | undefined): Action {
-  const nodes = (share: string | undefined) => (share && share !== '100%' ? { nodes: share } : {})
   return {
     title: 'Apply the policy set',
     text: <Words lines={checked?.diff.words ?? []} />,
     button: 'Apply',
-    inputs: [{
-      name: 'nodes', label: 'To which nodes', initial: '100%',
-      options: [['100%', 'All nodes'], ['5%', '5 % first'], ['25%', '25 % first'], ['50%', '50 % first']],
-      help: 'A part of the nodes first is a rollout: it ends under Changes.',
-    }],
-    command: (v) => weir('apply', ['FILE'], nodes(v.nodes)),
+    inputs: [whichNodes],
+    command: (v) => weir('apply', ['FILE'], shareOf(v.nodes)),
     call: (v) => ({
       method: 'PUT', path: `/v1/policyset${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,
       match: true, file: true,
     }),
     run: async (v) => {
       const made = await data(client.PUT('/v1/policyset', {
-        params: { header: { 'If-Match': etag }, query: nodes(v.nodes) },
+        params: { header: { 'If-Match': etag }, query: shareOf(v.nodes) },
         headers: { 'Content-Type': typeOf(text) },
         body: text as never,
         bodySerializer: (body: unknown) => body as string,

@@ -1,14 +1,62 @@
 // What another limit of a policy would do, by what its callers used in the last hour.
 import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
-import { client, data, type Schemas } from '../api'
-import { encode, link, useLater, useMay } from '../state'
-import { Asked, Card, Empty, number } from '../ui'
+import { type Action, rollback, useAct } from '../actions'
+import { client, data, type Policy, type Schemas } from '../api'
+import { weir } from '../shell'
+import { encode, useLater, useMay, usePolicySet } from '../state'
+import { Asked, Card, Empty, number, Words } from '../ui'
+import { shareOf, whichNodes } from './editor'
 
 type Distribution = Schemas['Distribution']
 
 // steps is how many positions the slider has.
 const steps = 500
+
+// patchOf changes the quota of a policy's first limit, which is the one that callers are counted by.
+// Undefined: the quota depends on the caller or its tier, so that one figure cannot replace it.
+function patchOf(policy: Policy, quota: number): object | undefined {
+  const limits = [policy.limit ?? []].flat() as { quota?: unknown }[]
+  if (typeof limits[0]?.quota !== 'number') return undefined
+  if (!Array.isArray(policy.limit)) return { limit: { quota } }
+  return { limit: [{ ...limits[0], quota }, ...limits.slice(1)] } // A merge patch replaces a list as a whole.
+}
+
+function sendPatch(name: string, patch: object, match: string, query: { dry_run?: boolean; nodes?: string }) {
+  return data(client.PATCH('/v1/policies/{name}', {
+    params: { path: { name }, header: { 'If-Match': match }, query },
+    headers: { 'Content-Type': 'application/merge-patch+json' },
+    body: patch,
+  }))
+}
+
+function Preview({ name, patch, version }: { name: string; patch: object; version: number }) {
+  const tried = useQuery({
+    queryKey: ['dry-run', name, patch, version],
+    queryFn: () => sendPatch(name, patch, `"${version}"`, { dry_run: true }),
+  })
+  return <Asked of={tried}>{(c) => <Words lines={c.diff.words} />}</Asked>
+}
+
+// change gives a policy another limit, of which the server says first what it changes.
+function change(name: string, patch: object, version: number): Action {
+  return {
+    title: `Another limit for ${name}`,
+    text: <Preview name={name} patch={patch} version={version} />,
+    button: 'Apply',
+    inputs: [whichNodes],
+    command: (v) => weir('apply', ['FILE'], shareOf(v.nodes)),
+    call: (v) => ({
+      method: 'PATCH', path: `/v1/policies/${encode(name)}${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,
+      match: true, body: patch,
+    }),
+    run: async (v) => {
+      const made = await sendPatch(name, patch, `"${version}"`, shareOf(v.nodes))
+      if (made.rollout || made.unchanged) return { done: `Version ${made.version} is stored.` }
+      return { done: `Version ${made.version} is in force.`, undo: () => rollback(version, made.version).run({}) }
+    },
+  }
+}
 
 function useDistribution(name: string, limit?: number) {
   const query = limit ? { limit: [limit] } : {}
@@ -42,6 +90,10 @@ function Slider({ name, own }: { name: string; own: Distribution }) {
   const answer = useDistribution(name, asked)
   const caught = answer.data?.limits.find((l) => l.limit === limit)
   const may = useMay('editor')
+  const act = useAct()
+  const inForce = usePolicySet()
+  const policy = inForce.data?.set.policies?.find((p) => p.name === name)
+  const patch = policy && patchOf(policy, limit)
   const per = `per ${windowWords(own.window_seconds)}`
   const set = (n: number) => setLimit(Math.max(1, Math.round(n) || 1))
   return (
@@ -65,10 +117,12 @@ function Slider({ name, own }: { name: string; own: Distribution }) {
           </button>
         )}
         <button type="button" className="small" onClick={() => set(now)}>In force: {number(now)}</button>
-        {may && (
-          <a className="button small" href={`${link('edit')}?policy=${encode(name)}&quota=${limit}`}>
-            Edit with {number(limit)}
-          </a>
+        {may && patch && limit !== now && (
+          <button
+            type="button" className="small" onClick={() => act(change(name, patch, inForce.data?.version ?? 0))}
+          >
+            Change to {number(limit)} …
+          </button>
         )}
       </div>
       <p className="quiet">

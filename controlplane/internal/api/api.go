@@ -57,6 +57,8 @@ type Config struct {
 	Leaving context.Context
 	// Stopping ends when the process does: long polls are answered at once.
 	Stopping context.Context
+	// Dashboard is the address to which the console links; empty is no link.
+	Dashboard string
 	// Version is the build's.
 	Version string
 	// Unsaved says why the store cannot save what it counts, nil while it can. It may be nil.

@@ -98,10 +98,12 @@ type session struct {
 	Role auth.Role `json:"role"`
 	// Expires is the token's end; nil for one that does not expire.
 	Expires *time.Time `json:"expires_at,omitempty"`
+	// Dashboard is Config.Dashboard.
+	Dashboard string `json:"dashboard_url,omitempty"`
 }
 
-func sessionOf(t auth.Token) session {
-	shown := session{Name: t.Name, Role: t.Role}
+func (s *server) sessionOf(t auth.Token) session {
+	shown := session{Name: t.Name, Role: t.Role, Dashboard: s.config.Dashboard}
 	if !t.Expires.IsZero() {
 		utc := t.Expires.UTC()
 		shown.Expires = &utc
@@ -158,7 +160,7 @@ func (s *server) whoami(c echo.Context) error {
 
 func (s *server) sendSession(c echo.Context, token auth.Token) error {
 	c.Response().Header().Set(echo.HeaderCacheControl, "no-store")
-	return c.JSON(http.StatusOK, sessionOf(token))
+	return c.JSON(http.StatusOK, s.sessionOf(token))
 }
 
 // logout takes the cookie back.

@@ -39,6 +39,20 @@ func as(c *http.Cookie, more ...string) map[string]string {
 	return fromConsole(append([]string{"Cookie", c.Name + "=" + c.Value}, more...)...)
 }
 
+func TestTheSessionNamesTheDashboard(t *testing.T) {
+	for _, url := range []string{"", "https://grafana.example.com/d/weir"} {
+		p := newPlaneWith(t, func(c *api.Config) { c.Dashboard = url })
+		w := p.do(call{"", "GET", "/v1/session", as(p.logIn("eyes")), ""})
+		var got struct {
+			Dashboard *string `json:"dashboard_url"`
+		}
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || (got.Dashboard != nil) != (url != "") ||
+			got.Dashboard != nil && *got.Dashboard != url {
+			t.Errorf("%q: %v %s", url, err, w.Body)
+		}
+	}
+}
+
 func TestTheCookieIsOutOfReach(t *testing.T) {
 	now := time.Now().Truncate(time.Second)
 	p := newPlaneWith(t, func(c *api.Config) { c.Now = func() time.Time { return now } })

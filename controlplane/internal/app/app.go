@@ -149,7 +149,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
-		Version: version, Unsaved: a.unsaved,
+		Version: version, Unsaved: a.unsaved, Dashboard: s.DashboardURL,
 	}
 }
 

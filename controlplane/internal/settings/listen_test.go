@@ -65,6 +65,12 @@ func TestListeners(t *testing.T) {
 			"--max-connections (WEIR_MAX_CONNECTIONS)"},
 		"no collector": {func(f *settings.Flags) { f.OTLPEndpoint = "collector:4318" },
 			"--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like"},
+		"a dashboard that is a script": {func(f *settings.Flags) { f.DashboardURL = "javascript:alert(1)//host" },
+			"--dashboard-url (WEIR_DASHBOARD_URL): must be like"},
+		"a dashboard with a password": {func(f *settings.Flags) { f.DashboardURL = "https://ops:pw@grafana/d/weir" },
+			"--dashboard-url (WEIR_DASHBOARD_URL): must be like"},
+		"a dashboard without a host": {func(f *settings.Flags) { f.DashboardURL = "/d/weir" },
+			"--dashboard-url (WEIR_DASHBOARD_URL): must be like"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := valid(t)

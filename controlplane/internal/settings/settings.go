@@ -31,6 +31,7 @@ type Flags struct {
 	ListenFlags    `embed:""`
 	LimitFlags     `embed:""`
 	OTLPEndpoint   string        `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
+	DashboardURL   string        `help:"Where the console's link to a dashboard of its metrics leads, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never asks it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
 	Drain          time.Duration `help:"How long to go on serving after SIGTERM while /readyz says no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
 	LogLevel       string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
 	LogFormat      string        `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
@@ -65,6 +66,8 @@ type Settings struct {
 	Drain time.Duration
 	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
 	OTLPEndpoint string
+	// DashboardURL is where the console's link to a dashboard leads; empty is no link.
+	DashboardURL string
 	// Regions says how several groups of control planes share the quotas; nil for one group alone.
 	Regions *Regions
 	// Generated are files of tokens that were made because none was given.
@@ -83,7 +86,7 @@ func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
 		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile,
-		OTLPEndpoint: f.OTLPEndpoint, Drain: f.Drain,
+		OTLPEndpoint: f.OTLPEndpoint, DashboardURL: f.DashboardURL, Drain: f.Drain,
 		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
 	}
 	if f.LostFill < 0 || f.LostFill > 100 {
@@ -95,6 +98,7 @@ func (f Flags) Resolve() (Settings, error) {
 	r.address("--listen (WEIR_LISTEN)", f.Listen)
 	r.redis("--redis-url (WEIR_REDIS_URL)", f.RedisURL)
 	r.endpoint(f.OTLPEndpoint)
+	r.dashboard(f.DashboardURL)
 	s.Regions = r.regions(f.RegionFlags)
 	s.PolicySet, s.PolicySetNodes = r.policySet(f)
 	admin, node := f.AdminToken+f.AdminTokenFile != "", f.NodeToken+f.NodeTokenFile != ""
@@ -155,6 +159,18 @@ func (r *resolver) endpoint(text string) {
 	}
 	if u, err := url.Parse(text); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		r.problem("--otlp-endpoint (WEIR_OTLP_ENDPOINT): must be like http://HOST:4318")
+	}
+}
+
+// dashboard takes what a browser may follow from a page: no script, and no password in it, which
+// every viewer would see.
+func (r *resolver) dashboard(text string) {
+	if text == "" {
+		return
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "http" && u.Scheme != "https" {
+		r.problem("--dashboard-url (WEIR_DASHBOARD_URL): must be like https://HOST/d/weir, without a password")
 	}
 }
 
