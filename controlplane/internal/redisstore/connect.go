@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -48,6 +49,11 @@ func defaults() *redis.UniversalOptions {
 // a slot has moved.
 const topologyAge = time.Second
 
+// clusterPool is how many connections to a server of a cluster there may be at least, unless the
+// URL says how many: a request with buckets of all tags needs one for each tag of the server at
+// once, and go-redis' own number goes by processors.
+const clusterPool = tagCount / 2
+
 // client makes the client for a URL.
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
@@ -57,6 +63,9 @@ func (l *location) client() redis.UniversalClient {
 	}
 	options := l.options.Cluster()
 	options.ClusterStateReloadInterval = topologyAge
+	if options.PoolSize == 0 {
+		options.PoolSize = max(clusterPool, 5*runtime.GOMAXPROCS(0))
+	}
 	options.NewClient = func(o *redis.Options) *redis.Client {
 		client := redis.NewClient(o)
 		client.AddHook(patient{})

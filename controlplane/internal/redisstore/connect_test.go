@@ -58,6 +58,22 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// In a cluster, a request with buckets of all tags calls each server many times at once.
+func TestTheConnectionsToAServerOfACluster(t *testing.T) {
+	for parameters, want := range map[string]bool{
+		"cluster=true": true, "cluster=true&pool_size=3": false, "cluster=true&pool_size=32": true,
+	} {
+		s, err := redisstore.Open("redis://h:1?"+parameters, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		if n := s.Client().(*redis.ClusterClient).Options().PoolSize; n >= 32 != want {
+			t.Errorf("%s: %d connections to a server", parameters, n)
+		}
+	}
+}
+
 // The whole suite through TLS with a client certificate, as a user who may do nothing but what ACL
 // says.
 func TestTLSAndLeastRights(t *testing.T) {

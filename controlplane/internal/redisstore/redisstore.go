@@ -131,8 +131,8 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 // Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis
 // servers', and password_file takes the password from a file; sentinel_username and
 // sentinel_password are the Sentinels'. Certificates must be for the host that is called, or for
-// server_name. pool_size is how many connections there may be to one server, 10 for each processor
-// if not given.
+// server_name. pool_size is how many connections there may be to one server. If not given it is 10
+// for each processor; in a cluster 5, but at least 32.
 //
 // Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
 // itself are logged at the first call of Secret.
