@@ -35,6 +35,7 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 // to 100 ms, in which a full bucket earns nothing, and answers do not say so: at this rate it is an
 // eighth of a token, less than the client leaves between its requests.
 func TestTheClientIsNotRefused(t *testing.T) {
+	t.Parallel()
 	const burst = 5
 	w := start(t, setup{})
 	for i, headers := range []string{
@@ -101,6 +102,7 @@ policies:
 // The answers that the page for API consumers shows are real ones, and each of its programs gets
 // all it asks for from a limit that it exceeds.
 func TestTheConsumersPageIsTrue(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 headers: {standard: draft-11, legacy: x-ratelimit}

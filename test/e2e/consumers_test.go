@@ -47,6 +47,7 @@ func (w *world) passed(n int, path, id string) (passed int) {
 // A limit of a consumer's own is in force on every Envoy within a second, keeps what was used, and
 // ends by itself.
 func TestAConsumerHasALimitOfItsOwn(t *testing.T) {
+	t.Parallel()
 	for name, embedded := range map[string]bool{"in Redis": false, "in a file": true} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, setup{envoys: 2, policies: ownLimits, embedded: embedded})

@@ -28,6 +28,7 @@ var keyCount = flag.Int("keys", 1_000_000,
 // A flood of keys can neither grow the memory of Envoy, nor hand a known client a fresh bucket, nor
 // have one refused that is within its limit.
 func TestManyKeysLeaveMemoryFlat(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{workers: 1, rewrite: directly, policies: `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}

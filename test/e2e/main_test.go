@@ -1,6 +1,9 @@
 // Package e2e tests the whole: real Envoys with the built filter, the built control plane, a real
 // Redis, over HTTP. Each test is a promise of the documentation. What is missing on this machine
 // fails the tests; nothing is skipped.
+//
+// Tests that are parallel wait for time to pass more than they work, or are longer than all others.
+// They run at the end, beside each other.
 package e2e
 
 import (

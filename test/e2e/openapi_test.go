@@ -17,6 +17,7 @@ import (
 // never fails, and every answer has a status, headers, a media type and a body that the description
 // names. Schemathesis makes the requests up.
 func TestTheControlPlaneIsAsItsDescriptionSays(t *testing.T) {
+	t.Parallel()
 	const document = `version: weir/v1
 tiers: [free, premium]
 identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}

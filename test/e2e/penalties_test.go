@@ -180,6 +180,7 @@ func (w *world) awaitNone(all []offender, length time.Duration) {
 // of both Envoys and of the control plane; a caller that is not one is never touched; and a pardon
 // reaches both Envoys.
 func TestPenaltiesOutliveEverything(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name     string
 		embedded bool

@@ -82,6 +82,7 @@ func manyPolicies(n, push int) string {
 }
 
 func TestManyPushesLeaveMemoryFlat(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2})
 	busy := load{clients: 4, rate: 200, request: func(i int) *http.Request {
 		return request(http.MethodPost, fmt.Sprint(w.envoys[i%2].URL(), "/p", i%1000))

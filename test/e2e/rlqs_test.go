@@ -122,6 +122,7 @@ policies:
 
 // Two Envoys with Envoy's own quota filter, configured as the documentation says, share a limit.
 func TestQuotaFiltersShareALimit(t *testing.T) {
+	t.Parallel()
 	w, port := startQuotas(t, setup{policies: tenants})
 	envoys := w.quotaEnvoys(2, port, nil)
 	all := sum(together(w.ctx, tenantLoads(envoys, 300, quotaTime())...))
@@ -130,6 +131,7 @@ func TestQuotaFiltersShareALimit(t *testing.T) {
 
 // The control plane is killed and comes back: what was assigned ends, and the limit holds on.
 func TestQuotaFiltersOutliveTheControlPlane(t *testing.T) {
+	t.Parallel()
 	w, port := startQuotas(t, setup{policies: tenants})
 	envoys := w.quotaEnvoys(2, port, nil)
 	var runs []*background
@@ -168,6 +170,7 @@ func TestQuotaFiltersOutliveTheControlPlane(t *testing.T) {
 
 // An Envoy is killed with tokens in hand: the other gets what it would have had.
 func TestQuotaFiltersOutliveAnEnvoy(t *testing.T) {
+	t.Parallel()
 	w, port := startQuotas(t, setup{policies: tenants})
 	envoys := w.quotaEnvoys(2, port, nil)
 	loads := tenantLoads(envoys, 300, quotaTime())

@@ -198,6 +198,7 @@ func (s *streams) check(t *testing.T, reserved func(stream) int64) {
 // reserves what it declares, and no minute costs more than the budget. At rest nothing is reserved:
 // each stream is charged what the upstream says, or what it reserved where its client left.
 func TestStreamsKeepTheirBudget(t *testing.T) {
+	t.Parallel()
 	s := newStreams(t, costPage(t, "version: weir/v1\npolicies:\n  - name: tokens-per-minute\n"))
 	s.check(t, func(one stream) int64 { return one.declared })
 	most := s.most(time.Minute)
@@ -210,6 +211,7 @@ func TestStreamsKeepTheirBudget(t *testing.T) {
 // The same where streams reserve a token: the budget is overspent by what is under way. What
 // upstreams have sent is charged all the same, and the bucket pays for it before more pass.
 func TestStreamsWithoutReservations(t *testing.T) {
+	t.Parallel()
 	const declares = "reserve: {header: x-max-tokens, max: 8000, missing: 1000}"
 	page := costPage(t, "version: weir/v1\npolicies:\n  - name: tokens-per-minute\n")
 	policies := strings.Replace(page, declares, "reserve: 1", 1)
