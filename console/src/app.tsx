@@ -131,7 +131,7 @@ function Frame({ session, onLogout }: { session: Session; onLogout: () => void }
           ))}
           {session.dashboard_url && (
             <a href={session.dashboard_url} target="_blank" rel="noopener noreferrer">
-              Dashboard <span aria-hidden="true">↗</span>
+              Dashboard{'\u00a0'}<span aria-hidden="true">↗</span>
             </a>
           )}
         </nav>

@@ -139,6 +139,9 @@ func TestWhatChangedIsShown(t *testing.T) {
 	p.sees("login: limit 5 per 1m → 6 per 1m")
 	p.click("a", "Changes")
 	p.sees("Versions")
+	p.at("policies/login")
+	const said = `[...document.querySelectorAll("main .words li")].some(l => l.textContent.includes("5 per 1m → 6 per 1m"))`
+	p.until("says what the version changed about the policy", func() bool { return eval[bool](p, said) })
 }
 
 // Who is hit? One click on a caller leads to the reasons.

@@ -1,4 +1,4 @@
-import { useQuery } from '@tanstack/react-query'
+import { queryOptions, useQuery } from '@tanstack/react-query'
 import { endRollout, rollback, useAct } from '../actions'
 import { client, data, type Schemas } from '../api'
 import { link, useAudit, useMay, usePolicySet, useRollout } from '../state'
@@ -66,12 +66,25 @@ export function Changes({ version }: { version: number }) {
   )
 }
 
+// useVersions asks for the last versions of the policy set.
+export function useVersions(size: number) {
+  const now = usePolicySet()
+  return useQuery({
+    queryKey: ['versions', size, now.data?.version],
+    queryFn: () => data(client.GET('/v1/versions', { params: { query: { page_size: size } } })),
+  })
+}
+
+// diffOf asks what a version changed, which never changes.
+export const diffOf = (version: number) => queryOptions({
+  queryKey: ['diff', version],
+  queryFn: () => data(client.GET('/v1/versions/{version}/diff', { params: { path: { version } } })),
+  staleTime: Infinity,
+})
+
 function Versions({ chosen }: { chosen: number }) {
   const now = usePolicySet()
-  const versions = useQuery({
-    queryKey: ['versions', now.data?.version],
-    queryFn: () => data(client.GET('/v1/versions', { params: { query: { page_size: 100 } } })),
-  })
+  const versions = useVersions(100)
   return (
     <Card title="Versions">
       <Asked of={versions}>
@@ -105,11 +118,7 @@ function Difference({ version }: { version: number }) {
   const may = useMay('editor')
   const now = usePolicySet()
   const current = now.data?.version ?? 0
-  const diff = useQuery({
-    queryKey: ['diff', version],
-    queryFn: () => data(client.GET('/v1/versions/{version}/diff', { params: { path: { version } } })),
-    staleTime: Infinity,
-  })
+  const diff = useQuery(diffOf(version))
   const whole = useQuery({
     queryKey: ['version', version],
     queryFn: () => data(client.GET('/v1/versions/{version}', { params: { path: { version } } })),

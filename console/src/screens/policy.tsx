@@ -1,11 +1,11 @@
 // One policy: what it promises, whom it meets, and how it is enforced.
-import { useQuery } from '@tanstack/react-query'
+import { useQueries, useQuery } from '@tanstack/react-query'
 import { useAct } from '../actions'
 import type { Policy } from '../api'
 import { client, data } from '../api'
 import { link, useAudit, useEnforcement, useMay, usePolicySet, usePromises, useTop } from '../state'
-import { Asked, Card, Empty, Table, Time } from '../ui'
-import { AuditTable } from './changes'
+import { Asked, Card, Empty, plural, Table, Time, Words } from '../ui'
+import { AuditTable, diffOf, useVersions } from './changes'
 import { Refusals as Graph, ShadowButton, shownWords, TopTable, whyLink } from './overview'
 import { limitWords, StateOf } from './policies'
 import { AnotherLimit } from './slider'
@@ -130,6 +130,42 @@ function History({ name }: { name: string }) {
   return (
     <Card title="Its changes" more={<a href={link('changes')}>All versions</a>}>
       <Asked of={audit}>{(a) => <AuditTable entries={a.entries} short />}</Asked>
+      <h3>Versions</h3>
+      <VersionsOf name={name} />
     </Card>
+  )
+}
+
+// searched is how many versions the screen looks through: each is one call, made once.
+const searched = 20
+
+// VersionsOf shows what the last versions changed about a policy, by the server's differences.
+function VersionsOf({ name }: { name: string }) {
+  const versions = useVersions(searched)
+  const list = versions.data?.versions ?? []
+  const diffs = useQueries({ queries: list.map((v) => diffOf(v.version)) })
+  const about = list.flatMap((v, i) => {
+    const d = diffs[i]?.data?.diff
+    if (!d || ![d.added, d.removed, d.changed].some((names) => names.includes(name))) return []
+    return [{ ...v, words: d.words.filter((line) => line.replace(/^[^a-z0-9]+/, '').startsWith(`${name}: `)) }]
+  })
+  const failed = diffs.find((d) => d.error)
+  return (
+    <Asked of={{ data: failed ? undefined : versions.data, error: versions.error ?? failed?.error, isPending: versions.isPending }}>
+      {() => (
+        <>
+          {about.map((v) => (
+            <div key={v.version}>
+              <p className="quiet">
+                <a href={link('changes', String(v.version))}>Version {v.version}</a> by {v.author || 'the control plane'},{' '}
+                <Time at={v.time} />
+              </p>
+              <Words lines={v.words} />
+            </div>
+          ))}
+          {about.length === 0 && <Empty>None of the last {plural(list.length, 'version')} changed it.</Empty>}
+        </>
+      )}
+    </Asked>
   )
 }
