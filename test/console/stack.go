@@ -34,9 +34,9 @@ const startTime = 60 * time.Second
 // Stack is what `make run` runs.
 type Stack struct {
 	// Console and Envoy are the addresses of the control plane and of the proxy, Token the
-	// administrator's; Viewer and Editor are tokens of those roles.
-	Console, Envoy, Token, Viewer, Editor string
-	command                               *exec.Cmd
+	// administrator's; Viewer, Editor and Node are tokens of those roles.
+	Console, Envoy, Token, Viewer, Editor, Node string
+	command                                     *exec.Cmd
 }
 
 // StartStack runs build/run of the tree with its state in a folder.
@@ -71,10 +71,10 @@ func StartStack(dir string) (*Stack, error) {
 	return s, nil
 }
 
-// makeTokens writes a tokens file with one token for each role that people have.
+// makeTokens writes a tokens file with one token for each other role.
 func (s *Stack) makeTokens(file string) error {
 	var lines strings.Builder
-	for role, secret := range map[string]*string{"viewer": &s.Viewer, "editor": &s.Editor} {
+	for role, secret := range map[string]*string{"viewer": &s.Viewer, "editor": &s.Editor, "node": &s.Node} {
 		command := exec.Command("build/weir", "token", "new", "--name", "a-"+role, "--role", role, "-o", "json")
 		command.Dir = root
 		out, err := command.Output()
