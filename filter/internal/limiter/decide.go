@@ -75,7 +75,8 @@ const maxRounds = 3
 
 // decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
 // several each is looked at before the first is charged, so that a request which one refuses costs
-// nothing at the others.
+// nothing at the others. If another worker is faster between look and charge, what was charged
+// already is lost, and counted: see giveBack.
 func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	for range maxRounds {
 		if len(req.Hits) > 1 {

@@ -42,7 +42,8 @@ type decider struct {
 var (
 	// local decides by a bucket of this node alone.
 	local = decider{source: ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
-	// leased decides by tokens that the control plane has leased to this node, or by asking it.
+	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
+	// is the decider of strict too, which is never leased any.
 	leased = decider{source: ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
 	// optimistic decides on this node and reports to the control plane afterwards.
 	optimistic = decider{

@@ -46,7 +46,7 @@ func (l *Limiter) askable() finding {
 	return missing
 }
 
-// watchLeased does so for a policy in shadow or a candidate.
+// watchLeased is takeLeased for a policy in shadow or a candidate.
 func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	need := l.need(req, &Hit{Hit: *m})
 	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}

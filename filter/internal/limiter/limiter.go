@@ -3,7 +3,8 @@
 // charged nowhere.
 //
 // Read decide.go first: it is the whole path, from Begin to Allowed or Refused. decider.go lists
-// who decides, one file each has how; failure.go is on_failure.
+// the deciders of the modes and of the steps of on_failure, inflight.go and overload.go have those
+// of requests in flight and of limits that find themselves; failure.go is on_failure.
 package limiter
 
 import (
