@@ -39,7 +39,7 @@ type settlement struct {
 // get in each other's way, so only those of several are under way at once.
 func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []int, err error) {
 	answered := 0
-	buckets := map[keyhash.Key][]*settlement{}
+	var buckets map[keyhash.Key][]*settlement // Most requests settle nothing, and need none.
 	for _, i := range all {
 		it := &r.items[i]
 		if it.Nth == 0 {
@@ -52,20 +52,16 @@ func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []
 			continue
 		}
 		by.claim(it.Quota, it.Burst)
+		if buckets == nil {
+			buckets = map[keyhash.Key][]*settlement{}
+		}
 		one := &settlement{index: i, ask: s.baseAsk(it.Bucket, by, r.deciding.Version.Number)}
 		buckets[it.Bucket] = append(buckets[it.Bucket], one)
 	}
-	var wait sync.WaitGroup
-	for _, of := range buckets {
-		wait.Go(func() {
-			for _, one := range of {
-				it := &r.items[one.index]
-				name := Reservation{it.Bucket, it.Reserved, it.Nth}
-				_, one.err = s.config.Settler.Settle(ctx, name, one.ask, it.Actual)
-			}
-		})
+	if len(buckets) == 0 {
+		return others, nil
 	}
-	wait.Wait()
+	s.settleBuckets(ctx, r, buckets)
 	for _, of := range buckets {
 		for _, one := range of {
 			if one.err != nil {
@@ -80,6 +76,21 @@ func (s *Service) settle(ctx context.Context, r *resolver, all []int) (others []
 		err = nil
 	}
 	return others, err
+}
+
+// settleBuckets settles buckets side by side, and what is of one bucket in its order.
+func (s *Service) settleBuckets(ctx context.Context, r *resolver, buckets map[keyhash.Key][]*settlement) {
+	var wait sync.WaitGroup
+	for _, of := range buckets {
+		wait.Go(func() {
+			for _, one := range of {
+				it := &r.items[one.index]
+				name := Reservation{it.Bucket, it.Reserved, it.Nth}
+				_, one.err = s.config.Settler.Settle(ctx, name, one.ask, it.Actual)
+			}
+		})
+	}
+	wait.Wait()
 }
 
 // settles reports whether the control plane keeps what requests of a mode have reserved. Whether
