@@ -103,6 +103,9 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	if it.Claim != nil {
 		return s.claim(now, it.Bucket, *it.Claim)
 	}
+	if it.Settles != nil { // This store keeps no reservations: what was reserved stays charged.
+		return lease.Grant{}
+	}
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}
 	doubt, fill := now < leases.DoubtfulUntil(s.lost, it.Ask), int64(LostFill)
 	if s.Fill != 0 {

@@ -157,7 +157,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 	config := leases.Config{
 		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: time.Now,
-		Buckets: a.store, Settler: a.store, Overrides: on.Consumers, Breakers: breakers,
+		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 			on.Series.Granted(u.Policy.Name, u.Tokens)

@@ -37,10 +37,6 @@ func (s *Service) grant(
 	for i := range all {
 		all[i] = i
 	}
-	all, err = s.settle(ctx, r, all)
-	if err != nil {
-		return reply, err
-	}
 	stale, err := s.grantOnce(ctx, r, all)
 	if err != nil || len(stale) == 0 {
 		return reply, err
@@ -103,6 +99,8 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 		case it.ask.Claim != nil:
 			r.answers[it.index] = permitted(it, g)
 			s.measureClaim(it, g)
+		case it.ask.Settles != nil:
+			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
 		case g.Stale:
 			staleGroups[groups[k]] = true
 		default:

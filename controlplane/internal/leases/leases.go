@@ -38,6 +38,9 @@ type Item struct {
 	// count. The claim's Doubt is the store's to say. Such an item belongs to no group. Permitted
 	// is its grant.
 	Claim *inflight.Claim
+	// Settles, if not nil, makes a reservation cost what its request has cost, and Ask has the
+	// figures alone: see Settlement. Such an item belongs to no group.
+	Settles *Settlement
 	// Joined: this item and the next belong to one group, see Store.
 	Joined bool
 	// Twin, if not nil, is the ask for the bucket's other ledger, while a rollout counts it under
@@ -113,8 +116,6 @@ type Config struct {
 	Now func() time.Time
 	// Buckets is where Adjust looks and changes; it may be nil where Adjust is never called.
 	Buckets Buckets
-	// Settler corrects reservations; nil where no policy has any.
-	Settler Settler
 	// Overrides are the consumers' own limits; nil where consumers have none.
 	Overrides Overrides
 	// Regions is nil for a control plane that shares its quotas with no other region.

@@ -110,6 +110,10 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	var out []lease.Grant
 	for _, it := range items {
 		var g lease.Grant
+		if it.Settles != nil {
+			out = append(out, lease.Grant{Waiting: 1})
+			continue
+		}
 		if it.Claim != nil {
 			var a inflight.Answer
 			w.permits[it.Bucket], a = w.permits[it.Bucket].Claim(1_000_000, *it.Claim)

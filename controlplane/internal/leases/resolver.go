@@ -134,8 +134,11 @@ func holds(group []resolved, bucket keyhash.Key) bool {
 // the figures to be. It reports false for a limit that is not known, or that the control plane does
 // not grant.
 func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
-	if it.Seq > 0 {
+	switch {
+	case it.Seq > 0:
 		return r.claim(it), true
+	case it.Nth > 0:
+		return r.settlement(it)
 	}
 	by, ok := r.effective(it, r.deciding)
 	if !ok || by.limit.InFlight || !grantable(it, by.policy.Mode) {

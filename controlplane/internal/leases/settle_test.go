@@ -1,45 +1,25 @@
 package leases_test
 
 import (
-	"context"
 	"errors"
 	"reflect"
-	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// settler notes what it is to settle.
-type settler struct {
-	mu      sync.Mutex
-	settled []leases.Reservation
-	actual  []int64
-	err     error
-}
-
-func (s *settler) Settle(_ context.Context, r leases.Reservation, ask lease.Ask, actual int64) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settled, s.actual = append(s.settled, r), append(s.actual, actual)
-	return true, s.err
-}
-
-// Settlements of strict and leased policies reach the store beside what a request asks for; others
-// are answered as unknown. Without an answer of the store they are to be sent again.
+// Settlements of strict and leased policies reach the store in one call with what requests ask for;
+// others are answered as unknown. Without an answer of the store they are to be sent again.
 func TestSettlements(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, "name: strict, partition: [], limit: {quota: 5, window: 1m}, algorithm: sliding_log, mode: strict",
 		"name: leased, partition: [], limit: {quota: 5, window: 1m}, cost: {reserve: 1, commit: {header: x-used}}",
 		"name: local, partition: [], limit: {quota: 5, window: 1m}, mode: local")
 	w.current = 1
-	s := &settler{}
-	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now, Settler: s})
+	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now})
 	items := []wire.LeaseItem{
 		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Reserved: 70, Nth: 2, Actual: 9},
 		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Waiting: 2, Reserved: 71},
@@ -64,21 +44,29 @@ func TestSettlements(t *testing.T) {
 		wire.ItemGranted, wire.ItemUnknown, wire.ItemUnknown}; !reflect.DeepEqual(states, want) {
 		t.Errorf("%v, want %v", states, want)
 	}
-	slices.SortFunc(s.settled, func(a, b leases.Reservation) int { return int(a.Name) - int(b.Name) })
-	if want := []leases.Reservation{{Bucket: keyhash.Key{1}, Name: 70, Nth: 2},
-		{Bucket: keyhash.Key{2}, Name: 72, Nth: 1}}; !reflect.DeepEqual(s.settled, want) ||
-		!slices.Contains(s.actual, 9) {
-		t.Errorf("settled %v at %v", s.settled, s.actual)
+	var settled []leases.Settlement
+	var asked []leases.Item
+	for _, it := range w.asked[0] {
+		if it.Settles != nil {
+			settled = append(settled, *it.Settles)
+		} else {
+			asked = append(asked, it)
+		}
 	}
-	if asked := w.asked[0]; len(asked) != 2 || asked[0].Ask.Reserved != 71 || answers[1].Waiting != 2 ||
+	want := []leases.Settlement{{Name: 70, Nth: 2, Actual: 9}, {Name: 72, Nth: 1}}
+	if !reflect.DeepEqual(settled, want) {
+		t.Errorf("settled %v, want %v", settled, want)
+	}
+	if len(asked) != 2 || asked[0].Ask.Reserved != 71 || answers[1].Waiting != 2 ||
 		asked[1].Ask.Reserved != 74 || asked[1].Ask.Keep != 0 {
 		t.Errorf("asked for %+v, answered %+v", asked, answers[1])
 	}
-	s.err = errors.New("down")
+	w.storeErr = &leases.Partial{Away: []time.Duration{time.Second, 0}, Cause: errors.New("down")}
 	if answers, err = ask(items[:2]...); err != nil || answers[0].State != wire.ItemUnavailable ||
 		answers[1].State != wire.ItemGranted {
 		t.Errorf("%+v, %v", answers, err)
 	}
+	w.storeErr = errors.New("down")
 	if _, err = ask(items[0]); !errors.Is(err, leases.ErrUnavailable) {
 		t.Errorf("a call of settlements alone: %v", err)
 	}

@@ -54,7 +54,7 @@ type shard struct {
 	// kinds are all of these, drafts before what they depend on.
 	kinds [5]kind
 	// reserved are the open reservations.
-	reserved map[leases.Reservation]open
+	reserved map[reservationName]open
 }
 
 // kind is a table of ledgers, whatever they count.
@@ -72,7 +72,7 @@ type kind interface {
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		h := &l.shards[i]
-		h.reserved = map[leases.Reservation]open{}
+		h.reserved = map[reservationName]open{}
 		h.max = (max + shardCount - 1) / shardCount
 		h.tokens.init(0, nil, encodeLedger, decodeLedger)
 		h.windows.init(windowsKey, nil, encodeWindows, decodeWindows)
@@ -194,6 +194,9 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 		return l.claim(now, it.Bucket, *it.Claim)
 	}
 	h, a := l.of(it.Bucket), it.Ask
+	if it.Settles != nil {
+		return h.settle(now, it)
+	}
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }

@@ -1,8 +1,6 @@
 package localstore
 
 import (
-	"context"
-
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -10,6 +8,13 @@ import (
 
 // maxReserved bounds the open reservations of a shard. What one more takes is never given back.
 const maxReserved = 16384
+
+// reservationName names what the nth request of an ask has reserved of a bucket.
+type reservationName struct {
+	bucket hash
+	name   uint64
+	nth    int64
+}
 
 // open is a reservation that was not settled, and until when it can be.
 type open struct {
@@ -20,12 +25,12 @@ type open struct {
 // reserve notes what an item's requests were granted, if their cost is known later. Its shard is
 // locked. The file does not have reservations: after a restart they stay charged.
 func (h *shard) reserve(it leases.Item, g lease.Grant) {
-	if it.Ask.Reserved == 0 || g.Waiting == 0 || len(h.reserved)+int(g.Waiting) > maxReserved {
+	if it.Settles != nil || it.Ask.Reserved == 0 || g.Waiting == 0 || len(h.reserved)+int(g.Waiting) > maxReserved {
 		return
 	}
 	one := h.reservation(it)
 	for nth := int64(1); nth <= g.Waiting; nth++ {
-		h.reserved[leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}] = one
+		h.reserved[reservationName{it.Bucket, it.Ask.Reserved, nth}] = one
 	}
 }
 
@@ -55,23 +60,21 @@ func (h *shard) forgetReserved(now quota.Instant) {
 	}
 }
 
-// Settle implements leases.Settler. The draft of a rollout is settled with the main one.
-func (s *Store) Settle(_ context.Context, r leases.Reservation, ask lease.Ask, actual int64) (bool, error) {
-	h := s.ledgers.of(r.Bucket)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	one, known := h.reserved[r]
+// settle settles a reservation, also in the draft of a rollout. Its shard is locked.
+func (h *shard) settle(now quota.Instant, it leases.Item) (g lease.Grant) {
+	name := reservationName{it.Bucket, it.Settles.Name, it.Settles.Nth}
+	one, known := h.reserved[name]
 	if !known {
-		return false, nil
+		return g
 	}
-	delete(h.reserved, r)
-	now := s.clock.now()
-	if ask.Windows.Quota == 0 {
-		settleIn(&h.tokens, &h.draftTokens, now, r.Bucket, ask, one.taken, actual)
+	delete(h.reserved, name)
+	if it.Ask.Windows.Quota == 0 {
+		settleIn(&h.tokens, &h.draftTokens, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
 	} else {
-		settleIn(&h.windows, &h.draftWindows, now, r.Bucket, ask, one.taken, actual)
+		settleIn(&h.windows, &h.draftWindows, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
 	}
-	return true, nil
+	g.Waiting = 1
+	return g
 }
 
 // settleIn settles a reservation in both ledgers of a bucket. A draft's that is absent starts as

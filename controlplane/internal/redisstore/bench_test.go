@@ -224,11 +224,13 @@ func settleOne(b *testing.B, s *redisstore.Store, n int) error {
 	if err != nil {
 		return err
 	}
-	known, err := s.Settle(b.Context(), leases.Reservation{Bucket: bucket, Name: uint64(n), Nth: 1}, ask, 0)
+	ask.Waiting, ask.Reserved = 0, 0
+	settles := leases.Item{Bucket: bucket, Ask: ask, Settles: &leases.Settlement{Name: uint64(n), Nth: 1}}
+	settled, err := s.Grant(b.Context(), []leases.Item{settles})
 	if err != nil {
 		return err
 	}
-	return expect(nil, [2]any{grants[0].Waiting, known}, [2]any{int64(1), true})
+	return expect(nil, [2]int64{grants[0].Waiting, settled[0].Waiting}, [2]int64{1, 1})
 }
 
 // permitCalls are about a bucket of which many nodes hold permits.

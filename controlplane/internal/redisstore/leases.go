@@ -164,6 +164,8 @@ const (
 	kindDraftTokens   = 'd'
 	kindDraftWindows  = 'x'
 	kindPermits       = 'p'
+	kindSettleTokens  = 's'
+	kindSettleWindows = 'l'
 )
 
 // tokensArg is what the script must know about a bucket of tokens.

@@ -68,6 +68,10 @@ func (s *Store) newPortion(items []leases.Item) *portion {
 		joined := it.Joined && i+1 < len(items)
 		p.places[i] = len(p.keys)
 		main := bucketKey(it.Bucket, windowed)
+		if it.Settles != nil {
+			p.keys, p.args = append(p.keys, main), append(p.args, settleArg(it))
+			continue
+		}
 		arg, charge := s.tokensArg, s.tokensCharge
 		if windowed {
 			arg, charge = s.windowsArg, s.windowsCharge

@@ -22,7 +22,6 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	leases.Buckets
-	leases.Settler
 	consumers.Store
 	penalties.Store
 	enforcement.Store

@@ -31,6 +31,13 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 	}}
 }
 
+// settle settles a reservation, and returns whether the store knew it.
+func (s *Instance) settle(t *testing.T, it leases.Item, one leases.Settlement) bool {
+	t.Helper()
+	it.Ask.Waiting, it.Ask.Reserved, it.Settles = 0, 0, &one
+	return s.one(t, it).Waiting == 1
+}
+
 // testSettlements plays settlements of each algorithm.
 func testSettlements(t *testing.T, s *Instance) {
 	playSettlements(t, s, quota.TokenBucket, false, lease.Ledger{})
@@ -42,7 +49,7 @@ func testSettlements(t *testing.T, s *Instance) {
 
 // reserved is a reservation in the store, and what the ledger in Go knows of it.
 type reserved struct {
-	name  leases.Reservation
+	name  leases.Settlement
 	taken quota.Reservation
 }
 
@@ -79,28 +86,28 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 			}
 			taken := ledger.Reservation(it.Ask)
 			for nth := int64(1); nth <= got.Waiting; nth++ {
-				name := leases.Reservation{Bucket: it.Bucket, Name: it.Ask.Reserved, Nth: nth}
-				open = append(open, reserved{name, taken})
+				open = append(open, reserved{leases.Settlement{Name: it.Ask.Reserved, Nth: nth}, taken})
 			}
 		case n < 9 && len(open) > 0:
 			i := r.IntN(len(open))
 			one := open[i]
 			open = append(open[:i], open[i+1:]...)
 			over = append(over, one)
-			actual := r.Int64N(14)
-			known := must[bool](t)(s.Settle(ctx, one.name, item.Ask, actual))
+			one.name.Actual = r.Int64N(14)
+			known := s.settle(t, item, one.name)
 			if !known && ledger.Counts(one.taken) > now {
 				t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
 			}
 			if known {
-				ledger, _ = ledger.Settle(now, item.Ask, one.taken, actual)
+				ledger, _ = ledger.Settle(now, item.Ask, one.taken, one.name.Actual)
 			}
 		case len(over) > 0:
 			again := over[r.IntN(len(over))].name
 			if r.IntN(2) == 0 {
 				again.Name++
 			}
-			if must[bool](t)(s.Settle(ctx, again, item.Ask, r.Int64N(14))) {
+			again.Actual = r.Int64N(14)
+			if s.settle(t, item, again) {
 				t.Fatalf("seed %d, %v, step %d: settled twice", seed, a, step)
 			}
 		}
@@ -146,12 +153,15 @@ func testSettledOnce(t *testing.T, s *Instance) {
 					others += g[0].Waiting
 					mu.Unlock()
 				}
-				known, err := s.Settle(ctx, leases.Reservation{Bucket: it.Bucket, Name: 99, Nth: nth + 1}, it.Ask, 0)
+				one := it
+				one.Ask.Waiting, one.Settles = 0, &leases.Settlement{Name: 99, Nth: nth + 1}
+				g, err := s.Grant(ctx, []leases.Item{one})
 				if err != nil {
 					t.Error(err)
+					continue
 				}
 				mu.Lock()
-				if known {
+				if g[0].Waiting == 1 {
 					settled++
 				}
 				mu.Unlock()
@@ -165,5 +175,69 @@ func testSettledOnce(t *testing.T, s *Instance) {
 	probe := settling(t, quota.SlidingLog, 20, 0, 1, 0)
 	if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{probe}))[0]; g.Level != 20-others {
 		t.Errorf("%d of 20 are left beside %d that were granted and not settled", g.Level, others)
+	}
+}
+
+// testSettlementsTravelTogether has one call carry settlements of several buckets, one of them
+// twice, and what a request asks for: each is answered as if it came alone, in their order.
+func testSettlementsTravelTogether(t *testing.T, s *Instance) {
+	var call []leases.Item
+	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
+		it := settling(t, a, 6, 2, 3, 500)
+		it.Bucket[5] = byte(i)
+		if g := s.one(t, it); g.Waiting != 2 {
+			t.Fatalf("%v: %+v", a, g)
+		}
+		ask := it
+		ask.Ask.Waiting, ask.Ask.Cost, ask.Ask.Reserved = 3, 1, 501
+		it.Ask.Waiting, it.Ask.Reserved = 0, 0
+		first, again, second, unknown := it, it, it, it
+		first.Settles = &leases.Settlement{Name: 500, Nth: 1, Actual: 1}
+		again.Settles = first.Settles
+		second.Settles = &leases.Settlement{Name: 500, Nth: 2, Actual: 4}
+		unknown.Settles = &leases.Settlement{Name: 500, Nth: 3}
+		call = append(call, first, again, ask, second, unknown)
+	}
+	got := must[[]lease.Grant](t)(s.Grant(testContext(t), call))
+	for i, want := range []int64{1, 0, 2, 1, 0, 1, 0, 2, 1, 0} {
+		if got[i].Waiting != want {
+			t.Errorf("item %d: %+v, want %d", i, got[i], want)
+		}
+	}
+	for _, i := range []int{2, 7} {
+		look := call[i]
+		look.Ask.Waiting, look.Ask.Reserved = 1, 0
+		if g := s.one(t, look); g.Waiting != 0 || g.Level != 0 {
+			t.Errorf("%v: %+v is left where a token is owed", look.Ask.Windows.Algorithm, g)
+		}
+	}
+}
+
+// testDraftsAreSettled has a rollout count a bucket twice: both ledgers are settled.
+func testDraftsAreSettled(t *testing.T, s *Instance) {
+	for i, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow} {
+		it := settling(t, a, 6, 1, 3, 600)
+		it.Bucket[6] = byte(i)
+		draft := settling(t, a, 9, 0, 1, 0).Ask
+		draft.Version = it.Ask.Version + 1<<lease.EpochBits
+		it.Twin = &draft
+		if g := s.one(t, it); g.Waiting != 1 {
+			t.Fatalf("%v: %+v", a, g)
+		}
+		settles := it
+		settles.Twin = nil
+		if !s.settle(t, settles, leases.Settlement{Name: 600, Nth: 1, Actual: 2}) {
+			t.Fatalf("%v: not known", a)
+		}
+		main := it
+		main.Ask.Waiting, main.Ask.Reserved = 0, 0
+		twin := main
+		twin.Ask, twin.Twin, twin.Draft = draft, &main.Ask, true
+		if g := s.one(t, main); g.Level != 4 {
+			t.Errorf("%v: %+v, want 4", a, g)
+		}
+		if g := s.one(t, twin); g.Level != 7 {
+			t.Errorf("%v: the draft has %+v, want 7", a, g)
+		}
 	}
 }

@@ -77,6 +77,8 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"a bucket is changed while it is used", testAdjustRace},
 		{"settlements follow the ledgers", testSettlements},
 		{"a reservation is settled once", testSettledOnce},
+		{"settlements travel together", testSettlementsTravelTogether},
+		{"drafts are settled", testDraftsAreSettled},
 		{"a restart refills nobody", testRestart},
 		{"permits are lent", testPermits},
 		{"permits follow the ledger", testPermitsFollowTheLedger},

@@ -6,30 +6,31 @@
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
 --              'p' claims permits for requests in flight, see claim_permits
+--              's' settles a reservation of tokens, 'l' one of windows, see settle_tokens; in place of waiting is 1 if it was there
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
 -- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 --              A text in place of stale is an error of the buckets of one request
-local TOKENS, PERMITS = string.byte('tp', 1, 2)
+local TOKENS, PERMITS, SETTLE_TOKENS, SETTLE_WINDOWS = string.byte('tpsl', 1, 4)
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local reply = {}
 
--- What grants a bucket of a kind, and what charges its twin.
-local grant_tokens, charge_tokens, grant_windows, charge_windows, claim_permits
+-- What grants a bucket of a kind, what charges its twin, and what settles its reservations.
+local grant_tokens, charge_tokens, settle_tokens, grant_windows, charge_windows, settle_windows, claim_permits
 local function functions_for(kind)
-  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
+  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS or kind == SETTLE_TOKENS then
     if not grant_tokens then
-      grant_tokens, charge_tokens = functions_for_tokens()
+      grant_tokens, charge_tokens, settle_tokens = functions_for_tokens()
     end
-    return grant_tokens, charge_tokens
+    return grant_tokens, charge_tokens, settle_tokens
   elseif kind == PERMITS then
     claim_permits = claim_permits or functions_for_permits()
     return claim_permits
   elseif not grant_windows then
-    grant_windows, charge_windows = functions_for_windows()
+    grant_windows, charge_windows, settle_windows = functions_for_windows()
   end
-  return grant_windows, charge_windows
+  return grant_windows, charge_windows, settle_windows
 end
 
 -- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
@@ -68,6 +69,11 @@ local function answer(k, look)
     for i = r + 1, r + 6 do
       reply[i] = 0
     end
+    return true
+  elseif kind == SETTLE_TOKENS or kind == SETTLE_WINDOWS then
+    local _, _, settle = functions_for(kind)
+    local known = settle(KEYS[k], arg) and 1 or 0
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = 0, known, 0, 0, 0, 0
     return true
   end
   local twin, hold = nil, 0

@@ -18,6 +18,10 @@
 -- most_num most_den most, then cost deadline ttl of what the twin was asked, 2 for a bucket that may
 -- owe more than a burst, and used of what the twin was asked. That of a draft is left absent if it is.
 --
+-- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
+-- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
+-- returns whether the reservation was there.
+--
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
 -- each lease, the earliest first. One of the second format ends with since: when a bucket that may
 -- owe got its figures in the place of others.
@@ -487,5 +491,52 @@ local function functions_for_tokens()
     save(key, encode(), max(forgettable(), now + hold))
   end
 
-  return grant_tokens, charge_tokens
+  local function settle_tokens(key, arg)
+    local ask_num, ask_den, ask_burst, ask_version, nth, actual, name = struct.unpack('>I8I8I8I8I8I8c8', arg, 2)
+    local from, at, taken = take_reservation(key, name, nth)
+    if not from then
+      return false
+    end
+    local function settle(of, draft)
+      local raw = redis.call('GET', of)
+      if raw then
+        local fine, good = pcall(decode, raw)
+        if not (fine and good) then
+          return
+        end
+      elseif draft or actual <= taken then
+        return
+      else
+        version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
+        ends, tokens, leases, since = {}, {}, 0, 0
+      end
+      advance(max(now, last))
+      local over = actual - taken
+      if over < 0 then
+        if from > last or from < since or last >= from + settled_for() then
+          return
+        end
+        for i = 1, leases do
+          if ends[i] == at and tokens[i] >= -over then
+            tokens[i] = tokens[i] + over
+          end
+        end
+        local back = min(units(-over, den), rest(units(taken, den), last - from), debt)
+        if back < den then
+          return
+        end
+        debt = max(debt - back, units(out(0), den))
+      else
+        debt = max(min(debt + units(over, den), SATURATED), units(out(0), den))
+      end
+      save(of, encode(), max(forgettable(), now))
+    end
+    if actual ~= taken then
+      settle(key, false)
+      settle(key .. ':draft', true)
+    end
+    return true
+  end
+
+  return grant_tokens, charge_tokens, settle_tokens
 end

@@ -94,13 +94,29 @@ local function reserved_name(arg)
   end
 end
 
+-- The key of a reservation without its number, beside the main state of its bucket.
+local function reservation_key(key, name)
+  if string.sub(key, -6) == ':draft' then
+    key = string.sub(key, 1, -7)
+  end
+  return key .. ':reserved:' .. string.format('%08x%08x:', struct.unpack('>I4I4', name))
+end
+
 -- Notes what so many requests have reserved, each under its number: from when it counts, when it
--- counts in a history or ends as a lease, and its tokens. settle.lua takes it away.
+-- counts in a history or ends as a lease, and its tokens.
 local function reserve(key, name, granted, from, at, cost, counts)
-  local main = string.gsub(key, ':draft$', '') .. ':reserved:' .. string.gsub(name, '.', function(c)
-    return string.format('%02x', string.byte(c))
-  end) .. ':'
+  local main, taken = reservation_key(key, name), string.format('%.0f %.0f %.0f', from, at, cost)
   for i = 1, granted do
-    redis.call('SET', main .. i, string.format('%.0f %.0f %.0f', from, at, cost), 'PXAT', ceiling(counts, 1000) + 1)
+    redis.call('SET', main .. i, taken, 'PXAT', ceiling(counts, 1000) + 1)
+  end
+end
+
+-- Takes a reservation away, so that it is settled once. Returns the three numbers of reserve,
+-- nothing for one that is not there.
+local function take_reservation(key, name, nth)
+  local reserved = reservation_key(key, name) .. string.format('%.0f', nth)
+  local from, at, taken = string.match(redis.call('SET', reserved, '', 'PX', 1, 'GET') or '', '^(%d+) (%d+) (%d+)$')
+  if from then
+    return from + 0, at + 0, taken + 0
   end
 end

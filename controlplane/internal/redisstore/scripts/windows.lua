@@ -8,6 +8,9 @@
 -- charge_windows: hold, algorithm quota length grain offset version leased doubtful_used and the
 -- longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
+-- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and
+-- in that of a draft: nth and actual, and the name. It returns whether the reservation was there.
+--
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then
 -- start and count of each mark, the earliest first, each start but the first as the distance from
 -- the one before.
@@ -423,5 +426,79 @@ local function functions_for_windows()
     save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
   end
 
-  return grant_windows, charge_windows
+  local function settle_windows(key, arg)
+    local nth, actual, name = struct.unpack('>I8I8c8', arg, 2)
+    local from, at, taken = take_reservation(key, name, nth)
+    if not from then
+      return false
+    end
+    local function grow(when, n)
+      add(when, n)
+      if marks > MAX_MARKS then
+        counts[marks] = counts[marks] + counts[marks - 1]
+        starts[marks - 1], counts[marks - 1] = starts[marks], counts[marks]
+        marks = marks - 1
+      end
+      for i = 1, marks do
+        counts[i] = min(counts[i], MAX_UNITS)
+      end
+    end
+    -- Takes tokens of the mark of an instant, and of earlier ones where it has moved.
+    local function shrink(start, left)
+      for i = marks, 1, -1 do
+        if starts[i] == start or starts[i] < start and algorithm ~= FIXED then
+          local n = min(counts[i], left)
+          counts[i], left = counts[i] - n, left - n
+        end
+      end
+      local kept = 0
+      for i = 1, marks do
+        if counts[i] > 0 then
+          kept = kept + 1
+          starts[kept], counts[kept] = starts[i], counts[i]
+        end
+      end
+      marks = kept
+      return left
+    end
+    -- Whether what counts at an instant has changed.
+    local function settle_at(when)
+      local start, back = start_of(when), taken - actual
+      if leaves(start) <= last then
+        return false
+      elseif back < 0 then
+        grow(when, -back)
+        return true
+      end
+      return shrink(start, back) < back
+    end
+    local function settle(of)
+      local raw = redis.call('GET', of)
+      local fine, good = false, false
+      if raw then
+        fine, good = pcall(decode, raw)
+      end
+      if not (fine and good) then
+        return
+      end
+      advance(now)
+      if from > last and actual < taken then
+        return
+      end
+      local changed = settle_at(at)
+      if algorithm == FIXED and start_of(from) ~= start_of(at) then
+        changed = settle_at(from) or changed
+      end
+      if changed then
+        save(of, encode(), max(marks > 0 and leaves(starts[marks]) or last, now))
+      end
+    end
+    if actual ~= taken then
+      settle(key)
+      settle(key .. ':draft')
+    end
+    return true
+  end
+
+  return grant_windows, charge_windows, settle_windows
 end
