@@ -215,7 +215,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
 	}
-	if len(c.corrections.waiting) > 0 && !c.corrections.underWay {
+	if len(c.corrections.waiting) > 0 && !c.corrections.alone {
 		due = min(due, max(c.corrections.next, now))
 	}
 	if len(c.debts.all) > 0 {
@@ -251,6 +251,7 @@ func (c *Client) probe(now quota.Instant) {
 func (c *Client) send(call *call) {
 	if call.asks > 0 {
 		c.askFirst(call)
+		c.settleFirst(call)
 	}
 	c.seq++
 	call.seq = c.seq

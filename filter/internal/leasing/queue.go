@@ -108,7 +108,7 @@ type call struct {
 	// full: a line was left behind for want of space, and those after it must not overtake it.
 	full bool
 	// probe: it asks for nothing; reports: it has nothing but reports; claims: nothing but claims
-	// of permits; settles: nothing but settlements.
+	// of permits; settles: nothing but settlements, which also go with what requests wait for.
 	probe, reports, claims, settles bool
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool

@@ -45,7 +45,9 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.report(now)
 	}
 	if call.settles {
-		c.corrections.underWay = false
+		c.corrections.alone = false
+	}
+	if c.room.calls == 0 {
 		c.sendSettled(now)
 	}
 }
@@ -78,8 +80,10 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		case call.probe:
 		case call.claims:
 			c.claimed(&items[0], &answers[0], now)
-		case call.settles:
-			c.settled(&items[0], &answers[0], now)
+		case items[0].settles != nil:
+			if !call.late { // Otherwise another call carries it.
+				c.settled(&items[0], &answers[0], now)
+			}
 		case items[0].debt != nil:
 			c.charged(call, &items[0], &answers[0], now)
 		case items[0].report != 0:
@@ -102,9 +106,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	if call.reports {
 		c.reports.underWay--
 	}
-	if call.settles {
-		c.settleAgain(call, now)
-	}
+	c.settleAgain(call, now)
 	if how == rpc.Overloaded && c.room.most == 1 {
 		c.room.rest = now + rpc.Spread(longestRest, c.random.Jitter())
 	}

@@ -32,17 +32,36 @@ type Reservation struct {
 }
 
 // corrections are the reservations whose requests have cost something else, and which the control
-// plane does not know of. One call at a time carries some.
+// plane does not know of. They go before what requests ask for, in the same call; if none is under
+// way, in one of their own.
 type corrections struct {
 	// names is the last name that this VM has given to an item. It begins at random.
-	names    uint64
-	waiting  []*Reservation
-	underWay bool
-	// next is when the tick tries again.
+	names   uint64
+	waiting []*Reservation
+	// alone: a call of settlements alone is under way.
+	alone bool
+	// next is when to try again.
 	next quota.Instant
 }
 
-// Settle has the control plane make a reservation cost what its request has cost. It keeps r.
+// take returns items of the first settlements that wait, of one policy set and at most so many.
+func (s *corrections) take(version uint64, most int) []item {
+	items, kept := make([]item, 0, min(len(s.waiting), most)), s.waiting[:0]
+	for _, r := range s.waiting {
+		if len(items) == most || r.Need.Version != version {
+			kept = append(kept, r)
+			continue
+		}
+		items = append(items, item{need: r.Need, settles: r})
+		items[len(items)-1].need.Cost = 1
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+	return items
+}
+
+// Settle has the control plane make a reservation cost what its request has cost. It keeps r. The
+// settlement leaves at once, or with the next call if one is under way that requests wait for.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
 	r.actual, r.since = actual, now
 	s := &c.corrections
@@ -51,7 +70,9 @@ func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
 		return
 	}
 	s.waiting = append(s.waiting, r)
-	c.sendSettled(now)
+	if c.room.calls == 0 {
+		c.sendSettled(now)
+	}
 }
 
 // unused settles reservations of a need that no request uses: the nth to the last of a name.
@@ -62,27 +83,28 @@ func (c *Client) unused(now quota.Instant, need *Need, name uint64, nth, last in
 }
 
 // sendSettled sends the settlements that wait, the first ones of one policy set, unless a call with
-// some is under way.
+// nothing else is under way.
 func (c *Client) sendSettled(now quota.Instant) {
 	s := &c.corrections
-	if len(s.waiting) == 0 || s.underWay || now < s.next {
+	if len(s.waiting) == 0 || s.alone || now < s.next {
 		return
 	}
 	if _, away := c.Health.Away(); away {
 		s.forgetOld(now, &c.Stats)
 		return
 	}
-	call := &call{sent: now, settles: true}
-	for _, r := range s.waiting {
-		if len(call.items) == settlingItems || !carries(call.items, r.Need.Version) {
-			break
-		}
-		it := call.carry(&r.Need)
-		it.need.Cost, it.settles = 1, r
+	s.alone = true
+	c.send(&call{sent: now, items: s.take(s.waiting[0].Need.Version, settlingItems), settles: true})
+}
+
+// settleFirst has a call settle before anything else, so that what comes back is there for the
+// requests that wait in it.
+func (c *Client) settleFirst(call *call) {
+	s := &c.corrections
+	most := min(settlingItems, wire.MaxItems-len(call.items))
+	if len(s.waiting) > 0 && most > 0 && call.sent >= s.next {
+		call.items = append(s.take(call.items[0].need.Version, most), call.items...)
 	}
-	s.waiting = append(s.waiting[:0], s.waiting[len(call.items):]...)
-	s.underWay = true
-	c.send(call)
 }
 
 // settled takes in the answer to a settlement.
@@ -95,12 +117,15 @@ func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	}
 }
 
-// settleAgain has the settlements of a call without an answer wait for the next.
+// settleAgain has the settlements of a call without an answer wait for another.
 func (c *Client) settleAgain(call *call, now quota.Instant) {
-	c.corrections.underWay = false
-	c.corrections.next = now + quota.Instant(keepTimeout)
 	for i := range call.items {
-		c.waitAgain(call.items[i].settles, now)
+		if r := call.items[i].settles; r != nil {
+			c.waitAgain(r, now)
+		}
+	}
+	if call.settles {
+		c.corrections.alone = false
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
@@ -102,6 +103,8 @@ type settleNode struct {
 	waiting map[uint32]*leasing.Ticket
 	// held are the requests under way.
 	held map[uint64]*leasing.Reservation
+	// sent are the calls of the node, by what they carry.
+	sent []string
 }
 
 const (
@@ -170,6 +173,7 @@ func (n *settleNode) tick() {
 // Call implements rpc.Client.
 func (n *settleNode) Call(_ string, body []byte, timeout quota.Span, done func(int, []byte)) error {
 	w, message, ended, client := n.w, slices.Clone(body), false, n.client
+	n.sent = append(n.sent, carried(message))
 	end := func(status int, reply []byte) {
 		if !ended && !n.dead && n.client == client {
 			ended = true
@@ -198,6 +202,23 @@ func (n *settleNode) Call(_ string, body []byte, timeout quota.Span, done func(i
 		})
 	}
 	return nil
+}
+
+// carried says what a message carries, in its order.
+func carried(message []byte) string {
+	m, err := wire.DecodeLeaseRequest(message)
+	if err != nil {
+		panic(err)
+	}
+	var all []string
+	for _, it := range m.Items {
+		if it.Nth > 0 {
+			all = append(all, "settled")
+		} else {
+			all = append(all, "asked")
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // serve is the control plane.
@@ -439,5 +460,43 @@ func TestReservedTokensAreAskedForAgain(t *testing.T) {
 	w.run(100 * quota.Millisecond)
 	if len(w.passed) != 5 {
 		t.Error(fmt.Sprint(len(w.passed), " passed: the refusal of before was repeated"))
+	}
+}
+
+// A settlement leaves at once if no call is under way that requests wait for. Otherwise it goes with
+// the next one, before what requests ask for in it.
+func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
+	w := newSettleWorld(1, 1, false) // A sliding log.
+	n := w.nodes[0]
+	for range 4 {
+		n.request()
+		w.run(20 * quota.Millisecond)
+	}
+	var held []*leasing.Reservation
+	for _, r := range n.held {
+		held = append(held, r)
+	}
+	if len(held) != 4 {
+		t.Fatalf("%d requests are under way, want 4", len(held))
+	}
+	n.sent = nil
+	n.client.Settle(w.now, held[0], 2)
+	if want := []string{"settled"}; !slices.Equal(n.sent, want) {
+		t.Fatalf("sent %q, want %q", n.sent, want)
+	}
+	w.run(20 * quota.Millisecond)
+	n.request() // One token is left of three that it wants.
+	n.client.Settle(w.now, held[1], 0)
+	n.client.Settle(w.now, held[2], 0)
+	n.request()
+	if want := []string{"settled", "asked"}; !slices.Equal(n.sent, want) {
+		t.Fatalf("sent %q, want %q", n.sent, want)
+	}
+	w.run(20 * quota.Millisecond)
+	if want := []string{"settled", "asked", "settled settled asked"}; !slices.Equal(n.sent, want) {
+		t.Errorf("sent %q, want %q", n.sent, want)
+	}
+	if len(w.passed) != 5 {
+		t.Errorf("%d passed, want one more: what was given back serves the request beside it", len(w.passed))
 	}
 }
