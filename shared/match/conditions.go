@@ -72,15 +72,17 @@ func (ix *Index) clientMatches(p *Policy, a *Attributes) bool {
 
 // cost is what a request costs under a policy. A cost header that is given twice is invalid: no
 // rule says which one counts.
-func (ix *Index) cost(p *Policy, headers []Header) (int64, Verdict) {
-	if p.Cost.Header.Len == 0 {
+func (e *encoder) cost(p *Policy, a *Attributes) (int64, Verdict) {
+	if p.Cost.Source.Len == 0 {
 		return p.Cost.Fixed, Limited
 	}
-	value, count := findHeader(headers, ix.Text(p.Cost.Header))
-	if count == 1 {
-		if n, ok := policy.ParseCost(value, p.Cost.Max); ok {
-			return n, Limited
-		}
+	least := int64(0)
+	if p.commit > 0 { // A request that takes nothing passes always, and is never settled.
+		least = 1
+	}
+	value := e.number(p.Cost.Kind, e.ix.Text(p.Cost.Source), a)
+	if n, ok := policy.ParseCostAt(p.Cost.Kind, value, p.Cost.Max); ok && n >= least {
+		return n, Limited
 	}
 	if p.Cost.DenyInvalid {
 		return 0, RefusedCost

@@ -21,19 +21,21 @@ func (ix *Index) figuresOf(limit uint32) *figures {
 // ownFigure is the number that a request holds at a source, or the one that counts where it holds
 // none that can be read.
 func (e *encoder) ownFigure(f *figure, a *Attributes) int64 {
-	name := e.ix.Text(f.name)
-	var text []byte
-	switch f.kind {
-	case policy.SourceHeader:
-		value, count := findHeader(a.Headers, name)
-		if count == 1 { // No rule says which one of several counts.
-			text = value
-		}
-	case policy.SourceJWT, policy.SourceMetadata:
-		text = e.property(f.kind, name, a)
-	}
-	if own, ok := policy.ParseFigure(text); ok {
+	if own, ok := policy.ParseFigure(e.number(f.kind, e.ix.Text(f.name), a)); ok {
 		return own
 	}
 	return f.standard
+}
+
+// number is the text of a number that a request holds at a header, a claim or metadata.
+func (e *encoder) number(kind policy.SourceKind, name []byte, a *Attributes) []byte {
+	switch kind {
+	case policy.SourceHeader:
+		if value, count := findHeader(a.Headers, name); count == 1 { // No rule says which one of several counts.
+			return value
+		}
+	case policy.SourceJWT, policy.SourceMetadata:
+		return e.property(kind, name, a)
+	}
+	return nil
 }

@@ -168,6 +168,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.commits = append(ix.commits, foundBy(c))
 		l.commit = uint16(len(ix.commits))
 	}
+	source := func(kind policy.SourceKind) { l.Cost.Kind = kind }
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
 	rule := func(p penalty.Rule) {
 		ix.penalties = append(ix.penalties, p)
@@ -185,7 +186,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		l.PolicyHead = set.Policy(run, limit)
 		run() // The end of the last one.
 		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, commit, &l.OnFailure, rule)
+		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, commit, source, &l.OnFailure, rule)
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)

@@ -90,7 +90,7 @@ func (c *collector) addPolicy(found candidate, a *Attributes) {
 	}
 	var base int
 	hit.Key, base = c.bucket(p, partition, hit.Shadow)
-	hit.Cost, hit.Verdict = c.ix.cost(p, a.Headers)
+	hit.Cost, hit.Verdict = c.cost(p, a)
 	c.addLimits(p, set, hit, a)
 	if hit.Verdict == Limited {
 		c.addCandidates(p, hit, base, a)

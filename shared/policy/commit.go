@@ -105,20 +105,28 @@ func (r *reader) reserving(path string, n Node, c *Cost, into *Commit) {
 	r.required(path, n, "commit", ": say where its cost is found, like {header: x-cost}")
 }
 
-// reservation reads what is taken before the cost is known. Nothing is refused: requests that take
-// nothing would all pass at once.
+// reservation reads what is taken before the cost is known. A policy that takes nothing is refused:
+// requests would all pass at once.
 func (r *reader) reservation(path string, n Node, c *Cost) {
 	if n.Kind == Number {
 		r.integer(path, n, 1, MaxCost, &c.Fixed)
 		return
 	}
 	c.Invalid = 1
+	sources := 0
+	for _, key := range []string{"header", "jwt", "metadata"} {
+		if contains(n.Keys, key) {
+			sources++
+		}
+	}
+	r.present(path, n.Kind != Map || sources == 1, "must have exactly one of header, jwt, metadata")
 	r.object(path, n,
-		field{"header", func(path string, n Node) { c.Header, _ = r.headerName(path, n) }},
+		field{"header", func(path string, n Node) { r.costSource(path, n, SourceHeader, c) }},
+		field{"jwt", func(path string, n Node) { r.costSource(path, n, SourceJWT, c) }},
+		field{"metadata", func(path string, n Node) { r.costSource(path, n, SourceMetadata, c) }},
 		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
 		field{"missing", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Invalid) }},
 	)
-	r.required(path, n, "header", ": name the header that holds the reservation")
 	r.required(path, n, "max", ": say the most that one request may reserve")
 }
 
@@ -214,6 +222,16 @@ func (r *reader) commitFits(path string, p *Policy) {
 		return
 	}
 	r.problem(path+".cost.commit", "cannot be with "+what+": "+why)
+}
+
+// ParseCostAt is ParseCost for a value of a kind of source: one in a claim or in metadata may be a
+// number, as Envoy holds it.
+func ParseCostAt(source SourceKind, value []byte, highest int64) (int64, bool) {
+	if source == SourceHeader {
+		return ParseCost(value, highest)
+	}
+	cost, ok := parseWhole(value)
+	return cost, ok && cost <= highest
 }
 
 // ParseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.

@@ -47,6 +47,40 @@ func TestCommit(t *testing.T) {
 	}
 }
 
+// A reservation is a number, or where the request says it.
+func TestReservation(t *testing.T) {
+	for reserve, want := range map[string]policy.Cost{
+		`5`:                           {Fixed: 5},
+		`{"header":"X-Max","max":90}`: {Fixed: 1, Invalid: 1, Max: 90, Source: policy.Source{Kind: policy.SourceHeader, Name: "x-max"}},
+		`{"jwt":"plan.max","max":90,"missing":7}`: {Fixed: 1, Invalid: 7, Max: 90,
+			Source: policy.Source{Kind: policy.SourceJWT, Name: "plan.max"}},
+		`{"metadata":"ai/max","max":90}`: {Fixed: 1, Invalid: 1, Max: 90,
+			Source: policy.Source{Kind: policy.SourceMetadata, Name: "ai/max"}},
+	} {
+		set, err := decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":`+reserve+
+			`,"commit":{"header":"x"}}`))
+		if err != nil {
+			t.Errorf("%s: %v", reserve, err)
+		} else if got := set.Policies[0].Cost; got != want {
+			t.Errorf("%s: %+v, want %+v", reserve, got, want)
+		}
+	}
+	for reserve, want := range map[string]string{
+		`{"max":9}`:                              "cost.reserve: must have exactly one of header, jwt, metadata",
+		`{"jwt":"a","header":"b","max":9}`:       "cost.reserve: must have exactly one of header, jwt, metadata",
+		`{"jwt":"a"}`:                            "cost.reserve.max: is missing: say the most that one request may reserve",
+		`{"jwt":"a..b","max":9}`:                 "cost.reserve.jwt: must be a claim, nested ones like realm.role",
+		`{"metadata":"max","max":9}`:             "cost.reserve.metadata: must be a name space and a key of Envoy's metadata",
+		`{"metadata":"a/b","max":9,"missing":0}`: "cost.reserve.missing: must be a whole number from 1 to 4294967296, not 0",
+	} {
+		_, err := decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":`+reserve+
+			`,"commit":{"header":"x"}}`))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s\ngot  %v\nwant %s", reserve, err, want)
+		}
+	}
+}
+
 func TestCommitIsRefused(t *testing.T) {
 	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},`
 	for fields, want := range map[string]string{
@@ -117,3 +151,6 @@ func TestCommitBound(t *testing.T) {
 		}
 	}
 }
+
+// xCost is a header that says a cost.
+var xCost = policy.Source{Kind: policy.SourceHeader, Name: "x-cost"}

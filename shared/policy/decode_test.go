@@ -75,7 +75,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			IfAbsent: policy.AbsentShared,
 			Limits: []policy.Limit{{Quota: 10, Window: 2 * quota.Minute,
 				Params: quota.Params{Num: 1, Den: 12_000_000, Burst: 20}}},
-			Cost:      policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 1, DenyInvalid: true},
+			Cost:      policy.Cost{Fixed: 1, Source: xCost, Max: 5, Invalid: 1, DenyInvalid: true},
 			Mode:      policy.ModeStrict,
 			OnFailure: policy.OnFailure{{For: 10 * quota.Second, Do: policy.StepShare}, {Do: policy.StepDeny}},
 			Enforced:  25, Response: policy.Response{Status: 503, Body: "later"},

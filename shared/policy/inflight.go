@@ -178,5 +178,5 @@ func (p *Policy) costFits(l Limit) (burst string, fits bool) {
 	if l.Own > 0 {
 		most = p.Usual(l).Params.Burst
 	}
-	return strconv.FormatInt(most, 10), l.InFlight || p.Cost.Header != "" || p.Cost.Fixed <= most
+	return strconv.FormatInt(most, 10), l.InFlight || p.Cost.Source.Name != "" || p.Cost.Fixed <= most
 }

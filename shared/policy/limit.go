@@ -206,7 +206,7 @@ func (r *reader) cost(path string, n Node, c *Cost) {
 	}
 	c.Invalid = 1
 	r.object(path, n,
-		field{"header", func(path string, n Node) { c.Header, _ = r.headerName(path, n) }},
+		field{"header", func(path string, n Node) { r.costSource(path, n, SourceHeader, c) }},
 		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
 		field{"invalid", func(path string, n Node) {
 			if n.Kind == String && n.Text == "deny" {
@@ -218,4 +218,9 @@ func (r *reader) cost(path string, n Node, c *Cost) {
 	)
 	r.required(path, n, "header", ": name the header that holds the cost")
 	r.required(path, n, "max", ": say the most that one request may cost")
+}
+
+func (r *reader) costSource(path string, n Node, kind SourceKind, c *Cost) {
+	name, _ := r.sourceName(path, n, kind)
+	c.Source = Source{kind, name}
 }

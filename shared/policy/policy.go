@@ -307,11 +307,13 @@ type Counting struct {
 	MaxWait    quota.Span
 }
 
-// Cost is what a request costs: Fixed, or the value of a header.
+// Cost is what a request costs, or reserves if that is known only later: Fixed, or a value that the
+// request has.
 type Cost struct {
 	Fixed int64
-	// Header, if not empty, names the header (lower case) that holds the cost, at most Max.
-	Header string
+	// Source, if its name is not empty, is where the request has it, at most Max: a header, or for
+	// a reservation also a claim or metadata.
+	Source Source
 	Max    int64
 	// Invalid is the cost if the value is missing or invalid; DenyInvalid refuses it with 400
 	// instead.

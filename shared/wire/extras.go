@@ -19,9 +19,10 @@ const (
 	extraReserve
 	extraAdaptive
 	extraCommit
+	extraReservation
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraCommit<<1 - 1
+	extrasKnown = extraReservation<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -104,6 +105,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Commit.By != policy.CommitNever {
 		extras |= extraCommit
 	}
+	if p.Cost.Source.Kind > policy.SourceHeader {
+		extras |= extraReservation
+	}
 	return extras
 }
 
@@ -140,6 +144,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraCommit != 0 {
 		dst = putCommit(dst, &p.Commit)
 	}
+	if extras&extraReservation != 0 {
+		dst = append(dst, byte(p.Cost.Source.Kind))
+	}
 	return dst
 }
 
@@ -158,8 +165,8 @@ func tierSet(tiers []int) (set uint32) {
 // hold, with its place among all limits of the policy, inFlight for each limit of requests in
 // flight, with its place and with how long a request counts at most, reserve for each class that
 // something is kept for: the runs of limits then hold those of policy.Policy.Steps. adaptive is
-// called for a policy whose one limit finds itself, commit for one whose costs are known later, and
-// rule for a penalty.
+// called for a policy whose one limit finds itself, commit for one whose costs are known later,
+// source for one whose cost is not in a header, and rule for a penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
@@ -167,6 +174,7 @@ func (r *SetReader) Extras(
 	reserve func(class uint8),
 	adaptive func(policy.Adaptive),
 	commit func(*policy.Commit),
+	source func(policy.SourceKind),
 	ladder *policy.OnFailure,
 	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
@@ -209,6 +217,13 @@ func (r *SetReader) Extras(
 		if one := r.commit(); r.c.err == nil {
 			commit(one)
 		}
+	}
+	if extras&extraReservation != 0 {
+		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceJWT), uint8(policy.SourceMetadata)))
+		if kind != policy.SourceJWT && kind != policy.SourceMetadata {
+			r.c.fail(ErrValue)
+		}
+		source(kind)
 	}
 	return tiers, contentType
 }

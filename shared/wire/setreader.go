@@ -52,10 +52,11 @@ type PolicyHead struct {
 	Body, ContentType Ref
 }
 
-// Cost is policy.Cost with a reference for the header's name.
+// Cost is policy.Cost with a reference for the name of its source.
 type Cost struct {
 	Fixed, Max, Invalid int64
-	Header              Ref
+	Source              Ref
+	Kind                policy.SourceKind
 	DenyInvalid         bool
 }
 
@@ -175,7 +176,9 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	p.ByTier = r.oneOf(0, 1) == 1
 	r.runs(p.ByTier, counting, run, limit)
 	p.Cost.Fixed = c.within(0, policy.MaxCost)
-	p.Cost.Header = r.ref(policy.MaxText)
+	if p.Cost.Source = r.ref(policy.MaxText); p.Cost.Source.Len > 0 {
+		p.Cost.Kind = policy.SourceHeader // The extras may say another.
+	}
 	p.Cost.Max = c.within(0, policy.MaxCost)
 	p.Cost.Invalid = c.within(0, policy.MaxCost)
 	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1

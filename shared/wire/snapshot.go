@@ -129,7 +129,7 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	}
 	dst = putLimits(dst, p.Candidate)
 	dst = putUvarint(dst, p.Cost.Fixed)
-	dst = putText(dst, p.Cost.Header)
+	dst = putText(dst, p.Cost.Source.Name)
 	dst = putUvarint(dst, p.Cost.Max)
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))

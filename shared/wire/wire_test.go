@@ -143,7 +143,7 @@ func everything(t testing.TB) wire.Snapshot {
 			IfAbsent:  policy.AbsentDeny, Limits: []policy.Limit{limit(100, quota.Hour), limit(7, quota.Second)},
 			Tiers:     []policy.TierLimits{{From: 0, To: 0}, {From: 0, To: 2}},
 			Candidate: []policy.Limit{limit(80, quota.Hour)},
-			Cost:      policy.Cost{Fixed: 1, Header: "x-cost", Max: 5, Invalid: 2, DenyInvalid: true},
+			Cost:      policy.Cost{Fixed: 1, Source: xCost, Max: 5, Invalid: 2, DenyInvalid: true},
 			Mode:      policy.ModeStrict, OnFailure: policy.OnFailure{{For: quota.Minute, Do: policy.StepShare},
 				{Do: policy.StepDeny}},
 			Enforced: 25, Response: policy.Response{Status: 503, Body: "later"},
@@ -358,6 +358,10 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 		"a cost that is known later": {func(s *policy.Set) {
 			s.Policies[0].Commit = policy.Commit{By: policy.CommitHeader, Name: "x-cost", Missing: -1}
 		}, 4},
+		"a reservation by a claim": {func(s *policy.Set) {
+			s.Policies[0].Commit = policy.Commit{By: policy.CommitHeader, Name: "x-cost", Missing: -1}
+			s.Policies[0].Cost.Source.Kind = policy.SourceJWT
+		}, 4},
 		"a reserve": {func(s *policy.Set) {
 			s.Policies[0].Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
 			s.Policies[0].Limits, s.Policies[0].Tiers = s.Policies[0].Limits[:2], nil
@@ -439,7 +443,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 		limits[len(limits)-1] = append(limits[len(limits)-1], l.Quota)
 	})
 	text(p.Name)
-	text(p.Cost.Header)
+	text(p.Cost.Source)
 	text(p.Body)
 	set.Lists(text, text, text, func(_ policy.HeaderOp, name, value wire.Ref) { text(name); text(value) },
 		func(_ policy.PartKind, name wire.Ref) { text(name) })
@@ -708,3 +712,6 @@ func FuzzLeaseReply(f *testing.F) {
 		}
 	})
 }
+
+// xCost is a header that says a cost.
+var xCost = policy.Source{Kind: policy.SourceHeader, Name: "x-cost"}

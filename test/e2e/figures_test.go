@@ -63,3 +63,51 @@ policies:
 		t.Errorf("a client with a quota of 5 receives %s", told)
 	}
 }
+
+// A claim that Envoy has verified, and what another filter has left in its metadata, say what a
+// request reserves: no more than max, and what missing says without it. The response settles it.
+func TestAClaimAndMetadataAreReserved(t *testing.T) {
+	tokens := newIssuer(t)
+	const toMetadata = `- name: envoy.filters.http.header_to_metadata
+  typed_config:
+    "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+    request_rules: [{header: x-declares, on_header_present: {metadata_namespace: ai, key: max_tokens, type: NUMBER}}]
+`
+	insert := insertFilter(tokens.filter() + toMetadata)
+	rewrite := func(config string) string { return logCosts(insert(config)) }
+	w := start(t, setup{envoys: 2, rewrite: rewrite, policies: `
+version: weir/v1
+policies:
+  - {name: claims, match: {paths: [/claims]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {jwt: plan.max_tokens, max: 60, missing: 5}, commit: {status: {rest: 1}}}}
+  - {name: metadata, match: {paths: [/metadata]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {metadata: ai/max_tokens, max: 60, missing: 5}, commit: {status: {rest: 1}}}}
+`})
+	claims := func(n any) []string {
+		plan := map[string]any{"sub": "alice"}
+		if n != nil {
+			plan["plan"] = map[string]any{"max_tokens": n}
+		}
+		return []string{"Authorization", tokens.token(t, plan)}
+	}
+	declares := func(n string) []string {
+		return append(claims(nil), "x-declares", n)
+	}
+	for _, c := range []struct {
+		path, want string
+		header     []string
+	}{
+		{"/claims", "reserved=40 actual=1", claims(40)},
+		{"/claims", "reserved=39 actual=1", claims("39")},
+		{"/claims", "reserved=5 actual=1", claims(61)},
+		{"/claims", "reserved=5 actual=1", claims(nil)},
+		{"/metadata", "reserved=40 actual=1", declares("40")},
+		{"/metadata", "reserved=5 actual=1", declares("0")},
+		{"/metadata", "reserved=5 actual=1", claims(nil)},
+	} {
+		ask(t, http.MethodGet, w.envoys[1].URL()+c.path, c.header...)
+		w.awaitOutput(w.envoys[1], "cost="+c.want)
+	}
+	left := ask(t, http.MethodGet, w.envoys[0].URL()+"/claims", claims(60)...).Get("RateLimit")
+	if !strings.Contains(left, "r=36") { // Of 100 four have cost one each, and 60 are reserved.
+		t.Errorf("the other Envoy says %s", left)
+	}
+}

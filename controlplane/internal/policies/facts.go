@@ -232,12 +232,12 @@ func costText(c policy.Cost, commit policy.Commit) string {
 	switch {
 	case commit.By != policy.CommitNever:
 		return "reserve " + costText(c, policy.Commit{}) + ", " + commitText(commit)
-	case c.Header == "":
+	case c.Source.Name == "":
 		return strconv.FormatInt(c.Fixed, 10)
 	case c.DenyInvalid:
-		return fmt.Sprintf("header:%s up to %d, else deny", c.Header, c.Max)
+		return fmt.Sprintf("%s up to %d, else deny", c.Source, c.Max)
 	}
-	return fmt.Sprintf("header:%s up to %d, else %d", c.Header, c.Max, c.Invalid)
+	return fmt.Sprintf("%s up to %d, else %d", c.Source, c.Max, c.Invalid)
 }
 
 func headerText(h policy.HeaderMatch) string {

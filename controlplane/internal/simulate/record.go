@@ -128,9 +128,7 @@ func (f *fields) need(set *policy.Set) {
 				source(policy.Source{Kind: kind, Name: part.Name})
 			}
 		}
-		if p.Cost.Header != "" {
-			header(p.Cost.Header)
-		}
+		source(p.Cost.Source)
 		switch p.Commit.By {
 		case policy.CommitHeader, policy.CommitMetadata:
 			f.answered = append(f.answered, p.Commit.Name)

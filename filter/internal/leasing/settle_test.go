@@ -463,8 +463,8 @@ func TestReservedTokensAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// A settlement leaves at once if no call is under way that requests wait for. Otherwise it goes with
-// the next one, before what requests ask for in it.
+// A settlement leaves at once if no call is under way that requests wait for. Otherwise it goes
+// with the next one, before what requests ask for in it.
 func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
 	w := newSettleWorld(1, 1, false) // A sliding log.
 	n := w.nodes[0]

@@ -28,14 +28,16 @@ const sec = quota.Instant(quota.Second)
 
 // node is one worker with its limiter; the control plane answers calls when the test says so.
 type node struct {
-	t       testing.TB
-	limiter *limiter.Limiter
-	leases  *leasing.Client
-	data    *shareddatatest.Data
-	rules   *ruleset.Rules
-	now     quota.Instant
-	calls   []func(status int)
-	ledgers map[keyhash.Key]lease.Ledger
+	// properties are Envoy's at the request.
+	properties match.Properties
+	t          testing.TB
+	limiter    *limiter.Limiter
+	leases     *leasing.Client
+	data       *shareddatatest.Data
+	rules      *ruleset.Rules
+	now        quota.Instant
+	calls      []func(status int)
+	ledgers    map[keyhash.Key]lease.Ledger
 	// permits are those of requests in flight, of which other nodes hold so many elsewhere; book is
 	// where this node counts them.
 	permits   map[keyhash.Key]shared.Ledger
@@ -182,7 +184,8 @@ func (n *node) pushDocument(version uint64, document string) {
 
 // begin starts a request with the given headers.
 func (n *node) begin(headers ...string) (*limiter.Request, limiter.Status) {
-	a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1}}
+	a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"), ClientIP: []byte{10, 0, 0, 1},
+		Properties: n.properties}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
 	}

@@ -232,6 +232,48 @@ func TestReservationIsCapped(t *testing.T) {
 	}
 }
 
+// A request reserves what a header, a claim or metadata says: at least one token, since a request
+// that takes nothing would always pass and never be settled, at most max, and what missing says
+// where it says nothing of that.
+func TestReservationOfARequest(t *testing.T) {
+	const (
+		claim    = "metadata/filter_metadata/envoy.filters.http.jwt_authn/payload/plan/max"
+		metadata = "metadata/filter_metadata/ai/max"
+	)
+	for _, c := range []struct {
+		value string
+		raw   bool // as Envoy holds a number
+		want  int64
+	}{
+		{value: "4", want: 4}, {value: "9", want: 9}, {value: "10", want: 3}, {value: "0", want: 3},
+		{value: "-1", want: 3}, {value: "", want: 3}, {value: "4.0", want: 3},
+		{value: number(4), raw: true, want: 4}, {value: number(0), raw: true, want: 3},
+		{value: number(4.5), raw: true, want: 3}, {value: number(10), raw: true, want: 3},
+	} {
+		for source, at := range map[string]string{
+			`"header":"x-max"`: "", `"jwt":"plan.max"`: claim, `"metadata":"ai/max"`: metadata,
+		} {
+			n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":20,"window":"1h"},"mode":"local",
+				"cost":{"reserve":{`+source+`,"max":9,"missing":3},"commit":{"header":"x-used"}}}`)
+			var headers []string
+			want := c.want
+			switch {
+			case at != "":
+				n.properties = properties{at: c.value}
+			case c.raw:
+				want = 3
+				fallthrough
+			default:
+				headers = []string{"x-max", c.value}
+			}
+			req, _ := n.begin(headers...)
+			if got := req.Hits[0].Cost; got != want || !req.Reserves() {
+				t.Errorf("%s of %q: %d reserved, want %d", source, c.value, got, want)
+			}
+		}
+	}
+}
+
 // A request that a later bucket refuses costs nothing, and a policy in shadow counts as an enforced
 // one would.
 func TestSettlesWhatWasRefusedAndWhatIsWatched(t *testing.T) {
