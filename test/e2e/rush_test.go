@@ -19,8 +19,8 @@ type rushUpstream struct {
 	mu   sync.Mutex
 	live map[string]int
 	gone map[string]bool
-	// came are the requests that have arrived.
-	came map[string]bool
+	// came is when each request has arrived.
+	came map[string]time.Time
 	// by is how many requests are in hand through each Envoy, mostBy the largest number so far, and
 	// most that of all since it was last asked for.
 	by, mostBy [2]int
@@ -49,9 +49,9 @@ func (u *rushUpstream) begin(id string, envoy int) {
 		return
 	}
 	if u.live == nil {
-		u.live, u.came = map[string]int{}, map[string]bool{}
+		u.live, u.came = map[string]int{}, map[string]time.Time{}
 	}
-	u.live[id], u.came[id] = envoy, true
+	u.live[id], u.came[id] = envoy, time.Now()
 	u.by[envoy]++
 	u.mostBy[envoy] = max(u.mostBy[envoy], u.by[envoy])
 	u.most = max(u.most, len(u.live))
@@ -111,11 +111,12 @@ func (u *rushUpstream) atMost() int {
 	return most
 }
 
-// arrived reports whether a request has come to the upstream.
-func (u *rushUpstream) arrived(id string) bool {
+// arrived is when a request has come to the upstream, if it has.
+func (u *rushUpstream) arrived(id string) (at time.Time, has bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return u.came[id]
+	at, has = u.came[id]
+	return at, has
 }
 
 // through is how many requests are in hand through an Envoy, and how many were at most.
@@ -126,27 +127,34 @@ func (u *rushUpstream) through(envoy int) (now, most int) {
 }
 
 // offer is one request of a rush: when it came, for how long its client wanted it, and for how long
-// it was in flight, 0 if it was refused.
+// it was in flight, 0 if it was refused. One that was admitted came when the upstream saw it, and
+// one that was refused in the middle between its client's asking and hearing so: the nearest to the
+// Envoy's own time that can be seen, however busy the machine is.
 type offer struct {
 	at           time.Time
 	lasts, lived time.Duration
 }
 
 // rushed is what became of the requests of a rush. Those that have not come to the upstream count
-// as refused, also if their clients did not wait for the refusal.
+// as refused, also if their clients did not wait for the refusal; but those whose clients waited
+// for less than hasty are unseen: they may not have come to an Envoy at all.
 type rushed struct {
-	admitted, refused, aborted, failed int
-	offers                             []offer
+	admitted, refused, aborted, failed, unseen int
+	offers                                     []offer
 }
+
+// hasty is how long a request may need to the upstream on a busy machine.
+const hasty = 20 * time.Millisecond
 
 // String implements fmt.Stringer.
 func (c rushed) String() string {
-	return fmt.Sprintf("%d admitted, %d of them aborted, %d refused, %d failed", c.admitted, c.aborted, c.refused,
-		c.failed)
+	return fmt.Sprintf("%d admitted, %d of them aborted, %d refused, %d failed, %d unseen",
+		c.admitted, c.aborted, c.refused, c.failed, c.unseen)
 }
 
 // exact is how many of the offers one counter of so many places admits that sees each at once. Each
-// is in flight as much longer than its client wants as those were on average that really were.
+// is in flight for as long as it really was, or, if it was refused, as much longer than its client
+// wants as those were on average that were admitted.
 func (c rushed) exact(places int) (admitted int) {
 	slices.SortFunc(c.offers, func(a, b offer) int { return a.at.Compare(b.at) })
 	late := time.Duration(0)
@@ -159,7 +167,11 @@ func (c rushed) exact(places int) (admitted int) {
 	for _, o := range c.offers {
 		ends = slices.DeleteFunc(ends, func(end time.Time) bool { return !end.After(o.at) })
 		if len(ends) < places {
-			ends = append(ends, o.at.Add(o.lasts+max(late, 0)))
+			lives := o.lived
+			if lives == 0 {
+				lives = o.lasts + max(late, 0)
+			}
+			ends = append(ends, o.at.Add(lives))
 			admitted++
 		}
 	}
@@ -169,6 +181,7 @@ func (c rushed) exact(places int) (admitted int) {
 func (c *rushed) add(other rushed) {
 	c.admitted, c.refused = c.admitted+other.admitted, c.refused+other.refused
 	c.aborted, c.failed = c.aborted+other.aborted, c.failed+other.failed
+	c.unseen += other.unseen
 	c.offers = append(c.offers, other.offers...)
 }
 
@@ -205,24 +218,38 @@ func (u *rushUpstream) client(ctx context.Context, client int, url func(client i
 		target := fmt.Sprintf("%s/?ms=%d&id=%s&envoy=%d", base, lasts.Milliseconds(), id, envoy)
 		begin := time.Now()
 		status := once(ctx, transport, target, patient, func() { u.leave(id) })
-		took := offer{at: begin, lasts: min(lasts, patient)}
-		switch {
-		case u.arrived(id):
-			c.admitted++
-			took.lived = time.Since(begin)
-			if status == 0 {
-				c.aborted++
-			}
-		case status == 0, status == 429, status == 503:
-			c.refused++
-		default:
-			c.failed++
-		}
-		if c.offers = append(c.offers, took); status != 200 && status != 0 {
+		c.note(u, id, begin, min(lasts, patient), status)
+		if status != 200 && status != 0 {
 			time.Sleep(time.Duration(30+r.IntN(70)) * time.Millisecond)
 		}
 	}
 	return c
+}
+
+// note takes in a request that has just ended with that status, 0 if its client gave up.
+func (c *rushed) note(u *rushUpstream, id string, begin time.Time, lasts time.Duration, status int) {
+	o := offer{at: begin.Add(time.Since(begin) / 2), lasts: lasts}
+	came, has := u.arrived(id)
+	switch {
+	case has:
+		c.admitted++
+		o.at, o.lived = came, time.Since(came)
+		if status == 0 {
+			c.aborted++
+		}
+	case status == 0 && lasts < hasty:
+		c.unseen++
+		return
+	case status == 0:
+		// Its client waited for long, so it came at once.
+		o.at = begin
+		c.refused++
+	case status == 429, status == 503:
+		c.refused++
+	default:
+		c.failed++
+	}
+	c.offers = append(c.offers, o)
 }
 
 // once sends one request and returns its status, 0 if the client gave up, which it announces by
