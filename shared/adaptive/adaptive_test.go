@@ -25,6 +25,23 @@ func TestTheLimitFollowsTheCapacity(t *testing.T) {
 	}
 }
 
+// These runs settled too late, or came to wait for the wrong latency, before a limit that has not
+// settled rose by what it lacks.
+func TestTheLimitSettlesInTime(t *testing.T) {
+	for _, c := range []struct {
+		scene int
+		seed  uint64
+	}{
+		{0, 2003}, {0, 2020}, {0, 2039}, {0, 3013}, {1, 2023}, {1, 2025}, {1, 2030}, {1, 3003}, {1, 3004}, {1, 3032},
+	} {
+		s := upstreamtest.Scenes[c.scene]
+		verdict := judge(t, s, c.seed, newFound(1+int(c.seed)%4), upstreamtest.BestFixed(s, c.seed))
+		for _, problem := range verdict.Problems() {
+			t.Errorf("%s, seed %d: %s", s.Name, c.seed, problem)
+		}
+	}
+}
+
 // What the model is for: each of these faults shows.
 func TestPlantedFaultsShow(t *testing.T) {
 	faults := map[string]fault{

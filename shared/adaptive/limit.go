@@ -79,8 +79,9 @@ const (
 	startRun = math.MaxUint8
 	// fewWaiting and manyWaiting times the logarithm of the limit are the requests that wait below
 	// which it rises, and above which it falls; once settled it falls above tooMany times as many.
-	fewWaiting, manyWaiting = 5, 8
-	tooMany                 = 1.3
+	// A step goes half of the way to middle times the logarithm.
+	fewWaiting, middle, manyWaiting = 5, 6.5, 8
+	tooMany                         = 1.3
 	// another is by how much the rate of another upstream differs from that at which the limit has
 	// settled.
 	another = 0.15
@@ -90,12 +91,12 @@ const (
 	small = 0.25
 	// steepest is the part of a limit that is left after a window, at least.
 	steepest = 0.7
-	// steps is the part of the limit by which a window raises it at most; leaps is the same where
-	// surely next to none wait.
+	// steps is the part of the limit by which a window raises it at most, if what it lacks is not
+	// less; leaps is the same where surely next to none wait, whatever it lacks.
 	steps, leaps = 0.125, 0.2
 	// contrast is the least difference of two windows that a trial compares; doubts is the same in
 	// standard deviations of their counts.
-	contrast, doubts = 0.15, 4
+	contrast, doubts = 0.15, 5
 	// headroom times what is in use is as far as the limit rises.
 	headroom = 5
 	// lowered is by how much a lower latency lowers the base in a window at most, raised by how
@@ -160,10 +161,10 @@ func (l *Limit) step(s sample, quiet bool) {
 	rather := s.rate * (likely - l.Base*tolerance)
 	switch {
 	case surely > most*unit && !quiet:
-		l.fall(max((surely-(fewWaiting+manyWaiting)/2.0*unit)/2, unit), unit)
+		l.fall(max((surely-middle*unit)/2, unit), unit)
 	case rather < fewWaiting*unit && l.Value < headroom*s.held:
 		l.trial = steady
-		most := l.Value * steps
+		most := min(max((middle*unit-rather)/2, unit), l.Value*steps)
 		if s.rate*(s.high-l.Base*tolerance) < fewWaiting*unit {
 			most = l.Value * leaps
 		}
@@ -208,7 +209,8 @@ func (l *Limit) fall(by, unit float64) {
 	l.Value = max(l.Value*steepest, l.Value-by)
 }
 
-// rise is by how much the limit rises, most at most but for the doublings at its start.
+// rise is by how much the limit rises, most at most but for the doublings at its start. Each step
+// in a row is twice as large as the one before.
 //
 //go:noinline
 func (l *Limit) rise(unit, most float64) float64 {
@@ -217,7 +219,7 @@ func (l *Limit) rise(unit, most float64) float64 {
 	switch {
 	case l.run == startRun:
 		return l.Value
-	case !again:
+	case l.settled && !again:
 		return 0
 	}
 	step := min(unit*float64(uint(1)<<min(l.run, 16)), most)
