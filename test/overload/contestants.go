@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -90,6 +91,12 @@ func (c contestant) measure(ctx context.Context, root string, phase time.Duratio
 	}
 	defer envoy.Stop()
 	one := newCourse(c.name, phase)
-	one.run(ctx, envoy.URL(), s)
-	return one, ctx.Err()
+	one.foreign, err = observe(envoy.PID(), func() { one.run(ctx, envoy.URL(), s) })
+	if err = errors.Join(ctx.Err(), err); err != nil {
+		return nil, err
+	}
+	if flaw := one.flaw(); flaw != "" {
+		return nil, errors.New(flaw)
+	}
+	return one, nil
 }

@@ -37,6 +37,7 @@ func classOf(i int) int {
 type course struct {
 	name  string
 	phase time.Duration
+	conditions
 
 	mu         sync.Mutex
 	sent, good [][]int
@@ -71,6 +72,7 @@ func (c *course) run(ctx context.Context, url string, s *service) {
 			return
 		}
 		time.Sleep(time.Until(begin.Add(at)))
+		c.late = append(c.late, time.Since(begin.Add(at)))
 		open.Go(func() { c.send(ctx, client, url, i, int(time.Since(begin)/time.Second)) })
 	}
 }

@@ -95,6 +95,31 @@ func TestThePage(t *testing.T) {
 	}
 }
 
+// A course with late requests, or beside other programs, is refused; one with a few of either is
+// not.
+func TestFiguresOfABusyMachineAreRefused(t *testing.T) {
+	late := func(count int) []time.Duration {
+		all := make([]time.Duration, 1000)
+		for i := range count {
+			all[i*7] = 2 * mostLate
+		}
+		return all
+	}
+	for _, c := range []struct {
+		conditions
+		want string
+	}{
+		{conditions{late(0), 0}, ""},
+		{conditions{late(5), mostForeign}, ""},
+		{conditions{late(20), 0}, "one request in a hundred was sent 20ms or more after its time"},
+		{conditions{late(0), 0.5}, "other programs used 50 % of the processors"},
+	} {
+		if got := c.flaw(); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
 // Each contestant's configuration has its own filter and no other.
 func TestConfigurations(t *testing.T) {
 	config, err := os.ReadFile("../../envoy.yaml")
