@@ -18,8 +18,6 @@ const (
 	spiffePath = "connection\x00uri_san_peer_certificate"
 	// clusterPath is the name of the cluster that the route chooses.
 	clusterPath = "xds\x00cluster_name"
-	// grpcStatusPath is what the upstream has answered to a call by gRPC.
-	grpcStatusPath = "response\x00grpc_status"
 	// DetailsPath is how the response came about, WholeResponse what it is for one that an upstream
 	// has answered to its end.
 	DetailsPath   = "response\x00code_details"
@@ -37,13 +35,10 @@ func PropertyPath(s policy.Source) string {
 	return claimPath + strings.ReplaceAll(s.Name, ".", "\x00")
 }
 
-// foundBy gives a cost that is found at the end of a stream the path of its property for a name.
+// foundBy gives a cost that is found in metadata the path of its property for a name.
 func foundBy(c *policy.Commit) *policy.Commit {
-	switch c.By {
-	case policy.CommitMetadata:
+	if c.By == policy.CommitMetadata {
 		c.Name = PropertyPath(policy.Source{Kind: policy.SourceMetadata, Name: c.Name})
-	case policy.CommitGRPCStatus:
-		c.Name = grpcStatusPath
 	}
 	return c
 }

@@ -6,8 +6,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 // reserves. The zero value is that of a policy whose costs are known before.
 type Commit struct {
 	By CommitBy
-	// Name is the header that holds the cost, in lower case, or the name space and the key of the
-	// metadata, joined by slashes.
+	// Name is the header or trailer that holds the cost, in lower case, or the name space and the
+	// key of the metadata, joined by slashes.
 	Name string
 	// Unit is the time that costs one token. A part of it costs a whole one.
 	Unit quota.Span
@@ -29,6 +29,7 @@ const (
 	CommitDuration
 	CommitMetadata
 	CommitGRPCStatus
+	CommitTrailer
 )
 
 // MissingReserved is the Commit.Missing that keeps what was reserved.
@@ -133,7 +134,7 @@ func (r *reader) reservation(path string, n Node, c *Cost) {
 // commit reads where the cost of an answered request is found.
 func (r *reader) commit(path string, n Node, c *Commit) {
 	if len(n.Keys) != 1 {
-		r.problem(path, "must have exactly one of status, grpc_status, header, metadata, duration")
+		r.problem(path, "must have exactly one of status, grpc_status, header, trailer, metadata, duration")
 		return
 	}
 	r.object(path, n,
@@ -145,6 +146,10 @@ func (r *reader) commit(path string, n Node, c *Commit) {
 		}},
 		field{"header", func(path string, n Node) {
 			c.By = CommitHeader
+			c.Name, _ = r.headerName(path, n)
+		}},
+		field{"trailer", func(path string, n Node) {
+			c.By = CommitTrailer
 			c.Name, _ = r.headerName(path, n)
 		}},
 		field{"duration", func(path string, n Node) {

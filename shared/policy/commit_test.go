@@ -31,6 +31,8 @@ func TestCommit(t *testing.T) {
 		`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"grpc_status":{"16":1,"0":2,"rest":0}}}`: {
 			By:       policy.CommitGRPCStatus,
 			Statuses: []policy.StatusCost{{First: 16, Last: 16, Cost: 1}, {Cost: 2}, {Last: 999}}, Missing: reserved},
+		`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"trailer":"X-Rows"}}`: {
+			By: policy.CommitTrailer, Name: "x-rows", Missing: reserved},
 		`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: {
 			By: policy.CommitHeader, Name: "x", Missing: reserved},
 		`"mode":"strict","limit":{"quota":{"header":"x-q","trusted":true,"max":9,"default":5},"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: {
@@ -88,7 +90,7 @@ func TestCommitIsRefused(t *testing.T) {
 		local + `"cost":{"commit":{"header":"x"}}`:                                                                                                         "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
 		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
 		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost: is above the burst of 5: every request would be refused",
-		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                                                             "policies[0].cost.commit: must have exactly one of status, grpc_status, header, metadata, duration",
+		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                                                             "policies[0].cost.commit: must have exactly one of status, grpc_status, header, trailer, metadata, duration",
 		local + `"cost":{"reserve":1,"commit":{"metadata":"total"}}`:                                                                                       "policies[0].cost.commit.metadata: must be a name space and a key of Envoy's metadata like",
 		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"17":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.17: must be a status like 401",
 		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"07":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.07: must be a status like 401",

@@ -20,7 +20,7 @@ func putCommit(dst []byte, c *policy.Commit) []byte {
 // commit reads what putCommit has written.
 func (r *SetReader) commit() *policy.Commit {
 	c := &r.c
-	out := &policy.Commit{By: policy.CommitBy(r.oneOf(uint8(policy.CommitStatus), uint8(policy.CommitGRPCStatus)))}
+	out := &policy.Commit{By: policy.CommitBy(r.oneOf(uint8(policy.CommitStatus), uint8(policy.CommitTrailer)))}
 	out.Name = string(c.text(policy.MaxText))
 	least := int64(0)
 	if out.By == policy.CommitDuration {

@@ -29,7 +29,11 @@ func StartUpstream(handler http.Handler) (*Upstream, error) {
 		return nil, fmt.Errorf("the upstream cannot listen: %w", err)
 	}
 	u := &Upstream{Port: l.Addr().(*net.TCPAddr).Port}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
 	u.server = &http.Server{
+		Protocols: &protocols,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			u.requests.Add(1)
 			handler.ServeHTTP(w, r)

@@ -14,6 +14,8 @@ func commitText(c policy.Commit) string {
 	switch c.By {
 	case policy.CommitHeader:
 		text = "header " + c.Name
+	case policy.CommitTrailer:
+		text = "trailer " + c.Name
 	case policy.CommitDuration:
 		text = "duration " + policy.FormatSpan(c.Unit)
 	case policy.CommitMetadata:

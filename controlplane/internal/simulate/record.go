@@ -130,7 +130,7 @@ func (f *fields) need(set *policy.Set) {
 		}
 		source(p.Cost.Source)
 		switch p.Commit.By {
-		case policy.CommitHeader, policy.CommitMetadata:
+		case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
 			f.answered = append(f.answered, p.Commit.Name)
 		case policy.CommitGRPCStatus:
 			f.answered = append(f.answered, "grpc_status")

@@ -80,7 +80,7 @@ func (r *record) cost(c *policy.Commit) int64 {
 		if n, ok := policy.ParseCost([]byte(r.answered["grpc_status"]), 999); ok {
 			return c.ByStatus(int(n))
 		}
-	case policy.CommitHeader, policy.CommitMetadata:
+	case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
 		if n, ok := policy.ParseCost([]byte(r.answered[c.Name]), policy.MaxCost); ok {
 			return n
 		}

@@ -16,20 +16,22 @@ import (
 const (
 	requestHeaders  = 0
 	responseHeaders = 2
-	callResponse    = 6
-	streamRequest   = 0
-	metricCounter   = 0
-	metricGauge     = 1
-	metricHistogram = 2
-	monotonic       = 1
-	wallClock       = 0
-	nanosPerMicro   = 1000
-	impossibleCAS   = 0xffffffff
-	statusOK        = 0
-	clockResolution = 1
-	levelWarn       = 3
-	levelError      = 4
-	levelInfo       = 2
+	// responseTrailers are there in their own callback alone.
+	responseTrailers = 3
+	callResponse     = 6
+	streamRequest    = 0
+	metricCounter    = 0
+	metricGauge      = 1
+	metricHistogram  = 2
+	monotonic        = 1
+	wallClock        = 0
+	nanosPerMicro    = 1000
+	impossibleCAS    = 0xffffffff
+	statusOK         = 0
+	clockResolution  = 1
+	levelWarn        = 3
+	levelError       = 4
+	levelInfo        = 2
 )
 
 func first(b []byte) *byte {
@@ -77,6 +79,9 @@ func pairs(of uint32) []byte {
 // ResponseHeader is the first line of one response header, nil if there is none, valid until the
 // next callback.
 func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
+
+// ResponseTrailer is ResponseHeader for a trailer.
+func ResponseTrailer(name string) []byte { return header(responseTrailers, name) }
 
 //go:noinline
 func header(of uint32, name string) []byte {

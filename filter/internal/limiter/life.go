@@ -11,9 +11,8 @@ type Life struct {
 	// response came, from the upstream or from another filter. Each is 0 if that did not happen.
 	// Ended is when the stream was over, however it ended.
 	Sent, Answered, Ended quota.Instant
-	// Properties are Envoy's attributes at the end of the stream. GRPC: it was a call by gRPC.
+	// Properties are Envoy's attributes at the end of the stream.
 	Properties match.Properties
-	GRPC       bool
 }
 
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or

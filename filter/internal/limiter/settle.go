@@ -1,8 +1,6 @@
 package limiter
 
 import (
-	"encoding/binary"
-
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -34,14 +32,17 @@ type reservation struct {
 	central *leasing.Reservation
 	// place is that of its Cost among those of the request.
 	place int
+	// trailed is what the trailers say that the request has cost, where they came in place of a
+	// head; below 0 they said nothing.
+	trailed int64
 }
 
 // Cost is what a request has reserved of one bucket, and what it was found to cost there; Actual is
 // below 0 as long as that is not known.
 type Cost struct{ Reserved, Actual int64 }
 
-// Answer is the head of the response to a request. Header joins the lines of a header; ":status" is
-// the status.
+// Answer is the head of the response to a request, or its trailers. Header joins the lines of a
+// header; ":status" is the status.
 type Answer interface {
 	Header(name string) []byte
 }
@@ -70,7 +71,7 @@ func (l *Limiter) reserveCentral(req *Request, h *Hit) {
 }
 
 func (l *Limiter) note(req *Request, r *reservation) {
-	r.place = len(req.Costs)
+	r.place, r.trailed = len(req.Costs), -1
 	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
@@ -95,6 +96,11 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 				l.Stats.Settled.Missing++
 			}
 			l.settle(req, r, actual, now)
+		case policy.CommitGRPCStatus, policy.CommitTrailer:
+			if len(a.Header(grpcStatus)) > 0 { // Trailers came in place of a head.
+				r.trailed = r.trailer(a)
+			}
+			kept = append(kept, r)
 		default:
 			kept = append(kept, r)
 		}
@@ -103,11 +109,43 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 	req.Lasting = req.lasts()
 }
 
+// grpcStatus is the trailer that has the status of a call by gRPC.
+const grpcStatus = "grpc-status"
+
+// trailer is what trailers say that a request has cost; below 0 they do not say.
+func (r *reservation) trailer(a Answer) int64 {
+	switch r.commit.By {
+	case policy.CommitGRPCStatus:
+		if status, said := policy.ParseCost(a.Header(grpcStatus), 999); said {
+			return r.commit.ByStatus(int(status))
+		}
+	case policy.CommitTrailer:
+		if actual, said := policy.ParseCost(a.Header(r.commit.Name), policy.MaxCost); said {
+			return actual
+		}
+	}
+	return -1
+}
+
+// SettleTrailers settles what the trailers of the response decide. Only a response that is whole
+// has any.
+func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
+	kept := req.reserved[:0]
+	for _, r := range req.reserved {
+		if actual := r.trailer(a); actual >= 0 {
+			l.settle(req, r, actual, now)
+		} else {
+			kept = append(kept, r)
+		}
+	}
+	req.reserved = kept
+}
+
 // settleAll settles what the end of a stream decides. What was taken for a request that got no
 // response stays taken: what it has cost is not known.
 func (l *Limiter) settleAll(req *Request, life Life) {
 	for _, r := range req.reserved {
-		actual, said := life.cost(r.commit)
+		actual, said := life.cost(r)
 		switch {
 		case said:
 			l.settle(req, r, actual, life.Ended)
@@ -121,23 +159,19 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 	req.reserved = req.reserved[:0]
 }
 
-// cost is what the end of a stream says that its request has cost. Envoy makes up a gRPC status of
-// a response that has none.
-func (life *Life) cost(c *policy.Commit) (actual int64, said bool) {
+// cost is what the end of a stream says that its request has cost. A status of gRPC that Envoy has
+// made up is none of the upstream.
+func (life *Life) cost(r *reservation) (actual int64, said bool) {
 	if life.Answered == 0 {
 		return 0, false
 	}
-	switch c.By {
+	switch c := r.commit; c.By {
 	case policy.CommitDuration:
 		return c.ByDuration(quota.Span(life.Ended - life.Sent)), true
 	case policy.CommitMetadata:
 		return c.ByMetadata(life.Properties.Property([]byte(c.Name)))
 	}
-	status := life.Properties.Property([]byte(c.Name))
-	if len(status) != 8 || !life.GRPC || !life.whole() {
-		return 0, false
-	}
-	return c.ByStatus(int(binary.LittleEndian.Uint64(status))), true
+	return r.trailed, r.trailed >= 0 && life.whole()
 }
 
 // whole reports whether the upstream has answered to the end. A response that breaks off, and one

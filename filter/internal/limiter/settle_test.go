@@ -162,42 +162,30 @@ func number(n float64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(n)))
 }
 
-func grpcStatus(n uint64) string { return string(binary.LittleEndian.AppendUint64(nil, n)) }
-
-// The metadata of other filters and the status of gRPC are known at the end of a stream. What a
+// The metadata of other filters is known at the end of a stream. What a
 // response that broke off has cost is not: it stays charged.
 func TestCostAtTheEnd(t *testing.T) {
 	const (
 		whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
 		used             = "metadata/filter_metadata/ai/usage/total"
 		byMetadata       = `{"metadata":"ai/usage/total"},"missing":0`
-		byStatus         = `{"grpc_status":{"16":2,"rest":0}},"missing":0`
 	)
 	for _, c := range []struct {
 		commit string
 		end    properties
-		grpc   bool
 		left   int64
 		stats  limiter.Settled
 	}{
-		{byMetadata, properties{used: number(7), "response/code_details": whole}, false, 3,
+		{byMetadata, properties{used: number(7), "response/code_details": whole}, 3,
 			limiter.Settled{Overspent: 3, Settled: 1}},
-		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, false, 9,
+		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, 9,
 			limiter.Settled{Refunded: 3, Settled: 1}},
-		{byMetadata, properties{used: number(0)}, false, 10, limiter.Settled{Refunded: 4, Settled: 1}},
-		{byMetadata, properties{used: "2"}, false, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, false, 6,
+		{byMetadata, properties{used: number(0)}, 10, limiter.Settled{Refunded: 4, Settled: 1}},
+		{byMetadata, properties{used: "2"}, 8, limiter.Settled{Refunded: 2, Settled: 1}},
+		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, 6,
 			limiter.Settled{Kept: 1}},
-		{byMetadata, properties{"response/code_details": brokenOff}, false, 6, limiter.Settled{Kept: 1}},
-		{byMetadata, properties{"response/code_details": whole}, false, 10,
-			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(16), "response/code_details": whole}, true, 8,
-			limiter.Settled{Refunded: 2, Settled: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(0), "response/code_details": whole}, true, 10,
-			limiter.Settled{Refunded: 4, Settled: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": brokenOff}, true, 6,
-			limiter.Settled{Kept: 1}},
-		{byStatus, properties{"response/grpc_status": grpcStatus(2), "response/code_details": whole}, false, 10,
+		{byMetadata, properties{"response/code_details": brokenOff}, 6, limiter.Settled{Kept: 1}},
+		{byMetadata, properties{"response/code_details": whole}, 10,
 			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
 	} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
@@ -207,13 +195,63 @@ func TestCostAtTheEnd(t *testing.T) {
 		if !req.Lasting {
 			t.Fatal("the request does not last until its end")
 		}
-		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now, Properties: c.end, GRPC: c.grpc})
+		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now, Properties: c.end})
 		c.stats.Reserved = 4
 		if got := n.limiter.Stats.Settled; got != c.stats {
 			t.Errorf("%v: %+v, want %+v", c.end, got, c.stats)
 		}
 		if probe, _ := n.begin("x-max", "1"); probe.Hits[0].Remaining != c.left-1 {
 			t.Errorf("%v: %d are left, want %d", c.end, probe.Hits[0].Remaining+1, c.left)
+		}
+	}
+}
+
+// Trailers settle what stands there. A response that has them in place of a head, as gRPC allows,
+// settles at its end, if the upstream has answered: Envoy makes up such ones, too. What says
+// nothing costs what missing says, and what breaks off what was reserved.
+func TestCostInTrailers(t *testing.T) {
+	const (
+		whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
+		byStatus         = `{"grpc_status":{"16":2,"rest":0}},"missing":1`
+		byTrailer        = `{"trailer":"x-rows"},"missing":1`
+	)
+	for _, c := range []struct {
+		commit         string
+		head, trailers answer
+		details        string
+		left           int64
+		stats          limiter.Settled
+	}{
+		{byStatus, answer{}, answer{"grpc-status": "16"}, whole, 8, limiter.Settled{Refunded: 2, Settled: 1}},
+		{byStatus, answer{}, answer{"grpc-status": "0"}, whole, 10, limiter.Settled{Refunded: 4, Settled: 1}},
+		{byStatus, answer{}, answer{"x-rows": "3"}, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
+		{byStatus, answer{}, nil, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
+		{byStatus, answer{}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+		{byStatus, answer{"grpc-status": "16"}, nil, whole, 8, limiter.Settled{Refunded: 2, Settled: 1}},
+		{byStatus, answer{"grpc-status": "14"}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+		{byTrailer, answer{"x-rows": "9"}, answer{"x-rows": "3"}, whole, 7, limiter.Settled{Refunded: 1, Settled: 1}},
+		{byTrailer, answer{}, answer{"x-rows": "6"}, whole, 4, limiter.Settled{Overspent: 2, Settled: 1}},
+		{byTrailer, answer{}, answer{"x-rows": "many"}, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
+		{byTrailer, answer{"x-rows": "3"}, nil, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
+		{byTrailer, answer{"x-rows": "3", "grpc-status": "0"}, nil, whole, 7, limiter.Settled{Refunded: 1, Settled: 1}},
+		{byTrailer, answer{}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+	} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
+			"cost":{"reserve":{"header":"x-max","max":9},"commit":`+c.commit+`}}`)
+		req, _ := n.begin("x-max", "4")
+		n.limiter.SettleHead(req, c.head, n.now)
+		if c.trailers != nil {
+			n.limiter.SettleTrailers(req, c.trailers, n.now)
+		}
+		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now,
+			Properties: properties{"response/code_details": c.details}})
+		c.stats.Reserved = 4
+		if got := n.limiter.Stats.Settled; got != c.stats {
+			t.Errorf("%s, %v, %v: %+v, want %+v", c.commit, c.head, c.trailers, got, c.stats)
+		}
+		if probe, _ := n.begin("x-max", "1"); probe.Hits[0].Remaining != c.left-1 {
+			t.Errorf("%s, %v, %v: %d are left, want %d", c.commit, c.head, c.trailers,
+				probe.Hits[0].Remaining+1, c.left)
 		}
 	}
 }

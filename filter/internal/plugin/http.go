@@ -212,7 +212,7 @@ func (c *httpContext) onDone() {
 	if !c.waiting {
 		if c.request.Lasting {
 			c.life.Ended = c.plugin.clock.Now()
-			c.life.Properties, c.life.GRPC = host.Properties{}, c.grpc
+			c.life.Properties = host.Properties{}
 			c.plugin.limiter.End(&c.request, c.life)
 			c.plugin.wakeForPlaces(c.life.Ended)
 			c.plugin.wakeForGuards()
@@ -260,3 +260,9 @@ type head struct{}
 
 // Header implements limiter.Answer.
 func (head) Header(name string) []byte { return host.ResponseHeader(name) }
+
+// trailers are those of the response at hand.
+type trailers struct{}
+
+// Header implements limiter.Answer.
+func (trailers) Header(name string) []byte { return host.ResponseTrailer(name) }

@@ -174,6 +174,20 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 	return 0
 }
 
+// Envoy shows trailers in this callback alone. A stream of which nothing is kept, or whose cost
+// does not stand there, leaves it at once.
+
+//export weir_on_response_trailers
+func onResponseTrailers(id, _ uint32) uint32 {
+	if c := find(id); c != nil && !c.waiting && c.request.Reserves() {
+		host.Begin()
+		c.plugin.limiter.SettleTrailers(&c.request, trailers{}, c.plugin.clock.Now())
+		c.logCosts()
+		c.plugin.wake()
+	}
+	return 0
+}
+
 //export weir_on_delete
 func onDelete(id uint32) {
 	host.Begin()
