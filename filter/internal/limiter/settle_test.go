@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -407,5 +408,72 @@ func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 	want := limiter.Settled{Reserved: 12, Overspent: 2, Settled: 2}
 	if n.limiter.Stats.Settled != want {
 		t.Errorf("%+v, want %+v", n.limiter.Stats.Settled, want)
+	}
+}
+
+// A day of requests of random costs against a ledger that knows them all: each is admitted exactly
+// when its reservation fits beside what the others of the last ten minutes have cost, or have
+// reserved if that is not known, and in the end just that was charged. What broke off costs what it
+// had reserved, and is counted.
+func TestADayAgainstAnExactLedger(t *testing.T) {
+	const quotaOf, window = 200, 10 * quota.Minute
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 1))
+	n := newNode(t, false, fmt.Sprintf(`{"name":"p","partition":[],"limit":{"quota":%d,"window":"10m"},"mode":"local",
+		"algorithm":"sliding_log","cost":{"reserve":{"header":"x-max","max":30},"commit":{"header":"x-used"}}}`, quotaOf))
+	type entry struct {
+		at, end quota.Instant
+		cost    int64
+		req     *limiter.Request
+	}
+	var recent []*entry
+	admitted, charged, kept := 0, int64(0), uint64(0)
+	for end := n.now + quota.Instant(quota.Day); n.now < end; {
+		n.now += quota.Instant(1 + r.Int64N(int64(10*quota.Second)))
+		now, used := n.now, int64(0)
+		counting := recent[:0]
+		for _, e := range recent {
+			if e.req != nil && e.end <= now { // It ends just before the next one comes.
+				actual := r.Int64N(40)
+				if r.IntN(10) == 0 {
+					n.limiter.End(e.req, limiter.Life{Ended: now})
+					charged, kept = charged+e.cost, kept+1
+				} else {
+					n.answered(e.req, answer{"x-used": strconv.FormatInt(actual, 10)})
+					e.cost = actual
+					charged += actual
+				}
+				e.req = nil
+			}
+			if now < e.at+quota.Instant(window) {
+				used += e.cost
+			}
+			if e.req != nil || now < e.at+quota.Instant(window) {
+				counting = append(counting, e)
+			}
+		}
+		recent = counting
+		want := 1 + r.Int64N(30)
+		req, status := n.begin("x-max", strconv.FormatInt(want, 10))
+		if fits := used+want <= quotaOf; fits != (status == limiter.Allowed) {
+			t.Fatalf("seed %d: %v at %d with %d of %d used, and %d wanted", seed, status, now, used, quotaOf, want)
+		}
+		if status == limiter.Allowed {
+			admitted++
+			lasts := quota.Instant(r.Int64N(int64(window))) - quota.Instant(10*quota.Second)
+			recent = append(recent, &entry{at: now, end: now + lasts, cost: want, req: req})
+		}
+	}
+	for _, e := range recent {
+		if e.req != nil {
+			charged += e.cost
+		}
+	}
+	s := n.limiter.Stats.Settled
+	if got := int64(s.Reserved) - int64(s.Refunded) + int64(s.Overspent); got != charged || s.Kept != kept {
+		t.Errorf("seed %d: %d tokens charged and %d kept, want %d and %d", seed, got, s.Kept, charged, kept)
+	}
+	if admitted < 1000 || kept < 50 {
+		t.Errorf("seed %d: only %d requests were admitted, and %d broke off", seed, admitted, kept)
 	}
 }
