@@ -108,6 +108,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req):
+		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // What it has reserved is released.
 		case h.settled && h.Cost > 0 && h.source <= ByOptimistic:
 			l.Stats.ChargedInVain++
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -408,6 +409,34 @@ func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 	want := limiter.Settled{Reserved: 12, Overspent: 2, Settled: 2}
 	if n.limiter.Stats.Settled != want {
 		t.Errorf("%+v, want %+v", n.limiter.Stats.Settled, want)
+	}
+}
+
+// Another worker takes the last token of a second bucket while a request takes its reservation of
+// a first. It comes back, so it was not charged in vain; what a policy without reservations takes
+// was.
+func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
+	for cost, want := range map[string]uint64{`"cost":{"reserve":1,"commit":{"header":"x-used"}},`: 0, ``: 1} {
+		n := newNode(t, true, `{"name":"a","partition":[],"match":{"headers":[{"name":"x-a","present":true}]},`+cost+
+			`"limit":{"quota":5,"window":"1h"},"mode":"local"},
+			{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"}`)
+		other, sets := n.second(), 0
+		n.data.Before = func(op string, _ []byte) {
+			if op != "set" || sets > 0 {
+				return
+			}
+			sets++
+			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h")}
+			if got := other.Begin(&limiter.Request{Stream: 99}, n.rules, &a, n.now); got != limiter.Allowed {
+				t.Errorf("the other worker: %v", got)
+			}
+		}
+		if _, got := n.begin("x-a", "1"); got != limiter.Refused || sets == 0 {
+			t.Fatalf("%v, want a refusal by the second bucket", got)
+		}
+		if got := n.limiter.Stats.ChargedInVain; got != want {
+			t.Errorf("%s %d charged in vain, want %d", cost, got, want)
+		}
 	}
 }
 
