@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// shelf is an upstream that keeps each request for a time, and counts what it has in hand: POST is
+// critical, all else bulk.
+type shelf struct {
+	keeps time.Duration
+
+	mu              sync.Mutex
+	now, most, bulk int
+	mostBulk        int
+	// held is the sum over the bulk requests of the time for which each was in hand.
+	held time.Duration
+}
+
+func (s *shelf) count(r *http.Request, by int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now += by
+	s.most = max(s.most, s.now)
+	if r.Method != http.MethodPost {
+		s.bulk += by
+		s.mostBulk = max(s.mostBulk, s.bulk)
+	}
+}
+
+func (s *shelf) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	s.count(r, 1)
+	defer s.count(r, -1)
+	begin := time.Now()
+	time.Sleep(s.keeps)
+	if r.Method != http.MethodPost {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.held += time.Since(begin)
+	}
+}
+
+// flooded has critical requests and a flood of others come through both Envoys in turn.
+func (w *world) flooded(path string, span time.Duration, critical, bulk load) (gotCritical, gotBulk tally) {
+	through := func(method string) func(int) *http.Request {
+		return func(i int) *http.Request { return request(method, w.envoys[i%2].URL()+path) }
+	}
+	bulk.request, bulk.during = through(http.MethodGet), span+2*time.Second
+	flood := bulk.background(w.ctx)
+	time.Sleep(time.Second) // The flood is there first.
+	critical.request, critical.during = through(http.MethodPost), span
+	gotCritical = critical.run(w.ctx)
+	return gotCritical, flood.end()
+}
+
+// A rate over two Envoys that bulk asks ten times of gives it four fifths, while critical loses
+// nothing of what is kept for it.
+func TestAReserveIsKeptInAFlood(t *testing.T) {
+	for _, mode := range []string{"strict", "leased"} {
+		t.Run(mode, func(t *testing.T) {
+			w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(`
+version: weir/v1
+priorities:
+  - {name: critical, match: {methods: [POST]}}
+  - {name: bulk}
+policies:
+  - {name: all, partition: [], limit: {quota: 50, window: 1s}, reserve: {critical: 20%}, mode: MODE, on_failure: [deny]}
+`, "MODE", mode, 1)})
+			span := full(10 * time.Second)
+			critical, bulk := w.flooded("/", span, load{clients: 4, rate: 10}, load{clients: 50, rate: 500})
+			critical.mustBe(t, 200)
+			lasted := bulk.last.Sub(bulk.first).Seconds()
+			got, least, most := float64(bulk.statuses[200]), 0.95*40*lasted, 40*lasted+40
+			t.Logf("critical %v; bulk %v in %.1f s", critical.statuses, bulk.statuses, lasted)
+			if got < least || got > most {
+				t.Errorf("bulk got %.0f, want %.0f to %.0f", got, least, most)
+			}
+		})
+	}
+}
+
+// The same holds of requests in flight: bulk has four fifths of the places and no more, and
+// critical finds a place each time. It has half of its places in flight, since one that has just
+// become free at an Envoy is not free for the other one until the control plane has heard of it.
+func TestPlacesAreKeptInAFlood(t *testing.T) {
+	up := &shelf{keeps: 300 * time.Millisecond}
+	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: `
+version: weir/v1
+priorities:
+  - {name: critical, match: {methods: [POST]}}
+  - {name: bulk}
+policies:
+  - {name: all, partition: [], limit: {in_flight: 20}, reserve: {critical: 20%}, mode: leased, on_failure: [deny]}
+`})
+	// What bulk asks is ten times what 16 places serve.
+	critical, bulk := w.flooded("/", full(10*time.Second), load{clients: 4, rate: 20.0 / 3},
+		load{clients: 200, rate: 533})
+	critical.mustBe(t, 200)
+	lasted := bulk.last.Sub(bulk.first)
+	had := float64(up.held) / float64(lasted)
+	t.Logf("critical %v; bulk %v: %.2f in flight, at most %d, of all %d", critical.statuses, bulk.statuses, had,
+		up.mostBulk, up.most)
+	if up.mostBulk > 16 || up.most > 20 {
+		t.Errorf("%d bulk requests, %d in all at once at the upstream", up.mostBulk, up.most)
+	}
+	if had < 0.95*16 {
+		t.Errorf("bulk had %.2f requests in flight, 16 are its own", had)
+	}
+}
