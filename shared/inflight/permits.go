@@ -7,7 +7,8 @@ const (
 	// answeredIn how long an answer counts after its claim was sent.
 	callFor    = 250 * quota.Millisecond
 	answeredIn = quota.Second
-	// idleFor is how long a permit lies idle until it goes back where few are free.
+	// idleFor is how long a permit lies idle until it goes back where few are free. Until then a
+	// request at another node can be refused, also one of a class for which places are kept.
 	idleFor = 25 * quota.Millisecond
 	// shortestPause and longestPause bound how long a node does not ask again after it has got less
 	// than it needs.
