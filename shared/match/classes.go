@@ -42,7 +42,7 @@ func (ix *Index) loadClasses(set *wire.SetReader) {
 }
 
 // cutClasses splits what was found in the trie into policies and classes.
-func cutClasses(found []candidate) (policies, classes []candidate) {
+func cutClasses(found []pathMatch) (policies, classes []pathMatch) {
 	n := len(found)
 	for n > 0 && found[n-1].policy >= policy.MaxPolicies {
 		n--
@@ -57,7 +57,7 @@ func (c *collector) findClass(a *Attributes) {
 		return
 	}
 	c.class = int(c.ix.rest)
-	for _, found := range c.candidates {
+	for _, found := range c.classMatches {
 		one := &c.ix.classes[found.policy-policy.MaxPolicies].Policy
 		if !c.ix.meets(one, a) {
 			continue
@@ -73,10 +73,10 @@ func (c *collector) findClass(a *Attributes) {
 	}
 }
 
-// counts reports whether a limit of a policy counts for a request of its class: the n-th of a list
-// of so many, which holds those of the document, and then for each reserve what is left for the
-// classes after its own.
-func (c *collector) counts(p *Policy, n, of uint32) bool {
+// countsForClass reports whether a limit of a policy counts for a request of its class: the n-th of
+// a list of so many, which holds those of the document, and then for each reserve what is left for
+// the classes after its own.
+func (c *collector) countsForClass(p *Policy, n, of uint32) bool {
 	named := of / (1 + p.reserves.len())
 	if n < named || named == 0 {
 		return true

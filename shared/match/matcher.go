@@ -37,7 +37,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	// Only its policies know by which keys a request is counted, so an exempt one is held against
 	// them too while any key is banned.
 	found := m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path)
-	found, m.candidates = cutClasses(found)
+	found, m.classMatches = cutClasses(found)
 	for _, one := range found {
 		m.addPolicy(one, a)
 	}
@@ -55,7 +55,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 // Match decides before the policies is decided already.
 func (m *Matcher) Only(ix *Index, a *Attributes, number uint32) Result {
 	m.begin(ix, a)
-	m.addPolicy(candidate{policy: number}, a)
+	m.addPolicy(pathMatch{policy: number}, a)
 	if m.keyBanned {
 		return Result{Access: Banned, Ban: KeyBan}
 	}

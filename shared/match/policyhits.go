@@ -12,10 +12,10 @@ type collector struct {
 	caller
 	hits []Hit
 	own  []policy.Limit
-	// candidates are the classes whose host and path match, class is the request's, or
+	// classMatches are the classes whose host and path match. class is the request's, or
 	// unknownClass.
-	candidates []candidate
-	class      int
+	classMatches []pathMatch
+	class        int
 	// subjects are the caller by the policies that have penalties.
 	subjects []Subject
 	// rank is the request's, if a limit that finds itself applies.
@@ -33,12 +33,12 @@ func (c *collector) begin(ix *Index, a *Attributes) {
 	c.caller.begin(ix, a)
 	c.hits, c.own, c.subjects = c.hits[:0], c.own[:0], c.subjects[:0]
 	c.bypassed, c.keyBanned = false, false
-	c.candidates, c.class, c.rank = nil, unknownClass, adaptive.Rank{}
+	c.classMatches, c.class, c.rank = nil, unknownClass, adaptive.Rank{}
 }
 
 // addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
 // policy leaves the caller unlimited, or it is switched off.
-func (c *collector) addPolicy(found candidate, a *Attributes) {
+func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	p, e := &c.ix.policies[found.policy], &c.ix.enforcement
 	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.ix.meets(p, a) {
 		return
@@ -186,7 +186,7 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 			// the same bucket.
 			hit.Key = c.marked(limitMark, byte(i))
 		}
-		if !c.counts(p, i, set.count) {
+		if !c.countsForClass(p, i, set.count) {
 			continue
 		}
 		if set.own > 0 {
@@ -215,11 +215,11 @@ func (c *collector) add(hit Hit, flight keyhash.Key) {
 // addCandidates adds a hit for each of a policy's draft limits. Its buckets go on from the first
 // bytes of the encoding at hand.
 func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
-	drafts := c.ix.run(p, p.candidates())
+	drafts := c.ix.run(p, p.draftRun())
 	hit.Shadow, hit.Candidate = true, true
 	for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
 		c.key = c.key[:base]
-		if !c.counts(p, hit.Limit-drafts.from, drafts.len()) {
+		if !c.countsForClass(p, hit.Limit-drafts.from, drafts.len()) {
 			continue
 		}
 		hit.Key = c.marked(candidateMark, byte(hit.Limit-drafts.from))

@@ -57,8 +57,8 @@ type entry struct {
 	next uint32
 }
 
-// candidate is a policy whose host and path match.
-type candidate struct {
+// pathMatch is a policy, or a class, whose host and path match.
+type pathMatch struct {
 	policy, order uint32
 	pattern       wire.Ref
 }
@@ -195,14 +195,14 @@ func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 
 
 // search is the memory of searches in tries, reused from one to the next.
 type search struct {
-	found []candidate
+	found []pathMatch
 	// frontier are the nodes that the path has reached so far, next those of the next segment.
 	frontier, next []uint32
 }
 
 // policies returns the policies whose host and path match, each once, in the document's order. The
 // slice is good until the next search.
-func (s *search) policies(t *trie, snapshot, host, path []byte) []candidate {
+func (s *search) policies(t *trie, snapshot, host, path []byte) []pathMatch {
 	s.found = s.found[:0]
 	if len(t.nodes) == 0 {
 		return s.found
@@ -281,13 +281,13 @@ func (s *search) collect(t *trie, list uint32) {
 		}
 		if at > 0 && s.found[at-1].policy == e.policy {
 			if e.order < s.found[at-1].order {
-				s.found[at-1] = candidate{e.policy, e.order, e.pattern}
+				s.found[at-1] = pathMatch{e.policy, e.order, e.pattern}
 			}
 			continue
 		}
-		s.found = append(s.found, candidate{})
+		s.found = append(s.found, pathMatch{})
 		copy(s.found[at+1:], s.found[at:])
-		s.found[at] = candidate{e.policy, e.order, e.pattern}
+		s.found[at] = pathMatch{e.policy, e.order, e.pattern}
 	}
 }
 

@@ -147,14 +147,14 @@ func (c *Client) Flush(now quota.Instant) {
 		if len(call.items) == 0 {
 			return
 		}
-		c.pace.left = now
+		c.pace.lastSent = now
 		c.send(call)
 	}
 }
 
 // Gathers reports whether requests wait until the next call may leave: Flush must come soon.
 func (c *Client) Gathers() bool {
-	return len(c.queue.ready) > 0 && c.room.left(c.clock.Now()) > 0
+	return len(c.queue.ready) > 0 && c.room.free(c.clock.Now()) > 0
 }
 
 // NextResume is when requests that wait go on, because TakeResolved has them or EndLate ends them,
@@ -164,7 +164,7 @@ func (c *Client) NextResume(now quota.Instant) quota.Instant {
 	case len(c.queue.resolved) > 0:
 		return now
 	case c.Gathers():
-		return min(c.pace.left+quota.Instant(c.pace.gap()), c.LateAt())
+		return min(c.pace.lastSent+quota.Instant(c.pace.gap()), c.LateAt())
 	}
 	return c.LateAt()
 }

@@ -40,9 +40,9 @@ type debt struct {
 	tokens int64
 	// held are those of them that a late call may have charged, which is not answered yet.
 	held int64
-	// fades is from when they fade in an outage. Before that the bucket is not full, so what it
-	// earns is not lost.
-	fades quota.Instant
+	// fadesFrom is when they begin to fade in an outage. Before that the bucket is not full, so
+	// what it earns is not lost.
+	fadesFrom quota.Instant
 	// at is when to ask for them again, if they could not be charged.
 	at quota.Instant
 	// asked: a call carries the debt.
@@ -70,11 +70,11 @@ func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
 	}
 	c.fade(d, now)
 	if d.tokens == 0 {
-		d.fades = now
+		d.fadesFrom = now
 	}
 	p := need.Params
 	if missing := p.Burst - holds; missing > 0 {
-		d.fades = max(d.fades, now+quota.Instant(need.earning(missing)))
+		d.fadesFrom = max(d.fadesFrom, now+quota.Instant(need.earning(missing)))
 	}
 	d.tokens += need.Cost
 	c.debts.rise(d)
@@ -154,15 +154,15 @@ func (c *Client) fade(d *debt, now quota.Instant) {
 	if c.debts.away == 0 {
 		return
 	}
-	d.fades = max(d.fades, c.debts.away)
+	d.fadesFrom = max(d.fadesFrom, c.debts.away)
 	share := lease.Share(d.need.Params, c.Nodes())
 	for {
-		n := min(share.Earned(quota.Span(now-d.fades)), d.tokens, share.Burst)
+		n := min(share.Earned(quota.Span(now-d.fadesFrom)), d.tokens, share.Burst)
 		if n <= 0 {
 			return
 		}
 		d.tokens -= n
-		d.fades += quota.Instant(share.ResetAfter(quota.State{Debt: share.UnitsFor(n)}, 0))
+		d.fadesFrom += quota.Instant(share.ResetAfter(quota.State{Debt: share.UnitsFor(n)}, 0))
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *Client) charge(now quota.Instant) {
 	if len(ds.all) == 0 || ds.call != nil || now < ds.next || narrow {
 		return
 	}
-	ds.next = now + quota.Instant(keepTimeout)
+	ds.next = now + quota.Instant(callTimeout)
 	call := &call{sent: now, items: ds.gather(now, maxCharged)}
 	if len(call.items) > 0 {
 		ds.call = call
@@ -269,7 +269,7 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	d.asked = false
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
-		d.at = now + quota.Instant(keepTimeout)
+		d.at = now + quota.Instant(callTimeout)
 		return
 	case a.State == wire.ItemUnknown: // Another policy set is in force, and may know other buckets.
 		c.Stats.ItemsUnknown++

@@ -23,8 +23,8 @@ const (
 type pace struct {
 	// trip is how long calls take, on average; 0 before the first answer.
 	trip quota.Span
-	// left is when the last call left.
-	left quota.Instant
+	// lastSent is when the last call was sent.
+	lastSent quota.Instant
 }
 
 // gap is how long requests gather at most while a call is under way.
@@ -35,7 +35,7 @@ func (p *pace) gap() quota.Span {
 // due reports whether a call may leave, of which so many are under way and for which so many lines
 // wait. A full call has nothing to wait for.
 func (p *pace) due(now quota.Instant, calls, lines int) bool {
-	return calls == 0 || lines >= wire.MaxItems || now >= p.left+quota.Instant(p.gap())
+	return calls == 0 || lines >= wire.MaxItems || now >= p.lastSent+quota.Instant(p.gap())
 }
 
 // answered learns from a call that took so long.

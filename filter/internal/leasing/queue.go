@@ -31,9 +31,10 @@ type Ticket struct {
 	Stream  uint32
 	Need    Need
 	Outcome Outcome
-	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end. For a
-	// Failed ticket it is when the failure began: the bucket cannot be asked for since.
+	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
 	Until quota.Instant
+	// Since is when the failure of a Failed ticket began.
+	Since quota.Instant
 	// Level is what the bucket holds behind the request, for its client.
 	Level int64
 	// FullAt is when the bucket will be full, for the client.
@@ -231,7 +232,7 @@ func (c *call) takes(l *line, room *room) bool {
 		return false
 	}
 	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
-	return !c.full && c.asks < room.left(c.sent)
+	return !c.full && c.asks < room.free(c.sent)
 }
 
 // addKept has the call carry the tokens to keep of a line alone.
@@ -280,7 +281,7 @@ func (c *call) timeout() quota.Span {
 	if c.probe {
 		return lease.Deadline
 	}
-	return keepTimeout
+	return callTimeout
 }
 
 // endCall ends a line's call. Requests that it carried and that keep waiting go back to the head of

@@ -92,7 +92,7 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 			}
 			c.reports.answer(&items[0], &answers[0], now, c.store)
 		default:
-			c.settle(call, items, answers, now)
+			c.shareOut(call, items, answers, now)
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 
 func (c *Client) failRequest(r *request, since quota.Instant) {
 	for _, t := range r.tickets {
-		t.Outcome, t.Until = Failed, since
+		t.Outcome, t.Since = Failed, since
 		if r.asked {
 			t.late = r.line.call
 		}
@@ -183,9 +183,9 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	return s
 }
 
-// settlement is what a call brought for the requests of one line: the answer about one bucket, or
+// lineAnswer is what a call brought for the requests of one line: the answer about one bucket, or
 // the answers about all buckets of one request.
-type settlement struct {
+type lineAnswer struct {
 	call    *call
 	items   []item
 	answers []wire.LeaseAnswer
@@ -208,13 +208,13 @@ type terms struct {
 	served int
 	// wait is how long the others must wait.
 	wait quota.Span
-	// behind is what the bucket holds, and when it is full, before the last tokens are taken of it.
-	behind func(tokens int64) (level int64, fullAt quota.Instant)
+	// before is what the bucket holds, and when it is full, before the last tokens are taken of it.
+	before func(tokens int64) (level int64, fullAt quota.Instant)
 }
 
-// settle shares out the answers to the items that the requests of one line wait for.
-func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, now quota.Instant) {
-	s := &settlement{
+// shareOut shares out the answers to the items that the requests of one line wait for.
+func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, now quota.Instant) {
+	s := &lineAnswer{
 		call: call, items: items, answers: answers, now: now,
 		expiry: lease.Expiry(call.sent, lease.Deadline), waiting: items[0].open(),
 	}
@@ -223,8 +223,8 @@ func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, no
 		c.Stats.ItemsUnknown++
 	}
 	for part := range items {
-		since, failed := s.failed(part)
-		if failed || !c.settleBucket(s, part) {
+		since, failed := s.unusable(part)
+		if failed || !c.shareOutBucket(s, part) {
 			c.failBucket(s, part, since)
 		}
 	}
@@ -245,7 +245,7 @@ func (c *Client) settle(call *call, items []item, answers []wire.LeaseAnswer, no
 
 // judge reads the answers together. A bucket whose part of the store is away has no say: the others
 // are granted without it.
-func (s *settlement) judge() {
+func (s *lineAnswer) judge() {
 	s.served = len(s.waiting)
 	for i := range s.answers {
 		a, it := &s.answers[i], &s.items[i]
@@ -264,10 +264,10 @@ func (s *settlement) judge() {
 	}
 }
 
-// failed reports whether the tickets of a part end without tokens and without a refusal, and since
-// when the bucket could not be asked for. Tokens that come too late may be lent to another node by
-// now; what else a late answer brings counts if no request waits for it.
-func (s *settlement) failed(part int) (since quota.Instant, failed bool) {
+// unusable reports whether the tickets of a part end without tokens and without a refusal, and
+// since when the bucket could not be asked for. Tokens that come too late may be lent to another
+// node by now; what else a late answer brings counts if no request waits for it.
+func (s *lineAnswer) unusable(part int) (since quota.Instant, failed bool) {
 	if a := &s.answers[part]; a.State == wire.ItemUnavailable {
 		return s.now - quota.Instant(a.NotBefore), true // In this state it is for how long.
 	}
@@ -277,14 +277,14 @@ func (s *settlement) failed(part int) (since quota.Instant, failed bool) {
 
 // failBucket fails the tickets for one bucket. Tokens that were granted for them, or for requests
 // that have ended meanwhile, are charged all the same.
-func (c *Client) failBucket(s *settlement, part int, since quota.Instant) {
+func (c *Client) failBucket(s *lineAnswer, part int, since quota.Instant) {
 	it, granted := &s.items[part], s.answers[part].Waiting
 	if s.unknown || s.answers[part].State != wire.ItemGranted {
 		granted = 0
 	}
 	for _, r := range s.waiting {
 		t := r.tickets[part]
-		t.Outcome, t.Until = Failed, since
+		t.Outcome, t.Since = Failed, since
 		if granted > 0 {
 			t.Charged = true
 			granted--
@@ -293,9 +293,9 @@ func (c *Client) failBucket(s *settlement, part int, since quota.Instant) {
 	c.debts.pay(it.need.Bucket, granted*it.need.Cost)
 }
 
-// settleBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
+// shareOutBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
 // Some may keep waiting. It reports false if the answer cannot be used.
-func (c *Client) settleBucket(s *settlement, part int) bool {
+func (c *Client) shareOutBucket(s *lineAnswer, part int) bool {
 	it, delay := &s.items[part], s.answers[part].Delay
 	var got terms
 	if it.need.Optimistic {
@@ -311,7 +311,7 @@ func (c *Client) settleBucket(s *settlement, part int) bool {
 		t := r.tickets[part]
 		cost := t.Need.Cost
 		// What those take that waited behind it is not taken yet.
-		t.Level, t.FullAt = got.behind(int64(max(got.served-1-i, 0)) * cost)
+		t.Level, t.FullAt = got.before(int64(max(got.served-1-i, 0)) * cost)
 		if i < got.served {
 			t.Outcome, t.Until = Granted, s.expiry
 			if it.need.Reserves {
@@ -329,7 +329,7 @@ func (c *Client) settleBucket(s *settlement, part int) bool {
 
 // shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
 // while another worker is about to bring tokens to keep; the tick looks again.
-func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.Span) {
+func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
 	inHand := c.takeInHand(r, s.now)
 	switch {
 	case t.Outcome == Granted:
@@ -342,14 +342,14 @@ func (c *Client) shareNothing(s *settlement, r *request, t *Ticket, wait quota.S
 	case s.short:
 		t.Outcome = Spared
 	default:
-		t.Outcome, t.Until = Failed, s.now
+		t.Outcome, t.Since = Failed, s.now
 	}
 }
 
 // learn takes in the answer about a leased or a strict bucket. A bucket that had the tokens, and
 // spent none because another had not, was not short of them. A late answer refuses nothing, because
 // its wait is over sooner than it says.
-func (c *Client) learn(s *settlement, part int) terms {
+func (c *Client) learn(s *lineAnswer, part int) terms {
 	it, a := &s.items[part], &s.answers[part]
 	l := &learn{
 		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.random.Jitter(),
@@ -373,16 +373,16 @@ func (c *Client) learn(s *settlement, part int) terms {
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
 	}
-	return terms{served: s.served, wait: a.NotBefore, behind: l.behind}
+	return terms{served: s.served, wait: a.NotBefore, before: l.before}
 }
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
 // noted: then it must not be used.
-func (c *Client) decide(s *settlement, part int) (terms, bool) {
+func (c *Client) decide(s *lineAnswer, part int) (terms, bool) {
 	it, a := &s.items[part], &s.answers[part]
 	d := &decided{need: &it.need, now: s.now, debt: a.Debt, granted: a.Waiting, wanted: int64(s.served)}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
-	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), behind: d.behind}, err == nil
+	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil
 }
 
 // serveFromKept gives tokens that came to keep to the requests that wait for their bucket.

@@ -115,12 +115,12 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 	if now < r.next() {
 		return nil
 	}
-	start := &startReport{now: now, by: now + quota.Instant(reportAhead)}
+	start := &startReport{now: now, upTo: now + quota.Instant(reportAhead)}
 	if len(r.pending) >= crowded {
-		start.by = quota.Forever - 1
+		start.upTo = quota.Forever - 1
 	}
 	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
-	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.by {
+	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.upTo {
 		p := r.pending[0]
 		if !carries(items, p.need.Version) || p.underWay && p.at > now {
 			r.setAside()

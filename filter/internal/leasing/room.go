@@ -45,8 +45,8 @@ type room struct {
 
 func newRoom() room { return room{most: mostRoom} }
 
-// left is how many lines the next call may ask for; 0: it must wait for an answer.
-func (r *room) left(now quota.Instant) int {
+// free is how many lines the next call may ask for; 0: it must wait for an answer.
+func (r *room) free(now quota.Instant) int {
 	if now < r.rest || r.calls >= max(r.most/linesPerCall, leastCalls) {
 		return 0
 	}

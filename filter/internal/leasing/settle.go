@@ -135,7 +135,7 @@ func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
 		c.Stats.SettlementsLost++
 		return
 	}
-	s.next = now + quota.Instant(keepTimeout)
+	s.next = now + quota.Instant(callTimeout)
 	s.waiting = append(s.waiting, r)
 }
 
@@ -149,5 +149,5 @@ func (s *corrections) forgetOld(now quota.Instant, stats *Stats) {
 	}
 	stats.SettlementsLost += uint64(len(s.waiting) - len(kept))
 	s.waiting = kept
-	s.next = now + quota.Instant(keepTimeout)
+	s.next = now + quota.Instant(callTimeout)
 }

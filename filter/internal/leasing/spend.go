@@ -97,8 +97,9 @@ type Spend struct {
 	KeepCall bool
 }
 
-// keepTimeout is how long a call for tokens to keep may take before another worker may make one.
-const keepTimeout = 250 * quota.Millisecond
+// callTimeout is how long an answer may take. It is also how soon another worker may ask for tokens
+// to keep, and how soon the tick tries again what a call without an answer has left.
+const callTimeout = 250 * quota.Millisecond
 
 // askAhead is how early to ask for more: a round trip and a tick.
 const askAhead = 25 * quota.Millisecond
@@ -140,7 +141,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.KeepBy = s.Now + quota.Instant(patience)
 		marks = s.Keep > 0 && (s.Commit || s.Watch)
 		if marks { // Other workers ask for none meanwhile.
-			c = c.Call(s.Now, s.Now+quota.Instant(keepTimeout), s.Params)
+			c = c.Call(s.Now, s.Now+quota.Instant(callTimeout), s.Params)
 		}
 	}
 	if available {
@@ -219,9 +220,9 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// behind is what the bucket holds and when it is full before the last tokens are taken of it. That
+// before is what the bucket holds and when it is full before the last tokens are taken of it. That
 // time never steps back.
-func (l *learn) behind(tokens int64) (level int64, fullAt quota.Instant) {
+func (l *learn) before(tokens int64) (level int64, fullAt quota.Instant) {
 	if l.need.Algorithm.Windowed() {
 		return l.level + tokens, l.fullAt
 	}

@@ -17,8 +17,8 @@ func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	asked, behind := w.join(t, 1, 1), w.join(t, 1, 1)
 	w.reply(away)
-	if asked.Outcome != leasing.Failed || asked.Until != w.now-3000*ms {
-		t.Errorf("the ticket ended as %v since %d, now is %d", asked.Outcome, asked.Until, w.now)
+	if asked.Outcome != leasing.Failed || asked.Since != w.now-3000*ms {
+		t.Errorf("the ticket ended as %v since %d, now is %d", asked.Outcome, asked.Since, w.now)
 	}
 	if since := w.client.Health.FailingSince(w.now); since != w.now {
 		t.Errorf("the whole control plane fails since %d", since)
@@ -45,8 +45,8 @@ func TestAGroupGoesOnWithoutTheUnavailable(t *testing.T) {
 	tickets := w.joinAll(t, 1, 2, 3)
 	w.reply(granted, away, granted)
 	outcomes(t, tickets, leasing.Granted, leasing.Failed, leasing.Granted)
-	if tickets[1].Until != w.now-3000*ms {
-		t.Errorf("failing since %d", tickets[1].Until)
+	if tickets[1].Since != w.now-3000*ms {
+		t.Errorf("failing since %d", tickets[1].Since)
 	}
 	tickets = w.joinAll(t, 4, 5, 6)
 	w.reply(spared, away, short)

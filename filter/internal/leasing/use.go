@@ -76,8 +76,8 @@ func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 type startReport struct {
 	need *Need
 	now  quota.Instant
-	// by is until when what is due is reported now.
-	by    quota.Instant
+	// upTo: reports that fall due up to then are sent now.
+	upTo  quota.Instant
 	slack int64
 
 	// due is when the next report is due.
@@ -92,7 +92,7 @@ func (s *startReport) Apply(e *bucketstore.Entry) bool {
 	s.used = 0
 	fitAccount(e, s.need, s.now)
 	s.due = e.Account.Due(s.now, s.slack)
-	if s.due > s.by || s.due > s.now && e.Account.Sent != 0 {
+	if s.due > s.upTo || s.due > s.now && e.Account.Sent != 0 {
 		return false
 	}
 	e.Account = e.Account.Report(s.now)
@@ -158,9 +158,9 @@ func (d *decided) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// behind is what the bucket holds and when it is full: the same for all requests of an answer, by
+// before is what the bucket holds and when it is full: the same for all requests of an answer, by
 // the least.
-func (d *decided) behind(int64) (level int64, fullAt quota.Instant) { return d.level, d.fullAt }
+func (d *decided) before(int64) (level int64, fullAt quota.Instant) { return d.level, d.fullAt }
 
 // giveBackReported is the change that lets granted tokens that were not used stand for others that
 // the node would report.

@@ -91,15 +91,15 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	}
 	since := l.leases.Health.FailingSince(now)
 	if t.Outcome == leasing.Failed {
-		since = min(since, t.Until)
+		since = min(since, t.Since)
 	}
 	l.fallBack(req, h, now, since)
 	return away
 }
 
-// giveBack leaves what a refused request has got of other buckets to the next ones: tokens that
+// returnGrants leaves what a refused request has got of other buckets to the next ones: tokens that
 // came for it, and its places in queues. What else was charged already is lost, and counted.
-func (l *Limiter) giveBack(req *Request, now quota.Instant) {
+func (l *Limiter) returnGrants(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		switch {

@@ -45,7 +45,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	if req.waits() {
 		return Paused
 	}
-	worst, unanswered := l.seatsTaken(req, now), false
+	worst, unanswered := l.readSeats(req, now), false
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {
@@ -76,7 +76,7 @@ const maxRounds = 3
 // decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
 // several each is looked at before the first is charged, so that a request which one refuses costs
 // nothing at the others. If another worker is faster between look and charge, what was charged
-// already is lost, and counted: see giveBack.
+// already is lost, and counted: see returnGrants.
 func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	for range maxRounds {
 		if len(req.Hits) > 1 {
@@ -106,7 +106,7 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 	if worst := l.takeAll(req, now, commit); worst != none {
 		return l.refuse(req, worst, req.Hits[worst].reason, now), true
 	}
-	if status, done := l.queue(req, now); done {
+	if status, done := l.waitForPlaces(req, now); done {
 		return status, true
 	}
 	return l.ask(req, now)
@@ -195,13 +195,13 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		return Refused // No bucket was asked.
 	}
 	l.describeRefusal(req, h)
-	l.giveBack(req, now)
+	l.returnGrants(req, now)
 	if reason == Quota || reason == InFlight {
 		l.offend(req, h.Policy, false, now)
 	}
 	l.watchRefused(req, now)
-	l.dismiss(req, now)
-	l.release(req, now)
+	l.stopCounting(req, now)
+	l.refund(req, now)
 	l.finish(req)
 	return Refused
 }
@@ -217,7 +217,7 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)
 	}
-	l.dismiss(req, now)
+	l.stopCounting(req, now)
 }
 
 func (l *Limiter) finish(req *Request) {

@@ -131,9 +131,9 @@ func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, co
 	return refuses
 }
 
-// queue has a request wait for the places that it lacks. It is done if the request now waits, or is
-// refused because too many wait.
-func (l *Limiter) queue(req *Request, now quota.Instant) (status Status, done bool) {
+// waitForPlaces has a request wait for the places that it lacks. It is done if the request now
+// waits, or is refused because too many wait.
+func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status, done bool) {
 	waits := false
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -164,9 +164,9 @@ func (l *Limiter) hold(req *Request, now quota.Instant) {
 	}
 }
 
-// seatsTaken takes in how the seats of a request that waited have ended. It returns the hit that
+// readSeats takes in how the seats of a request that waited have ended. It returns the hit that
 // has none, none if all have.
-func (l *Limiter) seatsTaken(req *Request, now quota.Instant) (without int) {
+func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
 		h := &req.Hits[i]

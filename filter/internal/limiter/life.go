@@ -19,5 +19,5 @@ type Life struct {
 // upgraded and closed.
 func (l *Limiter) End(req *Request, life Life) {
 	l.settleAll(req, life)
-	l.dismiss(req, life.Ended)
+	l.stopCounting(req, life.Ended)
 }

@@ -46,12 +46,12 @@ func (c *bucketChange) storeError(err error) error {
 
 // takeLocal decides by a bucket of this node alone.
 func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
-	return l.takeBucket(req, h, share{params: req.LimitOf(&h.Hit).Params}, now, commit)
+	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, commit)
 }
 
 // watchLocal does so for a policy in shadow or a candidate.
 func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
-	out, err := l.changeBucket(req, m, share{params: req.LimitOf(m).Params}, now, commit)
+	out, err := l.changeBucket(req, m, nodeBucket{params: req.LimitOf(m).Params}, now, commit)
 	switch {
 	case err != nil:
 		return unknown
@@ -65,7 +65,7 @@ func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commi
 }
 
 // takeBucket decides by one of this node's own buckets, which may be its share of a central one.
-func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant, commit bool) finding {
+func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, commit bool) finding {
 	out, err := l.changeBucket(req, &h.Hit, part, now, commit)
 	if err != nil {
 		return contended
@@ -80,10 +80,10 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
 	h.settled = commit
-	if commit && !part.of {
+	if commit && !part.isShare {
 		l.reserve(req, &h.Hit, out.taken)
 	}
-	if commit && part.of && h.Cost > 0 {
+	if commit && part.isShare && h.Cost > 0 {
 		l.leases.Owe(now, l.need(req, h), &h.ticket, h.holdsAtMost(req))
 	}
 	if commit && h.queued {
@@ -94,22 +94,22 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part share, now quota.Instant
 
 // changeBucket looks at one of this node's own buckets, and with commit charges it.
 func (l *Limiter) changeBucket(
-	req *Request, m *match.Hit, part share, now quota.Instant, commit bool,
+	req *Request, m *match.Hit, part nodeBucket, now quota.Instant, commit bool,
 ) (*outcome, error) {
 	limit := req.LimitOf(m)
 	do := bucketChange{generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
-	if limit.Algorithm.Windowed() && !part.of {
+	if limit.Algorithm.Windowed() && !part.isShare {
 		return l.changeWindows(req, m, do)
 	}
 	kind := bucketstore.Local
-	if part.of {
+	if part.isShare {
 		kind = bucketstore.Share
 	}
 	if limit.Own > 0 {
 		return l.changeOwn(req, m, do, kind, part)
 	}
 	t := &l.local
-	*t = tokenChange{bucketChange: do, share: part}
+	*t = tokenChange{bucketChange: do, bucket: part}
 	t.owing = req.rules.Index.Commit(req.policyOf(m)) != nil
 	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}
@@ -119,7 +119,7 @@ func (l *Limiter) changeBucket(
 // tokenChange is the change that takes tokens.
 type tokenChange struct {
 	bucketChange
-	share share
+	bucket nodeBucket
 	// crowded: no request may be held back, so none may take a place in a queue.
 	crowded bool
 	// owing: requests may have cost more than they had reserved, so the bucket may owe more than it
@@ -136,8 +136,8 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	s := c.fit(e)
 	p := c.used
 	// The first use of a share in this failure.
-	if c.share.of && (e.New || e.State.Last < c.share.since) {
-		s = c.share.begin(p, s, c.now, e.New)
+	if c.bucket.isShare && (e.New || e.State.Last < c.bucket.since) {
+		s = c.bucket.begin(p, s, c.now, e.New)
 	}
 	c.delay = p.Delay(s, c.now)
 	c.turned = c.crowded && c.delay > 0 && c.cost > 0
@@ -168,7 +168,7 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 
 // fit sets the figures that the bucket is counted in from now on, and returns its state in them.
 func (c *tokenChange) fit(e *bucketstore.Entry) quota.State {
-	c.used = c.share.params
+	c.used = c.bucket.params
 	switch {
 	case e.New:
 		return quota.State{Debt: owed(c.used, e.Debtor, c.now), Last: c.now}

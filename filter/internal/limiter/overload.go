@@ -136,10 +136,11 @@ func (l *Limiter) holdBack(req *Request, now quota.Instant) {
 	}
 }
 
-// dismiss gives back all that a request has taken until its end.
+// stopCounting ends what counts a request while it lasts: adaptive limits, places in flight and
+// seats in queues.
 //
 //go:noinline
-func (l *Limiter) dismiss(req *Request, now quota.Instant) {
+func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
 	req.Lasting = false
 	l.leaveGuards(req, now)
 	l.vacate(req, 0, now)

@@ -9,22 +9,22 @@ import (
 )
 
 // ownChange is the change that takes tokens of a bucket whose callers bring figures of their own:
-// the params of the share are this caller's, most are the largest.
+// the params of the bucket are this caller's, most are the largest.
 type ownChange struct {
 	bucketChange
 	most quota.Params
 	// mark tells the limit from others, as the figures of a bucket do not: see bucketstore.Figures.
-	mark  uint32
-	share share
+	mark   uint32
+	bucket nodeBucket
 }
 
 // changeOwn is changeBucket where callers bring figures of their own.
 func (l *Limiter) changeOwn(
-	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part share,
+	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
 ) (*outcome, error) {
 	most, c := req.rules.Index.Limit(m.Limit), &l.own
-	*c = ownChange{bucketChange: do, most: most.Params, mark: markOf(most), share: part}
-	if part.of {
+	*c = ownChange{bucketChange: do, most: most.Params, mark: markOf(most), bucket: part}
+	if part.isShare {
 		c.most = lease.Share(c.most, l.leases.Nodes())
 	}
 	l.store.Figures = bucketstore.Figures{Own: c.mark}
@@ -61,21 +61,21 @@ func (c *ownChange) older(e *bucketstore.Entry) bool {
 // begin is what the request is decided by: its figures, and the bucket's state with those that it
 // is counted in. An absent bucket owes by the largest figures what it may have owed by any.
 func (c *ownChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
-	figures, s, was = c.share.params, e.State, e.Params
+	figures, s, was = c.bucket.params, e.State, e.Params
 	switch {
 	case e.New:
 		s, was = quota.State{Debt: owed(c.most, e.Debtor, c.now), Last: c.now}, c.most
 	case c.older(e):
 		figures = e.Params
 	}
-	if !c.share.of || !e.New && e.State.Last >= c.share.since {
+	if !c.bucket.isShare || !e.New && e.State.Last >= c.bucket.since {
 		return figures, s, was
 	}
-	if e.New && c.share.empty {
+	if e.New && c.bucket.empty {
 		return figures, figures.Empty(c.now), figures
 	}
 	if own, fits := was.Restate(was.Drain(s, c.now), figures); fits {
-		own.Debt = max(own.Debt, figures.UnitsFor(figures.Burst-min(c.share.holds, figures.Burst)))
+		own.Debt = max(own.Debt, figures.UnitsFor(figures.Burst-min(c.bucket.holds, figures.Burst)))
 		return figures, own, figures
 	}
 	return figures, s, was

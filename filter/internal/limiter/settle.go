@@ -181,8 +181,8 @@ func (life *Life) whole() bool {
 		string(life.Properties.Property([]byte(match.DetailsPath))) == match.WholeResponse
 }
 
-// release gives back what a refused request has taken: it has cost nothing.
-func (l *Limiter) release(req *Request, now quota.Instant) {
+// refund gives back what a refused request has taken: it has cost nothing.
+func (l *Limiter) refund(req *Request, now quota.Instant) {
 	for _, r := range req.reserved {
 		l.settle(req, r, 0, now)
 	}

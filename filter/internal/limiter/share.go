@@ -14,7 +14,7 @@ func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool)
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
 		return h.refuse(Failure, quota.Second)
 	}
-	s := share{params: params, of: true, since: h.since, empty: h.empty}
+	s := nodeBucket{params: params, isShare: true, since: h.since, empty: h.empty}
 	s.holds = min(max(h.holdsAtMost(req)-l.leases.Owed(now, h.Key), 0), params.Burst)
 	return l.takeBucket(req, h, s, now, commit)
 }
@@ -27,12 +27,12 @@ func (h *Hit) holdsAtMost(req *Request) int64 {
 	return req.LimitOf(&h.Hit).Params.Burst
 }
 
-// share is which bucket of this node's own decides: one that belongs to this node alone, or its
-// share of a central one in a failure.
-type share struct {
+// nodeBucket is which bucket of this node's own decides: one that belongs to this node alone, or
+// its share of a central one in a failure.
+type nodeBucket struct {
 	params quota.Params
-	// of: it is a share of a central bucket. The other fields count only then.
-	of bool
+	// isShare: it is a share of a central bucket. The other fields count only then.
+	isShare bool
 	// since is when the failure began.
 	since quota.Instant
 	// holds is the most that the whole bucket held by what the node knows.
@@ -44,7 +44,7 @@ type share struct {
 // begin is the state with which a share that was not used yet in this failure goes on, in the
 // figures that its bucket is counted in. It is never fuller than it was. A new one never was used
 // at all.
-func (s *share) begin(p quota.Params, is quota.State, now quota.Instant, isNew bool) quota.State {
+func (s *nodeBucket) begin(p quota.Params, is quota.State, now quota.Instant, isNew bool) quota.State {
 	if isNew && s.empty {
 		return p.Empty(now)
 	}
