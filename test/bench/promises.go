@@ -6,6 +6,10 @@ const (
 		"like the peer's it wakes Envoy, the control plane and Redis once each"
 	callsFloor = "nearly all of it is what Envoy does for a call into it, and each call serves a promise: " +
 		"two for the bucket, the rest for headers, clock and log"
+	waitFloor = "a request of a cold key waits for a call, as the peer's does: one that comes while a call is under " +
+		"way waits for the rest of it too, which is how calls travel together"
+	refillFloor = "one request in fifty waits for a call about its bucket's next tokens, so the 99th percentile " +
+		"has a call's time in it"
 	quotaFloor = "97 % of it is Envoy's own filter, which makes the id of the bucket from the request, and " +
 		"hashes it, each time; the control plane is asked twice a second, however many requests come"
 	serviceFloor = "about half of both is Envoy's own filter, the same for both; of Weir's other half nearly two " +
@@ -28,8 +32,10 @@ func promises() []promise {
 			proxied, "rls", "ratelimit", 1, p99),
 		onCurve(1500, 0.5).withFloor(aloneFloor),
 		onCurve(3000, 0.3).withFloor(aloneFloor),
-		latency("leased, cold keys: p50 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p50),
-		latency("leased, cold keys: p99 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p99),
+		latency("leased, cold keys: p50 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p50).
+			withFloor(waitFloor),
+		latency("leased, cold keys: p99 / ratelimit's at the same rate", cold, "leased", "ratelimit", 1, p99).
+			withFloor(waitFloor),
 		{
 			name: "decided by the failure ladder below saturation, %", atMost: 0, figure: ladderShare, flaw: flawless,
 			needs: []string{"proxied/leased", "cold/leased", "curve/leased"},
@@ -57,6 +63,6 @@ func promises() []promise {
 			func(r round) float64 { return r.added("local", browser) },
 			func(r round) float64 { return r.addedOver("few-local", "few-none", browser) }),
 		latency("99th percentile, local / no limit", proxied, "local", "none", 1.15, p99),
-		latency("99th percentile, leased / no limit", proxied, "leased", "none", 1.15, p99),
+		latency("99th percentile, leased / no limit", proxied, "leased", "none", 1.15, p99).withFloor(refillFloor),
 	}
 }
