@@ -23,6 +23,12 @@ type Holding struct {
 	// them that nodes may hold unspent, which no change gives back. For windows, Leased are the
 	// tokens counted ahead.
 	Level, Used, Leased int64
+	// Owed are tokens of Used beyond what a full bucket holds: requests have cost more than they
+	// had reserved, and the bucket holds none again before these are paid.
+	Owed int64
+	// AdmitsAfter is the wait until a request of the ask's cost is let in, one of a token if that
+	// is 0, if nothing else is used until then. What costs more than the burst counts as the burst.
+	AdmitsAfter quota.Span
 	// FullAfter is the wait until the bucket is full if it is not used.
 	FullAfter quota.Span
 	// Given are the tokens that a Change gave back.
@@ -55,6 +61,8 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	return l, Holding{
 		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: ceilDiv(l.Debt, p.Den), Leased: l.out(),
 		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: (before - l.Debt) / p.Den,
+		Owed:        ceilDiv(max(l.Debt-p.Burst*p.Den, 0), p.Den),
+		AdmitsAfter: quota.Span(max(l.Ready(min(max(ask.Cost, 1), p.Burst))-now, 0)),
 	}
 }
 
@@ -80,8 +88,10 @@ func (l WindowLedger) Adjust(now quota.Instant, ask Ask, c Change) (WindowLedger
 		given += back
 	}
 	h.Marks = slices.DeleteFunc(h.Marks, func(m quota.Mark) bool { return m.Count == 0 })
-	level := w.Remaining(h)
+	level, owed := w.Remaining(h), w.Owed(h)
+	ready := w.ReadyToLend(h, min(max(ask.Cost, 1), w.Quota), ask.Deadline)
 	return l, Holding{
-		Level: level, Used: w.Quota - level, Leased: leased, FullAfter: w.ResetAfter(h, h.Last), Given: given,
+		Level: level, Used: w.Quota - level + owed, Leased: leased, Owed: owed,
+		FullAfter: w.ResetAfter(h, h.Last), Given: given, AdmitsAfter: quota.Span(max(ready-h.Last, 0)),
 	}
 }

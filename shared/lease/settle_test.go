@@ -50,6 +50,14 @@ func TestSettleTokensOfALedger(t *testing.T) {
 	if _, g := l.Grant(32*second, one); g.Waiting != 1 {
 		t.Errorf("%+v after the wait", g)
 	}
+	_, held := l.Adjust(2*second, one, lease.Change{})
+	if held.Level != 0 || held.Used != 49 || held.Owed != 29 || held.AdmitsAfter != 30*quota.Second {
+		t.Errorf("an operator sees %+v, want 29 owed and 30s to wait", held)
+	}
+	one.Cost = 50 // It counts as the burst.
+	if _, held := l.Adjust(2*second, one, lease.Change{}); held.AdmitsAfter != 49*quota.Second {
+		t.Errorf("a full bucket after %+v, want 49s", held)
+	}
 	full, back := lease.Ledger{}.Settle(second, ask, quota.Reservation{Tokens: 5}, 9)
 	if _, g := full.Look(second, ask); back != -4 || g.Level != 16 {
 		t.Errorf("an absent bucket took %d and has %d, want 4 and 16", -back, g.Level)

@@ -161,6 +161,9 @@ func (w Windows) Add(h *History, at Instant, n int64) {
 // caller's now.
 func (w Windows) Remaining(h *History) int64 { return max(0, w.available(h, h.Last)) }
 
+// Owed is by how much more than the quota counts at the history's time.
+func (w Windows) Owed(h *History) int64 { return max(0, -w.available(h, h.Last)) }
+
 // ResetAfter is the wait from now until nothing counts any more.
 func (w Windows) ResetAfter(h *History, now Instant) Span {
 	if len(h.Marks) == 0 {

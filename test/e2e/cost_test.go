@@ -113,7 +113,30 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	}
 	answer.Body.Close() // In mid-stream: the client goes.
 	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 1)
-	w.awaitLevel(names, left-2000)
+	left -= 2000
+	w.awaitLevel(names, left)
+	ask(0, "15000", "")
+	w.seesDebt(names, 15000-left)
+}
+
+// seesDebt awaits that the page of a key and the reason of a refusal say how much is owed.
+func (w *world) seesDebt(name string, owed int64) {
+	w.t.Helper()
+	of, text := "client_ip:127.0.0.1", fmt.Sprintf("%d; ", owed)
+	w.await("a debt", func(context.Context) error {
+		if got := ask(w.t, "POST", w.envoys[1].URL()+"/v1/chat/completions", "x-uses", "1"); got.status != 429 {
+			return fmt.Errorf("a request is answered with %d", got.status)
+		}
+		for _, said := range []string{w.run("keys", "get", name, of), w.run("why", "--policy", name, of)} {
+			for _, part := range []string{"reserves header:x-max-tokens up to 8000, else 1000; then metadata " +
+				"ai/total_tokens, or what was reserved if the response does not say", text, "is let in after"} {
+				if !strings.Contains(said, part) {
+					return fmt.Errorf("it lacks %q:\n%s", part, said)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // awaitLevel waits until the bucket of this machine holds so many tokens.

@@ -9,9 +9,13 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -58,6 +62,7 @@ func (s *server) ListDecisions(
 		return nil, err
 	}
 	s.ownLimits(ctx, list)
+	s.settle(list)
 	if query.Consumer != nil || query.Buckets != nil {
 		s.levels(ctx, list, caller)
 	}
@@ -130,6 +135,19 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 	}
 }
 
+// settle says how the policies of refusals charge now whose costs are known later.
+func (s *server) settle(list []decisions.Decision) {
+	current, _ := s.config.Policies.Current()
+	if current == nil {
+		return
+	}
+	for i := range list {
+		if p, ok := current.Policy(list[i].Policy); ok {
+			list[i].Settles = settlesOf(p)
+		}
+	}
+}
+
 // levels fills in what the buckets of a consumer's refusals hold now, as far as the store knows. An
 // ask for no tokens changes nothing.
 func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
@@ -172,11 +190,26 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyha
 			limit = own[place]
 		}
 	}
+	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
+		_, limits := set.ResolveAll(d.LimitIndex, current)
+		return s.owing(ctx, leases.Key{By: current, Policy: p, Limits: limits, Consumer: person,
+			Place: set.PlaceOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
+	}
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
 		return nil
 	}
 	return &decisions.Level{Tokens: max(reply.Items[0].Level, 0), Of: limit.Params.Burst}
+}
+
+// owing is the level of a bucket that holds so many tokens, and whose requests may have cost more
+// than that; nil if the store does not say.
+func (s *server) owing(ctx context.Context, k leases.Key, of int64) *decisions.Level {
+	held, err := s.adjustOne(ctx, k, lease.Change{}, audit.Entry{})
+	if err != nil {
+		return nil
+	}
+	return &decisions.Level{Tokens: held.Level, Of: of, Owed: held.Owed, AdmitsAfterSeconds: seconds(held.AdmitsAfter)}
 }
 
 // Top lists the heaviest callers.

@@ -95,7 +95,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n,
-				Bucket: k.partition.Bucket(tier, n, shadow)}
+				Bucket: k.partition.Bucket(tier, n, shadow), Cost: k.policy.Cost.Fixed}
 			if limit.InFlight {
 				key.Bucket = k.partition.InFlight(tier, n, len(limits), shadow)
 			}
@@ -183,8 +183,15 @@ func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.E
 	held, err := s.adjustOne(ctx, at.Key, c, e)
 	b.Level, b.Used, b.Leased, b.Given = held.Level, held.Used, held.Leased, held.Given
 	b.FullAfterSeconds = seconds(held.FullAfter)
+	b.Settles = settlesOf(at.Policy)
+	if b.Settles != nil {
+		b.Owed, b.AdmitsAfterSeconds = held.Owed, seconds(held.AdmitsAfter)
+	}
 	return b, err
 }
+
+// settlesOf says how requests of a policy are charged whose cost is known later.
+func settlesOf(p *policy.Policy) *policies.Settles { return policies.SettlesOf(p.Cost, p.Commit) }
 
 func seconds(s quota.Span) float32 { return float32(float64(s) / float64(quota.Second)) }
 

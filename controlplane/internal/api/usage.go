@@ -72,7 +72,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			}
 			answer.Body.Limits = append(answer.Body.Limits,
 				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Quota: held.Burst, Remaining: held.Level,
-					FullAfterSeconds: held.FullAfterSeconds})
+					FullAfterSeconds: held.FullAfterSeconds, Settles: held.Settles, Owed: held.Owed,
+					AdmitsAfterSeconds: held.AdmitsAfterSeconds})
 		}
 	}
 	return answer, nil

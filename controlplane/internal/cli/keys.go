@@ -93,6 +93,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 	})
 	for _, b := range k.Buckets {
+		printSettles(out, b.Limit, b.Settles, b.Owed, b.AdmitsAfterSeconds)
 		if err == nil && len(b.Holders) > 0 {
 			err = printHolders(out, b)
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
 type usageCommand struct {
@@ -36,12 +37,23 @@ func (c *usageCommand) Run(env *environment) error {
 	if left.Tier != "" {
 		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)
 	}
-	return table(env.Out, "POLICY\tLIMIT\tREMAINING\tFULL IN", func(w io.Writer) {
+	err = table(env.Out, "POLICY\tLIMIT\tREMAINING\tFULL IN", func(w io.Writer) {
 		for _, l := range left.Limits {
 			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", l.Policy, l.Limit, l.Remaining, l.Quota,
 				inSeconds(l.FullAfterSeconds))
 		}
 	})
+	for _, l := range left.Limits {
+		printSettles(env.Out, l.Policy+", "+l.Limit, l.Settles, l.Owed, l.AdmitsAfterSeconds)
+	}
+	return err
+}
+
+// printSettles says how a limit charges requests whose cost is known later, and what is owed.
+func printSettles(out io.Writer, limit string, s *policies.Settles, owed int64, after float32) {
+	if s != nil {
+		fmt.Fprintf(out, "\n%s: %s.\n  owed %s\n", limit, settlesText(s), owedText(owed, after, "the smallest request"))
+	}
 }
 
 // inSeconds is a number of seconds for people.

@@ -151,6 +151,30 @@ func explain(out io.Writer, d *decisions.Decision) {
 		fmt.Fprintf(out, "; %d of %d now", d.Now.Tokens, d.Now.Of)
 	}
 	fmt.Fprintf(out, "\n  ends     %s\n", ends(d.Ends))
+	if d.Settles == nil {
+		return
+	}
+	fmt.Fprintf(out, "  cost     %s\n", settlesText(d.Settles))
+	if d.Now != nil {
+		fmt.Fprintf(out, "  owed     %s\n", owedText(d.Now.Owed, d.Now.AdmitsAfterSeconds, "a request like it"))
+	}
+}
+
+// settlesText says how requests are charged whose cost is known later.
+func settlesText(s *policies.Settles) string {
+	missing := s.Missing
+	if missing == "reserved" {
+		missing = "what was reserved"
+	}
+	return "reserves " + s.Reserve + "; then " + s.Commit + ", or " + missing + " if the response does not say"
+}
+
+// owedText says what requests have cost more than their bucket holds, and when the next is let in.
+func owedText(owed int64, after float32, what string) string {
+	if after <= 0 {
+		return fmt.Sprintf("%d; %s is let in now", owed, what)
+	}
+	return fmt.Sprintf("%d; %s is let in after %s", owed, what, inSeconds(after))
 }
 
 func inOtherWords(words map[string]string, word string) string {

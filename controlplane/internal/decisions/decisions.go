@@ -70,12 +70,19 @@ type Decision struct {
 	Count int64 `json:"count"`
 	// Now is what the bucket holds at the time of the answer, nil where that is not known.
 	Now *Level `json:"now,omitempty"`
+	// Settles is how the policy charges at the time of the answer, nil if costs are known before.
+	Settles *policies.Settles `json:"settles,omitempty"`
 }
 
 // Level is what a bucket holds.
 type Level struct {
 	Tokens int64 `json:"tokens"`
 	Of     int64 `json:"of"`
+	// Owed are tokens that requests have cost beyond what the bucket can hold, AdmitsAfterSeconds
+	// the wait until a request like the refused one is let in. They are 0 where costs are known
+	// before.
+	Owed               int64   `json:"owed,omitempty"`
+	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 }
 
 // Store keeps refusals, newest first, and what replicas publish about the heaviest callers.
@@ -99,7 +106,7 @@ type Sets interface {
 // Encode returns the refusal as stores keep it, without its ID, which is made of the number that
 // the store puts before it.
 func (d Decision) Encode() (string, error) {
-	d.ID, d.Now = "", nil
+	d.ID, d.Now, d.Settles = "", nil, nil
 	text, err := json.Marshal(d)
 	return string(text), err
 }

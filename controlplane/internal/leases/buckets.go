@@ -42,6 +42,8 @@ type Key struct {
 	// Place is the index of the bucket's limit.
 	Place  int
 	Bucket keyhash.Key
+	// Cost is that of the request that Holding.AdmitsAfter is about.
+	Cost int64
 }
 
 // Adjust looks at a bucket, or changes it, by the figures that are in force. The error is ErrStale
@@ -67,7 +69,7 @@ func (s *Service) adjust(
 	by := effective{policy: k.Policy, limit: limits[k.Place], ownRevision: ownRevision}
 	by.claim(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
-	ask.Nodes, ask.Deadline = 1, lease.Deadline
+	ask.Nodes, ask.Deadline, ask.Cost = 1, lease.Deadline, k.Cost
 	held, err := s.config.Buckets.Adjust(ctx, k.Bucket, ask, c, entry)
 	if err == nil && held.Stale {
 		err = ErrStale

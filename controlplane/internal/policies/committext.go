@@ -7,10 +7,34 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// commitText is where a cost is found that is known later, like commit status 401: 1, rest: 0,
-// missing: reserved.
+// Settles says in words how a policy charges requests whose cost is known once they are answered.
+type Settles struct {
+	// Reserve is what is taken before, Commit where the cost is found, and Missing what it is if
+	// the response does not say.
+	Reserve string `json:"reserve"`
+	Commit  string `json:"commit"`
+	Missing string `json:"missing"`
+}
+
+// SettlesOf returns how costs are settled; nil where they are known before.
+func SettlesOf(cost policy.Cost, commit policy.Commit) *Settles {
+	if commit.By == policy.CommitNever {
+		return nil
+	}
+	s := Settles{Reserve: costText(cost, policy.Commit{}), Commit: commitText(commit), Missing: "reserved"}
+	if commit.Missing >= 0 {
+		s.Missing = strconv.FormatInt(commit.Missing, 10)
+	}
+	return &s
+}
+
+func (s Settles) String() string {
+	return "reserve " + s.Reserve + ", commit " + s.Commit + ", missing: " + s.Missing
+}
+
+// commitText is where a cost is found that is known later, like status 401: 1, rest: 0.
 func commitText(c policy.Commit) string {
-	text, missing := "", "reserved"
+	text := ""
 	switch c.By {
 	case policy.CommitHeader:
 		text = "header " + c.Name
@@ -30,10 +54,7 @@ func commitText(c policy.Commit) string {
 			text = "grpc_" + text
 		}
 	}
-	if c.Missing >= 0 {
-		missing = strconv.FormatInt(c.Missing, 10)
-	}
-	return "commit " + text + ", missing: " + missing
+	return text
 }
 
 // statusText is how the language names the statuses.

@@ -9,20 +9,16 @@ import (
 
 func TestCommitText(t *testing.T) {
 	for want, c := range map[string]policy.Commit{
-		"commit status 401: 1, 5xx: 2, rest: 0, missing: 0": {By: policy.CommitStatus, Statuses: []policy.StatusCost{
-			{First: 401, Last: 401, Cost: 1}, {First: 500, Last: 599, Cost: 2}, {Last: 999}}},
-		"commit header x-used, missing: reserved": {By: policy.CommitHeader, Name: "x-used",
+		"reserve 1, commit status 401: 1, 5xx: 2, rest: 0, missing: 0": {By: policy.CommitStatus,
+			Statuses: []policy.StatusCost{
+				{First: 401, Last: 401, Cost: 1}, {First: 500, Last: 599, Cost: 2}, {Last: 999}}},
+		"reserve 1, commit header x-used, missing: reserved": {By: policy.CommitHeader, Name: "x-used",
 			Missing: policy.MissingReserved},
-		"commit duration 10ms, missing: 9": {By: policy.CommitDuration, Unit: 10 * quota.Millisecond,
+		"reserve 1, commit duration 10ms, missing: 9": {By: policy.CommitDuration, Unit: 10 * quota.Millisecond,
 			Missing: 9},
 	} {
-		if got := commitText(c); got != want {
+		if got := costText(policy.Cost{Fixed: 1}, c); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-	}
-	cost := policy.Cost{Fixed: 1}
-	if got := costText(cost, policy.Commit{By: policy.CommitHeader, Name: "x"}); got !=
-		"reserve 1, commit header x, missing: 0" {
-		t.Error(got)
 	}
 }

@@ -231,7 +231,7 @@ func LimitText(l policy.Limit) string {
 func costText(c policy.Cost, commit policy.Commit) string {
 	switch {
 	case commit.By != policy.CommitNever:
-		return "reserve " + costText(c, policy.Commit{}) + ", " + commitText(commit)
+		return SettlesOf(c, commit).String()
 	case c.Source.Name == "":
 		return strconv.FormatInt(c.Fixed, 10)
 	case c.DenyInvalid:

@@ -115,22 +115,27 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 // then, or whose tier is gone, is the default tier's. It reports false if the policy or the limit
 // is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
+	p, limits := c.ResolveAll(number, current)
+	if at := c.PlaceOf(number); p != nil && at < len(limits) {
+		return p, limits[at], true
+	}
+	return nil, policy.Limit{}, false
+}
+
+// ResolveAll returns the policy of Resolve, and all limits of the tier there; nil if it is gone.
+func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy, []policy.Limit) {
 	if int(number) >= len(c.places) {
-		return nil, policy.Limit{}, false
+		return nil, nil
 	}
 	at := c.places[number]
 	p, ok := current.Policy(c.Set.Policies[at.policy].Name)
-	if !ok {
-		return nil, policy.Limit{}, false
+	switch {
+	case !ok:
+		return nil, nil
+	case at.draft:
+		return p, p.Candidate
 	}
-	limits := p.Candidate
-	if !at.draft {
-		limits = p.LimitsOf(current.tier(c, at.tier))
-	}
-	if at.limit >= len(limits) {
-		return nil, policy.Limit{}, false
-	}
-	return p, limits[at.limit], true
+	return p, p.LimitsOf(current.tier(c, at.tier))
 }
 
 // TierOf returns the name of the tier that a limit is for; empty if it is for all tiers, as a

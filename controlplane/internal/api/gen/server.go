@@ -415,9 +415,18 @@ type Bucket struct {
 	// Given How many tokens a reset or a grant gave back.
 	Given int64 `json:"given,omitempty"`
 
+	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
+	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
+
 	// Holders Of requests in flight, which nodes hold permits: the 100 that hold the most. Level is then how many are free, used and leased
 	// how many nodes hold. Absent for other limits.
 	Holders []PermitHolder `json:"holders,omitempty"`
+
+	// Owed Tokens that requests have cost more than they had reserved, and that are missing beyond all that can be had. Absent if there are none.
+	Owed int64 `json:"owed,omitempty"`
+
+	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
+	Settles *policies.Settles `json:"settles,omitempty"`
 }
 
 // Build defines model for Build.
@@ -980,6 +989,9 @@ type SeriesComparison struct {
 // SeriesComparisonOutcome defines model for SeriesComparison.Outcome.
 type SeriesComparisonOutcome string
 
+// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
+type Settles = policies.Settles
+
 // Share A policy's share in use in one region.
 type Share = regions.Share
 
@@ -1037,6 +1049,15 @@ type UsedLimit struct {
 
 	// FullAfterSeconds When all of it can be had if nothing is used until then.
 	FullAfterSeconds float32 `json:"full_after_seconds"`
+
+	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
+	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
+
+	// Owed Tokens that requests have cost more than they had reserved, and that are missing beyond all that can be had. Absent if there are none.
+	Owed int64 `json:"owed,omitempty"`
+
+	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
+	Settles *policies.Settles `json:"settles,omitempty"`
 }
 
 // Version defines model for Version.
