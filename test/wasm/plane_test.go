@@ -58,6 +58,10 @@ type plane struct {
 	offences, penal int
 	// decisions are the reports of workers about whom they limited, as copies.
 	decisions []heard
+	// measured is how many messages about measures there were, measures their sums by policy, and
+	// of Used the highest.
+	measured int
+	measures map[string]wire.Measure
 }
 
 // poll is one request for a snapshot.
@@ -87,7 +91,7 @@ func newPlane(w *world) *plane {
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{},
 		windows: map[keyhash.Key]lease.WindowLedger{},
-		permits: map[keyhash.Key]inflight.Ledger{},
+		permits: map[keyhash.Key]inflight.Ledger{}, measures: map[string]wire.Measure{},
 	}
 }
 
@@ -114,6 +118,8 @@ func (c *plane) handle(node int, call *envoytest.Call) {
 		call.Respond(c.w.fleet.down, c.penal, nil, nil)
 	case path == "/node/v1/decisions" && call.Header(":method") == "POST":
 		c.handleDecisions(node, call)
+	case path == "/node/v1/measures" && call.Header(":method") == "POST":
+		c.handleMeasures(node, call)
 	default:
 		t.Errorf("a call to %s %s", call.Header(":method"), path)
 	}

@@ -91,7 +91,7 @@ func (p *plane) seeSeries() {
 	if err := p.past.Tick(p.t.Context()); err != nil {
 		p.t.Fatal(err)
 	}
-	for query, want := range map[string]int64{
+	for query, want := range map[string]float64{
 		"": 3, "?outcome=requests": 32, "?by=node&node=envoy-1": 3, "?by=all&range=24h&step=1h": 3, "?policy=b": 0,
 		"?outcome=tokens&policy=a": 0, "?range=24h&page_size=1&outcome=refused&outcome=requests": 32,
 	} {
@@ -136,6 +136,46 @@ func (p *plane) seeSeries() {
 	}
 	if w := p.do(call{"envoy", "GET", "/v1/series", nil, ""}); w.Code != 403 {
 		p.t.Errorf("a node's token reads the history: %d", w.Code)
+	}
+}
+
+// What nodes measure of the policies in force is in the history, and of no others.
+func TestMeasuresAreKept(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, `
+version: weir/v1
+policies:
+  - {name: a, partition: [], limit: {in_flight: 10}, mode: local}
+`); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	message := func(node string) string {
+		return string(wire.AppendMeasures(nil, &wire.Measures{Node: []byte(node), Items: []wire.Measure{
+			{Policy: []byte("a"), CandidateRefused: 3, ShadowRefused: 2, Busy: 1000, Used: 70},
+			{Policy: []byte("b"), Used: 1},
+		}}))
+	}
+	for body, want := range map[string]int{message("envoy-1"): 204, message(""): 400, "WRMS": 400,
+		strings.Repeat("x", wire.MaxMeasuresBytes+1): 413} {
+		if w := p.do(call{"envoy", "POST", "/node/v1/measures", nil, body}); w.Code != want {
+			t.Errorf("%.20q: %d %s", body, w.Code, w.Body)
+		}
+	}
+	if err := p.past.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]float64{
+		"candidate_refused": 3, "shadow_refused": 2, "utilisation": 70, "refused": 0,
+	} {
+		var got api.SeriesAnswer
+		w := p.do(call{"eyes", "GET", "/v1/series?outcome=" + query, nil, ""})
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Series) != 1 ||
+			got.Series[0].Policy != "a" || got.Series[0].Total != want {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+	if w := p.do(call{"eyes", "POST", "/node/v1/measures", nil, message("envoy-1")}); w.Code != 403 {
+		t.Errorf("a viewer reports measures: %d", w.Code)
 	}
 }
 

@@ -3,16 +3,49 @@ package api
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // steps are the lengths that a step may have.
 var steps = map[gen.GetSeriesParamsStep]time.Duration{
 	"10s": 10 * time.Second, "30s": 30 * time.Second, "1m": time.Minute, "5m": 5 * time.Minute,
 	"30m": 30 * time.Minute, "1h": time.Hour,
+}
+
+// noteMeasures takes in what a worker of a node has measured of the policies in force.
+func (s *server) noteMeasures(c echo.Context) error {
+	body, err := s.body(c, wire.MaxMeasuresBytes)
+	if err != nil {
+		return err
+	}
+	var m wire.Measures
+	if err := wire.DecodeMeasures(body, &m); err != nil {
+		return badRequest("the measures cannot be read: %v", err)
+	}
+	if len(m.Node) == 0 {
+		return badRequest("the message does not name the node")
+	}
+	active, _ := s.config.Policies.Active()
+	s.config.Series.Measured(&m, func(name string) bool {
+		for _, set := range []*policies.Compiled{active.Current, active.Draft} {
+			if set == nil {
+				continue
+			}
+			if _, found := set.Policy(name); found {
+				return true
+			}
+		}
+		return false
+	})
+	return c.NoContent(http.StatusNoContent)
 }
 
 // GetSeries answers with what was decided over time.

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -16,7 +17,7 @@ type seriesCommand struct {
 	getFlags
 	Policy  []string `arg:"" optional:"" help:"Only these policies."`
 	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, for each node, or one for all."`
-	Outcome []string `enum:"refused,requests,tokens" default:"refused" help:"What is counted: refused requests, decided requests (an estimate), tokens that were granted."`
+	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, how many requests were in flight on average, or the highest percentage of a limit that was."`
 	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
 }
@@ -44,7 +45,8 @@ func (c *seriesCommand) Run(env *environment) error {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
 	}
 	if len(answer.Series) == 0 {
-		fmt.Fprintln(env.Out, "nothing has been counted yet: nodes report what they refuse once a second")
+		fmt.Fprintln(env.Out, "nothing has been counted yet: nodes report what they refuse once a second, "+
+			"and what is in flight every five")
 		return nil
 	}
 	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark\n\n", answer.From.Format(time.RFC3339),
@@ -52,13 +54,14 @@ func (c *seriesCommand) Run(env *environment) error {
 	return table(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
 		for _, one := range answer.Series {
 			marks, highest := spark(one.Values)
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\n", one.Total, highest, one.Outcome, one.Policy, one.Node, marks)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", short(one.Total), short(highest), one.Outcome,
+				one.Policy, one.Node, marks)
 		}
 	})
 }
 
 // spark draws values as bars, a space for what is not known, and returns the highest of them.
-func spark(values []*int64) (marks string, highest int64) {
+func spark(values []*float64) (marks string, highest float64) {
 	for _, v := range values {
 		if v != nil {
 			highest = max(highest, *v)
@@ -73,8 +76,16 @@ func spark(values []*int64) (marks string, highest int64) {
 		case *v == 0:
 			b.WriteRune('·')
 		default:
-			b.WriteRune(bars[(*v*int64(len(bars))-1)/highest])
+			b.WriteRune(bars[min(max(int(math.Ceil(*v/highest*float64(len(bars))))-1, 0), len(bars)-1)])
 		}
 	}
 	return b.String(), highest
+}
+
+// short writes a number with one digit behind the point, if it has any.
+func short(n float64) string {
+	if n == math.Trunc(n) {
+		return strconv.FormatFloat(n, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(n, 'f', 1, 64)
 }

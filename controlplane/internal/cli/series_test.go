@@ -3,7 +3,7 @@ package cli
 import "testing"
 
 func TestSpark(t *testing.T) {
-	n := func(list ...int64) (values []*int64) {
+	n := func(list ...float64) (values []*float64) {
 		for _, v := range list {
 			if v < 0 {
 				values = append(values, nil)
@@ -14,17 +14,18 @@ func TestSpark(t *testing.T) {
 		return values
 	}
 	for _, c := range []struct {
-		values  []*int64
+		values  []*float64
 		want    string
-		highest int64
+		highest float64
 	}{
 		{nil, "", 0},
 		{n(-1, 0), " ·", 0},
 		{n(-1, 0, 1, 2, 4, 8, 8), " ·▁▂▄██", 8},
 		{n(1, 100, 1<<40), "▁▁█", 1 << 40},
+		{n(0.001, 0.5, 1.5), "▁▃█", 1.5},
 	} {
 		if got, highest := spark(c.values); got != c.want || highest != c.highest {
-			t.Errorf("%q up to %d, want %q up to %d", got, highest, c.want, c.highest)
+			t.Errorf("%q up to %v, want %q up to %v", got, highest, c.want, c.highest)
 		}
 	}
 }

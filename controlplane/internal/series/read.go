@@ -2,6 +2,7 @@ package series
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,11 +23,12 @@ type Query struct {
 
 // Series is one line of a graph.
 type Series struct {
-	Policy  string   `json:"policy,omitempty"`
-	Node    string   `json:"node,omitempty"`
-	Outcome Outcome  `json:"outcome"`
-	Total   int64    `json:"total"`
-	Values  []*int64 `json:"values"`
+	Policy  string  `json:"policy,omitempty"`
+	Node    string  `json:"node,omitempty"`
+	Outcome Outcome `json:"outcome"`
+	// Total is the sum of the values, of InFlight their mean and of Utilisation the highest.
+	Total  float64    `json:"total"`
+	Values []*float64 `json:"values"`
 }
 
 // Answer is what a Query finds.
@@ -51,13 +53,16 @@ func (s *Service) Read(q Query) Answer {
 	count := int64(q.Range / q.Step)
 	for _, of := range r.selected(q) {
 		for _, outcome := range q.Outcomes {
-			at, one := outcome.place(), Series{Outcome: outcome}
+			if (outcome == InFlight || outcome == Utilisation) && q.Names == nil && !r.has(of, outcome) {
+				continue // Most policies have no such limit.
+			}
+			one := Series{Outcome: outcome}
 			if of.by == ByNode {
 				one.Node = of.name
 			} else {
 				one.Policy = of.name
 			}
-			if total := r.span(r.rows[of], at, first, each*count); total != nil {
+			if total := s.value(q.Kind, of, outcome, first, each*count); total != nil {
 				one.Total = *total
 			}
 			answer.Series = append(answer.Series, one)
@@ -72,11 +77,28 @@ func (s *Service) Read(q Query) Answer {
 		one := &answer.Series[i]
 		of := row{q.By, one.Policy + one.Node}
 		for n := range count {
-			value := r.span(r.rows[of], one.Outcome.place(), first+n*each, each)
-			one.Values = append(one.Values, value)
+			one.Values = append(one.Values, s.value(q.Kind, of, one.Outcome, first+n*each, each))
 		}
 	}
 	return answer
+}
+
+// value is what an outcome comes to over n slots from one on; nil if none of them is known. The
+// lock is held.
+func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *float64 {
+	total, known := s.rings[kind].span(of, outcome.place(), from, n)
+	if known == 0 {
+		return nil
+	}
+	value := float64(total)
+	if outcome == InFlight {
+		lasted, present := time.Duration(known)*kind.Step(), kind.At(s.Now())
+		if present.Number >= from && present.Number < from+n && s.rings[kind].knows(present.Number) {
+			lasted -= kind.Step() - s.Now().Sub(present.start()) // It is under way.
+		}
+		value = math.Round(value/hundredths/max(lasted.Seconds(), 1)*1000) / 1000
+	}
+	return &value
 }
 
 // selected are the rows that a query is about. Those that it names are there even without counts.
@@ -98,6 +120,12 @@ func (r *ring) selected(q Query) (rows []row) {
 	return rows
 }
 
+// has reports whether anything is known of a row's outcome.
+func (r *ring) has(of row, outcome Outcome) bool {
+	l := r.rows[of]
+	return l != nil && l[outcome.place()] != nil
+}
+
 // Window is the length of what is compared.
 const Window = 5 * time.Minute
 
@@ -117,8 +145,8 @@ type Comparison struct {
 	Complete bool
 }
 
-// Compare compares the last Window with the same an hour before, and with the coarse slot a day
-// before, for the most policies with the highest counts now, an hour ago or a day ago.
+// Compare compares a count of the last Window with the same an hour before, and with the coarse
+// slot a day before, for the most policies with the highest counts now, an hour ago or a day ago.
 func (s *Service) Compare(outcome Outcome, most int) Comparison {
 	end := s.Now().Truncate(fineStep)
 	at := outcome.place()
@@ -126,16 +154,20 @@ func (s *Service) Compare(outcome Outcome, most int) Comparison {
 	defer s.mu.Unlock()
 	answer := Comparison{Until: end.UTC(), Complete: s.complete, Policies: []Change{}}
 	fine, coarse := s.rings[Fine], s.rings[Coarse]
+	ifKnown := func(total, known int64) *int64 {
+		if known == 0 {
+			return nil
+		}
+		return &total
+	}
 	of := func(which row) (c Change) {
 		count := int64(Window / fineStep)
 		first := Fine.At(end).Number - count
-		if now := fine.span(fine.rows[which], at, first, count); now != nil {
-			c.Now = *now
-		}
 		c.Policy = which.name
-		c.HourAgo = fine.span(fine.rows[which], at, first-int64(time.Hour/fineStep), count)
+		c.Now, _ = fine.span(which, at, first, count)
+		c.HourAgo = ifKnown(fine.span(which, at, first-int64(time.Hour/fineStep), count))
 		middle := end.Add(-24*time.Hour - Window/2)
-		c.DayAgo = coarse.span(coarse.rows[which], at, Coarse.At(middle).Number, 1)
+		c.DayAgo = ifKnown(coarse.span(which, at, Coarse.At(middle).Number, 1))
 		return c
 	}
 	answer.All = of(row{ByAll, ""})

@@ -1,28 +1,36 @@
 package series
 
+import "slices"
+
 // row is what a series is about.
 type row struct {
 	by   By
 	name string
 }
 
-// ring keeps the last slots of a kind. Its cost is fixed for each row.
+// line has a row's values of each outcome, nil for those of which it has none.
+type line [outcomes][]uint32
+
+// ring keeps the last slots of a kind. Its cost is fixed for each row and outcome.
 type ring struct {
 	kept int64
 	// last is the newest slot. known are the slots that some replica has put.
 	last  int64
 	known []bool
-	rows  map[row][]counts
+	rows  map[row]*line
 	// of is how many rows there are of each kind.
 	of map[By]int
 }
 
 func newRing(kept int64) *ring {
-	return &ring{kept: kept, known: make([]bool, kept), rows: map[row][]counts{}, of: map[By]int{}}
+	return &ring{kept: kept, known: make([]bool, kept), rows: map[row]*line{}, of: map[By]int{}}
 }
 
 // holds reports whether a slot is among those that are kept.
 func (r *ring) holds(slot int64) bool { return slot <= r.last && slot > r.last-r.kept }
+
+// knows reports whether some replica has put a slot that is kept.
+func (r *ring) knows(slot int64) bool { return r.holds(slot) && r.known[slot%r.kept] }
 
 // set makes t what was counted in a slot; nil is nothing.
 func (r *ring) set(slot int64, t *tally) {
@@ -48,39 +56,38 @@ func (r *ring) raise(slot int64, t *tally) {
 func (r *ring) write(slot int64, t *tally) {
 	at := slot % r.kept
 	r.known[at] = true
-	r.cell(row{ByAll, ""}, at).atLeast(&t.All)
+	r.atLeast(row{ByAll, ""}, at, &t.All)
 	for name, c := range t.Policies {
-		r.cell(row{ByPolicy, name}, at).atLeast(c)
+		r.atLeast(row{ByPolicy, name}, at, c)
 	}
 	for name, c := range t.Nodes {
-		r.cell(row{ByNode, name}, at).atLeast(c)
+		r.atLeast(row{ByNode, name}, at, c)
 	}
 }
 
-func (c *counts) atLeast(n *counts) {
-	if c == nil { // There was no room for the row.
-		return
-	}
-	for i := range c {
-		c[i] = max(c[i], n[i])
-	}
-}
-
-// cell is the place of a row's counts; nil if there are too many rows.
-func (r *ring) cell(of row, at int64) *counts {
-	values := r.rows[of]
-	if values == nil {
-		if most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes}[of.by]; r.of[of.by] >= most {
-			return nil
+// atLeast makes the counts of a row at least n, if there is room for the row.
+func (r *ring) atLeast(of row, at int64, n *counts) {
+	l := r.rows[of]
+	if l == nil {
+		most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes}[of.by]
+		if r.of[of.by] >= most || *n == (counts{}) {
+			return
 		}
-		values = make([]counts, r.kept)
-		r.rows[of] = values
+		l = new(line)
+		r.rows[of] = l
 		r.of[of.by]++
 	}
-	return &values[at]
+	for i := range n {
+		if n[i] > 0 && l[i] == nil {
+			l[i] = make([]uint32, r.kept)
+		}
+		if n[i] > 0 {
+			l[i][at] = max(l[i][at], n[i])
+		}
+	}
 }
 
-// advance makes room for a slot that is newer than all, and forgets rows without counts.
+// advance makes room for a slot that is newer than all, and forgets what has no counts.
 func (r *ring) advance(slot int64) {
 	if slot <= r.last {
 		return
@@ -93,48 +100,60 @@ func (r *ring) advance(slot int64) {
 	if before/sweepEvery == slot/sweepEvery {
 		return
 	}
-	for of, values := range r.rows {
-		if isZero(values) {
+	for of, l := range r.rows {
+		if l.shrink() {
 			delete(r.rows, of)
 			r.of[of.by]--
 		}
 	}
 }
 
-// sweepEvery is after how many slots rows without counts are forgotten.
+// sweepEvery is after how many slots what has no counts is forgotten.
 const sweepEvery = 12
 
-func isZero(values []counts) bool {
-	for i := range values {
-		if values[i] != (counts{}) {
-			return false
+// shrink forgets outcomes without counts, and reports whether none has any.
+func (l *line) shrink() (empty bool) {
+	empty = true
+	for i, values := range l {
+		if !slices.ContainsFunc(values, func(n uint32) bool { return n > 0 }) {
+			l[i] = nil
 		}
+		empty = empty && l[i] == nil
 	}
-	return true
+	return empty
 }
 
 func (r *ring) empty(slot int64) {
 	at := slot % r.kept
 	r.known[at] = false
-	for _, values := range r.rows {
-		values[at] = counts{}
+	for _, l := range r.rows {
+		for _, values := range l {
+			if values != nil {
+				values[at] = 0
+			}
+		}
 	}
 }
 
-// span adds up an outcome over n slots from one on; nil if none of them is known.
-func (r *ring) span(values []counts, outcome int, from, n int64) *int64 {
-	var total *int64
+// span is what an outcome comes to over n slots from one on, and how many of them are known.
+func (r *ring) span(of row, outcome int, from, n int64) (total, known int64) {
+	var values []uint32
+	if l := r.rows[of]; l != nil {
+		values = l[outcome]
+	}
 	for slot := from; slot < from+n; slot++ {
-		at := slot % r.kept
-		if !r.holds(slot) || !r.known[at] {
+		if !r.knows(slot) {
 			continue
 		}
-		if total == nil {
-			total = new(int64)
+		known++
+		if values == nil {
+			continue
 		}
-		if values != nil {
-			*total += int64(values[at][outcome])
+		if value := int64(values[slot%r.kept]); outcome == utilisation {
+			total = max(total, value)
+		} else {
+			total += value
 		}
 	}
-	return total
+	return total, known
 }

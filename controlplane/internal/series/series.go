@@ -6,6 +6,7 @@ package series
 import (
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -57,6 +58,9 @@ type Slot struct {
 	Number int64
 }
 
+// start is when the slot begins.
+func (s Slot) start() time.Time { return time.Unix(0, s.Number*int64(s.Kind.Step())) }
+
 // Store keeps what replicas have counted in slots, for as long as the slots are kept.
 type Store interface {
 	// PutSlot keeps text in place of what the replica has put before.
@@ -70,15 +74,32 @@ type Outcome string
 
 // Refused are the requests that an enforced policy refused; they are exact. Requests are those that
 // were decided, for each policy that applied; they are estimated from samples. Tokens are those
-// that the control plane granted; they have no node.
+// that the control plane granted; they have no node. ShadowRefused and CandidateRefused are the
+// requests that a policy in shadow and a candidate limit would have refused; they are exact.
+//
+// InFlight is how many requests were in flight on average. Utilisation is how much of the limit of
+// a bucket was in flight at most, in percent.
 const (
-	Refused  Outcome = "refused"
-	Requests Outcome = "requests"
-	Tokens   Outcome = "tokens"
+	Refused          Outcome = "refused"
+	Requests         Outcome = "requests"
+	Tokens           Outcome = "tokens"
+	ShadowRefused    Outcome = "shadow_refused"
+	CandidateRefused Outcome = "candidate_refused"
+	InFlight         Outcome = "in_flight"
+	Utilisation      Outcome = "utilisation"
 )
 
-// Outcomes are all, in the order of counts.
-var Outcomes = []Outcome{Refused, Requests, Tokens}
+// Outcomes are all, in the order of counts. That of stored counts is the same.
+var Outcomes = []Outcome{Refused, Requests, Tokens, ShadowRefused, CandidateRefused, InFlight, Utilisation}
+
+// Places among counts that need care: a utilisation is not added up, and what was in flight is
+// counted in hundredths of a second, each for one request.
+const (
+	inFlight    = 5
+	utilisation = 6
+	outcomes    = 7
+	hundredths  = 100
+)
 
 // place is that of an outcome among counts.
 func (o Outcome) place() int { return slices.Index(Outcomes, o) }
@@ -158,6 +179,47 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 			s.add(list[one.Policy].Name, node, Requests, one.Count)
 		}
 	}
+}
+
+// Measured counts what a node has measured of policies, as far as they are known. What was in
+// flight counts for the time that the message covers, so that no slot has more of it than there
+// was. If that is longer than a slot, its last part counts.
+func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
+	node, now, covers := string(m.Node), s.Now(), time.Duration(m.Covers)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range m.Items {
+		one := &m.Items[i]
+		name := string(one.Policy)
+		if !known(name) {
+			continue
+		}
+		s.add(name, node, ShadowRefused, one.ShadowRefused)
+		s.add(name, node, CandidateRefused, one.CandidateRefused)
+		s.add(name, node, Utilisation, one.Used)
+		busy := one.Busy * hundredths / 1000
+		if covers > fineStep {
+			busy = int64(float64(busy) * float64(fineStep) / float64(covers))
+		}
+		for _, kind := range kinds {
+			earlier := s.addEarlier(kind.At(now), now, min(covers, fineStep), name, node, busy)
+			s.ownAt(kind.At(now)).add(name, node, inFlight, busy-earlier)
+		}
+	}
+}
+
+// addEarlier counts in the slot before that of now the part of busy that belongs there, and returns
+// it. The lock is held.
+func (s *Service) addEarlier(
+	slot Slot, now time.Time, covers time.Duration, name, node string, busy int64,
+) (earlier int64) {
+	before := covers - now.Sub(slot.start())
+	if before <= 0 || busy == 0 {
+		return 0
+	}
+	earlier = int64(math.Ceil(float64(busy) * float64(before) / float64(covers)))
+	s.ownAt(Slot{slot.Kind, slot.Number - 1}).add(name, node, inFlight, earlier)
+	return earlier
 }
 
 // Granted counts tokens that the control plane granted.
@@ -246,7 +308,8 @@ func (s *Service) Ticked() <-chan struct{} {
 	return s.ticked
 }
 
-// put stores this replica's slots. A slot that is over is forgotten then; nothing is added to it.
+// put stores this replica's slots that it has not yet stored as they are. Nothing is added to a
+// slot once the one behind it is over; it is forgotten then.
 func (s *Service) put(ctx context.Context, now time.Time) error {
 	s.mu.Lock()
 	texts := map[Slot][]byte{}
@@ -254,33 +317,50 @@ func (s *Service) put(ctx context.Context, now time.Time) error {
 		s.ownAt(kind.At(now)) // A slot without counts is known too.
 	}
 	for slot, t := range s.own {
-		texts[slot] = t.encode()
+		if !t.stored {
+			texts[slot] = t.encode()
+			t.stored = true
+		}
 	}
 	s.mu.Unlock()
 	for slot, text := range texts {
 		if err := s.Store.PutSlot(ctx, slot, s.Replica, text); err != nil {
+			s.unstored(texts)
 			return err
 		}
-		if slot != slot.Kind.At(now) {
-			s.mu.Lock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for slot := range s.own {
+		if slot.Number < slot.Kind.At(now).Number-1 {
 			delete(s.own, slot)
-			s.mu.Unlock()
 		}
 	}
 	return nil
 }
 
+// unstored has slots stored again.
+func (s *Service) unstored(texts map[Slot][]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for slot := range texts {
+		if t := s.own[slot]; t != nil {
+			t.stored = false
+		}
+	}
+}
+
 // chunk is how many slots are read at a time.
 const chunk = 50
 
-// take reads the slots that may have changed: the present one and the one before, and now and then
+// take reads the slots that may have changed: the present one and the two before, and now and then
 // all of the last hour, since a replica that was cut off puts its slots later. The first time it
 // reads all that is kept.
 func (s *Service) take(ctx context.Context, now time.Time) error {
 	var slots []Slot
 	turn := Coarse.At(now).Number
 	for _, kind := range kinds {
-		count := int64(2)
+		count := int64(3)
 		switch {
 		case s.reread == 0:
 			count = kind.Kept()

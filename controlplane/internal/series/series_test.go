@@ -99,16 +99,22 @@ func asked(node string, of uint32, n int64) *wire.Decisions {
 	return &wire.Decisions{Node: []byte(node), Callers: []wire.CallerCount{{Policy: of, Count: n, Over: n / 2}}}
 }
 
+func measured(node string, covers quota.Span, of ...wire.Measure) *wire.Measures {
+	return &wire.Measures{Node: []byte(node), Covers: covers, Items: of}
+}
+
+func always(string) bool { return true }
+
 // text writes series as lines of a name, an outcome, a total and the last values; ? is not known.
 func text(a series.Answer, last int) string {
 	var b strings.Builder
 	for _, s := range a.Series {
-		fmt.Fprintf(&b, "%s%s %s %d:", s.Policy, s.Node, s.Outcome, s.Total)
+		fmt.Fprintf(&b, "%s%s %s %v:", s.Policy, s.Node, s.Outcome, s.Total)
 		for _, v := range s.Values[len(s.Values)-last:] {
 			if v == nil {
 				b.WriteString(" ?")
 			} else {
-				fmt.Fprintf(&b, " %d", *v)
+				fmt.Fprintf(&b, " %v", *v)
 			}
 		}
 		b.WriteString("\n")
@@ -157,6 +163,87 @@ func TestReplicasAgree(t *testing.T) {
 	late := w.replica("late")
 	w.pass(5 * time.Second)
 	w.see(late, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
+}
+
+// What is in flight is heard of by any replica, and counts when and where it was, once.
+func TestInFlightOverReplicas(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.replica("one"), w.replica("other")
+	// Two nodes hold 6 and 4 of a limit of 10 all the time. One moves between the replicas.
+	hold := func(s *series.Service, node string, requests, used int64) {
+		places := wire.Measure{Policy: []byte("places"), Busy: requests * 5000, Used: used}
+		gone := wire.Measure{Policy: []byte("gone"), Busy: 1e6, Used: 500}
+		s.Measured(measured(node, 5*quota.Second, places, gone), func(name string) bool { return name == "places" })
+	}
+	w.pass(7 * time.Second)
+	for n := range 11 {
+		hold([]*series.Service{one, other}[n%2], "edge-1", 6, 60)
+		hold(other, "edge-2", 4, int64(100-n))
+		w.pass(5 * time.Second)
+	}
+	w.pass(15 * time.Second)
+	for _, s := range w.all {
+		// The first report, at 12:00:10, is about the slot before.
+		w.see(s, hour(series.ByPolicy, series.InFlight, series.Utilisation), 9,
+			"places utilisation 100: 0 100 98 96 94 92 90 0 0\nplaces in_flight 6.875: 5 10 10 10 10 10 0 0 0\n")
+		w.see(s, hour(series.ByNode, series.InFlight), 9,
+			"edge-1 in_flight 4.125: 3 6 6 6 6 6 0 0 0\nedge-2 in_flight 2.75: 2 4 4 4 4 4 0 0 0\n")
+		w.see(s, hour(series.ByAll, series.InFlight), 4, " in_flight 6.875: 10 0 0 0\n")
+		q := hour(series.ByPolicy, series.InFlight, series.Utilisation)
+		q.Step = time.Minute
+		w.see(s, q, 2, "places utilisation 100: 100 90\nplaces in_flight 6.875: 9.167 0\n")
+	}
+}
+
+// A slot never has more in flight than there was, whenever reports of different lengths come.
+func TestInFlightIsNeverMoreThanThereWas(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	for range 20 {
+		w := newWorld(t)
+		s, last := w.replica("one"), w.now
+		for end := last.Add(10 * time.Minute); w.now.Before(end); {
+			next := w.now.Add(time.Duration(1+random.IntN(8000)) * time.Millisecond)
+			for ; w.now.Before(next); w.now = w.now.Add(time.Duration(1+random.IntN(500)) * time.Millisecond) {
+				if random.IntN(10) == 0 {
+					if err := s.Tick(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			covers := w.now.Sub(last)
+			seven := wire.Measure{Policy: []byte("a"), Busy: 7 * covers.Milliseconds()}
+			s.Measured(measured("n", quota.Span(covers), seven), always)
+			last = w.now
+		}
+		if err := s.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range s.Read(hour(series.ByPolicy, series.InFlight)).Series[0].Values {
+			if v != nil && *v > 7.02 { // A report is rounded by hundredths of a second.
+				t.Fatalf("%v were in flight, there were 7", *v)
+			}
+		}
+	}
+}
+
+// What candidates and policies in shadow would have refused is counted as refusals are.
+func TestCandidatesCount(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.replica("one"), w.replica("other")
+	for n, s := range w.all {
+		counted := wire.Measure{Policy: []byte("a"), CandidateRefused: int64(n + 3), ShadowRefused: 1}
+		s.Measured(measured("n", 0, counted), always)
+	}
+	w.pass(10 * time.Second)
+	for _, s := range []*series.Service{one, other} {
+		w.see(s, hour(series.ByPolicy, series.CandidateRefused, series.ShadowRefused, series.Refused), 2,
+			"a candidate_refused 7: 7 0\na shadow_refused 2: 2 0\na refused 0: 0 0\n")
+	}
+	if now := one.Compare(series.CandidateRefused, 5).Policies; len(now) != 1 || now[0].Now != 7 {
+		t.Errorf("now there are %+v", now)
+	}
 }
 
 func TestStepsAddUp(t *testing.T) {
@@ -311,6 +398,8 @@ func TestMemoryOfADay(t *testing.T) {
 			node := fmt.Sprintf("node-%03d.some.zone.example", i%100)
 			s.Heard(set, refused(node, uint32(i), 1))
 			s.Heard(set, asked(node, uint32(i), 16))
+			s.Measured(measured(node, 5*quota.Second, wire.Measure{Policy: []byte(names[i]), CandidateRefused: 2,
+				ShadowRefused: 3, Busy: 4000, Used: 50}), always)
 			s.Granted(names[i], 5)
 		}
 	}
@@ -349,12 +438,12 @@ func TestMemoryOfADay(t *testing.T) {
 		t.Errorf("%d bytes are used", used)
 	}
 	day := series.Query{By: series.ByPolicy, Outcomes: series.Outcomes, Kind: series.Coarse, Step: 5 * time.Minute,
-		Range: 24 * time.Hour, Most: 1000}
+		Range: 24 * time.Hour, Most: 2000}
 	if d := s.Distribution(names[7], time.Minute, nil); d.Sampled < 12*50 {
 		t.Errorf("%d callers are sampled", d.Sampled)
 	}
 	all := s.Read(day).Series
-	if len(all) != 600 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
-		t.Errorf("%d series of policies, want 600 that are full", len(all))
+	if len(all) != 1400 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
+		t.Errorf("%d series of policies, want 1400 that are full", len(all))
 	}
 }

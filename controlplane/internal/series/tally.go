@@ -14,10 +14,27 @@ const (
 )
 
 // counts are the counts of each of Outcomes.
-type counts [3]uint32
+type counts [outcomes]uint32
 
-func (c *counts) add(outcome int, n int64) {
-	c[outcome] = uint32(min(int64(c[outcome])+max(n, 0), math.MaxUint32))
+func (c *counts) add(outcome int, n int64) { c[outcome] = together(outcome, c[outcome], n) }
+
+// together is what two counts of an outcome make.
+func together(outcome int, a uint32, b int64) uint32 {
+	n := int64(a) + max(b, 0)
+	if outcome == utilisation {
+		n = max(int64(a), b)
+	}
+	return uint32(min(n, math.MaxUint32))
+}
+
+// MarshalJSON leaves out the zeros at the end, which a reader does not need. A replica with fewer
+// outcomes reads those that it knows.
+func (c *counts) MarshalJSON() ([]byte, error) {
+	last := len(c)
+	for last > 0 && c[last-1] == 0 {
+		last--
+	}
+	return json.Marshal(c[:last])
 }
 
 func (c *counts) addAll(from *counts) {
@@ -31,12 +48,18 @@ type tally struct {
 	All      counts             `json:"all"`
 	Policies map[string]*counts `json:"policies"`
 	Nodes    map[string]*counts `json:"nodes"`
+	// stored: the store has it as it is.
+	stored bool
 }
 
 func newTally() *tally { return &tally{Policies: map[string]*counts{}, Nodes: map[string]*counts{}} }
 
 // add counts n of an outcome; node may be empty.
 func (t *tally) add(policy, node string, outcome int, n int64) {
+	if n <= 0 {
+		return
+	}
+	t.stored = false
 	t.All.add(outcome, n)
 	if c := named(t.Policies, policy, maxPolicies); c != nil {
 		c.add(outcome, n)

@@ -110,7 +110,9 @@ type Book struct {
 	waiting  int
 	resolved []uint32
 	groups   []*Group
-	spare    *bucket
+	// unmeasured: requests were in flight since Measure was last called.
+	unmeasured bool
+	spare      *bucket
 	// lent are the buckets of which permits are claimed. nextClaim is not later than when the next
 	// claim is due.
 	lent      []*bucket
@@ -311,7 +313,7 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
 	k.used++
 	k.quiet = false
-	s.State, s.Room = Held, max(k.room, 0)+k.have-k.used+k.free
+	s.State, s.Room = Held, k.left()
 	if b.free == 0 {
 		b.places = append(b.places, place{})
 		b.free = Place(len(b.places) - 1)
@@ -325,9 +327,13 @@ func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
 		b.nextOut = min(b.nextOut, p.out)
 	}
 	if k.group != nil {
-		k.group.take(k.limit, s.Room)
+		k.group.take(k.limit, s.Room, now)
+		b.unmeasured = true
 	}
 }
+
+// left is how many places no request has, as far as the worker knows.
+func (k *bucket) left() int64 { return max(k.room, 0) + k.have - k.used + k.free }
 
 // Release ends a request in flight. The first that waits in this worker gets its place. It reports
 // whether a Tick is needed soon.
@@ -347,7 +353,7 @@ func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
 func (b *Book) vacate(k *bucket, now quota.Instant) {
 	k.used--
 	if k.group != nil {
-		k.group.InFlight--
+		k.group.leave(now)
 	}
 	if len(k.waiters) > 0 && k.have > k.used {
 		b.serve(k, now)

@@ -184,6 +184,62 @@ func TestAWorkerThatStoodStillCountsAgain(t *testing.T) {
 	}
 }
 
+// measure is what Measure says, as words.
+func (n *node) measure(worker int) (text string) {
+	n.books[worker].Measure(n.now, func(policy string, busy quota.Span, since quota.Instant, used int64) {
+		text += fmt.Sprintf("%s %d since %d up to %d%%", policy, busy/quota.Millisecond, (n.now-since)/ms, used)
+	})
+	return text
+}
+
+// What was in flight is measured once, to the millisecond, and for as long as anything is.
+func TestInFlightIsMeasured(t *testing.T) {
+	n := newNode(2)
+	n.pass(10 * sec)
+	want := func(text string) {
+		t.Helper()
+		if got := n.measure(0); got != text {
+			t.Errorf("measured %q, want %q", got, text)
+		}
+	}
+	want("")
+	var open []inflight.Place
+	for range 3 {
+		s := seat(1, 4)
+		n.books[0].Take(s, n.now)
+		open = append(open, s.Place)
+	}
+	n.pass(2 * sec)
+	n.books[0].Release(open[0], n.now)
+	n.pass(1 * sec)
+	want("p 8000 since 3000 up to 75%")
+	n.pass(5 * sec) // Nothing comes and goes.
+	want("p 10000 since 5000 up to 50%")
+	if other := n.take(1, 1, 4); len(other) != 2 {
+		t.Fatalf("%d places are left", len(other))
+	}
+	for _, p := range open[1:] {
+		n.books[0].Release(p, n.now)
+	}
+	want("p 0 since 0 up to 50%") // As the first one looked last, half was in use.
+	n.pass(60 * sec)
+	if n.books[0].Unmeasured() || !n.books[1].Unmeasured() {
+		t.Error("the first worker has something to measure, or the other one has nothing")
+	}
+	want("")
+	if got := n.measure(1); got != "p 120000 since 60000 up to 100%" {
+		t.Errorf("the other worker measured %q", got)
+	}
+	// A request that lasts too long is counted until it is counted out.
+	s := seat(2, 2)
+	s.Hold = 3 * quota.Second
+	n.books[0].Take(s, n.now)
+	n.pass(10 * sec)
+	if got := n.measure(0); got != "p 3000 since 10000 up to 50%" && got != "p 3010 since 10000 up to 50%" {
+		t.Errorf("measured %q of a request that was counted out", got)
+	}
+}
+
 // A request that lasts too long is counted out once, and its end gives nothing back.
 func TestMaxHold(t *testing.T) {
 	n := newNode(2)

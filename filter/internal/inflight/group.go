@@ -2,6 +2,7 @@ package inflight
 
 import (
 	"github.com/weir-proxy/weir/shared/adaptive"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
 )
 
@@ -24,14 +25,74 @@ type Group struct {
 	Shed  [adaptive.MaxClasses]uint64
 	// Touched: the group has changed since Groups was last called.
 	Touched bool
+
+	measured
+}
+
+// measured is what Measure takes of a group.
+type measured struct {
+	// busy is for how long requests were in flight from begun until counted, added up.
+	busy           quota.Span
+	begun, counted quota.Instant
+	// highest is how much of a limit was used at most, in percent, level how much is now.
+	highest, level int64
 }
 
 // take notes a request that has taken a place, after which so many are left.
-func (g *Group) take(limit, room int64) {
+func (g *Group) take(limit, room int64, now quota.Instant) {
+	g.count(now)
 	g.InFlight++
 	g.Limit, g.Touched = limit, true
-	if limit > 0 {
-		g.Peak = max(g.Peak, (limit-room)*100/limit)
+	used := usedOf(limit, room)
+	g.Peak, g.highest = max(g.Peak, used), max(g.highest, used)
+}
+
+// leave notes a request that has left its place.
+func (g *Group) leave(now quota.Instant) {
+	g.count(now)
+	g.InFlight--
+}
+
+// count adds up what was in flight until now.
+func (g *Group) count(now quota.Instant) {
+	if g.InFlight == 0 && g.busy == 0 {
+		g.begun = now
+	}
+	g.busy += quota.Span(g.InFlight) * quota.Span(max(now-g.counted, 0))
+	g.counted = now
+}
+
+// usedOf is how much of a limit is used, in percent, when so many places are left.
+func usedOf(limit, room int64) int64 {
+	if limit <= 0 {
+		return 0
+	}
+	return (limit - room) * 100 / limit
+}
+
+// Unmeasured reports whether there is something for Measure.
+func (b *Book) Unmeasured() bool { return b.unmeasured }
+
+// Measure calls each for every policy of which requests were in flight since it was last called:
+// for how long, added up, from when on, and how much of a limit they used at most, in percent.
+func (b *Book) Measure(now quota.Instant, each func(policy string, busy quota.Span, since quota.Instant, used int64)) {
+	if !b.unmeasured {
+		return
+	}
+	for _, k := range b.buckets { // No request may have come to those that have been full for long.
+		if g := k.group; g != nil && k.used > 0 {
+			g.level = max(g.level, usedOf(k.limit, k.left()))
+		}
+	}
+	b.unmeasured = false
+	for _, g := range b.groups {
+		g.count(now)
+		g.highest = max(g.highest, g.level)
+		if g.busy > 0 || g.highest > 0 {
+			each(g.Name, g.busy, g.begun, g.highest)
+		}
+		g.busy, g.begun, g.highest, g.level = 0, now, g.level, 0
+		b.unmeasured = b.unmeasured || g.InFlight > 0
 	}
 }
 

@@ -221,6 +221,15 @@ func (m *metrics) ofPolicy(name string) *[ruleset.Outcomes]host.Counter {
 	return c
 }
 
+// measure reports what was measured of policies, if that is due.
+func (p *pluginContext) measure(now quota.Instant) {
+	m := p.central.measures
+	if m.Due(now) {
+		p.flights.Measure(now, m.Flown)
+		m.Tick(now)
+	}
+}
+
 // passed counts requests that no limiter saw.
 type passed struct{ beforeSnapshot, unreadable uint64 }
 
@@ -265,7 +274,12 @@ func (p *pluginContext) report() {
 	p.showFlights()
 	for _, rules := range p.sync.Tallied() {
 		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
-			counters := p.metrics.ofPolicy(string(rules.Index.Text(rules.Index.Policy(policy).Name)))
+			name := rules.Index.Text(rules.Index.Policy(policy).Name)
+			if p.central != nil && rules.Index.Version() > 0 { // The control plane knows no other policies.
+				p.central.measures.Refused(name, counts[ruleset.CountCandidateRefused],
+					counts[ruleset.CountShadowRefused])
+			}
+			counters := p.metrics.ofPolicy(string(name))
 			for o := range counts {
 				if counters != nil {
 					counters[o].Add(uint64(counts[o]))

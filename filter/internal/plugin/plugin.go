@@ -18,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/measures"
 	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/filter/internal/respond"
@@ -76,6 +77,7 @@ type central struct {
 	consumers   *consumers.Cache
 	enforcement *enforcement.View
 	decisions   *decisions.Recorder
+	measures    *measures.Recorder
 }
 
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin;
@@ -209,6 +211,7 @@ func (p *pluginContext) connect(
 		failover:    failover.New(data, calls, p.clock, logger{}, space, node.ID, node.Boot, random()),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
 		decisions:   decisions.New(calls, p.clock, node.ID, node.Boot, random()),
+		measures:    measures.New(calls, p.clock, node.ID, random()),
 		enforcement: enforcement.New(data, p.store, p.clock, space),
 	}
 	p.central.enforcement.Tick(p.clock.Wall() / millisecond)

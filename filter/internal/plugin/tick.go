@@ -66,6 +66,7 @@ func (p *pluginContext) work(now quota.Instant) {
 	p.syncFailover(now)
 	p.resumeResolved(nil)
 	c.decisions.Tick(now)
+	p.measure(now)
 	p.showGauges(now)
 }
 
@@ -74,7 +75,7 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.limiter.Guards.NextDue())
 	if c := p.central; c != nil {
 		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
-			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue())
+			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue(), c.measures.NextDue(p.flights.Unmeasured()))
 	}
 	return due
 }

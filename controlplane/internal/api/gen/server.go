@@ -134,17 +134,23 @@ func (e SeriesAnswerRange) Valid() bool {
 
 // Defines values for SeriesComparisonOutcome.
 const (
-	SeriesComparisonOutcomeRefused  SeriesComparisonOutcome = "refused"
-	SeriesComparisonOutcomeRequests SeriesComparisonOutcome = "requests"
-	SeriesComparisonOutcomeTokens   SeriesComparisonOutcome = "tokens"
+	SeriesComparisonOutcomeCandidateRefused SeriesComparisonOutcome = "candidate_refused"
+	SeriesComparisonOutcomeRefused          SeriesComparisonOutcome = "refused"
+	SeriesComparisonOutcomeRequests         SeriesComparisonOutcome = "requests"
+	SeriesComparisonOutcomeShadowRefused    SeriesComparisonOutcome = "shadow_refused"
+	SeriesComparisonOutcomeTokens           SeriesComparisonOutcome = "tokens"
 )
 
 // Valid indicates whether the value is a known member of the SeriesComparisonOutcome enum.
 func (e SeriesComparisonOutcome) Valid() bool {
 	switch e {
+	case SeriesComparisonOutcomeCandidateRefused:
+		return true
 	case SeriesComparisonOutcomeRefused:
 		return true
 	case SeriesComparisonOutcomeRequests:
+		return true
+	case SeriesComparisonOutcomeShadowRefused:
 		return true
 	case SeriesComparisonOutcomeTokens:
 		return true
@@ -233,19 +239,31 @@ func (e GetSeriesParamsBy) Valid() bool {
 
 // Defines values for GetSeriesParamsOutcome.
 const (
-	GetSeriesParamsOutcomeRefused  GetSeriesParamsOutcome = "refused"
-	GetSeriesParamsOutcomeRequests GetSeriesParamsOutcome = "requests"
-	GetSeriesParamsOutcomeTokens   GetSeriesParamsOutcome = "tokens"
+	GetSeriesParamsOutcomeCandidateRefused GetSeriesParamsOutcome = "candidate_refused"
+	GetSeriesParamsOutcomeInFlight         GetSeriesParamsOutcome = "in_flight"
+	GetSeriesParamsOutcomeRefused          GetSeriesParamsOutcome = "refused"
+	GetSeriesParamsOutcomeRequests         GetSeriesParamsOutcome = "requests"
+	GetSeriesParamsOutcomeShadowRefused    GetSeriesParamsOutcome = "shadow_refused"
+	GetSeriesParamsOutcomeTokens           GetSeriesParamsOutcome = "tokens"
+	GetSeriesParamsOutcomeUtilisation      GetSeriesParamsOutcome = "utilisation"
 )
 
 // Valid indicates whether the value is a known member of the GetSeriesParamsOutcome enum.
 func (e GetSeriesParamsOutcome) Valid() bool {
 	switch e {
+	case GetSeriesParamsOutcomeCandidateRefused:
+		return true
+	case GetSeriesParamsOutcomeInFlight:
+		return true
 	case GetSeriesParamsOutcomeRefused:
 		return true
 	case GetSeriesParamsOutcomeRequests:
 		return true
+	case GetSeriesParamsOutcomeShadowRefused:
+		return true
 	case GetSeriesParamsOutcomeTokens:
+		return true
+	case GetSeriesParamsOutcomeUtilisation:
 		return true
 	default:
 		return false
@@ -302,17 +320,23 @@ func (e GetSeriesParamsStep) Valid() bool {
 
 // Defines values for CompareSeriesParamsOutcome.
 const (
-	CompareSeriesParamsOutcomeRefused  CompareSeriesParamsOutcome = "refused"
-	CompareSeriesParamsOutcomeRequests CompareSeriesParamsOutcome = "requests"
-	CompareSeriesParamsOutcomeTokens   CompareSeriesParamsOutcome = "tokens"
+	CompareSeriesParamsOutcomeCandidateRefused CompareSeriesParamsOutcome = "candidate_refused"
+	CompareSeriesParamsOutcomeRefused          CompareSeriesParamsOutcome = "refused"
+	CompareSeriesParamsOutcomeRequests         CompareSeriesParamsOutcome = "requests"
+	CompareSeriesParamsOutcomeShadowRefused    CompareSeriesParamsOutcome = "shadow_refused"
+	CompareSeriesParamsOutcomeTokens           CompareSeriesParamsOutcome = "tokens"
 )
 
 // Valid indicates whether the value is a known member of the CompareSeriesParamsOutcome enum.
 func (e CompareSeriesParamsOutcome) Valid() bool {
 	switch e {
+	case CompareSeriesParamsOutcomeCandidateRefused:
+		return true
 	case CompareSeriesParamsOutcomeRefused:
 		return true
 	case CompareSeriesParamsOutcomeRequests:
+		return true
+	case CompareSeriesParamsOutcomeShadowRefused:
 		return true
 	case CompareSeriesParamsOutcomeTokens:
 		return true
@@ -1478,7 +1502,10 @@ type GetSeriesParams struct {
 
 	// Outcome `refused` are requests that enforced policies refused, exactly. `requests` are those that policies decided, estimated from
 	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, exactly; they
-	// are not counted by node. `refused` if none is given.
+	// are not counted by node. `shadow_refused` are requests that policies in shadow would have refused, `candidate_refused`
+	// those that candidate limits would have, exactly. `in_flight` is how many requests were in flight on average,
+	// `utilisation` how much of the limit of one bucket was in flight at most, in percent; only policies with `in_flight` or
+	// `adaptive` have both. `refused` if none is given.
 	Outcome []GetSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
 
 	// Range How far back.
@@ -1685,7 +1712,7 @@ type ServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx echo.Context, params PutRolloutParams) error
-	// GetSeries What was decided over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// GetSeries What was decided and in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
 	// (GET /v1/series)
 	GetSeries(ctx echo.Context, params GetSeriesParams) error
 	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy
@@ -4369,7 +4396,7 @@ type StrictServerInterface interface {
 	// PutRollout Give the version to another share of the nodes
 	// (PUT /v1/rollout)
 	PutRollout(ctx context.Context, request PutRolloutRequestObject) (PutRolloutResponseObject, error)
-	// GetSeries What was decided over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
+	// GetSeries What was decided and in flight over time: an hour in steps of 10 seconds, a day in steps of 5 minutes
 	// (GET /v1/series)
 	GetSeries(ctx context.Context, request GetSeriesRequestObject) (GetSeriesResponseObject, error)
 	// CompareSeries The last five minutes, the same an hour ago and a day ago, by policy

@@ -1,0 +1,127 @@
+// Package measures reports to the control plane what a worker has measured of policies: requests in
+// flight, and what candidates and policies in shadow would have refused. A worker on which no
+// policy has any of that reports nothing.
+package measures
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Times of messages: the first leaves at once, and the next ones apart. After an answer that does
+// not know the message, the next one waits for unknown; without an answer, for pauses that grow.
+const (
+	path    = "/node/v1/measures"
+	timeout = quota.Second
+	apart   = 5 * quota.Second
+	unknown = quota.Minute
+)
+
+// pauses are the pauses after messages that did not arrive.
+var pauses = rpc.Backoff{First: apart, Longest: 20 * quota.Second}
+
+// Recorder is what one VM has to report. Each worker has its own: the control plane adds them up.
+// Make one with New.
+type Recorder struct {
+	client  rpc.Client
+	clock   rpc.Clock
+	random  rpc.Rand
+	body    []byte
+	message wire.Measures
+	// places are those of policies in the message, by name.
+	places map[string]int
+	// begun is when the measured time of the message began.
+	begun quota.Instant
+
+	underWay bool
+	due      quota.Instant
+	pause    quota.Span
+}
+
+// New makes the Recorder of a VM of a node. Random is the VM's own number.
+func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Recorder {
+	return &Recorder{
+		client: client, clock: clock, random: rpc.NewRand(random), places: make(map[string]int),
+		message: wire.Measures{Node: []byte(node)}, begun: quota.Forever,
+	}
+}
+
+// Refused notes requests that a policy's candidate would have refused, and those that the policy
+// would have, in shadow.
+func (s *Recorder) Refused(policy []byte, candidate, shadow uint32) {
+	if candidate == 0 && shadow == 0 {
+		return
+	}
+	if one := s.of(string(policy)); one != nil {
+		one.CandidateRefused += int64(candidate)
+		one.ShadowRefused += int64(shadow)
+	}
+}
+
+// Flown notes for how long requests of a policy were in flight since an instant, added up, and how
+// much of a limit was used at most, in percent. Call it only when Due.
+func (s *Recorder) Flown(policy string, busy quota.Span, since quota.Instant, used int64) {
+	if busy == 0 && used == 0 {
+		return
+	}
+	if one := s.of(policy); one != nil {
+		one.Busy += int64(busy / quota.Millisecond)
+		one.Used = min(max(one.Used, used), wire.MaxUsed)
+		s.begun = min(s.begun, since)
+	}
+}
+
+// of is the measure of a policy in the next message, nil beyond the bound.
+func (s *Recorder) of(policy string) *wire.Measure {
+	at, found := s.places[policy]
+	if !found {
+		at = len(s.message.Items)
+		if at == wire.MaxMeasures {
+			return nil
+		}
+		s.places[policy] = at
+		s.message.Items = append(s.message.Items, wire.Measure{Policy: []byte(policy)})
+	}
+	return &s.message.Items[at]
+}
+
+// Due reports whether a message may leave.
+func (s *Recorder) Due(now quota.Instant) bool { return !s.underWay && now >= s.due }
+
+// Tick sends what there is to report. A message that does not arrive is lost.
+func (s *Recorder) Tick(now quota.Instant) {
+	if len(s.message.Items) == 0 || !s.Due(now) {
+		return
+	}
+	s.message.Covers = min(max(quota.Span(now-s.begun), 0), wire.MaxCovers)
+	s.body = wire.AppendMeasures(s.body[:0], &s.message)
+	s.message.Items, s.begun = s.message.Items[:0], quota.Forever
+	clear(s.places)
+	s.underWay = true
+	err := s.client.Call(path, s.body, timeout, func(status int, _ []byte) { s.answered(s.clock.Now(), status) })
+	if err != nil {
+		s.answered(now, 0)
+	}
+}
+
+// NextDue is when Tick has something to do; flown: there is something for Flown.
+func (s *Recorder) NextDue(flown bool) quota.Instant {
+	if s.underWay || len(s.message.Items) == 0 && !flown {
+		return quota.Forever
+	}
+	return s.due
+}
+
+func (s *Recorder) answered(now quota.Instant, status int) {
+	s.underWay = false
+	switch {
+	case rpc.Of(status) == rpc.Answered:
+		s.pause, s.due = 0, now+quota.Instant(apart)
+	case status == 404, status == 405:
+		s.due = now + quota.Instant(unknown)
+	default:
+		s.pause = pauses.After(s.pause)
+		s.due = now + rpc.Spread(2*s.pause, s.random.Jitter())
+	}
+}

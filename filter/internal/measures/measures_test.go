@@ -1,0 +1,149 @@
+package measures_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/measures"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	ms  = quota.Instant(quota.Millisecond)
+	sec = quota.Instant(quota.Second)
+)
+
+// world is one VM with a control plane that answers when the test says so.
+type world struct {
+	t      *testing.T
+	now    quota.Instant
+	s      *measures.Recorder
+	sent   []string
+	done   func(status int, body []byte)
+	unsent error
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, now: 100 * sec}
+	w.s = measures.New(w, w, "node", 7)
+	return w
+}
+
+func (w *world) Now() quota.Instant { return w.now }
+
+func (w *world) Call(path string, body []byte, _ quota.Span, done func(status int, body []byte)) error {
+	if w.unsent != nil {
+		return w.unsent
+	}
+	var m wire.Measures
+	if err := wire.DecodeMeasures(append([]byte(nil), body...), &m); err != nil || string(m.Node) != "node" ||
+		path != "/node/v1/measures" {
+		w.t.Fatalf("%s %x: %v", path, body, err)
+	}
+	text := fmt.Sprint(int64(m.Covers / quota.Millisecond))
+	for _, one := range m.Items {
+		text += fmt.Sprintf(" %s:%d/%d/%d/%d", one.Policy, one.CandidateRefused, one.ShadowRefused, one.Busy, one.Used)
+	}
+	w.sent, w.done = append(w.sent, text), done
+	return nil
+}
+
+// pass lets time pass, in ticks of 100 ms; a message is answered with a status, or later if it is
+// 0.
+func (w *world) pass(span quota.Instant, status int) {
+	w.t.Helper()
+	for end := w.now + span; w.now < end; {
+		w.now += 100 * ms
+		due, sent := w.s.NextDue(false), len(w.sent)
+		w.s.Tick(w.now)
+		if w.unsent == nil && (len(w.sent) > sent) != (due <= w.now) {
+			w.t.Errorf("%d messages at %d, which were due at %d", len(w.sent)-sent, w.now, due)
+		}
+		if w.done != nil && status != 0 {
+			w.done(status, nil)
+			w.done = nil
+		}
+	}
+}
+
+func (w *world) want(sent ...string) {
+	w.t.Helper()
+	if got, want := fmt.Sprintf("%q", w.sent), fmt.Sprintf("%q", sent); got != want {
+		w.t.Errorf("sent %s, want %s", got, want)
+	}
+	w.sent = nil
+}
+
+// The first message leaves at once, what follows five seconds later, and nothing leaves where there
+// is nothing to say.
+func TestMeasuresAreAddedUp(t *testing.T) {
+	w := newWorld(t)
+	w.pass(10*sec, 204)
+	w.s.Refused([]byte("none"), 0, 0)
+	w.s.Flown("none", 0, w.now, 0)
+	w.pass(10*sec, 204)
+	w.want()
+	w.s.Refused([]byte("api"), 3, 0)
+	w.pass(100*ms, 204)
+	w.want("0 api:3/0/0/0")
+	w.s.Refused([]byte("api"), 1, 2)
+	w.s.Refused([]byte("api"), 4, 0)
+	w.s.Flown("places", 2500*quota.Millisecond, w.now-sec, 40)
+	w.s.Flown("api", quota.Second, w.now-2*sec, 1<<40)
+	w.s.Flown("places", quota.Second, w.now, 20)
+	w.pass(4900*ms, 204)
+	w.want()
+	w.pass(200*ms, 204)
+	w.want("7000 api:5/2/1000/1000 places:0/0/3500/40")
+	w.pass(60*sec, 204)
+	w.want()
+}
+
+// A message that does not arrive is lost, and a control plane that does not know it is asked once a
+// minute.
+func TestMeasuresThatDoNotArrive(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range []struct {
+		status int
+		least  quota.Instant
+	}{{404, 60 * sec}, {503, 2 * sec}, {503, 4 * sec}} {
+		w.s.Refused([]byte("a"), 1, 0)
+		w.pass(100*ms, c.status)
+		w.want("0 a:1/0/0/0")
+		w.s.Refused([]byte("a"), 1, 0)
+		if due := w.s.NextDue(false); due < w.now+c.least {
+			t.Errorf("after %d the next one is due in %d", c.status, due-w.now)
+		}
+		w.now += 80 * sec
+		w.pass(100*ms, 204)
+		w.want("0 a:1/0/0/0")
+		w.now += 80 * sec
+	}
+	w.unsent = errors.New("no cluster")
+	w.s.Refused([]byte("a"), 1, 0)
+	w.pass(100*ms, 204)
+	w.unsent = nil
+	w.pass(20*sec, 204)
+	w.want()
+	// None leaves while one is under way.
+	w.s.Refused([]byte("a"), 1, 0)
+	w.pass(sec, 0)
+	w.s.Refused([]byte("a"), 1, 0)
+	if w.s.Due(w.now+100*sec) || w.s.NextDue(true) != quota.Forever {
+		t.Error("due while a message is under way")
+	}
+}
+
+// Policies beyond those that a message has room for are left out.
+func TestMeasuresAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for n := range 2 * wire.MaxMeasures {
+		w.s.Refused(fmt.Append(nil, "policy-", n), 1, 0)
+	}
+	w.pass(100*ms, 204)
+	if len(w.sent) != 1 {
+		t.Errorf("%d messages", len(w.sent))
+	}
+}

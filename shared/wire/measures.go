@@ -1,0 +1,99 @@
+package wire
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+const (
+	measuresMagic  = "WRMS"
+	measuresFormat = 1
+)
+
+// Bounds of the message about measures. A message that uses them all is shorter than
+// MaxMeasuresBytes.
+const (
+	// MaxMeasures is how many policies one message has.
+	MaxMeasures      = 256
+	MaxMeasuresBytes = 40 << 10
+	// MaxCovers is the longest time that a message covers.
+	MaxCovers = 30 * quota.Second
+	// MaxUsed is the highest part of a limit, in percent.
+	MaxUsed = 1000
+
+	maxBusy = 1 << 45
+	// maxNumbers bounds the numbers of one policy: newer nodes may have some more.
+	maxNumbers = 16
+)
+
+// Measures is what one worker of a node has measured of policies since its last message. A control
+// plane that does not know the message answers 404.
+type Measures struct {
+	// Node, at most MaxNodeID bytes, is the node's id. Read from a message, it aliases it.
+	Node []byte
+	// Covers is how long before the message the measured time began: Busy is about that time.
+	Covers quota.Span
+	Items  []Measure
+}
+
+// Measure is what was measured of one policy.
+type Measure struct {
+	// Policy is its name. Read from a message, it aliases it.
+	Policy []byte
+	// CandidateRefused are requests that its candidate limit would have refused, ShadowRefused
+	// those that it would have refused if it were enforced.
+	CandidateRefused, ShadowRefused int64
+	// Busy is for how long requests were in flight, added up, in milliseconds: three requests that
+	// last a second each are 3000.
+	Busy int64
+	// Used is how much of the limit of one of its buckets was in flight at most, in percent.
+	Used int64
+}
+
+// numbers are those of a measure, in the order in which they are written. Further ones are added at
+// the end: a reader drops what it does not know, and takes 0 for what is not there.
+func (m *Measure) numbers() [4]*int64 {
+	return [...]*int64{&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used}
+}
+
+// AppendMeasures appends the message to dst.
+func AppendMeasures(dst []byte, m *Measures) []byte {
+	dst = putUvarint(putRaw(dst, []byte(measuresMagic)), measuresFormat)
+	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+	dst = putUvarint(putUvarint(dst, int64(m.Covers/quota.Millisecond)), int64(len(m.Items)))
+	for i := range m.Items {
+		one := &m.Items[i]
+		dst = putRaw(putUvarint(dst, int64(len(one.Policy))), one.Policy)
+		numbers := one.numbers()
+		dst = putUvarint(dst, int64(len(numbers)))
+		for _, n := range numbers {
+			dst = putUvarint(dst, *n)
+		}
+	}
+	return dst
+}
+
+// DecodeMeasures reads a message into m, reusing its slice. After an error nothing in m counts.
+func DecodeMeasures(b []byte, m *Measures) error {
+	if len(b) > MaxMeasuresBytes {
+		return ErrTooLarge
+	}
+	c := cursor{buf: b}
+	c.header(measuresMagic, measuresFormat)
+	m.Node = c.text(MaxNodeID)
+	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
+	m.Items = m.Items[:0]
+	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
+		one := Measure{Policy: c.text(63)}
+		known, most := one.numbers(), [...]int64{maxCount, maxCount, maxBusy, MaxUsed}
+		for i := range c.within(0, maxNumbers) {
+			if i >= int64(len(known)) {
+				c.uvarint()
+			} else {
+				*known[i] = c.within(0, most[i])
+			}
+		}
+		if len(one.Policy) == 0 {
+			c.fail(ErrValue)
+		}
+		m.Items = append(m.Items, one)
+	}
+	return c.end()
+}

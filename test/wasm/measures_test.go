@@ -1,0 +1,106 @@
+package wasm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+func (c *plane) handleMeasures(node int, call *envoytest.Call) {
+	var m wire.Measures
+	if err := wire.DecodeMeasures(append([]byte(nil), call.Body...), &m); err != nil ||
+		string(m.Node) != fmt.Sprint("node-", node) || len(m.Items) == 0 {
+		c.w.t.Errorf("measures: %+v: %v", m, err)
+		return
+	}
+	c.measured++
+	for _, one := range m.Items {
+		sum := c.measures[string(one.Policy)]
+		sum.CandidateRefused += one.CandidateRefused
+		sum.ShadowRefused += one.ShadowRefused
+		sum.Busy += one.Busy
+		sum.Used = max(sum.Used, one.Used)
+		c.measures[string(one.Policy)] = sum
+	}
+	if !c.down {
+		call.Respond(c.w.fleet.down, 204, nil, nil)
+	}
+}
+
+// What is in flight is reported for as long as it is, by each worker for itself.
+func TestInFlightIsReported(t *testing.T) {
+	for _, mode := range []string{"local", "leased"} {
+		w := newWorld(t, fleet{nodes: 1, workers: 2,
+			set: setOf(`{"name": "places", "partition": [], "mode": "` + mode + `", "limit": {"in_flight": 8}}`)})
+		f := &flight{t: t, host: w.nodes[0]}
+		begun := w.now
+		for i := range 6 {
+			s := f.host.Worker(i % 2).Request(get())
+			if s.State() != envoytest.Continued {
+				w.advance(300 * time.Millisecond) // The first permits of a leased limit come with a call.
+			}
+			if s.State() != envoytest.Continued {
+				t.Fatalf("%s: request %d is not in flight", mode, i)
+			}
+			f.open = append(f.open, s)
+		}
+		slack := 6 * (w.now - begun)
+		w.advance(30 * time.Second)
+		f.endAll()
+		ended := w.now
+		w.advance(20 * time.Second)
+		got, least := w.plane.measures["places"], 6*(ended-begun)-slack
+		busy := time.Duration(got.Busy) * time.Millisecond
+		if busy < least-100*time.Millisecond || busy > least+slack+100*time.Millisecond {
+			t.Errorf("%s: %v were in flight, added up, want %v to %v", mode, busy, least, least+slack)
+		}
+		if got.Used < 75 || got.Used > 100 {
+			t.Errorf("%s: %d %% were in use, want 75", mode, got.Used)
+		}
+		if n := w.plane.measured; n < 12 || n > 20 {
+			t.Errorf("%s: %d messages of two workers in half a minute", mode, n)
+		}
+		before := w.plane.measured
+		w.advance(time.Minute)
+		if w.plane.measured != before {
+			t.Errorf("%s: %d messages at rest", mode, w.plane.measured-before)
+		}
+	}
+}
+
+// What candidates and policies in shadow would have refused is reported exactly, also after a time
+// in which the control plane was away. Policies without any of it report nothing.
+func TestCandidatesAreReported(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
+		limits("plain", "local", "2/1h", forAll, `"match": {"paths": ["/plain"]}`),
+		limits("api", "local", "10/1h", forAll, `"match": {"paths": ["/api"]}, "candidate": {"limit": {"quota": 3, "window": "1h"}}`),
+		limits("shadow", "local", "2/1h", forAll, `"match": {"paths": ["/shadow"]}, "enforcement": "shadow"`))})
+	ask := func(path string, times int) {
+		for i := range times {
+			r := get()
+			r.Headers[1][1] = path
+			w.ask(0, i%2, r)
+		}
+		w.advance(10 * time.Second)
+	}
+	if ask("/plain", 5); w.plane.measured > 0 {
+		t.Errorf("%d messages about a policy of which nothing is measured", w.plane.measured)
+	}
+	ask("/api", 8)
+	ask("/shadow", 6)
+	if got := w.plane.measures; len(got) != 2 || got["api"].CandidateRefused != 5 || got["api"].ShadowRefused != 0 ||
+		got["shadow"].ShadowRefused != 4 || got["shadow"].CandidateRefused != 0 {
+		t.Errorf("measured %+v", got)
+	}
+	w.plane.down = true
+	ask("/api", 1)
+	w.plane.down = false
+	w.advance(time.Minute)
+	ask("/api", 1)
+	if got := w.plane.measures["api"].CandidateRefused; got != 7 {
+		t.Errorf("%d were refused by the candidate, want 7", got)
+	}
+}
