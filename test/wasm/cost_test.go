@@ -51,6 +51,8 @@ var (
 	shared = map[string]uint64{"proxy_get_shared_data": 1, "proxy_set_shared_data": 1}
 	headed = map[string]uint64{"proxy_set_property": 1, "proxy_get_header_map_value": 1,
 		"proxy_replace_header_map_value": 2}
+	// ended is the look at the clock when a request in flight is over.
+	ended = map[string]uint64{"clock_time_get": 1}
 	// sent is a refusal.
 	sent = map[string]uint64{"proxy_set_property": 1, "proxy_send_local_response": 1}
 )
@@ -92,6 +94,11 @@ func many() (all []string) {
 	return append(all, limits("p", "local", "1000000/1s"))
 }
 
+// inFlight is a policy of requests in flight for each key.
+func inFlight(mode string, n int) string {
+	return fmt.Sprintf(`{"name": "p", "mode": %q, "partition": ["header:x-key"], "limit": {"in_flight": %d}}`, mode, n)
+}
+
 // way is a usual way of a request: how it comes to it, and what it costs then.
 type way struct {
 	name  string
@@ -113,6 +120,13 @@ func ways(request envoytest.Request) []way {
 			cost{looked, stream, 1, 168}},
 		{"local", lonely(limits("p", "local", "1000000/1s")), cost{calls(looked, shared, headed), stream, 2, 432}},
 		{"local, refused", busy(limits("p", "local", "1/366d")), cost{calls(looked, read, sent), stream, 2, 432}},
+		{"in flight, local", lonely(inFlight("local", 100_000)),
+			cost{calls(looked, headed, ended), stream, 1, 168}},
+		{"in flight, local, refused", func(t *testing.T) *envoytest.Host {
+			h := lonely(inFlight("local", 1))(t)
+			h.Worker(0).Request(request) // It never ends.
+			return h
+		}, cost{calls(looked, read, sent), stream, 2, 210}},
 		{"in windows, allowed", lonely(limits("p", "local", "1000000/1m", `"algorithm": "sliding_window"`)),
 			cost{calls(looked, shared, headed), stream, 2, 500}},
 		{"5 policies", lonely(five()...),
@@ -123,6 +137,9 @@ func ways(request envoytest.Request) []way {
 		{"leased, with tokens in hand", func(t *testing.T) *envoytest.Host {
 			return central(t, request, limits("p", "leased", "100000/1s"))
 		}, cost{calls(looked, shared, headed), stream, 2, 432}},
+		{"in flight, leased, with permits in hand", func(t *testing.T) *envoytest.Host {
+			return central(t, request, inFlight("leased", 100_000))
+		}, cost{calls(looked, headed, ended), stream, 1, 168}},
 		{"optimistic", func(t *testing.T) *envoytest.Host {
 			return central(t, request, limits("p", "optimistic", "100000/1s"))
 		}, cost{calls(looked, shared, headed), stream, 2, 440}},

@@ -17,7 +17,7 @@ const (
 	shedName     = "shed.requests"
 )
 
-// answered notes that a Lasting request is answered.
+// answered notes when a request is answered that is Guarded or Reserves.
 //
 //go:noinline
 func (c *httpContext) answered() {

@@ -159,7 +159,7 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 	host.Begin()
 	if c := find(id); c != nil && !c.waiting {
 		c.onResponseHeaders()
-		if c.request.Lasting {
+		if c.request.Guarded() || c.request.Reserves() { // Others have no use for the time.
 			c.answered()
 			if c.request.Reserves() {
 				c.plugin.limiter.SettleHead(&c.request, head{}, c.life.Answered)
