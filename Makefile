@@ -231,6 +231,16 @@ bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=
 	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/bench
 	@build/bench $(BENCH)
 
+# Not part of `make test` either. Its tests try it out.
+MODULE ?=
+
+.PHONY: module-cost
+module-cost: build ## measure what the filter's module costs an Envoy's start and memory; MODULE=-h lists what else there is
+	@tools/setup.sh envoy
+	$(call announce,starting Envoys)
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/module-cost ./test/modulecost
+	@build/module-cost $(MODULE)
+
 # `make test` runs each of them once.
 COUNT ?= 10
 BASE ?=

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // The parts of the repository's envoy.yaml that contestants change.
 var (
 	accessLog   = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
-	weirFilter  = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
 	routeText   = "route: {cluster: upstream}"
 	directText  = "direct_response: {status: 200, body: {inline_string: ok}}"
 	domainsText = "domains: [\"*\"]\n"
@@ -117,18 +118,19 @@ func (c contestant) configure(config string, servicePort int) (string, error) {
 	}
 	switch c.part {
 	case nothing:
-		cut(weirFilter, "")
+		cut(stack.FilterText, "")
 	case nativeOne:
-		cut(weirFilter, nativeFilter)
+		cut(stack.FilterText, nativeFilter)
 	case nativeKeys:
-		cut(weirFilter, nativeFilter+fmt.Sprintf(nativeDescriptors, 2*max(1000, c.load().keys), stages[c.Scene].quota))
+		descriptors := fmt.Sprintf(nativeDescriptors, 2*max(1000, c.load().keys), stages[c.Scene].quota)
+		cut(stack.FilterText, nativeFilter+descriptors)
 		replace(domainsText, domainsText+limits)
 	case quotas:
-		cut(weirFilter, quotaFilter)
+		cut(stack.FilterText, quotaFilter)
 		cluster := strings.Replace(globalCluster, "ratelimit", "weir-quotas", 2)
 		replace(clusterText, clusterText+fmt.Sprintf(cluster, servicePort))
 	case global, calls:
-		cut(weirFilter, globalFilter)
+		cut(stack.FilterText, globalFilter)
 		replace(domainsText, domainsText+limits)
 		replace(clusterText, clusterText+fmt.Sprintf(globalCluster, servicePort))
 	}

@@ -46,9 +46,8 @@ const policies = `{"policyset": {"version": "weir/v1", "identity": {"consumer": 
 
 // The parts of the repository's envoy.yaml that change.
 var (
-	accessLog  = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
-	weirFilter = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
-	cluster    = regexp.MustCompile(`(    - name: upstream\n)`)
+	accessLog = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
+	cluster   = regexp.MustCompile(`(    - name: upstream\n)`)
 )
 
 // configure turns the finished envoy.yaml into the contestant's. Envoy's own bounds of requests and
@@ -58,7 +57,7 @@ func (c contestant) configure(config string) string {
 	config = accessLog.ReplaceAllString(config, "$1")
 	config = cluster.ReplaceAllString(config, "${1}      circuit_breakers: {thresholds: ["+many+"]}\n")
 	if !c.isWeir {
-		config = weirFilter.ReplaceAllString(config, c.filter+"$1")
+		config = stack.FilterText.ReplaceAllString(config, c.filter+"$1")
 	}
 	return config
 }
@@ -69,7 +68,7 @@ func (c contestant) measure(ctx context.Context, root string, phase time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range []*regexp.Regexp{accessLog, weirFilter, cluster} {
+	for _, part := range []*regexp.Regexp{accessLog, stack.FilterText, cluster} {
 		if n := len(part.FindAll(config, -1)); n != 1 {
 			return nil, fmt.Errorf("envoy.yaml must match %q exactly once, it does %d times", part, n)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -69,6 +70,10 @@ const (
 	wasmText         = "/etc/envoy/weir.wasm"
 	pluginText       = `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "weir"}}`
 )
+
+// FilterText matches the filter in envoy.yaml. Its group is the line after it, which stays where
+// another filter, or none, takes its place.
+var FilterText = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
 
 // Configuration returns Config for this machine.
 func (o EnvoyOptions) Configuration() (string, error) {

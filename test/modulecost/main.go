@@ -1,0 +1,251 @@
+// Command modulecost is `make module-cost`: what the filter's module costs an Envoy before the
+// first request. It starts real Envoys in turns, without a filter, with an empty one and with Weir,
+// and reads how long each took to be ready, its processor time and its memory. It runs in the
+// repository's root, on what `make build` made.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// version is set by the linker.
+var version = "an unknown version"
+
+func main() { gauge.Main("modulecost", run) }
+
+// plan says what to measure.
+type plan struct {
+	// Starts is how often each Envoy is started.
+	Starts int `json:"starts"`
+	// Settle is how long after Envoy is ready its figures are read: the JavaScript engine goes on
+	// compiling for a moment.
+	Settle time.Duration `json:"settle_ns"`
+	// Workers are the numbers of workers: those of an Envoy's start, and, to tell what one virtual
+	// machine costs, more of them.
+	Few  int `json:"few_workers"`
+	Many int `json:"many_workers"`
+}
+
+// settings are the command line's.
+type settings struct {
+	plan
+	beside, output, docs string
+}
+
+func parse(args []string, usage io.Writer) (s settings, err error) {
+	f := flag.NewFlagSet("modulecost", flag.ContinueOnError)
+	f.SetOutput(usage)
+	f.IntVar(&s.Starts, "starts", 10, "how often each Envoy is started")
+	f.DurationVar(&s.Settle, "settle", time.Second, "how long after an Envoy is ready its figures are read")
+	f.IntVar(&s.Few, "few", 2, "workers of the Envoys whose start is shown")
+	f.IntVar(&s.Many, "many", 6, "workers of the Envoys that tell what one more virtual machine costs")
+	f.StringVar(&s.beside, "beside", "", "also measure this file, another build of the filter")
+	f.StringVar(&s.output, "o", "table", "print a table or json")
+	f.StringVar(&s.docs, "docs", "", "also write the figures into "+pageName+" in this folder")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	switch {
+	case f.NArg() > 0:
+		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case s.output != "table" && s.output != "json":
+		err = fmt.Errorf("-o %s: there are table and json", s.output)
+	case s.Starts < 1 || s.Settle < 0 || s.Few < 1 || s.Many <= s.Few:
+		err = errors.New("-starts and -few must be positive, -settle not negative, and -many more than -few")
+	}
+	return s, err
+}
+
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
+	s, err := parse(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	all, err := contestants(ctx, ".", s.beside)
+	if err != nil {
+		return err
+	}
+	r := &report{
+		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Command: "make module-cost", Plan: s.plan,
+		Machine: gauge.Machine(), Load: gauge.LoadAverage(), Contestants: all,
+	}
+	if len(args) > 0 {
+		r.Command += " MODULE='" + strings.Join(args, " ") + "'"
+	}
+	if err := r.measure(ctx, progress); err != nil {
+		return err
+	}
+	return gauge.Show(r, s.docs, s.output, out)
+}
+
+// contestant is what stands before Envoy's router.
+type contestant struct {
+	Title string `json:"title"`
+	// Wasm is the module; empty is no filter. Bytes is its size.
+	Wasm  string `json:"module,omitempty"`
+	Bytes int64  `json:"bytes"`
+
+	config string
+}
+
+// policies are Weir's: with a policy, but without a control plane, so that only Envoy starts.
+const policies = `{"policyset": {"version": "weir/v1", "policies": [` +
+	`{"name": "p", "partition": ["client_ip"], "mode": "local", "limit": {"quota": 1000, "window": "1m"}}]}}`
+
+// contestants builds the empty filter in the repository's root.
+func contestants(ctx context.Context, root, beside string) ([]contestant, error) {
+	root, err := filepath.Abs(root)
+	if err != nil {
+		return nil, err
+	}
+	in := func(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
+	empty := in("build/empty.wasm")
+	build := exec.CommandContext(ctx, in("wasm-build.sh"), "-o", empty, in("test/bench/empty"))
+	if output, err := build.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
+	}
+	all := []contestant{
+		{Title: "no filter"},
+		{Title: "empty Wasm filter", Wasm: empty, config: "{}"},
+		{Title: "Weir", Wasm: in("build/weir.wasm"), config: policies},
+	}
+	if beside != "" {
+		all = append(all, contestant{Title: "Weir, " + filepath.Base(beside), Wasm: beside, config: policies})
+	}
+	for i := range all {
+		if all[i].Wasm == "" {
+			continue
+		}
+		info, err := os.Stat(all[i].Wasm)
+		if err != nil {
+			return nil, fmt.Errorf("%w; run `make build`", err)
+		}
+		all[i].Bytes = info.Size()
+	}
+	return all, nil
+}
+
+// figures are what was read of one start.
+type figures struct {
+	// Ready is how long it took until Envoy was ready, in milliseconds, as seen every 15 ms; CPU is
+	// its processor time, and MB its resident memory in millions of bytes, a while later.
+	Ready float64 `json:"ready_ms"`
+	CPU   float64 `json:"cpu_ms"`
+	MB    float64 `json:"mb"`
+	// VMs is how many virtual machines it has.
+	VMs float64 `json:"vms"`
+}
+
+// round has the figures of one start of each contestant, with few and with many workers.
+type round struct {
+	Few  []figures `json:"few"`
+	Many []figures `json:"many"`
+	// Foreign is how many processors worked on average for other programs.
+	Foreign float64 `json:"foreign_processors"`
+}
+
+func (r *report) measure(ctx context.Context, progress io.Writer) error {
+	config, err := os.ReadFile("envoy.yaml")
+	if err != nil {
+		return err
+	}
+	for n := range r.Plan.Starts {
+		var one round
+		begin := time.Now()
+		before, err := gauge.EverybodysTime()
+		if err != nil {
+			return err
+		}
+		for _, c := range r.Contestants {
+			few, err := c.start(ctx, string(config), r.Plan.Few, r.Plan.Settle)
+			if err != nil {
+				return fmt.Errorf("%s, %d workers: %w", c.Title, r.Plan.Few, err)
+			}
+			many, err := c.start(ctx, string(config), r.Plan.Many, r.Plan.Settle)
+			if err != nil {
+				return fmt.Errorf("%s, %d workers: %w", c.Title, r.Plan.Many, err)
+			}
+			fmt.Fprintf(progress, "start %d of %d: %-24s %d workers %4.0f ms %5.1f MB, %d workers %4.0f ms %5.1f MB\n",
+				n+1, r.Plan.Starts, c.Title, r.Plan.Few, few.CPU, few.MB, r.Plan.Many, many.CPU, many.MB)
+			one.Few, one.Many = append(one.Few, few), append(one.Many, many)
+			one.Foreign -= (few.CPU + many.CPU) / 1000
+		}
+		after, err := gauge.EverybodysTime()
+		if err != nil {
+			return err
+		}
+		one.Foreign = gauge.Rounded(max(0, ((after-before).Seconds()+one.Foreign)/time.Since(begin).Seconds()))
+		r.Rounds = append(r.Rounds, one)
+	}
+	return nil
+}
+
+// patience bounds a start.
+const patience = 30 * time.Second
+
+// start starts an Envoy, reads its figures and ends it.
+func (c contestant) start(
+	ctx context.Context, config string, workers int, settle time.Duration,
+) (f figures, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o := stack.EnvoyOptions{
+		Config: config, Wasm: c.Wasm, PluginConfig: c.config, UpstreamPort: 1, ControlPlanePort: 1,
+		Concurrency: workers,
+	}
+	if c.Wasm == "" {
+		o.Wasm = "envoy.yaml" // It must be there; the filter that names it is left out.
+		o.Rewrite = func(config string) string { return stack.FilterText.ReplaceAllString(config, "$1") }
+	}
+	begin := time.Now()
+	envoy, err := stack.StartEnvoy(ctx, o)
+	if err != nil {
+		return f, err
+	}
+	defer envoy.Stop()
+	f.Ready = float64(time.Since(begin).Milliseconds())
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return f, ctx.Err()
+	}
+	used, err := gauge.ProcessorTime(envoy.PID())
+	if err != nil {
+		return f, err
+	}
+	f.CPU = gauge.Rounded(used.Seconds() * 1000)
+	if f.MB, err = gauge.Resident(envoy.PID()); err != nil {
+		return f, err
+	}
+	f.VMs, err = machines(ctx, envoy)
+	return f, err
+}
+
+// machines is how many virtual machines an Envoy has.
+func machines(ctx context.Context, envoy *stack.Envoy) (float64, error) {
+	const name = "wasm.envoy.wasm.runtime.v8.active"
+	text, err := envoy.Admin(ctx, "/stats?filter=^"+name+"$")
+	if err != nil || len(text) == 0 { // Without a filter there is no such figure.
+		return 0, err
+	}
+	var n float64
+	if _, err := fmt.Sscanf(string(text), name+": %f", &n); err != nil {
+		return 0, fmt.Errorf("Envoy says %q: %w", text, err)
+	}
+	return n, nil
+}
