@@ -57,6 +57,8 @@ type Index struct {
 	// commits are what requests have cost once they are answered. What was taken points at them, so
 	// a Load makes new ones.
 	commits []*policy.Commit
+	// also are further sources of what requests reserve, in the places of commits.
+	also []wire.Budgets
 
 	// show are the parts of a request that may be shown to operators.
 	show []part

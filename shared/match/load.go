@@ -44,7 +44,7 @@ func (ix *Index) clear() {
 	ix.adaptives = ix.adaptives[:0]
 	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
 	clear(ix.commits)
-	ix.commits = ix.commits[:0]
+	ix.commits, ix.also = ix.commits[:0], ix.also[:0]
 	ix.exempted.reset()
 	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
 	ix.enforcement.reset()
@@ -166,17 +166,16 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 	}
 	commit := func(c *policy.Commit) {
 		ix.commits = append(ix.commits, foundBy(c))
+		ix.also = append(ix.also, wire.Budgets{})
 		l.commit = uint16(len(ix.commits))
 	}
-	source := func(kind policy.SourceKind) { l.Cost.Kind = kind }
-	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
-	rule := func(p penalty.Rule) {
-		ix.penalties = append(ix.penalties, p)
-		l.penalty = uint16(len(ix.penalties)) // There are at most policy.MaxPolicies.
-		if p.All && len(ix.wide) < policy.MaxWide {
-			ix.wide = append(ix.wide, uint32(len(ix.policies)))
+	source := func(kind policy.SourceKind, also wire.Budgets) {
+		if l.Cost.Kind = kind; l.commit > 0 {
+			ix.also[l.commit-1] = also
 		}
 	}
+	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
+	rule := func(p penalty.Rule) { ix.punishes(l, p) }
 	adaptive := func(a policy.Adaptive) {
 		ix.adaptives = append(ix.adaptives, a)
 		ix.needsClientIP, l.adaptive = true, uint16(len(ix.adaptives))
@@ -190,6 +189,15 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.policies = append(ix.policies, ix.end(l))
 		// Also a policy that is off: operators may switch it on.
 		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)
+	}
+}
+
+// punishes adds the rule for penalties of the policy at hand.
+func (ix *Index) punishes(l *loading, p penalty.Rule) {
+	ix.penalties = append(ix.penalties, p)
+	l.penalty = uint16(len(ix.penalties)) // There are at most policy.MaxPolicies.
+	if p.All && len(ix.wide) < policy.MaxWide {
+		ix.wide = append(ix.wide, uint32(len(ix.policies)))
 	}
 }
 

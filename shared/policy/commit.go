@@ -1,6 +1,11 @@
 package policy
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Commit says what a request has cost, which is known once it is answered; Cost is then what it
 // reserves. The zero value is that of a policy whose costs are known before.
@@ -122,13 +127,38 @@ func (r *reader) reservation(path string, n Node, c *Cost) {
 	}
 	r.present(path, n.Kind != Map || sources == 1, "must have exactly one of header, jwt, metadata")
 	r.object(path, n,
-		field{"header", func(path string, n Node) { r.costSource(path, n, SourceHeader, c) }},
-		field{"jwt", func(path string, n Node) { r.costSource(path, n, SourceJWT, c) }},
-		field{"metadata", func(path string, n Node) { r.costSource(path, n, SourceMetadata, c) }},
+		field{"header", func(path string, n Node) { r.budgets(path, n, SourceHeader, c) }},
+		field{"jwt", func(path string, n Node) { r.budgets(path, n, SourceJWT, c) }},
+		field{"metadata", func(path string, n Node) { r.budgets(path, n, SourceMetadata, c) }},
 		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
 		field{"missing", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Invalid) }},
 	)
 	r.required(path, n, "max", ": say the most that one request may reserve")
+}
+
+// budgets reads a source of a reservation, or a list of such.
+func (r *reader) budgets(path string, n Node, kind SourceKind, c *Cost) {
+	if n.Kind != List {
+		r.costSource(path, n, kind, c)
+		return
+	}
+	r.present(path, n.size() > 0, "is empty: name what says the reservation")
+	at := 0
+	r.longList(path, n, MaxBudgets, func(path string, n Node) {
+		name, ok := r.sourceName(path, n, kind)
+		switch {
+		case !ok:
+			return
+		case at == 0:
+			c.Source = Source{kind, name}
+		case name == c.Source.Name || contains(c.Also[:], name):
+			r.problem(path, "is named twice")
+			return
+		default:
+			c.Also[at-1] = name
+		}
+		at++
+	})
 }
 
 // commit reads where the cost of an answered request is found.
@@ -229,14 +259,25 @@ func (r *reader) commitFits(path string, p *Policy) {
 	r.problem(path+".cost.commit", "cannot be with "+what+": "+why)
 }
 
-// ParseCostAt is ParseCost for a value of a kind of source: one in a claim or in metadata may be a
-// number, as Envoy holds it.
-func ParseCostAt(source SourceKind, value []byte, highest int64) (int64, bool) {
-	if source == SourceHeader {
-		return ParseCost(value, highest)
+// ParseReserved is what a value of a kind of source asks to reserve, at most so much: decimal
+// digits, or in a claim or in metadata a number, as Envoy holds it. 0 is no whole number from 1 on.
+func ParseReserved(source SourceKind, value []byte, most int64) int64 {
+	if source != SourceHeader && len(value) == 8 {
+		number := math.Float64frombits(binary.LittleEndian.Uint64(value))
+		if number >= float64(most) {
+			return most
+		} else if number >= 1 && number == math.Trunc(number) {
+			return int64(number)
+		}
 	}
-	cost, ok := parseWhole(value)
-	return cost, ok && cost <= highest
+	var n int64
+	for _, c := range value {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		n = min(n*10+int64(c-'0'), most)
+	}
+	return n
 }
 
 // ParseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.

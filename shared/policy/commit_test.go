@@ -56,6 +56,8 @@ func TestReservation(t *testing.T) {
 		`{"header":"X-Max","max":90}`: {Fixed: 1, Invalid: 1, Max: 90, Source: policy.Source{Kind: policy.SourceHeader, Name: "x-max"}},
 		`{"jwt":"plan.max","max":90,"missing":7}`: {Fixed: 1, Invalid: 7, Max: 90,
 			Source: policy.Source{Kind: policy.SourceJWT, Name: "plan.max"}},
+		`{"header":["X-Max","x-new"],"max":9}`: {Fixed: 1, Invalid: 1, Max: 9,
+			Source: policy.Source{Kind: policy.SourceHeader, Name: "x-max"}, Also: [3]string{"x-new"}},
 		`{"metadata":"ai/max","max":90}`: {Fixed: 1, Invalid: 1, Max: 90,
 			Source: policy.Source{Kind: policy.SourceMetadata, Name: "ai/max"}},
 	} {
@@ -70,6 +72,11 @@ func TestReservation(t *testing.T) {
 	for reserve, want := range map[string]string{
 		`{"max":9}`:                              "cost.reserve: must have exactly one of header, jwt, metadata",
 		`{"jwt":"a","header":"b","max":9}`:       "cost.reserve: must have exactly one of header, jwt, metadata",
+		`{"jwt":[],"max":9}`:                     "cost.reserve.jwt: is empty: name what says the reservation",
+		`{"header":["a","A"],"max":9}`:           "cost.reserve.header[1]: is named twice",
+		`{"header":["a","b","b"],"max":9}`:       "cost.reserve.header[2]: is named twice",
+		`{"jwt":["a","b","c","d","e"],"max":9}`:  "cost.reserve.jwt: has 5 items; at most 4 are allowed",
+		`{"header":["a",{}],"max":9}`:            "cost.reserve.header[1]: must be a string",
 		`{"jwt":"a"}`:                            "cost.reserve.max: is missing: say the most that one request may reserve",
 		`{"jwt":"a..b","max":9}`:                 "cost.reserve.jwt: must be a claim, nested ones like realm.role",
 		`{"metadata":"max","max":9}`:             "cost.reserve.metadata: must be a name space and a key of Envoy's metadata",

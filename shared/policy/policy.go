@@ -314,12 +314,18 @@ type Cost struct {
 	// Source, if its name is not empty, is where the request has it, at most Max: a header, or for
 	// a reservation also a claim or metadata.
 	Source Source
-	Max    int64
+	// Also are the names of further sources of the same kind, of a reservation; empty ones are
+	// none. The largest that the request says counts.
+	Also [MaxBudgets - 1]string
+	Max  int64
 	// Invalid is the cost if the value is missing or invalid; DenyInvalid refuses it with 400
 	// instead.
 	Invalid     int64
 	DenyInvalid bool
 }
+
+// MaxBudgets is how many sources of a reservation a policy names.
+const MaxBudgets = 4
 
 // Mode says how global a policy is.
 type Mode uint8

@@ -20,9 +20,10 @@ const (
 	extraAdaptive
 	extraCommit
 	extraReservation
+	extraAlso
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraReservation<<1 - 1
+	extrasKnown = extraAlso<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -108,6 +109,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Cost.Source.Kind > policy.SourceHeader {
 		extras |= extraReservation
 	}
+	if p.Cost.Also[0] != "" {
+		extras |= extraAlso
+	}
 	return extras
 }
 
@@ -147,6 +151,11 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraReservation != 0 {
 		dst = append(dst, byte(p.Cost.Source.Kind))
 	}
+	if extras&extraAlso != 0 {
+		for _, name := range p.Cost.Also {
+			dst = putText(dst, name)
+		}
+	}
 	return dst
 }
 
@@ -166,7 +175,7 @@ func tierSet(tiers []int) (set uint32) {
 // flight, with its place and with how long a request counts at most, reserve for each class that
 // something is kept for: the runs of limits then hold those of policy.Policy.Steps. adaptive is
 // called for a policy whose one limit finds itself, commit for one whose costs are known later,
-// source for one whose cost is not in a header, and rule for a penalty.
+// source for one whose cost is not in one header, and rule for a penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
 	figures func(place int, f OwnFigures),
@@ -174,7 +183,7 @@ func (r *SetReader) Extras(
 	reserve func(class uint8),
 	adaptive func(policy.Adaptive),
 	commit func(*policy.Commit),
-	source func(policy.SourceKind),
+	source func(policy.SourceKind, Budgets),
 	ladder *policy.OnFailure,
 	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
@@ -218,12 +227,28 @@ func (r *SetReader) Extras(
 			commit(one)
 		}
 	}
+	if extras&(extraReservation|extraAlso) != 0 {
+		source(r.budgets(extras))
+	}
+	return tiers, contentType
+}
+
+// Budgets are the names of further sources of a reservation; empty ones are none.
+type Budgets [policy.MaxBudgets - 1]Ref
+
+// budgets reads the kind of the sources of a reservation, and the further ones.
+func (r *SetReader) budgets(extras int64) (kind policy.SourceKind, also Budgets) {
+	kind = policy.SourceHeader
 	if extras&extraReservation != 0 {
-		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceJWT), uint8(policy.SourceMetadata)))
+		kind = policy.SourceKind(r.oneOf(uint8(policy.SourceJWT), uint8(policy.SourceMetadata)))
 		if kind != policy.SourceJWT && kind != policy.SourceMetadata {
 			r.c.fail(ErrValue)
 		}
-		source(kind)
 	}
-	return tiers, contentType
+	if extras&extraAlso != 0 {
+		for at := range also {
+			also[at] = r.ref(policy.MaxText)
+		}
+	}
+	return kind, also
 }

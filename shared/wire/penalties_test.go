@@ -131,7 +131,8 @@ func readSet(set *wire.SetReader, rule func(penalty.Rule)) {
 		p := set.Policy(func() {}, func(policy.Limit) {})
 		set.Lists(text, text, text, func(policy.HeaderOp, wire.Ref, wire.Ref) {}, func(policy.PartKind, wire.Ref) {})
 		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {},
-			func(policy.Adaptive) {}, func(*policy.Commit) {}, func(policy.SourceKind) {}, &p.OnFailure, rule)
+			func(policy.Adaptive) {}, func(*policy.Commit) {},
+			func(policy.SourceKind, wire.Budgets) {}, &p.OnFailure, rule)
 	}
 	for range set.Shown() {
 		set.ShownPart()

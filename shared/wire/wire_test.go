@@ -362,6 +362,10 @@ func TestSnapshotsHaveTheLowestFormat(t *testing.T) {
 			s.Policies[0].Commit = policy.Commit{By: policy.CommitHeader, Name: "x-cost", Missing: -1}
 			s.Policies[0].Cost.Source.Kind = policy.SourceJWT
 		}, 4},
+		"several budgets": {func(s *policy.Set) {
+			s.Policies[0].Commit = policy.Commit{By: policy.CommitHeader, Name: "x-cost", Missing: -1}
+			s.Policies[0].Cost.Also[0] = "x-other"
+		}, 4},
 		"a reserve": {func(s *policy.Set) {
 			s.Policies[0].Reserve = []policy.Reserve{{Class: 0, Percent: 20}}
 			s.Policies[0].Limits, s.Policies[0].Tiers = s.Policies[0].Limits[:2], nil

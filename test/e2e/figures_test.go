@@ -65,13 +65,16 @@ policies:
 }
 
 // A claim that Envoy has verified, and what another filter has left in its metadata, say what a
-// request reserves: no more than max, and what missing says without it. The response settles it.
+// request reserves: the largest of several, no more than max, and what missing says without it. The
+// response settles it.
 func TestAClaimAndMetadataAreReserved(t *testing.T) {
 	tokens := newIssuer(t)
 	const toMetadata = `- name: envoy.filters.http.header_to_metadata
   typed_config:
     "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
-    request_rules: [{header: x-declares, on_header_present: {metadata_namespace: ai, key: max_tokens, type: NUMBER}}]
+    request_rules:
+      - {header: x-declares, on_header_present: {metadata_namespace: ai, key: max_tokens, type: NUMBER}}
+      - {header: x-declares-new, on_header_present: {metadata_namespace: ai, key: max_completion_tokens, type: NUMBER}}
 `
 	insert := insertFilter(tokens.filter() + toMetadata)
 	rewrite := func(config string) string { return logCosts(insert(config)) }
@@ -79,7 +82,8 @@ func TestAClaimAndMetadataAreReserved(t *testing.T) {
 version: weir/v1
 policies:
   - {name: claims, match: {paths: [/claims]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {jwt: plan.max_tokens, max: 60, missing: 5}, commit: {status: {rest: 1}}}}
-  - {name: metadata, match: {paths: [/metadata]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {metadata: ai/max_tokens, max: 60, missing: 5}, commit: {status: {rest: 1}}}}
+  - {name: metadata, match: {paths: [/metadata]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {metadata: [ai/max_tokens, ai/max_completion_tokens], max: 60, missing: 5}, commit: {status: {rest: 1}}}}
+  - {name: headers, match: {paths: [/headers]}, partition: [], algorithm: sliding_window, limit: {quota: 100, window: 24h}, mode: strict, cost: {reserve: {header: [x-declares, x-declares-new], max: 60, missing: 5}, commit: {status: {rest: 1}}}}
 `})
 	claims := func(n any) []string {
 		plan := map[string]any{"sub": "alice"}
@@ -97,11 +101,15 @@ policies:
 	}{
 		{"/claims", "reserved=40 actual=1", claims(40)},
 		{"/claims", "reserved=39 actual=1", claims("39")},
-		{"/claims", "reserved=5 actual=1", claims(61)},
+		{"/claims", "reserved=60 actual=1", claims(61)},
 		{"/claims", "reserved=5 actual=1", claims(nil)},
 		{"/metadata", "reserved=40 actual=1", declares("40")},
 		{"/metadata", "reserved=5 actual=1", declares("0")},
 		{"/metadata", "reserved=5 actual=1", claims(nil)},
+		{"/metadata", "reserved=38 actual=1", append(declares("3"), "x-declares-new", "38")},
+		{"/metadata", "reserved=37 actual=1", append(declares("37"), "x-declares-new", "3")},
+		{"/headers", "reserved=36 actual=1", append(declares("3"), "x-declares-new", "36")},
+		{"/headers", "reserved=35 actual=1", append(declares("3"), "x-declares", "35", "x-declares", "-1")},
 	} {
 		ask(t, http.MethodGet, w.envoys[1].URL()+c.path, c.header...)
 		w.awaitOutput(w.envoys[1], "cost="+c.want)

@@ -237,7 +237,13 @@ func costText(c policy.Cost, commit policy.Commit) string {
 	case c.DenyInvalid:
 		return fmt.Sprintf("%s up to %d, else deny", c.Source, c.Max)
 	}
-	return fmt.Sprintf("%s up to %d, else %d", c.Source, c.Max, c.Invalid)
+	from := c.Source.String()
+	for _, name := range c.Also {
+		if name != "" {
+			from += " or " + policy.Source{Kind: c.Source.Kind, Name: name}.String()
+		}
+	}
+	return fmt.Sprintf("%s up to %d, else %d", from, c.Max, c.Invalid)
 }
 
 func headerText(h policy.HeaderMatch) string {

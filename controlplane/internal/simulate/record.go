@@ -129,6 +129,11 @@ func (f *fields) need(set *policy.Set) {
 			}
 		}
 		source(p.Cost.Source)
+		for _, name := range p.Cost.Also {
+			if name != "" {
+				source(policy.Source{Kind: p.Cost.Source.Kind, Name: name})
+			}
+		}
 		switch p.Commit.By {
 		case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
 			f.answered = append(f.answered, p.Commit.Name)

@@ -274,7 +274,7 @@ func TestReservationIsCapped(t *testing.T) {
 
 // A request reserves what a header, a claim or metadata says: at least one token, since a request
 // that takes nothing would always pass and never be settled, at most max, and what missing says
-// where it says nothing of that.
+// where it says no whole number.
 func TestReservationOfARequest(t *testing.T) {
 	const (
 		claim    = "metadata/filter_metadata/envoy.filters.http.jwt_authn/payload/plan/max"
@@ -285,10 +285,15 @@ func TestReservationOfARequest(t *testing.T) {
 		raw   bool // as Envoy holds a number
 		want  int64
 	}{
-		{value: "4", want: 4}, {value: "9", want: 9}, {value: "10", want: 3}, {value: "0", want: 3},
-		{value: "-1", want: 3}, {value: "", want: 3}, {value: "4.0", want: 3},
+		{value: "4", want: 4}, {value: "9", want: 9}, {value: "10", want: 9}, {value: "0", want: 3},
+		{value: "-1", want: 3}, {value: "", want: 3}, {value: "4.0", want: 3}, {value: "NaN", want: 3},
+		{value: "1e3", want: 3}, {value: "+4", want: 3}, {value: " 4", want: 3}, {value: "4,5", want: 3},
+		{value: "99999999999999999999999", want: 9}, {value: "9999999999999999999999x", want: 3},
+		{value: "00000004", want: 4}, {value: "00000000", want: 3}, {value: "eight ch", raw: true, want: 9},
 		{value: number(4), raw: true, want: 4}, {value: number(0), raw: true, want: 3},
-		{value: number(4.5), raw: true, want: 3}, {value: number(10), raw: true, want: 3},
+		{value: number(4.5), raw: true, want: 3}, {value: number(10), raw: true, want: 9},
+		{value: number(1e300), raw: true, want: 9}, {value: number(-4), raw: true, want: 3},
+		{value: number(math.Inf(1)), raw: true, want: 9}, {value: number(math.NaN()), raw: true, want: 3},
 	} {
 		for source, at := range map[string]string{
 			`"header":"x-max"`: "", `"jwt":"plan.max"`: claim, `"metadata":"ai/max"`: metadata,
@@ -310,6 +315,38 @@ func TestReservationOfARequest(t *testing.T) {
 			if got := req.Hits[0].Cost; got != want || !req.Reserves() {
 				t.Errorf("%s of %q: %d reserved, want %d", source, c.value, got, want)
 			}
+		}
+	}
+}
+
+// The largest of several budgets that a request declares counts, in a list of sources and in a
+// header that is given several times: two budgets never reserve less than one of them.
+func TestTheLargestBudgetIsReserved(t *testing.T) {
+	const metadata = "metadata/filter_metadata/ai/"
+	for _, c := range []struct {
+		source string
+		given  map[string]string // by metadata
+		sent   []string          // as headers
+		want   int64
+	}{
+		{`"header":["x-max","x-max-new"]`, nil, []string{"x-max", "2", "x-max-new", "7"}, 7},
+		{`"header":["x-max","x-max-new"]`, nil, []string{"x-max", "7", "x-max-new", "2"}, 7},
+		{`"header":["x-max","x-max-new"]`, nil, []string{"x-max", "1", "x-max-new", "10000"}, 9},
+		{`"header":["x-max","x-max-new"]`, nil, []string{"x-max", "2", "x-max-new", "many"}, 2},
+		{`"header":["x-max","x-max-new"]`, nil, []string{"x-max", "0"}, 3},
+		{`"header":["x-max","x-max-new"]`, nil, nil, 3},
+		{`"header":"x-max"`, nil, []string{"x-max", "2", "x-max", "6", "x-max", "-9", "x-max", "5"}, 6},
+		{`"header":"x-max"`, nil, []string{"x-max", "", "x-max", "x"}, 3},
+		{`"metadata":["ai/max","ai/max_new","ai/rest","ai/last"]`,
+			map[string]string{metadata + "max": number(1), metadata + "last": "8"}, nil, 8},
+		{`"metadata":["ai/max","ai/max_new"]`, map[string]string{metadata + "max": number(5)}, nil, 5},
+	} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":20,"window":"1h"},"mode":"local",
+			"cost":{"reserve":{`+c.source+`,"max":9,"missing":3},"commit":{"header":"x-used"}}}`)
+		n.properties = properties(c.given)
+		req, _ := n.begin(c.sent...)
+		if got := req.Hits[0].Cost; got != c.want {
+			t.Errorf("%s of %v %v: %d reserved, want %d", c.source, c.sent, c.given, got, c.want)
 		}
 	}
 }
