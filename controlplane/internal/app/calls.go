@@ -44,7 +44,10 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 		Leases: config.Leases, View: a.view(config), Consumers: calls.Knowing(config.Consumers, config.Now),
 		Penalties: enforcer,
 		Report:    func(m *wire.Decisions) { note(config, m) },
-		Meter:     config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
+		WouldRefuse: func(policy string, candidate bool) {
+			config.Series.WouldRefuse(policy, rls.NodeName, candidate)
+		},
+		Meter: config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
 	})
 	service.Register(server)
 	a.followers = append(a.followers, service.Run, enforcer.Run)

@@ -115,6 +115,9 @@ func TestShadow(t *testing.T) {
 			t.Errorf("after %d: %s, want %s", i+1, got, want)
 		}
 	}
+	if got, want := fmt.Sprint(w.would), "map[draft false:2 real true:2]"; got != want {
+		t.Errorf("they would have refused %s, want %s", got, want)
+	}
 	w.store.Down = true
 	clear(w.counted)
 	w.now = w.now.Add(2 * time.Hour)

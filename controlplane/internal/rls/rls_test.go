@@ -31,15 +31,17 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a control plane in virtual time, and its gRPC service.
 type world struct {
-	t         testing.TB
-	now       time.Time
-	store     *controlplanetest.Store
-	plane     *controlplanetest.ControlPlane
-	view      *calls.View
-	set       *policy.Set
-	service   *rls.Service
-	reports   []*wire.Decisions
-	counted   map[string]int
+	t       testing.TB
+	now     time.Time
+	store   *controlplanetest.Store
+	plane   *controlplanetest.ControlPlane
+	view    *calls.View
+	set     *policy.Set
+	service *rls.Service
+	reports []*wire.Decisions
+	counted map[string]int
+	// would counts what policies in shadow and candidates would have refused.
+	would     map[string]int
 	consumers match.Consumers
 	penalties *penalties.Enforcer
 }
@@ -49,7 +51,7 @@ var start = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func begin(t testing.TB, document string) *world {
 	t.Helper()
-	w := &world{t: t, now: start, counted: map[string]int{}}
+	w := &world{t: t, now: start, counted: map[string]int{}, would: map[string]int{}}
 	w.store = &controlplanetest.Store{Now: func() quota.Instant { return quota.Instant(w.now.UnixMicro()) }}
 	w.plane = controlplanetest.New(w.store, 1, 1, func() time.Time { return w.now }, func() float64 { return 0 })
 	w.put(document)
@@ -61,10 +63,11 @@ func begin(t testing.TB, document string) *world {
 func (w *world) restart() {
 	w.service = rls.New(rls.Config{
 		Leases: w.plane, View: func() *calls.View { return w.view },
-		Consumers: func(context.Context) match.Consumers { return w.consumers },
-		Penalties: w.penalties,
-		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
-		Meter:     w, Now: func() time.Time { return w.now },
+		Consumers:   func(context.Context) match.Consumers { return w.consumers },
+		Penalties:   w.penalties,
+		Report:      func(m *wire.Decisions) { w.reports = append(w.reports, m) },
+		WouldRefuse: func(policy string, candidate bool) { w.would[fmt.Sprintf("%s %v", policy, candidate)]++ },
+		Meter:       w, Now: func() time.Time { return w.now },
 	})
 	w.service.Wait()
 }

@@ -129,7 +129,11 @@ func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer
 				s.config.Penalties.Refused(r.caller, &r.who)
 			}
 		}
-		s.config.Meter.Watched(view.Set.Policies[r.policy].Name, r.candidate, r.seen)
+		name := view.Set.Policies[r.policy].Name
+		s.config.Meter.Watched(name, r.candidate, r.seen)
+		if r.seen == ShadowRefused && s.config.WouldRefuse != nil {
+			s.config.WouldRefuse(name, r.candidate)
+		}
 	}
 }
 

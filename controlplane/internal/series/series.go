@@ -208,6 +208,17 @@ func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 	}
 }
 
+// WouldRefuse counts a request that a policy in shadow, or a candidate limit, would have refused.
+func (s *Service) WouldRefuse(policy, node string, candidate bool) {
+	outcome := ShadowRefused
+	if candidate {
+		outcome = CandidateRefused
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(policy, node, outcome, 1)
+}
+
 // addEarlier counts in the slot before that of now the part of busy that belongs there, and returns
 // it. The lock is held.
 func (s *Service) addEarlier(

@@ -236,12 +236,16 @@ func TestCandidatesCount(t *testing.T) {
 		counted := wire.Measure{Policy: []byte("a"), CandidateRefused: int64(n + 3), ShadowRefused: 1}
 		s.Measured(measured("n", 0, counted), always)
 	}
+	one.WouldRefuse("a", "rls", true)
+	other.WouldRefuse("a", "rls", false)
 	w.pass(10 * time.Second)
 	for _, s := range []*series.Service{one, other} {
 		w.see(s, hour(series.ByPolicy, series.CandidateRefused, series.ShadowRefused, series.Refused), 2,
-			"a candidate_refused 7: 7 0\na shadow_refused 2: 2 0\na refused 0: 0 0\n")
+			"a candidate_refused 8: 8 0\na shadow_refused 3: 3 0\na refused 0: 0 0\n")
+		w.see(s, hour(series.ByNode, series.CandidateRefused), 2,
+			"n candidate_refused 7: 7 0\nrls candidate_refused 1: 1 0\n")
 	}
-	if now := one.Compare(series.CandidateRefused, 5).Policies; len(now) != 1 || now[0].Now != 7 {
+	if now := one.Compare(series.CandidateRefused, 5).Policies; len(now) != 1 || now[0].Now != 8 {
 		t.Errorf("now there are %+v", now)
 	}
 }
