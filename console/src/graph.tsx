@@ -5,7 +5,9 @@ import 'uplot/dist/uPlot.min.css'
 import { useDark } from './theme'
 import { number } from './ui'
 
-export type Line = { label: string; values: (number | null)[] }
+// Line is one line of a graph. A dashed one is what is compared with; total, if it is not the sum of
+// the values, is what they come to.
+export type Line = { label: string; values: (number | null)[]; dashed?: boolean; total?: number }
 export type Mark = { at: string; label: string; href: string }
 
 // The colours of lines, light and dark, in an order that those who see few colours can tell apart.
@@ -30,7 +32,7 @@ export function Graph({ label, from, step, lines, marks, height }: {
   const [area, setArea] = useState<Area>()
   const start = Date.parse(from) / 1000
   const count = lines[0]?.values.length ?? 0
-  const names = lines.map((l) => l.label).join('\n')
+  const names = lines.map((l) => (l.dashed ? '-' : ' ') + l.label).join('\n')
   const dark = useDark() // The colours of a theme are read when the graph is made.
   useEffect(() => {
     const at = box.current
@@ -66,7 +68,7 @@ export function Graph({ label, from, step, lines, marks, height }: {
       <figcaption>
         {lines.map((l, i) => (
           <span key={l.label}>
-            <i style={{ background: colourOf(i) }} /> {l.label}
+            <i className={l.dashed ? 'dashed' : ''} style={{ color: colourOf(i) }} /> {l.label}
           </span>
         ))}
         {marks.length > 0 && <span><i className="change" /> a change</span>}
@@ -77,7 +79,7 @@ export function Graph({ label, from, step, lines, marks, height }: {
 
 function sumUp(lines: Line[]): string {
   if (lines.length === 0) return 'none'
-  return lines.map((l) => `${l.label} ${number(l.values.reduce<number>((sum, v) => sum + (v ?? 0), 0))}`).join(', ')
+  return lines.map((l) => `${l.label} ${number(l.total ?? l.values.reduce<number>((sum, v) => sum + (v ?? 0), 0))}`).join(', ')
 }
 
 // clock is a moment of the axis, in the viewer's zone.
@@ -98,9 +100,10 @@ function options(names: string[], width: number, height: number, onArea: (a: Are
     legend: { show: false },
     cursor: { show: false },
     scales: { x: { time: true }, y: { range: (_u, _min, max) => [0, Math.max(5, max * 1.1)] } },
-    axes: [{ ...axis, size: 26, values: (_u, times) => times.map(clock) }, { ...axis, size: 44 }],
+    axes: [{ ...axis, size: 26, space: 72, values: (_u, times) => times.map(clock) }, { ...axis, size: 44 }],
     series: [{}, ...names.map((name, i) => ({
-      label: name, stroke: colourOf(i), width: 1.5, points: { show: false }, spanGaps: false,
+      label: name.slice(1), stroke: colourOf(i), width: 1.5, points: { show: false }, spanGaps: false,
+      ...(name.startsWith('-') && { dash: [6, 4] }),
     }))],
     hooks: { ready: [place], setSize: [place], draw: [place] },
   }

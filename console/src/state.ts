@@ -182,8 +182,8 @@ export function useTop(by: 'refused' | 'requests', policy = '', size = 20) {
   })
 }
 
-// useSeries asks for what was decided over time.
-export function useSeries(policy: string[], outcome: ('refused' | 'requests' | 'tokens')[], range: '1h' | '24h', size = 5) {
+// useSeries asks for what was decided and in flight over time.
+export function useSeries(policy: string[], outcome: Schemas['Series']['outcome'][], range: '1h' | '24h', size = 5) {
   const query = { range, outcome, page_size: size, ...(policy.length && { policy }), ...(range === '1h' && { step: '30s' as const }) }
   return useQuery({
     queryKey: ['series', policy, outcome, range, size],

@@ -49,10 +49,9 @@ export function changeMarks(entries: Schemas['AuditEntry'][]): Mark[] {
   }))
 }
 
-export function Refusals({ policy, height }: { policy: string; height: number }) {
+// useRange is how far back a graph goes, and the buttons that choose it.
+export function useRange() {
   const [range, setRange] = useState<'1h' | '24h'>('1h')
-  const series = useSeries(policy ? [policy] : [], policy ? ['refused', 'requests'] : ['refused'], range)
-  const audit = useAudit(policy ? `policies/${policy}` : '', 50)
   const choose = (
     <span className="choice">
       {(['1h', '24h'] as const).map((r) => (
@@ -62,18 +61,39 @@ export function Refusals({ policy, height }: { policy: string; height: number })
       ))}
     </span>
   )
-  const nameOf = (s: Schemas['Series']) => (policy ? s.outcome : (s.policy ?? 'all'))
+  return { range, choose }
+}
+
+type Outcome = Schemas['Series']['outcome']
+
+// outcomeWords are what the lines of a policy's graph are called, in the order of their colours. What
+// is only counted and changes no request is dashed.
+const outcomeWords: Partial<Record<Outcome, string>> = {
+  refused: 'refused', requests: 'requests', candidate_refused: 'the candidate would refuse',
+  shadow_refused: 'would be refused, in shadow',
+}
+const outcomesOfPolicy = Object.keys(outcomeWords) as Outcome[]
+
+export function Refusals({ policy, candidate, height }: { policy: string; candidate?: boolean; height: number }) {
+  const { range, choose } = useRange()
+  const series = useSeries(policy ? [policy] : [], policy ? outcomesOfPolicy : ['refused'], range)
+  const audit = useAudit(policy ? `policies/${policy}` : '', 50)
+  const always = (s: Schemas['Series']) => (s.outcome === 'candidate_refused' ? candidate : s.outcome !== 'shadow_refused')
   return (
     <Card title={policy ? 'Decisions over time' : 'Refusals, and what changed'} more={choose}>
       <Asked of={series}>
         {(s) => {
-          const shown = s.series.filter((one) => policy || one.total > 0)
+          const shown = s.series.filter((one) => one.total > 0 || (policy && always(one)))
+          if (policy) shown.sort((a, b) => outcomesOfPolicy.indexOf(a.outcome) - outcomesOfPolicy.indexOf(b.outcome))
           return (
             <>
               {shown.length === 0 && <Empty>No policy refused a request in this time.</Empty>}
               <Graph
                 label="Refusals" from={s.from} step={s.step_seconds} height={height}
-                lines={(shown.length ? shown : s.series.slice(0, 1)).map((one) => ({ label: nameOf(one), values: one.values }))}
+                lines={(shown.length ? shown : s.series.slice(0, 1)).map((one) => ({
+                  label: (policy ? outcomeWords[one.outcome] : one.policy) ?? 'all', values: one.values,
+                  dashed: one.outcome.endsWith('_refused'),
+                }))}
                 marks={changeMarks(audit.data?.entries ?? [])}
               />
               {!s.complete && <p className="quiet">The store is away: this is what one control plane counted.</p>}

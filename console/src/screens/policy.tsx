@@ -6,6 +6,7 @@ import { client, data } from '../api'
 import { link, useAudit, useEnforcement, useMay, usePolicySet, usePromises, useTop } from '../state'
 import { Asked, Card, Empty, plural, Table, Time, Words } from '../ui'
 import { AuditTable, diffOf, useVersions } from './changes'
+import { InFlight, limitsFlights, limitsFlightsFirst } from './inflight'
 import { Refusals as Graph, ShadowButton, shownWords, TopTable, whyLink } from './overview'
 import { limitWords, StateOf } from './policies'
 import { AnotherLimit } from './slider'
@@ -38,8 +39,9 @@ export function PolicyScreen({ name }: { name: string }) {
               {may && <ShadowButton name={name} list={list} act={act} />}
               <a className="button" href={link('edit')}>{may ? 'Edit' : 'The document'}</a>
             </div>
-            <Graph policy={name} height={170} />
-            {policy.mode !== 'local' && <AnotherLimit name={name} />}
+            <Graph policy={name} candidate={policy.candidate !== undefined} height={170} />
+            {limitsFlights(policy) && <InFlight policy={policy} />}
+            {policy.mode !== 'local' && !limitsFlightsFirst(policy) && <AnotherLimit name={name} />}
             <div className="columns">
               <Promise policy={policy} />
               <Callers name={name} />
