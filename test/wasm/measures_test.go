@@ -32,9 +32,11 @@ func (c *plane) handleMeasures(node int, call *envoytest.Call) {
 
 // What is in flight is reported for as long as it is, by each worker for itself.
 func TestInFlightIsReported(t *testing.T) {
-	for _, mode := range []string{"local", "leased"} {
-		w := newWorld(t, fleet{nodes: 1, workers: 2,
-			set: setOf(`{"name": "places", "partition": [], "mode": "` + mode + `", "limit": {"in_flight": 8}}`)})
+	for mode, limit := range map[string]string{
+		"local": `"mode": "local", "limit": {"in_flight": 8}`, "leased": `"mode": "leased", "limit": {"in_flight": 8}`,
+		"adaptive": `"mode": "local", "adaptive": {"min": 8, "max": 100}`,
+	} {
+		w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(`{"name": "places", "partition": [], ` + limit + `}`)})
 		f := &flight{t: t, host: w.nodes[0]}
 		begun := w.now
 		for i := range 6 {

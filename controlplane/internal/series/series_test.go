@@ -382,15 +382,48 @@ func TestNamesAreBounded(t *testing.T) {
 	w.see(s, hour(series.ByAll, series.Refused), 1, " refused 1500: 1500\n")
 }
 
+// heap is what is in use after a collection, in bytes.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// All lines that there may be, with every outcome, are within 64 MB as well.
+func TestMemoryOfAllLines(t *testing.T) {
+	w := newWorld(t)
+	before := heap()
+	names := make([]string, 2500)
+	for i := range names {
+		names[i] = fmt.Sprintf("policy-%04d", i)
+	}
+	set, s := sets(names...), w.replica("one")
+	for i, name := range names {
+		node := fmt.Sprintf("node-%04d.some.zone.example", i)
+		s.Heard(set, refused(node, uint32(i), 1))
+		s.Heard(set, asked(node, uint32(i), 16))
+		s.Granted(name, 5)
+		s.Measured(measured(node, 0, wire.Measure{Policy: []byte(name), CandidateRefused: 2, ShadowRefused: 3,
+			Busy: 4000, Used: 50}), always)
+	}
+	w.pass(series.Every)
+	w.store.slots = nil // It is not this replica's.
+	used := heap() - before
+	t.Logf("%.1f MB", float64(used)/(1<<20))
+	if used > 64<<20 {
+		t.Errorf("%d bytes are used", used)
+	}
+	all := hour(series.ByPolicy, series.Outcomes...)
+	all.Most = 1 << 20
+	if n := len(s.Read(all).Series); n != 7*2000 {
+		t.Errorf("%d series of policies, want those of 2000", n)
+	}
+}
+
 // The bar: 24 hours of 200 policies and 100 nodes are within 64 MB.
 func TestMemoryOfADay(t *testing.T) {
 	w := newWorld(t)
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := heap()
 	names := make([]string, 200)
 	for i := range names {
