@@ -82,8 +82,6 @@ func (p *Policy) commitNotes() (notes []string) {
 	if p.Commit.By == CommitNever {
 		return nil
 	}
-	notes = append(notes, "beyond that, of requests under way, what they cost more than they have reserved; "+
-		"nothing where a reservation is the most that a request can cost")
 	if p.Mode == ModeLeased {
 		notes = append(notes, "its cost is known later, so each request asks the control plane, as in mode strict")
 	}

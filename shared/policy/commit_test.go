@@ -128,7 +128,7 @@ func TestCommitBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got,
-		"what they cost more than they have reserved") || strings.Contains(got, "each request asks") {
+		"costs what it has reserved") || strings.Contains(got, "each request asks") {
 		t.Error(got)
 	}
 	set, err = decode(t, committing(`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"duration":"1s"}}`))

@@ -17,6 +17,7 @@ import (
 // and what it has cost.
 type stream struct {
 	sent, head     time.Time
+	done           time.Time // when it had ended for its client
 	envoy          int
 	declared, cost int64
 	aborted        bool
@@ -112,6 +113,7 @@ func (s *streams) ask(r *rand.Rand, envoy int) (refused bool, err error) {
 	} else {
 		_, err = io.Copy(io.Discard, answer.Body)
 	}
+	one.done = time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.passed = append(s.passed, one)
@@ -227,4 +229,45 @@ func TestStreamsWithoutReservations(t *testing.T) {
 		}
 	}
 	t.Logf("%d streams passed, whose upstreams have sent %d tokens of 10000 a minute", len(s.passed), used)
+	s.mustOverspendOnce(t, 10000, time.Minute)
+}
+
+// mustOverspendOnce holds the streams, which reserve a token each, to the bound of docs/cost.md: a
+// stream passes only while those of its window that are settled, and a token for each that is not,
+// leave it one. So a window costs at most the quota and n * (c - 1), where n are under way at once.
+func (s *streams) mustOverspendOnce(t *testing.T, quota int64, window time.Duration) {
+	t.Helper()
+	const settledIn, dearest = 2 * time.Second, 2000 // A settlement arrives sooner.
+	charged := func(one stream) int64 {
+		if one.aborted {
+			return 1
+		}
+		return one.cost
+	}
+	largest, left := int64(0), int64(0)
+	for _, last := range s.passed {
+		settled, all, under := int64(1), charged(last), int64(1) // Its own token is reserved.
+		for _, one := range s.passed {
+			if one.sent.Before(last.head.Add(-window)) || one.head.After(last.sent) {
+				continue
+			}
+			all += charged(one)
+			if one.done.Add(settledIn).Before(last.sent) {
+				settled += charged(one)
+			} else {
+				settled++
+				under++
+			}
+		}
+		if settled > quota {
+			t.Fatalf("seed %d: a stream passed when %d of %d tokens were settled or reserved", s.seed, settled, quota)
+		}
+		if most := quota + under*(dearest-1); all > most {
+			t.Fatalf("seed %d: a window cost %d, with %d streams under way at most %d", s.seed, all, under, most)
+		}
+		if all > largest {
+			largest, left = all, under
+		}
+	}
+	t.Logf("a window cost %d, where %d streams were under way: at most %d", largest, left, quota+left*(dearest-1))
 }

@@ -33,7 +33,7 @@ func (s *server) CheckPolicySet(
 	answer.Valid, answer.Notes = true, set.Notes()
 	nodes := max(1, s.config.Nodes.Count(ctx))
 	for _, p := range set.Policies {
-		answer.Policies = append(answer.Policies, promises.Of(p, set.Tiers, nodes))
+		answer.Policies = append(answer.Policies, promises.Of(p, set, nodes))
 	}
 	before := &policy.Set{}
 	if current, _ := s.config.Policies.Current(); current != nil {

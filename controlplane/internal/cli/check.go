@@ -81,7 +81,7 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	}
 	f.Notes = set.Notes()
 	for _, p := range set.Policies {
-		one := promiseOf(p, set.Tiers, c.Nodes, shares)
+		one := promiseOf(p, set, c.Nodes, shares)
 		if c.QuotaFilters || p.Match.IsOfCalls() {
 			one.Notes = append(one.Notes, quotaFilterNotes(p)...)
 		}
@@ -90,8 +90,8 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	return f, nil
 }
 
-func promiseOf(p policy.Policy, tiers []string, nodes int64, shares map[string]int64) promises.Promise {
-	promise := promises.Of(p, tiers, nodes)
+func promiseOf(p policy.Policy, set *policy.Set, nodes int64, shares map[string]int64) promises.Promise {
+	promise := promises.Of(p, set, nodes)
 	promise.Notes = append(promise.Notes, regionNotes(p, shares)...)
 	return promise
 }

@@ -54,11 +54,15 @@ func (l Limit) String() string {
 	return text
 }
 
-// Of is what a policy of a set with those tiers promises where so many Envoys share its limits.
-func Of(p policy.Policy, tiers []string, nodes int64) Promise {
+// Of is what a policy of a set promises where so many Envoys share its limits.
+func Of(p policy.Policy, set *policy.Set, nodes int64) Promise {
+	notes := []string{}
+	if note := overspendNote(&p, set, nodes); note != "" {
+		notes = append(notes, note)
+	}
 	return Promise{
-		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(tiers),
-		Notes: append([]string{}, p.Notes(nodes)...), Limits: append([]Limit{}, LimitsOf(p, tiers)...),
+		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(set.Tiers),
+		Notes: append(notes, p.Notes(nodes)...), Limits: append([]Limit{}, LimitsOf(p, set.Tiers)...),
 	}
 }
 

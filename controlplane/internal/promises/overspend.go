@@ -1,0 +1,122 @@
+package promises
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// overspendNote says what a policy lets through beyond its bound because costs are known later: of
+// the requests under way at once, what each costs more than it has reserved. It is a number where
+// the greatest cost is known, and how many requests can be under way. Empty if costs are known
+// before.
+func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
+	if p.Commit.By == policy.CommitNever {
+		return ""
+	}
+	greatest, known := greatestCost(&p.Commit)
+	reserved, least := "what it has reserved", int64(1)
+	if p.Cost.Source.Name == "" {
+		least = p.Cost.Fixed
+		reserved = fmt.Sprint(least)
+	}
+	beside, flights := flightsBeside(p, set, nodes)
+	under := "so many requests are under way at once by " + beside
+	switch {
+	case known && least >= greatest:
+		return fmt.Sprintf("nothing beyond that: a request costs at most %d, and reserves as much", greatest)
+	case known && beside != "":
+		return fmt.Sprintf("beyond that at most %d x (%d - %d) = %d: %s, and each costs at most %d and "+
+			"reserves %d or more", flights, greatest, least, flights*(greatest-least), under, greatest, least)
+	case known:
+		return fmt.Sprintf("beyond that at most %d for each request under way at once: it costs at most %d and "+
+			"reserves %d or more; a limit in_flight beside it bounds how many there are",
+			greatest-least, greatest, least)
+	case beside != "":
+		return fmt.Sprintf("beyond that at most %d x (c - r): %s, c is the most that one costs, and r is %s; "+
+			"nothing where r is as much as c", flights, under, reserved)
+	}
+	return "beyond that at most n x (c - r): n requests are under way at once, c is the most that one costs, and r " +
+		"is " + reserved + "; nothing where r is as much as c"
+}
+
+// greatestCost is the most that a response can say. Only statuses have their costs in the policy.
+func greatestCost(c *policy.Commit) (most int64, known bool) {
+	most = max(c.Missing, 0)
+	for _, one := range c.Statuses {
+		most = max(most, one.Cost)
+	}
+	return most, c.By == policy.CommitStatus || c.By == policy.CommitGRPCStatus
+}
+
+// flightsBeside finds the policy of a set that bounds most tightly how many requests of a partition
+// key are under way at once, in words, and that number. It must be for all requests of the policy,
+// by the same parts or fewer. Empty if there is none.
+func flightsBeside(p *policy.Policy, set *policy.Set, nodes int64) (beside string, flights int64) {
+	for i := range set.Policies {
+		q := &set.Policies[i]
+		if q.Enforced != policy.EnforcedAll || !forAllOf(q, p) {
+			continue
+		}
+		most, hold, bounded := inFlight(q)
+		if q.Mode == policy.ModeLocal && p.Mode != policy.ModeLocal {
+			most *= nodes // Each Envoy has so many.
+		}
+		if bounded && (beside == "" || most < flights) {
+			beside, flights = "the policy "+q.Name, most
+			if hold != "" {
+				beside += ", which counts a request for " + hold
+			}
+		}
+	}
+	return beside, flights
+}
+
+// forAllOf reports whether q counts all requests of each partition key of p by one key of its own.
+func forAllOf(q, p *policy.Policy) bool {
+	if !reflect.DeepEqual(q.Match, policy.Match{}) && !reflect.DeepEqual(q.Match, p.Match) {
+		return false
+	}
+	if len(q.Partition) > 0 && q.IfAbsent != p.IfAbsent {
+		return false
+	}
+	for _, part := range q.Partition {
+		found := false
+		for _, of := range p.Partition {
+			found = found || of == part
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// inFlight is the most requests in flight of any tier, and for how long one counts at most, empty
+// for as long as it lasts. It reports false if a tier has no such limit, or the limit finds itself.
+func inFlight(q *policy.Policy) (most int64, hold string, bounded bool) {
+	lists := [][]policy.Limit{q.Limits}
+	if len(q.Tiers) > 0 {
+		lists = nil
+		for i := range q.Tiers {
+			lists = append(lists, q.LimitsOf(i))
+		}
+	}
+	for _, limits := range lists {
+		of := int64(0)
+		for _, l := range q.Named(limits) {
+			if l.InFlight {
+				of = l.Quota
+				if l.Window > 0 {
+					hold = policy.FormatSpan(l.Window)
+				}
+			}
+		}
+		if of == 0 || q.Adaptive.Max > 0 {
+			return 0, "", false
+		}
+		most = max(most, of)
+	}
+	return most, hold, true
+}
