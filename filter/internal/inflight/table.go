@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -83,7 +84,7 @@ func (t *table) update(key *keyhash.Key, c *change) error {
 func (t *table) find(key *keyhash.Key) (from, to int) {
 	t.cell = inflight.Cell{Holders: t.cell.Holders[:0]}
 	b := t.value
-	if len(b) < len(slotMagic) || string(b[:len(slotMagic)]) != slotMagic {
+	if !text.HasPrefix(b, slotMagic) {
 		t.value = b[:0]
 		return 0, 0
 	}
@@ -97,7 +98,7 @@ func (t *table) find(key *keyhash.Key) (from, to int) {
 		if end > len(b) || end < at+headSize+fixedSize {
 			return t.damaged()
 		}
-		if !found && string(b[at:at+16]) == string(key[:]) {
+		if !found && text.Equal(b[at:at+16], key[:]) {
 			from, to, found = at, end, true
 			t.decode(b[at+headSize : end])
 		}
