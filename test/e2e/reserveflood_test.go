@@ -83,8 +83,7 @@ policies:
 }
 
 // The same holds of requests in flight: bulk has four fifths of the places and no more, and
-// critical finds a place each time. It has half of its places in flight, since one that has just
-// become free at an Envoy is not free for the other one until the control plane has heard of it.
+// critical finds a place each time, with three or all of its four places in flight.
 func TestPlacesAreKeptInAFlood(t *testing.T) {
 	up := &shelf{keeps: 300 * time.Millisecond}
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: `
@@ -96,7 +95,7 @@ policies:
   - {name: all, partition: [], limit: {in_flight: 20}, reserve: {critical: 20%}, mode: leased, on_failure: [deny]}
 `})
 	// What bulk asks is ten times what 16 places serve.
-	critical, bulk := w.flooded("/", full(10*time.Second), load{clients: 4, rate: 20.0 / 3},
+	critical, bulk := w.flooded("/", full(10*time.Second), load{clients: 4, rate: 12},
 		load{clients: 200, rate: 533})
 	critical.mustBe(t, 200)
 	lasted := bulk.last.Sub(bulk.first)

@@ -117,9 +117,10 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 // the first that refuses.
 func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst int) {
 	worst = none
-	for i := range req.Hits {
+	for n := range req.Hits {
+		i := req.inTurn(n)
 		h := &req.Hits[i]
-		if h.settled || h.missing {
+		if h.settled || h.missing || h.isInFlight(req) && req.lacksItsPart(i) {
 			continue
 		}
 		switch l.take(req, h, now, commit) {
@@ -138,6 +139,31 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 		}
 	}
 	return worst
+}
+
+// inTurn is the hit that is the n-th to be taken: the policies go in their order, but of each the
+// last limit goes first, for that is the part that a reserve leaves to the request's class.
+func (req *Request) inTurn(n int) int {
+	from, to := n, n
+	for from > 0 && req.Hits[from-1].Policy == req.Hits[n].Policy {
+		from--
+	}
+	for to+1 < len(req.Hits) && req.Hits[to+1].Policy == req.Hits[n].Policy {
+		to++
+	}
+	return from + to - n
+}
+
+// lacksItsPart reports whether the request has found no place in what a reserve leaves to its class
+// of the i-th hit's limit. Then it takes none of the whole, also not while it waits: those are kept
+// for others.
+func (req *Request) lacksItsPart(i int) bool {
+	for k := i + 1; k < len(req.Hits) && req.Hits[k].Policy == req.Hits[i].Policy; k++ {
+		if part := &req.Hits[k]; part.awaits || part.view == refuses {
+			return true
+		}
+	}
+	return false
 }
 
 // unlimited ends a request that no enforced policy applies to.

@@ -203,9 +203,10 @@ func (req *Request) settled() bool {
 	return true
 }
 
-// later is the index of the hit that must wait longer; a may be none.
+// later is the index of the hit that must wait longer, the first of them if both must wait as long;
+// a may be none.
 func (req *Request) later(a, b int) int {
-	if a == none || req.Hits[b].Retry > req.Hits[a].Retry {
+	if a == none || req.Hits[b].Retry > req.Hits[a].Retry || req.Hits[b].Retry == req.Hits[a].Retry && b < a {
 		return b
 	}
 	return a
