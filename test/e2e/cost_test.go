@@ -102,6 +102,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 		w.awaitLevel(names, left)
 		w.awaitOutput(w.envoys[i%2], fmt.Sprintf("cost=reserved=2000 used=%d\n", uses))
 	}
+	w.awaitReserved(0, 0)
 	r := request(http.MethodPost, w.envoys[0].URL()+"/v1/chat/completions", "x-uses", "5", "x-max-tokens", "2000",
 		"x-stream", "held")
 	answer, err := http.DefaultClient.Do(r.WithContext(w.ctx))
@@ -115,6 +116,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 1)
 	left -= 2000
 	w.awaitLevel(names, left)
+	w.awaitReserved(1, 1) // It stays charged, and the store forgets it when it counts no more.
 	ask(0, "15000", "")
 	w.seesDebt(names, 15000-left)
 }
@@ -152,6 +154,18 @@ func (w *world) awaitLevel(name string, want int64) {
 		}
 		if len(held.Buckets) != 1 || held.Buckets[0].Level != want {
 			return fmt.Errorf("the bucket: %s", body)
+		}
+		return nil
+	})
+}
+
+// awaitReserved waits until the store holds at least and at most so many reservations that are not
+// settled.
+func (w *world) awaitReserved(least, most int) {
+	w.t.Helper()
+	w.await(fmt.Sprintf("%d to %d reservations in Redis", least, most), func(context.Context) error {
+		if n := len(strings.Fields(w.redis.Do("KEYS", "*:reserved:*"))); n < least || n > most {
+			return fmt.Errorf("there are %d", n)
 		}
 		return nil
 	})
@@ -203,6 +217,10 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	for _, e := range w.envoys {
 		w.awaitCounter(e, "weir.costs.refunded_tokens", 15)
 	}
+	// At rest the store has those five alone, which cost what they had reserved: nothing is sent
+	// for them. A call that came too late for its request has reserved in vain.
+	w.awaitReserved(5-int(shared), 5+int(shared))
+	w.awaitLevel("failed-logins", 0)
 }
 
 // The same without a control plane: each Envoy keeps the limit for itself.

@@ -194,6 +194,27 @@ func (s *streams) check(t *testing.T, reserved func(stream) int64) {
 			s.world.awaitCounter(e, "weir.costs.overspent_tokens", over)
 		}
 	}
+	s.mustForget(reserved)
+}
+
+// mustForget holds the store to the streams that were left, and those that cost what they had
+// reserved, as long as they count: nothing else is reserved there.
+func (s *streams) mustForget(reserved func(stream) int64) {
+	s.world.t.Helper()
+	const window, piece = time.Minute, 10 * time.Second
+	now, least, most := time.Now(), 0, 0
+	for _, one := range s.passed {
+		if !one.aborted && one.cost != reserved(one) {
+			continue
+		}
+		if one.sent.Add(window - piece).After(now) {
+			least++
+		}
+		if one.head.Add(window + piece).After(now) {
+			most++
+		}
+	}
+	s.world.awaitReserved(least, most)
 }
 
 // Forty clients, and with -long 200 for three minutes, share a budget over two Envoys. Each stream

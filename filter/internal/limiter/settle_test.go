@@ -477,13 +477,27 @@ func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
 	}
 }
 
-// A day of requests of random costs against a ledger that knows them all: each is admitted exactly
-// when its reservation fits beside what the others of the last ten minutes have cost, or have
-// reserved if that is not known, and in the end just that was charged. What broke off costs what it
-// had reserved, and is counted.
-func TestADayAgainstAnExactLedger(t *testing.T) {
+// dayBug is a mistake that a day against an exact ledger must find.
+type dayBug int
+
+const (
+	none dayBug = iota
+	// forgetsDebt settles what costs more than it has reserved as if it had not.
+	forgetsDebt
+	// givesBack gives back what breaks off.
+	givesBack
+	// settlesOther settles the reservation of another request.
+	settlesOther
+	// forgetsAnswer settles nothing for one response in ten.
+	forgetsAnswer
+)
+
+// exactDay plays a day of requests of random costs against a ledger that knows them all, and
+// returns how they differ: each is admitted exactly when its reservation fits beside what the
+// others of the last ten minutes have cost, or have reserved if that is not known, and in the end
+// just that was charged. What broke off costs what it had reserved, and is counted.
+func exactDay(t *testing.T, seed uint64, bug dayBug) (found string) {
 	const quotaOf, window = 200, 10 * quota.Minute
-	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	n := newNode(t, false, fmt.Sprintf(`{"name":"p","partition":[],"limit":{"quota":%d,"window":"10m"},"mode":"local",
 		"algorithm":"sliding_log","cost":{"reserve":{"header":"x-max","max":30},"commit":{"header":"x-used"}}}`, quotaOf))
@@ -493,22 +507,43 @@ func TestADayAgainstAnExactLedger(t *testing.T) {
 		req     *limiter.Request
 	}
 	var recent []*entry
+	answered := func(e *entry, actual int64) {
+		switch {
+		case bug == forgetsDebt:
+			actual = min(actual, e.cost)
+		case bug == forgetsAnswer && r.IntN(10) == 0:
+			n.limiter.End(e.req, limiter.Life{Ended: n.now})
+			return
+		case bug == settlesOther:
+			for _, other := range recent {
+				if other.req != nil && other != e {
+					e.req, other.req = other.req, e.req
+					break
+				}
+			}
+		}
+		n.answered(e.req, answer{"x-used": strconv.FormatInt(actual, 10)})
+	}
 	admitted, charged, kept := 0, int64(0), uint64(0)
 	for end := n.now + quota.Instant(quota.Day); n.now < end; {
 		n.now += quota.Instant(1 + r.Int64N(int64(10*quota.Second)))
 		now, used := n.now, int64(0)
-		counting := recent[:0]
+		counting := recent[:0:0]
 		for _, e := range recent {
 			if e.req != nil && e.end <= now { // It ends just before the next one comes.
 				actual := r.Int64N(40)
-				if r.IntN(10) == 0 {
-					n.limiter.End(e.req, limiter.Life{Ended: now})
-					charged, kept = charged+e.cost, kept+1
-				} else {
-					n.answered(e.req, answer{"x-used": strconv.FormatInt(actual, 10)})
+				switch broke := r.IntN(10) == 0; {
+				case !broke:
+					answered(e, actual)
 					e.cost = actual
-					charged += actual
+				case bug == givesBack:
+					n.answered(e.req, answer{"x-used": "0"})
+					kept++
+				default:
+					n.limiter.End(e.req, limiter.Life{Ended: now})
+					kept++
 				}
+				charged += e.cost
 				e.req = nil
 			}
 			if now < e.at+quota.Instant(window) {
@@ -522,7 +557,7 @@ func TestADayAgainstAnExactLedger(t *testing.T) {
 		want := 1 + r.Int64N(30)
 		req, status := n.begin("x-max", strconv.FormatInt(want, 10))
 		if fits := used+want <= quotaOf; fits != (status == limiter.Allowed) {
-			t.Fatalf("seed %d: %v at %d with %d of %d used, and %d wanted", seed, status, now, used, quotaOf, want)
+			return fmt.Sprintf("%v at %d with %d of %d used, and %d wanted", status, now, used, quotaOf, want)
 		}
 		if status == limiter.Allowed {
 			admitted++
@@ -537,9 +572,29 @@ func TestADayAgainstAnExactLedger(t *testing.T) {
 	}
 	s := n.limiter.Stats.Settled
 	if got := int64(s.Reserved) - int64(s.Refunded) + int64(s.Overspent); got != charged || s.Kept != kept {
-		t.Errorf("seed %d: %d tokens charged and %d kept, want %d and %d", seed, got, s.Kept, charged, kept)
+		return fmt.Sprintf("%d tokens charged and %d kept, want %d and %d", got, s.Kept, charged, kept)
 	}
 	if admitted < 1000 || kept < 50 {
-		t.Errorf("seed %d: only %d requests were admitted, and %d broke off", seed, admitted, kept)
+		return fmt.Sprintf("only %d requests were admitted, and %d broke off", admitted, kept)
+	}
+	return ""
+}
+
+func TestADayAgainstAnExactLedger(t *testing.T) {
+	seed := rand.Uint64()
+	if found := exactDay(t, seed, none); found != "" {
+		t.Errorf("seed %d: %s", seed, found)
+	}
+}
+
+// The day finds what would charge too little or too much, or whom it was not.
+func TestADayFindsBugs(t *testing.T) {
+	for bug := forgetsDebt; bug <= forgetsAnswer; bug++ {
+		seed := rand.Uint64()
+		found := exactDay(t, seed, bug)
+		if found == "" {
+			t.Errorf("seed %d: a day has not found bug %d", seed, bug)
+		}
+		t.Logf("bug %d: %s", bug, found)
 	}
 }
