@@ -61,11 +61,13 @@ func (c *Commit) ByStatus(status int) int64 {
 	return cost
 }
 
-// ByMetadata is what metadata says that a request has cost: a number, or decimal digits. It reports
-// false if the metadata does not say.
+// ByMetadata is what metadata says that a request has cost: a number, or decimal digits, of which
+// more than MaxCost counts as that. It reports false if the metadata does not say.
 func (c *Commit) ByMetadata(value []byte) (int64, bool) {
-	cost, ok := parseWhole(value)
-	return min(cost, MaxCost), ok
+	if cost, whole := wholeNumber(value, MaxCost); whole {
+		return cost, true
+	}
+	return ParseActual(value)
 }
 
 // ByDuration is what a request that took so long has cost.
@@ -260,22 +262,41 @@ func (r *reader) commitFits(path string, p *Policy) {
 // ParseReserved is what a value of a kind of source asks to reserve, at most so much: decimal
 // digits, or in a claim or in metadata a number, as Envoy holds it. 0 is no whole number from 1 on.
 func ParseReserved(source SourceKind, value []byte, most int64) int64 {
-	if source != SourceHeader && len(value) == 8 {
-		number := math.Float64frombits(binary.LittleEndian.Uint64(value))
-		if number >= float64(most) {
-			return most
-		} else if number >= 1 && number == math.Trunc(number) {
-			return int64(number)
+	if source != SourceHeader {
+		if n, whole := wholeNumber(value, most); whole {
+			return n
 		}
 	}
-	var n int64
+	n, _ := digitsUpTo(value, most)
+	return n
+}
+
+// ParseActual is what a header or a trailer says that a request has cost: decimal digits, of which
+// more than MaxCost counts as that. It reports false if it does not say.
+func ParseActual(value []byte) (int64, bool) { return digitsUpTo(value, MaxCost) }
+
+// wholeNumber reads a number as Envoy holds it, at most so much; false for one below 0, for one
+// with a fraction, and for anything else.
+func wholeNumber(value []byte, most int64) (int64, bool) {
+	if len(value) != 8 {
+		return 0, false
+	}
+	number := math.Float64frombits(binary.LittleEndian.Uint64(value))
+	if number >= float64(most) {
+		return most, true
+	}
+	return int64(number), number >= 0 && number == math.Trunc(number)
+}
+
+// digitsUpTo reads decimal digits, at most so much; 0 and false for anything else.
+func digitsUpTo(value []byte, most int64) (n int64, ok bool) {
 	for _, c := range value {
 		if c < '0' || c > '9' {
-			return 0
+			return 0, false
 		}
 		n = min(n*10+int64(c-'0'), most)
 	}
-	return n
+	return n, len(value) > 0
 }
 
 // ParseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.

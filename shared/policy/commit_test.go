@@ -1,6 +1,8 @@
 package policy_test
 
 import (
+	"encoding/binary"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -158,6 +160,35 @@ func TestCommitBound(t *testing.T) {
 		if got := c.ByDuration(took); got != want {
 			t.Errorf("%d us cost %d, want %d", took, got, want)
 		}
+	}
+}
+
+// What a response says is a cost if it is a whole number, however large: more than the highest cost
+// counts as that. Anything else says nothing.
+func TestWhatResponsesSay(t *testing.T) {
+	raw := func(n float64) string { return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(n))) }
+	for text, want := range map[string]int64{
+		"0": 0, "7": 7, "007": 7, "4294967296": policy.MaxCost, "4294967297": policy.MaxCost,
+		"99999999999999999999999999": policy.MaxCost, "12345678": 12345678,
+		"": -1, "-1": -1, "+1": -1, "1.0": -1, "1e3": -1, "NaN": -1, " 7": -1, "7 ": -1, "1, 2": -1, "1,2": -1,
+		"999999999999999999999x": -1, "0x10": -1,
+	} {
+		got, said := policy.ParseActual([]byte(text))
+		of, found := (&policy.Commit{}).ByMetadata([]byte(text))
+		if said != (want >= 0) || said && got != want || found != said || said && of != want {
+			t.Errorf("%q: %d, %v in a header and %d, %v in metadata, want %d", text, got, said, of, found, want)
+		}
+	}
+	for number, want := range map[float64]int64{
+		0: 0, 7: 7, policy.MaxCost + 1: policy.MaxCost, 1e300: policy.MaxCost, math.Inf(1): policy.MaxCost,
+		4.5: -1, -1: -1, math.Inf(-1): -1,
+	} {
+		if got, said := (&policy.Commit{}).ByMetadata([]byte(raw(number))); said != (want >= 0) || said && got != want {
+			t.Errorf("%v: %d, %v, want %d", number, got, said, want)
+		}
+	}
+	if got, said := (&policy.Commit{}).ByMetadata([]byte(raw(math.NaN()))); said {
+		t.Errorf("NaN costs %d", got)
 	}
 }
 

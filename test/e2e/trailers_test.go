@@ -11,7 +11,7 @@ import (
 
 // rows is an upstream that says in trailers what a request has cost, by HTTP/2: as many tokens as
 // x-uses says, and the status of gRPC that x-status does. x-only has it answer by trailers alone,
-// and x-held never end.
+// x-held never end, and x-huge end with a trailer of a megabyte.
 func rows(w http.ResponseWriter, r *http.Request) {
 	at := http.TrailerPrefix
 	w.Header().Set("content-type", "application/grpc")
@@ -24,6 +24,9 @@ func rows(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("x-held") != "" {
 		<-r.Context().Done()
 		return
+	}
+	if r.Header.Get("x-huge") != "" {
+		w.Header().Set(at+"x-rows", strings.Repeat("1", 1<<20))
 	}
 	for trailer, from := range map[string]string{"x-rows": "x-uses", "grpc-status": "x-status"} {
 		if value := r.Header.Get(from); value != "" {
@@ -97,4 +100,13 @@ policies:
 	leave() // In mid-stream.
 	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 1)
 	w.awaitLevel("rows", left["rows"]-10)
+	// Envoy refuses trailers that are too large, so they say nothing: what was reserved is charged.
+	if answer, err := newer.Do(request(http.MethodPost, w.envoys[0].URL()+"/rows", "x-huge", "1")); err == nil {
+		if _, err := io.Copy(io.Discard, answer.Body); err == nil {
+			t.Error("a trailer of a megabyte came whole")
+		}
+		answer.Body.Close()
+	}
+	w.awaitCounter(w.envoys[0], "weir.costs.unanswered", 2)
+	w.awaitLevel("rows", left["rows"]-20)
 }

@@ -81,7 +81,7 @@ func (r *record) cost(c *policy.Commit) int64 {
 			return c.ByStatus(int(n))
 		}
 	case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
-		if n, ok := policy.ParseCost([]byte(r.answered[c.Name]), policy.MaxCost); ok {
+		if n, ok := policy.ParseActual([]byte(r.answered[c.Name])); ok {
 			return n
 		}
 	case policy.CommitDuration:

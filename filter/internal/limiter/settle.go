@@ -90,7 +90,7 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 			status, _ := policy.ParseCost(a.Header(":status"), 999)
 			l.settle(req, r, r.commit.ByStatus(int(status)), now)
 		case policy.CommitHeader:
-			actual, said := policy.ParseCost(a.Header(r.commit.Name), policy.MaxCost)
+			actual, said := policy.ParseActual(a.Header(r.commit.Name))
 			if !said {
 				actual = r.commit.Missing
 				l.Stats.Settled.Missing++
@@ -120,7 +120,7 @@ func (r *reservation) trailer(a Answer) int64 {
 			return r.commit.ByStatus(int(status))
 		}
 	case policy.CommitTrailer:
-		if actual, said := policy.ParseCost(a.Header(r.commit.Name), policy.MaxCost); said {
+		if actual, said := policy.ParseActual(a.Header(r.commit.Name)); said {
 			return actual
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -106,6 +107,9 @@ func TestWhatIsNotKnownStaysCharged(t *testing.T) {
 			limiter.Settled{Reserved: 3, Settled: 1}},
 		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "12"}) }, -2,
 			limiter.Settled{Reserved: 3, Overspent: 9, Settled: 1}},
+		// A figure above the highest cost is a cost all the same: bytes of a large file.
+		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "53687091200000000000000"}) }, -2,
+			limiter.Settled{Reserved: 3, Overspent: policy.MaxCost - 3, Settled: 1}},
 	} {
 		n := newNode(t, false, fmt.Sprintf(byHeader, c.missing))
 		req, got := n.begin()
