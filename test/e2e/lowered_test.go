@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// hall is an upstream that keeps each request until it lets one out.
+type hall struct {
+	came, out chan struct{}
+}
+
+func (h *hall) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/held" {
+		return
+	}
+	h.came <- struct{}{}
+	select {
+	case <-h.out:
+	case <-r.Context().Done():
+	}
+}
+
+// guests are requests at the upstream, through both Envoys in turn.
+type guests struct {
+	*world
+	hall *hall
+
+	open     sync.WaitGroup
+	mu       sync.Mutex
+	statuses map[int]int
+}
+
+// hold sends so many more, one after the other, and returns how many have come to the upstream.
+func (w *guests) hold(n int) (admitted int) {
+	w.t.Helper()
+	for i := range n {
+		refused := make(chan struct{})
+		w.open.Go(func() {
+			status := ask(w.t, "GET", w.envoys[i%2].URL()+"/held").status
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.statuses[status]++; status != 200 {
+				close(refused)
+			}
+		})
+		select {
+		case <-w.hall.came:
+			admitted++
+		case <-refused:
+		case <-w.within(patience).Done():
+			w.t.Fatal("a request neither came nor was refused")
+		}
+	}
+	return admitted
+}
+
+// awaitUsed waits until the control plane counts so many places as in use.
+func (w *guests) awaitUsed(want int64) {
+	w.t.Helper()
+	w.await("each Envoy to say what it holds", func(ctx context.Context) error {
+		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/keys/places", nil)
+		if err != nil {
+			return err
+		}
+		var key struct {
+			Buckets []struct{ Used int64 }
+		}
+		err = json.Unmarshal(got.Body, &key)
+		if err == nil && (len(key.Buckets) != 1 || key.Buckets[0].Used != want) {
+			err = fmt.Errorf("the key is %s", got.Body)
+		}
+		return err
+	})
+}
+
+// A policy set that lowers the limit below what is in flight ends no request. Once each Envoy has
+// renewed what it holds, none is admitted through either until there is room again, also when the
+// control plane is killed and started anew meanwhile.
+func TestALimitBelowWhatIsInFlight(t *testing.T) {
+	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
+	w := &guests{
+		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: fleetPlaces}), hall: h,
+		statuses: map[int]int{},
+	}
+	if n := w.hold(12); n != 12 {
+		t.Fatalf("%d of 12 admitted below the limit of 20", n)
+	}
+	w.awaitApplied(w.apply(strings.Replace(fleetPlaces, "in_flight: 20", "in_flight: 5", 1)))
+	if n := w.hold(10); n != 0 {
+		t.Errorf("%d admitted beside 12 in flight, the limit is 5 now", n)
+	}
+	w.awaitUsed(12)
+	w.controlPlane.Kill()
+	w.startControlPlane()
+	if n := w.hold(10); n != 0 {
+		t.Errorf("%d admitted after the control plane was killed", n)
+	}
+	for range 8 {
+		h.out <- struct{}{}
+	}
+	// Four are in flight, so there is one place. An Envoy learns of it with one of its next claims.
+	w.await("a request to be admitted", func(context.Context) error {
+		if w.hold(2) == 0 {
+			return fmt.Errorf("none is, with 4 in flight of 5")
+		}
+		return nil
+	})
+	if n := w.hold(10); n != 0 {
+		t.Errorf("%d admitted beside 5 in flight", n)
+	}
+	for range 5 {
+		h.out <- struct{}{}
+	}
+	w.open.Wait()
+	if w.statuses[200] != 13 || len(w.statuses) != 2 || w.statuses[429] == 0 {
+		t.Errorf("by status: %v, want 13 answers of 200 and refusals", w.statuses)
+	}
+}
