@@ -101,13 +101,13 @@ func (p Policy) Notes(nodes int64) []string {
 	notes = append(append(notes, p.inFlightNotes(nodes)...), p.adaptiveNotes()...)
 	notes = append(append(notes, p.penaltyNotes(nodes)...), p.commitNotes()...)
 	for _, l := range quotas(p.Limits) {
-		if p.Mode == ModeLeased && lease.TTL(l.Params) == 0 {
+		if p.leases() && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
 				"control plane, as in strict")
 			break
 		}
 	}
-	if p.Mode == ModeLeased && p.Counting.Algorithm.Windowed() && len(quotas(p.Limits)) > 0 {
+	if p.leases() && p.Counting.Algorithm.Windowed() && len(quotas(p.Limits)) > 0 {
 		var late quota.Span
 		for _, l := range quotas(p.Limits) {
 			late = max(late, lease.TTL(l.Params))
@@ -127,6 +127,9 @@ func (p Policy) Notes(nodes int64) []string {
 	}
 	return notes
 }
+
+// leases reports whether nodes get tokens before requests need them.
+func (p *Policy) leases() bool { return p.Mode == ModeLeased && p.Commit.By == CommitNever }
 
 // figureNotes say where requests hold figures of their own.
 func (p Policy) figureNotes() (notes []string) {

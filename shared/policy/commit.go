@@ -102,8 +102,11 @@ func (r *reader) reserving(path string, n Node, c *Cost, into *Commit) {
 		field{"reserve", func(path string, n Node) { r.reservation(path, n, c) }},
 		field{"commit", func(path string, n Node) { r.commit(path, n, into) }},
 		field{"missing", func(path string, n Node) {
-			if n.Kind != String || n.Text != "reserved" {
+			switch {
+			case n.Kind != String:
 				r.integer(path, n, 0, MaxCost, &into.Missing)
+			case n.Text != "reserved":
+				r.problem(path, "must be reserved, or a whole number from 0 on, not "+shorten(n.Text))
 			}
 		}},
 	)

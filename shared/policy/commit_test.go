@@ -109,7 +109,7 @@ func TestCommitIsRefused(t *testing.T) {
 		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                                                              "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",
 		local + `"cost":{"reserve":1,"commit":{"status":{"401":-1,"rest":0}}}`:                                                                             "policies[0].cost.commit.status.401: must be a whole number from 0 to 4294967296, not -1",
 		local + `"cost":{"reserve":1,"commit":{"duration":"0s"}}`:                                                                                          "policies[0].cost.commit.duration: must be a whole number with a unit (ms s m h d) from 1ms to 1h, not 0s",
-		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                                                            `policies[0].cost.missing: must be a whole number, not a string`,
+		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                                                            `policies[0].cost.missing: must be reserved, or a whole number from 0 on, not free`,
 		local + `"algorithm":"leaky_bucket","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                                  "policies[0].cost.commit: cannot be with leaky_bucket: a turn that was waited for cannot be given back; use token_bucket",
 		local + `"algorithm":"sliding_window_counter","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                        "policies[0].cost.commit: cannot be with sliding_window_counter: its estimate does not know its requests; use sliding_window",
 		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                            "policies[0].cost.commit: cannot be with candidate: what a draft had reserved would never be settled; write a policy in shadow",
@@ -139,6 +139,17 @@ func TestCommitBound(t *testing.T) {
 	}
 	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got, "each request asks") {
 		t.Error(got)
+	}
+	for _, limit := range []string{`"algorithm":"sliding_window","limit":{"quota":5,"window":"15m"}`,
+		`"limit":{"quota":5,"window":"1s"}`} { // No token is leased, in windows or in a bucket that is full soon.
+		set, err = decode(t, committing(limit+`,"cost":{"reserve":1,"commit":{"header":"x"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(set.Policies[0].Notes(2), "; ")
+		if strings.Count(got, "leased")+strings.Count(got, "asks") != 1 {
+			t.Errorf("%s: %s", limit, got)
+		}
 	}
 	set, _ = decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"rest":0}}}`))
 	c := set.Policies[0].Commit

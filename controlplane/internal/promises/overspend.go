@@ -25,7 +25,7 @@ func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
 	under := "so many requests are under way at once by " + beside
 	switch {
 	case known && least >= greatest:
-		return fmt.Sprintf("nothing beyond that: a request costs at most %d, and reserves as much", greatest)
+		return fmt.Sprintf("nothing beyond that: a request costs at most %d, and reserves no less", greatest)
 	case known && beside != "":
 		return fmt.Sprintf("beyond that at most %d x (%d - %d) = %d: %s, and each costs at most %d and "+
 			"reserves %d or more", flights, greatest, least, flights*(greatest-least), under, greatest, least)

@@ -18,7 +18,7 @@ func TestOverspend(t *testing.T) {
 	other := func(old, now string) string { return strings.ReplaceAll(flights, old, now) }
 	for _, c := range []struct{ cost, beside, want string }{
 		{"{reserve: 1, commit: {status: {401: 1, rest: 0}}}", "",
-			"nothing beyond that: a request costs at most 1, and reserves as much"},
+			"nothing beyond that: a request costs at most 1, and reserves no less"},
 		{status, "",
 			"beyond that at most 7 for each request under way at once: it costs at most 9 and reserves 2 or more"},
 		{status, flights, "beyond that at most 20 x (9 - 2) = 140: so many requests are under way at once by the " +
