@@ -245,7 +245,7 @@ func machines(ctx context.Context, envoy *stack.Envoy) (float64, error) {
 	}
 	var n float64
 	if _, err := fmt.Sscanf(string(text), name+": %f", &n); err != nil {
-		return 0, fmt.Errorf("Envoy says %q: %w", text, err)
+		return 0, fmt.Errorf("virtual machines: Envoy says %q: %w", text, err)
 	}
 	return n, nil
 }
