@@ -92,6 +92,12 @@ func manyEnds(config string) string {
 const threeInFlight = `{"policyset": {"version": "weir/v1", "policies": [
 	{"name": "places", "partition": [], "limit": {"in_flight": 3}, "mode": "local"}]}}`
 
+const threePermits = `
+version: weir/v1
+policies:
+  - {name: places, partition: [], limit: {in_flight: 3}, mode: leased, on_failure: [deny]}
+`
+
 // awaitInFlight waits until the first Envoy's gauge shows so many requests in flight.
 func (w *world) awaitInFlight(want int) {
 	w.t.Helper()
@@ -113,6 +119,21 @@ func TestEveryEndOfAStreamFreesItsPlace(t *testing.T) {
 	up := &flightUpstream{seen: make(chan string, 100)}
 	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: strings.ReplaceAll(threeInFlight, "\n\t", " "),
 		rewrite: manyEnds})
+	w.everyEnd(up)
+}
+
+// The same holds of places over all Envoys: at rest the control plane knows of no permit that a
+// request holds.
+func TestEveryEndOfAStreamFreesItsPermit(t *testing.T) {
+	up := &flightUpstream{seen: make(chan string, 100)}
+	w := start(t, setup{envoys: 1, workers: 2, handler: up, policies: threePermits, rewrite: manyEnds})
+	w.everyEnd(up)
+	w.awaitNoneHeld(3)
+}
+
+// everyEnd has requests end in each way, and waits each time until none is in flight.
+func (w *world) everyEnd(up *flightUpstream) {
+	t := w.t
 	url := w.envoys[0].URL()
 	status := func(path string, want int, headers ...string) func() {
 		return func() {
