@@ -47,8 +47,16 @@ type page struct {
 	ctx context.Context
 }
 
-// open starts a browser at 1440 by 900 and logs in.
+// open starts a browser and logs in.
 func open(t *testing.T, token string) *page {
+	t.Helper()
+	p := start(t)
+	p.do(LogIn(stack.Console, token))
+	return p
+}
+
+// start starts a browser at 1440 by 900.
+func start(t *testing.T) *page {
 	t.Helper()
 	ctx, cancel := Browser(context.Background())
 	t.Cleanup(cancel)
@@ -56,7 +64,7 @@ func open(t *testing.T, token string) *page {
 	if err := chromedp.Run(ctx); err != nil { // The browser lives as long as this context.
 		t.Fatal("chromium does not start: ", err)
 	}
-	p.do(chromedp.EmulateViewport(1440, 900), LogIn(stack.Console, token))
+	p.do(chromedp.EmulateViewport(1440, 900))
 	return p
 }
 

@@ -15,30 +15,77 @@ import (
 // The screens, and what each of them shows once it has its answers.
 var screens = []string{"", "policies", "policies/shorten-per-ip", "callers", "nodes", "changes", "settings", "edit"}
 
-// axe-core finds nothing on any screen, in either theme, on a desk and on a telephone.
+// axe-core finds nothing on any screen, whatever one may do there, in either theme, on a desk and on
+// a telephone.
 func TestScreensHaveNoViolationOfAxe(t *testing.T) {
-	axe, err := os.ReadFile(root + "/console/node_modules/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatal(err, ": tools/setup.sh console installs it")
+	for role, token := range map[string]string{"an admin": stack.Token, "a viewer": stack.Viewer} {
+		p := open(t, token)
+		p.eachLook(func(look string) {
+			for _, screen := range screens {
+				p.at(screen)
+				p.until("has its answers", func() bool { return eval[bool](p, `!document.querySelector("main [aria-busy]")`) })
+				p.passesAxe(role + ", #/" + screen + ", " + look)
+			}
+		})
 	}
+}
+
+// The same holds where one logs in.
+func TestTheLoginHasNoViolationOfAxe(t *testing.T) {
+	p := start(t)
+	p.do(chromedp.Navigate(stack.Console+"/console"), chromedp.WaitVisible(`input[name="token"]`, chromedp.ByQuery))
+	p.eachLook(func(look string) { p.passesAxe("login, " + look) })
+}
+
+// The same holds of each dialog.
+func TestDialogsHaveNoViolationOfAxe(t *testing.T) {
 	p := open(t, stack.Token)
+	dialogs := func(look string, names ...string) {
+		for _, name := range names {
+			p.click("button", name)
+			p.do(chromedp.WaitVisible("dialog[open]", chromedp.ByQuery))
+			p.passesAxe(name + ", " + look)
+			p.click("button", "Cancel")
+			p.do(chromedp.WaitNotPresent("dialog[open]", chromedp.ByQuery))
+		}
+	}
+	p.eachLook(func(look string) {
+		p.at("policies/shorten-per-ip")
+		dialogs(look, "Set shorten-per-ip to shadow")
+		p.at("settings")
+		dialogs(look, "All policies to shadow", "Switch all policies off")
+		p.at("callers")
+		p.do(chromedp.SendKeys(`header input[type="search"]`, "key-of-erin\r", chromedp.ByQuery))
+		p.sees("Nothing of its own")
+		dialogs(look, "Another limit", "Bypass", "Ban")
+	})
+}
+
+// eachLook shows the page in each theme, on a desk and on a telephone.
+func (p *page) eachLook(see func(look string)) {
 	for _, theme := range []string{"light", "dark"} {
 		for _, width := range []int64{1440, 390} {
 			media := &emulation.MediaFeature{Name: "prefers-color-scheme", Value: theme}
 			p.do(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{media}),
 				chromedp.EmulateViewport(width, 844))
-			for _, screen := range screens {
-				p.at(screen)
-				p.until("has its answers", func() bool { return eval[bool](p, `!document.querySelector("main [aria-busy]")`) })
-				found := eval[string](p, string(axe)+axeRun)
-				if found != "" {
-					t.Errorf("#/%s, %s, %d pixels:\n%s", screen, theme, width, found)
-				}
-				if wide := eval[int64](p, `document.documentElement.scrollWidth`); wide > width {
-					t.Errorf("#/%s, %s: %d pixels wide on a screen of %d", screen, theme, wide, width)
-				}
-			}
+			see(fmt.Sprintf("%s, %d pixels", theme, width))
 		}
+	}
+}
+
+// passesAxe looks at what the page shows: axe-core finds nothing, and nothing is wider than the
+// screen.
+func (p *page) passesAxe(what string) {
+	p.t.Helper()
+	axe, err := os.ReadFile(root + "/console/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		p.t.Fatal(err, ": tools/setup.sh console installs it")
+	}
+	if found := eval[string](p, string(axe)+axeRun); found != "" {
+		p.t.Errorf("%s:\n%s", what, found)
+	}
+	if by := eval[int64](p, `document.documentElement.scrollWidth - innerWidth`); by > 0 {
+		p.t.Errorf("%s: %d pixels wider than the screen", what, by)
 	}
 }
 
