@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// A build without the console serves all else, and says what is missing to whoever looks for it.
+// A build without the console serves all else, and tells those who look for it that it is missing.
 func TestABuildWithoutTheConsoleSaysSo(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "weir")
 	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "noconsole", "-o", binary, "./controlplane")
