@@ -47,6 +47,10 @@ func (u *heldUpstream) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // slot is how long a step of the history is.
 const slot = 10 * time.Second
 
+// mostShown is what the history may show of 20 in flight: the time that a report tells of ends when
+// it arrives, so one that comes 250 ms later than the one before it moves that much into a slot.
+const mostShown = 20 * (1 + 0.25/10)
+
 // sample notes what the upstream has until ctx ends.
 func (u *heldUpstream) sample(ctx context.Context) {
 	u.sums, u.counts = map[int64]int64{}, map[int64]int64{}
@@ -93,7 +97,7 @@ func (h *series) at(one int, at int64) float64 {
 	return *h.Series[one].Values[i]
 }
 
-// The history shows what the upstream has in flight through two Envoys, never more than the limit,
+// The history shows what the upstream has in flight through two Envoys, no more than the limit,
 // and nothing at rest.
 func TestInFlightInTheHistory(t *testing.T) {
 	up := &heldUpstream{}
@@ -142,7 +146,7 @@ func TestInFlightInTheHistory(t *testing.T) {
 	for at := first; at <= last; at++ {
 		got, want := all.at(0, at), up.mean(at)
 		t.Logf("%.3f in flight by the history, %.3f at the upstream; at most %v %% in use", got, want, used.at(0, at))
-		if got > 20 || got < want-1 || want < 10 {
+		if got > mostShown || got < want-1 || want < 10 {
 			t.Errorf("the history has %v in flight, the upstream had %v, of 20", got, want)
 		}
 		if each := nodes.at(0, at) + nodes.at(1, at); each < got-0.1 || each > got+0.1 {
