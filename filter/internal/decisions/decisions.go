@@ -5,6 +5,7 @@ package decisions
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -21,10 +22,13 @@ const (
 
 // Recorder is what one VM has to report. Make one with New.
 type Recorder struct {
-	Stats
-
-	reporter
-	matcher match.Matcher
+	// Reporter sends the messages. Each worker has its own, so collecting needs no shared data on
+	// the path of requests.
+	rpc.Reporter
+	body []byte
+	// callersDue is when the next message must include the callers.
+	callersDue quota.Instant
+	matcher    match.Matcher
 	// generation is that of the policy set of all samples.
 	generation uint64
 	message    wire.Decisions
@@ -70,7 +74,7 @@ func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, id *wire.I
 	if s.gap >= 0 || !s.about(req.Rules()) {
 		return
 	}
-	s.gap = int(s.random.Next() % (2*every - 1))
+	s.gap = int(s.Random.Next() % (2*every - 1))
 	for i := range req.Hits {
 		if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
 			c := s.caller(h)

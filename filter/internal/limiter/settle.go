@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // Settled counts what became of reservations, for the filter's metrics.
@@ -178,7 +179,7 @@ func (life *Life) cost(r *reservation) (actual int64, said bool) {
 // that Envoy has made, does not say that there is nothing to say.
 func (life *Life) whole() bool {
 	return life.Answered != 0 && life.Properties != nil &&
-		string(life.Properties.Property([]byte(match.DetailsPath))) == match.WholeResponse
+		text.Is(life.Properties.Property([]byte(match.DetailsPath)), match.WholeResponse)
 }
 
 // refund gives back what a refused request has taken: it has cost nothing.

@@ -9,13 +9,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Times of messages: the first leaves at once, and the next ones apart. After an answer that does
-// not know the message, the next one waits for unknown; without an answer, for pauses that grow.
 const (
-	path    = "/node/v1/measures"
-	timeout = quota.Second
-	apart   = 5 * quota.Second
-	unknown = quota.Minute
+	path  = "/node/v1/measures"
+	apart = 5 * quota.Second
 )
 
 // pauses are the pauses after messages that did not arrive.
@@ -24,26 +20,22 @@ var pauses = rpc.Backoff{First: apart, Longest: 20 * quota.Second}
 // Recorder is what one VM has to report. Each worker has its own: the control plane adds them up.
 // Make one with New.
 type Recorder struct {
-	client  rpc.Client
-	clock   rpc.Clock
-	random  rpc.Rand
+	rpc.Reporter
 	body    []byte
 	message wire.Measures
 	// places are those of policies in the message, by name.
 	places map[string]int
 	// begun is when the measured time of the message began.
 	begun quota.Instant
-
-	underWay bool
-	due      quota.Instant
-	pause    quota.Span
 }
 
 // New makes the Recorder of a VM of a node. Random is the VM's own number.
 func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Recorder {
 	return &Recorder{
-		client: client, clock: clock, random: rpc.NewRand(random), places: make(map[string]int),
-		message: wire.Measures{Node: []byte(node)}, begun: quota.Forever,
+		Reporter: rpc.Reporter{
+			Client: client, Clock: clock, Random: rpc.NewRand(random), Path: path, Apart: apart, Pauses: pauses,
+		},
+		places: make(map[string]int), message: wire.Measures{Node: []byte(node)}, begun: quota.Forever,
 	}
 }
 
@@ -86,9 +78,6 @@ func (s *Recorder) of(policy string) *wire.Measure {
 	return &s.message.Items[at]
 }
 
-// Due reports whether a message may leave.
-func (s *Recorder) Due(now quota.Instant) bool { return !s.underWay && now >= s.due }
-
 // Tick sends what there is to report. A message that does not arrive is lost.
 func (s *Recorder) Tick(now quota.Instant) {
 	if len(s.message.Items) == 0 || !s.Due(now) {
@@ -98,30 +87,13 @@ func (s *Recorder) Tick(now quota.Instant) {
 	s.body = wire.AppendMeasures(s.body[:0], &s.message)
 	s.message.Items, s.begun = s.message.Items[:0], quota.Forever
 	clear(s.places)
-	s.underWay = true
-	err := s.client.Call(path, s.body, timeout, func(status int, _ []byte) { s.answered(s.clock.Now(), status) })
-	if err != nil {
-		s.answered(now, 0)
-	}
+	s.Send(s.body, now)
 }
 
 // NextDue is when Tick has something to do; flown: there is something for Flown.
 func (s *Recorder) NextDue(flown bool) quota.Instant {
-	if s.underWay || len(s.message.Items) == 0 && !flown {
+	if len(s.message.Items) == 0 && !flown {
 		return quota.Forever
 	}
-	return s.due
-}
-
-func (s *Recorder) answered(now quota.Instant, status int) {
-	s.underWay = false
-	switch {
-	case rpc.Of(status) == rpc.Answered:
-		s.pause, s.due = 0, now+quota.Instant(apart)
-	case status == 404, status == 405:
-		s.due = now + quota.Instant(unknown)
-	default:
-		s.pause = pauses.After(s.pause)
-		s.due = now + rpc.Spread(2*s.pause, s.random.Jitter())
-	}
+	return s.NextReport()
 }

@@ -4,7 +4,6 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/consumers"
-	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
@@ -121,9 +120,9 @@ func (p *pluginContext) penaltyCounters() []counter {
 
 // counters are those of what only a plugin with a control plane has; without one they stay at 0.
 func (c *central) counters() []counter {
-	leases, ladder, cache, told := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &decisions.Stats{}
+	leases, ladder, cache, told := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &rpc.Reporter{}
 	if c.leasing != nil {
-		leases, ladder, cache, told = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Stats
+		leases, ladder, cache, told = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Reporter
 	}
 	return []counter{
 		{name: "leases.answered", count: &leases.Calls[rpc.Answered]},
