@@ -63,12 +63,7 @@ func (c *Commit) ByStatus(status int) int64 {
 
 // ByMetadata is what metadata says that a request has cost: a number, or decimal digits, of which
 // more than MaxCost counts as that. It reports false if the metadata does not say.
-func (c *Commit) ByMetadata(value []byte) (int64, bool) {
-	if cost, whole := wholeNumber(value, MaxCost); whole {
-		return cost, true
-	}
-	return ParseActual(value)
-}
+func (c *Commit) ByMetadata(value []byte) (int64, bool) { return numberUpTo(value, MaxCost) }
 
 // ByDuration is what a request that took so long has cost.
 func (c *Commit) ByDuration(took quota.Span) int64 {
@@ -264,13 +259,12 @@ func (r *reader) commitFits(path string, p *Policy) {
 
 // ParseReserved is what a value of a kind of source asks to reserve, at most so much: decimal
 // digits, or in a claim or in metadata a number, as Envoy holds it. 0 is no whole number from 1 on.
-func ParseReserved(source SourceKind, value []byte, most int64) int64 {
-	if source != SourceHeader {
-		if n, whole := wholeNumber(value, most); whole {
-			return n
-		}
+func ParseReserved(source SourceKind, value []byte, most int64) (n int64) {
+	if source == SourceHeader {
+		n, _ = digitsUpTo(value, most)
+	} else {
+		n, _ = numberUpTo(value, most)
 	}
-	n, _ := digitsUpTo(value, most)
 	return n
 }
 
@@ -278,17 +272,27 @@ func ParseReserved(source SourceKind, value []byte, most int64) int64 {
 // more than MaxCost counts as that. It reports false if it does not say.
 func ParseActual(value []byte) (int64, bool) { return digitsUpTo(value, MaxCost) }
 
-// wholeNumber reads a number as Envoy holds it, at most so much; false for one below 0, for one
-// with a fraction, and for anything else.
-func wholeNumber(value []byte, most int64) (int64, bool) {
+// heldNumber reads a number as Envoy holds it, and reports whether it is whole and from 0 on. It is
+// 0 and false for anything else.
+func heldNumber(value []byte) (number float64, whole bool) {
 	if len(value) != 8 {
 		return 0, false
 	}
-	number := math.Float64frombits(binary.LittleEndian.Uint64(value))
-	if number >= float64(most) {
+	number = math.Float64frombits(binary.LittleEndian.Uint64(value))
+	return number, number >= 0 && number == math.Trunc(number)
+}
+
+// numberUpTo reads a number as Envoy holds it, or decimal digits, at most so much; 0 and false for
+// anything else.
+func numberUpTo(value []byte, most int64) (int64, bool) {
+	number, whole := heldNumber(value)
+	switch {
+	case number >= float64(most):
 		return most, true
+	case whole:
+		return int64(number), true
 	}
-	return int64(number), number >= 0 && number == math.Trunc(number)
+	return digitsUpTo(value, most)
 }
 
 // digitsUpTo reads decimal digits, at most so much; 0 and false for anything else.
@@ -304,15 +308,9 @@ func digitsUpTo(value []byte, most int64) (n int64, ok bool) {
 
 // ParseCost reads decimal digits only: no sign, no fraction, and at most the highest cost.
 func ParseCost(digits []byte, highest int64) (int64, bool) {
-	var n int64
-	for _, c := range digits {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-		if n > highest {
-			return 0, false
-		}
+	n, ok := digitsUpTo(digits, highest+1)
+	if n > highest {
+		return 0, false
 	}
-	return n, len(digits) > 0
+	return n, ok
 }

@@ -1,8 +1,6 @@
 package policy
 
 import (
-	"encoding/binary"
-	"math"
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/quota"
@@ -77,11 +75,8 @@ func ParseFigure(text []byte) (figure int64, ok bool) {
 
 // parseWhole is ParseFigure for numbers from 0 on.
 func parseWhole(text []byte) (int64, bool) {
-	if len(text) == 8 {
-		number := math.Float64frombits(binary.LittleEndian.Uint64(text))
-		if number >= 0 && number <= quota.MaxUnits && number == math.Trunc(number) {
-			return int64(number), true
-		}
+	if number, whole := heldNumber(text); whole && number <= quota.MaxUnits {
+		return int64(number), true
 	}
 	return ParseCost(text, quota.MaxUnits)
 }

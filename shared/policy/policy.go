@@ -324,6 +324,19 @@ type Cost struct {
 	DenyInvalid bool
 }
 
+// Sources returns all sources of a cost; none if it is fixed.
+func (c *Cost) Sources() (all []Source) {
+	if c.Source.Name != "" {
+		all = append(all, c.Source)
+	}
+	for _, name := range c.Also {
+		if name != "" {
+			all = append(all, Source{c.Source.Kind, name})
+		}
+	}
+	return all
+}
+
 // MaxBudgets is how many sources of a reservation a policy names.
 const MaxBudgets = 4
 

@@ -81,7 +81,7 @@ func DecodeMeasures(b []byte, m *Measures) error {
 	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
 	m.Items = m.Items[:0]
 	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
-		one := Measure{Policy: c.text(63)}
+		one := Measure{Policy: c.text(maxName)}
 		known, most := one.numbers(), [...]int64{maxCount, maxCount, maxBusy, MaxUsed}
 		for i := range c.within(0, maxNumbers) {
 			if i >= int64(len(known)) {

@@ -83,7 +83,7 @@ func DecodeOffences(b []byte, m *Offences) error {
 	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
 		var o Offence
 		copy(o.Key[:], c.bytes(keyhash.Size))
-		o.Policy = c.text(63)
+		o.Policy = c.text(maxName)
 		o.Known, o.Level = uint64(c.within(0, maxVersion)), uint8(c.within(1, MaxPenaltyLevel))
 		o.Until = c.within(1, maxMillis)
 		o.Forgotten = c.within(o.Until, maxMillis)

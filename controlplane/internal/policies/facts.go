@@ -237,13 +237,11 @@ func costText(c policy.Cost, commit policy.Commit) string {
 	case c.DenyInvalid:
 		return fmt.Sprintf("%s up to %d, else deny", c.Source, c.Max)
 	}
-	from := c.Source.String()
-	for _, name := range c.Also {
-		if name != "" {
-			from += " or " + policy.Source{Kind: c.Source.Kind, Name: name}.String()
-		}
+	var from []string
+	for _, source := range c.Sources() {
+		from = append(from, source.String())
 	}
-	return fmt.Sprintf("%s up to %d, else %d", from, c.Max, c.Invalid)
+	return fmt.Sprintf("%s up to %d, else %d", strings.Join(from, " or "), c.Max, c.Invalid)
 }
 
 func headerText(h policy.HeaderMatch) string {

@@ -128,11 +128,8 @@ func (f *fields) need(set *policy.Set) {
 				source(policy.Source{Kind: kind, Name: part.Name})
 			}
 		}
-		source(p.Cost.Source)
-		for _, name := range p.Cost.Also {
-			if name != "" {
-				source(policy.Source{Kind: p.Cost.Source.Kind, Name: name})
-			}
+		for _, s := range p.Cost.Sources() {
+			source(s)
 		}
 		switch p.Commit.By {
 		case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
