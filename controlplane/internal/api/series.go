@@ -9,7 +9,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -34,17 +33,7 @@ func (s *server) noteMeasures(c echo.Context) error {
 		return badRequest("the message does not name the node")
 	}
 	active, _ := s.config.Policies.Active()
-	s.config.Series.Measured(&m, func(name string) bool {
-		for _, set := range []*policies.Compiled{active.Current, active.Draft} {
-			if set == nil {
-				continue
-			}
-			if _, found := set.Policy(name); found {
-				return true
-			}
-		}
-		return false
-	})
+	s.config.Series.Measured(&m, active.Knows)
 	return c.NoContent(http.StatusNoContent)
 }
 

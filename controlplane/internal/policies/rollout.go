@@ -132,6 +132,19 @@ type Active struct {
 	Draft *Compiled
 }
 
+// Knows reports whether a version in force has a policy.
+func (a Active) Knows(name string) bool {
+	for _, c := range []*Compiled{a.Current, a.Draft} {
+		if c == nil {
+			continue
+		}
+		if _, found := c.Policy(name); found {
+			return true
+		}
+	}
+	return false
+}
+
 // For returns the version that a node ought to have; nil if there is none.
 func (a Active) For(node string) *Compiled {
 	if a.Draft != nil && a.State.Rollout.Includes(node) {

@@ -3,6 +3,7 @@ package promises
 import (
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -81,16 +82,7 @@ func forAllOf(q, p *policy.Policy) bool {
 	if len(q.Partition) > 0 && q.IfAbsent != p.IfAbsent {
 		return false
 	}
-	for _, part := range q.Partition {
-		found := false
-		for _, of := range p.Partition {
-			found = found || of == part
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(q.Partition, func(part policy.Part) bool { return !slices.Contains(p.Partition, part) })
 }
 
 // inFlight is the most requests in flight of any tier, and for how long one counts at most, empty

@@ -92,9 +92,10 @@ func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *floa
 	}
 	value := float64(total)
 	if outcome == InFlight {
-		lasted, present := time.Duration(known)*kind.Step(), kind.At(s.Now())
+		now := s.Now()
+		lasted, present := time.Duration(known)*kind.Step(), kind.At(now)
 		if present.Number >= from && present.Number < from+n && s.rings[kind].knows(present.Number) {
-			lasted -= kind.Step() - s.Now().Sub(present.start()) // It is under way.
+			lasted -= kind.Step() - now.Sub(present.start()) // It is under way.
 		}
 		value = math.Round(value/hundredths/max(lasted.Seconds(), 1)*1000) / 1000
 	}

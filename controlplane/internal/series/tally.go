@@ -16,15 +16,15 @@ const (
 // counts are the counts of each of Outcomes.
 type counts [outcomes]uint32
 
-func (c *counts) add(outcome int, n int64) { c[outcome] = together(outcome, c[outcome], n) }
-
-// together is what two counts of an outcome make.
-func together(outcome int, a uint32, b int64) uint32 {
-	n := int64(a) + max(b, 0)
+// add counts n more of an outcome; of a utilisation the highest counts.
+func (c *counts) add(outcome int, n int64) {
+	so := int64(c[outcome])
 	if outcome == utilisation {
-		n = max(int64(a), b)
+		so = max(so, n)
+	} else {
+		so += max(n, 0)
 	}
-	return uint32(min(n, math.MaxUint32))
+	c[outcome] = uint32(min(so, math.MaxUint32))
 }
 
 // MarshalJSON leaves out the zeros at the end, which a reader does not need. A replica with fewer
