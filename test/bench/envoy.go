@@ -11,7 +11,6 @@ import (
 
 // The parts of the repository's envoy.yaml that contestants change.
 var (
-	accessLog   = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
 	routeText   = "route: {cluster: upstream}"
 	directText  = "direct_response: {status: 200, body: {inline_string: ok}}"
 	domainsText = "domains: [\"*\"]\n"
@@ -112,7 +111,7 @@ func (c contestant) configure(config string, servicePort int) (string, error) {
 		}
 		config = what.ReplaceAllString(config, by+"$1")
 	}
-	cut(accessLog, "")
+	cut(stack.AccessLogText, "")
 	if c.Scene == direct {
 		replace(routeText, directText)
 	}

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -71,13 +70,10 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 		s.plan = brief
 	}
 	s.scenes, err = chosenScenes(*scenes)
-	switch {
-	case err != nil:
-	case f.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case s.output != "table" && s.output != "json":
-		err = fmt.Errorf("-o %s: there are table and json", s.output)
-	case s.plan.Rounds < 1 || s.plan.shortest() <= 0:
+	if err == nil {
+		err = gauge.Usage(f, s.output)
+	}
+	if err == nil && (s.plan.Rounds < 1 || s.plan.shortest() <= 0) {
 		err = errors.New("rounds and times must be positive")
 	}
 	return s, err
@@ -116,10 +112,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	}
 	r := &report{
 		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan, Order: chosen,
-		Command: "make bench", Machine: gauge.Machine(), Load: gauge.LoadAverage(),
-	}
-	if len(args) > 0 {
-		r.Command += " BENCH='" + strings.Join(args, " ") + "'"
+		Command: gauge.Command("bench", "BENCH", args), Machine: gauge.Machine(), Load: gauge.LoadAverage(),
 	}
 	if r.Envoy, err = envoyVersion(ctx); err != nil {
 		return nil, err

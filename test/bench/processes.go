@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -49,11 +48,9 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := func(name string) string { return filepath.Join(root, name) }
-	w := &workshop{root: root, empty: in("build/empty.wasm"), service: filepath.Join(cache, "bin/ratelimit")}
-	build := exec.CommandContext(ctx, in("wasm-build.sh"), "-o", w.empty, in("test/bench/empty"))
-	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
+	w := &workshop{root: root, service: filepath.Join(cache, "bin/ratelimit")}
+	if w.empty, err = gauge.EmptyFilter(ctx, root); err != nil {
+		return nil, err
 	}
 	if w.envoyCPUs, w.beside, err = gauge.TakeProcessors(); err != nil {
 		return nil, err

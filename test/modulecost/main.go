@@ -11,9 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -57,12 +55,8 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
-	switch {
-	case f.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case s.output != "table" && s.output != "json":
-		err = fmt.Errorf("-o %s: there are table and json", s.output)
-	case s.Starts < 1 || s.Settle < 0 || s.Few < 1 || s.Many <= s.Few:
+	err = gauge.Usage(f, s.output)
+	if err == nil && (s.Starts < 1 || s.Settle < 0 || s.Few < 1 || s.Many <= s.Few) {
 		err = errors.New("-starts and -few must be positive, -settle not negative, and -many more than -few")
 	}
 	return s, err
@@ -81,11 +75,9 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Command: "make module-cost", Plan: s.plan,
+		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan,
+		Command: gauge.Command("module-cost", "MODULE", args),
 		Machine: gauge.Machine(), Load: gauge.LoadAverage(), Contestants: all,
-	}
-	if len(args) > 0 {
-		r.Command += " MODULE='" + strings.Join(args, " ") + "'"
 	}
 	if err := r.measure(ctx, progress); err != nil {
 		return err
@@ -113,16 +105,14 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 	if err != nil {
 		return nil, err
 	}
-	in := func(name string) string { return filepath.Join(root, filepath.FromSlash(name)) }
-	empty := in("build/empty.wasm")
-	build := exec.CommandContext(ctx, in("wasm-build.sh"), "-o", empty, in("test/bench/empty"))
-	if output, err := build.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
+	empty, err := gauge.EmptyFilter(ctx, root)
+	if err != nil {
+		return nil, err
 	}
 	all := []contestant{
 		{Title: "no filter"},
 		{Title: "empty Wasm filter", Wasm: empty, config: "{}"},
-		{Title: "Weir", Wasm: in("build/weir.wasm"), config: policies},
+		{Title: "Weir", Wasm: filepath.Join(root, "build/weir.wasm"), config: policies},
 	}
 	if beside != "" {
 		all = append(all, contestant{Title: "Weir, " + filepath.Base(beside), Wasm: beside, config: policies})

@@ -44,17 +44,14 @@ const policies = `{"policyset": {"version": "weir/v1", "identity": {"consumer": 
 	`{"name": "reads", "match": {"headers": [{"name": "x-class", "equals": "reads"}]}}, {"name": "bulk"}], ` +
 	`"policies": [{"name": "worker", "partition": ["upstream"], "adaptive": {"min": 20, "max": 2000}, "mode": "local"}]}}`
 
-// The parts of the repository's envoy.yaml that change.
-var (
-	accessLog = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
-	cluster   = regexp.MustCompile(`(    - name: upstream\n)`)
-)
+// cluster is a part of the repository's envoy.yaml that changes.
+var cluster = regexp.MustCompile(`(    - name: upstream\n)`)
 
 // configure turns the finished envoy.yaml into the contestant's. Envoy's own bounds of requests and
 // connections are lifted for all.
 func (c contestant) configure(config string) string {
 	const many = "{max_connections: 100000, max_pending_requests: 100000, max_requests: 100000}"
-	config = accessLog.ReplaceAllString(config, "$1")
+	config = stack.AccessLogText.ReplaceAllString(config, "$1")
 	config = cluster.ReplaceAllString(config, "${1}      circuit_breakers: {thresholds: ["+many+"]}\n")
 	if !c.isWeir {
 		config = stack.FilterText.ReplaceAllString(config, c.filter+"$1")
@@ -68,7 +65,7 @@ func (c contestant) measure(ctx context.Context, root string, phase time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range []*regexp.Regexp{accessLog, stack.FilterText, cluster} {
+	for _, part := range []*regexp.Regexp{stack.AccessLogText, stack.FilterText, cluster} {
 		if n := len(part.FindAll(config, -1)); n != 1 {
 			return nil, fmt.Errorf("envoy.yaml must match %q exactly once, it does %d times", part, n)
 		}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/test/bench/gauge"
@@ -46,13 +45,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	case *long:
 		s.plan.Keys = append(s.plan.Keys[:len(s.plan.Keys):len(s.plan.Keys)], 10_000_000)
 	}
-	switch {
-	case f.NArg() > 0:
-		err = fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case s.output != "table" && s.output != "json":
-		err = fmt.Errorf("-o %s: there are table and json", s.output)
-	}
-	return s, err
+	return s, gauge.Usage(f, s.output)
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -80,9 +73,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 func (r *report) measure(ctx context.Context, p plan, args []string, progress io.Writer) error {
 	r.Date, r.Version = time.Now().UTC().Format(time.DateOnly), version
 	r.Machine, r.Load = gauge.Machine(), gauge.LoadAverage()
-	if r.Command = "make scale"; len(args) > 0 {
-		r.Command = "make scale SCALE='" + strings.Join(args, " ") + "'"
-	}
+	r.Command = gauge.Command("scale", "SCALE", args)
 	root, err := filepath.Abs(".")
 	if err != nil {
 		return err

@@ -71,9 +71,12 @@ const (
 	pluginText       = `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "weir"}}`
 )
 
-// FilterText matches the filter in envoy.yaml. Its group is the line after it, which stays where
-// another filter, or none, takes its place.
-var FilterText = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
+// FilterText matches the filter in envoy.yaml, AccessLogText the access log. Their groups are the
+// line after it, which stays where something else, or nothing, takes its place.
+var (
+	FilterText    = regexp.MustCompile(`(?s) {18}- name: weir\n.*?\n( {18}- name: envoy\.filters\.http\.router\n)`)
+	AccessLogText = regexp.MustCompile(`(?s)                access_log:.*?\n(                http_filters:\n)`)
+)
 
 // Configuration returns Config for this machine.
 func (o EnvoyOptions) Configuration() (string, error) {

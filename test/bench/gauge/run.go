@@ -3,10 +3,14 @@ package gauge
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -20,6 +24,38 @@ func Main(name string, run func(ctx context.Context, args []string, out, progres
 		fmt.Fprintln(os.Stderr, name+":", err)
 		os.Exit(1)
 	}
+}
+
+// Usage is what is wrong with the rest of a command line and with the kind of output; nil if
+// nothing is.
+func Usage(f *flag.FlagSet, output string) error {
+	switch {
+	case f.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case output != "table" && output != "json":
+		return fmt.Errorf("-o %s: there are table and json", output)
+	}
+	return nil
+}
+
+// Command is how make is asked for a run: its target, and the variable that has the arguments.
+func Command(target, variable string, args []string) string {
+	command := "make " + target
+	if len(args) > 0 {
+		command += " " + variable + "='" + strings.Join(args, " ") + "'"
+	}
+	return command
+}
+
+// EmptyFilter builds the filter that does nothing, and returns where it is.
+func EmptyFilter(ctx context.Context, root string) (file string, err error) {
+	file = filepath.Join(root, "build/empty.wasm")
+	source := filepath.Join(root, "test/bench/empty")
+	build := exec.CommandContext(ctx, filepath.Join(root, "wasm-build.sh"), "-o", file, source)
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
+	}
+	return file, nil
 }
 
 // Run is a finished run.
