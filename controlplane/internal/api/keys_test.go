@@ -51,8 +51,13 @@ const alice = "?partition=consumer:al/i+ce&partition=method:GET&source=header:x-
 // spend has a node take tokens of the first of a key's buckets.
 func (p *plane) spend(t *testing.T, bucket keyhash.Key, limit uint32, tokens int64) {
 	t.Helper()
-	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1,
-		Items: []wire.LeaseItem{{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1}}}
+	p.lease(t, wire.LeaseItem{Bucket: bucket, Limit: limit, Waiting: tokens, Cost: 1})
+}
+
+// lease has a node ask about one bucket.
+func (p *plane) lease(t *testing.T, item wire.LeaseItem) {
+	t.Helper()
+	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{item}}
 	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases",
 		body: string(wire.AppendLeaseRequest(nil, request))})
 	if w.Code != 200 {

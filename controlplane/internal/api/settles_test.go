@@ -38,12 +38,7 @@ func (p *plane) owes(t *testing.T, bucket keyhash.Key, limit uint32, actual int6
 		{Bucket: bucket, Limit: limit, Waiting: 1, Cost: 80, Reserved: 7},
 		{Bucket: bucket, Limit: limit, Cost: 1, Reserved: 7, Nth: 1, Actual: actual},
 	} {
-		ask := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: 1, Items: []wire.LeaseItem{item}}
-		w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases",
-			body: string(wire.AppendLeaseRequest(nil, ask))})
-		if w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
+		p.lease(t, item)
 	}
 }
 

@@ -390,6 +390,15 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
+// reportAll has something of every outcome of a policy come from a node.
+func reportAll(s *series.Service, set *policies.Compiled, i int, policy, node string, covers quota.Span) {
+	s.Heard(set, refused(node, uint32(i), 1))
+	s.Heard(set, asked(node, uint32(i), 16))
+	s.Granted(policy, 5)
+	s.Measured(measured(node, covers, wire.Measure{Policy: []byte(policy), CandidateRefused: 2, ShadowRefused: 3,
+		Busy: 4000, Used: 50}), always)
+}
+
 // All lines that there may be, with every outcome, are within 64 MB as well.
 func TestMemoryOfAllLines(t *testing.T) {
 	w := newWorld(t)
@@ -400,12 +409,7 @@ func TestMemoryOfAllLines(t *testing.T) {
 	}
 	set, s := sets(names...), w.replica("one")
 	for i, name := range names {
-		node := fmt.Sprintf("node-%04d.some.zone.example", i)
-		s.Heard(set, refused(node, uint32(i), 1))
-		s.Heard(set, asked(node, uint32(i), 16))
-		s.Granted(name, 5)
-		s.Measured(measured(node, 0, wire.Measure{Policy: []byte(name), CandidateRefused: 2, ShadowRefused: 3,
-			Busy: 4000, Used: 50}), always)
+		reportAll(s, set, i, name, fmt.Sprintf("node-%04d.some.zone.example", i), 0)
 	}
 	w.pass(series.Every)
 	w.store.slots = nil // It is not this replica's.
@@ -432,12 +436,7 @@ func TestMemoryOfADay(t *testing.T) {
 	set, s := sets(names...), w.replica("one")
 	report := func() {
 		for i := range names {
-			node := fmt.Sprintf("node-%03d.some.zone.example", i%100)
-			s.Heard(set, refused(node, uint32(i), 1))
-			s.Heard(set, asked(node, uint32(i), 16))
-			s.Measured(measured(node, 5*quota.Second, wire.Measure{Policy: []byte(names[i]), CandidateRefused: 2,
-				ShadowRefused: 3, Busy: 4000, Used: 50}), always)
-			s.Granted(names[i], 5)
+			reportAll(s, set, i, names[i], fmt.Sprintf("node-%03d.some.zone.example", i%100), 5*quota.Second)
 		}
 	}
 	random := rand.New(rand.NewPCG(8, 9))
