@@ -128,7 +128,7 @@ func TestEveryEndOfAStreamFreesItsPermit(t *testing.T) {
 	up := &flightUpstream{seen: make(chan string, 100)}
 	w := start(t, setup{envoys: 1, workers: 2, handler: up, policies: threePermits, rewrite: manyEnds})
 	w.everyEnd(up)
-	w.awaitNoneHeld(3)
+	w.awaitUsed(3, 0)
 }
 
 // everyEnd has requests end in each way, and waits each time until none is in flight.

@@ -56,11 +56,12 @@ func (to *towards) set(envoy int, url string) {
 	to.urls[envoy] = url
 }
 
-// awaitNoneHeld waits until the control plane counts no permit of so many as held.
-func (w *world) awaitNoneHeld(limit int64) {
+// awaitUsed waits until the control plane counts so many places as in use, of as many as the limit
+// has.
+func (w *world) awaitUsed(limit, want int64) {
 	w.t.Helper()
 	var last error // What it was before the time was over.
-	w.await("no permit to be held", func(ctx context.Context) error {
+	w.await(fmt.Sprint(want, " places to be in use"), func(ctx context.Context) error {
 		got, err := w.controlPlane.Call(ctx, http.MethodGet, "/v1/keys/places", nil)
 		if err != nil {
 			return errors.Join(err, last)
@@ -71,7 +72,7 @@ func (w *world) awaitNoneHeld(limit int64) {
 		if err := json.Unmarshal(got.Body, &key); err != nil {
 			return err
 		}
-		if len(key.Buckets) != 1 || key.Buckets[0].Burst != limit || key.Buckets[0].Used != 0 {
+		if len(key.Buckets) != 1 || key.Buckets[0].Burst != limit || key.Buckets[0].Used != want {
 			last = fmt.Errorf("the key is %s", got.Body)
 			return last
 		}
@@ -97,7 +98,7 @@ func TestNeverMoreInFlightOverEnvoys(t *testing.T) {
 	if c.refused == 0 || c.failed > 0 {
 		t.Errorf("%v: the limit was not reached, or requests failed", c)
 	}
-	w.awaitNoneHeld(fleetLimit)
+	w.awaitUsed(fleetLimit, 0)
 }
 
 // rushing is a rush that goes on while something happens.
@@ -151,7 +152,7 @@ func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
 	}
 	r.end()
 	<-r.done
-	w.awaitNoneHeld(fleetLimit)
+	w.awaitUsed(fleetLimit, 0)
 }
 
 // An Envoy that is cut off from the control plane has its share beside the limit, as `weir check`
@@ -186,5 +187,5 @@ func TestPermitsOfAnEnvoyThatIsCutOff(t *testing.T) {
 	r.watch("back for a lease", 5*time.Second, fleetLimit-3, fleetLimit)
 	r.end()
 	<-r.done
-	w.awaitNoneHeld(fleetLimit)
+	w.awaitUsed(fleetLimit, 0)
 }

@@ -9,7 +9,8 @@ import (
 
 // Measured counts what a node has measured of policies, as far as they are known. What was in
 // flight counts for the time that the message covers, so that no slot has more of it than there
-// was. If that is longer than a slot, its last part counts.
+// was, but for what a late message moves. If that time is longer than a slot, its last part
+// counts.
 func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 	node, now, covers := string(m.Node), s.Now(), time.Duration(m.Covers)
 	counted := min(covers, fineStep)
