@@ -248,7 +248,10 @@ func (s *Sync) publish(snapshot []byte, number uint64) {
 	binary.LittleEndian.PutUint64(version[:8], number)
 	binary.LittleEndian.PutUint64(version[8:], generation)
 	s.shared.Put(s.markKey[:], s.mark)
-	s.published.Publish(version, snapshot)
+	if !s.published.Publish(version, snapshot) {
+		// The next poll brings the whole snapshot, and its publication has a generation of its own.
+		s.seen, s.seenMark = 0, s.seenMark[:0]
+	}
 	s.published.Take(version)
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/configsync"
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -241,6 +243,55 @@ func TestTheNextLeaderTakesOver(t *testing.T) {
 	p.tick(sec)
 	if len(p.polls) != 1 {
 		t.Errorf("two leaders poll")
+	}
+}
+
+// A poll that is answered late does not bring back what the next leader has replaced.
+func TestALateAnswerOfAFormerLeader(t *testing.T) {
+	p := newProcess(2)
+	p.tick(0)
+	p.answer(t, 200, snapshot(4))
+	p.tick(1)
+	late := p.polls[0]
+	former := p.vms[0]
+	p.polls, p.vms = nil, p.vms[1:] // The leader's VM is busy for longer than its leadership.
+	for range 5 {
+		p.tick(sec)
+	}
+	p.answer(t, 200, snapshot(6))
+	late.done(200, nil, snapshot(5))
+	p.vms = append(p.vms, former)
+	p.tick(1)
+	if got := p.versions(); got != "6 6" {
+		t.Errorf("in force %s, want 6 6", got)
+	}
+	if former.Stats.Polls[rpc.Answered] != 2 {
+		t.Errorf("the late answer is not counted: %v", former.Stats.Polls)
+	}
+}
+
+// A leader that was stopped while it published leaves its message under the version of the next
+// one. The next one asks for everything again, and all VMs take in the same.
+func TestTwoLeadersPublishAtOnce(t *testing.T) {
+	p := newProcess(3)
+	p.tick(0)
+	p.answer(t, 200, snapshot(4))
+	p.tick(1)
+	p.data.Before = func(op string, key []byte) {
+		if op == "set" && key[4] == byte(shareddata.PolicySetVersion) {
+			message := shareddata.Space{}.Key(shareddata.PolicySet)
+			p.data.Put(message[:], snapshot(5))
+		}
+	}
+	p.answer(t, 200, snapshot(6))
+	p.data.Before = nil
+	p.tick(1)
+	if q := p.answer(t, 200, snapshot(6)); q.Get("after") != "0" || q.Has("mark") || q.Get("applied") != "6" {
+		t.Errorf("the leader asks for %v", q)
+	}
+	p.tick(1)
+	if got := p.versions(); got != "6 6 6" {
+		t.Errorf("in force %s, want 6 6 6", got)
 	}
 }
 

@@ -13,8 +13,7 @@ const (
 	renewal    = quota.Second
 )
 
-// leader elects one VM of the process by a lease in shared data. Two leaders at one moment do no
-// harm, because they publish the same snapshots.
+// leader elects one VM of the process by a lease in shared data.
 type leader struct {
 	shared shareddata.Data
 	id     uint64
@@ -26,6 +25,13 @@ type leader struct {
 
 func newLeader(shared shareddata.Data, space shareddata.Space, id uint64) *leader {
 	return &leader{shared: shared, id: id, key: space.Key(shareddata.Leader)}
+}
+
+// still reports whether this VM leads at now, by the lease itself. If it does, no other VM can take
+// over within leadership.
+func (l *leader) still(now quota.Instant) bool {
+	l.next = now
+	return l.lead(now)
 }
 
 // lead reports whether this VM leads at now. It renews the lease, or takes over one that has ended.

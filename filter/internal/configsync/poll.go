@@ -112,6 +112,11 @@ func (s *Sync) answer(status int, mark, body []byte) {
 	s.polling = false
 	switch status {
 	case 200:
+		if !s.leader.still(s.clock.Now()) {
+			// The next leader may have published what is newer than this late answer.
+			s.Stats.Polls[rpc.Answered]++
+			return
+		}
 		switch {
 		case s.Orders != nil && wire.IsEnforcement(body):
 			s.follow("enforcement", s.Orders.Changed(body))

@@ -60,11 +60,16 @@ func (v *View) Changed(body []byte) error {
 			v.forget(one)
 		}
 	}
-	var version shareddata.Version
-	binary.LittleEndian.PutUint64(version[:], v.heard.Revision)
-	binary.LittleEndian.PutUint64(version[8:], uint64(text.NewHash64.Add(body)))
-	v.shared.Publish(version, body)
+	// If it does not stand, no VM takes it in, and the next poll brings it again.
+	_ = v.shared.Publish(versionOf(v.heard.Revision, body), body)
 	return nil
+}
+
+// versionOf is a message's version in shared data.
+func versionOf(revision uint64, body []byte) (version shareddata.Version) {
+	binary.LittleEndian.PutUint64(version[:], revision)
+	binary.LittleEndian.PutUint64(version[8:], uint64(text.NewHash64.Add(body)))
+	return version
 }
 
 // forget drops what this node knows of a bucket, except the tokens that it holds.
@@ -97,11 +102,9 @@ func (forget) Apply(e *bucketstore.Entry) bool {
 func (v *View) Tick(unix int64) (changed bool) {
 	v.unix = unix
 	changed = v.nextEnd != 0 && unix >= v.nextEnd
-	version, message, news := v.shared.News()
-	if news && wire.DecodeEnforcement(message, &v.heard) == nil {
+	if version, message, news := v.shared.News(); news && v.follow(version, message) {
 		v.shared.Take(version)
-		v.body = append(v.body[:0], message...)
-		changed = wire.DecodeEnforcement(v.body, &v.message) == nil
+		changed = true
 	}
 	if changed {
 		v.nextEnd, v.InForce, v.Bans = 0, 0, 0
@@ -113,6 +116,16 @@ func (v *View) Tick(unix int64) (changed bool) {
 		}
 	}
 	return changed
+}
+
+// follow puts a message into force, and reports whether it could. A message under another one's
+// version stays out of force, and the revision stays as it is.
+func (v *View) follow(version shareddata.Version, message []byte) bool {
+	if wire.DecodeEnforcement(message, &v.heard) != nil || versionOf(v.heard.Revision, message) != version {
+		return false
+	}
+	v.body = append(v.body[:0], message...)
+	return wire.DecodeEnforcement(v.body, &v.message) == nil
 }
 
 // count counts one that has not ended, and notes when the next one ends.

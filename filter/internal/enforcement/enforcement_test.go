@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/enforcement"
+	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -105,6 +106,21 @@ func TestEveryVMObeys(t *testing.T) {
 	p.tell(wire.Enforcement{Revision: 3, Orders: []wire.Order{everything}})
 	p.tick(10, true)
 	p.expect("something else by the same number", true)
+}
+
+// A message under the version of another one is not obeyed, and the poll asks for it again.
+func TestAMessageUnderAnothersVersion(t *testing.T) {
+	p := newProcess(t, 2)
+	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{everything}})
+	message := shareddata.Space{1}.Key(shareddata.Enforcement)
+	p.data.Put(message[:], wire.AppendEnforcement(nil, &wire.Enforcement{Revision: 6}))
+	p.tick(10, false)
+	if got := p.vms[0].Revision(); got != 0 {
+		t.Errorf("revision %d is in force", got)
+	}
+	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{everything}})
+	p.tick(10, true)
+	p.expect("told again", true)
 }
 
 func TestOrdersEndByThemselves(t *testing.T) {

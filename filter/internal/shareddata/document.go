@@ -1,10 +1,13 @@
 package shareddata
 
+import "github.com/weir-proxy/weir/shared/text"
+
 // Version tells one content of a Document from any other.
 type Version [16]byte
 
 // Document is a message that one VM publishes and all others follow: the version is read often, the
-// message only when the version has changed.
+// message only when the version has changed. The zero value is not ready; make one with
+// NewDocument.
 type Document struct {
 	data             Data
 	version, message Key
@@ -28,6 +31,8 @@ func (d *Document) Published() (v Version, ok bool) {
 
 // News returns the published message if this VM has neither published nor taken in its version. The
 // message is valid until the next call into the host. Take confirms that it has been taken in.
+// While another VM publishes, the message may be newer than the version; while two do, it may be
+// older.
 func (d *Document) News() (v Version, message []byte, news bool) {
 	v, ok := d.Published()
 	if !ok || v == d.seen {
@@ -41,9 +46,17 @@ func (d *Document) News() (v Version, message []byte, news bool) {
 // again.
 func (d *Document) Take(v Version) { d.seen = v }
 
-// Publish hands a message to all VMs. The message goes first: a version is only ever seen with its
-// message or a newer one.
-func (d *Document) Publish(v Version, message []byte) {
+// Publish hands a message to all VMs. The message goes first: while one VM publishes, a version is
+// only ever seen with its message or a newer one. Publish reports false if another VM published at
+// the same moment and this version came to stand over that VM's message: then this VM must publish
+// again, under another version. The message is invalid afterwards.
+func (d *Document) Publish(v Version, message []byte) (stands bool) {
+	sum := text.NewHash64.Add(message)
 	d.data.Put(d.message[:], message)
 	d.data.Put(d.version[:], v[:])
+	if published, ok := d.Published(); !ok || published != v {
+		return true
+	}
+	message, _, _ = d.data.Get(d.message[:])
+	return text.NewHash64.Add(message) == sum
 }

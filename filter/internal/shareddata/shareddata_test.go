@@ -86,3 +86,72 @@ func TestDocument(t *testing.T) {
 		}
 	}
 }
+
+// Two VMs publish at once, in every order of their steps. In the end the message is that of the
+// version, or the last VM to publish knows that it is not.
+func TestTwoPublishersAtOnce(t *testing.T) {
+	for second := range 16 { // Before which operation of the first VM the second one publishes.
+		for pause := range 16 { // Before which of its own operations the second one lets the first go on.
+			publishAtOnce(t, second, pause)
+		}
+	}
+}
+
+// publishAtOnce runs two publishers as coroutines that change at two places.
+func publishAtOnce(t *testing.T, second, pause int) {
+	var data shareddatatest.Data
+	doc := shareddata.NewDocument(&data, shareddata.Space{}, shareddata.EnforcementVersion, shareddata.Enforcement)
+	one, two := doc, doc
+	resume, paused := make(chan bool), make(chan bool)
+	ended := make(chan bool)
+	var stands [2]bool
+	own, others, inTwo := 0, 0, false
+	data.Before = func(string, []byte) {
+		switch {
+		case inTwo:
+			if others == pause {
+				others++
+				inTwo = false
+				paused <- true
+				<-resume
+				inTwo = true
+				return
+			}
+			others++
+		case own == second:
+			own++
+			inTwo = true
+			go func() {
+				stands[1] = two.Publish(shareddata.Version{2}, []byte("two"))
+				inTwo = false
+				close(ended)
+			}()
+			select {
+			case <-paused:
+			case <-ended:
+			}
+		default:
+			own++
+		}
+	}
+	stands[0] = one.Publish(shareddata.Version{1}, []byte("one"))
+	if own <= second {
+		data.Before = nil
+		return // The first has fewer operations.
+	}
+	if others > pause {
+		resume <- true
+		<-ended
+	}
+	data.Before = nil
+	v, message, _ := doc.News()
+	want := map[byte]string{1: "one", 2: "two"}[v[0]]
+	if string(message) != want && stands[v[0]-1] {
+		t.Errorf("second %d, pause %d: version %d over %q, which its publisher does not know",
+			second, pause, v[0], message)
+	}
+	if stands != [2]bool{true, true} && string(message) == want && !stands[v[0]-1] {
+		t.Errorf("second %d, pause %d: version %d is over its own message, and its publisher publishes again",
+			second, pause, v[0])
+	}
+}
