@@ -136,6 +136,49 @@ func BenchmarkGrant(b *testing.B) {
 	}
 }
 
+// One operation is a call about so many strict requests of as many buckets, and, where their costs
+// are known later, about the settlements of as many earlier ones. ns/request is what each takes.
+func BenchmarkSettle(b *testing.B) {
+	const size = 32
+	for _, settles := range []bool{false, true} {
+		s := benchStore(b)
+		p, err := quota.NewParams(1_000_000, quota.Second, 1_000_000)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 5, Deadline: lease.Deadline, Nodes: 1}
+		b.Run(map[bool]string{false: "known", true: "settled"}[settles], func(b *testing.B) {
+			calls := uint64(0)
+			for b.Loop() {
+				calls++
+				items := make([]leases.Item, 0, 2*size)
+				for i := range size {
+					bucket, it := keyhash.Key{byte(i)}, leases.Item{Ask: ask}
+					it.Bucket = bucket
+					if settles {
+						it.Ask.Reserved = calls*size + uint64(i)
+					}
+					items = append(items, it)
+					if settles && calls > 1 {
+						settled := leases.Settlement{Name: (calls-1)*size + uint64(i), Nth: 1, Actual: 3}
+						items = append(items, leases.Item{Bucket: bucket, Ask: ask, Settles: &settled})
+					}
+				}
+				grants, err := s.Grant(b.Context(), items)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for i, g := range grants {
+					if g.Waiting != 1 {
+						b.Fatalf("answer %d: %+v", i, g)
+					}
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*size), "ns/request")
+		})
+	}
+}
+
 // scriptCall makes the n-th call of a script, from 1, and says what is wrong with the answer.
 type scriptCall struct {
 	// script is the file that the call runs, size how many things it is about.

@@ -11,7 +11,7 @@ import (
 
 // ACL is the least that a Redis user must be allowed, as `ACL SETUSER weir on >PASSWORD` wants it.
 // The second line is for a Redis Cluster, and for any database but 0.
-const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +set " +
+const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +getdel +set " +
 	"+hget +hgetall +hmget +hset +hdel +hkeys +hscan +zscan " +
 	"+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +pexpire " +
 	"+command +cluster|slots +asking +select"

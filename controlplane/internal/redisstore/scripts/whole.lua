@@ -115,7 +115,7 @@ end
 -- nothing for one that is not there.
 local function take_reservation(key, name, nth)
   local reserved = reservation_key(key, name) .. string.format('%.0f', nth)
-  local from, at, taken = string.match(redis.call('SET', reserved, '', 'PX', 1, 'GET') or '', '^(%d+) (%d+) (%d+)$')
+  local from, at, taken = string.match(redis.call('GETDEL', reserved) or '', '^(%d+) (%d+) (%d+)$')
   if from then
     return from + 0, at + 0, taken + 0
   end
