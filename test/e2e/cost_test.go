@@ -240,3 +240,45 @@ func TestOnlyFiveGuessesAlone(t *testing.T) {
 		t.Errorf("%d guesses reached the upstream: %v", up.wrong.Load(), first.statuses)
 	}
 }
+
+// A caller learns from its own key alone what it owes, and when it is let in again.
+func TestUsageOfACallerThatOwes(t *testing.T) {
+	w := start(t, setup{workers: 2, policies: `version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - name: rows
+    partition: [consumer]
+    limit: {quota: 20, window: 1h}
+    mode: strict
+    cost: {reserve: 5, commit: {header: x-rows-sent}}
+`, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("x-rows-sent", r.Header.Get("x-sends"))
+	})})
+	const settles = "rows, 20 per 1h: reserves 5; then header x-rows-sent, or what was reserved if the response " +
+		"does not say."
+	for _, c := range []struct{ sends, left, owed string }{
+		{"2", "18 of 20", "owed 0; the smallest request is let in now"},
+		// It earns a token in three minutes: 15 owed and 5 to reserve are an hour.
+		{"33", "0 of 20", "owed 15; the smallest request is let in after "},
+	} {
+		got := ask(t, "GET", w.envoys[0].URL()+"/export", "x-api-key", apiKey, "x-sends", c.sends)
+		if got.status != 200 {
+			t.Fatalf("%s rows: %d %s", c.sends, got.status, got.body)
+		}
+		w.await("what is left", func(context.Context) error {
+			said := w.run("usage", apiKey)
+			for _, part := range []string{settles, c.left, c.owed} {
+				if !strings.Contains(said, part) {
+					return fmt.Errorf("weir usage lacks %q:\n%s", part, said)
+				}
+			}
+			return nil
+		})
+	}
+	if got := ask(t, "GET", w.envoys[0].URL()+"/export", "x-api-key", apiKey); got.status != 429 {
+		t.Errorf("a caller that owes: %d", got.status)
+	}
+	if said := w.run("usage", "nobody"); !strings.Contains(said, "20 of 20") {
+		t.Errorf("another caller has used something:\n%s", said)
+	}
+}
