@@ -99,13 +99,13 @@ local function reservation_key(key, name)
   if string.sub(key, -6) == ':draft' then
     key = string.sub(key, 1, -7)
   end
-  return key .. ':reserved:' .. string.format('%08x%08x:', struct.unpack('>I4I4', name))
+  return string.format('%s:reserved:%08x%08x:', key, struct.unpack('>I4I4', name))
 end
 
 -- Notes what so many requests have reserved, each under its number: from when it counts, when it
 -- counts in a history or ends as a lease, and its tokens.
 local function reserve(key, name, granted, from, at, cost, counts)
-  local main, taken = reservation_key(key, name), string.format('%.0f %.0f %.0f', from, at, cost)
+  local main, taken = reservation_key(key, name), struct.pack('>I8I8I8', from, at, cost)
   for i = 1, granted do
     redis.call('SET', main .. i, taken, 'PXAT', ceiling(counts, 1000) + 1)
   end
@@ -114,9 +114,8 @@ end
 -- Takes a reservation away, so that it is settled once. Returns the three numbers of reserve,
 -- nothing for one that is not there.
 local function take_reservation(key, name, nth)
-  local reserved = reservation_key(key, name) .. string.format('%.0f', nth)
-  local from, at, taken = string.match(redis.call('GETDEL', reserved) or '', '^(%d+) (%d+) (%d+)$')
-  if from then
-    return from + 0, at + 0, taken + 0
+  local taken = redis.call('GETDEL', reservation_key(key, name) .. nth)
+  if taken and #taken == 24 then
+    return struct.unpack('>I8I8I8', taken)
   end
 end
