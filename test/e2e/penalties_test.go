@@ -207,7 +207,7 @@ func TestPenaltiesOutliveEverything(t *testing.T) {
 			w.restartEnvoy()
 			w.restartEnvoy()
 			w.startControlPlane()
-			w.awaitApplied(1)
+			w.awaitPolicies()
 			for i := range bots {
 				bots[i].charged = false // The Envoys' buckets have not survived.
 			}

@@ -86,7 +86,7 @@ func TestPenaltiesWithoutRedis(t *testing.T) {
 	w.underPenalty(append(known, fresh...), 5*time.Minute)
 	w.restartEnvoy()
 	w.restartEnvoy()
-	w.awaitApplied(1)
+	w.awaitPolicies()
 	w.underPenalty(append(known, fresh...), 5*time.Minute)
 	w.polite(good)
 }

@@ -143,6 +143,7 @@ func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
 	up.leaveAll(0)
 	killed := time.Now()
 	w.startEnvoy(old.Name)
+	w.awaitPolicies()
 	up.replaced(0)
 	r.to.set(0, w.envoys[1].URL())
 	r.watch("after an Envoy was killed", time.Until(killed.Add(permitLease)), 0, fleetLimit)

@@ -223,6 +223,24 @@ func (w *world) awaitApplied(version uint64) {
 	}
 }
 
+// awaitPolicies waits until each Envoy's own process has a policy set. The control plane still lists
+// a process that an Envoy has just replaced, so awaitApplied does not show it.
+func (w *world) awaitPolicies() {
+	w.t.Helper()
+	w.await("every Envoy to have a policy set", func(ctx context.Context) error {
+		for _, e := range w.envoys {
+			counts, err := w.metricsOf(ctx, e)
+			if err != nil {
+				return err
+			}
+			if counts["snapshots.applied"] == 0 {
+				return fmt.Errorf("%s has none", e.Name)
+			}
+		}
+		return nil
+	})
+}
+
 // await waits until a condition holds.
 func (w *world) await(what string, ready func(context.Context) error) {
 	w.t.Helper()
