@@ -30,6 +30,11 @@ const (
 	// maxMessage is the longest message that a caller may send, maxHeaders the longest metadata.
 	maxMessage = 64 << 10
 	maxHeaders = 16 << 10
+	// streamWindow and connectionWindow are how many bytes a caller may send on a call and in all
+	// before the server has read them. They are fixed: to find better ones gRPC would send a
+	// probe with each burst of calls, which costs more than the small messages gain.
+	streamWindow     = 2 * maxMessage
+	connectionWindow = 1 << 20
 	// maxStreams is how many calls may be open on one connection. A proxy queues the others.
 	maxStreams = 1024
 	// streamWorkers is how many goroutines serve calls and stay, since a new one grows its stack
@@ -137,6 +142,7 @@ func (s *Server) options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.Creds(remembering{transport}), grpc.NumStreamWorkers(streamWorkers),
 		grpc.ConnectionTimeout(handshakeTime),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connectionWindow),
 		grpc.MaxRecvMsgSize(message), grpc.MaxHeaderListSize(maxHeaders), grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionIdle: idleTime, Time: probe, Timeout: sign,

@@ -103,9 +103,9 @@ func start(t *testing.T, change func(*grpcserver.Config)) *world {
 }
 
 // dial has the later calls made with other credentials.
-func (w *world) dial(by credentials.TransportCredentials) {
+func (w *world) dial(by credentials.TransportCredentials, options ...grpc.DialOption) {
 	w.t.Helper()
-	client, err := grpc.NewClient(w.server.Addr().String(), grpc.WithTransportCredentials(by))
+	client, err := grpc.NewClient(w.server.Addr().String(), append(options, grpc.WithTransportCredentials(by))...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
