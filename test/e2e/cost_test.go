@@ -118,6 +118,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	w.awaitLevel(names, left)
 	w.awaitReserved(1, 1) // It stays charged, and the store forgets it when it counts no more.
 	ask(0, "15000", "")
+	w.awaitLevel(names, 0) // Before that a further request passes, and is charged too.
 	w.seesDebt(names, 15000-left)
 }
 
