@@ -97,8 +97,13 @@ policies:
   - {name: all, partition: [], limit: {quota: 50, window: 1s}, reserve: {critical: 20%}, mode: MODE, on_failure: [deny]}
 `, "MODE", mode, 1)})
 			span := full(10 * time.Second)
+			before := w.lateCalls()
 			critical, bulk := w.flooded("/", span, load{clients: 4, rate: 10}, load{clients: 50, rate: 500})
-			critical.mustBe(t, 200)
+			critical.mustBe(t, 200, 429)
+			if refused, late := critical.statuses[429], w.lateCalls()-before; refused > late {
+				t.Errorf("%d critical requests were refused, %d calls were late: %s", refused, late,
+					critical.samples[429].body)
+			}
 			lasted := bulk.last.Sub(bulk.first).Seconds()
 			got, least, most := float64(bulk.statuses[200]), 0.95*40*lasted, 40*lasted+40
 			t.Logf("critical %v; bulk %v in %.1f s", critical.statuses, bulk.statuses, lasted)
