@@ -45,13 +45,14 @@ func (u *rushUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *rushUpstream) begin(id string, envoy int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.gone[id] || u.dead[envoy] {
-		return
-	}
 	if u.live == nil {
 		u.live, u.came = map[string]int{}, map[string]time.Time{}
 	}
-	u.live[id], u.came[id] = envoy, time.Now()
+	u.came[id] = time.Now() // Also if its client has just gone: Envoy has admitted it.
+	if u.gone[id] || u.dead[envoy] {
+		return
+	}
+	u.live[id] = envoy
 	u.by[envoy]++
 	u.mostBy[envoy] = max(u.mostBy[envoy], u.by[envoy])
 	u.most = max(u.most, len(u.live))
@@ -141,6 +142,16 @@ type offer struct {
 type rushed struct {
 	admitted, refused, aborted, failed, unseen int
 	offers                                     []offer
+	ended                                      []ended
+}
+
+// ended is a request of a rush whose client has heard its status, or has given up: status 0.
+type ended struct {
+	id        string
+	begin, at time.Time
+	// lasts is for how long the client wanted it.
+	lasts  time.Duration
+	status int
 }
 
 // hasty is how long a request may need to the upstream on a busy machine.
@@ -183,6 +194,7 @@ func (c *rushed) add(other rushed) {
 	c.aborted, c.failed = c.aborted+other.aborted, c.failed+other.failed
 	c.unseen += other.unseen
 	c.offers = append(c.offers, other.offers...)
+	c.ended = append(c.ended, other.ended...)
 }
 
 // rush has clients send requests of 5 ms to 2 s one after the other until the context ends, of
@@ -199,6 +211,9 @@ func (u *rushUpstream) rush(ctx context.Context, clients int, url func(client in
 		})
 	}
 	running.Wait()
+	for _, e := range all.ended {
+		all.note(u, e)
+	}
 	return all
 }
 
@@ -218,7 +233,7 @@ func (u *rushUpstream) client(ctx context.Context, client int, url func(client i
 		target := fmt.Sprintf("%s/?ms=%d&id=%s&envoy=%d", base, lasts.Milliseconds(), id, envoy)
 		begin := time.Now()
 		status := once(ctx, transport, target, patient, func() { u.leave(id) })
-		c.note(u, id, begin, min(lasts, patient), status)
+		c.ended = append(c.ended, ended{id, begin, time.Now(), min(lasts, patient), status})
 		if status != 200 && status != 0 {
 			time.Sleep(time.Duration(30+r.IntN(70)) * time.Millisecond)
 		}
@@ -226,25 +241,26 @@ func (u *rushUpstream) client(ctx context.Context, client int, url func(client i
 	return c
 }
 
-// note takes in a request that has just ended with that status, 0 if its client gave up.
-func (c *rushed) note(u *rushUpstream, id string, begin time.Time, lasts time.Duration, status int) {
-	o := offer{at: begin.Add(time.Since(begin) / 2), lasts: lasts}
-	came, has := u.arrived(id)
+// note takes in a request that has ended. Only when the rush is over is it known whether one whose
+// client gave up has come to the upstream.
+func (c *rushed) note(u *rushUpstream, e ended) {
+	o := offer{at: e.begin.Add(e.at.Sub(e.begin) / 2), lasts: e.lasts}
+	came, has := u.arrived(e.id)
 	switch {
 	case has:
 		c.admitted++
-		o.at, o.lived = came, time.Since(came)
-		if status == 0 {
+		o.at, o.lived = came, max(e.at.Sub(came), time.Millisecond)
+		if e.status == 0 {
 			c.aborted++
 		}
-	case status == 0 && lasts < hasty:
+	case e.status == 0 && e.lasts < hasty:
 		c.unseen++
 		return
-	case status == 0:
+	case e.status == 0:
 		// Its client waited for long, so it came at once.
-		o.at = begin
+		o.at = e.begin
 		c.refused++
-	case status == 429, status == 503:
+	case e.status == 429, e.status == 503:
 		c.refused++
 	default:
 		c.failed++
