@@ -49,7 +49,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	if g.Waiting > 0 {
 		w.Lend(h, late, g.Waiting*cost)
 	}
-	if w.Algorithm != quota.SlidingWindowCounter {
+	if w.Algorithm.Lends() {
 		until := h.Last + quota.Instant(ask.TTL())
 		g.Keep = keepShare(ask, w.Room(h, until))
 		if g.Keep > 0 {

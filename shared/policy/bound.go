@@ -54,7 +54,7 @@ func (l Limit) bound() string {
 	units, window := count(l.Quota), FormatSpan(l.Window)
 	switch l.Algorithm {
 	case quota.LeakyBucket:
-		return units + " per " + window + " one after the other, and up to " + count(l.Params.Burst-1) +
+		return units + " per " + window + " one after the other, and up to " + count(l.Burst()) +
 			" that wait for at most " +
 			FormatSpan(l.MaxWait)
 	case quota.FixedWindow:

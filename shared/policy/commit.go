@@ -82,7 +82,7 @@ func (p *Policy) commitNotes() (notes []string) {
 	if p.Mode == ModeLeased {
 		notes = append(notes, "its cost is known later, so each request asks the control plane, as in mode strict")
 	}
-	if p.Counting.Algorithm == quota.TokenBucket {
+	if !p.Counting.Algorithm.Windowed() {
 		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and only what has not "+
 			"come back yet is given back; windows give back all of it while it counts")
 	}
@@ -243,14 +243,15 @@ func (r *reader) commitFits(path string, p *Policy) {
 		what, why = "candidate", "what a draft had reserved would never be settled; write a policy in shadow"
 	case p.Match.IsOfCalls():
 		what, why = "match.domain", "calls to the gRPC rate limit service say nothing of the response"
-	case algorithm == quota.LeakyBucket:
-		what, why = "leaky_bucket", "a turn that was waited for cannot be given back; use token_bucket"
-	case algorithm == quota.SlidingWindowCounter:
-		what, why = "sliding_window_counter", "its estimate does not know its requests; use sliding_window"
+	case algorithm.Queues():
+		what, why = algorithm.String(), "a turn that was waited for cannot be given back; use token_bucket"
+	case algorithm.Estimates():
+		what, why = algorithm.String(), "its estimate does not know its requests; use sliding_window"
 	case p.Mode == ModeOptimistic:
 		what, why = "mode optimistic", "a request passes there before anything is reserved; use leased or strict"
-	case own && algorithm == quota.TokenBucket && p.Mode == ModeLocal:
-		what, why = "figures of requests in a token_bucket in mode local", "use sliding_window, or leased or strict"
+	case own && !algorithm.Windowed() && p.Mode == ModeLocal:
+		what = "figures of requests in a " + algorithm.String() + " in mode local"
+		why = "use sliding_window, or leased or strict"
 	default:
 		return
 	}

@@ -3,8 +3,6 @@ package policy
 import (
 	"strconv"
 	"strings"
-
-	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // notKey is the reason to refuse the key of a descriptor's entry.
@@ -100,8 +98,9 @@ func (r *reader) ofCalls(path string, p *Policy) {
 		r.present(path+".limit", !p.Limits[i].InFlight,
 			"cannot be in_flight with a domain or descriptors: a call does not say when its request ends")
 	}
-	r.present(path+".algorithm", p.Counting.Algorithm != quota.LeakyBucket,
-		"cannot be leaky_bucket with a domain or descriptors: a queue holds requests back, which only the filter can")
+	r.present(path+".algorithm", !p.Counting.Algorithm.Queues(),
+		"cannot be "+p.Counting.Algorithm.String()+" with a domain or descriptors: a queue holds requests back, "+
+			"which only the filter can")
 }
 
 func hasEntry(entries []EntryMatch, key string) bool {

@@ -147,13 +147,13 @@ func (r *reader) fits(path string, p *Policy) {
 	}
 	algorithm := p.Counting.Algorithm
 	switch {
-	case p.Mode == ModeLeased && algorithm == quota.SlidingWindowCounter:
-		r.problem(path+".mode", "cannot be leased with sliding_window_counter: its estimate goes by when requests "+
+	case p.Mode == ModeLeased && algorithm.Estimates():
+		r.problem(path+".mode", "cannot be leased with "+algorithm.String()+": its estimate goes by when requests "+
 			"came, which is not known of leased tokens; use mode strict or local, or algorithm: sliding_window")
-	case p.Mode == ModeLeased && algorithm == quota.LeakyBucket:
-		r.problem(path+".mode", "cannot be leased with leaky_bucket: a queue needs one place that gives out the "+
-			"turns; use mode strict or local")
-	case p.Mode == ModeOptimistic && algorithm != quota.TokenBucket:
+	case p.Mode == ModeLeased && algorithm.Queues():
+		r.problem(path+".mode", "cannot be leased with "+algorithm.String()+
+			": a queue needs one place that gives out the turns; use mode strict or local")
+	case p.Mode == ModeOptimistic && !algorithm.PaysBack():
 		r.problem(path+".mode", "cannot be optimistic with "+algorithm.String()+
 			": what was used too much is paid back out of a rate, "+
 			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")

@@ -138,12 +138,12 @@ func (r *reader) figureIsWhole(path string, n Node) {
 // figuresFit refuses figures of requests where an algorithm cannot hold what it promises.
 func (r *reader) figuresFit(path string, c Counting, most int64, window quota.Span) bool {
 	switch {
-	case c.Algorithm == quota.LeakyBucket:
-		r.problem(path, "cannot take figures from requests with leaky_bucket: those that wait were given their turns "+
-			"by one rate; use numbers, or algorithm: token_bucket")
-	case c.Algorithm == quota.SlidingWindowCounter && most > quota.MaxUnits/int64(window):
+	case c.Algorithm.Queues():
+		r.problem(path, "cannot take figures from requests with "+c.Algorithm.String()+
+			": those that wait were given their turns by one rate; use numbers, or algorithm: token_bucket")
+	case c.Algorithm.Estimates() && most > quota.MaxUnits/int64(window):
 		r.problem(path+".quota.max",
-			"is too large for this window with sliding_window_counter, which weighs all figures by the "+
+			"is too large for this window with "+c.Algorithm.String()+", which weighs all figures by the "+
 				"microsecond: at most "+count(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
 	default:
 		return true

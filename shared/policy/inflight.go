@@ -82,8 +82,9 @@ func (r *reader) inFlightFits(path string, n Node, p *Policy) {
 	some, others := p.InFlight()
 	if !some {
 		r.unused(path, n, "max_hold", "is for limits of requests in flight only")
-		if p.Counting.Algorithm != quota.LeakyBucket {
-			r.unused(path, n, "max_wait", "is for algorithm: leaky_bucket and for limits of requests in flight only")
+		if !p.Counting.Algorithm.Queues() {
+			r.unused(path, n, "max_wait", "is for algorithm: "+algorithmsThat(quota.Algorithm.Queues)+
+				" and for limits of requests in flight only")
 		}
 		return
 	}
@@ -91,9 +92,9 @@ func (r *reader) inFlightFits(path string, n Node, p *Policy) {
 		r.unused(path, n, "algorithm", "is for quotas: requests in flight are counted in one way")
 		r.unused(path, n, "cost", "is for quotas: a request in flight takes one place, whatever it costs")
 	}
-	if p.Counting.Algorithm == quota.LeakyBucket {
-		r.problem(path+".algorithm", "cannot be leaky_bucket beside in_flight: both have requests wait, and one "+
-			"max_wait cannot be for both; write two policies")
+	if p.Counting.Algorithm.Queues() {
+		r.problem(path+".algorithm", "cannot be "+p.Counting.Algorithm.String()+
+			" beside in_flight: both have requests wait, and one max_wait cannot be for both; write two policies")
 	}
 	switch p.Mode {
 	case ModeStrict:

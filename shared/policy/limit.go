@@ -23,7 +23,7 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 		}
 		l.Grain = windows.Grain
 	}
-	if c.Algorithm == quota.LeakyBucket {
+	if c.Algorithm.Queues() {
 		// A request with n before it waits n/rate, so more places than fit in MaxWait would never
 		// be used.
 		rate, err := quota.NewParams(units, window, 1)
@@ -37,6 +37,14 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	return l, err
 }
 
+// Burst is the burst as policies write it. The request that a queue serves takes no place in it.
+func (l Limit) Burst() int64 {
+	if l.Algorithm.Queues() {
+		return l.Params.Burst - 1
+	}
+	return l.Params.Burst
+}
+
 // WindowsOf are the figures with which the limit counts the bucket of a hash, zero unless it counts
 // in windows. Fixed windows begin at an offset that follows from the hash, so that keys do not all
 // start anew at the same instant, and every node and the control plane agree on it. Sliding windows
@@ -46,11 +54,8 @@ func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 		return quota.Windows{}
 	}
 	w := quota.Windows{Algorithm: l.Algorithm, Quota: l.Quota, Length: l.Window, Grain: l.Grain}
-	switch l.Algorithm {
-	case quota.FixedWindow, quota.SlidingWindowCounter:
-		if !l.Calendar {
-			return w.At(binary.LittleEndian.Uint64(key[8:]))
-		}
+	if l.Algorithm.OnGrid() && !l.Calendar {
+		return w.At(binary.LittleEndian.Uint64(key[8:]))
 	}
 	return w
 }
@@ -119,7 +124,7 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		return l, false
 	}
 	if d.burst != 0 && c.Algorithm.Windowed() {
-		r.problem(path+".burst", "is for token_bucket and leaky_bucket only: "+c.Algorithm.String()+" admits the quota")
+		r.problem(path+".burst", "is for "+algorithmsThat(isBucket)+" only: "+c.Algorithm.String()+" admits the quota")
 		return l, false
 	}
 	l, err := NewLimit(c, l.Quota, l.Window, d.burst)
@@ -156,36 +161,36 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	c.MaxWait = DefaultMaxWait
 	var calendar uint8
 	if at, item, given := r.given(path, n, "algorithm"); given {
-		r.enum(at, item, (*uint8)(&c.Algorithm), algorithms)
+		r.enum(at, item, (*uint8)(&c.Algorithm), algorithms[:])
 	}
-	if at, item, fits := r.ofAlgorithm(path, n, "subwindows", c, quota.SlidingWindow); fits {
+	if at, item, fits := r.ofAlgorithm(path, n, "subwindows", c, quota.Algorithm.Divided); fits {
 		r.integer(at, item, 1, quota.MaxSubwindows, &subwindows)
 	}
-	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.FixedWindow); fits {
+	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.Algorithm.Fixed); fits {
 		r.enum(at, item, &calendar, alignments)
 	}
 	at, item, waits := r.given(path, n, "max_wait")
 	switch {
-	case waits && c.Algorithm == quota.LeakyBucket:
+	case waits && c.Algorithm.Queues():
 		r.span(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
 	case waits: // Of requests in flight, unless inFlightFits refuses it.
 		r.span(at, item, 0, quota.Hour, &c.MaxWait)
-	case c.Algorithm != quota.LeakyBucket:
+	case !c.Algorithm.Queues():
 		c.MaxWait = 0
 	}
 	c.Subwindows, c.Calendar = int(subwindows), calendar == 1
-	if c.Algorithm != quota.SlidingWindow {
+	if !c.Algorithm.Divided() {
 		c.Subwindows = 0
 	}
 }
 
-// ofAlgorithm finds a key that belongs to one algorithm.
+// ofAlgorithm finds a key that only algorithms with a property have.
 func (r *reader) ofAlgorithm(
-	path string, n Node, key string, c *Counting, own quota.Algorithm,
+	path string, n Node, key string, c *Counting, has func(quota.Algorithm) bool,
 ) (at string, item Node, fits bool) {
 	at, item, given := r.given(path, n, key)
-	if given && c.Algorithm != own {
-		r.problem(at, "is for algorithm: "+own.String()+" only")
+	if given && !has(c.Algorithm) {
+		r.problem(at, "is for algorithm: "+algorithmsThat(has)+" only")
 		return at, item, false
 	}
 	return at, item, given

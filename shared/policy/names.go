@@ -32,14 +32,7 @@ var (
 		{"off", uint8(LegacyOff)}, {"x-ratelimit", uint8(LegacyXRateLimit)}, {"envoy", uint8(LegacyEnvoy)},
 		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
 	}
-	algorithms = []choice{
-		{quota.Algorithms[quota.TokenBucket], uint8(quota.TokenBucket)},
-		{quota.Algorithms[quota.LeakyBucket], uint8(quota.LeakyBucket)},
-		{quota.Algorithms[quota.FixedWindow], uint8(quota.FixedWindow)},
-		{quota.Algorithms[quota.SlidingWindow], uint8(quota.SlidingWindow)},
-		{quota.Algorithms[quota.SlidingWindowCounter], uint8(quota.SlidingWindowCounter)},
-		{quota.Algorithms[quota.SlidingLog], uint8(quota.SlidingLog)},
-	}
+	algorithms = algorithmChoices()
 	// alignments are where calendar windows begin: at the first use of a key, or with the UTC
 	// clock.
 	alignments = []choice{{"key", 0}, {"utc", 1}}
@@ -74,6 +67,30 @@ var (
 		SourceFound: "consumer_source", SourceMetadata: "metadata",
 	}
 )
+
+func algorithmChoices() (choices [quota.AlgorithmCount]choice) {
+	for i := range choices {
+		choices[i] = choice{quota.Algorithm(i).String(), uint8(i)}
+	}
+	return choices
+}
+
+// algorithmsThat names the algorithms that have a property.
+func algorithmsThat(has func(quota.Algorithm) bool) (names string) {
+	for i := range quota.Algorithm(quota.AlgorithmCount) {
+		if !has(i) {
+			continue
+		}
+		if names != "" {
+			names += " and "
+		}
+		names += i.String()
+	}
+	return names
+}
+
+// isBucket reports whether an algorithm has a burst beside its quota.
+func isBucket(a quota.Algorithm) bool { return !a.Windowed() }
 
 // String is the mode's name in the policy language.
 func (m Mode) String() string { return nameOf(modes, uint8(m)) }

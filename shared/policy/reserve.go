@@ -3,8 +3,6 @@ package policy
 import (
 	"strconv"
 	"strings"
-
-	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // Reserve is the part of a policy's limits that is kept for a class, a place in Set.Priorities.
@@ -111,9 +109,9 @@ func classNames(set *Set) (names []string) {
 
 // reserveFits refuses reserves that the policy cannot honour.
 func (r *reader) reserveFits(path string, p *Policy) {
-	if p.Counting.Algorithm == quota.LeakyBucket {
-		r.problem(path, "cannot be of a leaky_bucket: a queue gives out its turns in order, and a turn that is kept "+
-			"would hold up those behind it; use algorithm: token_bucket")
+	if p.Counting.Algorithm.Queues() {
+		r.problem(path, "cannot be of a "+p.Counting.Algorithm.String()+": a queue gives out its turns in order, "+
+			"and a turn that is kept would hold up those behind it; use algorithm: token_bucket")
 	}
 	if p.Match.IsOfCalls() {
 		r.problem(path, "cannot be of a policy for calls to the gRPC rate limit service: calls have no class")

@@ -130,8 +130,8 @@ func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 		}
 	}
 	for _, mode := range []string{"local", "strict"} {
-		for _, algorithm := range quota.Algorithms {
-			if _, err := decode(t, in(five, `"algorithm":"`+algorithm+`","mode":"`+mode+`"`)); err != nil {
+		for algorithm := range quota.Algorithm(quota.AlgorithmCount) {
+			if _, err := decode(t, in(five, `"algorithm":"`+algorithm.String()+`","mode":"`+mode+`"`)); err != nil {
 				t.Errorf("%s in mode %s: %v", algorithm, mode, err)
 			}
 		}
@@ -144,6 +144,7 @@ func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 }
 
 func TestBoundsInTheWordsOfEachAlgorithm(t *testing.T) {
+	said := map[quota.Algorithm]bool{}
 	for fields, want := range map[string]string{
 		`"algorithm":"sliding_window","limit":{"quota":1000,"window":"1m"}`:                       "at most 1 000 in any 1m for each partition key over all Envoys",
 		`"algorithm":"sliding_log","limit":{"quota":5,"window":"1m"},"mode":"strict"`:             "at most 5 in any 1m for each partition key over all Envoys",
@@ -158,6 +159,7 @@ func TestBoundsInTheWordsOfEachAlgorithm(t *testing.T) {
 			continue
 		}
 		p := set.Policies[0]
+		said[p.Counting.Algorithm] = true
 		if got := p.Bound(set.Tiers); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -165,5 +167,8 @@ func TestBoundsInTheWordsOfEachAlgorithm(t *testing.T) {
 		if said := strings.Contains(strings.Join(p.Notes(10), "|"), "so room can come back up to "); said != leased {
 			t.Errorf("%s: notes %q", fields, p.Notes(10))
 		}
+	}
+	if len(said) != quota.AlgorithmCount {
+		t.Errorf("%d algorithms have a sentence here, there are %d", len(said), quota.AlgorithmCount)
 	}
 }

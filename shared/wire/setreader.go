@@ -169,7 +169,7 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 		c.within(0, int64(quota.MaxWindow))
 	}
 	counting := policy.Counting{
-		Algorithm:  quota.Algorithm(r.oneOf(0, uint8(quota.SlidingLog))),
+		Algorithm:  quota.Algorithm(r.oneOf(0, uint8(quota.AlgorithmCount-1))),
 		Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
 		Calendar:   r.oneOf(0, 1) == 1, MaxWait: quota.Span(c.within(0, int64(quota.Hour))),
 	}

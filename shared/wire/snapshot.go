@@ -172,14 +172,10 @@ func putLimits(dst []byte, limits []policy.Limit) []byte {
 }
 
 func putLimit(dst []byte, l policy.Limit) []byte {
-	burst := l.Params.Burst
 	if l.InFlight {
 		l.Window = quota.Second // The extras say what the limit is.
 	}
-	if l.Algorithm == quota.LeakyBucket {
-		burst-- // The request that is served takes no place in the queue.
-	}
-	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), burst)
+	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), l.Burst())
 }
 
 func boolByte(b bool) byte {

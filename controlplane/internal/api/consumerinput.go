@@ -14,7 +14,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -154,10 +153,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	limits, problems := policy.DecodeOverride(in.at+path+".limit", node, p)
 	in.problems = append(in.problems, problems...)
 	for _, l := range limits {
-		figures := consumers.Limit{Quota: l.Quota, Window: l.Window, Burst: l.Params.Burst}
-		if l.Algorithm == quota.LeakyBucket {
-			figures.Burst-- // The request that is served has no place in the queue.
-		}
+		figures := consumers.Limit{Quota: l.Quota, Window: l.Window, Burst: l.Burst()}
 		if figures.Burst == l.Quota {
 			figures.Burst = 0
 		}

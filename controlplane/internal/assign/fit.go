@@ -27,11 +27,9 @@ func Unfit(p *policy.Policy, l policy.Limit) string {
 		return "each Envoy counts it by itself"
 	case l.InFlight:
 		return "it counts requests in flight"
-	case l.Algorithm == quota.TokenBucket:
-		return ""
-	case l.Algorithm == quota.LeakyBucket, l.Algorithm == quota.SlidingWindowCounter:
+	case !l.Algorithm.Lends():
 		return "its algorithm decides single requests"
-	case l.Window < leastWindow:
+	case l.Algorithm.Windowed() && l.Window < leastWindow:
 		return "its window is under " + policy.FormatSpan(leastWindow)
 	}
 	return ""

@@ -148,7 +148,7 @@ func printChecked(env *environment, files []checked) error {
 				limits = append(limits, l.String())
 			}
 			how := p.Mode
-			if p.Algorithm != quota.TokenBucket.String() {
+			if p.Algorithm != quota.DefaultAlgorithm.String() {
 				how += ", " + p.Algorithm
 			}
 			fmt.Fprintf(&out, "\n  %s (%s): %s\n    %s\n", p.Name, how, strings.Join(limits, "; "), p.Bound)

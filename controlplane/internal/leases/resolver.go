@@ -212,7 +212,7 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 		a.Keep = 0 // No token idles on a node.
 		a.Reserved = it.Reserved
 	}
-	if by.limit.Algorithm == quota.LeakyBucket {
+	if by.limit.Algorithm.Queues() {
 		// A leaky bucket hands out turns at an exact rate. Tokens that are held for a lease until
 		// its deadline would make the queue look longer than it is, and delay requests for nothing.
 		a.Deadline = 0

@@ -116,13 +116,7 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 		Algorithm: quota.Algorithm(fields[2]), Quota: fields[3],
 		Length: quota.Span(fields[4]), Grain: quota.Span(fields[5]), Offset: quota.Span(fields[6]),
 	}
-	if fields[2] < int64(quota.FixedWindow) || fields[2] > int64(quota.SlidingLog) {
-		return lease.WindowLedger{}, false
-	}
-	if w.Quota < 1 || w.Quota > quota.MaxUnits || w.Length > quota.MaxWindow || w.Length < quota.Second {
-		return lease.WindowLedger{}, false
-	}
-	if w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
+	if fields[2] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
 	l := lease.WindowLedger{

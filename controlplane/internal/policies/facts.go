@@ -86,7 +86,7 @@ func sketch(set *policy.Set, p *policy.Policy) string {
 		said = append(said, strings.TrimPrefix(f.field+" ", "limit ")+f.text)
 	}
 	text := strings.Join(said, ", ") + "; " + p.Mode.String()
-	if p.Counting.Algorithm != quota.TokenBucket {
+	if p.Counting.Algorithm != quota.DefaultAlgorithm {
 		text += ", " + p.Counting.Algorithm.String()
 	}
 	if p.Enforced != policy.EnforcedAll {
@@ -129,7 +129,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 
 func countingFacts(c policy.Counting) []fact {
 	align := ""
-	if c.Algorithm == quota.FixedWindow {
+	if c.Algorithm.Fixed() {
 		align = c.Align()
 	}
 	wait := ""
@@ -215,11 +215,7 @@ func LimitText(l policy.Limit) string {
 		return fmt.Sprintf("%d in flight", l.Quota)
 	}
 	text := fmt.Sprintf("%d per %s", l.Quota, policy.FormatSpan(l.Window))
-	burst := l.Params.Burst
-	if l.Algorithm == quota.LeakyBucket {
-		burst-- // The request that is served is not in the burst of the document.
-	}
-	if burst != l.Quota {
+	if burst := l.Burst(); burst != l.Quota {
 		text += fmt.Sprintf(" burst %d", burst)
 	}
 	if l.Own > 0 {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // Promise is what a policy promises.
@@ -74,10 +73,8 @@ func LimitsOf(p policy.Policy, tiers []string) (texts []Limit) {
 			switch {
 			case l.InFlight:
 				text = Limit{Tier: tier, InFlight: l.Quota, Least: p.Adaptive.Min}
-			case l.Algorithm == quota.TokenBucket:
-				text.Burst = l.Params.Burst
-			case l.Algorithm == quota.LeakyBucket:
-				text.Burst = l.Params.Burst - 1 // Without the place of the request that is served.
+			case !l.Algorithm.Windowed():
+				text.Burst = l.Burst()
 			}
 			texts = append(texts, text)
 		}

@@ -129,10 +129,7 @@ func readWindows(raw string) (lease.WindowLedger, bool) {
 		Algorithm: quota.Algorithm(s[3]), Quota: s[4],
 		Length: quota.Span(s[5]), Grain: quota.Span(s[6]), Offset: quota.Span(s[7]),
 	}
-	if s[3] < int64(quota.FixedWindow) || s[3] > int64(quota.SlidingLog) || w.Quota < 1 || w.Quota > quota.MaxUnits {
-		return lease.WindowLedger{}, false
-	}
-	if w.Grain < 1 || w.Grain > w.Length || w.Offset >= w.Grain {
+	if s[3] < 0 || s[3] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
 	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: quota.History{Last: quota.Instant(s[2])}}

@@ -248,7 +248,7 @@ func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 	d.bypassed = d.bypassed || r.Bypassed
 	for i := range r.Hits {
 		p := &d.view.Set.Policies[r.Hits[i].Policy]
-		if p.Mode == policy.ModeLocal || p.Counting.Algorithm == quota.LeakyBucket {
+		if p.Mode == policy.ModeLocal || p.Counting.Algorithm.Queues() {
 			continue
 		}
 		h := hit{

@@ -98,7 +98,7 @@ type limits struct {
 
 func (l *limits) figures() (a lease.Ask) {
 	for {
-		algorithm := quota.Algorithm(l.r.IntN(len(quota.Algorithms)))
+		algorithm := quota.Algorithm(l.r.IntN(quota.AlgorithmCount))
 		length := []quota.Span{quota.Second, quota.Second, 3 * quota.Second, quota.Minute, 7777 * quota.Millisecond,
 			quota.Day, quota.MaxWindow}[l.r.IntN(7)]
 		q := 1 + l.r.Int64N(1<<l.r.IntN(9))
@@ -117,7 +117,7 @@ func (l *limits) figures() (a lease.Ask) {
 		if err != nil {
 			continue
 		}
-		if algorithm == quota.FixedWindow || algorithm == quota.SlidingWindowCounter {
+		if algorithm.OnGrid() {
 			a.Windows = a.Windows.At(l.r.Uint64())
 		}
 		return a
@@ -128,7 +128,7 @@ func (l *limits) figures() (a lease.Ask) {
 // microsecond then.
 func (l *limits) own(a lease.Ask) lease.Ask {
 	w := a.Windows
-	if w.Algorithm == quota.SlidingWindowCounter && w.Quota > quota.MaxUnits/int64(w.Length) {
+	if w.Algorithm.Estimates() && w.Quota > quota.MaxUnits/int64(w.Length) {
 		return a
 	}
 	a.Most = a.Params

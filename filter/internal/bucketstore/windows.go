@@ -205,20 +205,19 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	algorithm := r.byte()
 	units, length := int64(r.unsigned()), quota.Span(r.unsigned())
 	grain, offset := quota.Span(r.unsigned()), quota.Span(r.unsigned())
-	if r.bad || int(algorithm) >= len(quota.Algorithms) {
+	if r.bad || int(algorithm) >= quota.AlgorithmCount {
 		return false
 	}
 	w, err := quota.NewWindows(quota.Algorithm(algorithm), units, length, 1)
-	sliding := w.Algorithm == quota.SlidingWindow
-	if err != nil || grain < 1 || grain > length || grain != w.Grain && !sliding || offset < 0 || offset >= grain {
+	if err != nil || grain != w.Grain && !w.Algorithm.Divided() {
 		return false
 	}
 	w.Grain, w.Offset = grain, offset
-	e.Windows = w
-	most := int64(quota.MaxUnits) // More than the quota: requests may have cost more than they reserved.
-	if w.Algorithm == quota.SlidingWindowCounter {
-		most = quota.MaxUnits / int64(length/quota.Millisecond) // A count from a larger quota fades.
+	if !w.Sound() {
+		return false
 	}
+	e.Windows = w
+	most := w.MostCounted()
 	at := h.Last
 	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {
 		if len(h.Marks) == 0 {

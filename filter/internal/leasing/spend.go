@@ -45,7 +45,7 @@ func (n *Need) adopt(other *Need) {
 
 // leaky reports whether what the control plane grants is a place in a queue, which holds for one
 // request alone: what a request leaves of it is no token for the next.
-func (n *Need) leaky() bool { return n.Algorithm == quota.LeakyBucket }
+func (n *Need) leaky() bool { return n.Algorithm.Queues() }
 
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
@@ -206,7 +206,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if grant.NotBefore != quota.Never { // Tokens to keep serve no request that can never pass.
 		c = c.Observe(l.now, p, l.ask.Waiting*l.ask.Cost)
 	}
-	if l.need.Algorithm == quota.FixedWindow {
+	if l.need.Algorithm.Fixed() {
 		grant.FullAfter = sameEnd(c.FullAt, l.now, grant.FullAfter)
 	}
 	c = c.Learn(l.now, l.ask, grant, backOff, l.jitter)

@@ -105,7 +105,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 			continue
 		}
 		h := Hit{Hit: *m, view: unknown}
-		h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm == quota.LeakyBucket
+		h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm.Queues()
 		h.decideBy(l.deciderOf(req, m))
 		req.Hits = append(req.Hits, h)
 	}

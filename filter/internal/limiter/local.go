@@ -111,7 +111,7 @@ func (l *Limiter) changeBucket(
 	t := &l.local
 	*t = tokenChange{bucketChange: do, bucket: part}
 	t.owing = req.rules.Index.Commit(req.policyOf(m)) != nil
-	t.crowded = limit.Algorithm == quota.LeakyBucket && !m.Shadow && l.delays.Full()
+	t.crowded = limit.Algorithm.Queues() && !m.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}
 	return &t.outcome, t.storeError(l.store.Update(kind, m.Key, now, t))
 }

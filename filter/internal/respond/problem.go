@@ -4,7 +4,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
@@ -136,7 +135,7 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 	case l.InFlight:
 		b = ratelimitheader.AppendInt(around(b, "Policy ", policyName, " allows "), l.Quota)
 		return append(b, " requests at the same time, and as many are under way."...)
-	case l.Algorithm == quota.LeakyBucket:
+	case l.Algorithm.Queues():
 		b = appendRate(around(b, "Policy ", policyName, " lets "), l)
 		return append(b, " through, and its queue is full."...)
 	case l.Params.Burst != l.Quota:

@@ -3,7 +3,6 @@ package quotatest
 import (
 	_ "embed"
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/quota"
@@ -70,11 +69,12 @@ func windowsBucket(line string, n int, out *[]Bucket) error {
 		&b.Name, &algorithm, &b.Quota, &length, &unit, &b.Subwindows); err != nil {
 		return parseStep(line, n, out)
 	}
-	number := slices.Index(quota.Algorithms[:], algorithm)
-	if number < 0 {
-		return fmt.Errorf("no algorithm is called %s", algorithm)
+	for b.Algorithm.String() != algorithm {
+		if b.Algorithm++; int(b.Algorithm) == quota.AlgorithmCount {
+			return fmt.Errorf("no algorithm is called %s", algorithm)
+		}
 	}
-	b.Algorithm, b.Window = quota.Algorithm(number), quota.Span(length)*units[unit]
+	b.Window = quota.Span(length) * units[unit]
 	*out = append(*out, b)
 	return nil
 }
