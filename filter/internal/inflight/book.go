@@ -36,14 +36,14 @@ const (
 	Full
 	// Contended: the count could not be changed, or has no room for another key.
 	Contended
-	// Unanswered: there was none, and the control plane, which may have some, has not answered. If
-	// a part of its store is away, the seat's Until is since when; otherwise it is 0.
+	// Unanswered: there was none, and the control plane, which may have some, has not answered. The
+	// seat's Since says more.
 	Unanswered
 	// Waiting: it waits for one.
 	Waiting
 )
 
-// Seat is one request's claim on a place.
+// Seat is what one request asks for, a place of a bucket, and what it has got.
 type Seat struct {
 	// Stream identifies the request to the caller.
 	Stream uint32
@@ -74,8 +74,9 @@ type Seat struct {
 	Room int64
 	// Asks: there was none, but the control plane may have some, and is asked if the request waits.
 	Asks bool
-	// Until is how long a Waiting seat waits.
-	Until quota.Instant
+	// Until is how long a Waiting seat waits. Since is when the part of the control plane's store
+	// went away that an Unanswered one needs; 0: no part did.
+	Until, Since quota.Instant
 }
 
 // Place is a request in flight, as Release knows it; 0 is none.

@@ -178,7 +178,7 @@ func (b *Book) Unanswered(key keyhash.Key, since quota.Instant) {
 	k := b.buckets[key]
 	for k != nil && len(k.waiters) > 0 && k.leased {
 		s := k.waiters[0]
-		s.State, s.Room, s.Until = Unanswered, 0, since
+		s.State, s.Room, s.Since = Unanswered, 0, since
 		b.resolve(k, 0)
 	}
 }
@@ -188,7 +188,7 @@ func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 	central, over := k.leased && s.Beyond == 0, now >= s.Until
 	switch {
 	case central && (away || over && k.sent != 0):
-		s.State, s.Until = Unanswered, 0
+		s.State, s.Since = Unanswered, 0
 	case over, central && !s.Patient && k.sent == 0 && !k.asks:
 		s.State = Full
 	default:

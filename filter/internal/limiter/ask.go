@@ -53,7 +53,7 @@ func (req *Request) chooseAsked() bool {
 		h := &req.Hits[i]
 		h.asked = false
 		switch {
-		case !h.missing || h.settled:
+		case !h.missing || h.passed:
 		case req.policyOf(&h.Hit).Mode == policy.ModeOptimistic:
 			optimistic = h
 		default:
@@ -71,7 +71,7 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	t := &h.ticket
 	switch {
 	case t.Outcome == leasing.Granted && now < t.Until:
-		h.settled, h.view = true, allows
+		h.passed, h.view = true, allows
 		l.describe(req, h, t.Level, t.FullAt, now)
 		if h.queued {
 			h.release = now + quota.Instant(t.Delay)
@@ -103,13 +103,13 @@ func (l *Limiter) returnGrants(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		switch {
-		case h.settled && h.release != 0:
+		case h.passed && h.release != 0:
 			l.leave(h.place(), now)
 		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req):
 		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // What it has reserved is released.
-		case h.settled && h.Cost > 0 && h.source <= ByOptimistic:
+		case h.passed && h.Cost > 0 && h.source <= ByOptimistic:
 			l.Stats.ChargedInVain++
 		}
 	}

@@ -87,7 +87,7 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 		if status, done := l.round(req, now, charge); done {
 			return status
 		}
-		if req.settled() {
+		if req.allPassed() {
 			return l.allow(req, now)
 		}
 	}
@@ -112,7 +112,7 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 	return l.ask(req, now)
 }
 
-// takeAll looks at, or charges, every hit that is neither settled nor known to lack tokens. It
+// takeAll looks at, or charges, every hit that has not passed and is not known to lack tokens. It
 // returns the one that must wait longest of those that refuse, none if all pass. Charging ends at
 // the first that refuses.
 func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst int) {
@@ -120,7 +120,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 	for n := range req.Hits {
 		i := req.inTurn(n)
 		h := &req.Hits[i]
-		if h.settled || h.missing || h.isInFlight(req) && req.lacksItsPart(i) {
+		if h.passed || h.missing || h.isInFlight(req) && req.lacksItsPart(i) {
 			continue
 		}
 		switch l.take(req, h, now, commit) {

@@ -78,7 +78,7 @@ func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 
 // takeAlways is the step allow of on_failure.
 func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, commit bool) finding {
-	h.settled = commit
+	h.passed = commit
 	return passes
 }
 

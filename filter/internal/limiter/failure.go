@@ -50,7 +50,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 	l.Stats.TooManyWaiting++
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if !h.missing || h.settled {
+		if !h.missing || h.passed {
 			continue
 		}
 		step := policy.StepShare
@@ -69,13 +69,13 @@ func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 		return h.refuse(Contended, quota.Second)
 	}
 	h.decideBy(fallbacks[policy.StepAllow])
-	h.settled = true
+	h.passed = true
 	return passes
 }
 
 // decideBy hands an open hit to a decider.
 func (h *Hit) decideBy(d *decider) {
 	h.decider, h.source = d, d.source
-	h.settled, h.missing = false, false
+	h.passed, h.missing = false, false
 	h.queued = h.queued && d.source != ByFailureAllow && d.source != ByFailureDeny
 }

@@ -37,7 +37,7 @@ const comeAgain = quota.Second
 // if another bucket refuses it.
 func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
 	seat, limit := &h.seat, req.LimitOf(&h.Hit)
-	*seat = l.claim(req, &h.Hit)
+	*seat = l.seatOf(req, &h.Hit)
 	switch h.source {
 	case ByShare:
 		seat.Beyond = shared.Share(limit.Quota, l.leases.Nodes())
@@ -80,8 +80,8 @@ func (l *Limiter) refuseFlight(h *Hit) finding {
 	return h.refuse(InFlight, comeAgain)
 }
 
-// claim is a request's claim on a place.
-func (l *Limiter) claim(req *Request, m *match.Hit) inflight.Seat {
+// seatOf is what a request asks for: a place in flight under a limit.
+func (l *Limiter) seatOf(req *Request, m *match.Hit) inflight.Seat {
 	limit, ix := req.LimitOf(m), &req.rules.Index
 	s := inflight.Seat{
 		Stream: req.Stream, Key: m.Key, Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
@@ -95,7 +95,7 @@ func (l *Limiter) claim(req *Request, m *match.Hit) inflight.Seat {
 
 // seated notes the place that a hit has.
 func (l *Limiter) seated(req *Request, h *Hit) finding {
-	h.settled = true
+	h.passed = true
 	h.Known, h.Remaining, h.Reset = true, h.seat.Room, 0
 	req.places = append(req.places, h.seat.Place)
 	h.seat.State = inflight.None
@@ -106,7 +106,7 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 // counts until the request is over, as that of an enforced policy does.
 func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	seat := &l.seat
-	*seat = l.claim(req, m)
+	*seat = l.seatOf(req, m)
 	state := inflight.Full
 	if commit || seat.Leased { // To take is what has permits claimed.
 		state = l.flights.Take(seat, now)
@@ -170,7 +170,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.settled || !h.isInFlight(req) {
+		if h.passed || !h.isInFlight(req) {
 			continue
 		}
 		switch h.seat.State {
@@ -199,15 +199,15 @@ func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
 	if !outage {
 		l.Stats.Unanswered++
 	}
-	if h.seat.Until != 0 {
-		since, outage = min(since, h.seat.Until), true
+	if h.seat.Since != 0 {
+		since, outage = min(since, h.seat.Since), true
 	}
 	l.fallBack(req, h, now, since)
 	if h.source == ByShare && !outage {
 		h.view = refuses
 		return h.refuse(Failure, comeAgain)
 	}
-	return missing
+	return away
 }
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }

@@ -39,7 +39,7 @@ func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delay
 // NextRelease is when Release has the next one.
 func (l *Limiter) NextRelease() quota.Instant { return l.delays.NextDue() }
 
-// place is the place of a settled hit in its leaky bucket.
+// place is the place of a hit that has passed in its leaky bucket.
 func (h *Hit) place() delay.Place {
 	return delay.Place{
 		Key: h.Key, Kind: uint8(h.decider.kind), Cost: h.Cost,
@@ -59,7 +59,7 @@ func (l *Limiter) takeKept(h *Hit, now quota.Instant, commit bool) bool {
 	// It stores nothing, so it cannot fail.
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full)
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
-	h.settled = commit
+	h.passed = commit
 	if commit {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}

@@ -27,7 +27,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool
 	switch s.State {
 	case leasing.Ready:
 		l.describe(req, h, s.Level, s.FullAt, now)
-		h.settled = commit
+		h.passed = commit
 		l.keep(req, h)
 		return passes
 	case leasing.Exhausted:

@@ -79,7 +79,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	if !out.result.Allowed {
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
-	h.settled = commit
+	h.passed = commit
 	if commit && !part.isShare {
 		l.reserve(req, &h.Hit, out.taken)
 	}

@@ -15,7 +15,7 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit 
 	}
 	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
 	if use.Result.Allowed {
-		h.settled = commit
+		h.passed = commit
 		return passes
 	}
 	h.holds, h.heard = use.Remaining, use.Heard

@@ -20,7 +20,7 @@ const shedSpread = 4
 func takeSelfFinding(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
 	switch room, state := l.enter(req, &h.Hit, now); state {
 	case inflight.Held:
-		h.settled, h.Remaining = true, room
+		h.passed, h.Remaining = true, room
 		return passes
 	case inflight.Contended:
 		return contended
@@ -113,7 +113,7 @@ func (l *Limiter) stepBack(req *Request, now quota.Instant) {
 	l.leaveGuards(req, now)
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.decider == &selfFinding {
-			h.settled = false
+			h.passed = false
 		}
 	}
 }

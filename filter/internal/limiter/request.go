@@ -122,8 +122,8 @@ type Hit struct {
 	decider *decider
 	// source is what decides, for metrics and log fields: the decider, or the control plane.
 	source Source
-	// settled: the bucket has let the request through, and is charged.
-	settled bool
+	// passed: it has let the request through, and is charged if its decider charges.
+	passed bool
 	// missing: only the control plane can let it through.
 	missing bool
 	// asked: it is being asked, by the ticket.
@@ -137,7 +137,7 @@ type Hit struct {
 	keep   int64
 	keepBy quota.Instant
 
-	// seat is its claim on a place in flight. awaits: it is to wait for one.
+	// seat is its place in flight, or its turn to get one. awaits: it is to wait for one.
 	seat   inflight.Seat
 	awaits bool
 
@@ -193,10 +193,10 @@ func (req *Request) waits() bool {
 	return false
 }
 
-// settled reports whether all hits are.
-func (req *Request) settled() bool {
+// allPassed reports whether all hits have let the request through.
+func (req *Request) allPassed() bool {
 	for i := range req.Hits {
-		if !req.Hits[i].settled {
+		if !req.Hits[i].passed {
 			return false
 		}
 	}
