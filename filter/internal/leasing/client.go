@@ -54,7 +54,7 @@ type Client struct {
 	// underWay are the calls that requests wait in and that are not late, the first one first.
 	underWay    []*call
 	debts       debts
-	corrections corrections
+	settlements settlements
 	// claiming is how many calls with claims of permits are under way.
 	claiming int
 	// last is what the last call asked for first. A probe asks for it again.
@@ -91,7 +91,7 @@ func New(config Config) *Client {
 		sharedNodes: config.Nodes, node: config.Node, boot: config.Boot,
 		random: rpc.NewRand(config.Seed),
 		queue:  queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
-		corrections: corrections{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
+		settlements: settlements{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
 	}
 }
 
@@ -215,8 +215,8 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
 	}
-	if len(c.corrections.waiting) > 0 && !c.corrections.alone {
-		due = min(due, max(c.corrections.next, now))
+	if len(c.settlements.waiting) > 0 && !c.settlements.alone {
+		due = min(due, max(c.settlements.next, now))
 	}
 	if len(c.debts.all) > 0 {
 		due = min(due, max(c.debts.next, now))
@@ -262,8 +262,8 @@ func (c *Client) send(call *call) {
 	for i := range call.items {
 		it := &call.items[i]
 		if it.need.Reserves && it.waiting > 0 && it.debt == nil {
-			c.corrections.names += 1 << nameBits
-			it.name = c.corrections.names
+			c.settlements.names += 1 << nameBits
+			it.name = c.settlements.names
 		}
 		c.items = append(c.items, it.message())
 	}

@@ -176,7 +176,7 @@ func (q *queue) gather(now quota.Instant, room *room) *call {
 		case l.call != nil: // Its end lists the line again.
 		case len(l.waiting) == 0:
 			q.forget(l)
-		case call.takes(l, room):
+		case call.admit(l, room):
 			call.add(l)
 		default:
 			l.isReady = true
@@ -226,8 +226,9 @@ func (c *call) fits(l *line, items int, room *room) bool {
 	return len(c.items) == 0 || carries(c.items, l.need.Version) && len(c.items)+items <= room.items()
 }
 
-// takes reports whether the requests of a line may travel in the call.
-func (c *call) takes(l *line, room *room) bool {
+// admit reports whether the requests of a line may travel in the call. The first for which it has
+// no space closes it: those behind must not overtake.
+func (c *call) admit(l *line, room *room) bool {
 	if !carries(c.items, l.need.Version) {
 		return false
 	}
@@ -286,13 +287,13 @@ func (c *call) timeout() quota.Span {
 
 // endCall ends a line's call. Requests that it carried and that keep waiting go back to the head of
 // the line. Those behind them are asked for next.
-func (q *queue) endCall(l *line, kept []*request) {
+func (q *queue) endCall(l *line, waitOn []*request) {
 	l.call = nil
 	q.list(l)
-	for _, r := range kept {
+	for _, r := range waitOn {
 		r.asked = false
 	}
-	l.waiting = slices.Concat(kept, l.waiting)
+	l.waiting = slices.Concat(waitOn, l.waiting)
 	q.forget(l)
 }
 

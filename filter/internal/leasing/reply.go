@@ -45,7 +45,7 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.report(now)
 	}
 	if call.settles {
-		c.corrections.alone = false
+		c.settlements.alone = false
 	}
 	if c.room.calls == 0 {
 		c.sendSettled(now)
@@ -222,22 +222,22 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 	if s.unknown {
 		c.Stats.ItemsUnknown++
 	}
-	for part := range items {
-		since, failed := s.unusable(part)
-		if failed || !c.shareOutBucket(s, part) {
-			c.failBucket(s, part, since)
+	for nth := range items {
+		since, failed := s.unusable(nth)
+		if failed || !c.shareOutBucket(s, nth) {
+			c.failBucket(s, nth, since)
 		}
 	}
-	var kept []*request
+	var waitOn []*request
 	for _, r := range s.waiting {
 		if r.tickets[0].Outcome == Waiting {
-			kept = append(kept, r)
+			waitOn = append(waitOn, r)
 		} else {
 			c.queue.end(r)
 		}
 	}
 	if l := items[0].line; l != nil && l.call == call {
-		c.queue.endCall(l, kept)
+		c.queue.endCall(l, waitOn)
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)
 	}
@@ -264,26 +264,26 @@ func (s *lineAnswer) judge() {
 	}
 }
 
-// unusable reports whether the tickets of a part end without tokens and without a refusal, and
-// since when the bucket could not be asked for. Tokens that come too late may be lent to another
-// node by now; what else a late answer brings counts if no request waits for it.
-func (s *lineAnswer) unusable(part int) (since quota.Instant, failed bool) {
-	if a := &s.answers[part]; a.State == wire.ItemUnavailable {
+// unusable reports whether the tickets for the n-th bucket end without tokens and without a
+// refusal, and since when the bucket could not be asked for. Tokens that come too late may be lent
+// to another node by now; what else a late answer brings counts if no request waits for it.
+func (s *lineAnswer) unusable(nth int) (since quota.Instant, failed bool) {
+	if a := &s.answers[nth]; a.State == wire.ItemUnavailable {
 		return s.now - quota.Instant(a.NotBefore), true // In this state it is for how long.
 	}
-	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[part].need.Optimistic)
+	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[nth].need.Optimistic)
 	return s.now, s.unknown || late
 }
 
 // failBucket fails the tickets for one bucket. Tokens that were granted for them, or for requests
 // that have ended meanwhile, are charged all the same.
-func (c *Client) failBucket(s *lineAnswer, part int, since quota.Instant) {
-	it, granted := &s.items[part], s.answers[part].Waiting
-	if s.unknown || s.answers[part].State != wire.ItemGranted {
+func (c *Client) failBucket(s *lineAnswer, nth int, since quota.Instant) {
+	it, granted := &s.items[nth], s.answers[nth].Waiting
+	if s.unknown || s.answers[nth].State != wire.ItemGranted {
 		granted = 0
 	}
 	for _, r := range s.waiting {
-		t := r.tickets[part]
+		t := r.tickets[nth]
 		t.Outcome, t.Since = Failed, since
 		if granted > 0 {
 			t.Charged = true
@@ -295,20 +295,20 @@ func (c *Client) failBucket(s *lineAnswer, part int, since quota.Instant) {
 
 // shareOutBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
 // Some may keep waiting. It reports false if the answer cannot be used.
-func (c *Client) shareOutBucket(s *lineAnswer, part int) bool {
-	it, delay := &s.items[part], s.answers[part].Delay
+func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
+	it, delay := &s.items[nth], s.answers[nth].Delay
 	var got terms
 	if it.need.Optimistic {
 		var noted bool
-		got, noted = c.decide(s, part)
+		got, noted = c.decide(s, nth)
 		if !noted {
 			return false
 		}
 	} else {
-		got = c.learn(s, part)
+		got = c.learn(s, nth)
 	}
 	for i, r := range s.waiting {
-		t := r.tickets[part]
+		t := r.tickets[nth]
 		cost := t.Need.Cost
 		// What those take that waited behind it is not taken yet.
 		t.Level, t.FullAt = got.before(int64(max(got.served-1-i, 0)) * cost)
@@ -349,8 +349,8 @@ func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.S
 // learn takes in the answer about a leased or a strict bucket. A bucket that had the tokens, and
 // spent none because another had not, was not short of them. A late answer refuses nothing, because
 // its wait is over sooner than it says.
-func (c *Client) learn(s *lineAnswer, part int) terms {
-	it, a := &s.items[part], &s.answers[part]
+func (c *Client) learn(s *lineAnswer, nth int) terms {
+	it, a := &s.items[nth], &s.answers[nth]
 	l := &learn{
 		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.random.Jitter(),
 		grant: lease.Grant{
@@ -378,8 +378,8 @@ func (c *Client) learn(s *lineAnswer, part int) terms {
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
 // noted: then it must not be used.
-func (c *Client) decide(s *lineAnswer, part int) (terms, bool) {
-	it, a := &s.items[part], &s.answers[part]
+func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
+	it, a := &s.items[nth], &s.answers[nth]
 	d := &decided{need: &it.need, now: s.now, debt: a.Debt, granted: a.Waiting, wanted: int64(s.served)}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
 	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil

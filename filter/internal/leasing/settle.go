@@ -16,8 +16,8 @@ const (
 	settledWithin = quota.Instant(10 * quota.Second)
 )
 
-// nameBits are those of a name that number the requests of one item, from 1. The others name the
-// item's reservations together.
+// nameBits is how many bits of a reservation's name say which request of an item it is for, from 1.
+// They are the lowest; all reservations of an item have the others in common.
 const nameBits = 16
 
 // Reservation is what the control plane has granted a request before its cost was known, by its
@@ -31,10 +31,10 @@ type Reservation struct {
 	since  quota.Instant
 }
 
-// corrections are the reservations whose requests have cost something else, and which the control
-// plane does not know of. They go before what requests ask for, in the same call; if none is under
-// way, in one of their own.
-type corrections struct {
+// settlements are the reservations whose requests have cost something else, which the control plane
+// does not know yet. They go before what requests ask for, in the same call; if none is under way,
+// in one of their own.
+type settlements struct {
 	// names is the last name that this VM has given to an item. It begins at random.
 	names   uint64
 	waiting []*Reservation
@@ -45,7 +45,7 @@ type corrections struct {
 }
 
 // take returns items of the first settlements that wait, of one policy set and at most so many.
-func (s *corrections) take(version uint64, most int) []item {
+func (s *settlements) take(version uint64, most int) []item {
 	items, kept := make([]item, 0, min(len(s.waiting), most)), s.waiting[:0]
 	for _, r := range s.waiting {
 		if len(items) == most || r.Need.Version != version {
@@ -64,7 +64,7 @@ func (s *corrections) take(version uint64, most int) []item {
 // settlement leaves at once, or with the next call if one is under way that requests wait for.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
 	r.actual, r.since = actual, now
-	s := &c.corrections
+	s := &c.settlements
 	if len(s.waiting) >= maxSettling {
 		c.Stats.SettlementsLost++
 		return
@@ -85,7 +85,7 @@ func (c *Client) unused(now quota.Instant, need *Need, name uint64, nth, last in
 // sendSettled sends the settlements that wait, the first ones of one policy set, unless a call with
 // nothing else is under way.
 func (c *Client) sendSettled(now quota.Instant) {
-	s := &c.corrections
+	s := &c.settlements
 	if len(s.waiting) == 0 || s.alone || now < s.next {
 		return
 	}
@@ -100,7 +100,7 @@ func (c *Client) sendSettled(now quota.Instant) {
 // settleFirst has a call settle before anything else, so that what comes back is there for the
 // requests that wait in it.
 func (c *Client) settleFirst(call *call) {
-	s := &c.corrections
+	s := &c.settlements
 	most := min(settlingItems, wire.MaxItems-len(call.items))
 	if len(s.waiting) > 0 && most > 0 && call.sent >= s.next {
 		call.items = append(s.take(call.items[0].need.Version, most), call.items...)
@@ -125,12 +125,12 @@ func (c *Client) settleAgain(call *call, now quota.Instant) {
 		}
 	}
 	if call.settles {
-		c.corrections.alone = false
+		c.settlements.alone = false
 	}
 }
 
 func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
-	s := &c.corrections
+	s := &c.settlements
 	if now-r.since > settledWithin || len(s.waiting) >= maxSettling {
 		c.Stats.SettlementsLost++
 		return
@@ -140,7 +140,7 @@ func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
 }
 
 // forgetOld gives up what has waited for too long while the control plane is away.
-func (s *corrections) forgetOld(now quota.Instant, stats *Stats) {
+func (s *settlements) forgetOld(now quota.Instant, stats *Stats) {
 	kept := s.waiting[:0]
 	for _, r := range s.waiting {
 		if now-r.since <= settledWithin {

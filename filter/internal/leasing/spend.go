@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Need is one request's claim on one bucket that the control plane keeps.
+// Need is what one request needs of one bucket that the control plane keeps.
 type Need struct {
 	Bucket keyhash.Key
 	// Limit is the place of the limit among all limits of the policy set Version.
@@ -31,7 +31,7 @@ type Need struct {
 	Most     quota.Params
 	Consumer keyhash.Key
 	Place    uint8
-	// Reserves: what is granted is a reservation, which Settle corrects. The node refuses nothing
+	// Reserves: what is granted is a reservation, to be settled. The node refuses nothing
 	// without asking, because what others have reserved may come back at any time.
 	Reserves bool
 }
