@@ -67,7 +67,7 @@ func (s *Service) adjust(
 		return lease.Holding{}, errPart
 	}
 	by := effective{policy: k.Policy, limit: limits[k.Place], ownRevision: ownRevision}
-	by.claim(0, 0) // A bucket in use is looked at by the figures of its last caller.
+	by.bring(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline, ask.Cost = 1, lease.Deadline, k.Cost
 	held, err := s.config.Buckets.Adjust(ctx, k.Bucket, ask, c, entry)

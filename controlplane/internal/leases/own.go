@@ -2,10 +2,10 @@ package leases
 
 import "github.com/weir-proxy/weir/shared/lease"
 
-// claim takes over the figures that a caller brings, where the limit takes such, and cuts them to
+// bring takes over the figures that a caller brings, where the limit takes such, and cuts them to
 // the largest, whatever a node says. 0 is a caller without figures, as a node with an earlier
 // policy set has: the usual ones count.
-func (by *effective) claim(units, burst int64) {
+func (by *effective) bring(units, burst int64) {
 	by.largest = by.limit
 	if by.limit.Own == 0 || units == 0 {
 		by.limit = by.policy.Usual(by.limit)

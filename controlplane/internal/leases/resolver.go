@@ -144,7 +144,7 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 	if !ok || by.limit.InFlight || !grantable(it, by.policy.Mode) {
 		return resolved{}, false
 	}
-	by.claim(it.Quota, it.Burst)
+	by.bring(it.Quota, it.Burst)
 	one := resolved{effective: by, item: it, tier: r.requested.TierOf(it.Limit)}
 	one.ask = Item{Bucket: it.Bucket, Joined: it.Joined, Ask: r.fullAsk(it, by)}
 	r.addTwin(&one)
@@ -163,7 +163,7 @@ func (r *resolver) addTwin(one *resolved) {
 	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
 		return
 	}
-	by.claim(one.item.Quota, one.item.Burst)
+	by.bring(one.item.Quota, one.item.Burst)
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
 	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) {
 		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.

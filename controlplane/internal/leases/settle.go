@@ -23,7 +23,7 @@ func (r *resolver) settlement(it *wire.LeaseItem) (resolved, bool) {
 	if !ok || by.policy.Mode != policy.ModeStrict && by.policy.Mode != policy.ModeLeased {
 		return resolved{}, false
 	}
-	by.claim(it.Quota, it.Burst)
+	by.bring(it.Quota, it.Burst)
 	return resolved{effective: by, item: it, ask: Item{
 		Bucket:  it.Bucket,
 		Ask:     r.service.baseAsk(it.Bucket, by, r.deciding.Version.Number),
