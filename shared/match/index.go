@@ -197,7 +197,7 @@ func (ix *Index) NeedsClientIP() bool { return ix.needsClientIP }
 // Several reports whether a policy has more than one limit for some caller.
 func (ix *Index) Several(i uint32) bool {
 	p := &ix.policies[i]
-	for run := range p.draftRun() {
+	for run := range p.candidateRun() {
 		if ix.run(p, run).len() > 1 {
 			return true
 		}
@@ -211,8 +211,8 @@ func (ix *Index) run(p *Policy, number uint32) extent {
 	return extent{ix.runs[at], ix.runs[at+1]}
 }
 
-// draftRun is the number of the run of the policy's draft limits; those before are its own.
-func (p *Policy) draftRun() uint32 { return p.runs.to - p.runs.from - 2 }
+// candidateRun is the number of the run of the policy's candidates; those before are its own.
+func (p *Policy) candidateRun() uint32 { return p.runs.to - p.runs.from - 2 }
 
 func (e extent) len() uint32 { return e.to - e.from }
 

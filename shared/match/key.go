@@ -35,7 +35,7 @@ const (
 	limitMark = 0xfe
 	// tierMark and a name set apart the tiers.
 	tierMark = 0xfd
-	// candidateMark and a place set apart the draft limits.
+	// candidateMark and a place set apart the candidates.
 	candidateMark = 0xfc
 	// inFlightMark sets the requests in flight apart from what quotas count.
 	inFlightMark = 0xfb

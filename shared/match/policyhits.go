@@ -40,13 +40,7 @@ func (c *collector) begin(ix *Index, a *Attributes) {
 // policy leaves the caller unlimited, or it is switched off.
 func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	p, e := &c.ix.policies[found.policy], &c.ix.enforcement
-	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.ix.meets(p, a) {
-		return
-	}
-	if p.needsTier || e.byTier {
-		c.findTier(a)
-	}
-	if p.tiers != 0 && p.tiers>>c.tier&1 == 0 {
+	if !c.applies(p, a) {
 		return
 	}
 	c.findRank(p, a)
@@ -73,28 +67,39 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		return
 	}
 	c.keyBanned = c.keyBanned || !absent && e.bansKey(partition)
-	if unlimited {
-		return
-	}
 	hit := Hit{Policy: found.policy, Shadow: share >= uint32(state)}
 	if p.needsTier {
 		hit.Tier = uint8(c.tier) + 1
 	}
-	if absent {
+	switch {
+	case unlimited:
+	case absent:
 		hit.Verdict = RefusedAbsent
 		c.addLimits(p, set, hit, a)
-		return
+	default:
+		if p.penalty > 0 && complete {
+			c.addSubject(p, set, hit, partition)
+		}
+		var base int
+		hit.Key, base = c.bucket(p, partition, hit.Shadow)
+		hit.Cost, hit.Verdict = c.cost(p, a)
+		c.addLimits(p, set, hit, a)
+		if hit.Verdict == Limited {
+			c.addCandidates(p, hit, base, a)
+		}
 	}
-	if p.penalty > 0 && complete {
-		c.addSubject(p, set, hit, partition)
+}
+
+// applies reports whether a policy is one for the request, by its conditions and the caller's tier.
+func (c *collector) applies(p *Policy, a *Attributes) bool {
+	e := &c.ix.enforcement
+	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.ix.meets(p, a) {
+		return false
 	}
-	var base int
-	hit.Key, base = c.bucket(p, partition, hit.Shadow)
-	hit.Cost, hit.Verdict = c.cost(p, a)
-	c.addLimits(p, set, hit, a)
-	if hit.Verdict == Limited {
-		c.addCandidates(p, hit, base, a)
+	if p.needsTier || e.byTier {
+		c.findTier(a)
 	}
+	return p.tiers == 0 || p.tiers>>c.tier&1 == 1
 }
 
 // limitSet are the limits that a policy has for one caller.
@@ -192,7 +197,7 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		if set.own > 0 {
 			hit.Own = set.own + i
 		} else {
-			hit.Own = c.claim(hit.Limit, a)
+			hit.Own = c.ownLimit(hit.Limit, a)
 		}
 		if i >= set.count/(1+p.reserves.len()) { // What a reserve leaves of another limit.
 			at := len(c.key)
@@ -212,25 +217,25 @@ func (c *collector) add(hit Hit, flight keyhash.Key) {
 	c.hits = append(c.hits, hit)
 }
 
-// addCandidates adds a hit for each of a policy's draft limits. Its buckets go on from the first
+// addCandidates adds a hit for each of a policy's candidates. Its buckets go on from the first
 // bytes of the encoding at hand.
 func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
-	drafts := c.ix.run(p, p.draftRun())
+	candidates := c.ix.run(p, p.candidateRun())
 	hit.Shadow, hit.Candidate = true, true
-	for hit.Limit = drafts.from; hit.Limit < drafts.to; hit.Limit++ {
+	for hit.Limit = candidates.from; hit.Limit < candidates.to; hit.Limit++ {
 		c.key = c.key[:base]
-		if !c.countsForClass(p, hit.Limit-drafts.from, drafts.len()) {
+		if !c.countsForClass(p, hit.Limit-candidates.from, candidates.len()) {
 			continue
 		}
-		hit.Key = c.marked(candidateMark, byte(hit.Limit-drafts.from))
-		hit.Own = c.claim(hit.Limit, a)
+		hit.Key = c.marked(candidateMark, byte(hit.Limit-candidates.from))
+		hit.Own = c.ownLimit(hit.Limit, a)
 		c.add(hit, hit.Key)
 	}
 }
 
-// claim adds a limit with the figures that the request holds for it, and returns 1 + its place;
+// ownLimit adds a limit with the figures that the request holds for it, and returns 1 + its place;
 // 0 if the limit takes no figures from requests.
-func (c *collector) claim(number uint32, a *Attributes) (own uint32) {
+func (c *collector) ownLimit(number uint32, a *Attributes) (own uint32) {
 	limit := &c.ix.limits[number]
 	if limit.Own == 0 {
 		return 0

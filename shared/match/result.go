@@ -70,7 +70,7 @@ type Hit struct {
 	// Shadow: the hit is decided and counted, and the request goes on whatever comes of it. Its
 	// bucket is another than the enforced one.
 	Shadow bool
-	// Candidate: the limit is a draft that is watched beside the enforced one. Shadow is true too.
+	// Candidate: the limit is only watched, beside the enforced one. Shadow is true too.
 	Candidate bool
 	// Tier is the caller's tier, for Index.Tier, if the policy goes by tier; 0 if it does not.
 	Tier uint8
