@@ -22,7 +22,7 @@ const (
 	maxName   = 63
 )
 
-// Enforcement is all enforcement orders of operators, as of Revision.
+// Enforcement is all orders and bans of operators, as of Revision.
 type Enforcement struct {
 	Revision uint64
 	Orders   []Order

@@ -1,5 +1,5 @@
 // Package push sends new versions of the policy set, changes of consumers and of penalties, and
-// enforcement orders to the nodes that wait for them, within 250 ms over all replicas.
+// orders and bans to the nodes that wait for them, within 250 ms over all replicas.
 package push
 
 import (
@@ -48,13 +48,13 @@ type Seen struct {
 	// later ones.
 	Penalties uint64
 	Punishes  bool
-	// Enforcement is the revision of its enforcement orders. Obeys: it wants later ones.
+	// Enforcement is the revision of its orders and bans. Obeys: it wants later ones.
 	Enforcement uint64
 	Obeys       bool
 }
 
-// News is a message for nodes: a policy set, changes of consumers or of penalties, or all
-// enforcement orders.
+// News is a message for nodes: a policy set, changes of consumers or of penalties, or all orders
+// and bans.
 type News struct {
 	// Version and Mark are those of the policy set; 0 and empty in other messages.
 	Version uint64
@@ -191,11 +191,11 @@ func (h *Hub) Ready() error {
 	return h.failure
 }
 
-// overrule is how long a node that has later orders than this replica waits before it gets the
-// replica's.
+// overrule is how long a node that has later orders and bans than this replica waits before it gets
+// the replica's.
 const overrule = 5 * time.Second
 
-// Wait returns what the node lacks as soon as there is something: enforcement orders, the snapshot
+// Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
 // that it ought to have, or changes of consumers. It returns false when ctx ends first. The error
 // is ErrNotReady if there is nothing because the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
