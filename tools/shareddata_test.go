@@ -3,6 +3,9 @@ package tools_test
 import (
 	"go/ast"
 	"go/token"
+	"path"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -41,6 +44,54 @@ func TestSharedDataNamesStandInOneFile(t *testing.T) {
 	if len(letters) < 10 {
 		t.Errorf("%d names were found in %s", len(letters), namesFile)
 	}
+}
+
+// Only the package that the names file says writes a value may use its name. A package that does
+// not know the name cannot make the value's key, so no other one writes it.
+func TestEachSharedValueHasOneWriter(t *testing.T) {
+	users := map[string][]string{}
+	for _, name := range listFiles(t) {
+		if f := parse(t, name, read(t, name)); strings.HasPrefix(name, "filter/") && !f.isTest() && !f.isSupport() {
+			for _, used := range usedNames(f) {
+				if in := path.Base(path.Dir(name)); !slices.Contains(users[used], in) {
+					users[used] = append(users[used], in)
+				}
+			}
+		}
+	}
+	for name, comment := range namedValues(parse(t, namesFile, read(t, namesFile))) {
+		if in := users[name]; len(in) != 1 {
+			t.Errorf("shareddata.%s is used in the packages %v: one alone may write it", name, in)
+		} else if !regexp.MustCompile(`\b` + in[0] + `\b`).MatchString(comment) {
+			t.Errorf("%s is written by %s, and its comment in %s does not say so: %s", name, in[0], namesFile, comment)
+		}
+	}
+}
+
+// namedValues are the names of shared data, each with its comment or that of the names before it.
+func namedValues(f file) map[string]string {
+	values, comment := map[string]string{}, ""
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok {
+			if spec.Doc != nil {
+				comment = spec.Doc.Text()
+			}
+			values[spec.Names[0].Name] = comment
+		}
+		return true
+	})
+	return values
+}
+
+// usedNames are what a file uses of the package shareddata.
+func usedNames(f file) (names []string) {
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		if x, ok := n.(*ast.SelectorExpr); ok && isPackage(x.X, "shareddata") {
+			names = append(names, x.Sel.Name)
+		}
+		return true
+	})
+	return names
 }
 
 // ownNames finds names of shared data that a file makes up: a character as the argument of a method

@@ -45,7 +45,7 @@ const (
 	// Failover is failover's: since when the control plane has not answered, and the steps since
 	// then.
 	Failover Name = 'f'
-	// Nodes is leasing's: how many nodes share the limits.
+	// Nodes is how many nodes share the limits. The plugin makes the number, leasing writes it.
 	Nodes Name = 'n'
 
 	// InFlightSlot begins the keys of inflight's table, before the slot's number; InFlightSlots is
