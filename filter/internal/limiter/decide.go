@@ -204,7 +204,9 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	return status
 }
 
-// refuse ends a request that the i-th hit refuses.
+// refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
+// turns in queues by returnGrants, places in flight by stopCounting, reservations by refund. Tokens
+// of other buckets that are charged are lost, and returnGrants counts them.
 func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
