@@ -42,6 +42,24 @@ func TestPropertiesOfTheAlgorithms(t *testing.T) {
 	}
 }
 
+func TestStoredParamsAreSoundOnlyAsTheyAreMade(t *testing.T) {
+	for p, want := range map[quota.Params]bool{
+		{Num: 1, Den: 1, Burst: 1}:                           true,
+		{Num: quota.MaxUnits, Den: 1, Burst: quota.MaxUnits}: true,
+		{Num: 1, Den: quota.MaxUnits, Burst: 1}:              true,
+		{Num: 0, Den: 1, Burst: 1}:                           false,
+		{Num: 1, Den: 0, Burst: 1}:                           false,
+		{Num: 1, Den: 1, Burst: 0}:                           false,
+		{Num: quota.MaxUnits + 1, Den: 1, Burst: 1}:          false,
+		{Num: 1, Den: 1, Burst: quota.MaxUnits + 1}:          false,
+		{Num: 1, Den: quota.MaxUnits/2 + 1, Burst: 2}:        false,
+	} {
+		if p.Sound() != want {
+			t.Errorf("%+v is sound: %t", p, p.Sound())
+		}
+	}
+}
+
 func TestStoredWindowsAreSoundOnlyAsTheyAreMade(t *testing.T) {
 	made := func(a quota.Algorithm, units int64, length quota.Span) quota.Windows {
 		w, err := quota.NewWindows(a, units, length, 7)

@@ -1,5 +1,10 @@
 package quota
 
+// Sound reports whether p can have been made by NewParams, for figures that were stored.
+func (p Params) Sound() bool {
+	return p.Num >= 1 && p.Den >= 1 && p.Burst >= 1 && p.Num <= MaxUnits && p.Burst <= MaxUnits/p.Den
+}
+
 // Sound reports whether w can have been made by NewWindows and At, for figures that were stored.
 func (w Windows) Sound() bool {
 	return w.Algorithm.Windowed() && w.Quota >= 1 && w.Quota <= MaxUnits &&

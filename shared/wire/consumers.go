@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -74,7 +75,7 @@ func AppendConsumers(dst []byte, m Consumers) []byte {
 
 // IsConsumers reports whether a message from the poll is about consumers and not a snapshot.
 func IsConsumers(b []byte) bool {
-	return len(b) >= len(consumersMagic) && string(b[:len(consumersMagic)]) == consumersMagic
+	return text.HasPrefix(b, consumersMagic)
 }
 
 // DecodeConsumers reads a message of either format into m, reusing m.Items. After an error nothing

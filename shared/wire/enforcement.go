@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -85,7 +86,7 @@ func AppendEnforcement(dst []byte, m *Enforcement) []byte {
 
 // IsEnforcement reports whether a message from the poll is about enforcement and not a snapshot.
 func IsEnforcement(b []byte) bool {
-	return len(b) >= len(enforcementMagic) && string(b[:len(enforcementMagic)]) == enforcementMagic
+	return text.HasPrefix(b, enforcementMagic)
 }
 
 // DecodeEnforcement reads a message into m, reusing its slices. After an error nothing in m counts.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 const (
@@ -145,7 +146,7 @@ func AppendPenalties(dst []byte, m *Penalties) []byte {
 
 // IsPenalties reports whether a message from the poll is about penalties.
 func IsPenalties(b []byte) bool {
-	return len(b) >= len(penaltiesMagic) && string(b[:len(penaltiesMagic)]) == penaltiesMagic
+	return text.HasPrefix(b, penaltiesMagic)
 }
 
 // DecodePenalties reads a message into m, reusing its slice. After an error nothing in m counts.

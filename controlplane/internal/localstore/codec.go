@@ -94,11 +94,7 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 		Version: uint64(fields[0]), Last: quota.Instant(fields[1]), Debt: fields[2],
 		Params: quota.Params{Num: fields[3], Den: fields[4], Burst: fields[5]},
 	}
-	p := l.Params
-	if p.Num < 1 || p.Den < 1 || p.Burst < 1 {
-		return lease.Ledger{}, false
-	}
-	if p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
+	if !l.Params.Sound() {
 		return lease.Ledger{}, false
 	}
 	for i := 6; i < len(fields); i += 2 {

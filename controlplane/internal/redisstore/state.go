@@ -95,11 +95,7 @@ func readLedger(raw string) (lease.Ledger, bool) {
 		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3],
 		Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
 	}
-	p := l.Params
-	if p.Num < 1 || p.Den < 1 || p.Burst < 1 {
-		return lease.Ledger{}, false
-	}
-	if p.Num > quota.MaxUnits || p.Burst > quota.MaxUnits/p.Den {
+	if !l.Params.Sound() {
 		return lease.Ledger{}, false
 	}
 	for at := ledgerFields; at < len(s); at += 2 {
