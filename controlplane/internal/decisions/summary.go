@@ -27,7 +27,10 @@ type Counter struct {
 }
 
 // NewSummary makes a Summary with a number of counters, at least 1.
-func NewSummary(room int) *Summary { return &Summary{room: room, of: make(map[string]*Counter, room)} }
+func NewSummary(room int) *Summary { return &Summary{room: room, of: map[string]*Counter{}} }
+
+// Len returns how many keys have a counter.
+func (s *Summary) Len() int { return len(s.order) }
 
 // Total returns the weight of all that was added.
 func (s *Summary) Total() int64 { return s.total }

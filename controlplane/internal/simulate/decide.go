@@ -257,14 +257,20 @@ func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
 		}
 		d.sweepAt = min(max(4096, 2*len(d.buckets)), d.most)
 	}
-	for k := range d.buckets {
-		if len(d.buckets) < d.most {
+	d.forgotten += makeRoom(d.buckets, d.most)
+	d.buckets[key] = b
+}
+
+// makeRoom forgets entries of a map that has as many as it may, and returns how many.
+func makeRoom[V any](of map[keyhash.Key]V, most int) (forgotten int64) {
+	for k := range of {
+		if len(of) < most {
 			break
 		}
-		delete(d.buckets, k)
-		d.forgotten++
+		delete(of, k)
+		forgotten++
 	}
-	d.buckets[key] = b
+	return forgotten
 }
 
 // who is the caller, as the policy's partition tells callers apart.

@@ -57,13 +57,7 @@ func (d *decider) offend(subjects []match.Subject, h match.Hit, now quota.Instan
 
 // rememberOffender keeps an offender. If there are too many, another one is forgotten.
 func (d *decider) rememberOffender(key keyhash.Key, o *offender) {
-	for k := range d.offenders {
-		if len(d.offenders) < d.most {
-			break
-		}
-		delete(d.offenders, k)
-		d.forgotten++
-	}
+	d.forgotten += makeRoom(d.offenders, d.most)
 	d.offenders[key] = o
 }
 

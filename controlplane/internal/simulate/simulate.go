@@ -107,15 +107,15 @@ type Simulation struct {
 	report  Report
 	result  *run
 	against *run
-	newly   *callers
-	freed   *callers
+	newly   callers
+	freed   callers
 }
 
 // run is one policy set at work.
 type run struct {
 	*decider
 	result  Result
-	callers *callers
+	callers callers
 }
 
 // New makes a simulation. The error is about a policy set that cannot be simulated.
@@ -348,13 +348,16 @@ func (s *Simulation) Report() Report {
 }
 
 func (r *run) end(top int) Result {
-	r.result.Callers = r.callers.top(top)
-	r.result.Limited = len(r.callers.all)
-	r.result.Exact = r.callers.exact
+	all, exact := r.callers.all()
+	r.result.Callers, r.result.Limited, r.result.Exact = first(all, top), len(all), exact
 	r.result.Forgotten = r.forgotten
 	return r.result
 }
 
-func (c *callers) change(top int) *Change {
-	return &Change{Requests: c.requests, Limited: len(c.all), Callers: c.top(top)}
+func (c callers) change(top int) *Change {
+	all, _ := c.all()
+	return &Change{Requests: c.Total(), Limited: len(all), Callers: first(all, top)}
 }
+
+// first are the first n callers, never nil.
+func first(all []Caller, n int) []Caller { return append([]Caller{}, all[:min(n, len(all))]...) }

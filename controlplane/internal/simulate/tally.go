@@ -2,10 +2,10 @@ package simulate
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -22,56 +22,29 @@ type Caller struct {
 	Error int64     `json:"error,omitempty"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-
-	place int // in the heap
 }
-
-type callerKey struct{ policy, who string }
 
 // callers counts refusals by policy and caller, in bounded memory.
-type callers struct {
-	most int
-	all  map[callerKey]*Caller
-	heap smallest
-	// requests are all that were counted.
-	requests int64
-	// exact says that no caller was replaced by another.
-	exact bool
-}
+type callers struct{ *decisions.Summary }
 
-func newCallers(most int) *callers {
-	return &callers{most: most, all: map[callerKey]*Caller{}, exact: true}
-}
+func newCallers(most int) callers { return callers{decisions.NewSummary(most)} }
 
-func (c *callers) add(policy, who string, at quota.Instant) {
-	key, when := callerKey{policy, who}, instant(at)
-	known := c.all[key]
-	c.requests++
-	switch {
-	case known != nil:
-	case len(c.all) < c.most:
-		known = &Caller{Who: who, Policy: policy, First: when}
-		heap.Push(&c.heap, known)
-		c.all[key] = known
-	default:
-		known = c.heap[0]
-		c.exact = false
-		delete(c.all, callerKey{known.Policy, known.Who})
-		*known = Caller{
-			Who: who, Policy: policy, Refused: known.Refused, Error: known.Refused, First: when, place: known.place,
-		}
-		c.all[key] = known
+func (c callers) add(policy, who string, at quota.Instant) {
+	one := c.Add(policy+"\x00"+who, 1, 0)
+	if one.About == nil {
+		one.About = &Caller{Who: who, Policy: policy, First: instant(at)}
 	}
-	known.Refused++
-	known.Last = when
-	heap.Fix(&c.heap, known.place)
+	one.About.(*Caller).Last = instant(at)
 }
 
-// top are the n callers with the most refusals.
-func (c *callers) top(n int) []Caller {
-	out := make([]Caller, 0, len(c.all))
-	for _, one := range c.all {
-		out = append(out, *one)
+// all are the callers, those with the most refusals first; exact reports that each is counted in
+// full.
+func (c callers) all() (out []Caller, exact bool) {
+	exact = true
+	for _, counter := range c.Top(c.Len()) {
+		one := *counter.About.(*Caller)
+		one.Refused, one.Error = counter.Count, counter.Over
+		out, exact = append(out, one), exact && one.Error == 0
 	}
 	slices.SortFunc(out, func(a, b Caller) int {
 		return cmp.Or(
@@ -79,27 +52,7 @@ func (c *callers) top(n int) []Caller {
 			cmp.Compare(a.Policy, b.Policy), cmp.Compare(a.Who, b.Who),
 		)
 	})
-	return out[:min(n, len(out))]
-}
-
-// smallest has the caller with the fewest refusals first.
-type smallest []*Caller
-
-func (s smallest) Len() int           { return len(s) }
-func (s smallest) Less(i, j int) bool { return s[i].Refused < s[j].Refused }
-func (s smallest) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].place, s[j].place = i, j
-}
-func (s *smallest) Push(x any) {
-	one, _ := x.(*Caller)
-	one.place = len(*s)
-	*s = append(*s, one)
-}
-func (s *smallest) Pop() any {
-	last := (*s)[len(*s)-1]
-	*s = (*s)[:len(*s)-1]
-	return last
+	return out, exact
 }
 
 func instant(at quota.Instant) time.Time { return time.UnixMicro(int64(at)).UTC() }
