@@ -223,8 +223,8 @@ func (w *world) awaitApplied(version uint64) {
 	}
 }
 
-// awaitPolicies waits until each Envoy's own process has a policy set. The control plane still lists
-// a process that an Envoy has just replaced, so awaitApplied does not show it.
+// awaitPolicies waits until each Envoy's own process has a policy set. The control plane still
+// lists a process that an Envoy has just replaced, so awaitApplied does not show it.
 func (w *world) awaitPolicies() {
 	w.t.Helper()
 	w.await("every Envoy to have a policy set", func(ctx context.Context) error {
