@@ -59,7 +59,7 @@ func (c *codec) upstream(u *Upstream) {
 	}
 	c.count(&settled)
 	l.settled = settled == 1
-	c.good = c.good && l.called <= down && l.trial <= rising && settled <= 1
+	c.good = c.good && l.called <= down && l.trial <= lifted && settled <= 1
 	c.count(&u.Windows)
 	c.count(&w.Refused)
 	c.count(&u.Load.Shed)

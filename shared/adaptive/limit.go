@@ -35,17 +35,18 @@ type Limit struct {
 	Base float64
 	// called is what the last window has called for.
 	called call
-	// settled: it has been right as it was twice in a row, and has moved little since; pace is the
-	// rate at which it was.
+	// settled: it was right as it was without having risen before, and has moved little since; pace
+	// is the rate at which it was.
 	settled bool
 	pace    float64
 	// before is what Value was a window ago.
 	before float64
-	// run is how many windows in a row it has risen; startRun: it has only risen so far.
+	// run is how many windows in a row it has risen; startRun: it has only risen so far. During a
+	// trial it is for how many the limit could fall no further.
 	run uint8
-	// trial is what the limit tries at present. tried is the window before it tried, and limit the
-	// limit then; former is the Base that a trial has put another in the place of, and back the
-	// rate that must come back.
+	// trial is what the limit tries at present. tried is the window that it compares others with,
+	// and limit what the limit was before it tried; former is the Base that a trial has put another
+	// in the place of, and back the rate that is to come back.
 	trial               trial
 	tried               sample
 	limit, former, back float64
@@ -72,6 +73,9 @@ const (
 	// rising: the rate fell, so it has raised the limit again, and looks whether the rate comes
 	// back.
 	rising
+	// lifted: it can fall no further, so it has raised the limit, and looks whether the rate rises
+	// too.
+	lifted
 )
 
 const (
@@ -94,9 +98,9 @@ const (
 	// steps is the part of the limit by which a window raises it at most, if what it lacks is not
 	// less; leaps is the same where surely next to none wait, whatever it lacks.
 	steps, leaps = 0.125, 0.2
-	// contrast is the least difference of two windows that a trial compares; doubts is the same in
-	// standard deviations of their counts.
-	contrast, doubts = 0.15, 5
+	// contrast is the least difference of what two windows held that a trial compares, sure the
+	// evidence that decides it: one of two cases is 55 times as likely as the other.
+	contrast, sure = 0.075, 4
 	// headroom times what is in use is as far as the limit rises.
 	headroom = 5
 	// lowered is by how much a lower latency lowers the base in a window at most, raised by how
@@ -128,7 +132,7 @@ func (l *Limit) Next(c Config, w *Window, lasted quota.Span) {
 		l.Base = s.latency
 	}
 	quiet := w.Refused == 0 && s.held < l.Value/2
-	if !l.tries(s, quiet) {
+	if !l.tries(s, c, quiet) {
 		l.learn(s, quiet)
 		l.step(s, quiet)
 	}
@@ -146,7 +150,7 @@ func (l *Limit) learn(s sample, quiet bool) {
 }
 
 // step moves the limit by the requests that wait. One window alone may be chance: once settled, it
-// takes two to make a small step, and more that wait, or surely fewer. A limit that went after each
+// takes two for each small step, and more that wait, or surely fewer. A limit that went after each
 // doubtful window would wander.
 //
 //go:noinline
@@ -170,7 +174,7 @@ func (l *Limit) step(s sample, quiet bool) {
 		}
 		l.Value = max(min(l.Value+l.rise(unit, most), headroom*s.held), l.Value)
 	default:
-		if l.called == neither && !l.settled {
+		if l.called != up && !l.settled {
 			l.settled, l.pace = true, s.rate
 		}
 		l.run, l.trial, l.called = 0, steady, neither
@@ -196,12 +200,14 @@ func (l *Limit) unsettle(s sample) {
 //go:noinline
 func (l *Limit) fall(by, unit float64) {
 	again := l.called == down
-	l.run, l.called = 0, down
+	if l.called = down; l.trial != falling {
+		l.run = 0
+	}
 	if l.settled = l.settled && by < l.Value*small; l.settled {
 		if !again {
 			return
 		}
-		by = max(by/2, unit)
+		by, l.called = max(by/2, unit), neither
 	}
 	if l.trial == steady {
 		l.trial, l.tried, l.limit = falling, sample{}, l.Value
@@ -231,51 +237,79 @@ func (l *Limit) rise(unit, most float64) float64 {
 // tries goes on with a trial, and reports whether it has set the limit.
 //
 //go:noinline
-func (l *Limit) tries(s sample, quiet bool) bool {
-	before := l.tried
+func (l *Limit) tries(s sample, c Config, quiet bool) bool {
 	switch {
 	case quiet:
 		l.giveUp()
 		return false
 	case l.trial == steady && l.freer(s):
-		l.trial, l.tried, l.limit = probing, s, l.Value
-		l.Base, l.Value = s.high, l.Value*steepest
+		l.trial, l.tried, l.limit, l.Base = probing, sample{}, l.Value, s.high
 		return true
 	case l.trial == steady:
 		return false
-	case before.count == 0:
+	case l.tried.count == 0:
 		// The window before may have been of two kinds, before and after what made the latency
-		// rise.
+		// change.
 		l.tried = s
-		return false
-	}
-	least := max(contrast, doubts*sqrt(1/s.count+1/before.count))
-	if l.trial == rising {
-		if s.held < before.held*(1+least/2) || s.rate < l.back {
+		if l.trial == probing {
+			l.Base, l.Value = min(l.Base, s.high), l.Value*steepest
+		}
+		return l.trial == probing
+	case l.trial == rising:
+		if l.evidence(s, min(s.held/l.tried.held, l.back/l.tried.rate)) < -sure || s.held < l.tried.held*(1+contrast) {
 			l.Base = l.former
 		}
 		l.trial = steady
 		return false
+	case l.trial == lifted:
+		return l.lower(s, c)
 	}
-	if s.held > before.held*(1-least) {
-		if l.trial == probing {
-			l.trial = steady
-		}
-		return false // Too little has changed to tell.
-	}
-	if follows(before, s) {
+	follows := l.evidence(s, s.held/l.tried.held)
+	switch {
+	case follows > sure:
+		// The upstream may be another, but it has as many places as before.
 		l.former, l.Base = l.Base, s.latency
-		l.Value, l.tried, l.back = l.limit, s, (before.rate+s.rate)/2
+		l.Value, l.tried, l.back = l.limit, s, l.tried.rate
 		l.trial, l.run = rising, 0
 		return true
+	case follows < -sure:
+		// They waited. From here on it looks anew.
+		l.tried, l.Base = s, min(l.Base, s.latency)
+	case l.trial == probing:
+		l.trial = steady // It has become quicker than what it tries can tell.
+	case l.Value <= float64(c.Min):
+		return l.lift(s)
 	}
-	// They waited. From here on it looks anew.
-	l.tried, l.limit, l.Base = s, l.Value, min(l.Base, s.latency)
 	if l.trial == probing {
 		l.Value *= steepest
-		return true
 	}
-	return false
+	return l.trial == probing
+}
+
+// lift raises a limit that can fall no further, so that it shows whether the rate rises too: after
+// 2 windows, 4, 8 and so on, then after each 128.
+//
+//go:noinline
+func (l *Limit) lift(s sample) bool {
+	if l.run++; l.run == 0 {
+		l.run = 128
+	}
+	if l.run < 2 || l.run&(l.run-1) != 0 {
+		return false
+	}
+	l.former, l.Base = l.Base, s.latency
+	l.Value, l.tried, l.trial = l.Value/(steepest*steepest), s, lifted
+	return true
+}
+
+// lower ends what lift has begun: the limit is the least again, unless the rate rose with it.
+func (l *Limit) lower(s sample, c Config) bool {
+	if l.evidence(s, s.held/l.tried.held) > sure {
+		l.trial, l.run = steady, 0
+		return false
+	}
+	l.trial, l.Base, l.Value = falling, l.former, float64(c.Min)
+	return true
 }
 
 // freer reports whether the upstream has become so much quicker that the base may be one of
@@ -284,18 +318,26 @@ func (l *Limit) freer(s sample) bool { return s.high < l.Base*quicker }
 
 // giveUp ends a trial that cannot be decided: too little comes.
 func (l *Limit) giveUp() {
-	if l.trial == rising {
+	if l.trial >= rising {
 		l.Base = l.former
 	}
 	l.trial = steady
 }
 
-// follows reports whether the rate has fallen by more than the root of what the requests at the
-// upstream have, from one window to another: more like them than not at all.
-func follows(from, to sample) bool {
-	rate := to.rate / from.rate
-	return rate*rate < to.held/from.held
+// evidence is how much likelier a rate is if it is so many times that of the window before than if
+// it is the same, as a logarithm; 0 if that is about the same.
+//
+//go:noinline
+func (l *Limit) evidence(s sample, times float64) float64 {
+	if times > 1-contrast && times < 1+contrast {
+		return 0
+	}
+	want, got := log(times), log(s.rate/l.tried.rate)
+	return want * (2*got - want) / (2 * (1/s.count + 1/l.tried.count))
 }
+
+// log is about the natural logarithm of a number from 0.5 to 2, within 0.03.
+func log(x float64) float64 { return 2 * (x - 1) / (x + 1) }
 
 // log10 is about the logarithm of a number from 1, within 0.03: between powers of two it is even.
 func log10(x float64) float64 {
