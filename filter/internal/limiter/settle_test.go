@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -154,6 +155,43 @@ func TestCostByDuration(t *testing.T) {
 	n.now += 10 * sec
 	if _, got := n.begin(); got != limiter.Allowed {
 		t.Error("refused after the wait")
+	}
+}
+
+// Each policy of a request settles its own cost by its own commit, when that is known. A policy
+// without one keeps what it took.
+func TestEachPolicyHasItsOwnCommit(t *testing.T) {
+	const begin, rest = `,"partition":[],"limit":{"quota":100,"window":"1h"},"mode":"local","algorithm":"sliding_window"`,
+		`,"cost":{"reserve":10,"commit":`
+	n := newNode(t, false, `{"name":"status"`+begin+rest+`{"status":{"200":1,"rest":0}}}},
+		{"name":"header"`+begin+rest+`{"header":"x-used"}}},{"name":"duration"`+begin+rest+`{"duration":"100ms"}}},
+		{"name":"metadata"`+begin+rest+`{"metadata":"ai/used"}}},{"name":"plain"`+begin+`}`)
+	left := func() (all []int64) {
+		probe, got := n.begin()
+		if got != limiter.Allowed {
+			t.Fatal(got)
+		}
+		for _, h := range probe.Hits {
+			all = append(all, h.Remaining+h.Cost)
+		}
+		n.limiter.SettleHead(probe, answer{":status": "500", "x-used": "0"}, n.now) // The others keep what they took.
+		n.limiter.End(probe, limiter.Life{Ended: n.now})
+		return all
+	}
+	req, got := n.begin()
+	if got != limiter.Allowed {
+		t.Fatal(got)
+	}
+	n.limiter.SettleHead(req, answer{":status": "200", "x-used": "25"}, n.now)
+	if got, want := left(), []int64{99, 75, 90, 90, 99}; !slices.Equal(got, want) || !req.Lasting {
+		t.Errorf("at the head of the response %v are left, want %v", got, want)
+	}
+	sent := n.now
+	n.now += 2 * sec
+	n.limiter.End(req, limiter.Life{Sent: sent, Answered: sent + 1, Ended: n.now,
+		Properties: properties{"metadata/filter_metadata/ai/used": number(4)}})
+	if got, want := left(), []int64{99, 75, 70, 86, 98}; !slices.Equal(got, want) {
+		t.Errorf("at the end %v are left, want %v", got, want)
 	}
 }
 
