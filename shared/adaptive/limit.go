@@ -240,7 +240,7 @@ func (l *Limit) rise(unit, most float64) float64 {
 func (l *Limit) tries(s sample, c Config, quiet bool) bool {
 	switch {
 	case quiet:
-		l.giveUp()
+		l.giveUp(s)
 		return false
 	case l.trial == steady && l.freer(s):
 		l.trial, l.tried, l.limit, l.Base = probing, sample{}, l.Value, s.high
@@ -316,9 +316,12 @@ func (l *Limit) lower(s sample, c Config) bool {
 // requests that wait.
 func (l *Limit) freer(s sample) bool { return s.high < l.Base*quicker }
 
-// giveUp ends a trial that cannot be decided: too little comes.
-func (l *Limit) giveUp() {
-	if l.trial >= rising {
+// giveUp ends a trial that cannot be decided: too little comes, so next to none wait.
+func (l *Limit) giveUp(s sample) {
+	switch l.trial {
+	case probing:
+		l.Base = min(l.Base, s.high)
+	case rising, lifted:
 		l.Base = l.former
 	}
 	l.trial = steady
