@@ -34,11 +34,14 @@ type Holder struct {
 	Places int64
 }
 
-// Fit sets the limit. That of the newest policy set stays; a smaller one takes no place away.
-func (c *Cell) Fit(limit int64, generation uint64) {
+// Fit sets the limit, and reports whether a newer policy set lowers it. That of the newest stays; a
+// smaller one takes no place away.
+func (c *Cell) Fit(limit int64, generation uint64) (lowered bool) {
 	if generation >= c.Generation || len(c.Holders) == 0 {
+		lowered = generation > c.Generation && limit < c.Limit
 		c.Limit, c.Generation = limit, generation
 	}
+	return lowered
 }
 
 // Admit sets the ceiling at now. That of a bucket that is leased is what the node holds permits

@@ -152,6 +152,12 @@ func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, ho
 	return p.Seq, max(p.Count, inFlight), lent
 }
 
+// Lapse ends the permits, and a claim that is under way, at now: they were asked for under a higher
+// limit. The node admits none until a new claim is answered, which is due at once.
+func (p *Permits) Lapse(now quota.Instant) {
+	p.Until, p.Sent, p.Again, p.Pause = min(p.Until, now), 0, now, 0
+}
+
 // Learn takes in the answer to a claim. Permits run from when it was sent: the control plane counts
 // from later.
 func (p *Permits) Learn(now quota.Instant, seq uint64, a Answer) {

@@ -59,6 +59,34 @@ func (w *guests) hold(n int) (admitted int) {
 	return admitted
 }
 
+// A lower limit that is above what is in flight holds at once, although both Envoys have permits of
+// the old one for more.
+func TestALowerLimitHoldsAtOnce(t *testing.T) {
+	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
+	w := &guests{
+		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: fleetPlaces}), hall: h,
+		statuses: map[int]int{},
+	}
+	if n := w.hold(4); n != 4 {
+		t.Fatalf("%d of 4 admitted below the limit of 20", n)
+	}
+	w.awaitApplied(w.apply(strings.Replace(fleetPlaces, "in_flight: 20", "in_flight: 5", 1)))
+	admitted := 4 + w.hold(10)
+	w.await("the fifth request to be admitted", func(context.Context) error {
+		if admitted += w.hold(2); admitted < 5 {
+			return fmt.Errorf("none is, with 4 in flight of 5")
+		}
+		return nil
+	})
+	if admitted += w.hold(10); admitted != 5 {
+		t.Errorf("%d admitted, the limit is 5 now", admitted)
+	}
+	for range admitted {
+		h.out <- struct{}{}
+	}
+	w.open.Wait()
+}
+
 // A policy set that lowers the limit below what is in flight ends no request. Once each Envoy has
 // renewed what it holds, none is admitted through either until there is room again, also when the
 // control plane is killed and started anew meanwhile.

@@ -283,8 +283,9 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 			write = true
 		}
 	}
-	if c.limit > 0 {
-		cell.Fit(c.limit, c.generation)
+	if c.limit > 0 && cell.Fit(c.limit, c.generation) && c.leased && !c.looks && !c.away {
+		cell.Permits.Lapse(c.now)
+		write = true
 	}
 	if c.answer.For > 0 {
 		cell.Permits.Learn(c.now, c.seq, c.answer)
