@@ -41,7 +41,7 @@ func TestTheLimitSettlesInTime(t *testing.T) {
 		{1, 2010}, {1, 7097},
 		// Its trial was misled by the rate of fewer requests, so it stayed at the least.
 		{1, 7031}, {1, 8102}, {1, 8168},
-		// Too little came for it to try, so it took what waited later for the upstream's own latency.
+		// Too little came for it to try, so it took requests that wait for the upstream's latency.
 		{1, 8291},
 	} {
 		s := upstreamtest.Scenes[c.scene]

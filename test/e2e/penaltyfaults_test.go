@@ -21,7 +21,7 @@ func (w *world) awaitPenalty(envoy int, caller string, want bool) {
 	})
 }
 
-// An order that switches the policy off, or into shadow, or all policies off, frees those who have a
+// An order that switches the policy off or into shadow, or all policies off, frees those who have a
 // penalty, on both Envoys; when it is lifted, the penalty goes on to the end that it had.
 func TestPenaltiesUnderAnOrder(t *testing.T) {
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(penalised, "FIRST", "5m", 1)})

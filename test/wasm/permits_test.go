@@ -165,8 +165,8 @@ func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
 	}
 }
 
-// A lower limit holds from the first request by it on, also where an Envoy has permits of the old one
-// for more: the Envoys together admit no more than fit beside what is in flight.
+// A lower limit holds from the first request by it on, also where an Envoy has permits of the old
+// one for more: the Envoys together admit no more than fit beside what is in flight.
 func TestALowerLimitHoldsAtOnce(t *testing.T) {
 	r := newRush(t, fleet{nodes: 2, workers: 2, set: leasedPlaces(`"limit": {"in_flight": 40}`)})
 	r.fill(4, 0, 1)
