@@ -1,15 +1,15 @@
 // What several screens ask the server for, and what the page itself remembers.
-import { useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query'
+import { keepPreviousData, useInfiniteQuery, useQuery, useQueryClient, type QueryClient } from '@tanstack/react-query'
 import { createContext, useContext, useEffect, useState, useSyncExternalStore } from 'react'
-import { answer, client, data, Problem, type Node, type PolicySet, type Schemas, type Session } from './api'
+import { answer, client, data, Problem, type PolicySet, type Schemas, type Session } from './api'
 
 // How long a page waits before it asks again after an error, in milliseconds.
 const again = 3000
 
 // What screens show of each topic of /v1/changes, by the first part of their queries' keys.
 const topics: Record<Schemas['Changes']['changed'][number], string[]> = {
-  policyset: ['policyset', 'rollout', 'audit'],
-  enforcement: ['enforcement', 'consumer', 'usage', 'audit'],
+  policyset: ['policyset', 'policies', 'rollout', 'audit'],
+  enforcement: ['enforcement', 'policies', 'nodes', 'consumer', 'usage', 'audit'],
   consumers: ['consumer', 'usage', 'audit'],
   penalties: ['penalties', 'audit'],
   nodes: ['nodes', 'rollout'],
@@ -139,24 +139,52 @@ export function check(text: string, type: string) {
   )
 }
 
-export type Fleet = { nodes: Node[]; current: number; enforcement: number; complete: boolean }
+// pageSize is how many rows of a list a page asks for at once: as many as the server gives.
+const pageSize = 200
 
-async function getFleet(): Promise<Fleet> {
-  const fleet: Fleet = { nodes: [], current: 0, enforcement: 0, complete: true }
-  for (let token = ''; ; ) {
-    const query = { page_size: 200, ...(token && { page_token: token }) }
-    const page = await data(client.GET('/v1/nodes', { params: { query } }))
-    fleet.nodes.push(...page.nodes)
-    fleet.current = page.current_version
-    fleet.enforcement = page.current_enforcement
-    fleet.complete = page.complete
-    token = page.next_page_token
-    if (!token) return fleet
-  }
+type Page = { next_page_token: string }
+
+// usePages asks for a list page by page, as far as the viewer has scrolled. What it had for other
+// filters stays until it has an answer for these.
+function usePages<T extends Page>(key: unknown[], get: (query: { page_size: number; page_token?: string }) => Promise<T>) {
+  return useInfiniteQuery({
+    queryKey: key,
+    queryFn: ({ pageParam }) => get({ page_size: pageSize, ...(pageParam && { page_token: pageParam }) }),
+    initialPageParam: '',
+    getNextPageParam: (last: T) => last.next_page_token || undefined,
+    placeholderData: keepPreviousData,
+  })
 }
 
+// filled is a query without what is not asked for.
+function filled<T extends object>(filters: T): Partial<T> {
+  return Object.fromEntries(Object.entries(filters).filter(([, value]) => value)) as Partial<T>
+}
+
+export type PolicyFilters = { search: string; mode: '' | Schemas['PolicyInForce']['mode']; state: '' | Schemas['PolicyInForce']['state'] }
+
+// usePolicies lists the policies that the server finds.
+export function usePolicies(filters: PolicyFilters) {
+  return usePages(['policies', filters], (page) =>
+    data(client.GET('/v1/policies', { params: { query: { ...(filled(filters) as object), ...page } } })))
+}
+
+export type NodeFilters = { search: string; behind?: boolean; fallen?: boolean; away?: boolean }
+
+// useNodes lists the nodes that the server finds.
+export function useNodes(filters: NodeFilters) {
+  return usePages(['nodes', filters], (page) =>
+    data(client.GET('/v1/nodes', { params: { query: { ...filled(filters), ...page } } })))
+}
+
+export type Fleet = Schemas['Nodes']
+
+// useFleet asks how many nodes there are, and in which states.
 export function useFleet() {
-  return useQuery({ queryKey: ['nodes'], queryFn: getFleet })
+  return useQuery({
+    queryKey: ['nodes'],
+    queryFn: () => data(client.GET('/v1/nodes', { params: { query: { page_size: 1 } } })),
+  })
 }
 
 export function useEnforcement() {

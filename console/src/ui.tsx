@@ -146,28 +146,51 @@ export type Column<T> = {
 const rowHeight = 40
 const overscan = 10
 
-// Table shows rows. Of many it makes only those in sight.
-export function Table<T>({ label, rows, columns, id, empty }: {
+// Rows are those of a list that are there so far, of how many, and what asks for more of them.
+export type Rows<T> = { rows: T[]; found: number; more: () => void; busy: boolean }
+
+type Paged = { hasNextPage: boolean; isFetching: boolean; isFetchNextPageError: boolean; fetchNextPage: () => unknown }
+
+// rowsOf are the rows of the pages of a list. A page that the server refused is asked for once.
+export function rowsOf<T>(list: Paged, pages: T[][], found: number): Rows<T> {
+  return {
+    rows: pages.flat(), found, busy: list.isFetching,
+    more: () => {
+      if (list.hasNextPage && !list.isFetching && !list.isFetchNextPageError) void list.fetchNextPage()
+    },
+  }
+}
+
+const whole = <T,>(rows: T[]): Rows<T> => ({ rows, found: rows.length, more: () => {}, busy: false })
+
+// Table shows rows. Of many it makes only those in sight, and of a list that comes in pages it asks
+// for those.
+export function Table<T>({ label, rows: given, columns, id, empty }: {
   label: string
-  rows: T[]
+  rows: T[] | Rows<T>
   columns: Column<T>[]
   id: (row: T) => string
   empty: ReactNode
 }) {
   const [top, setTop] = useState(0)
   const narrow = useNarrow()
+  const { rows, found, more, busy } = Array.isArray(given) ? whole(given) : given
+  const virtual = found > 100
+  const first = virtual ? Math.min(Math.max(0, Math.floor(top / rowHeight) - overscan), Math.max(0, found - 1)) : 0
+  const last = virtual ? Math.min(found, first + 40 + 2 * overscan) : found
+  useEffect(() => {
+    if (rows.length < last && !busy) more()
+  })
   if (rows.length === 0) return <Empty>{empty}</Empty>
   const shown = narrow ? columns.filter((c) => !c.wide) : columns
   const style = { gridTemplateColumns: shown.map((c) => c.width ?? 'minmax(0, 1fr)').join(' ') }
-  const virtual = rows.length > 100
-  const first = virtual ? Math.max(0, Math.floor(top / rowHeight) - overscan) : 0
-  const last = virtual ? Math.min(rows.length, first + 40 + 2 * overscan) : rows.length
   return (
     <div
       className={virtual ? 'table virtual' : 'table'}
       role="table"
       aria-label={label}
-      aria-rowcount={rows.length + 1}
+      aria-rowcount={found + 1}
+      aria-busy={rows.length < last || undefined}
       tabIndex={virtual ? 0 : undefined}
       onScroll={virtual ? (e) => setTop(e.currentTarget.scrollTop) : undefined}
     >
@@ -180,7 +203,7 @@ export function Table<T>({ label, rows, columns, id, empty }: {
           ))}
         </div>
       </div>
-      <div role="rowgroup" style={virtual ? { height: rows.length * rowHeight, position: 'relative' } : undefined}>
+      <div role="rowgroup" style={virtual ? { height: found * rowHeight, position: 'relative' } : undefined}>
         {rows.slice(first, last).map((row, i) => (
           <div
             role="row"
@@ -255,6 +278,20 @@ export function Field({ label, help, children }: {
         </span>
       )}
     </div>
+  )
+}
+
+// Choice is a filter: one of some values, each with its words.
+export function Choice<K extends string>({ label, of, value, onChange }: {
+  label: string
+  of: Record<K, string>
+  value: K
+  onChange: (value: K) => void
+}) {
+  return (
+    <select aria-label={label} value={value} onChange={(e) => onChange(e.target.value as K)}>
+      {(Object.entries(of) as [K, string][]).map(([key, words]) => <option key={key} value={key}>{words}</option>)}
+    </select>
   )
 }
 

@@ -42,12 +42,20 @@ const spoil = v => Array.isArray(v) ? v.map(spoil) : v && typeof v === "object"
 	: v
 window.fetch = async (...args) => {
 	const url = args[0].url ?? String(args[0])
+	if (/\/v1\/policies\?/.test(url)) args[0] = new Request(url.replace(/&page_token=[^&]*/, ""), args[0]) // The server gave none.
 	const got = await asked(...args)
-	if (!/\/v1\/(policyset|top|decisions|audit|nodes|enforcement|check|versions)/.test(url) || !got.ok) return got
+	if (!/\/v1\/(policyset|policies|top|decisions|audit|nodes|enforcement|check|versions)/.test(url) || !got.ok) return got
 	const text = await got.clone().text()
 	let body
 	try { body = JSON.parse(text) } catch { return got }
 	if (url.includes("policyset")) body.policies = hostile.map(name => ({...body.policies[0], name}))
+	else if (/\/v1\/policies\?/.test(url)) {
+		const {searchParams: asked} = new URL(url)
+		const from = Number(asked.get("page_token") ?? 0), to = from + Number(asked.get("page_size"))
+		body.policies = hostile.slice(from, to).map(name => ({...body.policies[0], name, partition: [name]}))
+		body.found = hostile.length
+		body.next_page_token = to < hostile.length ? String(to) : ""
+	}
 	else if (!url.includes("check")) body = spoil(body)
 	return new Response(JSON.stringify(body), {status: got.status, headers: got.headers})
 }`
@@ -58,7 +66,8 @@ const readAll = `(async () => {
 	const seen = new Set()
 	for (let top = 0; top <= table.scrollHeight; top += 1000) {
 		table.scrollTop = top
-		await new Promise(done => requestAnimationFrame(() => setTimeout(done)))
+		do await new Promise(done => requestAnimationFrame(() => setTimeout(done)))
+		while (table.ariaBusy) // Until the pages in sight have come.
 		for (const a of table.querySelectorAll("a")) seen.add(a.textContent)
 	}
 	return hostile.filter(h => seen.has(h)).length

@@ -262,8 +262,8 @@ function ByKey({ policy, hash }: { policy: string; hash: string }) {
   const act = useAct()
   const may = useMay('editor')
   const why = useQuery({
-    queryKey: ['decisions', policy, 'all'],
-    queryFn: () => data(client.GET('/v1/decisions', { params: { query: { ...(policy && { policy }), page_size: 200 } } })),
+    queryKey: ['decisions', policy, hash],
+    queryFn: () => data(client.GET('/v1/decisions', { params: { query: { ...(policy && { policy }), key: hash, page_size: 50 } } })),
   })
   const penalty = useQuery({
     queryKey: ['penalties', hash],
@@ -281,7 +281,7 @@ function ByKey({ policy, hash }: { policy: string; hash: string }) {
         </Card>
       ))}
       <Card title="Why was it refused?">
-        <Asked of={why}>{(d) => <Decisions rows={d.decisions.filter((one) => one.key === hash)} />}</Asked>
+        <Asked of={why}>{(d) => <Decisions rows={d.decisions} />}</Asked>
       </Card>
     </>
   )

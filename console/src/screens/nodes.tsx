@@ -1,40 +1,50 @@
+import { useState } from 'react'
 import type { Node } from '../api'
-import { type Fleet, useFleet } from '../state'
-import { Asked, Badge, Card, plural, Table, Time } from '../ui'
+import { type Fleet, type NodeFilters, useLater, useNodes } from '../state'
+import { Asked, Badge, Card, Choice, plural, rowsOf, Table, Time } from '../ui'
 
-export const ladder = (n: Node) => n.state !== undefined && n.state !== 'ground'
-
-export const behind = (n: Node, f: Fleet) => n.applied !== n.wanted || (n.enforcement ?? 0) < f.enforcement
+const states = { '': 'All', behind: 'Not up to date', fallen: 'On the failure ladder', away: 'Away' }
 
 export function Nodes() {
-  const fleet = useFleet()
+  const [search, setSearch] = useState('')
+  const [state, setState] = useState<keyof typeof states>('')
+  const filters: NodeFilters = { search: useLater(search.trim(), 200), ...(state && { [state]: true }) }
+  const list = useNodes(filters)
   return (
     <>
-      <h1>Nodes</h1>
-      <Asked of={fleet}>
-        {(f) => (
-          <>
-            <p className="lead">{sumUp(f)}</p>
-            <Card title="Envoys">
-              <Table
-                label="Nodes" rows={f.nodes} id={(n) => n.id + n.boot} columns={columns(f)}
-                empty="No Envoy has polled this control plane yet. docs/operations.md says how to connect one."
-              />
-            </Card>
-          </>
-        )}
+      <div className="heading">
+        <h1>Nodes</h1>
+        <input
+          type="search" aria-label="Filter nodes by id or zone" placeholder="Filter by id or zone" maxLength={256}
+          value={search} onChange={(e) => setSearch(e.target.value)}
+        />
+        <Choice label="Which nodes" of={states} value={state} onChange={setState} />
+      </div>
+      <Asked of={list}>
+        {({ pages }) => {
+          const f = pages[0]!
+          const all = f.counts.active + f.counts.away
+          return (
+            <>
+              <p className="lead">{sumUp(f)}</p>
+              <Card title="Envoys" more={f.counts.found < all && <span className="quiet">{f.counts.found} of {plural(all, 'node')}</span>}>
+                <Table
+                  label="Nodes" rows={rowsOf(list, pages.map((p) => p.nodes), f.counts.found)} id={(n) => n.id + n.boot} columns={columns(f)}
+                  empty={all > 0 ? 'No node is like this.' : 'No Envoy has polled this control plane yet. docs/operations.md says how to connect one.'}
+                />
+              </Card>
+            </>
+          )
+        }}
       </Asked>
     </>
   )
 }
 
-function sumUp(f: Fleet): string {
-  const active = f.nodes.filter((n) => n.active)
-  const late = active.filter((n) => behind(n, f)).length
-  const down = active.filter(ladder).length
+function sumUp({ counts: n, current_version: version }: Fleet): string {
   return (
-    `${plural(active.length, 'node')} active, ${late === 0 ? 'all up to date' : `${late} not up to date`}, ` +
-    `${down === 0 ? 'none' : down} on the failure ladder. Version ${f.current} is current.`
+    `${plural(n.active, 'node')} active, ${n.behind === 0 ? 'all up to date' : `${n.behind} not up to date`}, ` +
+    `${n.fallen === 0 ? 'none' : n.fallen} on the failure ladder. Version ${version} is current.`
   )
 }
 
@@ -45,7 +55,7 @@ const columns = (f: Fleet) => [
   {
     title: 'Orders',
     wide: true,
-    cell: (n: Node) => ((n.enforcement ?? 0) < f.enforcement ? <Badge tone="warn">not yet</Badge> : 'arrived'),
+    cell: (n: Node) => ((n.enforcement ?? 0) < f.current_enforcement ? <Badge tone="warn">not yet</Badge> : 'arrived'),
   },
   { title: 'Failure ladder', width: 'minmax(0, 1.5fr)', cell: (n: Node) => <StateOf node={n} /> },
   { title: 'Filter', wide: true, width: 'minmax(0, 1.5fr)', cell: (n: Node) => <span title={n.filter}>{n.filter}</span> },
@@ -61,7 +71,7 @@ function VersionOf({ node: n }: { node: Node }) {
 
 function StateOf({ node: n }: { node: Node }) {
   if (!n.state) return <span className="quiet">not reported</span>
-  if (!ladder(n)) return <>on the ground</>
+  if (n.state === 'normal') return <>on the ground</>
   const steps = Object.entries(n.steps ?? {}).map(([policy, step]) => `${policy}: ${step}`).join(', ')
   return <span title={steps}><Badge tone="bad">{n.state}</Badge> {steps}</span>
 }

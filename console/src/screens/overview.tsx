@@ -6,7 +6,6 @@ import { Graph, type Mark } from '../graph'
 import { encode, type Fleet, link, useAudit, useComparison, useEnforcement, useFleet, useMay, usePolicySet, useSeries, useTop } from '../state'
 import { Asked, Badge, Card, Empty, number, plural, Short, Table, Time, type Tone } from '../ui'
 import { actionWords, AuditTable } from './changes'
-import { behind, ladder } from './nodes'
 import { StateOf } from './policies'
 
 type Top = Schemas['TopCaller']
@@ -143,10 +142,9 @@ function RefusedTile() {
 }
 
 function FleetTiles({ fleet }: { fleet: Fleet | undefined }) {
-  const active = fleet?.nodes.filter((n) => n.active) ?? []
-  const down = active.filter(ladder).length
-  const late = fleet ? active.filter((n) => behind(n, fleet)).length : 0
-  const all = active.length
+  const down = fleet?.counts.fallen ?? 0
+  const late = fleet?.counts.behind ?? 0
+  const all = fleet?.counts.active ?? 0
   return (
     <>
       <Tile
@@ -155,7 +153,7 @@ function FleetTiles({ fleet }: { fleet: Fleet | undefined }) {
       />
       <Tile
         label="Up to date" href={link('nodes')} value={fleet ? `${all - late} of ${all}` : '…'}
-        tone={late ? 'warn' : 'plain'} note={fleet?.current ? `version ${fleet.current} and all orders` : 'no version yet'}
+        tone={late ? 'warn' : 'plain'} note={fleet?.current_version ? `version ${fleet.current_version} and all orders` : 'no version yet'}
       />
     </>
   )
@@ -251,10 +249,10 @@ function OrdersCard({ orders }: { orders: Order[] }) {
   const act = useAct()
   const may = useMay('editor')
   const fleet = useFleet()
-  const active = fleet.data?.nodes.filter((n) => n.active) ?? []
-  const arrived = active.filter((n) => (n.enforcement ?? 0) >= (fleet.data?.enforcement ?? 0)).length
+  const active = fleet.data?.counts.active ?? 0
+  const arrived = active - (fleet.data?.counts.lack_orders ?? 0)
   return (
-    <Card title="Orders in force" more={orders.length > 0 && <span className="quiet">arrived at {arrived} of {plural(active.length, 'node')}</span>}>
+    <Card title="Orders in force" more={orders.length > 0 && <span className="quiet">arrived at {arrived} of {plural(active, 'node')}</span>}>
       <Table
         label="Orders in force" rows={orders} id={(o) => `${o.policy}/${o.tier}`}
         empty="None. A policy can be set to shadow above, all of them under Settings."

@@ -1,19 +1,22 @@
 import { useState } from 'react'
-import type { Order, Policy } from '../api'
-import { link, useEnforcement, useMay, usePolicySet, usePromises } from '../state'
-import { Asked, Badge, Card, Table } from '../ui'
+import type { Order, Policy, Schemas } from '../api'
+import { link, type PolicyFilters, useLater, useMay, usePolicies } from '../state'
+import { Asked, Badge, Card, Choice, type Column, plural, rowsOf, Table } from '../ui'
 
 // enforcementOf says how a policy is enforced, by the document or by an order about it.
 export function enforcementOf(p: Policy, orders: Order[]): { state: string; ordered: boolean } {
   const order = orders.find((o) => o.policy === p.name && !o.tier) ?? orders.find((o) => !o.policy && !o.tier)
   if (order) return { state: order.percent && order.percent < 100 ? `${order.state} ${order.percent} %` : order.state, ordered: true }
   const e = p.enforcement
-  if (e && typeof e === 'object') return { state: `${(e as { enforce: number }).enforce} %`, ordered: false }
+  if (e && typeof e === 'object') return { state: `enforce ${(e as { enforce: number }).enforce} %`, ordered: false }
   return { state: e ? String(e) : 'enforce', ordered: false }
 }
 
 export function StateOf({ policy, orders }: { policy: Policy; orders: Order[] }) {
-  const { state, ordered } = enforcementOf(policy, orders)
+  return <State {...enforcementOf(policy, orders)} />
+}
+
+function State({ state, ordered }: { state: string; ordered: boolean }) {
   const text = state === 'enforce' ? 'enforced' : state
   return (
     <span title={ordered ? 'by an order of an operator' : 'as the policy set says'}>
@@ -30,45 +33,60 @@ export function limitWords(l: { tier?: string; quota?: number; window?: string; 
   return `${l.tier ? l.tier + ' ' : ''}${l.own ? 'at most ' : ''}${limit}${burst}`
 }
 
+const modes = { '': 'All modes', leased: 'leased', strict: 'strict', optimistic: 'optimistic', local: 'local' }
+const states = { '': 'All states', enforce: 'enforced', shadow: 'in shadow', off: 'off' }
+
 export function Policies() {
-  const now = usePolicySet()
-  const promises = usePromises()
-  const orders = useEnforcement()
   const may = useMay('editor')
-  const [filter, setFilter] = useState('')
-  const promised = new Map((promises.data ?? []).map((p) => [p.name, p]))
-  const limitOf = (p: Policy) => (promised.get(p.name ?? '')?.limits ?? []).map(limitWords).join('; ')
+  const [search, setSearch] = useState('')
+  const [mode, setMode] = useState<PolicyFilters['mode']>('')
+  const [state, setState] = useState<PolicyFilters['state']>('')
+  const filters = { search: useLater(search.trim(), 200), mode, state }
+  const list = usePolicies(filters)
+  const asked = filters.search || mode || state
   return (
     <>
       <div className="heading">
         <h1>Policies</h1>
         <input
-          type="search" aria-label="Filter policies by name" placeholder="Filter by name" value={filter}
-          onChange={(e) => setFilter(e.target.value)}
+          type="search" aria-label="Filter policies by name" placeholder="Filter by name" maxLength={256} value={search}
+          onChange={(e) => setSearch(e.target.value)}
         />
+        <Choice label="Mode" of={modes} value={mode} onChange={setMode} />
+        <Choice label="State" of={states} value={state} onChange={setState} />
         <a className="button" href={link('edit')}>
           {may ? 'Edit the policy set' : 'Look at the document'}
         </a>
       </div>
-      <Card title="In force">
-        <Asked of={now}>
-          {({ set }) => (
-            <Table
-              label="Policies"
-              rows={(set.policies ?? []).filter((p) => (p.name ?? '').includes(filter.trim()))}
-              id={(p) => p.name ?? ''}
-              empty={filter ? 'No policy has this in its name.' : 'There is no policy yet: edit the policy set, or run weir apply FILE.'}
-              columns={[
-                { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <a href={link('policies', p.name ?? '')}>{p.name}</a> },
-                { title: 'Limit', width: 'minmax(0, 3fr)', cell: (p) => <span title={limitOf(p)}>{limitOf(p)}</span> },
-                { title: 'Whose', wide: true, cell: (p) => (p.partition?.length ? p.partition.join(', ') : 'everyone together') },
-                { title: 'Mode', wide: true, cell: (p) => String(p.mode ?? 'leased') },
-                { title: 'State', width: 'minmax(6rem, 1fr)', cell: (p) => <StateOf policy={p} orders={orders.data?.data.orders ?? []} /> },
-              ]}
-            />
-          )}
-        </Asked>
-      </Card>
+      <Asked of={list}>
+        {({ pages }) => {
+          const found = pages[0]!.found
+          return (
+            <Card title="In force" more={<span className="quiet">{plural(found, 'policy', 'policies')}</span>}>
+              <Table
+                label="Policies" rows={rowsOf(list, pages.map((p) => p.policies), found)} id={(p) => p.name} columns={columns}
+                empty={asked ? 'No policy is like this.' : 'There is no policy yet: edit the policy set, or run weir apply FILE.'}
+              />
+            </Card>
+          )
+        }}
+      </Asked>
     </>
   )
+}
+
+const columns: Column<Schemas['PolicyInForce']>[] = [
+  { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <a href={link('policies', p.name)}>{p.name}</a> },
+  { title: 'Limit', width: 'minmax(0, 3fr)', cell: (p) => <Limits of={p.limits} /> },
+  { title: 'Whose', wide: true, cell: (p) => p.partition.join(', ') || 'everyone together' },
+  { title: 'Mode', wide: true, cell: (p) => p.mode },
+  {
+    title: 'State', width: 'minmax(6rem, 1fr)',
+    cell: (p) => <State state={p.percent ? `${p.state} ${p.percent} %` : p.state} ordered={p.ordered} />,
+  },
+]
+
+function Limits({ of }: { of: Schemas['PromisedLimit'][] }) {
+  const text = of.map(limitWords).join('; ')
+  return <span title={text}>{text}</span>
 }

@@ -54,6 +54,9 @@ type (
 	HolderAnswer = gen.PermitHolder
 	// UsageAnswer is what a caller has left.
 	UsageAnswer = gen.Usage
+	// PoliciesAnswer is a page of the policies in force, PolicyInForce one of them.
+	PoliciesAnswer = gen.Policies
+	PolicyInForce  = gen.PolicyInForce
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
 	// NodeAnswer is one node.

@@ -80,6 +80,11 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (per
 		q.Consumer, person = &p.key, &p.key
 	}
 	switch {
+	case params.Key != "" && len(params.Partition) > 0:
+		return nil, badRequest("key and partition both name a partition key: give one of them")
+	case params.Key != "":
+		q.Buckets = []string{params.Key}
+		return person, nil
 	case len(params.Partition) == 0:
 		return person, nil
 	case params.Policy == "":

@@ -62,7 +62,8 @@ func TestWhyACallerWasLimited(t *testing.T) {
 		t.Errorf("%s", w.Body)
 	}
 	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=b": 0,
-		"policy=a&consumer=alice&source=header:x-api-key": 1, "since=2099-01-01T00:00:00Z": 0} {
+		"policy=a&consumer=alice&source=header:x-api-key": 1, "policy=a&key=" + d.Key: 1, "policy=b&key=" + d.Key: 0,
+		"key=" + strings.Repeat("0", 32): 0, "since=2099-01-01T00:00:00Z": 0} {
 		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Decisions) != want {
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)

@@ -223,7 +223,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 		detail   string
 		problems string
 	}{
-		{call{"eyes", "GET", "/v1/nodes?size=1", nil, ""}, 400, `there is no query parameter "size"; there are page_size, page_token`, ""},
+		{call{"eyes", "GET", "/v1/nodes?size=1", nil, ""}, 400, `there is no query parameter "size"; there are away, behind, fallen, page_size, page_token, search, zone`, ""},
 		{call{"eyes", "GET", "/v1/policyset?dry_run=true", nil, ""}, 400, `there is no query parameter "dry_run"; this takes none`, ""},
 		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there are dry_run, nodes`, ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=true&dry_run=false", match, set}, 400,

@@ -3,11 +3,13 @@ package api
 import (
 	"context"
 	"encoding/base64"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 const (
@@ -48,18 +50,60 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 		answer.Enforcement = held.Revision
 	}
 	last := ""
-	for _, n := range all {
-		if n.Key() <= token {
+	for _, one := range all {
+		n := s.node(one, active)
+		is := standingOf(n, answer.Enforcement)
+		is.count(&answer.Counts)
+		if !wanted(r.Params, n, is) {
 			continue
 		}
-		if len(answer.Nodes) == size {
+		answer.Counts.Found++
+		switch {
+		case one.Key() <= token:
+		case len(answer.Nodes) < size:
+			last = one.Key()
+			answer.Nodes = append(answer.Nodes, n)
+		default: // There is another page.
 			answer.Next = pageToken(last)
-			break
 		}
-		last = n.Key()
-		answer.Nodes = append(answer.Nodes, s.node(n, active))
 	}
 	return answer, nil
+}
+
+// standing is what an operator looks for among nodes.
+type standing struct{ active, behind, lacksOrders, fallen bool }
+
+// standingOf judges a node by the newest revision of the orders.
+func standingOf(n gen.Node, enforcement uint64) standing {
+	lacks := n.Active && n.Enforcement < enforcement
+	return standing{
+		active: n.Active, lacksOrders: lacks,
+		behind: n.Active && (n.Applied != n.Wanted || n.Lost) || lacks,
+		fallen: n.Active && n.State != "" && n.State != policy.StepGround.String(),
+	}
+}
+
+func (is standing) count(c *gen.NodeCounts) {
+	for _, one := range []struct {
+		is bool
+		n  *int
+	}{{is.active, &c.Active}, {!is.active, &c.Away}, {is.behind, &c.Behind}, {is.lacksOrders, &c.LackOrders},
+		{is.fallen, &c.Fallen}} {
+		if one.is {
+			*one.n++
+		}
+	}
+}
+
+// wanted reports whether a node is among those that a list is asked for.
+func wanted(p gen.ListNodesParams, n gen.Node, is standing) bool {
+	return (!p.Behind || is.behind) && (!p.Fallen || is.fallen) && (!p.Away || !is.active) &&
+		(p.Zone == "" || p.Zone == n.Zone) && (has(n.ID, p.Search) || has(n.Zone, p.Search))
+}
+
+// has reports whether a name has a part, in capitals or not.
+func has(name, part string) bool {
+	return strings.Contains(strings.ToLower(name), strings.ToLower(part))
 }
 
 func (s *server) node(n nodes.Node, active policies.Active) gen.Node {

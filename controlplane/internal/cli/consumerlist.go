@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -18,17 +17,7 @@ type listConsumers struct {
 
 // Run prints all that are wanted, page by page, however many there are.
 func (c *listConsumers) Run(env *environment) error {
-	query := url.Values{}
-	if c.Banned {
-		query.Set("banned", "true")
-	}
-	if c.Tier != "" {
-		query.Set("tier", c.Tier)
-	}
-	path := "/v1/consumers"
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
+	path := withQuery("/v1/consumers", map[string]string{"banned": ifTrue(c.Banned), "tier": c.Tier})
 	all := []api.ConsumerAnswer{}
 	err := c.pages(path, func(body []byte) (string, error) {
 		var page api.ConsumersAnswer

@@ -47,17 +47,51 @@ func (c *getPolicySet) Run(env *environment) error {
 	return err
 }
 
-type getNodes struct{ getFlags }
+type getNodes struct {
+	getFlags
+	Search string `help:"Only those that have this in their id or their zone." placeholder:"TEXT"`
+	Zone   string `help:"Only those of this zone." placeholder:"ZONE"`
+	Behind bool   `help:"Only active ones that lack the version that they ought to have, or the newest orders."`
+	Fallen bool   `help:"Only active ones that have a policy on the failure ladder."`
+	Away   bool   `help:"Only those that do not poll any more."`
+}
+
+func (c *getNodes) path() string {
+	return withQuery("/v1/nodes", map[string]string{"search": c.Search, "zone": c.Zone, "behind": ifTrue(c.Behind),
+		"fallen": ifTrue(c.Fallen), "away": ifTrue(c.Away)})
+}
+
+func ifTrue(is bool) string {
+	if is {
+		return "true"
+	}
+	return ""
+}
+
+// withQuery is a path with a query of all parameters that are not empty.
+func withQuery(path string, parameters map[string]string) string {
+	query := url.Values{}
+	for name, value := range parameters {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	if len(query) == 0 {
+		return path
+	}
+	return path + "?" + query.Encode()
+}
 
 // Run prints the nodes that polled within the last ten minutes.
 func (c *getNodes) Run(env *environment) error {
 	all := api.NodesAnswer{}
-	err := c.pages("/v1/nodes", func(body []byte) (string, error) {
+	err := c.pages(c.path(), func(body []byte) (string, error) {
 		var page api.NodesAnswer
 		err := json.Unmarshal(body, &page)
 		all.Current = page.Current
 		all.Enforcement = page.Enforcement
 		all.Complete = page.Complete
+		all.Counts = page.Counts
 		all.Nodes = append(all.Nodes, page.Nodes...)
 		return page.Next, err
 	})
@@ -66,7 +100,7 @@ func (c *getNodes) Run(env *environment) error {
 	}
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement,
-			"complete": all.Complete, "nodes": all.Nodes})
+			"complete": all.Complete, "counts": all.Counts, "nodes": append([]api.NodeAnswer{}, all.Nodes...)})
 	}
 	if !all.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has "+

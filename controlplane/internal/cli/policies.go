@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -15,7 +17,10 @@ import (
 
 type getPolicies struct {
 	getFlags
-	Name string `arg:"" optional:"" help:"One policy, which is printed as it was written."`
+	Name   string `arg:"" optional:"" help:"One policy, which is printed as it was written."`
+	Search string `help:"Only those that have this in their name." placeholder:"TEXT"`
+	Mode   string `help:"Only those with this mode: local, leased, strict or optimistic." placeholder:"MODE"`
+	State  string `help:"Only those that are enforced like this, by the policy set or by an order: enforce, shadow or off." placeholder:"STATE"`
 }
 
 // Run prints what the policies are, or one of them.
@@ -24,8 +29,14 @@ func (c *getPolicies) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if c.Name != "" {
+	path := withQuery("/v1/policies", map[string]string{"search": c.Search, "mode": c.Mode, "state": c.State})
+	switch {
+	case c.Name != "" && strings.Contains(path, "?"):
+		return errors.New("a name is of one policy: give it, or what to find policies by")
+	case c.Name != "":
 		return c.one(env, cl)
+	case strings.Contains(path, "?"):
+		return c.found(env, path)
 	}
 	got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
@@ -42,14 +53,48 @@ func (c *getPolicies) Run(env *environment) error {
 	}
 	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
 		for _, p := range set.Policies {
-			var limits []string
-			for _, l := range promises.LimitsOf(p, set.Tiers) {
-				limits = append(limits, l.String())
-			}
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, strings.Join(limits, "; "), p.Mode, p.Counting.Algorithm,
-				enforcementOf(p.Enforced))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, limitTexts(promises.LimitsOf(p, set.Tiers)), p.Mode,
+				p.Counting.Algorithm, enforcementOf(p.Enforced))
 		}
 	})
+}
+
+// found prints the policies that are found, with how they are enforced, orders included.
+func (c *getPolicies) found(env *environment, path string) error {
+	all := api.PoliciesAnswer{Policies: []api.PolicyInForce{}}
+	err := c.pages(path, func(body []byte) (string, error) {
+		var page api.PoliciesAnswer
+		err := json.Unmarshal(body, &page)
+		all.Version, all.Found = page.Version, page.Found
+		all.Policies = append(all.Policies, page.Policies...)
+		return page.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(env.Out, map[string]any{"version": all.Version, "found": all.Found, "policies": all.Policies})
+	}
+	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
+		for _, p := range all.Policies {
+			state := string(p.State)
+			if p.Percent > 0 {
+				state += fmt.Sprintf(" %d %%", p.Percent)
+			}
+			if p.Ordered {
+				state += ", ordered"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, limitTexts(p.Limits), p.Mode, p.Algorithm, state)
+		}
+	})
+}
+
+func limitTexts(limits []promises.Limit) string {
+	var texts []string
+	for _, l := range limits {
+		texts = append(texts, l.String())
+	}
+	return strings.Join(texts, "; ")
 }
 
 func (c *getPolicies) one(env *environment, cl *client) error {

@@ -72,6 +72,51 @@ func (e KeyWhere) Valid() bool {
 	}
 }
 
+// Defines values for PolicyInForceMode.
+const (
+	PolicyInForceModeLeased     PolicyInForceMode = "leased"
+	PolicyInForceModeLocal      PolicyInForceMode = "local"
+	PolicyInForceModeOptimistic PolicyInForceMode = "optimistic"
+	PolicyInForceModeStrict     PolicyInForceMode = "strict"
+)
+
+// Valid indicates whether the value is a known member of the PolicyInForceMode enum.
+func (e PolicyInForceMode) Valid() bool {
+	switch e {
+	case PolicyInForceModeLeased:
+		return true
+	case PolicyInForceModeLocal:
+		return true
+	case PolicyInForceModeOptimistic:
+		return true
+	case PolicyInForceModeStrict:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for PolicyInForceState.
+const (
+	PolicyInForceStateEnforce PolicyInForceState = "enforce"
+	PolicyInForceStateOff     PolicyInForceState = "off"
+	PolicyInForceStateShadow  PolicyInForceState = "shadow"
+)
+
+// Valid indicates whether the value is a known member of the PolicyInForceState enum.
+func (e PolicyInForceState) Valid() bool {
+	switch e {
+	case PolicyInForceStateEnforce:
+		return true
+	case PolicyInForceStateOff:
+		return true
+	case PolicyInForceStateShadow:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RolloutStepRollout.
 const (
 	RolloutStepRolloutPromoted  RolloutStepRollout = "promoted"
@@ -210,6 +255,51 @@ func (e VersionWithDocumentRollout) Valid() bool {
 	case VersionWithDocumentRolloutTakenBack:
 		return true
 	case VersionWithDocumentRolloutUnderWay:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListPoliciesParamsMode.
+const (
+	ListPoliciesParamsModeLeased     ListPoliciesParamsMode = "leased"
+	ListPoliciesParamsModeLocal      ListPoliciesParamsMode = "local"
+	ListPoliciesParamsModeOptimistic ListPoliciesParamsMode = "optimistic"
+	ListPoliciesParamsModeStrict     ListPoliciesParamsMode = "strict"
+)
+
+// Valid indicates whether the value is a known member of the ListPoliciesParamsMode enum.
+func (e ListPoliciesParamsMode) Valid() bool {
+	switch e {
+	case ListPoliciesParamsModeLeased:
+		return true
+	case ListPoliciesParamsModeLocal:
+		return true
+	case ListPoliciesParamsModeOptimistic:
+		return true
+	case ListPoliciesParamsModeStrict:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ListPoliciesParamsState.
+const (
+	ListPoliciesParamsStateEnforce ListPoliciesParamsState = "enforce"
+	ListPoliciesParamsStateOff     ListPoliciesParamsState = "off"
+	ListPoliciesParamsStateShadow  ListPoliciesParamsState = "shadow"
+)
+
+// Valid indicates whether the value is a known member of the ListPoliciesParamsState enum.
+func (e ListPoliciesParamsState) Valid() bool {
+	switch e {
+	case ListPoliciesParamsStateEnforce:
+		return true
+	case ListPoliciesParamsStateOff:
+		return true
+	case ListPoliciesParamsStateShadow:
 		return true
 	default:
 		return false
@@ -756,6 +846,27 @@ type Node struct {
 	Lost bool `json:"lost,omitempty"`
 }
 
+// NodeCounts How many nodes there are, on all pages. Each but the last is of all nodes, whatever is asked for.
+type NodeCounts struct {
+	// Active Those that share the buckets.
+	Active int `json:"active"`
+
+	// Behind Active ones that lack the version that they ought to have, or the newest orders.
+	Behind int `json:"behind"`
+
+	// LackOrders Of those, the ones that lack the newest orders.
+	LackOrders int `json:"lack_orders"`
+
+	// Fallen Active ones that have a policy on the failure ladder.
+	Fallen int `json:"fallen"`
+
+	// Away Those that are not active, and not forgotten yet.
+	Away int `json:"away"`
+
+	// Found Those that were asked for.
+	Found int `json:"found"`
+}
+
 // Nodes A page of nodes.
 type Nodes struct {
 	// Current The current version on this replica.
@@ -765,8 +876,11 @@ type Nodes struct {
 	Enforcement uint64 `json:"current_enforcement"`
 
 	// Complete False while the store is away: then these are the nodes that this replica heard of.
-	Complete bool   `json:"complete"`
-	Nodes    []Node `json:"nodes"`
+	Complete bool `json:"complete"`
+
+	// Counts How many nodes there are, on all pages. Each but the last is of all nodes, whatever is asked for.
+	Counts NodeCounts `json:"counts"`
+	Nodes  []Node     `json:"nodes"`
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
@@ -865,6 +979,45 @@ type PermitHolder struct {
 	// Permits How many requests it may have in flight.
 	Permits int64 `json:"permits"`
 }
+
+// Policies A page of policies.
+type Policies struct {
+	// Version The current version on this replica; 0 before the first.
+	Version uint64 `json:"version"`
+
+	// Found How many were asked for, on all pages.
+	Found    int             `json:"found"`
+	Policies []PolicyInForce `json:"policies"`
+
+	// Next Leads to the following page; empty on the last.
+	Next string `json:"next_page_token"`
+}
+
+// PolicyInForce defines model for PolicyInForce.
+type PolicyInForce struct {
+	Name      string            `json:"name"`
+	Mode      PolicyInForceMode `json:"mode"`
+	Algorithm string            `json:"algorithm"`
+	Limits    []PromisedLimit   `json:"limits"`
+
+	// Partition The parts of its partition key; none if all requests share a bucket.
+	Partition []string `json:"partition"`
+
+	// State How it is enforced.
+	State PolicyInForceState `json:"state"`
+
+	// Percent The share of the partition keys of which that holds, absent if of all.
+	Percent int `json:"percent,omitempty"`
+
+	// Ordered An order says so, and not the policy set. Orders about a tier are left out.
+	Ordered bool `json:"ordered"`
+}
+
+// PolicyInForceMode defines model for PolicyInForce.Mode.
+type PolicyInForceMode string
+
+// PolicyInForceState How it is enforced.
+type PolicyInForceState string
 
 // Promise What a policy promises.
 type Promise = promises.Promise
@@ -1257,6 +1410,9 @@ type ListDecisionsParams struct {
 	// Policy Only refusals of this policy. Needed with `partition`.
 	Policy string `form:"policy,omitempty" json:"policy,omitempty"`
 
+	// Key Only refusals of this partition key, by its hash as `key` of a refusal or of `/v1/top` has it.
+	Key string `form:"key,omitempty" json:"key,omitempty"`
+
 	// Partition Only refusals of one partition key of the policy, named as under `/v1/keys/{policy}`: what its requests have for each part
 	// of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither stored nor logged here.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
@@ -1337,6 +1493,21 @@ type ResetKeyParams struct {
 
 // ListNodesParams defines parameters for ListNodes.
 type ListNodesParams struct {
+	// Search Only those that have this in their id or their zone, in capitals or not.
+	Search string `form:"search,omitempty" json:"search,omitempty"`
+
+	// Zone Only those of this zone.
+	Zone string `form:"zone,omitempty" json:"zone,omitempty"`
+
+	// Behind Only active ones that lack the version that they ought to have, or the newest orders.
+	Behind bool `form:"behind,omitempty" json:"behind,omitempty"`
+
+	// Fallen Only active ones that have a policy on the failure ladder.
+	Fallen bool `form:"fallen,omitempty" json:"fallen,omitempty"`
+
+	// Away Only those that are not active.
+	Away bool `form:"away,omitempty" json:"away,omitempty"`
+
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
 	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
 
@@ -1394,6 +1565,30 @@ type PardonPenaltiesParams struct {
 	// Shadow Only those in shadow, or only those that refuse.
 	Shadow *bool `form:"shadow,omitempty" json:"shadow,omitempty"`
 }
+
+// ListPoliciesParams defines parameters for ListPolicies.
+type ListPoliciesParams struct {
+	// Search Only those that have this in their name, in capitals or not.
+	Search string `form:"search,omitempty" json:"search,omitempty"`
+
+	// Mode Only those with this mode.
+	Mode ListPoliciesParamsMode `form:"mode,omitempty" json:"mode,omitempty"`
+
+	// State Only those that are enforced like this, by the policy set or by an order. Of a share of the keys counts, too.
+	State ListPoliciesParamsState `form:"state,omitempty" json:"state,omitempty"`
+
+	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
+	PageSize PageSize `form:"page_size,omitempty" json:"page_size,omitempty"`
+
+	// PageToken The `next_page_token` of the page before; empty for the first page.
+	PageToken PageToken `form:"page_token,omitempty" json:"page_token,omitempty"`
+}
+
+// ListPoliciesParamsMode defines parameters for ListPolicies.
+type ListPoliciesParamsMode string
+
+// ListPoliciesParamsState defines parameters for ListPolicies.
+type ListPoliciesParamsState string
 
 // DeletePolicyParams defines parameters for DeletePolicy.
 type DeletePolicyParams struct {
@@ -1679,6 +1874,9 @@ type ServerInterface interface {
 	// PardonPenalties Pardon callers
 	// (POST /v1/penalties/pardon)
 	PardonPenalties(ctx echo.Context, params PardonPenaltiesParams) error
+	// ListPolicies The policies in force, and how each is enforced
+	// (GET /v1/policies)
+	ListPolicies(ctx echo.Context, params ListPoliciesParams) error
 	// DeletePolicy Remove a policy
 	// (DELETE /v1/policies/{name})
 	DeletePolicy(ctx echo.Context, name PolicyName, params DeletePolicyParams) error
@@ -2067,6 +2265,13 @@ func (w *ServerInterfaceWrapper) ListDecisions(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter policy: %s", err))
 	}
 
+	// ------------- Optional query parameter "key" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key", ctx.QueryParams(), &params.Key, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter key: %s", err))
+	}
+
 	// ------------- Optional query parameter "partition" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "partition", ctx.QueryParams(), &params.Partition, runtime.BindQueryParameterOptions{Type: "array", Format: ""})
@@ -2312,6 +2517,41 @@ func (w *ServerInterfaceWrapper) ListNodes(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListNodesParams
+	// ------------- Optional query parameter "search" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "search", ctx.QueryParams(), &params.Search, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter search: %s", err))
+	}
+
+	// ------------- Optional query parameter "zone" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "zone", ctx.QueryParams(), &params.Zone, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter zone: %s", err))
+	}
+
+	// ------------- Optional query parameter "behind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "behind", ctx.QueryParams(), &params.Behind, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter behind: %s", err))
+	}
+
+	// ------------- Optional query parameter "fallen" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "fallen", ctx.QueryParams(), &params.Fallen, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter fallen: %s", err))
+	}
+
+	// ------------- Optional query parameter "away" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "away", ctx.QueryParams(), &params.Away, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter away: %s", err))
+	}
+
 	// ------------- Optional query parameter "page_size" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
@@ -2455,6 +2695,52 @@ func (w *ServerInterfaceWrapper) PardonPenalties(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PardonPenalties(ctx, params)
+	return err
+}
+
+// ListPolicies converts echo context to params.
+func (w *ServerInterfaceWrapper) ListPolicies(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListPoliciesParams
+	// ------------- Optional query parameter "search" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "search", ctx.QueryParams(), &params.Search, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter search: %s", err))
+	}
+
+	// ------------- Optional query parameter "mode" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "mode", ctx.QueryParams(), &params.Mode, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter mode: %s", err))
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", ctx.QueryParams(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter state: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_size" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_size", ctx.QueryParams(), &params.PageSize, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_size: %s", err))
+	}
+
+	// ------------- Optional query parameter "page_token" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "page_token", ctx.QueryParams(), &params.PageToken, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter page_token: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListPolicies(ctx, params)
 	return err
 }
 
@@ -3177,6 +3463,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/nodes", wrapper.ListNodes, options.OperationMiddlewares["listNodes"]...)
 	router.GET(options.BaseURL+"/v1/penalties", wrapper.ListPenalties, options.OperationMiddlewares["listPenalties"]...)
 	router.POST(options.BaseURL+"/v1/penalties/pardon", wrapper.PardonPenalties, options.OperationMiddlewares["pardonPenalties"]...)
+	router.GET(options.BaseURL+"/v1/policies", wrapper.ListPolicies, options.OperationMiddlewares["listPolicies"]...)
 	router.DELETE(options.BaseURL+"/v1/policies/:name", wrapper.DeletePolicy, options.OperationMiddlewares["deletePolicy"]...)
 	router.GET(options.BaseURL+"/v1/policies/:name", wrapper.GetPolicy, options.OperationMiddlewares["getPolicy"]...)
 	router.PATCH(options.BaseURL+"/v1/policies/:name", wrapper.PatchPolicy, options.OperationMiddlewares["patchPolicy"]...)
@@ -3735,6 +4022,28 @@ type PardonPenaltiesResponseObject interface {
 type PardonPenalties200JSONResponse Pardoned
 
 func (response PardonPenalties200JSONResponse) VisitPardonPenaltiesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListPoliciesRequestObject struct {
+	Params ListPoliciesParams
+}
+
+type ListPoliciesResponseObject interface {
+	VisitListPoliciesResponse(w http.ResponseWriter) error
+}
+
+type ListPolicies200JSONResponse Policies
+
+func (response ListPolicies200JSONResponse) VisitListPoliciesResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -4363,6 +4672,9 @@ type StrictServerInterface interface {
 	// PardonPenalties Pardon callers
 	// (POST /v1/penalties/pardon)
 	PardonPenalties(ctx context.Context, request PardonPenaltiesRequestObject) (PardonPenaltiesResponseObject, error)
+	// ListPolicies The policies in force, and how each is enforced
+	// (GET /v1/policies)
+	ListPolicies(ctx context.Context, request ListPoliciesRequestObject) (ListPoliciesResponseObject, error)
 	// DeletePolicy Remove a policy
 	// (DELETE /v1/policies/{name})
 	DeletePolicy(ctx context.Context, request DeletePolicyRequestObject) (DeletePolicyResponseObject, error)
@@ -5121,6 +5433,31 @@ func (sh *strictHandler) PardonPenalties(ctx echo.Context, params PardonPenaltie
 		return err
 	} else if validResponse, ok := response.(PardonPenaltiesResponseObject); ok {
 		return validResponse.VisitPardonPenaltiesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListPolicies operation middleware
+func (sh *strictHandler) ListPolicies(ctx echo.Context, params ListPoliciesParams) error {
+	var request ListPoliciesRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListPolicies(ctx.Request().Context(), request.(ListPoliciesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListPolicies")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListPoliciesResponseObject); ok {
+		return validResponse.VisitListPoliciesResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
