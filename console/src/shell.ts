@@ -1,6 +1,11 @@
 // The commands for a terminal that do what an action does.
 
-export type Call = { method: string; path: string; body?: unknown; file?: boolean; match?: boolean }
+export type Call = { method: string; path: string; body?: unknown; text?: string; match?: boolean }
+
+// typeOf is the media type of a document, by its first character.
+export function typeOf(text: string): string {
+  return text.trimStart().startsWith('{') ? 'application/json' : 'application/yaml'
+}
 
 // quote writes an argument for a shell.
 export function quote(text: string): string {
@@ -14,15 +19,28 @@ export function weir(command: string, args: string[], flags: Record<string, stri
     .filter((flag): flag is [string, string] => !!flag[1])
     .map(([name, value]) => `--${name}${value.startsWith('-') ? '=' : ' '}${quote(value)}`)
   const words = args.map(quote)
-  const dashed = args.some((arg) => arg.startsWith('-'))
+  const dashed = args.some((arg) => /^-./.test(arg))
   return ['weir', command, ...(dashed ? [...given, '--', ...words] : [...words, ...given])].join(' ')
+}
+
+// piped is a command that reads a text, byte for byte, from the standard input. The mark that ends the
+// text is a line that it does not have.
+export function piped(text: string, command: string): string {
+  if (!text.endsWith('\n')) return `printf %s ${quote(text)} | ${command}`
+  const lines = new Set(text.split('\n'))
+  let mark = 'EOF'
+  for (let n = 1; lines.has(mark); n++) mark = `EOF_${n}`
+  return `${command} <<'${mark}'\n${text}${mark}`
 }
 
 // curl is the REST call of an action.
 export function curl(c: Call): string {
   const parts = ['curl', '-X', c.method, quote(location.origin + c.path), '-H', '"Authorization: Bearer $WEIR_TOKEN"']
   if (c.match) parts.push('-H', "'If-Match: *'")
-  if (c.file) parts.push('-H', "'Content-Type: application/yaml'", '--data-binary', '@FILE')
-  else if (c.body !== undefined) parts.push('-H', "'Content-Type: application/json'", '-d', quote(JSON.stringify(c.body)))
+  if (c.text !== undefined) {
+    parts.push('-H', quote(`Content-Type: ${typeOf(c.text)}`), '--data-binary', '@-')
+    return piped(c.text, parts.join(' '))
+  }
+  if (c.body !== undefined) parts.push('-H', "'Content-Type: application/json'", '-d', quote(JSON.stringify(c.body)))
   return parts.join(' ')
 }

@@ -226,6 +226,9 @@ export function Table<T>({ label, rows: given, columns, id, empty }: {
   )
 }
 
+// shownOf is how much of a command the page shows; the button copies all of it.
+const shownOf = 4000
+
 // Copyable is a command with a button that copies it.
 export function Copyable({ label, text }: { label: string; text: string }) {
   const [done, setDone] = useState(false)
@@ -235,7 +238,8 @@ export function Copyable({ label, text }: { label: string; text: string }) {
   return (
     <div className="copyable">
       <span className="label">{label}</span>
-      <pre tabIndex={0} aria-label={label}>{text}</pre>
+      <pre tabIndex={0} aria-label={label}>{text.slice(0, shownOf)}</pre>
+      {text.length > shownOf && <p className="quiet">And {number(text.length - shownOf)} characters more, which the button copies, too.</p>}
       <button type="button" className="small" onClick={copy} aria-label={`Copy: ${label}`}>
         {done ? 'Copied' : 'Copy'}
       </button>

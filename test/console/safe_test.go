@@ -1,6 +1,7 @@
 package console
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -127,6 +128,53 @@ func TestThePrintedCommandsAreQuoted(t *testing.T) {
 	if title := eval[string](p, `document.title`); strings.Contains(title, "pwned") {
 		t.Error("a value ran as a script")
 	}
+}
+
+// What the editor prints is pasted as it stands, whatever the document says, also lines that would end
+// it for the shell, and one that does not end with a line; and so is what the slider prints.
+func TestTheEditorsCommandsArePastable(t *testing.T) {
+	p := open(t, stack.Token)
+	const begin = "version: weir/v1\npolicies:\n  - {name: pasted, partition: [], limit: {quota: 7, window: 1m}, match: {paths: [/nowhere]}}\n"
+	const hostile = "# $(touch pwned) `touch pwned` 'quoted' \"twice\" \\\n"
+	for i, document := range []string{
+		begin + hostile, begin + hostile + "# it's the last line", begin + hostile + "# \u202e\ttab\n\n",
+		// In braces a line begins where it likes.
+		"# EOF\n{version: weir/v1, policies: [{name: pasted, partition: [], limit: {quota: 7, window: 1m}, match: {paths: [/nowhere]},\n" +
+			"response: {body: \"it says\nEOF\nEOF_1\n\"}}]}\n",
+	} {
+		for j, label := range []string{"Command", "REST call"} {
+			before := current(t)
+			text := strings.Replace(document, "quota: 7", fmt.Sprint("quota: ", 10+2*i+j), 1)
+			p.at("nodes")
+			p.at("edit")
+			p.do(chromedp.WaitVisible("textarea", chromedp.ByQuery), chromedp.Evaluate(fmt.Sprintf(`{
+				const t = document.querySelector("textarea")
+				Object.getOwnPropertyDescriptor(HTMLTextAreaElement.prototype, "value").set.call(t, %q)
+				t.dispatchEvent(new Event("input", {bubbles: true}))
+			}`, text), nil), chromedp.WaitEnabled(`//button[normalize-space()="Apply …"]`, chromedp.BySearch))
+			p.click("button", "Apply …")
+			printed := eval[string](p, fmt.Sprintf(`document.querySelector('dialog pre[aria-label=%q]').textContent`, label))
+			p.click("button", "Cancel")
+			p.do(chromedp.Evaluate(`addEventListener("beforeunload", e => e.stopImmediatePropagation(), true)`, nil))
+			runPrinted(t, printed)
+			if got, err := stack.Call("GET", "/v1/policyset", ""); err != nil || got != text {
+				t.Errorf("%s\nstored %q (%v), want %q", printed, got, err, text)
+			}
+			if _, err := stack.Call("POST", fmt.Sprintf("/v1/versions/%d/rollback", before), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// current is the current version.
+func current(t *testing.T) uint64 {
+	t.Helper()
+	var list struct{ Version uint64 }
+	if got, err := stack.Call("GET", "/v1/policies", ""); err != nil || json.Unmarshal([]byte(got), &list) != nil {
+		t.Fatal(got, err)
+	}
+	return list.Version
 }
 
 func runPrinted(t *testing.T, command string) {

@@ -37,15 +37,25 @@ func TestTheSliderShowsWhatAnotherLimitWouldDo(t *testing.T) {
 	p.sees("callers would be caught")
 	p.click("button", fmt.Sprint("Change to ", after, " …"))
 	p.sees(fmt.Sprintf("shorten-per-ip: limit %d per 1h → %d per 1h", before, after))
-	p.click("button", "Apply")
-	p.sees("is in force.")
 	quota := func(want int) func() bool {
 		return func() bool {
 			got, err := stack.Call("GET", "/v1/policies/shorten-per-ip", "")
 			return err == nil && strings.Contains(got, fmt.Sprintf(`"quota":%d,`, want))
 		}
 	}
+	p.click("button", "Apply")
+	p.sees("is in force.")
 	p.until("has changed it", quota(after))
 	p.click("button", "Undo")
 	p.until("has undone it", quota(before))
+
+	version := current(t)
+	p.click("button", fmt.Sprint("Change to ", after, " …"))
+	printed := eval[string](p, `document.querySelector('dialog pre[aria-label="Command"]').textContent`)
+	p.click("button", "Cancel")
+	runPrinted(t, printed)
+	p.until("is changed by the printed command", quota(after))
+	if _, err := stack.Call("POST", fmt.Sprintf("/v1/versions/%d/rollback", version), ""); err != nil {
+		t.Fatal(err)
+	}
 }

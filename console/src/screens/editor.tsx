@@ -3,17 +3,12 @@ import { useQuery } from '@tanstack/react-query'
 import { useEffect, useState } from 'react'
 import { type Action, type Input, rollback, useAct } from '../actions'
 import { answer, client, data, Problem, type Schemas } from '../api'
-import { weir } from '../shell'
+import { piped, typeOf, weir } from '../shell'
 import { check, encode, useLater, useMay } from '../state'
 import { Asked, Badge, Card, Empty, Failed, plural, Words } from '../ui'
 import { limitWords } from './policies'
 
 type Checked = Schemas['CheckedPolicySet']
-
-// typeOf is the media type of a document, by its first character.
-function typeOf(text: string): string {
-  return text.trimStart().startsWith('{') ? 'application/json' : 'application/yaml'
-}
 
 async function document() {
   // As it was written, comments included: the client would ask for JSON.
@@ -128,10 +123,11 @@ function put(text: string, etag: string, checked: Checked | undefined): Action {
     text: <Words lines={checked?.diff.words ?? []} />,
     button: 'Apply',
     inputs: [whichNodes],
-    command: (v) => weir('apply', ['FILE'], shareOf(v.nodes)),
+    // A terminal asks first where many policies are removed; here the difference has said so.
+    command: (v) => piped(text, weir((checked?.diff.removed.length ?? 0) > 1 ? 'apply --yes' : 'apply', ['-'], shareOf(v.nodes))),
     call: (v) => ({
       method: 'PUT', path: `/v1/policyset${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,
-      match: true, file: true,
+      match: true, text,
     }),
     run: async (v) => {
       const made = await data(client.PUT('/v1/policyset', {

@@ -45,7 +45,7 @@ function change(name: string, patch: object, version: number): Action {
     text: <Preview name={name} patch={patch} version={version} />,
     button: 'Apply',
     inputs: [whichNodes],
-    command: (v) => weir('apply', ['FILE'], shareOf(v.nodes)),
+    command: (v) => weir('patch', [name, JSON.stringify(patch)], shareOf(v.nodes)),
     call: (v) => ({
       method: 'PATCH', path: `/v1/policies/${encode(name)}${v.nodes === '100%' ? '' : `?nodes=${encode(v.nodes ?? '')}`}`,
       match: true, body: patch,

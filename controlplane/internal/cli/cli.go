@@ -31,6 +31,7 @@ type commands struct {
 	Serve       serveCommand       `cmd:"" help:"Run the control plane."`
 	Check       checkCommand       `cmd:"" help:"Check policy files without a server, and print what each policy promises."`
 	Apply       applyCommand       `cmd:"" help:"Make a file the policy set of a control plane."`
+	Patch       patchCommand       `cmd:"" help:"Change some fields of one policy."`
 	Diff        diffCommand        `cmd:"" help:"Print what a file would change, or what has changed between two versions."`
 	Rollback    rollbackCommand    `cmd:"" help:"Make an older version of the policy set the next one."`
 	Rollout     rolloutCommand     `cmd:"" help:"Watch, promote or take back a version that a share of the nodes has."`

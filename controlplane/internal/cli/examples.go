@@ -9,6 +9,8 @@ var examples = map[string]string{
 	"check": "weir check policies.yaml\nweir check --nodes 50 -o json policies.yaml",
 	"apply": "weir apply policies.yaml --dry-run\nweir apply policies.yaml\n" +
 		"weir apply policies.yaml --nodes 25%",
+	"patch": `weir patch api '{"limit": {"quota": 80}}' --dry-run` + "\n" +
+		`weir patch api '{"limit": {"quota": 80}}' --nodes 25%`,
 	"diff":            "weir diff policies.yaml\nweir diff 7 9",
 	"rollback":        "weir rollback 7 --dry-run\nweir rollback 7",
 	"rollout status":  "weir rollout\nweir rollout -o json",

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+)
+
+type patchCommand struct {
+	serverFlags
+	Policy string `arg:"" help:"The policy's name."`
+	Patch  string `arg:"" help:"What is different, as JSON: null removes a field, a list replaces a list (RFC 7396). - is the standard input."`
+	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	DryRun bool   `help:"Check and show what would change; change nothing."`
+	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// Run changes some fields of one policy.
+func (c *patchCommand) Run(env *environment) error {
+	patch := []byte(c.Patch)
+	if c.Patch == "-" {
+		var err error
+		patch, err = io.ReadAll(io.LimitReader(env.In, policydoc.MaxBytes+1)) // The control plane refuses more.
+		if err != nil {
+			return err
+		}
+	}
+	if !json.Valid(patch) {
+		return errors.New(`the patch is not JSON: give what is different, like '{"limit": {"quota": 80}}'`)
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/merge-patch+json"}
+	path := "/v1/policies/" + url.PathEscape(c.Policy) + shareQuery(c.Nodes, c.DryRun)
+	got, err := cl.do(http.MethodPatch, path, header, patch)
+	if err != nil {
+		return c.explain(env, err)
+	}
+	var put api.PutAnswer
+	if printed, err := got.read(env, c.Output, &put); printed || err != nil {
+		return err
+	}
+	return printPut(env, put)
+}
+
+// explain prints what would be wrong with the policy set, as apply does.
+func (c *patchCommand) explain(env *environment, err error) error {
+	var r *refusal
+	if !errors.As(err, &r) {
+		return err
+	}
+	if r.Status == http.StatusNotFound {
+		return fmt.Errorf("there is no policy %s: weir get policies lists what there is", c.Policy)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintln(env.Err, located("the patch of "+c.Policy, 0, p))
+	}
+	if len(r.Problems) > 0 {
+		return errReported
+	}
+	return err
+}
