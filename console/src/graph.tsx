@@ -57,11 +57,12 @@ export function Graph({ label, from, step, lines, marks, height }: {
       <div ref={box} role="img" aria-label={`${label}: ${sumUp(lines)}`} />
       {area && count > 1 && marks.map((m) => {
         const share = (Date.parse(m.at) / 1000 - start) / ((count - 1) * step)
-        if (share < 0 || share > 1) return null
+        if (share < 0) return null
         return (
           <a
             key={m.at + m.label} className="mark" href={m.href} title={m.label} aria-label={m.label}
-            style={{ left: area.left + share * area.width, height: height - 26 }}
+            // What was changed after the last whole step is at its end.
+            style={{ left: area.left + Math.min(share, 1) * area.width, height: height - 26 }}
           />
         )
       })}

@@ -36,6 +36,10 @@ func TestAPolicysGraphsHaveCandidatesAndFlights(t *testing.T) {
 	if said := graph("Utilisation"); said == "" || strings.Contains(said, "in percent 0") {
 		t.Errorf("the graph of the utilisation is %q", said)
 	}
+	p.at("policies/shorten-per-ip")
+	p.until("draws how full a limit of rates is", func() bool {
+		return strings.Contains(graph("Utilisation"), "in use of the fullest limit, in percent 100, all of it 100")
+	})
 	p.at("policies/resolve-per-ip")
 	p.until("draws the candidate", func() bool {
 		said := graph("Refusals")

@@ -180,3 +180,31 @@ func TestCandidatesInTheHistory(t *testing.T) {
 		return nil
 	})
 }
+
+// How full limits of rates are is in the history, in each mode and in shadow.
+func TestHowFullLimitsAreInTheHistory(t *testing.T) {
+	policy := func(name, more string) string {
+		return "\n  - {name: " + name + ", match: {paths: [/" + name + "]}, partition: [], " + more + "}"
+	}
+	w := start(t, setup{workers: 1, policies: "version: weir/v1\npolicies:" +
+		policy("local", "limit: {quota: 10, window: 24h}, mode: local") +
+		policy("watched", "limit: {quota: 5, window: 24h}, mode: local, enforcement: shadow") +
+		policy("strict", "limit: {quota: 4, window: 24h}, mode: strict") +
+		policy("refusing", "limit: {quota: 1, window: 24h}, mode: leased")})
+	asked := map[string]int{"local": 7, "watched": 3, "strict": 1, "refusing": 3}
+	for name, times := range asked {
+		for range times {
+			ask(t, "GET", w.envoys[0].URL()+"/"+name)
+		}
+	}
+	want := map[string]float64{"local": 70, "watched": 60, "strict": 25, "refusing": 100}
+	w.await("the history", func(context.Context) error {
+		for name, full := range want {
+			got := w.seriesOf("outcome=utilisation&policy=" + name)
+			if len(got.Series) != 1 || got.Series[0].Total != full {
+				return fmt.Errorf("of %s it has %+v, want %v %%", name, got.Series, full)
+			}
+		}
+		return nil
+	})
+}

@@ -74,10 +74,12 @@ func TestInFlightIsReported(t *testing.T) {
 }
 
 // What candidates and policies in shadow would have refused is reported exactly, also after a time
-// in which the control plane was away. Policies without any of it report nothing.
+// in which the control plane was away. Of the others only how full they were is reported, and
+// nothing of those of which less than a hundredth is used.
 func TestCandidatesAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
 		limits("plain", "local", "2/1h", forAll, `"match": {"paths": ["/plain"]}`),
+		limits("wide", "local", "1000/1h", forAll, `"match": {"paths": ["/wide"]}`),
 		limits("api", "local", "10/1h", forAll, `"match": {"paths": ["/api"]}, "candidate": {"limit": {"quota": 3, "window": "1h"}}`),
 		limits("shadow", "local", "2/1h", forAll, `"match": {"paths": ["/shadow"]}, "enforcement": "shadow"`))})
 	ask := func(path string, times int) {
@@ -88,12 +90,17 @@ func TestCandidatesAreReported(t *testing.T) {
 		}
 		w.advance(10 * time.Second)
 	}
-	if ask("/plain", 5); w.plane.measured > 0 {
+	if ask("/wide", 5); w.plane.measured > 0 {
 		t.Errorf("%d messages about a policy of which nothing is measured", w.plane.measured)
+	}
+	ask("/plain", 5)
+	if got := w.plane.measures["plain"]; got.Used != 100 || got.CandidateRefused != 0 || got.ShadowRefused != 0 {
+		t.Errorf("of a policy that has refused %+v is measured", got)
 	}
 	ask("/api", 8)
 	ask("/shadow", 6)
-	if got := w.plane.measures; len(got) != 2 || got["api"].CandidateRefused != 5 || got["api"].ShadowRefused != 0 ||
+	if got := w.plane.measures; len(got) != 3 || got["api"].Used != 80 ||
+		got["api"].CandidateRefused != 5 || got["api"].ShadowRefused != 0 ||
 		got["shadow"].ShadowRefused != 4 || got["shadow"].CandidateRefused != 0 {
 		t.Errorf("measured %+v", got)
 	}

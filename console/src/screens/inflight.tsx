@@ -1,4 +1,4 @@
-// What a policy had in flight over time, beside its limit.
+// How full the limits of a policy were over time, and what it had in flight.
 import type { Policy, Schemas } from '../api'
 import { Graph, type Line } from '../graph'
 import { useSeries } from '../state'
@@ -37,6 +37,33 @@ function flat(label: string, height: number, like: Schemas['Series']): Line {
   return { label, values: like.values.map(() => height), dashed: true, total: height }
 }
 
+const line = (label: string, one: Schemas['Series']): Line => ({ label, values: one.values, total: one.total })
+
+// Fullness says how near the fullest bucket of a policy came to refusing.
+function Fullness({ of: used, from, step }: { of: Schemas['Series']; from: string; step: number }) {
+  return (
+    <Graph
+      label="Utilisation" from={from} step={step} height={130} marks={[]}
+      lines={[line('in use of the fullest limit, in percent', used), flat('all of it', 100, used)]}
+    />
+  )
+}
+
+// HowFull is that of a policy that limits rates.
+export function HowFull({ name }: { name: string }) {
+  const { range, choose } = useRange()
+  const series = useSeries([name], ['utilisation'], range)
+  return (
+    <Card title="How full" more={choose}>
+      <Asked of={series}>
+        {({ series: [used], from, step_seconds }) => (used && used.total > 0
+          ? <Fullness of={used} from={from} step={step_seconds} />
+          : <Empty>No hundredth of a limit was used in this time, or no Envoy has a filter that says so.</Empty>)}
+      </Asked>
+    </Card>
+  )
+}
+
 export function InFlight({ policy }: { policy: Policy }) {
   const { range, choose } = useRange()
   const series = useSeries([policy.name ?? ''], ['in_flight', 'utilisation'], range)
@@ -50,17 +77,13 @@ export function InFlight({ policy }: { policy: Policy }) {
           if (!busy || !used || (busy.total === 0 && used.total === 0)) {
             return <Empty>No request of this policy was in flight in this time, or no Envoy with a filter that says so had one.</Empty>
           }
-          const line = (label: string, one: Schemas['Series']): Line => ({ label, values: one.values, total: one.total })
           return (
             <div className="columns">
               <Graph
                 label="In flight" from={s.from} step={s.step_seconds} height={130} marks={[]}
                 lines={[line('in flight, on average', busy), ...(limit === undefined ? [] : [flat(`the limit, ${limit}`, limit, busy)])]}
               />
-              <Graph
-                label="Utilisation" from={s.from} step={s.step_seconds} height={130} marks={[]}
-                lines={[line('in use of the fullest limit, in percent', used), flat('all of it', 100, used)]}
-              />
+              <Fullness of={used} from={s.from} step={s.step_seconds} />
             </div>
           )
         }}

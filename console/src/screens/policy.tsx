@@ -6,7 +6,7 @@ import { client, data } from '../api'
 import { link, useAudit, useEnforcement, useMay, usePolicySet, usePromises, useTop } from '../state'
 import { Asked, Card, Empty, plural, Table, Time, Words } from '../ui'
 import { AuditTable, diffOf, useVersions } from './changes'
-import { InFlight, limitsFlights, limitsFlightsFirst } from './inflight'
+import { HowFull, InFlight, limitsFlights, limitsFlightsFirst } from './inflight'
 import { Refusals as Graph, ShadowButton, shownWords, TopTable, whyLink } from './overview'
 import { limitWords, StateOf } from './policies'
 import { AnotherLimit } from './slider'
@@ -40,7 +40,7 @@ export function PolicyScreen({ name }: { name: string }) {
               <a className="button" href={link('edit')}>{may ? 'Edit' : 'The document'}</a>
             </div>
             <Graph policy={name} candidate={policy.candidate !== undefined} height={170} />
-            {limitsFlights(policy) && <InFlight policy={policy} />}
+            {limitsFlights(policy) ? <InFlight policy={policy} /> : <HowFull name={name} />}
             {policy.mode !== 'local' && !limitsFlightsFirst(policy) && <AnotherLimit name={name} />}
             <div className="columns">
               <Promise policy={policy} />

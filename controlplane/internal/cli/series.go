@@ -17,7 +17,7 @@ type seriesCommand struct {
 	getFlags
 	Policy  []string `arg:"" optional:"" help:"Only these policies."`
 	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, for each node, or one for all."`
-	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, how many requests were in flight on average, or the highest percentage of a limit that was."`
+	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, how many requests were in flight on average, or how full the fullest bucket was at most, in percent."`
 	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
 }

@@ -76,8 +76,8 @@ type Outcome string
 // that the control plane granted; they have no node. ShadowRefused and CandidateRefused are the
 // requests that a policy in shadow and a candidate limit would have refused; they are exact.
 //
-// InFlight is how many requests were in flight on average. Utilisation is how much of the limit of
-// a bucket was in flight at most, in percent.
+// InFlight is how many requests were in flight on average. Utilisation is how full the fullest
+// bucket was at most, in percent: by tokens used, or by requests in flight.
 const (
 	Refused          Outcome = "refused"
 	Requests         Outcome = "requests"

@@ -191,6 +191,9 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
 			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
 		}
+		if h.knowsBucket() {
+			req.use(&h.Hit, h.Remaining)
+		}
 	}
 	l.watch(req, now)
 	l.finish(req)
@@ -224,6 +227,9 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	}
 	l.describeRefusal(req, h)
 	l.returnGrants(req, now)
+	if reason == Quota {
+		req.use(&h.Hit, 0)
+	}
 	if reason == Quota || reason == InFlight {
 		l.offend(req, h.Policy, false, now)
 	}

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -10,6 +11,22 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 	burst := req.LimitOf(&h.Hit).Params.Burst
 	h.Known, h.Remaining = true, min(max(level, 0), burst)
 	h.Reset = quota.Span(max(fullAt-now, 0))
+}
+
+// use notes how full the bucket of a hit is by what is left in it, as far as this node knows. The
+// queue of a leaky bucket holds requests and no tokens, and requests in flight are measured where
+// they are counted.
+func (req *Request) use(m *match.Hit, left int64) {
+	limit := req.LimitOf(m)
+	if !limit.InFlight && limit.Algorithm != quota.LeakyBucket && !m.Candidate {
+		req.rules.Tally.Use(m.Policy, left, limit.Params.Burst)
+	}
+}
+
+// knowsBucket reports whether Remaining is that of the whole bucket: not what is left of a share,
+// nor of what a node may use that has not heard of the bucket yet.
+func (h *Hit) knowsBucket() bool {
+	return h.Known && h.source != ByShare && (h.source != ByOptimistic || h.heard)
 }
 
 // describeRefusal fills in when the bucket will be full, where the bucket itself was not asked.

@@ -56,6 +56,9 @@ func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, comm
 	if l.spend.Keep > 0 {
 		l.leases.Keep(need, l.spend.Keep, l.spend.KeepBy)
 	}
+	if l.spend.State == leasing.Ready {
+		req.use(m, l.spend.Level)
+	}
 	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
 }
 

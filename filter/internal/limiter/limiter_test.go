@@ -965,6 +965,62 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
+// How full the fullest bucket of a policy has been is known in each mode, enforced or in shadow, by
+// the limit that callers see: the nearest of several, and the caller's own. Candidates, requests in
+// flight and the queue of a leaky bucket are not counted.
+func TestTallyKnowsHowFullBucketsAre(t *testing.T) {
+	for _, c := range []struct {
+		policy string
+		asks   int
+		want   int64
+	}{
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local"`, 1, 10},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local"`, 7, 70},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local"`, 11, 100},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_log"`, 4, 40},
+		{`"limit":{"quota":1000,"window":"1h"},"mode":"local"`, 1, 0},
+		{`"limit":{"quota":10,"window":"1h","burst":2},"mode":"local"`, 1, 50},
+		{`"limit":[{"quota":10,"window":"1h"},{"quota":4,"window":"1m"}],"mode":"local"`, 3, 75},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local","enforcement":"shadow"`, 4, 40},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local","enforcement":"shadow"`, 11, 100},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local","candidate":{"limit":{"quota":1,"window":"1h"}}`, 3, 30},
+		{`"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"leaky_bucket"`, 1, 0},
+		{`"limit":{"in_flight":10},"mode":"local"`, 3, 0},
+	} {
+		n := newNode(t, true, `{"name":"p","partition":[],`+c.policy+`}`)
+		for range c.asks {
+			n.begin()
+		}
+		if got := n.rules.Tally.TakeUsed(0); got != c.want {
+			t.Errorf("%s: %d percent are used after %d requests, want %d", c.policy, got, c.asks, c.want)
+		}
+	}
+}
+
+// How full a central bucket is the control plane says: nothing is known before, though a node may
+// use less alone than the limit.
+func TestTallyKnowsHowFullCentralBucketsAre(t *testing.T) {
+	used := func(n *node, want int64, headers ...string) {
+		t.Helper()
+		req, status := n.begin(headers...)
+		for status == limiter.Paused {
+			status = n.answer(200, req)
+		}
+		if got := n.rules.Tally.TakeUsed(0); got != want {
+			t.Errorf("%d percent are used (%v), want %d", got, status, want)
+		}
+	}
+	n := newNode(t, true, optimisticByCost)
+	used(n, 0, "x-cost", "1")
+	used(n, 61, "x-cost", "60")
+	used(n, 62, "x-cost", "1")
+	n = newNode(t, true, strings.Replace(optimisticByCost, "optimistic", "strict", 1))
+	used(n, 60, "x-cost", "60")
+	used(n, 100, "x-cost", "60")
+	n = newNode(t, true, strings.Replace(optimisticByCost, "optimistic", "leased", 1))
+	used(n, 60, "x-cost", "60")
+}
+
 // Outcomes are counted by policy until they are reported, each once.
 func TestTally(t *testing.T) {
 	n := newNode(t, false, `
@@ -986,5 +1042,13 @@ func TestTally(t *testing.T) {
 	}
 	if _, _, ok := n.rules.Tally.Take(); ok {
 		t.Error("something is left after all was taken")
+	}
+	for policy, want := range []int64{100, 22, 100} { // Of wide two of nine, and the others have refused.
+		if used := n.rules.Tally.TakeUsed(uint32(policy)); used != want {
+			t.Errorf("of policy %d %d percent were used, want %d", policy, used, want)
+		}
+		if used := n.rules.Tally.TakeUsed(uint32(policy)); used != 0 {
+			t.Errorf("of policy %d %d percent are left after that was taken", policy, used)
+		}
 	}
 }

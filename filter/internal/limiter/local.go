@@ -61,6 +61,7 @@ func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commi
 	if commit {
 		l.reserve(req, m, out.taken)
 	}
+	req.use(m, out.remaining)
 	return allows
 }
 

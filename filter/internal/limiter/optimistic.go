@@ -14,11 +14,11 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit 
 		return contended
 	}
 	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
+	h.holds, h.heard = use.Remaining, use.Heard
 	if use.Result.Allowed {
 		h.passed = commit
 		return passes
 	}
-	h.holds, h.heard = use.Remaining, use.Heard
 	if _, isAway := l.leases.Health.Away(); isAway && h.Retry != quota.Never {
 		return away
 	}
@@ -36,6 +36,9 @@ func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, 
 		return unknown
 	case !use.Result.Allowed:
 		return refuses
+	}
+	if use.Heard {
+		req.use(m, use.Remaining)
 	}
 	return allows
 }

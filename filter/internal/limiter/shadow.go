@@ -103,7 +103,11 @@ func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit
 	if m.Verdict != match.Limited || m.Cost > req.LimitOf(m).Params.Burst {
 		return refuses
 	}
-	return l.deciderOf(req, m).watch(l, req, m, now, commit)
+	seen := l.deciderOf(req, m).watch(l, req, m, now, commit)
+	if seen == refuses {
+		req.use(m, 0)
+	}
+	return seen
 }
 
 // count counts what a policy in shadow, or a candidate, made of a request.

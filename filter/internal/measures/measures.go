@@ -1,6 +1,6 @@
 // Package measures reports to the control plane what a worker has measured of policies: requests in
-// flight, and what candidates and policies in shadow would have refused. A worker on which no
-// policy has any of that reports nothing.
+// flight, how full limits were, and what candidates and policies in shadow would have refused. A
+// worker on which no policy has any of that reports nothing.
 package measures
 
 import (
@@ -39,15 +39,16 @@ func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Record
 	}
 }
 
-// Refused notes requests that a policy's candidate would have refused, and those that the policy
-// would have, in shadow.
-func (s *Recorder) Refused(policy []byte, candidate, shadow uint32) {
-	if candidate == 0 && shadow == 0 {
+// Decided notes requests that a policy's candidate would have refused, those that the policy would
+// have, in shadow, and how much of the fullest bucket was used at most, in percent.
+func (s *Recorder) Decided(policy []byte, candidate, shadow uint32, used int64) {
+	if candidate == 0 && shadow == 0 && used == 0 {
 		return
 	}
 	if one := s.of(string(policy)); one != nil {
 		one.CandidateRefused += int64(candidate)
 		one.ShadowRefused += int64(shadow)
+		one.Used = min(max(one.Used, used), wire.MaxUsed)
 	}
 }
 

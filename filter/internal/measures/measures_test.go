@@ -81,22 +81,24 @@ func (w *world) want(sent ...string) {
 func TestMeasuresAreAddedUp(t *testing.T) {
 	w := newWorld(t)
 	w.pass(10*sec, 204)
-	w.s.Refused([]byte("none"), 0, 0)
+	w.s.Decided([]byte("none"), 0, 0, 0)
 	w.s.Flown("none", 0, w.now, 0)
 	w.pass(10*sec, 204)
 	w.want()
-	w.s.Refused([]byte("api"), 3, 0)
+	w.s.Decided([]byte("api"), 3, 0, 0)
 	w.pass(100*ms, 204)
 	w.want("0 api:3/0/0/0")
-	w.s.Refused([]byte("api"), 1, 2)
-	w.s.Refused([]byte("api"), 4, 0)
+	w.s.Decided([]byte("api"), 1, 2, 0)
+	w.s.Decided([]byte("api"), 4, 0, 70)
+	w.s.Decided([]byte("quiet"), 0, 0, 3)
+	w.s.Decided([]byte("quiet"), 0, 0, 2)
 	w.s.Flown("places", 2500*quota.Millisecond, w.now-sec, 40)
 	w.s.Flown("api", quota.Second, w.now-2*sec, 1<<40)
 	w.s.Flown("places", quota.Second, w.now, 20)
 	w.pass(4900*ms, 204)
 	w.want()
 	w.pass(200*ms, 204)
-	w.want("7000 api:5/2/1000/1000 places:0/0/3500/40")
+	w.want("7000 api:5/2/1000/1000 quiet:0/0/0/3 places:0/0/3500/40")
 	w.pass(60*sec, 204)
 	w.want()
 }
@@ -109,10 +111,10 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		status int
 		least  quota.Instant
 	}{{404, 60 * sec}, {503, 2 * sec}, {503, 4 * sec}} {
-		w.s.Refused([]byte("a"), 1, 0)
+		w.s.Decided([]byte("a"), 1, 0, 0)
 		w.pass(100*ms, c.status)
 		w.want("0 a:1/0/0/0")
-		w.s.Refused([]byte("a"), 1, 0)
+		w.s.Decided([]byte("a"), 1, 0, 0)
 		if due := w.s.NextDue(false); due < w.now+c.least {
 			t.Errorf("after %d the next one is due in %d", c.status, due-w.now)
 		}
@@ -122,15 +124,15 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		w.now += 80 * sec
 	}
 	w.unsent = errors.New("no cluster")
-	w.s.Refused([]byte("a"), 1, 0)
+	w.s.Decided([]byte("a"), 1, 0, 0)
 	w.pass(100*ms, 204)
 	w.unsent = nil
 	w.pass(20*sec, 204)
 	w.want()
 	// None leaves while one is under way.
-	w.s.Refused([]byte("a"), 1, 0)
+	w.s.Decided([]byte("a"), 1, 0, 0)
 	w.pass(sec, 0)
-	w.s.Refused([]byte("a"), 1, 0)
+	w.s.Decided([]byte("a"), 1, 0, 0)
 	if w.s.Due(w.now+100*sec) || w.s.NextDue(true) != quota.Forever {
 		t.Error("due while a message is under way")
 	}
@@ -140,7 +142,7 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 func TestMeasuresAreBounded(t *testing.T) {
 	w := newWorld(t)
 	for n := range 2 * wire.MaxMeasures {
-		w.s.Refused(fmt.Append(nil, "policy-", n), 1, 0)
+		w.s.Decided(fmt.Append(nil, "policy-", n), 1, 0, 0)
 	}
 	w.pass(100*ms, 204)
 	if len(w.sent) != 1 {

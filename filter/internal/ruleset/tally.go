@@ -27,15 +27,18 @@ func (o Outcome) String() string {
 type Tally struct {
 	counts  [][Outcomes]uint32
 	touched []uint32
+	// used is how much of the fullest bucket of a policy was used at most, in percent.
+	used []uint8
 }
 
 // Reset makes room for n policies and forgets what was counted.
 func (t *Tally) Reset(n int) {
 	if cap(t.counts) < n {
-		t.counts = make([][Outcomes]uint32, n)
+		t.counts, t.used = make([][Outcomes]uint32, n), make([]uint8, n)
 	}
-	t.counts = t.counts[:n]
+	t.counts, t.used = t.counts[:n], t.used[:n]
 	clear(t.counts)
+	clear(t.used)
 	t.touched = t.touched[:0]
 }
 
@@ -49,6 +52,25 @@ func (t *Tally) Add(policy uint32, o Outcome) {
 		t.touched = append(t.touched, policy)
 	}
 	c[o]++
+}
+
+// Use notes how much of a bucket of a policy is used, by what is left of so many tokens. The same
+// request must also Add an outcome of the policy.
+func (t *Tally) Use(policy uint32, left, of int64) {
+	if int(policy) >= len(t.used) || of <= 0 {
+		return
+	}
+	used := uint8(100)
+	if left > 0 {
+		used = uint8(100 - float64(min(left, of))*100/float64(of))
+	}
+	t.used[policy] = max(t.used[policy], used)
+}
+
+// TakeUsed returns how much was used at most since that was last taken, in percent.
+func (t *Tally) TakeUsed(policy uint32) (percent int64) {
+	percent, t.used[policy] = int64(t.used[policy]), 0
+	return percent
 }
 
 // Take returns one policy with what was counted for it since it was last taken; false if there is

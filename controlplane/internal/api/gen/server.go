@@ -1699,8 +1699,8 @@ type GetSeriesParams struct {
 	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, exactly; they
 	// are not counted by node. `shadow_refused` are requests that policies in shadow would have refused, `candidate_refused`
 	// those that candidate limits would have, exactly. `in_flight` is how many requests were in flight on average,
-	// `utilisation` how much of the limit of one bucket was in flight at most, in percent; only policies with `in_flight` or
-	// `adaptive` have both. `refused` if none is given.
+	// which only policies with `in_flight` or `adaptive` have; `utilisation` how full the fullest bucket was at most, in percent of
+	// what it holds. `refused` if none is given.
 	Outcome []GetSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
 
 	// Range How far back.
