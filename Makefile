@@ -164,6 +164,15 @@ console-speed: build ## how soon the console shows its screens with ten thousand
 	@go build -buildvcs=false -o build/run ./tools/run
 	@cd test/console && go run ./speed
 
+QUESTIONS ?=
+
+.PHONY: console-questions
+console-questions: build ## how long the console takes to answer an incident's questions, under load; QUESTIONS=-h lists what else there is
+	@tools/setup.sh envoy console
+	$(call announce,asking the console)
+	@go build -buildvcs=false -o build/run ./tools/run
+	@cd test/console && go run ./questions $(QUESTIONS)
+
 SEEDS ?= 20000
 FIRST ?= 1
 

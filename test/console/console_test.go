@@ -106,7 +106,7 @@ func (p *page) until(what string, holds func() bool) {
 // click clicks on the first element that has a text or a label.
 func (p *page) click(element, name string) {
 	p.t.Helper()
-	p.do(chromedp.Click(fmt.Sprintf(`//%s[normalize-space()=%q or @aria-label=%[2]q]`, element, name), chromedp.BySearch))
+	p.do(chromedp.Click(Named(element, name), chromedp.BySearch))
 }
 
 func (p *page) fill(name, text string) {

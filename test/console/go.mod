@@ -13,5 +13,8 @@ require (
 	github.com/gobwas/httphead v0.1.0 // indirect
 	github.com/gobwas/pool v0.2.1 // indirect
 	github.com/gobwas/ws v1.4.0 // indirect
-	golang.org/x/sys v0.34.0 // indirect
+	github.com/weir-proxy/weir v0.0.0
+	golang.org/x/sys v0.48.0 // indirect
 )
+
+replace github.com/weir-proxy/weir => ../..

@@ -202,6 +202,11 @@ func Browser(ctx context.Context) (context.Context, context.CancelFunc) {
 	return tab, func() { closeTab(); end() }
 }
 
+// Named finds an element by its text or its label.
+func Named(element, name string) string {
+	return fmt.Sprintf(`//%s[normalize-space()=%q or @aria-label=%[2]q]`, element, name)
+}
+
 // LogIn opens the console and logs in with a token.
 func LogIn(url, token string) chromedp.Tasks {
 	return chromedp.Tasks{
