@@ -18,7 +18,7 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 // they are counted.
 func (req *Request) use(m *match.Hit, left int64) {
 	limit := req.LimitOf(m)
-	if !limit.InFlight && limit.Algorithm != quota.LeakyBucket && !m.Candidate {
+	if !limit.InFlight && !limit.Algorithm.Queues() && !m.Candidate {
 		req.rules.Tally.Use(m.Policy, left, limit.Params.Burst)
 	}
 }
