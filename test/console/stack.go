@@ -195,7 +195,9 @@ func (s *Stack) send(ctx context.Context, i int, key string) {
 func Browser(ctx context.Context) (context.Context, context.CancelFunc) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"),
 		chromedp.Flag("no-sandbox", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"))
+		chromedp.Flag("force-color-profile", "srgb"), chromedp.Flag("lang", "en-GB"),
+		// By default it is killed once the thread has ended that started it, and a load ends threads.
+		chromedp.ModifyCmdFunc(func(*exec.Cmd) {}))
 	allocator, end := chromedp.NewExecAllocator(ctx, options...)
 	quiet := chromedp.WithErrorf(func(string, ...any) {}) // It does not know all events of this Chromium.
 	tab, closeTab := chromedp.NewContext(allocator, quiet)

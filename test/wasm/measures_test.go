@@ -74,8 +74,8 @@ func TestInFlightIsReported(t *testing.T) {
 }
 
 // What candidates and policies in shadow would have refused is reported exactly, also after a time
-// in which the control plane was away. Other policies report how full they were, and nothing if less
-// than a hundredth is used.
+// in which the control plane was away. Other policies report how full they were, and nothing if
+// less than a hundredth is used.
 func TestCandidatesAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
 		limits("plain", "local", "2/1h", forAll, `"match": {"paths": ["/plain"]}`),

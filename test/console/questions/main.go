@@ -19,6 +19,9 @@ import (
 	console "github.com/weir-proxy/weir/test/console"
 )
 
+// warm is for how long the load goes on before the first question.
+const warm = 10 * time.Second
+
 // bar is within what time each question is to be answered.
 const bar = 2 * time.Second
 
@@ -60,6 +63,7 @@ func run(rate float64, rounds int, spans bool) error {
 		return err
 	}
 	loading := begin(ctx, stack, rate)
+	time.Sleep(warm)
 	took := map[string][]time.Duration{}
 	for round := range rounds {
 		for _, q := range asked {
