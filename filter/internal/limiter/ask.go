@@ -97,8 +97,9 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	return away
 }
 
-// returnGrants leaves what a refused request has got of other buckets to the next ones: tokens that
-// came for it, and its places in queues. What else was charged already is lost, and counted.
+// returnGrants leaves what a request has got of other buckets to the next ones, because it is
+// refused or its client has gone: tokens that came for it, and its places in queues. What else was
+// charged already is lost, and counted.
 func (l *Limiter) returnGrants(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]

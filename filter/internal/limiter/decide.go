@@ -247,6 +247,7 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 		if l.leases != nil {
 			l.leases.Cancel(req.Stream)
 		}
+		l.returnGrants(req, now)
 		l.finish(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)

@@ -553,6 +553,26 @@ func TestOptimisticIsAskedAboutLast(t *testing.T) {
 	}
 }
 
+// What a request has got of one bucket serves the next one if its client goes away while it waits
+// for another bucket.
+func TestWhatACancelledRequestHasGotServesTheNext(t *testing.T) {
+	n := newNode(t, true, `{"name":"o","partition":[],"limit":{"quota":100,"window":"1m"},"cost":{"header":"x-cost","max":100},"mode":"optimistic"},
+		{"name":"s","partition":[],"limit":{"quota":1,"window":"1m"},"mode":"strict"}`)
+	gone, status := n.begin("x-cost", "40")
+	if status = n.answer(200, gone); status != limiter.Paused || len(n.asked) != 1 {
+		t.Fatalf("%v after the answer about the strict bucket, asked %+v", status, n.asked)
+	}
+	n.limiter.Cancel(gone, n.now)
+	n.now += 10 * ms
+	next, status := n.begin("x-cost", "1")
+	for rounds := 0; status == limiter.Paused && rounds < 3; rounds++ {
+		status = n.answer(200, next)
+	}
+	if status != limiter.Allowed {
+		t.Errorf("the next request: %v: %+v", status, next.Hits)
+	}
+}
+
 // A look returns what is left. The control plane says it of a bucket that is unknown, and of a
 // strict one each time; of others it is what was left and has come back since.
 func TestALookIsTrue(t *testing.T) {
