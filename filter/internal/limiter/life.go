@@ -21,3 +21,13 @@ func (l *Limiter) End(req *Request, life Life) {
 	l.settleAll(req, life)
 	l.stopCounting(req, life.Ended)
 }
+
+// stopCounting ends what counts a request while it lasts: adaptive limits, places in flight and
+// seats in queues.
+//
+//go:noinline
+func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
+	req.Lasting = false
+	l.leaveGuards(req, now)
+	l.vacate(req, 0, now)
+}

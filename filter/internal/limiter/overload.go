@@ -135,13 +135,3 @@ func (l *Limiter) holdBack(req *Request, now quota.Instant) {
 		l.Guards.HoldBack(&req.entries[i], now)
 	}
 }
-
-// stopCounting ends what counts a request while it lasts: adaptive limits, places in flight and
-// seats in queues.
-//
-//go:noinline
-func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
-	req.Lasting = false
-	l.leaveGuards(req, now)
-	l.vacate(req, 0, now)
-}

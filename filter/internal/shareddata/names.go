@@ -3,8 +3,10 @@ package shareddata
 // Name is the letter that tells a value, or a family of values, from others of its space.
 type Name byte
 
-// All names, with the package that writes the value. A letter that was used by a released filter is
-// never given another meaning: an old and a new filter may run side by side.
+// All names, with the package that writes the value: tools/shareddata_test.go refuses any other.
+// The worker that holds the lease Leader writes what the control plane has sent
+// (configsync/leader.go). A letter that was used by a released filter is never given another
+// meaning: an old and a new filter may run side by side.
 const (
 	// TokenSlot and WindowSlot begin the keys of bucketstore's tables, before the slot's number;
 	// TableSizes is how many slots they have.
