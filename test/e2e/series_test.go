@@ -204,6 +204,10 @@ func TestHowFullLimitsAreInTheHistory(t *testing.T) {
 			if len(got.Series) != 1 || got.Series[0].Total != full {
 				return fmt.Errorf("of %s it has %+v, want %v %%", name, got.Series, full)
 			}
+			metric := fmt.Sprintf("weir_limit_used_percent{policy=%q} %v\n", name, full)
+			if body := w.get("/metrics").Body; !strings.Contains(string(body), metric) {
+				return fmt.Errorf("the metrics lack %s", metric)
+			}
 		}
 		return nil
 	})

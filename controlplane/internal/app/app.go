@@ -106,7 +106,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	config.Regions = a.regions
 	config.Leases = a.granting(config, breakers)
 	config.TokenRate, config.NodeRate = s.Limits.API, s.Limits.Node
-	m.Read(a.gauges(config.Policies, config.Nodes))
+	m.Read(a.gauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
 	if err := a.open(s, config); err != nil {
 		return nil, errors.Join(err, a.Close())

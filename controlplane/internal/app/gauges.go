@@ -5,6 +5,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -16,7 +17,8 @@ import (
 const gaugeTimeout = time.Second
 
 // gauges are what metrics read when they are asked for.
-func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.Gauges {
+func (a *App) gauges(on api.Config) metrics.Gauges {
+	sets, registry := on.Policies, on.Nodes
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Version:     func() float64 { return currentVersion(sets) },
@@ -24,6 +26,7 @@ func (a *App) gauges(sets *policies.Service, registry *nodes.Registry) metrics.G
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
 		Enforcement: a.countOrders,
 		Penalties:   a.penalties.Counts,
+		Fullest:     on.Series.Fullest,
 		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
 		SaveAge:     a.saveAge(),
 		Files:       a.filesInForce(),

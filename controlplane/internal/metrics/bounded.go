@@ -125,19 +125,19 @@ func (c census) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// expiring collects when tokens expire each time metrics are asked for.
-type expiring struct {
+// byName collects a value of each name each time metrics are asked for.
+type byName struct {
 	read func() map[string]float64
 	desc *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
-func (e expiring) Describe(out chan<- *prometheus.Desc) { out <- e.desc }
+func (b byName) Describe(out chan<- *prometheus.Desc) { out <- b.desc }
 
 // Collect implements prometheus.Collector.
-func (e expiring) Collect(out chan<- prometheus.Metric) {
-	for name, seconds := range e.read() {
-		out <- prometheus.MustNewConstMetric(e.desc, prometheus.GaugeValue, seconds, name)
+func (b byName) Collect(out chan<- prometheus.Metric) {
+	for name, value := range b.read() {
+		out <- prometheus.MustNewConstMetric(b.desc, prometheus.GaugeValue, value, name)
 	}
 }
 

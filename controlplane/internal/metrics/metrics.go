@@ -59,6 +59,9 @@ type Gauges struct {
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
 	// Penalties counts those in force, enforced and in shadow; nil leaves them out.
 	Penalties func() (enforced, shadow int)
+	// Fullest is how full the fullest bucket of each policy was in the last half minute, in percent
+	// for those that are known; nil leaves them out.
+	Fullest func() map[string]float64
 	// Regions is 1 while shares can move between the regions, or if there is only one.
 	Regions func() float64
 	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
@@ -199,13 +202,17 @@ func (m *Metrics) Read(g Gauges) {
 		m.registry.MustRegister(newPenalties(g.Penalties))
 	}
 	if g.Expiring != nil {
-		m.registry.MustRegister(newExpiring(g.Expiring))
+		m.registry.MustRegister(newByName(g.Expiring, "weir_token_expires_seconds",
+			"In how long the last token of a name expires.", "name"))
+	}
+	if g.Fullest != nil {
+		m.registry.MustRegister(newByName(g.Fullest, "weir_limit_used_percent",
+			"How full the fullest bucket of a policy was in the last half minute, in percent.", "policy"))
 	}
 }
 
-func newExpiring(read func() map[string]float64) expiring {
-	return expiring{read, prometheus.NewDesc("weir_token_expires_seconds",
-		"In how long the last token of a name expires.", []string{"name"}, nil)}
+func newByName(read func() map[string]float64, name, help, label string) byName {
+	return byName{read, prometheus.NewDesc(name, help, []string{label}, nil)}
 }
 
 func newPenalties(read func() (enforced, shadow int)) penalties {

@@ -83,6 +83,19 @@ func (s *Service) Read(q Query) Answer {
 	return answer
 }
 
+// Fullest is the Utilisation of each policy in the last half minute, of those that nodes have
+// reported. That is longer than nodes take to report, and replicas to hear of it.
+func (s *Service) Fullest() map[string]float64 {
+	step := Fine.Step()
+	read := s.Read(Query{By: ByPolicy, Outcomes: []Outcome{Utilisation}, Kind: Fine, Step: step, Range: 4 * step,
+		Most: maxPolicies})
+	full := map[string]float64{}
+	for _, one := range read.Series {
+		full[one.Policy] = one.Total
+	}
+	return full
+}
+
 // value is what an outcome comes to over n slots from one on; nil if none of them is known. The
 // lock is held.
 func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *float64 {

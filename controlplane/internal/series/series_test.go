@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"runtime"
@@ -225,6 +226,31 @@ func TestInFlightIsNeverMoreThanThereWas(t *testing.T) {
 				t.Fatalf("%v were in flight, there were 7", *v)
 			}
 		}
+	}
+}
+
+// The gauge of how full limits are has the highest value that any replica heard of the last half
+// minute.
+func TestTheFullestBucketLately(t *testing.T) {
+	w := newWorld(t)
+	one, other := w.replica("one"), w.replica("other")
+	full := func(s *series.Service, node, policy string, percent int64) {
+		s.Measured(measured(node, 0, wire.Measure{Policy: []byte(policy), Used: percent}), always)
+	}
+	full(one, "n", "a", 40)
+	full(other, "m", "a", 70)
+	full(other, "m", "b", 100)
+	w.pass(10 * time.Second)
+	for _, s := range w.all {
+		if got, want := s.Fullest(), (map[string]float64{"a": 70, "b": 100}); !maps.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	w.pass(30 * time.Second)
+	full(one, "n", "a", 30)
+	w.pass(10 * time.Second)
+	if got, want := other.Fullest(), (map[string]float64{"a": 30, "b": 0}); !maps.Equal(got, want) {
+		t.Errorf("forty seconds later %v, want %v", got, want)
 	}
 }
 

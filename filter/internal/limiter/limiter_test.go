@@ -558,8 +558,8 @@ func TestOptimisticIsAskedAboutLast(t *testing.T) {
 func TestWhatACancelledRequestHasGotServesTheNext(t *testing.T) {
 	n := newNode(t, true, `{"name":"o","partition":[],"limit":{"quota":100,"window":"1m"},"cost":{"header":"x-cost","max":100},"mode":"optimistic"},
 		{"name":"s","partition":[],"limit":{"quota":1,"window":"1m"},"mode":"strict"}`)
-	gone, status := n.begin("x-cost", "40")
-	if status = n.answer(200, gone); status != limiter.Paused || len(n.asked) != 1 {
+	gone, _ := n.begin("x-cost", "40")
+	if status := n.answer(200, gone); status != limiter.Paused || len(n.asked) != 1 {
 		t.Fatalf("%v after the answer about the strict bucket, asked %+v", status, n.asked)
 	}
 	n.limiter.Cancel(gone, n.now)
