@@ -122,6 +122,36 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	w.seesDebt(names, 15000-left)
 }
 
+// A cost that a header says as a text, with the filter and the policy set of docs/cost.md: what the
+// cache has answered is free, and three misses are not.
+func TestHitsOfACacheAreFree(t *testing.T) {
+	filter := costPage(t, "- name: envoy.filters.http.header_to_metadata\n")
+	w := start(t, setup{
+		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("x-cache", strings.TrimPrefix(r.URL.Path, "/"))
+		}),
+		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: misses\n"),
+		rewrite: func(config string) string {
+			const router = "                  - name: envoy.filters.http.router\n"
+			return strings.Replace(config, router, indent(filter, 18)+router, 1)
+		},
+	})
+	left := int64(3)
+	for _, said := range []string{"HIT", "MISS", "HIT", "HITS", "MISS", "MISS"} {
+		want := 200
+		if left == 0 {
+			want = 429
+		}
+		if got := ask(t, "GET", w.envoys[0].URL()+"/"+said); got.status != want {
+			t.Errorf("%s with %d left: %d, want %d", said, left, got.status, want)
+		}
+		if said != "HIT" && left > 0 {
+			left--
+		}
+		w.awaitLevel("misses", left)
+	}
+}
+
 // seesDebt awaits that the page of a key and the reason of a refusal say how much is owed.
 func (w *world) seesDebt(name string, owed int64) {
 	w.t.Helper()
