@@ -12,6 +12,10 @@ const (
 		"has a call's time in it"
 	quotaFloor = "97 % of it is Envoy's own filter, which makes the id of the bucket from the request, and " +
 		"hashes it, each time; the control plane is asked twice a second, however many requests come"
+	keysFloor = "each key is another record of the table: neither its bytes nor what Envoy keeps of it are in the " +
+		"processor's caches when its turn comes; one key's always are"
+	policiesFloor = "each further policy is a bucket of its own, which is looked at before any is charged: two reads " +
+		"and a write more, since a request that one of them refuses must cost nothing at the others"
 	settleFloor = "a settlement is another bucket's work in Redis, and the reservation is written and taken away by " +
 		"name there, so that a settlement that is lost or comes twice mints nothing"
 	serviceFloor = "about half of both is Envoy's own filter, the same for both; of Weir's other half nearly two " +
@@ -46,7 +50,7 @@ func promises() []promise {
 			name: "idle Envoy, two workers, leased: % of a processor", atMost: 0.4, needs: []string{"idle/leased"},
 			figure: func(r round) float64 { return r["idle/leased"].IdleEnvoy }, flaw: flawless,
 		},
-		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2),
+		filter("local, 10 000 keys: added / one key", "local-keys", "local", 1.2).withFloor(keysFloor),
 		filter("local, two headers: added / local_ratelimit's with a bucket for each key", "local", "native-keys", 2).
 			withFloor(callsFloor),
 		filter("rate_limit_quota, assigned by Weir: added / local_ratelimit's with a bucket for each key",
@@ -54,7 +58,7 @@ func promises() []promise {
 		filter("filter, local, two headers / empty filter", "local", "empty", 2.3).withFloor(callsFloor),
 		filter("filter, leased in hand, two headers / empty filter", "leased", "empty", 2.3).withFloor(callsFloor),
 		filter("filter, refused / empty filter", "refused", "empty", 2.3).withFloor(callsFloor),
-		filter("filter, 5 policies apply / 1 applies", "five", "local", 2),
+		filter("filter, 5 policies apply / 1 applies", "five", "local", 2).withFloor(policiesFloor),
 		filter("filter, requests in flight / a rate", "in-flight", "local", 1.5),
 		filter("filter, leased requests in flight / a leased rate", "in-flight-leased", "leased", 1.5),
 		filter("filter, a cost that is settled / one known before", "settles", "local", 1.4),
