@@ -30,7 +30,7 @@ func TestPoliciesForCallsDoNotApplyToRequests(t *testing.T) {
 func TestOnePolicyAlone(t *testing.T) {
 	set, ix := decode(t, forCalls), compile(t, forCalls)
 	var m match.Matcher
-	got := m.Only(ix, request("", "", "", "descriptor:user", "bob"), 1)
+	got := m.MatchOne(ix, request("", "", "", "descriptor:user", "bob"), 1)
 	if names(ix, got.Hits) != "user" || got.Hits[0].Limit != 1 {
 		t.Fatalf("hits %+v", got.Hits)
 	}
@@ -38,7 +38,7 @@ func TestOnePolicyAlone(t *testing.T) {
 	if got.Hits[0].Key != want {
 		t.Errorf("bucket %v, want %v", got.Hits[0].Key, want)
 	}
-	if got := m.Only(ix, request("", "", "", "descriptor:user", ""), 1); len(got.Hits) != 0 {
+	if got := m.MatchOne(ix, request("", "", "", "descriptor:user", ""), 1); len(got.Hits) != 0 {
 		t.Errorf("an empty value is a key: %+v", got.Hits)
 	}
 }

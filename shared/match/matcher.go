@@ -47,23 +47,23 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	case exempt:
 		return Result{Access: Exempt}
 	}
-	return m.open(a)
+	return m.result(a)
 }
 
-// Only is what one policy alone makes of a request whose host and path are taken to match: calls to
-// the gRPC rate limit service are held so against the policies that are for calls. Everything that
-// Match decides before the policies is decided already.
-func (m *Matcher) Only(ix *Index, a *Attributes, number uint32) Result {
+// MatchOne is what one policy alone makes of a request whose host and path are taken to match:
+// calls to the gRPC rate limit service are held so against the policies that are for calls.
+// Everything that Match decides before the policies is decided already.
+func (m *Matcher) MatchOne(ix *Index, a *Attributes, number uint32) Result {
 	m.begin(ix, a)
 	m.addPolicy(pathMatch{policy: number}, a)
 	if m.keyBanned {
 		return Result{Access: Banned, Ban: KeyBan}
 	}
-	return m.open(a)
+	return m.result(a)
 }
 
-// open is what the policies make of a request that nothing before them has decided.
-func (m *Matcher) open(a *Attributes) Result {
+// result is what the policies make of a request that nothing before them has decided.
+func (m *Matcher) result(a *Attributes) Result {
 	if len(m.ix.wide) > 0 && len(m.hits) > 0 {
 		m.addWide(a)
 	}

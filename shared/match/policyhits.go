@@ -80,13 +80,18 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		if p.penalty > 0 && complete {
 			c.addSubject(p, set, hit, partition)
 		}
-		var base int
-		hit.Key, base = c.bucket(p, partition, hit.Shadow)
-		hit.Cost, hit.Verdict = c.cost(p, a)
-		c.addLimits(p, set, hit, a)
-		if hit.Verdict == Limited {
-			c.addCandidates(p, hit, base, a)
-		}
+		c.addHits(p, set, hit, partition, a)
+	}
+}
+
+// addHits adds a hit for each limit of a policy and for each candidate.
+func (c *collector) addHits(p *Policy, set limitSet, hit Hit, partition keyhash.Key, a *Attributes) {
+	var base int
+	hit.Key, base = c.bucket(p, partition, hit.Shadow)
+	hit.Cost, hit.Verdict = c.cost(p, a)
+	c.addLimits(p, set, hit, a)
+	if hit.Verdict == Limited {
+		c.addCandidates(p, hit, base, a)
 	}
 }
 

@@ -122,6 +122,50 @@ func TestTokensOfALanguageModel(t *testing.T) {
 	w.seesDebt(names, 15000-left)
 }
 
+// A reservation whose request gets no whole response stays charged, and is counted by what ended
+// the request.
+func TestWhatEndsARequestIsCounted(t *testing.T) {
+	up := &flightUpstream{seen: make(chan string, 100)}
+	w := start(t, setup{alone: true, workers: 2, handler: up, rewrite: manyEnds, plugin: `{"policyset": ` +
+		`{"version": "weir/v1", "policies": [` +
+		`{"name": "places", "partition": [], "limit": {"in_flight": 3}, "mode": "local"}, ` +
+		`{"name": "work", "partition": [], "limit": {"quota": 100, "window": "24h"}, "mode": "local", ` +
+		`"algorithm": "sliding_window", "cost": {"reserve": 3, "commit": {"metadata": "ai/used"}, "missing": 0}}]}}`})
+	url, kept := w.envoys[0].URL(), int64(0)
+	for _, way := range []struct {
+		name, counter string
+		end           func()
+	}{
+		{"a client that closes its connection", "client_gone", func() { w.abort(up, "/hang", false) }},
+		{"a client that resets its stream", "client_gone", func() { w.abort(up, "/stream", true) }},
+		{"a time-out", "timed_out", func() { ask(t, "GET", url+"/slow") }},
+		{"a reset before the response", "upstream_failed", func() { ask(t, "GET", url+"/reset") }},
+		{"a response that breaks off", "upstream_failed", func() {
+			if _, err := send(http.DefaultClient, request("GET", url+"/torn")); err == nil {
+				t.Error("the response came whole")
+			}
+		}},
+		{"an answer by another filter", "otherwise", func() {
+			ask(t, "GET", url+"/ok", "x-envoy-fault-abort-request", "418")
+		}},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			before := w.measured(w.envoys[0])["costs.unanswered_"+way.counter]
+			for range 3 {
+				way.end()
+			}
+			kept += 3
+			w.awaitCounter(w.envoys[0], "weir.costs.unanswered_"+way.counter, before+3)
+			w.awaitCounter(w.envoys[0], "weir.costs.unanswered", kept)
+		})
+	}
+	const said = `"work";r=`
+	told := ask(t, "GET", url+"/ok").Get("RateLimit")
+	if want := fmt.Sprint(said, 100-3*kept-3); !strings.Contains(told, want) {
+		t.Errorf("RateLimit is %q, want %s", told, want)
+	}
+}
+
 // A cost that a header says as a text, with the filter and the policy set of docs/cost.md: what the
 // cache has answered is free, and three misses are not.
 func TestHitsOfACacheAreFree(t *testing.T) {

@@ -41,6 +41,10 @@ func (u *flightUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err == nil {
 			<-r.Context().Done()
 		}
+	case "/torn":
+		w.WriteHeader(http.StatusOK)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
 	case "/reset":
 		panic(http.ErrAbortHandler)
 	case "/retry":

@@ -67,7 +67,7 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	h.add(view, r.matcher.Match(&view.Index, &a))
 	each := func(number uint32) {
 		if h.access == match.Open {
-			h.add(view, r.matcher.Only(&view.Index, &a, number))
+			h.add(view, r.matcher.MatchOne(&view.Index, &a, number))
 		}
 	}
 	view.FindAnyOrder(id.Domain, nil, each)

@@ -174,7 +174,7 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	banned := false
 	only := func(descriptor int, hits int64) func(uint32) {
 		return func(number uint32) {
-			result := d.matcher.Only(ix, &d.attributes, number)
+			result := d.matcher.MatchOne(ix, &d.attributes, number)
 			banned = banned || result.Access == match.Banned
 			d.take(&result, descriptor, hits)
 		}

@@ -82,8 +82,8 @@ type request struct {
 	ended bool
 }
 
-// line is the requests that wait for one bucket, of which one call at a time carries the first
-// ones. A request for several buckets has a line for itself.
+// line is the requests that wait for one bucket. One call at a time carries the first ones. A
+// request for several buckets has a line for itself.
 type line struct {
 	// need is the newest for the bucket.
 	need Need
@@ -95,7 +95,7 @@ type line struct {
 	call *call
 	// keep is how many tokens to ask for beyond what requests wait for.
 	keep int64
-	// isReady and isKept: the queue lists the line among these.
+	// isReady: the queue's ready has the line; isKept: its kept has it.
 	isReady, isKept bool
 }
 
@@ -104,17 +104,20 @@ type call struct {
 	seq   uint64
 	sent  quota.Instant
 	items []item
-	// asks is how many lines requests wait in for the answer.
+	// asks counts the lines whose requests wait for the answer.
 	asks int
-	// full: a line was left behind for want of space, and those after it must not overtake it.
+	// full: a line had no space in the call, and those behind it must not overtake it.
 	full bool
-	// probe: it asks for nothing; reports: it has nothing but reports; claims: nothing but claims
-	// of permits; settles: nothing but settlements, which also go with what requests wait for.
-	probe, reports, claims, settles bool
+	// probe: the call only finds out whether the control plane answers. It asks for no tokens.
+	probe bool
+	// reports: the call has nothing but reports; claims: nothing but claims of permits; settles:
+	// nothing but settlements. Settlements also join calls that requests wait for.
+	reports, claims, settles bool
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool
-	// held are debts that wait for the answer. It is over when nothing more is heard of it.
+	// held are debts that wait for the answer.
 	held []heldDebt
+	// over: nothing more will be heard of the call.
 	over bool
 }
 
@@ -130,7 +133,7 @@ func (q *queue) join(tickets []*Ticket) {
 	r.line.waiting = append(r.line.waiting, r)
 	q.requests = append(q.requests, r)
 	q.waiting++
-	q.list(r.line)
+	q.markReady(r.line)
 }
 
 // keep notes tokens to keep, to be asked for by an instant.
@@ -140,7 +143,7 @@ func (q *queue) keep(need Need, tokens int64, by quota.Instant) {
 	}
 	l := q.lineOf(need)
 	l.keep = max(l.keep, tokens)
-	q.list(l)
+	q.markReady(l)
 }
 
 func (q *queue) lineOf(need Need) *line {
@@ -153,8 +156,8 @@ func (q *queue) lineOf(need Need) *line {
 	return l
 }
 
-// list has a line's requests, and its tokens to keep, go with a call.
-func (q *queue) list(l *line) {
+// markReady has a line's requests, and its tokens to keep, go with one of the next calls.
+func (q *queue) markReady(l *line) {
 	if len(l.waiting) > 0 && !l.isReady {
 		l.isReady = true
 		q.ready = append(q.ready, l)
@@ -173,10 +176,10 @@ func (q *queue) gather(now quota.Instant, room *room) *call {
 	for _, l := range q.ready {
 		l.isReady = false
 		switch {
-		case l.call != nil: // Its end lists the line again.
+		case l.call != nil: // callEnded marks the line ready again.
 		case len(l.waiting) == 0:
 			q.forget(l)
-		case call.admit(l, room):
+		case call.hasSpace(l, room):
 			call.add(l)
 		default:
 			l.isReady = true
@@ -197,7 +200,7 @@ func (q *queue) addKept(call *call, room *room) {
 	for _, l := range q.kept {
 		l.isKept = false
 		switch {
-		case l.call != nil: // Its end lists the line again.
+		case l.call != nil: // callEnded marks the line ready again.
 		case l.keep > 0 && call.fits(l, 1, room):
 			call.addKept(l)
 			q.forget(l)
@@ -226,9 +229,9 @@ func (c *call) fits(l *line, items int, room *room) bool {
 	return len(c.items) == 0 || carries(c.items, l.need.Version) && len(c.items)+items <= room.items()
 }
 
-// admit reports whether the requests of a line may travel in the call. The first for which it has
-// no space closes it: those behind must not overtake.
-func (c *call) admit(l *line, room *room) bool {
+// hasSpace reports whether the requests of a line may travel in the call. After the first line
+// without space no other one may: it would overtake that one.
+func (c *call) hasSpace(l *line, room *room) bool {
 	if !carries(c.items, l.need.Version) {
 		return false
 	}
@@ -260,20 +263,27 @@ func (c *call) add(l *line) {
 		r.asked = true
 	}
 	for i, t := range first.tickets {
-		need := &t.Need
-		if !l.several {
-			need = &l.need
-		}
-		it := c.carry(need)
-		if !l.several {
-			it.need.Cost, it.need.Optimistic, it.need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
-			it.need.adopt(&t.Need)
-		}
-		it.waiting, it.keep, it.joined, it.line, it.waiters = int64(n), keep, i < len(first.tickets)-1, l, waiters
+		need := l.needOf(t)
+		it := c.carry(&need)
+		it.line, it.waiters = l, waiters
+		it.waiting, it.keep = int64(n), keep
+		it.joined = i < len(first.tickets)-1
 		if it.need.Cost == 0 { // To look is to ask for nothing.
 			it.waiting, it.need.Cost = 0, 1
 		}
 	}
+}
+
+// needOf is what a ticket asks for. The line of a single bucket knows the newest policy set, the
+// ticket what this request takes.
+func (l *line) needOf(t *Ticket) Need {
+	if l.several {
+		return t.Need
+	}
+	need := l.need
+	need.Cost, need.Optimistic, need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
+	need.adopt(&t.Need)
+	return need
 }
 
 // timeout is how long an answer may take. It is longer than requests wait, because a late answer
@@ -285,11 +295,11 @@ func (c *call) timeout() quota.Span {
 	return callTimeout
 }
 
-// endCall ends a line's call. Requests that it carried and that keep waiting go back to the head of
-// the line. Those behind them are asked for next.
-func (q *queue) endCall(l *line, waitOn []*request) {
+// callEnded takes in that a line's call has ended. Requests that it carried and that keep waiting
+// go back to the head of the line. Those behind them are asked for next.
+func (q *queue) callEnded(l *line, waitOn []*request) {
 	l.call = nil
-	q.list(l)
+	q.markReady(l)
 	for _, r := range waitOn {
 		r.asked = false
 	}

@@ -118,7 +118,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 		for _, r := range slices.Concat(it.open(), it.line.waiting) {
 			c.failRequest(r, now)
 		}
-		c.queue.endCall(it.line, nil)
+		c.queue.callEnded(it.line, nil)
 	}
 	if !c.Health.breaker.IsOpen() {
 		c.Flush(now)
@@ -159,7 +159,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
 		c.failRequest(r, now)
 	case r.line.call == nil:
-		c.queue.list(r.line)
+		c.queue.markReady(r.line)
 	}
 	c.queue.forget(r.line)
 }
@@ -237,7 +237,7 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		}
 	}
 	if l := items[0].line; l != nil && l.call == call {
-		c.queue.endCall(l, waitOn)
+		c.queue.callEnded(l, waitOn)
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)
 	}

@@ -6,11 +6,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
+// undecided is the status of a request whose deciding goes on. Its caller does not read it.
+const undecided = Allowed
+
 // ask queues a ticket for each hit that lacks tokens. The control plane grants all of them or none.
 // The request is done if it now waits, or is refused because it cannot.
 func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
 	if !req.chooseAsked() {
-		return Allowed, false
+		return undecided, false
 	}
 	l.together = l.together[:0]
 	for i := range req.Hits {
@@ -27,7 +30,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	}
 	if !l.leases.Ask(now, l.together...) {
 		l.fallBackUnasked(req, now)
-		return Allowed, false
+		return undecided, false
 	}
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.asked {
@@ -94,13 +97,13 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 		since = min(since, t.Since)
 	}
 	l.fallBack(req, h, now, since)
-	return away
+	return fellBack
 }
 
-// returnGrants leaves what a request has got of other buckets to the next ones, because it is
+// giveBack leaves what a request has got of other buckets to the next ones, because it is
 // refused or its client has gone: tokens that came for it, and its places in queues. What else was
 // charged already is lost, and counted.
-func (l *Limiter) returnGrants(req *Request, now quota.Instant) {
+func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		switch {

@@ -55,7 +55,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		switch l.answered(req, h, now) {
 		case refused:
 			worst = req.later(worst, i)
-		case away:
+		case fellBack:
 			unanswered = true
 		}
 	}
@@ -70,13 +70,14 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	return l.decide(req, now)
 }
 
-// maxRounds bounds how often a request may start over because another took what it had seen.
+// maxRounds is how often a request is decided anew because, between its look at the buckets and the
+// charge, another worker took the tokens that it had seen.
 const maxRounds = 3
 
 // decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
 // several each is looked at before the first is charged, so that a request which one refuses costs
 // nothing at the others. If another worker is faster between look and charge, what was charged
-// already is lost, and counted: see returnGrants.
+// already is lost, and counted: see giveBack.
 func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	for range maxRounds {
 		if len(req.Hits) > 1 {
@@ -118,9 +119,9 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst int) {
 	worst = none
 	for n := range req.Hits {
-		i := req.inTurn(n)
+		i := req.nthToTake(n)
 		h := &req.Hits[i]
-		if h.passed || h.missing || h.isInFlight(req) && req.lacksItsPart(i) {
+		if h.passed || h.missing || h.isInFlight(req) && req.partIsFull(i) {
 			continue
 		}
 		switch l.take(req, h, now, commit) {
@@ -141,9 +142,10 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 	return worst
 }
 
-// inTurn is the hit that is the n-th to be taken: the policies go in their order, but of each the
-// last limit goes first, for that is the part that a reserve leaves to the request's class.
-func (req *Request) inTurn(n int) int {
+// nthToTake is the place of the hit that is taken as the n-th. The policies go in their order, and
+// the limits of one policy from its last to its first: the last is the part that a reserve leaves
+// to the request's class.
+func (req *Request) nthToTake(n int) int {
 	from, to := n, n
 	for from > 0 && req.Hits[from-1].Policy == req.Hits[n].Policy {
 		from--
@@ -154,10 +156,10 @@ func (req *Request) inTurn(n int) int {
 	return from + to - n
 }
 
-// lacksItsPart reports whether the request has found no place in what a reserve leaves to its class
-// of the i-th hit's limit. Then it takes none of the whole, also not while it waits: those are kept
-// for others.
-func (req *Request) lacksItsPart(i int) bool {
+// partIsFull reports whether the part of the i-th hit's limit that a reserve leaves to the
+// request's class has no place for it. Then the request takes no place of the whole limit either,
+// also not while it waits: the other places are kept for other classes.
+func (req *Request) partIsFull(i int) bool {
 	for k := i + 1; k < len(req.Hits) && req.Hits[k].Policy == req.Hits[i].Policy; k++ {
 		if part := &req.Hits[k]; part.awaits || part.view == refuses {
 			return true
@@ -208,8 +210,8 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 }
 
 // refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
-// turns in queues by returnGrants, places in flight by stopCounting, reservations by refund. Tokens
-// of other buckets that are charged are lost, and returnGrants counts them.
+// turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
+// of other buckets that are charged are lost, and giveBack counts them.
 func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
@@ -226,7 +228,7 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 		return Refused // No bucket was asked.
 	}
 	l.describeRefusal(req, h)
-	l.returnGrants(req, now)
+	l.giveBack(req, now)
 	if reason == Quota {
 		req.use(&h.Hit, 0)
 	}
@@ -247,7 +249,7 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 		if l.leases != nil {
 			l.leases.Cancel(req.Stream)
 		}
-		l.returnGrants(req, now)
+		l.giveBack(req, now)
 		l.finish(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)

@@ -19,6 +19,8 @@ const (
 	missing
 	// away: only the control plane could say, and it does not answer.
 	away
+	// fellBack: it has not answered, and the hit now has a decider of on_failure.
+	fellBack
 	// contended: other workers changed the bucket at every attempt.
 	contended
 	// awaits: the request is to wait for a place.

@@ -207,7 +207,7 @@ func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
 		h.view = refuses
 		return h.refuse(Failure, comeAgain)
 	}
-	return away
+	return fellBack
 }
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }

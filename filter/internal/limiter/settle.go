@@ -16,8 +16,10 @@ type Settled struct {
 	// taken when the cost was found to be more.
 	Reserved, Refunded, Overspent uint64
 	// Settled counts reservations whose cost became known, Missing those whose response did not say
-	// it, Kept those of requests that ended without a response: they stay charged.
+	// it, Kept those of requests that ended without a whole response: they stay charged.
 	Settled, Missing, Kept uint64
+	// KeptBy counts those of Kept by the way in which their requests ended.
+	KeptBy [Endings]uint64
 }
 
 // reservation is what a request has taken of one bucket before its cost is known. It needs nothing
@@ -155,6 +157,7 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 			l.settle(req, r, r.commit.Missing, life.Ended)
 		default:
 			l.Stats.Settled.Kept++
+			l.Stats.Settled.KeptBy[life.ending()]++
 		}
 	}
 	req.reserved = req.reserved[:0]

@@ -97,7 +97,7 @@ func TestWhatIsNotKnownStaysCharged(t *testing.T) {
 		stats   limiter.Settled
 	}{
 		{"0", func(n *node, req *limiter.Request) { n.limiter.End(req, limiter.Life{Sent: 1, Ended: n.now}) }, 7,
-			limiter.Settled{Reserved: 3, Kept: 1}},
+			limiter.Settled{Reserved: 3, Kept: 1, KeptBy: [limiter.Endings]uint64{limiter.EndedOtherwise: 1}}},
 		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{}) }, 10,
 			limiter.Settled{Reserved: 3, Refunded: 3, Settled: 1, Missing: 1}},
 		{`"reserved"`, func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "-1"}) }, 7,
@@ -206,30 +206,85 @@ func number(n float64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(n)))
 }
 
+// flags are the bits of Envoy's that say why a request failed.
+func flags(bits uint64) string {
+	return string(binary.LittleEndian.AppendUint64(nil, bits))
+}
+
+// kept counts a reservation that stays charged, for this reason.
+func kept(by limiter.Ending) (s limiter.Settled) {
+	s.Kept, s.KeptBy[by] = 1, 1
+	return s
+}
+
+// Why a request has no whole response is read from Envoy's flags. The client counts first: where it
+// goes, Envoy resets the upstream itself. Flags that cannot be read are none.
+func TestWhyAReservationStaysCharged(t *testing.T) {
+	for _, c := range []struct {
+		flags string
+		want  limiter.Ending
+	}{
+		{flags(0x4000), limiter.ClientGone},
+		{flags(0x10000000), limiter.ClientGone},
+		{flags(0x4000 | 0x8), limiter.ClientGone},
+		{flags(0x4), limiter.TimedOut},
+		{flags(0x4 | 0x40), limiter.TimedOut},
+		{flags(0x10000), limiter.TimedOut},
+		{flags(0x400000), limiter.TimedOut},
+		{flags(0x80000), limiter.TimedOut},
+		{flags(0x10), limiter.UpstreamFailed},
+		{flags(0x40), limiter.UpstreamFailed},
+		{flags(0x20 | 0x8000), limiter.UpstreamFailed},
+		{flags(0x800), limiter.EndedOtherwise},
+		{flags(0), limiter.EndedOtherwise},
+		{flags(1 << 63), limiter.EndedOtherwise},
+		{"", limiter.EndedOtherwise},
+		{"\x00\x40", limiter.EndedOtherwise},
+		{flags(0x4000) + "\x00", limiter.EndedOtherwise},
+	} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
+			"cost":{"reserve":1,"commit":{"metadata":"ai/used"},"missing":0}}`)
+		req, _ := n.begin()
+		n.limiter.End(req, limiter.Life{Sent: 1, Ended: n.now, Properties: properties{"response/flags": c.flags}})
+		want := kept(c.want)
+		want.Reserved = 1
+		if got := n.limiter.Stats.Settled; got != want {
+			t.Errorf("%x: %+v, want %+v", c.flags, got, want)
+		}
+	}
+}
+
 // The metadata of other filters is known at the end of a stream. What a
 // response that broke off has cost is not: it stays charged.
 func TestCostAtTheEnd(t *testing.T) {
 	const (
-		whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
-		used             = "metadata/filter_metadata/ai/usage/total"
-		byMetadata       = `{"metadata":"ai/usage/total"},"missing":0`
+		whole, details = "via_upstream", "response/code_details"
+		used           = "metadata/filter_metadata/ai/usage/total"
+		byMetadata     = `{"metadata":"ai/usage/total"},"missing":0`
 	)
+	brokenOff := func(used ...string) properties {
+		p := properties{details: "downstream_remote_disconnect", "response/flags": flags(0x4000)}
+		for i := 0; i < len(used); i += 2 {
+			p[used[i]] = used[i+1]
+		}
+		return p
+	}
 	for _, c := range []struct {
 		commit string
 		end    properties
 		left   int64
 		stats  limiter.Settled
 	}{
-		{byMetadata, properties{used: number(7), "response/code_details": whole}, 3,
+		{byMetadata, properties{used: number(7), details: whole}, 3,
 			limiter.Settled{Overspent: 3, Settled: 1}},
-		{byMetadata, properties{used: number(1), "response/code_details": brokenOff}, 9,
+		{byMetadata, brokenOff(used, number(1)), 9,
 			limiter.Settled{Refunded: 3, Settled: 1}},
 		{byMetadata, properties{used: number(0)}, 10, limiter.Settled{Refunded: 4, Settled: 1}},
 		{byMetadata, properties{used: "2"}, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byMetadata, properties{used: number(2.5), "response/code_details": brokenOff}, 6,
-			limiter.Settled{Kept: 1}},
-		{byMetadata, properties{"response/code_details": brokenOff}, 6, limiter.Settled{Kept: 1}},
-		{byMetadata, properties{"response/code_details": whole}, 10,
+		{byMetadata, brokenOff(used, number(2.5)), 6,
+			kept(limiter.ClientGone)},
+		{byMetadata, brokenOff(), 6, kept(limiter.ClientGone)},
+		{byMetadata, properties{details: whole}, 10,
 			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
 	} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
@@ -270,15 +325,15 @@ func TestCostInTrailers(t *testing.T) {
 		{byStatus, answer{}, answer{"grpc-status": "0"}, whole, 10, limiter.Settled{Refunded: 4, Settled: 1}},
 		{byStatus, answer{}, answer{"x-rows": "3"}, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
 		{byStatus, answer{}, nil, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
-		{byStatus, answer{}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+		{byStatus, answer{}, nil, brokenOff, 6, kept(limiter.ClientGone)},
 		{byStatus, answer{"grpc-status": "16"}, nil, whole, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byStatus, answer{"grpc-status": "14"}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+		{byStatus, answer{"grpc-status": "14"}, nil, brokenOff, 6, kept(limiter.ClientGone)},
 		{byTrailer, answer{"x-rows": "9"}, answer{"x-rows": "3"}, whole, 7, limiter.Settled{Refunded: 1, Settled: 1}},
 		{byTrailer, answer{}, answer{"x-rows": "6"}, whole, 4, limiter.Settled{Overspent: 2, Settled: 1}},
 		{byTrailer, answer{}, answer{"x-rows": "many"}, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
 		{byTrailer, answer{"x-rows": "3"}, nil, whole, 9, limiter.Settled{Refunded: 3, Settled: 1, Missing: 1}},
 		{byTrailer, answer{"x-rows": "3", "grpc-status": "0"}, nil, whole, 7, limiter.Settled{Refunded: 1, Settled: 1}},
-		{byTrailer, answer{}, nil, brokenOff, 6, limiter.Settled{Kept: 1}},
+		{byTrailer, answer{}, nil, brokenOff, 6, kept(limiter.ClientGone)},
 	} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
 			"cost":{"reserve":{"header":"x-max","max":9},"commit":`+c.commit+`}}`)
@@ -287,8 +342,12 @@ func TestCostInTrailers(t *testing.T) {
 		if c.trailers != nil {
 			n.limiter.SettleTrailers(req, c.trailers, n.now)
 		}
+		end := properties{"response/code_details": c.details}
+		if c.details == brokenOff {
+			end["response/flags"] = flags(0x4000)
+		}
 		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now,
-			Properties: properties{"response/code_details": c.details}})
+			Properties: end})
 		c.stats.Reserved = 4
 		if got := n.limiter.Stats.Settled; got != c.stats {
 			t.Errorf("%s, %v, %v: %+v, want %+v", c.commit, c.head, c.trailers, got, c.stats)

@@ -1,0 +1,66 @@
+package limiter
+
+import "encoding/binary"
+
+// An Ending is why a request has no whole response of its upstream.
+type Ending uint8
+
+const (
+	// ClientGone: the client closed its connection, or reset its stream.
+	ClientGone Ending = iota
+	// TimedOut: a time-out of Envoy's ended the request.
+	TimedOut
+	// UpstreamFailed: the upstream was not reached, or it broke off.
+	UpstreamFailed
+	// EndedOtherwise: another filter or Envoy itself answered in the upstream's place, or an
+	// Envoy of the future has a flag for it that stands not below.
+	EndedOtherwise
+
+	// Endings is the number of endings.
+	Endings
+)
+
+// flagsPath is the attribute of Envoy's that says why a request failed: bits, as an integer of
+// eight bytes, the lowest first.
+const flagsPath = "response\x00flags"
+
+// endingFlags are Envoy's bits for each ending, from its include file stream_info.h. The first
+// ending that has one of its bits counts: where a client goes, Envoy resets the upstream itself.
+var endingFlags = [...]struct {
+	ending Ending
+	bits   uint64
+}{
+	{ClientGone, 0x4000 | // DC: the connection was closed.
+		0x40000 | // DPE: the client broke the protocol.
+		0x10000000}, // DR: the stream was reset.
+	{TimedOut, 0x4 | // UT: the route's time-out.
+		0x10000 | // SI: a stream without anything in it.
+		0x80000 | // UMSDR: the longest time of a stream to the upstream.
+		0x400000}, // DT: the longest time of a request.
+	{UpstreamFailed, 0x2 | // UH: no healthy host.
+		0x8 | // LR: reset by this side.
+		0x10 | // UR: reset by the upstream.
+		0x20 | // UF: no connection.
+		0x40 | // UC: the connection was closed.
+		0x80 | // UO: too many requests under way.
+		0x8000 | // URX: retried too often.
+		0x800000}, // UPE: the upstream broke the protocol.
+}
+
+// ending is why the request has no whole response.
+func (life *Life) ending() Ending {
+	if life.Properties == nil {
+		return EndedOtherwise
+	}
+	said := life.Properties.Property([]byte(flagsPath))
+	if len(said) != 8 {
+		return EndedOtherwise
+	}
+	flags := binary.LittleEndian.Uint64(said)
+	for _, e := range endingFlags {
+		if flags&e.bits != 0 {
+			return e.ending
+		}
+	}
+	return EndedOtherwise
+}
