@@ -31,11 +31,9 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 		}
 	}
 	exempt := m.exempt(a, &m.search)
-	if exempt && len(ix.enforcement.bans) == 0 {
+	if exempt && !ix.BansKeys() {
 		return Result{Access: Exempt}
 	}
-	// Only its policies know by which keys a request is counted, so an exempt one is held against
-	// them too while any key is banned.
 	found := m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path)
 	found, m.classMatches = cutClasses(found)
 	for _, one := range found {

@@ -66,8 +66,13 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	h.version = view.Version
 	h.add(view, r.matcher.Match(&view.Index, &a))
 	each := func(number uint32) {
-		if h.access == match.Open {
+		switch {
+		case h.access == match.Open:
 			h.add(view, r.matcher.MatchOne(&view.Index, &a, number))
+		case h.access == match.Exempt && view.Index.BansKeys():
+			if r.matcher.MatchOne(&view.Index, &a, number).Access == match.Banned {
+				h.access = match.Banned
+			}
 		}
 	}
 	view.FindAnyOrder(id.Domain, nil, each)

@@ -167,27 +167,33 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 		d.attributes.Consumers = d.service.config.Consumers(ctx)
 	}
 	result := d.matcher.Match(ix, &d.attributes)
-	if result.Access != match.Open {
-		return result.Access, result.Ban
+	access := result.Access
+	// Only the policies for calls know by which keys a call is counted, so an exempt one is held
+	// against them too while any key is banned.
+	if access != match.Open && !(access == match.Exempt && ix.BansKeys()) {
+		return access, result.Ban
 	}
-	d.take(&result, wholeCall, int64(max(1, d.in.HitsAddend)))
+	wholeAddend := int64(max(1, d.in.HitsAddend))
+	d.take(&result, wholeCall, wholeAddend)
 	banned := false
-	only := func(descriptor int, hits int64) func(uint32) {
+	takePolicy := func(descriptor int, addend int64) func(uint32) {
 		return func(number uint32) {
 			result := d.matcher.MatchOne(ix, &d.attributes, number)
 			banned = banned || result.Access == match.Banned
-			d.take(&result, descriptor, hits)
+			if access == match.Open {
+				d.take(&result, descriptor, addend)
+			}
 		}
 	}
-	d.keys = d.view.Find(d.in.Domain, nil, d.keys, only(wholeCall, int64(max(1, d.in.HitsAddend))))
+	d.keys = d.view.Find(d.in.Domain, nil, d.keys, takePolicy(wholeCall, wholeAddend))
 	for i, one := range d.in.Descriptors {
 		d.describe(one)
-		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, only(i, addend(d.in, one)))
+		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, takePolicy(i, addend(d.in, one)))
 	}
 	if banned {
 		return match.Banned, match.KeyBan
 	}
-	return match.Open, match.NoBan
+	return access, match.NoBan
 }
 
 // describe adds the entries of a descriptor to the attributes, as the headers that partitions know
@@ -244,7 +250,7 @@ func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 
 // take copies the hits of a result. Policies that only an Envoy can count for are left out: its own
 // limits, queues, and requests in flight.
-func (d *decision) take(r *match.Result, descriptor int, hits int64) {
+func (d *decision) take(r *match.Result, descriptor int, addend int64) {
 	d.bypassed = d.bypassed || r.Bypassed
 	for i := range r.Hits {
 		p := &d.view.Set.Policies[r.Hits[i].Policy]
@@ -264,8 +270,8 @@ func (d *decision) take(r *match.Result, descriptor int, hits int64) {
 			continue
 		}
 		h.cost = quota.MaxUnits
-		if hits == 0 || h.Cost <= quota.MaxUnits/hits {
-			h.cost = h.Cost * hits
+		if addend == 0 || h.Cost <= quota.MaxUnits/addend {
+			h.cost = h.Cost * addend
 		}
 		if h.Shadow {
 			d.shadows = append(d.shadows, h)

@@ -90,6 +90,39 @@ func TestWhatOperatorsOrder(t *testing.T) {
 	}
 }
 
+// A ban of a key comes before an exemption, also where only a policy for calls knows the key.
+func TestABannedKeyIsNotExempt(t *testing.T) {
+	const document = `
+version: weir/v1
+exempt: {client_ips: [10.9.0.0/16]}
+policies:
+  - {name: users, match: {domain: d, descriptors: [{name: user, present: true}]}, partition: ["descriptor:user"], limit: {quota: 1, window: 1h}, mode: strict}
+`
+	w := begin(t, document)
+	var m match.Matcher
+	user := match.Attributes{Headers: []match.Header{
+		{Name: []byte(policy.Descriptor("user").Name), Value: []byte("bad")},
+	}}
+	key := m.MatchOne(&w.view.Index, &user, 0).Hits[0].Key
+	for _, bans := range [][]wire.Ban{nil, {{Key: key}}} {
+		w.putOrdered(document, &wire.Enforcement{Bans: bans})
+		for who, want := range map[string]string{"bad": "OK", "good": "OK"} {
+			if who == "bad" && bans != nil {
+				want = "OVER_LIMIT"
+			}
+			for range 3 { // An exempt call is not counted.
+				out := w.ask(request("d", "remote_address=10.9.1.1|user="+who))
+				if got := out.OverallCode.String(); got != want {
+					t.Errorf("%d bans: %s is answered %s, want %s", len(bans), who, got, want)
+				}
+			}
+		}
+	}
+	if w.counted["exempt"] != 9 || w.counted["banned"] != 3 {
+		t.Error(w.counted)
+	}
+}
+
 const watched = `
 version: weir/v1
 headers: {standard: "off"}

@@ -75,9 +75,15 @@ func (w *world) restart() {
 // put makes a document, in YAML, the policy set in force.
 func (w *world) put(document string, orders ...wire.Order) {
 	w.t.Helper()
+	w.putOrdered(document, &wire.Enforcement{Orders: orders})
+}
+
+// putOrdered does so with orders and bans.
+func (w *world) putOrdered(document string, orders *wire.Enforcement) {
+	w.t.Helper()
 	snapshot, set, err := w.plane.Put(0, []byte(document))
 	if err == nil {
-		w.view, err = calls.NewView(snapshot, set, &wire.Enforcement{Orders: orders}, w.now.UnixMilli())
+		w.view, err = calls.NewView(snapshot, set, orders, w.now.UnixMilli())
 	}
 	if err != nil {
 		w.t.Fatal(err)
