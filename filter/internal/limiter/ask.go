@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// undecided is the status of a request whose deciding goes on. Its caller does not read it.
-const undecided = Allowed
+// undecided is the status of a request whose deciding goes on. No caller of the limiter sees it.
+const undecided = Paused
 
 // ask queues a ticket for each hit that lacks tokens. The control plane grants all of them or none.
 // The request is done if it now waits, or is refused because it cannot.
@@ -69,8 +69,8 @@ func (req *Request) chooseAsked() bool {
 	return some
 }
 
-// answered takes in how the ticket of a hit has ended.
-func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
+// readTicket takes in how the ticket of a hit has ended.
+func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	t := &h.ticket
 	switch {
 	case t.Outcome == leasing.Granted && now < t.Until:
@@ -100,8 +100,8 @@ func (l *Limiter) answered(req *Request, h *Hit, now quota.Instant) finding {
 	return fellBack
 }
 
-// giveBack leaves what a request has got of other buckets to the next ones, because it is
-// refused or its client has gone: tokens that came for it, and its places in queues. What else was
+// giveBack leaves what a request has got of other buckets to the next ones, because it is refused
+// or its client has gone: tokens that came for it, and its turns in leaky buckets. What else was
 // charged already is lost, and counted.
 func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 	for i := range req.Hits {
@@ -111,8 +111,8 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 			l.leave(h.place(), now)
 		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
-		case h.isInFlight(req):
-		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // What it has reserved is released.
+		case h.isInFlight(req): // stopCounting frees its place.
+		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
 		case h.passed && h.Cost > 0 && h.source <= ByOptimistic:
 			l.Stats.ChargedInVain++
 		}

@@ -52,7 +52,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 			continue
 		}
 		h.asked = false
-		switch l.answered(req, h, now) {
+		switch l.readTicket(req, h, now) {
 		case refused:
 			worst = req.later(worst, i)
 		case fellBack:
@@ -70,8 +70,8 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	return l.decide(req, now)
 }
 
-// maxRounds is how often a request is decided anew because, between its look at the buckets and the
-// charge, another worker took the tokens that it had seen.
+// maxRounds bounds how often the hits of a request are gone through. A further round follows where
+// the control plane could not be asked, so that on_failure decides some of them.
 const maxRounds = 3
 
 // decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
@@ -242,7 +242,8 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	return Refused
 }
 
-// Cancel ends a paused or delayed request whose client went away.
+// Cancel ends a paused or delayed request whose client went away. What it has taken goes back as
+// that of a refused one.
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.held {
 		l.Stats.Gone++
@@ -254,6 +255,7 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)
 	}
+	l.refund(req, now)
 	l.stopCounting(req, now)
 }
 

@@ -2,18 +2,19 @@ package limiter
 
 import "encoding/binary"
 
-// An Ending is why a request has no whole response of its upstream.
+// An Ending is why a reservation stays charged: what ended a request without a whole response of
+// its upstream.
 type Ending uint8
 
 const (
-	// ClientGone: the client closed its connection, or reset its stream.
+	// ClientGone: the client closed its connection, reset its stream, or broke the protocol.
 	ClientGone Ending = iota
 	// TimedOut: a time-out of Envoy's ended the request.
 	TimedOut
 	// UpstreamFailed: the upstream was not reached, or it broke off.
 	UpstreamFailed
-	// EndedOtherwise: another filter or Envoy itself answered in the upstream's place, or an
-	// Envoy of the future has a flag for it that stands not below.
+	// EndedOtherwise: another filter or Envoy itself answered in the upstream's place, Envoy has a
+	// flag for it that is not listed below, or the bucket could not be changed.
 	EndedOtherwise
 
 	// Endings is the number of endings.

@@ -16,7 +16,8 @@ type Settled struct {
 	// taken when the cost was found to be more.
 	Reserved, Refunded, Overspent uint64
 	// Settled counts reservations whose cost became known, Missing those whose response did not say
-	// it, Kept those of requests that ended without a whole response: they stay charged.
+	// it, Kept those that stay charged as they were made, mostly because their requests ended
+	// without a whole response.
 	Settled, Missing, Kept uint64
 	// KeptBy counts those of Kept by the way in which their requests ended.
 	KeptBy [Endings]uint64
@@ -144,7 +145,7 @@ func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
 	req.reserved = kept
 }
 
-// settleAll settles what the end of a stream decides. What was taken for a request that got no
+// settleAll settles what the end of a stream decides. What was taken for a request without a whole
 // response stays taken: what it has cost is not known.
 func (l *Limiter) settleAll(req *Request, life Life) {
 	for _, r := range req.reserved {
@@ -156,11 +157,16 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 			l.Stats.Settled.Missing++
 			l.settle(req, r, r.commit.Missing, life.Ended)
 		default:
-			l.Stats.Settled.Kept++
-			l.Stats.Settled.KeptBy[life.ending()]++
+			l.leaveCharged(life.ending())
 		}
 	}
 	req.reserved = req.reserved[:0]
+}
+
+// leaveCharged counts a reservation that stays as it was made.
+func (l *Limiter) leaveCharged(because Ending) {
+	l.Stats.Settled.Kept++
+	l.Stats.Settled.KeptBy[because]++
 }
 
 // cost is what the end of a stream says that its request has cost. A status of gRPC that Envoy has
@@ -193,17 +199,15 @@ func (l *Limiter) refund(req *Request, now quota.Instant) {
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
-// settle makes a reservation cost what the request has cost; below 0 is what was reserved.
+// settle makes a reservation cost what the request has cost. Below 0 that is not known, and the
+// reservation stays as it was made.
 func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.Instant) {
 	if actual < 0 {
 		return
 	}
-	req.Costs[r.place].Actual = actual
-	l.Stats.Settled.Settled++
 	back := r.taken.Tokens - actual
 	switch {
 	case back == 0:
-		return
 	case r.central != nil:
 		l.leases.Settle(now, r.central, actual)
 	default:
@@ -215,10 +219,13 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		*s = settling{r: r, now: now, actual: actual}
 		l.store.Figures = r.figures
 		if err := l.store.Update(kind, r.key, now, s); err != nil {
-			return // It stays as it was reserved.
+			l.leaveCharged(EndedOtherwise) // Other workers changed the bucket at every attempt.
+			return
 		}
 		back = s.back
 	}
+	req.Costs[r.place].Actual = actual
+	l.Stats.Settled.Settled++
 	if back > 0 {
 		l.Stats.Settled.Refunded += uint64(back)
 	} else {

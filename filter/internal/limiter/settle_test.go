@@ -578,6 +578,47 @@ func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
 	}
 }
 
+// Where other workers change a bucket at every attempt, a reservation stays as it was made. Neither
+// the figures nor the access log say that it was settled.
+func TestWhatCannotBeSettledStaysCharged(t *testing.T) {
+	n := newNode(t, false, `{"name":"c","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local",
+		"cost":{"reserve":4,"commit":{"status":{"200":1,"rest":0}}}}`)
+	req, _ := n.begin()
+	n.contend()
+	n.answered(req, status(200))
+	want := kept(limiter.EndedOtherwise)
+	want.Reserved = 4
+	if got := n.limiter.Stats.Settled; got != want || req.Costs[0].Actual != -1 {
+		t.Errorf("%+v, want %+v; actual cost %d", got, want, req.Costs[0].Actual)
+	}
+}
+
+// A client that goes while its request is held back has cost nothing: what was reserved comes back,
+// that of this node's own bucket and that of the control plane's.
+func TestWhatACancelledRequestHasReservedComesBack(t *testing.T) {
+	for _, mode := range []string{"local", "strict"} {
+		n := newNode(t, true, leaky("local")+`,{"name":"c","partition":[],"limit":{"quota":10,"window":"1h"},
+			"mode":"`+mode+`","cost":{"reserve":4,"commit":{"header":"x-used"}}}`)
+		n.arrive(0)
+		held := n.arrive(100 * quota.Millisecond)
+		n.limiter.Cancel(held, n.now)
+		if got, want := n.limiter.Stats.Settled, (limiter.Settled{Reserved: 8, Refunded: 4, Settled: 1}); got != want {
+			t.Errorf("%s: %+v, want %+v", mode, got, want)
+		}
+		if mode == "local" {
+			n.now += 100 * ms
+			if left := n.arrive(0).Hits[1].Remaining; left != 2 {
+				t.Errorf("%d are left behind the next one", left)
+			}
+			continue
+		}
+		n.tick(20)
+		if it := n.asked[0]; it.Reserved == 0 || it.Nth == 0 || it.Actual != 0 {
+			t.Errorf("the control plane is asked %+v, not to settle a cost of 0", n.asked)
+		}
+	}
+}
+
 // dayBug is a mistake that a day against an exact ledger must find.
 type dayBug int
 
