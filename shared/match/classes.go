@@ -11,7 +11,7 @@ type class struct {
 	name wire.Ref
 }
 
-// unknownClass is the class of a request until classOf has looked for it.
+// unknownClass is the class of a request until findClass has looked for it.
 const unknownClass = -1
 
 // loadClasses reads the classes.

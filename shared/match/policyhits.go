@@ -55,7 +55,8 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		return
 	}
 	absent := !complete && p.IfAbsent == policy.AbsentDeny
-	// A request without a key keeps the zero key, which is among the first of the keys.
+	// A request without a key keeps the zero key. Its share is 0, so that a policy that is enforced
+	// for some keys is enforced for it.
 	var partition keyhash.Key
 	if !absent {
 		partition = c.hash()
@@ -109,9 +110,9 @@ func (c *collector) applies(p *Policy, a *Attributes) bool {
 
 // limitSet are the limits that a policy has for one caller.
 type limitSet struct {
-	// document are those of the document.
+	// document is where the policy set has them.
 	document extent
-	// count is how many count.
+	// count is the number of limits that apply.
 	count uint32
 	// own is 1 + the place in Result.Own of the first of the consumer's own limits; 0 if it has
 	// none and the document's count.
@@ -204,7 +205,9 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		} else {
 			hit.Own = c.ownLimit(hit.Limit, a)
 		}
-		if i >= set.count/(1+p.reserves.len()) { // What a reserve leaves of another limit.
+		if i >= set.count/(1+p.reserves.len()) {
+			// From here on the limits are the parts that a reserve leaves of others: each counts
+			// its own requests in flight.
 			at := len(c.key)
 			flight = c.marked(inFlightMark)
 			c.key = c.key[:at]
@@ -222,8 +225,8 @@ func (c *collector) add(hit Hit, flight keyhash.Key) {
 	c.hits = append(c.hits, hit)
 }
 
-// addCandidates adds a hit for each of a policy's candidates. Its buckets go on from the first
-// bytes of the encoding at hand.
+// addCandidates adds a hit for each of a policy's candidates. The keys of their buckets begin with
+// the first bytes of the encoded key, as many as base says.
 func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 	candidates := c.ix.run(p, p.candidateRun())
 	hit.Shadow, hit.Candidate = true, true

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	repliesPerItem = 6
-	jitterRange    = 1024
-	// fullCall is how many buckets leave at once, while another call of the script is under way: as
-	// many as one request can have. A call has fewer than twice as many, which keep Redis for two
-	// milliseconds.
+	repliesPerKey = 6
+	jitterRange   = 1024
+	// fullCall is how many keys leave at once, while another call of the script is under way: as
+	// many as the items of one request, if none has a twin. A call has at most three times as many,
+	// fewer than twice as many without twins, which keep Redis for two milliseconds.
 	fullCall = 64
 	// gatherTime is the longest that a request waits for a call that is under way. A lost call
 	// takes twenty times as long.
@@ -104,18 +104,18 @@ func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
 	if err != nil {
 		return err
 	}
-	n := repliesPerItem * len(keys)
-	if len(reply) == n+1 {
+	n := repliesPerKey * len(keys)
+	if len(reply) == n+1 { // The marker of lost state was missing, and has been set at this time.
 		if at, ok := reply[n].(int64); ok {
 			s.lostNow(quota.Instant(at))
 		}
 		reply = reply[:n]
 	}
 	if len(reply) != n {
-		return fmt.Errorf("the grant script returned %d values for %d buckets", len(reply), len(keys))
+		return fmt.Errorf("the grant script returned %d values for %d keys", len(reply), len(keys))
 	}
 	for _, p := range portions {
-		mine := repliesPerItem * len(p.keys)
+		mine := repliesPerKey * len(p.keys)
 		p.take(reply[:mine])
 		reply = reply[mine:]
 	}
@@ -134,7 +134,7 @@ func (p *portion) take(reply []any) {
 			if failed == nil {
 				failed = map[int]error{}
 			}
-			failed[i/repliesPerItem] = scriptError(value)
+			failed[i/repliesPerKey] = scriptError(value)
 		default:
 			p.err = fmt.Errorf("the grant script returned %T in place of a number", value)
 			return
@@ -142,7 +142,7 @@ func (p *portion) take(reply []any) {
 	}
 	p.grants = make([]lease.Grant, len(p.items))
 	for i := range p.items {
-		p.grants[i] = read(&p.items[i], numbers[p.places[i]*repliesPerItem:])
+		p.grants[i] = read(&p.items[i], numbers[p.places[i]*repliesPerKey:])
 	}
 	if len(failed) > 0 {
 		p.fail(failed)

@@ -60,7 +60,7 @@ type Client struct {
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
 
-	// What follows is reused from call to call. The spend escapes to the heap with each use.
+	// What follows is reused from call to call: a local one would escape to the heap each time.
 	spend Spend
 	items []wire.LeaseItem
 	body  []byte
@@ -118,8 +118,8 @@ func (c *Client) Ask(now quota.Instant, tickets ...*Ticket) bool {
 	return true
 }
 
-// Keep notes tokens to be asked for at the first tick from by on, or with the next request that
-// waits for the bucket before. While the control plane does not answer it notes nothing: what
+// Keep notes tokens to be asked for at the first tick at or after by, or before that with the next
+// request that waits for the bucket. While the control plane does not answer it notes nothing: what
 // cannot be sent would only pile up.
 func (c *Client) Keep(need Need, keep int64, by quota.Instant) {
 	if _, away := c.Health.Away(); !away {
@@ -173,7 +173,7 @@ func (c *Client) NextResume(now quota.Instant) quota.Instant {
 func (c *Client) sendKept(now quota.Instant) {
 	for len(c.queue.kept) > 0 {
 		call := &call{sent: now}
-		c.queue.addKept(call, &c.room)
+		c.queue.gatherKept(call, &c.room)
 		if len(call.items) == 0 {
 			return
 		}
@@ -292,9 +292,9 @@ func (c *Client) Waiting() int { return c.queue.waiting }
 // next request.
 func (c *Client) Cancel(stream uint32) { c.queue.cancel(stream) }
 
-// GiveBack lets the next requests of this node use the tokens of a granted ticket whose request
-// was refused for another policy's sake. A place in a leaky bucket's queue is no token. Tokens
-// that cannot be noted, or that come back too late, count as used.
+// GiveBack lets the next requests of this node use the tokens of a granted ticket whose request was
+// refused by another policy, or whose client has gone. A place in a leaky bucket's queue is no
+// token. Tokens that cannot be noted, or that come back too late, count as used.
 func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	need := &t.Need
 	switch {

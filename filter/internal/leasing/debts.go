@@ -242,7 +242,7 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 		}
 		d.place = len(rest)
 		rest = append(rest, d)
-		fits := len(items) < most && carries(items, d.need.Version)
+		fits := len(items) < most && sameSet(items, d.need.Version)
 		if tokens := d.due(now); tokens > 0 && fits {
 			items = append(items, d.ask(d.need, tokens))
 		}

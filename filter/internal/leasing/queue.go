@@ -53,13 +53,13 @@ type Ticket struct {
 }
 
 // queue is where requests wait: first come, first served at each bucket. It decides what is asked
-// for next, and neither sends nor reads anything. Its zero value needs lines.
+// for next, and neither sends nor reads anything. Set lines before use.
 type queue struct {
 	// requests are all that wait, in the order in which they came. Some may have ended.
 	requests []*request
-	// waiting is how many of them have not.
+	// waiting is how many of them have not ended.
 	waiting int
-	// resolved are the streams of those that have, to be taken by the caller.
+	// resolved are the streams of requests that have ended, to be taken by the caller.
 	resolved []uint32
 	// lines are the lines of single buckets.
 	lines map[keyhash.Key]*line
@@ -189,20 +189,20 @@ func (q *queue) gather(now quota.Instant, room *room) *call {
 	clear(q.ready[len(rest):])
 	q.ready = rest
 	if len(call.items) > 0 && now+quota.Instant(askAhead) >= q.keepBy {
-		q.addKept(call, room)
+		q.gatherKept(call, room)
 	}
 	return call
 }
 
-// addKept takes tokens to keep into a call.
-func (q *queue) addKept(call *call, room *room) {
+// gatherKept takes tokens to keep into a call.
+func (q *queue) gatherKept(call *call, room *room) {
 	rest := q.kept[:0]
 	for _, l := range q.kept {
 		l.isKept = false
 		switch {
 		case l.call != nil: // callEnded marks the line ready again.
 		case l.keep > 0 && call.fits(l, 1, room):
-			call.addKept(l)
+			call.carryKept(l)
 			q.forget(l)
 		case l.keep > 0:
 			l.isKept = true
@@ -218,29 +218,28 @@ func (q *queue) addKept(call *call, room *room) {
 	}
 }
 
-// carries reports whether items of a policy set may join others: those of several policy sets do
-// not travel together.
-func carries(items []item, version uint64) bool {
+// sameSet reports whether items are all of a policy set. Those of several do not travel together.
+func sameSet(items []item, version uint64) bool {
 	return len(items) == 0 || items[0].need.Version == version
 }
 
 // fits reports whether the call has space for so many items of a line.
 func (c *call) fits(l *line, items int, room *room) bool {
-	return len(c.items) == 0 || carries(c.items, l.need.Version) && len(c.items)+items <= room.items()
+	return len(c.items) == 0 || sameSet(c.items, l.need.Version) && len(c.items)+items <= room.items()
 }
 
-// hasSpace reports whether the requests of a line may travel in the call. After the first line
-// without space no other one may: it would overtake that one.
+// hasSpace reports whether the requests of a line may travel in the call. After the first line of
+// its policy set without space the call is full: the next ones would overtake that line.
 func (c *call) hasSpace(l *line, room *room) bool {
-	if !carries(c.items, l.need.Version) {
+	if !sameSet(c.items, l.need.Version) {
 		return false
 	}
 	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
 	return !c.full && c.asks < room.free(c.sent)
 }
 
-// addKept has the call carry the tokens to keep of a line alone.
-func (c *call) addKept(l *line) {
+// carryKept has the call carry the tokens to keep of a line alone.
+func (c *call) carryKept(l *line) {
 	it := c.carry(&l.need)
 	it.need.Cost, it.keep = 1, l.keep
 	l.keep = 0
@@ -286,8 +285,8 @@ func (l *line) needOf(t *Ticket) Need {
 	return need
 }
 
-// timeout is how long an answer may take. It is longer than requests wait, because a late answer
-// still says what was charged.
+// timeout is how long an answer may take. That of a call for requests is longer than these wait,
+// because a late answer still says what was charged.
 func (c *call) timeout() quota.Span {
 	if c.probe {
 		return lease.Deadline

@@ -208,7 +208,7 @@ type terms struct {
 	served int
 	// wait is how long the others must wait.
 	wait quota.Span
-	// before is what the bucket holds, and when it is full, before the last tokens are taken of it.
+	// before is the level of the bucket, and when it is full, as they were so many tokens ago.
 	before func(tokens int64) (level int64, fullAt quota.Instant)
 }
 
@@ -266,7 +266,7 @@ func (s *lineAnswer) judge() {
 
 // unusable reports whether the tickets for the n-th bucket end without tokens and without a
 // refusal, and since when the bucket could not be asked for. Tokens that come too late may be lent
-// to another node by now; what else a late answer brings counts if no request waits for it.
+// to another node by now. A late answer that no request waits for is still taken in: it pays debts.
 func (s *lineAnswer) unusable(nth int) (since quota.Instant, failed bool) {
 	if a := &s.answers[nth]; a.State == wire.ItemUnavailable {
 		return s.now - quota.Instant(a.NotBefore), true // In this state it is for how long.

@@ -122,7 +122,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
 	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.upTo {
 		p := r.pending[0]
-		if !carries(items, p.need.Version) || p.underWay && p.at > now {
+		if !sameSet(items, p.need.Version) || p.underWay && p.at > now {
 			r.setAside()
 			continue
 		}

@@ -5,9 +5,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// This file alone hands hits to on_failure: those whose tokens cannot be had because the control
-// plane does not answer, answers too late or cannot be asked in time, and those whose bucket is
-// contended.
+// This file alone knows on_failure. Hits fall back whose tokens, or place in flight, cannot be had
+// because the control plane does not answer, answers too late or cannot be asked in time, and those
+// whose bucket is contended. share.go has the share.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, commit bool) finding {

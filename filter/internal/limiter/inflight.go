@@ -102,8 +102,8 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 	return passes
 }
 
-// watchInFlight does so for a policy in shadow or a candidate, which never waits. What it has taken
-// counts until the request is over, as that of an enforced policy does.
+// watchInFlight is takeInFlight for a policy in shadow or a candidate, which never waits. What it
+// has taken counts until the request is over, as that of an enforced policy does.
 func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	seat := &l.seat
 	*seat = l.seatOf(req, m)
@@ -155,7 +155,7 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 	return Paused, waits
 }
 
-// hold keeps a request's rules while it waits.
+// hold has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
 func (l *Limiter) hold(req *Request, now quota.Instant) {
 	l.stepBack(req, now)
 	if !req.held {
@@ -182,7 +182,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 			l.refuseFlight(h)
 			without = i
 		case inflight.Unanswered:
-			if l.unanswered(req, h, now) == refused {
+			if l.fallBackSeat(req, h, now) == refused {
 				without = i
 			}
 		}
@@ -191,9 +191,9 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	return without
 }
 
-// unanswered has on_failure decide a hit for which the control plane has not answered. An answer
-// that is late is no outage: the share would come on top of what others hold by permits.
-func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
+// fallBackSeat has on_failure decide a hit for whose place the control plane has not answered. An
+// answer that is late is no outage: the share would come on top of what others hold by permits.
+func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) finding {
 	since := l.leases.Health.FailingSince(now)
 	_, outage := l.leases.Health.Away()
 	if !outage {
@@ -212,8 +212,8 @@ func (l *Limiter) unanswered(req *Request, h *Hit, now quota.Instant) finding {
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }
 
-// vacate gives a request's places back from the n-th on, and its seats in queues. A seat that is
-// held was given its place while the request waited to go on.
+// vacate frees a request's places from the n-th on and has it leave the queues for others. A seat
+// that is held has got its place just now: readSeats has not noted it yet.
 func (l *Limiter) vacate(req *Request, n int, now quota.Instant) {
 	for i := range req.Hits {
 		switch seat := &req.Hits[i].seat; seat.State {

@@ -37,8 +37,9 @@ type Stats struct {
 	Waited, Delayed uint64
 	// TooManyWaiting counts requests that had to do without waiting, because as many wait as may.
 	TooManyWaiting uint64
-	// Unanswered counts requests that asked and went by on_failure although the control plane is
-	// there: it was too slow, or its answer could not be used.
+	// Unanswered counts requests that asked for tokens, and each place in flight that was asked
+	// for, that went by on_failure although the control plane is there: it was too slow, a part of
+	// its store is away, or its answer could not be used.
 	Unanswered uint64
 	// Gone counts requests whose client disconnected before the decision.
 	Gone uint64

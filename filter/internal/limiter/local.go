@@ -49,7 +49,7 @@ func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool)
 	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, commit)
 }
 
-// watchLocal does so for a policy in shadow or a candidate.
+// watchLocal is takeLocal for a policy in shadow or a candidate.
 func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	out, err := l.changeBucket(req, m, nodeBucket{params: req.LimitOf(m).Params}, now, commit)
 	switch {

@@ -28,7 +28,7 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit 
 	return h.refuse(h.emptyOrTooDear(), h.Retry)
 }
 
-// watchOptimistic does so for a policy in shadow or a candidate.
+// watchOptimistic is takeOptimistic for a policy in shadow or a candidate.
 func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
 	use, err := l.useOptimistic(req, m, now, commit)
 	switch {
