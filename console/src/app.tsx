@@ -11,7 +11,7 @@ import { Overview } from './screens/overview'
 import { Policies } from './screens/policies'
 import { PolicyScreen } from './screens/policy'
 import { Settings } from './screens/settings'
-import { go, link, SessionContext, useChanges, useEnforcement, useFleet, useRoute } from './state'
+import { go, link, SessionContext, sought, useChanges, useEnforcement, useFleet, useRoute } from './state'
 import { toggleTheme } from './theme'
 import { Badge, Dialog, Failed, Field } from './ui'
 
@@ -222,12 +222,6 @@ function Search({ box }: { box: React.RefObject<HTMLInputElement | null> }) {
       />
     </form>
   )
-}
-
-// sought is the caller that was searched for last. It lives as long as the page.
-export const sought = {
-  value: '',
-  changed: () => {},
 }
 
 // Standing is what no screen may hide: an order that weakens limits, a control plane without its

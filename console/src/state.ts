@@ -283,3 +283,9 @@ export function useNarrow(): boolean {
     () => narrow.matches,
   )
 }
+
+// sought is the caller that was searched for last. It lives as long as the page.
+export const sought = {
+  value: '',
+  changed: () => {},
+}
