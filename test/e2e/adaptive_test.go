@@ -136,6 +136,7 @@ func TestAnUpstreamIsGuarded(t *testing.T) {
 // A service that says that it is busy is asked for less, though it is as quick as ever, and its
 // critical requests are served.
 func TestABusyReportSheds(t *testing.T) {
+	t.Parallel()
 	service := &crowded{places: make(chan struct{}, 40), report: "TEXT cpu_utilization=1.0"}
 	w := start(t, setup{embedded: true, workers: 2, handler: service, policies: guarding})
 	var sent [4]atomic.Int64

@@ -125,6 +125,7 @@ policies:
 // Never more than the quota in any window, over both Envoys, however the requests come. Without an
 // answer of the control plane they are refused: a share of each Envoy's own would come on top.
 func TestWindowsHoldOverAllEnvoys(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name, limit string
 		// span is the window in which no more than most may pass.
@@ -176,6 +177,7 @@ policies:
 // A request that one central limit refuses is charged to no other: what the others hold is left for
 // whom they concern.
 func TestARefusedRequestIsChargedNowhere(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			w := start(t, setup{envoys: 2, policies: `

@@ -11,6 +11,7 @@ import (
 // rate_limit_quota filter, two Envoys each. A step of on_failure that admits would add to the bound
 // whenever the control plane answers late, as on a busy machine.
 func TestOneBucketForAllDoors(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			calls, err := stack.FreePort()

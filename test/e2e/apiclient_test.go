@@ -76,6 +76,7 @@ policies:
 
 // A request that is refused because others used the quota up passes after the wait.
 func TestTheClientRepeatsARefusedRequest(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:

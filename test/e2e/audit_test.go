@@ -239,6 +239,7 @@ func number(t *testing.T, tag string) uint64 {
 // without its change, on both stores: be it a change of the policy set, a step of a rollout, a
 // consumer's tier or an order.
 func TestAKilledControlPlaneLeavesChangesWithTheirEntries(t *testing.T) {
+	t.Parallel()
 	for name, redis := range map[string]bool{"embedded": false, "redis": true} {
 		t.Run(name, func(t *testing.T) {
 			seed := uint64(time.Now().UnixNano())

@@ -127,6 +127,7 @@ policies:
 // holds. Nothing passes without the control plane: both filters wait for it, and what it cannot
 // answer in time is refused, and counted.
 func TestOneBucketForTwoDoors(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"strict", "leased"} {
 		t.Run(mode, func(t *testing.T) {
 			w := startWithCalls(t, 2, 2, `

@@ -11,6 +11,7 @@ import (
 // burst at most. It steps back: no time has passed for the bucket, which goes on, and neither Envoy
 // nor control plane keeps a caller waiting for that hour.
 func TestChaosTheClockOfRedisJumps(t *testing.T) {
+	t.Parallel()
 	clock := redistest.NewClock(t)
 	w := start(t, setup{envoys: 2, alone: true})
 	w.redis = clock.Start()

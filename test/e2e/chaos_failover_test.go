@@ -14,6 +14,7 @@ import (
 // heard of, rate × lag at most, and what buckets get that it does not know. The log tells each
 // time.
 func TestChaosALateReplicaTakesOver(t *testing.T) {
+	t.Parallel()
 	const lag = 300 * time.Millisecond
 	w := start(t, setup{envoys: 2, alone: true})
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")

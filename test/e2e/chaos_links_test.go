@@ -67,6 +67,7 @@ func (l latencies) String() string {
 // Envoy has a token in hand is decided by it and does not wait; the others wait until their
 // deadline at most, and go by their policy's failure ladder then.
 func TestChaosNoRequestWaitsWithALeaseInHand(t *testing.T) {
+	t.Parallel()
 	var toPlane *proxy
 	w := start(t, setup{envoys: 2, alone: true, ways: func(_ string, port int) []int {
 		if toPlane == nil {

@@ -15,6 +15,7 @@ import (
 // One of two Envoys loses its way to the control plane. It goes on with its share of the limit; the
 // other has all of it. Once the way is back, the Envoys do not ask more than they did before.
 func TestChaosHalfOfTheNodesAreCutOff(t *testing.T) {
+	t.Parallel()
 	ways := map[string]*proxy{}
 	w := start(t, setup{envoys: 2, policies: chaotic, ways: func(envoy string, port int) []int {
 		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
@@ -77,6 +78,7 @@ policies:
 // An Envoy that stood still for longer than its leases last uses none of them when it goes on. Were
 // it otherwise, they would come on top of a whole burst, which the bucket has again by then.
 func TestChaosAnEnvoyStandsStill(t *testing.T) {
+	t.Parallel()
 	const burst, rate = 1000, 50
 	w := start(t, setup{envoys: 2, policies: stopped})
 	for round := range either(1, 10) {

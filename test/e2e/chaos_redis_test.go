@@ -106,6 +106,7 @@ func startChaotic(t *testing.T, options ...string) *world {
 }
 
 func TestChaosRedisIsKilled(t *testing.T) {
+	t.Parallel()
 	t.Run("and comes back empty", func(t *testing.T) {
 		w := startChaotic(t)
 		kill := fault{name: "kill -9", inflict: w.redis.Kill, heal: w.redis.Restart, ladder: true, loses: true}
@@ -128,6 +129,7 @@ func counted(s *redistest.Server, section, name string) (n int) {
 }
 
 func TestChaosRedisMisbehaves(t *testing.T) {
+	t.Parallel()
 	w := startChaotic(t, "--enable-debug-command", "yes")
 	do := func(args ...string) func() {
 		return func() {

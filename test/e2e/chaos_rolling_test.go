@@ -74,6 +74,7 @@ func (w *world) clusterCounter(e *stack.Envoy, names ...string) (sum int64) {
 // client sees a failure, none is refused that is within its limit, no call is lost, and every Envoy
 // follows every push.
 func TestChaosAControlPlaneIsRolled(t *testing.T) {
+	t.Parallel()
 	const replicas = 3
 	var ports []int
 	w := start(t, setup{envoys: 2, policies: rolled(0), ways: func(_ string, port int) []int {

@@ -103,6 +103,7 @@ func TestAConsumerHasALimitOfItsOwn(t *testing.T) {
 // A ban reaches every Envoy within two seconds under load, whatever they have leased, and ends by
 // itself though the control plane is away. A bypass is never limited.
 func TestABanBeatsLeases(t *testing.T) {
+	t.Parallel()
 	for name, embedded := range map[string]bool{"in Redis": false, "in a file": true} {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, setup{envoys: 2, workers: 2, policies: ownLimits, embedded: embedded})

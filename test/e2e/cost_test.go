@@ -125,6 +125,7 @@ func TestTokensOfALanguageModel(t *testing.T) {
 // A reservation whose request gets no whole response stays charged, and is counted by what ended
 // the request.
 func TestWhatEndsARequestIsCounted(t *testing.T) {
+	t.Parallel()
 	up := &flightUpstream{seen: make(chan string, 100)}
 	w := start(t, setup{alone: true, workers: 2, handler: up, rewrite: manyEnds, plugin: `{"policyset": ` +
 		`{"version": "weir/v1", "policies": [` +

@@ -113,6 +113,7 @@ func (w *world) under(forbidden int, order func() time.Time) (obeyed time.Durati
 // The kill switch reaches all workers of all Envoys under load, and so does its end; also while
 // Redis is away, and then it is stored when Redis is back.
 func TestTheKillSwitchUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(drained, "MODE", "leased", 1)})
 	load{clients: 4, total: 200,
 		request: func(i int) *http.Request {
@@ -171,6 +172,7 @@ func TestTheKillSwitchUnderLoad(t *testing.T) {
 // An order ends by itself on a node whose control plane is away, and a worker that starts meanwhile
 // obeys it too.
 func TestAnOrderEndsWithoutTheControlPlane(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{embedded: true, policies: strings.Replace(drained, "MODE", "local", 1)})
 	e := w.envoys[0]
 	load{url: e.URL() + "/", clients: 2, total: 20}.run(w.ctx).mustBe(t, 200, 429)

@@ -196,6 +196,7 @@ policies:
 // limit is refused, pushes arrive, and once Envoy has noticed, within two seconds, the ladder stays
 // where it is.
 func TestAReplicaThatHangsCostsNoRequest(t *testing.T) {
+	t.Parallel()
 	other, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)

@@ -120,6 +120,7 @@ func (w *world) awaitInFlight(want int) {
 // However a request ends, its place is free then: of three places none is missing after each way
 // has been taken five times, and the upstream never has more than three.
 func TestEveryEndOfAStreamFreesItsPlace(t *testing.T) {
+	t.Parallel()
 	up := &flightUpstream{seen: make(chan string, 100)}
 	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: strings.ReplaceAll(threeInFlight, "\n\t", " "),
 		rewrite: manyEnds})
@@ -129,6 +130,7 @@ func TestEveryEndOfAStreamFreesItsPlace(t *testing.T) {
 // The same holds of places over all Envoys: at rest the control plane knows of no permit that a
 // request holds.
 func TestEveryEndOfAStreamFreesItsPermit(t *testing.T) {
+	t.Parallel()
 	up := &flightUpstream{seen: make(chan string, 100)}
 	w := start(t, setup{envoys: 1, workers: 2, handler: up, policies: threePermits, rewrite: manyEnds})
 	w.everyEnd(up)

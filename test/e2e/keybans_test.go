@@ -120,6 +120,7 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 // A ban reaches both Envoys under load within two seconds, whatever tokens they hold, and so does
 // its end; it also works while Redis is away.
 func TestAKeyIsBannedUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}

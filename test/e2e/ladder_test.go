@@ -85,6 +85,7 @@ func (w *world) metricsOf(ctx context.Context, e *stack.Envoy) (map[string]int64
 // again after; meanwhile no client sees a failure, and at the end every request that Envoy counted
 // has been counted by the filter, once.
 func TestTheLadderIsShownAndEveryRequestCounted(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, alone: true})
 	// It remembers the nodes; an empty one knows them at their next poll.
 	w.redis = redistest.Start(t, "--appendonly", "yes")

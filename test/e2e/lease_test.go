@@ -72,6 +72,7 @@ func perfect(sent []time.Time, burst, rate float64) (admitted float64) {
 }
 
 func TestLeasedLimitsHoldOverAllEnvoys(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: `
 version: weir/v1
 policies:
@@ -86,6 +87,7 @@ policies:
 }
 
 func TestStrictLimitsHoldOverAllEnvoys(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: `
 version: weir/v1
 policies:
@@ -101,6 +103,7 @@ policies:
 
 // Optimistic limits may be passed by half their burst; over a while that is paid back.
 func TestOptimisticLimitsHoldOverAllEnvoys(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: `
 version: weir/v1
 policies:
@@ -132,6 +135,7 @@ policies:
 
 // The embedded store leases like Redis does.
 func TestLeasedLimitsHoldOnTheEmbeddedStore(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, embedded: true, policies: `
 version: weir/v1
 policies:
@@ -148,6 +152,7 @@ policies:
 // The time that requests are held for their decision comes out of Prometheus as a histogram, with
 // as many requests as waited.
 func TestTheTimeHeldIsAHistogram(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:

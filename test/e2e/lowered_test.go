@@ -91,6 +91,7 @@ func TestALowerLimitHoldsAtOnce(t *testing.T) {
 // renewed what it holds, none is admitted through either until there is room again, also when the
 // control plane is killed and started anew meanwhile.
 func TestALimitBelowWhatIsInFlight(t *testing.T) {
+	t.Parallel()
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
 	w := &guests{
 		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: fleetPlaces}), hall: h,

@@ -3,7 +3,7 @@
 // fails the tests; nothing is skipped.
 //
 // Tests that are parallel wait for time to pass more than they work, or are longer than all others.
-// They run at the end, beside each other.
+// They run at the end, beside each other, more of them than there are processors.
 package e2e
 
 import (
@@ -32,7 +32,13 @@ var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
 // runPath is `make run`'s program, built from the tree.
 var runPath string
 
+// parallelTests is how many parallel tests run at once.
+const parallelTests = "3"
+
 func TestMain(m *testing.M) {
+	if err := flag.Set("test.parallel", parallelTests); err != nil {
+		panic(err)
+	}
 	flag.Parse()
 	code, err := prepare(m)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 // A build without the console serves all else, and tells those who look for it that it is missing.
 func TestABuildWithoutTheConsoleSaysSo(t *testing.T) {
+	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "weir")
 	build := exec.Command("go", "build", "-buildvcs=false", "-tags", "noconsole", "-o", binary, "./controlplane")
 	build.Dir = repository

@@ -24,6 +24,7 @@ func (w *world) awaitPenalty(envoy int, caller string, want bool) {
 // An order that switches the policy off or into shadow, or all policies off, frees those who have a
 // penalty, on both Envoys; when it is lifted, the penalty goes on to the end that it had.
 func TestPenaltiesUnderAnOrder(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(penalised, "FIRST", "5m", 1)})
 	bots := offenders(3)
 	w.offend(bots, 2, 5*time.Minute)
@@ -68,6 +69,7 @@ func (w *world) offendAt(envoy int, all []offender) {
 // where it began, and a good caller is not touched. All have it to the same end once Redis is back,
 // and then it outlives the Envoys.
 func TestPenaltiesWithoutRedis(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, workers: 2, policies: strings.Replace(penalised, "FIRST", "5m", 1)})
 	known, fresh, good := offenders(3), offenders(6)[3:], []offender{{name: "alice"}, {name: "bob"}}
 	w.offend(known, 2, 5*time.Minute)

@@ -133,6 +133,7 @@ func (r *rushing) watch(what string, span time.Duration, least, most int) {
 // An Envoy that is killed costs its places for one lease at most, and what comes in its place has
 // none of them.
 func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
+	t.Parallel()
 	up := &rushUpstream{}
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: fleetPlaces})
 	r := w.rushing(up)
@@ -159,6 +160,7 @@ func TestPermitsOfAKilledEnvoyComeBack(t *testing.T) {
 // An Envoy that is cut off from the control plane has its share beside the limit, as `weir check`
 // prints, and what it had in flight. Once it is back the limit holds again.
 func TestPermitsOfAnEnvoyThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	check := exec.Command(controlPlanePath, "check", "--nodes", "2", "-")
 	check.Stdin = strings.NewReader(sharedPlaces)
 	const printed = "by its share it has up to 10 (with 2 Envoys)"

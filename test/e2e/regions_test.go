@@ -64,6 +64,7 @@ func (w *world) rate(ctx context.Context, policy string) (int64, error) {
 // Two regions let through together what one would. While only one has clients, the rate moves to
 // it.
 func TestRegionsShareAQuota(t *testing.T) {
+	t.Parallel()
 	eu, us, between := startRegions(t)
 	both := func(during time.Duration) tally {
 		return sum(together(t.Context(),

@@ -29,6 +29,7 @@ policies:
 // replicas of the control plane on one Redis. Each Envoy decides by its version; what nodes of
 // either version admit counts for both; nothing is forgotten at any end.
 func TestAVersionIsRolledOutToHalfTheEnvoys(t *testing.T) {
+	t.Parallel()
 	second, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)

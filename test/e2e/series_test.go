@@ -100,6 +100,7 @@ func (h *series) at(one int, at int64) float64 {
 // The history shows what the upstream has in flight through two Envoys, no more than the limit,
 // and nothing at rest.
 func TestInFlightInTheHistory(t *testing.T) {
+	t.Parallel()
 	up := &heldUpstream{}
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: measured})
 	ctx, end := context.WithCancel(w.ctx)
@@ -161,6 +162,7 @@ func TestInFlightInTheHistory(t *testing.T) {
 // What a candidate that is lower than the limit would have refused is in the history, and so is
 // what a policy in shadow would have.
 func TestCandidatesInTheHistory(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{workers: 1, policies: measured})
 	for i := range 12 {
 		if got := ask(t, "GET", w.envoys[0].URL()+"/api").status; (got == 429) != (i >= 10) {

@@ -105,6 +105,7 @@ func (w *world) shared() (n int64) {
 // workers charge what the upstream has charged, no more than the budget, and say how long a debt
 // lasts.
 func TestTheTokensExampleRuns(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "tokens.yaml"))
 	if err != nil {
 		t.Fatal(err)
