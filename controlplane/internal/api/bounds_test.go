@@ -232,6 +232,7 @@ func TestAHostileNode(t *testing.T) {
 	}
 	honest(9, 10)
 	// Garbage is refused, each piece by itself.
+	greedy.Items = greedy.Items[:3]
 	valid := wire.AppendLeaseRequest(nil, greedy)
 	for n := range valid {
 		body := append([]byte(nil), valid[:n]...)

@@ -108,9 +108,16 @@ func TestFollowersAreBounded(t *testing.T) {
 	waiting := 0
 	for ; waiting < 256; waiting++ {
 		go func() {
-			r := httptest.NewRequest("GET", "/v1/changes?wait=10&since="+cursor, nil).WithContext(ctx)
-			r.Header.Set("Authorization", "Bearer token of eyes")
-			p.handler.ServeHTTP(httptest.NewRecorder(), r)
+			for since := cursor; ctx.Err() == nil; { // Each follows on when something has changed.
+				r := httptest.NewRequest("GET", "/v1/changes?wait=10&since="+since, nil).WithContext(ctx)
+				r.Header.Set("Authorization", "Bearer token of eyes")
+				w := httptest.NewRecorder()
+				p.handler.ServeHTTP(w, r)
+				var got changesAnswer
+				if err := json.Unmarshal(w.Body.Bytes(), &got); err == nil && got.Cursor != "" {
+					since = got.Cursor
+				}
+			}
 			left <- struct{}{}
 		}()
 	}

@@ -23,6 +23,7 @@ import (
 // A cluster does all that one server does. It is the same for all parts of the suite, emptied for
 // each.
 func TestClusterConformance(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false, durable...)
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
 		for _, server := range cluster.Primaries {
@@ -45,6 +46,7 @@ func TestClusterConformance(t *testing.T) {
 
 // A group over two slots is granted all or none; what one part was charged is lost then.
 func TestClusterGroups(t *testing.T) {
+	t.Parallel()
 	s := open(t, redistest.StartCluster(t, 3, false))
 	p := params(t, 10, quota.Hour, 10)
 	group := []leases.Item{
@@ -188,6 +190,7 @@ func (d *demand) end(t *testing.T, above float64) {
 // While slots move from one server to another grants go on, and none is given twice, though neither
 // server can run a script of two buckets of which one has moved.
 func TestClusterSlotsMoveUnderLoad(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false)
 	s := open(t, cluster)
 	slot := cluster.Slot(keyOfBucket7)
@@ -216,6 +219,7 @@ var separable = []string{"--masteruser", "replica", "--masterauth", "x", "--user
 // can be granted again: no more than a burst and what is earned in that time. The test cuts
 // replication off for a while to see it.
 func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, true, separable...)
 	slot := cluster.Slot(keyOfBucket7)
 	victim, heir := cluster.Primaries[cluster.Primary(slot)], cluster.Replicas[cluster.Primary(slot)]
@@ -261,6 +265,7 @@ func await(t *testing.T, what string, ready func() bool) {
 
 // The Sentinels' word is followed: after the primary's death the replica is asked.
 func TestSentinelPrimaryDiesUnderLoad(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartSentinels(t, separable...)
 	s := open(t, servers)
 	p := params(t, 1000, quota.Second, 5000)

@@ -77,6 +77,7 @@ func TestTheConnectionsToAServerOfACluster(t *testing.T) {
 // The whole suite through TLS with a client certificate, as a user who may do nothing but what ACL
 // says.
 func TestTLSAndLeastRights(t *testing.T) {
+	t.Parallel()
 	certificates := redistest.MakeCertificates(t)
 	password := file(t, "open sesame\n")
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
@@ -154,6 +155,7 @@ func TestPasswordFileIsReadAgain(t *testing.T) {
 
 // A Redis that may forget what counts is complained of, once.
 func TestInspection(t *testing.T) {
+	t.Parallel()
 	forgetful := []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}
 	for name, c := range map[string]struct {
 		options []string
@@ -199,6 +201,7 @@ func checkInspection(t *testing.T, url, want string, times int) {
 
 // A cluster's client needs some rights more than that of one server.
 func TestClusterLeastRights(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false,
 		append([]string{"--user", "weir", "on", ">x"}, strings.Fields(redisstore.ACL)...)...)
 	s := found(t, openURL(t, strings.Replace(cluster.URL(), "redis://", "redis://weir:x@", 1),

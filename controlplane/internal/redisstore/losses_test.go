@@ -47,6 +47,7 @@ func watch(t *testing.T, s *redisstore.Store) {
 // A shard that comes back empty, or is emptied, gives no bucket in full, from the first grant on,
 // whichever node asks; the others lost nothing. No replica has to have noticed anything before.
 func TestAShardLosesEverything(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s, of := open(t, cluster), owners(cluster)
 	watch(t, s)
@@ -114,6 +115,7 @@ func TestAnotherProcessIsDoubted(t *testing.T) {
 
 // A replica that takes over is another process; slots that move lost nothing.
 func TestATakeoverIsDoubtedAndAMoveIsNot(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, true)
 	s := open(t, cluster)
 	watch(t, s)
@@ -169,6 +171,7 @@ func TestTheFillIsAChoice(t *testing.T) {
 // of, at most rate × lag of a bucket that was drained before, and a burst more of one that was
 // full.
 func TestFailoversKeepTheBound(t *testing.T) {
+	t.Parallel()
 	const rounds, rate, burst = 8, 2000, 1000
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -76,6 +76,7 @@ func age(client redis.UniversalClient) func(t *testing.T, by time.Duration) {
 var durable = []string{"--appendonly", "yes", "--appendfsync", "no"}
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) *storetest.Instance {
 		server := redistest.Start(t, durable...)
 		s, set := virtual(t, open(t, server))

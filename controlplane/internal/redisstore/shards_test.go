@@ -76,6 +76,7 @@ func grantWithin(
 // others: those are granted exactly, from the first call on, and once the breaker is open no call
 // waits for the dead.
 func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct{ lose, back func(*redistest.Server) }{
 		"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
 		"silent": {(*redistest.Server).Pause, (*redistest.Server).Resume},
@@ -137,6 +138,7 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 // With the server away that keeps the consumers, who looks one up hears that only this part is;
 // with all away, that the store is.
 func TestConsumersOfADeadShard(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s := open(t, cluster)
 	ask := func() (away *consumers.AwayError, err error) {
@@ -173,6 +175,7 @@ func TestConsumersOfADeadShard(t *testing.T) {
 
 // With no server left the whole request fails, so that nodes leave the control plane alone.
 func TestADeadClusterFailsAll(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false, append([]string{"--cluster-node-timeout", "500"}, partly...)...)
 	s := open(t, cluster)
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
@@ -194,6 +197,7 @@ func TestADeadClusterFailsAll(t *testing.T) {
 // A script that takes longer than its caller waits is charged once at most, by one server and by a
 // cluster: the client sends nothing again.
 func TestASlowScriptIsChargedOnce(t *testing.T) {
+	t.Parallel()
 	server, cluster := redistest.Start(t), redistest.StartCluster(t, 3, false)
 	for name, c := range map[string]struct {
 		at      interface{ URL() string }
