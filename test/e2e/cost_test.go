@@ -165,6 +165,12 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 	if want := fmt.Sprint(said, 100-3*kept-3); !strings.Contains(told, want) {
 		t.Errorf("RateLimit is %q, want %s", told, want)
 	}
+	stats, err := w.envoys[0].Admin(w.ctx, "/stats/prometheus?filter=vm_reload")
+	for _, name := range []string{"envoy_wasm_weir_vm_reload_success", "envoy_wasm_weir_vm_reload_failure"} {
+		if err != nil || !strings.Contains(string(stats), name) {
+			t.Errorf("Envoy's counters lack %s, by which an alert fires: %v\n%s", name, err, stats)
+		}
+	}
 }
 
 // A cost that a header says as a text, with the filter and the policy set of docs/cost.md: what the
