@@ -77,6 +77,6 @@ func (e *enforcement) bansKey(k keyhash.Key) bool {
 	return low < len(e.bans) && e.bans[low] == k
 }
 
-// BansKeys reports whether any partition key is banned. Then exempt requests have to be held
+// bansKeys reports whether any partition key is banned. Then exempt requests have to be held
 // against the policies too: only these know by which keys a request is counted.
-func (ix *Index) BansKeys() bool { return len(ix.enforcement.bans) > 0 }
+func (ix *Index) bansKeys() bool { return len(ix.enforcement.bans) > 0 }

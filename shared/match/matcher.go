@@ -31,7 +31,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 		}
 	}
 	exempt := m.exempt(a, &m.search)
-	if exempt && !ix.BansKeys() {
+	if exempt && !ix.bansKeys() {
 		return Result{Access: Exempt}
 	}
 	found := m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path)
@@ -49,13 +49,20 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 }
 
 // MatchOne is what one policy alone makes of a request whose host and path are taken to match:
-// calls to the gRPC rate limit service are held so against the policies that are for calls.
-// Everything that Match decides before the policies is decided already.
-func (m *Matcher) MatchOne(ix *Index, a *Attributes, number uint32) Result {
+// calls to the gRPC rate limit service are held so against the policies that are for calls. Before
+// it Match has found the access, Open or Exempt; an exempt request stays so unless the policy knows
+// a key of it that is banned.
+func (m *Matcher) MatchOne(ix *Index, a *Attributes, number uint32, access Access) Result {
+	if access == Exempt && !ix.bansKeys() {
+		return Result{Access: Exempt}
+	}
 	m.begin(ix, a)
 	m.addPolicy(pathMatch{policy: number}, a)
-	if m.keyBanned {
+	switch {
+	case m.keyBanned:
 		return Result{Access: Banned, Ban: KeyBan}
+	case access == Exempt:
+		return Result{Access: Exempt}
 	}
 	return m.result(a)
 }

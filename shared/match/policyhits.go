@@ -47,7 +47,7 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	set := c.limitsFor(p, a)
 	// A caller without limits can still have a key that is banned.
 	unlimited := set.count == 0
-	if unlimited && len(e.bans) == 0 {
+	if unlimited && !c.ix.bansKeys() {
 		return
 	}
 	complete := c.putPartition(p, found.pattern, a)

@@ -231,7 +231,8 @@ func TestAHostileNode(t *testing.T) {
 		}
 	}
 	honest(9, 10)
-	// Garbage is refused, each piece by itself.
+	// Garbage is refused, each piece by itself. Three items have all places at which a request can
+	// break off.
 	greedy.Items = greedy.Items[:3]
 	valid := wire.AppendLeaseRequest(nil, greedy)
 	for n := range valid {

@@ -66,13 +66,8 @@ func (r *rules) hold(ctx context.Context, id ID) (h held, ok bool) {
 	h.version = view.Version
 	h.add(view, r.matcher.Match(&view.Index, &a))
 	each := func(number uint32) {
-		switch {
-		case h.access == match.Open:
-			h.add(view, r.matcher.MatchOne(&view.Index, &a, number))
-		case h.access == match.Exempt && view.Index.BansKeys():
-			if r.matcher.MatchOne(&view.Index, &a, number).Access == match.Banned {
-				h.access = match.Banned
-			}
+		if h.access == match.Open || h.access == match.Exempt {
+			h.add(view, r.matcher.MatchOne(&view.Index, &a, number, h.access))
 		}
 	}
 	view.FindAnyOrder(id.Domain, nil, each)

@@ -168,9 +168,7 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	}
 	result := d.matcher.Match(ix, &d.attributes)
 	access := result.Access
-	// Only the policies for calls know by which keys a call is counted, so an exempt one is held
-	// against them too while any key is banned.
-	if access != match.Open && !(access == match.Exempt && ix.BansKeys()) {
+	if access == match.Off || access == match.Banned {
 		return access, result.Ban
 	}
 	wholeAddend := int64(max(1, d.in.HitsAddend))
@@ -178,11 +176,9 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	banned := false
 	takePolicy := func(descriptor int, addend int64) func(uint32) {
 		return func(number uint32) {
-			result := d.matcher.MatchOne(ix, &d.attributes, number)
+			result := d.matcher.MatchOne(ix, &d.attributes, number, access)
 			banned = banned || result.Access == match.Banned
-			if access == match.Open {
-				d.take(&result, descriptor, addend)
-			}
+			d.take(&result, descriptor, addend)
 		}
 	}
 	d.keys = d.view.Find(d.in.Domain, nil, d.keys, takePolicy(wholeCall, wholeAddend))

@@ -103,7 +103,7 @@ policies:
 	user := match.Attributes{Headers: []match.Header{
 		{Name: []byte(policy.Descriptor("user").Name), Value: []byte("bad")},
 	}}
-	key := m.MatchOne(&w.view.Index, &user, 0).Hits[0].Key
+	key := m.MatchOne(&w.view.Index, &user, 0, match.Open).Hits[0].Key
 	for _, bans := range [][]wire.Ban{nil, {{Key: key}}} {
 		w.putOrdered(document, &wire.Enforcement{Bans: bans})
 		for who, want := range map[string]string{"bad": "OK", "good": "OK"} {

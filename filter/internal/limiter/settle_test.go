@@ -211,6 +211,21 @@ func flags(bits uint64) string {
 	return string(binary.LittleEndian.AppendUint64(nil, bits))
 }
 
+// How a response came about: whole, or not because its client went.
+const whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
+
+// ended are the attributes of a stream that has ended so, and further ones.
+func ended(details string, more ...string) properties {
+	p := properties{"response/code_details": details}
+	if details == brokenOff {
+		p["response/flags"] = flags(0x4000)
+	}
+	for i := 0; i < len(more); i += 2 {
+		p[more[i]] = more[i+1]
+	}
+	return p
+}
+
 // kept counts a reservation that stays charged, for this reason.
 func kept(by limiter.Ending) (s limiter.Settled) {
 	s.Kept, s.KeptBy[by] = 1, 1
@@ -258,33 +273,24 @@ func TestWhyAReservationStaysCharged(t *testing.T) {
 // response that broke off has cost is not: it stays charged.
 func TestCostAtTheEnd(t *testing.T) {
 	const (
-		whole, details = "via_upstream", "response/code_details"
-		used           = "metadata/filter_metadata/ai/usage/total"
-		byMetadata     = `{"metadata":"ai/usage/total"},"missing":0`
+		used       = "metadata/filter_metadata/ai/usage/total"
+		byMetadata = `{"metadata":"ai/usage/total"},"missing":0`
 	)
-	brokenOff := func(used ...string) properties {
-		p := properties{details: "downstream_remote_disconnect", "response/flags": flags(0x4000)}
-		for i := 0; i < len(used); i += 2 {
-			p[used[i]] = used[i+1]
-		}
-		return p
-	}
 	for _, c := range []struct {
 		commit string
 		end    properties
 		left   int64
 		stats  limiter.Settled
 	}{
-		{byMetadata, properties{used: number(7), details: whole}, 3,
+		{byMetadata, ended(whole, used, number(7)), 3,
 			limiter.Settled{Overspent: 3, Settled: 1}},
-		{byMetadata, brokenOff(used, number(1)), 9,
+		{byMetadata, ended(brokenOff, used, number(1)), 9,
 			limiter.Settled{Refunded: 3, Settled: 1}},
 		{byMetadata, properties{used: number(0)}, 10, limiter.Settled{Refunded: 4, Settled: 1}},
 		{byMetadata, properties{used: "2"}, 8, limiter.Settled{Refunded: 2, Settled: 1}},
-		{byMetadata, brokenOff(used, number(2.5)), 6,
-			kept(limiter.ClientGone)},
-		{byMetadata, brokenOff(), 6, kept(limiter.ClientGone)},
-		{byMetadata, properties{details: whole}, 10,
+		{byMetadata, ended(brokenOff, used, number(2.5)), 6, kept(limiter.ClientGone)},
+		{byMetadata, ended(brokenOff), 6, kept(limiter.ClientGone)},
+		{byMetadata, ended(whole), 10,
 			limiter.Settled{Refunded: 4, Settled: 1, Missing: 1}},
 	} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
@@ -310,9 +316,8 @@ func TestCostAtTheEnd(t *testing.T) {
 // nothing costs what missing says, and what breaks off what was reserved.
 func TestCostInTrailers(t *testing.T) {
 	const (
-		whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
-		byStatus         = `{"grpc_status":{"16":2,"rest":0}},"missing":1`
-		byTrailer        = `{"trailer":"x-rows"},"missing":1`
+		byStatus  = `{"grpc_status":{"16":2,"rest":0}},"missing":1`
+		byTrailer = `{"trailer":"x-rows"},"missing":1`
 	)
 	for _, c := range []struct {
 		commit         string
@@ -342,12 +347,7 @@ func TestCostInTrailers(t *testing.T) {
 		if c.trailers != nil {
 			n.limiter.SettleTrailers(req, c.trailers, n.now)
 		}
-		end := properties{"response/code_details": c.details}
-		if c.details == brokenOff {
-			end["response/flags"] = flags(0x4000)
-		}
-		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now,
-			Properties: end})
+		n.limiter.End(req, limiter.Life{Sent: 1, Answered: n.now, Ended: n.now, Properties: ended(c.details)})
 		c.stats.Reserved = 4
 		if got := n.limiter.Stats.Settled; got != c.stats {
 			t.Errorf("%s, %v, %v: %+v, want %+v", c.commit, c.head, c.trailers, got, c.stats)
