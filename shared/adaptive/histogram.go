@@ -55,7 +55,7 @@ func (h *Histogram) Quantile(share float64) float64 {
 	return 0
 }
 
-// bucket is the place of the bucket of a latency.
+// bucket is the index of the bucket of a latency.
 func bucket(latency quota.Span) int {
 	octave := bits.Len64(uint64(max(latency, 0))) - 8
 	if octave < 0 {

@@ -97,10 +97,10 @@ func (ix *Index) After(h *Hit) []byte {
 		number = uint32(h.Tier) - 1
 	}
 	named := ix.run(p, number).len() / steps
-	if uint32(h.Place) < named || named == 0 {
+	if uint32(h.Position) < named || named == 0 {
 		return nil
 	}
-	class := int(ix.reserves[p.reserves.from+uint32(h.Place)/named-1])
+	class := int(ix.reserves[p.reserves.from+uint32(h.Position)/named-1])
 	if class >= len(ix.classes) {
 		return nil
 	}

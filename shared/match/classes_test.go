@@ -47,14 +47,14 @@ func TestLimitsByClass(t *testing.T) {
 	}
 }
 
-// What is left for the lower classes is a bucket of its own, which a Partition names by its place.
+// What is left for the lower classes is a bucket of its own, which a Partition names by its index.
 func TestBucketsOfAReserve(t *testing.T) {
 	set, ix := decode(t, inClasses), compile(t, inClasses)
 	hits := hold(ix, request("GET", "", "/", "batch", "1")).Hits
 	all := match.NewPartition(secret, &set.Policies[0], nil)
 	for i, after := range []string{"", "pay", "rest"} {
-		if h := hits[i]; h.Key != all.Bucket("", i, false) || string(ix.After(&h)) != after || int(h.Place) != i {
-			t.Errorf("the limit at place %d is for those after %q: %+v", i, ix.After(&h), h)
+		if h := hits[i]; h.Key != all.Bucket("", i, false) || string(ix.After(&h)) != after || int(h.Position) != i {
+			t.Errorf("the limit at index %d is for those after %q: %+v", i, ix.After(&h), h)
 		}
 	}
 }

@@ -17,7 +17,7 @@ type caller struct {
 	// consumer counts once lookedUp.
 	consumer Consumer
 	lookedUp bool
-	// tier is the place of the caller's tier, or unknownTier.
+	// tier is the index of the caller's tier, or unknownTier.
 	tier int
 }
 
@@ -93,7 +93,7 @@ func (c *caller) findTier(a *Attributes) {
 	}
 }
 
-// foundAt is 1 + the place of the consumer's source that holds anything; 0 if none does.
+// foundAt is 1 + the index of the consumer's source that holds anything; 0 if none does.
 func (e *encoder) foundAt(a *Attributes) uint8 {
 	for i, s := range e.ix.sources {
 		e.key = e.key[:0]

@@ -25,10 +25,10 @@ func keyOf(value string) keyhash.Key {
 	return match.ConsumerKey(consumersSecret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, value)
 }
 
-// shown are hits as policy, limit, place, who knows and, of the caller's own, figures.
+// shown are hits as policy, limit, position, who knows and, of the caller's own, figures.
 func shown(ix *match.Index, result match.Result) (all []string) {
 	for _, h := range result.Hits {
-		text := fmt.Sprintf("%s %d/%d %d", ix.Text(ix.Policy(h.Policy).Name), h.Limit, h.Place, h.Certainty)
+		text := fmt.Sprintf("%s %d/%d %d", ix.Text(ix.Policy(h.Policy).Name), h.Limit, h.Position, h.Certainty)
 		if h.Candidate {
 			text += " candidate"
 		}
@@ -105,7 +105,7 @@ func TestLimitsOfAConsumersOwn(t *testing.T) {
 		b.Consumers = &known{tiers: k.tiers}
 		for _, h := range result.Hits {
 			for _, p := range hold(ix, b).Hits {
-				if p.Policy == h.Policy && p.Place == h.Place && p.Candidate == h.Candidate && p.Key != h.Key {
+				if p.Policy == h.Policy && p.Position == h.Position && p.Candidate == h.Candidate && p.Key != h.Key {
 					t.Errorf("%s: the limit changes the bucket of %s", c.name, ix.Text(ix.Policy(h.Policy).Name))
 				}
 			}

@@ -48,7 +48,7 @@ type Index struct {
 	adaptives []policy.Adaptive
 
 	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
-	// those of policies from policy.MaxPolicies on. rest is the place of the class of the requests
+	// those of policies from policy.MaxPolicies on. rest is the index of the class of the requests
 	// that no other one matches.
 	classes []class
 	rest    uint8
@@ -86,14 +86,14 @@ type Policy struct {
 	methods, headers, parts, clients, reserves extent
 	// tiers are those that the policy is for, a bit each; 0 is all.
 	tiers uint32
-	// penalty is 1 + the place of its rule among the penalties; 0 if it has none.
+	// penalty is 1 + the index of its rule among the penalties; 0 if it has none.
 	penalty uint16
 	// needsTier: its limits, its partition or its conditions go by tier.
 	needsTier bool
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
-	// commit is 1 + the place of what its requests have cost, 0 if that is known before. adaptive
-	// is 1 + the place of its one limit if that finds itself, 0 if it has others.
+	// commit is 1 + the index of what its requests have cost, 0 if that is known before. adaptive
+	// is 1 + the index of its one limit if that finds itself, 0 if it has others.
 	commit, adaptive uint16
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool
@@ -106,7 +106,7 @@ type extent struct{ from, to uint32 }
 type source struct {
 	kind policy.SourceKind
 	name wire.Ref
-	// consumer is, for a policy.SourceFound, 1 + the place of the consumer's source that it names.
+	// consumer is, for a policy.SourceFound, 1 + the index of the consumer's source that it names.
 	consumer uint8
 	// tier is, for a policy.SourceFound, the tier of the consumers that are found there.
 	tier uint8
@@ -124,7 +124,7 @@ type part struct {
 	name wire.Ref
 }
 
-// figures say where requests hold the figures of one limit, given by its place among all limits.
+// figures say where requests hold the figures of one limit, given by its index among all limits.
 type figures struct {
 	limit        uint32
 	quota, burst figure

@@ -31,11 +31,11 @@ const (
 const (
 	// shadowMark sets the bucket of a policy in shadow apart from the enforced one.
 	shadowMark = 0xff
-	// limitMark and a place set apart the further limits of a policy.
+	// limitMark and an index set apart the further limits of a policy.
 	limitMark = 0xfe
 	// tierMark and a name set apart the tiers.
 	tierMark = 0xfd
-	// candidateMark and a place set apart the candidates.
+	// candidateMark and an index set apart the candidates.
 	candidateMark = 0xfc
 	// inFlightMark sets the requests in flight apart from what quotas count.
 	inFlightMark = 0xfb
@@ -60,7 +60,7 @@ func hashed(secret [16]byte, encoded []byte) keyhash.Key {
 }
 
 // shareOf places a partition key among a hundred. A policy that is enforced for a share of its
-// keys goes by this. The zero key, of requests without one, is at the first place.
+// keys goes by this. The zero key, of requests without one, is the first.
 func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
 
 func putText(dst, text []byte) []byte {

@@ -128,7 +128,7 @@ func (ix *Index) reserve(n int) {
 type loading struct {
 	Policy
 	hosts, paths []wire.Ref
-	// firstLimit is the place of its first limit.
+	// firstLimit is the index of its first limit.
 	firstLimit int
 }
 
@@ -154,13 +154,13 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.clients = append(ix.clients, r)
 		ix.needsClientIP = true
 	}
-	own := func(place int, f wire.OwnFigures) {
-		at := l.firstLimit + place
+	own := func(index int, f wire.OwnFigures) {
+		at := l.firstLimit + index
 		ix.figures = append(ix.figures, figures{uint32(at), figureOf(f.Quota), figureOf(f.Burst)})
 		ix.limits[at].Own = 1
 	}
-	inFlight := func(place int, hold quota.Span) {
-		one := &ix.limits[l.firstLimit+place]
+	inFlight := func(index int, hold quota.Span) {
+		one := &ix.limits[l.firstLimit+index]
 		*one = one.AsInFlight(hold)
 		l.InFlight = true
 	}

@@ -46,7 +46,7 @@ func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 // Key is the hash that bans go by. It is the same for all tiers and limits.
 func (p Partition) Key() keyhash.Key { return hashed(p.secret, p.encoded) }
 
-// Share is the place of the key among a hundred, by which a policy is enforced for a share.
+// Share is where the key stands among a hundred, by which a policy is enforced for a share.
 func (p Partition) Share() int { return int(shareOf(p.Key())) }
 
 // Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go

@@ -114,7 +114,7 @@ type limitSet struct {
 	document extent
 	// count is the number of limits that apply.
 	count uint32
-	// own is 1 + the place in Result.Own of the first of the consumer's own limits; 0 if it has
+	// own is 1 + the index in Result.Own of the first of the consumer's own limits; 0 if it has
 	// none and the document's count.
 	own uint32
 	// certainty is that of the hits.
@@ -187,13 +187,13 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		c.key = c.key[:base]
 	}
 	for i := range set.count {
-		hit.Limit, hit.Place = set.document.from+i, uint8(i)
+		hit.Limit, hit.Position = set.document.from+i, uint8(i)
 		if hit.Limit >= set.document.to {
 			// The consumer has more limits than the document: the number just names the policy.
 			hit.Limit = c.ix.run(p, 0).from
 		}
 		if i > 0 {
-			// The key goes by the place in the list, so that a limit whose figures change stays
+			// The key goes by the index in the list, so that a limit whose figures change stays
 			// the same bucket.
 			hit.Key = c.marked(limitMark, byte(i))
 		}
@@ -241,7 +241,7 @@ func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 	}
 }
 
-// ownLimit adds a limit with the figures that the request holds for it, and returns 1 + its place;
+// ownLimit adds a limit with the figures that the request holds for it, and returns 1 + its index;
 // 0 if the limit takes no figures from requests.
 func (c *collector) ownLimit(number uint32, a *Attributes) (own uint32) {
 	limit := &c.ix.limits[number]

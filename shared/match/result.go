@@ -61,9 +61,9 @@ const (
 
 // Hit is one limit that applies to a request.
 type Hit struct {
-	// Policy is the place of the policy in the policy set.
+	// Policy is the index of the policy in the policy set.
 	Policy uint32
-	// Limit is the place of the limit among all limits of the policy set.
+	// Limit is the index of the limit among all limits of the policy set.
 	Limit uint32
 	// Verdict is what is decided without the bucket. Key and Cost count only if it is Limited.
 	Verdict Verdict
@@ -79,8 +79,8 @@ type Hit struct {
 	Own uint32
 	// Certainty is how well this node knows that the consumer has no other limit.
 	Certainty Certainty
-	// Place is the place of the limit in its policy's list.
-	Place uint8
+	// Position is the index of the limit in its policy's list.
+	Position uint8
 	// Key is the bucket that counts the request.
 	Key keyhash.Key
 	// Cost is how many tokens the request takes.
@@ -89,7 +89,7 @@ type Hit struct {
 
 // Subject is the caller of a request as the penalties of one policy know it.
 type Subject struct {
-	// Policy is the place of the policy in the policy set, Limit that of one of its limits among
+	// Policy is the index of the policy in the policy set, Limit that of one of its limits among
 	// all limits.
 	Policy, Limit uint32
 	// Key is the partition key, or the hash of policy and consumer if its penalties hold under

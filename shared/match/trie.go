@@ -49,7 +49,7 @@ const (
 // entry is one pattern of a policy, in a list of those that share a node.
 type entry struct {
 	policy uint32
-	// order is the pattern's place in its policy. The first that matches is the policy_path of the
+	// order is the pattern's index in its policy. The first that matches is the policy_path of the
 	// hit's partition.
 	order   uint32
 	pattern wire.Ref
@@ -153,7 +153,7 @@ func (t *trie) child(snapshot []byte, parent uint32, k kind, ref wire.Ref) uint3
 	}
 	t.nodes = append(t.nodes, node{parent: parent, kind: k, hash: hash(parent, k, name), text: ref})
 	at := uint32(len(t.nodes) - 1)
-	t.place(at)
+	t.put(at)
 	return at
 }
 
@@ -162,13 +162,13 @@ func (t *trie) grow() {
 	t.table = make([]uint32, max(64, 2*len(t.table)))
 	for at := range t.nodes {
 		if t.nodes[at].hash != 0 {
-			t.place(uint32(at))
+			t.put(uint32(at))
 		}
 	}
 }
 
-// place puts a node into the first free slot from its hash on.
-func (t *trie) place(at uint32) {
+// put puts a node into the first free slot from its hash on.
+func (t *trie) put(at uint32) {
 	mask := uint32(len(t.table) - 1)
 	slot := t.nodes[at].hash & mask
 	for t.table[slot] != 0 {

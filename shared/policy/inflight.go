@@ -154,7 +154,7 @@ func (p *Policy) permitNotes(nodes int64) (notes []string) {
 	beside := "what an Envoy that is cut off from the control plane has in flight counts beside the limit from " + ttl +
 		" on"
 	for _, l := range p.Limits {
-		if l.InFlight && p.OnFailure.Place(StepShare) >= 0 {
+		if l.InFlight && p.OnFailure.Position(StepShare) >= 0 {
 			beside += ", and by its share it has up to " + count(inflight.Share(l.Quota, nodes)) + " (with " +
 				count(nodes) + " Envoys)"
 			break

@@ -61,22 +61,22 @@ func (f *OnFailure) At(failing quota.Span) FailureStep {
 // Last is the last step.
 func (f *OnFailure) Last() FailureStep { return f.At(quota.Never) }
 
-// Place is the last place of a step in the ladder; -1 if it has none.
-func (f *OnFailure) Place(s Step) int {
-	place := -1
+// Position is the last index of a step in the ladder; -1 if it has none.
+func (f *OnFailure) Position(s Step) int {
+	last := -1
 	for i := range f {
 		step := f[i]
 		if step.Do == StepGround {
 			step.Do = StepAllow
 		}
 		if step.Do == s {
-			place = i
+			last = i
 		}
 		if step.For == 0 {
 			break
 		}
 	}
-	return place
+	return last
 }
 
 // String describes, for operators, what happens while the control plane cannot be reached.

@@ -38,8 +38,8 @@ func TestLadder(t *testing.T) {
 	}
 	for step, want := range []int{policy.StepGround: -1, policy.StepLeases: -1, policy.StepShare: 1,
 		policy.StepAllow: 0, policy.StepDeny: 2} {
-		if got := three.Place(policy.Step(step)); got != want {
-			t.Errorf("%v is in place %d, want %d", policy.Step(step), got, want)
+		if got := three.Position(policy.Step(step)); got != want {
+			t.Errorf("%v is at index %d, want %d", policy.Step(step), got, want)
 		}
 	}
 	if got := three.String(); got != "allow for 10s, then each Envoy's even share for 5m, then deny" {

@@ -99,7 +99,7 @@ type reader struct {
 	draft draft
 	// wide counts the policies whose penalties hold under every policy.
 	wide int
-	// defaultTier is the default tier's place, -1 if it is missing or not a tier.
+	// defaultTier is the default tier's index, -1 if it is missing or not a tier.
 	defaultTier int
 }
 

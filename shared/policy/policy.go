@@ -42,7 +42,7 @@ type Identity struct {
 	// Consumer lists where to find the consumer; the first that is present counts.
 	Consumer []Source
 	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts. If
-	// none does, it is DefaultTier, a place in Set.Tiers.
+	// none does, it is DefaultTier, an index of Set.Tiers.
 	Tier        []Source
 	DefaultTier int
 }
@@ -295,7 +295,7 @@ type Counting struct {
 	// Calendar: the windows of a FixedWindow begin where those of the calendar do in UTC, and not
 	// at an offset for each key. It stands here to keep limits small: an Envoy has many.
 	Calendar bool
-	// Own is 0 in a policy. In a limit it is the place, from 1, among Policy.Figures of those that
+	// Own is 0 in a policy. In a limit it is the index, from 1, among Policy.Figures of those that
 	// requests hold for it. The limit's figures are then the most that they may hold or, after For,
 	// what one of them holds. 0: they are the same for all callers.
 	Own uint8

@@ -56,7 +56,7 @@ func (r *reader) class(path string, n Node, set *Set) {
 	set.Priorities = append(set.Priorities, c)
 }
 
-// ClassNamed is the place of a class; -1 if there is none of the name.
+// ClassNamed is the index of a class; -1 if there is none of the name.
 func (s *Set) ClassNamed(name string) int {
 	for i := range s.Priorities {
 		if s.Priorities[i].Name == name {

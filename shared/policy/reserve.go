@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Reserve is the part of a policy's limits that is kept for a class, a place in Set.Priorities.
+// Reserve is the part of a policy's limits that is kept for a class, an index of Set.Priorities.
 // Those of several classes add up, from the most important down: what is kept for a class can also
 // be used by the classes before it.
 type Reserve struct {

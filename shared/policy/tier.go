@@ -8,7 +8,7 @@ type TierLimits struct{ From, To int }
 
 const needsTiers = "needs tiers, which names them"
 
-// LimitsOf are the limits of the callers of a tier, a place in Set.Tiers. A policy without limits
+// LimitsOf are the limits of the callers of a tier, an index of Set.Tiers. A policy without limits
 // by tier has one answer for all; none at all means that the policy does not apply.
 func (p *Policy) LimitsOf(tier int) []Limit {
 	if tier < 0 || tier >= len(p.Tiers) {

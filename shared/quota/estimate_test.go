@@ -161,7 +161,7 @@ func passedOf(log quota.History) (n int64) {
 }
 
 // estimated is how a row of the traffic fares at a load. It is the same in every run: the seed is
-// the place in the table.
+// the index in the table.
 func estimated(t *testing.T, row, column int) (v verdicts) {
 	r := rand.New(rand.NewPCG(uint64(row), uint64(column)))
 	of := traffic[row]

@@ -46,7 +46,7 @@ type Decisions struct {
 // RefusedCount is how many requests a policy refused to callers of a tier.
 type RefusedCount struct {
 	Policy uint32
-	// Tier is 1 + its place in the policy set; 0: the policy does not depend on the tier.
+	// Tier is 1 + its index in the policy set; 0: the policy does not depend on the tier.
 	Tier    uint8
 	Refused int64
 }
@@ -55,7 +55,7 @@ type RefusedCount struct {
 type Identity struct {
 	// Consumer is the keyed hash of the consumer; zero if there is none or it is not reported.
 	Consumer keyhash.Key
-	// Shown are the parts of the request that may be shown: for each its place among those of the
+	// Shown are the parts of the request that may be shown: for each its index among those of the
 	// policy set, its length, and at most policy.MaxShownText bytes of it.
 	Shown []byte
 }

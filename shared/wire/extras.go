@@ -159,7 +159,7 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	return dst
 }
 
-// tierSet is a set of tiers, a bit for each place.
+// tierSet is a set of tiers, a bit for each index.
 func tierSet(tiers []int) (set uint32) {
 	for _, tier := range tiers {
 		set |= 1 << tier
@@ -168,18 +168,18 @@ func tierSet(tiers []int) (set uint32) {
 }
 
 // Extras reads the extras of a policy; it must follow Lists. They are the address ranges of the
-// policy, the set of its tiers (a bit for each place among the tiers), and the content type of its
+// policy, the set of its tiers (a bit for each index among the tiers), and the content type of its
 // response. No ranges and a set of 0 mean no condition. A failure ladder that the policy's head
 // cannot express replaces the one there. figures is called for each limit whose figures requests
-// hold, with its place among all limits of the policy, inFlight for each limit of requests in
-// flight, with its place and with how long a request counts at most, reserve for each class that
+// hold, with its index among all limits of the policy, inFlight for each limit of requests in
+// flight, with its index and with how long a request counts at most, reserve for each class that
 // something is kept for: the runs of limits then hold those of policy.Policy.Steps. adaptive is
 // called for a policy whose one limit finds itself, commit for one whose costs are known later,
 // source for one whose cost is not in one header, and rule for a penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),
-	figures func(place int, f OwnFigures),
-	inFlight func(place int, hold quota.Span),
+	figures func(index int, f OwnFigures),
+	inFlight func(index int, hold quota.Span),
 	reserve func(class uint8),
 	adaptive func(policy.Adaptive),
 	commit func(*policy.Commit),

@@ -16,14 +16,14 @@ type OwnFigure struct {
 type OwnFigures struct{ Quota, Burst OwnFigure }
 
 // putFigures writes how many limits of a policy have figures that requests hold, and for each its
-// place among all limits and those figures.
+// index among all limits and those figures.
 func putFigures(dst []byte, p *policy.Policy) []byte {
 	var places []byte
 	count := int64(0)
-	eachLimit(p, func(place int64, l *policy.Limit) {
+	eachLimit(p, func(index int64, l *policy.Limit) {
 		if l.Own > 0 {
 			f := &p.Figures[l.Own-1]
-			places = putFigure(putFigure(putUvarint(places, place), &f.Quota), &f.Burst)
+			places = putFigure(putFigure(putUvarint(places, index), &f.Quota), &f.Burst)
 			count++
 		}
 	})
@@ -31,12 +31,12 @@ func putFigures(dst []byte, p *policy.Policy) []byte {
 }
 
 // eachLimit calls a function with the limits of a policy in the order in which a snapshot has them.
-func eachLimit(p *policy.Policy, each func(place int64, l *policy.Limit)) {
-	place := int64(0)
+func eachLimit(p *policy.Policy, each func(index int64, l *policy.Limit)) {
+	index := int64(0)
 	add := func(limits []policy.Limit) {
 		for i := range limits {
-			each(place, &limits[i])
-			place++
+			each(index, &limits[i])
+			index++
 		}
 	}
 	if len(p.Tiers) == 0 {
@@ -53,17 +53,17 @@ func putFigure(dst []byte, f *policy.Figure) []byte {
 }
 
 // figures reads what putFigures has written.
-func (r *SetReader) figures(each func(place int, f OwnFigures)) {
+func (r *SetReader) figures(each func(index int, f OwnFigures)) {
 	c, before := &r.c, int64(-1)
 	for n := c.within(1, r.policyLimits); n > 0 && c.err == nil; n-- {
-		place := c.within(before+1, r.policyLimits-1)
-		before = place
+		index := c.within(before+1, r.policyLimits-1)
+		before = index
 		f := OwnFigures{r.figure(), r.figure()}
 		if f.Quota.Kind == 0 && (f.Burst.Kind == 0 || f.Quota.Default == 0) {
 			c.fail(ErrValue)
 		}
 		if c.err == nil {
-			each(int(place), f)
+			each(int(index), f)
 		}
 	}
 }

@@ -13,7 +13,7 @@ const (
 	leaseReplyMagic   = "WRLR"
 	leaseFormat       = 2
 	// exceptionsFormat is the format of a request with an item that has an ExceptionsRevision or a
-	// Place. Only a control plane that sends such things gets it.
+	// Position. Only a control plane that sends such things gets it.
 	exceptionsFormat = 3
 	// ownFormat is the format of a request with an item of a caller with figures of its own. Limits
 	// that take such are in no policy set that an older control plane reads.
@@ -52,7 +52,7 @@ type LeaseItem struct {
 	// Bucket is the keyed hash of policy and partition key: the control plane never sees the key
 	// itself.
 	Bucket keyhash.Key
-	// Limit is the place of the limit among all limits of the policy set, in the document's order.
+	// Limit is the index of the limit among all limits of the policy set, in the document's order.
 	Limit uint32
 	// Waiting requests of Cost tokens each, and tokens to Keep. See lease.Ask.
 	Waiting, Cost, Keep int64
@@ -66,10 +66,10 @@ type LeaseItem struct {
 	// ExceptionsRevision is that of Consumers up to which the node knows that the bucket has this
 	// limit.
 	ExceptionsRevision uint64
-	// Place, if not 0, means that the Consumer may have a limit of its own, which the control plane
-	// must look up: the one at Place - 1 among the consumer's own limits of the policy.
+	// Position, if not 0, means that the Consumer may have a limit of its own, which the control
+	// plane must look up: the one at Position - 1 among the consumer's own limits of the policy.
 	Consumer keyhash.Key
-	Place    uint8
+	Position uint8
 	// Quota and Burst, if they are not 0, are the caller's own figures. The control plane cuts them
 	// to the most that the limit allows, whatever a node says.
 	Quota, Burst int64
@@ -86,7 +86,8 @@ type LeaseItem struct {
 	Nth, Actual int64
 }
 
-// The flags of an item: whether it is Joined, its Place from bit 1 on, and whether figures follow.
+// The flags of an item: whether it is Joined, its Position from bit 1 on, and whether figures
+// follow.
 const (
 	flagJoined = 1
 	flagOwn    = 0x80
@@ -168,7 +169,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, int64(it.Limit))
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
-		flags := boolByte(it.Joined) | it.Place<<1
+		flags := boolByte(it.Joined) | it.Position<<1
 		if it.Quota > 0 {
 			flags |= flagOwn
 		}
@@ -185,7 +186,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if format >= settleFormat {
 			dst = putSettlement(dst, it)
 		}
-		if it.Place > 0 {
+		if it.Position > 0 {
 			dst = append(dst, it.Consumer[:]...)
 		}
 	}
@@ -213,7 +214,7 @@ func requestFormat(items []LeaseItem) byte {
 			format = permitsFormat
 		case it.Quota > 0:
 			format = max(format, ownFormat)
-		case it.ExceptionsRevision > 0 || it.Place > 0:
+		case it.ExceptionsRevision > 0 || it.Position > 0:
 			format = max(format, exceptionsFormat)
 		}
 	}
@@ -254,8 +255,8 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	it.Keep = c.within(0, maxTokens)
 	it.Used = c.within(0, maxTokens)
 	flags := c.u8()
-	it.Joined, it.Place = flags&flagJoined != 0, flags&^flagOwn>>1
-	if it.Place > policy.MaxLimits || it.Place > 0 && format < exceptionsFormat {
+	it.Joined, it.Position = flags&flagJoined != 0, flags&^flagOwn>>1
+	if it.Position > policy.MaxLimits || it.Position > 0 && format < exceptionsFormat {
 		c.fail(ErrValue)
 	}
 	if flags&flagOwn != 0 {
@@ -273,7 +274,7 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	if format >= settleFormat {
 		c.settlement(it)
 	}
-	if it.Place > 0 {
+	if it.Position > 0 {
 		copy(it.Consumer[:], c.bytes(16))
 	}
 }
@@ -286,7 +287,7 @@ func (c *cursor) claim(it *LeaseItem) {
 	}
 	it.Hold = c.within(0, maxHold)
 	it.Lent = c.within(0, it.Hold)
-	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Place > 0 || it.Quota > 0 {
+	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Position > 0 || it.Quota > 0 {
 		c.fail(ErrValue)
 	}
 }

@@ -32,7 +32,7 @@ type SetReader struct {
 // SetHead is the part before the policies.
 type SetHead struct {
 	TrustedHops, IPv6Prefix int
-	// DefaultTier is a place among the tiers, if there are any.
+	// DefaultTier is an index among the tiers, if there are any.
 	DefaultTier int
 	Headers     policy.Headers
 }

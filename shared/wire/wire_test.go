@@ -31,7 +31,7 @@ func named() wire.LeaseRequest {
 	m := request
 	m.Items = append([]wire.LeaseItem{}, m.Items...)
 	m.Items[0].ExceptionsRevision, m.Items[1].ExceptionsRevision = 300, 300
-	m.Items[1].Consumer, m.Items[1].Place = keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}, policy.MaxLimits
+	m.Items[1].Consumer, m.Items[1].Position = keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}, policy.MaxLimits
 	return m
 }
 
@@ -212,7 +212,7 @@ func settlements() wire.LeaseRequest {
 	m := named()
 	m.Items = slices.Clone(m.Items)[:1]
 	one := m.Items[0]
-	one.Joined, one.Place = false, 0
+	one.Joined, one.Position = false, 0
 	plain, settles := one, one
 	one.Reserved = 1<<63 + 5
 	settles.Waiting, settles.Keep, settles.Used = 0, 0, 0
@@ -296,7 +296,7 @@ func TestClassesReadBack(t *testing.T) {
 	if err := ix.Load(b); err != nil {
 		t.Fatal(err)
 	}
-	after := ix.After(&match.Hit{Policy: 1, Limit: 4, Place: 1})
+	after := ix.After(&match.Hit{Policy: 1, Limit: 4, Position: 1})
 	if named := ix.After(&match.Hit{Policy: 1, Limit: 3}); string(after) != "first" || named != nil {
 		t.Errorf("the second limit is for those after %q, the first for those after %q", after, named)
 	}
@@ -521,7 +521,7 @@ func TestClaimsAreInTheirOwnFormat(t *testing.T) {
 		"joined":     func(it *wire.LeaseItem) { it.Joined = true },
 		"a cost":     func(it *wire.LeaseItem) { it.Cost = 2 },
 		"used":       func(it *wire.LeaseItem) { it.Used = 1 },
-		"a consumer": func(it *wire.LeaseItem) { it.Place = 1 },
+		"a consumer": func(it *wire.LeaseItem) { it.Position = 1 },
 		"figures":    func(it *wire.LeaseItem) { it.Quota, it.Burst = 1, 1 },
 		"too many":   func(it *wire.LeaseItem) { it.Hold = 1<<20 + 1 },
 		"too late":   func(it *wire.LeaseItem) { it.Seq = 1<<53 + 1 },

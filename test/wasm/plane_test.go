@@ -248,7 +248,7 @@ func (c *plane) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask, 
 		ask.Windows = limit.WindowsOf(it.Bucket)
 	}
 	if limit.Algorithm == quota.LeakyBucket {
-		ask.Deadline = 0 // A place in a queue is used at its own time.
+		ask.Deadline = 0 // A turn in a queue is used at its own time.
 	}
 	if p.Mode == policy.ModeStrict {
 		ask.Keep = 0
@@ -281,8 +281,8 @@ func (c *plane) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	return g
 }
 
-// resolve follows a limit's place in a version to the newest one, by the policy's name and the
-// limit's place in it.
+// resolve follows a limit's index in a version to the newest one, by the policy's name and the
+// limit's index in it.
 func (c *plane) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := c.sets[version], c.sets[c.version]
 	if meant == nil {

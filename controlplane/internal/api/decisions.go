@@ -133,7 +133,7 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 		}
 		if p, ok := set.Policy(d.Policy); ok {
 			own, err := o.Of(p)
-			if at := set.PlaceOf(d.LimitIndex); err == nil && at < len(own) {
+			if at := set.PositionOf(d.LimitIndex); err == nil && at < len(own) {
 				d.Limit, d.From = policies.LimitText(own[at]), "override"
 			}
 		}
@@ -188,17 +188,17 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyha
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
 	if p.ByConsumer() && person != nil {
-		place := set.PlaceOf(d.LimitIndex)
-		item.Place = uint8(place + 1)
+		position := set.PositionOf(d.LimitIndex)
+		item.Position = uint8(position + 1)
 		item.Consumer = *person
-		if own, _, err := s.config.Leases.Own(ctx, p, person, nil, false); err == nil && place < len(own) {
-			limit = own[place]
+		if own, _, err := s.config.Leases.Own(ctx, p, person, nil, false); err == nil && position < len(own) {
+			limit = own[position]
 		}
 	}
 	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
 		_, limits := set.ResolveAll(d.LimitIndex, current)
 		return s.owing(ctx, leases.Key{By: current, Policy: p, Limits: limits, Consumer: person,
-			Place: set.PlaceOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
+			Position: set.PositionOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
 	}
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {

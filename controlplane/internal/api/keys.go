@@ -94,7 +94,7 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 	add := func(tier string, limits []policy.Limit) error {
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
 		for n, limit := range own {
-			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Place: n,
+			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Position: n,
 				Bucket: k.partition.Bucket(tier, n, shadow), Cost: k.policy.Cost.Fixed}
 			if limit.InFlight {
 				key.Bucket = k.partition.InFlight(tier, n, len(limits), shadow)

@@ -180,7 +180,7 @@ policies:
 		}
 	}
 	const own = "/v1/keys/api?partition=consumer:alice"
-	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Place: 1,
+	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/api/reset?partition=consumer:alice"), Waiting: 20, Position: 1,
 		Consumer: keyhash.Key(person)})
 	spend(wire.LeaseItem{Bucket: bucketOf("/v1/keys/all/reset"), Limit: 1, Waiting: 3})
 	for path, want := range map[string][2]int64{own: {500, 480}, "/v1/keys/api?partition=consumer:bob": {10, 10},

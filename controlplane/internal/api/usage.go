@@ -23,7 +23,7 @@ const maxUsage = 32
 type asker struct {
 	source policy.Source
 	value  string
-	tier   int // a place in the policy set's tiers
+	tier   int // an index of the policy set's tiers
 }
 
 // GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks

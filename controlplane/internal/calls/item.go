@@ -18,7 +18,7 @@ func Item(h *match.Hit, p *policy.Policy, l *policy.Limit, consumer keyhash.Key,
 	if p.ByConsumer() {
 		it.ExceptionsRevision = revision
 		if h.Certainty != match.Certain {
-			it.Consumer, it.Place = consumer, h.Place+1
+			it.Consumer, it.Position = consumer, h.Position+1
 		}
 	}
 	return it

@@ -17,7 +17,7 @@ type Topic string
 // bans, consumers, penalties, what nodes have applied and how they decide, and what was counted.
 var Topics = [...]Topic{"policyset", "enforcement", "consumers", "penalties", "nodes", "counts"}
 
-// nodes is the place of the nodes among the topics.
+// nodes is the index of the nodes among the topics.
 const nodes = 4
 
 const (

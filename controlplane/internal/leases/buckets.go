@@ -39,9 +39,9 @@ type Key struct {
 	Limits []policy.Limit
 	// Consumer may have limits of its own; nil for none.
 	Consumer *keyhash.Key
-	// Place is the index of the bucket's limit.
-	Place  int
-	Bucket keyhash.Key
+	// Position is the index of the bucket's limit.
+	Position int
+	Bucket   keyhash.Key
 	// Cost is that of the request that Holding.AdmitsAfter is about.
 	Cost int64
 }
@@ -60,13 +60,13 @@ func (s *Service) adjust(
 	ctx context.Context, k Key, c lease.Change, entry audit.Entry, late bool,
 ) (lease.Holding, error) {
 	limits, ownRevision, err := s.Own(ctx, k.Policy, k.Consumer, k.Limits, late)
-	if err != nil || k.Place >= len(limits) { // The override that had the limit has just ended.
+	if err != nil || k.Position >= len(limits) { // The override that had the limit has just ended.
 		return lease.Holding{}, err
 	}
 	if _, known := s.part(k.Policy.Name); !known {
 		return lease.Holding{}, errPart
 	}
-	by := effective{policy: k.Policy, limit: limits[k.Place], ownRevision: ownRevision}
+	by := effective{policy: k.Policy, limit: limits[k.Position], ownRevision: ownRevision}
 	by.bring(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline, ask.Cost = 1, lease.Deadline, k.Cost

@@ -45,7 +45,7 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 ) {
 	var keys []keyhash.Key
 	for i := range items {
-		if items[i].Place > 0 {
+		if items[i].Position > 0 {
 			keys = append(keys, items[i].Consumer)
 		}
 	}
@@ -120,7 +120,7 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 	if !ok || overrides == nil || !p.ByConsumer() {
 		return by, ok
 	}
-	if it.Place == 0 {
+	if it.Position == 0 {
 		if r.late {
 			by.ownRevision = 2 * min(it.ExceptionsRevision, overrides.ExceptionsRevision())
 		}
@@ -140,8 +140,8 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 		return by, true
 	}
 	by.limit = boundless
-	if int(it.Place) <= len(own) {
-		by.limit = own[it.Place-1]
+	if int(it.Position) <= len(own) {
+		by.limit = own[it.Position-1]
 	}
 	return by, true
 }

@@ -52,9 +52,9 @@ func own(revision uint64, name string, until time.Time, quotas ...int64) consume
 	return k
 }
 
-func of(consumer keyhash.Key, it wire.LeaseItem, place uint8) wire.LeaseItem {
+func of(consumer keyhash.Key, it wire.LeaseItem, position uint8) wire.LeaseItem {
 	it.Consumer = consumer
-	it.Place = place + 1
+	it.Position = position + 1
 	return it
 }
 

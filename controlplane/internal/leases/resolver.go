@@ -96,7 +96,7 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 	for _, i := range group {
 		it := &r.items[i]
 		r.answers[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
-		if it.Place > 0 && r.overridesAway > 0 {
+		if it.Position > 0 && r.overridesAway > 0 {
 			r.answers[i] = unavailable(r.overridesAway)
 			continue
 		}

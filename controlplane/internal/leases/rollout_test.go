@@ -29,7 +29,7 @@ func TestRollout(t *testing.T) {
 		{1, 0, "100@1 twin 110@2"},
 		{2, 1, "draft 110@2 twin 100@1"},
 		{1, 1, "100@1"},
-		{2, 0, "100@1"}, // The same limit at another place: one bucket for both.
+		{2, 0, "100@1"}, // The same limit at another index: one bucket for both.
 		{1, 2, "unknown"},
 		{2, 2, "7@2"}, // Central in the draft alone.
 		{1, 3, "1@1"},

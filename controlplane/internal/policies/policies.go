@@ -116,7 +116,7 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 // is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	p, limits := c.ResolveAll(number, current)
-	if at := c.PlaceOf(number); p != nil && at < len(limits) {
+	if at := c.PositionOf(number); p != nil && at < len(limits) {
 		return p, limits[at], true
 	}
 	return nil, policy.Limit{}, false
@@ -147,9 +147,9 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
-// PlaceOf returns the index of a limit among those of its policy and tier; 0 for a number that the
-// set does not have.
-func (c *Compiled) PlaceOf(number uint32) int {
+// PositionOf returns the index of a limit among those of its policy and tier; 0 for a number that
+// the set does not have.
+func (c *Compiled) PositionOf(number uint32) int {
 	if int(number) >= len(c.places) {
 		return 0
 	}

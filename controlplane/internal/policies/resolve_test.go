@@ -8,7 +8,7 @@ import (
 )
 
 // A node that still uses an older version asks by that version's numbers. They lead to the same
-// policy, tier and place now.
+// policy, tier and index now.
 func TestResolve(t *testing.T) {
 	m := newMemory()
 	s := newService(m)

@@ -168,7 +168,7 @@ func indented(node policy.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// find returns the list of policies and the place of one in it, -1 if it is not there.
+// find returns the list of policies and the index of one in it, -1 if it is not there.
 func find(root policy.Node, name string) (list policy.Node, at int) {
 	list, _ = value(root, "policies")
 	return list, slices.IndexFunc(list.Items, func(item policy.Node) bool {

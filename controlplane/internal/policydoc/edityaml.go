@@ -167,11 +167,11 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 		return nil, errNotSpliced
 	}
 	lines := bytes.SplitAfter(doc, []byte("\n"))
-	place := at
+	index := at
 	if at < 0 {
-		place = len(list.Content) - 1
+		index = len(list.Content) - 1
 	}
-	from, to, err := itemLines(lines, root, list, place)
+	from, to, err := itemLines(lines, root, list, index)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	} else {
 		from = to
 	}
-	text, err := e.itemText(old, dash(lines, list.Content[place]))
+	text, err := e.itemText(old, dash(lines, list.Content[index]))
 	if err != nil {
 		return nil, err
 	}
@@ -243,15 +243,15 @@ func isComment(line []byte, column int) bool {
 
 // itemLines are the lines of an item of the list, from its dash to the last that is indented
 // further. What follows that, blank lines and comments, belongs to what comes next.
-func itemLines(lines [][]byte, root, list *yaml.Node, place int) (from, to int, err error) {
-	item := list.Content[place]
+func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, err error) {
+	item := list.Content[index]
 	indent := dash(lines, item)
 	if indent < 0 {
 		return 0, 0, errNotSpliced
 	}
 	from, to = item.Line-1, len(lines)
-	if place+1 < len(list.Content) {
-		to = list.Content[place+1].Line - 1
+	if index+1 < len(list.Content) {
+		to = list.Content[index+1].Line - 1
 	} else {
 		for i := 0; i < len(root.Content); i += 2 {
 			if line := root.Content[i].Line - 1; line > from {
@@ -298,7 +298,7 @@ func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	return old
 }
 
-// keyAt is the place of a key in a mapping's content, -1 if it has none.
+// keyAt is the index of a key in a mapping's content, -1 if it has none.
 func keyAt(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {

@@ -28,8 +28,8 @@ func (o *outbox) Offer(actions []Action) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, a := range actions {
-		if place, waits := o.places[a.ID.Name]; waits {
-			o.actions[place] = a
+		if at, waits := o.places[a.ID.Name]; waits {
+			o.actions[at] = a
 			continue
 		}
 		o.places[a.ID.Name] = len(o.actions)

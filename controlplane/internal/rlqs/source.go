@@ -126,8 +126,8 @@ func (l *ledgers) Take(ctx context.Context, asks []Ask) {
 	for i := range asks {
 		asks[i].Granted, asks[i].Level = asks[i].Want, quota.MaxUnits
 	}
-	for place := 0; ; place++ {
-		calls := callsFor(asks, place)
+	for limit := 0; ; limit++ {
+		calls := callsFor(asks, limit)
 		if len(calls) == 0 {
 			return
 		}
@@ -150,11 +150,11 @@ type call struct {
 // perCall bounds the items of a call.
 const perCall = 64
 
-// callsFor makes the calls for the limit of each ask that is at a place.
-func callsFor(asks []Ask, place int) (calls []call) {
+// callsFor makes the calls for one limit of each ask, given by its index.
+func callsFor(asks []Ask, limit int) (calls []call) {
 	for i := range asks {
 		by := asks[i].Limits.(limits)
-		if place >= len(by.items) || asks[i].Granted <= 0 || asks[i].Failed {
+		if limit >= len(by.items) || asks[i].Granted <= 0 || asks[i].Failed {
 			continue
 		}
 		at := -1
@@ -168,7 +168,7 @@ func callsFor(asks []Ask, place int) (calls []call) {
 			at = len(calls)
 			calls = append(calls, call{request: wire.LeaseRequest{Version: by.version}, lease: asks[i].Lease})
 		}
-		one := by.items[place]
+		one := by.items[limit]
 		one.Waiting = asks[i].Granted
 		calls[at].request.Items = append(calls[at].request.Items, one)
 		calls[at].which = append(calls[at].which, i)

@@ -109,7 +109,7 @@ func (h *hit) name(d *decision) string {
 	several := d.view.Index.Several(h.Policy)
 	for i := range d.hits { // A consumer's own limits may be more than the policy's.
 		other := &d.hits[i]
-		several = several || other.Policy == h.Policy && other.Place != h.Place
+		several = several || other.Policy == h.Policy && other.Position != h.Position
 	}
 	if !several {
 		return h.policy.Name

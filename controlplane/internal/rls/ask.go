@@ -73,7 +73,7 @@ func (h *hit) lease() wire.LeaseItem {
 	return it
 }
 
-// join makes the items from a place on one group.
+// join makes the items from an index on one group.
 func (d *decision) join(from int) {
 	for i := from; i < len(d.items); i++ {
 		d.items[i].Joined = i < len(d.items)-1

@@ -53,10 +53,10 @@ type (
 	pbEntry      = ratelimitpb.RateLimitDescriptor_Entry
 )
 
-// wholeCall is the place of a hit that belongs to no descriptor.
+// wholeCall is the index of a hit that belongs to no descriptor.
 const wholeCall = -1
 
-// none is the place of nothing.
+// none is the index of nothing.
 const none = -1
 
 // hit is one limit's part in the decision.
@@ -65,13 +65,13 @@ type hit struct {
 	policy *policy.Policy
 	// limit is what the hit is decided by: the policy's limit, or the consumer's own.
 	limit policy.Limit
-	// descriptor is the place of the descriptor, or wholeCall.
+	// descriptor is the index of the descriptor, or wholeCall.
 	descriptor int
 	// cost is how many tokens the call takes of the bucket for this hit.
 	cost     int64
 	consumer keyhash.Key
 	revision uint64
-	// item is the place among the asked items; none if the bucket is not asked.
+	// item is the index among the asked items; none if the bucket is not asked.
 	item int
 
 	refuses bool
@@ -84,7 +84,7 @@ type hit struct {
 	reset, retry quota.Span
 }
 
-// reason is why a hit refuses, a place in policy.Reasons; source is what decided, a place in
+// reason is why a hit refuses, an index of policy.Reasons; source is what decided, one of
 // policy.Sources.
 type (
 	reason uint8

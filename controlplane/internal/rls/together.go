@@ -45,7 +45,7 @@ func (s *Service) grant(
 // concerns no other call, so the items go alone.
 func (a *asked) ofConsumer() bool {
 	for i := range a.items {
-		if a.items[i].Place > 0 {
+		if a.items[i].Position > 0 {
 			return true
 		}
 	}

@@ -99,7 +99,7 @@ func (s *Service) Fullest() map[string]float64 {
 // value is what an outcome comes to over n slots from one on; nil if none of them is known. The
 // lock is held.
 func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *float64 {
-	total, known := s.rings[kind].span(of, outcome.place(), from, n)
+	total, known := s.rings[kind].span(of, outcome.index(), from, n)
 	if known == 0 {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (r *ring) selected(q Query) (rows []row) {
 // has reports whether anything is known of a row's outcome.
 func (r *ring) has(of row, outcome Outcome) bool {
 	l := r.rows[of]
-	return l != nil && l[outcome.place()] != nil
+	return l != nil && l[outcome.index()] != nil
 }
 
 // Window is the length of what is compared.
@@ -163,7 +163,7 @@ type Comparison struct {
 // slot a day before, for the most policies with the highest counts now, an hour ago or a day ago.
 func (s *Service) Compare(outcome Outcome, most int) Comparison {
 	end := s.Now().Truncate(fineStep)
-	at := outcome.place()
+	at := outcome.index()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	answer := Comparison{Until: end.UTC(), Complete: s.complete, Policies: []Change{}}

@@ -102,8 +102,8 @@ const (
 	hundredths  = 100
 )
 
-// place is that of an outcome among counts.
-func (o Outcome) place() int { return slices.Index(Outcomes, o) }
+// index is that of an outcome among counts.
+func (o Outcome) index() int { return slices.Index(Outcomes, o) }
 
 // By is what a series is about.
 type By string
@@ -196,7 +196,7 @@ func (s *Service) Granted(policy string, tokens int64) {
 func (s *Service) add(policy, node string, of Outcome, n int64) {
 	now := s.Now()
 	for _, kind := range kinds {
-		s.ownAt(kind.At(now)).add(policy, node, of.place(), n)
+		s.ownAt(kind.At(now)).add(policy, node, of.index(), n)
 	}
 }
 

@@ -27,7 +27,7 @@ type windowSlot struct {
 	value   []byte
 	records [maxHistories]windowRecord
 	n       int
-	own     int // the place of the entry that is being changed, -1 for a new one
+	own     int // the index of the entry that is being changed, -1 for a new one
 	next    []byte
 	marks   []quota.Mark
 	other   Entry
@@ -119,7 +119,7 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 	}
 	s.next = e.appendWindows(s.next)
 	s.marks = e.History.Marks[:0]
-	// Entries that are idle need no place any more.
+	// Entries that are idle need no space any more.
 	kept, size := 0, len(s.next)
 	for i, r := range s.records[:s.n] {
 		if i != s.own && r.idle > now {

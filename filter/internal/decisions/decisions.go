@@ -36,7 +36,7 @@ type Recorder struct {
 	// sampled.
 	at        [wire.MaxRefusals]quota.Instant
 	described int
-	// counted is a hash table of the counts by policy and tier: 1 + the place in the message, 0 for
+	// counted is a hash table of the counts by policy and tier: 1 + the index in the message, 0 for
 	// none.
 	counted [slots]uint16
 	// gap is how many decided requests come before the next sampled one.
@@ -144,7 +144,7 @@ func (s *Recorder) count(h *limiter.Hit) (first bool) {
 	return false
 }
 
-// entry is the place of a refused bucket among the refusals, -1 if there is no room. There is room
+// entry is the index of a refused bucket among the refusals, -1 if there is no room. There is room
 // for the first of each policy and tier, as long as there are places.
 func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	list := s.message.Refusals

@@ -11,16 +11,16 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-func place(bucket byte, cost int64, at quota.Instant) delay.Place {
-	return delay.Place{Key: keyhash.Key{bucket}, Cost: cost, At: at}
+func turn(bucket byte, cost int64, at quota.Instant) delay.Turn {
+	return delay.Turn{Key: keyhash.Key{bucket}, Cost: cost, At: at}
 }
 
 func TestReleaseByTimeThenArrival(t *testing.T) {
 	q := delay.Queue{Bound: 10}
-	q.Wait(1, place(1, 1, 30), false)
-	q.Wait(2, place(2, 1, 10), false)
-	q.Wait(3, place(3, 1, 30), false)
-	q.Wait(4, place(4, 1, 20), true)
+	q.Wait(1, turn(1, 1, 30), false)
+	q.Wait(2, turn(2, 1, 10), false)
+	q.Wait(3, turn(3, 1, 30), false)
+	q.Wait(4, turn(4, 1, 20), true)
 	for _, step := range []struct {
 		now  quota.Instant
 		want []uint32
@@ -33,16 +33,16 @@ func TestReleaseByTimeThenArrival(t *testing.T) {
 }
 
 // A request that waits behind one that went away moves up, in the same bucket and at the same cost;
-// the last place comes back.
+// the last turn comes back.
 func TestLeaveMovesUp(t *testing.T) {
 	q := delay.Queue{Bound: 10}
-	q.Wait(1, place(1, 1, 10), false)
-	q.Wait(2, place(1, 1, 20), false)
-	q.Wait(3, place(2, 1, 25), false)
-	q.Wait(4, place(1, 2, 30), false)
-	q.Wait(5, place(1, 1, 50), false)
-	q.Wait(6, place(1, 1, 60), true)
-	if freed, ok := q.Leave(1); !ok || freed != place(1, 1, 50) {
+	q.Wait(1, turn(1, 1, 10), false)
+	q.Wait(2, turn(1, 1, 20), false)
+	q.Wait(3, turn(2, 1, 25), false)
+	q.Wait(4, turn(1, 2, 30), false)
+	q.Wait(5, turn(1, 1, 50), false)
+	q.Wait(6, turn(1, 1, 60), true)
+	if freed, ok := q.Leave(1); !ok || freed != turn(1, 1, 50) {
 		t.Errorf("freed %v %+v", ok, freed)
 	}
 	for _, step := range []struct {
@@ -54,20 +54,20 @@ func TestLeaveMovesUp(t *testing.T) {
 		}
 	}
 	if _, ok := q.Leave(6); ok || q.Len() != 0 {
-		t.Error("a fixed place was handed back, or it stayed")
+		t.Error("a fixed turn was handed back, or it stayed")
 	}
 	if _, ok := q.Leave(99); ok {
-		t.Error("an unknown stream had a place")
+		t.Error("an unknown stream had a turn")
 	}
 }
 
-func TestKeptPlacesPass(t *testing.T) {
+func TestKeptTurnsPass(t *testing.T) {
 	q := delay.Queue{Bound: 2}
-	q.Keep(place(1, 1, 20), 0)
-	q.Keep(place(1, 1, 10), 0)
-	q.Keep(place(1, 1, 30), 0) // beyond the bound
+	q.Keep(turn(1, 1, 20), 0)
+	q.Keep(turn(1, 1, 10), 0)
+	q.Keep(turn(1, 1, 30), 0) // beyond the bound
 	if _, ok := q.Kept(keyhash.Key{1}, 0, 2, 0, true); ok {
-		t.Error("a place of another cost")
+		t.Error("a turn of another cost")
 	}
 	if p, ok := q.Kept(keyhash.Key{1}, 0, 1, 0, false); !ok || p.At != 10 {
 		t.Errorf("%v %+v", ok, p)
@@ -76,11 +76,11 @@ func TestKeptPlacesPass(t *testing.T) {
 		t.Errorf("the first has passed: %v %+v", ok, p)
 	}
 	if _, ok := q.Kept(keyhash.Key{1}, 0, 1, 10, true); ok {
-		t.Error("a place was handed out twice")
+		t.Error("a turn was handed out twice")
 	}
 }
 
-// Whichever request leaves, the places in use are a part of those there were, no request waits
+// Whichever request leaves, the turns in use are a part of those there were, no request waits
 // longer than at first, and the order stays.
 func TestLeavingNeverReorders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,7 +88,7 @@ func TestLeavingNeverReorders(t *testing.T) {
 		first := map[uint32]quota.Instant{}
 		n := uint32(rapid.IntRange(1, 30).Draw(t, "streams"))
 		for s := range n {
-			p := place(1, 1, quota.Instant(s+1)*10)
+			p := turn(1, 1, quota.Instant(s+1)*10)
 			first[s] = p.At
 			q.Wait(s, p, false)
 		}

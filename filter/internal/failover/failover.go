@@ -168,7 +168,7 @@ func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	for i, step := range own.At {
 		// A worker without recent requests of the policy may know an earlier step than others.
 		on := &rules.Index.Policy(uint32(i)).OnFailure
-		if on.Place(step) > on.Place(policy.Step(r.steps[i])) {
+		if on.Position(step) > on.Position(policy.Step(r.steps[i])) {
 			r.steps[i], changed = byte(step), true
 			r.changes++
 		}

@@ -16,7 +16,7 @@ const (
 // Claim is a claim of permits of one bucket, to be sent to the control plane.
 type Claim struct {
 	Key keyhash.Key
-	// Limit is the place of the limit among all limits of the policy set Version.
+	// Limit is the index of the limit among all limits of the policy set Version.
 	Limit   uint32
 	Version uint64
 	inflight.Claim

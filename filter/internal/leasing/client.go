@@ -293,7 +293,7 @@ func (c *Client) Waiting() int { return c.queue.waiting }
 func (c *Client) Cancel(stream uint32) { c.queue.cancel(stream) }
 
 // GiveBack lets the next requests of this node use the tokens of a granted ticket whose request was
-// refused by another policy, or whose client has gone. A place in a leaky bucket's queue is no
+// refused by another policy, or whose client has gone. A turn in a leaky bucket's queue is no
 // token. Tokens that cannot be noted, or that come back too late, count as used.
 func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	need := &t.Need

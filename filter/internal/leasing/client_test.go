@@ -119,7 +119,7 @@ func (w *world) join(t *testing.T, bucket byte, cost int64) *leasing.Ticket {
 
 // spend tries to take cost from what the node holds.
 func (w *world) spend(bucket byte, cost int64) leasing.Spend {
-	s := leasing.Spend{Need: w.need(bucket, cost), Now: w.now, Commit: true}
+	s := leasing.Spend{Need: w.need(bucket, cost), Now: w.now, Charge: true}
 	_ = w.store.Update(bucketstore.Leased, s.Bucket, w.now, &s)
 	return s
 }

@@ -47,8 +47,8 @@ type debt struct {
 	at quota.Instant
 	// asked: a call carries the debt.
 	asked bool
-	// place is the debt's among all.
-	place int
+	// index is the debt's among all.
+	index int
 }
 
 // heldDebt are tokens that wait for the end of a late call.
@@ -112,7 +112,7 @@ func (ds *debts) of(need Need) *debt {
 		if ds.byBucket == nil {
 			ds.byBucket = make(map[keyhash.Key]*debt)
 		}
-		d = &debt{place: len(ds.all)}
+		d = &debt{index: len(ds.all)}
 		ds.byBucket[need.Bucket] = d
 		ds.all = append(ds.all, d)
 	}
@@ -240,7 +240,7 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 			delete(ds.byBucket, d.need.Bucket)
 			continue
 		}
-		d.place = len(rest)
+		d.index = len(rest)
 		rest = append(rest, d)
 		fits := len(items) < most && sameSet(items, d.need.Version)
 		if tokens := d.due(now); tokens > 0 && fits {
@@ -254,13 +254,13 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 
 // rise lets a debt that has grown change places with a smaller one before it.
 func (ds *debts) rise(d *debt) {
-	if d.place == 0 || ds.all[d.place-1].tokens >= d.tokens {
+	if d.index == 0 || ds.all[d.index-1].tokens >= d.tokens {
 		return
 	}
-	other := ds.all[d.place-1]
-	ds.all[d.place-1], ds.all[d.place] = d, other
-	d.place--
-	other.place++
+	other := ds.all[d.index-1]
+	ds.all[d.index-1], ds.all[d.index] = d, other
+	d.index--
+	other.index++
 }
 
 // charged takes in the answer about a debt.

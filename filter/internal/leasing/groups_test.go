@@ -82,7 +82,7 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 	}
 }
 
-// Tokens that come for a request that is gone, or for a part of one, serve the next; a place in a
+// Tokens that come for a request that is gone, or for a part of one, serve the next; a turn in a
 // queue is no token.
 func TestGroupThatIsGone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
@@ -115,7 +115,7 @@ func TestGroupThatIsGone(t *testing.T) {
 	w.client.Cancel(w.stream)
 	w.reply(granted, granted)
 	if s := w.spend(5, 1); s.State == leasing.Ready {
-		t.Error("a place in a queue became a token")
+		t.Error("a turn in a queue became a token")
 	}
 }
 

@@ -65,7 +65,7 @@ func (it *item) message() wire.LeaseItem {
 	m := wire.LeaseItem{
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
-		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Place: it.need.Place,
+		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
 		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
 		Reserved: it.name,
 	}

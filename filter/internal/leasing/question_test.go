@@ -68,7 +68,7 @@ func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
 	for _, left := range []bool{true, false} {
 		w := newWorld(t, 100, quota.Minute, 100)
 		need := w.need(1, 10)
-		use := &leasing.Use{Need: need, Now: w.now, Commit: true, Slack: 50}
+		use := &leasing.Use{Need: need, Now: w.now, Charge: true, Slack: 50}
 		w.change(t, use)
 		ticket := w.question(t, 1)
 		if left {

@@ -169,7 +169,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 // none.
 func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	t, s := r.tickets[0], &c.spend
-	*s = Spend{Need: t.Need, Now: now, Commit: true}
+	*s = Spend{Need: t.Need, Now: now, Charge: true}
 	if len(r.tickets) > 1 || t.Need.Optimistic {
 		s.State = Missing
 		return s

@@ -45,8 +45,8 @@ type pending struct {
 	at quota.Instant
 	// underWay: a report has no answer yet; at is when to make it again.
 	underWay bool
-	// place is its index among all.
-	place int
+	// index is its index among all.
+	index int
 }
 
 // slack is what this node may use of a bucket before the control plane knows.
@@ -90,12 +90,12 @@ func (r *reports) add(need Need, at quota.Instant) {
 func (r *reports) move(p *pending, at quota.Instant) {
 	p.at, p.underWay = at, false
 	if at == quota.Forever {
-		heap.Remove(&r.pending, p.place)
+		heap.Remove(&r.pending, p.index)
 		delete(r.byBucket, p.need.Bucket)
 		r.spare = append(r.spare, p)
 		return
 	}
-	heap.Fix(&r.pending, p.place)
+	heap.Fix(&r.pending, p.index)
 }
 
 // next is when gather has something to do; never if there is nothing to report.
@@ -193,14 +193,14 @@ func (h pendings) Less(i, j int) bool { return h[i].at < h[j].at }
 // Swap implements heap.Interface.
 func (h pendings) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place = i
-	h[j].place = j
+	h[i].index = i
+	h[j].index = j
 }
 
 // Push implements heap.Interface.
 func (h *pendings) Push(x any) {
 	p := x.(*pending)
-	p.place = len(*h)
+	p.index = len(*h)
 	*h = append(*h, p)
 }
 

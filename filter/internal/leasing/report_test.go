@@ -86,7 +86,7 @@ func (r *reporters) use(worker, n int, version uint64) bool {
 	binary.LittleEndian.PutUint64(key[:], uint64(n))
 	u := &leasing.Use{
 		Need: leasing.Need{Bucket: key, Version: version, Params: r.params, Cost: 1, Optimistic: true},
-		Now:  r.now, Commit: true, Slack: r.clients[worker].Slack(r.params),
+		Now:  r.now, Charge: true, Slack: r.clients[worker].Slack(r.params),
 	}
 	if r.stores[worker].Update(bucketstore.Optimistic, key, r.now, u) != nil || !u.Result.Allowed {
 		return false

@@ -10,7 +10,7 @@ import (
 // Need is what one request needs of one bucket that the control plane keeps.
 type Need struct {
 	Bucket keyhash.Key
-	// Limit is the place of the limit among all limits of the policy set Version.
+	// Limit is the index of the limit among all limits of the policy set Version.
 	Limit   uint32
 	Version uint64
 	Params  quota.Params
@@ -22,7 +22,7 @@ type Need struct {
 	// Optimistic: the control plane decides in this node's place, and its answer goes into the
 	// account.
 	Optimistic bool
-	// ExceptionsRevision, Consumer and Place are those of a wire.LeaseItem.
+	// ExceptionsRevision, Consumer and Position are those of a wire.LeaseItem.
 	ExceptionsRevision uint64
 	// Quota and Burst are the caller's own figures, 0 where the limit takes none. Params follow.
 	Quota, Burst int64
@@ -30,7 +30,7 @@ type Need struct {
 	// none.
 	Most     quota.Params
 	Consumer keyhash.Key
-	Place    uint8
+	Position uint8
 	// Reserves: what is granted is a reservation, to be settled. The node refuses nothing
 	// without asking, because what others have reserved may come back at any time.
 	Reserves bool
@@ -43,7 +43,7 @@ func (n *Need) adopt(other *Need) {
 	}
 }
 
-// leaky reports whether what the control plane grants is a place in a queue, which holds for one
+// leaky reports whether what the control plane grants is a turn in a queue, which holds for one
 // request alone: what a request leaves of it is no token for the next.
 func (n *Need) leaky() bool { return n.Algorithm.Queues() }
 
@@ -70,11 +70,11 @@ const (
 	Missing
 )
 
-// Spend is the change that looks at a node's credit for a need, and with Commit takes its tokens.
+// Spend is the change that looks at a node's credit for a need, and with Charge takes its tokens.
 type Spend struct {
 	Need
 	Now    quota.Instant
-	Commit bool
+	Charge bool
 	// Watch counts the demand also where nothing is in hand: a request that only watches never
 	// asks, so no answer will count it.
 	Watch bool
@@ -82,7 +82,7 @@ type Spend struct {
 	State State
 	// Until is until when the need is Exhausted, or when tokens that were taken must be used.
 	Until quota.Instant
-	// Keep is how many tokens to ask for beyond this request. With Commit or Watch the credit is
+	// Keep is how many tokens to ask for beyond this request. With Charge or Watch the credit is
 	// marked as being asked for.
 	Keep int64
 	// KeepBy is when to ask for them at the latest.
@@ -119,7 +119,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	switch {
 	case available:
 		s.State = Ready
-		if !s.Commit {
+		if !s.Charge {
 			s.Level = c.Remaining(s.Now)
 			return false
 		}
@@ -139,7 +139,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		var patience quota.Span
 		s.Keep, patience = c.Keep(s.Now, s.Params, cost, askAhead)
 		s.KeepBy = s.Now + quota.Instant(patience)
-		marks = s.Keep > 0 && (s.Commit || s.Watch)
+		marks = s.Keep > 0 && (s.Charge || s.Watch)
 		if marks { // Other workers ask for none meanwhile.
 			c = c.Call(s.Now, s.Now+quota.Instant(callTimeout), s.Params)
 		}

@@ -7,11 +7,11 @@ import (
 )
 
 // Use is the change that spends tokens of an optimistic bucket, to be reported afterwards. Without
-// Commit it looks.
+// Charge it only looks.
 type Use struct {
 	Need
 	Now    quota.Instant
-	Commit bool
+	Charge bool
 	// Slack is what this node may use before the control plane knows.
 	Slack int64
 
@@ -34,7 +34,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 	p := fitAccount(e, &u.Need, u.Now)
 	var t lease.Account
 	t, u.Result = e.Account.Use(u.Now, p, u.Slack, u.Cost)
-	spent := u.Commit && u.Result.Allowed && u.Cost > 0
+	spent := u.Charge && u.Result.Allowed && u.Cost > 0
 	u.Reports = false
 	if spent {
 		before := e.Account.Due(u.Now, u.Slack)

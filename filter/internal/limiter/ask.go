@@ -108,7 +108,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 		h := &req.Hits[i]
 		switch {
 		case h.passed && h.release != 0:
-			l.leave(h.place(), now)
+			l.leave(h.turn(), now)
 		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req): // stopCounting frees its place.

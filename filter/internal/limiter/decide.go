@@ -103,8 +103,8 @@ const (
 
 // round has the open hits decided, and asks the control plane for the tokens that are missing. It
 // is done if the request is refused, or now waits.
-func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status Status, done bool) {
-	if worst := l.takeAll(req, now, commit); worst != none {
+func (l *Limiter) round(req *Request, now quota.Instant, charging bool) (status Status, done bool) {
+	if worst := l.takeAll(req, now, charging); worst != none {
 		return l.refuse(req, worst, req.Hits[worst].reason, now), true
 	}
 	if status, done := l.waitForPlaces(req, now); done {
@@ -116,7 +116,7 @@ func (l *Limiter) round(req *Request, now quota.Instant, commit bool) (status St
 // takeAll looks at, or charges, every hit that has not passed and is not known to lack tokens. It
 // returns the one that must wait longest of those that refuse, none if all pass. Charging ends at
 // the first that refuses.
-func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst int) {
+func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst int) {
 	worst = none
 	for n := range req.Hits {
 		i := req.nthToTake(n)
@@ -124,7 +124,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 		if h.passed || h.missing || h.isInFlight(req) && req.partIsFull(i) {
 			continue
 		}
-		switch l.take(req, h, now, commit) {
+		switch l.take(req, h, now, charging) {
 		case passes:
 			h.view = allows
 		case missing:
@@ -134,7 +134,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 		case refused:
 			h.view = refuses
 			worst = req.later(worst, i)
-			if commit {
+			if charging {
 				return worst
 			}
 		}
@@ -142,7 +142,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, commit bool) (worst i
 	return worst
 }
 
-// nthToTake is the place of the hit that is taken as the n-th. The policies go in their order, and
+// nthToTake is the index of the hit that is taken as the n-th. The policies go in their order, and
 // the limits of one policy from its last to its first: the last is the part that a reserve leaves
 // to the request's class.
 func (req *Request) nthToTake(n int) int {

@@ -35,9 +35,9 @@ type decider struct {
 	// kind is the kind of its buckets.
 	kind bucketstore.Kind
 	// take looks at the hit's bucket, or charges it.
-	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding
+	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding
 	// watch does the same for a policy in shadow or a candidate: it neither waits nor falls back.
-	watch func(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view
+	watch func(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view
 }
 
 // The deciders of the modes.
@@ -79,8 +79,8 @@ func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 }
 
 // takeAlways is the step allow of on_failure.
-func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, commit bool) finding {
-	h.passed = commit
+func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) finding {
+	h.passed = charging
 	return passes
 }
 

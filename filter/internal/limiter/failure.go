@@ -10,12 +10,12 @@ import (
 // whose bucket is contended. share.go has the share.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
-func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, commit bool) finding {
-	f := l.takeOnce(req, h, now, commit)
+func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {
+	f := l.takeOnce(req, h, now, charging)
 	if f == away {
 		since, _ := l.leases.Health.Away()
 		l.fallBack(req, h, now, since)
-		f = l.takeOnce(req, h, now, commit) // No decider of on_failure needs the control plane.
+		f = l.takeOnce(req, h, now, charging) // No decider of on_failure needs the control plane.
 	}
 	if f == contended {
 		return l.withoutBucket(req, h)
@@ -23,11 +23,11 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, commit bool) fin
 	return f
 }
 
-func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, commit bool) finding {
-	if h.queued && l.takeKept(h, now, commit) {
+func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, charging bool) finding {
+	if h.queued && l.takeKept(h, now, charging) {
 		return passes
 	}
-	return h.decider.take(l, req, h, now, commit)
+	return h.decider.take(l, req, h, now, charging)
 }
 
 // fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control

@@ -104,18 +104,18 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 
 // watchInFlight is takeInFlight for a policy in shadow or a candidate, which never waits. What it
 // has taken counts until the request is over, as that of an enforced policy does.
-func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
+func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
 	seat := &l.seat
 	*seat = l.seatOf(req, m)
 	state := inflight.Full
-	if commit || seat.Leased { // To take is what has permits claimed.
+	if charging || seat.Leased { // To take is what has permits claimed.
 		state = l.flights.Take(seat, now)
 	} else {
 		state = l.flights.Look(seat, now)
 	}
 	switch state {
 	case inflight.Held:
-		if commit {
+		if charging {
 			req.places = append(req.places, seat.Place)
 		} else if seat.Leased {
 			l.flights.Release(seat.Place, now)

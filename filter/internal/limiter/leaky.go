@@ -10,10 +10,10 @@ import (
 // its leaky buckets lets it.
 func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 	var last *Hit
-	places := 0
+	turns := 0
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.release != 0 {
-			places++
+			turns++
 			if last == nil || h.release > last.release {
 				last = h
 			}
@@ -28,7 +28,7 @@ func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 		h.Reset = max(h.Reset-req.Delay, 0) // As it will be when the answer leaves.
 	}
 	l.Stats.Delayed++
-	l.delays.Wait(req.Stream, last.place(), places > 1)
+	l.delays.Wait(req.Stream, last.turn(), turns > 1)
 	return Delayed
 }
 
@@ -39,19 +39,19 @@ func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delay
 // NextRelease is when Release has the next one.
 func (l *Limiter) NextRelease() quota.Instant { return l.delays.NextDue() }
 
-// place is the place of a hit that has passed in its leaky bucket.
-func (h *Hit) place() delay.Place {
-	return delay.Place{
+// turn is the turn that a hit has got in its leaky bucket.
+func (h *Hit) turn() delay.Turn {
+	return delay.Turn{
 		Key: h.Key, Kind: uint8(h.decider.kind), Cost: h.Cost,
 		At: h.release, Params: h.params, After: h.after,
 	}
 }
 
-// takeKept looks for a place that another request of this VM has left, and with commit takes it.
+// takeKept looks for a turn that another request of this VM has left, or takes it.
 // Nothing is charged for it.
-func (l *Limiter) takeKept(h *Hit, now quota.Instant, commit bool) bool {
-	want := h.place()
-	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, commit && !l.delays.Full())
+func (l *Limiter) takeKept(h *Hit, now quota.Instant, charging bool) bool {
+	want := h.turn()
+	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, charging && !l.delays.Full())
 	if !ok || l.delays.Full() {
 		return false
 	}
@@ -59,8 +59,8 @@ func (l *Limiter) takeKept(h *Hit, now quota.Instant, commit bool) bool {
 	// It stores nothing, so it cannot fail.
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full)
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
-	h.passed = commit
-	if commit {
+	h.passed = charging
+	if charging {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}
 	return true
@@ -79,35 +79,35 @@ func (f *full) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// leave gives up a place that has not come yet. The last place of a bucket of this node's own goes
+// leave gives up a turn that has not come yet. The last turn of a bucket of this node's own goes
 // back to it. Another one is kept for the next request of the bucket in this VM.
-func (l *Limiter) leave(p delay.Place, now quota.Instant) {
-	if p.At <= now {
+func (l *Limiter) leave(turn delay.Turn, now quota.Instant) {
+	if turn.At <= now {
 		return
 	}
-	if kind := bucketstore.Kind(p.Kind); kind != bucketstore.Leased {
-		l.place, l.store.Figures = releasePlace{place: p, now: now}, bucketstore.Figures{Params: p.Params}
-		if err := l.store.Update(kind, p.Key, now, &l.place); err == nil && l.place.done {
+	if kind := bucketstore.Kind(turn.Kind); kind != bucketstore.Leased {
+		l.turn, l.store.Figures = releaseTurn{turn: turn, now: now}, bucketstore.Figures{Params: turn.Params}
+		if err := l.store.Update(kind, turn.Key, now, &l.turn); err == nil && l.turn.done {
 			return
 		}
 	}
-	l.delays.Keep(p, now)
+	l.delays.Keep(turn, now)
 }
 
-// releasePlace is the change that takes a place back if it is the last of its bucket.
-type releasePlace struct {
-	place delay.Place
-	now   quota.Instant
-	done  bool
+// releaseTurn is the change that takes a turn back if it is the last of its bucket.
+type releaseTurn struct {
+	turn delay.Turn
+	now  quota.Instant
+	done bool
 }
 
 // Apply implements bucketstore.Change.
-func (v *releasePlace) Apply(e *bucketstore.Entry) bool {
-	p := v.place.Params
-	v.done = !e.New && e.Params == p && p.Refill(e.State, v.now) == p.Refill(v.place.After, v.now)
-	if v.done {
-		e.State = p.Refill(e.State, v.now)
-		e.State.Debt = max(0, e.State.Debt-p.UnitsFor(v.place.Cost))
+func (r *releaseTurn) Apply(e *bucketstore.Entry) bool {
+	p := r.turn.Params
+	r.done = !e.New && e.Params == p && p.Refill(e.State, r.now) == p.Refill(r.turn.After, r.now)
+	if r.done {
+		e.State = p.Refill(e.State, r.now)
+		e.State.Debt = max(0, e.State.Debt-p.UnitsFor(r.turn.Cost))
 	}
-	return v.done
+	return r.done
 }

@@ -64,7 +64,7 @@ func TestLeakyBucketSpaces(t *testing.T) {
 	}
 }
 
-// Who goes away lets those behind move up, and gives the last place back to the bucket, also where
+// Who goes away lets those behind move up, and gives the last turn back to the bucket, also where
 // another worker takes it.
 func TestLeavingALocalQueue(t *testing.T) {
 	n := newNode(t, true, leaky("local"))
@@ -72,7 +72,7 @@ func TestLeavingALocalQueue(t *testing.T) {
 	a, b := n.arrive(100*quota.Millisecond), n.arrive(200*quota.Millisecond)
 	n.now += 10 * ms
 	n.limiter.Cancel(a, n.now)
-	c := n.arrive(190 * quota.Millisecond) // the place that was given back
+	c := n.arrive(190 * quota.Millisecond) // the turn that was given back
 	n.now += 90 * ms
 	n.released(b.Stream)
 	n.now += 100 * ms
@@ -81,7 +81,7 @@ func TestLeavingALocalQueue(t *testing.T) {
 	n.arrive(100 * quota.Millisecond)
 }
 
-// A place that cannot go back, because another has come behind it, serves the next request of this
+// A turn that cannot go back, because another has come behind it, serves the next request of this
 // worker; once.
 func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	n := newNode(t, true, leaky("local"))
@@ -107,7 +107,7 @@ func TestAPlaceInTheMiddleIsKept(t *testing.T) {
 	other.released(b.Stream)
 }
 
-// At the control plane nothing goes back: the place serves the next request of this worker.
+// At the control plane nothing goes back: the turn serves the next request of this worker.
 func TestLeavingAStrictQueue(t *testing.T) {
 	n := newNode(t, true, leaky("strict"))
 	n.arrive(0)
@@ -115,7 +115,7 @@ func TestLeavingAStrictQueue(t *testing.T) {
 	n.limiter.Cancel(a, n.now)
 	c := n.arrive(200 * quota.Millisecond)
 	if len(n.calls) != 0 {
-		t.Error("the control plane was asked for a place that is here")
+		t.Error("the control plane was asked for a turn that is here")
 	}
 	if told, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; told < before {
 		t.Errorf("the bucket is full after %d by its header, after %d", told, before)

@@ -9,12 +9,12 @@ import (
 )
 
 // takeLeased decides by what this node holds of a central bucket and knows about it.
-func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
+func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
 	need := l.need(req, h)
 	tooDear := h.Cost > need.Params.Burst
 	need.Strict = need.Strict || tooDear
 	s := &l.spend
-	*s = leasing.Spend{Need: need, Now: now, Commit: commit && h.Cost > 0}
+	*s = leasing.Spend{Need: need, Now: now, Charge: charging && h.Cost > 0}
 	// A refusal counts also if it could not be stored.
 	if err := l.store.Update(bucketstore.Leased, h.Key, now, s); err != nil && s.State != leasing.Exhausted {
 		return contended
@@ -27,7 +27,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool
 	switch s.State {
 	case leasing.Ready:
 		l.describe(req, h, s.Level, s.FullAt, now)
-		h.passed = commit
+		h.passed = charging
 		l.keep(req, h)
 		return passes
 	case leasing.Exhausted:
@@ -47,9 +47,9 @@ func (l *Limiter) askable() finding {
 }
 
 // watchLeased is takeLeased for a policy in shadow or a candidate.
-func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
+func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
 	need := l.need(req, &Hit{Hit: *m})
-	l.spend = leasing.Spend{Need: need, Now: now, Commit: commit && m.Cost > 0, Watch: true}
+	l.spend = leasing.Spend{Need: need, Now: now, Charge: charging && m.Cost > 0, Watch: true}
 	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {
 		return unknown
 	}
@@ -85,7 +85,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	if p.ByConsumer {
 		n.ExceptionsRevision = req.exceptionsRevision
 		if h.Certainty != match.Certain {
-			n.Consumer, n.Place = req.consumer, h.Place+1
+			n.Consumer, n.Position = req.consumer, h.Position+1
 		}
 	}
 	return n

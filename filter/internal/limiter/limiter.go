@@ -73,7 +73,7 @@ type Limiter struct {
 	local  tokenChange
 	own    ownChange
 	window windowChange
-	place  releasePlace
+	turn   releaseTurn
 	full   full
 	spend  leasing.Spend
 	use    leasing.Use

@@ -103,7 +103,7 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 		}
 		queue := l.Algorithm == quota.LeakyBucket
 		if queue {
-			ask.Deadline = 0 // A place is used at its own time.
+			ask.Deadline = 0 // A turn is used at its own time.
 		}
 		ask.Optimistic, ask.Used = n.rules.Index.Policy(0).Mode == policy.ModeOptimistic, it.Used
 		ledger, g := n.ledgers[it.Bucket].Grant(n.now, ask)

@@ -28,37 +28,37 @@ type bucketChange struct {
 	generation uint64
 	now        quota.Instant
 	cost       int64
-	// commit: the tokens are taken, if there are enough.
-	commit bool
+	// charge: the tokens are taken, if there are enough.
+	charge bool
 }
 
-// charges reports whether tokens were taken.
-func (c *bucketChange) charges() bool { return c.commit && c.result.Allowed && c.cost > 0 }
+// charged reports whether tokens were taken.
+func (c *bucketChange) charged() bool { return c.charge && c.result.Allowed && c.cost > 0 }
 
 // storeError returns err only if the change took tokens. Another one is decided all the same: only
 // what it would have remembered is lost.
 func (c *bucketChange) storeError(err error) error {
-	if c.charges() {
+	if c.charged() {
 		return err
 	}
 	return nil
 }
 
 // takeLocal decides by a bucket of this node alone.
-func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
-	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, commit)
+func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
+	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, charging)
 }
 
 // watchLocal is takeLocal for a policy in shadow or a candidate.
-func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
-	out, err := l.changeBucket(req, m, nodeBucket{params: req.LimitOf(m).Params}, now, commit)
+func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
+	out, err := l.changeBucket(req, m, nodeBucket{params: req.LimitOf(m).Params}, now, charging)
 	switch {
 	case err != nil:
 		return unknown
 	case !out.result.Allowed:
 		return refuses
 	}
-	if commit {
+	if charging {
 		l.reserve(req, m, out.taken)
 	}
 	req.use(m, out.remaining)
@@ -66,8 +66,8 @@ func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commi
 }
 
 // takeBucket decides by one of this node's own buckets, which may be its share of a central one.
-func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, commit bool) finding {
-	out, err := l.changeBucket(req, &h.Hit, part, now, commit)
+func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool) finding {
+	out, err := l.changeBucket(req, &h.Hit, part, now, charging)
 	if err != nil {
 		return contended
 	}
@@ -80,25 +80,25 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	if !out.result.Allowed {
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
-	h.passed = commit
-	if commit && !part.isShare {
+	h.passed = charging
+	if charging && !part.isShare {
 		l.reserve(req, &h.Hit, out.taken)
 	}
-	if commit && part.isShare && h.Cost > 0 {
+	if charging && part.isShare && h.Cost > 0 {
 		l.leases.Owe(now, l.need(req, h), &h.ticket, h.holdsAtMost(req))
 	}
-	if commit && h.queued {
+	if charging && h.queued {
 		h.release, h.params, h.after = now+quota.Instant(out.delay), l.local.used, l.local.after
 	}
 	return passes
 }
 
-// changeBucket looks at one of this node's own buckets, and with commit charges it.
+// changeBucket looks at one of this node's own buckets, or charges it.
 func (l *Limiter) changeBucket(
-	req *Request, m *match.Hit, part nodeBucket, now quota.Instant, commit bool,
+	req *Request, m *match.Hit, part nodeBucket, now quota.Instant, charging bool,
 ) (*outcome, error) {
 	limit := req.LimitOf(m)
-	do := bucketChange{generation: req.generation(m), now: now, cost: m.Cost, commit: commit}
+	do := bucketChange{generation: req.generation(m), now: now, cost: m.Cost, charge: charging}
 	if limit.Algorithm.Windowed() && !part.isShare {
 		return l.changeWindows(req, m, do)
 	}
@@ -121,7 +121,7 @@ func (l *Limiter) changeBucket(
 type tokenChange struct {
 	bucketChange
 	bucket nodeBucket
-	// crowded: no request may be held back, so none may take a place in a queue.
+	// crowded: no request may be held back, so none may take a turn in a queue.
 	crowded bool
 	// owing: requests may have cost more than they had reserved, so the bucket may owe more than it
 	// holds.
@@ -151,7 +151,7 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 		s = p.Refill(s, c.now)
 		c.after, c.result = p.Take(s, c.now, c.cost)
 	}
-	if !c.commit {
+	if !c.charge {
 		c.after = p.Drain(s, c.now)
 	}
 	c.taken = quota.Reservation{From: c.after.Last, Tokens: c.cost}
@@ -159,7 +159,7 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	c.fullAt = c.now + quota.Instant(p.Owed(c.after, c.now))
 	// An entry that starts in debt is stored also when it refuses, so that it can refill.
 	indebted := e.New && c.after.Debt > 0 && !c.result.Allowed
-	if !c.charges() && !indebted {
+	if !c.charged() && !indebted {
 		return false
 	}
 	e.State, e.Params = c.after, p

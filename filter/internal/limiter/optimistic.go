@@ -8,15 +8,15 @@ import (
 )
 
 // takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
-func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
-	use, err := l.useOptimistic(req, &h.Hit, now, commit)
+func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
+	use, err := l.useOptimistic(req, &h.Hit, now, charging)
 	if err != nil {
 		return contended
 	}
 	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
 	h.holds, h.heard = use.Remaining, use.Heard
 	if use.Result.Allowed {
-		h.passed = commit
+		h.passed = charging
 		return passes
 	}
 	if _, isAway := l.leases.Health.Away(); isAway && h.Retry != quota.Never {
@@ -29,8 +29,8 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, commit 
 }
 
 // watchOptimistic is takeOptimistic for a policy in shadow or a candidate.
-func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, commit bool) view {
-	use, err := l.useOptimistic(req, m, now, commit)
+func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
+	use, err := l.useOptimistic(req, m, now, charging)
 	switch {
 	case err != nil, use.Asks:
 		return unknown
@@ -43,11 +43,10 @@ func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, 
 	return allows
 }
 
-// useOptimistic looks at what this node has used of an optimistic bucket, and with commit uses more
-// of it.
-func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, commit bool) (*leasing.Use, error) {
+// useOptimistic looks at what this node has used of an optimistic bucket, or uses more of it.
+func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
 	u := &l.use
-	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Commit: commit}
+	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Charge: charging}
 	u.Slack = l.leases.Slack(u.Params)
 	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
 	if err == nil && u.Reports {

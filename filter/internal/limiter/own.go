@@ -37,13 +37,13 @@ func (c *ownChange) Apply(e *bucketstore.Entry) bool {
 	after, in, result := figures.TakeAs(was, s, c.now, c.cost)
 	c.result = result
 	restated := !result.Allowed && in != was // The wait was computed in these figures.
-	if !c.commit && result.Allowed {
+	if !c.charge && result.Allowed {
 		after, in = was.Drain(s, c.now), was
 	}
 	c.taken = quota.Reservation{From: after.Last, Tokens: c.cost}
 	c.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
 	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
-	stores := c.charges() || restated || e.New && after.Debt > 0 && !result.Allowed
+	stores := c.charged() || restated || e.New && after.Debt > 0 && !result.Allowed
 	if stores {
 		if !c.older(e) { // Otherwise the bucket stays that of the newer policy set's limit.
 			e.Limit = c.mark

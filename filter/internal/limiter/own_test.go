@@ -88,9 +88,9 @@ func TestAConsumerIsNamedToTheControlPlane(t *testing.T) {
 		r    *register
 		want string
 	}{
-		{&register{}, "exceptionsRevision 9, place 0"},
-		{&register{unsure: true}, "exceptionsRevision 9, place 1"},
-		{&register{special: ownLimits(10)}, "exceptionsRevision 9, place 1"},
+		{&register{}, "exceptionsRevision 9, position 0"},
+		{&register{unsure: true}, "exceptionsRevision 9, position 1"},
+		{&register{special: ownLimits(10)}, "exceptionsRevision 9, position 1"},
 	} {
 		n := newNode(t, true, "")
 		n.pushDocument(2, byConsumer("strict"))
@@ -102,8 +102,8 @@ func TestAConsumerIsNamedToTheControlPlane(t *testing.T) {
 		}
 		it := n.asked[0]
 		key := match.ConsumerKey(keyhash.Key{}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
-		if got := fmt.Sprintf("exceptionsRevision %d, place %d", it.ExceptionsRevision, it.Place); got != c.want ||
-			(it.Place > 0) != (it.Consumer == key) {
+		got := fmt.Sprintf("exceptionsRevision %d, position %d", it.ExceptionsRevision, it.Position)
+		if got != c.want || (it.Position > 0) != (it.Consumer == key) {
 			t.Errorf("%d: %s of %v, want %s", i, got, it.Consumer, c.want)
 		}
 	}

@@ -149,7 +149,7 @@ type Hit struct {
 	// empty: the share starts without a token.
 	empty bool
 
-	// queued: the bucket is a leaky one, in which the request takes a place.
+	// queued: the bucket is a leaky one, in which the request takes a turn.
 	queued bool
 	// release is when a leaky bucket lets the request go on; 0 of others.
 	release quota.Instant

@@ -34,8 +34,8 @@ type reservation struct {
 	params  quota.Params
 	// central is what the control plane has granted; nil for a bucket of this node's own.
 	central *leasing.Reservation
-	// place is that of its Cost among those of the request.
-	place int
+	// cost is the index of its Cost among those of the request.
+	cost int
 	// trailed is what the trailers say that the request has cost, where they came in place of a
 	// head; below 0 they said nothing.
 	trailed int64
@@ -75,7 +75,7 @@ func (l *Limiter) reserveCentral(req *Request, h *Hit) {
 }
 
 func (l *Limiter) note(req *Request, r *reservation) {
-	r.place, r.trailed = len(req.Costs), -1
+	r.cost, r.trailed = len(req.Costs), -1
 	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
@@ -224,7 +224,7 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		}
 		back = s.back
 	}
-	req.Costs[r.place].Actual = actual
+	req.Costs[r.cost].Actual = actual
 	l.Stats.Settled.Settled++
 	if back > 0 {
 		l.Stats.Settled.Refunded += uint64(back)

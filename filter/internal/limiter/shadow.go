@@ -99,11 +99,11 @@ func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) vie
 	return seen
 }
 
-func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, commit bool) view {
+func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, charging bool) view {
 	if m.Verdict != match.Limited || m.Cost > req.LimitOf(m).Params.Burst {
 		return refuses
 	}
-	seen := l.deciderOf(req, m).watch(l, req, m, now, commit)
+	seen := l.deciderOf(req, m).watch(l, req, m, now, charging)
 	if seen == refuses {
 		req.use(m, 0)
 	}

@@ -8,7 +8,7 @@ import (
 // takeShare is the step share of on_failure: this node's part of the limit, in a bucket of its own.
 // It starts at what the node knows of the bucket, less what it has let through and the control
 // plane has not charged, and full if it knows nothing.
-func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool) finding {
+func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
 	whole := req.LimitOf(&h.Hit).Params
 	params := lease.Share(whole, l.leases.Nodes())
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
@@ -16,7 +16,7 @@ func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, commit bool)
 	}
 	s := nodeBucket{params: params, isShare: true, since: h.since, empty: h.empty}
 	s.holds = min(max(h.holdsAtMost(req)-l.leases.Owed(now, h.Key), 0), params.Burst)
-	return l.takeBucket(req, h, s, now, commit)
+	return l.takeBucket(req, h, s, now, charging)
 }
 
 // holdsAtMost is the most that the whole bucket holds by what the node knows.

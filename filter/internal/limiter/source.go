@@ -1,6 +1,6 @@
 package limiter
 
-// Source is what decided a hit. The numbers travel: they are the places of policy.Sources.
+// Source is what decided a hit. The numbers travel: they are the indexes of policy.Sources.
 type Source uint8
 
 const (

@@ -16,7 +16,7 @@ type windowChange struct {
 	ahead quota.Span
 }
 
-// changeWindows looks at a bucket that counts in windows, and with commit charges it.
+// changeWindows looks at a bucket that counts in windows, or charges it.
 func (l *Limiter) changeWindows(req *Request, m *match.Hit, do bucketChange) (*outcome, error) {
 	limit, c := req.LimitOf(m), &l.window
 	*c = windowChange{bucketChange: do, windows: limit.WindowsOf(m.Key)}
@@ -54,11 +54,11 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	indebted := e.New && len(h.Marks) > 0
 	c.result = w.Take(h, now, c.cost)
 	c.taken = quota.Reservation{From: h.Last, At: h.Last, Tokens: c.cost}
-	if c.commit {
+	if c.charge {
 		c.describe(w, h, now)
 	}
 	e.Windows, e.Generation, e.Ahead = counted, generation, c.ahead
-	return c.charges() || (back || indebted) && !c.result.Allowed
+	return c.charged() || (back || indebted) && !c.result.Allowed
 }
 
 func (c *windowChange) describe(w quota.Windows, h *quota.History, now quota.Instant) {

@@ -116,7 +116,7 @@ func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
 // find is what is known of a caller; nil for nothing. It is good until the next call.
 func (t *table) find(caller keyhash.Key) *entry {
 	t.open(caller)
-	at := t.place(caller)
+	at := t.indexOf(caller)
 	if at == t.count {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (t *table) find(caller keyhash.Key) *entry {
 func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool) (stored bool) {
 	for range bucketstore.MaxAttempts {
 		cas, found := t.open(caller)
-		at := t.place(caller)
+		at := t.indexOf(caller)
 		one := &t.set[at]
 		if at == t.count {
 			*one = entry{key: caller}
@@ -156,10 +156,10 @@ func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool
 	return false
 }
 
-// place is where the entry of a caller is in the open set, or would be.
+// indexOf is the index of the entry of a caller in the open set, or where it would be.
 //
 //go:noinline
-func (t *table) place(caller keyhash.Key) int {
+func (t *table) indexOf(caller keyhash.Key) int {
 	at := 0
 	for at < t.count && t.set[at].key != caller {
 		at++

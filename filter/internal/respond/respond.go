@@ -19,7 +19,7 @@ type Headers struct {
 	ends  [maxHeaders]int
 	n     int
 	items []ratelimitheader.Item
-	// hits are the places of the items among the request's hits, refusing is the place of the
+	// hits are the indexes of the items among the request's hits, refusing is the index of the
 	// refusing one among the items.
 	hits     []int
 	refusing int

@@ -57,7 +57,7 @@ var cold = map[string]bool{
 	"shared/match.trie.child":    true,
 	"shared/match.trie.grow":     true,
 	"shared/match.trie.insert":   true,
-	"shared/match.trie.place":    true,
+	"shared/match.trie.put":      true,
 	"shared/match.trie.reserve":  true,
 	"shared/match.trie.reset":    true,
 

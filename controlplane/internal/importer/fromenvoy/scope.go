@@ -12,7 +12,7 @@ type scope struct {
 	kind, name string
 	// vhost is that of a route.
 	vhost *scope
-	// order is the place of a route among those of its virtual host.
+	// order is the index of a route among those of its virtual host.
 	order int
 	match importer.Match
 	// remarks are what the match says differently; impossible is why none can say it.
