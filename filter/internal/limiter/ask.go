@@ -99,22 +99,3 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	l.fallBack(req, h, now, since)
 	return fellBack
 }
-
-// giveBack leaves what a request has got of other buckets to the next ones, because it is refused
-// or its client has gone: tokens that came for it, and its turns in leaky buckets. What else was
-// charged already is lost, and counted.
-func (l *Limiter) giveBack(req *Request, now quota.Instant) {
-	for i := range req.Hits {
-		h := &req.Hits[i]
-		switch {
-		case h.passed && h.release != 0:
-			l.leave(h.turn(), now)
-		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
-			l.leases.GiveBack(now, &h.ticket)
-		case h.isInFlight(req): // stopCounting frees its place.
-		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
-		case h.passed && h.Cost > 0 && h.source <= ByOptimistic:
-			l.Stats.ChargedInVain++
-		}
-	}
-}

@@ -1,6 +1,21 @@
 package limiter
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Life is what became of a Lasting request.
+type Life struct {
+	// Sent is when the request went on towards its upstream, Answered when the headers of a
+	// response came, from the upstream or from another filter. Each is 0 if that did not happen.
+	// Ended is when the stream was over, however it ended.
+	Sent, Answered, Ended quota.Instant
+	// Properties are Envoy's attributes at the end of the stream.
+	Properties match.Properties
+}
 
 // An Ending is why a reservation stays charged: what ended a request without a whole response of
 // its upstream.

@@ -2,9 +2,10 @@
 // bucket, ask the control plane for what is missing, then charge, so that a refused request is
 // charged nowhere.
 //
-// Read decide.go first: it is the whole path, from Begin to Allowed or Refused. decider.go lists
-// the deciders of the modes and of the steps of on_failure, inflight.go and overload.go have those
-// of requests in flight and of limits that find themselves; failure.go is on_failure.
+// Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
+// requests end, and what they give back. decider.go lists the deciders of the modes and of the
+// steps of on_failure, inflight.go and overload.go have those of requests in flight and of limits
+// that find themselves; failure.go is on_failure.
 package limiter
 
 import (

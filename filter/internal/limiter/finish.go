@@ -1,0 +1,142 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// unlimited ends a request that no enforced policy applies to.
+func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
+	l.watch(req, now)
+	req.Lasting = req.lasts()
+	l.Send(req, now)
+	if req.bypassed {
+		l.Stats.Bypassed++
+		return Bypassed
+	}
+	l.Stats.Unlimited++
+	return Unlimited
+}
+
+// allow ends a request that all its buckets have let through.
+func (l *Limiter) allow(req *Request, now quota.Instant) Status {
+	l.Stats.Allowed++
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		l.Stats.Decided[h.source]++
+		if h.source == ByCentral && h.ticket.Name > 0 {
+			l.reserveCentral(req, h)
+		}
+		if i == 0 || req.Hits[i-1].Policy != h.Policy {
+			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
+		}
+		if h.knowsBucket() {
+			req.use(&h.Hit, h.Remaining)
+		}
+	}
+	l.watch(req, now)
+	l.unhold(req)
+	req.Lasting = req.lasts()
+	status := l.delay(req, now)
+	if status == Allowed {
+		l.Send(req, now)
+	} else {
+		l.holdBack(req, now)
+	}
+	return status
+}
+
+// refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
+// turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
+// of other buckets that are charged are lost, and giveBack counts them.
+func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
+	h := &req.Hits[i]
+	req.Refusing, req.Reason = i, reason
+	h.Retry = max(h.Retry, 1)
+	if reason == Absent || reason == BadCost || reason == TooDear {
+		h.Retry = quota.Never
+	}
+	h.Left, h.Remaining = h.Remaining, 0
+	req.Source = h.refusedBy(reason)
+	l.Stats.Decided[req.Source]++
+	l.Stats.Refused++
+	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
+	if reason == Penalty {
+		return Refused // No bucket was asked.
+	}
+	l.describeRefusal(req, h)
+	l.giveBack(req, now)
+	if reason == Quota {
+		req.use(&h.Hit, 0)
+	}
+	if reason == Quota || reason == InFlight {
+		l.offend(req, h.Policy, false, now)
+	}
+	l.watchRefused(req, now)
+	l.stopCounting(req, now)
+	l.refund(req, now)
+	l.unhold(req)
+	return Refused
+}
+
+// giveBack leaves what a request has got of other buckets to the next ones, because it is refused
+// or its client has gone: tokens that came for it, and its turns in leaky buckets. What else was
+// charged already is lost, and counted.
+func (l *Limiter) giveBack(req *Request, now quota.Instant) {
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		switch {
+		case h.passed && h.release != 0:
+			l.leave(h.turn(), now)
+		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
+			l.leases.GiveBack(now, &h.ticket)
+		case h.isInFlight(req): // stopCounting frees its place.
+		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
+		case h.passed && h.Cost > 0 && h.source <= ByOptimistic:
+			l.Stats.ChargedInVain++
+		}
+	}
+}
+
+// Cancel ends a paused or delayed request whose client went away. What it has taken goes back as
+// that of a refused one.
+func (l *Limiter) Cancel(req *Request, now quota.Instant) {
+	if req.held {
+		l.Stats.Gone++
+		if l.leases != nil {
+			l.leases.Cancel(req.Stream)
+		}
+		l.giveBack(req, now)
+		l.unhold(req)
+	} else if freed, ok := l.delays.Leave(req.Stream); ok {
+		l.leave(freed, now)
+	}
+	l.refund(req, now)
+	l.stopCounting(req, now)
+}
+
+// unhold lets go of the rules of a request that waited.
+func (l *Limiter) unhold(req *Request) {
+	if req.held {
+		req.held = false
+		req.rules.Held--
+	}
+}
+
+// End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
+// upgraded and closed.
+func (l *Limiter) End(req *Request, life Life) {
+	l.settleAll(req, life)
+	l.stopCounting(req, life.Ended)
+}
+
+// stopCounting ends what counts a request while it lasts: adaptive limits, places in flight and
+// seats in queues.
+//
+//go:noinline
+func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
+	req.Lasting = false
+	l.leaveGuards(req, now)
+	l.vacate(req, 0, now)
+}
