@@ -122,7 +122,7 @@ func Start(o Options) *Process {
 			Node:  o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
 		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
-		w.limiter = limiter.New(w.store, w.leases, w.flights)
+		w.limiter = limiter.New(limiter.Config{Store: w.store, Leases: w.leases, Flights: w.flights})
 		p.workers = append(p.workers, w)
 	}
 	return p

@@ -70,20 +70,17 @@ type Stats struct {
 // Sync keeps one VM's rules up to date.
 type Sync struct {
 	Stats Stats
-	// Consumers receives changes of consumers; nil: they are not asked for.
-	Consumers Consumers
-	// Penalties receives changes of penalties; nil: they are not asked for.
-	Penalties *penalties.Box
-	// Orders is applied to each policy set; nil: there are no orders.
-	Orders Orders
 
-	shared shareddata.Data
-	poller Poller // nil without a control plane
-	clock  rpc.Clock
-	log    Log
-	node   Node
-	leader *leader
-	alone  alone
+	shared    shareddata.Data
+	poller    Poller // nil without a control plane
+	clock     rpc.Clock
+	log       Log
+	node      Node
+	consumers Consumers
+	penalties *penalties.Box
+	orders    Orders
+	leader    *leader
+	alone     alone
 
 	rules [2]ruleset.Rules
 	using int
@@ -114,17 +111,37 @@ type Sync struct {
 	random rpc.Rand
 }
 
-// New makes a Sync in the name space. Random is this VM's own number.
-func New(
-	shared shareddata.Data, poller Poller, clock rpc.Clock, log Log, node Node, space shareddata.Space, random uint64,
-) *Sync {
-	s := &Sync{shared: shared, poller: poller, clock: clock, log: log, node: node, random: rpc.NewRand(random)}
-	s.leader = newLeader(shared, space, random)
-	s.alone = newAlone(shared, space)
-	s.published = shareddata.NewDocument(shared, space, shareddata.PolicySetVersion, shareddata.PolicySet)
-	s.markKey = space.Key(shareddata.PolicySetMark)
-	s.sharedHeard = shareddata.NewNumber(shared, space, shareddata.PolicySetHeard)
-	return s
+// Config is what a Sync needs.
+type Config struct {
+	Shared shareddata.Data
+	Space  shareddata.Space
+	// Poller asks the control plane; nil: there is none.
+	Poller Poller
+	Clock  rpc.Clock
+	Log    Log
+	Node   Node
+	// Consumers receives changes of consumers; nil: they are not asked for.
+	Consumers Consumers
+	// Penalties receives changes of penalties; nil: they are not asked for.
+	Penalties *penalties.Box
+	// Orders is applied to each policy set; nil: there are no orders.
+	Orders Orders
+	// Seed is random for each worker.
+	Seed uint64
+}
+
+// New makes a Sync.
+func New(c Config) *Sync {
+	return &Sync{
+		shared: c.Shared, poller: c.Poller, clock: c.Clock, log: c.Log, node: c.Node,
+		consumers: c.Consumers, penalties: c.Penalties, orders: c.Orders,
+		leader: newLeader(c.Shared, c.Space, c.Seed), alone: newAlone(c.Shared, c.Space),
+		published: shareddata.NewDocument(
+			c.Shared, c.Space, shareddata.PolicySetVersion, shareddata.PolicySet),
+		markKey:     c.Space.Key(shareddata.PolicySetMark),
+		sharedHeard: shareddata.NewNumber(c.Shared, c.Space, shareddata.PolicySetHeard),
+		random:      rpc.NewRand(c.Seed),
+	}
 }
 
 // Rules is the policy set in force, nil before the first.
@@ -154,8 +171,8 @@ func (s *Sync) load(snapshot []byte) error {
 	if err := s.rules[spare].Load(snapshot); err != nil {
 		return err
 	}
-	if s.Orders != nil {
-		s.Orders.Bind(&s.rules[spare].Index)
+	if s.orders != nil {
+		s.orders.Bind(&s.rules[spare].Index)
 	}
 	s.using, s.have = spare, true
 	return nil

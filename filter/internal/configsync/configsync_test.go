@@ -47,11 +47,17 @@ func (p *process) PollSnapshot(path []byte, _ quota.Span, done func(int, []byte,
 	return nil
 }
 
-func newProcess(vms int) *process {
+func newProcess(vms int, with ...func(*configsync.Config)) *process {
 	p := &process{now: 1000 * sec}
 	for i := range vms {
-		node := configsync.Node{ID: "envoy 1&x=2", Zone: "eu", Filter: "0.1.0", Boot: 0xbeef}
-		p.vms = append(p.vms, configsync.New(&p.data, p, p, p, node, [4]byte{}, uint64(i+1)))
+		config := configsync.Config{
+			Shared: &p.data, Poller: p, Clock: p, Log: p, Seed: uint64(i + 1),
+			Node: configsync.Node{ID: "envoy 1&x=2", Zone: "eu", Filter: "0.1.0", Boot: 0xbeef},
+		}
+		for _, set := range with {
+			set(&config)
+		}
+		p.vms = append(p.vms, configsync.New(config))
 	}
 	return p
 }
@@ -368,9 +374,8 @@ func (o *orders) Bind(*match.Index) { o.bound++ }
 
 // What is ordered comes by the same poll, and each policy set obeys it before it is in force.
 func TestOrdersComeByThePoll(t *testing.T) {
-	p := newProcess(1)
 	o := &orders{}
-	p.vms[0].Orders = o
+	p := newProcess(1, func(c *configsync.Config) { c.Orders = o })
 	p.tick(0)
 	message := wire.AppendEnforcement(nil, &wire.Enforcement{Revision: 43})
 	if q := p.answer(t, 200, message); q.Get("enforcement") != "42" || len(o.heard) != 1 ||
@@ -425,9 +430,8 @@ func (p *people) Changed(body []byte) error {
 
 // The poll that brings policy sets brings what changes of consumers as well.
 func TestThePollTellsOfConsumers(t *testing.T) {
-	p := newProcess(1)
 	who := &people{revision: 7}
-	p.vms[0].Consumers = who
+	p := newProcess(1, func(c *configsync.Config) { c.Consumers = who })
 	p.tick(0)
 	if q := p.answer(t, 200, snapshot(5)); q.Get("consumers") != "7" {
 		t.Errorf("the poll says %v", q)

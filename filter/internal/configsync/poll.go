@@ -38,15 +38,15 @@ func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "&wait=25s&show=1&applied="...)
 	b = strconv.AppendUint(b, s.applied(), 10)
 	b = appendMark(b, "&applied_mark=", s.mark)
-	if s.Consumers != nil {
-		b = strconv.AppendUint(append(b, "&consumers="...), s.Consumers.Revision(), 10)
+	if s.consumers != nil {
+		b = strconv.AppendUint(append(b, "&consumers="...), s.consumers.Revision(), 10)
 		b = append(b, "&consumers_format=2"...) // wire.ConsumersFormat
 	}
-	if s.Penalties != nil {
-		b = strconv.AppendUint(append(b, "&penalties="...), s.Penalties.Known(), 10)
+	if s.penalties != nil {
+		b = strconv.AppendUint(append(b, "&penalties="...), s.penalties.Known(), 10)
 	}
-	if s.Orders != nil {
-		b = strconv.AppendUint(append(b, "&enforcement="...), s.Orders.Revision(), 10)
+	if s.orders != nil {
+		b = strconv.AppendUint(append(b, "&enforcement="...), s.orders.Revision(), 10)
 	}
 	b = appendQuery(append(b, "&node="...), s.node.ID)
 	b = append(b, "&boot="...)
@@ -118,22 +118,22 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			return
 		}
 		switch {
-		case s.Orders != nil && wire.IsEnforcement(body):
-			s.follow("enforcement", s.Orders.Changed(body))
+		case s.orders != nil && wire.IsEnforcement(body):
+			s.follow("enforcement", s.orders.Changed(body))
 			return
-		case s.Consumers != nil && wire.IsConsumers(body):
-			s.follow("consumers", s.Consumers.Changed(body))
+		case s.consumers != nil && wire.IsConsumers(body):
+			s.follow("consumers", s.consumers.Changed(body))
 			return
-		case s.Penalties != nil && wire.IsPenalties(body):
-			s.follow("penalties", s.Penalties.Learn(body))
+		case s.penalties != nil && wire.IsPenalties(body):
+			s.follow("penalties", s.penalties.Learn(body))
 			return
 		}
 		s.pollSucceeded()
 		s.receive(mark, body)
 	case 204:
 		s.pollSucceeded()
-		if s.Consumers != nil {
-			s.Consumers.Synced()
+		if s.consumers != nil {
+			s.consumers.Synced()
 		}
 		if s.refused != 0 {
 			// The refused version may have been damaged on the way: ask for it again.

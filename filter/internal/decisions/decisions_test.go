@@ -53,7 +53,9 @@ func path(of int) string { return fmt.Sprint("/", of) }
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
 	w.samples = decisions.New(w, w, "node", 7, 99)
-	w.limiter = limiter.New(bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), nil, nil)
+	w.limiter = limiter.New(limiter.Config{
+		Store: bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0),
+	})
 	set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64,
 		Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "x-key"}}},
 		Show: []policy.Part{{Kind: policy.PartPath}}}

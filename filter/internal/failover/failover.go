@@ -60,15 +60,24 @@ type Ladder struct {
 	reporter reporter
 }
 
-// New makes a Ladder in the name space of a node with this name. Random is this worker's own
-// number.
-func New(
-	shared shareddata.Data, client rpc.Client, clock rpc.Clock, log Log, space shareddata.Space,
-	node string, boot, random uint64,
-) *Ladder {
-	l := &Ladder{shared: shared, key: space.Key(shareddata.Failover), log: log}
-	l.reporter = reporter{client: client, clock: clock, random: rpc.NewRand(random)}
-	l.reporter.message.Node, l.reporter.message.Boot = []byte(node), boot
+// Config is what a Ladder needs.
+type Config struct {
+	Shared shareddata.Data
+	Space  shareddata.Space
+	Client rpc.Client
+	Clock  rpc.Clock
+	Log    Log
+	// Node is the id of the node.
+	Node string
+	// Boot is random for each process, Seed for each worker.
+	Boot, Seed uint64
+}
+
+// New makes a Ladder.
+func New(c Config) *Ladder {
+	l := &Ladder{shared: c.Shared, key: c.Space.Key(shareddata.Failover), log: c.Log}
+	l.reporter = reporter{client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed)}
+	l.reporter.message.Node, l.reporter.message.Boot = []byte(c.Node), c.Boot
 	return l
 }
 

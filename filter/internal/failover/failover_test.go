@@ -87,7 +87,9 @@ func (p *process) worker(policies int) *worker {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	w := &worker{Ladder: failover.New(&p.data, p, p, p, [4]byte{'t'}, "edge", 7, 9)}
+	w := &worker{Ladder: failover.New(failover.Config{
+		Shared: &p.data, Space: [4]byte{'t'}, Client: p, Clock: p, Log: p, Node: "edge", Boot: 7, Seed: 9,
+	})}
 	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
 		p.t.Fatal(err)
 	}

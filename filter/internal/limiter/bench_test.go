@@ -26,7 +26,9 @@ func hotBucket(b *testing.B, workers int) {
 	nodes := []*node{first}
 	for len(nodes) < workers {
 		n := newNode(b, false, policy)
-		n.limiter = limiter.New(bucketstore.New(first.data, [4]byte{}, 1024, 0), nil, newBook(first.data, 1))
+		n.limiter = limiter.New(limiter.Config{
+			Store: bucketstore.New(first.data, [4]byte{}, 1024, 0), Flights: newBook(first.data, 1),
+		})
 		nodes = append(nodes, n)
 	}
 	passed := make([]int, workers)

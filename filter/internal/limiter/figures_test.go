@@ -87,7 +87,9 @@ func TestCallersOfOneBucketMintNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n := newNode(t, false, ownQuota(""))
 		// A table of one slot.
-		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{1}, 8, 0), nil, newBook(n.data, 1))
+		n.limiter = limiter.New(limiter.Config{
+			Store: bucketstore.New(n.data, [4]byte{1}, 8, 0), Flights: newBook(n.data, 1),
+		})
 		n.push(2, ownQuota("")+`,{"name":"flood","match":{"headers":[{"name":"flood","present":true}]},"partition":["header:flood"],"mode":"local","limit":{"quota":1000,"window":"1d"}}`)
 		var all quota.State
 		for range rapid.IntRange(1, 80).Draw(rt, "requests") {
@@ -171,7 +173,7 @@ func TestFiguresOfPluginsSideBySide(t *testing.T) {
 	n := newNode(t, false, ownQuota(""))
 	store := bucketstore.New(n.data, [4]byte{2}, 1024, 0)
 	store.Apart(n.now - sec) // Buckets begin after the set did, so none starts from another.
-	n.limiter = limiter.New(store, nil, newBook(n.data, 1))
+	n.limiter = limiter.New(limiter.Config{Store: store, Flights: newBook(n.data, 1)})
 	pass := func(want int, headers ...string) {
 		t.Helper()
 		passed := 0

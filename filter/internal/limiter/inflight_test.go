@@ -17,7 +17,7 @@ func newFlights(t *testing.T, policies string) (*node, *inflight.Book) {
 	t.Helper()
 	n := newNode(t, false, policies)
 	book := newBook(n.data, 1)
-	n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 1024, 0), nil, book)
+	n.limiter = limiter.New(limiter.Config{Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Flights: book})
 	return n, book
 }
 

@@ -54,20 +54,18 @@ type Stats struct {
 // Limiter decides for one VM.
 type Limiter struct {
 	Stats Stats
-	// Penalties are those of callers; nil: there are none.
-	Penalties *penalties.Box
 	// Ahead is by how much Unix time is ahead of the instants that requests come with. Windows of
 	// the calendar begin by it.
 	Ahead quota.Span
-	// Guards are the limits that find themselves; with nil they let everything through.
-	Guards *overload.Guards
 
-	matcher  match.Matcher
-	store    *bucketstore.Store
-	leases   *leasing.Client // nil without a control plane: every policy is local then
-	flights  *inflight.Book
-	delays   delay.Queue
-	together []*leasing.Ticket
+	matcher   match.Matcher
+	store     *bucketstore.Store
+	leases    *leasing.Client // nil without a control plane: every policy is local then
+	flights   *inflight.Book
+	penalties *penalties.Box
+	guards    *overload.Guards
+	delays    delay.Queue
+	together  []*leasing.Ticket
 
 	// The changes of buckets are fields because what is passed to the store would be allocated for
 	// each request otherwise.
@@ -84,9 +82,25 @@ type Limiter struct {
 	settling settling
 }
 
-// New makes a limiter. Without a lease client every policy is decided by this node's own buckets.
-func New(store *bucketstore.Store, leases *leasing.Client, flights *inflight.Book) *Limiter {
-	return &Limiter{store: store, leases: leases, flights: flights, delays: delay.Queue{Bound: leasing.MaxWaiting}}
+// Config is what a limiter needs.
+type Config struct {
+	Store *bucketstore.Store
+	// Flights are the requests in flight.
+	Flights *inflight.Book
+	// Leases asks the control plane; nil: every policy is decided by this node's own buckets.
+	Leases *leasing.Client
+	// Penalties are those of callers; nil: there are none.
+	Penalties *penalties.Box
+	// Guards are the limits that find themselves; nil: these let everything through.
+	Guards *overload.Guards
+}
+
+// New makes a limiter.
+func New(c Config) *Limiter {
+	return &Limiter{
+		store: c.Store, flights: c.Flights, leases: c.Leases, penalties: c.Penalties, guards: c.Guards,
+		delays: delay.Queue{Bound: leasing.MaxWaiting},
+	}
 }
 
 // match finds the limits that apply to the request. What it keeps of them is copied: the matcher
@@ -96,7 +110,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	req.Ban, req.bypassed = found.Ban, found.Bypassed
 	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
 	req.own, req.rank = append(req.own[:0], found.Own...), found.Rank
-	if l.Penalties != nil {
+	if l.penalties != nil {
 		req.subjects = append(req.subjects, found.Subjects...)
 	}
 	for i := range found.Hits {

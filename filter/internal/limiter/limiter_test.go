@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
@@ -134,7 +135,10 @@ func newNode(t testing.TB, central bool, policies string) *node {
 	if central {
 		n.leases = n.newClient(store, n.book, 1)
 	}
-	n.limiter = limiter.New(store, n.leases, n.book)
+	n.limiter = limiter.New(limiter.Config{
+		Store: store, Leases: n.leases, Flights: n.book,
+		Guards: overload.New(n.data, shareddata.Space{}, n.book),
+	})
 	n.push(1, policies)
 	return n
 }
@@ -156,7 +160,7 @@ func newBook(data *shareddatatest.Data, seed uint64) *inflight.Book {
 func (n *node) second() *limiter.Limiter {
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	book := newBook(n.data, 2)
-	return limiter.New(store, n.newClient(store, book, 2), book)
+	return limiter.New(limiter.Config{Store: store, Leases: n.newClient(store, book, 2), Flights: book})
 }
 
 // push puts another policy set into force.
@@ -719,7 +723,9 @@ func TestContentionAdmitsNoRefusedRequest(t *testing.T) {
 func TestContentionAdmitsNoRequestThatOwes(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"algorithm":"`+algorithm+`","limit":{"quota":1,"window":"1h"},"mode":"local","on_failure":{"then":"allow"}}`)
-		n.limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 8, 0), nil, newBook(n.data, 1)) // One slot.
+		n.limiter = limiter.New(limiter.Config{
+			Store: bucketstore.New(n.data, [4]byte{}, 8, 0), Flights: newBook(n.data, 1), // One slot.
+		})
 		ask := func(key int) limiter.Status {
 			a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"),
 				Headers: []match.Header{{Name: []byte("x-key"), Value: strconv.AppendInt(nil, int64(key), 10)}}}

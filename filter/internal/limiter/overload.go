@@ -42,14 +42,14 @@ func watchSelfFinding(l *Limiter, req *Request, m *match.Hit, now quota.Instant,
 
 //go:noinline
 func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int64, state inflight.State) {
-	if l.Guards == nil {
+	if l.guards == nil {
 		return 0, inflight.Held
 	}
 	ix, a := &req.rules.Index, &l.asking
 	a.Stream, a.Key, a.Rank, a.Classes = req.Stream, m.Key, req.rank, ix.Classes()
 	p := ix.Policy(m.Policy)
 	a.Policy, a.Limit = ix.Text(p.Name), ix.Adaptive(p)
-	e, state := l.Guards.Enter(a, now)
+	e, state := l.guards.Enter(a, now)
 	if state == inflight.Held {
 		req.entries = append(req.entries, e)
 	}
@@ -80,7 +80,7 @@ func (req *Request) WantsReports() bool {
 //go:noinline
 func (l *Limiter) Send(req *Request, now quota.Instant) {
 	for i := range req.entries {
-		l.Guards.Send(&req.entries[i], now)
+		l.guards.Send(&req.entries[i], now)
 	}
 }
 
@@ -91,7 +91,7 @@ func (l *Limiter) Send(req *Request, now quota.Instant) {
 //go:noinline
 func (l *Limiter) Answered(req *Request, latency quota.Span) {
 	for i := range req.entries {
-		l.Guards.Answer(&req.entries[i], latency)
+		l.guards.Answer(&req.entries[i], latency)
 	}
 }
 
@@ -100,7 +100,7 @@ func (l *Limiter) Answered(req *Request, latency quota.Span) {
 //go:noinline
 func (l *Limiter) Reported(req *Request, utilisation float64) {
 	for i := range req.entries {
-		l.Guards.Report(&req.entries[i], utilisation)
+		l.guards.Report(&req.entries[i], utilisation)
 	}
 }
 
@@ -121,7 +121,7 @@ func (l *Limiter) stepBack(req *Request, now quota.Instant) {
 //go:noinline
 func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 	for i := range req.entries {
-		l.Guards.Leave(&req.entries[i], now)
+		l.guards.Leave(&req.entries[i], now)
 	}
 	req.entries = req.entries[:0]
 }
@@ -132,6 +132,6 @@ func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 //go:noinline
 func (l *Limiter) holdBack(req *Request, now quota.Instant) {
 	for i := range req.entries {
-		l.Guards.HoldBack(&req.entries[i], now)
+		l.guards.HoldBack(&req.entries[i], now)
 	}
 }

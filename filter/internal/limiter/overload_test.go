@@ -36,6 +36,7 @@ type guarded struct {
 type guardedWorker struct {
 	*limiter.Limiter
 	flights *inflight.Book
+	guards  *overload.Guards
 }
 
 // entered is a request with its worker.
@@ -59,8 +60,10 @@ func newGuarded(t *testing.T, workers int, classes, policies string) *guarded {
 	g := &guarded{node: n, cluster: "up", utilisation: -1, open: map[*entered]bool{}}
 	for i := range workers {
 		w := &guardedWorker{flights: newBook(n.data, uint64(i)+1)}
-		w.Limiter = limiter.New(bucketstore.New(n.data, [4]byte{}, 1024, 0), nil, w.flights)
-		w.Guards = overload.New(n.data, shareddata.Space{}, w.flights)
+		w.guards = overload.New(n.data, shareddata.Space{}, w.flights)
+		w.Limiter = limiter.New(limiter.Config{
+			Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Flights: w.flights, Guards: w.guards,
+		})
 		g.workers = append(g.workers, w)
 	}
 	g.pushWith(1, classes, policies)
@@ -132,12 +135,12 @@ func (g *guarded) Tick(now quota.Instant, _ int) {
 	g.now = now + 1000*sec
 	for i, w := range g.workers {
 		if i == 0 {
-			w.Guards.Late(g.late)
+			w.guards.Late(g.late)
 		} else {
-			w.Guards.Late(0)
+			w.guards.Late(0)
 		}
 		w.flights.Tick(g.now)
-		w.Guards.Tick(g.now)
+		w.guards.Tick(g.now)
 	}
 	if u, ok := g.upstream(); ok && u.Windows != g.windows {
 		g.windows = u.Windows
@@ -366,7 +369,6 @@ func TestARequestThatWaitsIsNotAtTheUpstream(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, true, two+other)
-			n.limiter.Guards = overload.New(n.data, shareddata.Space{}, n.book)
 			var waiting []*limiter.Request
 			for range 5 {
 				req, status := n.begin()

@@ -26,7 +26,7 @@ func (l *Limiter) penalised(req *Request, now quota.Instant) int {
 		if !s.Shadow && !limited {
 			continue
 		}
-		left := l.Penalties.Find(&req.rules.Index, s, now)
+		left := l.penalties.Find(&req.rules.Index, s, now)
 		switch {
 		case left == 0:
 		case s.Shadow:
@@ -58,6 +58,6 @@ func (req *Request) hitOf(s *match.Subject) int {
 // in flight are as many as may be. No other refusal counts: they are not the caller's doing.
 func (l *Limiter) offend(req *Request, policy uint32, shadow bool, now quota.Instant) {
 	if s := req.subjectOf(policy); s != nil {
-		l.Penalties.Refused(&req.rules.Index, s, shadow, now)
+		l.penalties.Refused(&req.rules.Index, s, shadow, now)
 	}
 }

@@ -50,8 +50,7 @@ func start(t *testing.T, workers, sets int, document string) *process {
 			Shared: &p.data, Sets: sets, Client: p, Clock: p, Node: "e", Seed: uint64(i) + 1,
 		})
 		box.Ahead = ahead
-		l := limiter.New(store, nil, nil)
-		l.Penalties = box
+		l := limiter.New(limiter.Config{Store: store, Penalties: box})
 		p.boxes, p.workers = append(p.boxes, box), append(p.workers, l)
 	}
 	p.push(document)

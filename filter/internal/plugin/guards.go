@@ -47,7 +47,7 @@ func (c *httpContext) fromUpstream() bool {
 //
 //go:noinline
 func (p *pluginContext) wakeForGuards() {
-	if p.timer.Slow() && p.limiter.Guards.NextDue() != quota.Forever {
+	if p.timer.Slow() && p.guards.NextDue() != quota.Forever {
 		p.wake()
 	}
 }

@@ -53,6 +53,7 @@ type pluginContext struct {
 	flights *inflight.Book
 	// penalties are those of callers, also without a control plane.
 	penalties *penalties.Box
+	guards    *overload.Guards
 	central   *central // nil without a control plane
 
 	// unixKey is the shared key of what the process agrees on about Unix time.
@@ -129,30 +130,9 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	process := thisProcess(space)
 	node := introduce(config, process)
 	p.unixKey = space.Key(shareddata.UnixOffset)
-	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
-	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
-	var poller configsync.Poller
-	var reports rpc.Client
-	if config.ControlPlane != nil {
-		calls, err := p.connect(config, node, space)
-		if err != nil {
-			return err
-		}
-		poller, reports = calls, calls
+	if err := p.assemble(config, node, space); err != nil {
+		return err
 	}
-	p.penalties = penalties.New(penalties.Config{
-		Shared: host.SharedData{}, Space: space, Client: reports, Clock: p.clock, Node: node.ID, Seed: random(),
-		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
-	})
-	p.sync = configsync.New(host.SharedData{}, poller, p.clock, logger{}, node, space, random())
-	var leases *leasing.Client
-	if c := p.central; c != nil {
-		leases = c.leasing
-		p.sync.Consumers, p.sync.Orders, p.sync.Penalties = c.consumers, c.enforcement, p.penalties
-	}
-	p.limiter = limiter.New(p.store, leases, p.flights)
-	p.limiter.Penalties = p.penalties
-	p.limiter.Guards = overload.New(host.SharedData{}, space, p.flights)
 	p.counted = p.counters()
 	p.metrics.define(p.counted)
 	p.setAhead()
@@ -171,6 +151,37 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	var period quota.Span
 	p.timer, period = timer.New(p.clock.Now())
 	host.SetTick(period)
+	return nil
+}
+
+// assemble makes what decides requests.
+func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, space shareddata.Space) error {
+	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
+	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
+	var poller configsync.Poller
+	var reports rpc.Client
+	if config.ControlPlane != nil {
+		calls, err := p.connect(config, node, space)
+		if err != nil {
+			return err
+		}
+		poller, reports = calls, calls
+	}
+	p.penalties = penalties.New(penalties.Config{
+		Shared: host.SharedData{}, Space: space, Client: reports, Clock: p.clock, Node: node.ID, Seed: random(),
+		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
+	})
+	p.guards = overload.New(host.SharedData{}, space, p.flights)
+	sync := configsync.Config{
+		Shared: host.SharedData{}, Space: space, Poller: poller, Clock: p.clock, Log: logger{},
+		Node: node, Seed: random(),
+	}
+	limits := limiter.Config{Store: p.store, Flights: p.flights, Penalties: p.penalties, Guards: p.guards}
+	if c := p.central; c != nil {
+		limits.Leases = c.leasing
+		sync.Consumers, sync.Orders, sync.Penalties = c.consumers, c.enforcement, p.penalties
+	}
+	p.sync, p.limiter = configsync.New(sync), limiter.New(limits)
 	return nil
 }
 
@@ -208,7 +219,10 @@ func (p *pluginContext) connect(
 			Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
 			Node:  node.ID, Boot: node.Boot, Seed: random(),
 		}),
-		failover:    failover.New(data, calls, p.clock, logger{}, space, node.ID, node.Boot, random()),
+		failover: failover.New(failover.Config{
+			Shared: data, Space: space, Client: calls, Clock: p.clock, Log: logger{},
+			Node: node.ID, Boot: node.Boot, Seed: random(),
+		}),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
 		decisions:   decisions.New(calls, p.clock, node.ID, node.Boot, random()),
 		measures:    measures.New(calls, p.clock, node.ID, random()),

@@ -11,7 +11,7 @@ import (
 func (p *pluginContext) OnTick() {
 	host.Begin()
 	now := p.clock.Now()
-	p.limiter.Guards.Late(p.timer.Late(now))
+	p.guards.Late(p.timer.Late(now))
 	p.release(now)
 	due := now
 	if p.timer.Begin(now) {
@@ -43,7 +43,7 @@ func (p *pluginContext) work(now quota.Instant) {
 	p.setAhead()
 	p.store.Tick(now)
 	p.flights.Tick(now)
-	p.limiter.Guards.Tick(now)
+	p.guards.Tick(now)
 	p.report()
 	if p.central == nil {
 		p.sync.Tick(now)
@@ -72,7 +72,7 @@ func (p *pluginContext) work(now quota.Instant) {
 
 // nextDue is when work has something to do that no callback brings about.
 func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
-	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.limiter.Guards.NextDue())
+	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.guards.NextDue())
 	if c := p.central; c != nil {
 		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
 			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue(), c.measures.NextDue(p.flights.Unmeasured()))

@@ -42,8 +42,11 @@ func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Reques
 		t.Fatal(err)
 	}
 	data := &shareddatatest.Data{}
-	l := limiter.New(bucketstore.New(data, [4]byte{}, 1024, 0), nil, inflight.New(data, shareddata.Space{}, 1024, 1))
-	l.Guards = overload.New(data, shareddata.Space{}, inflight.New(data, shareddata.Space{}, 1024, 1))
+	flights := inflight.New(data, shareddata.Space{}, 1024, 1)
+	l := limiter.New(limiter.Config{
+		Store: bucketstore.New(data, [4]byte{}, 1024, 0), Flights: flights,
+		Guards: overload.New(data, shareddata.Space{}, flights),
+	})
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/")}
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
