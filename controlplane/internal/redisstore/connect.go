@@ -18,8 +18,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// Time-outs towards Redis; callers' contexts are usually shorter.
-const (
+// Time-outs towards Redis; callers' contexts are usually shorter. They are variables because the
+// package's tests wait longer: what these say of the state must also hold on a machine where Redis
+// waits a second for a processor.
+var (
 	dialTimeout = 500 * time.Millisecond
 	ioTimeout   = time.Second
 	poolTimeout = 200 * time.Millisecond

@@ -13,6 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
+func init() { dialTimeout, ioTimeout, poolTimeout = 20*time.Second, 20*time.Second, 20*time.Second }
+
 // UseTestClock makes grants happen at the instant that set was given last; the script is the one in
 // use but for its first lines.
 func (s *Store) UseTestClock() (set func(quota.Instant)) {
