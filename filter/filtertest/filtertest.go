@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -210,21 +211,22 @@ func (w *worker) resume() {
 }
 
 // sources are the limiter's as a simulation tells them apart.
-var sources = map[limiter.Source]Source{
-	limiter.ByLocal: Local, limiter.ByLease: Central, limiter.ByCentral: Central, limiter.ByOptimistic: Optimistic,
-	limiter.ByShare: Share, limiter.ByFailureAllow: Open,
+var sources = map[policy.DecisionSource]Source{
+	policy.ByLocal: Local, policy.ByLease: Central, policy.ByCentral: Central, policy.ByOptimistic: Optimistic,
+	policy.ByShare: Share, policy.ByFailureAllow: Open,
 }
 
-func (w *worker) decided(req *limiter.Request, status limiter.Status, before [limiter.Sources]uint64) {
+func (w *worker) decided(req *limiter.Request, status limiter.Status, before [len(policy.Sources)]uint64) {
 	d := Decision{Worker: w.number, Stream: req.Stream, Allowed: status == limiter.Allowed || status == limiter.Delayed}
 	d.Reason = req.Reason.String()
 	first, found := Local, false
-	for s := range limiter.Sources {
+	for s := range w.limiter.Stats.Decided {
 		if w.limiter.Stats.Decided[s] == before[s] || !d.Allowed {
 			continue
 		}
-		d.Mixed = d.Mixed || found && sources[s] != first
-		first, found = sources[s], true
+		source := sources[policy.DecisionSource(s)]
+		d.Mixed = d.Mixed || found && source != first
+		first, found = source, true
 	}
 	for _, h := range req.Hits {
 		d.Hits = append(d.Hits, Hit{

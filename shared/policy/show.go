@@ -22,12 +22,3 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 		}
 	})
 }
-
-// Reasons and Sources are why a request was refused and where the decision came from, by their
-// numbers in messages: never renumber.
-var (
-	Reasons = [...]string{"quota", "too_dear", "absent", "bad_cost", "failure", "too_many_waiting", "contended",
-		"in_flight", "penalty", "shed"}
-	Sources = [...]string{"local", "lease", "optimistic", "central", "share", "failure_allow", "failure_deny",
-		"cached_denial", "request", "overload", "penalty"}
-)

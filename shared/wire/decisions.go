@@ -79,8 +79,8 @@ type CallerCount struct {
 // Refusal is a caller that a policy refused, with the first refusal.
 type Refusal struct {
 	CallerCount
-	// Limit is as in a LeaseItem. Reason and Source are places in policy.Reasons and
-	// policy.Sources, or what newer nodes know.
+	// Limit is as in a LeaseItem. Reason is a policy.Reason and Source a policy.DecisionSource, or
+	// what newer nodes know.
 	Limit          uint32
 	Reason, Source uint8
 	// Cost and Left are tokens: what the request would have cost, and what the bucket held.

@@ -35,7 +35,7 @@ func (d *decision) answer() *rlspb.RateLimitResponse {
 // unusual reports whether anything but the buckets of the store has decided.
 func (d *decision) unusual() bool {
 	for i := range d.hits {
-		if d.hits[i].source != byCentral {
+		if d.hits[i].source != policy.ByCentral {
 			return true
 		}
 	}
@@ -123,7 +123,7 @@ func (d *decision) metadata() *structpb.Struct {
 	fields["decision"] = structpb.NewStringValue("allowed")
 	if shown != nil {
 		fields["decision"] = structpb.NewStringValue("refused")
-		fields["reason"] = structpb.NewStringValue(policy.Reasons[shown.reason])
+		fields["reason"] = structpb.NewStringValue(shown.reason.String())
 		if shown.retry != quota.Never {
 			fields["retry_us"] = structpb.NewNumberValue(float64(shown.retry))
 		}
@@ -135,7 +135,7 @@ func (d *decision) metadata() *structpb.Struct {
 		}
 	}
 	fields["policy"] = structpb.NewStringValue(shown.policy.Name)
-	fields["source"] = structpb.NewStringValue(policy.Sources[shown.source])
+	fields["source"] = structpb.NewStringValue(shown.source.String())
 	if shown.known {
 		remaining := shown.remaining
 		if shown.refuses {

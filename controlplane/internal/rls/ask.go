@@ -132,11 +132,11 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 
 // refuseBy refuses a hit whose bucket lacks what it costs for a time.
 func (h *hit) refuseBy(wait quota.Span) {
-	h.refuse(forQuota, byCentral, wait)
+	h.refuse(policy.ReasonQuota, policy.ByCentral, wait)
 	if wait < quota.Never {
 		h.reset = max(h.reset, wait)
 	} else { // It costs too much, or all hits of the bucket do together.
-		h.reason = tooDear
+		h.reason = policy.ReasonTooDear
 	}
 }
 
@@ -157,10 +157,10 @@ func (d *decision) overloaded() {
 	for i := range d.hits {
 		h := &d.hits[i]
 		if h.policy.OnFailure.At(0).Do != policy.StepDeny {
-			h.source = byShare
+			h.source = policy.ByShare
 			d.shares = append(d.shares, h)
 		} else {
-			h.refuse(forFailure, byFailureDeny, quota.Second)
+			h.refuse(policy.ReasonFailure, policy.ByFailureDeny, quota.Second)
 		}
 	}
 	d.takeShares()

@@ -75,39 +75,14 @@ type hit struct {
 	item int
 
 	refuses bool
-	reason  reason
-	source  source
+	reason  policy.Reason
+	source  policy.DecisionSource
 	// known: remaining and reset are the bucket's.
 	known        bool
 	remaining    int64
 	left         int64
 	reset, retry quota.Span
 }
-
-// reason is why a hit refuses, an index of policy.Reasons; source is what decided, one of
-// policy.Sources.
-type (
-	reason uint8
-	source uint8
-)
-
-const (
-	forQuota reason = iota
-	tooDear
-	forAbsent
-	forBadCost
-	forFailure
-	forPenalty reason = 8
-)
-
-const (
-	byCentral      source = 3
-	byShare        source = 4
-	byFailureAllow source = 5
-	byFailureDeny  source = 6
-	byRequest      source = 8
-	byPenalty      source = 10
-)
 
 // begin forgets the call before.
 func (d *decision) begin(s *Service, view *calls.View, in *rlspb.RateLimitRequest) {
@@ -255,7 +230,7 @@ func (d *decision) take(r *match.Result, descriptor int, addend int64) {
 		}
 		h := hit{
 			Hit: r.Hits[i], policy: p, descriptor: descriptor, consumer: r.Consumer, revision: r.ExceptionsRevision,
-			item: none, source: byCentral,
+			item: none, source: policy.ByCentral,
 		}
 		if h.Own > 0 {
 			h.limit = r.Own[h.Own-1]
@@ -287,16 +262,16 @@ func (d *decision) refusedByRequest() (refused bool) {
 		h := &d.hits[i]
 		switch {
 		case h.Verdict == match.RefusedAbsent:
-			h.refuse(forAbsent, byRequest, quota.Never)
+			h.refuse(policy.ReasonAbsent, policy.ByRequest, quota.Never)
 		case h.Verdict == match.RefusedCost:
-			h.refuse(forBadCost, byRequest, quota.Never)
+			h.refuse(policy.ReasonBadCost, policy.ByRequest, quota.Never)
 		}
 		refused = refused || h.refuses
 	}
 	return refused
 }
 
-func (h *hit) refuse(why reason, by source, retry quota.Span) {
+func (h *hit) refuse(why policy.Reason, by policy.DecisionSource, retry quota.Span) {
 	h.refuses, h.reason, h.source, h.retry = true, why, by, max(retry, 1)
 	h.left, h.remaining = h.remaining, 0
 }

@@ -45,12 +45,12 @@ func (d *decision) stepOf(item int, away quota.Span) {
 		h.known = false
 		switch h.policy.OnFailure.At(away).Do {
 		case policy.StepDeny:
-			h.refuse(forFailure, byFailureDeny, quota.Second)
+			h.refuse(policy.ReasonFailure, policy.ByFailureDeny, quota.Second)
 		case policy.StepShare:
-			h.source = byShare
+			h.source = policy.ByShare
 			d.shares = append(d.shares, h)
 		default:
-			h.source = byFailureAllow
+			h.source = policy.ByFailureAllow
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 		b.state = b.params.Convert(b.state, now, params)
 		b.params = params
 	case !found && !s.room(now):
-		h.refuse(forFailure, byShare, quota.Second)
+		h.refuse(policy.ReasonFailure, policy.ByShare, quota.Second)
 		return false
 	case !found:
 		b = ownBucket{params: params}
@@ -117,11 +117,11 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 	h.describe(params.Remaining(b.state), 0)
 	h.reset = params.ResetAfter(b.state, now)
 	if !result.Allowed {
-		why := forFailure
+		why := policy.ReasonFailure
 		if result.RetryAfter == quota.Never && h.cost <= h.limit.Params.Burst {
 			result.RetryAfter = quota.Second // The whole limit has room for it.
 		}
-		h.refuse(why, byShare, result.RetryAfter)
+		h.refuse(why, policy.ByShare, result.RetryAfter)
 	}
 	return result.Allowed
 }
@@ -132,7 +132,7 @@ func (s *shares) charge(h *hit, now quota.Instant) {
 	b := s.buckets[h.Key]
 	after, result := b.params.Take(b.state, now, h.cost)
 	if !result.Allowed {
-		h.refuse(forFailure, byShare, result.RetryAfter)
+		h.refuse(policy.ReasonFailure, policy.ByShare, result.RetryAfter)
 		return
 	}
 	b.state = after

@@ -47,7 +47,7 @@ func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
 		if h.retry != quota.Never {
 			ready := instant(d.service.config.Now()) + quota.Instant(h.retry)
 			retry = ratelimitheader.RetryAfter(h.retry, ready, seed(h))
-			if h.reason == forPenalty { // It ends when it says, and is spread already.
+			if h.reason == policy.ReasonPenalty { // It ends when it says, and is spread already.
 				retry = ratelimitheader.Seconds(h.retry)
 			}
 			w.number("retry-after", retry)
@@ -189,10 +189,10 @@ func (w *writer) body(d *decision, retry int64) {
 		Tier: string(d.view.Index.Tier(h.Tier)), Retry: retry,
 	}
 	switch h.reason {
-	case forPenalty:
+	case policy.ReasonPenalty:
 		p.Type = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
 		p.Title = "Abnormal Usage Detected"
-	case forFailure:
+	case policy.ReasonFailure:
 		p.Type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 		p.Title = "Temporarily Reduced Capacity"
 	}
@@ -211,16 +211,16 @@ func (w *writer) body(d *decision, retry int64) {
 func sentence(h *hit) string {
 	name := h.policy.Name
 	switch h.reason {
-	case tooDear:
+	case policy.ReasonTooDear:
 		return fmt.Sprintf("This request costs %d, and policy %s never allows more than %d at once: "+
 			"waiting does not help.", h.cost, name, h.limit.Params.Burst)
-	case forAbsent:
+	case policy.ReasonAbsent:
 		return "Policy " + name + " needs to know whose request this is, and the request does not say."
-	case forBadCost:
+	case policy.ReasonBadCost:
 		return "Policy " + name + " needs a cost, a whole number up to its maximum, and the request names none."
-	case forFailure:
+	case policy.ReasonFailure:
 		return "The limiter cannot reach the counters of policy " + name + " now."
-	case forPenalty:
+	case policy.ReasonPenalty:
 		return "Policy " + name + " has refused this caller too often, so all its requests are refused " +
 			"until the penalty ends."
 	}

@@ -3,6 +3,7 @@ package rls
 import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // caller is who makes a call, as the penalties of one policy know it.
@@ -81,7 +82,7 @@ func (d *decision) penalised() (refused bool) {
 			c.Held = true
 		default:
 			h := d.hitFor(c)
-			h.refuse(forPenalty, byPenalty, left)
+			h.refuse(policy.ReasonPenalty, policy.ByPenalty, left)
 			h.reset, refused = left, true
 		}
 	}
@@ -106,7 +107,7 @@ func (d *decision) hitFor(c *caller) *hit {
 // offend counts that a policy has refused the caller because its quota is used up. No other refusal
 // counts: they are not the caller's doing.
 func (d *decision) offend() {
-	if d.refusing == nil || d.refusing.reason != forQuota {
+	if d.refusing == nil || d.refusing.reason != policy.ReasonQuota {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {

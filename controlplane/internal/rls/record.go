@@ -39,11 +39,11 @@ func (d *decision) note() {
 	for i := range d.hits {
 		h := &d.hits[i]
 		if h.refuses || d.refusing == nil {
-			s.config.Meter.Decided(h.policy.Name, policy.Sources[h.source], h.refuses)
+			s.config.Meter.Decided(h.policy.Name, h.source.String(), h.refuses)
 		}
 	}
 	d.record()
-	if d.refusing == nil || d.refusing.reason != forPenalty {
+	if d.refusing == nil || d.refusing.reason != policy.ReasonPenalty {
 		d.offend()
 		d.watch()
 	}

@@ -23,7 +23,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		}
 		if h.queued && l.delays.Full() {
 			l.Stats.TooManyWaiting++
-			return l.refuse(req, i, TooManyWaiting, now), true
+			return l.refuse(req, i, policy.ReasonTooManyWaiting, now), true
 		}
 		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 		l.together = append(l.together, &h.ticket)
@@ -88,9 +88,9 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 		h.view = refuses
 		l.describe(req, h, 0, t.FullAt, now)
 		if t.Until == quota.Forever {
-			return h.refuse(TooDear, quota.Never)
+			return h.refuse(policy.ReasonTooDear, quota.Never)
 		}
-		return h.refuse(Quota, max(quota.Span(t.Until-now), 1))
+		return h.refuse(policy.ReasonQuota, max(quota.Span(t.Until-now), 1))
 	}
 	since := l.leases.Health.FailingSince(now)
 	if t.Outcome == leasing.Failed {

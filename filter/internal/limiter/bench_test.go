@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // One operation is a request of any worker that passes a limit of one bucket: match, key, decision.
@@ -21,11 +22,11 @@ func BenchmarkOneHotBucket(b *testing.B) {
 }
 
 func hotBucket(b *testing.B, workers int) {
-	const policy = `{"name": "p", "partition": [], "mode": "local", "limit": {"quota": 100000000, "window": "1s"}}`
-	first := newNode(b, false, policy)
+	const one = `{"name": "p", "partition": [], "mode": "local", "limit": {"quota": 100000000, "window": "1s"}}`
+	first := newNode(b, false, one)
 	nodes := []*node{first}
 	for len(nodes) < workers {
-		n := newNode(b, false, policy)
+		n := newNode(b, false, one)
 		n.limiter = limiter.New(limiter.Config{
 			Store: bucketstore.New(first.data, [4]byte{}, 1024, 0), Flights: newBook(first.data, 1),
 		})
@@ -42,7 +43,7 @@ func hotBucket(b *testing.B, workers int) {
 	b.StopTimer()
 	total, decided := 0, uint64(0)
 	for w, n := range nodes {
-		total, decided = total+passed[w], decided+n.limiter.Stats.Decided[limiter.ByLocal]
+		total, decided = total+passed[w], decided+n.limiter.Stats.Decided[policy.ByLocal]
 	}
 	if total != b.N || decided != uint64(b.N) {
 		b.Fatalf("of %d requests %d passed, %d by the bucket", b.N, total, decided)

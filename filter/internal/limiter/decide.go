@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -22,7 +23,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	}
 	if len(req.subjects) > 0 {
 		if i := l.penalised(req, now); i != none {
-			return l.refuse(req, i, Penalty, now)
+			return l.refuse(req, i, policy.ReasonPenalty, now)
 		}
 	}
 	if len(req.Hits) == 0 {
@@ -31,9 +32,9 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	for i := range req.Hits {
 		switch req.Hits[i].Verdict {
 		case match.RefusedAbsent:
-			return l.refuse(req, i, Absent, now)
+			return l.refuse(req, i, policy.ReasonAbsent, now)
 		case match.RefusedCost:
-			return l.refuse(req, i, BadCost, now)
+			return l.refuse(req, i, policy.ReasonBadCost, now)
 		}
 	}
 	return l.decide(req, now)
@@ -92,7 +93,7 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 			return l.allow(req, now)
 		}
 	}
-	return l.refuse(req, 0, Contended, now)
+	return l.refuse(req, 0, policy.ReasonContended, now)
 }
 
 // Whether a bucket is charged, or only looked at.
@@ -128,7 +129,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst
 		case passes:
 			h.view = allows
 		case missing:
-			h.view, h.missing, h.source = unknown, true, ByCentral
+			h.view, h.missing, h.source = unknown, true, policy.ByCentral
 		case awaits:
 			h.view, h.awaits = unknown, true
 		case refused:

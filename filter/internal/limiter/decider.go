@@ -31,7 +31,7 @@ const (
 // back to one of their policy's on_failure.
 type decider struct {
 	// source is what metrics and log fields call it.
-	source Source
+	source policy.DecisionSource
 	// kind is the kind of its buckets.
 	kind bucketstore.Kind
 	// take looks at the hit's bucket, or charges it.
@@ -43,21 +43,21 @@ type decider struct {
 // The deciders of the modes.
 var (
 	// local decides by a bucket of this node alone.
-	local = decider{source: ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
+	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
 	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
 	// is the decider of strict too, which is never leased any.
-	leased = decider{source: ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
+	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
 	// optimistic decides on this node and reports to the control plane afterwards.
 	optimistic = decider{
-		source: ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic, watch: watchOptimistic,
+		source: policy.ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic, watch: watchOptimistic,
 	}
 )
 
 // fallbacks are the deciders of the steps of on_failure.
 var fallbacks = [policy.Steps]*decider{
-	policy.StepShare: {source: ByShare, kind: bucketstore.Share, take: takeShare},
-	policy.StepAllow: {source: ByFailureAllow, take: takeAlways},
-	policy.StepDeny:  {source: ByFailureDeny, take: takeNever},
+	policy.StepShare: {source: policy.ByShare, kind: bucketstore.Share, take: takeShare},
+	policy.StepAllow: {source: policy.ByFailureAllow, take: takeAlways},
+	policy.StepDeny:  {source: policy.ByFailureDeny, take: takeNever},
 }
 
 func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
@@ -86,23 +86,23 @@ func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) 
 
 // takeNever is the step deny of on_failure.
 func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
-	return h.refuse(Failure, quota.Second)
+	return h.refuse(policy.ReasonFailure, quota.Second)
 }
 
 // refuse notes why a hit refuses and for how long.
-func (h *Hit) refuse(reason Reason, retry quota.Span) finding {
+func (h *Hit) refuse(reason policy.Reason, retry quota.Span) finding {
 	h.reason, h.Retry = reason, retry
 	return refused
 }
 
 // emptyOrTooDear is the reason of a refusal by a bucket. A share that is used up tells nothing
 // about the limit: there would be more if the control plane answered.
-func (h *Hit) emptyOrTooDear() Reason {
+func (h *Hit) emptyOrTooDear() policy.Reason {
 	switch {
 	case h.Retry == quota.Never:
-		return TooDear
-	case h.source == ByShare:
-		return Failure
+		return policy.ReasonTooDear
+	case h.source == policy.ByShare:
+		return policy.ReasonFailure
 	}
-	return Quota
+	return policy.ReasonQuota
 }

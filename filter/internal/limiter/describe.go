@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -26,7 +27,7 @@ func (req *Request) use(m *match.Hit, left int64) {
 // knowsBucket reports whether Remaining is that of the whole bucket: not what is left of a share,
 // nor of what a node may use that has not heard of the bucket yet.
 func (h *Hit) knowsBucket() bool {
-	return h.Known && h.source != ByShare && (h.source != ByOptimistic || h.heard)
+	return h.Known && h.source != policy.ByShare && (h.source != policy.ByOptimistic || h.heard)
 }
 
 // describeRefusal fills in when the bucket will be full, where the bucket itself was not asked.
@@ -35,16 +36,31 @@ func (l *Limiter) describeRefusal(req *Request, h *Hit) {
 		return
 	}
 	limit := req.LimitOf(&h.Hit)
-	if limit.Algorithm.Windowed() && h.source != ByShare {
+	if limit.Algorithm.Windowed() && h.source != policy.ByShare {
 		// Below the time of an answer the two are the same instant, seen at different times.
 		if h.Retry > h.Reset+lease.Deadline {
 			h.Reset = h.Retry
 		}
 		return
 	}
-	if h.source == ByShare || h.source != ByLocal && h.Reset == 0 {
+	if h.source == policy.ByShare || h.source != policy.ByLocal && h.Reset == 0 {
 		// When the wait is over the bucket holds the cost, and lacks the rest.
 		p := limit.Params
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}
+}
+
+// refusedBy is the source of a refusal.
+func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
+	switch {
+	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear:
+		return policy.ByRequest
+	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended:
+		return policy.ByOverload
+	case reason == policy.ReasonPenalty:
+		return policy.ByPenalty
+	case h.source == policy.ByLease:
+		return policy.ByCachedDenial
+	}
+	return h.source
 }

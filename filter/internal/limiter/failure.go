@@ -66,7 +66,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 	l.Stats.Contended++
 	if req.policyOf(&h.Hit).OnFailure.Last().Do != policy.StepAllow {
-		return h.refuse(Contended, quota.Second)
+		return h.refuse(policy.ReasonContended, quota.Second)
 	}
 	h.decideBy(fallbacks[policy.StepAllow])
 	h.passed = true
@@ -77,5 +77,5 @@ func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 func (h *Hit) decideBy(d *decider) {
 	h.decider, h.source = d, d.source
 	h.passed, h.missing = false, false
-	h.queued = h.queued && d.source != ByFailureAllow && d.source != ByFailureDeny
+	h.queued = h.queued && d.source != policy.ByFailureAllow && d.source != policy.ByFailureDeny
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -25,7 +26,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		l.Stats.Decided[h.source]++
-		if h.source == ByCentral && h.ticket.Name > 0 {
+		if h.source == policy.ByCentral && h.ticket.Name > 0 {
 			l.reserveCentral(req, h)
 		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
@@ -50,11 +51,11 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 // refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
 // turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
 // of other buckets that are charged are lost, and giveBack counts them.
-func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) Status {
+func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
 	h.Retry = max(h.Retry, 1)
-	if reason == Absent || reason == BadCost || reason == TooDear {
+	if reason == policy.ReasonAbsent || reason == policy.ReasonBadCost || reason == policy.ReasonTooDear {
 		h.Retry = quota.Never
 	}
 	h.Left, h.Remaining = h.Remaining, 0
@@ -62,15 +63,15 @@ func (l *Limiter) refuse(req *Request, i int, reason Reason, now quota.Instant) 
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
 	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
-	if reason == Penalty {
+	if reason == policy.ReasonPenalty {
 		return Refused // No bucket was asked.
 	}
 	l.describeRefusal(req, h)
 	l.giveBack(req, now)
-	if reason == Quota {
+	if reason == policy.ReasonQuota {
 		req.use(&h.Hit, 0)
 	}
-	if reason == Quota || reason == InFlight {
+	if reason == policy.ReasonQuota || reason == policy.ReasonInFlight {
 		l.offend(req, h.Policy, false, now)
 	}
 	l.watchRefused(req, now)
@@ -89,11 +90,11 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 		switch {
 		case h.passed && h.release != 0:
 			l.leave(h.turn(), now)
-		case h.source == ByCentral && h.ticket.Outcome == leasing.Granted:
+		case h.source == policy.ByCentral && h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req): // stopCounting frees its place.
 		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
-		case h.passed && h.Cost > 0 && h.source <= ByOptimistic:
+		case h.passed && h.Cost > 0 && h.source <= policy.ByOptimistic:
 			l.Stats.ChargedInVain++
 		}
 	}

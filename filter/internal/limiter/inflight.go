@@ -14,18 +14,18 @@ import (
 // that the control plane has leased to this one.
 var (
 	inFlight = decider{
-		source: ByLocal, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+		source: policy.ByLocal, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
 	}
 	inFlightLeased = decider{
-		source: ByLease, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+		source: policy.ByLease, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
 	}
 )
 
 // inFlightFallbacks are the steps of on_failure. What they admit counts, too: it is in flight when
 // the control plane is back.
 var inFlightFallbacks = [policy.Steps]*decider{
-	policy.StepShare: {source: ByShare, kind: bucketstore.Local, take: takeInFlight},
-	policy.StepAllow: {source: ByFailureAllow, kind: bucketstore.Local, take: takeInFlight},
+	policy.StepShare: {source: policy.ByShare, kind: bucketstore.Local, take: takeInFlight},
+	policy.StepAllow: {source: policy.ByFailureAllow, kind: bucketstore.Local, take: takeInFlight},
 	policy.StepDeny:  fallbacks[policy.StepDeny],
 }
 
@@ -39,9 +39,9 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 	seat, limit := &h.seat, req.LimitOf(&h.Hit)
 	*seat = l.seatOf(req, &h.Hit)
 	switch h.source {
-	case ByShare:
+	case policy.ByShare:
 		seat.Beyond = shared.Share(limit.Quota, l.leases.Nodes())
-	case ByFailureAllow:
+	case policy.ByFailureAllow:
 		seat.Beyond = inflight.AnyNumber
 	}
 	switch l.flights.Take(seat, now) {
@@ -65,7 +65,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 		return l.refuseFlight(h)
 	}
 	if asks {
-		h.source = ByCentral
+		h.source = policy.ByCentral
 	}
 	seat.Patient, seat.Until = limit.MaxWait > 0, now+quota.Instant(wait)
 	return awaits
@@ -74,10 +74,10 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 // refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
 // limit.
 func (l *Limiter) refuseFlight(h *Hit) finding {
-	if h.source == ByShare {
-		return h.refuse(Failure, comeAgain)
+	if h.source == policy.ByShare {
+		return h.refuse(policy.ReasonFailure, comeAgain)
 	}
-	return h.refuse(InFlight, comeAgain)
+	return h.refuse(policy.ReasonInFlight, comeAgain)
 }
 
 // seatOf is what a request asks for: a place in flight under a limit.
@@ -143,7 +143,7 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 		h.awaits, waits = false, true
 		if !l.flights.Wait(&h.seat, h.seat.Until) {
 			l.Stats.TooManyWaiting++
-			return l.refuse(req, i, InFlight, now), true
+			return l.refuse(req, i, policy.ReasonInFlight, now), true
 		}
 	}
 	if waits {
@@ -203,9 +203,9 @@ func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) finding 
 		since, outage = min(since, h.seat.Since), true
 	}
 	l.fallBack(req, h, now, since)
-	if h.source == ByShare && !outage {
+	if h.source == policy.ByShare && !outage {
 		h.view = refuses
-		return h.refuse(Failure, comeAgain)
+		return h.refuse(policy.ReasonFailure, comeAgain)
 	}
 	return fellBack
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -45,7 +46,7 @@ func TestInFlight(t *testing.T) {
 	n, _ := newFlights(t, `{"name":"p","partition":["header:x-k"],"limit":{"in_flight":3},"mode":"local"}`)
 	open, last := n.fill("x-k", "a")
 	hit := last.Hits[last.Refusing]
-	if len(open) != 3 || last.Reason != limiter.InFlight || hit.Retry != quota.Second || last.Lasting {
+	if len(open) != 3 || last.Reason != policy.ReasonInFlight || hit.Retry != quota.Second || last.Lasting {
 		t.Fatalf("%d in flight, then %v, retry %d", len(open), last.Reason, hit.Retry)
 	}
 	if got := fmt.Sprint(open[0].Hits[0].Remaining, open[2].Hits[0].Remaining, open[0].Hits[0].Reset,
@@ -67,17 +68,17 @@ func TestInFlightBesideAQuota(t *testing.T) {
 	for _, limits := range []string{`[{"in_flight":2},{"quota":3,"window":"1h"}]`, `[{"quota":3,"window":"1h"},{"in_flight":2}]`} {
 		n, _ := newFlights(t, `{"name":"p","partition":[],"limit":`+limits+`,"mode":"local","cost":{"header":"x-cost","max":3,"invalid":1}}`)
 		open, last := n.fill()
-		if len(open) != 2 || last.Reason != limiter.InFlight {
+		if len(open) != 2 || last.Reason != policy.ReasonInFlight {
 			t.Fatalf("%s: %d, then %v", limits, len(open), last.Reason)
 		}
 		n.end(open[0])
 		for range 5 {
-			if req, _ := n.begin("x-cost", "2"); req.Reason != limiter.Quota {
+			if req, _ := n.begin("x-cost", "2"); req.Reason != policy.ReasonQuota {
 				t.Fatalf("%s: %v, want the quota's refusal: one token is left", limits, req.Reason)
 			}
 		}
 		again, last := n.fill()
-		if len(again) != 1 || last.Reason != limiter.Quota && last.Reason != limiter.InFlight ||
+		if len(again) != 1 || last.Reason != policy.ReasonQuota && last.Reason != policy.ReasonInFlight ||
 			n.limiter.Stats.ChargedInVain != 0 {
 			t.Errorf("%s: %d more, then %v", limits, len(again), last.Reason)
 		}
@@ -123,7 +124,7 @@ func TestInFlightWaits(t *testing.T) {
 	open, first := n.fill()
 	gone, gs := n.begin()
 	full, fs := n.begin()
-	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != limiter.InFlight ||
+	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != policy.ReasonInFlight ||
 		n.rules.Held != 2 {
 		t.Fatalf("%d, %v, %v: %d held", len(open), gs, fs, n.rules.Held)
 	}
@@ -141,7 +142,7 @@ func TestInFlightWaits(t *testing.T) {
 	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream}) {
 		t.Fatal(got)
 	}
-	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != limiter.InFlight ||
+	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != policy.ReasonInFlight ||
 		n.rules.Held != 0 {
 		t.Errorf("%v, %v, %d held", status, second.Reason, n.rules.Held)
 	}
@@ -186,12 +187,12 @@ func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
 		}
 		open = append(open, req)
 	}
-	if req, status := n.begin(); status != limiter.Refused || req.Reason != limiter.InFlight {
+	if req, status := n.begin(); status != limiter.Refused || req.Reason != policy.ReasonInFlight {
 		t.Fatalf("%v %v", status, req.Reason)
 	}
 	n.end(open[0])
 	req, _ := n.begin()
-	if status := n.answer(200, req); status != limiter.Refused || req.Reason != limiter.Quota {
+	if status := n.answer(200, req); status != limiter.Refused || req.Reason != policy.ReasonQuota {
 		t.Fatalf("%v %v", status, req.Reason)
 	}
 	n.now += 3600 * sec
@@ -204,7 +205,7 @@ func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
 	n.calls = nil
 	n.end(open[1])
 	for range 2 {
-		if req, status := n.begin(); status == limiter.Refused && req.Reason == limiter.InFlight {
+		if req, status := n.begin(); status == limiter.Refused && req.Reason == policy.ReasonInFlight {
 			t.Error("a place has leaked")
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -47,7 +48,7 @@ func TestLeakyBucketSpaces(t *testing.T) {
 			t.Errorf("%s: %d places left, reset %d when it goes on", mode, h.Remaining, h.Reset)
 		}
 		b := n.arrive(200 * quota.Millisecond)
-		if r := n.arrive(-1); r.Reason != limiter.Quota || r.Hits[0].Retry != 100*quota.Millisecond {
+		if r := n.arrive(-1); r.Reason != policy.ReasonQuota || r.Hits[0].Retry != 100*quota.Millisecond {
 			t.Errorf("%s: %v, retry %d", mode, r.Reason, r.Hits[0].Retry)
 		}
 		n.now += 99 * ms

@@ -21,7 +21,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 	}
 	if tooDear {
 		l.describe(req, h, s.Level, s.FullAt, now)
-		return h.refuse(TooDear, quota.Never)
+		return h.refuse(policy.ReasonTooDear, quota.Never)
 	}
 	h.keep, h.keepBy = s.Keep, s.KeepBy
 	switch s.State {
@@ -32,7 +32,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 		return passes
 	case leasing.Exhausted:
 		l.describe(req, h, 0, s.FullAt, now)
-		return h.refuse(Quota, quota.Span(s.Until-now))
+		return h.refuse(policy.ReasonQuota, quota.Span(s.Until-now))
 	}
 	h.holds, h.heard = s.Holds, s.Known
 	return l.askable()

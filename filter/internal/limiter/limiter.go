@@ -16,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -46,7 +47,7 @@ type Stats struct {
 	Gone uint64
 	// Decided counts what decided: each hit of an allowed request, and of a refused one the hit
 	// that refuses.
-	Decided [Sources]uint64
+	Decided [len(policy.Sources)]uint64
 	// Settled counts what became of reservations.
 	Settled Settled
 }

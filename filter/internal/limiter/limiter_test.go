@@ -278,15 +278,15 @@ func TestCostsAndAbsentParts(t *testing.T) {
 	for _, c := range []struct {
 		headers []string
 		status  limiter.Status
-		reason  limiter.Reason
+		reason  policy.Reason
 		retry   quota.Span
 	}{
-		{[]string{"x-a", "1", "x-cost", "6"}, limiter.Refused, limiter.TooDear, quota.Never},
-		{[]string{"x-a", "1", "x-cost", "no"}, limiter.Refused, limiter.BadCost, quota.Never},
+		{[]string{"x-a", "1", "x-cost", "6"}, limiter.Refused, policy.ReasonTooDear, quota.Never},
+		{[]string{"x-a", "1", "x-cost", "no"}, limiter.Refused, policy.ReasonBadCost, quota.Never},
 		{[]string{"x-a", "1", "x-cost", "5"}, limiter.Allowed, 0, 0},
 		{[]string{"x-a", "1", "x-cost", "0"}, limiter.Allowed, 0, 0},
-		{[]string{"x-a", "1", "x-cost", "2"}, limiter.Refused, limiter.Quota, 2 * quota.Second},
-		{[]string{"x-b", "1"}, limiter.Refused, limiter.Absent, quota.Never},
+		{[]string{"x-a", "1", "x-cost", "2"}, limiter.Refused, policy.ReasonQuota, 2 * quota.Second},
+		{[]string{"x-b", "1"}, limiter.Refused, policy.ReasonAbsent, quota.Never},
 		{[]string{"x-b", "1", "x-who", "me"}, limiter.Allowed, 0, 0},
 	} {
 		req, status := n.begin(c.headers...)
@@ -307,12 +307,12 @@ func TestACostAboveTheRegionsPartNeverPasses(t *testing.T) {
 		for i, c := range []struct {
 			cost   string
 			status limiter.Status
-			reason limiter.Reason
+			reason policy.Reason
 			retry  quota.Span
 		}{
-			{"21", limiter.Refused, limiter.TooDear, quota.Never},
+			{"21", limiter.Refused, policy.ReasonTooDear, quota.Never},
 			{"20", limiter.Allowed, 0, 0},
-			{"100", limiter.Refused, limiter.TooDear, quota.Never},
+			{"100", limiter.Refused, policy.ReasonTooDear, quota.Never},
 			{"20", limiter.Allowed, 0, 0},
 		} {
 			n.now += quota.Instant(quota.Hour) // The bucket is full.
@@ -508,17 +508,17 @@ func TestOptimisticWithoutAnAnswer(t *testing.T) {
 	for _, c := range []struct {
 		onFailure, cost string
 		status          limiter.Status
-		source          limiter.Source
+		source          policy.DecisionSource
 	}{
-		{`{"deny":"30s"}`, "60", limiter.Refused, limiter.ByFailureDeny},
-		{`{"allow":"30s"}`, "60", limiter.Allowed, limiter.ByFailureAllow},
-		{`{"share":"30s"}`, "60", limiter.Refused, limiter.ByShare}, // A share of two is 50.
+		{`{"deny":"30s"}`, "60", limiter.Refused, policy.ByFailureDeny},
+		{`{"allow":"30s"}`, "60", limiter.Allowed, policy.ByFailureAllow},
+		{`{"share":"30s"}`, "60", limiter.Refused, policy.ByShare}, // A share of two is 50.
 	} {
 		n := newNode(t, true, strings.Replace(optimisticByCost, `{"name"`, `{"on_failure":[`+c.onFailure+`,"deny"],"name"`, 1))
 		n.learnNodes(t)
 		req, _ := n.begin("x-cost", c.cost)
 		if status := n.answer(503, req); status != c.status ||
-			status == limiter.Refused && (req.Source != c.source || req.Reason != limiter.Failure) {
+			status == limiter.Refused && (req.Source != c.source || req.Reason != policy.ReasonFailure) {
 			t.Errorf("%s: %v by %v for %v", c.onFailure, status, req.Source, req.Reason)
 		}
 	}
@@ -627,16 +627,16 @@ func TestFailureLadder(t *testing.T) {
 	for _, c := range []struct {
 		name, onFailure string
 		during, after   int // requests that pass while local_for lasts, from a share that is full again, and after it
-		reason          limiter.Reason
+		reason          policy.Reason
 	}{
-		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 50, -1, limiter.Quota},
-		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 50, 0, limiter.Failure},
-		{"share for as long as it lasts", `{"then":"local"}`, 50, 50, limiter.Quota},
-		{"share, then deny, in steps", `[{"share":"30s"},"deny"]`, 50, 0, limiter.Failure},
-		{"allow, then share", `[{"allow":"30s"},"share"]`, -1, 50, limiter.Quota},
-		{"deny, then allow, then deny", `[{"deny":"11s"},{"allow":"10s"},"deny"]`, -1, 0, limiter.Failure},
-		{"allow at once", `{"then":"allow"}`, -1, -1, limiter.Quota},
-		{"deny at once", `{"then":"deny"}`, 0, 0, limiter.Failure},
+		{"share, then allow", `{"local_for":"30s","then":"allow"}`, 50, -1, policy.ReasonQuota},
+		{"share, then deny", `{"local_for":"30s","then":"deny"}`, 50, 0, policy.ReasonFailure},
+		{"share for as long as it lasts", `{"then":"local"}`, 50, 50, policy.ReasonQuota},
+		{"share, then deny, in steps", `[{"share":"30s"},"deny"]`, 50, 0, policy.ReasonFailure},
+		{"allow, then share", `[{"allow":"30s"},"share"]`, -1, 50, policy.ReasonQuota},
+		{"deny, then allow, then deny", `[{"deny":"11s"},{"allow":"10s"},"deny"]`, -1, 0, policy.ReasonFailure},
+		{"allow at once", `{"then":"allow"}`, -1, -1, policy.ReasonQuota},
+		{"deny at once", `{"then":"deny"}`, 0, 0, policy.ReasonFailure},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			// 100 a minute over two nodes: a share of 50, 5 tokens in 6 s.
@@ -709,7 +709,7 @@ func TestContentionAdmitsNoRefusedRequest(t *testing.T) {
 		n.contend()
 		for range 3 {
 			n.now += 6 * ms
-			if req, status := ask("100"); status != limiter.Refused || req.Reason != limiter.Quota {
+			if req, status := ask("100"); status != limiter.Refused || req.Reason != policy.ReasonQuota {
 				t.Errorf("%s: %v (%v)", mode, status, req.Reason)
 			}
 		}
@@ -748,7 +748,7 @@ func TestContentionIsDecidedByTheFailureSetting(t *testing.T) {
 		n.contend()
 		req, status := n.begin()
 		if status != want || n.limiter.Stats.Contended != 1 ||
-			status == limiter.Refused && req.Reason != limiter.Contended {
+			status == limiter.Refused && req.Reason != policy.ReasonContended {
 			t.Errorf("%s: %v (%v), %d counted", onFailure, status, req.Reason, n.limiter.Stats.Contended)
 		}
 	}
@@ -797,7 +797,7 @@ func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 		}
 		for i, want := range []limiter.Status{want, limiter.Refused} {
 			if req, status := n.begin("x-k", "one more"); status != want ||
-				status == limiter.Refused && req.Reason != limiter.Failure {
+				status == limiter.Refused && req.Reason != policy.ReasonFailure {
 				t.Errorf("%s: request %d: %v (%v), want %v", onFailure, i, status, req.Reason, want)
 			}
 		}

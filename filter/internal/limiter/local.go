@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -73,7 +74,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	}
 	if out.turned {
 		l.Stats.TooManyWaiting++
-		return h.refuse(TooManyWaiting, quota.Second)
+		return h.refuse(policy.ReasonTooManyWaiting, quota.Second)
 	}
 	h.Known, h.Remaining = true, out.remaining
 	h.Reset, h.Retry = quota.Span(max(out.fullAt-now, 0)), out.result.RetryAfter

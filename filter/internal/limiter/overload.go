@@ -4,12 +4,13 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // selfFinding decides by a limit that finds itself.
 var selfFinding = decider{
-	source: ByLocal, kind: bucketstore.Local, take: takeSelfFinding, watch: watchSelfFinding,
+	source: policy.ByLocal, kind: bucketstore.Local, take: takeSelfFinding, watch: watchSelfFinding,
 }
 
 // shedSpread is how many seconds those who are shed together are spread over when they come again.
@@ -25,7 +26,7 @@ func takeSelfFinding(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool
 	case inflight.Contended:
 		return contended
 	}
-	return h.refuse(Shed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
+	return h.refuse(policy.ReasonShed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
 }
 
 // watchSelfFinding does so for a policy in shadow. What it would shed it does not count as at the

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/upstreamtest"
 )
@@ -105,7 +106,7 @@ func (g *guarded) Admit(now quota.Instant, r *upstreamtest.Request, _ int) bool 
 	g.now = now + 1000*sec
 	e, status := g.ask(r.Class, r.Caller)
 	r.Gate = e
-	if status == limiter.Refused && e.req.Reason != limiter.Shed {
+	if status == limiter.Refused && e.req.Reason != policy.ReasonShed {
 		g.t.Fatalf("refused for %v", e.req.Reason)
 	}
 	return status == limiter.Allowed
@@ -324,7 +325,7 @@ func TestBesideOtherLimits(t *testing.T) {
 	g := newGuarded(t, 1, "", `{"name":"worker","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"},`+
 		`{"name":"rate","partition":[],"limit":{"quota":3,"window":"1h"},"mode":"local"}`)
 	var open []*entered
-	for _, want := range []limiter.Reason{limiter.Shed, limiter.Quota} {
+	for _, want := range []policy.Reason{policy.ReasonShed, policy.ReasonQuota} {
 		for range 2 {
 			e, status := g.ask(0, 0)
 			if status == limiter.Allowed {
@@ -387,7 +388,7 @@ func TestARequestThatWaitsIsNotAtTheUpstream(t *testing.T) {
 			}; !slices.Equal(got, want) {
 				t.Errorf("%v, want %v", got, want)
 			}
-			if last := waiting[4]; last.Reason != limiter.Shed {
+			if last := waiting[4]; last.Reason != policy.ReasonShed {
 				t.Errorf("refused for %v", last.Reason)
 			}
 			n.end(waiting[0])
@@ -423,7 +424,7 @@ func TestARequestThatIsHeldBackIsNotAtTheUpstream(t *testing.T) {
 	held.worker.Release(g.now, 1)
 	held.worker.Send(held.req, g.now)
 	g.finish(first)
-	if e, status := g.ask(0, 0); status != limiter.Refused || e.req.Reason != limiter.Shed {
+	if e, status := g.ask(0, 0); status != limiter.Refused || e.req.Reason != policy.ReasonShed {
 		t.Errorf("%v beside one that went on late: it does not count", status)
 	}
 	g.finish(held)

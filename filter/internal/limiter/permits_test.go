@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	shared "github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -98,7 +99,7 @@ func TestLeasedInFlight(t *testing.T) {
 		n.end(second)
 	}
 	open, last := n.fillAsking()
-	if len(open) != 9 || last.Reason != limiter.InFlight || last.Hits[0].Retry != quota.Second || last.Lasting {
+	if len(open) != 9 || last.Reason != policy.ReasonInFlight || last.Hits[0].Retry != quota.Second || last.Lasting {
 		t.Fatalf("%d more, then %v", len(open), last.Reason)
 	}
 	if _, status := n.begin(); status != limiter.Refused || len(n.calls) != 0 {
@@ -142,10 +143,10 @@ func TestInFlightWithoutTheControlPlane(t *testing.T) {
 	for _, c := range []struct {
 		ladder string
 		want   int
-		reason limiter.Reason
+		reason policy.Reason
 	}{
-		{`["deny"]`, 0, limiter.Failure},
-		{`["share"]`, 5, limiter.Failure},
+		{`["deny"]`, 0, policy.ReasonFailure},
+		{`["share"]`, 5, policy.ReasonFailure},
 		{`["allow"]`, 30, 0},
 	} {
 		n := newLeased(t, 10, `,"on_failure":`+c.ladder)
@@ -155,7 +156,7 @@ func TestInFlightWithoutTheControlPlane(t *testing.T) {
 			t.Fatalf("%d by permits", len(held))
 		}
 		n.away()
-		if req, status := n.begin(); c.ladder == `["deny"]` && (status != limiter.Refused || req.Reason != limiter.Failure) {
+		if req, status := n.begin(); c.ladder == `["deny"]` && (status != limiter.Refused || req.Reason != policy.ReasonFailure) {
 			t.Errorf("%s: %v %v", c.ladder, status, req.Reason)
 		} else if status == limiter.Allowed {
 			n.end(req)
@@ -226,7 +227,8 @@ func inFlightWithoutAnAnswer(t *testing.T, ladder string, want limiter.Status) {
 		t.Fatalf("%v, while the first one falls back", status)
 	}
 	status = n.limiter.Resume(req, n.now)
-	if status != want || n.limiter.Stats.Unanswered != 1 || status == limiter.Refused && req.Reason != limiter.Failure {
+	if status != want || n.limiter.Stats.Unanswered != 1 ||
+		status == limiter.Refused && req.Reason != policy.ReasonFailure {
 		t.Errorf("%s: %v %v, %d unanswered", ladder, status, req.Reason, n.limiter.Stats.Unanswered)
 	}
 	n.answerWith(200)
@@ -257,7 +259,8 @@ func TestLeasedInFlightWaits(t *testing.T) {
 	}
 	late, status := n.begin()
 	n.let(2100*millisecond, 200)
-	if status != limiter.Paused || n.limiter.Resume(late, n.now) != limiter.Refused || late.Reason != limiter.InFlight {
+	if status != limiter.Paused || n.limiter.Resume(late, n.now) != limiter.Refused ||
+		late.Reason != policy.ReasonInFlight {
 		t.Errorf("%v, then %v", status, late.Reason)
 	}
 }
@@ -287,7 +290,7 @@ func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
 func TestLeasedInFlightBesideAQuota(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":[{"in_flight":5},{"quota":2,"window":"1h"}],"mode":"leased"}`)
 	open, last := n.fillAsking()
-	if len(open) != 2 || last.Reason != limiter.Quota {
+	if len(open) != 2 || last.Reason != policy.ReasonQuota {
 		t.Fatalf("%d, then %v", len(open), last.Reason)
 	}
 	for _, req := range open {
@@ -319,7 +322,7 @@ func TestLeasedInFlightInShadow(t *testing.T) {
 func TestLeasedReserveInFlight(t *testing.T) {
 	n := newNode(t, true, strings.Replace(fmt.Sprintf(reserved, `"limit":{"in_flight":10}`), `"mode":"local"`, `"mode":"leased"`, 1))
 	bulk, last := n.fillAsking()
-	if len(bulk) != 8 || last.Reason != limiter.InFlight {
+	if len(bulk) != 8 || last.Reason != policy.ReasonInFlight {
 		t.Fatalf("%d of the lower class, then %v", len(bulk), last.Reason)
 	}
 	n.let(sec, 200)

@@ -32,35 +32,6 @@ const (
 	Delayed
 )
 
-// Reason says why a request was refused.
-type Reason uint8
-
-const (
-	// Quota: the bucket holds less than the request costs.
-	Quota Reason = iota
-	// TooDear: the request costs more than the bucket can ever hold.
-	TooDear
-	// Absent: the request lacks a part of the partition key.
-	Absent
-	// BadCost: the request names no sensible cost.
-	BadCost
-	// Failure: the control plane does not answer, and on_failure refuses.
-	Failure
-	// TooManyWaiting: as many requests wait as may.
-	TooManyWaiting
-	// Contended: other workers changed the bucket at every attempt.
-	Contended
-	// InFlight: as many requests are in flight as may be.
-	InFlight
-	// Penalty: the caller was refused too often, and is refused until its penalty ends.
-	Penalty
-	// Shed: the upstream has more to do than it can, and others matter more.
-	Shed
-)
-
-// String is the reason as it shows in access logs.
-func (r Reason) String() string { return policy.Reasons[r] }
-
 // Request is one request on its way to a decision. The zero value is ready for Begin. It can be
 // reused for another request once it is neither Paused nor Delayed.
 type Request struct {
@@ -71,8 +42,8 @@ type Request struct {
 	// Refusing is the index of the hit that refuses a Refused request, Reason why it does, Source
 	// what decided so.
 	Refusing int
-	Reason   Reason
-	Source   Source
+	Reason   policy.Reason
+	Source   policy.DecisionSource
 	// Ban is what a Banned request is banned by.
 	Ban match.Ban
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
@@ -121,7 +92,7 @@ type Hit struct {
 
 	decider *decider
 	// source is what decides, for metrics and log fields: the decider, or the control plane.
-	source Source
+	source policy.DecisionSource
 	// passed: it has let the request through, and is charged if its decider charges.
 	passed bool
 	// missing: only the control plane can let it through.
@@ -132,7 +103,7 @@ type Hit struct {
 	// view is what is known so far of whether the bucket allows the request, for candidates.
 	view view
 	// reason is why the hit refuses.
-	reason Reason
+	reason policy.Reason
 	// keep is how many tokens to ask for beyond the request's own, by keepBy.
 	keep   int64
 	keepBy quota.Instant

@@ -57,7 +57,7 @@ func TestOnlyFailuresCount(t *testing.T) {
 			n.answered(req, status(401+2*(i%2)))
 		}
 		req, got := n.begin("x-k", "a")
-		if got != limiter.Refused || req.Reason != limiter.Quota || req.Lasting {
+		if got != limiter.Refused || req.Reason != policy.ReasonQuota || req.Lasting {
 			t.Errorf("%s: after five failures: %v, %v", algorithm, got, req.Reason)
 		}
 		want := limiter.Settled{Reserved: 25, Refunded: 20, Settled: 25}

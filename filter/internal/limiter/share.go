@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -12,7 +13,7 @@ func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, charging boo
 	whole := req.LimitOf(&h.Hit).Params
 	params := lease.Share(whole, l.leases.Nodes())
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
-		return h.refuse(Failure, quota.Second)
+		return h.refuse(policy.ReasonFailure, quota.Second)
 	}
 	s := nodeBucket{params: params, isShare: true, since: h.since, empty: h.empty}
 	s.holds = min(max(h.holdsAtMost(req)-l.leases.Owed(now, h.Key), 0), params.Burst)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -73,7 +74,7 @@ func TestAShareStartsAtWhatTheNodeKnows(t *testing.T) {
 		n.spendAll(c.spent, "x-k", "a")
 		n.now += c.rests
 		passed, refused := n.passes(200, "x-k", "a")
-		if passed != c.want || refused == nil || refused.Reason != limiter.Failure {
+		if passed != c.want || refused == nil || refused.Reason != policy.ReasonFailure {
 			t.Errorf("%s: %d pass, want %d; the next: %+v", c.name, passed, c.want, refused)
 		}
 	}
@@ -124,7 +125,7 @@ func TestAShareMayStartEmpty(t *testing.T) {
 		"on_failure":[{"share":"forever","start":"empty"}]}`)
 	n.spendAll(1, "x-k", "other")
 	for i, want := range []int{0, 10} {
-		if passed, refused := n.passes(50, "x-k", "a"); passed != want || refused.Reason != limiter.Failure {
+		if passed, refused := n.passes(50, "x-k", "a"); passed != want || refused.Reason != policy.ReasonFailure {
 			t.Errorf("the %d. time %d pass, want %d: %+v", i+1, passed, want, refused)
 		}
 		n.now += 12 * 60 * sec

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -97,7 +98,7 @@ func TestShareOfAWindow(t *testing.T) {
 			status = n.answer(503, req)
 		}
 		if passes := i < 10; (status == limiter.Allowed) != passes ||
-			!passes && (req.Hits[0].Retry != quota.Second || req.Reason != limiter.Failure) {
+			!passes && (req.Hits[0].Retry != quota.Second || req.Reason != policy.ReasonFailure) {
 			t.Errorf("request %d: %v %v %+v", i, status, req.Reason, req.Hits[0])
 		}
 	}

@@ -105,7 +105,7 @@ func (p *process) request(worker int, caller, path string) string {
 	case limiter.Refused:
 		h := &req.Hits[req.Refusing]
 		text := req.Reason.String()
-		if req.Reason == limiter.Penalty {
+		if req.Reason == policy.ReasonPenalty {
 			text += fmt.Sprintf(" %d by %s", h.Retry/quota.Second, p.ix.Text(p.ix.Policy(h.Policy).Name))
 		}
 		return text

@@ -34,22 +34,22 @@ type problem struct {
 
 // problems are by reason. No sentence says "used up" of a limit that could not be counted.
 var problems = [...]problem{
-	limiter.Quota:   {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
-	limiter.TooDear: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
-	limiter.Absent: {403, grpcPermissionDenied, plainProblem, "Forbidden",
+	policy.ReasonQuota:   {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
+	policy.ReasonTooDear: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
+	policy.ReasonAbsent: {403, grpcPermissionDenied, plainProblem, "Forbidden",
 		"Policy ", " needs to know whose request this is, and the request does not say."},
-	limiter.BadCost: {400, grpcInvalidArgument, plainProblem, "Bad Request",
+	policy.ReasonBadCost: {400, grpcInvalidArgument, plainProblem, "Bad Request",
 		"Policy ", " needs a cost, a whole number up to its maximum, and the request names none."},
-	limiter.Failure: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
+	policy.ReasonFailure: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"The limiter cannot reach the counters of policy ", " now."},
-	limiter.TooManyWaiting: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
+	policy.ReasonTooManyWaiting: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests wait for policy ", " already."},
-	limiter.Penalty: {429, grpcResourceExhausted, abnormalUsage, "Abnormal Usage Detected",
+	policy.ReasonPenalty: {429, grpcResourceExhausted, abnormalUsage, "Abnormal Usage Detected",
 		"Policy ", " has refused this caller too often, so all its requests are refused until the penalty ends."},
-	limiter.Contended: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
+	policy.ReasonContended: {429, grpcResourceExhausted, reducedCapacity, "Temporarily Reduced Capacity",
 		"Too many requests ask for the same count of policy ", " at once."},
-	limiter.InFlight: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
-	limiter.Shed: {503, grpcUnavailable, reducedCapacity, "Temporarily Reduced Capacity",
+	policy.ReasonInFlight: {429, grpcResourceExhausted, quotaExceeded, "Too Many Requests", "", ""},
+	policy.ReasonShed: {503, grpcUnavailable, reducedCapacity, "Temporarily Reduced Capacity",
 		"What policy ", " protects has more to do than it can."},
 }
 
@@ -66,7 +66,7 @@ var bans = [...]string{
 }
 
 func problemOf(req *limiter.Request) *problem {
-	if req.Reason == limiter.Failure && req.Source == limiter.ByShare {
+	if req.Reason == policy.ReasonFailure && req.Source == policy.ByShare {
 		return &shareUsed
 	}
 	return &problems[req.Reason]
@@ -97,7 +97,7 @@ func (r *Refusal) writeProblem(kind *problem, req *limiter.Request, hit *limiter
 		b = appendTryAgain(b, retry)
 	}
 	b = around(b, `","violated-policies":["`, name(req, req.Refusing), `"]`)
-	if req.Reason != limiter.Shed { // Its limit is another at each moment.
+	if req.Reason != policy.ReasonShed { // Its limit is another at each moment.
 		b = ratelimitheader.AppendInt(append(b, `,"limit":`...), l.Quota)
 	}
 	if !l.InFlight {
@@ -124,11 +124,11 @@ func appendSentence(b []byte, kind *problem, req *limiter.Request, hit *limiter.
 	switch {
 	case kind.before != "":
 		return around(b, kind.before, policyName, kind.after)
-	case req.Reason == limiter.TooDear && hit.Cost <= l.Params.Burst: // A region grants a part only.
+	case req.Reason == policy.ReasonTooDear && hit.Cost <= l.Params.Burst: // A region grants a part only.
 		b = ratelimitheader.AppendInt(append(b, "This request costs "...), hit.Cost)
 		b = around(b, ", and policy ", policyName, " never allows as much at once in this region")
 		return append(b, ": waiting does not help."...)
-	case req.Reason == limiter.TooDear:
+	case req.Reason == policy.ReasonTooDear:
 		b = ratelimitheader.AppendInt(append(b, "This request costs "...), hit.Cost)
 		b = around(b, ", and policy ", policyName, " never allows more than ")
 		return append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once: waiting does not help."...)

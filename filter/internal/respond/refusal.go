@@ -30,7 +30,7 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	var retry int64
 	if hit.Retry != quota.Never {
 		retry = ratelimitheader.RetryAfter(hit.Retry, now+quota.Instant(hit.Retry), seed(hit))
-		if req.Reason == limiter.Penalty { // It ends when it says, and is spread already.
+		if req.Reason == policy.ReasonPenalty { // It ends when it says, and is spread already.
 			retry = ratelimitheader.Seconds(hit.Retry)
 		}
 		r.Headers.number("retry-after", retry)

@@ -428,7 +428,7 @@ func TestWordsOfACostAboveTheRegionsPart(t *testing.T) {
 		`"cost":{"header":"x-cost","max":9},"limit":{"quota":5,"window":"1h"}}]}`, 1, "x-cost", "9")
 	req.Hits[0].Cost = 5
 	want := "This request costs 5, and policy p never allows as much at once in this region: waiting does not help."
-	if detail, _ := problem(t, req); req.Reason != limiter.TooDear || detail != want {
+	if detail, _ := problem(t, req); req.Reason != policy.ReasonTooDear || detail != want {
 		t.Errorf("%s\nwant\n%s", detail, want)
 	}
 }
@@ -437,17 +437,17 @@ func TestWordsOfACostAboveTheRegionsPart(t *testing.T) {
 func TestWordsOfFailures(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)
 	for _, c := range []struct {
-		reason limiter.Reason
-		source limiter.Source
+		reason policy.Reason
+		source policy.DecisionSource
 		want   string
 	}{
-		{limiter.Failure, limiter.ByFailureDeny,
+		{policy.ReasonFailure, policy.ByFailureDeny,
 			"The limiter cannot reach the counters of policy p now. Try again in "},
-		{limiter.Failure, limiter.ByShare,
+		{policy.ReasonFailure, policy.ByShare,
 			"The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. " +
 				"Try again in "},
-		{limiter.TooManyWaiting, limiter.ByOverload, "Too many requests wait for policy p already. Try again in "},
-		{limiter.Contended, limiter.ByOverload,
+		{policy.ReasonTooManyWaiting, policy.ByOverload, "Too many requests wait for policy p already. Try again in "},
+		{policy.ReasonContended, policy.ByOverload,
 			"Too many requests ask for the same count of policy p at once. Try again in "},
 	} {
 		req.Reason, req.Source = c.reason, c.source
@@ -461,7 +461,7 @@ func TestWordsOfFailures(t *testing.T) {
 // A penalty is named, its answer ends with it to the second, and nothing is said of other buckets.
 func TestWordsOfPenalties(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)
-	req.Reason, req.Source = limiter.Penalty, limiter.ByPenalty
+	req.Reason, req.Source = policy.ReasonPenalty, policy.ByPenalty
 	req.Hits[0].Retry, req.Hits[0].Reset = 600*quota.Second-1, 600*quota.Second-1
 	detail, kind := problem(t, req)
 	want := "Policy p has refused this caller too often, so all its requests are refused until the penalty ends. Try " +
