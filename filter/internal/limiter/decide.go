@@ -40,13 +40,17 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	return l.decide(req, now)
 }
 
-// Resume goes on with a paused request once one of its tickets has ended. It returns Paused while
-// others are open.
+// Resume goes on with a request once one of its tickets or seats has ended. It returns Paused while
+// others are open, unless the one that has ended refuses the request. A request that does not wait
+// stays as it is, and Resume returns Paused.
 func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
-	if req.waits() {
+	if !req.held { // It was resolved twice, and decided at the first time.
 		return Paused
 	}
 	worst, unanswered := l.readSeats(req, now), false
+	if worst == none && req.waits() {
+		return Paused
+	}
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {

@@ -164,8 +164,8 @@ func (l *Limiter) hold(req *Request, now quota.Instant) {
 	}
 }
 
-// readSeats takes in how the seats of a request that waited have ended. It returns the hit that
-// has none, none if all have.
+// readSeats takes in how seats of a request have ended. It returns the index of a hit that gets no
+// place, the constant none if there is no such hit.
 func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
@@ -174,6 +174,8 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 			continue
 		}
 		switch h.seat.State {
+		case inflight.Waiting:
+			continue
 		case inflight.Held:
 			h.view = allows
 			l.seated(req, h)

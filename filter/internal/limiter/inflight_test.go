@@ -210,3 +210,48 @@ func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
 		}
 	}
 }
+
+// Two policies that have a place for a request at the same moment have its stream resolved twice.
+// The second time changes nothing, also if a leaky bucket holds the request back meanwhile.
+func TestARequestIsDecidedOnceThatWaitedForTwoPlaces(t *testing.T) {
+	n, book := newFlights(t, `
+		{"name":"a","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
+		{"name":"b","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
+		{"name":"q","partition":[],"algorithm":"leaky_bucket","limit":{"quota":10,"window":"1s","burst":2},"mode":"local"}`)
+	open, second := n.fill()
+	n.end(open[0])
+	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream, second.Stream}) {
+		t.Fatalf("resolved %s", got)
+	}
+	first, again := n.limiter.Resume(second, n.now), n.limiter.Resume(second, n.now)
+	if first != limiter.Delayed || again != limiter.Paused || n.limiter.Stats.Allowed != 2 {
+		t.Errorf("%v, then %v; %d allowed", first, again, n.limiter.Stats.Allowed)
+	}
+	n.now += sec
+	n.released(second.Stream)
+}
+
+// The shortest max_wait of a request's policies counts: one policy that has no place in time
+// refuses the request while it still waits for another.
+func TestTheShortestMaxWaitCounts(t *testing.T) {
+	n, book := newFlights(t, `
+		{"name":"short","partition":[],"limit":{"in_flight":1},"max_wait":"100ms","mode":"local"},
+		{"name":"long","partition":[],"limit":{"in_flight":1},"max_wait":"30s","mode":"local"}`)
+	open, second := n.fill()
+	n.now += 100 * millisecond
+	book.Tick(n.now)
+	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream}) {
+		t.Fatalf("resolved %s", got)
+	}
+	status := n.limiter.Resume(second, n.now)
+	if status != limiter.Refused || second.Reason != policy.ReasonInFlight || second.Refusing != 0 {
+		t.Fatalf("%v, %v by policy %d", status, second.Reason, second.Refusing)
+	}
+	if n.rules.Held != 0 || book.Waiting() != 0 {
+		t.Errorf("%d held, %d wait", n.rules.Held, book.Waiting())
+	}
+	n.end(open[0])
+	if all, _ := n.fill(); len(all) != 1 {
+		t.Errorf("%d places at rest", len(all))
+	}
+}

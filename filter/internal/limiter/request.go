@@ -26,7 +26,8 @@ const (
 	Allowed
 	// Refused: a bucket has not, or the request lacks what a policy needs.
 	Refused
-	// Paused: the request waits for the control plane. Resume it when its tickets have ended.
+	// Paused: the request waits, for the control plane or for places in flight. Resume it each time
+	// that a ticket or a seat of it has ended.
 	Paused
 	// Delayed: it is allowed, and goes on when Release names it.
 	Delayed
