@@ -29,9 +29,11 @@ type reservation struct {
 	commit *policy.Commit
 	key    keyhash.Key
 	taken  quota.Reservation
-	// figures are those of a bucket of this node's own, params what a new one counts by.
-	figures bucketstore.Figures
-	params  quota.Params
+	// figures are those of a bucket of this node's own, params what a new one counts by. calendar:
+	// its windows begin by Unix time.
+	figures  bucketstore.Figures
+	params   quota.Params
+	calendar bool
 	// central is what the control plane has granted; nil for a bucket of this node's own.
 	central *leasing.Reservation
 	// cost is the index of its Cost among those of the request.
@@ -60,7 +62,7 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 	}
 	l.note(req, &reservation{
 		commit: commit, key: m.Key, taken: taken, figures: l.store.Figures,
-		params: req.rules.Index.Limit(m.Limit).Params,
+		params: req.rules.Index.Limit(m.Limit).Params, calendar: req.LimitOf(m).Calendar,
 	})
 }
 
@@ -217,6 +219,9 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		}
 		s := &l.settling
 		*s = settling{r: r, now: now, actual: actual}
+		if r.calendar {
+			s.ahead = l.Ahead
+		}
 		l.store.Figures = r.figures
 		if err := l.store.Update(kind, r.key, now, s); err != nil {
 			l.leaveCharged(EndedOtherwise) // Other workers changed the bucket at every attempt.
@@ -238,6 +243,8 @@ type settling struct {
 	r      *reservation
 	now    quota.Instant
 	actual int64
+	// ahead is by how much the bucket's clock is ahead of now.
+	ahead quota.Span
 	// back is what was given back, below 0 what was taken.
 	back int64
 }
@@ -252,11 +259,12 @@ func (s *settling) Apply(e *bucketstore.Entry) bool {
 		return false
 	}
 	if e.Kind == bucketstore.Window {
-		w, h, now := &e.Windows, &e.History, s.now+quota.Instant(e.Ahead)
+		w, h, now := &e.Windows, &e.History, s.now+quota.Instant(s.ahead)
+		e.Ahead = s.ahead
 		if e.New {
 			*w = r.figures.Windows
-			now = max(s.now, r.taken.At)
-			*h = w.Owing(now, max(e.Debtor, now), e.Owes)
+			now = max(now, r.taken.At)
+			*h = w.Owing(now, max(e.Debtor+quota.Instant(s.ahead), now), e.Owes)
 		}
 		w.Advance(h, now)
 		if less && r.taken.At > h.Last {

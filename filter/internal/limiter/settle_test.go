@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -738,5 +739,31 @@ func TestADayFindsBugs(t *testing.T) {
 			t.Errorf("seed %d: a day has not found bug %d", seed, bug)
 		}
 		t.Logf("bug %d: %s", bug, found)
+	}
+}
+
+// What is settled in a window of the calendar is idle when that window ends, as what is not: it
+// takes no room from other keys, and no new key starts with its debt.
+func TestWhatIsSettledInACalendarWindowEndsWithIt(t *testing.T) {
+	n := newNode(t, false, `{"name":"p","partition":["header:x-k"],"algorithm":"fixed_window","align":"utc",
+		"limit":{"quota":4,"window":"1m"},"mode":"local","cost":{"reserve":1,"commit":{"header":"x-used"}}}`)
+	store := bucketstore.New(n.data, [4]byte{}, 8, 0) // One slot.
+	n.limiter = limiter.New(limiter.Config{Store: store, Flights: n.book})
+	n.limiter.Ahead = quota.Span(1_700_000_040*sec) - quota.Span(n.now)
+	for i := range 40 {
+		n.now += 120 * sec
+		for _, used := range []string{"0", "4"} {
+			req, got := n.begin("x-k", strconv.Itoa(i))
+			if got != limiter.Allowed {
+				t.Fatalf("key %d, which is new: %v", i, got)
+			}
+			n.answered(req, answer{"x-used": used})
+		}
+		if _, got := n.begin("x-k", strconv.Itoa(i)); got != limiter.Refused {
+			t.Errorf("key %d has used its quota: %v", i, got)
+		}
+	}
+	if store.Evictions != 0 {
+		t.Errorf("%d live buckets were evicted", store.Evictions)
 	}
 }
