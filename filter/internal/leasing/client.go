@@ -301,10 +301,11 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	case need.leaky():
 	case need.Reserves:
 		c.unused(now, need, t.Name, 0, 0)
-	case !need.Optimistic:
+	case now >= t.Until:
+	case need.Optimistic:
+		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
+	default:
 		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until}
 		_ = c.store.Update(bucketstore.Leased, need.Bucket, now, &giveBack{now, need.Params, lent})
-	case now < t.Until:
-		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
 	}
 }

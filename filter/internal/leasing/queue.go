@@ -45,7 +45,7 @@ type Ticket struct {
 	Delay quota.Span
 	// Name is that of the reservation of a Granted ticket, if its need Reserves; else 0.
 	Name uint64
-	// Charged: the tokens of a Failed ticket were granted, but too late.
+	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
 	Charged bool
 
 	// late is the call that carried a Failed ticket, whose answer may still come.

@@ -92,6 +92,8 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 		}
 		return h.refuse(policy.ReasonQuota, max(quota.Span(t.Until-now), 1))
 	}
+	// Tokens that came in time and are read too late are charged as those that came too late.
+	t.Charged = t.Charged || t.Outcome == leasing.Granted
 	since := l.leases.Health.FailingSince(now)
 	if t.Outcome == leasing.Failed {
 		since = min(since, t.Since)

@@ -26,7 +26,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		l.Stats.Decided[h.source]++
-		if h.source == policy.ByCentral && h.ticket.Name > 0 {
+		if h.ticket.Outcome == leasing.Granted && h.ticket.Name > 0 {
 			l.reserveCentral(req, h)
 		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
@@ -90,7 +90,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 		switch {
 		case h.passed && h.release != 0:
 			l.leave(h.turn(), now)
-		case h.source == policy.ByCentral && h.ticket.Outcome == leasing.Granted:
+		case h.ticket.Outcome == leasing.Granted:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req): // stopCounting frees its place.
 		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.

@@ -216,3 +216,45 @@ func TestAnOutageWithinTheRateIsNotCharged(t *testing.T) {
 		t.Error("more than the burst passed")
 	}
 }
+
+// An answer may come in time and be read too late, where many requests go on at once. What it has
+// granted is charged already: on_failure decides the request, and nothing is charged again.
+func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
+	for _, c := range []struct {
+		then string
+		want limiter.Status
+	}{{"local", limiter.Allowed}, {"deny", limiter.Refused}} {
+		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
+			"on_failure":{"then":"`+c.then+`"}}`)
+		req, _ := n.begin()
+		n.now += 48 * ms
+		n.calls[0](200)
+		n.calls = nil
+		n.now += 2 * ms
+		if got := n.limiter.Resume(req, n.now); got != c.want {
+			t.Errorf("%s: %v, want %v", c.then, got, c.want)
+		}
+		if owed := n.leases.Owed(n.now, req.Hits[0].Key); owed != 0 {
+			t.Errorf("%s: %d are to be charged again", c.then, owed)
+		}
+	}
+}
+
+// The same of a request that has reserved its cost: what its answer has reserved comes back if
+// on_failure refuses it.
+func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
+		"on_failure":{"then":"deny"},"cost":{"reserve":5,"commit":{"header":"x-used"}}}`)
+	req, _ := n.begin()
+	n.now += 48 * ms
+	n.calls[0](200)
+	n.calls = nil
+	n.now += 2 * ms
+	if got := n.limiter.Resume(req, n.now); got != limiter.Refused {
+		t.Fatal(got)
+	}
+	n.tick(10)
+	if len(n.asked) != 1 || n.asked[0].Nth == 0 || n.asked[0].Actual != 0 {
+		t.Errorf("asked %+v, want a settlement with 0", n.asked)
+	}
+}
