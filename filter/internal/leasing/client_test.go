@@ -25,11 +25,12 @@ func (c *clock) Now() quota.Instant { return c.now }
 
 // plane is a control plane whose answers the test lets go.
 type plane struct {
-	t       *testing.T
-	params  quota.Params
-	ledgers map[keyhash.Key]lease.Ledger
-	calls   []pending
-	refuse  error
+	t         *testing.T
+	params    quota.Params
+	algorithm quota.Algorithm
+	ledgers   map[keyhash.Key]lease.Ledger
+	calls     []pending
+	refuse    error
 }
 
 type pending struct {
@@ -102,7 +103,9 @@ func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *plane) *world
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {
-	return leasing.Need{Bucket: keyhash.Key{bucket}, Version: 1, Params: w.params, Cost: cost}
+	return leasing.Need{
+		Bucket: keyhash.Key{bucket}, Version: 1, Params: w.params, Algorithm: w.algorithm, Cost: cost,
+	}
 }
 
 // join lets a request of cost wait for a bucket, and sends.

@@ -146,6 +146,23 @@ func TestALateAnswerPays(t *testing.T) {
 	}
 }
 
+// A late turn in a leaky bucket's queue is charged as late tokens are, so it pays too.
+func TestALateTurnPays(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.algorithm = quota.LeakyBucket
+	p := w.late(t)
+	w.calls = append(w.calls, p)
+	w.reply(wire.LeaseAnswer{Waiting: 1, Delay: quota.Second})
+	if owed := w.client.Owed(w.now, w.need(1, 1).Bucket); owed != 0 {
+		t.Errorf("%d owed", owed)
+	}
+	w.now += 500 * ms
+	w.client.Tick(w.now)
+	if debt, _ := w.asked(t); debt != 0 {
+		t.Errorf("%d turns are asked for again", debt)
+	}
+}
+
 // An answer that comes late, but before the tick has seen it, pays for its own requests.
 func TestALateTicketKnowsThatItIsCharged(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)

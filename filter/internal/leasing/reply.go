@@ -360,14 +360,15 @@ func (c *Client) learn(s *lineAnswer, nth int) terms {
 	if s.call.late || a.Waiting == 0 && a.NotBefore == 0 {
 		l.ask.Waiting = a.Waiting
 	}
-	if !it.need.leaky() {
-		l.unused = max(a.Waiting-int64(s.served), 0) * it.need.Cost
-	}
+	unused := max(a.Waiting-int64(s.served), 0) * it.need.Cost
 	if it.need.Reserves { // The next request takes a reservation of its own.
-		l.unused = 0
+		unused = 0
 		c.unused(s.now, &it.need, it.name, int64(s.served)+1, a.Waiting)
 	}
-	l.unused = c.debts.pay(it.need.Bucket, l.unused)
+	unused = c.debts.pay(it.need.Bucket, unused)
+	if !it.need.leaky() { // A turn that no request takes is no token for the next one.
+		l.unused = unused
+	}
 	// What a contended change would have noted is lost. Tokens to keep that are lost so expire
 	// unused at the control plane.
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
