@@ -127,14 +127,14 @@ func (b *Book) countOut(now quota.Instant) {
 }
 
 // Wait has a request wait for a place until an instant, behind those that wait already. It reports
-// false if as many wait as there are places, or as may wait in all.
+// false if as many wait as there are places, or if the worker is Crowded.
 func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	k := b.buckets[s.Key]
 	if k == nil {
 		k = b.bucketOf(s)
 		b.lend(k, s)
 	}
-	if int64(len(k.waiters)) >= s.Most || b.waiting >= maxWaiting {
+	if int64(len(k.waiters)) >= s.Most || b.Crowded() {
 		b.forget(k)
 		return false
 	}
@@ -209,6 +209,9 @@ func (b *Book) TakeResolved(most int) []uint32 {
 	}
 	return streams
 }
+
+// Crowded reports whether as many requests wait as may in this worker, for all limits together.
+func (b *Book) Crowded() bool { return b.waiting >= maxWaiting }
 
 // Waiting is how many requests wait.
 func (b *Book) Waiting() int { return b.waiting }

@@ -143,7 +143,12 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 		h.awaits, waits = false, true
 		if !l.flights.Wait(&h.seat, h.seat.Until) {
 			l.Stats.TooManyWaiting++
-			return l.refuse(req, i, policy.ReasonInFlight, now), true
+			reason := policy.ReasonInFlight
+			if l.flights.Crowded() { // That is not the caller's doing.
+				reason = policy.ReasonTooManyWaiting
+			}
+			h.refuse(reason, comeAgain)
+			return l.refuse(req, i, reason, now), true
 		}
 	}
 	if waits {

@@ -255,3 +255,30 @@ func TestTheShortestMaxWaitCounts(t *testing.T) {
 		t.Errorf("%d places at rest", len(all))
 	}
 }
+
+// A worker lets 1024 requests wait for places. The next one is refused although its own limit lets
+// it wait: for the worker's sake and not for the caller's, which no penalty counts.
+func TestAWorkerThatIsFullOfWaitingRequests(t *testing.T) {
+	n, book := newFlights(t, `{"name":"p","partition":["header:x-k"],"limit":{"in_flight":600},"max_wait":"1s","mode":"local"}`)
+	for _, key := range []string{"a", "b"} {
+		for range 600 {
+			n.begin("x-k", key)
+		}
+	}
+	for range 600 {
+		n.begin("x-k", "a")
+	}
+	if req, _ := n.begin("x-k", "a"); req.Reason != policy.ReasonInFlight {
+		t.Errorf("behind 600 of its own: %v", req.Reason)
+	}
+	for book.Waiting() < 1024 {
+		if _, status := n.begin("x-k", "b"); status != limiter.Paused {
+			t.Fatalf("%v while %d wait", status, book.Waiting())
+		}
+	}
+	req, status := n.begin("x-k", "b")
+	if status != limiter.Refused || req.Reason != policy.ReasonTooManyWaiting || req.Source != policy.ByOverload ||
+		req.Hits[0].Retry != quota.Second {
+		t.Errorf("%v for %v by %v, retry %d", status, req.Reason, req.Source, req.Hits[0].Retry)
+	}
+}
