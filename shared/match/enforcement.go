@@ -12,7 +12,7 @@ type enforcement struct {
 	orders []order
 	// off: everything is switched off, so that there is nothing to look at.
 	off bool
-	// lifted: the lists of the banned are switched off too, whatever more specific orders say.
+	// lifted: everything is switched off but for more specific orders, and no ban counts.
 	lifted bool
 	// byTier: some order goes by tier.
 	byTier bool

@@ -169,9 +169,11 @@ func TestBannedKeys(t *testing.T) {
 		"banned":             {wire.Enforcement{Bans: bans}, 0, true},
 		"banned and watched": {wire.Enforcement{Bans: bans, Orders: []wire.Order{order(shadow, "", "")}}, 0, true},
 		"switched off":       {wire.Enforcement{Bans: bans, Orders: []wire.Order{order(off, "plain", "")}}, 0, false},
-		"until then":         {wire.Enforcement{Bans: []wire.Ban{{Key: key, Expires: 1000}}}, 999, true},
-		"no longer":          {wire.Enforcement{Bans: []wire.Ban{{Key: key, Expires: 1000}}}, 1000, false},
-		"nobody":             {wire.Enforcement{}, 0, false},
+		"lifted": {wire.Enforcement{Bans: bans,
+			Orders: []wire.Order{order(off, "", ""), order(enforce, "plain", "")}}, 0, false},
+		"until then": {wire.Enforcement{Bans: []wire.Ban{{Key: key, Expires: 1000}}}, 999, true},
+		"no longer":  {wire.Enforcement{Bans: []wire.Ban{{Key: key, Expires: 1000}}}, 1000, false},
+		"nobody":     {wire.Enforcement{}, 0, false},
 	} {
 		ix.Enforce(&c.e, c.unix)
 		for value, want := range map[string]bool{"bad": c.want, "good": false} {

@@ -258,7 +258,7 @@ func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
 	}
 	e.off = e.lifted && len(e.orders) == 1
 	for i := range m.Bans {
-		if ban := &m.Bans[i]; !hasEnded(ban.Expires, unix) {
+		if ban := &m.Bans[i]; !e.lifted && !hasEnded(ban.Expires, unix) {
 			e.bans = append(e.bans, ban.Key)
 		}
 	}
