@@ -84,4 +84,21 @@ func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 		t.Errorf("the second request waited %v for its turn", held)
 	}
 	queue.mustHave("asked, then delayed", 7, 7)
+
+	places := hold(`{"name": "places", "partition": [], "limit": {"in_flight": 1}, "max_wait": "1s", "mode": "local"}`,
+		limits("api", "strict", "9/1h", forAll))
+	holder := places.nodes[0].Worker(0).Request(get())
+	places.advance(20 * quantum)
+	places.mustHave("a place at once, then tokens", 7)
+	waiter := places.nodes[0].Worker(0).Request(get())
+	places.advance(100 * quantum)
+	holder.Respond(200, nil)
+	places.advance(20 * quantum)
+	if waiter.State() != envoytest.Continued {
+		t.Errorf("the request that waited for a place: %v", waiter.State())
+	}
+	places.mustHave("100 ms for a place, then tokens", 7)
+	if waited, _ := places.nodes[0].Metric("weir.requests.waited"); waited != 2 {
+		t.Errorf("%d requests have waited for tokens, want 2", waited)
+	}
 }

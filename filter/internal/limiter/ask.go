@@ -32,14 +32,14 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		l.fallBackUnasked(req, now)
 		return undecided, false
 	}
+	if !req.Asked() {
+		l.Stats.Waited++
+	}
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.asked {
 			req.deadline = h.ticket.Deadline
 			l.keep(req, h)
 		}
-	}
-	if !req.held {
-		l.Stats.Waited++
 	}
 	l.hold(req, now)
 	l.leases.Flush(now)

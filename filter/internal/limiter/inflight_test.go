@@ -282,3 +282,25 @@ func TestAWorkerThatIsFullOfWaitingRequests(t *testing.T) {
 		t.Errorf("%v for %v by %v, retry %d", status, req.Reason, req.Source, req.Hits[0].Retry)
 	}
 }
+
+// A request that waits for a place first counts as one that waited for tokens once it asks for some.
+func TestARequestThatWaitsForAPlaceAndForTokens(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"places","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
+		{"name":"rate","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"strict"}`)
+	first, _ := n.begin()
+	if status := n.answer(200, first); status != limiter.Allowed {
+		t.Fatal(status)
+	}
+	second, _ := n.begin()
+	if second.Asked() || n.limiter.Stats.Waited != 1 {
+		t.Errorf("before it has a place: %d have waited", n.limiter.Stats.Waited)
+	}
+	n.end(first)
+	if status := n.limiter.Resume(second, n.now); status != limiter.Paused || !second.Asked() {
+		t.Fatal(status)
+	}
+	if status := n.answer(200, second); status != limiter.Allowed || n.limiter.Stats.Waited != 2 {
+		t.Errorf("%v, %d have waited, want 2", status, n.limiter.Stats.Waited)
+	}
+}

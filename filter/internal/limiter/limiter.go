@@ -34,8 +34,8 @@ type Stats struct {
 	Contended uint64
 	// ChargedInVain counts buckets that a request was charged at before another bucket refused it.
 	ChargedInVain uint64
-	// Waited counts requests that waited for the control plane, Delayed those that leaky buckets
-	// held back.
+	// Waited counts requests that waited for tokens of the control plane, Delayed those that leaky
+	// buckets held back.
 	Waited, Delayed uint64
 	// TooManyWaiting counts requests that had to do without waiting, because as many wait as may.
 	TooManyWaiting uint64

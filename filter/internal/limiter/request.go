@@ -165,6 +165,9 @@ func (req *Request) waits() bool {
 	return false
 }
 
+// Asked reports whether the request has waited for tokens of the control plane, or does so now.
+func (req *Request) Asked() bool { return req.deadline != 0 }
+
 // allPassed reports whether all hits have let the request through.
 func (req *Request) allPassed() bool {
 	for i := range req.Hits {

@@ -21,9 +21,9 @@ type httpContext struct {
 	request limiter.Request
 	headers respond.Headers
 	grpc    bool
-	// waiting: the request is held back, for its tokens or its turn.
+	// waiting: the request is held back, for its tokens, its turn or a place in flight.
 	waiting bool
-	// undecided is since when it waits for its decision, 0 if it does not.
+	// undecided is since when it waits for the control plane's tokens, 0 if it does not.
 	undecided quota.Instant
 	// life is what became so far of a request that is Lasting.
 	life limiter.Life
@@ -73,7 +73,8 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		if p.central != nil {
 			p.central.decisions.Identify(rules, &attributes, &c.identity)
 		}
-		c.waiting, c.undecided = true, now
+		c.waiting = true
+		c.waits(now)
 		status = p.resumeResolved(c)
 		if status == limiter.Paused {
 			return types.ActionPause
@@ -84,11 +85,12 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	return c.act(status, now, &attributes)
 }
 
-// resume goes on after a ticket has ended; the stream is the selected one.
+// resume goes on after a ticket or a seat has ended; the stream is the selected one.
 func (c *httpContext) resume() {
 	now := c.plugin.clock.Now()
 	status := c.plugin.limiter.Resume(&c.request, now)
 	if status == limiter.Paused {
+		c.waits(now)
 		return
 	}
 	c.waiting = false
@@ -98,9 +100,19 @@ func (c *httpContext) resume() {
 	}
 }
 
-// decided records how long the request was held for a decision that came, or that its client did
-// not wait for.
+// waits notes since when the request waits for tokens, if it does.
+func (c *httpContext) waits(now quota.Instant) {
+	if c.undecided == 0 && c.request.Asked() {
+		c.undecided = now
+	}
+}
+
+// decided records how long the request was held for tokens that came, or that its client did not
+// wait for.
 func (c *httpContext) decided(now quota.Instant) {
+	if c.undecided == 0 {
+		return
+	}
 	held := (int64(now-c.undecided) + millisecond - 1) / millisecond
 	c.plugin.metrics.hold.Record(uint64(held))
 	c.undecided = 0
@@ -220,9 +232,7 @@ func (c *httpContext) onDone() {
 		return
 	}
 	now := c.plugin.clock.Now()
-	if c.undecided != 0 {
-		c.decided(now)
-	}
+	c.decided(now)
 	c.plugin.limiter.Cancel(&c.request, now)
 	c.plugin.wakeForPlaces(now)
 }
