@@ -207,7 +207,7 @@ func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e 
 			return held, err
 		}
 		current, _ := s.config.Policies.Current()
-		if current.Version.Is(k.By.Version.Number, k.By.Version.Mark()) {
+		if current.Version.Is(&k.By.Version) {
 			return held, err
 		}
 		k.By = current

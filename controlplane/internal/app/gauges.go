@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -22,7 +23,7 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Version:     func() float64 { return currentVersion(sets) },
-		Census:      func() metrics.Census { return census(sets, registry) },
+		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
 		Enforcement: a.countOrders,
 		Penalties:   a.penalties.Counts,
@@ -59,7 +60,7 @@ func currentVersion(sets *policies.Service) float64 {
 }
 
 // census counts the active nodes by version, by step of the failure ladder, and those behind.
-func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
+func census(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Census {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
 	c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
@@ -67,7 +68,7 @@ func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
 	for _, n := range registry.Active(ctx) {
 		c.Versions[n.Applied]++
 		c.States[cmp.Or(n.State, policy.StepGround.String())]++
-		if wanted := active.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
+		if wanted := active.For(n.ID); wanted != nil && !hub.Has(&wanted.Version, n.Applied, n.Mark) {
 			c.Behind++
 		}
 	}

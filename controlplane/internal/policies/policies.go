@@ -4,6 +4,9 @@ package policies
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -50,16 +53,24 @@ type Version struct {
 	Document []byte `json:"-"`
 }
 
-// markLength is how many characters of its digest a node gets.
-const markLength = 16
+// markBytes is how many bytes of a hash a mark has, in hexadecimal.
+const markBytes = 8
 
-// Mark distinguishes the version from another that had its number before the store lost it: the
-// beginning of its digest.
-func (v *Version) Mark() string { return v.Digest[:min(len(v.Digest), markLength)] }
+// Mark distinguishes the version from another that had its number before the store lost it, and
+// from itself beside another secret: a hash of both, which says nothing of the secret. It is empty
+// for a version without a digest.
+func (v *Version) Mark(secret [16]byte) string {
+	if v.Digest == "" {
+		return ""
+	}
+	h := hmac.New(sha256.New, secret[:])
+	h.Write([]byte(v.Digest))
+	return hex.EncodeToString(h.Sum(nil)[:markBytes])
+}
 
-// Is reports whether v is the version with a number and mark. Without a mark the number decides.
-func (v *Version) Is(number uint64, mark string) bool {
-	return v.Number == number && (mark == "" || v.Digest == "" || mark == v.Mark())
+// Is reports whether both are the same document by the same number.
+func (v *Version) Is(other *Version) bool {
+	return v.Number == other.Number && v.Digest == other.Digest
 }
 
 // Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means
