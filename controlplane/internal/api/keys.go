@@ -1,8 +1,10 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -154,22 +156,60 @@ func (s *server) adjust(
 	if err != nil {
 		return answer, err
 	}
-	var changed []keyhash.Key
+	var changed []place
 	for _, at := range places {
-		one, err := s.bucket(ctx, at, c, e)
-		if err != nil {
-			return answer, err
+		var one gen.Bucket
+		if one, err = s.bucket(ctx, at, c, e); err != nil {
+			break
 		}
 		if !at.limit.InFlight {
-			changed = append(changed, at.Bucket)
+			changed = append(changed, at)
 		}
 		answer.Body.Buckets = append(answer.Body.Buckets, one)
 	}
 	if c != (lease.Change{}) && len(changed) > 0 {
-		err = s.config.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
+		if err != nil {
+			err = changedInPart(err, c, places, changed)
+		}
+		var buckets []keyhash.Key
+		for _, at := range changed {
+			buckets = append(buckets, at.Bucket)
+		}
+		freed := s.config.Enforcement.Free(ctx, buckets, c.Reset, audit.Entry{By: e.By})
+		err = cmp.Or(err, freed)
 	}
 	s.describeBan(&answer.Body)
 	return answer, err
+}
+
+// changedInPart is the failure to change all buckets of a key where some have been changed: which,
+// and what the same change would do to them once more.
+func changedInPart(cause error, c lease.Change, all, changed []place) error {
+	count, names := 0, ""
+	for _, at := range all {
+		if !at.limit.InFlight {
+			count++
+		}
+	}
+	for i, at := range changed {
+		if i > 0 {
+			names += "; "
+		}
+		if at.tier != "" {
+			names += at.tier + ", "
+		}
+		names += policies.LimitText(at.limit)
+	}
+	again := "to grant again gives these their tokens twice: look with weir keys get first"
+	if c.Reset {
+		again = "reset again, which is no harm to these"
+	}
+	have := "have"
+	if len(changed) == 1 {
+		have = "has"
+	}
+	return &failure{code: errs.StoreUnavailable, cause: cause, detail: fmt.Sprintf(
+		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), count, have, names, failing(cause), again)}
 }
 
 // bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.

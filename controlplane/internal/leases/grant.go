@@ -23,7 +23,7 @@ func (s *Service) grant(
 		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
 	}
 	if _, known := s.part(""); !known {
-		return reply, errPart
+		return reply, ErrPart
 	}
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
