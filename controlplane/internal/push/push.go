@@ -208,8 +208,9 @@ func (h *Hub) Ready() error {
 const overrule = 5 * time.Second
 
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
-// that it ought to have, or changes of consumers. It returns false when ctx ends first. The error
-// is ErrNotReady if there is nothing because the store has not been reached yet.
+// that it ought to have, changes of consumers, or changes of penalties, the first of these in that
+// order. It returns false when ctx ends first. The error is ErrNotReady if there is nothing because
+// the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()
