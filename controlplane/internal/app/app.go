@@ -180,10 +180,12 @@ func (a *App) follow(s settings.Settings) {
 	}
 }
 
-// saver is a store that saves what it counts now and then.
+// saver is a store that saves what it counts now and then, and has room for so many buckets.
 type saver interface {
 	// Saved is how long ago it last did, and why the last try failed.
 	Saved() (ago time.Duration, err error)
+	// Refused is how often it had no room for a bucket.
+	Refused() int64
 }
 
 var _ saver = (*localstore.Store)(nil)

@@ -30,6 +30,7 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 		Fullest:     on.Series.Fullest,
 		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
 		SaveAge:     a.saveAge(),
+		Full:        a.full(),
 		Files:       a.filesInForce(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring:    a.expiring,
@@ -107,6 +108,15 @@ func (a *App) saveAge() func() float64 {
 		ago, _ := s.Saved()
 		return ago.Seconds()
 	}
+}
+
+// full reads how often the store had no room for a bucket; nil for a store that always has.
+func (a *App) full() func() float64 {
+	s, ok := a.store.(saver)
+	if !ok {
+		return nil
+	}
+	return func() float64 { return float64(s.Refused()) }
 }
 
 // filesInForce reads whether the policy set of the files is in force; nil without files.
