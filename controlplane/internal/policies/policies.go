@@ -7,6 +7,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -25,11 +26,13 @@ const EmptyDocument = "version: weir/v1\npolicies: []\n"
 // not be asked.
 var (
 	// ErrNotFound: there is no such version, or no longer.
-	ErrNotFound = errs.New(errs.NotFound, "there is no such version",
-		"there is no such version, or it has been dropped: the newest are kept")
+	ErrNotFound = errs.New(errs.NotFound, "there is no such version", fmt.Sprintf(
+		"there is no such version, or it has been dropped: the newest %d are kept, and weir get versions lists them",
+		Kept))
 	// ErrUnreadable: this build cannot read what the store holds.
 	ErrUnreadable = errs.New(errs.Unreadable, "the stored policy set cannot be read by this version of weir",
-		"the stored policy set was written by another version of weir and this one cannot read it")
+		"the stored policy set was written by another version of weir and this one cannot read it: "+
+			"finish the upgrade, or roll back from a control plane that can read it")
 )
 
 // Version is one version of the policy set as it is stored.
@@ -108,8 +111,8 @@ type place struct {
 	policy, limit int
 	// tier is the index of the tier; -1 where limits do not go by tier.
 	tier int
-	// draft: the limit is a candidate.
-	draft bool
+	// candidate: it is one of the policy's candidate.
+	candidate bool
 }
 
 // Policy returns the policy of that name.
@@ -143,7 +146,7 @@ func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy,
 	switch {
 	case !ok:
 		return nil, nil
-	case at.draft:
+	case at.candidate:
 		return p, p.Candidate
 	}
 	return p, p.LimitsOf(current.tier(c, at.tier))
@@ -152,7 +155,7 @@ func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy,
 // TierOf returns the name of the tier that a limit is for; empty if it is for all tiers, as a
 // candidate is, or not known.
 func (c *Compiled) TierOf(number uint32) string {
-	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
+	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].candidate {
 		return ""
 	}
 	return c.Set.Tiers[c.places[number].tier]
@@ -176,7 +179,7 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	at := c.places[number]
 	p = &c.Set.Policies[at.policy]
 	limits := p.Candidate
-	if !at.draft {
+	if !at.candidate {
 		limits = p.LimitsOf(max(at.tier, 0))
 	}
 	return p, limits[at.limit], at.tier >= 0, true
@@ -214,7 +217,7 @@ func newCompiled(v Version, set *policy.Set) *Compiled {
 		for tier := range p.Tiers {
 			c.addPlaces(place{policy: i, tier: tier}, len(p.LimitsOf(tier)))
 		}
-		c.addPlaces(place{policy: i, draft: true}, len(p.Candidate))
+		c.addPlaces(place{policy: i, candidate: true}, len(p.Candidate))
 	}
 	return c
 }
