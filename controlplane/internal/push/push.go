@@ -36,21 +36,22 @@ type Secrets interface {
 type Seen struct {
 	// Node is its id, which decides whether it gets a version that is rolled out.
 	Node string
-	// Version is that of its policy set. Consumers is the revision up to which it has the changes
-	// of consumers.
-	Version, Consumers uint64
+	// Version is that of its policy set.
+	Version uint64
 	// Mark is the policies.Version.Mark that its policy set came with; empty if it knows none.
 	Mark string
-	// Follows: the node wants the changes of consumers, in messages of up to Format.
-	Follows bool
-	Format  uint64
-	// Penalties is the revision up to which it has the changes of penalties. Punishes: it wants
-	// later ones.
-	Penalties uint64
-	Punishes  bool
-	// Enforcement is the revision of its orders and bans. Obeys: it wants later ones.
-	Enforcement uint64
-	Obeys       bool
+	// Consumers is the revision up to which it has the changes of consumers. WantsConsumers: it
+	// wants later ones, in messages of up to ConsumersFormat.
+	Consumers       uint64
+	WantsConsumers  bool
+	ConsumersFormat uint64
+	// Penalties is the revision up to which it has the changes of penalties. WantsPenalties: it
+	// wants later ones.
+	Penalties      uint64
+	WantsPenalties bool
+	// Enforcement is the revision of its orders and bans. WantsEnforcement: it wants later ones.
+	Enforcement      uint64
+	WantsEnforcement bool
 }
 
 // News is a message for nodes: a policy set, changes of consumers or of penalties, or all orders
@@ -217,7 +218,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	waited := false
 	for {
 		var ordered <-chan struct{}
-		if node.Obeys {
+		if node.WantsEnforcement {
 			var message []byte
 			var news bool
 			message, news, ordered = h.enforcement.After(node.Enforcement, waited)
@@ -240,16 +241,16 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 			}
 		}
 		var moved <-chan struct{}
-		if node.Follows {
+		if node.WantsConsumers {
 			var m wire.Consumers
 			var news bool
 			m, news, moved = h.consumers.After(node.Consumers, waited)
 			if news {
-				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
+				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat))}, true, nil
 			}
 		}
 		var punished <-chan struct{}
-		if node.Punishes {
+		if node.WantsPenalties {
 			var m wire.Penalties
 			var news bool
 			m, news, punished = h.penalties.After(node.Penalties)

@@ -273,7 +273,7 @@ func TestConsumersArePushed(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			start := time.Now()
-			news, ok, err := r.hub.Wait(ctx, push.Seen{Version: 1, Consumers: revision, Follows: true})
+			news, ok, err := r.hub.Wait(ctx, push.Seen{Version: 1, Consumers: revision, WantsConsumers: true})
 			if !ok || err != nil || news.Version != 0 || wire.DecodeConsumers(news.Bytes, &m) != nil {
 				t.Fatalf("%+v, %v, %v", news, ok, err)
 			}
