@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -93,49 +94,52 @@ type place struct {
 // for the key.
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
-	add := func(tier string, limits []policy.Limit) error {
+	for tier, limits := range k.limitsByTier() {
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
+		if err != nil {
+			return nil, err
+		}
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Position: n,
-				Bucket: k.partition.Bucket(tier, n, shadow), Cost: k.policy.Cost.Fixed}
-			if limit.InFlight {
-				key.Bucket = k.partition.InFlight(tier, n, len(limits), shadow)
-			}
+				Bucket: k.bucket(tier, n, len(limits), limit.InFlight, shadow), Cost: k.policy.Cost.Fixed}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
-		}
-		return err
-	}
-	if len(k.policy.Tiers) == 0 {
-		err = add("", k.policy.Limits)
-		return all, err
-	}
-	for i, tier := range k.by.Set.Tiers {
-		if err := add(tier, k.policy.LimitsOf(i)); err != nil {
-			return nil, err
 		}
 	}
 	return all, nil
 }
 
+// limitsByTier are the limits of the policy: of each tier under its name, or those of all tiers
+// under none.
+func (k bucketKey) limitsByTier() iter.Seq2[string, []policy.Limit] {
+	return func(yield func(string, []policy.Limit) bool) {
+		if len(k.policy.Tiers) == 0 {
+			yield("", k.policy.Limits)
+			return
+		}
+		for i, tier := range k.by.Set.Tiers {
+			if !yield(tier, k.policy.LimitsOf(i)) {
+				return
+			}
+		}
+	}
+}
+
+// bucket is the hash of the key's bucket for one of so many limits of a tier, by its index.
+func (k bucketKey) bucket(tier string, limit, limits int, inFlight, shadow bool) keyhash.Key {
+	if inFlight {
+		return k.partition.InFlight(tier, limit, limits, shadow)
+	}
+	return k.partition.Bucket(tier, limit, shadow)
+}
+
 // buckets are the hashes of all that requests with the key may spend from: of each tier and limit,
 // enforced or in shadow.
 func (k bucketKey) buckets() (all []keyhash.Key) {
-	add := func(tier string, limits []policy.Limit) {
-		for n := range limits {
-			if limits[n].InFlight {
-				all = append(all, k.partition.InFlight(tier, n, len(limits), false),
-					k.partition.InFlight(tier, n, len(limits), true))
-				continue
-			}
-			all = append(all, k.partition.Bucket(tier, n, false), k.partition.Bucket(tier, n, true))
+	for tier, limits := range k.limitsByTier() {
+		for n, limit := range limits {
+			all = append(all, k.bucket(tier, n, len(limits), limit.InFlight, false),
+				k.bucket(tier, n, len(limits), limit.InFlight, true))
 		}
-	}
-	if len(k.policy.Tiers) == 0 {
-		add("", k.policy.Limits)
-		return all
-	}
-	for i, tier := range k.by.Set.Tiers {
-		add(tier, k.policy.LimitsOf(i))
 	}
 	return all
 }

@@ -272,12 +272,12 @@ func TestSomeBucketsOfAKeyAreChanged(t *testing.T) {
 		{"grant", `{"tokens": 3, "reason": "x"}`, 0, "the store does not answer; try again", 3},
 	} {
 		p.store.changes, p.store.unable = c.changes, errors.New("secret internals")
-		got := p.problem(p.do(call{"ed", "POST", "/v1/keys/api/" + c.verb + alice, nil, c.body}), 503, "store-unavailable")
-		if got.Detail != c.detail {
+		w := p.do(call{"ed", "POST", "/v1/keys/api/" + c.verb + alice, nil, c.body})
+		if got := p.problem(w, 503, "store-unavailable"); got.Detail != c.detail {
 			t.Errorf("%s after %d changes: %s", c.verb, c.changes, got.Detail)
 		}
 		var m wire.Enforcement
-		w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+		w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
 		if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) != c.freed {
 			t.Errorf("%s after %d changes: nodes hear of %+v, %v", c.verb, c.changes, m.Freed, err)
 		}
@@ -288,8 +288,8 @@ func TestSomeBucketsOfAKeyAreChanged(t *testing.T) {
 func TestWhyABucketIsNotChanged(t *testing.T) {
 	p := withKeysPlane(t)
 	for err, want := range map[error]string{
-		leases.ErrBusy: "the bucket was used at each of 100 attempts to change it, and nothing has been changed in it: " +
-			"try again, or ban the key first",
+		leases.ErrBusy: "the bucket was used at each of 100 attempts to change it, " +
+			"and nothing has been changed in it: try again, or ban the key first",
 		leases.ErrStale: "the policy set is being changed just now: try again",
 		leases.ErrPart:  "this region does not know its share of the limits: weir get regions says why",
 	} {
