@@ -45,8 +45,8 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	}
 }
 
-// Each metric that another page names, or the beginning of some, like weir_polls_, is on the page on
-// metrics.
+// Each metric that another page names, or the beginning of some, like weir_polls_, is on the page
+// on metrics.
 func TestOtherPagesNameKnownMetrics(t *testing.T) {
 	known := map[string]bool{"weir_client": true} // A module in Python.
 	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {

@@ -202,7 +202,8 @@ func (m *Metrics) Read(g Gauges) {
 	}
 	if g.Full != nil {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "weir_store_full_total", Help: "Buckets that were granted nothing because the embedded store is full.",
+			Name: "weir_store_full_total",
+			Help: "Times that a bucket was granted nothing because the embedded store is full.",
 		}, g.Full))
 	}
 	if g.Penalties != nil {

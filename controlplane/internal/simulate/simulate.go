@@ -46,8 +46,8 @@ type Report struct {
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
-	// Adaptive are the policies of either set whose limit finds itself. They refuse nothing here: no
-	// log says how an upstream would have answered under another limit.
+	// Adaptive are the policies of either set whose limit finds itself. They refuse nothing here:
+	// no log says how an upstream would have answered under another limit.
 	Adaptive []string `json:"adaptive,omitempty"`
 	// Late are requests that came later than Window after their place; they were taken at the time
 	// of the one before.

@@ -203,7 +203,8 @@ func TestALogBeginsLate(t *testing.T) {
 			r := replay(t, Options{Set: set, Nodes: 1}, begin+log+"?\n")
 			want := fmt.Sprintf("log:%d:", strings.Count(begin+log, "\n")+1)
 			if r.Requests != 1 || r.Malformed != 1 || !strings.HasPrefix(r.Problems[0], want) {
-				t.Errorf("%q: %d requests, want 1; problems %q, want one of %s", begin+log, r.Requests, r.Problems, want)
+				t.Errorf("%q: %d requests, want 1; problems %q, want one of %s", begin+log, r.Requests,
+					r.Problems, want)
 			}
 		}
 	}
