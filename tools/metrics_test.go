@@ -2,6 +2,7 @@ package tools_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -40,6 +41,46 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(page, -1) {
 		if !want[strings.TrimSuffix(m[1], "_count")] {
 			t.Errorf("docs/metrics.md names %s, which nothing reports", m[1])
+		}
+	}
+}
+
+// Each metric that another page names, or the beginning of some, like weir_polls_, is on the page
+// on metrics.
+func TestOtherPagesNameKnownMetrics(t *testing.T) {
+	known := map[string]bool{"weir_client": true} // A module in Python.
+	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+		known[m[1]] = true
+	}
+	isKnown := func(name string) bool {
+		for _, suffix := range []string{"_bucket", "_count", "_sum", ""} {
+			if base := strings.TrimSuffix(name, suffix); known[base] {
+				return true
+			}
+		}
+		for one := range known {
+			if strings.HasSuffix(name, "_") && strings.HasPrefix(one, name) {
+				return true
+			}
+		}
+		return false
+	}
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, page := range append(pages, "../README.md", "../RATIONALE.md") {
+		if page == "../docs/metrics.md" {
+			continue
+		}
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bweir_[a-z_]+`).FindAllString(string(content), -1) {
+			if !isKnown(name) {
+				t.Errorf("%s names %s, which docs/metrics.md does not have", page, name)
+			}
 		}
 	}
 }

@@ -42,6 +42,9 @@ import (
 type breakable struct {
 	*localstore.Store
 	mode atomic.Value // "", "away" or "panic"
+	// unable, if not nil, is what the store fails with once so many buckets have been changed.
+	changes int
+	unable  error
 }
 
 func (b *breakable) check() error {
@@ -101,6 +104,12 @@ func (b *breakable) Adjust(
 ) (lease.Holding, error) {
 	if err := b.check(); err != nil {
 		return lease.Holding{}, err
+	}
+	if c != (lease.Change{}) && b.unable != nil {
+		if b.changes == 0 {
+			return lease.Holding{}, b.unable
+		}
+		b.changes--
 	}
 	return b.Store.Adjust(ctx, bucket, ask, c, e)
 }

@@ -139,8 +139,11 @@ func (s *server) admitOpen(c echo.Context) error {
 	return nil
 }
 
+// UnknownToken is the detail of a refusal where the token is none of the control plane's.
+const UnknownToken = "send a token that this control plane knows: Authorization: Bearer TOKEN"
+
 func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) error {
-	detail, why := "send a token that this control plane knows: Authorization: Bearer TOKEN", metrics.AuthUnknown
+	detail, why := UnknownToken, metrics.AuthUnknown
 	if errors.Is(cause, auth.ErrExpired) {
 		detail, why = "the token "+token.Name+" has expired: weir token new makes another", metrics.AuthExpired
 	}

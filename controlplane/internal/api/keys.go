@@ -1,8 +1,11 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -91,49 +94,52 @@ type place struct {
 // for the key.
 func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
 	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
-	add := func(tier string, limits []policy.Limit) error {
+	for tier, limits := range k.limitsByTier() {
 		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
+		if err != nil {
+			return nil, err
+		}
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Position: n,
-				Bucket: k.partition.Bucket(tier, n, shadow), Cost: k.policy.Cost.Fixed}
-			if limit.InFlight {
-				key.Bucket = k.partition.InFlight(tier, n, len(limits), shadow)
-			}
+				Bucket: k.bucket(tier, n, len(limits), limit.InFlight, shadow), Cost: k.policy.Cost.Fixed}
 			all = append(all, place{Key: key, tier: tier, limit: limit})
-		}
-		return err
-	}
-	if len(k.policy.Tiers) == 0 {
-		err = add("", k.policy.Limits)
-		return all, err
-	}
-	for i, tier := range k.by.Set.Tiers {
-		if err := add(tier, k.policy.LimitsOf(i)); err != nil {
-			return nil, err
 		}
 	}
 	return all, nil
 }
 
+// limitsByTier are the limits of the policy: of each tier under its name, or those of all tiers
+// under none.
+func (k bucketKey) limitsByTier() iter.Seq2[string, []policy.Limit] {
+	return func(yield func(string, []policy.Limit) bool) {
+		if len(k.policy.Tiers) == 0 {
+			yield("", k.policy.Limits)
+			return
+		}
+		for i, tier := range k.by.Set.Tiers {
+			if !yield(tier, k.policy.LimitsOf(i)) {
+				return
+			}
+		}
+	}
+}
+
+// bucket is the hash of the key's bucket for one of so many limits of a tier, by its index.
+func (k bucketKey) bucket(tier string, limit, limits int, inFlight, shadow bool) keyhash.Key {
+	if inFlight {
+		return k.partition.InFlight(tier, limit, limits, shadow)
+	}
+	return k.partition.Bucket(tier, limit, shadow)
+}
+
 // buckets are the hashes of all that requests with the key may spend from: of each tier and limit,
 // enforced or in shadow.
 func (k bucketKey) buckets() (all []keyhash.Key) {
-	add := func(tier string, limits []policy.Limit) {
-		for n := range limits {
-			if limits[n].InFlight {
-				all = append(all, k.partition.InFlight(tier, n, len(limits), false),
-					k.partition.InFlight(tier, n, len(limits), true))
-				continue
-			}
-			all = append(all, k.partition.Bucket(tier, n, false), k.partition.Bucket(tier, n, true))
+	for tier, limits := range k.limitsByTier() {
+		for n, limit := range limits {
+			all = append(all, k.bucket(tier, n, len(limits), limit.InFlight, false),
+				k.bucket(tier, n, len(limits), limit.InFlight, true))
 		}
-	}
-	if len(k.policy.Tiers) == 0 {
-		add("", k.policy.Limits)
-		return all
-	}
-	for i, tier := range k.by.Set.Tiers {
-		add(tier, k.policy.LimitsOf(i))
 	}
 	return all
 }
@@ -154,22 +160,60 @@ func (s *server) adjust(
 	if err != nil {
 		return answer, err
 	}
-	var changed []keyhash.Key
+	var changed []place
 	for _, at := range places {
-		one, err := s.bucket(ctx, at, c, e)
-		if err != nil {
-			return answer, err
+		var one gen.Bucket
+		if one, err = s.bucket(ctx, at, c, e); err != nil {
+			break
 		}
 		if !at.limit.InFlight {
-			changed = append(changed, at.Bucket)
+			changed = append(changed, at)
 		}
 		answer.Body.Buckets = append(answer.Body.Buckets, one)
 	}
 	if c != (lease.Change{}) && len(changed) > 0 {
-		err = s.config.Enforcement.Free(ctx, changed, c.Reset, audit.Entry{By: e.By})
+		if err != nil {
+			err = changedInPart(err, c, places, changed)
+		}
+		var buckets []keyhash.Key
+		for _, at := range changed {
+			buckets = append(buckets, at.Bucket)
+		}
+		freed := s.config.Enforcement.Free(ctx, buckets, c.Reset, audit.Entry{By: e.By})
+		err = cmp.Or(err, freed)
 	}
 	s.describeBan(&answer.Body)
 	return answer, err
+}
+
+// changedInPart is the failure to change all buckets of a key where some have been changed: which,
+// and what the same change would do to them once more.
+func changedInPart(cause error, c lease.Change, all, changed []place) error {
+	count, names := 0, ""
+	for _, at := range all {
+		if !at.limit.InFlight {
+			count++
+		}
+	}
+	for i, at := range changed {
+		if i > 0 {
+			names += "; "
+		}
+		if at.tier != "" {
+			names += at.tier + ", "
+		}
+		names += policies.LimitText(at.limit)
+	}
+	again := "to grant again gives these their tokens twice: look with weir keys get first"
+	if c.Reset {
+		again = "reset again, which is no harm to these"
+	}
+	have := "have"
+	if len(changed) == 1 {
+		have = "has"
+	}
+	return &failure{code: errs.StoreUnavailable, cause: cause, detail: fmt.Sprintf(
+		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), count, have, names, failing(cause), again)}
 }
 
 // bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
@@ -207,7 +251,7 @@ func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e 
 			return held, err
 		}
 		current, _ := s.config.Policies.Current()
-		if current.Version.Is(k.By.Version.Number, k.By.Version.Mark()) {
+		if current.Version.Is(&k.By.Version) {
 			return held, err
 		}
 		k.By = current

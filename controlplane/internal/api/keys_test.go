@@ -3,6 +3,7 @@ package api_test
 import (
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -249,6 +251,52 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 	for _, want := range []string{`"key.reset"`, `"key.grant"`, `"reason":"very sorry"`, `keys/shared/` + got.Key, `keys/here/`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("the audit lacks %s: %s", want, w.Body)
+		}
+	}
+}
+
+// A change that ends after some of the buckets says which were changed, since a second grant would
+// give them their tokens twice. Nodes ask again about these.
+func TestSomeBucketsOfAKeyAreChanged(t *testing.T) {
+	p := withKeysPlane(t)
+	for _, c := range []struct {
+		verb, body string
+		changes    int
+		detail     string
+		freed      int
+	}{
+		{"grant", `{"tokens": 3, "reason": "x"}`, 1, "1 of 3 buckets has been changed (free, 10 per 1m), then the store does not answer; " +
+			"to grant again gives these their tokens twice: look with weir keys get first", 1},
+		{"reset", `{"reason": "x"}`, 2, "2 of 3 buckets have been changed (free, 10 per 1m; free, 100 per 1h), then the store does not answer; " +
+			"reset again, which is no harm to these", 3},
+		{"grant", `{"tokens": 3, "reason": "x"}`, 0, "the store does not answer; try again", 3},
+	} {
+		p.store.changes, p.store.unable = c.changes, errors.New("secret internals")
+		w := p.do(call{"ed", "POST", "/v1/keys/api/" + c.verb + alice, nil, c.body})
+		if got := p.problem(w, 503, "store-unavailable"); got.Detail != c.detail {
+			t.Errorf("%s after %d changes: %s", c.verb, c.changes, got.Detail)
+		}
+		var m wire.Enforcement
+		w = p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+		if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) != c.freed {
+			t.Errorf("%s after %d changes: nodes hear of %+v, %v", c.verb, c.changes, m.Freed, err)
+		}
+	}
+}
+
+// The store answers, and yet a bucket cannot be changed or looked at: the answer says why.
+func TestWhyABucketIsNotChanged(t *testing.T) {
+	p := withKeysPlane(t)
+	for err, want := range map[error]string{
+		leases.ErrBusy: "the bucket was used at each of 100 attempts to change it, " +
+			"and nothing has been changed in it: try again, or ban the key first",
+		leases.ErrStale: "the policy set is being changed just now: try again",
+		leases.ErrPart:  "this region does not know its share of the limits: weir get regions says why",
+	} {
+		p.store.unable = err
+		got := p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/reset", nil, `{"reason": "x"}`}), 503, "store-unavailable")
+		if got.Detail != want {
+			t.Errorf("%v: %s", err, got.Detail)
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (s *server) node(n nodes.Node, active policies.Active) gen.Node {
 	lost := false
 	if c := active.For(n.ID); c != nil {
 		wanted = c.Version.Number
-		lost = n.Applied == wanted && !c.Version.Is(n.Applied, n.Mark)
+		lost = n.Applied == wanted && !s.config.Hub.Has(&c.Version, n.Applied, n.Mark)
 	}
 	seen := n.Seen.UTC().Truncate(time.Millisecond)
 	return gen.Node{

@@ -43,19 +43,19 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	seen.Mark = c.QueryParam("mark")
 	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
-	seen.Follows = c.QueryParams().Has("consumers")
+	seen.WantsConsumers = c.QueryParams().Has("consumers")
 	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
 		return err
 	}
-	seen.Punishes = c.QueryParams().Has("penalties")
+	seen.WantsPenalties = c.QueryParams().Has("penalties")
 	if seen.Penalties, err = uintParam(c, "penalties"); err != nil {
 		return err
 	}
-	seen.Obeys = c.QueryParams().Has("enforcement")
+	seen.WantsEnforcement = c.QueryParams().Has("enforcement")
 	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
 		return err
 	}
-	if seen.Format, err = uintParam(c, "consumers_format"); err != nil {
+	if seen.ConsumersFormat, err = uintParam(c, "consumers_format"); err != nil {
 		return err
 	}
 	wait, err := waitParam(c)

@@ -122,14 +122,19 @@ func conflict(err error, detail string) error {
 // storeFailure passes on errors that the services explain, and takes any other error for the
 // store's.
 func storeFailure(err error) error {
-	if explained(err) {
+	var f *failure
+	if explained(err) || errors.As(err, &f) {
 		return err
 	}
-	detail := "the store does not answer; try again"
-	if cause := Cause(err); cause != "" {
-		detail = cause + "; try again"
+	return &failure{code: errs.StoreUnavailable, detail: failing(err) + "; try again", cause: err}
+}
+
+// failing says without internals why the store did not do what it was asked for.
+func failing(err error) string {
+	if explained(err) {
+		return err.Error()
 	}
-	return &failure{code: errs.StoreUnavailable, detail: detail, cause: err}
+	return cmp.Or(Cause(err), "the store does not answer")
 }
 
 // explained reports whether an error is more than that the store does not answer.

@@ -110,7 +110,7 @@ func (s *server) census(ctx context.Context, r policies.Rollout) (c census) {
 		}
 		c.chosen++
 		switch {
-		case draft.Is(n.Applied, n.Mark):
+		case s.config.Hub.Has(&draft, n.Applied, n.Mark):
 			c.applied++
 		case n.Refused == r.Version:
 			c.refused++

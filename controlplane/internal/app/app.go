@@ -82,22 +82,22 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		m.Transition(c)
 		announce(log, c)
 	})
-	follow, err := tracing.Start(context.Background(), s.OTLPEndpoint, version, log)
+	traces, err := tracing.Start(context.Background(), s.OTLPEndpoint, version, log)
 	if err != nil {
 		return nil, err
 	}
-	st, err := open(s, breakers, follow, m, log)
+	st, err := openStore(s, breakers, traces, m, log)
 	if err != nil {
-		return nil, errors.Join(err, follow.Stop(context.Background()))
+		return nil, errors.Join(err, traces.Stop(context.Background()))
 	}
 	stopping, stop := context.WithCancel(context.Background())
 	leaving, leave := context.WithCancel(stopping)
 	a := &App{
-		room: make([]byte, heapRoom), log: log, store: st, tracing: follow, metrics: m,
+		room: make([]byte, heapRoom), log: log, store: st, tracing: traces, metrics: m,
 		drainTime: s.Drain, leaving: leaving, leave: leave, stop: stop,
 	}
 	a.polled.Store(time.Now().UnixNano())
-	a.follow(s)
+	a.loadTokens(s)
 	config := a.services(s, version, stopping)
 	a.regions, err = a.join(s.Regions, config.Policies)
 	if err != nil {
@@ -108,7 +108,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	config.TokenRate, config.NodeRate = s.Limits.API, s.Limits.Node
 	m.Read(a.gauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
-	if err := a.open(s, config); err != nil {
+	if err := a.openListeners(s, config); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
@@ -171,8 +171,8 @@ func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 	return leases.New(config)
 }
 
-// follow makes the ring of tokens, and has the tokens file read for the first time.
-func (a *App) follow(s settings.Settings) {
+// loadTokens makes the ring of tokens, and has the tokens file read for the first time.
+func (a *App) loadTokens(s settings.Settings) {
 	a.tokens = auth.NewRing(s.Tokens, time.Now)
 	if s.TokensFile != "" {
 		a.watch = auth.NewWatch(s.TokensFile, a.tokens, a.log)
@@ -180,10 +180,12 @@ func (a *App) follow(s settings.Settings) {
 	}
 }
 
-// saver is a store that saves what it counts now and then.
+// saver is a store that saves what it counts now and then, and has room for so many buckets.
 type saver interface {
 	// Saved is how long ago it last did, and why the last try failed.
 	Saved() (ago time.Duration, err error)
+	// Refused is how often it had no room for a bucket.
+	Refused() int64
 }
 
 var _ saver = (*localstore.Store)(nil)

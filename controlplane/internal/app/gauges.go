@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -22,13 +23,14 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Version:     func() float64 { return currentVersion(sets) },
-		Census:      func() metrics.Census { return census(sets, registry) },
+		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
 		Enforcement: a.countOrders,
 		Penalties:   a.penalties.Counts,
 		Fullest:     on.Series.Fullest,
 		Regions:     func() float64 { return indicator(a.regions == nil || moving(a.regions.View())) },
 		SaveAge:     a.saveAge(),
+		Full:        a.full(),
 		Files:       a.filesInForce(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring:    a.expiring,
@@ -59,7 +61,7 @@ func currentVersion(sets *policies.Service) float64 {
 }
 
 // census counts the active nodes by version, by step of the failure ladder, and those behind.
-func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
+func census(sets *policies.Service, registry *nodes.Registry, hub *push.Hub) metrics.Census {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
 	c := metrics.Census{Versions: map[uint64]int{}, States: map[string]int{}}
@@ -67,7 +69,7 @@ func census(sets *policies.Service, registry *nodes.Registry) metrics.Census {
 	for _, n := range registry.Active(ctx) {
 		c.Versions[n.Applied]++
 		c.States[cmp.Or(n.State, policy.StepGround.String())]++
-		if wanted := active.For(n.ID); wanted != nil && !wanted.Version.Is(n.Applied, n.Mark) {
+		if wanted := active.For(n.ID); wanted != nil && !hub.Has(&wanted.Version, n.Applied, n.Mark) {
 			c.Behind++
 		}
 	}
@@ -106,6 +108,15 @@ func (a *App) saveAge() func() float64 {
 		ago, _ := s.Saved()
 		return ago.Seconds()
 	}
+}
+
+// full reads how often the store had no room for a bucket; nil for a store that always has.
+func (a *App) full() func() float64 {
+	s, ok := a.store.(saver)
+	if !ok {
+		return nil
+	}
+	return func() float64 { return float64(s.Refused()) }
 }
 
 // filesInForce reads whether the policy set of the files is in force; nil without files.

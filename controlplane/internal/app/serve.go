@@ -70,8 +70,8 @@ type webListener struct {
 	server *http.Server
 }
 
-// open makes the listeners. The first is the one for people.
-func (a *App) open(s settings.Settings, config api.Config) error {
+// openListeners makes the listeners. The first is the one for people.
+func (a *App) openListeners(s settings.Settings, config api.Config) error {
 	others := func() error { return errors.Join(a.calls(s, config), a.quotas(s, config), a.debug(s.Listeners.Debug)) }
 	if s.Listeners.Node == "" {
 		handler, err := api.New(config)

@@ -22,15 +22,15 @@ var (
 	_ store.Store = (*redisstore.Store)(nil)
 )
 
-// open opens the store that the settings name.
-func open(
-	s settings.Settings, breakers *breaker.Group, follow *tracing.Tracing, m *metrics.Metrics, log *slog.Logger,
+// openStore opens the store that the settings name.
+func openStore(
+	s settings.Settings, breakers *breaker.Group, traces *tracing.Tracing, m *metrics.Metrics, log *slog.Logger,
 ) (store.Store, error) {
 	if s.RedisURL != "" {
 		options := []redisstore.Option{
 			redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers), redisstore.Calls(m.Batch),
 		}
-		if provider := follow.Provider(); provider != nil {
+		if provider := traces.Provider(); provider != nil {
 			options = append(options, redisstore.Traced(provider))
 		}
 		return redisstore.Open(s.RedisURL, log, options...)

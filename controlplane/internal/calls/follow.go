@@ -47,7 +47,7 @@ type Follower struct {
 // NewFollower makes a Follower that the hub knows as a node of that name; now is the clock by which
 // orders end.
 func NewFollower(name string, hub Hub, sets Sets, now func() time.Time, log *slog.Logger) *Follower {
-	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, Obeys: true}}
+	return &Follower{hub: hub, sets: sets, now: now, log: log, seen: push.Seen{Node: name, WantsEnforcement: true}}
 }
 
 // View returns the newest view; nil before the first.

@@ -31,6 +31,8 @@ const (
 	adminToken  = "admin-token-of-the-tests"
 	viewerToken = "viewer-token-of-the-tests"
 	nodeToken   = "node-token-of-the-tests"
+	// expiredToken is one that was a viewer's.
+	expiredToken = "expired-token-of-the-tests"
 )
 
 func TestMain(m *testing.M) {
@@ -78,6 +80,7 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 	a, err := app.New(settings.Settings{Listen: "127.0.0.1:0", DataDir: t.TempDir(), Tokens: auth.Tokens{
 		token("admin", adminToken, auth.Admin), token("eyes", viewerToken, auth.Viewer),
 		token("node", nodeToken, auth.Node),
+		{Name: "old", Role: auth.Viewer, Sum: sha256.Sum256([]byte(expiredToken)), Expires: time.Unix(1, 0)},
 	}}, "v0.0.0-test", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

@@ -235,8 +235,11 @@ func (c *client) refused(response *http.Response, body []byte) error {
 	if media != api.ProblemType || json.Unmarshal(body, &r.Problem) != nil {
 		return c.noWeir(errors.New(response.Status))
 	}
-	if r.Status == http.StatusUnauthorized {
+	switch {
+	case r.Status == http.StatusUnauthorized && r.Detail == api.UnknownToken:
 		return fmt.Errorf("the control plane at %s does not know the token from %s", c.base, c.source)
+	case r.Status == http.StatusUnauthorized:
+		return fmt.Errorf("the control plane at %s refuses the token from %s: %s", c.base, c.source, r.Detail)
 	}
 	return r
 }

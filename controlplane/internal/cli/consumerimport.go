@@ -69,7 +69,8 @@ func (c *importConsumers) Run(env *environment) error {
 	return err
 }
 
-// pass sends the file once, to be checked or to be written.
+// pass sends the file once, to be checked or to be written. A check finds all that is wrong;
+// writing ends at the first batch that is refused.
 func (c *importConsumers) pass(
 	env *environment, cl *client, check bool,
 ) (done imported, err error) {
@@ -89,42 +90,65 @@ func (c *importConsumers) pass(
 		var batch api.ConsumerBatch
 		var lines []int
 		batch, lines, more = rows.batch(c.From)
+		if !check && len(rows.problems) > 0 { // The file is no longer what was checked.
+			break
+		}
 		if len(lines) == 0 {
 			continue
 		}
 		problems, err := c.send(cl, batch, lines, check)
 		if err != nil && done.Written > 0 && !check {
-			err = fmt.Errorf("%w\n%s up to line %d are written; go on with --from %d", err,
-				plural(done.Written, "consumer", "consumers"), done.Line, done.Line+1)
+			err = fmt.Errorf("%w\n%s", err, done.goOn())
 		}
 		if err != nil {
 			return done, fmt.Errorf("%s: %w", c.File, err)
 		}
 		rows.problems = append(rows.problems, problems...)
+		if !check && len(problems) > 0 {
+			break
+		}
 		done.Written += len(lines)
 		done.Batches++
 		done.Line = lines[len(lines)-1]
 		shown.at(rows.csv.InputOffset())
 	}
-	return done, rows.refused(c.File)
+	return done, rows.refused(c.File, done)
+}
+
+// goOn says what is written, and how to write the rest.
+func (d imported) goOn() string {
+	are := "are"
+	if d.Written == 1 {
+		are = "is"
+	}
+	return fmt.Sprintf("%s up to line %d %s written; go on with --from %d",
+		plural(d.Written, "consumer", "consumers"), d.Line, are, d.Line+1)
 }
 
 // maxProblems is how many mistakes of a file are listed.
 const maxProblems = 100
 
-// refused lists what is wrong with the file in the order of its lines; nil for nothing.
-func (r *rows) refused(file string) error {
+// refused lists what is wrong with the file in the order of its lines, and says what of it is
+// written; nil for nothing wrong.
+func (r *rows) refused(file string, done imported) error {
 	found := r.problems[:min(len(r.problems), maxProblems)]
 	slices.SortStableFunc(found, func(a, b lineProblem) int { return a.line - b.line })
-	switch len(found) {
-	case 0:
+	some := done.Written > 0 && !done.DryRun
+	switch {
+	case len(found) == 0:
 		return nil
-	case 1:
+	case len(found) == 1 && !some:
 		return fmt.Errorf("%s: %s", file, found[0])
 	}
 	text := file + ": nothing is written, since"
+	if some {
+		text = fmt.Sprintf("%s: nothing after line %d is written, since", file, done.Line)
+	}
 	for _, p := range found {
 		text += "\n  " + p.String()
+	}
+	if some {
+		text += "\n" + done.goOn()
 	}
 	return errors.New(text)
 }

@@ -156,7 +156,7 @@ func explainRollout(err error) error {
 		return errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
 	case http.StatusPreconditionFailed:
 		return errors.New("the rollout has been changed by someone else just now: look at weir rollout, then " +
-			"come again")
+			"try again")
 	}
 	return err
 }

@@ -3,8 +3,10 @@ package leases
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -13,11 +15,17 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
+// Attempts is how often a store tries to change a bucket that is used meanwhile.
+const Attempts = 100
+
 // ErrBusy: a bucket was used at each attempt to change it.
-var ErrBusy = errors.New("the bucket was used at each attempt to change it")
+var ErrBusy = errs.New(errs.StoreUnavailable, "the bucket was used at each attempt to change it", fmt.Sprintf(
+	"the bucket was used at each of %d attempts to change it, and nothing has been changed in it: "+
+		"try again, or ban the key first", Attempts))
 
 // ErrStale: another replica knows newer figures already.
-var ErrStale = errors.New("the policy set is being changed")
+var ErrStale = errs.New(errs.StoreUnavailable, "the policy set is being changed",
+	"the policy set is being changed just now: try again")
 
 // Buckets is the part of a store that operators look at and change.
 type Buckets interface {
@@ -64,7 +72,7 @@ func (s *Service) adjust(
 		return lease.Holding{}, err
 	}
 	if _, known := s.part(k.Policy.Name); !known {
-		return lease.Holding{}, errPart
+		return lease.Holding{}, ErrPart
 	}
 	by := effective{policy: k.Policy, limit: limits[k.Position], ownRevision: ownRevision}
 	by.bring(0, 0) // A bucket in use is looked at by the figures of its last caller.

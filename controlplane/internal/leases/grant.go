@@ -14,23 +14,21 @@ import (
 )
 
 // grant answers a request in one pass over its items. Items for which another replica has granted
-// under newer figures already get a second pass.
+// under newer figures already get a second pass. Asked: the store has granted something, or failed
+// to; an error is always the store's.
 func (s *Service) grant(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
-) (wire.LeaseReply, error) {
+) (reply wire.LeaseReply, asked bool, err error) {
 	nodes := s.config.Nodes.Count(ctx)
-	reply := wire.LeaseReply{
+	reply = wire.LeaseReply{
 		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
-	}
-	if _, known := s.part(""); !known {
-		return reply, errPart
 	}
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
 	r, err := s.newResolver(ctx, req, nodes, reply.Items)
 	if err != nil || r == nil {
-		return reply, err
+		return reply, false, err
 	}
 	r.span = span
 	all := make([]int, len(req.Items))
@@ -39,9 +37,9 @@ func (s *Service) grant(
 	}
 	stale, err := s.grantOnce(ctx, r, all)
 	if err != nil || len(stale) == 0 {
-		return reply, err
+		return reply, r.asked, err
 	}
-	return reply, s.grantAgain(ctx, r, stale)
+	return reply, r.asked, s.grantAgain(ctx, r, stale)
 }
 
 // newResolver returns the resolver for a request; nil if its policy set is not known.
@@ -84,6 +82,7 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 	for k := range resolved {
 		asks[k] = resolved[k].ask
 	}
+	r.asked = true
 	grants, err := s.config.Store.Grant(ctx, asks)
 	var partial *Partial
 	if err != nil && !errors.As(err, &partial) {

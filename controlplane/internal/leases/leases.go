@@ -168,15 +168,18 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 func (s *Service) GrantWithin(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (wire.LeaseReply, error) {
+	if _, known := s.part(""); !known { // The store is not asked, and so not to blame.
+		return wire.LeaseReply{}, errors.Join(ErrUnavailable, ErrPart)
+	}
 	if !s.config.Breakers.Allow(StoreName) {
 		return wire.LeaseReply{}, ErrUnavailable
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reply, err := s.grant(timed, req, span)
+	reply, asked, err := s.grant(timed, req, span)
 	// A caller that went away is no evidence about the store, and many that shared one call are no
 	// more than one.
-	if err == nil || ctx.Err() == nil && !gather.IsShared(err) {
+	if err == nil && asked || err != nil && ctx.Err() == nil && !gather.IsShared(err) {
 		s.config.Breakers.Report(StoreName, err)
 	}
 	if err != nil {

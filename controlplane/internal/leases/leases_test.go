@@ -371,6 +371,40 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// Requests for which the store is not asked say nothing about it: neither those of a region that
+// does not know its part nor those of a policy set that is not known.
+func TestOnlyCallsOfTheStoreMoveTheBreaker(t *testing.T) {
+	w, h := newWorld(t), newHalf()
+	w.put(1, leased)
+	w.current, h.known = 1, false
+	now := time.Unix(1000, 0)
+	config := w.config(time.Now)
+	config.Breakers = breaker.NewGroup(func() time.Time { return now }, func() float64 { return 0.5 }, nil)
+	config.Regions = h
+	s := leases.New(config)
+	grant := func(version uint64) error {
+		_, err := s.Grant(t.Context(), wire.LeaseRequest{Version: version, Items: []wire.LeaseItem{item(1, 0, 1, 0)}})
+		return err
+	}
+	for range 2 * breaker.Tolerated {
+		if err := grant(1); !errors.Is(err, leases.ErrPart) || !errors.Is(err, leases.ErrUnavailable) {
+			t.Fatalf("without a part: %v", err)
+		}
+	}
+	if config.Breakers.Failing(leases.StoreName) != 0 || len(w.asked) > 0 {
+		t.Errorf("the store counts as failing for want of a part, after %d calls", len(w.asked))
+	}
+	h.known, w.storeErr = true, errors.New("away")
+	for range breaker.Tolerated {
+		_ = grant(1)
+	}
+	now = now.Add(time.Second)
+	if err := grant(7); err != nil || config.Breakers.Closed(leases.StoreName) {
+		t.Errorf("a policy set that is not known: %v; the store is taken for back: %v", err,
+			config.Breakers.Closed(leases.StoreName))
+	}
+}
+
 func TestSilentStoreIsGivenUp(t *testing.T) {
 	w := newWorld(t)
 	w.put(1, leased)

@@ -84,7 +84,7 @@ type Permits struct {
 // Holders returns who holds permits of a bucket.
 func (s *Service) Holders(ctx context.Context, p *policy.Policy, l policy.Limit, bucket keyhash.Key) (Permits, error) {
 	if _, known := s.part(p.Name); !known {
-		return Permits{}, errPart
+		return Permits{}, ErrPart
 	}
 	held, now, err := s.config.Buckets.Holders(ctx, bucket)
 	return Permits{s.permits(p, l), held.Holdings, now}, err

@@ -2,8 +2,8 @@ package leases
 
 import (
 	"context"
-	"errors"
 
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -22,7 +22,9 @@ type Regions interface {
 	Refresh(ctx context.Context) error
 }
 
-var errPart = errors.New("it is not known which part of the limits this region may grant")
+// ErrPart: the region cannot grant anything, whatever the store says.
+var ErrPart = errs.New(errs.StoreUnavailable, "it is not known which part of the limits this region may grant",
+	"this region does not know its share of the limits: weir get regions says why")
 
 // part returns the part of a policy that may be granted here: all of it without other regions.
 func (s *Service) part(name string) (regions.Part, bool) {

@@ -41,6 +41,8 @@ type resolver struct {
 	// late: another replica has granted under newer figures, so overrides may have ended there
 	// first.
 	late bool
+	// asked: the store was asked for grants.
+	asked bool
 }
 
 // decideBy sets the versions in force.

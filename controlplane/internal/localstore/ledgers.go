@@ -42,9 +42,8 @@ type ledgers struct {
 
 // shard holds the ledgers of some buckets, of each kind.
 type shard struct {
-	mu sync.Mutex
-	// max is how many ledgers of each kind there may be.
-	max     int
+	mu      sync.Mutex
+	room    room
 	tokens  table[lease.Ledger]
 	windows table[lease.WindowLedger]
 	// The drafts are the second ledgers of buckets, by which nodes with a draft are decided.
@@ -73,11 +72,11 @@ func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		h := &l.shards[i]
 		h.reserved = map[reservationName]open{}
-		h.max = (max + shardCount - 1) / shardCount
-		h.tokens.init(0, nil, encodeLedger, decodeLedger)
-		h.windows.init(windowsKey, nil, encodeWindows, decodeWindows)
-		h.draftTokens.init(draftTokensKey, &h.tokens, encodeLedger, decodeLedger)
-		h.draftWindows.init(draftWindowsKey, &h.windows, encodeWindows, decodeWindows)
+		h.room.max = (max + shardCount - 1) / shardCount
+		h.tokens.init(0, nil, &h.room, encodeLedger, decodeLedger)
+		h.windows.init(windowsKey, nil, &h.room, encodeWindows, decodeWindows)
+		h.draftTokens.init(draftTokensKey, &h.tokens, &h.room, encodeLedger, decodeLedger)
+		h.draftWindows.init(draftWindowsKey, &h.windows, &h.room, encodeWindows, decodeWindows)
 		h.permits.init()
 		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows, &h.permits}
 	}
@@ -201,23 +200,23 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
 		if it.Twin != nil {
-			return grantTwins(now, it, look, h.max, l.lost, &h.tokens, &h.draftTokens, fresh)
+			return grantTwins(now, it, look, l.lost, &h.tokens, &h.draftTokens, fresh)
 		}
 		decide := lease.Ledger.Grant
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, &h.draftTokens, h.max, doubt, decide, fresh)
+		return h.tokens.grant(now, it, &h.draftTokens, doubt, decide, fresh)
 	}
 	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a, now, l.fill) }
 	if it.Twin != nil {
-		return grantTwins(now, it, look, h.max, l.lost, &h.windows, &h.draftWindows, fresh)
+		return grantTwins(now, it, look, l.lost, &h.windows, &h.draftWindows, fresh)
 	}
 	decide := lease.WindowLedger.Grant
 	if look {
 		decide = lease.WindowLedger.Look
 	}
-	return h.windows.grant(now, it, &h.draftWindows, h.max, doubt, decide, fresh)
+	return h.windows.grant(now, it, &h.draftWindows, doubt, decide, fresh)
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the

@@ -70,6 +70,11 @@ type Store struct {
 	saved time.Time // when counters were last saved
 	fails error     // why they cannot be, as of the last try
 	now   func() time.Time
+	// bound is how many buckets there may be of each kind. warned is what Refused was at warnedAt,
+	// when the log last said that there were more.
+	bound    int
+	warned   int64
+	warnedAt time.Time
 }
 
 // Options vary a store. The zero value is for production.
@@ -112,7 +117,7 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
-	s := &Store{db: db, log: log, stop: make(chan struct{}), saved: o.Now(), now: o.Now}
+	s := &Store{db: db, log: log, stop: make(chan struct{}), saved: o.Now(), now: o.Now, bound: o.MaxBuckets}
 	s.ledgers.init(o.MaxBuckets)
 	s.ledgers.fill = leases.LostFill
 	if o.LostFill != nil {
@@ -202,6 +207,7 @@ func (s *Store) Saved() (ago time.Duration, err error) {
 }
 
 func (s *Store) save(last bool) error {
+	s.warnIfFull()
 	changes := s.ledgers.changes(s.clock.now())
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		saved := tx.Bucket(ledgersBucket)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -219,6 +220,41 @@ func TestForgettableBucketsAreForgotten(t *testing.T) {
 	}
 	if g := one(t, s, 128, p, 1); g.Waiting != 1 {
 		t.Errorf("when the first is full again there is room: %+v", g)
+	}
+}
+
+// A full store says so, at most once a minute, and counts the buckets that it has no room for.
+func TestAFullStoreSaysSo(t *testing.T) {
+	var log bytes.Buffer
+	clock := newWall()
+	s, err := localstore.Open(t.TempDir(), slog.New(slog.NewTextHandler(&log, nil)),
+		localstore.Options{Now: clock.read, MaxBuckets: 64, SaveByHand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p := perHour(t, 1)
+	one(t, s, 64, p, 1)
+	save(t, s)
+	if s.Refused() != 0 || log.Len() > 0 {
+		t.Fatalf("with room: %d refused, log %s", s.Refused(), &log)
+	}
+	for _, c := range []struct {
+		at             time.Duration
+		refused, lines int
+	}{{0, 1, 1}, {time.Second, 2, 1}, {59 * time.Second, 3, 2}, {0, 4, 2}, {time.Hour, 5, 3}} {
+		clock.add(c.at)
+		one(t, s, 128, p, 1)
+		save(t, s)
+		if s.Refused() != int64(c.refused) || bytes.Count(log.Bytes(), []byte("level=WARN")) != c.lines {
+			t.Errorf("after %v more: %d refused, want %d; want %d lines in the log\n%s", c.at, s.Refused(), c.refused,
+				c.lines, &log)
+		}
+	}
+	for _, want := range []string{"bound=64 refused=1", "bound=64 refused=2"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %s: %s", want, &log)
+		}
 	}
 }
 

@@ -68,7 +68,7 @@ func (l *ledgers) claim(now quota.Instant, bucket hash, c inflight.Claim) lease.
 	p := &h.permits
 	c.Doubt = leases.PermitsDoubtful(l.lost, now) || p.damaged && leases.PermitsDoubtful(l.opened, now)
 	ledger, known := p.all[bucket]
-	if !known && len(p.all) >= h.max {
+	if !known && h.room.lacks(len(p.all)) {
 		return lease.Grant{}
 	}
 	ledger, a := ledger.Claim(now, c)

@@ -18,16 +18,19 @@ type table[L lease.Counted[L]] struct {
 
 	// suffix ends the keys in the file; 0 is none.
 	suffix byte
+	room   *room
 	// main is the table that this one has the drafts of; nil for a main one.
 	main   *table[L]
 	encode func(L) []byte
 	decode func([]byte) (L, bool)
 }
 
-func (t *table[L]) init(suffix byte, main *table[L], encode func(L) []byte, decode func([]byte) (L, bool)) {
+func (t *table[L]) init(
+	suffix byte, main *table[L], room *room, encode func(L) []byte, decode func([]byte) (L, bool),
+) {
 	*t = table[L]{
 		all: map[hash]L{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{},
-		suffix: suffix, main: main, encode: encode, decode: decode,
+		suffix: suffix, room: room, main: main, encode: encode, decode: decode,
 	}
 }
 
@@ -50,7 +53,7 @@ func (t *table[L]) load(key hash, value []byte) bool {
 // the resulting ledger. Drafts are the second ledgers: one that was promoted takes the place of the
 // first.
 func (t *table[L]) grant(
-	now quota.Instant, it leases.Item, drafts *table[L], max int, doubtful bool,
+	now quota.Instant, it leases.Item, drafts *table[L], doubtful bool,
 	decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L,
 ) lease.Grant {
 	ledger, known := t.all[it.Bucket]
@@ -60,7 +63,7 @@ func (t *table[L]) grant(
 	if doubtful {
 		ledger = fresh(it.Ask)
 	}
-	if !known && len(t.all) >= max {
+	if !known && t.room.lacks(len(t.all)) {
 		// Forgetting another bucket would refill it unseen.
 		return lease.Grant{NotBefore: quota.Second}
 	}
@@ -74,7 +77,7 @@ func (t *table[L]) grant(
 // grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Ledgers that are
 // absent since state was lost start with the share that all such buckets start with.
 func grantTwins[L lease.Counted[L]](
-	now quota.Instant, it leases.Item, look bool, max int, lost quota.Instant,
+	now quota.Instant, it leases.Item, look bool, lost quota.Instant,
 	main, draft *table[L], fresh func(lease.Ask) L,
 ) lease.Grant {
 	ask, isDraft := it.Ask, it.Draft
@@ -84,7 +87,7 @@ func grantTwins[L lease.Counted[L]](
 	pair := lease.Twins[L]{Main: main.all[it.Bucket], Draft: draft.all[it.Bucket]}
 	_, counted := main.all[it.Bucket]
 	_, drafted := draft.all[it.Bucket]
-	if !counted && len(main.all) >= max || isDraft && !drafted && len(draft.all) >= max {
+	if !counted && main.room.lacks(len(main.all)) || isDraft && !drafted && draft.room.lacks(len(draft.all)) {
 		return lease.Grant{NotBefore: quota.Second}
 	}
 	_, damaged := main.damaged[it.Bucket]

@@ -66,6 +66,8 @@ type Gauges struct {
 	Regions func() float64
 	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
 	SaveAge func() float64
+	// Full is how often the store had no room for a bucket; nil leaves it out.
+	Full func() float64
 	// Files is 1 while the policy set that is kept in files is in force; nil leaves it out.
 	Files func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
@@ -197,6 +199,12 @@ func (m *Metrics) Read(g Gauges) {
 			opts := prometheus.GaugeOpts{Name: each.name, Help: each.help}
 			m.registry.MustRegister(prometheus.NewGaugeFunc(opts, each.read))
 		}
+	}
+	if g.Full != nil {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "weir_store_full_total",
+			Help: "Times that a bucket was granted nothing because the embedded store is full.",
+		}, g.Full))
 	}
 	if g.Penalties != nil {
 		m.registry.MustRegister(newPenalties(g.Penalties))

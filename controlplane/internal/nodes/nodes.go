@@ -33,8 +33,8 @@ type Node struct {
 	// Boot is random for each process, in hexadecimal: two Envoys that were given the same id are
 	// still two.
 	Boot string `json:"boot"`
-	// Applied is the version in use; 0 before the first. Mark is its policies.Version.Mark, empty
-	// if the node knows none.
+	// Applied is the version in use; 0 before the first. Mark is the policies.Version.Mark that it
+	// came with, empty if the node knows none.
 	Applied uint64 `json:"applied"`
 	Mark    string `json:"mark,omitempty"`
 	// Enforcement is the revision of the orders that the node obeys; 0 if there never were any.

@@ -4,6 +4,10 @@ package policies
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -22,11 +26,13 @@ const EmptyDocument = "version: weir/v1\npolicies: []\n"
 // not be asked.
 var (
 	// ErrNotFound: there is no such version, or no longer.
-	ErrNotFound = errs.New(errs.NotFound, "there is no such version",
-		"there is no such version, or it has been dropped: the newest are kept")
+	ErrNotFound = errs.New(errs.NotFound, "there is no such version", fmt.Sprintf(
+		"there is no such version, or it has been dropped: the newest %d are kept, and weir get versions lists them",
+		Kept))
 	// ErrUnreadable: this build cannot read what the store holds.
 	ErrUnreadable = errs.New(errs.Unreadable, "the stored policy set cannot be read by this version of weir",
-		"the stored policy set was written by another version of weir and this one cannot read it")
+		"the stored policy set was written by another version of weir and this one cannot read it: "+
+			"finish the upgrade, or roll back from a control plane that can read it")
 )
 
 // Version is one version of the policy set as it is stored.
@@ -50,16 +56,24 @@ type Version struct {
 	Document []byte `json:"-"`
 }
 
-// markLength is how many characters of its digest a node gets.
-const markLength = 16
+// markBytes is how many bytes of a hash a mark has, in hexadecimal.
+const markBytes = 8
 
-// Mark distinguishes the version from another that had its number before the store lost it: the
-// beginning of its digest.
-func (v *Version) Mark() string { return v.Digest[:min(len(v.Digest), markLength)] }
+// Mark distinguishes the version from another that had its number before the store lost it, and
+// from itself beside another secret: a hash of both, which says nothing of the secret. It is empty
+// for a version without a digest.
+func (v *Version) Mark(secret [16]byte) string {
+	if v.Digest == "" {
+		return ""
+	}
+	h := hmac.New(sha256.New, secret[:])
+	h.Write([]byte(v.Digest))
+	return hex.EncodeToString(h.Sum(nil)[:markBytes])
+}
 
-// Is reports whether v is the version with a number and mark. Without a mark the number decides.
-func (v *Version) Is(number uint64, mark string) bool {
-	return v.Number == number && (mark == "" || v.Digest == "" || mark == v.Mark())
+// Is reports whether both are the same document by the same number.
+func (v *Version) Is(other *Version) bool {
+	return v.Number == other.Number && v.Digest == other.Digest
 }
 
 // Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means
@@ -97,8 +111,8 @@ type place struct {
 	policy, limit int
 	// tier is the index of the tier; -1 where limits do not go by tier.
 	tier int
-	// draft: the limit is a candidate.
-	draft bool
+	// candidate: it is one of the policy's candidate.
+	candidate bool
 }
 
 // Policy returns the policy of that name.
@@ -132,7 +146,7 @@ func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy,
 	switch {
 	case !ok:
 		return nil, nil
-	case at.draft:
+	case at.candidate:
 		return p, p.Candidate
 	}
 	return p, p.LimitsOf(current.tier(c, at.tier))
@@ -141,7 +155,7 @@ func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy,
 // TierOf returns the name of the tier that a limit is for; empty if it is for all tiers, as a
 // candidate is, or not known.
 func (c *Compiled) TierOf(number uint32) string {
-	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].draft {
+	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].candidate {
 		return ""
 	}
 	return c.Set.Tiers[c.places[number].tier]
@@ -165,7 +179,7 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	at := c.places[number]
 	p = &c.Set.Policies[at.policy]
 	limits := p.Candidate
-	if !at.draft {
+	if !at.candidate {
 		limits = p.LimitsOf(max(at.tier, 0))
 	}
 	return p, limits[at.limit], at.tier >= 0, true
@@ -203,7 +217,7 @@ func newCompiled(v Version, set *policy.Set) *Compiled {
 		for tier := range p.Tiers {
 			c.addPlaces(place{policy: i, tier: tier}, len(p.LimitsOf(tier)))
 		}
-		c.addPlaces(place{policy: i, draft: true}, len(p.Candidate))
+		c.addPlaces(place{policy: i, candidate: true}, len(p.Candidate))
 	}
 	return c
 }

@@ -67,7 +67,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
 func keptInFiles(path string) error {
 	return errs.New(errs.KeptInFiles, "the policy set is kept in files",
 		"the policy set is that of "+path+" (weir serve --policyset): change it there; nothing has been changed. "+
-			"Bans, exceptions, rollouts and what enforcement switches off for a time stay with this interface")
+			"Bans, bypasses, limits of single consumers, rollouts and enforcement orders stay with this interface")
 }
 
 // mostTries bounds how often a change of whatever is there is made anew because another one came

@@ -32,7 +32,7 @@ func underWay(r Rollout) error {
 	text := fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", r.Version, r.Nodes)
 	return errs.New(errs.RolloutUnderWay, text, text+" since "+r.Since.Format(time.RFC3339)+
 		": promote it (PUT /v1/rollout, weir rollout promote) or take it back"+
-		" (DELETE /v1/rollout, weir rollout cancel), and then come again")
+		" (DELETE /v1/rollout, weir rollout cancel), and then try again")
 }
 
 // Rollout is a version, the draft, that a share of the nodes has while the others stay on the

@@ -36,21 +36,22 @@ type Secrets interface {
 type Seen struct {
 	// Node is its id, which decides whether it gets a version that is rolled out.
 	Node string
-	// Version is that of its policy set. Consumers is the revision up to which it has the changes
-	// of consumers.
-	Version, Consumers uint64
-	// Mark is the policies.Version.Mark of its policy set; empty if it knows none.
+	// Version is that of its policy set.
+	Version uint64
+	// Mark is the policies.Version.Mark that its policy set came with; empty if it knows none.
 	Mark string
-	// Follows: the node wants the changes of consumers, in messages of up to Format.
-	Follows bool
-	Format  uint64
-	// Penalties is the revision up to which it has the changes of penalties. Punishes: it wants
-	// later ones.
-	Penalties uint64
-	Punishes  bool
-	// Enforcement is the revision of its orders and bans. Obeys: it wants later ones.
-	Enforcement uint64
-	Obeys       bool
+	// Consumers is the revision up to which it has the changes of consumers. WantsConsumers: it
+	// wants later ones, in messages of up to ConsumersFormat.
+	Consumers       uint64
+	WantsConsumers  bool
+	ConsumersFormat uint64
+	// Penalties is the revision up to which it has the changes of penalties. WantsPenalties: it
+	// wants later ones.
+	Penalties      uint64
+	WantsPenalties bool
+	// Enforcement is the revision of its orders and bans. WantsEnforcement: it wants later ones.
+	Enforcement      uint64
+	WantsEnforcement bool
 }
 
 // News is a message for nodes: a policy set, changes of consumers or of penalties, or all orders
@@ -61,11 +62,6 @@ type News struct {
 	Mark    string
 	// Bytes is the message. All readers share it, so it must never be changed.
 	Bytes []byte
-}
-
-// of reports whether the news is a version's snapshot; c may be nil.
-func (n News) of(c *policies.Compiled) bool {
-	return c != nil && n.Version == c.Version.Number && n.Mark == c.Version.Mark()
 }
 
 // Hub follows the store and wakes waiting nodes. Make one with New, and run Run in one goroutine.
@@ -81,9 +77,10 @@ type Hub struct {
 
 	mu      sync.Mutex
 	secret  [16]byte
-	ready   bool    // the secret is the store's
-	failure error   // of the last poll
-	encoded [2]News // of the versions in force
+	ready   bool          // the secret is the store's
+	rekeyed chan struct{} // closed when the secret becomes another one
+	failure error         // of the last poll
+	encoded [2]News       // of the versions in force
 }
 
 // Config is what a Hub stands on. Fields must be set unless they say otherwise.
@@ -109,7 +106,7 @@ func New(c Config) *Hub {
 		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
 		secrets: c.Secrets,
 		log:     c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
-		looked: make(chan struct{}),
+		looked: make(chan struct{}), rekeyed: make(chan struct{}),
 	}
 }
 
@@ -161,8 +158,9 @@ func (h *Hub) follow(ctx context.Context) error {
 		return err
 	}
 	h.mu.Lock()
-	if secret != h.secret {
-		h.encoded = [2]News{}
+	if secret != h.secret || !h.ready {
+		close(h.rekeyed)
+		h.rekeyed = make(chan struct{})
 	}
 	h.secret, h.ready = secret, true
 	h.mu.Unlock()
@@ -181,6 +179,21 @@ func (h *Hub) Secret() ([16]byte, error) {
 	return h.secret, nil
 }
 
+// Has reports whether a node that has a version by number and mark has v with the secret. Without a
+// mark, and before the store has been reached, the number decides.
+func (h *Hub) Has(v *policies.Version, number uint64, mark string) bool {
+	has, _ := h.has(v, number, mark)
+	return has
+}
+
+// has is Has, and a channel that is closed when the secret becomes another one.
+func (h *Hub) has(v *policies.Version, number uint64, mark string) (bool, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	unmarked := mark == "" || v.Digest == "" || !h.ready
+	return v.Number == number && (unmarked || mark == v.Mark(h.secret)), h.rekeyed
+}
+
 // Looked is closed once the first poll of the store has ended, however it did.
 func (h *Hub) Looked() <-chan struct{} { return h.looked }
 
@@ -196,15 +209,16 @@ func (h *Hub) Ready() error {
 const overrule = 5 * time.Second
 
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
-// that it ought to have, or changes of consumers. It returns false when ctx ends first. The error
-// is ErrNotReady if there is nothing because the store has not been reached yet.
+// that it ought to have, changes of consumers, or changes of penalties, the first of these in that
+// order. It returns false when ctx ends first. The error is ErrNotReady if there is nothing because
+// the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()
 	waited := false
 	for {
 		var ordered <-chan struct{}
-		if node.Obeys {
+		if node.WantsEnforcement {
 			var message []byte
 			var news bool
 			message, news, ordered = h.enforcement.After(node.Enforcement, waited)
@@ -214,26 +228,29 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		}
 		active, changed := h.policies.Active()
 		wanted := active.For(node.Node)
-		if wanted != nil && !wanted.Version.Is(node.Version, node.Mark) {
-			news, err := h.encode(wanted, active)
-			return news, err == nil, err
-		}
-		if wanted == nil {
+		var rekeyed <-chan struct{}
+		if wanted != nil {
+			var has bool
+			if has, rekeyed = h.has(&wanted.Version, node.Version, node.Mark); !has {
+				news, err := h.encode(wanted, active)
+				return news, err == nil, err
+			}
+		} else {
 			if _, err := h.Secret(); err != nil {
 				return News{}, false, err
 			}
 		}
 		var moved <-chan struct{}
-		if node.Follows {
+		if node.WantsConsumers {
 			var m wire.Consumers
 			var news bool
 			m, news, moved = h.consumers.After(node.Consumers, waited)
 			if news {
-				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.Format))}, true, nil
+				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat))}, true, nil
 			}
 		}
 		var punished <-chan struct{}
-		if node.Punishes {
+		if node.WantsPenalties {
 			var m wire.Penalties
 			var news bool
 			m, news, punished = h.penalties.After(node.Penalties)
@@ -246,6 +263,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 			return News{}, false, nil
 		case <-punished:
 		case <-changed:
+		case <-rekeyed:
 		case <-moved:
 		case <-ordered:
 		case <-patient.C:
@@ -262,19 +280,24 @@ func (h *Hub) encode(c *policies.Compiled, active policies.Active) (News, error)
 		return News{}, ErrNotReady
 	}
 	for _, known := range h.encoded {
-		if known.Version == c.Version.Number && known.Mark == c.Version.Mark() {
+		if known.of(c, h.secret) {
 			return known, nil
 		}
 	}
 	snapshot := News{
-		Version: c.Version.Number, Mark: c.Version.Mark(),
+		Version: c.Version.Number, Mark: c.Version.Mark(h.secret),
 		Bytes: wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
 	for i, known := range h.encoded { // In place of one that is no longer in force.
-		if !known.of(active.Current) && !known.of(active.Draft) {
+		if !known.of(active.Current, h.secret) && !known.of(active.Draft, h.secret) {
 			h.encoded[i] = snapshot
 			break
 		}
 	}
 	return snapshot, nil
+}
+
+// of reports whether the news is a version's snapshot with a secret; c may be nil.
+func (n News) of(c *policies.Compiled, secret [16]byte) bool {
+	return c != nil && n.Version == c.Version.Number && n.Mark == c.Version.Mark(secret)
 }

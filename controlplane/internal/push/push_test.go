@@ -23,8 +23,9 @@ import (
 // shared is a store that several replicas share and that can be away.
 type shared struct {
 	*localstore.Store
-	mu   sync.Mutex
-	away bool
+	mu    sync.Mutex
+	away  bool
+	drawn *[16]byte
 }
 
 func (s *shared) isAway() error {
@@ -67,7 +68,19 @@ func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, erro
 	if err := s.isAway(); err != nil {
 		return keyhash.Key{}, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drawn != nil {
+		return *s.drawn, nil
+	}
 	return s.Store.Secret(ctx, candidate)
+}
+
+// drawSecret is a store that has lost everything, and in which another secret was put first.
+func (s *shared) drawSecret(secret [16]byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drawn = &secret
 }
 
 // uncounted is a meter that counts nothing.
@@ -207,6 +220,41 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
+// The store loses everything, and the same document becomes version 1 again beside another secret.
+// A node gets it within 250 ms, and once: buckets, bans and consumers go by keys of that secret.
+func TestAnotherSecretIsPushed(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, s *shared, one, _ replica) {
+		put(t, one, 0)
+		first := <-wait(t, one, 0, time.Second)
+		follow := func(mark string) (result, time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			start := time.Now()
+			news, ok, err := one.hub.Wait(ctx, push.Seen{Version: 1, Mark: mark})
+			return result{snapshot: news, ok: ok, err: err}, time.Since(start)
+		}
+		go func() {
+			time.Sleep(time.Second)
+			s.drawSecret([16]byte{9})
+		}()
+		second, took := follow(first.snapshot.Mark)
+		if late := took - time.Second; !second.ok || second.err != nil || late > 250*time.Millisecond {
+			t.Fatalf("after %v: %+v", took, second)
+		}
+		if _, secret, _, err := wire.OpenSnapshot(second.snapshot.Bytes); secret != [16]byte{9} || err != nil {
+			t.Errorf("secret %x, %v", secret, err)
+		}
+		if r, took := follow(second.snapshot.Mark); r.ok || took != time.Minute {
+			t.Errorf("once more after %v: %+v", took, r)
+		}
+		current, _ := one.sets.Current()
+		if v := &current.Version; one.hub.Has(v, 1, first.snapshot.Mark) || !one.hub.Has(v, 1, second.snapshot.Mark) {
+			t.Error("a node with the earlier secret counts as one that has the version")
+		}
+	})
+}
+
 func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
 	hub := push.New(push.Config{})
 	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {
@@ -225,7 +273,7 @@ func TestConsumersArePushed(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			start := time.Now()
-			news, ok, err := r.hub.Wait(ctx, push.Seen{Version: 1, Consumers: revision, Follows: true})
+			news, ok, err := r.hub.Wait(ctx, push.Seen{Version: 1, Consumers: revision, WantsConsumers: true})
 			if !ok || err != nil || news.Version != 0 || wire.DecodeConsumers(news.Bytes, &m) != nil {
 				t.Fatalf("%+v, %v, %v", news, ok, err)
 			}

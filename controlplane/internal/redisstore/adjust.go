@@ -24,9 +24,6 @@ var bucketScript string
 
 var replaceBucket = redis.NewScript(auditScript + adjustScript)
 
-// adjustTries is how often a change of a bucket is retried because the bucket was used meanwhile.
-const adjustTries = 100
-
 // Adjust implements leases.Buckets. The arithmetic is that of the Go code: it reads the state,
 // changes it here, and puts it back if it is still the same.
 func (s *Store) Adjust(
@@ -38,7 +35,7 @@ func (s *Store) Adjust(
 	}
 	tag := bucketTag(bucket)
 	key := bucketKey(bucket, ask.Windows.Quota != 0)
-	for range adjustTries {
+	for range leases.Attempts {
 		raw, now, lost, err := s.bucket(ctx, key, tag)
 		if err != nil {
 			return lease.Holding{}, err

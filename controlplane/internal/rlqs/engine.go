@@ -22,7 +22,8 @@ const (
 	Limited
 	// Allowed: no policy that is enforced limits the bucket.
 	Allowed
-	// Denied: the bucket's key is banned.
+	// Denied: a ban or a penalty refuses every request of the bucket, or a policy that does not
+	// find its partition key or its cost there.
 	Denied
 )
 

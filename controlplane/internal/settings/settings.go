@@ -141,9 +141,8 @@ func (r *resolver) policySet(f Flags) (path string, nodes int) {
 	if f.PolicySetNodes == "" {
 		return f.PolicySet, 0
 	}
-	number, percent := strings.CutSuffix(f.PolicySetNodes, "%")
-	nodes, err := strconv.Atoi(number)
-	if !percent || err != nil || nodes < 1 || nodes > 99 {
+	nodes, err := strconv.Atoi(strings.TrimSuffix(f.PolicySetNodes, "%")) // As weir apply --nodes takes it.
+	if err != nil || nodes < 1 || nodes > 99 {
 		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES): %q is not from 1%% to 99%%", f.PolicySetNodes)
 	}
 	if f.PolicySet == "" {

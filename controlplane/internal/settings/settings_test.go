@@ -109,6 +109,24 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
+// A share is taken as weir apply takes it, with the sign and without.
+func TestAShareOfTheNodes(t *testing.T) {
+	for text, want := range map[string]int{
+		"25": 25, "25%": 25, "1": 1, "99%": 99, "": 0,
+		"0": -1, "100%": -1, "25%%": -1, "a quarter": -1, "%": -1,
+	} {
+		f := valid(t)
+		f.PolicySet, f.PolicySetNodes = write(t, ""), text
+		s, err := f.Resolve()
+		switch {
+		case want < 0 && (err == nil || !strings.Contains(err.Error(), "is not from 1% to 99%")):
+			t.Errorf("%q: %v", text, err)
+		case want >= 0 && (err != nil || s.PolicySetNodes != want):
+			t.Errorf("%q: %d, %v", text, s.PolicySetNodes, err)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(f *settings.Flags)

@@ -40,4 +40,9 @@ func TestAnAdaptiveLimitRefusesNothing(t *testing.T) {
 	if r.Requests != 2 || r.Result.Refused != 0 || fmt.Sprint(r.Adaptive) != "[worker]" {
 		t.Errorf("%+v", r)
 	}
+	other := load(t, "policies:\n  - {name: worker, partition: [], adaptive: {min: 1, max: 2}, mode: local}\n"+
+		"  - {name: gone, partition: [], adaptive: {min: 1, max: 2}, mode: local}")
+	if r := replay(t, Options{Set: set, Against: other, Nodes: 1}, log); fmt.Sprint(r.Adaptive) != "[worker gone]" {
+		t.Errorf("of both sets: %v", r.Adaptive)
+	}
 }

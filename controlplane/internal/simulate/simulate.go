@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +46,8 @@ type Report struct {
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
-	// Adaptive are the policies of the set whose limit finds itself. They refuse nothing here: no
-	// log says how an upstream would have answered under another limit.
+	// Adaptive are the policies of either set whose limit finds itself. They refuse nothing here:
+	// no log says how an upstream would have answered under another limit.
 	Adaptive []string `json:"adaptive,omitempty"`
 	// Late are requests that came later than Window after their place; they were taken at the time
 	// of the one before.
@@ -135,9 +136,12 @@ func New(o Options) (*Simulation, error) {
 			return nil, err
 		}
 	}
-	for i := range o.Set.Policies {
-		if p := &o.Set.Policies[i]; p.Adaptive.Max > 0 {
-			s.report.Adaptive = append(s.report.Adaptive, p.Name)
+	for _, set := range sets {
+		for i := range set.Policies {
+			p := &set.Policies[i]
+			if p.Adaptive.Max > 0 && !slices.Contains(s.report.Adaptive, p.Name) {
+				s.report.Adaptive = append(s.report.Adaptive, p.Name)
+			}
 		}
 	}
 	s.fields = newFields(o.Fields, sets...)
@@ -167,7 +171,7 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	first, err := plain.Peek(1)
+	first, number, err := begin(plain)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -175,13 +179,12 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 		return err
 	}
 	var split func(line []byte) (func(string) string, error) = fromJSON
-	number := int64(0)
-	if first[0] != '{' && first[0] != '\n' && first[0] != ' ' {
+	if first != '{' {
+		number++
 		split, err = fromCSV(plain)
 		if err != nil {
-			return fmt.Errorf("line 1: %w", err)
+			return fmt.Errorf("line %d: %w", number, err)
 		}
-		number = 1
 	}
 	for {
 		line, err := readLine(plain)
@@ -193,6 +196,26 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 			return err
 		}
 		s.line(fmt.Sprintf("%s:%d", name, number), line, split, errors.Is(err, errLong))
+	}
+}
+
+// begin skips a byte order mark and empty lines. It returns the first byte behind them, which stays
+// to be read, and how many lines it has skipped.
+func begin(in *bufio.Reader) (first byte, lines int64, err error) {
+	const mark = "\ufeff" // As Windows and spreadsheets begin a file.
+	if start, _ := in.Peek(len(mark)); string(start) == mark {
+		_, _ = in.Discard(len(mark)) // It is there.
+	}
+	for {
+		b, err := in.ReadByte()
+		switch {
+		case err != nil:
+			return 0, lines, err
+		case b == '\n':
+			lines++
+		case b != ' ' && b != '\t' && b != '\r':
+			return b, lines, in.UnreadByte()
+		}
 	}
 }
 

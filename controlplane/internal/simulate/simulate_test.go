@@ -193,6 +193,26 @@ func TestReads(t *testing.T) {
 	}
 }
 
+// A log may begin with a byte order mark and with empty lines, in JSON and in CSV.
+func TestALogBeginsLate(t *testing.T) {
+	const line = `{"time": 1777878001, "path": "/v1/a", "x-api-key": "k"}` + "\n"
+	const rows = "time,consumer,path\n1777878001,k,/v1/a\n"
+	set := load(t, fmt.Sprintf(perConsumer, 1))
+	for _, begin := range []string{"", "\ufeff", "\n", "\ufeff\r\n \t\n"} {
+		for _, log := range []string{line, rows} {
+			r := replay(t, Options{Set: set, Nodes: 1}, begin+log+"?\n")
+			want := fmt.Sprintf("log:%d:", strings.Count(begin+log, "\n")+1)
+			if r.Requests != 1 || r.Malformed != 1 || !strings.HasPrefix(r.Problems[0], want) {
+				t.Errorf("%q: %d requests, want 1; problems %q, want one of %s", begin+log, r.Requests,
+					r.Problems, want)
+			}
+		}
+	}
+	if r := replay(t, Options{Set: set, Nodes: 1}, "\ufeff\n\n"); r.Requests != 0 || r.Lines != 0 {
+		t.Errorf("nothing: %+v", r)
+	}
+}
+
 // Memory is bounded: of many callers those with many refusals stay, and counts are off by no more
 // than they say.
 func TestCallersAreBounded(t *testing.T) {
