@@ -59,18 +59,46 @@ func (w *guests) hold(n int) (admitted int) {
 	return admitted
 }
 
+// hallSet limits what the hall holds. The headers of /mark say which set a worker goes by.
+func hallSet(limit int) string {
+	return fmt.Sprintf(`
+version: weir/v1
+policies:
+  - {name: places, match: {paths: [/held]}, partition: [], limit: {in_flight: %d}, mode: leased, on_failure: [deny]}
+  - {name: mark, match: {paths: [/mark]}, partition: [], limit: {quota: %d, window: 1s}, mode: local}
+`, limit, 1000+limit)
+}
+
+// lower lowers the limit to 5, and waits until all workers go by that, as far as twenty connections
+// in a row to each Envoy show. The worker that polls has it a tick before the others, or later
+// where a machine lets these wait.
+func (w *guests) lower() {
+	w.t.Helper()
+	w.awaitApplied(w.apply(hallSet(5)))
+	for _, e := range w.envoys {
+		w.await("the workers of "+e.Name+" to go by the new limit", func(context.Context) error {
+			for range 20 {
+				if limit := ask(w.t, "GET", e.URL()+"/mark").Get("ratelimit-policy"); !strings.Contains(limit, "q=1005;") {
+					return fmt.Errorf("one goes by %q", limit)
+				}
+			}
+			return nil
+		})
+	}
+}
+
 // A lower limit that is above what is in flight holds at once, although both Envoys have permits of
 // the old one for more.
 func TestALowerLimitHoldsAtOnce(t *testing.T) {
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
 	w := &guests{
-		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: fleetPlaces}), hall: h,
+		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20)}), hall: h,
 		statuses: map[int]int{},
 	}
 	if n := w.hold(4); n != 4 {
 		t.Fatalf("%d of 4 admitted below the limit of 20", n)
 	}
-	w.awaitApplied(w.apply(strings.Replace(fleetPlaces, "in_flight: 20", "in_flight: 5", 1)))
+	w.lower()
 	admitted := 4 + w.hold(10)
 	w.await("the fifth request to be admitted", func(context.Context) error {
 		if admitted += w.hold(2); admitted < 5 {
@@ -94,13 +122,13 @@ func TestALimitBelowWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
 	w := &guests{
-		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: fleetPlaces}), hall: h,
+		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20)}), hall: h,
 		statuses: map[int]int{},
 	}
 	if n := w.hold(12); n != 12 {
 		t.Fatalf("%d of 12 admitted below the limit of 20", n)
 	}
-	w.awaitApplied(w.apply(strings.Replace(fleetPlaces, "in_flight: 20", "in_flight: 5", 1)))
+	w.lower()
 	if n := w.hold(10); n != 0 {
 		t.Errorf("%d admitted beside 12 in flight, the limit is 5 now", n)
 	}
