@@ -78,7 +78,8 @@ func (w *guests) lower() {
 	for _, e := range w.envoys {
 		w.await("the workers of "+e.Name+" to go by the new limit", func(context.Context) error {
 			for range 20 {
-				if limit := ask(w.t, "GET", e.URL()+"/mark").Get("ratelimit-policy"); !strings.Contains(limit, "q=1005;") {
+				limit := ask(w.t, "GET", e.URL()+"/mark").Get("ratelimit-policy")
+				if !strings.Contains(limit, "q=1005;") {
 					return fmt.Errorf("one goes by %q", limit)
 				}
 			}

@@ -283,7 +283,7 @@ func TestAWorkerThatIsFullOfWaitingRequests(t *testing.T) {
 	}
 }
 
-// A request that waits for a place first counts as one that waited for tokens once it asks for some.
+// A request that waits for a place counts as one that waited for tokens once it asks for some.
 func TestARequestThatWaitsForAPlaceAndForTokens(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"places","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
