@@ -8,9 +8,9 @@
 // A grant moves tokens from level to out, expiry makes room, and refill stops at the cap.
 //
 // So in every interval (s, t] all nodes together use at most burst + rate·(t-s): what they use
-// comes from leases that were unexpired at s, at most out(s), or from tokens granted since. Tokens
-// are never returned and clocks never compared; a lost reply or a dead node costs tokens and never
-// adds any.
+// comes from leases that were unexpired at s, at most out(s), or from tokens granted since. A node
+// returns no leased tokens (what a settled reservation gives back was used by one request), and
+// clocks are never compared; a lost reply or a dead node costs tokens and never adds any.
 package lease
 
 import (

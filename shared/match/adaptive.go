@@ -5,7 +5,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Adaptive is the limit of a policy that finds itself; nil if it has none. The pointer is good
+// Adaptive is the adaptive limit of a policy; nil if it has none. The pointer is good
 // until the next Load.
 func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
 	if p.adaptive == 0 {

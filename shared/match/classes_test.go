@@ -91,7 +91,7 @@ func TestUpstream(t *testing.T) {
 }
 
 // The rank of a request is its class and the cohort of its consumer or, without one, of its
-// address; it is looked for only where a limit that finds itself applies.
+// address; it is looked for only where an adaptive limit applies.
 func TestRank(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"priorities":[
 		{"name":"first","match":{"paths":["/pay"]}},{"name":"rest"}],"policies":[

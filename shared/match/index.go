@@ -44,7 +44,7 @@ type Index struct {
 	penalties []penalty.Rule
 	wide      []uint32
 
-	// adaptives are the limits that find themselves.
+	// adaptives are the adaptive limits.
 	adaptives []policy.Adaptive
 
 	// classes are the priorities, with the conditions of each. Their patterns are in the trie, as
@@ -93,7 +93,7 @@ type Policy struct {
 	// ByConsumer: each consumer has buckets of its own.
 	ByConsumer bool
 	// commit is 1 + the index of what its requests have cost, 0 if that is known before. adaptive
-	// is 1 + the index of its one limit if that finds itself, 0 if it has others.
+	// is 1 + the index of its one limit if that is adaptive, 0 if it has others.
 	commit, adaptive uint16
 	// InFlight: it limits requests in flight, or its candidate does.
 	InFlight bool

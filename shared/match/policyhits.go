@@ -18,7 +18,7 @@ type collector struct {
 	class        int
 	// subjects are the caller by the policies that have penalties.
 	subjects []Subject
-	// rank is the request's, if a limit that finds itself applies.
+	// rank is the request's, if an adaptive limit applies.
 	rank adaptive.Rank
 	// bypassed: operators have switched off a policy that applies.
 	bypassed bool

@@ -22,8 +22,8 @@ type Result struct {
 	// Own are the limits that count for this request in place of those of the document. Hit.Own
 	// refers to them.
 	Own []policy.Limit
-	// Rank is the class of the request and the cohort of its caller, if a hit is of a limit that
-	// finds itself.
+	// Rank is the class of the request and the cohort of its caller, if a hit is of an
+	// adaptive limit.
 	Rank adaptive.Rank
 	// Consumer is the key of the consumer that made the request, if a hit is not Certain.
 	Consumer keyhash.Key

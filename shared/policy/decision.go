@@ -49,7 +49,8 @@ const (
 	ByCachedDenial
 	// ByRequest: the request itself, which lacks a key or costs too much.
 	ByRequest
-	// ByOverload: a bound of waiting requests, or of attempts at a bucket.
+	// ByOverload: a bound of waiting requests, or of attempts at a bucket. Adaptive limits are
+	// ByLocal.
 	ByOverload
 	// ByPenalty: a penalty of the caller's.
 	ByPenalty

@@ -46,9 +46,9 @@ func (l Limit) Burst() int64 {
 }
 
 // WindowsOf are the figures with which the limit counts the bucket of a hash, zero unless it counts
-// in windows. Fixed windows begin at an offset that follows from the hash, so that keys do not all
-// start anew at the same instant, and every node and the control plane agree on it. Sliding windows
-// need no offset, and windows of the calendar begin where the calendar says.
+// in windows. Windows on a grid begin at an offset that follows from the hash, so that keys do not
+// all start anew at the same instant, and every node and the control plane agree on it. Others need
+// no offset, and windows of the calendar begin where the calendar says.
 func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	if !l.Algorithm.Windowed() {
 		return quota.Windows{}

@@ -33,7 +33,7 @@ var (
 		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
 	}
 	algorithms = algorithmChoices()
-	// alignments are where calendar windows begin: at the first use of a key, or with the UTC
+	// alignments are where windows begin: at an offset that follows from the key, or with the UTC
 	// clock.
 	alignments = []choice{{"key", 0}, {"utc", 1}}
 	// steps are those that a failure ladder names; lastSteps are those of its older form.

@@ -2,7 +2,7 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/policy"
 
-// putAdaptive writes a limit that finds itself.
+// putAdaptive writes an adaptive limit.
 //
 //go:noinline
 func putAdaptive(dst []byte, a policy.Adaptive) []byte {

@@ -174,7 +174,7 @@ func tierSet(tiers []int) (set uint32) {
 // hold, with its index among all limits of the policy, inFlight for each limit of requests in
 // flight, with its index and with how long a request counts at most, reserve for each class that
 // something is kept for: the runs of limits then hold those of policy.Policy.Steps. adaptive is
-// called for a policy whose one limit finds itself, commit for one whose costs are known later,
+// called for a policy whose one limit is adaptive, commit for one whose costs are known later,
 // source for one whose cost is not in one header, and rule for a penalty.
 func (r *SetReader) Extras(
 	clientIP func(policy.Range),

@@ -236,7 +236,7 @@ func flying(t testing.TB) wire.Snapshot {
 	return s
 }
 
-// finding is extras with a policy whose limit finds itself.
+// finding is extras with a policy with an adaptive limit.
 func finding(t testing.TB) wire.Snapshot {
 	t.Helper()
 	s := extras(t)
@@ -252,7 +252,7 @@ func finding(t testing.TB) wire.Snapshot {
 	return s
 }
 
-// A snapshot whose limit that finds itself could be none of a document is refused.
+// A snapshot whose adaptive limit could be none of a document is refused.
 func TestAdaptiveIsChecked(t *testing.T) {
 	for _, a := range []policy.Adaptive{
 		{Min: 0, Max: 9, Percentile: 90, By: 1}, {Min: 9, Max: 8, Percentile: 90, By: 1},

@@ -158,7 +158,7 @@ func holdText(p *policy.Policy) string {
 	return ""
 }
 
-// adaptiveFacts returns what a limit that finds itself is between, and what closes it.
+// adaptiveFacts returns what an adaptive limit is between, and what closes it.
 func adaptiveFacts(a policy.Adaptive) []fact {
 	text := fmt.Sprintf("%d to %d in flight by p%d", a.Min, a.Max, a.Percentile)
 	return []fact{{field: "adaptive", text: text}, {field: "shed_by", text: a.ClosedBy()}}

@@ -86,7 +86,7 @@ func forAllOf(q, p *policy.Policy) bool {
 }
 
 // inFlight is the most requests in flight of any tier, and for how long one counts at most, empty
-// for as long as it lasts. It reports false if a tier has no such limit, or the limit finds itself.
+// for as long as it lasts. It reports false if a tier has no such limit, or the limit is adaptive.
 func inFlight(q *policy.Policy) (most int64, hold string, bounded bool) {
 	lists := [][]policy.Limit{q.Limits}
 	if len(q.Tiers) > 0 {

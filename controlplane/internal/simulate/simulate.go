@@ -46,7 +46,7 @@ type Report struct {
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
-	// Adaptive are the policies of either set whose limit finds itself. They refuse nothing here:
+	// Adaptive are the policies of either set whose limit is adaptive. They refuse nothing here:
 	// no log says how an upstream would have answered under another limit.
 	Adaptive []string `json:"adaptive,omitempty"`
 	// Late are requests that came later than Window after their place; they were taken at the time

@@ -34,8 +34,8 @@ type Entry struct {
 	Debtor quota.Instant
 	Owes   int64
 
-	// For a Local or Share entry: the state of the bucket and its figures. Generation is that of
-	// the policy set that brought the figures, for a Window entry too.
+	// For a Local or Share entry: the state of the bucket and its figures. Generation orders the
+	// figures, for a Window entry too; a Change sets it.
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
@@ -48,8 +48,8 @@ type Entry struct {
 	Account lease.Account
 	// For a Leased entry.
 	Credit lease.Credit
-	// Limit marks the limit of a refusal in Credit, and the limit of a Local entry whose callers
-	// bring figures of their own; it is 0 in others.
+	// Limit marks the limit of what is known in Credit, and that of a Local or Share entry whose
+	// callers bring figures of their own; it is 0 in others.
 	Limit uint32
 }
 

@@ -14,7 +14,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Poller fetches a snapshot by long poll. Done is called once, later, unless an error is returned;
+// Poller asks by long poll for what is new: a snapshot, or changes of consumers, penalties or
+// enforcement, which wire tells apart. Done is called once, later, unless an error is returned;
 // a status of 0 means that no answer came. Mark comes from the control plane and distinguishes two
 // documents with one version number; it is empty if the control plane sends none. Mark and body are
 // valid only during done.

@@ -55,7 +55,7 @@ type Ladder struct {
 	// another worker was answered since.
 	stored         uint32
 	open, hastened bool
-	// noted: some of this worker's marks are not on the ground.
+	// noted: some policies are above the ground in ruleset.Steps of this worker.
 	noted    bool
 	reporter reporter
 }

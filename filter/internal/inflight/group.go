@@ -19,7 +19,7 @@ type Group struct {
 	Limit, Peak int64
 	// CountedOut counts requests that lasted longer than they count.
 	CountedOut uint64
-	// Found is the limit that was found last, of one that finds itself; Shed are the requests that
+	// Found is the limit that was found last, of an adaptive one; Shed are the requests that
 	// it has shed, by class.
 	Found int64
 	Shed  [adaptive.MaxClasses]uint64

@@ -58,8 +58,8 @@ type heldDebt struct {
 }
 
 // Owe notes that a request took its tokens from the node's share. The whole bucket held so many
-// tokens at most. Ticket is what the request waited with before, if it did: where its answer came
-// late, the control plane has charged it already, and where that has not come yet, it may have.
+// tokens at most. Ticket is what the request waited with before, if it did. If its answer came
+// late, the tokens are charged already. If no answer has come yet, they may be.
 func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
 	if t.Charged {
 		return
@@ -271,7 +271,9 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
 		d.at = now + quota.Instant(callTimeout)
 		return
-	case a.State == wire.ItemUnknown: // Another policy set is in force, and may know other buckets.
+	case a.State == wire.ItemUnknown:
+		// Another policy set is in force, and may know other buckets: the debt is forgiven, but for
+		// what a late call may have charged.
 		c.Stats.ItemsUnknown++
 		d.tokens = d.held
 		return

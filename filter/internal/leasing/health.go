@@ -9,7 +9,7 @@ import (
 // from the other workers of the process.
 type Health struct {
 	breaker rpc.Breaker
-	// reason is how the last call that failed did.
+	// reason is how the last failed call failed.
 	reason rpc.Outcome
 	// answered is when the last answer came.
 	answered quota.Instant

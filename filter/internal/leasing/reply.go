@@ -81,7 +81,7 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		case call.claims:
 			c.claimed(&items[0], &answers[0], now)
 		case items[0].settles != nil:
-			if !call.late { // Otherwise another call carries it.
+			if !call.late { // Otherwise it waits for another call.
 				c.settled(&items[0], &answers[0], now)
 			}
 		case items[0].debt != nil:

@@ -45,7 +45,7 @@ type pending struct {
 	at quota.Instant
 	// underWay: a report has no answer yet; at is when to make it again.
 	underWay bool
-	// index is its index among all.
+	// index is its index among pending.
 	index int
 }
 

@@ -248,7 +248,7 @@ func sameEnd(fullAt, now quota.Instant, fullAfter quota.Span) quota.Span {
 	return fullAfter
 }
 
-// giveBack is the change that lends tokens of a refused request to the next one, until their
+// giveBack is the change that leaves tokens of a refused request to the next one, until their
 // expiry.
 type giveBack struct {
 	now    quota.Instant

@@ -64,7 +64,7 @@ func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
 	p := req.policyOf(m)
 	switch {
 	case req.rules.Index.Adaptive(p) != nil:
-		return &selfFinding
+		return &adaptiveLimit
 	case req.LimitOf(m).InFlight:
 		if p.Mode == policy.ModeLeased && l.leases != nil {
 			return &inFlightLeased

@@ -30,7 +30,8 @@ func (h *Hit) knowsBucket() bool {
 	return h.Known && h.source != policy.ByShare && (h.source != policy.ByOptimistic || h.heard)
 }
 
-// describeRefusal fills in when the bucket will be full, where the bucket itself was not asked.
+// describeRefusal fills in when the bucket will be full where nothing has said that, and moves it
+// behind the wait that the refusal asks for.
 func (l *Limiter) describeRefusal(req *Request, h *Hit) {
 	if h.Retry == quota.Never {
 		return

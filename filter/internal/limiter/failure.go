@@ -5,9 +5,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// This file alone knows on_failure. Hits fall back whose tokens, or place in flight, cannot be had
-// because the control plane does not answer, answers too late or cannot be asked in time, and those
-// whose bucket is contended. share.go has the share.
+// Only this file reads a policy's on_failure. A hit falls back if the control plane does not answer
+// in time or cannot be asked for its tokens or its place in flight, and if its bucket is contended.
+// share.go has the share.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {
@@ -44,8 +44,8 @@ func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 }
 
 // fallBackUnasked has this node's share decide the hits for which the control plane cannot be asked
-// in time. It is the share also where the policy would let all through at once: otherwise overload
-// would be a way around the limit.
+// in time, or the step deny if the policy begins with that. It is the share also where the policy
+// would let all through at once: otherwise overload would be a way around the limit.
 func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 	l.Stats.TooManyWaiting++
 	for i := range req.Hits {

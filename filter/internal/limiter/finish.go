@@ -100,8 +100,9 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 	}
 }
 
-// Cancel ends a paused or delayed request whose client went away. What it has taken goes back as
-// that of a refused one.
+// Cancel ends a paused or delayed request whose client went away. What a paused one has taken goes
+// back as that of a refused one. A delayed one leaves its last turn, its places and what it has
+// reserved; what it was charged stays charged.
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.held {
 		l.Stats.Gone++

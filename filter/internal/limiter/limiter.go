@@ -4,8 +4,8 @@
 //
 // Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
 // requests end, and what they give back. decider.go lists the deciders of the modes and of the
-// steps of on_failure, inflight.go and overload.go have those of requests in flight and of limits
-// that find themselves; failure.go is on_failure.
+// steps of on_failure, inflight.go and overload.go have those of requests in flight and of
+// adaptive limits; failure.go is on_failure.
 package limiter
 
 import (
@@ -24,7 +24,7 @@ import (
 type Stats struct {
 	// Banned, Exempt, Unlimited, Bypassed, Allowed and Refused count requests by how they ended. No
 	// enforced policy applies to an Unlimited one. One would to a Bypassed one, but operators have
-	// switched it off.
+	// switched it off, or everything.
 	Banned, Exempt, Unlimited, Bypassed, Allowed, Refused uint64
 	// The Shadow counts are by policy, of policies in shadow.
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
@@ -92,7 +92,7 @@ type Config struct {
 	Leases *leasing.Client
 	// Penalties are those of callers; nil: there are none.
 	Penalties *penalties.Box
-	// Guards are the limits that find themselves; nil: these let everything through.
+	// Guards are the adaptive limits; nil: these let everything through.
 	Guards *overload.Guards
 }
 

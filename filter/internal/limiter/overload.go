@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// selfFinding decides by a limit that finds itself.
-var selfFinding = decider{
+// adaptiveLimit decides by an adaptive limit.
+var adaptiveLimit = decider{
 	source: policy.ByLocal, kind: bucketstore.Local, take: takeSelfFinding, watch: watchSelfFinding,
 }
 
@@ -62,7 +62,7 @@ func (req *Request) lasts() bool {
 	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0
 }
 
-// Guarded reports whether a limit that finds itself has let the request through.
+// Guarded reports whether an adaptive limit has let the request through.
 func (req *Request) Guarded() bool { return len(req.entries) > 0 }
 
 // WantsReports reports whether such a limit goes by what upstreams report of themselves.
@@ -105,7 +105,7 @@ func (l *Limiter) Reported(req *Request, utilisation float64) {
 	}
 }
 
-// stepBack has a request that begins to wait count for no limit that finds itself: it is not on its
+// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
 // way to the upstream, and must not crowd out others. It enters again when it goes on.
 func (l *Limiter) stepBack(req *Request, now quota.Instant) {
 	if len(req.entries) == 0 {
@@ -113,7 +113,7 @@ func (l *Limiter) stepBack(req *Request, now quota.Instant) {
 	}
 	l.leaveGuards(req, now)
 	for i := range req.Hits {
-		if h := &req.Hits[i]; h.decider == &selfFinding {
+		if h := &req.Hits[i]; h.decider == &adaptiveLimit {
 			h.passed = false
 		}
 	}

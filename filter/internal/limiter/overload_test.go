@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/upstreamtest"
 )
 
-// guarded is an Envoy of several workers whose policies have a limit that finds itself.
+// guarded is an Envoy of several workers whose policies have an adaptive limit.
 type guarded struct {
 	*node
 	workers []*guardedWorker
@@ -360,7 +360,7 @@ func TestBesideOtherLimits(t *testing.T) {
 }
 
 // A request that waits, for the control plane or for a place in flight, is not on its way to the
-// upstream: it counts for no limit that finds itself, so a quiet service sheds none of those that
+// upstream: it counts for no adaptive limit, so a quiet service sheds none of those that
 // come meanwhile. It counts from when it goes on.
 func TestARequestThatWaitsIsNotAtTheUpstream(t *testing.T) {
 	const two = `{"name":"worker","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"},`

@@ -16,9 +16,9 @@ import (
 type Status uint8
 
 const (
-	// Unlimited: no enforced policy applies to the request.
+	// Unlimited: no enforced policy applies to the request, or it is exempt.
 	Unlimited Status = iota
-	// Bypassed: a policy applies, and operators have switched it off.
+	// Bypassed: operators have switched off everything, or each enforced policy that applies.
 	Bypassed
 	// Banned: the request is refused, whatever its buckets hold.
 	Banned
@@ -38,7 +38,7 @@ const (
 type Request struct {
 	// Stream identifies the request to its caller.
 	Stream uint32
-	// Hits are the policies that apply, in the document's order, with what the headers need.
+	// Hits are the limits that apply, in the document's order, with what the headers need.
 	Hits []Hit
 	// Refusing is the index of the hit that refuses a Refused request, Reason why it does, Source
 	// what decided so.
@@ -71,8 +71,8 @@ type Request struct {
 	exceptionsRevision uint64
 	// places are those that the request takes in flight, those of policies in shadow among them.
 	places []inflight.Place
-	// entries are what limits that find themselves have let through, those in shadow among them.
-	// rank is by what they shed.
+	// entries are what adaptive limits have let through, those in shadow among them. rank is the
+	// request's importance: they shed the least important first.
 	entries []overload.Entry
 	rank    adaptive.Rank
 	// reserved is what it has taken before its cost is known.

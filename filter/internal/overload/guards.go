@@ -1,4 +1,4 @@
-// Package overload guards upstreams by limits that find themselves.
+// Package overload guards upstreams by adaptive limits.
 //
 // What the workers of a process know of an upstream is one value in the shared data. Each worker
 // adds to it what it has seen, a few times in a window; the one that finds a window at its end has

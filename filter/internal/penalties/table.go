@@ -178,7 +178,8 @@ func (t *table) least() *entry {
 	return least
 }
 
-// old reports whether an entry may make room for any other: its penalty ended a while ago.
+// old reports whether an entry may make room for any other: it has no penalty, or one that ended a
+// while ago.
 func (e *entry) old(now int64) bool { return e.Level == 0 || e.Until < now-keep }
 
 // keep is for how many milliseconds an ended penalty keeps its place before refusals alone.

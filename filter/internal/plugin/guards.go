@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// What metrics of limits that find themselves are called, behind the name of their policy.
+// What metrics of adaptive limits are called, behind the name of their policy.
 const (
 	adaptiveName = "adaptive.limit"
 	shedName     = "shed.requests"
@@ -52,7 +52,7 @@ func (p *pluginContext) wakeForGuards() {
 	}
 }
 
-// guardMetrics are the metrics of a policy whose limit finds itself: what it has found, and what it
+// guardMetrics are the metrics of a policy with an adaptive limit: what it has found, and what it
 // has shed of each class.
 type guardMetrics struct {
 	found  host.Gauge

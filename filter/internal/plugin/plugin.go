@@ -34,9 +34,9 @@ import (
 // millisecond is as long in the microseconds of the clocks.
 const millisecond = int64(quota.Millisecond)
 
-// atOnce is how many held requests of a kind go on within one callback. Envoy carries out what a
-// callback asks for after it, and each answer within the one before, as it enters the filter with
-// its headers: some hundred of them exhaust the stack.
+// atOnce is how many held requests of a kind go on within one callback. The answer to each enters
+// the filter again, inside the callback of the answer before: some hundred nested ones exhaust the
+// stack.
 const atOnce = 64
 
 // pluginContext is one plugin configuration in one VM.
