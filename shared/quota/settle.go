@@ -58,8 +58,8 @@ func (p Params) owing(n int64) int64 {
 func (w Windows) Settle(h *History, r Reservation, actual int64) (back int64) {
 	back = w.settleAt(h, r.At, r.Tokens-actual)
 	if w.Algorithm == FixedWindow && w.start(r.From) != w.start(r.At) { // It counts in both windows.
-		if now := w.settleAt(h, r.From, r.Tokens-actual); now != 0 {
-			back = now
+		if current := w.settleAt(h, r.From, r.Tokens-actual); current != 0 {
+			back = current
 		}
 	}
 	return back

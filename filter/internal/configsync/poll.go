@@ -119,13 +119,13 @@ func (s *Sync) answer(status int, mark, body []byte) {
 		}
 		switch {
 		case s.orders != nil && wire.IsEnforcement(body):
-			s.follow("enforcement", s.orders.Changed(body))
+			s.endPoll("enforcement", s.orders.Changed(body))
 			return
 		case s.consumers != nil && wire.IsConsumers(body):
-			s.follow("consumers", s.consumers.Changed(body))
+			s.endPoll("consumers", s.consumers.Changed(body))
 			return
 		case s.penalties != nil && wire.IsPenalties(body):
-			s.follow("penalties", s.penalties.Learn(body))
+			s.endPoll("penalties", s.penalties.Learn(body))
 			return
 		}
 		s.pollSucceeded()
@@ -147,8 +147,8 @@ func (s *Sync) answer(status int, mark, body []byte) {
 	}
 }
 
-// follow ends a poll that brought another message than a snapshot.
-func (s *Sync) follow(what string, err error) {
+// endPoll ends a poll that brought another message than a snapshot.
+func (s *Sync) endPoll(what string, err error) {
 	if err != nil {
 		s.pollFailed(rpc.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
 		return

@@ -50,9 +50,12 @@ func (h *Hit) turn() delay.Turn {
 // takeKept looks for a turn that another request of this VM has left, or takes it.
 // Nothing is charged for it.
 func (l *Limiter) takeKept(h *Hit, now quota.Instant, charging bool) bool {
+	if l.delays.Full() {
+		return false
+	}
 	want := h.turn()
-	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, charging && !l.delays.Full())
-	if !ok || l.delays.Full() {
+	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, charging)
+	if !ok {
 		return false
 	}
 	l.full, l.store.Figures = full{now: now}, bucketstore.Figures{Params: p.Params}

@@ -10,15 +10,15 @@ import (
 
 // adaptiveLimit decides by an adaptive limit.
 var adaptiveLimit = decider{
-	source: policy.ByLocal, kind: bucketstore.Local, take: takeSelfFinding, watch: watchSelfFinding,
+	source: policy.ByLocal, kind: bucketstore.Local, take: takeAdaptive, watch: watchAdaptive,
 }
 
 // shedSpread is how many seconds those who are shed together are spread over when they come again.
 const shedSpread = 4
 
-// takeSelfFinding has a request enter, also where others only look: it leaves again if another
+// takeAdaptive has a request enter, also where others only look: it leaves again if another
 // limit refuses it.
-func takeSelfFinding(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
+func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
 	switch room, state := l.enter(req, &h.Hit, now); state {
 	case inflight.Held:
 		h.passed, h.Remaining = true, room
@@ -29,9 +29,9 @@ func takeSelfFinding(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool
 	return h.refuse(policy.ReasonShed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
 }
 
-// watchSelfFinding does so for a policy in shadow. What it would shed it does not count as at the
+// watchAdaptive does so for a policy in shadow. What it would shed it does not count as at the
 // upstream.
-func watchSelfFinding(l *Limiter, req *Request, m *match.Hit, now quota.Instant, _ bool) view {
+func watchAdaptive(l *Limiter, req *Request, m *match.Hit, now quota.Instant, _ bool) view {
 	switch _, state := l.enter(req, m, now); state {
 	case inflight.Held:
 		return allows

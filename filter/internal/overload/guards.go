@@ -36,8 +36,8 @@ type Guards struct {
 	list    []*guard
 	seat    inflight.Seat
 	value   []byte
-	// early is the least by which the last ticks came late, since lateBegan.
-	early     quota.Span
+	// leastLate is the least by which the last ticks came late, since lateBegan.
+	leastLate quota.Span
 	ticks     int
 	lateBegan quota.Instant
 }

@@ -9,8 +9,8 @@ import (
 
 // Late notes by how much a tick came late.
 func (g *Guards) Late(by quota.Span) {
-	if g.ticks == 0 || by < g.early {
-		g.early = by
+	if g.ticks == 0 || by < g.leastLate {
+		g.leastLate = by
 	}
 	g.ticks++
 }
@@ -23,7 +23,7 @@ func (g *Guards) Tick(now quota.Instant) {
 		return
 	}
 	if passed := quota.Span(now - g.lateBegan); g.ticks >= lateTicks && passed >= adaptive.ShedEvery {
-		pressure := adaptive.Late(g.early)
+		pressure := adaptive.Late(g.leastLate)
 		for _, u := range g.list {
 			if u.by&policy.ByWorker != 0 {
 				u.late.Next(u.classes, adaptive.Kept(u.classes), &u.came, pressure, passed)
