@@ -180,7 +180,8 @@ func (h *Hub) Secret() ([16]byte, error) {
 }
 
 // Has reports whether a node that has a version by number and mark has v with the secret. Without a
-// mark, and before the store has been reached, the number decides.
+// mark, and before the store has been reached, the number decides. The mark of an earlier build
+// says nothing of the secret.
 func (h *Hub) Has(v *policies.Version, number uint64, mark string) bool {
 	has, _ := h.has(v, number, mark)
 	return has
@@ -191,7 +192,10 @@ func (h *Hub) has(v *policies.Version, number uint64, mark string) (bool, <-chan
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	unmarked := mark == "" || v.Digest == "" || !h.ready
-	return v.Number == number && (unmarked || mark == v.Mark(h.secret)), h.rekeyed
+	// A node that reaches replicas of two builds by turns has the set, whichever has marked it.
+	// Otherwise each would send it again with each poll.
+	marked := mark == v.Mark(h.secret) || mark == v.OldMark()
+	return v.Number == number && (unmarked || marked), h.rekeyed
 }
 
 // Looked is closed once the first poll of the store has ended, however it did.
