@@ -217,6 +217,15 @@ func TestAnOutageWithinTheRateIsNotCharged(t *testing.T) {
 	}
 }
 
+// readLate makes a request whose answer comes in time, and lets it go on when that is over.
+func (n *node) readLate() (*limiter.Request, limiter.Status) {
+	req, _ := n.begin()
+	n.now += 48 * ms
+	n.answerAll()
+	n.now += 2 * ms
+	return req, n.limiter.Resume(req, n.now)
+}
+
 // An answer may come in time and be read too late, where many requests go on at once. What it has
 // granted is charged already: on_failure decides the request, and nothing is charged again.
 func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
@@ -226,12 +235,8 @@ func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
 	}{{"local", limiter.Allowed}, {"deny", limiter.Refused}} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
 			"on_failure":{"then":"`+c.then+`"}}`)
-		req, _ := n.begin()
-		n.now += 48 * ms
-		n.calls[0](200)
-		n.calls = nil
-		n.now += 2 * ms
-		if got := n.limiter.Resume(req, n.now); got != c.want {
+		req, got := n.readLate()
+		if got != c.want {
 			t.Errorf("%s: %v, want %v", c.then, got, c.want)
 		}
 		if owed := n.leases.Owed(n.now, req.Hits[0].Key); owed != 0 {
@@ -245,12 +250,7 @@ func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
 func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
 		"on_failure":{"then":"deny"},"cost":{"reserve":5,"commit":{"header":"x-used"}}}`)
-	req, _ := n.begin()
-	n.now += 48 * ms
-	n.calls[0](200)
-	n.calls = nil
-	n.now += 2 * ms
-	if got := n.limiter.Resume(req, n.now); got != limiter.Refused {
+	if _, got := n.readLate(); got != limiter.Refused {
 		t.Fatal(got)
 	}
 	n.tick(10)
