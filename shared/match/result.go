@@ -95,9 +95,9 @@ type Subject struct {
 	// Key is the partition key, or the hash of policy and consumer if its penalties hold under
 	// every policy.
 	Key keyhash.Key
-	// Shadow: a penalty refuses nothing. Its key is ShadowOf the Key. Held: such a penalty is in
-	// force, as those find who look it up.
-	Shadow, Held bool
+	// Shadow: a penalty refuses nothing. Its key is ShadowOf the Key. Penalised: such a penalty is
+	// in force, as the lookup has found.
+	Shadow, Penalised bool
 }
 
 // PenaltyKey is the key by which the penalties of the caller are known.

@@ -79,7 +79,7 @@ func (d *decision) penalised() (refused bool) {
 		switch {
 		case left == 0:
 		case c.Shadow:
-			c.Held = true
+			c.Penalised = true
 		default:
 			h := d.hitFor(c)
 			h.refuse(policy.ReasonPenalty, policy.ByPenalty, left)

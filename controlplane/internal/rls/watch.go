@@ -64,7 +64,7 @@ func (d *decision) runOf(h *hit) run {
 	c := d.callerOf(h)
 	switch {
 	case c == nil || h.Candidate:
-	case c.Held:
+	case c.Penalised:
 		r.seen = ShadowRefused
 	default:
 		r.caller, r.who = &penalties.Caller{}, d.identify().Clone()

@@ -24,7 +24,7 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 		switch {
 		case o == nil || !o.InForce(millis(now)):
 		case s.Shadow:
-			s.Held = true
+			s.Penalised = true
 		case len(d.open) > 0 && o.Until > last:
 			worst, last = s, o.Until
 		}
@@ -72,7 +72,7 @@ func (d *decider) extend(s *match.Subject, now quota.Instant) {
 // held reports whether a penalty of a policy in shadow would have refused the request.
 func held(subjects []match.Subject, policy uint32) bool {
 	for _, s := range subjects {
-		if s.Policy == policy && s.Held {
+		if s.Policy == policy && s.Penalised {
 			return true
 		}
 	}

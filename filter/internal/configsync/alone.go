@@ -43,18 +43,19 @@ func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) 
 		}
 	}
 	binary.LittleEndian.PutUint64(a.value[:], uint64(start))
-	a.say(now)
+	a.show(now)
 	return start
 }
 
 // tick writes a sign of life when it is due.
 func (a *alone) tick(now quota.Instant) {
 	if now >= a.next {
-		a.say(now)
+		a.show(now)
 	}
 }
 
-func (a *alone) say(now quota.Instant) {
+// show writes the sign of life.
+func (a *alone) show(now quota.Instant) {
 	binary.LittleEndian.PutUint64(a.value[8:], uint64(now))
 	a.shared.Put(a.key[:], a.value[:])
 	a.next = now + quota.Instant(beat)

@@ -49,8 +49,8 @@ type Log interface {
 // Times of the poll.
 const (
 	pollTimeout = 30 * quota.Second
-	// heldRetry is when to poll again if requests still refer to the memory that the answer needs.
-	heldRetry = 10 * quota.Millisecond
+	// inUseRetry is when to poll again if requests still refer to the memory that the answer needs.
+	inUseRetry = 10 * quota.Millisecond
 )
 
 // pauses are the pauses after failed polls.
@@ -166,8 +166,8 @@ func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err
 // wait under the spare rules, the rules in force stay.
 func (s *Sync) load(snapshot []byte) error {
 	spare := 1 - s.using
-	if s.rules[spare].Held > 0 {
-		return heldError{}
+	if s.rules[spare].Paused > 0 {
+		return inUseError{}
 	}
 	if err := s.rules[spare].Load(snapshot); err != nil {
 		return err
@@ -243,7 +243,7 @@ func (s *Sync) Follow() {
 		s.mark = append(s.mark[:0], mark...)
 		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
 		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
-	case heldError: // Waiting requests end within their deadline; the next tick tries again.
+	case inUseError: // Waiting requests end within their deadline; the next tick tries again.
 		s.behind = true
 	default:
 		// The leader has loaded the same bytes, so these are damaged. The next publication replaces

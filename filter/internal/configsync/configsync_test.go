@@ -336,21 +336,21 @@ func TestAWrongTokenIsNamed(t *testing.T) {
 	}
 }
 
-// Requests that wait hold the rules they were matched by: the memory is not reused under them.
-func TestHeldRulesAreNotOverwritten(t *testing.T) {
+// Requests that wait use the rules they were matched by: the memory is not reused under them.
+func TestRulesInUseAreNotOverwritten(t *testing.T) {
 	p := newProcess(1)
 	p.tick(0)
 	p.answer(t, 200, snapshot(1))
-	held := p.vms[0].Rules()
-	held.Held++
+	former := p.vms[0].Rules()
+	former.Paused++
 	p.tick(1)
 	p.answer(t, 200, snapshot(2))
 	p.tick(1)
 	p.answer(t, 200, snapshot(3))
-	if held.Index.Version() != 1 || p.versions() != "2" {
-		t.Errorf("held version %d, in force %s", held.Index.Version(), p.versions())
+	if former.Index.Version() != 1 || p.versions() != "2" {
+		t.Errorf("former version %d, in force %s", former.Index.Version(), p.versions())
 	}
-	held.Held--
+	former.Paused--
 	p.tick(sec / 10)
 	p.answer(t, 200, snapshot(3))
 	if p.versions() != "3" {

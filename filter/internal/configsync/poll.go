@@ -9,12 +9,12 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// heldError is a type and not a value: to compare errors takes reflection, which the filter has no
+// inUseError is a type and not a value: to compare errors takes reflection, which the filter has no
 // room for.
-type heldError struct{}
+type inUseError struct{}
 
 // Error implements error.
-func (heldError) Error() string {
+func (inUseError) Error() string {
 	return "configsync: requests still wait by the rules that would be overwritten"
 }
 
@@ -160,9 +160,9 @@ func (s *Sync) endPoll(what string, err error) {
 func (s *Sync) receive(mark, snapshot []byte) {
 	version := wire.PeekVersion(snapshot)
 	err := s.load(snapshot)
-	if _, held := err.(heldError); held {
+	if _, inUse := err.(inUseError); inUse {
 		// The version does not count as seen, so the next poll brings it again.
-		s.nextPoll = s.clock.Now() + quota.Instant(heldRetry)
+		s.nextPoll = s.clock.Now() + quota.Instant(inUseRetry)
 		return
 	}
 	s.seen, s.seenMark = version, keepMark(s.seenMark, mark)

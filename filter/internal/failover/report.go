@@ -45,8 +45,8 @@ func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	p.message.Version, p.message.Worst = rules.Index.Version(), r.worst()
 	p.message.Steps = p.message.Steps[:0]
 	if r.since != 0 && r.generation == rules.Generation && len(r.steps) == rules.Index.Len() {
-		p.tell(r.steps, rules, true)
-		p.tell(r.steps, rules, false)
+		p.addSteps(r.steps, rules, true)
+		p.addSteps(r.steps, rules, false)
 	}
 	p.body = wire.AppendReport(p.body[:0], p.message)
 	p.underWay, p.sent = true, r.changes
@@ -58,9 +58,9 @@ func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	}
 }
 
-// tell adds the policies whose requests have needed the ladder or, without needed, the others that
-// can need it.
-func (p *reporter) tell(steps []byte, rules *ruleset.Rules, needed bool) {
+// addSteps adds the policies whose requests have needed the ladder or, without needed, the others
+// that can need it.
+func (p *reporter) addSteps(steps []byte, rules *ruleset.Rules, needed bool) {
 	for i, step := range steps {
 		if len(p.message.Steps) == wire.MaxSteps {
 			return

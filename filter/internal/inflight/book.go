@@ -104,9 +104,9 @@ type Book struct {
 	free Place
 	// nextOut is not later than when the next place is to be counted out.
 	nextOut quota.Instant
-	// uneven are the buckets of which this worker holds places that it does not use, or has
+	// pending are the buckets of which this worker holds places that it does not use, or has
 	// requests that wait.
-	uneven []*bucket
+	pending []*bucket
 	// waiting is how many requests wait, resolved are the streams of those that do not any more.
 	waiting  int
 	resolved []uint32
@@ -114,9 +114,9 @@ type Book struct {
 	// unmeasured: requests were in flight since Measure was last called.
 	unmeasured bool
 	spare      *bucket
-	// lent are the buckets of which permits are claimed. nextClaim is not later than when the next
-	// claim is due.
-	lent      []*bucket
+	// claiming are the buckets of which permits are claimed. nextClaim is not later than when the
+	// next claim is due.
+	claiming  []*bucket
 	nextClaim quota.Instant
 	claims    []Claim
 
@@ -137,10 +137,11 @@ type bucket struct {
 	waiters []*Seat
 	// exact is that of its seats.
 	exact bool
-	// listed: the bucket is among the uneven ones. quiet: no request has come since the last tick.
-	listed, quiet bool
-	group         *Group
-	next          *bucket
+	// isPending: the bucket is among the pending ones. quiet: no request has come since the last
+	// tick.
+	isPending, quiet bool
+	group            *Group
+	next             *bucket
 
 	lease
 }
@@ -179,7 +180,7 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 	if k == nil {
 		k = b.bucketOf(s)
 	}
-	b.lend(k, s)
+	b.claimFor(k, s)
 	switch {
 	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
 		s.State, s.Room, s.Asks = Full, 0, true
@@ -190,7 +191,7 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 	default:
 		s.State, s.Room, s.Asks = Full, 0, k.asks
 	}
-	b.list(k)
+	b.addPending(k)
 	b.forget(k)
 	return s.State
 }
@@ -218,13 +219,13 @@ func (b *Book) Look(s *Seat, now quota.Instant) State {
 func (b *Book) fetch(k *bucket, s *Seat, now quota.Instant) bool {
 	b.prepare(s, now).more = true
 	b.change.exact = s.Exact
-	return b.settle(k, 0)
+	return b.store(k, 0)
 }
 
-// keep says in the cell what this worker has in flight, and that it keeps so many idle places.
-func (b *Book) keep(k *bucket, idle int64, now quota.Instant) bool {
+// report stores in the cell what this worker has in flight, and that it keeps so many idle places.
+func (b *Book) report(k *bucket, idle int64, now quota.Instant) bool {
 	b.prepare(nil, now)
-	return b.settle(k, idle)
+	return b.store(k, idle)
 }
 
 // prepare makes a change for a seat, or for none.
@@ -238,8 +239,8 @@ func (b *Book) prepare(s *Seat, now quota.Instant) *change {
 	return c
 }
 
-// settle says in the cell what this worker holds.
-func (b *Book) settle(k *bucket, idle int64) bool {
+// store writes what this worker holds into the cell, and takes in what the cell says.
+func (b *Book) store(k *bucket, idle int64) bool {
 	c := &b.change
 	c.used, c.idle = k.used, idle
 	c.leased, c.load.IdleSince = k.leased, k.idleSince
@@ -254,7 +255,7 @@ func (b *Book) settle(k *bucket, idle int64) bool {
 	return true
 }
 
-// change is what a worker says about a cell.
+// change is what a worker stores in a cell, and what it learns from it.
 type change struct {
 	workers *workers
 	worker  uint32
@@ -271,7 +272,7 @@ type change struct {
 	// ceiling.
 	have, room, ceiling int64
 
-	lending
+	permitChange
 }
 
 // apply changes a cell, and reports whether it is to be stored. It may run more than once, each
@@ -303,7 +304,7 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 	}
 	switch {
 	case c.leased:
-		write = c.lend(cell) || write
+		write = c.updatePermits(cell) || write
 	case !cell.Permits.None(): // The limit was over all nodes before.
 		cell.Permits, write = inflight.Permits{}, true
 	}
@@ -348,7 +349,7 @@ func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
 		return false
 	}
 	b.vacate(k, now)
-	return k.listed
+	return k.isPending
 }
 
 // vacate frees a place of a bucket.
@@ -362,17 +363,17 @@ func (b *Book) vacate(k *bucket, now quota.Instant) {
 		return
 	}
 	if k.exact || inflight.Idle(k.room, k.ceiling) == 0 {
-		b.keep(k, 0, now) // Others may want it; if that fails the tick does it.
+		b.report(k, 0, now) // Others may want it; if that fails the tick does it.
 	}
-	b.list(k)
+	b.addPending(k)
 	b.forget(k)
 }
 
-// list has the tick look after a bucket that needs it.
-func (b *Book) list(k *bucket) {
-	if !k.listed && (k.have > k.used || len(k.waiters) > 0) {
-		k.listed = true
-		b.uneven = append(b.uneven, k)
+// addPending has the tick look after a bucket that needs it.
+func (b *Book) addPending(k *bucket) {
+	if !k.isPending && (k.have > k.used || len(k.waiters) > 0) {
+		k.isPending = true
+		b.pending = append(b.pending, k)
 	}
 }
 
@@ -391,7 +392,7 @@ func (b *Book) bucketOf(s *Seat) *bucket {
 
 // forget drops a bucket of which the worker has nothing.
 func (b *Book) forget(k *bucket) {
-	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.listed && !k.lent {
+	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.isPending && !k.isClaiming {
 		delete(b.buckets, k.key)
 		k.next, b.spare = b.spare, k
 	}

@@ -11,7 +11,7 @@ func (b *Book) Tick(now quota.Instant) {
 	if now >= b.nextOut {
 		b.countOut(now)
 	}
-	b.even(now)
+	b.tickPending(now)
 	if !b.shows() || now < b.workers.looked+quota.Instant(markEvery) {
 		return
 	}
@@ -27,7 +27,7 @@ func (b *Book) show(now quota.Instant) bool {
 	if !w.join(now) {
 		return false
 	}
-	b.sayAll(now) // Others may have taken this worker for dead, and its places.
+	b.restoreAll(now) // Others may have taken this worker for dead, and its places.
 	return true
 }
 
@@ -45,29 +45,29 @@ func (b *Book) shows() bool {
 	return w.own != 0 && (len(b.buckets) > 0 || w.looked < w.wanted+quota.Instant(watchFor))
 }
 
-// sayAll says of all buckets what this worker has in flight.
-func (b *Book) sayAll(now quota.Instant) {
+// restoreAll stores in the cells of all buckets what this worker has in flight.
+func (b *Book) restoreAll(now quota.Instant) {
 	for i := range b.places {
 		if k := b.places[i].bucket; k != nil {
-			b.say(k, now)
+			b.restore(k, now)
 		}
 	}
-	for _, k := range b.uneven {
-		b.say(k, now)
+	for _, k := range b.pending {
+		b.restore(k, now)
 	}
 }
 
-// say is keep for a bucket whose cell may know nothing of this worker, and may have no limit.
-func (b *Book) say(k *bucket, now quota.Instant) {
+// restore is report for a bucket whose cell may know nothing of this worker, and may have no limit.
+func (b *Book) restore(k *bucket, now quota.Instant) {
 	c := b.prepare(nil, now)
 	c.limit, c.generation = k.limit, k.generation
-	b.settle(k, 0)
+	b.store(k, 0)
 }
 
 // NextDue is when Tick has something to do.
 func (b *Book) NextDue(now quota.Instant) quota.Instant {
 	switch {
-	case len(b.uneven) > 0 || len(b.resolved) > 0:
+	case len(b.pending) > 0 || len(b.resolved) > 0:
 		return now
 	case b.shows():
 		return min(b.nextOut, b.nextClaim, b.workers.looked+quota.Instant(markEvery))
@@ -83,12 +83,12 @@ func (b *Book) NextResume(now quota.Instant) quota.Instant {
 	return quota.Forever
 }
 
-// even looks after the uneven buckets: places go to who waits for them, and back to the other
-// workers if there is little room, or if no request came for them since the last tick.
-func (b *Book) even(now quota.Instant) {
-	n := min(len(b.uneven), atOnce)
-	for _, k := range b.uneven[:n] {
-		k.listed = false
+// tickPending looks after the pending buckets. Places go to requests that wait for them. They go
+// back to the other workers if there is little room, or if no request came since the last tick.
+func (b *Book) tickPending(now quota.Instant) {
+	n := min(len(b.pending), atOnce)
+	for _, k := range b.pending[:n] {
+		k.isPending = false
 		idle := k.have - k.used
 		if k.quiet {
 			idle = 0
@@ -96,13 +96,13 @@ func (b *Book) even(now quota.Instant) {
 		if len(k.waiters) > 0 {
 			b.serve(k, now)
 		} else {
-			b.keep(k, idle, now)
+			b.report(k, idle, now)
 		}
 		k.quiet = true
-		b.list(k)
+		b.addPending(k)
 		b.forget(k)
 	}
-	b.uneven = b.uneven[:copy(b.uneven, b.uneven[n:])]
+	b.pending = b.pending[:copy(b.pending, b.pending[n:])]
 }
 
 // countOut ends the places of requests that have lasted too long. Their streams go on.
@@ -132,7 +132,7 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	k := b.buckets[s.Key]
 	if k == nil {
 		k = b.bucketOf(s)
-		b.lend(k, s)
+		b.claimFor(k, s)
 	}
 	if int64(len(k.waiters)) >= s.Most || b.Crowded() {
 		b.forget(k)
@@ -144,7 +144,7 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	k.waiters = append(k.waiters, s)
 	b.waiting++
 	b.Stats.Queued++
-	b.list(k)
+	b.addPending(k)
 	return true
 }
 
@@ -185,7 +185,7 @@ func (b *Book) serve(k *bucket, now quota.Instant) {
 			i++
 		}
 	}
-	b.list(k)
+	b.addPending(k)
 }
 
 func (b *Book) resolve(k *bucket, at int) {
@@ -218,8 +218,8 @@ func (b *Book) Waiting() int { return b.waiting }
 
 // Close gives back what the worker holds, whose streams are over.
 func (b *Book) Close(now quota.Instant) {
-	for _, k := range b.uneven {
+	for _, k := range b.pending {
 		k.used = 0
-		b.keep(k, 0, now)
+		b.report(k, 0, now)
 	}
 }

@@ -41,7 +41,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 			l.keep(req, h)
 		}
 	}
-	l.hold(req, now)
+	l.pause(req, now)
 	l.leases.Flush(now)
 	return Paused, true
 }

@@ -44,7 +44,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 // others are open, unless the one that has ended refuses the request. A request that does not wait
 // stays as it is, and Resume returns Paused.
 func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
-	if !req.held { // It was resolved twice, and decided at the first time.
+	if !req.paused { // It was resolved twice, and decided at the first time.
 		return Paused
 	}
 	worst, unanswered := l.readSeats(req, now), false

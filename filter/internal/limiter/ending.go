@@ -68,11 +68,11 @@ func (life *Life) ending() Ending {
 	if life.Properties == nil {
 		return EndedOtherwise
 	}
-	said := life.Properties.Property([]byte(flagsPath))
-	if len(said) != 8 {
+	value := life.Properties.Property([]byte(flagsPath))
+	if len(value) != 8 {
 		return EndedOtherwise
 	}
-	flags := binary.LittleEndian.Uint64(said)
+	flags := binary.LittleEndian.Uint64(value)
 	for _, e := range endingFlags {
 		if flags&e.bits != 0 {
 			return e.ending

@@ -37,7 +37,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 		}
 	}
 	l.watch(req, now)
-	l.unhold(req)
+	l.unpause(req)
 	req.Lasting = req.lasts()
 	status := l.delay(req, now)
 	if status == Allowed {
@@ -77,7 +77,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	l.watchRefused(req, now)
 	l.stopCounting(req, now)
 	l.refund(req, now)
-	l.unhold(req)
+	l.unpause(req)
 	return Refused
 }
 
@@ -104,13 +104,13 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 // back as that of a refused one. A delayed one leaves its last turn, its places and what it has
 // reserved; what it was charged stays charged.
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
-	if req.held {
+	if req.paused {
 		l.Stats.Gone++
 		if l.leases != nil {
 			l.leases.Cancel(req.Stream)
 		}
 		l.giveBack(req, now)
-		l.unhold(req)
+		l.unpause(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leave(freed, now)
 	}
@@ -118,11 +118,11 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	l.stopCounting(req, now)
 }
 
-// unhold lets go of the rules of a request that waited.
-func (l *Limiter) unhold(req *Request) {
-	if req.held {
-		req.held = false
-		req.rules.Held--
+// unpause lets go of the rules of a request that waited.
+func (l *Limiter) unpause(req *Request) {
+	if req.paused {
+		req.paused = false
+		req.rules.Paused--
 	}
 }
 

@@ -152,7 +152,7 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 		}
 	}
 	if waits {
-		l.hold(req, now)
+		l.pause(req, now)
 		if l.leases != nil {
 			l.leases.Claim(now)
 		}
@@ -160,12 +160,12 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 	return Paused, waits
 }
 
-// hold has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
-func (l *Limiter) hold(req *Request, now quota.Instant) {
+// pause has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
+func (l *Limiter) pause(req *Request, now quota.Instant) {
 	l.stepBack(req, now)
-	if !req.held {
-		req.held = true
-		req.rules.Held++
+	if !req.paused {
+		req.paused = true
+		req.rules.Paused++
 	}
 }
 

@@ -125,8 +125,8 @@ func TestInFlightWaits(t *testing.T) {
 	gone, gs := n.begin()
 	full, fs := n.begin()
 	if len(open) != 2 || gs != limiter.Paused || fs != limiter.Refused || full.Reason != policy.ReasonInFlight ||
-		n.rules.Held != 2 {
-		t.Fatalf("%d, %v, %v: %d held", len(open), gs, fs, n.rules.Held)
+		n.rules.Paused != 2 {
+		t.Fatalf("%d, %v, %v: %d paused", len(open), gs, fs, n.rules.Paused)
 	}
 	n.limiter.Cancel(gone, n.now)
 	second, ss := n.begin()
@@ -143,8 +143,8 @@ func TestInFlightWaits(t *testing.T) {
 		t.Fatal(got)
 	}
 	if status := n.limiter.Resume(second, n.now); status != limiter.Refused || second.Reason != policy.ReasonInFlight ||
-		n.rules.Held != 0 {
-		t.Errorf("%v, %v, %d held", status, second.Reason, n.rules.Held)
+		n.rules.Paused != 0 {
+		t.Errorf("%v, %v, %d paused", status, second.Reason, n.rules.Paused)
 	}
 	n.end(open[1])
 	n.end(first)
@@ -247,8 +247,8 @@ func TestTheShortestMaxWaitCounts(t *testing.T) {
 	if status != limiter.Refused || second.Reason != policy.ReasonInFlight || second.Refusing != 0 {
 		t.Fatalf("%v, %v by policy %d", status, second.Reason, second.Refusing)
 	}
-	if n.rules.Held != 0 || book.Waiting() != 0 {
-		t.Errorf("%d held, %d wait", n.rules.Held, book.Waiting())
+	if n.rules.Paused != 0 || book.Waiting() != 0 {
+		t.Errorf("%d paused, %d wait", n.rules.Paused, book.Waiting())
 	}
 	n.end(open[0])
 	if all, _ := n.fill(); len(all) != 1 {

@@ -330,11 +330,11 @@ func TestACostAboveTheRegionsPartNeverPasses(t *testing.T) {
 func TestLeasedWaitsOnceThenRefusesLocally(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}`)
 	req, status := n.begin()
-	if status != limiter.Paused || n.rules.Held != 1 {
-		t.Fatalf("cold: %v, held %d", status, n.rules.Held)
+	if status != limiter.Paused || n.rules.Paused != 1 {
+		t.Fatalf("cold: %v, paused %d", status, n.rules.Paused)
 	}
-	if status = n.answer(200, req); status != limiter.Allowed || n.rules.Held != 0 {
-		t.Fatalf("granted: %v, held %d", status, n.rules.Held)
+	if status = n.answer(200, req); status != limiter.Allowed || n.rules.Paused != 0 {
+		t.Fatalf("granted: %v, paused %d", status, n.rules.Paused)
 	}
 	req, _ = n.begin()
 	if status = n.answer(200, req); status != limiter.Refused {

@@ -30,7 +30,7 @@ func (l *Limiter) penalised(req *Request, now quota.Instant) int {
 		switch {
 		case left == 0:
 		case s.Shadow:
-			s.Held = true
+			s.Penalised = true
 		default:
 			at := req.hitOf(s)
 			h := &req.Hits[at]

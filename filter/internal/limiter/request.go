@@ -55,8 +55,8 @@ type Request struct {
 	Lasting bool
 
 	rules *ruleset.Rules
-	// held: the request waits, and refers to the memory of its rules.
-	held bool
+	// paused: the request waits, and refers to the memory of its rules.
+	paused bool
 	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
 	deadline quota.Instant
 	// shadows are the hits of policies in shadow and of candidates.
@@ -147,7 +147,7 @@ const none = -1
 
 // reset begins a new request.
 func (req *Request) reset(rules *ruleset.Rules) {
-	req.rules, req.held, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
+	req.rules, req.paused, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
 	req.entries = req.entries[:0]

@@ -96,8 +96,8 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 			status, _ := policy.ParseCost(a.Header(":status"), 999)
 			l.settle(req, r, r.commit.ByStatus(int(status)), now)
 		case policy.CommitHeader:
-			actual, said := policy.ParseActual(a.Header(r.commit.Name))
-			if !said {
+			actual, known := policy.ParseActual(a.Header(r.commit.Name))
+			if !known {
 				actual = r.commit.Missing
 				l.Stats.Settled.Missing++
 			}
@@ -122,11 +122,11 @@ const grpcStatus = "grpc-status"
 func (r *reservation) trailer(a Answer) int64 {
 	switch r.commit.By {
 	case policy.CommitGRPCStatus:
-		if status, said := policy.ParseCost(a.Header(grpcStatus), 999); said {
+		if status, ok := policy.ParseCost(a.Header(grpcStatus), 999); ok {
 			return r.commit.ByStatus(int(status))
 		}
 	case policy.CommitTrailer:
-		if actual, said := policy.ParseActual(a.Header(r.commit.Name)); said {
+		if actual, known := policy.ParseActual(a.Header(r.commit.Name)); known {
 			return actual
 		}
 	}
@@ -151,9 +151,9 @@ func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
 // response stays taken: what it has cost is not known.
 func (l *Limiter) settleAll(req *Request, life Life) {
 	for _, r := range req.reserved {
-		actual, said := life.cost(r)
+		actual, known := life.cost(r)
 		switch {
-		case said:
+		case known:
 			l.settle(req, r, actual, life.Ended)
 		case life.whole():
 			l.Stats.Settled.Missing++
@@ -173,7 +173,7 @@ func (l *Limiter) leaveCharged(because Ending) {
 
 // cost is what the end of a stream says that its request has cost. A status of gRPC that Envoy has
 // made up is none of the upstream.
-func (life *Life) cost(r *reservation) (actual int64, said bool) {
+func (life *Life) cost(r *reservation) (actual int64, known bool) {
 	if life.Answered == 0 {
 		return 0, false
 	}

@@ -24,7 +24,7 @@ func (l *Limiter) watchPolicy(req *Request, run []match.Hit, now quota.Instant) 
 	if m.Candidate || len(req.subjects) == 0 {
 		return l.watchRun(req, run, now)
 	}
-	if s := req.subjectOf(m.Policy); s != nil && s.Held {
+	if s := req.subjectOf(m.Policy); s != nil && s.Penalised {
 		return refuses
 	}
 	seen := l.watchRun(req, run, now)

@@ -18,10 +18,10 @@ import (
 const (
 	// maxGuards bounds the upstreams that a worker guards at once; requests to more pass.
 	maxGuards = 256
-	// sayEvery is how often a worker adds to the shared value what it has seen.
-	sayEvery = 20 * quota.Millisecond
-	// maxAttempts bounds the compare-and-swap loop. What could not be said is said with the next
-	// tick.
+	// mergeEvery is how often a worker adds to the shared value what it has seen.
+	mergeEvery = 20 * quota.Millisecond
+	// maxAttempts bounds the compare-and-swap loop. What could not be added is added with the
+	// next tick.
 	maxAttempts = 20
 	// lateTicks is how many ticks in a row must come late for a worker to be late: one can be
 	// chance.
@@ -52,7 +52,7 @@ type guard struct {
 	// known is what the workers knew together at the instant looked.
 	known  adaptive.Upstream
 	looked quota.Instant
-	// window, load and reports are what this worker has not said yet, if there is news.
+	// window, load and reports are what this worker has not added yet, if there is news.
 	window  adaptive.Window
 	load    adaptive.Load
 	reports adaptive.Reports
@@ -248,7 +248,7 @@ func (g *Guards) find(a *Ask, now quota.Instant) *guard {
 	}
 	u.config = adaptive.Config{Min: a.Limit.Min, Max: a.Limit.Max, Percentile: a.Limit.Percentile}
 	u.by, u.classes = a.Limit.By, a.Classes
-	if u.looked == 0 || !u.news && now >= u.looked+quota.Instant(sayEvery) {
+	if u.looked == 0 || !u.news && now >= u.looked+quota.Instant(mergeEvery) {
 		g.read(u, now)
 		u.known.Rest(now)
 	}

@@ -15,7 +15,7 @@ func (g *Guards) Late(by quota.Span) {
 	g.ticks++
 }
 
-// Tick says what this worker has seen, and looks whether it is late.
+// Tick shares what this worker has seen, and looks whether it is late.
 //
 //go:noinline
 func (g *Guards) Tick(now quota.Instant) {
@@ -33,16 +33,16 @@ func (g *Guards) Tick(now quota.Instant) {
 		g.ticks, g.lateBegan = 0, now
 	}
 	for _, u := range g.list {
-		if u.news && now >= u.looked+quota.Instant(sayEvery) {
-			g.say(u, now)
+		if u.news && now >= u.looked+quota.Instant(mergeEvery) {
+			g.merge(u, now)
 		}
 	}
 }
 
-// say adds to the shared value what this worker has seen.
+// merge adds to the shared value what this worker has seen.
 //
 //go:noinline
-func (g *Guards) say(u *guard, now quota.Instant) {
+func (g *Guards) merge(u *guard, now quota.Instant) {
 	u.count(now)
 	for range maxAttempts {
 		cas, found := g.read(u, now)
@@ -71,7 +71,7 @@ func (g *Guards) NextDue() quota.Instant {
 	due := quota.Forever
 	for _, u := range g.list {
 		if u.news {
-			due = min(due, u.looked+quota.Instant(sayEvery))
+			due = min(due, u.looked+quota.Instant(mergeEvery))
 		}
 	}
 	return due

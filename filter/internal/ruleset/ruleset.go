@@ -10,9 +10,9 @@ import (
 // Rules is a policy set in force. The zero value holds no policy.
 type Rules struct {
 	Index match.Index
-	// Held counts the requests that wait and refer to the Index: while there are any its memory
+	// Paused counts the requests that wait and refer to the Index: while there are any its memory
 	// must not be reused.
-	Held int
+	Paused int
 	// Generation grows with each policy set that this process puts into force, also when its
 	// version does not: a control plane that was set up anew starts again at version 1.
 	Generation uint64

@@ -24,10 +24,10 @@ type Claim struct {
 
 // lease is what a worker knows of a bucket whose limit is over all nodes.
 type lease struct {
-	// leased: the limit is over all nodes. lent: the bucket is listed among those of which permits
+	// leased: the limit is over all nodes. isClaiming: the bucket is among those of which permits
 	// are claimed.
-	leased, lent bool
-	index        uint32
+	leased, isClaiming bool
+	index              uint32
 	// version is that of the policy set of the last request.
 	version uint64
 	// due is when the next claim is.
@@ -43,8 +43,8 @@ type lease struct {
 	asks, wanted bool
 }
 
-// lending is the part of a change that concerns permits.
-type lending struct {
+// permitChange is the part of a change that concerns permits.
+type permitChange struct {
 	now quota.Instant
 	// leased: the limit is over all nodes. beyond is up to how many requests on_failure admits.
 	leased bool
@@ -64,9 +64,9 @@ type lending struct {
 	permits inflight.Permits
 }
 
-// lend brings the permits of a cell up to date with what is in flight, and reports whether that
-// changes them. One that has nothing to do with the bucket any more is forgotten.
-func (c *change) lend(cell *inflight.Cell) (write bool) {
+// updatePermits brings the permits of a cell up to date with what is in flight, and reports whether
+// that changes them. One that has nothing to do with the bucket any more is forgotten.
+func (c *change) updatePermits(cell *inflight.Cell) (write bool) {
 	p := &cell.Permits
 	if used := p.Used && !c.away || c.more && !c.away; used != p.Used {
 		p.Used, write = used, true
@@ -100,12 +100,12 @@ func (b *Book) learnOf(k *bucket, c *change) {
 	b.nextClaim = min(b.nextClaim, k.due)
 }
 
-// lend has permits of a seat's bucket claimed, if its limit is over all nodes.
-func (b *Book) lend(k *bucket, s *Seat) {
+// claimFor has permits of a seat's bucket claimed, if its limit is over all nodes.
+func (b *Book) claimFor(k *bucket, s *Seat) {
 	k.leased, k.index, k.version = s.Leased, s.Limit, s.Version
-	if k.leased && !k.lent {
-		k.lent = true
-		b.lent = append(b.lent, k)
+	if k.leased && !k.isClaiming {
+		k.isClaiming = true
+		b.claiming = append(b.claiming, k)
 	}
 }
 
@@ -117,21 +117,21 @@ func (b *Book) Claims(now quota.Instant, most int) []Claim {
 		return nil
 	}
 	b.nextClaim = quota.Forever
-	next, rest := quota.Forever, b.lent[:0]
-	for _, k := range b.lent {
+	next, rest := quota.Forever, b.claiming[:0]
+	for _, k := range b.claiming {
 		if k.due <= now && (len(b.claims) == 0 || len(b.claims) < most && b.claims[0].Version == k.version) {
 			b.claim(k, now)
 		}
 		if k.due == quota.Forever || !k.leased {
-			k.lent = false
+			k.isClaiming = false
 			b.forget(k)
 			continue
 		}
 		rest = append(rest, k)
 		next = min(next, k.due)
 	}
-	clear(b.lent[len(rest):])
-	b.lent = rest
+	clear(b.claiming[len(rest):])
+	b.claiming = rest
 	if b.nextClaim = next; b.Away {
 		b.nextClaim = max(next, now+quota.Instant(lookAfter))
 	}
@@ -145,7 +145,7 @@ func (b *Book) claim(k *bucket, now quota.Instant) {
 	if k.wanted {
 		c.load.Waiting, k.wanted = 1, false
 	}
-	if !b.settle(k, k.have-k.used) {
+	if !b.store(k, k.have-k.used) {
 		k.due = now + quota.Instant(againAfter)
 	} else if c.claimed {
 		b.claims = append(b.claims, Claim{Key: k.key, Limit: k.index, Version: k.version, Claim: c.claim})
@@ -167,7 +167,7 @@ func (b *Book) Learn(key keyhash.Key, seq uint64, a inflight.Answer, now quota.I
 	}
 	c := b.prepare(nil, now)
 	c.seq, c.answer = seq, a
-	if b.settle(k, k.have-k.used) {
+	if b.store(k, k.have-k.used) {
 		b.serve(k, now)
 	}
 }
