@@ -184,6 +184,27 @@ func TestAWorkerThatStoodStillCountsAgain(t *testing.T) {
 	}
 }
 
+// What such a worker stores again goes by its buckets, not by its requests in flight.
+func TestAWorkerThatStoodStillStoresEachBucketOnce(t *testing.T) {
+	n := newNode(2)
+	stopped := n.books[0]
+	if got := len(n.take(0, 1, 1000)); got != 1000 {
+		t.Fatalf("%d in flight, want 1000", got)
+	}
+	n.books = n.books[1:]
+	n.take(0, 2, 1) // So the other worker looks on.
+	n.pass(15 * sec)
+	calls := 0
+	n.data.Before = func(string, []byte) { calls++ }
+	stopped.Tick(n.now)
+	if got := len(n.take(0, 1, 1000)); got != 0 {
+		t.Errorf("%d places beside 1000 in flight", got)
+	}
+	if calls == 0 || calls > 20 {
+		t.Errorf("%d calls for one bucket", calls)
+	}
+}
+
 // measure is what Measure says, as words.
 func (n *node) measure(worker int) (text string) {
 	n.books[worker].Measure(n.now, func(policy string, busy quota.Span, since quota.Instant, used int64) {

@@ -47,13 +47,10 @@ func (b *Book) shows() bool {
 
 // restoreAll stores in the cells of all buckets what this worker has in flight.
 func (b *Book) restoreAll(now quota.Instant) {
-	for i := range b.places {
-		if k := b.places[i].bucket; k != nil {
+	for _, k := range b.buckets {
+		if k.used > 0 || k.isPending {
 			b.restore(k, now)
 		}
-	}
-	for _, k := range b.pending {
-		b.restore(k, now)
 	}
 }
 
