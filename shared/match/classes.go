@@ -1,45 +1,6 @@
 package match
 
-import (
-	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/wire"
-)
-
-// class is a class of requests. Only the conditions of the policy count.
-type class struct {
-	Policy
-	name wire.Ref
-}
-
-// unknownClass is the class of a request until findClass has looked for it.
-const unknownClass = -1
-
-// loadClasses reads the classes.
-func (ix *Index) loadClasses(set *wire.SetReader) {
-	l := &loading{}
-	n := set.Classes()
-	for i := 0; i < n && !set.Failed(); i++ {
-		ix.begin(l)
-		name, rest, tiers := set.Class(
-			func(r wire.Ref) { l.hosts = append(l.hosts, r) },
-			func(r wire.Ref) { ix.methods = append(ix.methods, r) },
-			func(r wire.Ref) { l.paths = append(l.paths, r) },
-			func(op policy.HeaderOp, name, value wire.Ref) {
-				ix.headers = append(ix.headers, headerMatch{op, name, value})
-			},
-			func(r policy.Range) {
-				ix.clients = append(ix.clients, r)
-				ix.needsClientIP = true
-			})
-		l.tiers = tiers
-		ix.classes = append(ix.classes, class{Policy: ix.end(l), name: name})
-		if rest {
-			ix.rest = uint8(i)
-			continue
-		}
-		ix.trie.insert(ix.snapshot, uint32(policy.MaxPolicies+i), l.hosts, l.paths)
-	}
-}
+import "github.com/weir-proxy/weir/shared/policy"
 
 // cutClasses splits what was found in the trie into policies and classes.
 func cutClasses(found []pathMatch) (policies, classes []pathMatch) {

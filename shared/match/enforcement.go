@@ -76,7 +76,3 @@ func (e *enforcement) bansKey(k keyhash.Key) bool {
 	}
 	return low < len(e.bans) && e.bans[low] == k
 }
-
-// bansKeys reports whether any partition key is banned. Then exempt requests have to be held
-// against the policies too: only these know by which keys a request is counted.
-func (ix *Index) bansKeys() bool { return len(ix.enforcement.bans) > 0 }

@@ -99,6 +99,12 @@ type Policy struct {
 	InFlight bool
 }
 
+// class is a class of requests. Only the conditions of the policy count.
+type class struct {
+	Policy
+	name wire.Ref
+}
+
 // extent is a run of elements in one of the index's tables.
 type extent struct{ from, to uint32 }
 

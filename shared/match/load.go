@@ -4,7 +4,6 @@ import (
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/text"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -226,6 +225,33 @@ func (ix *Index) end(l *loading) Policy {
 	return l.Policy
 }
 
+// loadClasses reads the classes.
+func (ix *Index) loadClasses(set *wire.SetReader) {
+	l := &loading{}
+	n := set.Classes()
+	for i := 0; i < n && !set.Failed(); i++ {
+		ix.begin(l)
+		name, rest, tiers := set.Class(
+			func(r wire.Ref) { l.hosts = append(l.hosts, r) },
+			func(r wire.Ref) { ix.methods = append(ix.methods, r) },
+			func(r wire.Ref) { l.paths = append(l.paths, r) },
+			func(op policy.HeaderOp, name, value wire.Ref) {
+				ix.headers = append(ix.headers, headerMatch{op, name, value})
+			},
+			func(r policy.Range) {
+				ix.clients = append(ix.clients, r)
+				ix.needsClientIP = true
+			})
+		l.tiers = tiers
+		ix.classes = append(ix.classes, class{Policy: ix.end(l), name: name})
+		if rest {
+			ix.rest = uint8(i)
+			continue
+		}
+		ix.trie.insert(ix.snapshot, uint32(policy.MaxPolicies+i), l.hosts, l.paths)
+	}
+}
+
 func figureOf(f wire.OwnFigure) figure {
 	return figure{source{kind: f.Kind, name: f.Name}, f.Default}
 }
@@ -236,70 +262,4 @@ func (ix *Index) loadShown(set *wire.SetReader) {
 		ix.show = append(ix.show, part{kind, name})
 		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 	}
-}
-
-// Enforce puts into force what operators have ordered, in place of what they had ordered before.
-// Call it again after each Load, and when an order has ended by the Unix time in milliseconds.
-// Orders about policies and tiers that the policy set does not have change nothing. Nothing of m is
-// kept.
-func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
-	e := &ix.enforcement
-	e.reset()
-	for rank := range 4 {
-		for i := range m.Orders {
-			one := &m.Orders[i]
-			if rankOf(one) != rank || hasEnded(one.Expires, unix) {
-				continue
-			}
-			if bound, ok := ix.bind(one); ok {
-				e.add(bound)
-			}
-		}
-	}
-	e.off = e.lifted && len(e.orders) == 1
-	for i := range m.Bans {
-		if ban := &m.Bans[i]; !e.lifted && !hasEnded(ban.Expires, unix) {
-			e.bans = append(e.bans, ban.Key)
-		}
-	}
-}
-
-func hasEnded(expires, unix int64) bool { return expires != 0 && expires <= unix }
-
-// bind finds the policy and the tier that an order names; false if the policy set lacks one.
-func (ix *Index) bind(o *wire.Order) (bound order, ok bool) {
-	bound = order{policy: everyPolicy, tier: everyTier, state: o.State, percent: o.Percent}
-	if len(o.Policy) > 0 {
-		for bound.policy = 0; ; bound.policy++ {
-			if bound.policy == uint32(len(ix.policies)) {
-				return bound, false
-			}
-			if text.Equal(ix.Text(ix.policies[bound.policy].Name), o.Policy) {
-				break
-			}
-		}
-	}
-	if len(o.Tier) > 0 {
-		for bound.tier = 0; ; bound.tier++ {
-			if bound.tier == len(ix.tiers) {
-				return bound, false
-			}
-			if text.Equal(ix.Text(ix.tiers[bound.tier]), o.Tier) {
-				break
-			}
-		}
-	}
-	return bound, true
-}
-
-// rankOf puts what is more specific first.
-func rankOf(o *wire.Order) int {
-	rank := 0
-	if len(o.Policy) == 0 {
-		rank = 2
-	}
-	if len(o.Tier) == 0 {
-		rank++
-	}
-	return rank
 }

@@ -1,40 +1,10 @@
 package match
 
 import (
-	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
-
-// collector turns the policies that apply to a request into hits.
-type collector struct {
-	caller
-	hits []Hit
-	own  []policy.Limit
-	// classMatches are the classes whose host and path match. class is the request's, or
-	// unknownClass.
-	classMatches []pathMatch
-	class        int
-	// subjects are the caller by the policies that have penalties.
-	subjects []Subject
-	// rank is the request's, if an adaptive limit applies.
-	rank adaptive.Rank
-	// bypassed: operators have switched off a policy that applies.
-	bypassed bool
-	// keyBanned: a policy counts the request by a key that is banned.
-	keyBanned bool
-	// limits is the override that was read last.
-	limits wire.Limits
-}
-
-// begin forgets the request before.
-func (c *collector) begin(ix *Index, a *Attributes) {
-	c.caller.begin(ix, a)
-	c.hits, c.own, c.subjects = c.hits[:0], c.own[:0], c.subjects[:0]
-	c.bypassed, c.keyBanned = false, false
-	c.classMatches, c.class, c.rank = nil, unknownClass, adaptive.Rank{}
-}
 
 // addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
 // policy leaves the caller unlimited, or it is switched off.
@@ -106,19 +76,6 @@ func (c *collector) applies(p *Policy, a *Attributes) bool {
 		c.findTier(a)
 	}
 	return p.tiers == 0 || p.tiers>>c.tier&1 == 1
-}
-
-// limitSet are the limits that a policy has for one caller.
-type limitSet struct {
-	// document is where the policy set has them.
-	document extent
-	// count is the number of limits that apply.
-	count uint32
-	// own is 1 + the index in Result.Own of the first of the consumer's own limits; 0 if it has
-	// none and the document's count.
-	own uint32
-	// certainty is that of the hits.
-	certainty Certainty
 }
 
 // limitsFor finds the limits that a policy has for the caller: those of the policy or of the

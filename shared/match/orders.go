@@ -1,0 +1,76 @@
+package match
+
+import (
+	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Enforce puts into force what operators have ordered, in place of what they had ordered before.
+// Call it again after each Load, and when an order has ended by the Unix time in milliseconds.
+// Orders about policies and tiers that the policy set does not have change nothing. Nothing of m is
+// kept.
+func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
+	e := &ix.enforcement
+	e.reset()
+	for rank := range 4 {
+		for i := range m.Orders {
+			one := &m.Orders[i]
+			if rankOf(one) != rank || hasEnded(one.Expires, unix) {
+				continue
+			}
+			if bound, ok := ix.bind(one); ok {
+				e.add(bound)
+			}
+		}
+	}
+	e.off = e.lifted && len(e.orders) == 1
+	for i := range m.Bans {
+		if ban := &m.Bans[i]; !e.lifted && !hasEnded(ban.Expires, unix) {
+			e.bans = append(e.bans, ban.Key)
+		}
+	}
+}
+
+func hasEnded(expires, unix int64) bool { return expires != 0 && expires <= unix }
+
+// bind finds the policy and the tier that an order names; false if the policy set lacks one.
+func (ix *Index) bind(o *wire.Order) (bound order, ok bool) {
+	bound = order{policy: everyPolicy, tier: everyTier, state: o.State, percent: o.Percent}
+	if len(o.Policy) > 0 {
+		for bound.policy = 0; ; bound.policy++ {
+			if bound.policy == uint32(len(ix.policies)) {
+				return bound, false
+			}
+			if text.Equal(ix.Text(ix.policies[bound.policy].Name), o.Policy) {
+				break
+			}
+		}
+	}
+	if len(o.Tier) > 0 {
+		for bound.tier = 0; ; bound.tier++ {
+			if bound.tier == len(ix.tiers) {
+				return bound, false
+			}
+			if text.Equal(ix.Text(ix.tiers[bound.tier]), o.Tier) {
+				break
+			}
+		}
+	}
+	return bound, true
+}
+
+// rankOf puts what is more specific first.
+func rankOf(o *wire.Order) int {
+	rank := 0
+	if len(o.Policy) == 0 {
+		rank = 2
+	}
+	if len(o.Tier) == 0 {
+		rank++
+	}
+	return rank
+}
+
+// bansKeys reports whether any partition key is banned. Then exempt requests have to be held
+// against the policies too: only these know by which keys a request is counted.
+func (ix *Index) bansKeys() bool { return len(ix.enforcement.bans) > 0 }
