@@ -40,55 +40,6 @@ type decider struct {
 	watch func(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view
 }
 
-// The deciders of the modes.
-var (
-	// local decides by a bucket of this node alone.
-	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
-	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
-	// is the decider of strict too, which is never leased any.
-	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
-	// optimistic decides on this node and reports to the control plane afterwards.
-	optimistic = decider{
-		source: policy.ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic, watch: watchOptimistic,
-	}
-)
-
-// fallbacks are the deciders of the steps of on_failure.
-var fallbacks = [policy.Steps]*decider{
-	policy.StepShare: {source: policy.ByShare, kind: bucketstore.Share, take: takeShare},
-	policy.StepAllow: {source: policy.ByFailureAllow, take: takeAlways},
-	policy.StepDeny:  {source: policy.ByFailureDeny, take: takeNever},
-}
-
-func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
-	p := req.policyOf(m)
-	switch {
-	case req.rules.Index.Adaptive(p) != nil:
-		return &adaptiveLimit
-	case req.LimitOf(m).InFlight:
-		if p.Mode == policy.ModeLeased && l.leases != nil {
-			return &inFlightLeased
-		}
-		return &inFlight
-	case p.Mode == policy.ModeLocal, l.leases == nil:
-		return &local
-	case p.Mode == policy.ModeOptimistic:
-		return &optimistic
-	}
-	return &leased
-}
-
-// takeAlways is the step allow of on_failure.
-func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) finding {
-	h.passed = charging
-	return passes
-}
-
-// takeNever is the step deny of on_failure.
-func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
-	return h.refuse(policy.ReasonFailure, quota.Second)
-}
-
 // refuse notes why a hit refuses and for how long.
 func (h *Hit) refuse(reason policy.Reason, retry quota.Span) finding {
 	h.reason, h.Retry = reason, retry

@@ -72,10 +72,3 @@ func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 	h.passed = true
 	return passes
 }
-
-// decideBy hands an open hit to a decider.
-func (h *Hit) decideBy(d *decider) {
-	h.decider, h.source = d, d.source
-	h.passed, h.missing = false, false
-	h.queued = h.queued && d.source != policy.ByFailureAllow && d.source != policy.ByFailureDeny
-}

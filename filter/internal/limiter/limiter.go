@@ -3,9 +3,9 @@
 // charged nowhere.
 //
 // Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
-// requests end, and what they give back. decider.go lists the deciders of the modes and of the
-// steps of on_failure, inflight.go and overload.go have those of requests in flight and of
-// adaptive limits; failure.go is on_failure.
+// requests end, and what they give back. deciders.go lists the deciders of the modes, of limits of
+// requests in flight, of adaptive limits and of the steps of on_failure; failure.go is on_failure.
+// The files whose names end in change have what a decision makes of one bucket's entry.
 package limiter
 
 import (
@@ -50,6 +50,19 @@ type Stats struct {
 	Decided [len(policy.Sources)]uint64
 	// Settled counts what became of reservations.
 	Settled Settled
+}
+
+// Settled counts what became of reservations, for the filter's metrics.
+type Settled struct {
+	// Reserved, Refunded and Overspent are tokens: taken before the cost was known, given back, and
+	// taken when the cost was found to be more.
+	Reserved, Refunded, Overspent uint64
+	// Settled counts reservations whose cost became known, Missing those whose response did not say
+	// it, Kept those that stay charged as they were made, mostly because their requests ended
+	// without a whole response.
+	Settled, Missing, Kept uint64
+	// KeptBy counts those of Kept by the way in which their requests ended.
+	KeptBy [Endings]uint64
 }
 
 // Limiter decides for one VM.
@@ -102,29 +115,4 @@ func New(c Config) *Limiter {
 		store: c.Store, flights: c.Flights, leases: c.Leases, penalties: c.Penalties, guards: c.Guards,
 		delays: delay.Queue{Bound: leasing.MaxWaiting},
 	}
-}
-
-// match finds the limits that apply to the request. What it keeps of them is copied: the matcher
-// serves other requests while this one waits.
-func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
-	found := l.matcher.Match(&req.rules.Index, a)
-	req.Ban, req.bypassed = found.Ban, found.Bypassed
-	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
-	req.own, req.rank = append(req.own[:0], found.Own...), found.Rank
-	if l.penalties != nil {
-		req.subjects = append(req.subjects, found.Subjects...)
-	}
-	for i := range found.Hits {
-		m := &found.Hits[i]
-		req.capCost(m)
-		if m.Shadow {
-			req.shadows = append(req.shadows, *m)
-			continue
-		}
-		h := Hit{Hit: *m, view: unknown}
-		h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm.Queues()
-		h.decideBy(l.deciderOf(req, m))
-		req.Hits = append(req.Hits, h)
-	}
-	return found.Access
 }

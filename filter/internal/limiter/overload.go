@@ -1,17 +1,11 @@
 package limiter
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
-
-// adaptiveLimit decides by an adaptive limit.
-var adaptiveLimit = decider{
-	source: policy.ByLocal, kind: bucketstore.Local, take: takeAdaptive, watch: watchAdaptive,
-}
 
 // shedSpread is how many seconds those who are shed together are spread over when they come again.
 const shedSpread = 4
@@ -57,11 +51,6 @@ func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int
 	return e.Room, state
 }
 
-// lasts reports whether the request has taken what must be given back when its stream is over.
-func (req *Request) lasts() bool {
-	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0
-}
-
 // Guarded reports whether an adaptive limit has let the request through.
 func (req *Request) Guarded() bool { return len(req.entries) > 0 }
 
@@ -102,20 +91,6 @@ func (l *Limiter) Answered(req *Request, latency quota.Span) {
 func (l *Limiter) Reported(req *Request, utilisation float64) {
 	for i := range req.entries {
 		l.guards.Report(&req.entries[i], utilisation)
-	}
-}
-
-// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
-// way to the upstream, and must not crowd out others. It enters again when it goes on.
-func (l *Limiter) stepBack(req *Request, now quota.Instant) {
-	if len(req.entries) == 0 {
-		return
-	}
-	l.leaveGuards(req, now)
-	for i := range req.Hits {
-		if h := &req.Hits[i]; h.decider == &adaptiveLimit {
-			h.passed = false
-		}
 	}
 }
 

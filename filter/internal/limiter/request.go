@@ -131,6 +131,10 @@ type Hit struct {
 	after  quota.State
 }
 
+// Cost is what a request has reserved of one bucket, and what it was found to cost there; Actual is
+// below 0 as long as that is not known.
+type Cost struct{ Reserved, Actual int64 }
+
 // view is what is known of a hit so far. The greatest of several hits counts.
 type view uint8
 
@@ -168,6 +172,14 @@ func (req *Request) waits() bool {
 // Asked reports whether the request has waited for tokens of the control plane, or does so now.
 func (req *Request) Asked() bool { return req.deadline != 0 }
 
+// Reserves reports whether the request has taken tokens before its cost is known.
+func (req *Request) Reserves() bool { return len(req.reserved) > 0 }
+
+// lasts reports whether the request has taken what must be given back when its stream is over.
+func (req *Request) lasts() bool {
+	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0
+}
+
 // allPassed reports whether all hits have let the request through.
 func (req *Request) allPassed() bool {
 	for i := range req.Hits {
@@ -203,6 +215,14 @@ func (req *Request) capCost(m *match.Hit) {
 	if req.rules.Index.Commit(req.policyOf(m)) != nil {
 		m.Cost = min(m.Cost, req.LimitOf(m).Params.Burst)
 	}
+}
+
+// holdsAtMost is the most that the whole bucket holds by what the node knows.
+func (h *Hit) holdsAtMost(req *Request) int64 {
+	if h.heard {
+		return h.holds
+	}
+	return req.LimitOf(&h.Hit).Params.Burst
 }
 
 // generation orders what changes a bucket's figures on this node. The figures of a later policy set

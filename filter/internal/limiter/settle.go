@@ -3,49 +3,11 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
 )
-
-// Settled counts what became of reservations, for the filter's metrics.
-type Settled struct {
-	// Reserved, Refunded and Overspent are tokens: taken before the cost was known, given back, and
-	// taken when the cost was found to be more.
-	Reserved, Refunded, Overspent uint64
-	// Settled counts reservations whose cost became known, Missing those whose response did not say
-	// it, Kept those that stay charged as they were made, mostly because their requests ended
-	// without a whole response.
-	Settled, Missing, Kept uint64
-	// KeptBy counts those of Kept by the way in which their requests ended.
-	KeptBy [Endings]uint64
-}
-
-// reservation is what a request has taken of one bucket before its cost is known. It needs nothing
-// of the policy set, which may be replaced before the response comes.
-type reservation struct {
-	commit *policy.Commit
-	key    keyhash.Key
-	taken  quota.Reservation
-	// figures are those of a bucket of this node's own, params what a new one counts by. calendar:
-	// its windows begin by Unix time.
-	figures  bucketstore.Figures
-	params   quota.Params
-	calendar bool
-	// central is what the control plane has granted; nil for a bucket of this node's own.
-	central *leasing.Reservation
-	// cost is the index of its Cost among those of the request.
-	cost int
-	// trailed is what the trailers say that the request has cost, where they came in place of a
-	// head; below 0 they said nothing.
-	trailed int64
-}
-
-// Cost is what a request has reserved of one bucket, and what it was found to cost there; Actual is
-// below 0 as long as that is not known.
-type Cost struct{ Reserved, Actual int64 }
 
 // Answer is the head of the response to a request, or its trailers. Header joins the lines of a
 // header; ":status" is the status.
@@ -82,9 +44,6 @@ func (l *Limiter) note(req *Request, r *reservation) {
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
 }
-
-// Reserves reports whether the request has taken tokens before its cost is known.
-func (req *Request) Reserves() bool { return len(req.reserved) > 0 }
 
 // SettleHead settles what the head of the response to a Lasting request decides. The request may
 // not be Lasting after it.
@@ -236,50 +195,4 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 	} else {
 		l.Stats.Settled.Overspent += uint64(-back)
 	}
-}
-
-// settling is the change that makes a reservation cost what its request has cost.
-type settling struct {
-	r      *reservation
-	now    quota.Instant
-	actual int64
-	// ahead is by how much the bucket's clock is ahead of now.
-	ahead quota.Span
-	// back is what was given back, below 0 what was taken.
-	back int64
-}
-
-// Apply implements bucketstore.Change. Where figures have changed in between, or a clock was set
-// back, it is not known what of a reservation still counts: then nothing is given back. Nothing of
-// a bucket that is gone can be given back either.
-func (s *settling) Apply(e *bucketstore.Entry) bool {
-	r, less := s.r, s.actual < s.r.taken.Tokens
-	s.back = 0
-	if less && e.New {
-		return false
-	}
-	if e.Kind == bucketstore.Window {
-		w, h, now := &e.Windows, &e.History, s.now+quota.Instant(s.ahead)
-		e.Ahead = s.ahead
-		if e.New {
-			*w = r.figures.Windows
-			now = max(now, r.taken.At)
-			*h = w.Owing(now, max(e.Debtor+quota.Instant(s.ahead), now), e.Owes)
-		}
-		w.Advance(h, now)
-		if less && r.taken.At > h.Last {
-			return false
-		}
-		s.back = w.Settle(h, r.taken, s.actual)
-		return s.back != 0
-	}
-	if e.New {
-		e.Params, e.Limit = r.params, r.figures.Own
-		e.State = quota.State{Debt: owed(e.Params, e.Debtor, s.now), Last: s.now}
-	}
-	if less && e.Params != r.figures.Params {
-		return false
-	}
-	e.State, s.back = e.Params.Settle(e.State, s.now, r.taken, s.actual)
-	return s.back != 0
 }

@@ -2,8 +2,6 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -16,19 +14,6 @@ type ownChange struct {
 	// mark tells the limit from others, as the figures of a bucket do not: see bucketstore.Figures.
 	mark   uint32
 	bucket nodeBucket
-}
-
-// changeOwn is changeBucket where callers bring figures of their own.
-func (l *Limiter) changeOwn(
-	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
-) (*outcome, error) {
-	most, c := req.rules.Index.Limit(m.Limit), &l.own
-	*c = ownChange{bucketChange: do, most: most.Params, mark: markOf(most), bucket: part}
-	if part.isShare {
-		c.most = lease.Share(c.most, l.leases.Nodes())
-	}
-	l.store.Figures = bucketstore.Figures{Own: c.mark}
-	return &c.outcome, c.storeError(l.store.Update(kind, m.Key, do.now, c))
 }
 
 // Apply implements bucketstore.Change.

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -14,20 +13,6 @@ type windowChange struct {
 	quota int64
 	// ahead is by how much the bucket's clock is ahead of now.
 	ahead quota.Span
-}
-
-// changeWindows looks at a bucket that counts in windows, or charges it.
-func (l *Limiter) changeWindows(req *Request, m *match.Hit, do bucketChange) (*outcome, error) {
-	limit, c := req.LimitOf(m), &l.window
-	*c = windowChange{bucketChange: do, windows: limit.WindowsOf(m.Key)}
-	if limit.Own > 0 { // Callers with figures of their own share one bucket of the largest.
-		c.windows, c.quota = req.rules.Index.Limit(m.Limit).WindowsOf(m.Key), limit.Quota
-	}
-	if limit.Calendar {
-		c.ahead = l.Ahead
-	}
-	l.store.Figures = bucketstore.Figures{Windows: c.windows}
-	return &c.outcome, c.storeError(l.store.Update(bucketstore.Window, m.Key, do.now, c))
 }
 
 // Apply implements bucketstore.Change.

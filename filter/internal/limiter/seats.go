@@ -1,0 +1,107 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// waitForPlaces has a request wait for the places that it lacks. It is done if the request now
+// waits, or is refused because too many wait.
+func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status, done bool) {
+	waits := false
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if !h.awaits {
+			continue
+		}
+		h.awaits, waits = false, true
+		if !l.flights.Wait(&h.seat, h.seat.Until) {
+			l.Stats.TooManyWaiting++
+			reason := policy.ReasonInFlight
+			if l.flights.Crowded() { // That is not the caller's doing.
+				reason = policy.ReasonTooManyWaiting
+			}
+			h.refuse(reason, comeAgain)
+			return l.refuse(req, i, reason, now), true
+		}
+	}
+	if waits {
+		l.pause(req, now)
+		if l.leases != nil {
+			l.leases.Claim(now)
+		}
+	}
+	return Paused, waits
+}
+
+// pause has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
+func (l *Limiter) pause(req *Request, now quota.Instant) {
+	l.stepBack(req, now)
+	if !req.paused {
+		req.paused = true
+		req.rules.Paused++
+	}
+}
+
+// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
+// way to the upstream, and must not crowd out others. It enters again when it goes on.
+func (l *Limiter) stepBack(req *Request, now quota.Instant) {
+	if len(req.entries) == 0 {
+		return
+	}
+	l.leaveGuards(req, now)
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.decider == &adaptiveLimit {
+			h.passed = false
+		}
+	}
+}
+
+// readSeats takes in how seats of a request have ended. It returns the index of a hit that gets no
+// place, the constant none if there is no such hit.
+func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
+	without = none
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.passed || !h.isInFlight(req) {
+			continue
+		}
+		switch h.seat.State {
+		case inflight.Waiting:
+			continue
+		case inflight.Held:
+			h.view = allows
+			l.seated(req, h)
+		case inflight.Full:
+			h.view = refuses
+			l.refuseFlight(h)
+			without = i
+		case inflight.Unanswered:
+			if l.fallBackSeat(req, h, now) == refused {
+				without = i
+			}
+		}
+		h.seat.State = inflight.None
+	}
+	return without
+}
+
+// fallBackSeat has on_failure decide a hit for whose place the control plane has not answered. An
+// answer that is late is no outage: the share would come on top of what others hold by permits.
+func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) finding {
+	since := l.leases.Health.FailingSince(now)
+	_, outage := l.leases.Health.Away()
+	if !outage {
+		l.Stats.Unanswered++
+	}
+	if h.seat.Since != 0 {
+		since, outage = min(since, h.seat.Since), true
+	}
+	l.fallBack(req, h, now, since)
+	if h.source == policy.ByShare && !outage {
+		h.view = refuses
+		return h.refuse(policy.ReasonFailure, comeAgain)
+	}
+	return fellBack
+}
