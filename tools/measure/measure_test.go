@@ -69,3 +69,23 @@ func TestWhatIsCounted(t *testing.T) {
 		t.Errorf("%d ties, %d in circles; a.go and b.go need each other, c.go no file", ties, circular)
 	}
 }
+
+// The packages on the way of a request can be read file by file: what a file uses stands below it.
+// These ties go both ways, and none may be added. In limiter a hit has a decider, and a decider
+// decides hits; in leasing an answer sends what has waited for it.
+func TestFilesOnTheDecisionPathMakeNoCircles(t *testing.T) {
+	for dir, most := range map[string]int{
+		"shared/match": 0, "filter/internal/limiter": 1, "filter/internal/leasing": 8,
+	} {
+		got, err := read(filepath.Join("../..", dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.packages) != 1 {
+			t.Fatalf("%s: %d packages, want 1", dir, len(got.packages))
+		}
+		if ties, circular := got.packages[0].ties(); circular > most || ties == 0 {
+			t.Errorf("%s: %d of %d ties among files are part of a circle, at most %d may be", dir, circular, ties, most)
+		}
+	}
+}

@@ -33,4 +33,14 @@ func (c *Client) forgetCall(call *call) {
 	}
 }
 
-func (c *call) lateAt() quota.Instant { return c.sent + quota.Instant(lease.Deadline) }
+// unsentFor is how long a request waits that no call carries: less where calls are late, since the
+// rest of its time would be in vain.
+func (c *Client) unsentFor() quota.Span {
+	switch _, away := c.Health.Away(); {
+	case away:
+		return 0
+	case c.room.pressed():
+		return lease.Deadline / 2
+	}
+	return lease.Deadline
+}

@@ -4,53 +4,8 @@ import (
 	"slices"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
-
-// Outcome is how a ticket ended.
-type Outcome uint8
-
-const (
-	// Waiting is a ticket that has not ended.
-	Waiting Outcome = iota
-	// Granted tokens may be used until Until.
-	Granted
-	// Refused is a ticket whose bucket has no tokens before Until.
-	Refused
-	// Failed is a ticket without an answer.
-	Failed
-	// Spared is a ticket whose bucket had the tokens and spent none, because another bucket of the
-	// same request had not.
-	Spared
-)
-
-// Ticket is what a request waits for at one bucket.
-type Ticket struct {
-	// Stream identifies the request to the caller.
-	Stream  uint32
-	Need    Need
-	Outcome Outcome
-	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
-	Until quota.Instant
-	// Since is when the failure of a Failed ticket began.
-	Since quota.Instant
-	// Level is what the bucket holds behind the request, for its client.
-	Level int64
-	// FullAt is when the bucket will be full, for the client.
-	FullAt quota.Instant
-	// Deadline is when the request stops waiting; 0: Ask sets it.
-	Deadline quota.Instant
-	// Delay is how long a leaky bucket holds a Granted request back.
-	Delay quota.Span
-	// Name is that of the reservation of a Granted ticket, if its need Reserves; else 0.
-	Name uint64
-	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
-	Charged bool
-
-	// late is the call that carried a Failed ticket, whose answer may still come.
-	late *call
-}
 
 // queue is where requests wait: first come, first served at each bucket. It decides what is asked
 // for next, and neither sends nor reads anything. Set lines before use.
@@ -68,57 +23,6 @@ type queue struct {
 	ready, kept []*line
 	// keepBy is when the tick asks for tokens to keep; 0 if there are none.
 	keepBy quota.Instant
-}
-
-// request is the tickets of one request that waits.
-type request struct {
-	stream   uint32
-	deadline quota.Instant
-	tickets  []*Ticket
-	line     *line
-	// asked: a call carries the request.
-	asked bool
-	// ended: the request does not wait any more, and its tickets may belong to another one.
-	ended bool
-}
-
-// line is the requests that wait for one bucket. One call at a time carries the first ones. A
-// request for several buckets has a line for itself.
-type line struct {
-	// need is the newest for the bucket.
-	need Need
-	// several: the one request in this line waits for more than one bucket.
-	several bool
-	// waiting are the requests that no call carries, the first one first.
-	waiting []*request
-	// call carries requests of this line; nil: none does.
-	call *call
-	// keep is how many tokens to ask for beyond what requests wait for.
-	keep int64
-	// isReady: the queue's ready has the line; isKept: its kept has it.
-	isReady, isKept bool
-}
-
-// call is one message under way. Its items may be of different buckets and lines.
-type call struct {
-	seq   uint64
-	sent  quota.Instant
-	items []item
-	// asks counts the lines whose requests wait for the answer.
-	asks int
-	// full: a line had no space in the call, and those behind it must not overtake it.
-	full bool
-	// probe: the call only finds out whether the control plane answers. It asks for no tokens.
-	probe bool
-	// reports: the call has nothing but reports; claims: nothing but claims of permits; settles:
-	// nothing but settlements. Settlements also join calls that requests wait for.
-	reports, claims, settles bool
-	// late: the call has failed for the requests that waited in it, and may be answered yet.
-	late bool
-	// held are debts that wait for the answer.
-	held []heldDebt
-	// over: nothing more will be heard of the call.
-	over bool
 }
 
 // join queues a request's tickets.
@@ -218,11 +122,6 @@ func (q *queue) gatherKept(call *call, room *room) {
 	}
 }
 
-// sameSet reports whether items are all of a policy set. Those of several do not travel together.
-func sameSet(items []item, version uint64) bool {
-	return len(items) == 0 || items[0].need.Version == version
-}
-
 // fits reports whether the call has space for so many items of a line.
 func (c *call) fits(l *line, items int, room *room) bool {
 	return len(c.items) == 0 || sameSet(c.items, l.need.Version) && len(c.items)+items <= room.items()
@@ -283,15 +182,6 @@ func (l *line) needOf(t *Ticket) Need {
 	need.Cost, need.Optimistic, need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
 	need.adopt(&t.Need)
 	return need
-}
-
-// timeout is how long an answer may take. That of a call for requests is longer than these wait,
-// because a late answer still says what was charged.
-func (c *call) timeout() quota.Span {
-	if c.probe {
-		return lease.Deadline
-	}
-	return callTimeout
 }
 
 // callEnded takes in that a line's call has ended. Requests that it carried and that keep waiting

@@ -90,15 +90,3 @@ func (r *room) ended(call *call, now quota.Instant, answered bool) {
 
 // restart begins with little after an outage.
 func (r *room) restart() { r.most = min(r.most, afterOutage) }
-
-// unsentFor is how long a request waits that no call carries: less where calls are late, since the
-// rest of its time would be in vain.
-func (c *Client) unsentFor() quota.Span {
-	switch _, away := c.Health.Away(); {
-	case away:
-		return 0
-	case c.room.pressed():
-		return lease.Deadline / 2
-	}
-	return lease.Deadline
-}

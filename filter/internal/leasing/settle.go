@@ -16,50 +16,6 @@ const (
 	settledWithin = quota.Instant(10 * quota.Second)
 )
 
-// nameBits is how many bits of a reservation's name say which request of an item it is for, from 1.
-// They are the lowest; all reservations of an item have the others in common.
-const nameBits = 16
-
-// Reservation is what the control plane has granted a request before its cost was known, by its
-// Name.
-type Reservation struct {
-	Need Need
-	Name uint64
-
-	// actual is what it has cost, which became known at since.
-	actual int64
-	since  quota.Instant
-}
-
-// settlements are the reservations whose requests have cost something else, which the control plane
-// does not know yet. They go before what requests ask for, in the same call; if none is under way,
-// in one of their own.
-type settlements struct {
-	// names is the last name that this VM has given to an item. It begins at random.
-	names   uint64
-	waiting []*Reservation
-	// alone: a call of settlements alone is under way.
-	alone bool
-	// next is when to try again.
-	next quota.Instant
-}
-
-// take returns items of the first settlements that wait, of one policy set and at most so many.
-func (s *settlements) take(version uint64, most int) []item {
-	items, kept := make([]item, 0, min(len(s.waiting), most)), s.waiting[:0]
-	for _, r := range s.waiting {
-		if len(items) == most || r.Need.Version != version {
-			kept = append(kept, r)
-			continue
-		}
-		items = append(items, item{need: r.Need, settles: r})
-		items[len(items)-1].need.Cost = 1
-	}
-	clear(s.waiting[len(kept):])
-	s.waiting = kept
-	return items
-}
-
 // Settle has the control plane make a reservation cost what its request has cost. It keeps r. The
 // settlement leaves at once, or with the next call if one is under way that requests wait for.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {

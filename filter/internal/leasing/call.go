@@ -1,0 +1,225 @@
+package leasing
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Outcome is how a ticket ended.
+type Outcome uint8
+
+const (
+	// Waiting is a ticket that has not ended.
+	Waiting Outcome = iota
+	// Granted tokens may be used until Until.
+	Granted
+	// Refused is a ticket whose bucket has no tokens before Until.
+	Refused
+	// Failed is a ticket without an answer.
+	Failed
+	// Spared is a ticket whose bucket had the tokens and spent none, because another bucket of the
+	// same request had not.
+	Spared
+)
+
+// Ticket is what a request waits for at one bucket.
+type Ticket struct {
+	// Stream identifies the request to the caller.
+	Stream  uint32
+	Need    Need
+	Outcome Outcome
+	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
+	Until quota.Instant
+	// Since is when the failure of a Failed ticket began.
+	Since quota.Instant
+	// Level is what the bucket holds behind the request, for its client.
+	Level int64
+	// FullAt is when the bucket will be full, for the client.
+	FullAt quota.Instant
+	// Deadline is when the request stops waiting; 0: Ask sets it.
+	Deadline quota.Instant
+	// Delay is how long a leaky bucket holds a Granted request back.
+	Delay quota.Span
+	// Name is that of the reservation of a Granted ticket, if its need Reserves; else 0.
+	Name uint64
+	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
+	Charged bool
+
+	// late is the call that carried a Failed ticket, whose answer may still come.
+	late *call
+}
+
+// request is the tickets of one request that waits.
+type request struct {
+	stream   uint32
+	deadline quota.Instant
+	tickets  []*Ticket
+	line     *line
+	// asked: a call carries the request.
+	asked bool
+	// ended: the request does not wait any more, and its tickets may belong to another one.
+	ended bool
+}
+
+// line is the requests that wait for one bucket. One call at a time carries the first ones. A
+// request for several buckets has a line for itself.
+type line struct {
+	// need is the newest for the bucket.
+	need Need
+	// several: the one request in this line waits for more than one bucket.
+	several bool
+	// waiting are the requests that no call carries, the first one first.
+	waiting []*request
+	// call carries requests of this line; nil: none does.
+	call *call
+	// keep is how many tokens to ask for beyond what requests wait for.
+	keep int64
+	// isReady: the queue's ready has the line; isKept: its kept has it.
+	isReady, isKept bool
+}
+
+// call is one message under way. Its items may be of different buckets and lines.
+type call struct {
+	seq   uint64
+	sent  quota.Instant
+	items []item
+	// asks counts the lines whose requests wait for the answer.
+	asks int
+	// full: a line had no space in the call, and those behind it must not overtake it.
+	full bool
+	// probe: the call only finds out whether the control plane answers. It asks for no tokens.
+	probe bool
+	// reports: the call has nothing but reports; claims: nothing but claims of permits; settles:
+	// nothing but settlements. Settlements also join calls that requests wait for.
+	reports, claims, settles bool
+	// late: the call has failed for the requests that waited in it, and may be answered yet.
+	late bool
+	// held are debts that wait for the answer.
+	held []heldDebt
+	// over: nothing more will be heard of the call.
+	over bool
+}
+
+// item is what a call asks about one bucket.
+type item struct {
+	need Need
+	// waiting requests of the need's cost, and tokens to keep.
+	waiting, keep int64
+	// used are the tokens of a report, and report is its name; 0: the item is no report.
+	used   int64
+	report quota.Instant
+	// seq is the number of a claim of permits, 0 of other items: waiting and keep are permits that
+	// are wanted beyond those to hold, of which the lent ones last.
+	seq        uint64
+	hold, lent int64
+	// joined: this item and the next are granted together or not at all.
+	joined bool
+	// name is that of the reservations that the waiting requests are granted. settles is the one
+	// that the item settles; nil: it settles none.
+	name    uint64
+	settles *Reservation
+	// line is where the waiters wait; nil if there are none.
+	line    *line
+	waiters []*request
+	// debt is what the item asks to charge; nil for other items.
+	debt *debt
+}
+
+// open are the waiters that have not ended meanwhile.
+func (it *item) open() []*request {
+	ended := func(r *request) bool { return r.ended }
+	if !slices.ContainsFunc(it.waiters, ended) {
+		return it.waiters
+	}
+	return slices.DeleteFunc(slices.Clone(it.waiters), ended)
+}
+
+// carry adds an item of a need. It is not inlined, for the size of the filter.
+//
+//go:noinline
+func (c *call) carry(need *Need) *item {
+	c.items = append(c.items, item{})
+	it := &c.items[len(c.items)-1]
+	it.need = *need
+	return it
+}
+
+// ask is the item as the rules of leases see it.
+func (it *item) ask() lease.Ask {
+	return lease.Ask{
+		Params: it.need.Params, Version: it.need.Version, Waiting: it.waiting, Cost: it.need.Cost,
+		Keep: it.keep, Used: it.used,
+	}
+}
+
+// message is the item as it travels.
+func (it *item) message() wire.LeaseItem {
+	m := wire.LeaseItem{
+		Bucket: it.need.Bucket, Limit: it.need.Limit,
+		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
+		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
+		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
+		Reserved: it.name,
+	}
+	if r := it.settles; r != nil {
+		m.Reserved, m.Nth, m.Actual = r.Name>>nameBits<<nameBits, int64(r.Name&(1<<nameBits-1)), r.actual
+	}
+	return m
+}
+
+// sameSet reports whether items are all of a policy set. Those of several do not travel together.
+func sameSet(items []item, version uint64) bool {
+	return len(items) == 0 || items[0].need.Version == version
+}
+
+// timeout is how long an answer may take. That of a call for requests is longer than these wait,
+// because a late answer still says what was charged.
+func (c *call) timeout() quota.Span {
+	if c.probe {
+		return lease.Deadline
+	}
+	return callTimeout
+}
+
+func (c *call) lateAt() quota.Instant { return c.sent + quota.Instant(lease.Deadline) }
+
+// nameBits is how many bits of a reservation's name say which request of an item it is for, from 1.
+// They are the lowest; all reservations of an item have the others in common.
+const nameBits = 16
+
+// Reservation is what the control plane has granted a request before its cost was known, by its
+// Name.
+type Reservation struct {
+	Need Need
+	Name uint64
+
+	// actual is what it has cost, which became known at since.
+	actual int64
+	since  quota.Instant
+}
+
+// debt is what the control plane has not charged of one bucket.
+type debt struct {
+	need   Need
+	tokens int64
+	// held are those of them that a late call may have charged, which is not answered yet.
+	held int64
+	// fadesFrom is when they begin to fade in an outage. Before that the bucket is not full, so
+	// what it earns is not lost.
+	fadesFrom quota.Instant
+	// at is when to ask for them again, if they could not be charged.
+	at quota.Instant
+	// asked: a call carries the debt.
+	asked bool
+	// index is the debt's among all.
+	index int
+}
+
+// heldDebt are tokens that wait for the end of a late call.
+type heldDebt struct {
+	debt   *debt
+	tokens int64
+}

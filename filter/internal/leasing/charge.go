@@ -1,0 +1,171 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Owe notes that a request took its tokens from the node's share. The whole bucket held so many
+// tokens at most. Ticket is what the request waited with before, if it did. If its answer came
+// late, the tokens are charged already. If no answer has come yet, they may be.
+func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
+	if t.Charged {
+		return
+	}
+	d := c.debts.of(need)
+	if d == nil {
+		return
+	}
+	c.fade(d, now)
+	if d.tokens == 0 {
+		d.fadesFrom = now
+	}
+	p := need.Params
+	if missing := p.Burst - holds; missing > 0 {
+		d.fadesFrom = max(d.fadesFrom, now+quota.Instant(need.earning(missing)))
+	}
+	d.tokens += need.Cost
+	c.debts.rise(d)
+	if t.late != nil && !t.late.over {
+		d.held += need.Cost
+		t.late.held = append(t.late.held, heldDebt{d, need.Cost})
+	}
+	c.chargeSoon()
+}
+
+// Owed is how many tokens of a bucket this VM knows to be uncharged.
+func (c *Client) Owed(now quota.Instant, bucket keyhash.Key) int64 {
+	d := c.debts.byBucket[bucket]
+	if d == nil {
+		return 0
+	}
+	c.fade(d, now)
+	return d.tokens
+}
+
+// chargeSoon has the next tick look for debts to charge. While calls are late it looks seldom.
+func (c *Client) chargeSoon() {
+	if !c.room.pressed() {
+		c.debts.next = 0
+	}
+}
+
+// fade forgets the tokens that the bucket has earned in an outage since it was full, which would
+// have paid for them. It earns for all nodes: each forgets its share. While the control plane
+// answers nothing fades, because the debt is charged, and other nodes may use the bucket.
+func (c *Client) fade(d *debt, now quota.Instant) {
+	if c.debts.away == 0 {
+		return
+	}
+	d.fadesFrom = max(d.fadesFrom, c.debts.away)
+	share := lease.Share(d.need.Params, c.Nodes())
+	for {
+		n := min(share.Earned(quota.Span(now-d.fadesFrom)), d.tokens, share.Burst)
+		if n <= 0 {
+			return
+		}
+		d.tokens -= n
+		d.fadesFrom += quota.Instant(share.ResetAfter(quota.State{Debt: share.UnitsFor(n)}, 0))
+	}
+}
+
+// askFirst has a call ask for the debts of its buckets before anything else.
+func (c *Client) askFirst(call *call) {
+	if len(c.debts.all) == 0 {
+		return
+	}
+	var first []item
+	for i := range call.items {
+		need := call.items[i].need
+		d := c.debts.byBucket[need.Bucket]
+		if d == nil || len(first)+len(call.items) == wire.MaxItems {
+			continue
+		}
+		if tokens := d.due(call.sent); tokens > 0 {
+			need.adopt(&d.need)
+			first = append(first, d.ask(need, tokens))
+		}
+	}
+	call.items = append(first, call.items...)
+}
+
+// charge asks for debts that no request's call has taken along, in one call at a time. While calls
+// are late it asks seldom, and not at all where even the requests that wait have hardly room.
+func (c *Client) charge(now quota.Instant) {
+	ds := &c.debts
+	if since, away := c.Health.Away(); away {
+		ds.away = since
+		return
+	}
+	if ds.away != 0 {
+		for _, d := range ds.all {
+			c.fade(d, now)
+		}
+		ds.away = 0
+	}
+	narrow := c.room.most < maxCharged && c.queue.waiting > 0
+	if len(ds.all) == 0 || ds.call != nil || now < ds.next || narrow {
+		return
+	}
+	ds.next = now + quota.Instant(callTimeout)
+	call := &call{sent: now, items: ds.gather(now, maxCharged)}
+	if len(call.items) > 0 {
+		ds.call = call
+		c.send(call)
+	}
+}
+
+// charged takes in the answer about a debt.
+func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.Instant) {
+	d := it.debt
+	d.asked = false
+	switch {
+	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
+		d.at = now + quota.Instant(callTimeout)
+		return
+	case a.State == wire.ItemUnknown:
+		// Another policy set is in force, and may know other buckets: the debt is forgiven, but for
+		// what a late call may have charged.
+		c.Stats.ItemsUnknown++
+		d.tokens = d.held
+		return
+	}
+	d.at = now + quota.Instant(a.NotBefore)
+	left := c.debts.pay(it.need.Bucket, a.Waiting+it.used)
+	if it.need.Optimistic {
+		return
+	}
+	if it.need.leaky() {
+		left = 0
+	}
+	l := &learn{
+		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left,
+		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: 1},
+		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter},
+	}
+	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, now, l); err == nil {
+		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
+	}
+}
+
+// over ends a call for good: nothing more is heard of what it has charged.
+func (c *Client) over(call *call, now quota.Instant) {
+	call.over = true
+	if c.debts.call == call {
+		c.debts.call = nil
+		c.chargeSoon()
+	}
+	for _, h := range call.held {
+		h.debt.held -= h.tokens
+		c.chargeSoon()
+	}
+	call.held = nil
+	for i := range call.items {
+		if d := call.items[i].debt; d != nil && d.asked {
+			d.asked, d.at = false, now
+		}
+	}
+}

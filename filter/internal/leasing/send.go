@@ -1,0 +1,97 @@
+package leasing
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// path is where lease requests go; the reply has the newest format that this filter reads.
+const path = "/node/v1/leases?reply=5"
+
+// Flush sends what requests wait for, unless it gathers, and tokens to keep with it. Those alone go
+// with the tick.
+func (c *Client) Flush(now quota.Instant) {
+	for len(c.queue.ready) > 0 && c.pace.due(now, c.room.calls, len(c.queue.ready)) {
+		call := c.queue.gather(now, &c.room)
+		if len(call.items) == 0 {
+			return
+		}
+		c.pace.lastSent = now
+		c.send(call)
+	}
+}
+
+// Gathers reports whether requests wait until the next call may leave: Flush must come soon.
+func (c *Client) Gathers() bool {
+	return len(c.queue.ready) > 0 && c.room.free(c.clock.Now()) > 0
+}
+
+// sendKept sends all tokens to keep.
+func (c *Client) sendKept(now quota.Instant) {
+	for len(c.queue.kept) > 0 {
+		call := &call{sent: now}
+		c.queue.gatherKept(call, &c.room)
+		if len(call.items) == 0 {
+			return
+		}
+		c.send(call)
+	}
+}
+
+// report sends the reports that are due.
+func (c *Client) report(now quota.Instant) {
+	if _, away := c.Health.Away(); away {
+		return
+	}
+	for range reportCalls {
+		items := c.reports.gather(now, c.store)
+		if len(items) == 0 {
+			return
+		}
+		c.reports.underWay++
+		c.send(&call{sent: now, items: items, reports: true})
+	}
+}
+
+// probe asks for nothing of the bucket that a call was last for: the control plane looks, and
+// charges nothing. So it is found out whether the control plane is back without a client that
+// waits, and also while there are no clients.
+func (c *Client) probe(now quota.Instant) {
+	call := &call{sent: now, probe: true}
+	call.carry(&c.last).need.Cost = 1
+	c.send(call)
+}
+
+func (c *Client) send(call *call) {
+	if call.asks > 0 {
+		c.askFirst(call)
+		c.settleFirst(call)
+	}
+	c.seq++
+	call.seq = c.seq
+	if !call.claims {
+		c.last = call.items[0].need
+	}
+	c.items = c.items[:0]
+	for i := range call.items {
+		it := &call.items[i]
+		if it.need.Reserves && it.waiting > 0 && it.debt == nil {
+			c.settlements.names += 1 << nameBits
+			it.name = c.settlements.names
+		}
+		c.items = append(c.items, it.message())
+	}
+	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{
+		Node: c.node, Boot: c.boot, Seq: call.seq, Version: call.items[0].need.Version, Items: c.items,
+	})
+	c.Health.breaker.Sent(call.sent)
+	c.room.count(call, 1)
+	done := func(status int, body []byte) { c.answer(call, status, body) }
+	if err := c.rpc.Call(path, c.body, call.timeout(), done); err != nil {
+		c.over(call, call.sent)
+		c.fail(call, call.sent, rpc.Unsent)
+	} else if call.asks > 0 {
+		c.underWay = append(c.underWay, call)
+	}
+}

@@ -1,0 +1,32 @@
+package leasing
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// settlements are the reservations whose requests have cost something else, which the control plane
+// does not know yet. They go before what requests ask for, in the same call; if none is under way,
+// in one of their own.
+type settlements struct {
+	// names is the last name that this VM has given to an item. It begins at random.
+	names   uint64
+	waiting []*Reservation
+	// alone: a call of settlements alone is under way.
+	alone bool
+	// next is when to try again.
+	next quota.Instant
+}
+
+// take returns items of the first settlements that wait, of one policy set and at most so many.
+func (s *settlements) take(version uint64, most int) []item {
+	items, kept := make([]item, 0, min(len(s.waiting), most)), s.waiting[:0]
+	for _, r := range s.waiting {
+		if len(items) == most || r.Need.Version != version {
+			kept = append(kept, r)
+			continue
+		}
+		items = append(items, item{need: r.Need, settles: r})
+		items[len(items)-1].need.Cost = 1
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+	return items
+}
