@@ -8,6 +8,9 @@
 //
 // A process has as many places of a limit over all Envoys as the control plane has leased it
 // permits. Those are in the same cell, and any worker claims them for all.
+//
+// take.go has how a request takes a place and frees it, wait.go how requests wait for one, and
+// claims.go the permits. change.go is what happens to a cell; store.go carries that out.
 package inflight
 
 import (
@@ -16,10 +19,8 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
 )
-
-// maxWaiting bounds the requests that wait in one worker.
-const maxWaiting = 1024
 
 // AnyNumber, as a seat's Beyond, is more than any limit: the request is admitted always.
 const AnyNumber = 2 * policy.MaxInFlight
@@ -146,6 +147,36 @@ type bucket struct {
 	lease
 }
 
+// lease is what a worker knows of a bucket whose limit is over all nodes.
+type lease struct {
+	// leased: the limit is over all nodes. isClaiming: the bucket is among those of which permits
+	// are claimed.
+	leased, isClaiming bool
+	index              uint32
+	// version is that of the policy set of the last request.
+	version uint64
+	// due is when the next claim is.
+	due quota.Instant
+	// idleSince is since when permits lie idle that other nodes may need, 0 if none does.
+	idleSince quota.Instant
+	// free is how many permits no node had by the last answer.
+	free int64
+	// sent is when the claim left that has no answer yet, 0 if there is none.
+	sent quota.Instant
+	// asks: the control plane may have a permit. wanted: one is to be had for a request that does
+	// not wait.
+	asks, wanted bool
+}
+
+// Claim is a claim of permits of one bucket, to be sent to the control plane.
+type Claim struct {
+	Key keyhash.Key
+	// Limit is the index of the limit among all limits of the policy set Version.
+	Limit   uint32
+	Version uint64
+	inflight.Claim
+}
+
 // place is one request in flight.
 type place struct {
 	bucket *bucket
@@ -164,152 +195,6 @@ func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) 
 		workers: workers{shared: shared, key: space.Key(shareddata.InFlightWorkers), next: uint32(seed) | 1},
 	}
 	return b
-}
-
-// Take has a request take a place, if there is one that no other waits for.
-func (b *Book) Take(s *Seat, now quota.Instant) State {
-	k := b.buckets[s.Key]
-	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation && now < k.until {
-		b.seat(k, s, now)
-		return s.State
-	}
-	if !b.wants(now) {
-		s.State = Contended
-		return s.State
-	}
-	if k == nil {
-		k = b.bucketOf(s)
-	}
-	b.claimFor(k, s)
-	switch {
-	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
-		s.State, s.Room, s.Asks = Full, 0, true
-	case !b.fetch(k, s, now):
-		s.State = Contended
-	case k.used < k.have:
-		b.seat(k, s, now)
-	default:
-		s.State, s.Room, s.Asks = Full, 0, k.asks
-	}
-	b.addPending(k)
-	b.forget(k)
-	return s.State
-}
-
-// Look reports whether Take would find a place.
-func (b *Book) Look(s *Seat, now quota.Instant) State {
-	k := b.buckets[s.Key]
-	if k != nil && k.used < k.have && now < k.until {
-		return Held
-	}
-	c := b.prepare(s, now)
-	c.looks = true
-	err := b.table.update(&s.Key, c)
-	switch {
-	case err != nil:
-		return Contended
-	case c.room > 0 && (k == nil || len(k.waiters) == 0):
-		return Held
-	}
-	return Full
-}
-
-// fetch takes places of the bucket's cell for one more request, and gives back what is too much. It
-// reports false if the cell could not be changed.
-func (b *Book) fetch(k *bucket, s *Seat, now quota.Instant) bool {
-	b.prepare(s, now).more = true
-	b.change.exact = s.Exact
-	return b.store(k, 0)
-}
-
-// report stores in the cell what this worker has in flight, and that it keeps so many idle places.
-func (b *Book) report(k *bucket, idle int64, now quota.Instant) bool {
-	b.prepare(nil, now)
-	return b.store(k, idle)
-}
-
-// prepare makes a change for a seat, or for none.
-func (b *Book) prepare(s *Seat, now quota.Instant) *change {
-	c := &b.change
-	*c = change{workers: &b.workers, worker: b.workers.own}
-	c.now, c.away = now, b.Away
-	if s != nil {
-		c.limit, c.generation, c.leased, c.beyond = s.Most, s.Generation, s.Leased, s.Beyond
-	}
-	return c
-}
-
-// store writes what this worker holds into the cell, and takes in what the cell says.
-func (b *Book) store(k *bucket, idle int64) bool {
-	c := &b.change
-	c.used, c.idle = k.used, idle
-	c.leased, c.load.IdleSince = k.leased, k.idleSince
-	c.load.Waiting += int64(len(k.waiters))
-	if err := b.table.update(&k.key, c); err != nil {
-		return false
-	}
-	k.have, k.limit, k.ceiling, k.room, k.generation = c.have, c.limit, c.ceiling, c.room, c.generation
-	if k.until = quota.Forever; c.leased {
-		b.learnOf(k, c)
-	}
-	return true
-}
-
-// change is what a worker stores in a cell, and what it learns from it.
-type change struct {
-	workers *workers
-	worker  uint32
-	used    int64
-	// more: a place for one more request is wanted. idle are places to keep for requests to come.
-	// looks: nothing is changed. exact: no place is wanted for requests to come.
-	more, looks, exact bool
-	idle               int64
-	// limit and generation are those of the request; a limit of 0 leaves those of the cell, which
-	// they are behind the change.
-	limit      int64
-	generation uint64
-	// have is what the worker holds behind the change, room how many places are free up to the
-	// ceiling.
-	have, room, ceiling int64
-
-	permitChange
-}
-
-// apply changes a cell, and reports whether it is to be stored. It may run more than once, each
-// time on the newest state.
-func (c *change) apply(cell *inflight.Cell) (write bool) {
-	for i := len(cell.Holders) - 1; i >= 0; i-- {
-		if worker := cell.Holders[i].Worker; !c.workers.lives(worker) {
-			cell.Set(worker, 0)
-			write = true
-		}
-	}
-	if c.limit > 0 && cell.Fit(c.limit, c.generation) && c.leased && !c.looks && !c.away {
-		cell.Permits.Lapse(c.now)
-		write = true
-	}
-	if c.answer.For > 0 {
-		cell.Permits.Learn(c.now, c.seq, c.answer)
-		write = true
-	}
-	cell.Admit(c.now, c.leased, c.beyond)
-	if c.room = cell.Room(); c.looks {
-		return false
-	}
-	before := cell.Of(c.worker)
-	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
-	if c.exact {
-		c.have = min(c.have, c.used+1)
-		cell.Set(c.worker, c.have)
-	}
-	switch {
-	case c.leased:
-		write = c.updatePermits(cell) || write
-	case !cell.Permits.None(): // The limit was over all nodes before.
-		cell.Permits, write = inflight.Permits{}, true
-	}
-	c.room, c.ceiling, c.limit, c.generation = cell.Room(), cell.Ceiling, cell.Limit, cell.Generation
-	return write || c.have != before
 }
 
 // seat gives a request one of the places that the worker holds.
@@ -338,37 +223,6 @@ func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
 // left is how many places no request has, as far as the worker knows.
 func (k *bucket) left() int64 { return max(k.room, 0) + k.have - k.used + k.free }
 
-// Release ends a request in flight. The first that waits in this worker gets its place. It reports
-// whether a Tick is needed soon.
-func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
-	p := &b.places[at]
-	k := p.bucket
-	*p = place{next: b.free}
-	b.free = at
-	if k == nil { // It was counted out before.
-		return false
-	}
-	b.vacate(k, now)
-	return k.isPending
-}
-
-// vacate frees a place of a bucket.
-func (b *Book) vacate(k *bucket, now quota.Instant) {
-	k.used--
-	if k.group != nil {
-		k.group.leave(now)
-	}
-	if len(k.waiters) > 0 && k.have > k.used {
-		b.serve(k, now)
-		return
-	}
-	if k.exact || inflight.Idle(k.room, k.ceiling) == 0 {
-		b.report(k, 0, now) // Others may want it; if that fails the tick does it.
-	}
-	b.addPending(k)
-	b.forget(k)
-}
-
 // addPending has the tick look after a bucket that needs it.
 func (b *Book) addPending(k *bucket) {
 	if !k.isPending && (k.have > k.used || len(k.waiters) > 0) {
@@ -396,4 +250,31 @@ func (b *Book) forget(k *bucket) {
 		delete(b.buckets, k.key)
 		k.next, b.spare = b.spare, k
 	}
+}
+
+// claimFor has permits of a seat's bucket claimed, if its limit is over all nodes.
+func (b *Book) claimFor(k *bucket, s *Seat) {
+	k.leased, k.index, k.version = s.Leased, s.Limit, s.Version
+	if k.leased && !k.isClaiming {
+		k.isClaiming = true
+		b.claiming = append(b.claiming, k)
+	}
+}
+
+// Group finds the group of a policy, nil beyond the bound.
+func (b *Book) Group(name []byte) *Group {
+	if len(name) == 0 {
+		return nil
+	}
+	for _, g := range b.groups {
+		if len(g.Name) == len(name) && text.HasPrefix(name, g.Name) {
+			return g
+		}
+	}
+	if len(b.groups) >= maxGroups {
+		return nil
+	}
+	g := &Group{Name: string(name)}
+	b.groups = append(b.groups, g)
+	return g
 }

@@ -3,7 +3,6 @@ package inflight
 import (
 	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/text"
 )
 
 // maxGroups bounds the policies that metrics tell apart.
@@ -69,50 +68,3 @@ func usedOf(limit, room int64) int64 {
 	}
 	return (limit - room) * 100 / limit
 }
-
-// Unmeasured reports whether there is something for Measure.
-func (b *Book) Unmeasured() bool { return b.unmeasured }
-
-// Measure calls each for every policy of which requests were in flight since it was last called:
-// for how long, added up, from when on, and how much of a limit they used at most, in percent.
-func (b *Book) Measure(now quota.Instant, each func(policy string, busy quota.Span, since quota.Instant, used int64)) {
-	if !b.unmeasured {
-		return
-	}
-	for _, k := range b.buckets { // No request may have come to those that have been full for long.
-		if g := k.group; g != nil && k.used > 0 {
-			g.level = max(g.level, usedOf(k.limit, k.left()))
-		}
-	}
-	b.unmeasured = false
-	for _, g := range b.groups {
-		g.count(now)
-		g.highest = max(g.highest, g.level)
-		if g.busy > 0 || g.highest > 0 {
-			each(g.Name, g.busy, g.begun, g.highest)
-		}
-		g.busy, g.begun, g.highest, g.level = 0, now, g.level, 0
-		b.unmeasured = b.unmeasured || g.InFlight > 0
-	}
-}
-
-// Group finds the group of a policy, nil beyond the bound.
-func (b *Book) Group(name []byte) *Group {
-	if len(name) == 0 {
-		return nil
-	}
-	for _, g := range b.groups {
-		if len(g.Name) == len(name) && text.HasPrefix(name, g.Name) {
-			return g
-		}
-	}
-	if len(b.groups) >= maxGroups {
-		return nil
-	}
-	g := &Group{Name: string(name)}
-	b.groups = append(b.groups, g)
-	return g
-}
-
-// Groups are the policies with requests in flight, now or before.
-func (b *Book) Groups() []*Group { return b.groups }

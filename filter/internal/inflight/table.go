@@ -16,13 +16,10 @@ const (
 	// for, a slot has this many.
 	keysPerSlot = 8
 	// maxSlot bounds the value of a slot; what does not fit is refused.
-	maxSlot = 1 << 16
-	// maxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's
-	// succeeded.
-	maxAttempts = 1000
-	headSize    = 16 + 2
-	fixedSize   = 4 + 8
-	holderSize  = 4 + 4
+	maxSlot    = 1 << 16
+	headSize   = 16 + 2
+	fixedSize  = 4 + 8
+	holderSize = 4 + 4
 	// hasPermits marks the limit of a cell with permits.
 	hasPermits  = 1 << 31
 	permitsSize = 8 * permitNumbers

@@ -19,9 +19,12 @@ const (
 	longestLook = markEvery * 3 / 2
 	// watchFor is how long a worker shows that it runs, and looks on, after it last wanted a place.
 	// One that holds none may well be taken for dead.
-	watchFor   = 30 * quota.Second
-	maxWorkers = 4096
-	workerSize = 4 + 8
+	watchFor = 30 * quota.Second
+	// maxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's
+	// succeeded.
+	maxAttempts = 1000
+	maxWorkers  = 4096
+	workerSize  = 4 + 8
 )
 
 // workers is which workers of the process hold places. Each writes the time into a mark of its own

@@ -1,0 +1,106 @@
+package inflight
+
+import (
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Take has a request take a place, if there is one that no other waits for.
+func (b *Book) Take(s *Seat, now quota.Instant) State {
+	k := b.buckets[s.Key]
+	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation && now < k.until {
+		b.seat(k, s, now)
+		return s.State
+	}
+	if !b.wants(now) {
+		s.State = Contended
+		return s.State
+	}
+	if k == nil {
+		k = b.bucketOf(s)
+	}
+	b.claimFor(k, s)
+	switch {
+	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
+		s.State, s.Room, s.Asks = Full, 0, true
+	case !b.fetch(k, s, now):
+		s.State = Contended
+	case k.used < k.have:
+		b.seat(k, s, now)
+	default:
+		s.State, s.Room, s.Asks = Full, 0, k.asks
+	}
+	b.addPending(k)
+	b.forget(k)
+	return s.State
+}
+
+// Look reports whether Take would find a place.
+func (b *Book) Look(s *Seat, now quota.Instant) State {
+	k := b.buckets[s.Key]
+	if k != nil && k.used < k.have && now < k.until {
+		return Held
+	}
+	c := b.prepare(s, now)
+	c.looks = true
+	err := b.table.update(&s.Key, c)
+	switch {
+	case err != nil:
+		return Contended
+	case c.room > 0 && (k == nil || len(k.waiters) == 0):
+		return Held
+	}
+	return Full
+}
+
+// Release ends a request in flight. The first that waits in this worker gets its place. It reports
+// whether a Tick is needed soon.
+func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
+	p := &b.places[at]
+	k := p.bucket
+	*p = place{next: b.free}
+	b.free = at
+	if k == nil { // It was counted out before.
+		return false
+	}
+	b.vacate(k, now)
+	return k.isPending
+}
+
+// vacate frees a place of a bucket.
+func (b *Book) vacate(k *bucket, now quota.Instant) {
+	k.used--
+	if k.group != nil {
+		k.group.leave(now)
+	}
+	if len(k.waiters) > 0 && k.have > k.used {
+		b.serve(k, now)
+		return
+	}
+	if k.exact || inflight.Idle(k.room, k.ceiling) == 0 {
+		b.report(k, 0, now) // Others may want it; if that fails the tick does it.
+	}
+	b.addPending(k)
+	b.forget(k)
+}
+
+// countOut ends the places of requests that have lasted too long. Their streams go on.
+func (b *Book) countOut(now quota.Instant) {
+	b.nextOut = quota.Forever
+	for i := range b.places {
+		p := &b.places[i]
+		switch {
+		case p.bucket == nil || p.out == 0:
+		case p.out > now:
+			b.nextOut = min(b.nextOut, p.out)
+		default:
+			k := p.bucket
+			*p = place{}
+			b.Stats.CountedOut++
+			if k.group != nil {
+				k.group.CountedOut++
+			}
+			b.vacate(k, now)
+		}
+	}
+}

@@ -1,0 +1,111 @@
+package inflight
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// maxWaiting bounds the requests that wait in one worker.
+const maxWaiting = 1024
+
+// Wait has a request wait for a place until an instant, behind those that wait already. It reports
+// false if as many wait as there are places, or if the worker is Crowded.
+func (b *Book) Wait(s *Seat, until quota.Instant) bool {
+	k := b.buckets[s.Key]
+	if k == nil {
+		k = b.bucketOf(s)
+		b.claimFor(k, s)
+	}
+	if int64(len(k.waiters)) >= s.Most || b.Crowded() {
+		b.forget(k)
+		return false
+	}
+	if s.State, s.Until = Waiting, until; k.leased {
+		k.due, b.nextClaim = 0, 0
+	}
+	k.waiters = append(k.waiters, s)
+	b.waiting++
+	b.Stats.Queued++
+	b.addPending(k)
+	return true
+}
+
+// Leave withdraws a request that waits.
+func (b *Book) Leave(s *Seat) {
+	k := b.buckets[s.Key]
+	if s.State != Waiting || k == nil {
+		return
+	}
+	for at := range k.waiters {
+		if k.waiters[at] == s {
+			b.dequeue(k, at)
+			break
+		}
+	}
+	s.State = None
+	b.forget(k)
+}
+
+// serve gives places to the requests that wait for them, in their order, and ends those that have
+// waited long enough.
+func (b *Book) serve(k *bucket, now quota.Instant) {
+	for len(k.waiters) > 0 {
+		s := k.waiters[0]
+		if k.used == k.have || now >= k.until {
+			b.fetch(k, s, now)
+		}
+		if k.used >= k.have {
+			break
+		}
+		b.seat(k, s, now)
+		b.resolve(k, 0)
+	}
+	for i := 0; i < len(k.waiters); {
+		if k.giveUp(k.waiters[i], now, b.Away) {
+			b.resolve(k, i)
+		} else {
+			i++
+		}
+	}
+	b.addPending(k)
+}
+
+// giveUp ends a seat that has waited in vain, and reports whether it does.
+func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
+	central, over := k.leased && s.Beyond == 0, now >= s.Until
+	switch {
+	case central && (away || over && k.sent != 0):
+		s.State, s.Since = Unanswered, 0
+	case over, central && !s.Patient && k.sent == 0 && !k.asks:
+		s.State = Full
+	default:
+		return false
+	}
+	s.Room = 0
+	return true
+}
+
+func (b *Book) resolve(k *bucket, at int) {
+	b.resolved = append(b.resolved, k.waiters[at].Stream)
+	b.dequeue(k, at)
+}
+
+func (b *Book) dequeue(k *bucket, at int) {
+	copy(k.waiters[at:], k.waiters[at+1:])
+	k.waiters = k.waiters[:len(k.waiters)-1]
+	b.waiting--
+}
+
+// TakeResolved returns streams that do not wait any more, the first ones and at most so many. The
+// slice is good until the next call of the Book.
+func (b *Book) TakeResolved(most int) []uint32 {
+	streams := b.resolved[:min(most, len(b.resolved))]
+	b.resolved = b.resolved[len(streams):]
+	if len(b.resolved) == 0 && cap(b.resolved) < 64 {
+		b.resolved = make([]uint32, 0, 256)
+	}
+	return streams
+}
+
+// Crowded reports whether as many requests wait as may in this worker, for all limits together.
+func (b *Book) Crowded() bool { return b.waiting >= maxWaiting }
+
+// Waiting is how many requests wait.
+func (b *Book) Waiting() int { return b.waiting }
