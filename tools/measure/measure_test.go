@@ -70,7 +70,7 @@ func TestWhatIsCounted(t *testing.T) {
 	}
 }
 
-// The packages on the way of a request can be read file by file: what a file uses stands below it.
+// The packages on the decision path can be read file by file: what a file uses stands below it.
 // These ties go both ways, and none may be added. In limiter a hit has a decider, and a decider
 // decides hits; in leasing an answer sends what has waited for it.
 func TestFilesOnTheDecisionPathMakeNoCircles(t *testing.T) {
