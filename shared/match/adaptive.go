@@ -14,17 +14,6 @@ func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
 	return &ix.adaptives[p.adaptive-1]
 }
 
-// Classes is how many classes of requests there are, at least one.
-func (ix *Index) Classes() int { return max(len(ix.classes), 1) }
-
-// Class is the name of a class; nil where there is no name.
-func (ix *Index) Class(i int) []byte {
-	if i >= len(ix.classes) {
-		return nil
-	}
-	return ix.Text(ix.classes[i].name)
-}
-
 // findRank finds what a policy needs of the request's class and of the cohort of its caller: that
 // of its consumer or, if it has none, of its address. It uses the memory of the encoding, so it
 // comes before the partition.

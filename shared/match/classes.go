@@ -2,6 +2,17 @@ package match
 
 import "github.com/weir-proxy/weir/shared/policy"
 
+// Classes is how many classes of requests there are, at least one.
+func (ix *Index) Classes() int { return max(len(ix.classes), 1) }
+
+// Class is the name of a class; nil where there is no name.
+func (ix *Index) Class(i int) []byte {
+	if i >= len(ix.classes) {
+		return nil
+	}
+	return ix.Text(ix.classes[i].name)
+}
+
 // cutClasses splits what was found in the trie into policies and classes.
 func cutClasses(found []pathMatch) (policies, classes []pathMatch) {
 	n := len(found)

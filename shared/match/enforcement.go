@@ -6,7 +6,7 @@ import (
 )
 
 // enforcement is what operators have ordered beside the policy set, bound to the policies and tiers
-// of one Index. Only Enforce changes it.
+// of one Index. Enforce changes it, and Load empties it.
 type enforcement struct {
 	// orders has the most specific first: policy and tier, policy, tier, everything.
 	orders []order

@@ -7,7 +7,8 @@ import (
 )
 
 // addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
-// policy leaves the caller unlimited, or it is switched off.
+// policy leaves the caller unlimited, or skips requests that lack a part of its key as this one
+// does, or is switched off.
 func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	p, e := &c.ix.policies[found.policy], &c.ix.enforcement
 	if !c.applies(p, a) {

@@ -10,7 +10,8 @@
 // permits. Those are in the same cell, and any worker claims them for all.
 //
 // take.go has how a request takes a place and frees it, wait.go how requests wait for one, and
-// claims.go the permits. change.go is what happens to a cell; store.go carries that out.
+// claims.go the permits. change.go is what happens to a cell, store.go has it carried out, and
+// table.go has how cells lie in the shared data.
 package inflight
 
 import (

@@ -14,7 +14,7 @@ type Group struct {
 	// InFlight is how many requests of this worker are in flight.
 	InFlight int64
 	// Limit is the limit of the bucket that was used last, Peak how much of one was used at most
-	// since Groups was last called, in percent.
+	// since the caller last cleared it, in percent.
 	Limit, Peak int64
 	// CountedOut counts requests that lasted longer than they count.
 	CountedOut uint64
@@ -22,7 +22,7 @@ type Group struct {
 	// it has shed, by class.
 	Found int64
 	Shed  [adaptive.MaxClasses]uint64
-	// Touched: the group has changed since Groups was last called.
+	// Touched: the group has changed since the caller last cleared it.
 	Touched bool
 
 	measured

@@ -104,3 +104,12 @@ func (b *Book) countOut(now quota.Instant) {
 		}
 	}
 }
+
+// Close gives back what the worker holds. Its streams are over, so it holds places of the pending
+// buckets alone.
+func (b *Book) Close(now quota.Instant) {
+	for _, k := range b.pending {
+		k.used = 0
+		b.report(k, 0, now)
+	}
+}

@@ -58,11 +58,3 @@ func (b *Book) tickPending(now quota.Instant) {
 	}
 	b.pending = b.pending[:copy(b.pending, b.pending[n:])]
 }
-
-// Close gives back what the worker holds, whose streams are over.
-func (b *Book) Close(now quota.Instant) {
-	for _, k := range b.pending {
-		k.used = 0
-		b.report(k, 0, now)
-	}
-}

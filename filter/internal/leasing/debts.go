@@ -31,6 +31,29 @@ type debts struct {
 	away quota.Instant
 }
 
+// debt is what the control plane has not charged of one bucket.
+type debt struct {
+	need   Need
+	tokens int64
+	// held are those of them that a late call may have charged, which is not answered yet.
+	held int64
+	// fadesFrom is when they begin to fade in an outage. Before that the bucket is not full, so
+	// what it earns is not lost.
+	fadesFrom quota.Instant
+	// at is when to ask for them again, if they could not be charged.
+	at quota.Instant
+	// asked: a call carries the debt.
+	asked bool
+	// index is the debt's among all.
+	index int
+}
+
+// heldDebt are tokens that wait for the end of a late call.
+type heldDebt struct {
+	debt   *debt
+	tokens int64
+}
+
 // of is the debt of a bucket, with the newest need; nil if there is no room for another.
 func (ds *debts) of(need Need) *debt {
 	d := ds.byBucket[need.Bucket]

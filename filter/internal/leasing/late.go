@@ -1,8 +1,7 @@
 package leasing
 
 import (
-	"slices"
-
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -27,10 +26,48 @@ func (c *Client) LateAt() quota.Instant {
 	return c.underWay[0].lateAt()
 }
 
-func (c *Client) forgetCall(call *call) {
-	if i := slices.Index(c.underWay, call); i >= 0 {
-		c.underWay = slices.Delete(c.underWay, i, i+1)
+// lookAfter ends a request whose deadline has passed, or that no call carries and for which tokens
+// have come meanwhile. A call that carries it may be younger than the request.
+func (c *Client) lookAfter(r *request, now quota.Instant) {
+	if r.asked {
+		if now >= r.deadline {
+			c.failRequest(r, now)
+		}
+		return
 	}
+	inHand := c.takeInHand(r, now)
+	t := r.tickets[0]
+	switch {
+	case t.Outcome == Granted:
+		c.queue.end(r)
+	case inHand.State == Exhausted && (!inHand.KeepCall || now >= r.deadline):
+		t.Outcome, t.Until, t.FullAt = Refused, inHand.Until, inHand.FullAt
+		c.queue.end(r)
+	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
+		c.failRequest(r, now)
+	case r.line.call == nil:
+		c.queue.markReady(r.line)
+	}
+	c.queue.forget(r.line)
+}
+
+// takeInHand spends tokens that this node holds on a request, which other workers may have brought.
+// A request for several buckets takes none: it would take them one by one. An optimistic bucket has
+// none.
+func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
+	t, s := r.tickets[0], &c.spend
+	*s = Spend{Need: t.Need, Now: now, Charge: true}
+	if len(r.tickets) > 1 || t.Need.Optimistic {
+		s.State = Missing
+		return s
+	}
+	if err := c.store.Update(bucketstore.Leased, t.Need.Bucket, now, s); err != nil {
+		s.State, s.KeepCall = Missing, false
+	}
+	if s.State == Ready {
+		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
+	}
+	return s
 }
 
 // unsentFor is how long a request waits that no call carries: less where calls are late, since the

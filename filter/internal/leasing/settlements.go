@@ -2,6 +2,21 @@ package leasing
 
 import "github.com/weir-proxy/weir/shared/quota"
 
+// nameBits is how many bits of a reservation's name say which request of an item it is for, from 1.
+// They are the lowest; all reservations of an item have the others in common.
+const nameBits = 16
+
+// Reservation is what the control plane has granted a request before its cost was known, by its
+// Name.
+type Reservation struct {
+	Need Need
+	Name uint64
+
+	// actual is what it has cost, which became known at since.
+	actual int64
+	since  quota.Instant
+}
+
 // settlements are the reservations whose requests have cost something else, which the control plane
 // does not know yet. They go before what requests ask for, in the same call; if none is under way,
 // in one of their own.

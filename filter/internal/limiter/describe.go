@@ -50,18 +50,3 @@ func (l *Limiter) describeRefusal(req *Request, h *Hit) {
 		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
 	}
 }
-
-// refusedBy is the source of a refusal.
-func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
-	switch {
-	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear:
-		return policy.ByRequest
-	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended:
-		return policy.ByOverload
-	case reason == policy.ReasonPenalty:
-		return policy.ByPenalty
-	case h.source == policy.ByLease:
-		return policy.ByCachedDenial
-	}
-	return h.source
-}

@@ -5,9 +5,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Only this file reads a policy's on_failure. A hit falls back if the control plane does not answer
-// in time or cannot be asked for its tokens or its place in flight, and if its bucket is contended.
-// share.go has the share.
+// No other file of the package reads a policy's on_failure. A hit falls back if the control plane
+// does not answer in time or cannot be asked for its tokens or its place in flight, and if its
+// bucket is contended. share.go has the share.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {

@@ -50,7 +50,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 
 // refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
 // turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
-// of other buckets that are charged are lost, and giveBack counts them.
+// of other buckets that are charged are lost, and giveBack counts those that are not of a share.
 func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
@@ -81,9 +81,24 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	return Refused
 }
 
+// refusedBy is the source of a refusal.
+func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
+	switch {
+	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear:
+		return policy.ByRequest
+	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended:
+		return policy.ByOverload
+	case reason == policy.ReasonPenalty:
+		return policy.ByPenalty
+	case h.source == policy.ByLease:
+		return policy.ByCachedDenial
+	}
+	return h.source
+}
+
 // giveBack leaves what a request has got of other buckets to the next ones, because it is refused
 // or its client has gone: tokens that came for it, and its turns in leaky buckets. What else was
-// charged already is lost, and counted.
+// charged already is lost, and counted where it was not a share's.
 func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -116,14 +131,6 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	}
 	l.refund(req, now)
 	l.stopCounting(req, now)
-}
-
-// unpause lets go of the rules of a request that waited.
-func (l *Limiter) unpause(req *Request) {
-	if req.paused {
-		req.paused = false
-		req.rules.Paused--
-	}
 }
 
 // End ends a Lasting request whose stream is over: answered, reset by either side, timed out or

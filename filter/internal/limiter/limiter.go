@@ -5,7 +5,8 @@
 // Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
 // requests end, and what they give back. deciders.go lists the deciders of the modes, of limits of
 // requests in flight, of adaptive limits and of the steps of on_failure; failure.go is on_failure.
-// The files whose names end in change have what a decision makes of one bucket's entry.
+// The files whose names end in change have what becomes of the entry of one bucket of this node's
+// own; those of leased and optimistic buckets are in leasing/spend.go and leasing/optimistic.go.
 package limiter
 
 import (
@@ -83,15 +84,15 @@ type Limiter struct {
 
 	// The changes of buckets are fields because what is passed to the store would be allocated for
 	// each request otherwise.
-	local  tokenChange
-	own    ownChange
-	window windowChange
-	turn   releaseTurn
-	full   full
-	spend  leasing.Spend
-	use    leasing.Use
-	seat   inflight.Seat
-	asking overload.Ask
+	local   tokenChange
+	figures figuresChange
+	window  windowChange
+	turn    releaseTurn
+	full    full
+	spend   leasing.Spend
+	use     leasing.Use
+	seat    inflight.Seat
+	asking  overload.Ask
 
 	settling settling
 }

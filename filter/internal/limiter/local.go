@@ -71,7 +71,7 @@ func (l *Limiter) changeBucket(
 		kind = bucketstore.Share
 	}
 	if limit.Own > 0 {
-		return l.changeOwn(req, m, do, kind, part)
+		return l.changeFigures(req, m, do, kind, part)
 	}
 	t := &l.local
 	*t = tokenChange{bucketChange: do, bucket: part}
@@ -81,12 +81,12 @@ func (l *Limiter) changeBucket(
 	return &t.outcome, t.storeError(l.store.Update(kind, m.Key, now, t))
 }
 
-// changeOwn is changeBucket where callers bring figures of their own.
-func (l *Limiter) changeOwn(
+// changeFigures is changeBucket where callers bring figures of their own.
+func (l *Limiter) changeFigures(
 	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
 ) (*outcome, error) {
-	most, c := req.rules.Index.Limit(m.Limit), &l.own
-	*c = ownChange{bucketChange: do, most: most.Params, mark: markOf(most), bucket: part}
+	most, c := req.rules.Index.Limit(m.Limit), &l.figures
+	*c = figuresChange{bucketChange: do, most: most.Params, mark: markOf(most), bucket: part}
 	if part.isShare {
 		c.most = lease.Share(c.most, l.leases.Nodes())
 	}

@@ -35,29 +35,6 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 	return Paused, waits
 }
 
-// pause has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
-func (l *Limiter) pause(req *Request, now quota.Instant) {
-	l.stepBack(req, now)
-	if !req.paused {
-		req.paused = true
-		req.rules.Paused++
-	}
-}
-
-// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
-// way to the upstream, and must not crowd out others. It enters again when it goes on.
-func (l *Limiter) stepBack(req *Request, now quota.Instant) {
-	if len(req.entries) == 0 {
-		return
-	}
-	l.leaveGuards(req, now)
-	for i := range req.Hits {
-		if h := &req.Hits[i]; h.decider == &adaptiveLimit {
-			h.passed = false
-		}
-	}
-}
-
 // readSeats takes in how seats of a request have ended. It returns the index of a hit that gets no
 // place, the constant none if there is no such hit.
 func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ownChange is the change that takes tokens of a bucket whose callers bring figures of their own:
-// the params of the bucket are this caller's, most are the largest.
-type ownChange struct {
+// figuresChange is the change that takes tokens of a bucket whose callers bring figures of their
+// own: the params of the bucket are this caller's, most are the largest.
+type figuresChange struct {
 	bucketChange
 	most quota.Params
 	// mark tells the limit from others, as the figures of a bucket do not: see bucketstore.Figures.
@@ -17,7 +17,7 @@ type ownChange struct {
 }
 
 // Apply implements bucketstore.Change.
-func (c *ownChange) Apply(e *bucketstore.Entry) bool {
+func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
 	figures, s, was := c.begin(e)
 	after, in, result := figures.TakeAs(was, s, c.now, c.cost)
 	c.result = result
@@ -39,13 +39,13 @@ func (c *ownChange) Apply(e *bucketstore.Entry) bool {
 }
 
 // older reports whether the worker has an older policy set than the bucket, with another limit.
-func (c *ownChange) older(e *bucketstore.Entry) bool {
+func (c *figuresChange) older(e *bucketstore.Entry) bool {
 	return !e.New && e.Limit != c.mark && c.generation < e.Generation
 }
 
 // begin is what the request is decided by: its figures, and the bucket's state with those that it
 // is counted in. An absent bucket owes by the largest figures what it may have owed by any.
-func (c *ownChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
+func (c *figuresChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
 	figures, s, was = c.bucket.params, e.State, e.Params
 	switch {
 	case e.New:

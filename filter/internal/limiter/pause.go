@@ -1,0 +1,34 @@
+package limiter
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// pause has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
+func (l *Limiter) pause(req *Request, now quota.Instant) {
+	l.stepBack(req, now)
+	if !req.paused {
+		req.paused = true
+		req.rules.Paused++
+	}
+}
+
+// unpause lets go of the rules of a request that waited.
+func (l *Limiter) unpause(req *Request) {
+	if req.paused {
+		req.paused = false
+		req.rules.Paused--
+	}
+}
+
+// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
+// way to the upstream, and must not crowd out others. It enters again when it goes on.
+func (l *Limiter) stepBack(req *Request, now quota.Instant) {
+	if len(req.entries) == 0 {
+		return
+	}
+	l.leaveGuards(req, now)
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.decider == &adaptiveLimit {
+			h.passed = false
+		}
+	}
+}
