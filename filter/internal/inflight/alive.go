@@ -25,22 +25,18 @@ func (b *Book) show(now quota.Instant) bool {
 	if !w.join(now) {
 		return false
 	}
-	b.restoreAll(now) // Others may have taken this worker for dead, and its places.
+	b.restore(now) // Others may have taken this worker for dead, and its places.
 	return true
 }
 
-// restoreAll stores in the cells of all buckets what this worker has in flight.
-func (b *Book) restoreAll(now quota.Instant) {
+// restore stores in the cells of all buckets what this worker has in flight. A cell may know
+// nothing of this worker, and may have no limit.
+func (b *Book) restore(now quota.Instant) {
 	for _, k := range b.buckets {
 		if k.used > 0 || k.isPending {
-			b.restore(k, now)
+			c := b.prepare(nil, now)
+			c.limit, c.generation = k.limit, k.generation
+			b.store(k, 0)
 		}
 	}
-}
-
-// restore is report for a bucket whose cell may know nothing of this worker, and may have no limit.
-func (b *Book) restore(k *bucket, now quota.Instant) {
-	c := b.prepare(nil, now)
-	c.limit, c.generation = k.limit, k.generation
-	b.store(k, 0)
 }

@@ -111,7 +111,7 @@ type Book struct {
 	pending []*bucket
 	// waiting is how many requests wait, resolved are the streams of those that do not any more.
 	waiting  int
-	resolved []uint32
+	resolved Resolved
 	groups   []*Group
 	// unmeasured: requests were in flight since Measure was last called.
 	unmeasured bool

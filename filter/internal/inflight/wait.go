@@ -95,14 +95,7 @@ func (b *Book) dequeue(k *bucket, at int) {
 
 // TakeResolved returns streams that do not wait any more, the first ones and at most so many. The
 // slice is good until the next call of the Book.
-func (b *Book) TakeResolved(most int) []uint32 {
-	streams := b.resolved[:min(most, len(b.resolved))]
-	b.resolved = b.resolved[len(streams):]
-	if len(b.resolved) == 0 && cap(b.resolved) < 64 {
-		b.resolved = make([]uint32, 0, 256)
-	}
-	return streams
-}
+func (b *Book) TakeResolved(most int) []uint32 { return b.resolved.Take(most) }
 
 // Crowded reports whether as many requests wait as may in this worker, for all limits together.
 func (b *Book) Crowded() bool { return b.waiting >= maxWaiting }

@@ -20,7 +20,7 @@ const (
 	// watchFor is how long a worker shows that it runs, and looks on, after it last wanted a place.
 	// One that holds none may well be taken for dead.
 	watchFor = 30 * quota.Second
-	// maxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's
+	// maxAttempts bounds each compare-and-swap loop. An attempt fails only because another worker's
 	// succeeded.
 	maxAttempts = 1000
 	maxWorkers  = 4096

@@ -104,7 +104,7 @@ func (c *Client) Slack(p quota.Params) int64 { return c.reports.slack(p) }
 
 // TakeResolved returns streams whose tickets have ended, the first ones and at most so many. The
 // slice is good until the next resolution.
-func (c *Client) TakeResolved(most int) []uint32 { return c.queue.takeResolved(most) }
+func (c *Client) TakeResolved(most int) []uint32 { return c.queue.resolved.Take(most) }
 
 // Waiting is the number of requests that wait.
 func (c *Client) Waiting() int { return c.queue.waiting }

@@ -3,6 +3,7 @@ package leasing
 import (
 	"slices"
 
+	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -15,7 +16,7 @@ type queue struct {
 	// waiting is how many of them have not ended.
 	waiting int
 	// resolved are the streams of requests that have ended, to be taken by the caller.
-	resolved []uint32
+	resolved inflight.Resolved
 	// lines are the lines of single buckets.
 	lines map[keyhash.Key]*line
 	// ready are the lines in which requests wait that no call carries yet, the first one first, and
@@ -235,13 +236,4 @@ func (q *queue) forget(l *line) {
 	if len(l.waiting) == 0 && l.call == nil && l.keep == 0 && !l.isReady && !l.isKept && !l.several {
 		delete(q.lines, l.need.Bucket)
 	}
-}
-
-func (q *queue) takeResolved(most int) []uint32 {
-	streams := q.resolved[:min(most, len(q.resolved))]
-	q.resolved = q.resolved[len(streams):]
-	if len(q.resolved) == 0 && cap(q.resolved) < 64 {
-		q.resolved = make([]uint32, 0, 256)
-	}
-	return streams
 }

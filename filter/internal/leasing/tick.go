@@ -1,8 +1,6 @@
 package leasing
 
-import (
-	"github.com/weir-proxy/weir/shared/quota"
-)
+import "github.com/weir-proxy/weir/shared/quota"
 
 // Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends
 // what has waited too long.
