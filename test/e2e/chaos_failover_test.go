@@ -26,7 +26,7 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 	rounds := either(2, 20)
 	denies, callers := w.crowd("/denies", 100), w.withinLimits(w.envoys...)
 	time.Sleep(2 * time.Second) // Until nothing is left of the burst: a drained bucket gets no burst anew.
-	missed := 0
+	missed, stalled := 0, time.Duration(0)
 	for round := range rounds {
 		behind := startProxy(t, primary.Addr())
 		replica := redistest.Start(t, "--repl-diskless-sync-delay", "0", "--replicaof",
@@ -37,10 +37,12 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 			}
 			return nil
 		})
+		poisoned := time.Now()
 		behind.poison("latency", attributes{"latency": int(lag.Milliseconds())})
 		time.Sleep(2 * lag)
 		granted := counted(primary, "replication", "master_repl_offset:")
 		behind.Stop() // What is under way is lost.
+		stalled += stalls.between(poisoned, time.Now())
 		primary.Kill()
 		begin := time.Now()
 		missed += granted - counted(replica, "replication", "slave_repl_offset:")
@@ -52,14 +54,14 @@ func TestChaosALateReplicaTakesOver(t *testing.T) {
 			}
 			return nil
 		})
-		w.awaitStep(false)
+		w.awaitGround()
 		t.Logf("grants again %v after the primary was killed", time.Since(begin).Round(time.Millisecond))
 		primary = replica
 		time.Sleep(either(500*time.Millisecond, 2*time.Second))
 	}
 	noneRefused(t, "takeovers", callers)
 	// The lag of the link, and what replica and test may take beside it.
-	extra := float64(rounds) * chaoticRate * (lag + 200*time.Millisecond).Seconds()
+	extra := float64(rounds)*chaoticRate*(lag+200*time.Millisecond).Seconds() + chaoticRate*stalled.Seconds()
 	mustHold(t, "takeovers", denies.end(), chaoticBurst, chaoticRate, extra, 0.3)
 	t.Logf("%d bytes of changes were lost with %d primaries", missed, rounds)
 	if missed <= 0 {

@@ -102,7 +102,7 @@ func TestChaosNoRequestWaitsWithALeaseInHand(t *testing.T) {
 // calm measures a moment without trouble.
 func (w *world) calm(hot, miss *latencies) {
 	w.t.Helper()
-	w.awaitStep(false)
+	w.awaitGround()
 	w.lease()
 	good := w.moment()
 	good.hold(w.t, "without trouble")
@@ -112,7 +112,7 @@ func (w *world) calm(hot, miss *latencies) {
 // disturb measures a moment of trouble.
 func (w *world) disturb(x trouble, hot, miss *latencies) {
 	w.t.Helper()
-	w.awaitStep(false)
+	w.awaitGround()
 	w.lease()
 	x.inflict()
 	bad := w.moment()

@@ -46,7 +46,7 @@ func (w *world) cutOff(way *proxy) {
 	}
 	time.Sleep(either(10*time.Second, time.Minute))
 	way.heal()
-	recovered := w.awaitStep(false)
+	recovered := w.awaitGround()
 	away := time.Since(begin)
 	after := calls()
 	w.t.Logf("cut off for %v, back after %v; %.1f calls/s before, %.1f after", away.Round(time.Millisecond),

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,18 +38,18 @@ type fault struct {
 	name string
 	// inflict returns at once; heal returns once Redis answers again.
 	inflict, heal func()
-	// ladder says that policies take the failure ladder meanwhile, loses that Redis loses its
-	// state.
+	// ladder reports whether policies take the failure ladder meanwhile, loses whether Redis loses
+	// its state.
 	ladder, loses bool
 	// happened returns an error if the fault was none.
 	happened func() error
 }
 
 // endure lets the fault happen while both policies have more to do than their limit allows. No
-// client may see anything but 200 and 429; the ladder must be taken within a second and left within
-// three after Redis answers, for Envoys look every two seconds if it has been away for long; and
-// the limits hold: the one that refuses in a failure exactly, the other but for the shares, each of
-// which is a bucket of its own.
+// client may see anything but 200 and 429; the ladder must be taken, and left once Redis answers;
+// and the limits hold: the one that refuses in a failure exactly, the other but for the shares,
+// each of which is a bucket of its own. How soon it is taken and left is logged here and held in
+// virtual time, by test/wasm.
 func (w *world) endure(f fault, rounds int) {
 	w.t.Helper()
 	shares, denies, callers := w.crowd("/shares", 100), w.crowd("/denies", 100), w.withinLimits(w.envoys...)
@@ -60,21 +59,18 @@ func (w *world) endure(f fault, rounds int) {
 	var taken, recovered []time.Duration
 	for range rounds {
 		begin := time.Now()
-		f.inflict()
 		if f.ladder {
-			taken = append(taken, w.awaitStep(true).Round(time.Millisecond))
+			taken = append(taken, w.awaitClimb(f.inflict).Round(time.Millisecond))
+		} else {
+			f.inflict()
 		}
 		time.Sleep(either(time.Second, 4*time.Second))
 		f.heal()
-		recovered = append(recovered, w.awaitStep(false).Round(time.Millisecond))
+		recovered = append(recovered, w.awaitGround().Round(time.Millisecond))
 		away += time.Since(begin)
 		time.Sleep(either(500*time.Millisecond, 3*time.Second))
 	}
-	// Something else may keep the machine busy in some of the rounds, so the quickest counts.
 	w.t.Logf("%s: on the ladder after %v, recovered after %v", f.name, taken, recovered)
-	if f.ladder && slices.Min(taken) > time.Second || slices.Min(recovered) > 2*time.Second {
-		w.t.Errorf("%s: on the ladder and recovered too late", f.name)
-	}
 	noneRefused(w.t, f.name, callers)
 	n := float64(rounds)
 	extra := 0.0
@@ -82,8 +78,10 @@ func (w *world) endure(f fault, rounds int) {
 		extra = n * lostFill * chaoticBurst
 	}
 	mustHold(w.t, f.name+", refusing", denies.end(), chaoticBurst, chaoticRate, extra, 0.1)
+	// What the shares let through beyond the limit is paid back, perhaps for longer than this fault
+	// and the next one last: nothing need pass.
 	mustHold(w.t, f.name+", by shares", shares.end(), chaoticBurst, chaoticRate,
-		extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0.1)
+		extra+n*chaoticBurst+chaoticRate*away.Seconds(), 0)
 	d := difference(w.measured(w.envoys[0]), before)
 	if f.ladder && (failedCalls(d) == 0 || d["decisions.by_share"] == 0 || d["decisions.by_failure_deny"] == 0) {
 		w.t.Errorf("%s: the ladder decided nothing: %v", f.name, d)

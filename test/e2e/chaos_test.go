@@ -140,15 +140,33 @@ func (w *world) leaseItems(c *stack.ControlPlane) (n int64) {
 	return n
 }
 
-// awaitStep waits until the failure ladder of each Envoy is on the ground or, if failing, above its
-// leases, and returns how long that took.
-func (w *world) awaitStep(failing bool) time.Duration {
+// awaitGround waits until the failure ladder of each Envoy is on the ground, and returns how long
+// that took.
+func (w *world) awaitGround() time.Duration {
 	w.t.Helper()
 	begin := time.Now()
 	for _, e := range w.envoys {
-		w.awaitMetrics(e, fmt.Sprintf("the failure ladder to be taken: %t", failing), func(m map[string]int64) bool {
-			return failing && m["ladder.step"] > 1 || !failing && m["ladder.step"] == 0
-		})
+		w.awaitMetrics(e, "the failure ladder to be left", func(m map[string]int64) bool { return m["ladder.step"] == 0 })
+	}
+	return time.Since(begin)
+}
+
+// climbs is how often policies of an Envoy have climbed above their leases. It only grows, so that
+// a climb is seen however late one looks.
+func climbs(m map[string]int64) int64 { return m["ladder.entered_share"] + m["ladder.entered_deny"] }
+
+// awaitClimb has something happen that brings each Envoy above its leases, waits until it has, and
+// returns how long that took.
+func (w *world) awaitClimb(happen func()) time.Duration {
+	w.t.Helper()
+	before := map[*stack.Envoy]int64{}
+	for _, e := range w.envoys {
+		before[e] = climbs(w.measured(e))
+	}
+	begin := time.Now()
+	happen()
+	for _, e := range w.envoys {
+		w.awaitMetrics(e, "the failure ladder to be taken", func(m map[string]int64) bool { return climbs(m) > before[e] })
 	}
 	return time.Since(begin)
 }

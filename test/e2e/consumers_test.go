@@ -122,9 +122,7 @@ func TestABanBeatsLeases(t *testing.T) {
 					return nil
 				})
 			}
-			if took := time.Since(put); took > 2*time.Second {
-				t.Errorf("the ban took %s", took)
-			}
+			mustTake(t, "the ban", put, time.Now(), 2*time.Second)
 			got := busy.end()
 			got.mustBe(t, 200, 403)
 			// One who has used up all passes once it is not limited.

@@ -175,11 +175,11 @@ policies:
 	w.redis.Kill()
 	callers("with Redis dead")
 	w.redis.Restart()
-	w.awaitStep(false)
+	w.awaitGround()
 	w.redis.Pause()
 	callers("with Redis stopped")
 	w.redis.Resume()
-	w.awaitStep(false)
+	w.awaitGround()
 	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ policies:
 	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitStep(false)
+	w.awaitGround()
 	w.controlPlane.Kill()
 	callers("with the control plane dead")
 }
@@ -247,7 +247,7 @@ policies:
 		if err := syscall.Kill(victim.PID(), syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		w.awaitStep(false)
+		w.awaitGround()
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -67,6 +69,8 @@ func prepare(m *testing.M) (int, error) {
 		repository+"/tools/run").CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("tools/run does not build: %w\n%s", err, output)
 	}
+	zerolog.SetGlobalLevel(zerolog.Disabled) // Toxics log each connection that they break.
+	go stalls.run()
 	return m.Run(), nil
 }
 

@@ -41,9 +41,7 @@ policies:
 	push := func(quota int64) {
 		pushed := time.Now()
 		w.awaitApplied(w.apply(limit(quota)))
-		if took := time.Since(pushed); took > time.Second {
-			t.Errorf("both Envoys had the limit of %d only after %s", quota, took)
-		}
+		mustTake(t, fmt.Sprintf("the limit of %d on both Envoys", quota), pushed, time.Now(), time.Second)
 	}
 	// A token comes once a minute or less, and a few may be leased to the Envoy that is not asked
 	// any more.

@@ -163,30 +163,32 @@ func (c rushed) String() string {
 		c.admitted, c.aborted, c.refused, c.failed, c.unseen)
 }
 
-// exact is how many of the offers one counter of so many places admits that sees each at once. Each
-// is in flight for as long as it really was, or, if it was refused, as much longer than its client
-// wants as those were on average that were admitted.
-func (c rushed) exact(places int) (admitted int) {
-	slices.SortFunc(c.offers, func(a, b offer) int { return a.at.Compare(b.at) })
-	late := time.Duration(0)
-	for _, o := range c.offers {
-		if o.lived > 0 {
-			late += (o.lived - o.lasts) / time.Duration(c.admitted)
-		}
+// inUse is for how long the places of a limit were in use until the last offer came, and exact for
+// how long those of one counter of so many places would have been that sees each offer at once. Each
+// offer is in flight for as long as it really was, or, if it was refused, as long as its client
+// wanted. Time and not requests are counted: two counters that are both exact admit requests of
+// different lengths, and so some percent more or fewer of them.
+func (c rushed) inUse(places int) (used, exact time.Duration) {
+	if len(c.offers) == 0 {
+		return 0, 0
 	}
+	slices.SortFunc(c.offers, func(a, b offer) int { return a.at.Compare(b.at) })
+	last := c.offers[len(c.offers)-1].at
+	until := func(o offer, lives time.Duration) time.Duration { return min(lives, last.Sub(o.at)) }
 	var ends []time.Time
 	for _, o := range c.offers {
+		lives := o.lasts
+		if o.lived > 0 {
+			lives = o.lived
+			used += until(o, lives)
+		}
 		ends = slices.DeleteFunc(ends, func(end time.Time) bool { return !end.After(o.at) })
 		if len(ends) < places {
-			lives := o.lived
-			if lives == 0 {
-				lives = o.lasts + max(late, 0)
-			}
 			ends = append(ends, o.at.Add(lives))
-			admitted++
+			exact += until(o, lives)
 		}
 	}
-	return admitted
+	return used, exact
 }
 
 func (c *rushed) add(other rushed) {

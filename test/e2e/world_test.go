@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -191,10 +192,14 @@ func withEndpoints(config string, ports []int) string {
 	return strings.Replace(config, endpoint(ports[0]), all.String(), 1)
 }
 
+// longLine is a line that Envoy writes at its start: what it was built with, which no failure needs.
+var longLine = regexp.MustCompile(`(?m)^(.{300}).+$`)
+
 // show prints the last that a process wrote, if the test has failed.
 func (w *world) show(p *stack.Process) {
 	if w.t.Failed() {
-		w.t.Logf("%s wrote at last:\n%s\n%s", p.Name, p.Stdout.Tail(5), p.Stderr.Tail(40))
+		last := p.Stdout.Tail(5) + "\n" + p.Stderr.Tail(40)
+		w.t.Logf("%s wrote at last:\n%s", p.Name, longLine.ReplaceAllString(last, "$1…"))
 	}
 }
 
