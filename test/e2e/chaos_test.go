@@ -146,7 +146,9 @@ func (w *world) awaitGround() time.Duration {
 	w.t.Helper()
 	begin := time.Now()
 	for _, e := range w.envoys {
-		w.awaitMetrics(e, "the failure ladder to be left", func(m map[string]int64) bool { return m["ladder.step"] == 0 })
+		w.awaitMetrics(e, "the failure ladder to be left", func(m map[string]int64) bool {
+			return m["ladder.step"] == 0
+		})
 	}
 	return time.Since(begin)
 }
@@ -166,7 +168,9 @@ func (w *world) awaitClimb(happen func()) time.Duration {
 	begin := time.Now()
 	happen()
 	for _, e := range w.envoys {
-		w.awaitMetrics(e, "the failure ladder to be taken", func(m map[string]int64) bool { return climbs(m) > before[e] })
+		w.awaitMetrics(e, "the failure ladder to be taken", func(m map[string]int64) bool {
+			return climbs(m) > before[e]
+		})
 	}
 	return time.Since(begin)
 }

@@ -163,11 +163,11 @@ func (c rushed) String() string {
 		c.admitted, c.aborted, c.refused, c.failed, c.unseen)
 }
 
-// inUse is for how long the places of a limit were in use until the last offer came, and exact for
-// how long those of one counter of so many places would have been that sees each offer at once. Each
-// offer is in flight for as long as it really was, or, if it was refused, as long as its client
-// wanted. Time and not requests are counted: two counters that are both exact admit requests of
-// different lengths, and so some percent more or fewer of them.
+// inUse is for how long the places of a limit were in use until the last offer came. exact is the
+// same for one counter of so many places that sees each offer at once. There each offer is in
+// flight for as long as it really was, or, if it was refused, as long as its client wanted. Time
+// and not requests are counted: two counters that are both exact admit requests of different
+// lengths, and so some percent more or fewer of them.
 func (c rushed) inUse(places int) (used, exact time.Duration) {
 	if len(c.offers) == 0 {
 		return 0, 0

@@ -192,7 +192,7 @@ func withEndpoints(config string, ports []int) string {
 	return strings.Replace(config, endpoint(ports[0]), all.String(), 1)
 }
 
-// longLine is a line that Envoy writes at its start: what it was built with, which no failure needs.
+// longLine is a line that Envoy writes at its start: what it was built with. No failure needs it.
 var longLine = regexp.MustCompile(`(?m)^(.{300}).+$`)
 
 // show prints the last that a process wrote, if the test has failed.
