@@ -44,7 +44,7 @@ func (p *Policy) InFlight() (some, others bool) {
 // inFlight reads the number of a limit of requests in flight.
 func (r *reader) inFlight(path string, n Node, c Counting) (Limit, bool) {
 	var most int64
-	if len(n.Keys) > 1 {
+	if contains(n.Keys, "quota") || contains(n.Keys, "window") || contains(n.Keys, "burst") {
 		r.problem(path, "has in_flight and other fields: requests in flight have no quota, window or burst; "+
 			"write the two as items of a list")
 		return Limit{}, false

@@ -52,6 +52,8 @@ func TestInFlightIsRefused(t *testing.T) {
 		`"mode":"local","limit":{"in_flight":{"jwt":"n"}}`:                                              "policies[0].limit.in_flight: must be a whole number: what callers bring themselves is for quota and burst alone",
 		`"mode":"local","limit":{"in_flight":2,"window":"1s"}`:                                          "policies[0].limit: has in_flight and other fields: requests in flight have no quota, window or burst; write the two as items of a list",
 		`"mode":"local","limit":{"in_flight":2,"burst":3}`:                                              "policies[0].limit: has in_flight and other fields: requests in flight have no quota, window or burst; write the two as items of a list",
+		`"mode":"local","limit":{"in_flight":2,"max_wait":"1s"}`:                                        "policies[0].limit.max_wait: unknown field here: it is one of a policy, beside its name",
+		`"mode":"local","limit":{"in_flight":2,"widow":"1s"}`:                                           "policies[0].limit.widow: unknown field: did you mean window?",
 		`"mode":"local","limit":[{"in_flight":2},{"in_flight":3}]`:                                      "policies[0].limit[1].in_flight: is a second one in the list: the smaller of the two is enough",
 		`"mode":"local","limit":{"in_flight":2},"cost":2`:                                               "policies[0].cost: is for quotas: a request in flight takes one place, whatever it costs",
 		`"mode":"local","limit":{"in_flight":2},"algorithm":"sliding_log"`:                              "policies[0].algorithm: is for quotas: requests in flight are counted in one way",

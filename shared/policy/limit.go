@@ -97,9 +97,6 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
 		return l, false
 	}
-	if contains(n.Keys, "in_flight") {
-		return r.inFlight(path, n, c)
-	}
 	d := &r.draft
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
@@ -115,6 +112,9 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	}
 	d.limit, d.burst, d.figures, d.good = Limit{}, 0, Figures{}, true
 	r.object(path, n, d.ofLimit...)
+	if contains(n.Keys, "in_flight") {
+		return r.inFlight(path, n, c)
+	}
 	l, good = d.limit, d.good
 	for _, key := range []string{"quota", "window"} {
 		r.required(path, n, key, "")

@@ -133,7 +133,7 @@ func (r *reader) object(path string, n Node, fields ...field) {
 		case contains(n.Keys[:i], key):
 			r.problem(at, "is given twice")
 		case f == nil:
-			r.problem(at, "unknown field"+suggest(key, fields))
+			r.problem(at, "unknown field"+r.suggest(key, fields))
 		default:
 			f.read(at, n.Items[i])
 		}
@@ -284,18 +284,22 @@ func contains(list []string, text string) bool {
 	return false
 }
 
-// suggest names the field that a misspelt key probably means.
-func suggest(key string, fields []field) string {
+// suggest names the field that a misspelt key probably means, or the place of one that stands in
+// the wrong one.
+func (r *reader) suggest(key string, fields []field) string {
 	best, distance := "", 3
 	for _, f := range fields {
 		if d := editDistance(key, f.name, distance); d < distance {
 			best, distance = f.name, d
 		}
 	}
-	if best == "" {
-		return ""
+	switch {
+	case best != "":
+		return ": did you mean " + best + "?"
+	case find(r.draft.fields, key) != nil:
+		return " here: it is one of a policy, beside its name"
 	}
-	return ": did you mean " + best + "?"
+	return ""
 }
 
 // editDistance is the Levenshtein distance of a and b, or limit if it is no smaller.
