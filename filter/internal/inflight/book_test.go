@@ -356,6 +356,38 @@ func TestALimitThatChanges(t *testing.T) {
 	}
 }
 
+// A smaller limit holds also for requests that wait: none gets the place of one that ends until
+// there is room.
+func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
+	n := newNode(2)
+	open := n.take(0, 1, 4)
+	var waiting []*inflight.Seat
+	for range 3 {
+		s := seat(1, 4)
+		if n.books[0].Take(s, n.now) != inflight.Full || !n.books[0].Wait(s, n.now+sec) {
+			t.Fatal("does not wait")
+		}
+		waiting = append(waiting, s)
+	}
+	newer := seat(1, 2)
+	newer.Generation = 2
+	if n.books[1].Take(newer, n.now) != inflight.Full {
+		t.Fatal("admitted beyond the smaller limit")
+	}
+	for ended, want := range []int{0, 0, 1, 2} {
+		n.books[0].Release(open[ended], n.now)
+		held := 0
+		for _, s := range waiting {
+			if s.State == inflight.Held {
+				held++
+			}
+		}
+		if held != want {
+			t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, held, want)
+		}
+	}
+}
+
 // Bytes in the shared data that no filter has written count as nothing.
 func TestDamagedSlotsAreReplaced(t *testing.T) {
 	n := newNode(1)

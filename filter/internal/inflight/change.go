@@ -55,9 +55,11 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 			write = true
 		}
 	}
-	if c.limit > 0 && cell.Fit(c.limit, c.generation) && c.leased && !c.looks && !c.away {
-		cell.Permits.Lapse(c.now)
-		write = true
+	if c.limit > 0 && cell.Fit(c.limit, c.generation) && !(c.leased && c.away) {
+		write = true // For requests of an older policy set, which wait in other workers.
+		if c.leased && !c.looks {
+			cell.Permits.Lapse(c.now)
+		}
 	}
 	if c.answer.For > 0 {
 		cell.Permits.Learn(c.now, c.seq, c.answer)

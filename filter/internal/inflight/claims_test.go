@@ -104,13 +104,18 @@ func (f *fleet) claim(e *envoy, worker int) {
 }
 
 // learn notes for how long an answer lets a node admit requests. What is beyond the limit when a
-// node comes back stays so.
+// node comes back stays so. The ledger tells what is, unless it has lost what nodes hold.
 func (f *fleet) learn(e *envoy, sent quota.Instant, a shared.Answer) {
-	if until := sent + quota.Instant(a.For); a.For > 0 && until > e.until {
-		e.until, e.beyond = until, 0
-		if f.ledger.Held(f.now) > f.limit {
-			e.beyond = e.open
-		}
+	until := sent + quota.Instant(a.For)
+	if a.For == 0 || until <= e.until {
+		return
+	}
+	if f.now >= e.until {
+		e.beyond = e.open
+	}
+	e.until = until
+	if f.now >= f.doubt && f.ledger.Held(f.now) <= f.limit {
+		e.beyond = 0
 	}
 }
 
@@ -275,6 +280,49 @@ func TestPermitsAreUsed(t *testing.T) {
 			if n == 0 {
 				t.Errorf("%+v: a node has got none: %v", c, served)
 			}
+		}
+	}
+}
+
+// A node that was cut off comes back with requests in flight whose permits others have. None that
+// waits gets the place of one that ends, so that the fleet comes back within the limit.
+func TestANodeThatComesBackFillsNoPlace(t *testing.T) {
+	f := newFleet(6, 2, 2)
+	back, other := f.nodes[0], f.nodes[1]
+	for i := range 3 {
+		f.begin(back, i%2, 20*sec+quota.Instant(i)*sec, func(bool) {})
+		f.run(f.now + 100*ms)
+	}
+	back.cut = true
+	f.run(f.now + 12*sec)
+	for f.ledger.Held(f.now) < f.limit || other.open < f.limit {
+		f.begin(other, 0, 60*sec, func(bool) {})
+		f.run(f.now + 100*ms)
+	}
+	back.cut = false
+	f.run(f.now + sec)
+	if back.open != 3 {
+		t.Fatalf("%d in flight at the node that was cut off, want 3", back.open)
+	}
+	for back.open > 0 {
+		before := back.open
+		for i := range 2 { // They wait for a patient time, in both workers.
+			s := &inflight.Seat{
+				Key: [16]byte{1}, Most: f.limit, Generation: 1, Leased: true, Version: 7, Patient: true,
+			}
+			if back.books[i].Take(s, f.now) == inflight.Held {
+				t.Fatalf("admitted beside %d in flight of %d", f.inFlight(), f.limit)
+			}
+			back.books[i].Wait(s, f.now+400*ms)
+			back.waits[s] = func(held bool) {
+				if held {
+					t.Errorf("one that waited is admitted beside %d in flight of %d", f.inFlight(), f.limit)
+				}
+			}
+		}
+		f.run(f.now + 300*ms)
+		if back.open > before || t.Failed() {
+			t.Fatalf("%d in flight after %d", back.open, before)
 		}
 	}
 }

@@ -53,8 +53,8 @@ func (b *Book) Look(s *Seat, now quota.Instant) State {
 	return Full
 }
 
-// Release ends a request in flight. The first that waits in this worker gets its place. It reports
-// whether a Tick is needed soon.
+// Release ends a request in flight. The first that waits in this worker gets its place, unless more
+// are held than there are. It reports whether a Tick is needed soon.
 func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
 	p := &b.places[at]
 	k := p.bucket

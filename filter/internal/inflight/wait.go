@@ -44,15 +44,13 @@ func (b *Book) Leave(s *Seat) {
 }
 
 // serve gives places to the requests that wait for them, in their order, and ends those that have
-// waited long enough.
+// waited long enough. It looks at the cell for each, also where the worker has a place.
+// There may be fewer places by now than are held.
 func (b *Book) serve(k *bucket, now quota.Instant) {
 	for len(k.waiters) > 0 {
 		s := k.waiters[0]
-		if k.used == k.have || now >= k.until {
-			b.fetch(k, s, now)
-		}
-		if k.used >= k.have {
-			break
+		if !b.fetch(k, s, now) || k.used >= k.have {
+			break // The tick tries again.
 		}
 		b.seat(k, s, now)
 		b.resolve(k, 0)
