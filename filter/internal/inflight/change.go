@@ -55,11 +55,14 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 			write = true
 		}
 	}
-	if c.limit > 0 && cell.Fit(c.limit, c.generation) && !(c.leased && c.away) {
-		write = true // For requests of an older policy set, which wait in other workers.
-		if c.leased && !c.looks {
-			cell.Permits.Lapse(c.now)
-		}
+	lowered := c.limit > 0 && cell.Fit(c.limit, c.generation)
+	switch {
+	case !lowered || c.looks:
+	case !c.leased:
+		write = true // Requests of an older policy set may wait in other workers.
+	case !c.away:
+		cell.Permits.Lapse(c.now)
+		write = true
 	}
 	if c.answer.For > 0 {
 		cell.Permits.Learn(c.now, c.seq, c.answer)

@@ -165,10 +165,16 @@ func (f *fleet) inFlight() (n int64) {
 	return n
 }
 
+func (f *fleet) seat() *inflight.Seat {
+	s := seat(1, f.limit)
+	s.Leased, s.Version = true, 7
+	return s
+}
+
 // begin has a request come to a worker that lasts so long once it is admitted. It reports by done
 // whether that was so.
 func (f *fleet) begin(e *envoy, worker int, lasts quota.Instant, done func(admitted bool)) {
-	s := &inflight.Seat{Key: [16]byte{1}, Most: f.limit, Generation: 1, Leased: true, Version: 7, Policy: []byte("p")}
+	s := f.seat()
 	b := e.books[worker]
 	end := func(held bool) {
 		if !held {
@@ -295,21 +301,21 @@ func TestANodeThatComesBackFillsNoPlace(t *testing.T) {
 	}
 	back.cut = true
 	f.run(f.now + 12*sec)
-	for f.ledger.Held(f.now) < f.limit || other.open < f.limit {
+	for range 2 * f.limit {
 		f.begin(other, 0, 60*sec, func(bool) {})
 		f.run(f.now + 100*ms)
 	}
 	back.cut = false
 	f.run(f.now + sec)
-	if back.open != 3 {
-		t.Fatalf("%d in flight at the node that was cut off, want 3", back.open)
+	if back.open != 3 || other.open != f.limit {
+		t.Fatalf("%d in flight at the node that was cut off, %d at the other, want 3 and %d",
+			back.open, other.open, f.limit)
 	}
 	for back.open > 0 {
 		before := back.open
 		for i := range 2 { // They wait for a patient time, in both workers.
-			s := &inflight.Seat{
-				Key: [16]byte{1}, Most: f.limit, Generation: 1, Leased: true, Version: 7, Patient: true,
-			}
+			s := f.seat()
+			s.Patient = true
 			if back.books[i].Take(s, f.now) == inflight.Held {
 				t.Fatalf("admitted beside %d in flight of %d", f.inFlight(), f.limit)
 			}

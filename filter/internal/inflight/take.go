@@ -73,7 +73,7 @@ func (b *Book) vacate(k *bucket, now quota.Instant) {
 	if k.group != nil {
 		k.group.leave(now)
 	}
-	if len(k.waiters) > 0 && k.have > k.used {
+	if len(k.waiters) > 0 {
 		b.serve(k, now)
 		return
 	}
