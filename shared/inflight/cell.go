@@ -34,14 +34,16 @@ type Holder struct {
 	Places int64
 }
 
-// Fit sets the limit, and reports whether a newer policy set lowers it. That of the newest stays; a
-// smaller one takes no place away.
-func (c *Cell) Fit(limit int64, generation uint64) (lowered bool) {
+// Fit sets the limit, and reports by how much a newer policy set changes it. That of the newest
+// stays; a smaller one takes no place away.
+func (c *Cell) Fit(limit int64, generation uint64) (by int64) {
+	if generation > c.Generation {
+		by = limit - c.Limit
+	}
 	if generation >= c.Generation || len(c.Holders) == 0 {
-		lowered = generation > c.Generation && limit < c.Limit
 		c.Limit, c.Generation = limit, generation
 	}
-	return lowered
+	return by
 }
 
 // Admit sets the ceiling at now. That of a bucket that is leased is what the node holds permits

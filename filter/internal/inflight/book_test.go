@@ -357,35 +357,89 @@ func TestALimitThatChanges(t *testing.T) {
 }
 
 // A smaller limit holds also for requests that wait: none gets the place of one that ends until
-// there is room.
+// there is room. It does not matter which worker the first request of the new policy set comes to.
 func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
-	n := newNode(2)
+	for learns, name := range []string{"in the worker in which they wait", "in another one"} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(2)
+			open := n.take(0, 1, 4)
+			waiting := n.wait(t, 3, 4)
+			newer := seat(1, 2)
+			newer.Generation = 2
+			if n.books[learns].Take(newer, n.now) != inflight.Full {
+				t.Fatal("admitted beyond the smaller limit")
+			}
+			for ended, want := range []int{0, 0, 1, 2} {
+				n.books[0].Release(open[ended], n.now)
+				if got := held(waiting); got != want {
+					t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+// A larger limit gives places to those that wait, before the request that brings it.
+func TestALargerLimitServesThoseThatWait(t *testing.T) {
+	n := newNode(1)
+	n.take(0, 1, 4)
+	waiting := n.wait(t, 3, 4)
+	newer := seat(1, 6)
+	newer.Generation = 2
+	if n.books[0].Take(newer, n.now) != inflight.Full {
+		t.Error("admitted before those that wait")
+	}
+	if got := held(waiting); got != 2 {
+		t.Errorf("%d of 3 that wait are admitted, want 2", got)
+	}
+	newer = seat(1, 8)
+	newer.Generation = 3
+	if n.books[0].Take(newer, n.now) != inflight.Held || held(waiting) != 3 {
+		t.Errorf("state %d, %d of 3 that wait are admitted; there is room for all", newer.State, held(waiting))
+	}
+}
+
+// A limit that is raised while more are in flight than it says holds for those that wait, too.
+func TestALimitRaisedBelowWhatIsInFlight(t *testing.T) {
+	n := newNode(1)
 	open := n.take(0, 1, 4)
-	var waiting []*inflight.Seat
-	for range 3 {
-		s := seat(1, 4)
+	waiting := n.wait(t, 3, 4)
+	for i, limit := range []int64{2, 3} {
+		newer := seat(1, limit)
+		newer.Generation = uint64(i + 2)
+		if n.books[0].Take(newer, n.now) != inflight.Full {
+			t.Fatalf("admitted beside 4 in flight by a limit of %d", limit)
+		}
+	}
+	for ended, want := range []int{0, 1, 2, 3} {
+		n.books[0].Release(open[ended], n.now)
+		if got := held(waiting); got != want {
+			t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, got, want)
+		}
+	}
+}
+
+// wait has requests for key 1 wait in the first worker.
+func (n *node) wait(t *testing.T, requests int, most int64) (waiting []*inflight.Seat) {
+	t.Helper()
+	for range requests {
+		s := seat(1, most)
 		if n.books[0].Take(s, n.now) != inflight.Full || !n.books[0].Wait(s, n.now+sec) {
 			t.Fatal("does not wait")
 		}
 		waiting = append(waiting, s)
 	}
-	newer := seat(1, 2)
-	newer.Generation = 2
-	if n.books[1].Take(newer, n.now) != inflight.Full {
-		t.Fatal("admitted beyond the smaller limit")
-	}
-	for ended, want := range []int{0, 0, 1, 2} {
-		n.books[0].Release(open[ended], n.now)
-		held := 0
-		for _, s := range waiting {
-			if s.State == inflight.Held {
-				held++
-			}
-		}
-		if held != want {
-			t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, held, want)
+	return waiting
+}
+
+// held counts the seats that have a place.
+func held(seats []*inflight.Seat) (n int) {
+	for _, s := range seats {
+		if s.State == inflight.Held {
+			n++
 		}
 	}
+	return n
 }
 
 // Bytes in the shared data that no filter has written count as nothing.

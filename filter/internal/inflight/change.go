@@ -55,14 +55,17 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 			write = true
 		}
 	}
-	lowered := c.limit > 0 && cell.Fit(c.limit, c.generation)
+	by := int64(0)
+	if c.limit > 0 {
+		by = cell.Fit(c.limit, c.generation)
+	}
 	switch {
-	case !lowered || c.looks:
-	case !c.leased:
-		write = true // Requests of an older policy set may wait in other workers.
-	case !c.away:
+	case by == 0 || c.looks:
+	case by < 0 && c.leased && !c.away:
 		cell.Permits.Lapse(c.now)
 		write = true
+	case by > 0 || !c.leased: // Requests of an older policy set may wait, in this worker or in others.
+		write = write || len(cell.Holders) > 0
 	}
 	if c.answer.For > 0 {
 		cell.Permits.Learn(c.now, c.seq, c.answer)

@@ -20,6 +20,9 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 		k = b.bucketOf(s)
 	}
 	b.claimFor(k, s)
+	if len(k.waiters) > 0 && s.Generation > k.generation {
+		b.relimit(k, s, now)
+	}
 	switch {
 	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
 		s.State, s.Room, s.Asks = Full, 0, true

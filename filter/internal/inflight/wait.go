@@ -65,6 +65,15 @@ func (b *Book) serve(k *bucket, now quota.Instant) {
 	b.addPending(k)
 }
 
+// relimit has those that wait go by the limit of a request of a newer policy set. It comes behind
+// them, so nothing else would store its limit as long as they wait.
+func (b *Book) relimit(k *bucket, s *Seat, now quota.Instant) {
+	b.prepare(s, now).exact = s.Exact
+	if b.store(k, k.have-k.used) {
+		b.serve(k, now)
+	}
+}
+
 // giveUp ends a seat that has waited in vain, and reports whether it does.
 func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 	central, over := k.leased && s.Beyond == 0, now >= s.Until
