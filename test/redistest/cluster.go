@@ -19,6 +19,10 @@ const NodeTimeout = 500 * time.Millisecond
 // server for a while must not make the others answer CLUSTERDOWN.
 const patientTimeout = 5 * time.Second
 
+// meetAgain is after how long members that do not know each other meet again. A MEET during their
+// handshake changes nothing.
+const meetAgain = 200 * time.Millisecond
+
 // Cluster is a Redis Cluster that covers all slots.
 type Cluster struct {
 	t testing.TB
@@ -59,10 +63,7 @@ func StartCluster(t testing.TB, primaries int, replicated bool, options ...strin
 			c.Replicas = append(c.Replicas, member())
 		}
 	}
-	for _, s := range c.members()[1:] {
-		c.must(s, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(c.Primaries[0].port),
-			strconv.Itoa(buses[c.Primaries[0]]))
-	}
+	c.introduce(buses)
 	c.AwaitWhole()
 	for i, s := range c.Replicas {
 		c.must(s, "CLUSTER", "REPLICATE", c.Primaries[i].Do("CLUSTER", "MYID"))
@@ -85,6 +86,32 @@ func (c *Cluster) must(s *Server, args ...string) {
 	if got := s.Do(args...); got != "+OK" {
 		c.t.Fatalf("%s says %s", strings.Join(args, " "), got)
 	}
+}
+
+// introduce has every two members meet until they know each other. A server gives up a handshake
+// that takes too long, so on a busy machine a MEET can come to nothing.
+func (c *Cluster) introduce(buses map[*Server]int) {
+	c.t.Helper()
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(meetAgain) {
+		strangers := 0
+		for i, s := range c.members() {
+			for _, other := range c.members()[:i] {
+				if !s.knows(other) || !other.knows(s) {
+					c.must(s, "CLUSTER", "MEET", "127.0.0.1", strconv.Itoa(other.port), strconv.Itoa(buses[other]))
+					strangers++
+				}
+			}
+		}
+		if strangers == 0 {
+			return
+		}
+	}
+	c.t.Fatalf("the members of the cluster have not met within %v", startTimeout)
+}
+
+// knows reports whether a member has met another: while they shake hands it has no name for it.
+func (s *Server) knows(other *Server) bool {
+	return strings.Contains(s.Do("CLUSTER", "NODES"), other.Do("CLUSTER", "MYID"))
 }
 
 // AwaitWhole waits until every member knows all others and says that all slots are served.

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	startTimeout = 10 * time.Second
+	startTimeout = 30 * time.Second
 	attempts     = 5
 )
 
