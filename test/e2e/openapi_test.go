@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-proxy/weir/tools/stack"
 )
@@ -36,7 +35,7 @@ policies:
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // It takes half of one on a quiet machine.
+	ctx, cancel := context.WithTimeout(t.Context(), programTime)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
 		Binary: controlPlanePath, DataDir: t.TempDir(), AdminToken: adminToken, NodeToken: nodeToken,
@@ -63,7 +62,7 @@ policies:
 
 // The lines of docs/api.md do what it says, one after the other, on an empty store.
 func TestTheDocumentedCallsWork(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), programTime)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{
 		Binary: controlPlanePath, DataDir: t.TempDir(), AdminToken: adminToken, NodeToken: nodeToken,
