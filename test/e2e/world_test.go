@@ -22,8 +22,8 @@ const (
 	nodeToken  = "the-envoys-of-the-tests"
 	// patience bounds every wait for something that should happen at once.
 	patience = 15 * time.Second
-	// programTime bounds the run of another's program, such as a compiler. Only a program that hangs
-	// takes that long, however busy the machine is.
+	// programTime bounds the run of another's program, such as a compiler. Only a program that
+	// hangs takes that long, however busy the machine is.
 	programTime = 15 * time.Minute
 )
 
