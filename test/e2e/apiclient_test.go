@@ -204,7 +204,7 @@ func example(t *testing.T, b block, url string) (string, error) {
 	default:
 		t.Fatalf("%s: no test knows this language", b)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), programTime)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	run := exec.CommandContext(ctx, command[0], command[1:]...)
 	run.Dir = root

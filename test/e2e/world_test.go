@@ -22,9 +22,6 @@ const (
 	nodeToken  = "the-envoys-of-the-tests"
 	// patience bounds every wait for something that should happen at once.
 	patience = 15 * time.Second
-	// programTime bounds the run of another's program, such as a compiler. Only a program that
-	// hangs takes that long, however busy the machine is.
-	programTime = 15 * time.Minute
 )
 
 // setup says what a world consists of. The zero value is one Envoy, a control plane on a Redis, and
