@@ -177,3 +177,56 @@ func TestTheLadderIsReportedAfterTheControlPlaneWasAway(t *testing.T) {
 	t.Logf("normal again %v after the control plane was started", time.Since(began).Round(100*time.Millisecond))
 	busy.end().mustBe(t, 200, 429)
 }
+
+// A node goes up its ladder for as long as the control plane cannot count. No probe is answered
+// while Redis is gone, whatever the node last asked for, or while Redis only takes no writes.
+func TestTheLadderIsClimbedForAsLongAsRedisFails(t *testing.T) {
+	t.Parallel()
+	w := start(t, setup{alone: true})
+	w.redis = redistest.Start(t, "--appendonly", "yes")
+	w.serve.RedisURL = w.redis.URL()
+	w.startControlPlane()
+	limit := func(memory string) func() {
+		return func() {
+			if got := w.redis.Do("CONFIG", "SET", "maxmemory", memory); !strings.HasPrefix(got, "+OK") {
+				w.t.Fatalf("maxmemory %s: %s", memory, got)
+			}
+		}
+	}
+	for _, c := range []struct {
+		mode, what    string
+		inflict, heal func()
+	}{
+		{"strict", "is full", limit("1"), limit("0")},
+		{"optimistic", "is full", limit("1"), limit("0")},
+		{"optimistic", "is gone", w.redis.Kill, w.redis.Restart},
+	} {
+		t.Run(c.mode+", Redis "+c.what, func(t *testing.T) {
+			outer := w.t
+			w.t = t
+			defer func() { w.t = outer }()
+			w.awaitApplied(w.apply(`
+version: weir/v1
+policies:
+  - name: climbs
+    partition: []
+    limit: {quota: 100, window: 1s}
+    mode: ` + c.mode + `
+    on_failure: [{share: 3s}, deny]
+`))
+			busy := load{clients: 4, rate: 100, request: func(int) *http.Request {
+				return request(http.MethodGet, w.envoys[0].URL()+"/")
+			}}.background(w.ctx)
+			c.inflict()
+			w.awaitStandings("the last step", func(n standing) error {
+				if n.Steps["climbs"] != "deny" {
+					return errors.New("it should be on deny")
+				}
+				return nil
+			})
+			c.heal()
+			w.awaitNormal()
+			busy.end().mustBe(t, 200, 429)
+		})
+	}
+}

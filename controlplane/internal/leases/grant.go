@@ -13,12 +13,12 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// grant answers a request in one pass over its items. Items for which another replica has granted
-// under newer figures already get a second pass. Asked: the store has granted something, or failed
-// to; an error is always the store's.
+// grant answers a request. An answer means that the store works: if the store is asked for no item,
+// or only to look, it is tried. So a node whose probe is answered can rely on the control plane. An
+// error is always the store's.
 func (s *Service) grant(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
-) (reply wire.LeaseReply, asked bool, err error) {
+) (reply wire.LeaseReply, err error) {
 	nodes := s.config.Nodes.Count(ctx)
 	reply = wire.LeaseReply{
 		Seq: req.Seq, Nodes: s.allNodes(nodes), Items: make([]wire.LeaseAnswer, len(req.Items)),
@@ -27,19 +27,31 @@ func (s *Service) grant(
 		reply.Items[i].State = wire.ItemUnknown
 	}
 	r, err := s.newResolver(ctx, req, nodes, reply.Items)
-	if err != nil || r == nil {
-		return reply, false, err
+	if err != nil {
+		return reply, err
 	}
-	r.span = span
-	all := make([]int, len(req.Items))
+	if r != nil {
+		r.span = span
+		err = s.grantAll(ctx, r)
+	}
+	if err == nil && (r == nil || !r.asked || asksForNothing(req.Items)) {
+		err = s.try(ctx, req.Items)
+	}
+	return reply, err
+}
+
+// grantAll answers all items in one pass. Those for which another replica has granted under newer
+// figures already get a second pass.
+func (s *Service) grantAll(ctx context.Context, r *resolver) error {
+	all := make([]int, len(r.items))
 	for i := range all {
 		all[i] = i
 	}
 	stale, err := s.grantOnce(ctx, r, all)
 	if err != nil || len(stale) == 0 {
-		return reply, r.asked, err
+		return err
 	}
-	return reply, r.asked, s.grantAgain(ctx, r, stale)
+	return s.grantAgain(ctx, r, stale)
 }
 
 // newResolver returns the resolver for a request; nil if its policy set is not known.

@@ -176,10 +176,10 @@ func (s *Service) GrantWithin(
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	reply, asked, err := s.grant(timed, req, span)
+	reply, err := s.grant(timed, req, span)
 	// A caller that went away is no evidence about the store, and many that shared one call are no
 	// more than one.
-	if err == nil && asked || err != nil && ctx.Err() == nil && !gather.IsShared(err) {
+	if err == nil || ctx.Err() == nil && !gather.IsShared(err) {
 		s.config.Breakers.Report(StoreName, err)
 	}
 	if err != nil {

@@ -371,37 +371,77 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// Requests for which the store is not asked say nothing about it: neither those of a region that
-// does not know its part nor those of a policy set that is not known.
+// A region that does not know its part does not ask the store, and says nothing about it.
 func TestOnlyCallsOfTheStoreMoveTheBreaker(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, leased)
 	w.current, h.known = 1, false
-	now := time.Unix(1000, 0)
 	config := w.config(time.Now)
-	config.Breakers = breaker.NewGroup(func() time.Time { return now }, func() float64 { return 0.5 }, nil)
+	config.Breakers = breaker.NewGroup(time.Now, func() float64 { return 0.5 }, nil)
 	config.Regions = h
 	s := leases.New(config)
-	grant := func(version uint64) error {
-		_, err := s.Grant(t.Context(), wire.LeaseRequest{Version: version, Items: []wire.LeaseItem{item(1, 0, 1, 0)}})
-		return err
-	}
 	for range 2 * breaker.Tolerated {
-		if err := grant(1); !errors.Is(err, leases.ErrPart) || !errors.Is(err, leases.ErrUnavailable) {
+		_, err := s.Grant(t.Context(), wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 1, 0)}})
+		if !errors.Is(err, leases.ErrPart) || !errors.Is(err, leases.ErrUnavailable) {
 			t.Fatalf("without a part: %v", err)
 		}
 	}
 	if config.Breakers.Failing(leases.StoreName) != 0 || len(w.asked) > 0 {
 		t.Errorf("the store counts as failing for want of a part, after %d calls", len(w.asked))
 	}
-	h.known, w.storeErr = true, errors.New("away")
-	for range breaker.Tolerated {
-		_ = grant(1)
-	}
-	now = now.Add(time.Second)
-	if err := grant(7); err != nil || config.Breakers.Closed(leases.StoreName) {
-		t.Errorf("a policy set that is not known: %v; the store is taken for back: %v", err,
-			config.Breakers.Closed(leases.StoreName))
+}
+
+// A node takes an answer for a sign that the store is there. So a request that asks the store for
+// nothing is answered only if the store answers and takes a write, and its answer closes the
+// breaker.
+func TestAnAnswerSaysThatTheStoreAnswers(t *testing.T) {
+	optimistic := "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic"
+	probe := func(bucket byte, index uint32) wire.LeaseItem { return item(bucket, index, 0, 0) }
+	for _, c := range []struct {
+		name    string
+		version uint64
+		item    wire.LeaseItem
+		want    string
+	}{
+		{"a look at a leased bucket", 2, probe(1, 0), "0+0 "},
+		{"a look at an optimistic bucket", 2, probe(2, 1), "? "},
+		{"a look at a local bucket", 2, probe(3, 2), "? "},
+		{"a limit that is not known", 2, item(4, 9, 1, 0), "? "},
+		{"a policy that is gone", 1, item(5, 1, 1, 0), "? "},
+		{"no policy set", 0, probe(0, 0), "? "},
+		{"a policy set that is not known", 7, item(6, 0, 1, 0), "? "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.put(1, leased, strict)
+			w.put(2, leased, optimistic, local)
+			w.current = 2
+			now := time.Unix(1000, 0)
+			config := w.config(time.Now)
+			config.Breakers = breaker.NewGroup(func() time.Time { return now }, func() float64 { return 0.5 }, nil)
+			s := leases.New(config)
+			request := wire.LeaseRequest{Version: c.version, Items: []wire.LeaseItem{c.item}}
+			w.storeErr = errors.New("away")
+			for range breaker.Tolerated {
+				if reply, err := s.Grant(t.Context(), request); !errors.Is(err, leases.ErrUnavailable) {
+					t.Errorf("the store is away: %s, %v", states(reply), err)
+				}
+			}
+			if config.Breakers.Closed(leases.StoreName) {
+				t.Error("the store is taken for there")
+			}
+			now, w.storeErr, w.asked = now.Add(time.Second), nil, nil
+			reply, err := s.Grant(t.Context(), request)
+			if got := states(reply); err != nil || got != c.want || !config.Breakers.Closed(leases.StoreName) {
+				t.Errorf("the store is back: %s, %v; it is taken for back: %v", got, err,
+					config.Breakers.Closed(leases.StoreName))
+			}
+			wrote := w.asked[len(w.asked)-1][0]
+			if wrote.Ask.Waiting != 1 || wrote.Ask.Params.Den != 1 ||
+				wrote.Bucket[0] != c.item.Bucket[0] || wrote.Bucket == c.item.Bucket {
+				t.Errorf("the last that the store was asked: %+v", wrote)
+			}
+		})
 	}
 }
 
