@@ -48,8 +48,8 @@ type Ticket struct {
 	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
 	Charged bool
 
-	// late is the call that carried a Failed ticket, whose answer may still come.
-	late *call
+	// lateCall is the call that carried a Failed ticket, whose answer may still come.
+	lateCall *call
 }
 
 // request is the tickets of one request that waits.
@@ -126,6 +126,9 @@ type item struct {
 	waiters []*request
 	// debt is what the item asks to charge; nil for other items.
 	debt *debt
+	// prepaid are tokens that a late answer has charged and that have paid no debt: they are for
+	// requests of the call that have not gone on yet.
+	prepaid int64
 }
 
 // open are the waiters that have not ended meanwhile.

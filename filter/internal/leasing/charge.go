@@ -12,7 +12,7 @@ import (
 // tokens at most. Ticket is what the request waited with before, if it did. If its answer came
 // late, the tokens are charged already. If no answer has come yet, they may be.
 func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
-	if t.Charged {
+	if t.Charged || t.lateCall.takePrepaid(&need) {
 		return
 	}
 	d := c.debts.of(need)
@@ -29,11 +29,27 @@ func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
 	}
 	d.tokens += need.Cost
 	c.debts.rise(d)
-	if t.late != nil && !t.late.over {
+	if call := t.lateCall; call != nil && !call.over {
 		d.held += need.Cost
-		t.late.held = append(t.late.held, heldDebt{d, need.Cost})
+		call.held = append(call.held, heldDebt{d, need.Cost})
 	}
 	c.chargeSoon()
+}
+
+// takePrepaid reports whether a call's late answer has charged what a request of it takes. It takes
+// none of a nil call.
+func (c *call) takePrepaid(need *Need) bool {
+	if c == nil {
+		return false
+	}
+	for i := range c.items {
+		it := &c.items[i]
+		if it.need.Bucket == need.Bucket && it.prepaid >= need.Cost {
+			it.prepaid -= need.Cost
+			return true
+		}
+	}
+	return false
 }
 
 // Owed is how many tokens of a bucket this VM knows to be uncharged.

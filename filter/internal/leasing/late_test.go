@@ -88,3 +88,71 @@ func TestALateRefusalIsNotRemembered(t *testing.T) {
 		t.Errorf("%v until %d ms", s.State, (s.Until-w.now)/ms)
 	}
 }
+
+// Tokens to keep that come with an answer that is too late for its requests are kept, if the tick
+// has seen that it is late or not.
+func TestTokensToKeepAreKeptHoweverLate(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.client.Keep(w.need(1, 1), 2, 0)
+	ticket := w.join(t, 1, 1)
+	p, reply := w.grant(w.now)
+	w.now += quota.Instant(lease.Deadline)
+	p.done(200, wire.AppendLeaseReply(nil, reply))
+	if ticket.Outcome != leasing.Failed || !ticket.Charged {
+		t.Errorf("the request ended as %v, charged %v", ticket.Outcome, ticket.Charged)
+	}
+	for i, want := range []leasing.State{leasing.Ready, leasing.Ready, leasing.Missing} {
+		if s := w.spend(1, 1); s.State != want {
+			t.Errorf("token %d to keep: %v", i, s.State)
+		}
+	}
+}
+
+// Many requests of a late call do not go on at once. What its answer has charged is for them, also
+// where it comes before they have owed: each token is charged once.
+func TestALateAnswerPaysForThoseThatGoOnAfterIt(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		algorithm     quota.Algorithm
+		optimistic    bool
+		granted, owed int64
+	}{
+		{"all were charged", quota.TokenBucket, false, 4, 0},
+		{"three were charged", quota.TokenBucket, false, 3, 1},
+		{"none was charged", quota.TokenBucket, false, 0, 4},
+		{"all turns of a queue were charged", quota.LeakyBucket, false, 4, 0},
+		{"all were charged, optimistic", quota.TokenBucket, true, 4, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, 100, quota.Hour, 100)
+			w.algorithm = c.algorithm
+			var tickets []*leasing.Ticket
+			for i := range 4 {
+				ticket := &leasing.Ticket{Stream: uint32(i), Need: w.need(1, 1)}
+				ticket.Need.Optimistic = c.optimistic
+				w.client.Ask(w.now, ticket)
+				tickets = append(tickets, ticket)
+			}
+			w.client.Flush(w.now)
+			p := w.calls[0]
+			w.now += quota.Instant(lease.Deadline)
+			w.client.EndLate(w.now)
+			outcomes(t, tickets, leasing.Failed)
+			w.client.Owe(w.now, tickets[0].Need, tickets[0], 100)
+			w.now += ms
+			p.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{Seq: p.request.Seq, Nodes: 2,
+				Items: []wire.LeaseAnswer{{Waiting: c.granted}}}))
+			for _, ticket := range tickets[1:] {
+				w.client.Owe(w.now, ticket.Need, ticket, 100)
+			}
+			if owed := w.client.Owed(w.now, w.need(1, 1).Bucket); owed != c.owed {
+				t.Errorf("%d owed, want %d", owed, c.owed)
+			}
+			next := &leasing.Ticket{Stream: 9, Need: tickets[0].Need}
+			w.client.Owe(w.now, next.Need, next, 100)
+			if owed := w.client.Owed(w.now, next.Need.Bucket); owed != c.owed+1 {
+				t.Errorf("with a request of no call %d owed, want %d", owed, c.owed+1)
+			}
+		})
+	}
+}

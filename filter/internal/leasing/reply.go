@@ -129,11 +129,11 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	}
 }
 
-func (c *Client) failRequest(r *request, since quota.Instant) {
+func (c *Client) failRequest(r *request, now quota.Instant) {
 	for _, t := range r.tickets {
-		t.Outcome, t.Since = Failed, since
+		t.Outcome, t.Since = Failed, now
 		if r.asked {
-			t.late = r.line.call
+			t.lateCall = r.line.call
 		}
 	}
 	c.queue.end(r)
@@ -146,7 +146,7 @@ type lineAnswer struct {
 	items   []item
 	answers []wire.LeaseAnswer
 	now     quota.Instant
-	// expiry is when granted tokens must be used.
+	// expiry is when the tokens of granted requests must be used.
 	expiry quota.Instant
 	// waiting are the requests that still wait for it.
 	waiting []*request
@@ -227,26 +227,34 @@ func (s *lineAnswer) unusable(nth int) (since quota.Instant, failed bool) {
 	if a := &s.answers[nth]; a.State == wire.ItemUnavailable {
 		return s.now - quota.Instant(a.NotBefore), true // In this state it is for how long.
 	}
-	late := s.now >= s.expiry && (len(s.waiting) > 0 || s.items[nth].need.Optimistic)
-	return s.now, s.unknown || late
+	useless := s.late() && (len(s.waiting) > 0 || s.items[nth].need.Optimistic)
+	return s.now, s.unknown || useless
 }
 
+// late reports whether the tokens of granted requests must not be used any more.
+func (s *lineAnswer) late() bool { return s.now >= s.expiry }
+
 // failBucket fails the tickets for one bucket. Tokens that were granted for them, or for requests
-// that have ended meanwhile, are charged all the same.
+// that have ended meanwhile, are charged all the same, and those to keep are kept.
 func (c *Client) failBucket(s *lineAnswer, nth int, since quota.Instant) {
 	it, granted := &s.items[nth], s.answers[nth].Waiting
-	if s.unknown || s.answers[nth].State != wire.ItemGranted {
+	usable := !s.unknown && s.answers[nth].State == wire.ItemGranted
+	if !usable {
 		granted = 0
 	}
-	for _, r := range s.waiting {
+	charged := min(int(granted), len(s.waiting))
+	for i, r := range s.waiting {
 		t := r.tickets[nth]
 		t.Outcome, t.Since = Failed, since
-		if granted > 0 {
-			t.Charged = true
-			granted--
-		}
+		t.Charged = t.Charged || i < charged
 	}
-	c.debts.pay(it.need.Bucket, granted*it.need.Cost)
+	switch {
+	case !usable:
+	case it.need.Optimistic:
+		it.prepaid = c.debts.pay(it.need.Bucket, (granted-int64(charged))*it.need.Cost)
+	default:
+		c.learn(s, nth, charged)
+	}
 }
 
 // shareOutBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
@@ -261,7 +269,7 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 			return false
 		}
 	} else {
-		got = c.learn(s, nth)
+		got = c.learn(s, nth, s.served)
 	}
 	for i, r := range s.waiting {
 		t := r.tickets[nth]
@@ -302,10 +310,10 @@ func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.S
 	}
 }
 
-// learn takes in the answer about a leased or a strict bucket. A bucket that had the tokens, and
-// spent none because another had not, was not short of them. A late answer refuses nothing, because
-// its wait is over sooner than it says.
-func (c *Client) learn(s *lineAnswer, nth int) terms {
+// learn takes in the answer about a leased or a strict bucket, by which so many requests are
+// charged. A bucket that had the tokens, and spent none because another had not, was not short of
+// them. A late answer refuses nothing, because its wait is over sooner than it says.
+func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	it, a := &s.items[nth], &s.answers[nth]
 	l := &learn{
 		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.random.Jitter(),
@@ -313,16 +321,18 @@ func (c *Client) learn(s *lineAnswer, nth int) terms {
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
 		},
 	}
-	if s.call.late || a.Waiting == 0 && a.NotBefore == 0 {
+	if s.late() || a.Waiting == 0 && a.NotBefore == 0 {
 		l.ask.Waiting = a.Waiting
 	}
-	unused := max(a.Waiting-int64(s.served), 0) * it.need.Cost
+	unused := max(a.Waiting-int64(charged), 0) * it.need.Cost
 	if it.need.Reserves { // The next request takes a reservation of its own.
 		unused = 0
-		c.unused(s.now, &it.need, it.name, int64(s.served)+1, a.Waiting)
+		c.unused(s.now, &it.need, it.name, int64(charged)+1, a.Waiting)
 	}
 	unused = c.debts.pay(it.need.Bucket, unused)
-	if !it.need.leaky() { // A turn that no request takes is no token for the next one.
+	if s.late() {
+		it.prepaid = unused
+	} else if !it.need.leaky() { // A turn that no request takes is no token for the next one.
 		l.unused = unused
 	}
 	// What a contended change would have noted is lost. Tokens to keep that are lost so expire
@@ -330,7 +340,7 @@ func (c *Client) learn(s *lineAnswer, nth int) terms {
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
 	}
-	return terms{served: s.served, wait: a.NotBefore, before: l.before}
+	return terms{served: charged, wait: a.NotBefore, before: l.before}
 }
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
