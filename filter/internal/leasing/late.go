@@ -45,7 +45,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 		c.queue.end(r)
 	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
 		c.failRequest(r, now)
-	case r.line.call == nil:
+	case r.line.call == nil && inHand.State != Exhausted: // Otherwise to ask is of no use.
 		c.queue.markReady(r.line)
 	}
 	c.queue.forget(r.line)

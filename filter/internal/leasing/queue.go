@@ -186,7 +186,8 @@ func (l *line) needOf(t *Ticket) Need {
 }
 
 // callEnded takes in that a line's call has ended. Requests that it carried and that keep waiting
-// go back to the head of the line. Those behind them are asked for next.
+// go back to the head of the line. They alone make no call, because the answer has said that to ask
+// is of no use yet: only if others wait behind them the line is asked for at once.
 func (q *queue) callEnded(l *line, waitOn []*request) {
 	l.call = nil
 	q.markReady(l)

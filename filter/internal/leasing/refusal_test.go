@@ -3,11 +3,13 @@ package leasing_test
 import (
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // A key that is asked for once, and is over its limit, costs one call: until its time all workers
@@ -43,5 +45,41 @@ func TestAllWorkersKnowARefusal(t *testing.T) {
 		if s := b.spend(1, 1); s.State != leasing.Missing {
 			t.Errorf("strict %v, when its time has come: %v", strict, s.State)
 		}
+	}
+}
+
+// A request that is refused while another worker is asking for tokens to keep waits for these, and
+// does not ask again: the answer has said when that is of use.
+func TestARequestThatWaitsForTokensToKeepAsksNoMore(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		kept int64
+		want leasing.Outcome
+	}{{"they come", 3, leasing.Granted}, {"none come", 0, leasing.Refused}} {
+		t.Run(c.name, func(t *testing.T) {
+			a := newWorld(t, 100, quota.Hour, 100)
+			data := &shareddatatest.Data{}
+			a, b := worker(t, data, a.clock, a.plane), worker(t, data, a.clock, a.plane)
+			_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, a.now, keepUnderWay(a.now+200*ms))
+			a.client.Keep(a.need(1, 1), 3, 0)
+			a.client.Tick(a.now)
+			keeping := a.calls[0]
+			a.calls = a.calls[1:]
+			ticket := b.join(t, 1, 1)
+			a.now += ms
+			b.reply(short)
+			for range 3 {
+				if b.client.Tick(b.now); ticket.Outcome != leasing.Waiting || len(b.calls) != 0 {
+					t.Fatalf("the request is %v, %d calls", ticket.Outcome, len(b.calls))
+				}
+				a.now += 10 * ms
+			}
+			keeping.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{Seq: keeping.request.Seq, Nodes: 2,
+				Items: []wire.LeaseAnswer{{Keep: c.kept}}}))
+			b.client.Tick(b.now)
+			if ticket.Outcome != c.want || len(b.calls) != 0 {
+				t.Errorf("the request is %v, want %v; %d calls", ticket.Outcome, c.want, len(b.calls))
+			}
+		})
 	}
 }
