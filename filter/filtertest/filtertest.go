@@ -118,9 +118,8 @@ func Start(o Options) *Process {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 		w.leases = leasing.New(leasing.Config{
-			Store: w.store, Client: w, Clock: w,
-			Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
-			Node:  o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
+			Store: w.store, Client: w, Clock: w, Shared: data,
+			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
 		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
 		w.limiter = limiter.New(limiter.Config{Store: w.store, Leases: w.leases, Flights: w.flights})

@@ -73,8 +73,9 @@ type Config struct {
 	Flights *inflight.Book
 	Client  rpc.Client
 	Clock   rpc.Clock
-	// Nodes is where the workers of the process share how many nodes there are.
-	Nodes shareddata.Number
+	// Shared and Space are where the workers of the process share how many nodes there are.
+	Shared shareddata.Data
+	Space  shareddata.Space
 	// Node is the id of the node.
 	Node string
 	// Boot is random for each process.
@@ -87,9 +88,9 @@ type Config struct {
 func New(config Config) *Client {
 	return &Client{
 		store: config.Store, flights: config.Flights, rpc: config.Client, clock: config.Clock,
-		sharedNodes: config.Nodes, node: config.Node, boot: config.Boot,
-		random: rpc.NewRand(config.Seed),
-		queue:  queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
+		sharedNodes: shareddata.NewNumber(config.Shared, config.Space, shareddata.Nodes),
+		node:        config.Node, boot: config.Boot, random: rpc.NewRand(config.Seed),
+		queue: queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
 		settlements: settlements{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -96,7 +95,7 @@ func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *plane) *world
 	t.Helper()
 	store := bucketstore.New(data, [4]byte{}, 64, 0)
 	client := leasing.New(leasing.Config{
-		Store: store, Client: cp, Clock: c, Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes),
+		Store: store, Client: cp, Clock: c, Shared: data,
 		Node: "node", Boot: 1, Seed: 1,
 	})
 	return &world{clock: c, plane: cp, store: store, params: cp.params, client: client}

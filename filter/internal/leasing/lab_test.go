@@ -8,7 +8,6 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -66,7 +65,7 @@ func newLab(t *testing.T, seed uint64) *lab {
 	data := &shareddatatest.Data{}
 	l.client = leasing.New(leasing.Config{
 		Store: bucketstore.New(data, [4]byte{}, 1024, 0), Client: l, Clock: l.clock,
-		Nodes: shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: 1, Seed: 1,
+		Shared: data, Node: "node", Boot: 1, Seed: 1,
 	})
 	l.tick()
 	return l

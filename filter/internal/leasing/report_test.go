@@ -73,7 +73,7 @@ func newReporters(tb testing.TB, workers, keys int) *reporters {
 		store := bucketstore.New(data, [4]byte{}, keys, 0)
 		r.stores = append(r.stores, store)
 		r.clients = append(r.clients, leasing.New(leasing.Config{
-			Store: store, Client: r, Clock: &r.clock, Nodes: nodes, Node: "node", Boot: 1, Seed: 1,
+			Store: store, Client: r, Clock: &r.clock, Shared: data, Node: "node", Boot: 1, Seed: 1,
 		}))
 	}
 	r.tick()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -157,7 +156,7 @@ func (n *settleNode) load() {
 	n.waiting, n.held = map[uint32]*leasing.Ticket{}, map[uint64]*leasing.Reservation{}
 	n.client = leasing.New(leasing.Config{
 		Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Client: n, Clock: w.clock,
-		Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes), Node: "node", Boot: n.boot,
+		Shared: n.data, Node: "node", Boot: n.boot,
 		Seed: w.r.Uint64(),
 	})
 }

@@ -11,7 +11,7 @@ var (
 	// local decides by a bucket of this node alone.
 	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
 	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
-	// is the decider of strict too, which is never leased any.
+	// is the decider of strict too: such a bucket is never leased any tokens to keep.
 	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
 	// optimistic decides on this node and reports to the control plane afterwards.
 	optimistic = decider{

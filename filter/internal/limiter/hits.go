@@ -33,7 +33,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 // decideBy hands an open hit to a decider.
 func (h *Hit) decideBy(d *decider) {
 	h.decider, h.source = d, d.source
-	h.passed, h.missing = false, false
+	h.passed, h.missing, h.asked = false, false, false
 	h.queued = h.queued && d.source != policy.ByFailureAllow && d.source != policy.ByFailureDeny
 }
 

@@ -1,6 +1,6 @@
 // Package limiter turns the policies that apply to a request into one decision: look at every
 // bucket, ask the control plane for what is missing, then charge, so that a refused request is
-// charged nowhere.
+// charged nowhere but where another request took the tokens in between; ChargedInVain counts those.
 //
 // Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
 // requests end, and what they give back. deciders.go lists the deciders of the modes, of limits of

@@ -146,8 +146,8 @@ func newNode(t testing.TB, central bool, policies string) *node {
 func (n *node) newClient(store *bucketstore.Store, book *inflight.Book, seed uint64) *leasing.Client {
 	return leasing.New(leasing.Config{
 		Store: store, Flights: book, Client: n, Clock: n,
-		Nodes: shareddata.NewNumber(n.data, shareddata.Space{}, shareddata.Nodes),
-		Node:  "node", Boot: 1, Seed: seed,
+		Shared: n.data,
+		Node:   "node", Boot: 1, Seed: seed,
 	})
 }
 

@@ -23,8 +23,8 @@ type httpContext struct {
 	grpc    bool
 	// waiting: the request is held back, for its tokens, its turn or a place in flight.
 	waiting bool
-	// undecided is since when it waits for the control plane's tokens, 0 if it does not.
-	undecided quota.Instant
+	// asking is since when it waits for the control plane's tokens, 0 if it does not.
+	asking quota.Instant
 	// life is what became so far of a request that is Lasting.
 	life limiter.Life
 	// kept: find knows it. next is the following one of its list, or of those to spare.
@@ -102,20 +102,20 @@ func (c *httpContext) resume() {
 
 // waits notes since when the request waits for tokens, if it does.
 func (c *httpContext) waits(now quota.Instant) {
-	if c.undecided == 0 && c.request.Asked() {
-		c.undecided = now
+	if c.asking == 0 && c.request.Asked() {
+		c.asking = now
 	}
 }
 
 // decided records how long the request was held for tokens that came, or that its client did not
 // wait for.
 func (c *httpContext) decided(now quota.Instant) {
-	if c.undecided == 0 {
+	if c.asking == 0 {
 		return
 	}
-	held := (int64(now-c.undecided) + millisecond - 1) / millisecond
+	held := (int64(now-c.asking) + millisecond - 1) / millisecond
 	c.plugin.metrics.hold.Record(uint64(held))
-	c.undecided = 0
+	c.asking = 0
 }
 
 // act does what a decision made at now asks for and reports whether the request goes on. Its

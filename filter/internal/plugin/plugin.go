@@ -216,8 +216,8 @@ func (p *pluginContext) connect(
 	p.central = &central{
 		leasing: leasing.New(leasing.Config{
 			Store: p.store, Flights: p.flights, Client: calls, Clock: p.clock,
-			Nodes: shareddata.NewNumber(data, space, shareddata.Nodes),
-			Node:  node.ID, Boot: node.Boot, Seed: random(),
+			Shared: data, Space: space,
+			Node: node.ID, Boot: node.Boot, Seed: random(),
 		}),
 		failover: failover.New(failover.Config{
 			Shared: data, Space: space, Client: calls, Clock: p.clock, Log: logger{},

@@ -86,7 +86,7 @@ func forget(c *httpContext) {
 		*at = c.next
 		streams.count--
 	}
-	c.plugin, c.kept, c.waiting, c.undecided = nil, false, false, 0
+	c.plugin, c.kept, c.waiting, c.asking = nil, false, false, 0
 	c.life = limiter.Life{}
 	c.headers.Reset()
 	c.next, streams.spare = streams.spare, c

@@ -47,7 +47,7 @@ const (
 	// Failover is failover's: since when the control plane has not answered, and the steps since
 	// then.
 	Failover Name = 'f'
-	// Nodes is how many nodes share the limits. The plugin makes the number, leasing writes it.
+	// Nodes is how many nodes share the limits; leasing's.
 	Nodes Name = 'n'
 
 	// InFlightSlot begins the keys of inflight's table, before the slot's number; InFlightSlots is
