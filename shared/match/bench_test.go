@@ -62,8 +62,7 @@ func BenchmarkKey(b *testing.B) {
 	}
 }
 
-// One operation is a new version of ten thousand policies, which is compiled whole between two
-// requests.
+// One operation is a new version of ten thousand policies, compiled at once.
 func BenchmarkLoad(b *testing.B) {
 	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: decode(b, thousands(10_000))})
 	var ix match.Index
@@ -72,6 +71,28 @@ func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		if err := ix.Load(snapshot); err != nil || ix.Len() != 10_000 {
 			b.Fatalf("%d policies: %v", ix.Len(), err)
+		}
+	}
+}
+
+// One operation is a part of the same, as a worker compiles one in each tick.
+func BenchmarkLoadPart(b *testing.B) {
+	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: decode(b, thousands(10_000))})
+	var ix match.Index
+	done := true
+	b.ReportAllocs()
+	for b.Loop() {
+		var err error
+		if done {
+			b.StopTimer()
+			err = ix.Begin(snapshot)
+			b.StartTimer()
+		}
+		if err == nil {
+			done, err = ix.Continue(4096)
+		}
+		if err != nil {
+			b.Fatal(err)
 		}
 	}
 }

@@ -74,6 +74,8 @@ type Index struct {
 
 	// enforcement is what operators have ordered beside the policy set.
 	enforcement enforcement
+
+	loading loading
 }
 
 // Policy is a compiled policy. Index.Text resolves its texts.

@@ -11,27 +11,64 @@ import (
 // memory of an earlier Load is reused. After an error the index must not be used: keep the last
 // good one beside it.
 func (ix *Index) Load(snapshot []byte) error {
-	version, secret, set, err := wire.OpenSnapshot(snapshot)
-	if err != nil {
+	if err := ix.Begin(snapshot); err != nil {
 		return err
 	}
+	_, err := ix.Continue(WholeSet)
+	return err
+}
+
+// WholeSet is work for Continue that any snapshot is done with.
+const WholeSet = 1 << 30
+
+// Begin starts a Load that Continue ends, a part at a time. Until then the index must not be used.
+// It is not inlined, for the size of the filter.
+//
+//go:noinline
+func (ix *Index) Begin(snapshot []byte) error {
 	ix.clear()
 	if cap(ix.snapshot) < len(snapshot) {
 		ix.snapshot = make([]byte, 0, len(snapshot)) // append would round up.
 	}
 	ix.snapshot = append(ix.snapshot[:0], snapshot...)
-	ix.version, ix.secret = version, secret
+	l := &ix.loading
+	var err error
+	if ix.version, ix.secret, l.set, err = wire.OpenSnapshot(ix.snapshot); err != nil {
+		return err
+	}
 	// The reader yields the parts of a snapshot in the order of its bytes.
-	ix.loadHead(&set)
-	ix.loadAccess(&set)
-	n := set.Policies()
-	ix.reserve(min(n, len(snapshot)/leastPolicy))
+	ix.loadHead(&l.set)
+	ix.loadAccess(&l.set)
+	l.next, l.planting, l.count = 0, false, l.set.Policies()
+	ix.reserve(min(l.count, len(snapshot)/leastPolicy))
 	ix.trie.reset()
-	ix.loadPolicies(&set, n)
-	ix.loadClasses(&set)
-	ix.loadShown(&set)
-	return set.End()
+	return nil
 }
+
+// Continue goes on with what Begin has started, and reports whether the index is ready. Work bounds
+// what one call does: it ends once the tables have grown by as many elements. A policy, a limit, a
+// segment of a pattern and the like is one; a policy with its lists is read at once. It is not
+// inlined, for the size of the filter.
+//
+//go:noinline
+func (ix *Index) Continue(work int) (done bool, err error) {
+	l := &ix.loading
+	if !ix.loadPolicies(ix.elements() + work) {
+		return false, nil
+	}
+	ix.loadClasses(&l.set)
+	ix.loadShown(&l.set)
+	return true, l.set.End()
+}
+
+// elements is how many elements the tables have.
+func (ix *Index) elements() int {
+	return len(ix.policies) + len(ix.limits) + len(ix.methods) + len(ix.headers) + len(ix.parts) +
+		len(ix.clients) + len(ix.figures) + len(ix.trie.entries) + len(ix.trie.nodes)
+}
+
+// Snapshot is the message that was loaded. It is good until the next Load.
+func (ix *Index) Snapshot() []byte { return ix.snapshot }
 
 // clear empties the tables and keeps their memory.
 func (ix *Index) clear() {
@@ -123,18 +160,26 @@ func (ix *Index) reserve(n int) {
 	ix.trie.reserve(n)
 }
 
-// loading is the policy that is being loaded.
+// loading is a Load under way, with the policy that is being loaded.
 type loading struct {
 	Policy
 	hosts, paths []wire.Ref
 	// firstLimit is the index of its first limit.
 	firstLimit int
+	// set reads the snapshot: count policies, of which next is the index of this one.
+	set         wire.SetReader
+	count, next int
+	// planting: the policy is read, and its patterns go into the trie; those of the hosts before
+	// host are there.
+	planting bool
+	host     int
 }
 
-// loadPolicies reads n policies. There may be thousands, so the functions that take their parts
-// are made once for all of them.
-func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
-	l := &loading{}
+// loadPolicies reads policies until all are read, which it reports, or until the tables have most
+// elements. There may be thousands, so the functions that take their parts are made once.
+func (ix *Index) loadPolicies(most int) (all bool) {
+	l := &ix.loading
+	set := &l.set
 	run := func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) }
 	limit := func(one policy.Limit) { ix.limits = append(ix.limits, one) }
 	host := func(r wire.Ref) { l.hosts = append(l.hosts, r) }
@@ -143,12 +188,7 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 	header := func(op policy.HeaderOp, name, value wire.Ref) {
 		ix.headers = append(ix.headers, headerMatch{op, name, value})
 	}
-	component := func(kind policy.PartKind, name wire.Ref) {
-		ix.parts = append(ix.parts, part{kind, name})
-		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
-		l.needsTier = l.needsTier || kind == policy.PartTier
-		l.ByConsumer = l.ByConsumer || kind == policy.PartConsumer
-	}
+	component := func(kind policy.PartKind, name wire.Ref) { ix.addPart(l, kind, name) }
 	client := func(r policy.Range) {
 		ix.clients = append(ix.clients, r)
 		ix.needsClientIP = true
@@ -179,16 +219,46 @@ func (ix *Index) loadPolicies(set *wire.SetReader, n int) {
 		ix.adaptives = append(ix.adaptives, a)
 		ix.needsClientIP, l.adaptive = true, uint16(len(ix.adaptives))
 	}
-	for i := 0; i < n && !set.Failed(); i++ {
-		ix.begin(l)
-		l.PolicyHead = set.Policy(run, limit)
-		run() // The end of the last one.
-		set.Lists(host, method, path, header, component)
-		l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive, commit, source, &l.OnFailure, rule)
-		ix.policies = append(ix.policies, ix.end(l))
-		// Also a policy that is off: operators may switch it on.
-		ix.trie.insert(ix.snapshot, uint32(i), l.hosts, l.paths)
+	for l.next < l.count && !set.Failed() {
+		if !l.planting {
+			ix.begin(l)
+			l.PolicyHead = set.Policy(run, limit)
+			run() // The end of the last one.
+			set.Lists(host, method, path, header, component)
+			l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive,
+				commit, source, &l.OnFailure, rule)
+			ix.policies = append(ix.policies, ix.end(l))
+			l.planting, l.host = true, 0
+		}
+		if !ix.plant(l, most) || ix.elements() >= most && l.next < l.count {
+			return false
+		}
 	}
+	return true
+}
+
+// addPart adds a part of the partition of the policy at hand.
+func (ix *Index) addPart(l *loading, kind policy.PartKind, name wire.Ref) {
+	ix.parts = append(ix.parts, part{kind, name})
+	ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
+	l.needsTier = l.needsTier || kind == policy.PartTier
+	l.ByConsumer = l.ByConsumer || kind == policy.PartConsumer
+}
+
+// plant puts the patterns of a policy into the trie, and reports whether all are there before the
+// tables have most elements. A policy that is off has its patterns there too: operators may switch
+// it on.
+func (ix *Index) plant(l *loading, most int) (all bool) {
+	hosts := max(len(l.hosts), 1) // Without any it is for every host.
+	for ; l.host < hosts; l.host++ {
+		if l.host > 0 && ix.elements() >= most {
+			return false
+		}
+		ix.trie.insert(ix.snapshot, uint32(l.next), l.hosts[l.host:min(l.host+1, len(l.hosts))], l.paths)
+	}
+	l.planting = false
+	l.next++
+	return true
 }
 
 // punishes adds the rule for penalties of the policy at hand.
@@ -227,7 +297,7 @@ func (ix *Index) end(l *loading) Policy {
 
 // loadClasses reads the classes.
 func (ix *Index) loadClasses(set *wire.SetReader) {
-	l := &loading{}
+	l := &ix.loading
 	n := set.Classes()
 	for i := 0; i < n && !set.Failed(); i++ {
 		ix.begin(l)

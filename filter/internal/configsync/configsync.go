@@ -56,6 +56,30 @@ const (
 // pauses are the pauses after failed polls.
 var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
+// stepWork bounds how much of a snapshot a VM compiles in one tick, in elements of a match.Index:
+// requests of this worker wait meanwhile, for some three milliseconds at most.
+const stepWork = 4096
+
+// coming is a snapshot on its way into force.
+type coming struct {
+	from origin
+	// version is that of a published snapshot, mark the mark of any.
+	version shareddata.Version
+	mark    []byte
+}
+
+// origin says where a snapshot comes from.
+type origin uint8
+
+const (
+	// nowhere: there is none.
+	nowhere origin = iota
+	// polled: this VM leads, and its poll has brought it.
+	polled
+	// published: the leader has put it into shared data.
+	published
+)
+
 // Node is what a node says of itself in a poll.
 type Node struct {
 	ID, Zone, Filter string
@@ -86,6 +110,8 @@ type Sync struct {
 	rules [2]ruleset.Rules
 	using int
 	have  bool
+	// coming is the snapshot that is being compiled into the spare rules.
+	coming coming
 
 	polling  bool
 	nextPoll quota.Instant
@@ -156,27 +182,61 @@ func (s *Sync) Rules() *ruleset.Rules {
 // Use puts a snapshot into force in this VM only: the inline policy set, at now. Without a control
 // plane, since is when the process began to use that set.
 func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err error) {
-	if err := s.load(snapshot); err != nil || s.poller != nil {
+	if err := s.rules[1-s.using].Load(snapshot); err != nil {
 		return now, err
+	}
+	s.swap()
+	if s.poller != nil {
+		return now, nil
 	}
 	return s.alone.begin(snapshot, now), nil
 }
 
-// load compiles a snapshot into the spare rules and swaps. If that fails, or while requests still
+// begin starts to compile a snapshot into the spare rules. If that fails, or while requests still
 // wait under the spare rules, the rules in force stay.
-func (s *Sync) load(snapshot []byte) error {
-	spare := 1 - s.using
-	if s.rules[spare].Paused > 0 {
+func (s *Sync) begin(snapshot []byte, from origin) error {
+	spare := &s.rules[1-s.using]
+	if spare.Paused > 0 {
 		return inUseError{}
 	}
-	if err := s.rules[spare].Load(snapshot); err != nil {
+	s.coming.from = nowhere // This one replaces it; if it does not load, Follow finds the other again.
+	if err := spare.Begin(snapshot); err != nil {
 		return err
 	}
+	s.coming.from = from
+	return nil
+}
+
+// proceed compiles the next part of the snapshot that is coming. Requests that find no policy set
+// of the control plane must not wait for ticks, so the first one is compiled at once.
+func (s *Sync) proceed() {
+	if s.coming.from == nowhere {
+		return
+	}
+	work := stepWork
+	if s.applied() == 0 {
+		work = match.WholeSet
+	}
+	done, err := s.rules[1-s.using].Continue(work)
+	if !done {
+		return
+	}
+	from := s.coming.from
+	s.coming.from = nowhere
+	if from == polled {
+		s.endReceive(err)
+	} else {
+		s.endFollow(err)
+	}
+}
+
+// swap puts the spare rules into force.
+func (s *Sync) swap() {
+	spare := 1 - s.using
 	if s.orders != nil {
 		s.orders.Bind(&s.rules[spare].Index)
 	}
 	s.using, s.have = spare, true
-	return nil
 }
 
 // Tallied are the rules in force and the former ones, which may hold counts that are not reported
@@ -190,7 +250,7 @@ func (s *Sync) Tick(now quota.Instant) {
 		return
 	}
 	s.Follow()
-	if s.leader.lead(now) && !s.polling && now >= s.nextPoll {
+	if s.leader.lead(now) && s.free() && now >= s.nextPoll {
 		s.poll()
 	}
 }
@@ -201,13 +261,16 @@ func (s *Sync) NextDue(now quota.Instant) quota.Instant {
 	switch {
 	case s.poller == nil:
 		return s.alone.next
-	case s.behind:
+	case s.behind || s.coming.from != nowhere:
 		return now
-	case s.leader.leads && !s.polling:
+	case s.leader.leads && s.free():
 		return min(s.leader.next, s.nextPoll)
 	}
 	return s.leader.next
 }
+
+// free reports whether the next poll may begin: what the last one has brought is in force.
+func (s *Sync) free() bool { return !s.polling && s.coming.from != polled }
 
 // Leads reports whether this VM was the process's leader at the last Tick.
 func (s *Sync) Leads() bool { return s.leader.leads }
@@ -224,49 +287,69 @@ func (s *Sync) Age(now quota.Instant) quota.Span {
 	return quota.Span(max(now-s.heard, 0))
 }
 
-// Follow loads the published snapshot if it differs from the one in force. A VM that starts late,
-// after a trap or with a new configuration, calls it before its first request. Without a control
-// plane there is only the inline set.
+// Follow goes on to load the published snapshot if it differs from the one in force. A VM that
+// starts late, after a trap or with a new configuration, calls it before its first request. Without
+// a control plane there is only the inline set.
 func (s *Sync) Follow() {
 	if s.poller == nil {
 		return
 	}
-	version, snapshot, news := s.published.News()
 	s.behind = false
+	if s.coming.from == nowhere {
+		s.take()
+	}
+	s.proceed()
+}
+
+// take begins to load the published snapshot if there is a newer one.
+func (s *Sync) take() {
+	version, snapshot, news := s.published.News()
 	if !news {
 		return
 	}
-	switch err := s.load(snapshot).(type) {
+	s.coming.version = version
+	switch err := s.begin(snapshot, published).(type) {
 	case nil:
-		s.published.Take(version)
 		mark, _, _ := s.shared.Get(s.markKey[:])
-		s.mark = append(s.mark[:0], mark...)
-		s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
-		s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
+		s.coming.mark = append(s.coming.mark[:0], mark...)
 	case inUseError: // Waiting requests end within their deadline; the next tick tries again.
 		s.behind = true
 	default:
-		// The leader has loaded the same bytes, so these are damaged. The next publication replaces
-		// them.
-		s.published.Take(version)
-		s.Stats.Refused++
-		s.log.Error("weir: cannot load the published policy set: " + err.Error())
+		s.endFollow(err)
 	}
 }
 
-// publish passes a snapshot that this VM has loaded to the others. The second half of its version
-// is the generation, one more than the last. Its random end distinguishes the publications of two
-// leaders at the same moment.
-func (s *Sync) publish(snapshot []byte, number uint64) {
+// endFollow puts the published snapshot into force, if it could be loaded.
+func (s *Sync) endFollow(err error) {
+	version := s.coming.version
+	s.published.Take(version)
+	if err != nil {
+		// The leader has loaded the same bytes, so these are damaged. The next publication replaces
+		// them.
+		s.Stats.Refused++
+		s.log.Error("weir: cannot load the published policy set: " + err.Error())
+		return
+	}
+	s.swap()
+	s.mark = append(s.mark[:0], s.coming.mark...)
+	s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
+	s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
+}
+
+// publish passes the snapshot in force to the other VMs. The second half of its version is the
+// generation, one more than the last. Its random end distinguishes the publications of two leaders
+// at the same moment.
+func (s *Sync) publish() {
+	ix := &s.rules[s.using].Index
 	last, _ := s.published.Published()
 	generation := (binary.LittleEndian.Uint64(last[8:])>>generationShift + 1) << generationShift
 	generation |= s.random.Next() >> (64 - generationShift)
 	s.rules[s.using].Generation = generation
 	var version shareddata.Version
-	binary.LittleEndian.PutUint64(version[:8], number)
+	binary.LittleEndian.PutUint64(version[:8], ix.Version())
 	binary.LittleEndian.PutUint64(version[8:], generation)
 	s.shared.Put(s.markKey[:], s.mark)
-	if !s.published.Publish(version, snapshot) {
+	if !s.published.Publish(version, ix.Snapshot()) {
 		// The next poll brings the whole snapshot, and its publication has a generation of its own.
 		s.seen, s.seenMark = 0, s.seenMark[:0]
 	}

@@ -156,32 +156,52 @@ func (s *Sync) endPoll(what string, err error) {
 	s.pollSucceeded()
 }
 
-// receive loads a snapshot and publishes it, or notes why it cannot.
+// receive begins to load a snapshot, or notes why it cannot.
 func (s *Sync) receive(mark, snapshot []byte) {
-	version := wire.PeekVersion(snapshot)
-	err := s.load(snapshot)
+	err := s.begin(snapshot, polled)
 	if _, inUse := err.(inUseError); inUse {
 		// The version does not count as seen, so the next poll brings it again.
 		s.nextPoll = s.clock.Now() + quota.Instant(inUseRetry)
 		return
 	}
-	s.seen, s.seenMark = version, keepMark(s.seenMark, mark)
+	s.coming.mark = keepMark(s.coming.mark, mark)
 	if err != nil {
-		s.Stats.Refused++
-		known := s.refused == version && s.reason == err.Error()
-		s.refused, s.reason = version, err.Error()
-		if known {
-			return
-		}
-		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) +
-			", the last good one stays: " + s.reason)
+		s.refuse(wire.PeekVersion(snapshot), err)
 		return
 	}
+	s.proceed()
+}
+
+// endReceive puts the snapshot that the poll has brought into force and publishes it, or notes why
+// it cannot.
+func (s *Sync) endReceive(err error) {
+	version := s.rules[1-s.using].Index.Version()
+	if err != nil {
+		s.refuse(version, err)
+		return
+	}
+	if !s.leader.still(s.clock.Now()) {
+		return // The next leader may have published a newer one since this one came.
+	}
+	s.swap()
+	s.seen, s.seenMark = version, append(s.seenMark[:0], s.coming.mark...)
 	s.refused, s.reason = 0, ""
 	s.Stats.Applied++
 	s.mark = append(s.mark[:0], s.seenMark...)
-	s.publish(snapshot, version)
+	s.publish()
 	s.log.Info("weir: policy set version " + strconv.FormatUint(version, 10) + " is in force")
+}
+
+// refuse notes that a version does not load, and says so once.
+func (s *Sync) refuse(version uint64, err error) {
+	s.seen, s.seenMark = version, append(s.seenMark[:0], s.coming.mark...)
+	s.Stats.Refused++
+	known := s.refused == version && s.reason == err.Error()
+	s.refused, s.reason = version, err.Error()
+	if !known {
+		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) +
+			", the last good one stays: " + s.reason)
+	}
 }
 
 func (s *Sync) pollSucceeded() {

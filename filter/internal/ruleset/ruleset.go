@@ -23,12 +23,32 @@ type Rules struct {
 // Load compiles a snapshot and forgets what became of the policies before it. After an error the
 // rules must not be used.
 func (r *Rules) Load(snapshot []byte) error {
-	if err := r.Index.Load(snapshot); err != nil {
+	if err := r.Begin(snapshot); err != nil {
 		return err
 	}
-	r.Tally.Reset(r.Index.Len())
-	r.Steps.Reset(r.Index.Len())
-	return nil
+	_, err := r.Continue(match.WholeSet)
+	return err
+}
+
+// Begin starts a Load that Continue ends, a part at a time. Until then the rules must not be used.
+func (r *Rules) Begin(snapshot []byte) error {
+	r.reset(0)
+	return r.Index.Begin(snapshot)
+}
+
+// Continue goes on with what Begin has started, and reports whether the rules are ready. Work
+// bounds what one call does, as match.Index.Continue has it.
+func (r *Rules) Continue(work int) (done bool, err error) {
+	if done, err = r.Index.Continue(work); done && err == nil {
+		r.reset(r.Index.Len())
+	}
+	return done, err
+}
+
+// reset makes room for what becomes of n policies.
+func (r *Rules) reset(n int) {
+	r.Tally.Reset(n)
+	r.Steps.Reset(n)
 }
 
 // Steps are the steps of the failure ladder that requests of each policy were last decided on. The
