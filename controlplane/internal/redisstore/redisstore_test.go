@@ -175,6 +175,50 @@ func TestBucketsExpireWhenFull(t *testing.T) {
 	}
 }
 
+// A bucket whose key Redis evicts has its whole burst again, once. A bucket whose key it keeps goes
+// on.
+func TestAnEvictedBucketIsFullOnce(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "volatile-random")
+	s := open(t, server)
+	p := params(t, 100, quota.Hour, 100)
+	buckets := make([]keyhash.Key, 100)
+	key := func(b keyhash.Key) string { return fmt.Sprintf("weir:{%02x}:b:%x", b[0], b[:]) }
+	for i := range buckets {
+		buckets[i] = keyhash.Key{7, byte(i)}
+		g := one(t, s, buckets[i], p, 100)
+		if g.Waiting != 100 || s.Client().Exists(t.Context(), key(buckets[i])).Val() != 1 {
+			t.Fatalf("of a fresh bucket: %+v", g)
+		}
+	}
+	// Redis takes some of these large values for room, and some buckets with them.
+	for i := range len(buckets) {
+		s.Client().Set(t.Context(), fmt.Sprint("ballast", i), strings.Repeat("x", 50_000), time.Hour)
+	}
+	used, err := strconv.Atoi(s.Client().InfoMap(t.Context(), "memory").Val()["Memory"]["used_memory"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Do("CONFIG", "SET", "maxmemory", strconv.Itoa(used-1_500_000))
+	server.Do("SET", "more", "x")
+	server.Do("CONFIG", "SET", "maxmemory", "0")
+	evicted := 0
+	for _, b := range buckets {
+		want := int64(0)
+		if s.Client().Exists(t.Context(), key(b)).Val() == 0 {
+			want = 100
+			evicted++
+		}
+		for _, n := range []int64{want, 0} {
+			if g := one(t, s, b, p, 200); g.Waiting != n {
+				t.Errorf("%d granted, want %d", g.Waiting, n)
+			}
+		}
+	}
+	if evicted == 0 || evicted == len(buckets) {
+		t.Errorf("%d of %d buckets were evicted, so one side was not tried", evicted, len(buckets))
+	}
+}
+
 // Nothing is written for a denial, so a flood of them costs Redis no memory and no replication.
 func TestDenialsWriteNothing(t *testing.T) {
 	s, _ := virtual(t, open(t, redistest.Start(t)))

@@ -80,6 +80,7 @@ func Run(t *testing.T, open func(t *testing.T) *Instance) {
 		{"settlements travel together", testSettlementsTravelTogether},
 		{"drafts are settled", testDraftsAreSettled},
 		{"a restart refills nobody", testRestart},
+		{"lost buckets start half full", testLostBuckets},
 		{"permits are lent", testPermits},
 		{"permits follow the ledger", testPermitsFollowTheLedger},
 		{"games of permits are won", testGamesOfPermits},

@@ -1,6 +1,7 @@
 package limiter_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -60,6 +61,44 @@ func TestCalendarWindows(t *testing.T) {
 	// It is set forward by a minute.
 	n.limiter.Ahead += 80 * quota.Second
 	n.timeline(start, step{at: 41 * sec, status: limiter.Allowed, reset: 49 * quota.Second})
+}
+
+// However often the wall clock jumps, it mints the quota once for each jump, and refuses no longer
+// than until the window ends that the clock has last believed in.
+func TestTheWallClockJumpsManyTimes(t *testing.T) {
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc",
+			"limit":{"quota":5,"window":"1m"},"mode":"local"}`)
+		const minute = 60 * sec
+		n.limiter.Ahead = quota.Span(1_700_000_000/60*minute) - quota.Span(n.now)
+		wall := func() quota.Instant { return n.now + quota.Instant(n.limiter.Ahead) }
+		start, latest := n.now, wall()
+		passed, jumps := 0, 0
+		for range 40 {
+			if r.IntN(4) == 0 {
+				n.limiter.Ahead += quota.Span(r.Int64N(10*int64(minute)) - 5*int64(minute))
+				jumps++
+			}
+			n.now += quota.Instant(r.Int64N(int64(minute)))
+			latest = max(latest, wall())
+			passed += n.count()
+		}
+		windows := int((n.now-start)/minute) + 2
+		if most := 5 * (windows + jumps); passed > most {
+			t.Errorf("seed %d: %d passed in %d windows with %d jumps, at most %d may",
+				seed, passed, windows, jumps, most)
+		}
+		if last := latest - latest%minute + minute; wall() < last {
+			n.now += last - wall()
+		} else {
+			n.now += minute
+		}
+		if passed := n.count(); passed != 5 {
+			t.Errorf("seed %d: %d pass once the last window has ended, want 5", seed, passed)
+		}
+	}
 }
 
 // A changed limit keeps what was used; a worker with an older policy set does not convert it back.

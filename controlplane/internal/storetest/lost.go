@@ -1,0 +1,79 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// testLostBuckets: after a store has lost its buckets, none gives more than a half too much in any
+// interval, and none less than a half for longer than the bucket may have been in use.
+func testLostBuckets(t *testing.T, s *Instance) {
+	if s.Lose == nil {
+		t.Log("this store is spared a loss")
+		return
+	}
+	const (
+		burst  = 100
+		window = quota.Hour
+	)
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	now := Base
+	for round := range 6 {
+		for a := range quota.AlgorithmCount {
+			bucket := keyhash.Key{11, byte(a), byte(round)}
+			ask := askOf(t, quota.Algorithm(a), burst, window)
+			take := func(at quota.Instant, n int64) int64 {
+				s.SetClock(at)
+				ask.Waiting = n
+				return s.one(t, leases.Item{Bucket: bucket, Ask: ask}).Waiting
+			}
+			// Use some at the begin of a window and lose it. Ask for all, at once and then again
+			// and again until the window ends.
+			now += quota.Instant(window) - now%quota.Instant(window)
+			end := now + quota.Instant(window)
+			before := take(now, r.Int64N(burst+1))
+			now += quota.Instant(r.Int64N(int64(quota.Minute)))
+			s.SetClock(now)
+			s.Lose(t, now)
+			first := take(now, burst)
+			if first < burst/2 {
+				t.Errorf("seed %d: %v gives %d at once after a loss, want a half", seed, quota.Algorithm(a), first)
+			}
+			passed := before + first
+			for now += quota.Instant(quota.Minute); now < end; {
+				passed += take(now, burst)
+				now += quota.Instant(r.Int64N(int64(10 * quota.Minute)))
+			}
+			most := int64(burst + burst/2)
+			if !quota.Algorithm(a).Windowed() {
+				most += burst // It is earned in a window.
+			}
+			if passed > most {
+				t.Errorf("seed %d: %v passes %d around a loss, at most %d may", seed, quota.Algorithm(a), passed, most)
+			}
+			// Left alone for as long as any bucket may have been in use, it is as good as new.
+			now += 2*quota.Instant(window) + 2*quota.Instant(lease.TTL(ask.Params))
+			if last := take(now, burst); last < burst {
+				t.Errorf("seed %d: %v gives %d of %d long after a loss", seed, quota.Algorithm(a), last, burst)
+			}
+			now += 3 * quota.Instant(window)
+		}
+	}
+}
+
+// askOf is an ask of a limit of an algorithm, of one token at a time.
+func askOf(t *testing.T, a quota.Algorithm, q int64, window quota.Span) lease.Ask {
+	t.Helper()
+	p := must[quota.Params](t)(quota.NewParams(q, window, q))
+	ask := lease.Ask{Params: p, Version: 1, Cost: 1, Nodes: 1}
+	if a.Windowed() {
+		ask.Windows = must[quota.Windows](t)(quota.NewWindows(a, q, window, 10))
+	}
+	return ask
+}
