@@ -14,7 +14,9 @@ func (s *Store) claim(now quota.Instant, bucket keyhash.Key, c inflight.Claim) l
 		s.permits = map[keyhash.Key]inflight.Ledger{}
 	}
 	before := s.permits[bucket]
-	c.Doubt = leases.PermitsDoubtful(s.lost, now) && !s.Sure
+	if !s.Sure {
+		c.Doubt = leases.PermitsDoubtful(s.lost, now)
+	}
 	after, answer := before.Claim(now, c)
 	s.permits[bucket] = after
 	s.journal = append(s.journal, change{at: now, bucket: bucket, claimed: true, permits: before})

@@ -54,9 +54,9 @@ type Claim struct {
 	Need, Spare int64
 	// Limit is how many permits there are, Nodes how many nodes share them.
 	Limit, Nodes int64
-	// Doubt: nodes may hold permits that the ledger has lost. The node keeps what is lent to it,
-	// and gets no more.
-	Doubt bool
+	// Doubt is for how long yet nodes may hold permits that the ledger has lost; 0 is a ledger that
+	// has lost none. Meanwhile the node keeps what is lent to it, and gets no more.
+	Doubt quota.Span
 }
 
 // Answer is what the control plane says to a claim.
@@ -68,8 +68,10 @@ type Answer struct {
 	// if the permits of a node that was cut off are with others: what it has in flight counts, and
 	// no further request takes its place.
 	Permits int64
-	// Free is how many permits are with no node.
-	Free int64
+	// Free is how many permits are with no node. Doubt is for how long yet that is not known, and
+	// no node gets more than it has; 0 if it is.
+	Free  int64
+	Doubt quota.Span
 }
 
 // Claim answers a claim at now. The caller stores the returned ledger. Holdings are absolute: a
@@ -109,8 +111,8 @@ func (l Ledger) Claim(now quota.Instant, c Claim) (Ledger, Answer) {
 	own.Seq, own.Until = c.Seq, end
 	next.Holdings = append(next.Holdings, own)
 	free := c.Limit - others
-	a := Answer{For: TTL, Permits: max(min(own.Ceiling, free), 0)}
-	if !c.Doubt {
+	a := Answer{For: TTL, Permits: max(min(own.Ceiling, free), 0), Doubt: c.Doubt}
+	if c.Doubt == 0 {
 		a.Free = max(free-own.Permits, 0)
 	}
 	return next, a
@@ -118,7 +120,7 @@ func (l Ledger) Claim(now quota.Instant, c Claim) (Ledger, Answer) {
 
 // ceiling is up to how many requests in flight the node admits more.
 func (c Claim) ceiling(others int64, holdings []Holding) int64 {
-	if c.Doubt {
+	if c.Doubt > 0 {
 		return c.Lent
 	}
 	return leave(max(c.granted(others), 0), holdings)

@@ -35,6 +35,9 @@ type Permits struct {
 	// 0 if it got that. Again is when the pause ends, or when it may ask for more to spare.
 	Pause quota.Span
 	Again quota.Instant
+	// Doubt is until when the control plane gives no node more than it has, because it has lost who
+	// has what.
+	Doubt quota.Instant
 	// Used: a request has come since the last claim.
 	Used bool
 }
@@ -71,9 +74,10 @@ func (p *Permits) Idle(now quota.Instant, l Load) bool {
 	return p.scarce(now, l.Limit) && p.Recorded > l.InFlight
 }
 
-// scarce reports whether less than a quarter is free, as far as the node knows.
+// scarce reports whether less than a quarter is free, as far as the node knows. While the control
+// plane is in doubt no node can know, and what one gave back would be gone.
 func (p *Permits) scarce(now quota.Instant, limit int64) bool {
-	return now < p.Until && p.Free*4 < limit
+	return now < p.Until && p.Free*4 < limit && now >= p.Doubt
 }
 
 // spare is how many permits a node wants for requests to come where there are enough: so many that
@@ -119,6 +123,7 @@ func (p *Permits) Ask(now quota.Instant, l Load) Claim {
 	scarce, want := p.scarce(now, l.Limit), l.spare()
 	keep := min(p.Count, l.Limit) - l.InFlight
 	switch {
+	case now < p.Doubt: // It keeps all.
 	case l.InFlight == 0 && l.Waiting == 0 && !p.Used:
 		keep, want = 0, 0
 	case !scarce:
@@ -173,5 +178,8 @@ func (p *Permits) Learn(now quota.Instant, seq uint64, a Answer) {
 		p.Pause = min(max(2*p.Pause, shortestPause), longestPause)
 		p.Again = p.Sent + quota.Instant(p.Pause)
 	}
-	p.Until, p.Sent = p.Sent+quota.Instant(a.For), 0
+	p.Until, p.Sent, p.Doubt = p.Sent+quota.Instant(a.For), 0, 0
+	if a.Doubt > 0 {
+		p.Doubt = now + quota.Instant(a.Doubt)
+	}
 }

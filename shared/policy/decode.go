@@ -146,6 +146,11 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 		field{"legacy", func(path string, n Node) {
 			r.enum(path, n, (*uint8)(&h.Legacy), legacies)
 		}},
+		field{"envoy_ratelimited", func(path string, n Node) {
+			var off uint8
+			r.enum(path, n, &off, switches)
+			h.Unmarked = off != 0
+		}},
 	)
 	if h.Legacy != LegacyRateLimit {
 		return

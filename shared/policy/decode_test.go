@@ -27,7 +27,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 	set, err := decode(t, `{
 		"version": "weir/v1",
 		"identity": {"client_ip": {"trusted_hops": 2, "ipv6_prefix": 56}, "consumer": [{"header": "X-API-Key"}, {"jwt": "realm.sub"}, {"cookie": "SID"}, {"query": "key"}, {"spiffe": true}, "client_ip"]},
-		"headers": {"standard": "off", "legacy": "x-ratelimit"},
+		"headers": {"standard": "off", "legacy": "x-ratelimit", "envoy_ratelimited": "off"},
 		"policies": [
 			{"name": "a", "match": {
 				"hosts": ["API.example.com", "*.example.com"], "methods": ["GET"], "paths": ["/v1/{id}", "/v2/**"],
@@ -49,7 +49,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			{Kind: policy.SourceCookie, Name: "SID"},
 			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE}, {Kind: policy.SourceClientIP},
 		}},
-		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit},
+		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit, Unmarked: true},
 		Policies: []policy.Policy{{
 			Name: "a",
 			Match: policy.Match{

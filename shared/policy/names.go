@@ -32,6 +32,7 @@ var (
 		{"off", uint8(LegacyOff)}, {"x-ratelimit", uint8(LegacyXRateLimit)}, {"envoy", uint8(LegacyEnvoy)},
 		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
 	}
+	switches   = []choice{{"on", 0}, {"off", 1}}
 	algorithms = algorithmChoices()
 	// alignments are where windows begin: at an offset that follows from the key, or with the UTC
 	// clock.
@@ -97,6 +98,14 @@ func (m Mode) String() string { return nameOf(modes, uint8(m)) }
 
 // String is the name in the policy language.
 func (a IfAbsent) String() string { return nameOf(ifAbsents, uint8(a)) }
+
+// Marks is whether refusals say x-envoy-ratelimited, as policy sets write it.
+func (h *Headers) Marks() string {
+	if h.Unmarked {
+		return "off"
+	}
+	return "on"
+}
 
 // String is the dialect's name in the policy language.
 func (s Standard) String() string { return nameOf(standards, uint8(s)) }
@@ -187,9 +196,12 @@ func nameOf(choices []choice, value uint8) string {
 //go:noinline
 func (r *reader) enum(path string, n Node, into *uint8, choices []choice) {
 	text := n.Text
-	if n.Kind == Bool && text == "false" && hasChoice(choices, "off") {
-		text = "off" // YAML 1.1 reads an unquoted off as false.
-	} else if n.Kind != String {
+	switch { // YAML 1.1 reads an unquoted off as false, and an unquoted on as true.
+	case n.Kind == Bool && text == "false" && hasChoice(choices, "off"):
+		text = "off"
+	case n.Kind == Bool && text == "true" && hasChoice(choices, "on"):
+		text = "on"
+	case n.Kind != String:
 		r.wrongKind(path, n, "one of "+listNames(choices))
 		return
 	}

@@ -83,6 +83,9 @@ const (
 type Headers struct {
 	Standard Standard
 	Legacy   Legacy
+	// Unmarked: refusals do not say x-envoy-ratelimited, so Envoys in front retry them as other
+	// answers of their status.
+	Unmarked bool
 }
 
 // Standard is the IETF dialect.

@@ -106,7 +106,8 @@ func (r *SetReader) Head(
 	})
 	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
 	r.sources(r.kinds(tierSources, policy.SourceFound), tierSource)
-	h.Headers.Standard = policy.Standard(r.oneOf(0, uint8(policy.StandardDraft11)))
+	standard := r.oneOf(0, 3)
+	h.Headers.Standard, h.Headers.Unmarked = policy.Standard(standard&1), standard > 1
 	last := policy.LegacyDiscord
 	if r.format >= extrasFormat {
 		last = policy.LegacyRateLimit

@@ -81,7 +81,7 @@ func putSet(dst []byte, set *policy.Set, packed *Packed, format byte) []byte {
 	dst = putTexts(dst, set.Tiers)
 	dst = putUvarint(dst, int64(set.Identity.DefaultTier))
 	dst = putSources(dst, set.Identity.Tier)
-	dst = append(dst, byte(set.Headers.Standard), byte(set.Headers.Legacy))
+	dst = append(dst, byte(set.Headers.Standard)|boolByte(set.Headers.Unmarked)<<1, byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
 	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
 	for i := range set.Policies {

@@ -13,13 +13,16 @@ import (
 
 // Permitted is an answer to a claim of permits as a grant.
 func Permitted(a inflight.Answer) lease.Grant {
-	return lease.Grant{Keep: a.Permits, Level: a.Free, FullAfter: a.For}
+	return lease.Grant{Keep: a.Permits, Level: a.Free, FullAfter: a.For, NotBefore: a.Doubt}
 }
 
-// PermitsDoubtful reports whether nodes may hold permits at now that were lost with the store's
+// PermitsDoubtful is for how long from now nodes may hold permits that were lost with the store's
 // state; lost is 0 if none was.
-func PermitsDoubtful(lost, now quota.Instant) bool {
-	return lost > 0 && now < lost+quota.Instant(inflight.TTL)
+func PermitsDoubtful(lost, now quota.Instant) quota.Span {
+	if lost == 0 {
+		return 0
+	}
+	return max(quota.Span(lost-now)+inflight.TTL, 0)
 }
 
 // claim returns an item that claims permits with what it asks of the store. A limit that is not
@@ -46,6 +49,7 @@ func (s *Service) permits(p *policy.Policy, l policy.Limit) int64 {
 func permitted(it *resolved, g lease.Grant) wire.LeaseAnswer {
 	a := wire.LeaseAnswer{
 		State: wire.ItemGranted, Waiting: served(it, g), Keep: g.Keep, Level: g.Level, For: g.FullAfter,
+		NotBefore: g.NotBefore,
 	}
 	if it.policy == nil {
 		a.State = wire.ItemUnknown

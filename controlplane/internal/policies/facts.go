@@ -114,6 +114,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		"headers": {
 			{field: "standard", text: set.Headers.Standard.String()},
 			{field: "legacy", text: set.Headers.Legacy.String()},
+			{field: "envoy_ratelimited", text: set.Headers.Marks()},
 		},
 		"exempt": {
 			{field: "client_ips", list: rangeTexts(set.Exempt.ClientIPs)},

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // answer says what was decided: for each descriptor, and in headers, body and metadata for the
@@ -104,7 +105,8 @@ func (d *decision) limitOf(h *hit) *rlspb.RateLimitResponse_RateLimit {
 	}
 }
 
-// name is the policy's name; with several limits it adds the window: policy.1s.
+// name is the policy's name; with several limits it adds the window, policy.1s, and for what is
+// left of a limit for the classes after one that class: policy.1s.after-critical.
 func (h *hit) name(d *decision) string {
 	several := d.view.Index.Several(h.Policy)
 	for i := range d.hits { // A consumer's own limits may be more than the policy's.
@@ -114,7 +116,11 @@ func (h *hit) name(d *decision) string {
 	if !several {
 		return h.policy.Name
 	}
-	return h.policy.Name + "." + policy.FormatSpan(h.limit.Window)
+	name := h.policy.Name + "." + policy.FormatSpan(h.limit.Window)
+	if after := d.view.Index.After(&h.Hit); len(after) > 0 {
+		name += ".after-" + string(after)
+	}
+	return name
 }
 
 // metadata says which policy has decided, and what by.
@@ -146,19 +152,11 @@ func (d *decision) metadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// bans are the sentences for banned callers, by what is banned.
-var bans = [...]string{
-	match.NoBan:       "This request is banned.",
-	match.AddressBan:  "Requests from this address are banned.",
-	match.ConsumerBan: "The key or identity that this request comes with is banned.",
-	match.KeyBan:      "The client, or what else this request is counted by, is banned.",
-}
-
 // banned refuses a call of a banned caller. It names what is banned and nothing else.
 func (d *decision) banned(ban match.Ban) *rlspb.RateLimitResponse {
 	out := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT)
 	out.ResponseHeadersToAdd = headers("cache-control", "no-store", "content-type", problemType)
-	out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + bans[ban] + "\"}\n")
+	out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[ban] + "\"}\n")
 	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		"decision": structpb.NewStringValue("banned"),
 	}}

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -273,6 +274,9 @@ func (d *decision) refusedByRequest() (refused bool) {
 
 func (h *hit) refuse(why policy.Reason, by policy.DecisionSource, retry quota.Span) {
 	h.refuses, h.reason, h.source, h.retry = true, why, by, max(retry, 1)
+	if !refusal.Kinds[why].Waits {
+		h.retry = quota.Never
+	}
 	h.left, h.remaining = h.remaining, 0
 }
 

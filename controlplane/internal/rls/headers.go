@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 const problemType = "application/problem+json"
@@ -182,50 +183,21 @@ func (w *writer) body(d *decision, retry int64) {
 		w.out.RawBody = ownBody(d, h, retry, policy.IsJSON([]byte(contentType)))
 		return
 	}
-	p := problem{
-		Type:  "https://iana.org/assignments/http-problem-types#quota-exceeded",
-		Title: "Too Many Requests", Detail: sentence(h), Violated: []string{h.name(d)},
-		Limit: h.limit.Quota, Window: policy.FormatSpan(h.limit.Window),
+	about := refusal.About{
+		Reason: h.reason, Source: h.source, Policy: []byte(h.policy.Name), After: d.view.Index.After(&h.Hit),
+		Limit: &h.limit, Cost: h.cost, Left: h.left,
+	}
+	kind := about.Kind()
+	text, err := json.Marshal(problem{
+		Type: kind.Type, Title: kind.Title, Detail: string(about.AppendSentence(nil, retry)),
+		Violated: []string{h.name(d)}, Limit: h.limit.Quota, Window: policy.FormatSpan(h.limit.Window),
 		Tier: string(d.view.Index.Tier(h.Tier)), Retry: retry,
-	}
-	switch h.reason {
-	case policy.ReasonPenalty:
-		p.Type = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
-		p.Title = "Abnormal Usage Detected"
-	case policy.ReasonFailure:
-		p.Type = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-		p.Title = "Temporarily Reduced Capacity"
-	}
-	if retry > 0 {
-		p.Detail += fmt.Sprintf(" Try again in %d s.", retry)
-	}
-	text, err := json.Marshal(p)
+	})
 	if err != nil { // Nothing in it can fail.
 		return
 	}
 	w.add("content-type", problemType)
 	w.out.RawBody = append(text, '\n')
-}
-
-// sentence says why a hit refuses.
-func sentence(h *hit) string {
-	name := h.policy.Name
-	switch h.reason {
-	case policy.ReasonTooDear:
-		return fmt.Sprintf("This request costs %d, and policy %s never allows more than %d at once: "+
-			"waiting does not help.", h.cost, name, h.limit.Params.Burst)
-	case policy.ReasonAbsent:
-		return "Policy " + name + " needs to know whose request this is, and the request does not say."
-	case policy.ReasonBadCost:
-		return "Policy " + name + " needs a cost, a whole number up to its maximum, and the request names none."
-	case policy.ReasonFailure:
-		return "The limiter cannot reach the counters of policy " + name + " now."
-	case policy.ReasonPenalty:
-		return "Policy " + name + " has refused this caller too often, so all its requests are refused " +
-			"until the penalty ends."
-	}
-	return fmt.Sprintf("Policy %s allows %d per %s, and that is used up.",
-		name, h.limit.Quota, policy.FormatSpan(h.limit.Window))
 }
 
 // ownBody is the body of the policy, with its fields filled in.

@@ -4,6 +4,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // caller is who makes a call, as the penalties of one policy know it.
@@ -104,10 +105,9 @@ func (d *decision) hitFor(c *caller) *hit {
 	return &d.hits[len(d.hits)-1]
 }
 
-// offend counts that a policy has refused the caller because its quota is used up. No other refusal
-// counts: they are not the caller's doing.
+// offend counts that a policy has refused the caller, for a reason that is the caller's own use.
 func (d *decision) offend() {
-	if d.refusing == nil || d.refusing.reason != policy.ReasonQuota {
+	if d.refusing == nil || !refusal.Kinds[d.refusing.reason].Counts {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {

@@ -145,7 +145,7 @@ func TestWordsOfPenalties(t *testing.T) {
 		t.Error(got)
 	}
 	want := `{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","title":"Abnormal Usage Detected",` +
-		`"detail":"Policy a has refused this caller too often, so all its requests are refused until the penalty ends. Try again in 60 s.",` +
+		`"detail":"Policy a has refused this caller too often, so all its requests are refused until the penalty ends. Try again in 60 seconds.",` +
 		`"violated-policies":["a"],"limit":1,"window":"1h","retry_after":60}` + "\n"
 	if string(out.RawBody) != want {
 		t.Errorf("%s, want %s", out.RawBody, want)

@@ -76,6 +76,11 @@ type Seat struct {
 	Room int64
 	// Asks: there was none, but the control plane may have some, and is asked if the request waits.
 	Asks bool
+	// Doubt is for how long the control plane gives no node more than it has, where there was none
+	// because it has lost who has what; 0 where there was none because all are taken.
+	Doubt quota.Span
+	// refused: while it waited the control plane has said that it has less than the node needs.
+	refused bool
 	// Until is how long a Waiting seat waits. Since is when the part of the control plane's store
 	// went away that an Unanswered one needs; 0: no part did.
 	Until, Since quota.Instant
@@ -162,8 +167,9 @@ type lease struct {
 	idleSince quota.Instant
 	// free is how many permits no node had by the last answer.
 	free int64
-	// sent is when the claim left that has no answer yet, 0 if there is none.
-	sent quota.Instant
+	// sent is when the claim left that has no answer yet, 0 if there is none. doubt is until when
+	// no node gets more permits than it has.
+	sent, doubt quota.Instant
 	// asks: the control plane may have a permit. wanted: one is to be had for a request that does
 	// not wait.
 	asks, wanted bool

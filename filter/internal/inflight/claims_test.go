@@ -88,7 +88,7 @@ func (f *fleet) claim(e *envoy, worker int) {
 		m.Node, m.Nodes = e.id, int64(len(f.nodes))
 		f.send(func() {
 			var a shared.Answer
-			m.Doubt = f.now < f.doubt
+			m.Doubt = quota.Span(max(f.doubt-f.now, 0))
 			f.ledger, a = f.ledger.Claim(f.now, m)
 			f.send(func() {
 				if e.cut || e.crashed || b != e.books[worker] {

@@ -37,8 +37,10 @@ func (b *Book) store(k *bucket, idle int64) bool {
 		return false
 	}
 	k.have, k.limit, k.ceiling, k.room, k.generation = c.have, c.limit, c.ceiling, c.room, c.generation
-	if k.until = quota.Forever; c.leased {
+	if c.leased {
 		b.learnOf(k, c)
+	} else {
+		k.until, k.doubt = quota.Forever, 0
 	}
 	return true
 }
@@ -51,7 +53,12 @@ func (b *Book) learnOf(k *bucket, c *change) {
 	} else if c.load.IdleSince == 0 {
 		c.load.IdleSince = c.now
 	}
-	k.until, k.free, k.sent, k.idleSince = p.Until, p.Free, p.Sent, c.load.IdleSince
+	if p.Until > k.until && p.Pause > 0 { // An answer has come, and it was less than the node needs.
+		for _, s := range k.waiters {
+			s.refused = true
+		}
+	}
+	k.until, k.free, k.sent, k.idleSince, k.doubt = p.Until, p.Free, p.Sent, c.load.IdleSince, p.Doubt
 	k.asks = p.Recorded < c.limit && !p.Empty(c.now)
 	k.due = p.Due(c.now, c.load)
 	if k.due == quota.Forever { // Claims takes it off the list.

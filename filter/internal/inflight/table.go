@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	slotMagic = "WRF1"
+	slotMagic = "WRF2"
 	// keysPerSlot sizes the table: with as many keys in flight as the table of buckets has room
 	// for, a slot has this many.
 	keysPerSlot = 8
@@ -169,7 +169,7 @@ func (t *table) replace(key *keyhash.Key, from, to int) bool {
 	return true
 }
 
-const permitNumbers = 11
+const permitNumbers = 12
 
 func encodePermits(b []byte, p *inflight.Permits) {
 	used := int64(0)
@@ -178,7 +178,7 @@ func encodePermits(b []byte, p *inflight.Permits) {
 	}
 	for i, n := range [permitNumbers]int64{
 		p.Count, int64(p.Until), int64(p.Seq), int64(p.Sent), p.Need, p.Hold, p.Free, p.Recorded, int64(p.Pause),
-		int64(p.Again), used,
+		int64(p.Again), used, int64(p.Doubt),
 	} {
 		binary.LittleEndian.PutUint64(b[8*i:], uint64(n))
 	}
@@ -192,6 +192,6 @@ func decodePermits(b []byte) inflight.Permits {
 	return inflight.Permits{
 		Count: n[0], Until: quota.Instant(n[1]), Seq: uint64(n[2]), Sent: quota.Instant(n[3]),
 		Need: n[4], Hold: n[5], Free: n[6], Recorded: n[7], Pause: quota.Span(n[8]), Again: quota.Instant(n[9]),
-		Used: n[10] != 0,
+		Used: n[10] != 0, Doubt: quota.Instant(n[11]),
 	}
 }

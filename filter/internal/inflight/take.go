@@ -25,17 +25,24 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 	}
 	switch {
 	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
-		s.State, s.Room, s.Asks = Full, 0, true
+		k.full(s, now)
+		s.Asks = true
 	case !b.fetch(k, s, now):
 		s.State = Contended
 	case k.used < k.have:
 		b.seat(k, s, now)
 	default:
-		s.State, s.Room, s.Asks = Full, 0, k.asks
+		k.full(s, now)
+		s.Asks = k.asks
 	}
 	b.addPending(k)
 	b.forget(k)
 	return s.State
+}
+
+// full ends a seat for which there is no place.
+func (k *bucket) full(s *Seat, now quota.Instant) {
+	s.State, s.Room, s.Doubt = Full, 0, quota.Span(max(k.doubt-now, 0))
 }
 
 // Look reports whether Take would find a place.

@@ -17,7 +17,7 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 		b.forget(k)
 		return false
 	}
-	if s.State, s.Until = Waiting, until; k.leased {
+	if s.State, s.Until, s.refused = Waiting, until, false; k.leased {
 		k.due, b.nextClaim = 0, 0
 	}
 	k.waiters = append(k.waiters, s)
@@ -78,14 +78,13 @@ func (b *Book) relimit(k *bucket, s *Seat, now quota.Instant) {
 func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 	central, over := k.leased && s.Beyond == 0, now >= s.Until
 	switch {
-	case central && (away || over && k.sent != 0):
-		s.State, s.Since = Unanswered, 0
+	case central && (away || over && !s.refused && (k.sent != 0 || k.asks)):
+		s.State, s.Room, s.Since = Unanswered, 0, 0
 	case over, central && !s.Patient && k.sent == 0 && !k.asks:
-		s.State = Full
+		k.full(s, now)
 	default:
 		return false
 	}
-	s.Room = 0
 	return true
 }
 

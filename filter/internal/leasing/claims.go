@@ -42,7 +42,8 @@ func (c *Client) claimed(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	case wire.ItemUnavailable:
 		c.flights.Unanswered(it.need.Bucket, now-quota.Instant(a.NotBefore))
 	}
-	c.flights.Learn(it.need.Bucket, it.seq, inflight.Answer{For: a.For, Permits: a.Keep, Free: a.Level}, now)
+	c.flights.Learn(it.need.Bucket, it.seq,
+		inflight.Answer{For: a.For, Permits: a.Keep, Free: a.Level, Doubt: min(a.NotBefore, inflight.TTL)}, now)
 }
 
 // claimsOver notes the end of a call with claims.

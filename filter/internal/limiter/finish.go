@@ -5,6 +5,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // unlimited ends a request that no enforced policy applies to.
@@ -55,7 +56,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
 	h.Retry = max(h.Retry, 1)
-	if reason == policy.ReasonAbsent || reason == policy.ReasonBadCost || reason == policy.ReasonTooDear {
+	if !refusal.Kinds[reason].Waits {
 		h.Retry = quota.Never
 	}
 	h.Left, h.Remaining = h.Remaining, 0
@@ -71,7 +72,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	if reason == policy.ReasonQuota {
 		req.use(&h.Hit, 0)
 	}
-	if reason == policy.ReasonQuota || reason == policy.ReasonInFlight {
+	if refusal.Kinds[reason].Counts {
 		l.offend(req, h.Policy, false, now)
 	}
 	l.watchRefused(req, now)

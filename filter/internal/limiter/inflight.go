@@ -52,10 +52,10 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 }
 
 // refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
-// limit.
+// limit, nor does a control plane that has lost who has what.
 func (l *Limiter) refuseFlight(h *Hit) finding {
-	if h.source == policy.ByShare {
-		return h.refuse(policy.ReasonFailure, comeAgain)
+	if h.source == policy.ByShare || h.seat.Doubt > 0 {
+		return h.refuse(policy.ReasonFailure, max(h.seat.Doubt, comeAgain))
 	}
 	return h.refuse(policy.ReasonInFlight, comeAgain)
 }
@@ -106,6 +106,9 @@ func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, ch
 	}
 	if seat.Leased && seat.Asks {
 		l.flights.Want(seat)
+		return unknown
+	}
+	if seat.Doubt > 0 {
 		return unknown
 	}
 	return refuses

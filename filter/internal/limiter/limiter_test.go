@@ -43,6 +43,8 @@ type node struct {
 	// where this node counts them.
 	permits   map[keyhash.Key]shared.Ledger
 	elsewhere int64
+	// lostUntil is until when the control plane is in doubt about permits.
+	lostUntil quota.Instant
 	claims    uint64
 	book      *inflight.Book
 	stream    uint32

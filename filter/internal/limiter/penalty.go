@@ -54,8 +54,7 @@ func (req *Request) hitOf(s *match.Subject) int {
 	return len(req.Hits) - 1
 }
 
-// offend counts that a policy has refused the caller because its quota is used up, or its requests
-// in flight are as many as may be. No other refusal counts: they are not the caller's doing.
+// offend counts that a policy has refused the caller, for a reason that is the caller's own use.
 func (l *Limiter) offend(req *Request, policy uint32, shadow bool, now quota.Instant) {
 	if s := req.subjectOf(policy); s != nil {
 		l.penalties.Refused(&req.rules.Index, s, shadow, now)

@@ -22,10 +22,10 @@ func (n *node) permit(it wire.LeaseItem) wire.LeaseAnswer {
 	ledger, a := ledger.Claim(n.now, shared.Claim{
 		Node: shared.Node{ID: "node", Boot: 1}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
 		Spare: it.Keep,
-		Limit: n.rules.Index.Limit(it.Limit).Quota, Nodes: 2,
+		Limit: n.rules.Index.Limit(it.Limit).Quota, Nodes: 2, Doubt: quota.Span(max(n.lostUntil-n.now, 0)),
 	})
 	n.permits[it.Bucket] = ledger
-	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For}
+	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For, NotBefore: a.Doubt}
 }
 
 // held is how many permits all nodes hold.

@@ -20,13 +20,14 @@ type Refusal struct {
 var plainText = []byte("text/plain; charset=utf-8")
 
 // Write makes the answer to a refused request. Now and wall are the same moment on the monotonic
-// clock and as Unix time, in microseconds. A gRPC caller gets no body.
+// clock and as Unix time, in microseconds. A gRPC caller gets the sentence as its body, which Envoy
+// makes the message of the status.
 func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grpc bool) {
 	r.Headers.Reset()
 	r.Body = r.Body[:0]
-	kind := problemOf(req)
-	r.Status, r.GRPC = kind.status, kind.grpc
-	hit := &req.Hits[req.Refusing]
+	about, hit, ix := aboutOf(req), &req.Hits[req.Refusing], &req.Rules().Index
+	kind := about.Kind()
+	r.Status, r.GRPC = kind.Status, kind.GRPC
 	var retry int64
 	if hit.Retry != quota.Never {
 		retry = ratelimitheader.RetryAfter(hit.Retry, now+quota.Instant(hit.Retry), seed(hit))
@@ -36,16 +37,19 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 		r.Headers.number("retry-after", retry)
 	}
 	r.Headers.add("cache-control", "no-store")
+	if kind.Marked && !ix.Headers().Unmarked {
+		r.Headers.add("x-envoy-ratelimited", "true")
+	}
 	if r.Status == 429 {
 		r.Headers.Limits(req, true, retry, wall)
 	}
-	ix := &req.Rules().Index
 	p := ix.Policy(hit.Policy)
 	if r.Status == 429 && p.Status != 0 {
 		r.Status = uint32(p.Status)
 	}
 	switch {
 	case grpc:
+		r.Body = about.AppendSentence(r.Body, retry)
 	case p.Body.Len > 0:
 		contentType := ix.Text(p.ContentType)
 		if len(contentType) == 0 {
@@ -56,7 +60,7 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 		r.writeOwn(ix.Text(p.Body), policy.IsJSON(contentType), req, retry)
 	default:
 		r.Headers.add("content-type", "application/problem+json")
-		r.writeProblem(kind, req, hit, retry)
+		r.writeProblem(&about, req, hit, retry)
 	}
 }
 

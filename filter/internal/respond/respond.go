@@ -28,7 +28,8 @@ type Headers struct {
 	least, shown int64
 }
 
-const maxHeaders = 12
+// maxHeaders is above what a refusal has in the dialect with the most headers.
+const maxHeaders = 16
 
 // Len is the number of headers.
 func (h *Headers) Len() int { return h.n }

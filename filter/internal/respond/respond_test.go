@@ -163,7 +163,8 @@ func TestShed(t *testing.T) {
 	if status != limiter.Refused || r.Status != 503 || r.GRPC != 14 || !pattern.Match(r.Body) {
 		t.Errorf("%v %d %d\n%s", status, r.Status, r.GRPC, r.Body)
 	}
-	if got := lines(&r.Headers); !strings.HasPrefix(got, "retry-after: ") || strings.Contains(got, "ratelimit") {
+	if got := lines(&r.Headers); !strings.HasPrefix(got, "retry-after: ") || strings.Count(got, "ratelimit") != 1 ||
+		!strings.Contains(got, "x-envoy-ratelimited: true\n") {
 		t.Error(got)
 	}
 	if got := string(respond.AppendDecision(nil, req, status)); !strings.HasPrefix(got,
@@ -236,7 +237,8 @@ func TestRefused(t *testing.T) {
 		t.Errorf("decision %s", respond.AppendDecision(nil, req, status))
 	}
 	r.Write(req, now, wall, true)
-	if len(r.Body) != 0 || r.GRPC != 8 || strings.Contains(lines(&r.Headers), "content-type") {
+	said := "Policy b allows 3 per 1h, and that is used up. Try again in "
+	if !strings.HasPrefix(string(r.Body), said) || r.GRPC != 8 || strings.Contains(lines(&r.Headers), "content-type") {
 		t.Errorf("to gRPC: status %d, body %s, headers\n%s", r.GRPC, r.Body, lines(&r.Headers))
 	}
 }
@@ -258,6 +260,29 @@ func TestOtherRefusals(t *testing.T) {
 		if r.Status != c.status || strings.Contains(lines(&r.Headers), "retry-after") != c.retryAfter ||
 			!json.Valid(r.Body) {
 			t.Errorf("%q: %d %s\n%s", c.headers, r.Status, r.Body, lines(&r.Headers))
+		}
+	}
+}
+
+// Refusals with 429, and those of shed requests, are marked for Envoys in front, unless the policy
+// set says otherwise; others are not.
+func TestRefusalsAreMarked(t *testing.T) {
+	for headers, marks := range map[string]bool{
+		`{}`: true, `{"envoy_ratelimited":"on"}`: true, `{"envoy_ratelimited":true}`: true,
+		`{"envoy_ratelimited":"off"}`: false, `{"envoy_ratelimited":false}`: false,
+	} {
+		for policies, limited := range map[string]bool{
+			`{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"},"response":{"status":503,"body":"no"}}`: true,
+			`{"name":"p","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"}`:                             true,
+			`{"name":"p","partition":["header:x"],"if_absent":"deny","limit":{"quota":1,"window":"1h"}}`:          false,
+		} {
+			req, status := decide(t, `{"version":"weir/v1","headers":`+headers+`,"policies":[`+policies+`]}`, 3)
+			var r respond.Refusal
+			r.Write(req, now, wall, false)
+			got := strings.Contains(lines(&r.Headers), "x-envoy-ratelimited: true\n")
+			if status != limiter.Refused || got != (marks && limited) {
+				t.Errorf("%s %s: %v, marked %v\n%s", headers, policies, status, got, lines(&r.Headers))
+			}
 		}
 	}
 }
@@ -444,7 +469,7 @@ func TestWordsOfFailures(t *testing.T) {
 		{policy.ReasonFailure, policy.ByFailureDeny,
 			"The limiter cannot reach the counters of policy p now. Try again in "},
 		{policy.ReasonFailure, policy.ByShare,
-			"The limiter cannot reach the counters of policy p now, and what this proxy may admit alone is used up. " +
+			"The limiter cannot reach the counters of policy p now, and this proxy admits no more alone. " +
 				"Try again in "},
 		{policy.ReasonTooManyWaiting, policy.ByOverload, "Too many requests wait for policy p already. Try again in "},
 		{policy.ReasonContended, policy.ByOverload,
@@ -488,7 +513,7 @@ func TestWordsOfBans(t *testing.T) {
 		if r.Status != 403 || !json.Valid(r.Body) || !strings.Contains(string(r.Body), want) {
 			t.Errorf("%d %s, want %s", r.Status, r.Body, want)
 		}
-		if r.WriteBan(ban, true); len(r.Body) != 0 || r.GRPC != 7 {
+		if r.WriteBan(ban, true); !strings.Contains(string(r.Body), want) || json.Valid(r.Body) || r.GRPC != 7 {
 			t.Errorf("to gRPC: %d %s", r.GRPC, r.Body)
 		}
 	}

@@ -252,7 +252,9 @@ type Arithmetic struct {
 
 // Claim implements Control.
 func (a *Arithmetic) Claim(now quota.Instant, c inflight.Claim) (answer inflight.Answer) {
-	c.Doubt = !a.Doubtless && a.lost > 0 && now < a.lost+quota.Instant(inflight.TTL)
+	if !a.Doubtless && a.lost > 0 {
+		c.Doubt = max(quota.Span(a.lost-now)+inflight.TTL, 0)
+	}
 	a.ledger, answer = a.ledger.Claim(now, c)
 	return answer
 }

@@ -2,8 +2,8 @@
 --
 -- claim_permits(key, arg) answers a claim: an argument of 8-byte numbers after its kind, seq hold
 -- lent need spare limit nodes, and then the node. It returns six numbers as grant_tokens does, of which
--- the third is the permits, the fifth how many are free, and the sixth how long they last: 0 for a
--- claim that does not count.
+-- the third is the permits, the fourth for how long nobody gets more than he has, as permits may be lost,
+-- the fifth how many are free, and the sixth how long they last: 0 for a claim that does not count.
 --
 -- A state is a hash: node -> seq permits until ceiling want. The field without a name has the sum
 -- of all permits, when the first of them ends at the earliest, how many nodes there are, and when
@@ -91,11 +91,11 @@ local function functions_for_permits()
       own[5] = 0
     end
     local doubtful = lost_at(key)
-    local doubt = doubtful > 0 and now < doubtful + TTL
+    local doubt = doubtful > 0 and math.max(doubtful + TTL - now, 0) or 0
     local others = sum - own[2]
     local free = limit - others
     local keeps, short = leave(math.max(granted(free, hold, need, spare, nodes), 0), node, packed)
-    if doubt then
+    if doubt > 0 then
       keeps = lent
     end
     if seq > own[1] then
@@ -117,10 +117,10 @@ local function functions_for_permits()
       SHORT, cmsgpack.pack(short))
     redis.call('PEXPIRE', key, KEPT)
     local left = math.max(free - own[2], 0)
-    if doubt then
+    if doubt > 0 then
       left = 0
     end
-    return 0, 0, math.max(math.min(own[4], free), 0), 0, left, TTL
+    return 0, 0, math.max(math.min(own[4], free), 0), doubt, left, TTL
   end
 
   return claim_permits

@@ -1,0 +1,11 @@
+package limiter
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Refuse ends a request that its first hit refuses for a reason.
+func (l *Limiter) Refuse(req *Request, reason policy.Reason, now quota.Instant) Status {
+	return l.refuse(req, 0, reason, now)
+}

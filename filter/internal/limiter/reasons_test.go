@@ -1,0 +1,126 @@
+package limiter_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
+)
+
+// penalised gives a node penalties, and its control plane as before.
+func (n *node) penalised() *penalties.Box {
+	box := penalties.New(penalties.Config{Shared: n.data, Sets: 64, Clock: n, Node: "node", Seed: 1})
+	config := limiter.Config{
+		Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Flights: n.book, Leases: n.leases, Penalties: box,
+	}
+	n.limiter = limiter.New(config)
+	return box
+}
+
+const firstRefusal = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"10m"}`
+
+// A refusal begins a penalty, and has a wait, for just the reasons of which the table says so.
+func TestReasonsThatCount(t *testing.T) {
+	counted := 0
+	for i := range refusal.Kinds {
+		reason := policy.Reason(i)
+		n := newNode(t, false, `{"name":"p","partition":["client_ip"],"limit":{"quota":9,"window":"1m"},"mode":"local"`+firstRefusal+`}`)
+		box := n.penalised()
+		req, status := n.begin()
+		if status != limiter.Allowed {
+			t.Fatal(status)
+		}
+		req.Hits[0].Retry = quota.Second
+		n.limiter.Refuse(req, reason, n.now)
+		if got := box.Stats.Begun; got != 0 && got != 1 || got == 1 != refusal.Kinds[i].Counts {
+			t.Errorf("%v: %d penalties", reason, got)
+		}
+		if waits := req.Hits[0].Retry != quota.Never; waits != refusal.Kinds[i].Waits {
+			t.Errorf("%v: waits %v", reason, waits)
+		}
+		counted += int(box.Stats.Begun)
+	}
+	if counted != 2 { // Quota and in_flight.
+		t.Errorf("%d reasons count", counted)
+	}
+}
+
+// More keys come at once than claims may be under way. Those that were not asked about are no
+// callers of too many requests: on_failure decides, and no penalty begins.
+func TestAClaimThatWasNotSentIsNobodysUse(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"limit":{"in_flight":2},"mode":"leased"`+firstRefusal+`}`)
+	box := n.penalised()
+	waiting := map[uint32]*limiter.Request{}
+	for i := range 300 {
+		req, status := n.begin("x-key", fmt.Sprint(i))
+		if status != limiter.Paused {
+			t.Fatalf("key %d: %v", i, status)
+		}
+		waiting[req.Stream] = req
+	}
+	reasons := map[policy.Reason]int{}
+	for range 7 { // The calls under way have no answer.
+		n.now += 10 * millisecond
+		n.book.Tick(n.now)
+		n.leases.Tick(n.now)
+		for _, stream := range n.book.TakeResolved(1000) {
+			if req := waiting[stream]; n.limiter.Resume(req, n.now) == limiter.Refused {
+				reasons[req.Reason]++
+				delete(waiting, stream)
+			}
+		}
+	}
+	if len(waiting) > 0 || reasons[policy.ReasonFailure] != 300 || box.Stats.Begun > 0 {
+		t.Errorf("%d wait, refused %v, %d penalties", len(waiting), reasons, box.Stats.Begun)
+	}
+}
+
+// A store that has lost who has permits makes no caller one with too many requests in flight. The
+// node keeps what it has until the control plane knows again.
+func TestALostCountIsNobodysUse(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"in_flight":10},"mode":"leased"`+firstRefusal+`}`)
+	box := n.penalised()
+	four := func() (open []*limiter.Request) {
+		for range 4 {
+			req, status := n.begin()
+			if status == limiter.Paused {
+				n.answerWith(200)
+				n.book.TakeResolved(9)
+				status = n.limiter.Resume(req, n.now)
+			}
+			if status != limiter.Allowed {
+				t.Fatalf("%v %v with %d in flight", status, req.Reason, len(open))
+			}
+			open = append(open, req)
+		}
+		return open
+	}
+	open := four()
+	n.let(quota.Instant(quota.Second), 200)
+	n.lostUntil = n.now + quota.Instant(10*quota.Second)
+	clear(n.permits)
+	for range 12 { // Six seconds, with moments in which nothing is in flight.
+		n.let(quota.Instant(300*quota.Millisecond), 200)
+		for _, req := range open {
+			n.end(req)
+		}
+		n.let(quota.Instant(200*quota.Millisecond), 200)
+		open = four()
+	}
+	more, last := n.fillAsking()
+	if last.Reason != policy.ReasonFailure || box.Stats.Begun > 0 || n.limiter.Stats.Refused != 1 {
+		t.Errorf("%d more, then %v; %d penalties", len(more), last.Reason, box.Stats.Begun)
+	}
+	if wait := last.Hits[0].Retry; wait < quota.Second || wait > 10*quota.Second {
+		t.Errorf("it asks for a wait of %d µs", wait)
+	}
+	n.let(quota.Instant(last.Hits[0].Retry), 200)
+	if req, status := n.begin(); status == limiter.Refused {
+		t.Errorf("after the wait: %v", req.Reason)
+	}
+}

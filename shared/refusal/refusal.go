@@ -1,0 +1,97 @@
+// Package refusal says what each reason to refuse a request means: how its caller is answered, and
+// whether it counts against the caller. Both doors to the buckets, the filter and the gRPC rate
+// limit service, answer by it.
+package refusal
+
+import (
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Kind is what a refusal means.
+type Kind struct {
+	// Status and GRPC are the statuses, Type is the problem type and Title what it is called.
+	Status      uint32
+	GRPC        int32
+	Type, Title string
+	// Counts: it is the caller's own use that is refused, so it counts towards a penalty. Only then
+	// the sentence says that anything is used up.
+	Counts bool
+	// Waits: the answer has a Retry-After, because a later request can pass.
+	Waits bool
+	// Marked: the answer says x-envoy-ratelimited, so that an Envoy in front does not retry it.
+	Marked bool
+	// before and after are the sentence around the policy's name. Without them it depends on the
+	// limit.
+	before, after string
+}
+
+// The gRPC statuses of refusals.
+const (
+	grpcInvalidArgument   = 3
+	grpcPermissionDenied  = 7
+	grpcResourceExhausted = 8
+	grpcUnavailable       = 14
+)
+
+// The problem types of the RateLimit draft, and the one of a problem that its status describes.
+const (
+	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	abnormalUsage   = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+	plainProblem    = "about:blank"
+)
+
+const (
+	tooMany  = "Too Many Requests"
+	reduced  = "Temporarily Reduced Capacity"
+	noReach  = "The limiter cannot reach the counters of policy "
+	abnormal = "Abnormal Usage Detected"
+)
+
+// Kinds are by reason.
+var Kinds = [...]Kind{
+	policy.ReasonQuota: {429, grpcResourceExhausted, quotaExceeded, tooMany,
+		true, true, true, "", ""},
+	policy.ReasonTooDear: {429, grpcResourceExhausted, quotaExceeded, tooMany,
+		false, false, true, "", ""},
+	policy.ReasonAbsent: {403, grpcPermissionDenied, plainProblem, "Forbidden",
+		false, false, false, "Policy ", " needs to know whose request this is, and the request does not say."},
+	policy.ReasonBadCost: {400, grpcInvalidArgument, plainProblem, "Bad Request",
+		false, false, false, "Policy ", " needs a cost, a whole number up to its maximum, and the request names none."},
+	policy.ReasonFailure: {429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true, noReach, " now."},
+	policy.ReasonTooManyWaiting: {429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true, "Too many requests wait for policy ", " already."},
+	policy.ReasonContended: {429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true, "Too many requests ask for the same count of policy ", " at once."},
+	policy.ReasonInFlight: {429, grpcResourceExhausted, quotaExceeded, tooMany,
+		true, true, true, "", ""},
+	policy.ReasonPenalty: {429, grpcResourceExhausted, abnormalUsage, abnormal,
+		false, true, true, "Policy ",
+		" has refused this caller too often, so all its requests are refused until the penalty ends."},
+	policy.ReasonShed: {503, grpcUnavailable, reducedCapacity, reduced,
+		false, true, true, "What policy ", " protects has more to do than it can."},
+}
+
+// shareUsed is a refusal by a node's own share, while the counters cannot be reached. lostCount is
+// one where the store has lost which requests are in flight: no node gets a place that may be
+// another's, until all have said what they have.
+var (
+	shareUsed = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true, noReach, " now, and this proxy admits no more alone."}
+	lostCount = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true,
+		"The limiter has lost how many requests are under way for policy ", ", and counts them anew."}
+)
+
+// BanGRPC is the gRPC status that a banned caller gets.
+const BanGRPC = grpcPermissionDenied
+
+// Bans are the sentences for banned callers, by what is banned.
+var Bans = [...]string{
+	match.NoBan:       "This request is banned.",
+	match.AddressBan:  "Requests from this address are banned.",
+	match.ConsumerBan: "The key or identity that this request comes with is banned.",
+	match.KeyBan:      "The client, or what else this request is counted by, is banned.",
+}

@@ -1,0 +1,135 @@
+package refusal_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
+)
+
+// The table as docs/for-api-consumers.md and docs/policies.md have it. An item is: statuses, type,
+// whether it counts for a penalty, has a Retry-After, and says x-envoy-ratelimited, and the
+// sentence.
+func TestTheTableOfReasons(t *testing.T) {
+	const per = "Policy p allows 5 per 1h"
+	for reason, want := range map[policy.Reason]string{
+		policy.ReasonQuota: "429 8 #quota-exceeded counts waits marked " + per +
+			", and that is used up. Try again in 7 seconds.",
+		policy.ReasonTooDear: "429 8 #quota-exceeded marked " +
+			"This request costs 9, and policy p never allows more than 5 at once: waiting does not help.",
+		policy.ReasonAbsent: "403 7 about:blank " +
+			"Policy p needs to know whose request this is, and the request does not say.",
+		policy.ReasonBadCost: "400 3 about:blank " +
+			"Policy p needs a cost, a whole number up to its maximum, and the request names none.",
+		policy.ReasonFailure: "429 8 #temporary-reduced-capacity waits marked " +
+			"The limiter cannot reach the counters of policy p now. Try again in 7 seconds.",
+		policy.ReasonTooManyWaiting: "429 8 #temporary-reduced-capacity waits marked " +
+			"Too many requests wait for policy p already. Try again in 7 seconds.",
+		policy.ReasonContended: "429 8 #temporary-reduced-capacity waits marked " +
+			"Too many requests ask for the same count of policy p at once. Try again in 7 seconds.",
+		policy.ReasonInFlight: "429 8 #quota-exceeded counts waits marked " +
+			"Policy p allows 5 requests at the same time, and as many are under way. Try again in 7 seconds.",
+		policy.ReasonPenalty: "429 8 #abnormal-usage-detected waits marked " +
+			"Policy p has refused this caller too often, so all its requests are refused until the " +
+			"penalty ends. Try again in 7 seconds.",
+		policy.ReasonShed: "503 14 #temporary-reduced-capacity waits marked " +
+			"What policy p protects has more to do than it can. Try again in 7 seconds.",
+	} {
+		if got := row(t, reason, policy.ByLocal); got != want {
+			t.Errorf("%v:\n%s\nwant\n%s", reason, got, want)
+		}
+	}
+	alone := " waits marked The limiter cannot reach the counters of policy p now, and this proxy admits no more alone."
+	if got := row(t, policy.ReasonFailure, policy.ByShare); !strings.Contains(got, alone) {
+		t.Errorf("a share: %s", got)
+	}
+}
+
+// row is how a reason is answered, in words.
+func row(t *testing.T, reason policy.Reason, by policy.DecisionSource) string {
+	t.Helper()
+	about := refusal.About{Reason: reason, Source: by, Policy: []byte("p"), Limit: limit(t), Cost: 1}
+	about.Limit.InFlight = reason == policy.ReasonInFlight
+	if reason == policy.ReasonTooDear {
+		about.Cost = 9
+	}
+	return text(&about)
+}
+
+func text(about *refusal.About) string {
+	kind, retry := about.Kind(), int64(0)
+	kindOf := kind.Type[max(strings.IndexByte(kind.Type, '#'), 0):]
+	words := []string{strconv.Itoa(int(kind.Status)), strconv.Itoa(int(kind.GRPC)), kindOf}
+	if kind.Counts {
+		words = append(words, "counts")
+	}
+	if kind.Waits {
+		words, retry = append(words, "waits"), 7
+	}
+	if kind.Marked {
+		words = append(words, "marked")
+	}
+	return strings.Join(append(words, string(about.AppendSentence(nil, retry))), " ")
+}
+
+func limit(t *testing.T) *policy.Limit {
+	t.Helper()
+	l, err := policy.NewLimit(policy.Counting{}, 5, quota.Hour, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &l
+}
+
+// Only what is the caller's own use is said to be used up, and only if it is.
+func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
+	for reason := range refusal.Kinds {
+		for by := range policy.DecisionSource(len(policy.Sources)) {
+			for _, inFlight := range []bool{false, true} {
+				about := refusal.About{
+					Reason: policy.Reason(reason), Source: by, Policy: []byte("p"), Limit: limit(t), Cost: 2,
+				}
+				about.Limit.InFlight = inFlight
+				said := string(about.AppendSentence(nil, 1))
+				uses := strings.Contains(said, "used up") || strings.Contains(said, "as many are under way")
+				if uses != about.Kind().Counts {
+					t.Errorf("%v by %v: %s", about.Reason, by, said)
+				}
+				if about.Left = 1; strings.Contains(string(about.AppendSentence(nil, 1)), "used up") {
+					t.Errorf("%v by %v, with a token left: %s", about.Reason, by, about.AppendSentence(nil, 1))
+				}
+			}
+		}
+	}
+	for ban, said := range refusal.Bans {
+		if strings.Contains(said, "used up") || said == "" {
+			t.Errorf("%d: %s", match.Ban(ban), said)
+		}
+	}
+}
+
+// The sentence for a cost above what is left says so.
+func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
+	about := refusal.About{Policy: []byte("p"), After: []byte("critical"), Limit: limit(t), Cost: 4, Left: 3}
+	want := "Policy p allows 5 per 1h to the classes after critical. This request costs 4, and 3 are left. " +
+		"Try again in 1 second."
+	if got := string(about.AppendSentence(nil, 1)); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// A store that has lost which requests are under way does not say that as many are.
+func TestWordsOfALostCount(t *testing.T) {
+	about := refusal.About{Reason: policy.ReasonFailure, Source: policy.ByCentral, Policy: []byte("p"), Limit: limit(t)}
+	about.Limit.InFlight = true
+	want := "429 8 #temporary-reduced-capacity waits marked " +
+		"The limiter has lost how many requests are under way for policy p, and counts them anew. " +
+		"Try again in 7 seconds."
+	if got := text(&about); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}

@@ -1,0 +1,103 @@
+package refusal
+
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
+)
+
+// About is what was refused, and why.
+type About struct {
+	Reason policy.Reason
+	Source policy.DecisionSource
+	// Policy is the name of the policy that refuses, Limit the limit. After is the class behind
+	// which a caller stands for whom the limit is what a reserve leaves; empty for others.
+	Policy, After []byte
+	Limit         *policy.Limit
+	// Cost is what the request costs, Left what the bucket holds.
+	Cost, Left int64
+}
+
+// Kind is what the refusal means.
+func (a *About) Kind() *Kind {
+	switch {
+	case a.Reason != policy.ReasonFailure:
+	case a.Source == policy.ByShare:
+		return &shareUsed
+	case a.Limit.InFlight && a.Source != policy.ByFailureDeny:
+		return &lostCount
+	}
+	return &Kinds[a.Reason]
+}
+
+// AppendSentence appends the reason as a sentence for people, and the seconds to wait, if there are
+// any. It needs no escaping: it is made of numbers and of names that validation keeps plain.
+func (a *About) AppendSentence(b []byte, retry int64) []byte {
+	kind, l := a.Kind(), a.Limit
+	switch {
+	case kind.before != "":
+		b = around(b, kind.before, a.Policy, kind.after)
+	case a.Reason == policy.ReasonTooDear:
+		b = a.appendTooDear(b)
+	case l.InFlight:
+		b = ratelimitheader.AppendInt(around(b, "Policy ", a.Policy, " allows "), l.Quota)
+		b = append(b, " requests at the same time, and as many are under way."...)
+	case l.Algorithm.Queues():
+		b = appendRate(around(b, "Policy ", a.Policy, " lets "), l)
+		b = append(b, " through, and its queue is full."...)
+	default:
+		b = a.appendUsedUp(around(b, "Policy ", a.Policy, " allows "))
+	}
+	if retry <= 0 {
+		return b
+	}
+	b = ratelimitheader.AppendInt(append(b, " Try again in "...), retry)
+	if retry == 1 {
+		return append(b, " second."...)
+	}
+	return append(b, " seconds."...)
+}
+
+// appendTooDear says that the request costs more than may ever pass.
+func (a *About) appendTooDear(b []byte) []byte {
+	b = ratelimitheader.AppendInt(append(b, "This request costs "...), a.Cost)
+	b = around(b, ", and policy ", a.Policy, " never allows ")
+	if a.Cost <= a.Limit.Params.Burst { // A region grants a part only.
+		return append(b, "as much at once in this region: waiting does not help."...)
+	}
+	b = ratelimitheader.AppendInt(append(b, "more than "...), a.Limit.Params.Burst)
+	return append(b, " at once: waiting does not help."...)
+}
+
+// appendUsedUp says how much the policy allows, and that it is used up, or that less is left than
+// the request costs.
+func (a *About) appendUsedUp(b []byte) []byte {
+	l, atOnce := a.Limit, a.Limit.Params.Burst != a.Limit.Quota
+	if atOnce {
+		b = append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once and "...)
+	}
+	if b = appendRate(b, l); atOnce {
+		b = append(b, " in the long run"...)
+	}
+	if len(a.After) > 0 {
+		b = around(b, " to the classes after ", a.After, "")
+	}
+	switch {
+	case a.Left > 0:
+		b = ratelimitheader.AppendInt(append(b, ". This request costs "...), a.Cost)
+		return append(ratelimitheader.AppendInt(append(b, ", and "...), a.Left), " are left."...)
+	case atOnce:
+		return append(b, ", and what it allows at once is used up."...)
+	}
+	return append(b, ", and that is used up."...)
+}
+
+// appendRate writes a limit as 100 per 1h.
+func appendRate(b []byte, l *policy.Limit) []byte {
+	b = append(ratelimitheader.AppendInt(b, l.Quota), " per "...)
+	return policy.AppendSpan(b, l.Window)
+}
+
+// around appends a name between two texts, without building a text of all three.
+func around(b []byte, before string, name []byte, after string) []byte {
+	return append(append(append(b, before...), name...), after...)
+}
