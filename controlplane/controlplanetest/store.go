@@ -32,13 +32,19 @@ type Store struct {
 	Fill   int64
 	// Sure: after a loss it lends permits as if it knew of all. This is a fault, too.
 	Sure bool
+	// TakesAgain, if set, has returns taken as often as they come: another fault.
+	TakesAgain bool
+	// Back are the tokens that were taken back.
+	Back int64
 
 	last    quota.Instant
 	lost    quota.Instant
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
-	journal []change
+	// returned are the names of the returns that were taken.
+	returned map[uint64]bool
+	journal  []change
 }
 
 // change is what one grant replaced, and the tokens that it handed out.
@@ -53,6 +59,8 @@ type change struct {
 	// claimed: permits were, and these were those of before.
 	claimed bool
 	permits inflight.Ledger
+	// returned is the name of a return.
+	returned uint64
 }
 
 var errDown = errors.New("the store is down")
@@ -105,6 +113,9 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	}
 	if it.Settles != nil { // This store keeps no reservations: what was reserved stays charged.
 		return lease.Grant{}
+	}
+	if it.Returns != nil {
+		return s.takeBack(now, it)
 	}
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}
 	doubt, fill := now < leases.DoubtfulUntil(s.lost, it.Ask), int64(LostFill)
@@ -168,6 +179,7 @@ func (s *Store) Lose() {
 	clear(s.tokens)
 	clear(s.windows)
 	clear(s.permits)
+	clear(s.returned)
 	s.journal, s.lost = nil, s.Time()
 }
 
@@ -183,6 +195,9 @@ func (s *Store) Fail(lag quota.Span) map[keyhash.Key]int64 {
 		s.journal = s.journal[:len(s.journal)-1]
 		lost[c.bucket] += c.granted
 		switch {
+		case c.returned != 0:
+			delete(s.returned, c.returned)
+			s.undoReturn(c)
 		case c.claimed:
 			s.permits[c.bucket] = c.permits
 		case c.windowed && c.known:

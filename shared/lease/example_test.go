@@ -21,9 +21,9 @@ func ExampleLedger_Grant() {
 	bucket, first := bucket.Grant(now, ask(1, 30))
 	fmt.Println("first node: requests", first.Waiting, "tokens to keep", first.Keep, "left", first.Level)
 
-	_, second := bucket.Grant(now, ask(80, 0))
+	_, second := bucket.Grant(now, ask(90, 0))
 	fmt.Println("second node: requests", second.Waiting, "left", second.Level)
 	// Output:
-	// first node: requests 1 tokens to keep 30 left 69
-	// second node: requests 69 left 0
+	// first node: requests 1 tokens to keep 18 left 81
+	// second node: requests 81 left 0
 }

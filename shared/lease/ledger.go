@@ -8,9 +8,9 @@
 // A grant moves tokens from level to out, expiry makes room, and refill stops at the cap.
 //
 // So in every interval (s, t] all nodes together use at most burst + rate·(t-s): what they use
-// comes from leases that were unexpired at s, at most out(s), or from tokens granted since. A node
-// returns no leased tokens (what a settled reservation gives back was used by one request), and
-// clocks are never compared; a lost reply or a dead node costs tokens and never adds any.
+// comes from leases that were unexpired at s, at most out(s), or from tokens granted since. Tokens
+// that a node has not used go back from out to level, once and before their lease ends (TakeBack).
+// Clocks are never compared; a lost message or a dead node costs tokens and never adds any.
 package lease
 
 import (
@@ -115,6 +115,9 @@ type Grant struct {
 	// Waiting is the number of waiting requests that got their whole cost. Keep is the tokens to
 	// hold.
 	Waiting, Keep int64
+	// Term is that of the tokens to keep, and without any that of the tokens for waiting requests.
+	// By it a node gives back those that it does not use. It is 0 if nothing was leased.
+	Term Term
 	// NotBefore is 0 if all waiting requests got their cost. Otherwise it is the wait until Cost
 	// tokens are available if no other node takes any; to ask earlier is useless. It is quota.Never
 	// if Cost is above the burst of the ask.
@@ -176,10 +179,16 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	}
 	l.lend(g.Waiting*cost, ask.Deadline, waitingPieces)
 	available -= g.Waiting * cost
-	// Then lease tokens to keep from the rest.
-	if ttl := ask.TTL(); ttl > 0 {
+	// Then lease tokens to keep, unless a request lacks what is left.
+	if ttl := ask.TTL(); ttl > 0 && g.Waiting >= ask.Waiting {
 		g.Keep = keepShare(ask, available)
 		l.lend(g.Keep, ttl, pieces)
+	}
+	switch {
+	case g.Keep > 0:
+		g.Term = termOf(l.end(ask.TTL(), pieces))
+	case g.Waiting > 0 && ask.Deadline > 0:
+		g.Term = termOf(l.end(ask.Deadline, waitingPieces))
 	}
 	g.Level = available - g.Keep
 	if ask.Optimistic {
@@ -221,17 +230,6 @@ func (l Ledger) wait(now quota.Instant, cost int64) quota.Span {
 		return quota.Never
 	}
 	return max(1, quota.Span(l.Ready(cost)-now))
-}
-
-// keepShare is how many of the available tokens a node may hold. If the bucket could not serve all
-// nodes with as much, a node gets half of its even share. So the last tokens do not lie on nodes
-// that may not need them.
-func keepShare(ask Ask, available int64) int64 {
-	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
-	if keep > available/nodes {
-		keep = min(keep, (available+2*nodes-1)/(2*nodes))
-	}
-	return min(keep, available)
 }
 
 // At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change

@@ -26,12 +26,14 @@ func TestLedgerTimeline(t *testing.T) {
 	}{
 		{at: 0, waiting: 1, keep: 0, nodes: 2, wantWaiting: 1, wantLevel: 99},
 		// Plenty is left: the node gets what it wants to keep.
-		{at: 0, waiting: 1, keep: 20, nodes: 2, wantWaiting: 1, wantKeep: 20, wantLevel: 78},
-		// Two nodes asking for 50 would exhaust 78: a quarter of it.
-		{at: 0, keep: 50, nodes: 2, wantKeep: 20, wantLevel: 58},
+		{at: 0, waiting: 1, keep: 15, nodes: 2, wantWaiting: 1, wantKeep: 15, wantLevel: 83},
+		// It gets what is earned in 3 s at most, which are 5, and an eighth of 83.
+		{at: 0, keep: 40, nodes: 2, wantKeep: 16, wantLevel: 67},
+		// Two nodes asking for 34 would exhaust 67: that eighth, not a quarter of it.
+		{at: 0, keep: 34, nodes: 2, wantKeep: 14, wantLevel: 53},
 		// Waiting requests are served in full while there are tokens. They count as leased until
 		// 100 ms, so the bucket refills from then on: one token at 700 ms.
-		{at: 0, waiting: 60, keep: 5, nodes: 2, wantWaiting: 58, wantLevel: 0, notBefore: 700_000},
+		{at: 0, waiting: 60, keep: 5, nodes: 2, wantWaiting: 53, wantLevel: 0, notBefore: 700_000},
 		// A half-earned token is none.
 		{at: 400 * ms, waiting: 1, nodes: 2, notBefore: 300_000},
 		{at: 700 * ms, waiting: 1, nodes: 2, wantWaiting: 1},
@@ -57,10 +59,12 @@ func TestLedgerTimeline(t *testing.T) {
 func TestExpiryMakesRoomPieceByPiece(t *testing.T) {
 	p := params(t, 100, quota.Second, 100) // TTL 200 ms, w = 100 ms: tokens granted at 0 end at 300 ms
 	var ledger lease.Ledger
-	ledger, g := ledger.Grant(0, lease.Ask{Params: p, Keep: 100, Nodes: 1, Version: 1})
-	if g.Keep != 100 {
+	ledger, g := ledger.Grant(0, lease.Ask{Params: p, Waiting: 0, Keep: 45, Nodes: 1, Version: 1})
+	if g.Keep != 45 {
 		t.Fatalf("keep %d of an idle bucket by its only node", g.Keep)
 	}
+	rest := lease.Ask{Params: p, Waiting: 55, Cost: 1, Deadline: lease.TTL(p), Nodes: 1, Version: 1}
+	ledger, _ = ledger.Grant(0, rest)
 	if _, g = ledger.Grant(299*ms, lease.Ask{Params: p, Waiting: 1, Cost: 1, Nodes: 1, Version: 1}); g.Waiting != 0 {
 		t.Errorf("granted %d while the whole burst is out", g.Waiting)
 	}

@@ -15,6 +15,9 @@ import "github.com/weir-proxy/weir/shared/quota"
 // never holds less than either ledger, so it always has what either grants. This holds because a
 // twin charges a ledger at most down to nothing.
 //
+// Tokens that a node gives back leave both ledgers. One that was charged down to nothing for them
+// gets back no more than the larger bucket does, so it still never holds more than that.
+//
 // A draft's ledger that is absent, or left from an earlier draft, starts with what the main one has
 // used. A store keeps it as long as the main one. If the draft is promoted, its ledger becomes the
 // main one, so that no use is lost.
@@ -33,6 +36,7 @@ type Counted[L any] interface {
 	Reservation(ask Ask) quota.Reservation
 	Counts(r quota.Reservation) quota.Instant
 	Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (L, int64)
+	TakeBack(now quota.Instant, term Term, n int64) (L, int64)
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L

@@ -49,11 +49,15 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	if g.Waiting > 0 {
 		w.Lend(h, late, g.Waiting*cost)
 	}
-	if w.Algorithm.Lends() {
+	if g.Waiting > 0 && late > h.Last {
+		g.Term = termOf(late)
+	}
+	if w.Algorithm.Lends() && g.Waiting >= ask.Waiting {
 		until := h.Last + quota.Instant(ask.TTL())
 		g.Keep = keepShare(ask, w.Room(h, until))
 		if g.Keep > 0 {
 			w.Lend(h, until, g.Keep)
+			g.Term = termOf(until)
 		}
 	}
 	g.Level, g.FullAfter = w.Remaining(h), w.FullAfter(h, now)

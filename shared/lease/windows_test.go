@@ -60,10 +60,11 @@ func TestFixedWindowLedgerTimeline(t *testing.T) {
 		wantWaiting, wantKeep, wantLevel, notBefore int64
 	}{
 		{at: 10 * sec, waiting: 40, wantWaiting: 40, wantLevel: 60},
-		{at: 58 * sec, keep: 50, wantKeep: 50, wantLevel: 10},
-		// 60.001 is in the next window too, which holds 50.
-		{at: 59_951 * ms, waiting: 1, wantWaiting: 1, wantLevel: 9},
-		{at: 60 * sec, waiting: 60, wantWaiting: 49, wantLevel: 0, notBefore: 60_000_000},
+		// It gets what is earned in 3 s at most, which are 5, and a quarter of 60.
+		{at: 58 * sec, keep: 50, wantKeep: 20, wantLevel: 40},
+		// 60.001 is in the next window too, which holds 20.
+		{at: 59_951 * ms, waiting: 1, wantWaiting: 1, wantLevel: 39},
+		{at: 60 * sec, waiting: 90, wantWaiting: 79, wantLevel: 0, notBefore: 60_000_000},
 		{at: 119_960 * ms, waiting: 1, wantLevel: 0, notBefore: 40_000},
 		{at: 120 * sec, waiting: 1, keep: 1, wantWaiting: 1, wantKeep: 1, wantLevel: 98},
 	} {

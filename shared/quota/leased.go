@@ -1,5 +1,7 @@
 package quota
 
+import "math"
+
 // Room is how many tokens are available at the history's time for use until an instant.
 func (w Windows) Room(h *History, until Instant) int64 {
 	room := w.available(h, h.Last)
@@ -21,6 +23,55 @@ func (w Windows) Lend(h *History, until Instant, n int64) {
 		w.Add(h, h.Last, n)
 	}
 	w.Add(h, until, n)
+}
+
+// TakeBack takes back up to n tokens that were lent until an instant after the history's time and
+// that no request uses, and returns how many. The history is then as if they had not been lent. In
+// a fixed window they leave both windows that they counted in. Where their mark has merged with a
+// later one, that shrinks. Tokens that end later than the instant may be taken back by it, too: no
+// count becomes less than what can still be used.
+func (w Windows) TakeBack(h *History, until Instant, n int64) (taken int64) {
+	if !w.Algorithm.Lends() || until <= h.Last {
+		return 0
+	}
+	start, current := w.start(until), w.start(h.Last)
+	if w.Algorithm == FixedWindow {
+		taken = min(n, h.countAt(start), h.countAt(current))
+		h.shrink(start, start, taken)
+		if start != current {
+			h.shrink(current, current, taken)
+		}
+		return taken
+	}
+	return h.shrink(start, math.MaxInt64, n)
+}
+
+// countAt is the count of the mark that begins at start.
+func (h *History) countAt(start Instant) int64 {
+	for _, m := range h.Marks {
+		if m.Start == start {
+			return m.Count
+		}
+	}
+	return 0
+}
+
+// shrink takes up to n tokens from the marks that begin from first to last, the earliest first, and
+// returns how many it took.
+func (h *History) shrink(first, last Instant, n int64) (taken int64) {
+	kept := h.Marks[:0]
+	for _, m := range h.Marks {
+		if m.Start >= first && m.Start <= last {
+			part := min(m.Count, n-taken)
+			m.Count -= part
+			taken += part
+		}
+		if m.Count > 0 {
+			kept = append(kept, m)
+		}
+	}
+	h.Marks = kept
+	return taken
 }
 
 // FullAfter is the wait from now until clients find the bucket full, for a history with leased

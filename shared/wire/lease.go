@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -25,12 +26,17 @@ const (
 	// settleFormat is the format of a request with an item that names reservations, or settles one.
 	// Policies that reserve are in no policy set that an older control plane reads.
 	settleFormat = 6
+	// returnFormat is the format of a request with an item that gives tokens back. A node names
+	// their term, which it has from a control plane that reads the format.
+	returnFormat = 7
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
 	// NeverFormat is what a node names that reads quota.Never as the wait of an answer. The message
 	// is that of FullFormat.
 	NeverFormat = 4
+	// TermFormat is the format of a reply with the terms of tokens. Only nodes that name it get it.
+	TermFormat = 6
 	// oldNever is the wait that other nodes get in its place.
 	oldNever = quota.Hour
 )
@@ -84,6 +90,10 @@ type LeaseItem struct {
 	// its request has cost Actual. An item that was answered may be sent again and changes nothing.
 	Reserved    uint64
 	Nth, Actual int64
+	// Returned, if not 0, gives back tokens of a Term that no request will use. Reserved is then
+	// the return's own name: the control plane takes it once.
+	Returned int64
+	Term     lease.Term
 }
 
 // The flags of an item: whether it is Joined, its Position from bit 1 on, and whether figures
@@ -137,6 +147,8 @@ type LeaseAnswer struct {
 	// free. A claim with For 0 in its answer has got none, and keeps what it had. See
 	// inflight.Answer.
 	For quota.Span
+	// Term is that of the tokens that were granted. See lease.Grant.
+	Term lease.Term
 }
 
 // Bounds of the numbers in lease messages.
@@ -150,8 +162,9 @@ const (
 	maxFullAfter = int64(3 * quota.MaxWindow)
 	maxHold      = 1 << 20
 	// maxSeq is what the arithmetic of every store holds exactly.
-	maxSeq = 1 << 53
-	maxFor = int64(quota.Hour)
+	maxSeq  = 1 << 53
+	maxFor  = int64(quota.Hour)
+	maxTerm = 1<<32 - 1
 )
 
 // AppendLeaseRequest appends the message to dst.
@@ -186,6 +199,9 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		if format >= settleFormat {
 			dst = putSettlement(dst, it)
 		}
+		if format >= returnFormat {
+			dst = putReturn(dst, it)
+		}
 		if it.Position > 0 {
 			dst = append(dst, it.Consumer[:]...)
 		}
@@ -208,10 +224,12 @@ func requestFormat(items []LeaseItem) byte {
 	for i := range items {
 		it := &items[i]
 		switch {
+		case it.Returned > 0:
+			return returnFormat
 		case it.Reserved > 0:
-			return settleFormat
+			format = settleFormat
 		case it.Seq > 0:
-			format = permitsFormat
+			format = max(format, permitsFormat)
 		case it.Quota > 0:
 			format = max(format, ownFormat)
 		case it.ExceptionsRevision > 0 || it.Position > 0:
@@ -227,7 +245,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
 	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
-		format = min(b[len(leaseRequestMagic)], settleFormat)
+		format = min(b[len(leaseRequestMagic)], returnFormat)
 	}
 	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
@@ -274,6 +292,9 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	if format >= settleFormat {
 		c.settlement(it)
 	}
+	if format >= returnFormat {
+		c.returned(it)
+	}
 	if it.Position > 0 {
 		copy(it.Consumer[:], c.bytes(16))
 	}
@@ -290,97 +311,4 @@ func (c *cursor) claim(it *LeaseItem) {
 	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Position > 0 || it.Quota > 0 {
 		c.fail(ErrValue)
 	}
-}
-
-// Spoken is the reply for a node that reads formats up to the given one; 0 is a node that names
-// none. It changes m.
-func (m LeaseReply) Spoken(format uint64) LeaseReply {
-	for i := range m.Items {
-		a := &m.Items[i]
-		if format < FullFormat {
-			a.FullAfter = 0
-		}
-		if format < NeverFormat && a.NotBefore == quota.Never {
-			a.NotBefore = oldNever
-		}
-	}
-	return m
-}
-
-// replyFormat is the lowest format in which answers can be written.
-func replyFormat(items []LeaseAnswer) byte {
-	format := byte(leaseFormat)
-	for i := range items {
-		switch {
-		case items[i].For > 0:
-			return permitsFormat
-		case items[i].FullAfter > 0:
-			format = FullFormat
-		}
-	}
-	return format
-}
-
-// AppendLeaseReply appends the message to dst, in the lowest format that can say it.
-func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
-	format := replyFormat(m.Items)
-	dst = append(append(dst, leaseReplyMagic...), format)
-	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
-	dst = putUvarint(dst, m.Nodes)
-	dst = putUvarint(dst, int64(len(m.Items)))
-	for _, it := range m.Items {
-		dst = append(dst, byte(it.State))
-		dst = putUvarint(dst, it.Waiting)
-		dst = putUvarint(dst, it.Keep)
-		dst = putUvarint(dst, int64(it.NotBefore))
-		dst = putUvarint(putUvarint(putUvarint(dst, it.Level), it.Debt), int64(it.Delay))
-		if format >= FullFormat {
-			dst = putUvarint(dst, int64(it.FullAfter))
-		}
-		if format == permitsFormat {
-			dst = putUvarint(dst, int64(it.For))
-		}
-	}
-	return dst
-}
-
-// DecodeLeaseReply reads a message of any format into m, reusing m.Items.
-func DecodeLeaseReply(b []byte, m *LeaseReply) error {
-	c := cursor{buf: b}
-	format := byte(leaseFormat)
-	if len(b) > len(leaseReplyMagic) {
-		if f := b[len(leaseReplyMagic)]; f == FullFormat || f == permitsFormat {
-			format = f
-		}
-	}
-	c.header(leaseReplyMagic, format)
-	m.Seq, m.Nodes = c.u64(), c.within(1, maxNodes)
-	n := c.within(0, MaxItems)
-	m.Items = m.Items[:0]
-	for range n {
-		if c.err != nil {
-			break
-		}
-		state := ItemState(c.u8())
-		if state > ItemUnavailable {
-			c.fail(ErrValue)
-		}
-		m.Items = append(m.Items, LeaseAnswer{
-			State:     state,
-			Waiting:   c.within(0, maxWaiting),
-			Keep:      c.within(0, maxTokens),
-			NotBefore: quota.Span(c.uvarint()),
-			Level:     c.within(0, maxTokens),
-			Debt:      c.within(0, 2*maxTokens),
-			Delay:     quota.Span(c.within(0, maxDelay)),
-		})
-		last := &m.Items[len(m.Items)-1]
-		if format >= FullFormat {
-			last.FullAfter = quota.Span(c.within(0, maxFullAfter))
-		}
-		if format == permitsFormat {
-			last.For = quota.Span(c.within(0, maxFor))
-		}
-	}
-	return c.end()
 }

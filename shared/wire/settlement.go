@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -30,6 +31,27 @@ func (c *cursor) settlement(it *LeaseItem) {
 		it.Actual = c.within(0, policy.MaxCost)
 	}
 	if it.Reserved == 0 || it.Seq > 0 || it.Nth > 0 && (it.Waiting > 0 || it.Keep > 0 || it.Used > 0 || it.Joined) {
+		c.fail(ErrValue)
+	}
+}
+
+// putReturn writes what a return gives back: 0 for any other item.
+func putReturn(dst []byte, it *LeaseItem) []byte {
+	dst = putUvarint(dst, it.Returned)
+	if it.Returned > 0 {
+		dst = putUvarint(dst, int64(it.Term))
+	}
+	return dst
+}
+
+// returned reads what putReturn has written.
+func (c *cursor) returned(it *LeaseItem) {
+	it.Returned = c.within(0, maxTokens)
+	if it.Returned == 0 {
+		return
+	}
+	it.Term = lease.Term(c.within(0, maxTerm))
+	if it.Term == 0 || it.Reserved == 0 || it.Nth > 0 || it.Waiting > 0 || it.Keep > 0 || it.Used > 0 || it.Joined {
 		c.fail(ErrValue)
 	}
 }

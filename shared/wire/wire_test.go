@@ -98,6 +98,8 @@ func TestGolden(t *testing.T) {
 		"snapshot_4_in_flight": wire.AppendSnapshot(nil, flying(t)),
 		"snapshot_4_commit":    wire.AppendSnapshot(nil, settling(t)),
 		"lease_request_6":      wire.AppendLeaseRequest(nil, settlements()),
+		"lease_request_7":      wire.AppendLeaseRequest(nil, returns()),
+		"lease_reply_6":        wire.AppendLeaseReply(nil, terms()),
 		"snapshot_4_adaptive":  wire.AppendSnapshot(nil, finding(t)),
 	} {
 		golden(t, name, got)
@@ -218,6 +220,23 @@ func settlements() wire.LeaseRequest {
 	settles.Waiting, settles.Keep, settles.Used = 0, 0, 0
 	settles.Reserved, settles.Nth, settles.Actual = 1<<63+4, 3, 250
 	m.Items = []wire.LeaseItem{one, settles, plain}
+	return m
+}
+
+// returns is settlements with one that gives tokens back.
+func returns() wire.LeaseRequest {
+	m := settlements()
+	back := m.Items[2]
+	back.Waiting, back.Keep, back.Used = 0, 0, 0
+	back.Reserved, back.Returned, back.Term = 1<<63+7, 40, 1<<32-2
+	m.Items = append(m.Items, back)
+	return m
+}
+
+// terms is permitted with a term.
+func terms() wire.LeaseReply {
+	m := permitted()
+	m.Items[0].Term = 1<<32 - 2
 	return m
 }
 
@@ -467,7 +486,7 @@ func TestSnapshotReadsBack(t *testing.T) {
 }
 
 func TestLeaseMessagesReadBack(t *testing.T) {
-	for _, want := range []wire.LeaseRequest{request, named(), claimed(), held(), settlements()} {
+	for _, want := range []wire.LeaseRequest{request, named(), claimed(), held(), settlements(), returns()} {
 		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, want))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("request %+v: %v", got, err)
@@ -477,7 +496,7 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 	if want := (keyhash.Key{8, 7, 6, 5, 4, 3, 2, 1, 9}); person != want {
 		t.Errorf("the consumer is %v, want %v", person, want)
 	}
-	for _, want := range []wire.LeaseReply{reply, full(), permitted()} {
+	for _, want := range []wire.LeaseReply{reply, full(), permitted(), terms()} {
 		var back wire.LeaseReply
 		if err := wire.DecodeLeaseReply(wire.AppendLeaseReply(nil, want), &back); err != nil ||
 			!reflect.DeepEqual(back, want) {
@@ -561,6 +580,49 @@ func TestSettlementsAreInTheirOwnFormat(t *testing.T) {
 		change(&m.Items[1])
 		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
 			t.Errorf("a settlement with %s was accepted: %+v", what, got.Items[1])
+		}
+	}
+}
+
+// Tokens go back in the format that has returns alone, and terms are named in theirs. What a return
+// has no use for is refused, and a node that knows no terms hears of none.
+func TestReturnsAreInTheirOwnFormat(t *testing.T) {
+	b, answer := wire.AppendLeaseRequest(nil, returns()), wire.AppendLeaseReply(nil, terms())
+	if b[4] != 7 || answer[4] != 6 {
+		t.Errorf("formats %d and %d", b[4], answer[4])
+	}
+	var back wire.LeaseReply
+	for format := byte(2); format < 7; format++ {
+		b[4], answer[4] = format, min(format, 5)
+		if m, err := wire.DecodeLeaseRequest(b); err == nil {
+			t.Errorf("request accepted in format %d: %+v", format, m)
+		}
+		if err := wire.DecodeLeaseReply(answer, &back); err == nil {
+			t.Errorf("reply accepted in format %d: %+v", format, back)
+		}
+	}
+	for what, change := range map[string]func(*wire.LeaseItem){
+		"waiting requests": func(it *wire.LeaseItem) { it.Waiting = 1 },
+		"tokens to keep":   func(it *wire.LeaseItem) { it.Keep = 1 },
+		"used tokens":      func(it *wire.LeaseItem) { it.Used = 1 },
+		"a group":          func(it *wire.LeaseItem) { it.Joined = true },
+		"a claim":          func(it *wire.LeaseItem) { it.Seq = 1 },
+		"a settlement":     func(it *wire.LeaseItem) { it.Nth = 1 },
+		"no name":          func(it *wire.LeaseItem) { it.Reserved = 0 },
+		"no term":          func(it *wire.LeaseItem) { it.Term = 0 },
+		"too many":         func(it *wire.LeaseItem) { it.Returned = quota.MaxUnits + 1 },
+	} {
+		m := returns()
+		change(&m.Items[3])
+		m.Items = append(m.Items, wire.LeaseItem{Cost: 1})
+		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
+			t.Errorf("a return with %s was accepted: %+v", what, got.Items[3])
+		}
+	}
+	for format, want := range map[uint64]bool{0: false, 5: false, 6: true, 9: true} {
+		m := terms().Spoken(format)
+		if got := m.Items[0].Term != 0; got != want {
+			t.Errorf("a node of format %d hears of a term: %v", format, got)
 		}
 	}
 }
@@ -693,6 +755,7 @@ func FuzzLeaseRequest(f *testing.F) {
 	f.Add(wire.AppendLeaseRequest(nil, named()))
 	f.Add(wire.AppendLeaseRequest(nil, claimed()))
 	f.Add(wire.AppendLeaseRequest(nil, held()))
+	f.Add(wire.AppendLeaseRequest(nil, returns()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
 			t.Errorf("%d items", len(m.Items))
@@ -704,6 +767,7 @@ func FuzzLeaseReply(f *testing.F) {
 	f.Add(wire.AppendLeaseReply(nil, reply))
 	f.Add(wire.AppendLeaseReply(nil, full()))
 	f.Add(wire.AppendLeaseReply(nil, permitted()))
+	f.Add(wire.AppendLeaseReply(nil, terms()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m wire.LeaseReply
 		if wire.DecodeLeaseReply(b, &m) != nil {

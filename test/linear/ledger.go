@@ -58,7 +58,9 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 		if enough || len(ask.Parts) == 1 {
 			g.Waiting = min(p.Waiting, *left/p.Cost)
 			*left -= g.Waiting * p.Cost
-			g.Keep = kept(p, *left)
+			if g.Waiting == p.Waiting {
+				g.Keep = kept(p, *left)
+			}
 			*left -= g.Keep
 		}
 		g.Level = *left
@@ -67,14 +69,11 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 	return after, answers
 }
 
-// kept is what a node may keep: what it wants, unless all nodes that do as much would empty the
-// bucket, and then half its share, rounded up.
+// kept is what a node may keep while nothing is earned: what it wants, up to a quarter of its
+// share, rounded up.
 func kept(p Part, left int64) int64 {
-	if p.Keep*p.Nodes <= left {
-		return p.Keep
-	}
-	share := left / (2 * p.Nodes)
-	if share*2*p.Nodes < left {
+	share := left / (4 * p.Nodes)
+	if share*4*p.Nodes < left {
 		share++
 	}
 	return min(p.Keep, share, left)

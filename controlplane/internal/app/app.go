@@ -160,6 +160,7 @@ func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
+			a.metrics.Returned(u.Policy.Name, u.Policy.Mode.String(), u.Returned)
 			on.Series.Granted(u.Policy.Name, u.Tokens)
 			on.Series.Used(u.Policy, int64(u.Window), u.Bucket, u.Tokens)
 			a.metrics.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)

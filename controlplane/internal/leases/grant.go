@@ -112,6 +112,9 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 			s.measureClaim(it, g)
 		case it.ask.Settles != nil:
 			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
+		case it.ask.Returns != nil:
+			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
+			s.measureReturn(it, g)
 		case g.Stale:
 			staleGroups[groups[k]] = true
 		default:
@@ -161,7 +164,7 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 func (s *Service) answer(it *resolved, g lease.Grant) wire.LeaseAnswer {
 	return wire.LeaseAnswer{
 		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-		Delay: min(g.Delay, maxDelay), FullAfter: g.FullAfter, Debt: s.wholeDebt(it.effective, g.Debt),
+		Delay: min(g.Delay, maxDelay), FullAfter: g.FullAfter, Debt: s.wholeDebt(it.effective, g.Debt), Term: g.Term,
 	}
 }
 
@@ -185,6 +188,11 @@ func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 	if s.config.Regions != nil {
 		s.config.Regions.Want(it.policy.Name, it.item.Waiting*it.item.Cost+it.item.Keep+it.item.Used)
 	}
+}
+
+// measureReturn notes tokens that went back.
+func (s *Service) measureReturn(it *resolved, g lease.Grant) {
+	s.config.Meter(Use{Policy: it.policy, Tier: it.tier, Returned: g.Keep})
 }
 
 // refreshSets returns the versions that are active by the store, as far as this build can read

@@ -41,6 +41,9 @@ type Item struct {
 	// Settles, if not nil, makes a reservation cost what its request has cost, and Ask has the
 	// figures alone: see Settlement. Such an item belongs to no group.
 	Settles *Settlement
+	// Returns, if not nil, takes leased tokens back, and Ask has the figures alone: see Return.
+	// Such an item belongs to no group.
+	Returns *Return
 	// Joined: this item and the next belong to one group, see Store.
 	Joined bool
 	// Twin, if not nil, is the ask for the bucket's other ledger, while a rollout counts it under
@@ -150,6 +153,8 @@ type Use struct {
 	Tier string
 	// Tokens were granted, or reported as used under an optimistic policy.
 	Tokens int64
+	// Returned are tokens that went back unused.
+	Returned int64
 	// Bucket is whose they are, and Window that of its limit.
 	Bucket keyhash.Key
 	Window quota.Span

@@ -261,7 +261,7 @@ func TestGreedyNode(t *testing.T) {
 	w.put(1, leased)
 	w.current = 1
 	greedy := wire.LeaseItem{Bucket: keyhash.Key{1}, Waiting: 1 << 20, Cost: 1 << 52, Keep: 1 << 52}
-	if got := w.ask(1, greedy); states(got) != "0+17 " { // half of an even third
+	if got := w.ask(1, greedy); states(got) != "0+0 " { // None is kept while a request lacks what is left.
 		t.Errorf("granted %s", states(got))
 	}
 	if keep := w.asked[0][0].Ask.Keep; keep != 100 {

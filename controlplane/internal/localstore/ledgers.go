@@ -54,6 +54,8 @@ type shard struct {
 	kinds [5]kind
 	// reserved are the open reservations.
 	reserved map[reservationName]open
+	// returned are the returns that were taken, and until when each could come again.
+	returned map[returnName]quota.Instant
 }
 
 // kind is a table of ledgers, whatever they count.
@@ -71,7 +73,7 @@ type kind interface {
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		h := &l.shards[i]
-		h.reserved = map[reservationName]open{}
+		h.reserved, h.returned = map[reservationName]open{}, map[returnName]quota.Instant{}
 		h.room.max = (max + shardCount - 1) / shardCount
 		h.tokens.init(0, nil, &h.room, encodeLedger, decodeLedger)
 		h.windows.init(windowsKey, nil, &h.room, encodeWindows, decodeWindows)
@@ -196,6 +198,9 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	if it.Settles != nil {
 		return h.settle(now, it)
 	}
+	if it.Returns != nil {
+		return h.takeBack(now, it)
+	}
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
@@ -232,6 +237,7 @@ func (l *ledgers) changes(now quota.Instant) []change {
 		}
 		if swept {
 			h.forgetReserved(now)
+			h.forgetReturned(now)
 		}
 		h.mu.Unlock()
 	}

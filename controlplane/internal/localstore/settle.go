@@ -25,7 +25,8 @@ type open struct {
 // reserve notes what an item's requests were granted, if their cost is known later. Its shard is
 // locked. The file does not have reservations: after a restart they stay charged.
 func (h *shard) reserve(it leases.Item, g lease.Grant) {
-	if it.Settles != nil || it.Ask.Reserved == 0 || g.Waiting == 0 || len(h.reserved)+int(g.Waiting) > maxReserved {
+	asks := it.Settles == nil && it.Returns == nil && it.Ask.Reserved != 0 && g.Waiting > 0
+	if !asks || len(h.reserved)+int(g.Waiting) > maxReserved {
 		return
 	}
 	one := h.reservation(it)

@@ -52,6 +52,13 @@ func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	}
 }
 
+// Returned counts tokens of a policy that went back unused.
+func (m *Metrics) Returned(policy, mode string, tokens int64) {
+	if tokens > 0 {
+		m.returned.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))
+	}
+}
+
 // Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty,
 // by what became of them.
 func (m *Metrics) Asked(policy, tier string, granted, refused int64) {

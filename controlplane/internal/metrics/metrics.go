@@ -32,9 +32,9 @@ type Metrics struct {
 	changes *prometheus.CounterVec
 	lost    *prometheus.CounterVec
 
-	tokens  *prometheus.CounterVec
-	asked   *prometheus.CounterVec
-	refused *prometheus.CounterVec
+	tokens, returned *prometheus.CounterVec
+	asked            *prometheus.CounterVec
+	refused          *prometheus.CounterVec
 
 	quotas quotas
 
@@ -161,6 +161,10 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	m.tokens = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tokens_granted_total",
 		Help: "Tokens that nodes were granted, and of optimistic policies those that they reported to have used.",
+	}, []string{"policy", "mode"})
+	m.returned = register.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_tokens_returned_total",
+		Help: "Tokens that nodes were granted and gave back unused.",
 	}, []string{"policy", "mode"})
 	m.asked = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_lease_requests_total",

@@ -166,6 +166,8 @@ const (
 	kindPermits       = 'p'
 	kindSettleTokens  = 's'
 	kindSettleWindows = 'l'
+	kindReturnTokens  = 'r'
+	kindReturnWindows = 'b'
 )
 
 // tokensArg is what the script must know about a bucket of tokens.
@@ -174,8 +176,11 @@ func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
-		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, int64(a.Reserved))
+		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, earns(a), int64(a.Reserved))
 }
+
+// earns is how many tokens a limit earns in the time of a lease.
+func earns(a lease.Ask) int64 { return a.Params.Earned(a.TTL()) }
 
 // owes is whether a bucket may owe more than it holds, as the script reads it.
 func owes(a lease.Ask) int64 {
@@ -197,7 +202,7 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, int64(a.Reserved))
+		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), int64(a.Reserved))
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.

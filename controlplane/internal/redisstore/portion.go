@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	repliesPerKey = 6
+	repliesPerKey = 7
 	jitterRange   = 1024
 	// fullCall is how many keys leave at once, while another call of the script is under way: as
 	// many as the items of one request, if none has a twin. A call has at most three times as many,
@@ -70,6 +70,10 @@ func (s *Store) newPortion(items []leases.Item) *portion {
 		main := bucketKey(it.Bucket, windowed)
 		if it.Settles != nil {
 			p.keys, p.args = append(p.keys, main), append(p.args, settleArg(it))
+			continue
+		}
+		if it.Returns != nil {
+			p.keys, p.args = append(p.keys, main), append(p.args, returnArg(it))
 			continue
 		}
 		arg, charge := s.tokensArg, s.tokensCharge
@@ -187,7 +191,7 @@ func (scriptError) RedisError() {}
 func read(it *leases.Item, r []int64) lease.Grant {
 	g := lease.Grant{
 		Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
-		Delay: quota.Span(r[5]),
+		Delay: quota.Span(r[5]), Term: lease.Term(r[6]),
 	}
 	if r[3] < 0 {
 		g.NotBefore = quota.Never

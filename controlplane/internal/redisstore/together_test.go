@@ -172,10 +172,11 @@ func TestPlantedBugsOfHalfAnsweredCalls(t *testing.T) {
 				"local fine, why = true, answer_group(first, last)")
 		},
 		"a failure moves the answers of others": func(s *redisstore.Store) bool {
-			return s.SpoilGrant("for i = (first - 1) * 6 + 1, last * 6 do", "for i = (first - 1) * 6 - 5, last * 6 do")
+			return s.SpoilGrant("for i = (first - 1) * VALUES + 1, last * VALUES do",
+				"for i = (first - 2) * VALUES + 1, last * VALUES do")
 		},
 		"an error is taken for an answer": func(s *redisstore.Store) bool {
-			return s.SpoilGrant("reply[(first - 1) * 6 + 1] = why", "")
+			return s.SpoilGrant("reply[(first - 1) * VALUES + 1] = why", "")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -286,14 +286,14 @@ func testConcurrency(t *testing.T, s *Instance) {
 func testRestart(t *testing.T, s *Instance) {
 	p := params(t, 100, quota.Minute, 100)
 	it := leases.Item{Bucket: keyhash.Key{3},
-		Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 20, Nodes: 1}}
+		Ask: lease.Ask{Params: p, Version: 1, Waiting: 70, Cost: 1, Deadline: lease.Deadline, Keep: 13, Nodes: 1}}
 	before := s.one(t, it)
-	if before.Waiting != 70 || before.Keep != 20 {
+	if before.Waiting != 70 || before.Keep != 13 {
 		t.Fatalf("of a fresh bucket %+v was granted", before)
 	}
 	s.Restart(t)
-	if after := s.one(t, it); after.Waiting != 10 || after.Keep != 0 {
-		t.Errorf("after a restart %+v was granted, want what was left: 10", after)
+	if after := s.one(t, it); after.Waiting != 17 || after.Keep != 0 {
+		t.Errorf("after a restart %+v was granted, want what was left: 17", after)
 	}
 	other := it
 	other.Bucket = keyhash.Key{4}

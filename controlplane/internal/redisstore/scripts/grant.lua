@@ -7,30 +7,34 @@
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
 --              'p' claims permits for requests in flight, see claim_permits
 --              's' settles a reservation of tokens, 'l' one of windows, see settle_tokens; in place of waiting is 1 if it was there
+--              'r' takes tokens of a term back, 'b' those of windows, see take_back_tokens; in place of keep is how many went back
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
--- returns      6 integers for each bucket: stale waiting keep not_before level delay; of a report of what was used the last is the
+-- returns      7 integers for each bucket: stale waiting keep not_before level delay term; of a report of what was used delay is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 --              A text in place of stale is an error of the buckets of one request
-local TOKENS, PERMITS, SETTLE_TOKENS, SETTLE_WINDOWS = string.byte('tpsl', 1, 4)
+local TOKENS, PERMITS, SETTLE_TOKENS, SETTLE_WINDOWS, RETURN_TOKENS, RETURN_WINDOWS = string.byte('tpslrb', 1, 6)
 local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
+local VALUES = 7 -- of each bucket in the reply
 local reply = {}
 
--- What grants a bucket of a kind, what charges its twin, and what settles its reservations.
-local grant_tokens, charge_tokens, settle_tokens, grant_windows, charge_windows, settle_windows, claim_permits
+-- What grants a bucket of a kind, what charges its twin, what settles its reservations, and what takes back its
+-- tokens.
+local grant_tokens, charge_tokens, settle_tokens, take_back_tokens
+local grant_windows, charge_windows, settle_windows, take_back_windows, claim_permits
 local function functions_for(kind)
-  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS or kind == SETTLE_TOKENS then
+  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS or kind == SETTLE_TOKENS or kind == RETURN_TOKENS then
     if not grant_tokens then
-      grant_tokens, charge_tokens, settle_tokens = functions_for_tokens()
+      grant_tokens, charge_tokens, settle_tokens, take_back_tokens = functions_for_tokens()
     end
-    return grant_tokens, charge_tokens, settle_tokens
+    return grant_tokens, charge_tokens, settle_tokens, take_back_tokens
   elseif kind == PERMITS then
     claim_permits = claim_permits or functions_for_permits()
     return claim_permits
   elseif not grant_windows then
-    grant_windows, charge_windows, settle_windows = functions_for_windows()
+    grant_windows, charge_windows, settle_windows, take_back_windows = functions_for_windows()
   end
-  return grant_windows, charge_windows, settle_windows
+  return grant_windows, charge_windows, settle_windows, take_back_windows
 end
 
 -- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
@@ -45,7 +49,7 @@ end
 
 -- Charges the k-th bucket for what the one before it was granted.
 local function charge(k, kind)
-  local arg, spent = ARGV[1 + k], (k - 2) * 6
+  local arg, spent = ARGV[1 + k], (k - 2) * VALUES
   local granted, kept = reply[spent + 2], reply[spent + 3]
   local draft = kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS
   local _, book = functions_for(kind)
@@ -60,20 +64,25 @@ end
 
 -- Answers the k-th bucket, and returns whether all that wait have, or could have, their cost.
 local function answer(k, look)
-  local arg, r = ARGV[1 + k], (k - 1) * 6
+  local arg, r = ARGV[1 + k], (k - 1) * VALUES
   local kind = kind_of(k)
   if kind == CHARGE_TOKENS or kind == CHARGE_WINDOWS or kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS then
     if not look then
       charge(k, kind)
     end
-    for i = r + 1, r + 6 do
+    for i = r + 1, r + VALUES do
       reply[i] = 0
     end
     return true
   elseif kind == SETTLE_TOKENS or kind == SETTLE_WINDOWS then
     local _, _, settle = functions_for(kind)
     local known = settle(KEYS[k], arg) and 1 or 0
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = 0, known, 0, 0, 0, 0
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, known, 0, 0, 0, 0, 0
+    return true
+  elseif kind == RETURN_TOKENS or kind == RETURN_WINDOWS then
+    local _, _, _, take_back = functions_for(kind)
+    local back = take_back(KEYS[k], arg)
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, 0, back, 0, 0, 0, 0
     return true
   end
   local twin, hold = nil, 0
@@ -82,8 +91,9 @@ local function answer(k, look)
     twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
   end
   local grant = kind == TOKENS and grant_tokens or functions_for(kind)
-  local stale, granted, kept, not_before, level, delay = grant(KEYS[k], arg, look, twin, hold)
+  local stale, granted, kept, not_before, level, delay, term = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
+  reply[r + 7] = term or 0 -- Permits have none.
   return stale == 0 and not_before == 0
 end
 
@@ -123,10 +133,10 @@ local function fail(first, last, why)
       away = string.sub(why, from)
     end
   end
-  for i = (first - 1) * 6 + 1, last * 6 do
+  for i = (first - 1) * VALUES + 1, last * VALUES do
     reply[i] = 0
   end
-  reply[(first - 1) * 6 + 1] = why
+  reply[(first - 1) * VALUES + 1] = why
 end
 
 local first = 1
@@ -145,6 +155,6 @@ if away then
   return {err = away}
 end
 if unmarked then
-  reply[#KEYS * 6 + 1] = now
+  reply[#KEYS * VALUES + 1] = now
 end
 return reply

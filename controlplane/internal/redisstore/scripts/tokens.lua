@@ -7,9 +7,9 @@
 -- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
 -- larger than a burst, and stands in place of the delay in every answer, or 2 for one that only may
 -- owe more than a burst; and most_num most_den most, the largest figures where callers bring their
--- own, else 0; and the name of the reservations that are granted, else eight zeros. With look it charges nothing,
+-- own, else 0; and what the limit earns in ttl; and the name of the reservations that are granted, else eight zeros. With look it charges nothing,
 -- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
--- the burst. It returns stale granted kept not_before level delay. An absent bucket of a draft, or
+-- the burst. It returns stale granted kept not_before level delay term. An absent bucket of a draft, or
 -- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
 -- nothing for all others.
 --
@@ -21,6 +21,10 @@
 -- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
 -- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
 -- returns whether the reservation was there.
+--
+-- take_back_tokens(key, arg) takes tokens of a term back by lease.Ledger.TakeBack, in the main state and
+-- in that of a draft, the first time that it is asked for: term and tokens, and the name of the return. It
+-- returns how many went back.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
 -- each lease, the earliest first. One of the second format ends with since: when a bucket that may
@@ -329,7 +333,7 @@ local function functions_for_tokens()
 
   local function grant_tokens(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
-      optimistic, most_num, most_den, most = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      optimistic, most_num, most_den, most, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
     local held_num, held_den, held_burst, held_debt, held_since -- what the bucket has beside the figures of a caller's own
     local fits, lowered = true, false
@@ -357,13 +361,13 @@ local function functions_for_tokens()
     if known then
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
       if changed and version > ask_version then
-        return 1, 0, 0, 0, 0, 0
+        return 1, 0, 0, 0, 0, 0, 0
       end
       if (changed or most > 0) and not twin and policy_set(version) < policy_set(ask_version) then
         local promoted = promote(key, raw, ask_version, ask_num, ask_den, ask_burst, most)
         changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
         if most > 0 and changed and version > ask_version then
-          return 1, 0, 0, 0, 0, 0
+          return 1, 0, 0, 0, 0, 0, 0
         end
         changed = changed and (most > 0 or not promoted)
       end
@@ -400,13 +404,13 @@ local function functions_for_tokens()
       debt = min(debt + units(used, den), SATURATED)
       save(key, encode(), max(forgettable(), now + hold))
       local level = max(0, ask_burst - ceiling(debt, den))
-      return 0, 0, 0, 0, level, debt_in(most_den)
+      return 0, 0, 0, 0, level, debt_in(most_den), 0
     end
     if optimistic == 0 and most == 0 then
       debt = min(debt, burst * den)
     end
     debt = max(units(out(0), den), debt)
-    local kept, not_before, delay = 0, 0, 0
+    local kept, not_before, delay, term = 0, 0, 0, 0
     local available = fits and max(0, quotient(burst * den - debt, den)) or 0
     local granted = min(waiting, quotient(available, cost))
     local short = granted < waiting
@@ -423,12 +427,16 @@ local function functions_for_tokens()
         reserve(key, name, granted, last, end_of(deadline, 1), cost, counts)
       end
       lend(granted * cost, deadline, 1)
+      if deadline > 0 then
+        term = term_of(end_of(deadline, 1))
+      end
       available = available - granted * cost
     end
-    if ttl > 0 and keep > 0 and available > 0 then
-      kept = keep_share(keep, nodes, available)
+    if ttl > 0 and keep > 0 and available > 0 and not short then
+      kept = keep_share(keep, nodes, available, earns)
       if kept > 0 then
         lend(kept, ttl, 2)
+        term = term_of(end_of(ttl, 2))
         available = available - kept
       end
     end
@@ -448,7 +456,7 @@ local function functions_for_tokens()
     if optimistic == 1 then
       delay = debt_in(most_den)
     end
-    return 0, granted, kept, not_before, available, delay
+    return 0, granted, kept, not_before, available, delay, term
   end
 
   local function charge_tokens(key, arg, granted, kept, draft)
@@ -538,5 +546,43 @@ local function functions_for_tokens()
     return true
   end
 
-  return grant_tokens, charge_tokens, settle_tokens
+  local function take_back_tokens(key, arg)
+    local term, n, name = struct.unpack('>I8I8c8', arg, 2)
+    if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
+      return 0
+    end
+    local function take(of)
+      local raw = redis.pcall('GET', of)
+      local fine, good = pcall(decode, raw)
+      if not (raw and fine and good) then
+        return 0
+      end
+      advance(max(now, last))
+      local over, taken, live = end_of_term(term, last), 0, 0
+      if over <= last then
+        return 0
+      end
+      for i = 1, leases do
+        local part = 0
+        if ends[i] >= over then
+          part = min(tokens[i], n - taken)
+        end
+        taken = taken + part
+        if tokens[i] > part then
+          live = live + 1
+          ends[live], tokens[live] = ends[i], tokens[i] - part
+        end
+      end
+      if taken == 0 then
+        return 0
+      end
+      leases = live
+      debt = max(debt - units(taken, den), units(out(0), den))
+      save_again(of, encode())
+      return taken
+    end
+    return max(take(key), take(key .. ':draft'))
+  end
+
+  return grant_tokens, charge_tokens, settle_tokens, take_back_tokens
 end

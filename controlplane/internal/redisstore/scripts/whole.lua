@@ -50,12 +50,29 @@ local function policy_set(version)
   return quotient(version, 16777216) -- 2^lease.EpochBits
 end
 
--- How many of the available tokens a node may hold.
-local function keep_share(keep, nodes, available)
-  if keep > quotient(available, nodes) then
-    keep = min(keep, quotient(available + 2 * nodes - 1, 2 * nodes))
+-- How many of the available tokens a node may hold of a limit that earns so many in a lease's time:
+-- lease.keepShare in Go.
+local function keep_share(keep, nodes, available, earns)
+  if nodes > 1 and keep > quotient(available, nodes) then
+    keep = min(keep, ceiling(available, 2 * nodes))
   end
-  return min(keep, available)
+  return min(keep, earns + ceiling(available, 4 * nodes), available)
+end
+
+-- The term of tokens that end at an instant, and when a term ends: the lowest 32 bits.
+local TERMS = 4294967296
+local function term_of(at)
+  return at - quotient(at, TERMS) * TERMS
+end
+
+local function end_of_term(term, at)
+  local ahead = term - term_of(at)
+  if ahead >= TERMS / 2 then
+    ahead = ahead - TERMS
+  elseif ahead < -TERMS / 2 then
+    ahead = ahead + TERMS
+  end
+  return at + ahead
 end
 
 local this_millisecond = quotient(now, 1000)
@@ -70,6 +87,11 @@ local function save(key, state, forgettable)
     expiry = expiry + quotient(life * jitter, 10240)
   end
   redis.call('SET', key, cmsgpack.pack(state), 'PXAT', expiry)
+end
+
+-- Keeps a state that holds more than before as long as it would have been kept.
+local function save_again(key, state)
+  redis.call('SET', key, cmsgpack.pack(state), 'KEEPTTL')
 end
 
 -- When the state of buckets without one was last lost, in microseconds; 0 for never. The marker
@@ -118,4 +140,10 @@ local function take_reservation(key, name, nth)
   if taken and #taken == 24 then
     return struct.unpack('>I8I8I8', taken)
   end
+end
+
+-- Notes a return of tokens of a term that ends at an instant; false if it has come before.
+local function first_time(key, name, at)
+  local noted = string.format('%s:returned:%08x%08x', key, struct.unpack('>I4I4', name))
+  return redis.call('SET', noted, '', 'NX', 'PXAT', ceiling(at, 1000) + 1) ~= false
 end

@@ -2,14 +2,17 @@
 --
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
 -- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
--- deadline keep nodes leased doubtful_used own name: leased is how long after a loss of state tokens may
--- still be used that were granted before it, own a caller's own quota, else 0, name that of the
+-- deadline keep nodes leased doubtful_used own earns name: leased is how long after a loss of state tokens may
+-- still be used that were granted before it, own a caller's own quota, else 0, earns what the limit earns in ttl, name that of the
 -- reservations that are granted, else eight zeros. Those of
 -- charge_windows: hold, algorithm quota length grain offset version leased doubtful_used and the
 -- longest lease of it, and cost deadline ttl used of what the twin was asked.
 --
 -- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and
 -- in that of a draft: nth and actual, and the name. It returns whether the reservation was there.
+--
+-- take_back_windows(key, arg) takes tokens of a term back by lease.WindowLedger.TakeBack, as
+-- take_back_tokens does.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then
 -- start and count of each mark, the earliest first, each start but the first as the distance from
@@ -348,17 +351,17 @@ local function functions_for_windows()
 
   local function grant_windows(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
-      leased, doubtful_used, own = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      leased, doubtful_used, own, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
     if changed == nil then
-      return 1, 0, 0, 0, 0, 0
+      return 1, 0, 0, 0, 0, 0, 0
     end
     local largest = quota
     if own > 0 then
       quota = math.min(quota, own)
     end
     local granted, kept, not_before = math.min(waiting, quotient(room(deadline), cost)), 0, 0
-    local short = granted < waiting
+    local short, term = granted < waiting, 0
     if look then
       granted = 0
     end
@@ -368,11 +371,15 @@ local function functions_for_windows()
         reserve(key, name, granted, last, last + deadline, cost, leaves(start_of(last + deadline)))
       end
       lend(granted * cost, deadline)
+      if deadline > 0 then
+        term = term_of(last + deadline)
+      end
     end
-    if not look and algorithm ~= COUNTER then
-      kept = keep_share(keep, nodes, room(ttl))
+    if not look and not short and algorithm ~= COUNTER then
+      kept = keep_share(keep, nodes, room(ttl), earns)
       if kept > 0 then
         lend(kept, ttl)
+        term = term_of(last + ttl)
       end
     end
     if short then
@@ -383,7 +390,7 @@ local function functions_for_windows()
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
     end
-    return 0, granted, kept, not_before, level, full_after()
+    return 0, granted, kept, not_before, level, full_after(), term
   end
 
   local function charge_windows(key, arg, granted, kept, draft)
@@ -500,5 +507,71 @@ local function functions_for_windows()
     return true
   end
 
-  return grant_windows, charge_windows, settle_windows
+  -- Takes up to n tokens from the marks that begin from first to until, the earliest first, and returns
+  -- how many.
+  local function shrink(first, till, n)
+    local taken, kept = 0, 0
+    for i = 1, marks do
+      local part = 0
+      if starts[i] >= first and starts[i] <= till then
+        part = min(counts[i], n - taken)
+      end
+      taken = taken + part
+      if counts[i] > part then
+        kept = kept + 1
+        starts[kept], counts[kept] = starts[i], counts[i] - part
+      end
+    end
+    marks = kept
+    return taken
+  end
+
+  -- Takes up to n tokens back that were lent until an instant: quota.Windows.TakeBack in Go.
+  local function unlend(till, n)
+    if algorithm == COUNTER or till <= last then
+      return 0
+    end
+    local start, current = start_of(till), start_of(last)
+    if algorithm ~= FIXED then
+      return shrink(start, math.huge, n)
+    end
+    local at_start, at_current = 0, 0
+    for i = 1, marks do
+      if starts[i] == start then
+        at_start = counts[i]
+      end
+      if starts[i] == current then
+        at_current = counts[i]
+      end
+    end
+    n = min(n, at_start, at_current)
+    shrink(start, start, n)
+    if start ~= current then
+      shrink(current, current, n)
+    end
+    return n
+  end
+
+  local function take_back_windows(key, arg)
+    local term, n, name = struct.unpack('>I8I8c8', arg, 2)
+    if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
+      return 0
+    end
+    local function take(of)
+      local raw = redis.pcall('GET', of)
+      local fine, good = pcall(decode, raw)
+      if not (raw and fine and good) then
+        return 0
+      end
+      advance(now)
+      local taken = unlend(end_of_term(term, last), n)
+      if taken > 0 then
+        save_again(of, encode())
+      end
+      return taken
+    end
+    return max(take(key), take(key .. ':draft'))
+  end
+
+  return grant_windows, charge_windows, settle_windows, take_back_windows
 end

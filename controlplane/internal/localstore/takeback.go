@@ -1,0 +1,54 @@
+package localstore
+
+import (
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// maxReturned bounds the returns that a shard remembers. One more is not taken.
+const maxReturned = 16384
+
+// returnName names a return of tokens of a bucket.
+type returnName struct {
+	bucket hash
+	name   uint64
+}
+
+// takeBack takes tokens back, in the draft of a rollout too, unless it has. Its shard is locked.
+// The file does not have which returns were taken: no node sends one again on its own.
+func (h *shard) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
+	name, end := returnName{it.Bucket, it.Returns.Name}, it.Returns.Term.End(now)
+	if _, known := h.returned[name]; known || end <= now || len(h.returned) >= maxReturned {
+		return g
+	}
+	h.returned[name] = end
+	if it.Ask.Windows.Quota == 0 {
+		g.Keep = takeBackIn(&h.tokens, &h.draftTokens, now, it)
+	} else {
+		g.Keep = takeBackIn(&h.windows, &h.draftWindows, now, it)
+	}
+	return g
+}
+
+// takeBackIn takes tokens back in both ledgers of a bucket, and returns how many the one has taken
+// that took most.
+func takeBackIn[L lease.Counted[L]](main, draft *table[L], now quota.Instant, it leases.Item) (most int64) {
+	for _, t := range []*table[L]{main, draft} {
+		after, taken := t.all[it.Bucket].TakeBack(now, it.Returns.Term, it.Returns.Tokens)
+		if taken > 0 {
+			t.put(it.Bucket, after)
+		}
+		most = max(most, taken)
+	}
+	return most
+}
+
+// forgetReturned forgets the returns whose term is over: none is taken any more.
+func (h *shard) forgetReturned(now quota.Instant) {
+	for r, until := range h.returned {
+		if until <= now {
+			delete(h.returned, r)
+		}
+	}
+}

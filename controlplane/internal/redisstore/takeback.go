@@ -1,0 +1,17 @@
+package redisstore
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+)
+
+// returnArg is what the script must know to take tokens back.
+func returnArg(it *leases.Item) []byte {
+	kind := byte(kindReturnTokens)
+	if it.Ask.Windows.Quota != 0 {
+		kind = kindReturnWindows
+	}
+	back := it.Returns
+	return binary.BigEndian.AppendUint64(arg(kind, false, int64(back.Term), back.Tokens), back.Name)
+}

@@ -1,0 +1,351 @@
+package lease_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// planted is a fault in how returns are taken.
+type planted int
+
+const (
+	sound planted = iota
+	takenTwice
+	takenAfterItsEnd
+	stillUsed
+)
+
+// loan is tokens that a node may use until an instant, and the name under which they go back.
+type loan struct {
+	tokens int64
+	until  quota.Instant
+	name   lease.Term
+}
+
+// giver is a game of nodes that use what they hold when it hurts most, join terms, and give tokens
+// back on ways that lose and delay them.
+type giver[L lease.Counted[L]] struct {
+	r       *rand.Rand
+	planted planted
+	now     quota.Instant
+	ledger  L
+	ask     lease.Ask
+	held    []loan
+	// under are the returns on their way; until is when one arrives.
+	under []loan
+	// count notes a use, and reports whether it is within the limit.
+	count func(now quota.Instant, n int64) bool
+	// late takes a return of tokens that have ended, as the fault does.
+	late func(l L, now quota.Instant, n int64) L
+
+	granted, back, over int64
+}
+
+// play plays a game and reports whether all uses were within the limit.
+func (g *giver[L]) play(steps int) bool {
+	for range steps {
+		g.now += quota.Instant(g.pause())
+		ask := g.ask
+		ask.Waiting, ask.Cost = []int64{0, 0, 1, 3, 200}[g.r.IntN(5)], 1+g.r.Int64N(2)
+		ask.Keep, ask.Nodes = g.r.Int64N(200), 1+g.r.Int64N(2)
+		var grant lease.Grant
+		g.ledger, grant = g.ledger.Grant(g.now, ask)
+		sent := g.now - quota.Instant([]int64{0, 1, 1000, 49_000}[g.r.IntN(4)])
+		if grant.Keep > 0 {
+			g.granted += grant.Keep
+			g.hold(loan{grant.Keep, lease.Expiry(sent, ask.TTL()), grant.Term})
+		}
+		if grant.Waiting > 0 {
+			one := loan{grant.Waiting * ask.Cost, lease.Expiry(sent, ask.Deadline), grant.Term}
+			if grant.Keep > 0 {
+				one.name = 0
+			}
+			g.hold(one)
+		}
+		g.giveBack()
+		g.arrive()
+		if !g.use() {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *giver[L]) pause() int64 {
+	ttl := int64(g.ask.TTL())
+	return []int64{0, 0, 0, 1, 50_000, ttl / 2, 1 + g.r.Int64N(2*ttl), 1 + g.r.Int64N(10*ttl)}[g.r.IntN(8)]
+}
+
+// hold adds tokens, at times to those of other ones: by the earlier end and the earlier name, as
+// lease.Credit does.
+func (g *giver[L]) hold(one loan) {
+	if len(g.held) > 0 && g.r.IntN(3) == 0 {
+		with := &g.held[g.r.IntN(len(g.held))]
+		if one.until < with.until {
+			with.until, with.name = one.until, one.name
+		}
+		with.tokens += one.tokens
+		return
+	}
+	g.held = append(g.held, one)
+}
+
+// giveBack sends some of the tokens in hand.
+func (g *giver[L]) giveBack() {
+	if len(g.held) == 0 || g.r.IntN(2) == 0 {
+		return
+	}
+	from := &g.held[g.r.IntN(len(g.held))]
+	n := from.tokens - g.r.Int64N(from.tokens+1)
+	if n == 0 || from.name == 0 || from.until <= g.now {
+		return
+	}
+	if g.planted != stillUsed {
+		from.tokens -= n
+	}
+	way := []int64{0, 0, 0, 100_000, int64(g.ask.TTL()), 4 * int64(g.ask.TTL())}[g.r.IntN(6)]
+	if g.r.IntN(5) > 0 { // The others are lost.
+		g.under = append(g.under, loan{n, g.now + quota.Instant(way), from.name})
+	}
+}
+
+func (g *giver[L]) arrive() {
+	rest := g.under[:0]
+	for _, one := range g.under {
+		if one.until > g.now {
+			rest = append(rest, one)
+			continue
+		}
+		g.take(one)
+		if g.planted == takenTwice && g.r.IntN(2) == 0 {
+			g.take(one)
+		}
+	}
+	g.under = rest
+}
+
+func (g *giver[L]) take(one loan) {
+	if one.name.End(g.now) <= g.now {
+		g.over++
+		if g.planted == takenAfterItsEnd {
+			g.ledger = g.late(g.ledger, g.now, one.tokens)
+			return
+		}
+	}
+	var taken int64
+	g.ledger, taken = g.ledger.TakeBack(g.now, one.name, one.tokens)
+	g.back += taken
+}
+
+// use uses tokens: at times all at once, else these or those.
+func (g *giver[L]) use() bool {
+	kept, all := g.held[:0], g.r.IntN(5) == 0
+	for _, one := range g.held {
+		switch {
+		case one.until <= g.now || one.tokens == 0:
+		case all || g.r.IntN(20) == 0:
+			if !g.count(g.now, one.tokens) {
+				return false
+			}
+		default:
+			kept = append(kept, one)
+		}
+	}
+	g.held = kept
+	return true
+}
+
+// tokenGame is a game with a bucket of tokens. What passes is held against a bucket that decides at
+// once.
+func tokenGame(t *testing.T, r *rand.Rand, p planted) *giver[lease.Ledger] {
+	window := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute, quota.Day}[r.IntN(4)]
+	limit := 1 + r.Int64N(200)
+	figures := params(t, limit, window, 1+r.Int64N(limit))
+	if lease.TTL(figures) == 0 {
+		figures = params(t, limit, window, limit)
+	}
+	var bound quota.State
+	return &giver[lease.Ledger]{
+		r: r, planted: p, now: 1 << 50,
+		ask: lease.Ask{Params: figures, Version: 1, Deadline: lease.Deadline},
+		count: func(now quota.Instant, n int64) bool {
+			var result quota.Result
+			for ; n > 0; n-- {
+				if bound, result = figures.Take(bound, now, 1); !result.Allowed {
+					return false
+				}
+			}
+			return true
+		},
+		late: func(l lease.Ledger, now quota.Instant, n int64) lease.Ledger {
+			l = l.At(now, lease.Ask{Params: l.Params, Version: l.Version})
+			l.Debt = max(l.Debt-n*l.Params.Den, 0)
+			return l
+		},
+	}
+}
+
+// windowGame is a game with a bucket of windows. What passes is held against a log of all uses.
+func windowGame(t *testing.T, r *rand.Rand, fault planted) *giver[lease.WindowLedger] {
+	a := []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}[r.IntN(3)]
+	length := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)]
+	w, p := windows(t, a, 1+r.Int64N(200), length, 1+r.IntN(60))
+	if a == quota.FixedWindow {
+		w = w.At(r.Uint64())
+	}
+	var log []lent
+	return &giver[lease.WindowLedger]{
+		r: r, planted: fault, now: 1 << 50,
+		ask: lease.Ask{Params: p, Windows: w, Version: 1, Deadline: lease.Deadline},
+		count: func(now quota.Instant, n int64) bool {
+			begin := now - quota.Instant(length)
+			if a == quota.FixedWindow {
+				begin = now - (now-quota.Instant(w.Offset))%quota.Instant(length) - 1
+			}
+			for len(log) > 0 && log[0].granted <= begin {
+				log = log[1:]
+			}
+			log = append(log, lent{tokens: n, granted: now})
+			for _, one := range log[:len(log)-1] {
+				n += one.tokens
+			}
+			return n <= w.Quota
+		},
+		late: func(l lease.WindowLedger, now quota.Instant, n int64) lease.WindowLedger {
+			l = l.At(now, lease.Ask{Windows: l.Windows, Version: l.Version})
+			for i := range l.History.Marks {
+				m := &l.History.Marks[i]
+				part := min(m.Count, n)
+				m.Count, n = m.Count-part, n-part
+			}
+			return l
+		},
+	}
+}
+
+// However nodes hoard, join, return and lose tokens, all of them together use no more than the
+// limit, in any interval; and each fault in how returns are taken is found.
+func TestReturnsHoldTheBound(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for fault, name := range []string{"sound", "taken twice", "taken after its end", "still used"} {
+		var broken, granted, back, over int64
+		const games = 3000
+		for game := range uint64(games) {
+			r := rand.New(rand.NewPCG(seed, game))
+			tokens := tokenGame(t, r, planted(fault))
+			windows := windowGame(t, r, planted(fault))
+			fine := tokens.play(120)
+			if !fine {
+				broken++
+			}
+			if finest := windows.play(120); !finest {
+				broken++
+				fine = false
+			}
+			if !fine && planted(fault) == sound {
+				t.Fatalf("game %d (seed %d): %+v or %+v passed its limit", game, seed, tokens.ask, windows.ask)
+			}
+			granted += tokens.granted + windows.granted
+			back += tokens.back + windows.back
+			over += tokens.over + windows.over
+		}
+		t.Logf("%s: %d of %d games passed the limit; %d tokens kept, %d taken back, %d returns too late", name, broken,
+			2*games, granted, back, over)
+		if planted(fault) != sound && broken < games/100 {
+			t.Errorf("%s: found in %d games only", name, broken)
+		}
+		if back < granted/20 || over == 0 {
+			t.Errorf("%s: the games are too tame", name)
+		}
+	}
+}
+
+// A return leaves the ledger as if the tokens had not been granted, whatever happened meanwhile.
+func TestTakenBackIsNeverGranted(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	for game := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, game))
+		tokens, windows := tokenGame(t, r, sound), windowGame(t, r, sound)
+		if got, want := lendAndTakeBack(r, lease.Ledger{}, tokens.ask); got.Debt != want.Debt {
+			t.Fatalf("game %d (seed %d): %+v owes %d, %d if nothing had been lent", game, seed, tokens.ask, got.Debt,
+				want.Debt)
+		}
+		got, want := lendAndTakeBack(r, lease.WindowLedger{}, windows.ask)
+		if _, g := got.Grant(got.History.Last, windows.ask); g != looked(want, windows.ask) {
+			t.Fatalf("game %d (seed %d): %+v has %+v, %+v if nothing had been lent", game, seed, windows.ask, g,
+				looked(want, windows.ask))
+		}
+	}
+}
+
+func looked(l lease.WindowLedger, ask lease.Ask) lease.Grant {
+	_, g := l.Grant(l.History.Last, ask)
+	return g
+}
+
+// lendAndTakeBack has two ledgers serve the same requests. One lends tokens as well and takes them
+// back before they end.
+func lendAndTakeBack[L lease.Counted[L]](r *rand.Rand, l L, ask lease.Ask) (lent, plain L) {
+	now := quota.Instant(1 << 50)
+	serve := func() {
+		now += quota.Instant(r.Int64N(int64(ask.TTL())))
+		one := ask
+		one.Waiting, one.Cost, one.Nodes = r.Int64N(3), 1, 1
+		l, _ = l.Grant(now, one)
+	}
+	for range r.IntN(30) {
+		serve()
+	}
+	keeps := ask
+	keeps.Keep, keeps.Nodes = 1+r.Int64N(50), 1+r.Int64N(3)
+	lent, g := l.Grant(now, keeps)
+	plain, _ = l.Grant(now, ask)
+	now += quota.Instant(r.Int64N(int64(ask.TTL())))
+	lent, _ = lent.TakeBack(now, g.Term, g.Keep)
+	lent, _ = lent.Grant(now, ask)
+	plain, _ = plain.Grant(now, ask)
+	return lent, plain
+}
+
+// What is taken back never exceeds what is leased, a term of an unknown bucket is none, and a loan
+// whose end has passed gives back nothing.
+func TestTakeBackTimeline(t *testing.T) {
+	p := params(t, 100, quota.Minute, 100) // TTL 3 s: kept tokens end up to 4.5 s later
+	ask := lease.Ask{Params: p, Version: 1, Keep: 10, Nodes: 2, Cost: 1, Deadline: lease.Deadline}
+	l, first := lease.Ledger{}.Grant(0, ask)
+	l, second := l.Grant(2*sec, ask)
+	if first.Keep != 10 || second.Keep != 10 || first.Term == second.Term || first.Term == 0 {
+		t.Fatalf("%+v and %+v", first, second)
+	}
+	if _, taken := (lease.Ledger{}).TakeBack(0, first.Term, 3); taken != 0 {
+		t.Errorf("%d of an unknown bucket", taken)
+	}
+	for _, c := range []struct {
+		at   quota.Instant
+		term lease.Term
+		n    int64
+		want int64
+	}{
+		{2 * sec, 0, 5, 0},
+		{2 * sec, first.Term, 0, 0},
+		{2 * sec, first.Term, -1, 0},
+		{2 * sec, first.Term, 4, 4},
+		{first.Term.End(0) - 1, first.Term, 6, 6},
+		{first.Term.End(0), first.Term, 1, 0},
+		{second.Term.End(0) - 1, second.Term, 100, 10},
+		{second.Term.End(0) - 1, second.Term, 1, 0},
+	} {
+		var taken int64
+		if l, taken = l.TakeBack(c.at, c.term, c.n); taken != c.want {
+			t.Errorf("%d at %d: %d taken, want %d", c.n, c.at, taken, c.want)
+		}
+	}
+	if _, g := l.Grant(second.Term.End(0), ask); g.Level+g.Keep != 100 {
+		t.Errorf("%+v is left of a bucket that got everything back", g)
+	}
+}
