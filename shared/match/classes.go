@@ -1,6 +1,9 @@
 package match
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
 
 // Classes is how many classes of requests there are, at least one.
 func (ix *Index) Classes() int { return max(len(ix.classes), 1) }
@@ -54,6 +57,33 @@ func (c *collector) countsForClass(p *Policy, n, of uint32) bool {
 		return true
 	}
 	return c.class > int(c.ix.reserves[p.reserves.from+n/named-1])
+}
+
+// step is how many of a policy's reserves are kept from a request of its class.
+func (c *collector) step(p *Policy) (n int) {
+	for _, class := range c.ix.reserves[p.reserves.from:p.reserves.to] {
+		if c.class > int(class) {
+			n++
+		}
+	}
+	return n
+}
+
+// beginning adds marks to the encoding at hand, and returns the bucket that it means then. If the
+// policy has reserves, its windows begin with those of the first bucket: a part of a limit has none
+// of the next window while the whole is still in the one before.
+func (c *collector) beginning(p *Policy, first keyhash.Key, mark ...byte) keyhash.Key {
+	k := c.marked(mark...)
+	if p.reserves.len() > 0 {
+		k = beginWith(k, first)
+	}
+	return k
+}
+
+// beginWith is a bucket whose windows begin with those of another: see policy.Limit.WindowsOf.
+func beginWith(k, first keyhash.Key) keyhash.Key {
+	copy(k[8:], first[8:])
+	return k
 }
 
 // After is the name of the class after which a hit's limit is what is left; nil for a limit that

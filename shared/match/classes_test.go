@@ -1,10 +1,14 @@
 package match_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/adaptive"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 const inClasses = `{"version": "weir/v1", "tiers": ["free", "gold"],
@@ -55,6 +59,61 @@ func TestBucketsOfAReserve(t *testing.T) {
 	for i, after := range []string{"", "pay", "rest"} {
 		if h := hits[i]; h.Key != all.Bucket("", i, false) || string(ix.After(&h)) != after || int(h.Position) != i {
 			t.Errorf("the limit at index %d is for those after %q: %+v", i, ix.After(&h), h)
+		}
+	}
+}
+
+// A part of a limit begins its windows with the whole, for each key and of every list: else the
+// others would have two parts within one window of the whole.
+func TestPartsBeginWithTheWhole(t *testing.T) {
+	const doc = `{"version":"weir/v1","priorities":[{"name":"first","match":{"methods":["POST"]}},{"name":"next","match":{"methods":["PUT"]}},{"name":"rest"}],
+		"policies":[{"name":"p","partition":["header:k"],"algorithm":"fixed_window","reserve":{"first":"20%","next":"30%"},
+			"limit":[{"quota":20,"window":"5s"},{"quota":100,"window":"1m"}],
+			"candidate":{"limit":[{"quota":10,"window":"5s"},{"quota":50,"window":"1m"}]}}]}`
+	set, ix := decode(t, doc), compile(t, doc)
+	offsets := map[quota.Span]bool{}
+	for n := range 20 {
+		key := fmt.Sprint("k", n)
+		all := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte(key)}})
+		keys := map[keyhash.Key]bool{}
+		for i, h := range hold(ix, request("GET", "", "/", "k", key)).Hits {
+			offset := ix.Limit(h.Limit).WindowsOf(h.Key).Offset
+			whole := hold(ix, request("POST", "", "/", "k", key)).Hits[i%2]
+			if of := ix.Limit(whole.Limit).WindowsOf(whole.Key).Offset; offset != of {
+				t.Errorf("%s, limit %d begins at %d, the whole at %d", key, i, offset, of)
+			}
+			if !h.Candidate && h.Key != all.Bucket("", int(h.Position), false) {
+				t.Errorf("%s, limit %d: a Partition knows another bucket", key, i)
+			}
+			keys[h.Key], offsets[offset] = true, true
+		}
+		if len(keys) != 12 {
+			t.Errorf("%s has %d buckets of 12", key, len(keys))
+		}
+	}
+	if len(offsets) < 30 {
+		t.Errorf("20 keys begin at %d moments", len(offsets))
+	}
+}
+
+// Refusals of a class bring no penalty to a class from which less is kept.
+func TestPenaltiesAreByClass(t *testing.T) {
+	for _, scope := range []string{"policy", "all"} {
+		ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"k"}]},
+			"priorities":[{"name":"first","match":{"methods":["POST"]}},{"name":"next","match":{"methods":["PUT"]}},{"name":"rest"}],
+			"policies":[{"name":"p","partition":["consumer"],"reserve":{"first":"20%","next":"30%"},"limit":{"quota":20,"window":"1m"},
+				"penalty":{"after":{"refusals":5,"within":"1m"},"scope":"`+scope+`"}}]}`)
+		seen := map[keyhash.Key]string{}
+		for _, method := range []string{"POST", "PUT", "GET"} {
+			s := hold(ix, request(method, "", "/", "k", "alice")).Subjects
+			if len(s) != 1 || seen[s[0].Key] != "" {
+				t.Fatalf("%s: %s is known as %s", scope, method, seen[s[0].Key])
+			}
+			seen[s[0].Key] = method
+			first := hold(ix, request("POST", "", "/", "k", "alice")).Subjects[0].Key
+			if keys := match.Keys(first, 2); !slices.Contains(keys, s[0].Key) || len(keys) != 6 {
+				t.Errorf("%s: %s is not among the keys of the caller", scope, method)
+			}
 		}
 	}
 }

@@ -52,7 +52,11 @@ func (p Partition) Share() int { return int(shareOf(p.Key())) }
 // Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go
 // by tier. A policy that is in shadow for the key has other buckets.
 func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
-	return hashed(p.secret, p.encode(tier, n, shadow))
+	k := hashed(p.secret, p.encode(tier, n, shadow))
+	if n > 0 && p.steps > 1 {
+		k = beginWith(k, hashed(p.secret, p.encode(tier, 0, shadow)))
+	}
+	return k
 }
 
 // InFlight is the bucket of the n-th limit of a tier, of so many, that is of requests in flight. It

@@ -32,7 +32,10 @@ func (c *collector) addWide(a *Attributes) {
 	}
 	for _, number := range c.ix.wide {
 		p := &c.ix.policies[number]
-		key := c.wideKey(p, consumer)
+		if p.reserves.len() > 0 {
+			c.findClass(a)
+		}
+		key := classed(c.wideKey(p, consumer), c.step(p))
 		share := shareOf(key)
 		state := e.state(number, share, c.tier, p.Enforced)
 		if state == policy.EnforcedOff {

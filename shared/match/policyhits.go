@@ -50,7 +50,7 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		c.addLimits(p, set, hit, a)
 	default:
 		if p.penalty > 0 && complete {
-			c.addSubject(p, set, hit, partition)
+			c.addSubject(p, set, hit, classed(partition, c.step(p)))
 		}
 		c.addHits(p, set, hit, partition, a)
 	}
@@ -138,8 +138,8 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 
 // addLimits adds a hit for each of a policy's limits. They are like hit, which is the first.
 func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
-	hit.Certainty = set.certainty
-	flight, base := hit.Key, len(c.key)
+	hit.Certainty, hit.Late = set.certainty, c.step(p) > 0
+	flight, base, first := hit.Key, len(c.key), hit.Key
 	if hit.Verdict == Limited && p.InFlight {
 		flight = c.marked(inFlightMark)
 		c.key = c.key[:base]
@@ -153,7 +153,7 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		if i > 0 {
 			// The key goes by the index in the list, so that a limit whose figures change stays
 			// the same bucket.
-			hit.Key = c.marked(limitMark, byte(i))
+			hit.Key = c.beginning(p, first, limitMark, byte(i))
 		}
 		if !c.countsForClass(p, i, set.count) {
 			continue
@@ -187,13 +187,14 @@ func (c *collector) add(hit Hit, flight keyhash.Key) {
 // the first bytes of the encoded key, as many as base says.
 func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 	candidates := c.ix.run(p, p.candidateRun())
-	hit.Shadow, hit.Candidate = true, true
+	hit.Shadow, hit.Candidate, hit.Late = true, true, c.step(p) > 0
+	first := hit.Key
 	for hit.Limit = candidates.from; hit.Limit < candidates.to; hit.Limit++ {
 		c.key = c.key[:base]
 		if !c.countsForClass(p, hit.Limit-candidates.from, candidates.len()) {
 			continue
 		}
-		hit.Key = c.marked(candidateMark, byte(hit.Limit-candidates.from))
+		hit.Key = c.beginning(p, first, candidateMark, byte(hit.Limit-candidates.from))
 		hit.Own = c.ownLimit(hit.Limit, a)
 		c.add(hit, hit.Key)
 	}

@@ -79,6 +79,8 @@ type Hit struct {
 	Own uint32
 	// Certainty is how well this node knows that the consumer has no other limit.
 	Certainty Certainty
+	// Late: something of the policy's limits is kept from the request's class.
+	Late bool
 	// Position is the index of the limit in its policy's list.
 	Position uint8
 	// Key is the bucket that counts the request.
@@ -93,7 +95,7 @@ type Subject struct {
 	// all limits.
 	Policy, Limit uint32
 	// Key is the partition key, or the hash of policy and consumer if its penalties hold under
-	// every policy.
+	// every policy. Where something is kept from the request's class it is another: see Keys.
 	Key keyhash.Key
 	// Shadow: a penalty refuses nothing. Its key is ShadowOf the Key. Penalised: such a penalty is
 	// in force, as the lookup has found.
@@ -112,6 +114,22 @@ func (s *Subject) PenaltyKey() keyhash.Key {
 func ShadowOf(k keyhash.Key) keyhash.Key {
 	k[0] ^= shadowMark
 	return k
+}
+
+// classed is the key by which penalties know a caller in requests from which so many reserves are
+// kept. Refusals of the less important requests so bring no penalty to the others.
+func classed(k keyhash.Key, step int) keyhash.Key {
+	k[1] ^= byte(step)
+	return k
+}
+
+// Keys are the keys by which the penalties of a policy with so many reserves know the caller of a
+// partition key or of a WideKey.
+func Keys(k keyhash.Key, reserves int) (keys []keyhash.Key) {
+	for step := range reserves + 1 {
+		keys = append(keys, classed(k, step), ShadowOf(classed(k, step)))
+	}
+	return keys
 }
 
 // Verdict is what matching alone can decide about a hit.

@@ -73,16 +73,14 @@ func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, e
 	if err != nil {
 		return nil, err
 	}
-	keys := []keyhash.Key{k.partition.Key()}
+	keys := match.Keys(k.partition.Key(), len(k.policy.Reserve))
 	if k.person != nil {
 		secret, err := s.config.Hub.Secret()
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, match.WideKey(secret, k.policy.Name, *k.person))
-	}
-	for _, key := range keys {
-		keys = append(keys, match.ShadowOf(key))
+		wide := match.WideKey(secret, k.policy.Name, *k.person)
+		keys = append(keys, match.Keys(wide, len(k.policy.Reserve))...)
 	}
 	return keys, nil
 }
