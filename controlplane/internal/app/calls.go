@@ -54,12 +54,13 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 	return nil
 }
 
-// view returns what the gRPC services decide by. One follower keeps it for both.
+// view returns what the gRPC services decide by. One follower keeps it for both, and they are one
+// door: whatever of them is served, this replica counts among those that share the buckets.
 func (a *App) view(config api.Config) func() *calls.View {
 	if a.calling == nil {
 		a.calling = calls.NewFollower(rls.NodeName, config.Hub, config.Policies, config.Now, config.Log)
 		a.looks = append(a.looks, a.calling.Look)
-		a.followers = append(a.followers, a.calling.Run)
+		a.followers = append(a.followers, a.calling.Run, config.Nodes.Open)
 	}
 	return a.calling.View
 }

@@ -48,7 +48,8 @@ func indicator(so bool) float64 {
 func countNodes(registry *nodes.Registry) float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), gaugeTimeout)
 	defer cancel()
-	return float64(registry.Count(ctx))
+	envoys, _ := registry.Fleet(ctx)
+	return float64(envoys)
 }
 
 // currentVersion is the number of the policy set in force, 0 before the first.

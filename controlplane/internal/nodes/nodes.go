@@ -23,6 +23,8 @@ const (
 	MaxSteps = 64
 
 	countEvery = time.Second
+	// doorEvery is how often a door says that it is there.
+	doorEvery = Counted / 3
 	// countPatience is how long a count waits for the store: a quarter of what lease requests have.
 	countPatience = 10 * time.Millisecond
 )
@@ -46,6 +48,9 @@ type Node struct {
 	// Reported is as of the node's last report; empty before the first.
 	Reported
 	Zone string `json:"zone,omitempty"`
+	// Door: it is no Envoy, but a replica of the control plane that answers Envoy's own filters. It
+	// shares the buckets like one, and no list has it.
+	Door bool `json:"door,omitempty"`
 	// Seen is when the node last polled, by the store's clock.
 	Seen time.Time `json:"last_seen"`
 }

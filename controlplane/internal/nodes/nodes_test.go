@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
@@ -126,6 +127,38 @@ func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
 	count(3)
 	now, s.count = now.Add(time.Second), 3
 	count(3)
+}
+
+// A replica with a door counts among those that share the buckets, as long as it is there, and is
+// in no list.
+func TestDoorsShareToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{count: 3} // The door among them.
+		r := nodes.New(s, time.Now)
+		ctx, cancel := context.WithCancel(t.Context())
+		go r.Open(ctx)
+		synctest.Wait()
+		door := s.touched
+		if !door.Door || r.Count(t.Context()) != 3 {
+			t.Fatalf("noted as %+v, %d share", door, r.Count(t.Context()))
+		}
+		s.touched = nodes.Node{}
+		time.Sleep(nodes.Counted / 2)
+		if s.touched.Key() != door.Key() {
+			t.Errorf("noted again as %+v", s.touched)
+		}
+		cancel()
+		s.count, s.listed = 3, []nodes.Node{s.touched, {ID: "a", Seen: time.Now()}, {ID: "b", Seen: time.Now()}}
+		if envoys, doors := r.Fleet(t.Context()); r.Count(t.Context()) != 3 || envoys != 2 || doors != 1 {
+			t.Errorf("%d Envoys and %d doors", envoys, doors)
+		}
+		if all, _ := r.List(t.Context()); len(all) != 2 || all[0].ID != "a" {
+			t.Errorf("listed are %+v", all)
+		}
+		if all := r.Active(t.Context()); len(all) != 2 || all[0].ID != "a" {
+			t.Errorf("active are %+v", all)
+		}
+	})
 }
 
 // What a node says of itself is bounded and printable before it is stored.

@@ -3,7 +3,9 @@ package nodes
 import (
 	"context"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -35,6 +37,8 @@ type Registry struct {
 	changed  uint64
 	listed   []Node // for Active
 	listedAt time.Time
+	// doors is how many doors there were then.
+	doors int64
 }
 
 // memory is what this replica knows from a node itself.
@@ -213,6 +217,12 @@ func (r *Registry) remember(key string) *memory {
 // List returns the nodes that polled lately, in the order of Key. While the store is away they are
 // those that this replica heard of, and complete is false.
 func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
+	all, complete = r.everything(ctx)
+	return slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return n.Door }), complete
+}
+
+// everything is List with the doors.
+func (r *Registry) everything(ctx context.Context) (all []Node, complete bool) {
 	all, err := r.store.Nodes(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,9 +246,9 @@ func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
 	return all, false
 }
 
-// Count is the number of nodes that share the buckets, at least 1. It asks the store at most once a
-// second, and for a moment. Nodes that poll here for the first time meanwhile are added to the last
-// count; while the store is away, that holds.
+// Count is the number of nodes and doors that share the buckets, at least 1. It asks the store at
+// most once a second, and for a moment. Nodes that poll here for the first time meanwhile are added
+// to the last count; while the store is away, that holds.
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
@@ -274,10 +284,45 @@ func (r *Registry) Active(ctx context.Context) []Node {
 	if fresh {
 		return listed
 	}
-	all, _ := r.List(ctx)
-	active := slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return now.Sub(n.Seen) >= Counted })
+	all, _ := r.everything(ctx)
+	doors := int64(0)
+	active := slices.DeleteFunc(slices.Clone(all), func(n Node) bool {
+		old := now.Sub(n.Seen) >= Counted
+		if n.Door && !old {
+			doors++
+		}
+		return old || n.Door
+	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listed, r.listedAt = active, now
+	r.listed, r.listedAt, r.doors = active, now, doors
 	return active
+}
+
+// Fleet is how many Envoys share the buckets, and how many doors beside them: those of some seconds
+// ago.
+func (r *Registry) Fleet(ctx context.Context) (envoys, doors int64) {
+	all := r.Count(ctx)
+	r.Active(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(all-r.doors, 0), r.doors
+}
+
+// Open has this replica count among those that share the buckets, since it answers Envoy's own
+// filters, until ctx ends.
+func (r *Registry) Open(ctx context.Context) {
+	door := Node{ID: "door", Boot: strconv.FormatUint(rand.Uint64(), 16), Door: true}
+	ticker := time.NewTicker(doorEvery)
+	defer ticker.Stop()
+	for {
+		if err := r.Touch(ctx, door); err != nil {
+			r.CatchUp(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
 }

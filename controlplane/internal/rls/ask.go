@@ -169,7 +169,12 @@ func (d *decision) overloaded() {
 // instant is a time as buckets have it.
 func instant(t time.Time) quota.Instant { return quota.Instant(t.UnixMicro()) }
 
-// share is the part of a limit with which this replica goes on alone: that of one further node.
+// share is the part of a limit with which this replica goes on alone. It counts among the nodes
+// that share the limit; before the first answer it takes itself for one of two.
 func (d *decision) share(h *hit) quota.Params {
-	return lease.Share(h.limit.Params, max(d.service.nodes.Load(), 1)+1)
+	nodes := d.service.nodes.Load()
+	if nodes == 0 {
+		nodes = 2
+	}
+	return lease.Share(h.limit.Params, nodes)
 }
