@@ -18,7 +18,7 @@ var suites = map[string]string{
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth",
 	"connlimit": "controlplane/internal/connlimit",
 	"fair":      "controlplane/internal/fair", "leases": "controlplane/internal/leases",
-	"policies": "controlplane/internal/policies",
+	"policies": "controlplane/internal/policies", "nodes": "controlplane/internal/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -86,6 +87,12 @@ func (c *ControlPlane) Lease(i int, body []byte) (status int, reply []byte) {
 // Grant answers a lease request of a caller that runs in the first replica.
 func (c *ControlPlane) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
 	return c.replicas[0].leases.Grant(ctx, req)
+}
+
+// GrantWithin answers a lease request of a caller that runs in a replica, and may use its tokens
+// for as long as span.
+func (c *ControlPlane) GrantWithin(i int, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
+	return c.replicas[i].leases.GrantWithin(context.Background(), req, span)
 }
 
 // versions are the stored versions, which no failure loses.

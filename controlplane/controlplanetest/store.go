@@ -220,6 +220,18 @@ func (s *Store) Figures(bucket keyhash.Key) (p quota.Params, known bool) {
 	return l.Params, known
 }
 
+// Holds is how many whole tokens a token bucket holds now, below 0 if it lacks more than a burst;
+// the whole burst of a bucket that is not known.
+func (s *Store) Holds(bucket keyhash.Key, burst int64) int64 {
+	l, known := s.tokens[bucket]
+	if !known {
+		return burst
+	}
+	ask := lease.Ask{Params: l.Params, Version: l.Version, Optimistic: true}
+	l = l.At(s.Time(), ask)
+	return l.Params.Burst - l.Params.TokensIn(l.Debt)
+}
+
 // Sweep forgets what equals an absent ledger.
 func (s *Store) Sweep() {
 	now := s.Time()

@@ -90,6 +90,8 @@ type Process struct {
 	options Options
 	workers []*worker
 	acting  int
+	// beside looks at the tables while a worker is about to write.
+	beside *bucketstore.Store
 }
 
 type worker struct {
@@ -114,6 +116,7 @@ func Start(o Options) *Process {
 			}
 		}
 	}
+	p.beside = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
@@ -270,7 +273,7 @@ func (p *Process) Waiting(number int) int { return len(p.workers[number].paused)
 // them is good no more.
 func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	look := &held{now: p.options.Now()}
-	if err := p.workers[0].store.Update(bucketstore.Leased, keyhash.Key(bucket), look.now, look); err != nil {
+	if err := p.beside.Update(bucketstore.Leased, bucket, look.now, look); err != nil {
 		return 0, 0
 	}
 	return look.credit.Available(look.now), look.credit.Expiry(look.now)
@@ -285,14 +288,33 @@ func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
 	return tokens
 }
 
+// Lapsed is how many leased tokens of all buckets no request has used in time.
+func (p *Process) Lapsed() (tokens uint64) {
+	for _, w := range p.workers {
+		tokens += w.leases.Stats.Lapsed
+	}
+	return tokens
+}
+
+// Unreported is how many tokens of an optimistic bucket the process has used and has no answer
+// about.
+func (p *Process) Unreported(bucket keyhash.Key) int64 {
+	look := &held{now: p.options.Now()}
+	if err := p.beside.Update(bucketstore.Optimistic, bucket, look.now, look); err != nil {
+		return 0
+	}
+	return look.account.Unknown
+}
+
 // held is the change that only looks.
 type held struct {
-	now    quota.Instant
-	credit lease.Credit
+	now     quota.Instant
+	credit  lease.Credit
+	account lease.Account
 }
 
 // Apply implements bucketstore.Change.
 func (h *held) Apply(e *bucketstore.Entry) bool {
-	h.credit = e.Credit
+	h.credit, h.account = e.Credit, e.Account
 	return false
 }

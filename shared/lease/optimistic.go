@@ -35,18 +35,6 @@ func Slack(p quota.Params, nodes int64) int64 {
 	return max(1, slack/(nodes-1))
 }
 
-// DecidesAlone is the largest cost of a request about which a node never asks the control plane.
-func DecidesAlone(p quota.Params, nodes int64) int64 {
-	if nodes <= 1 {
-		return p.Burst // A single node knows everything that was used.
-	}
-	return decides(Slack(p, nodes))
-}
-
-// decides is the largest cost that soon fits into a slack, because a node reports when half of it
-// is used.
-func decides(slack int64) int64 { return max(slack/2, 1) }
-
 // Overshoot is the most that nodes can use beyond burst + rate·t.
 func Overshoot(p quota.Params, nodes int64) int64 { return (max(nodes, 1) - 1) * Slack(p, nodes) }
 
@@ -80,8 +68,8 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 	}
 	// The use since the answer must fit into the slack, and into what the answer left and was
 	// earned since.
-	if a.Unknown+n > min(slack, p.Burst) || a.wait(now, p, n) > 0 {
-		return a, quota.Result{RetryAfter: a.Wait(now, p, n)}
+	if a.Unknown+n > min(slack, p.Burst) || a.Wait(now, p, n) > 0 {
+		return a, quota.Result{RetryAfter: max(a.Wait(now, p, n), quota.Millisecond)}
 	}
 	if a.Unknown == 0 {
 		a.Since = now
@@ -91,24 +79,57 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 	return a, quota.Result{Allowed: true}
 }
 
-// Asks reports whether the control plane should decide about n tokens that Use refused: as far as
-// the node knows the bucket holds them, and they are too many to be sure to fit into the slack
-// later.
-func (a Account) Asks(now quota.Instant, p quota.Params, slack, n int64) bool {
-	return n > decides(slack) && n <= p.Burst && a.wait(now, p, n) == 0
+// Asks reports whether the control plane should decide about n tokens that Use refused: the bucket
+// may hold them, as far as the node knows. So no request is refused because the node has used its
+// slack, or because it knows nothing yet.
+func (a Account) Asks(now quota.Instant, p quota.Params, n int64) bool {
+	return n <= p.Burst && (a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
 }
 
-// Decided takes the control plane's answer to a question: the debt of the bucket then, including
-// granted tokens, some of which requests still wait for. It returns how many of these the requests
-// may use: all or none. Meanwhile the node went on deciding alone. So the granted tokens may be
-// used only if the bucket holds them in addition to all that the node has not reported; otherwise
-// they cover as much of that.
-func (a Account) Decided(now quota.Instant, p quota.Params, debt, granted, wanted int64) (Account, int64) {
-	a = a.hear(now, p, debt)
-	if a.wait(now, p, 0) > 0 {
-		wanted = 0
+// doubts reports whether an answer may count the report under way, which left before an instant.
+func (a Account) doubts(at quota.Instant) bool { return a.Sent != 0 && a.Sent <= at }
+
+// surely is the account without the report under way: what is missing of the bucket at least.
+func (a Account) surely() Account {
+	a.Unknown -= min(a.Reported, a.Unknown)
+	return a
+}
+
+// Answer is the control plane's answer to requests of Cost tokens each that asked at Sent.
+type Answer struct {
+	Sent quota.Instant
+	// Debt is what the bucket lacks, the granted tokens among it.
+	Debt int64
+	// Cost is at least 1. Granted are the requests that it had tokens for, Wanted those of them
+	// that still wait.
+	Cost, Granted, Wanted int64
+}
+
+// Decided takes in an answer and returns how many requests may use their tokens. Meanwhile the node
+// went on deciding alone. So granted tokens may be used only as far as the bucket holds them in
+// addition to all that the node has not reported; the others cover as much of that. It reports
+// false, and changes nothing, if that hangs on a report which left before the question and has no
+// answer: the answer to the question may count it already.
+func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
+	after = a.hear(now, p, by.Debt)
+	used = after.covers(now, p, by)
+	if a.doubts(by.Sent) && after.surely().covers(now, p, by) > used {
+		return a, 0, false
 	}
-	return a.GiveBack(granted - wanted), wanted
+	return after.GiveBack((by.Granted - used) * by.Cost), used, true
+}
+
+// covers is how many of the requests that wait may use their tokens beside what is not reported.
+// None may if the bucket lacks more than it holds without that.
+func (a Account) covers(now quota.Instant, p quota.Params, by Answer) int64 {
+	unit := a.unit(p)
+	owed, full := a.owed(now, p), p.Burst*unit
+	if owed > full {
+		return 0
+	}
+	over := ceilDiv(max(owed+units(a.Unknown, unit)-full, 0), unit)
+	spare := (by.Granted - by.Wanted) * by.Cost // Tokens of requests that have gone cover it first.
+	return max(by.Wanted-ceilDiv(max(over-spare, 0), by.Cost), 0)
 }
 
 // GiveBack counts n granted tokens that no request used for n tokens that the node would report.
@@ -129,13 +150,9 @@ func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
 	return a
 }
 
-// Wait is how long until n tokens are available, as far as the node knows; at least a millisecond.
+// Wait is how long until the bucket holds n tokens in addition to all that the node has not
+// reported, as far as the node knows; 0 if it holds them now.
 func (a Account) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
-	return max(a.wait(now, p, n), quota.Millisecond)
-}
-
-// wait is 0 if the bucket holds n tokens in addition to all that the node has not reported.
-func (a Account) wait(now quota.Instant, p quota.Params, n int64) quota.Span {
 	unit := a.unit(p)
 	over := a.owed(now, p) + units(a.Unknown+n, unit) - p.Burst*unit
 	if over <= 0 || unit == p.Den {

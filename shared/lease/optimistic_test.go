@@ -36,18 +36,20 @@ type report struct {
 	n        int64
 	answered bool
 	debt     int64
-	// question: it asks for n tokens, granted if the control plane has them.
-	question, granted bool
-	fate              fate
+	// question: so many requests ask for n tokens each, as many granted as the control plane has
+	// tokens for.
+	question         bool
+	waiting, granted int64
+	fate             fate
 }
 
-// fate is what becomes of the request that a question is about.
+// fate is what becomes of the requests that a question is about.
 type fate int
 
 const (
 	passes    fate = iota
-	leaves         // Its client leaves before the answer comes.
-	isRefused      // Another policy refuses it later: tokens granted for it are given back.
+	leaves         // Half of the clients, or the only one, leave before the answer comes.
+	isRefused      // Another policy refuses them later: tokens granted for them are given back.
 )
 
 // meter finds the largest excess over rate·t of any interval: the backlog over the rate line.
@@ -108,8 +110,10 @@ func (g *optimisticGame) report(node int) {
 	g.flight = append(g.flight, report{node: node, life: g.lives[node], sent: account.Sent, n: account.Reported})
 }
 
-func (g *optimisticGame) ask(node int, n int64, then fate) {
-	g.flight = append(g.flight, report{node: node, life: g.lives[node], sent: g.now, n: n, question: true, fate: then})
+func (g *optimisticGame) ask(node int, requests, n int64, then fate) {
+	g.flight = append(g.flight, report{
+		node: node, life: g.lives[node], sent: g.now, n: n, question: true, waiting: requests, fate: then,
+	})
 }
 
 // deliver moves the i-th message one step; keep leaves a copy on the way, which no one answers if
@@ -142,11 +146,11 @@ func (g *optimisticGame) book(m report) report {
 		ask.Most = g.p
 	}
 	if m.question {
-		ask.Used, ask.Waiting, ask.Cost, ask.Deadline = 0, 1, m.n, lease.Deadline
+		ask.Used, ask.Waiting, ask.Cost, ask.Deadline = 0, m.waiting, m.n, lease.Deadline
 	}
 	var answer lease.Grant
 	g.plane, answer = g.plane.Grant(g.now, ask)
-	m.answered, m.debt, m.granted = true, answer.Debt, answer.Waiting > 0
+	m.answered, m.debt, m.granted = true, answer.Debt, answer.Waiting
 	return m
 }
 
@@ -161,17 +165,15 @@ func (g *optimisticGame) decided(m report) {
 		*account = account.GiveBack(m.n)
 		return
 	}
-	var granted, wanted, used int64
-	if m.granted {
-		granted = m.n
+	by := lease.Answer{Sent: m.sent, Debt: m.debt, Cost: m.n, Granted: m.granted, Wanted: m.granted}
+	if m.fate == leaves {
+		by.Wanted /= 2
 	}
-	if m.fate != leaves {
-		wanted = granted
-	}
+	var used int64
 	_, reckoning := g.figures()
-	*account, used = account.Decided(g.now, reckoning, m.debt, granted, wanted)
-	if used > 0 && m.fate == isRefused {
-		m.debt = -1
+	*account, used, _ = account.Decided(g.now, reckoning, by)
+	if used *= m.n; used > 0 && m.fate == isRefused {
+		m.debt, m.n = -1, used
 		g.flight = append(g.flight, m)
 	} else if used > 0 {
 		g.meter.use(g.now, used)
@@ -239,7 +241,8 @@ func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 		case 8:
 			g.now += quota.Instant(rapid.Int64Range(0, int64(window)/5*2).Draw(t, "pause"))
 		case 10, 11: // More than the filter asks: whatever the node knows, and several at a time.
-			g.ask(node, rapid.Int64Range(1, g.p.Burst).Draw(t, "dear"), fate(rapid.IntRange(0, 2).Draw(t, "fate")))
+			g.ask(node, rapid.Int64Range(1, 5).Draw(t, "requests"),
+				rapid.Int64Range(1, g.p.Burst).Draw(t, "dear"), fate(rapid.IntRange(0, 2).Draw(t, "fate")))
 		case 9:
 			if rapid.IntRange(0, 9).Draw(t, "crash") == 0 {
 				g.nodes[node] = lease.Account{Unit: g.nodes[node].Unit}
@@ -279,7 +282,7 @@ func TestAnOlderAnswerIsNoNews(t *testing.T) {
 	older := last()
 	send(second, 10)
 	g.deliver(last(), false)
-	g.ask(first, 2, passes)
+	g.ask(first, 1, 2, passes)
 	g.deliver(last(), false)
 	g.deliver(last(), false)
 	g.deliver(older, false)

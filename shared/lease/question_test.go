@@ -16,8 +16,9 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	ask := lease.Ask{Params: p, Version: 1, Optimistic: true, Waiting: 1, Cost: 100, Deadline: lease.Deadline}
 	now := quota.Instant(sec)
 	plane, answer := lease.Ledger{}.Grant(now, ask)
-	account, used := lease.Account{}.Decided(now, p, answer.Debt, 100, 100)
-	if wait := account.Wait(now, p, 1); used != 100 || wait != each {
+	by := lease.Answer{Debt: answer.Debt, Cost: 100, Granted: 1, Wanted: 1}
+	account, used, _ := lease.Account{}.Decided(now, p, by)
+	if wait := account.Wait(now, p, 1); used != 1 || wait != each {
 		t.Fatalf("%d used, a token is said to come in %d", used, wait)
 	}
 	now += quota.Instant(each)
@@ -34,30 +35,66 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	}
 }
 
-// What a node uses while its question is under way counts against the answer. A grant that is not
-// used, or given back, stands for what the node would report.
+// What a node uses while its question is under way counts against the answer, for as many requests
+// as it leaves no room for. A grant that is not used, or given back, stands for what the node would
+// report.
 func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
-		meanwhile, debt, granted, wanted int64
-		used, unreported                 int64
+		meanwhile, debt, cost, granted, wanted int64
+		used, unreported                       int64
 	}{
-		{0, 100, 60, 60, 60, 0},
-		{10, 90, 60, 60, 60, 10},
-		{11, 90, 60, 60, 0, 0},
-		{11, 90, 5, 5, 0, 6},
-		{10, 90, 60, 0, 0, 0},   // The client has left.
-		{10, 90, 60, 30, 30, 0}, // One of two has.
-		{10, 120, 0, 0, 0, 10},
+		{0, 100, 60, 1, 1, 1, 0},
+		{10, 90, 60, 1, 1, 1, 10},
+		{11, 90, 60, 1, 1, 0, 0},
+		{11, 90, 5, 1, 1, 0, 6},
+		{11, 90, 1, 5, 5, 4, 10},
+		{20, 90, 5, 4, 4, 2, 10},
+		{20, 90, 5, 4, 2, 2, 10}, // Those of two that have gone make room.
+		{10, 90, 60, 1, 0, 0, 0}, // The client has left.
+		{10, 90, 30, 2, 1, 1, 0}, // One of two has.
+		{10, 120, 30, 0, 0, 0, 10},
+		{10, 120, 5, 9, 9, 0, 0}, // Others have reported more than there was.
 	} {
 		account, r := lease.Account{}.Use(1, p, 50, c.meanwhile)
-		account, used := account.Decided(1, p, c.debt*p.Den, c.granted, c.wanted)
-		if !r.Allowed || used != c.used || account.Unknown != c.unreported {
+		by := lease.Answer{Debt: c.debt * p.Den, Cost: c.cost, Granted: c.granted, Wanted: c.wanted}
+		account, used, sure := account.Decided(1, p, by)
+		if !r.Allowed || !sure || used != c.used || account.Unknown != c.unreported {
 			t.Errorf("%+v: %d used, %d to report", c, used, account.Unknown)
 		}
-		if account = account.GiveBack(used); account.Unknown != max(c.unreported-used, 0) {
+		if account = account.GiveBack(used * c.cost); account.Unknown != max(c.unreported-used*c.cost, 0) {
 			t.Errorf("%+v: %d to report after it is given back", c, account.Unknown)
 		}
+	}
+}
+
+// An answer that overtakes the one to an earlier report may count what that report says. Where that
+// makes a difference it refuses nothing; a report that left later it does not count.
+func TestAnAnswerThatMayCountAReport(t *testing.T) {
+	p := params(t, 100, quota.Minute, 100)
+	for _, c := range []struct {
+		sent, debt int64
+		sure       bool
+		used       int64
+	}{
+		{sent: 5, debt: 90, sure: true, used: 1}, {sent: 5, debt: 91}, {sent: 5, debt: 100},
+		{sent: 3, debt: 90, sure: true, used: 1}, {sent: 3, debt: 91, sure: true}, {sent: 5, debt: 120, sure: true},
+	} {
+		account, _ := lease.Account{}.Use(1, p, 50, 10)
+		account = account.Report(4)
+		after, used, sure := account.Decided(6, p, lease.Answer{
+			Sent: quota.Instant(c.sent), Debt: c.debt * p.Den, Cost: 5, Granted: 1, Wanted: 1,
+		})
+		if sure != c.sure || used != c.used || !sure && after != account {
+			t.Errorf("%+v: %d used, sure %v", c, used, sure)
+		}
+	}
+	// Nor does the node refuse by itself while that is open.
+	account, _ := lease.Account{}.Use(1, p, 50, 10)
+	account = account.Report(4)
+	account, _, _ = account.Decided(6, p, lease.Answer{Sent: 5, Debt: 90 * p.Den, Cost: 1})
+	if account.Wait(6, p, 5) == 0 || !account.Asks(6, p, 5) || account.Asks(6, p, 11) {
+		t.Errorf("%+v", account)
 	}
 }
 
@@ -67,7 +104,7 @@ func TestAGrantStandsForTokensOnce(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	account, _ := lease.Account{}.Use(1, p, 50, 3)
 	account = account.Report(1)
-	account, _ = account.Decided(2, p, p.UnitsFor(6), 3, 0)
+	account, _, _ = account.Decided(2, p, lease.Answer{Sent: 2, Debt: p.UnitsFor(6), Cost: 3, Granted: 1})
 	account, _ = account.Use(3, p, 50, 2)
 	account = account.Answered(4, account.Sent, p, p.UnitsFor(3))
 	if account.Unknown != 2 {
@@ -75,8 +112,7 @@ func TestAGrantStandsForTokensOnce(t *testing.T) {
 	}
 }
 
-// A node asks about what it may not find a place for in its slack, and only if the bucket seems to
-// hold it.
+// A node asks about what goes beyond its slack, and only if the bucket may hold it.
 func TestWhatANodeAsksAbout(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
@@ -85,15 +121,11 @@ func TestWhatANodeAsksAbout(t *testing.T) {
 	}{
 		{0, 0, 25, 26, true}, {0, 0, 25, 100, true}, {0, 0, 25, 101, false},
 		{0, 74, 25, 26, true}, {0, 75, 25, 26, false}, {1, 74, 25, 26, false},
-		{20, 0, 25, 12, false}, {20, 0, 25, 13, true},
-		{1, 0, 1, 1, false}, {0, 0, 1, 2, true}, {1, 0, 1, 2, true},
+		{20, 0, 25, 6, true}, {25, 0, 25, 1, true}, {1, 0, 1, 1, true}, {1, 99, 1, 1, false}, {0, 0, 0, 1, true},
 	} {
 		account := lease.Account{Unknown: c.unreported, Debt: p.UnitsFor(c.debt), Heard: 1}
-		if _, r := account.Use(1, p, c.slack, c.n); r.Allowed || account.Asks(1, p, c.slack, c.n) != c.asks {
+		if _, r := account.Use(1, p, c.slack, c.n); r.Allowed || account.Asks(1, p, c.n) != c.asks {
 			t.Errorf("%+v: allowed: %v, asks: %v", c, r.Allowed, !c.asks)
 		}
-	}
-	if one, three := lease.DecidesAlone(p, 1), lease.DecidesAlone(p, 3); one != 100 || three != 12 {
-		t.Errorf("of one node %d, of three %d are decided alone", one, three)
 	}
 }

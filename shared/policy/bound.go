@@ -68,20 +68,45 @@ func (l Limit) bound() string {
 	return "at most " + count(l.Params.Burst) + " at once + " + units + " per " + window
 }
 
+// OptimisticNotes say by how much an optimistic policy passes its bounds, and which requests wait,
+// if so many Envoys share its limits with so many doors of other protocols. Empty for other modes.
+func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
+	if p.Mode != ModeOptimistic {
+		return nil
+	}
+	named := p.Named(p.Limits)
+	if len(p.Tiers) > 0 {
+		named = nil
+		for i := range p.Tiers {
+			named = append(named, p.Named(p.LimitsOf(i))...)
+		}
+	}
+	of, all := count(nodes)+" Envoys", nodes+doors
+	if doors > 0 {
+		of += " and " + count(doors) + " doors"
+	}
+	for _, l := range quotas(named) {
+		note := "beyond " + l.bound() + ": with " + of + " up to " + count(lease.Overshoot(l.Params, all)) +
+			" more, which are paid back"
+		if doors == 0 {
+			note += "; with a door beside them (--rls-listen, --rlqs-listen) up to " +
+				count(lease.Overshoot(l.Params, all+1))
+		}
+		notes = append(notes, note)
+		if all > 1 {
+			notes = append(notes, "with "+of+" a request waits for the control plane, as in strict, if it goes "+
+				"beyond "+count(lease.Slack(l.Params, all))+" tokens that its Envoy has not reported")
+		}
+	}
+	if len(p.Reserve) > 0 {
+		notes = append(notes, "the control plane decides the classes after the first, as in strict")
+	}
+	return notes
+}
+
 // Notes are what else an operator should know about the policy if so many Envoys share its limits.
 func (p Policy) Notes(nodes int64) []string {
 	var notes []string
-	if p.Mode == ModeOptimistic {
-		for _, l := range quotas(p.Limits) {
-			notes = append(notes, "beyond "+l.bound()+": with "+count(nodes)+" Envoys up to "+
-				count(lease.Overshoot(l.Params, nodes))+
-				" more, which are paid back")
-			if alone := lease.DecidesAlone(l.Params, nodes); max(p.Cost.Fixed, p.Cost.Max) > alone {
-				notes = append(notes, "with "+count(nodes)+" Envoys a request that costs more than "+
-					count(alone)+" may have to ask the control plane")
-			}
-		}
-	}
 	if p.Match.IsOfCalls() {
 		notes = append(notes, "for calls to the gRPC rate limit service alone: the filter in Envoy leaves it out")
 	}

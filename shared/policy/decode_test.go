@@ -216,27 +216,30 @@ func TestOwnBodies(t *testing.T) {
 	}
 }
 
-// An optimistic limit says which requests an Envoy may not be able to decide on alone.
-func TestOptimisticSaysWhatIsTooDearForIt(t *testing.T) {
-	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"mode":"optimistic","cost":%s}]}`
+// An optimistic limit says by how much it is passed and which requests wait, and counts a door of
+// another protocol as an Envoy.
+func TestOptimisticSaysWhatWaits(t *testing.T) {
+	const doc = `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":100,"window":"1m"},"mode":"optimistic"}]}`
+	set, err := decode(t, doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const bound = "beyond at most 100 at once + 100 per 1m: "
 	for _, c := range []struct {
-		cost  string
-		nodes int64
-		want  string
+		nodes, doors int64
+		want         string
 	}{
-		{`{"header":"x-cost","max":13}`, 3, "with 3 Envoys a request that costs more than 12 may have to ask the control plane"},
-		{`{"header":"x-cost","max":12}`, 3, ""},
-		{"60", 2, "with 2 Envoys a request that costs more than 25 may have to ask the control plane"},
-		{"60", 1, ""}, {"1", 1000, ""},
+		{1, 0, bound + "with 1 Envoys up to 0 more, which are paid back; with a door beside them (--rls-listen, " +
+			"--rlqs-listen) up to 50"},
+		{1, 1, bound + "with 1 Envoys and 1 doors up to 50 more, which are paid back|with 1 Envoys and 1 doors a " +
+			"request waits for the control plane, as in strict, if it goes beyond 50 tokens that its Envoy has not " +
+			"reported"},
+		{3, 0, bound + "with 3 Envoys up to 50 more, which are paid back; with a door beside them (--rls-listen, " +
+			"--rlqs-listen) up to 48|with 3 Envoys a request waits for the control plane, as in strict, if it goes " +
+			"beyond 25 tokens that its Envoy has not reported"},
 	} {
-		set, err := decode(t, fmt.Sprintf(doc, c.cost))
-		if err != nil {
-			t.Fatal(err)
-		}
-		notes := strings.Join(set.Policies[0].Notes(c.nodes), "|")
-		if said := strings.Contains(notes, "costs more than"); said != (c.want != "") ||
-			!strings.Contains(notes, c.want) {
-			t.Errorf("cost %s on %d Envoys: %s", c.cost, c.nodes, notes)
+		if got := strings.Join(set.Policies[0].OptimisticNotes(c.nodes, c.doors), "|"); got != c.want {
+			t.Errorf("%d Envoys, %d doors: %s\nwant %s", c.nodes, c.doors, got, c.want)
 		}
 	}
 }

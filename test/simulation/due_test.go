@@ -21,8 +21,6 @@ import (
 // It makes these exceptions, which the documentation states:
 //   - a caller whose own figures change, since what was used by the larger ones counts;
 //   - a policy's own "deny" in a failure;
-//   - in optimistic mode a node refuses what is beyond its slack, so a 64th of B/2 stands in for
-//     B/N;
 //   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used
 //     up.
 
@@ -82,7 +80,7 @@ func (w *world) happen(fault int) {
 
 // agree takes in the limits of a version that is pushed.
 func (w *world) agree() {
-	nodes := float64(len(w.nodes))
+	nodes := float64(w.sharing())
 	for i, s := range w.policies {
 		burst := s.burst
 		if burst == 0 {
@@ -91,9 +89,6 @@ func (w *world) agree() {
 		f := figures{burst: float64(burst) / nodes / room, rate: s.rate() / 1e6 / nodes * slowest / room}
 		if s.algorithm != "token_bucket" { // Twice this fits in any window.
 			f = figures{burst: f.burst / 2, rate: f.rate / 2}
-		}
-		if s.mode == "optimistic" { // A node refuses what is beyond its slack, which is a part of B/2.
-			f.burst = min(f.burst, float64(burst)/2/64/room)
 		}
 		if i < len(w.dues.figures) {
 			was := w.dues.figures[i]

@@ -20,6 +20,8 @@ type shape struct {
 	failure         string
 	// own: callers bring figures of their own, up to the quota.
 	own bool
+	// kept is the part of the limit, in percent, that is kept for the first class.
+	kept int64
 }
 
 func (s shape) document(i int) string {
@@ -31,9 +33,13 @@ func (s shape) document(i int) string {
 	if s.own {
 		figure = fmt.Sprintf(`{"header":"x-rate","trusted":true,"max":%d,"default":%d}`, s.quota, s.quota/3+1)
 	}
+	reserve := ""
+	if s.kept > 0 {
+		reserve = fmt.Sprintf(`,"reserve":{"first":"%d%%"}`, s.kept)
+	}
 	return fmt.Sprintf(`{"name":"p%d","match":{"paths":["/p%d","/all"]},"partition":["header:x-key"],"algorithm":%q,"mode":%q,`+
-		`"limit":{"quota":%s,"window":"%dms"%s},"cost":{"header":"x-cost","max":1000},"on_failure":%s}`,
-		i, i, s.algorithm, s.mode, figure, s.window/quota.Millisecond, burst, s.failure)
+		`"limit":{"quota":%s,"window":"%dms"%s},"cost":{"header":"x-cost","max":1000},"on_failure":%s%s}`,
+		i, i, s.algorithm, s.mode, figure, s.window/quota.Millisecond, burst, s.failure, reserve)
 }
 
 // rate is tokens a second.
@@ -206,7 +212,7 @@ func (w *world) request(n *node, worker int) {
 	w.ask(n, worker, c)
 }
 
-func (w *world) send(n *node, worker int, path, key string, cost int64) {
+func (w *world) send(n *node, worker int, path, key string, cost int64, more ...string) {
 	if n.paused {
 		return
 	}
@@ -215,7 +221,7 @@ func (w *world) send(n *node, worker int, path, key string, cost int64) {
 	stream := w.stream
 	w.offered(stream, path, key, cost)
 	w.note(evRequest, n.number, int64(stream))
-	headers := []string{"x-key", key, "x-cost", strconv.FormatInt(cost, 10)}
+	headers := append([]string{"x-key", key, "x-cost", strconv.FormatInt(cost, 10)}, more...)
 	if rate := w.rate(key); rate != "" {
 		headers = append(headers, "x-rate", rate)
 	}

@@ -36,6 +36,10 @@ type world struct {
 	callers           []caller
 	planted           planted
 	onlyLate          bool
+	// doors are replicas that answer callers of other protocols.
+	doors int
+	// watch, if not nil, sees each decision.
+	watch func(filtertest.Decision)
 
 	nodes    []*node
 	store    *controlplanetest.Store
@@ -79,6 +83,7 @@ type knownBucket struct {
 // counts is what callers met with.
 type counts struct {
 	sent, refused, mixed, unlimited int
+	usedUp                          int
 	by                              [filtertest.Open + 1]int
 }
 
@@ -174,7 +179,7 @@ func (w *world) start() {
 		modes: map[string]int{}, denied: map[string]int{},
 	}
 	w.plant()
-	w.plane = controlplanetest.New(w.store, w.replicas, int64(len(w.nodes)), w.wall, w.r.Float64)
+	w.plane = controlplanetest.New(w.store, w.replicas, w.sharing(), w.wall, w.r.Float64)
 	w.both = map[keyhash.Key]*law{}
 	w.laws, w.grids, w.modes = map[keyhash.Key]*law{}, map[keyhash.Key]*windowLaw{}, map[keyhash.Key]policy.Mode{}
 	w.push()
@@ -203,7 +208,7 @@ func (w *world) push() {
 		}
 		lines[i] = p.document(i)
 	}
-	snapshot, set, err := w.plane.Put(w.r.IntN(w.replicas), []byte(`{"version":"weir/v1","policies":[`+strings.Join(lines, ",")+`]}`))
+	snapshot, set, err := w.plane.Put(w.r.IntN(w.replicas), []byte(w.document(lines)))
 	if err != nil {
 		w.fail("the policies are refused: %v", err)
 		return
@@ -265,6 +270,9 @@ func outlive(p quota.Params) quota.Span { return max(lease.TTL(p), lease.Deadlin
 // decided holds a decision against the laws.
 func (w *world) decided(n *node, d filtertest.Decision) {
 	w.judge(n, d)
+	if w.watch != nil {
+		w.watch(d)
+	}
 	if !d.Allowed {
 		w.counts.refused++
 		w.note(evRefused, n.number, int64(d.Stream))
@@ -364,11 +372,14 @@ func (w *world) outage() bool {
 func (w *world) optimisticLaw(p quota.Params, own bool) *law {
 	slack := w.slack(p)
 	return &law{own: own, params: quota.Params{Num: p.Num * 1001, Den: p.Den * 1000, Burst: p.Burst},
-		always: int64(len(w.nodes)-1) * slack, last: w.now}
+		always: (w.sharing() - 1) * slack, last: w.now}
 }
 
+// sharing is how many share the buckets.
+func (w *world) sharing() int64 { return int64(len(w.nodes) + w.doors) }
+
 func (w *world) slack(p quota.Params) int64 {
-	return max(lease.Slack(p, int64(len(w.nodes))), lease.Slack(p, 64))
+	return max(lease.Slack(p, w.sharing()), lease.Slack(p, 64))
 }
 
 func (w *world) useCentral(bucket keyhash.Key, limit uint32, cost int64) {
@@ -433,7 +444,7 @@ func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota
 	case source != filtertest.Share:
 		return limit.Params
 	case n.heard:
-		return lease.Share(limit.Params, int64(len(w.nodes)))
+		return lease.Share(limit.Params, w.sharing())
 	}
 	return lease.Share(limit.Params, 1)
 }

@@ -25,7 +25,7 @@ func optimisticLaw(t *testing.T, n int64, window quota.Span, burst, nodes int64)
 func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			w := newWorld(t, fleet{nodes: nodes, up: 20 * time.Millisecond, down: 20 * time.Millisecond,
+			w := newWorld(t, fleet{nodes: nodes, up: 10 * time.Millisecond, down: 10 * time.Millisecond,
 				set: setOf(limits("api", "optimistic", "100/10s", thenDeny))})
 			for node := range nodes {
 				w.ask(node, 0, get("x-key", "a"))
@@ -36,7 +36,9 @@ func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 			// The first node uses up what there is; then the others, who have heard nothing of it,
 			// follow.
 			w.run(600*time.Millisecond, func() {
-				game.send(0, 0, 1)
+				for range 3 {
+					game.send(0, 0, 1)
+				}
 				game.count()
 			})
 			for range 150 {
@@ -66,7 +68,9 @@ func TestOptimisticBoundIsReachedAndPaidBack(t *testing.T) {
 	}
 }
 
-// Random loads, delays and losses: no interval sees more than the law allows.
+// Random loads, delays and losses: no interval sees more than the law allows. Requests beyond the
+// slack wait for answers, of which one in seven comes too late here: what such a one has granted is
+// lost.
 func TestOptimisticAgainstAnAdversary(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -76,7 +80,7 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 				if r.IntN(10) == 0 {
 					return time.Hour, time.Hour // lost
 				}
-				return millis(r, 1, 80), millis(r, 1, 80)
+				return millis(r, 1, 40), millis(r, 1, 40)
 			}
 			l := optimisticLaw(t, 50, quota.Second, 50, 3)
 			game := &game{world: w, law: l}
@@ -91,7 +95,7 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 			})
 			l.check(t, "random")
 			t.Logf("%d of %d passed, %.0f may", l.used, game.sent, l.most(20*time.Second))
-			if game.waited > 0 || float64(l.used) < 0.5*l.most(20*time.Second) {
+			if game.waited == 0 || float64(l.used) < 0.5*l.most(20*time.Second) {
 				t.Errorf("%d waited, %d passed", game.waited, l.used)
 			}
 		})

@@ -31,9 +31,9 @@ func (s *server) CheckPolicySet(
 		return nil, err
 	}
 	answer.Valid, answer.Notes = true, set.Notes()
-	nodes := max(1, s.config.Nodes.Count(ctx))
+	envoys, doors := s.config.Nodes.Fleet(ctx)
 	for _, p := range set.Policies {
-		answer.Policies = append(answer.Policies, promises.Of(p, set, nodes))
+		answer.Policies = append(answer.Policies, promises.Of(p, set, max(1, envoys), doors))
 	}
 	before := &policy.Set{}
 	if current, _ := s.config.Policies.Current(); current != nil {

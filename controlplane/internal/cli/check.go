@@ -23,6 +23,7 @@ import (
 type checkCommand struct {
 	Files  []string `arg:"" name:"file" help:"Policy files, YAML or JSON, or folders of such whose files make one set; - is the standard input."`
 	Nodes  int64    `default:"10" help:"How many Envoys share the limits: optimistic policies may pass theirs by an amount that depends on it."`
+	Doors  int64    `default:"0" help:"How many replicas of the control plane answer Envoy's own filters (--rls-listen, --rlqs-listen): each counts as one more Envoy."`
 	Output string   `short:"o" enum:"text,json" default:"text" help:"text or json."`
 
 	QuotaFilters bool `help:"Also say which limits Envoy's quota filters (--rlqs-listen) cannot let through in full. Of policies for calls it is said anyway."`
@@ -81,7 +82,7 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	}
 	f.Notes = set.Notes()
 	for _, p := range set.Policies {
-		one := promiseOf(p, set, c.Nodes, shares)
+		one := c.promiseOf(p, set, shares)
 		if c.QuotaFilters || p.Match.IsOfCalls() {
 			one.Notes = append(one.Notes, quotaFilterNotes(p)...)
 		}
@@ -90,8 +91,8 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	return f, nil
 }
 
-func promiseOf(p policy.Policy, set *policy.Set, nodes int64, shares map[string]int64) promises.Promise {
-	promise := promises.Of(p, set, nodes)
+func (c *checkCommand) promiseOf(p policy.Policy, set *policy.Set, shares map[string]int64) promises.Promise {
+	promise := promises.Of(p, set, max(c.Nodes, 1), max(c.Doors, 0))
 	promise.Notes = append(promise.Notes, regionNotes(p, shares)...)
 	return promise
 }

@@ -233,5 +233,5 @@ func grantable(it *wire.LeaseItem, mode policy.Mode) bool {
 	case it.Used > 0:
 		return mode == policy.ModeOptimistic && !it.Joined
 	}
-	return mode != policy.ModeOptimistic || it.Waiting > 0
+	return mode != policy.ModeOptimistic || it.Waiting > 0 || it.Keep == 0
 }

@@ -404,7 +404,7 @@ func TestAnAnswerSaysThatTheStoreAnswers(t *testing.T) {
 		want    string
 	}{
 		{"a look at a leased bucket", 2, probe(1, 0), "0+0 "},
-		{"a look at an optimistic bucket", 2, probe(2, 1), "? "},
+		{"a look at an optimistic bucket", 2, probe(2, 1), "0+0 "},
 		{"a look at a local bucket", 2, probe(3, 2), "? "},
 		{"a limit that is not known", 2, item(4, 9, 1, 0), "? "},
 		{"a policy that is gone", 1, item(5, 1, 1, 0), "? "},

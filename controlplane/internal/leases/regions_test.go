@@ -119,7 +119,8 @@ func TestAnOptimisticBucketIsAskedAbout(t *testing.T) {
 	}{
 		{wire.LeaseItem{Waiting: 1, Cost: 40, Keep: 5}, wire.ItemGranted, 1},
 		{wire.LeaseItem{Waiting: 1, Cost: 40}, wire.ItemGranted, 0},
-		{wire.LeaseItem{Cost: 1}, wire.ItemUnknown, 0},
+		{wire.LeaseItem{Cost: 1}, wire.ItemGranted, 0}, // A look.
+		{wire.LeaseItem{Cost: 1, Keep: 5}, wire.ItemUnknown, 0},
 	} {
 		c.item.Bucket = [16]byte{1}
 		reply, err := w.askIn(h, c.item)

@@ -50,7 +50,7 @@ func TestOverspend(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s%s: %v", c.cost, c.beside, err)
 		}
-		if got := promises.Of(set.Policies[0], set, 3).Notes[0]; !strings.Contains(got, c.want) {
+		if got := promises.Of(set.Policies[0], set, 3, 0).Notes[0]; !strings.Contains(got, c.want) {
 			t.Errorf("%s%s\ngot  %s\nwant %s", c.cost, c.beside, got, c.want)
 		}
 	}

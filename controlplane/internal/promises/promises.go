@@ -53,9 +53,10 @@ func (l Limit) String() string {
 	return text
 }
 
-// Of is what a policy of a set promises where so many Envoys share its limits.
-func Of(p policy.Policy, set *policy.Set, nodes int64) Promise {
-	notes := []string{}
+// Of is what a policy of a set promises where so many Envoys share its limits, with so many doors
+// of other protocols.
+func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
+	notes := append([]string{}, p.OptimisticNotes(nodes, doors)...)
 	if note := overspendNote(&p, set, nodes); note != "" {
 		notes = append(notes, note)
 	}

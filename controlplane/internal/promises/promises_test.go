@@ -11,7 +11,7 @@ import (
 
 // Readers of the JSON get lists, also where there is nothing to say.
 func TestListsAreNeverNull(t *testing.T) {
-	text, err := json.Marshal(promises.Of(policy.Policy{Name: "a"}, &policy.Set{}, 1))
+	text, err := json.Marshal(promises.Of(policy.Policy{Name: "a"}, &policy.Set{}, 1, 0))
 	if err != nil || strings.Contains(string(text), "null") {
 		t.Errorf("%s %v", text, err)
 	}

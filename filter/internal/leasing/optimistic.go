@@ -43,7 +43,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		u.Reports = u.Due < before || u.Due <= u.Now
 	}
 	u.Heard = e.Account.Heard != 0
-	u.Asks = !u.Result.Allowed && e.Account.Asks(u.Now, p, u.Slack, u.Cost)
+	u.Asks = !u.Result.Allowed && e.Account.Asks(u.Now, p, u.Cost)
 	u.Remaining, u.Reset = e.Account.Remaining(u.Now, p), e.Account.FullAfter(u.Now, p)
 	return spent
 }
@@ -131,30 +131,30 @@ func (a *applyReport) Apply(e *bucketstore.Entry) bool {
 type decided struct {
 	need *Need
 	now  quota.Instant
-	debt int64
-	// granted are the requests that the control plane had tokens for, wanted those of them that
-	// still wait.
-	granted, wanted int64
+	by   lease.Answer
 
-	// used are the requests that may pass.
+	// used are the requests that may pass. Unless sure, the answer cannot be used.
 	used  int64
+	sure  bool
 	level int64
-	// wait is how long a request that may not pass is to wait, as far as the node knows.
+	// wait is how long until the bucket holds another request's cost, as far as the node knows.
 	wait   quota.Span
 	fullAt quota.Instant
 }
 
 // Apply implements bucketstore.Change.
 func (d *decided) Apply(e *bucketstore.Entry) bool {
-	p, cost := fitAccount(e, d.need, d.now), d.need.Cost
-	var tokens int64
-	e.Account, tokens = e.Account.Decided(d.now, p, d.debt, d.granted*cost, d.wanted*cost)
-	d.used = tokens / cost
-	if d.granted > 0 {
+	p := fitAccount(e, d.need, d.now)
+	var account lease.Account
+	if account, d.used, d.sure = e.Account.Decided(d.now, p, d.by); !d.sure {
+		return false
+	}
+	e.Account = account
+	if d.by.Granted > 0 {
 		e.Params = d.need.Params
 	}
-	d.level, d.wait = e.Account.Remaining(d.now, p), e.Account.Wait(d.now, p, cost)
-	d.fullAt = d.now + quota.Instant(e.Account.FullAfter(d.now, p))
+	d.level, d.wait = account.Remaining(d.now, p), account.Wait(d.now, p, d.by.Cost)
+	d.fullAt = d.now + quota.Instant(account.FullAfter(d.now, p))
 	return true
 }
 

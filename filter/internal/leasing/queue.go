@@ -61,6 +61,12 @@ func (q *queue) lineOf(need Need) *line {
 	return l
 }
 
+// isAsked reports whether a call is under way that requests for a bucket wait in.
+func (q *queue) isAsked(bucket keyhash.Key) bool {
+	l := q.lines[bucket]
+	return l != nil && l.call != nil
+}
+
 // markReady has a line's requests, and its tokens to keep, go with one of the next calls.
 func (q *queue) markReady(l *line) {
 	if len(l.waiting) > 0 && !l.isReady {

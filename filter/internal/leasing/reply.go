@@ -344,12 +344,14 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 }
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
-// noted: then it must not be used.
+// noted, or is not sure: then it must not be used.
 func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
 	it, a := &s.items[nth], &s.answers[nth]
-	d := &decided{need: &it.need, now: s.now, debt: a.Debt, granted: a.Waiting, wanted: int64(s.served)}
+	d := &decided{need: &it.need, now: s.now, by: lease.Answer{
+		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
+	}}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
-	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil
+	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil && d.sure
 }
 
 // serveFromKept gives tokens that came to keep to the requests that wait for their bucket.

@@ -110,8 +110,9 @@ func (r *reports) next() quota.Instant {
 }
 
 // gather starts the reports that are due, as many as one call can carry, and fills it up with those
-// that will soon be.
-func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
+// that will soon be. It leaves out buckets that requests have asked about: what such an answer
+// grants and no request may use stands for what would be reported.
+func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) []item {
 	if now < r.next() {
 		return nil
 	}
@@ -123,6 +124,11 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store) []item {
 	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.upTo {
 		p := r.pending[0]
 		if !sameSet(items, p.need.Version) || p.underWay && p.at > now {
+			r.setAside()
+			continue
+		}
+		if q.isAsked(p.need.Bucket) {
+			p.at = max(p.at, now+quota.Instant(quota.Millisecond))
 			r.setAside()
 			continue
 		}

@@ -45,7 +45,7 @@ func (c *Client) report(now quota.Instant) {
 		return
 	}
 	for range reportCalls {
-		items := c.reports.gather(now, c.store)
+		items := c.reports.gather(now, c.store, &c.queue)
 		if len(items) == 0 {
 			return
 		}

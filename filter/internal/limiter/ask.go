@@ -47,26 +47,29 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 }
 
 // chooseAsked marks the hits to ask about now, and reports false if there are none: all together,
-// but those of optimistic buckets last and one by one. What is granted of these serves no other
-// request, so it is asked for when nothing else can refuse.
+// but those of optimistic policies last and policy by policy. What is granted of these serves no
+// other request, so it is asked for when nothing else can refuse.
 func (req *Request) chooseAsked() bool {
-	var optimistic *Hit
-	some := false
+	last, some := none, false
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		h.asked = false
 		switch {
 		case !h.missing || h.passed:
 		case req.policyOf(&h.Hit).Mode == policy.ModeOptimistic:
-			optimistic = h
+			last = i
 		default:
 			h.asked, some = true, true
 		}
 	}
-	if !some && optimistic != nil {
-		optimistic.asked, some = true, true
+	if some || last == none {
+		return some
 	}
-	return some
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		h.asked = h.missing && !h.passed && h.Policy == req.Hits[last].Policy
+	}
+	return true
 }
 
 // readTicket takes in how the ticket of a hit has ended.

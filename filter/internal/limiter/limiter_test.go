@@ -536,6 +536,56 @@ func (n *node) learnNodes(t *testing.T) {
 	n.now += 60 * sec
 }
 
+// A node that knows nothing yet, or that has used its slack, refuses no caller by itself: requests
+// wait for the control plane, and where it is silent the share decides. No penalty begins.
+func TestOptimisticWaitsBeyondItsSlack(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"quota":100,"window":"1h"},"mode":"optimistic",
+			"penalty":{"after":{"refusals":1,"within":"1m"},"for":"10m"}}`)
+		status := 200
+		if silent {
+			status = 0
+		}
+		for burst := range 3 { // Cold, then warm, then warm again.
+			var waiting []*limiter.Request
+			passed := 0
+			for range 8 {
+				req, got := n.begin()
+				switch got {
+				case limiter.Allowed:
+					passed++
+				case limiter.Paused:
+					waiting = append(waiting, req)
+				default:
+					t.Fatalf("silent %v, burst %d: %v, reason %v", silent, burst, got, req.Reason)
+				}
+			}
+			if burst == 0 && len(waiting) == 0 {
+				t.Error("a cold node decided all alone")
+			}
+			for len(n.calls) > 0 {
+				call := n.calls[0]
+				n.calls = n.calls[1:]
+				call(status)
+			}
+			n.now += quota.Instant(lease.Deadline) + 1
+			n.leases.Tick(n.now)
+			for _, req := range waiting {
+				if got := n.limiter.Resume(req, n.now); got == limiter.Allowed {
+					passed++
+				} else if !silent || req.Reason != policy.ReasonFailure {
+					t.Errorf("silent %v, burst %d: %v, reason %v", silent, burst, got, req.Reason)
+				}
+			}
+			if passed != 8 {
+				t.Errorf("silent %v, burst %d: %d of 8 passed", silent, burst, passed)
+			}
+			n.now += sec
+			n.leases.Tick(n.now)
+		}
+	}
+}
+
 // With another policy an optimistic one is asked about last and alone: what the other refuses costs
 // it nothing.
 func TestOptimisticIsAskedAboutLast(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 )
 
 // takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
+// What goes beyond the slack waits for the control plane, as in strict mode.
 func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
 	use, err := l.useOptimistic(req, &h.Hit, now, charging)
 	if err != nil {
@@ -47,7 +48,9 @@ func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, 
 func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
 	u := &l.use
 	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Charge: charging}
-	u.Slack = l.leases.Slack(u.Params)
+	if !m.Late { // What is kept from a class is kept exactly: the control plane decides about it.
+		u.Slack = l.leases.Slack(u.Params)
+	}
 	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
 	if err == nil && u.Reports {
 		l.leases.Report(now, u.Need, u.Due)
