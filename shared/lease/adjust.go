@@ -1,7 +1,7 @@
 package lease
 
 import (
-	"slices"
+	"math"
 
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -74,20 +74,17 @@ func (l WindowLedger) Adjust(now quota.Instant, ask Ask, c Change) (WindowLedger
 	l = l.At(now, ask)
 	h, w := &l.History, l.Windows
 	var given, leased int64
-	for i := len(h.Marks) - 1; i >= 0; i-- {
-		m := &h.Marks[i]
+	for _, m := range h.Marks {
 		if m.Start > h.Last {
 			leased += m.Count
-			continue
 		}
-		back := min(m.Count, max(c.Give-given, 0))
-		if c.Reset {
-			back = m.Count
-		}
-		m.Count -= back
-		given += back
 	}
-	h.Marks = slices.DeleteFunc(h.Marks, func(m quota.Mark) bool { return m.Count == 0 })
+	if c.Reset {
+		c.Give = math.MaxInt64
+	}
+	if c.Give > 0 {
+		given = w.Release(h, c.Give)
+	}
 	level, owed := w.Remaining(h), w.Owed(h)
 	ready := w.ReadyToLend(h, min(max(ask.Cost, 1), w.Quota), ask.Deadline)
 	return l, Holding{

@@ -209,7 +209,11 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 	if ask.Keep > 0 && c.NotBefore <= now+quota.Instant(Deadline) {
 		c.NotBefore = 0 // Set by Call, or nearly over.
 	}
-	c.FullAt = max(c.FullAt, now+fullAfter(ask, g))
+	full := now + fullAfter(ask, g)
+	if ask.Reserved != 0 && full+sooner(ask, g) < c.FullAt { // Settlements have given something back.
+		c.FullAt, c.Told = full, 0
+	}
+	c.FullAt = max(c.FullAt, full)
 	switch {
 	case g.Waiting < ask.Waiting && g.NotBefore == quota.Never:
 		// The bucket is not short of tokens. The cost is too high for it.
@@ -230,6 +234,17 @@ func fullAfter(ask Ask, g Grant) quota.Instant {
 		return quota.Instant(g.FullAfter)
 	}
 	return refill(ask.Params, g.Level)
+}
+
+// sooner is by how much earlier a bucket of reservations must be full than was said before, for it
+// to be more than the time of an answer, a difference of clocks, and a token of which the answer
+// does not say which part has come.
+func sooner(ask Ask, g Grant) quota.Instant {
+	by := quota.Instant(Deadline + ask.Params.Window()/500)
+	if g.FullAfter == 0 {
+		by += refill(ask.Params, ask.Params.Burst-1)
+	}
+	return by
 }
 
 // fullAfterWait is when the bucket is full after a refusal. When the wait is over, a token bucket

@@ -55,8 +55,8 @@ type Ledger struct {
 	Last    quota.Instant
 	Debt    int64
 	Pairs   []Pair
-	// Since is when a bucket that is Owing got its figures in the place of others; 0: it has had no
-	// others.
+	// Since is when a bucket that is Owing began, was given tokens, or got its figures in the place
+	// of others: reservations of before give nothing back. 0 for other buckets.
 	Since quota.Instant
 }
 
@@ -125,7 +125,7 @@ type Grant struct {
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
 	// FullAfter is how long a bucket of a window algorithm takes until it is full if it is not
-	// used. It is 0 for a token bucket, where it follows from the level.
+	// used, or one that is Owing. It is 0 for other token buckets, where it follows from the level.
 	FullAfter quota.Span
 	// Debt is, for an optimistic bucket, the units that are missing from a full one after the ask
 	// or report. Where callers bring figures of their own, they are units of the largest figures.
@@ -149,9 +149,10 @@ func TTL(p quota.Params) quota.Span {
 }
 
 // Fresh is the ledger of an unknown bucket, filled to percent of its burst: 100 for a store that
-// has lost nothing, less for one that may have lost its state.
+// has lost nothing, less for one that may have lost its state. What it lacks is of no reservation.
 func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Ledger {
-	return Ledger{Params: p, Version: version, Last: now, Debt: p.UnitsFor(p.Burst - Fill(p.Burst, percent))}
+	lacks := p.UnitsFor(p.Burst - Fill(p.Burst, percent))
+	return Ledger{Params: p, Version: version, Last: now, Debt: lacks, Since: now}
 }
 
 // Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until
@@ -194,6 +195,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if ask.Optimistic {
 		g.Debt, g.Delay = l.debtFor(ask), 0
 	}
+	l.tellFull(now, ask, &g)
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
 	if g.Waiting < ask.Waiting {
 		g.NotBefore = l.wait(now, cost)
@@ -221,6 +223,7 @@ func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 	if ask.Optimistic {
 		g.Debt = l.debtFor(ask)
 	}
+	l.tellFull(now, ask, &g)
 	return l, g
 }
 
@@ -355,11 +358,7 @@ func (l Ledger) Ready(n int64) quota.Instant {
 // Forgettable is the instant from which the ledger equals an absent one: a store must keep it until
 // then, and may drop it after.
 func (l Ledger) Forgettable() quota.Instant {
-	ready := l.Ready(l.Params.Burst)
-	if l.Since > 0 {
-		return max(ready, l.Counts(quota.Reservation{From: l.Since}))
-	}
-	return ready
+	return l.Ready(l.Params.Burst)
 }
 
 // out is the number of leased tokens that may not have expired at the ledger's own time.

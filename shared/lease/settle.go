@@ -12,7 +12,7 @@ func (l WindowLedger) Reservation(ask Ask) quota.Reservation {
 func (l WindowLedger) Counts(r quota.Reservation) quota.Instant { return l.Windows.Counts(r.At) }
 
 // Settle makes a reservation cost what its request has cost, by the figures of the ledger, and
-// returns the tokens that it gave back, below 0 those that it took. See quota.Windows.Settle. A
+// returns what it gave back in parts of a token, below 0 what it took. See quota.Windows.Settle. A
 // ledger that is absent counts nothing more, whatever the ask. After a clock was set back it gives
 // back nothing, because marks have moved.
 func (l WindowLedger) Settle(now quota.Instant, _ Ask, r quota.Reservation, actual int64) (WindowLedger, int64) {
@@ -25,12 +25,12 @@ func (l WindowLedger) Settle(now quota.Instant, _ Ask, r quota.Reservation, actu
 		return l, 0
 	}
 	back := l.Windows.Settle(&l.History, r, actual)
-	return l, back
+	return l, back * quota.Parts
 }
 
-// reservedFor is for how long at least a reservation of tokens can be settled. It comes back by
+// ReservedFor is for how long at least a reservation of tokens can be settled. It comes back by
 // itself sooner, but a request may have cost more than it had reserved.
-const reservedFor = 15 * quota.Minute
+const ReservedFor = 15 * quota.Minute
 
 // Reservation is what one waiting request has taken by an ask that was just granted.
 func (l Ledger) Reservation(ask Ask) quota.Reservation {
@@ -39,29 +39,29 @@ func (l Ledger) Reservation(ask Ask) quota.Reservation {
 
 // Counts is until when a reservation can be settled.
 func (l Ledger) Counts(r quota.Reservation) quota.Instant {
-	return r.From + quota.Instant(max(reservedFor, l.Params.Window()))
+	return r.From + quota.Instant(max(ReservedFor, l.Params.Window()))
 }
 
-// changedFrom notes that a bucket counts by other figures than before, in which a reservation has
-// not come back at the same rate.
+// changedFrom notes that a bucket begins, or counts by other figures than before, in which a
+// reservation has not come back at the same rate.
 func (l Ledger) changedFrom(before quota.Params, ask Ask) Ledger {
-	if ask.Owing && before.Den != 0 && before != l.Params {
+	if ask.Owing && before != l.Params {
 		l.Since = l.Last
 	}
 	return l
 }
 
 // Settle makes a reservation cost what its request has cost, by the figures of the ledger, and
-// returns the tokens that it gave back, below 0 those that it took. A bucket that is absent was
+// returns what it gave back in parts of a token, below 0 what it took. A bucket that is absent was
 // full and has the figures of ask. Tokens that still count as leased hold the debt up, so those
 // that are given back leave their lease, if it can be found. It gives back nothing after the
-// figures have changed or a clock was set back, and never less than a token.
+// figures have changed or a clock was set back.
 func (l Ledger) Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (Ledger, int64) {
 	if l.Params.Den == 0 {
 		if actual <= r.Tokens {
 			return l, 0
 		}
-		l = Ledger{Params: ask.Params, Version: ask.Version, Last: now}
+		l = Ledger{Params: ask.Params, Version: ask.Version, Last: now, Since: now}
 	}
 	before := l
 	l = l.bring(now, Ask{Params: l.Params, Version: l.Version})
@@ -75,10 +75,20 @@ func (l Ledger) Settle(now quota.Instant, ask Ask, r quota.Reservation, actual i
 			}
 		}
 	}
-	s, back := l.Params.Settle(quota.State{Debt: l.Debt, Last: l.Last}, l.Last, r, actual)
+	owed := l.Debt
+	r.From = min(r.At, l.Last) // While its tokens counted as leased none of them came back by itself.
+	s, back := l.Params.Settle(quota.State{Debt: owed, Last: l.Last}, l.Last, r, actual)
 	if back == 0 {
 		return before, 0
 	}
 	l.Debt = max(s.Debt, units(l.out(), l.Params.Den))
-	return l, back
+	return l, l.Params.PartsOf(owed - l.Debt)
+}
+
+// tellFull has a grant say when the bucket is full, if that does not follow from the level: one
+// that owes lacks more than it holds, and its nodes hear of settlements by it.
+func (l Ledger) tellFull(now quota.Instant, ask Ask, g *Grant) {
+	if ask.Owing && !ask.own() {
+		g.FullAfter, g.Delay = quota.Span(max(l.Ready(l.Params.Burst)-now, 0)), 0
+	}
 }

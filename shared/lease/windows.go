@@ -26,6 +26,9 @@ func FreshWindows(ask Ask, now quota.Instant, percent int64) WindowLedger {
 	if used := LostWindows(ask, percent); used > 0 {
 		w.Add(&l.History, now, used)
 	}
+	if ask.Owing { // What it counts is of no reservation.
+		l.History.Since = now
+	}
 	return l
 }
 
@@ -103,8 +106,12 @@ func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
 	l.History.Marks = slices.Clone(l.History.Marks)
 	l.Version = max(l.Version, ask.Version)
 	if l.Windows.Quota == 0 || l.Windows == ask.Windows {
+		begins := l.Windows.Quota == 0
 		l.Windows = ask.Windows
 		l.Windows.Advance(&l.History, now)
+		if begins && ask.Owing { // No reservation of before counts any more.
+			l.History.Since = l.History.Last
+		}
 		return l
 	}
 	l.Windows.Convert(&l.History, now, ask.Windows)
@@ -112,7 +119,12 @@ func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
 	return l
 }
 
-// Forgettable is the instant from which the ledger equals an absent one.
+// Forgettable is the instant from which the ledger equals an absent one. One that was released is
+// kept for as long as reservations of before count: they may have cost more.
 func (l WindowLedger) Forgettable() quota.Instant {
-	return l.History.Last + quota.Instant(l.Windows.ResetAfter(&l.History, l.History.Last))
+	at := l.History.Last + quota.Instant(l.Windows.ResetAfter(&l.History, l.History.Last))
+	if l.History.Released > 0 {
+		at = max(at, l.Windows.Counts(l.History.Released+quota.Instant(2*Deadline)))
+	}
+	return at
 }

@@ -49,6 +49,15 @@ func findHeader(headers []Header, name []byte) (value []byte, count int) {
 	return value, count
 }
 
+// Only returns the value of a header, given in lower case, that is there once; nil for another.
+func Only(headers []Header, name string) []byte {
+	value, count := findHeader(headers, []byte(name))
+	if count != 1 {
+		return nil
+	}
+	return value
+}
+
 // Properties are Envoy's attributes of a request.
 type Properties interface {
 	// Property returns the value at a path, whose parts are joined by NUL; nil if there is none.

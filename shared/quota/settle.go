@@ -8,6 +8,10 @@ type Reservation struct {
 	Tokens   int64
 }
 
+// Parts is in how many parts of a token settlements are counted. What has come back by itself
+// leaves a fraction of a token to give back.
+const Parts = 1000
+
 // owedAtMost is where debts saturate: above every full bucket, and below what Lua holds exactly.
 const owedAtMost = MaxUnits + MaxUnits/4
 
@@ -21,16 +25,17 @@ func (p Params) TakeOwing(s State, now Instant, n int64) (State, Result) {
 	return p.Take(s, now, n)
 }
 
-// Settle makes a reservation cost what it has cost, and returns the tokens that it gave back, below
-// 0 the tokens that it took. A reservation comes back by itself at the rate of the bucket: only
-// what has not come back yet is given back, so the bucket never holds more than if the cost had
-// been known at once. What was too little is taken, down to debt.
+// Settle makes a reservation cost what it has cost, and returns the units that it gave back, below
+// 0 the units that it took. A reservation comes back by itself at the rate of the bucket: only what
+// has not come back yet is given back, to a unit, so the bucket never holds more than if the cost
+// had been known at once. What was too little is taken, down to debt.
 func (p Params) Settle(s State, now Instant, r Reservation, actual int64) (State, int64) {
 	s = p.Drain(s, now)
 	back := r.Tokens - actual
 	if back <= 0 {
+		before := s.Debt
 		s.Debt = min(s.Debt+p.owing(-back), owedAtMost)
-		return s, back
+		return s, before - s.Debt
 	}
 	held := p.owing(r.Tokens)
 	if earned := int64(s.Last - r.From); earned > held/p.Num {
@@ -40,7 +45,17 @@ func (p Params) Settle(s State, now Instant, r Reservation, actual int64) (State
 	}
 	units := min(p.owing(back), held, s.Debt)
 	s.Debt -= units
-	return s, units / p.Den
+	return s, units
+}
+
+// PartsOf is units in parts of a token. Units that are given back are rounded up, so that they are
+// not 0.
+func (p Params) PartsOf(units int64) int64 {
+	rest := units % p.Den * Parts
+	if rest > 0 {
+		rest += p.Den - 1
+	}
+	return units/p.Den*Parts + rest/p.Den
 }
 
 // owing is the debt of n tokens, which may be more than the bucket holds.
@@ -56,21 +71,21 @@ func (p Params) owing(n int64) int64 {
 // changes nothing. Where its own mark has moved, earlier marks shrink in its place: those stop
 // counting sooner, so no window ever holds more than if the cost had been known at once.
 func (w Windows) Settle(h *History, r Reservation, actual int64) (back int64) {
-	back = w.settleAt(h, r.At, r.Tokens-actual)
+	back = w.settleAt(h, r, r.At, actual)
 	if w.Algorithm == FixedWindow && w.start(r.From) != w.start(r.At) { // It counts in both windows.
-		if current := w.settleAt(h, r.From, r.Tokens-actual); current != 0 {
+		if current := w.settleAt(h, r, r.From, actual); current != 0 {
 			back = current
 		}
 	}
 	return back
 }
 
-func (w Windows) settleAt(h *History, at Instant, back int64) int64 {
-	start := w.start(at)
-	if back == 0 || w.Leaves(Mark{Start: start}) <= h.Last {
+func (w Windows) settleAt(h *History, r Reservation, at Instant, actual int64) int64 {
+	start, back := w.start(at), r.Tokens-actual
+	switch {
+	case back == 0, w.Leaves(Mark{Start: start}) <= h.Last, back > 0 && r.From < h.Since:
 		return 0
-	}
-	if back < 0 {
+	case back < 0:
 		w.grow(h, at, -back)
 		return back
 	}
@@ -78,9 +93,7 @@ func (w Windows) settleAt(h *History, at Instant, back int64) int64 {
 	for i := len(h.Marks) - 1; i >= 0; i-- {
 		m := &h.Marks[i]
 		if m.Start == start || m.Start < start && w.Algorithm != FixedWindow {
-			n := min(m.Count, left)
-			m.Count -= n
-			left -= n
+			left -= w.shrink(h, r, m, start, left)
 		}
 	}
 	for _, m := range h.Marks {
@@ -91,6 +104,49 @@ func (w Windows) settleAt(h *History, at Instant, back int64) int64 {
 	}
 	h.Marks = h.Marks[:kept]
 	return back - left
+}
+
+// shrink takes up to n tokens out of a mark, for a reservation that counts at start, and returns
+// how many it took: none that were used after those of the reservation were given back.
+func (w Windows) shrink(h *History, r Reservation, m *Mark, start Instant, n int64) int64 {
+	n = min(n, m.Count)
+	if r.From < h.Released {
+		switch released := w.start(h.Released - 1); {
+		case m.Start == released:
+			n = min(n, h.Kept)
+			h.Kept -= n
+		case m.Start > released && m.Start != start: // Its own mark was lent ahead, and stayed.
+			return 0
+		}
+	}
+	m.Count -= n
+	return n
+}
+
+// Release gives back up to n tokens that count at the history's time, those that count longest
+// first, and returns how many it gave back. What is lent beyond that time stays. Reservations of
+// before do not give the same tokens back again: see History.Released.
+func (w Windows) Release(h *History, n int64) (given int64) {
+	kept := h.Marks[:0]
+	for i := len(h.Marks) - 1; i >= 0; i-- {
+		if m := &h.Marks[i]; m.Start <= h.Last {
+			back := min(m.Count, n-given)
+			m.Count -= back
+			given += back
+		}
+	}
+	h.Since = max(h.Since, h.Released)
+	h.Released, h.Kept = h.Last+1, 0
+	for _, m := range h.Marks {
+		if m.Start == w.start(h.Last) {
+			h.Kept = m.Count
+		}
+		if m.Count > 0 {
+			kept = append(kept, m)
+		}
+	}
+	h.Marks = kept
+	return given
 }
 
 // grow adds to the mark of an instant. If there is none, and no room for another, the latest grows,

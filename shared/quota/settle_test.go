@@ -3,6 +3,8 @@ package quota_test
 import (
 	"flag"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/quota"
@@ -58,8 +60,8 @@ func TestSettleTokens(t *testing.T) {
 		t.Fatal("refused")
 	}
 	s, back := p.Settle(s, second, quota.Reservation{Tokens: 4}, 25)
-	if back != -21 {
-		t.Fatalf("gave back %d, want to take 21", back)
+	if back != -21*p.Den {
+		t.Fatalf("gave back %d units, want to take 21 tokens", back)
 	}
 	if s, r = p.TakeOwing(s, second, 1); r.Allowed || r.RetryAfter != 15*quota.Second {
 		t.Errorf("allowed %v after %d, want 15s: 14 of debt and one for the request", r.Allowed, r.RetryAfter)
@@ -68,8 +70,8 @@ func TestSettleTokens(t *testing.T) {
 		t.Error("refused after the wait")
 	}
 	s = p.Empty(100 * second)
-	if s, back = p.Settle(s, 103*second, quota.Reservation{From: 100 * second, Tokens: 5}, 0); back != 2 {
-		t.Errorf("%d came back, want 2: three of five had come back by themselves", back)
+	if s, back = p.Settle(s, 103*second, quota.Reservation{From: 100 * second, Tokens: 5}, 0); back != 2*p.Den {
+		t.Errorf("%d units came back, want 2 tokens: three of five had come back by themselves", back)
 	}
 	if _, back = p.Settle(s, 120*second, quota.Reservation{From: 100 * second, Tokens: 5}, 0); back != 0 {
 		t.Errorf("%d came back of what had come back", back)
@@ -78,53 +80,69 @@ func TestSettleTokens(t *testing.T) {
 
 // request is one of a random game.
 type request struct {
-	taken  quota.Reservation
-	actual int64
-	end    quota.Instant
-	over   bool
+	taken quota.Reservation
+	// cost is what it has cost, actual what it is settled with.
+	cost, actual int64
+	end          quota.Instant
 }
 
 // Random requests reserve and cost something else. A bucket never holds more than one that knew all
-// costs at once, whatever the order in which they become known; windows hold exactly as much once
-// all are known.
-func TestSettleNeverMints(t *testing.T) {
+// costs at once, whatever the order in which they become known; and never less, but for what came
+// back by itself while requests were under way. Windows hold exactly as much once all are known.
+func TestSettledBucketsHoldWhatIsRight(t *testing.T) {
 	seed := rand.Uint64()
 	for game := range *settleGames {
 		r := rand.New(rand.NewPCG(seed, uint64(game)))
 		a := []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}[r.IntN(4)]
-		if kept, most := settleGame(r, a, settleRight); kept > most {
-			t.Fatalf("seed %d, game %d, %v: the bucket holds %d, and %d at most is right", seed, game, a, kept, most)
+		if g := settleGame(r, a, settleRight); g.wrong() != "" {
+			t.Fatalf("seed %d, game %d, %v: %s: %+v", seed, game, a, g.wrong(), g)
 		}
 	}
 }
 
 // The games find settlements that are wrong: twice, of what has come back by itself, of what counts
-// no more, and out of the latest marks.
+// no more; and those that give back too little.
 func TestSettleGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
+	whole := func(b *settleBucket, now quota.Instant, one *request) {
+		before := *b
+		settleRight(b, now, one)
+		if given := before.p.Drain(before.s, now).Debt - b.s.Debt; given > 0 && !b.a.Windowed() {
+			b.s.Debt += given % b.p.Den // A fraction of a token is dropped.
+		}
+	}
 	for name, bug := range map[string]settleAs{
-		"twice": func(b *settleBucket, now quota.Instant, one *request) {
+		"holds more: twice": func(b *settleBucket, now quota.Instant, one *request) {
 			settleRight(b, now, one)
 			if one.actual < one.taken.Tokens {
 				settleRight(b, now, one)
 			}
 		},
-		"all of it, at any time": func(b *settleBucket, now quota.Instant, one *request) {
+		"holds more: all of it, at any time": func(b *settleBucket, now quota.Instant, one *request) {
 			one.taken.From, one.taken.At = now, now
 			settleRight(b, now, one)
 		},
-		"what was too little is forgotten": func(b *settleBucket, now quota.Instant, one *request) {
+		"holds more: what was too little is forgotten": func(b *settleBucket, now quota.Instant, one *request) {
 			one.actual = min(one.actual, one.taken.Tokens)
 			settleRight(b, now, one)
 		},
+		"holds less: nothing comes back": func(b *settleBucket, now quota.Instant, one *request) {
+			one.actual = max(one.actual, one.taken.Tokens)
+			settleRight(b, now, one)
+		},
+		"holds less: a token is kept": func(b *settleBucket, now quota.Instant, one *request) {
+			if one.actual < one.taken.Tokens {
+				one.actual++
+			}
+			settleRight(b, now, one)
+		},
+		"holds less: a fraction is dropped": whole,
 	} {
 		for _, a := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
-			found := false
-			for game := range *settleGames {
-				kept, most := settleGame(rand.New(rand.NewPCG(seed, uint64(game))), a, bug)
-				if found = kept > most; found {
-					break
-				}
+			found := name == "holds less: a fraction is dropped" && a.Windowed()
+			for game := 0; game < *settleGames && !found; game++ {
+				g := settleGame(rand.New(rand.NewPCG(seed, uint64(game))), a, bug)
+				found = g.wrong() != "" && strings.HasPrefix(name, g.wrong())
 			}
 			if !found {
 				t.Errorf("seed %d: %d games of %v have not found: %s", seed, *settleGames, a, name)
@@ -198,35 +216,59 @@ func settleRight(b *settleBucket, now quota.Instant, one *request) {
 	b.s, _ = b.p.Settle(b.s, now, one.taken, one.actual)
 }
 
-// settleGame plays one game and returns what the bucket holds at the end beyond the exact ledger's,
-// as units that are not missing: more than most is wrong.
-func settleGame(r *rand.Rand, a quota.Algorithm, settle settleAs) (kept, most int64) {
+// settled is the end of a game, in units of the bucket, or in tokens of a window.
+type settled struct {
+	// missing is what the bucket lacks, exact what one lacks that knew all costs at once.
+	missing, exact int64
+	// back is what came back by itself while the cost of requests was not known.
+	back int64
+}
+
+func (g settled) wrong() string {
+	switch {
+	case g.missing < g.exact:
+		return "holds more"
+	case g.missing > g.exact+g.back:
+		return "holds less"
+	}
+	return ""
+}
+
+// settleGame plays one game. All requests are settled at its end.
+func settleGame(r *rand.Rand, a quota.Algorithm, settle settleAs) (g settled) {
 	b := newSettleBucket(r, a)
-	exact := &settleBucket{a: a, p: b.p, w: b.w}
-	var all []*request
+	var all, exact []*request
 	now := quota.Instant(quota.Hour)
+	lasts := []quota.Span{10 * quota.Millisecond, 3 * quota.Second, 40 * quota.Second}[r.IntN(3)]
+	endUntil := func(until quota.Instant) {
+		slices.SortFunc(all, func(a, b *request) int { return int(a.end - b.end) })
+		for len(all) > 0 && all[0].end <= until {
+			one := all[0]
+			all = all[1:]
+			settle(b, one.end, one)
+			if !a.Windowed() {
+				g.back += min(int64(one.end-one.taken.From)*b.p.Num, max(one.taken.Tokens, one.cost)*b.p.Den)
+			}
+			exact = append(exact, one)
+		}
+	}
 	for range 60 {
 		now += quota.Instant(r.Int64N(int64(3 * quota.Second)))
-		for _, one := range all {
-			if !one.over && now >= one.end {
-				one.over = true
-				settle(b, now, one)
-			}
-		}
-		taken, ok := b.take(now, 1+r.Int64N(12))
-		if ok {
-			lasts := r.Int64N(int64([...]quota.Span{3 * quota.Second, 40 * quota.Second}[r.IntN(2)]))
-			all = append(all, &request{taken: taken, actual: r.Int64N(20), end: now + quota.Instant(lasts)})
+		endUntil(now)
+		if taken, ok := b.take(now, 1+r.Int64N(12)); ok {
+			cost := r.Int64N(20)
+			until := now + quota.Instant(r.Int64N(int64(lasts)))
+			all = append(all, &request{taken: taken, cost: cost, actual: cost, end: until})
 		}
 	}
-	now += quota.Instant(r.Int64N(int64(20 * quota.Second)))
-	for _, one := range all {
-		at, cost := one.taken.From, one.actual
-		if !one.over {
-			settle(b, max(now, one.end), one)
-		}
-		exact.charge(at, cost)
-		now = max(now, one.end)
+	endUntil(now + quota.Instant(lasts))
+	now += quota.Instant(lasts)
+	now += quota.Instant(r.Int64N(int64(3 * quota.Second)))
+	slices.SortFunc(exact, func(a, b *request) int { return int(a.taken.From - b.taken.From) })
+	knew := &settleBucket{a: a, p: b.p, w: b.w}
+	for _, one := range exact {
+		knew.charge(one.taken.From, one.cost)
 	}
-	return -b.missing(now), -exact.missing(now)
+	g.missing, g.exact = b.missing(now), knew.missing(now)
+	return g
 }

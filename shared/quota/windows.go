@@ -47,6 +47,15 @@ type Mark struct {
 type History struct {
 	Last  Instant
 	Marks []Mark
+	// Reservations that were made before Since give nothing back: what they took is not known to be
+	// here. It is when the history began, or was released before the last time; 0 for a history
+	// without reservations.
+	Since Instant
+	// Released is when tokens were last given back that had not left their windows, 0 for never. Of
+	// those of before the mark of that instant holds Kept: settlements of reservations of before
+	// give back no others of it, which were used later.
+	Released Instant
+	Kept     int64
 }
 
 // NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It

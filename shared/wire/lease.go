@@ -151,16 +151,17 @@ type LeaseAnswer struct {
 	Term lease.Term
 }
 
+// MaxFullAfter is the longest time until a bucket is full that an answer can say. It is above what
+// any window takes: twice its length, and the leases. A bucket that owes much may take longer.
+const MaxFullAfter = 3 * quota.MaxWindow
+
 // Bounds of the numbers in lease messages.
 const (
 	maxWaiting = 1 << 20
 	maxTokens  = quota.MaxUnits
 	maxNodes   = 1 << 20
 	maxDelay   = int64(quota.Hour)
-	// maxFullAfter is above the time that any window takes until it is full: twice its length, and
-	// the leases.
-	maxFullAfter = int64(3 * quota.MaxWindow)
-	maxHold      = 1 << 20
+	maxHold    = 1 << 20
 	// maxSeq is what the arithmetic of every store holds exactly.
 	maxSeq  = 1 << 53
 	maxFor  = int64(quota.Hour)

@@ -99,7 +99,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 		})
 		last := &m.Items[len(m.Items)-1]
 		if format >= FullFormat {
-			last.FullAfter = quota.Span(c.within(0, maxFullAfter))
+			last.FullAfter = quota.Span(c.within(0, int64(MaxFullAfter)))
 		}
 		if format >= permitsFormat {
 			last.For = quota.Span(c.within(0, maxFor))

@@ -111,7 +111,9 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 			r.answers[it.index] = permitted(it, g)
 			s.measureClaim(it, g)
 		case it.ask.Settles != nil:
-			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
+			r.answers[it.index] = wire.LeaseAnswer{
+				State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, Level: g.Level,
+			}
 		case it.ask.Returns != nil:
 			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
 			s.measureReturn(it, g)
@@ -164,7 +166,8 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 func (s *Service) answer(it *resolved, g lease.Grant) wire.LeaseAnswer {
 	return wire.LeaseAnswer{
 		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-		Delay: min(g.Delay, maxDelay), FullAfter: g.FullAfter, Debt: s.wholeDebt(it.effective, g.Debt), Term: g.Term,
+		Delay: min(g.Delay, maxDelay), FullAfter: min(g.FullAfter, wire.MaxFullAfter),
+		Debt: s.wholeDebt(it.effective, g.Debt), Term: g.Term,
 	}
 }
 

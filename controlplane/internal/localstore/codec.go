@@ -9,7 +9,8 @@ import (
 
 const (
 	ledgerFormat = 1
-	// sinceFormat is that of a ledger which ends with since.
+	// sinceFormat is that of a ledger which ends with since, one of windows with
+	// since, released and kept.
 	sinceFormat = 2
 )
 
@@ -38,6 +39,11 @@ func encodeWindows(l lease.WindowLedger) []byte {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.Start-before)), uint64(m.Count))
 		before = m.Start
 	}
+	if h := &l.History; h.Since > 0 || h.Released > 0 {
+		b[0] = sinceFormat
+		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(h.Since)), uint64(h.Released))
+		b = binary.AppendUvarint(b, uint64(h.Kept))
+	}
 	return b
 }
 
@@ -49,12 +55,7 @@ func encode(fields ...int64) []byte {
 	return b
 }
 
-// decode reads the numbers, of which there are fixed ones and at most so many pairs.
-func decode(b []byte, fixed, pairs int) ([]int64, bool) {
-	fields, ok := decodeFormat(ledgerFormat, b)
-	return fields, ok && fit(fields, fixed, pairs)
-}
-
+// fit reports whether numbers are fixed ones and at most so many pairs.
 func fit(fields []int64, fixed, pairs int) bool {
 	return len(fields) >= fixed && (len(fields)-fixed)%2 == 0 && len(fields) <= fixed+2*pairs
 }
@@ -104,8 +105,16 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 }
 
 func decodeWindows(b []byte) (lease.WindowLedger, bool) {
-	fields, ok := decode(b, 7, quota.MaxMarks)
+	fields, ok := decodeFormat(ledgerFormat, b)
+	var h quota.History
 	if !ok {
+		if fields, ok = decodeFormat(sinceFormat, b); ok && len(fields) > 2 {
+			n := len(fields) - 3
+			h.Since, h.Released, h.Kept = quota.Instant(fields[n]), quota.Instant(fields[n+1]), fields[n+2]
+			fields = fields[:n]
+		}
+	}
+	if !ok || !fit(fields, 7, quota.MaxMarks) {
 		return lease.WindowLedger{}, false
 	}
 	w := quota.Windows{
@@ -115,9 +124,8 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 	if fields[2] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
-	l := lease.WindowLedger{
-		Windows: w, Version: uint64(fields[0]), History: quota.History{Last: quota.Instant(fields[1])},
-	}
+	h.Last = quota.Instant(fields[1])
+	l := lease.WindowLedger{Windows: w, Version: uint64(fields[0]), History: h}
 	var start quota.Instant
 	for i := 7; i < len(fields); i += 2 {
 		if fields[i] == 0 {

@@ -23,6 +23,7 @@ const (
 	draftTokensKey  = 'd'
 	draftWindowsKey = 'x'
 	permitsKey      = 'p'
+	reservationsKey = 'r'
 )
 
 type hash = keyhash.Key
@@ -51,9 +52,9 @@ type shard struct {
 	draftWindows table[lease.WindowLedger]
 	permits      permits
 	// kinds are all of these, drafts before what they depend on.
-	kinds [5]kind
+	kinds [6]kind
 	// reserved are the open reservations.
-	reserved map[reservationName]open
+	reserved reservations
 	// returned are the returns that were taken, and until when each could come again.
 	returned map[returnName]quota.Instant
 }
@@ -73,14 +74,15 @@ type kind interface {
 func (l *ledgers) init(max int) {
 	for i := range l.shards {
 		h := &l.shards[i]
-		h.reserved, h.returned = map[reservationName]open{}, map[returnName]quota.Instant{}
+		h.reserved.init()
+		h.returned = map[returnName]quota.Instant{}
 		h.room.max = (max + shardCount - 1) / shardCount
 		h.tokens.init(0, nil, &h.room, encodeLedger, decodeLedger)
 		h.windows.init(windowsKey, nil, &h.room, encodeWindows, decodeWindows)
 		h.draftTokens.init(draftTokensKey, &h.tokens, &h.room, encodeLedger, decodeLedger)
 		h.draftWindows.init(draftWindowsKey, &h.windows, &h.room, encodeWindows, decodeWindows)
 		h.permits.init()
-		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows, &h.permits}
+		h.kinds = [...]kind{&h.draftTokens, &h.draftWindows, &h.tokens, &h.windows, &h.permits, &h.reserved}
 	}
 }
 
@@ -236,7 +238,6 @@ func (l *ledgers) changes(now quota.Instant) []change {
 			out = k.changes(now, swept, out)
 		}
 		if swept {
-			h.forgetReserved(now)
 			h.forgetReturned(now)
 		}
 		h.mu.Unlock()

@@ -6,32 +6,16 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxReserved bounds the open reservations of a shard. What one more takes is never given back.
-const maxReserved = 16384
-
-// reservationName names what the nth request of an ask has reserved of a bucket.
-type reservationName struct {
-	bucket hash
-	name   uint64
-	nth    int64
-}
-
-// open is a reservation that was not settled, and until when it can be.
-type open struct {
-	taken quota.Reservation
-	until quota.Instant
-}
-
 // reserve notes what an item's requests were granted, if their cost is known later. Its shard is
-// locked. The file does not have reservations: after a restart they stay charged.
+// locked.
 func (h *shard) reserve(it leases.Item, g lease.Grant) {
 	asks := it.Settles == nil && it.Returns == nil && it.Ask.Reserved != 0 && g.Waiting > 0
-	if !asks || len(h.reserved)+int(g.Waiting) > maxReserved {
+	if !asks || h.reserved.count+int(g.Waiting) > maxReserved {
 		return
 	}
 	one := h.reservation(it)
 	for nth := int64(1); nth <= g.Waiting; nth++ {
-		h.reserved[reservationName{it.Bucket, it.Ask.Reserved, nth}] = one
+		h.reserved.put(it.Bucket, reservationName{it.Ask.Reserved, nth}, one)
 	}
 }
 
@@ -52,37 +36,26 @@ func reservationIn[L lease.Counted[L]](main, draft *table[L], it leases.Item) op
 	return open{taken: taken, until: ledger.Counts(taken)}
 }
 
-// forgetReserved forgets the reservations that count no more.
-func (h *shard) forgetReserved(now quota.Instant) {
-	for r, one := range h.reserved {
-		if one.until <= now {
-			delete(h.reserved, r)
-		}
-	}
-}
-
 // settle settles a reservation, also in the draft of a rollout. Its shard is locked.
 func (h *shard) settle(now quota.Instant, it leases.Item) (g lease.Grant) {
-	name := reservationName{it.Bucket, it.Settles.Name, it.Settles.Nth}
-	one, known := h.reserved[name]
+	one, known := h.reserved.take(it.Bucket, reservationName{it.Settles.Name, it.Settles.Nth})
 	if !known {
 		return g
 	}
-	delete(h.reserved, name)
+	var back int64
 	if it.Ask.Windows.Quota == 0 {
-		settleIn(&h.tokens, &h.draftTokens, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
+		back = settleIn(&h.tokens, &h.draftTokens, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
 	} else {
-		settleIn(&h.windows, &h.draftWindows, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
+		back = settleIn(&h.windows, &h.draftWindows, now, it.Bucket, it.Ask, one.taken, it.Settles.Actual)
 	}
-	g.Waiting = 1
-	return g
+	return leases.SettledGrant(back)
 }
 
-// settleIn settles a reservation in both ledgers of a bucket. A draft's that is absent starts as
-// the main one.
+// settleIn settles a reservation in both ledgers of a bucket, and returns what the main one gave
+// back in parts of a token, below 0 what it took. A draft's that is absent starts as the main one.
 func settleIn[L lease.Counted[L]](
 	main, draft *table[L], now quota.Instant, bucket hash, ask lease.Ask, taken quota.Reservation, actual int64,
-) {
+) (given int64) {
 	for _, t := range []*table[L]{main, draft} {
 		ledger, counted := t.all[bucket]
 		if !counted && t == draft {
@@ -90,6 +63,10 @@ func settleIn[L lease.Counted[L]](
 		}
 		if after, back := ledger.Settle(now, ask, taken, actual); back != 0 {
 			t.put(bucket, after)
+			if t == main {
+				given = back
+			}
 		}
 	}
+	return given
 }

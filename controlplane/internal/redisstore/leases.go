@@ -202,7 +202,7 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), int64(a.Reserved))
+		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.
@@ -227,7 +227,7 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 	return arg(kind, joined, int64(outlives(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
-		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()))
+		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), owes(*it.Twin))
 }
 
 // outlives is the least time for which a draft's ledger is kept, so that the main one is not kept

@@ -199,7 +199,7 @@ func read(it *leases.Item, r []int64) lease.Grant {
 	switch {
 	case it.Ask.Optimistic:
 		g.Debt, g.Delay = r[5], 0
-	case it.Ask.Windows.Quota != 0 || it.Claim != nil:
+	case it.Ask.Windows.Quota != 0 || it.Claim != nil || it.Ask.Owing && it.Ask.Most.Den == 0:
 		g.FullAfter, g.Delay = quota.Span(r[5]), 0
 	}
 	return g

@@ -10,7 +10,8 @@ import (
 // stateFormat opens every state of a bucket; tokens.lua and windows.lua describe what follows.
 const stateFormat = 1
 
-// sinceFormat opens one of a bucket of tokens that ends with when it got its figures.
+// sinceFormat opens one that ends with what tells settlements which reservations still count: of a
+// bucket of tokens Ledger.Since, of windows Since, Released and Kept of the history.
 const sinceFormat = 2
 
 // The numbers of a state before its leases, or its marks.
@@ -70,12 +71,7 @@ func unpack(raw string) (numbers []int64, ok bool) {
 	return numbers, len(b) == 0
 }
 
-// fieldsOf reads a state of fixed numbers and at most so many pairs.
-func fieldsOf(raw string, fixed, pairs int) ([]int64, bool) {
-	s, ok := unpack(raw)
-	return s, ok && areFields(s, fixed, pairs)
-}
-
+// areFields reports whether a state has fixed numbers and at most so many pairs.
 func areFields(s []int64, fixed, pairs int) bool {
 	return len(s) >= fixed && len(s) <= fixed+2*pairs && (len(s)-fixed)%2 == 0 && s[0] == stateFormat
 }
@@ -117,8 +113,13 @@ func packLedger(l lease.Ledger) []byte {
 }
 
 func readWindows(raw string) (lease.WindowLedger, bool) {
-	s, ok := fieldsOf(raw, windowsFields, quota.MaxMarks)
-	if !ok {
+	s, ok := unpack(raw)
+	var h quota.History
+	if n := len(s); ok && n >= windowsFields+3 && s[0] == sinceFormat {
+		h.Since, h.Released, h.Kept = quota.Instant(s[n-3]), quota.Instant(s[n-2]), s[n-1]
+		s, s[0] = s[:n-3], stateFormat
+	}
+	if !ok || !areFields(s, windowsFields, quota.MaxMarks) {
 		return lease.WindowLedger{}, false
 	}
 	w := quota.Windows{
@@ -128,7 +129,8 @@ func readWindows(raw string) (lease.WindowLedger, bool) {
 	if s[3] < 0 || s[3] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
-	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: quota.History{Last: quota.Instant(s[2])}}
+	h.Last = quota.Instant(s[2])
+	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: h}
 	var start quota.Instant
 	for at := windowsFields; at < len(s); at += 2 {
 		if s[at] < 1 {
@@ -150,6 +152,10 @@ func packWindows(l lease.WindowLedger) []byte {
 	for _, m := range l.History.Marks {
 		s = append(s, int64(m.Start-before), m.Count)
 		before = m.Start
+	}
+	if h := &l.History; h.Since > 0 || h.Released > 0 {
+		s[0] = sinceFormat
+		s = append(s, int64(h.Since), int64(h.Released), h.Kept)
 	}
 	return pack(s)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -34,8 +35,14 @@ func settling(t *testing.T, a quota.Algorithm, units, waiting, cost int64, name 
 // settle settles a reservation, and returns whether the store knew it.
 func (s *Instance) settle(t *testing.T, it leases.Item, one leases.Settlement) bool {
 	t.Helper()
+	return s.settlement(t, it, one).Waiting == 1
+}
+
+// settlement settles a reservation, and returns what became of it.
+func (s *Instance) settlement(t *testing.T, it leases.Item, one leases.Settlement) lease.Grant {
+	t.Helper()
 	it.Ask.Waiting, it.Ask.Reserved, it.Settles = 0, 0, &one
-	return s.one(t, it).Waiting == 1
+	return s.one(t, it)
 }
 
 // testSettlements plays settlements of each algorithm.
@@ -53,11 +60,18 @@ type reserved struct {
 	taken quota.Reservation
 }
 
+// adjusted is a ledger that an operator can change.
+type adjusted[L any] interface {
+	lease.Counted[L]
+	Adjust(now quota.Instant, ask lease.Ask, c lease.Change) (L, lease.Holding)
+}
+
 // playSettlements plays random grants and settlements, some doubled, late or of names that no
-// reservation has, and compares each answer with a ledger that settles in Go. With own, callers
-// bring figures of their own.
-func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
+// reservation has, and changes of operators and a restart between them, and compares each answer
+// with a ledger that does the same in Go. With own, callers bring figures of their own.
+func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
 	ctx, seed := testContext(t), rand.Uint64()
+	t.Logf("seed %d, %v", seed, a)
 	r := rand.New(rand.NewPCG(seed, 1))
 	item := settling(t, a, 60, 0, 1, 0)
 	item.Bucket[5] = byte(a)
@@ -70,7 +84,13 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 	for step := range 400 {
 		now += quota.Instant(r.Int64N(int64(quota.Minute)))
 		s.SetClock(now)
-		switch n := r.IntN(10); {
+		if step == 200 {
+			s.Restart(t)
+			s.SetClock(now)
+		}
+		switch n := r.IntN(11); {
+		case n == 10:
+			ledger = adjustAs(t, s, item, now, lease.Change{Reset: r.IntN(2) == 0, Give: 1 + r.Int64N(20)}, ledger)
 		case n < 5:
 			it := item
 			if own {
@@ -91,16 +111,9 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 		case n < 9 && len(open) > 0:
 			i := r.IntN(len(open))
 			one := open[i]
-			open = append(open[:i], open[i+1:]...)
-			over = append(over, one)
+			open, over = append(open[:i], open[i+1:]...), append(over, one)
 			one.name.Actual = r.Int64N(14)
-			known := s.settle(t, item, one.name)
-			if !known && ledger.Counts(one.taken) > now {
-				t.Fatalf("seed %d, %v, step %d: a reservation that counts is not known", seed, a, step)
-			}
-			if known {
-				ledger, _ = ledger.Settle(now, item.Ask, one.taken, one.name.Actual)
-			}
+			ledger = settleAs(t, s, item, now, one, ledger)
 		case len(over) > 0:
 			again := over[r.IntN(len(over))].name
 			if r.IntN(2) == 0 {
@@ -115,6 +128,40 @@ func playSettlements[L lease.Counted[L]](t *testing.T, s *Instance, a quota.Algo
 	if len(over) < 50 {
 		t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
 	}
+}
+
+// adjustAs has an operator change a bucket in the store as in a ledger.
+func adjustAs[L adjusted[L]](
+	t *testing.T, s *Instance, item leases.Item, now quota.Instant, c lease.Change, ledger L,
+) L {
+	t.Helper()
+	entry := audit.Entry{Action: "key.change"}
+	got := must[lease.Holding](t)(s.Adjust(testContext(t), item.Bucket, item.Ask, c, entry))
+	ledger, want := ledger.Adjust(now, item.Ask, c)
+	if got != want {
+		t.Fatalf("adjusted to %+v, want %+v", got, want)
+	}
+	return ledger
+}
+
+// settleAs settles a reservation in the store as in a ledger.
+func settleAs[L lease.Counted[L]](
+	t *testing.T, s *Instance, item leases.Item, now quota.Instant, one reserved, ledger L,
+) L {
+	t.Helper()
+	got := s.settlement(t, item, one.name)
+	if got.Waiting == 0 {
+		if ledger.Counts(one.taken) > now {
+			t.Fatal("a reservation that counts is not known")
+		}
+		return ledger
+	}
+	ledger, back := ledger.Settle(now, item.Ask, one.taken, one.name.Actual)
+	want := leases.SettledGrant(back)
+	if off := got.Level - want.Level; got.Keep != want.Keep || off < -1 || off > 1 { // Lua divides in doubles.
+		t.Fatalf("settled as %+v, want %+v", got, want)
+	}
+	return ledger
 }
 
 // ownFigures are mostly those of the limit, and at times lower ones.
@@ -209,6 +256,46 @@ func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 		look.Ask.Waiting, look.Ask.Reserved = 1, 0
 		if g := s.one(t, look); g.Waiting != 0 || g.Level != 0 {
 			t.Errorf("%v: %+v is left where a token is owed", look.Ask.Windows.Algorithm, g)
+		}
+	}
+}
+
+// testLostReservations has the store lose its state between a reservation and its settlement, which
+// then gives nothing back of what was used later.
+func testLostReservations(t *testing.T, s *Instance) {
+	if s.Lose == nil {
+		t.Skip("this store loses nothing")
+	}
+	ctx, now := testContext(t), Base
+	algorithms := []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
+	items := make([]leases.Item, len(algorithms))
+	for i, a := range algorithms {
+		items[i] = settling(t, a, 60, 2, 10, uint64(700+i))
+		items[i].Bucket[7] = byte(i)
+		s.SetClock(now)
+		if g := s.one(t, items[i]); g.Waiting != 2 {
+			t.Fatalf("%v: %+v", a, g)
+		}
+	}
+	now += quota.Instant(quota.Second)
+	s.SetClock(now)
+	s.Lose(t, now)
+	now += quota.Instant(quota.Second)
+	s.SetClock(now)
+	for i, a := range algorithms {
+		later := items[i]
+		later.Ask.Waiting, later.Ask.Cost, later.Ask.Reserved = 1, 7, 0
+		g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{later}))[0]
+		if g.Waiting != 1 || g.Level != 23 {
+			t.Fatalf("%v: after the loss %+v, want half of 60 less 7", a, g)
+		}
+		for nth := int64(1); nth <= 2; nth++ {
+			s.settlement(t, items[i], leases.Settlement{Name: uint64(700 + i), Nth: nth})
+		}
+		look := later
+		look.Ask.Waiting = 0
+		if g := s.one(t, look); g.Level != 23 {
+			t.Errorf("%v: %d are left after settlements of what was lost, want 23", a, g.Level)
 		}
 	}
 }

@@ -76,6 +76,7 @@ var suite = []struct {
 	{"a bucket is changed while it is used", testAdjustRace},
 	{"settlements follow the ledgers", testSettlements},
 	{"a reservation is settled once", testSettledOnce},
+	{"lost reservations give nothing back", testLostReservations},
 	{"settlements travel together", testSettlementsTravelTogether},
 	{"drafts are settled", testDraftsAreSettled},
 	{"returns follow the ledgers", testReturns},

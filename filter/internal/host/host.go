@@ -67,6 +67,9 @@ func RequestHeaders() []byte { return pairs(requestHeaders) }
 // ResponseHeaders are all response headers in the ABI's encoding, valid until the next callback.
 func ResponseHeaders() []byte { return pairs(responseHeaders) }
 
+// ResponseTrailers is ResponseHeaders for trailers.
+func ResponseTrailers() []byte { return pairs(responseTrailers) }
+
 func pairs(of uint32) []byte {
 	var data uintptr
 	var size uint32

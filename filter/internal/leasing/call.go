@@ -154,7 +154,7 @@ func (c *call) carry(need *Need) *item {
 func (it *item) ask() lease.Ask {
 	return lease.Ask{
 		Params: it.need.Params, Version: it.need.Version, Waiting: it.waiting, Cost: it.need.Cost,
-		Keep: it.keep, Used: it.used,
+		Keep: it.keep, Used: it.used, Reserved: it.name,
 	}
 }
 

@@ -63,13 +63,17 @@ func (c *Client) settleFirst(call *call) {
 	}
 }
 
-// settled takes in the answer to a settlement.
+// settled takes in the answer to a settlement. A reservation that is not known was settled by a
+// call whose answer was lost, and counts as settled without tokens. If there was none, it is lost.
 func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
-	switch a.State {
-	case wire.ItemUnavailable:
-		c.waitAgain(it.settles, now)
-	case wire.ItemUnknown:
+	r := it.settles
+	switch {
+	case a.State == wire.ItemUnavailable:
+		c.waitAgain(r, now)
+	case a.State == wire.ItemUnknown, a.Waiting == 0 && !r.sent:
 		c.Stats.SettlementsLost++
+	case r.Tally != nil:
+		r.Tally.CountSettled(a.Level - a.Keep)
 	}
 }
 
@@ -92,6 +96,7 @@ func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
 		return
 	}
 	s.next = now + quota.Instant(callTimeout)
+	r.sent = true
 	s.waiting = append(s.waiting, r)
 }
 

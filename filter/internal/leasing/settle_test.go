@@ -230,7 +230,7 @@ func (w *settleWorld) serve(message []byte) []byte {
 	for _, it := range m.Items {
 		var answer wire.LeaseAnswer
 		if it.Nth > 0 {
-			w.serveSettlement(it.Reserved+uint64(it.Nth), it.Actual)
+			answer.Waiting = w.serveSettlement(it.Reserved+uint64(it.Nth), it.Actual)
 			if w.bugs.renames && w.r.IntN(3) == 0 {
 				w.serveSettlement(it.Reserved+1<<16+uint64(it.Nth), it.Actual)
 			}
@@ -250,11 +250,11 @@ func (w *settleWorld) serve(message []byte) []byte {
 	return wire.AppendLeaseReply(nil, reply)
 }
 
-// serveSettlement is the control plane's store.
-func (w *settleWorld) serveSettlement(name uint64, actual int64) {
+// serveSettlement is the control plane's store. It returns 1 if it knew the reservation.
+func (w *settleWorld) serveSettlement(name uint64, actual int64) int64 {
 	taken, known := w.open[name]
 	if !known {
-		return
+		return 0
 	}
 	if w.bugs.forgetsTime {
 		taken.From, taken.At = w.now, w.now
@@ -268,6 +268,7 @@ func (w *settleWorld) serveSettlement(name uint64, actual int64) {
 	if !w.bugs.remembers {
 		delete(w.open, name)
 	}
+	return 1
 }
 
 // request asks for what one request reserves.
@@ -498,4 +499,60 @@ func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
 	if len(w.passed) != 5 {
 		t.Errorf("%d passed, want one more: what was given back serves the request beside it", len(w.passed))
 	}
+}
+
+// tally counts settlements.
+type tally struct{ settled, back int64 }
+
+func (c *tally) CountSettled(back int64) {
+	c.settled++
+	c.back += back
+}
+
+// A settlement is counted as the control plane answers it: by what the bucket has given back. One
+// that it does not know was lost, unless a call before may have brought it.
+func TestSettlementsAreCountedAsAnswered(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []wire.LeaseAnswer // without one, the call is lost
+		want    tally
+		lost    uint64
+	}{
+		"given back": {[]wire.LeaseAnswer{{Waiting: 1, Level: 2500}}, tally{1, 2500}, 0},
+		"taken":      {[]wire.LeaseAnswer{{Waiting: 1, Keep: 4000}}, tally{1, -4000}, 0},
+		"nothing":    {[]wire.LeaseAnswer{{Waiting: 1}}, tally{1, 0}, 0},
+		"not known":  {[]wire.LeaseAnswer{{}}, tally{}, 1},
+		"no limit":   {[]wire.LeaseAnswer{{State: wire.ItemUnknown}}, tally{}, 1},
+		"away first": {[]wire.LeaseAnswer{{State: wire.ItemUnavailable}, {Waiting: 1, Level: 7}}, tally{1, 7}, 0},
+		"sent twice": {[]wire.LeaseAnswer{{State: wire.ItemUnavailable}, {}}, tally{1, 0}, 0},
+	} {
+		clock, data, said := &clock{now: 1000 * ms}, &shareddatatest.Data{}, &tally{}
+		lab := &answering{answers: c.answers}
+		client := leasing.New(leasing.Config{
+			Store: bucketstore.New(data, [4]byte{}, 64, 0), Client: lab, Clock: clock, Shared: data,
+			Node: "node", Boot: 1,
+		})
+		client.Settle(clock.now, &leasing.Reservation{Need: leasing.Need{Version: 1}, Name: 1<<16 + 1, Tally: said}, 1)
+		for range 100 {
+			clock.now += 10 * ms
+			client.Tick(clock.now)
+		}
+		if *said != c.want || client.Stats.SettlementsLost != c.lost {
+			t.Errorf("%s: %+v and %d lost, want %+v and %d", name, *said, client.Stats.SettlementsLost, c.want, c.lost)
+		}
+	}
+}
+
+// answering is a control plane that has an answer for each call.
+type answering struct{ answers []wire.LeaseAnswer }
+
+// Call implements rpc.Client.
+func (a *answering) Call(_ string, body []byte, _ quota.Span, done func(int, []byte)) error {
+	m, err := wire.DecodeLeaseRequest(body)
+	if err != nil || len(m.Items) != 1 || len(a.answers) == 0 {
+		panic(fmt.Sprint("asked for ", m.Items, " with an error of ", err))
+	}
+	reply := wire.LeaseReply{Seq: m.Seq, Nodes: 1, Items: a.answers[:1]}
+	a.answers = a.answers[1:]
+	done(200, wire.AppendLeaseReply(nil, reply))
+	return nil
 }

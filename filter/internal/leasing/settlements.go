@@ -11,10 +11,21 @@ const nameBits = 16
 type Reservation struct {
 	Need Need
 	Name uint64
+	// Tally counts its settlement; nil where no request has used it.
+	Tally Tally
 
 	// actual is what it has cost, which became known at since.
 	actual int64
 	since  quota.Instant
+	// sent: a call has carried the settlement before.
+	sent bool
+}
+
+// Tally counts settlements.
+type Tally interface {
+	// CountSettled counts a reservation that was settled, and what its bucket gave back in parts of
+	// a token, below 0 what it took.
+	CountSettled(back int64)
 }
 
 // settlements are the reservations whose requests have cost something else, which the control plane

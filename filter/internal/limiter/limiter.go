@@ -56,7 +56,7 @@ type Stats struct {
 // Settled counts what became of reservations, for the filter's metrics.
 type Settled struct {
 	// Reserved, Refunded and Overspent are tokens: taken before the cost was known, given back, and
-	// taken when the cost was found to be more.
+	// taken when the cost was found to be more. What came back by itself is not counted.
 	Reserved, Refunded, Overspent uint64
 	// Settled counts reservations whose cost became known, Missing those whose response did not say
 	// it, Kept those that stay charged as they were made, mostly because their requests ended
@@ -80,7 +80,9 @@ type Limiter struct {
 	penalties *penalties.Box
 	guards    *overload.Guards
 	delays    delay.Queue
-	together  []*leasing.Ticket
+	// refunded is what was given back and is less than a token, in parts of one.
+	refunded int64
+	together []*leasing.Ticket
 
 	// The changes of buckets are fields because what is passed to the store would be allocated for
 	// each request otherwise.

@@ -9,10 +9,11 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Answer is the head of the response to a request, or its trailers. Header joins the lines of a
-// header; ":status" is the status.
+// Answer is the head of the response to a request, or its trailers. Header is the first line of a
+// header, Once its value if it has one line alone; ":status" is the status.
 type Answer interface {
 	Header(name string) []byte
+	Once(name string) []byte
 }
 
 // reserve notes what a request has taken of a bucket of this node's own, if its cost is known
@@ -55,7 +56,7 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 			status, _ := policy.ParseCost(a.Header(":status"), 999)
 			l.settle(req, r, r.commit.ByStatus(int(status)), now)
 		case policy.CommitHeader:
-			actual, known := policy.ParseActual(a.Header(r.commit.Name))
+			actual, known := policy.ParseActual(a.Once(r.commit.Name))
 			if !known {
 				actual = r.commit.Missing
 				l.Stats.Settled.Missing++
@@ -85,7 +86,7 @@ func (r *reservation) trailer(a Answer) int64 {
 			return r.commit.ByStatus(int(status))
 		}
 	case policy.CommitTrailer:
-		if actual, known := policy.ParseActual(a.Header(r.commit.Name)); known {
+		if actual, known := policy.ParseActual(a.Once(r.commit.Name)); known {
 			return actual
 		}
 	}
@@ -166,10 +167,12 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 	if actual < 0 {
 		return
 	}
-	back := r.taken.Tokens - actual
+	req.Costs[r.cost].Actual = actual
 	switch {
-	case back == 0:
+	case r.taken.Tokens == actual:
+		l.CountSettled(0)
 	case r.central != nil:
+		r.central.Tally = l
 		l.leases.Settle(now, r.central, actual)
 	default:
 		kind := bucketstore.Local
@@ -184,15 +187,23 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		l.store.Figures = r.figures
 		if err := l.store.Update(kind, r.key, now, s); err != nil {
 			l.leaveCharged(EndedOtherwise) // Other workers changed the bucket at every attempt.
+			req.Costs[r.cost].Actual = -1
 			return
 		}
-		back = s.back
+		l.CountSettled(s.back)
 	}
-	req.Costs[r.cost].Actual = actual
-	l.Stats.Settled.Settled++
-	if back > 0 {
-		l.Stats.Settled.Refunded += uint64(back)
-	} else {
-		l.Stats.Settled.Overspent += uint64(-back)
+}
+
+// CountSettled implements leasing.Tally. What is given back is counted in whole tokens, and the
+// rest with the next ones.
+func (l *Limiter) CountSettled(back int64) {
+	s := &l.Stats.Settled
+	s.Settled++
+	if back < 0 {
+		s.Overspent += uint64(-back / quota.Parts)
+		return
 	}
+	l.refunded += back
+	s.Refunded += uint64(l.refunded / quota.Parts)
+	l.refunded %= quota.Parts
 }

@@ -35,7 +35,7 @@ type settling struct {
 	actual int64
 	// ahead is by how much the bucket's clock is ahead of now.
 	ahead quota.Span
-	// back is what was given back, below 0 what was taken.
+	// back is what was given back in parts of a token, below 0 what was taken.
 	back int64
 }
 
@@ -60,7 +60,7 @@ func (s *settling) Apply(e *bucketstore.Entry) bool {
 		if less && r.taken.At > h.Last {
 			return false
 		}
-		s.back = w.Settle(h, r.taken, s.actual)
+		s.back = w.Settle(h, r.taken, s.actual) * quota.Parts
 		return s.back != 0
 	}
 	if e.New {
@@ -70,6 +70,8 @@ func (s *settling) Apply(e *bucketstore.Entry) bool {
 	if less && e.Params != r.figures.Params {
 		return false
 	}
-	e.State, s.back = e.Params.Settle(e.State, s.now, r.taken, s.actual)
-	return s.back != 0
+	var units int64
+	e.State, units = e.Params.Settle(e.State, s.now, r.taken, s.actual)
+	s.back = e.Params.PartsOf(units)
+	return units != 0
 }

@@ -266,13 +266,25 @@ func saysLimits(name []byte) bool {
 }
 
 // head is the head of the response at hand.
-type head struct{}
+type head struct{ *pluginContext }
 
 // Header implements limiter.Answer.
 func (head) Header(name string) []byte { return host.ResponseHeader(name) }
 
+// Once implements limiter.Answer.
+func (h head) Once(name string) []byte { return h.once(host.ResponseHeaders(), name) }
+
 // trailers are those of the response at hand.
-type trailers struct{}
+type trailers struct{ *pluginContext }
 
 // Header implements limiter.Answer.
 func (trailers) Header(name string) []byte { return host.ResponseTrailer(name) }
+
+// Once implements limiter.Answer.
+func (t trailers) Once(name string) []byte { return t.once(host.ResponseTrailers(), name) }
+
+// once is the value of a header that pairs have once.
+func (p *pluginContext) once(pairs []byte, name string) []byte {
+	headers, _ := p.classifier.Decode(pairs)
+	return match.Only(headers, name)
+}

@@ -162,7 +162,7 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 		if c.request.Guarded() || c.request.Reserves() { // Others have no use for the time.
 			c.answered()
 			if c.request.Reserves() {
-				c.plugin.limiter.SettleHead(&c.request, head{}, c.life.Answered)
+				c.plugin.limiter.SettleHead(&c.request, head{c.plugin}, c.life.Answered)
 				c.logCosts()
 				c.plugin.wake()
 			}
@@ -181,7 +181,7 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 func onResponseTrailers(id, _ uint32) uint32 {
 	if c := find(id); c != nil && !c.waiting && c.request.Reserves() {
 		host.Begin()
-		c.plugin.limiter.SettleTrailers(&c.request, trailers{}, c.plugin.clock.Now())
+		c.plugin.limiter.SettleTrailers(&c.request, trailers{c.plugin}, c.plugin.clock.Now())
 		c.logCosts()
 		c.plugin.wake()
 	}

@@ -6,7 +6,8 @@
 -- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
 --              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
 --              'p' claims permits for requests in flight, see claim_permits
---              's' settles a reservation of tokens, 'l' one of windows, see settle_tokens; in place of waiting is 1 if it was there
+--              's' settles a reservation of tokens, 'l' one of windows, see settle_tokens; in place of waiting is 1 if it was there,
+--              of level and keep what it gave back and took
 --              'r' takes tokens of a term back, 'b' those of windows, see take_back_tokens; in place of keep is how many went back
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
@@ -76,8 +77,9 @@ local function answer(k, look)
     return true
   elseif kind == SETTLE_TOKENS or kind == SETTLE_WINDOWS then
     local _, _, settle = functions_for(kind)
-    local known = settle(KEYS[k], arg) and 1 or 0
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, known, 0, 0, 0, 0, 0
+    local known, back, took = settle(KEYS[k], arg)
+    known = known and 1 or 0
+    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, known, took or 0, 0, back or 0, 0, 0
     return true
   elseif kind == RETURN_TOKENS or kind == RETURN_WINDOWS then
     local _, _, _, take_back = functions_for(kind)

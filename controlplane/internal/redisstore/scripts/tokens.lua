@@ -6,8 +6,10 @@
 -- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
 -- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
 -- larger than a burst, and stands in place of the delay in every answer, or 2 for one that only may
--- owe more than a burst; and most_num most_den most, the largest figures where callers bring their
--- own, else 0; and what the limit earns in ttl; and the name of the reservations that are granted, else eight zeros. With look it charges nothing,
+-- owe more than a burst: how long it takes until it is full stands there, unless callers bring
+-- figures; and most_num most_den most, the largest figures where callers bring their own, else 0; and
+-- what the limit earns in ttl; and the name of the reservations that are granted, else eight zeros.
+-- With look it charges nothing,
 -- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
 -- the burst. It returns stale granted kept not_before level delay term. An absent bucket of a draft, or
 -- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
@@ -20,15 +22,15 @@
 --
 -- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
 -- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
--- returns whether the reservation was there.
+-- returns whether the reservation was there, and what the main state gave back and took, in parts
+-- of a token.
 --
 -- take_back_tokens(key, arg) takes tokens of a term back by lease.Ledger.TakeBack, in the main state and
 -- in that of a draft, the first time that it is asked for: term and tokens, and the name of the return. It
 -- returns how many went back.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
--- each lease, the earliest first. One of the second format ends with since: when a bucket that may
--- owe got its figures in the place of others.
+-- each lease, the earliest first. One of the second format ends with since: see lease.Ledger.
 --
 -- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
 -- below rather than in a table. The functions are made in a call of the script that has such a
@@ -39,7 +41,7 @@ local function functions_for_tokens()
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
   local FIELDS = 7                   -- of a state before its leases
-  local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.reservedFor
+  local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.ReservedFor
 
   local version, last, debt, num, den, burst, since
   local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
@@ -170,6 +172,7 @@ local function functions_for_tokens()
       return false
     end
     last = last - by
+    since = min(since, last)
     for i = 1, leases do
       ends[i] = ends[i] - by
     end
@@ -244,11 +247,7 @@ local function functions_for_tokens()
 
   -- Until when the state must be kept.
   local function forgettable()
-    local at = ready(burst)
-    if since > 0 then
-      at = max(at, since + settled_for())
-    end
-    return at
+    return ready(burst)
   end
 
   -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
@@ -376,7 +375,7 @@ local function functions_for_tokens()
       version = max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases, since = {}, {}, 0, 0
+      ends, tokens, leases, since = {}, {}, 0, optimistic == 2 and now or 0
       if doubtful then
         debt = doubtful_debt
       end
@@ -455,6 +454,8 @@ local function functions_for_tokens()
     end
     if optimistic == 1 then
       delay = debt_in(most_den)
+    elseif optimistic == 2 and most == 0 then
+      delay = max(ready(burst) - now, 0)
     end
     return 0, granted, kept, not_before, available, delay, term
   end
@@ -480,7 +481,7 @@ local function functions_for_tokens()
       version = ask_version
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases, since = {}, {}, 0, 0
+      ends, tokens, leases, since = {}, {}, 0, owing == 2 and now or 0
       local at = not raw and lost_at(key) or 0
       if raw or at > 0 and now < at + doubtful_for then
         debt = doubtful_debt
@@ -510,40 +511,42 @@ local function functions_for_tokens()
       if raw then
         local fine, good = pcall(decode, raw)
         if not (fine and good) then
-          return
+          return 0
         end
       elseif draft or actual <= taken then
-        return
+        return 0
       else
         version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-        ends, tokens, leases, since = {}, {}, 0, 0
+        ends, tokens, leases, since = {}, {}, 0, now
       end
       advance(max(now, last))
-      local over = actual - taken
+      local over, owed = actual - taken, debt
       if over < 0 then
         if from > last or from < since or last >= from + settled_for() then
-          return
+          return 0
         end
         for i = 1, leases do
           if ends[i] == at and tokens[i] >= -over then
             tokens[i] = tokens[i] + over
           end
         end
-        local back = min(units(-over, den), rest(units(taken, den), last - from), debt)
-        if back < den then
-          return
+        local back = min(units(-over, den), rest(units(taken, den), max(last - at, 0)), debt)
+        if back == 0 then
+          return 0
         end
         debt = max(debt - back, units(out(0), den))
       else
         debt = max(min(debt + units(over, den), SATURATED), units(out(0), den))
       end
       save(of, encode(), max(forgettable(), now))
+      return (owed - debt) / den
     end
+    local back = 0
     if actual ~= taken then
-      settle(key, false)
+      back = settle(key, false)
       settle(key .. ':draft', true)
     end
-    return true
+    return true, in_parts(back), in_parts(-back)
   end
 
   local function take_back_tokens(key, arg)

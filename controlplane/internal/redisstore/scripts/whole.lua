@@ -133,6 +133,11 @@ local function reserve(key, name, granted, from, at, cost, counts)
   end
 end
 
+-- Tokens that a settlement gave back, or took, in parts of a token; 0 if it did the other.
+local function in_parts(tokens)
+  return min(ceiling(max(tokens, 0) * 1000, 1), MAX_UNITS)
+end
+
 -- Takes a reservation away, so that it is settled once. Returns the three numbers of reserve,
 -- nothing for one that is not there.
 local function take_reservation(key, name, nth)

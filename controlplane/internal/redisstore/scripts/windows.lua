@@ -2,35 +2,47 @@
 --
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
 -- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
--- deadline keep nodes leased doubtful_used own earns name: leased is how long after a loss of state tokens may
--- still be used that were granted before it, own a caller's own quota, else 0, earns what the limit earns in ttl, name that of the
--- reservations that are granted, else eight zeros. Those of
--- charge_windows: hold, algorithm quota length grain offset version leased doubtful_used and the
--- longest lease of it, and cost deadline ttl used of what the twin was asked.
+-- deadline keep nodes leased doubtful_used own earns owing name: leased is how long after a loss of
+-- state tokens may still be used that were granted before it, own a caller's own quota, else 0, earns
+-- what the limit earns in ttl, owing not 0 where costs are known later, name that of the reservations
+-- that are granted, else eight zeros. Those of charge_windows: hold, algorithm quota length grain
+-- offset version leased doubtful_used and the longest lease of it, and cost deadline ttl of what the
+-- twin was asked, and owing.
 --
 -- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and
--- in that of a draft: nth and actual, and the name. It returns whether the reservation was there.
+-- in that of a draft: nth and actual, and the name. It returns what settle_tokens does.
 --
 -- take_back_windows(key, arg) takes tokens of a term back by lease.WindowLedger.TakeBack, as
 -- take_back_tokens does.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset, then
 -- start and count of each mark, the earliest first, each start but the first as the distance from
--- the one before.
+-- the one before. One of the second format ends with since, released and
+-- stayed: see quota.History, where the last is Kept.
 local function functions_for_windows()
   local FORMAT = 1
+  local SINCE = 2       -- the format of a state with since, released and stayed
   local FIELDS = 8      -- of a state before its marks
   local MAX_MARKS = 257 -- quota.MaxMarks
   local FIXED, SLIDING, COUNTER, LOG = 2, 3, 4, 5 -- quota.Algorithm
 
-  local version, last, algorithm, quota, length, grain, offset
+  local version, last, algorithm, quota, length, grain, offset, since, released, stayed
   local starts, counts, marks -- where the marks begin, their tokens, and how many marks there are
 
   -- Reads a state; false if no grant can have left it. It may also raise an error.
   local function decode(raw)
     local s = cmsgpack.unpack(raw)
     local n = #s
-    if s[1] ~= FORMAT or n < FIELDS or n > FIELDS + 2 * MAX_MARKS or (n - FIELDS) % 2 ~= 0 or not plausible(s, n) then
+    if not plausible(s, n) then
+      return false
+    end
+    since, released, stayed = 0, 0, 0
+    if s[1] == SINCE and n >= FIELDS + 3 then
+      since, released, stayed, n = s[n - 2], s[n - 1], s[n], n - 3
+    elseif s[1] ~= FORMAT then
+      return false
+    end
+    if n < FIELDS or n > FIELDS + 2 * MAX_MARKS or (n - FIELDS) % 2 ~= 0 then
       return false
     end
     version, last, algorithm, quota, length, grain, offset = s[2], s[3], s[4], s[5], s[6], s[7], s[8]
@@ -57,6 +69,9 @@ local function functions_for_windows()
       s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = starts[i] - before, counts[i]
       before = starts[i]
     end
+    if since > 0 or released > 0 then
+      s[1], s[#s + 1], s[#s + 2], s[#s + 3] = SINCE, since, released, stayed
+    end
     return s
   end
 
@@ -81,6 +96,15 @@ local function functions_for_windows()
     return start + grain - 1 + length
   end
 
+  -- Until when the state must be kept.
+  local function forgettable()
+    local at = marks > 0 and leaves(starts[marks]) or last
+    if released > 0 then
+      at = math.max(at, leaves(start_of(released + 100000))) -- two lease.Deadline
+    end
+    return at
+  end
+
   -- Brings the history to an instant and forgets what does not count any more.
   local function advance(to)
     last = math.max(last, to)
@@ -101,6 +125,9 @@ local function functions_for_windows()
   local function set_back()
     local by = ahead(last, grain)
     last = last - by
+    if by > 0 then
+      since, released = min(since, last), min(released, last)
+    end
     for i = 1, marks do
       starts[i] = starts[i] - by
     end
@@ -305,7 +332,7 @@ local function functions_for_windows()
 
   -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or
   -- nil if the ask is stale. An absent one starts as that of the key twin, if one is given.
-  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
+  local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     local seed
     if twin then
@@ -339,6 +366,7 @@ local function functions_for_windows()
     end
     version, last, starts, counts, marks = ask_version, now, {}, {}, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
+    since, released, stayed = owing ~= 0 and now or 0, 0, 0
     local lost = not raw and not seed and lost_at(key) or 0
     if raw or seed or lost > 0 and now < leaves(start_of(lost + leased)) then
       if doubtful_used > 0 then
@@ -351,8 +379,8 @@ local function functions_for_windows()
 
   local function grant_windows(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
-      leased, doubtful_used, own, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
-    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, twin)
+      leased, doubtful_used, own, earns, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0, 0
     end
@@ -388,14 +416,14 @@ local function functions_for_windows()
     local level = math.max(0, available(last))
     quota = largest
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
+      save(key, encode(), math.max(forgettable(), now + hold))
     end
     return 0, granted, kept, not_before, level, full_after(), term
   end
 
   local function charge_windows(key, arg, granted, kept, draft)
     local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
-      deadline, ttl = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      deadline, ttl, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -418,6 +446,7 @@ local function functions_for_windows()
     else
       version, last, starts, counts, marks = ask_version, now, {}, {}, 0
       algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
+      since, released, stayed = owing ~= 0 and now or 0, 0, 0
       local lost = not raw and lost_at(key) or 0
       if doubtful_used > 0 and (raw or lost > 0 and now < leaves(start_of(lost + leased))) then
         add(now, doubtful_used)
@@ -430,7 +459,7 @@ local function functions_for_windows()
       lend(kept, math.min(ttl, longest))
     end
     saturate()
-    save(key, encode(), math.max(marks > 0 and leaves(starts[marks]) or last, now + hold))
+    save(key, encode(), math.max(forgettable(), now + hold))
   end
 
   local function settle_windows(key, arg)
@@ -450,34 +479,43 @@ local function functions_for_windows()
         counts[i] = min(counts[i], MAX_UNITS)
       end
     end
-    -- Takes tokens of the mark of an instant, and of earlier ones where it has moved.
+    -- Takes tokens of the mark of an instant, and of earlier ones where it has moved, as
+    -- quota.Windows.Settle does.
     local function shrink(start, left)
-      for i = marks, 1, -1 do
-        if starts[i] == start or starts[i] < start and algorithm ~= FIXED then
-          local n = min(counts[i], left)
-          counts[i], left = counts[i] - n, left - n
+      local given = from < released and start_of(released - 1)
+      local rest = 0
+      for i = 1, marks do -- From the latest.
+        local k = marks + 1 - i
+        if starts[k] == start or starts[k] < start and algorithm ~= FIXED then
+          local n = min(counts[k], left)
+          if given and starts[k] == given then
+            n = min(n, stayed)
+            stayed = stayed - n
+          elseif given and starts[k] > given and starts[k] ~= start then
+            n = 0
+          end
+          counts[k], left = counts[k] - n, left - n
         end
       end
-      local kept = 0
       for i = 1, marks do
         if counts[i] > 0 then
-          kept = kept + 1
-          starts[kept], counts[kept] = starts[i], counts[i]
+          rest = rest + 1
+          starts[rest], counts[rest] = starts[i], counts[i]
         end
       end
-      marks = kept
+      marks = rest
       return left
     end
-    -- Whether what counts at an instant has changed.
+    -- What it gives back of what counts at an instant.
     local function settle_at(when)
       local start, back = start_of(when), taken - actual
       if leaves(start) <= last then
-        return false
+        return 0
       elseif back < 0 then
         grow(when, -back)
-        return true
+        return back
       end
-      return shrink(start, back) < back
+      return back - shrink(start, back)
     end
     local function settle(of)
       local raw = redis.call('GET', of)
@@ -486,25 +524,30 @@ local function functions_for_windows()
         fine, good = pcall(decode, raw)
       end
       if not (fine and good) then
-        return
+        return 0
       end
       advance(now)
-      if from > last and actual < taken then
-        return
+      if actual < taken and (from > last or from < since) then
+        return 0
       end
-      local changed = settle_at(at)
-      if algorithm == FIXED and start_of(from) ~= start_of(at) then
-        changed = settle_at(from) or changed
+      local back = settle_at(at)
+      if algorithm == FIXED and start_of(from) ~= start_of(at) then -- It counts in both windows.
+        local current = settle_at(from)
+        if current ~= 0 then
+          back = current
+        end
       end
-      if changed then
-        save(of, encode(), max(marks > 0 and leaves(starts[marks]) or last, now))
+      if back ~= 0 then
+        save(of, encode(), max(forgettable(), now))
       end
+      return back
     end
+    local back = 0
     if actual ~= taken then
-      settle(key)
+      back = settle(key)
       settle(key .. ':draft')
     end
-    return true
+    return true, in_parts(back), in_parts(-back)
   end
 
   -- Takes up to n tokens from the marks that begin from first to until, the earliest first, and returns
