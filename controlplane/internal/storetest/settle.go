@@ -58,6 +58,8 @@ func testSettlements(t *testing.T, s *Instance) {
 type reserved struct {
 	name  leases.Settlement
 	taken quota.Reservation
+	// until is until when it can be settled.
+	until quota.Instant
 }
 
 // adjusted is a ledger that an operator can change.
@@ -106,7 +108,8 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 			}
 			taken := ledger.Reservation(it.Ask)
 			for nth := int64(1); nth <= got.Waiting; nth++ {
-				open = append(open, reserved{leases.Settlement{Name: it.Ask.Reserved, Nth: nth}, taken})
+				name := leases.Settlement{Name: it.Ask.Reserved, Nth: nth}
+				open = append(open, reserved{name, taken, ledger.Counts(taken)})
 			}
 		case n < 9 && len(open) > 0:
 			i := r.IntN(len(open))
@@ -151,7 +154,7 @@ func settleAs[L lease.Counted[L]](
 	t.Helper()
 	got := s.settlement(t, item, one.name)
 	if got.Waiting == 0 {
-		if ledger.Counts(one.taken) > now {
+		if one.until > now {
 			t.Fatal("a reservation that counts is not known")
 		}
 		return ledger
