@@ -73,7 +73,6 @@ type adjusted[L any] interface {
 // with a ledger that does the same in Go. With own, callers bring figures of their own.
 func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
 	ctx, seed := testContext(t), rand.Uint64()
-	t.Logf("seed %d, %v", seed, a)
 	r := rand.New(rand.NewPCG(seed, 1))
 	item := settling(t, a, 60, 0, 1, 0)
 	item.Bucket[5] = byte(a)
