@@ -128,13 +128,17 @@ func (s *Shed) Next(classes, kept int, load *Load, others Pressure, passed quota
 	switch {
 	case share > 0:
 		s.Share = moved(s.Share, share, classes, kept, load)
+	case full < 0 && others < 0 && load.total() > 0 && load.total() == float64(load.Shed):
+		// Nothing was let through, as where nothing comes: see Upstream.Rest.
+		s.Share = max(s.Share-seconds, 0)
 	case full < 0 && others < 0:
 		s.Share = moved(s.Share, -Upward*seconds, classes, kept, load)
 	}
 }
 
 // moved is the classes that are shed when a share of all requests more is shed; less if it is
-// negative. A class that no request is of is passed over.
+// negative. A class that no request is of is passed over on the way to another one, and is not
+// shed for the sake of classes that never are.
 //
 //go:noinline
 func moved(shed, share float64, classes, kept int, load *Load) float64 {
@@ -147,15 +151,8 @@ func moved(shed, share float64, classes, kept int, load *Load) float64 {
 		}
 		return max(shed-1, 0) // Nothing comes that could be too much.
 	}
-	for share > 0 && shed < most {
-		of := int(shed) // classes that are shed whole
-		left := float64(of+1) - shed
-		part := float64(load.Arrived[classes-1-of]) / all
-		if part*left > share {
-			return shed + share/part
-		}
-		share -= part * left
-		shed = float64(of + 1)
+	if share > 0 {
+		return sheddingMore(shed, share, most, classes, load)
 	}
 	for share < 0 && shed > 0 {
 		of := int(shed)
@@ -170,6 +167,25 @@ func moved(shed, share float64, classes, kept int, load *Load) float64 {
 		shed = float64(of)
 	}
 	return shed
+}
+
+// sheddingMore is moved for a share above 0, up to most classes.
+func sheddingMore(shed, share, most float64, classes int, load *Load) float64 {
+	all, came := load.total(), shed
+	for shed < most {
+		of := int(shed) // classes that are shed whole
+		left := float64(of+1) - shed
+		part := float64(load.Arrived[classes-1-of]) / all
+		if part*left > share {
+			return shed + share/part
+		}
+		share -= part * left
+		shed = float64(of + 1)
+		if part > 0 {
+			came = shed
+		}
+	}
+	return came
 }
 
 // Sheds reports whether a request of a rank is shed, of so many classes.
@@ -194,12 +210,20 @@ func (l *Limit) Room(r Rank, s *Shed, classes int, c Config) int64 {
 	more, before := max(most/4, leastMore), int64(classes-1)-int64(s.Share)
 	class := int64(r.Class)
 	switch {
+	case class == 0 && before == 0: // All others are shed.
+		return most
 	case class >= before:
-		return min(most, max(c.Max-more, c.Min))
+		return min(most, c.below(more, 4))
 	case class > 0:
-		return min(most+more/2*(before-class)/before, max(c.Max-more/2, c.Min))
+		return min(most+more/2*(before-class)/before, c.below(more/2, 8))
 	}
 	return min(max(most, int64(l.before))+more, c.Max)
+}
+
+// below is the most that classes after the first may have at the upstream: so many less than Max,
+// and at least Min, but for a part of Max, one at least, that is the first class's alone.
+func (c *Config) below(less, part int64) int64 {
+	return max(c.Max-less, min(c.Min, c.Max-max(c.Max/part, 1)), 1)
 }
 
 // leastMore is how many more requests the first classes may have at the upstream, at least.
