@@ -3,6 +3,7 @@ package rlqs
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,6 +70,8 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 		switch {
 		case one.Shadow || one.policy.Mode == policy.ModeLocal || one.limit.InFlight:
 			continue
+		case one.Verdict == match.RefusedCost && !id.says(one.policy.Cost.Source):
+			one.Cost = 1 // A report says nothing of single requests, so that they all count alike.
 		case one.Verdict != match.Limited:
 			return Standing{Verdict: Denied}
 		case assign.Unfit(one.policy, one.limit) != "":
@@ -77,6 +80,9 @@ func (l *ledgers) Stand(ctx context.Context, id ID) Standing {
 		}
 		if l.penalised(&h, one.Policy) {
 			return Standing{Verdict: Denied}
+		}
+		if one.Cost == 0 { // It takes nothing of this limit, however much there is.
+			continue
 		}
 		s.Verdict = Limited
 		s.Figures = s.Figures.With(one.limit.Params, one.Cost, one.limit.Params.Burst)
@@ -116,8 +122,18 @@ func (l *ledgers) complain(version uint64, name string) {
 // item asks for a hit's bucket.
 func (h *hit) item() wire.LeaseItem {
 	it := calls.Item(&h.Hit, h.policy, &h.limit, h.consumer, h.revision)
-	it.Cost = max(h.Cost, 1)
+	it.Cost = h.Cost
 	return it
+}
+
+// says reports whether the bucket's entries name a header.
+func (id ID) says(header policy.Source) bool {
+	for key := range id.Entries {
+		if strings.EqualFold(key, "header:"+header.Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // Take implements Source. Where a bucket has several limits, the second is asked for what the first

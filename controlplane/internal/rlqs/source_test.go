@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -99,5 +103,55 @@ func TestAnOutboxKeepsTheNewest(t *testing.T) {
 	<-o.filled
 	if got := o.take(); len(got) != 2 || got[0].Kind != Deny || got[1].Kind != Allow || len(o.take()) != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A limit of which a request takes nothing limits no bucket, and a cost that a report cannot say
+// counts as one. A cost that the bucket's own entries say, and that is none, is refused.
+func TestCostsOfABucket(t *testing.T) {
+	for _, c := range []struct {
+		cost, entry string
+		verdict     Verdict
+		cost1       int64
+	}{
+		{"3", "", Limited, 3},
+		{"0", "", Allowed, 0},
+		{"{header: x-cost, max: 9, invalid: deny}", "", Limited, 1},
+		{"{header: x-cost, max: 9, invalid: deny}", "7", Limited, 7},
+		{"{header: x-cost, max: 9, invalid: deny}", "much", Denied, 0},
+		{"{header: x-cost, max: 9, invalid: 2}", "", Limited, 2},
+		{"{header: x-cost, max: 9, invalid: 0}", "", Allowed, 0},
+	} {
+		store := &controlplanetest.Store{Now: func() quota.Instant { return 1 }}
+		plane := controlplanetest.New(store, 1, 1, time.Now, func() float64 { return 0 })
+		snapshot, set, err := plane.Put(0, []byte(`
+version: weir/v1
+policies:
+  - {name: users, partition: ["header:x-user"], limit: {quota: 100, window: 1h}, cost: `+c.cost+`}
+`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		view, err := calls.NewView(snapshot, set, &wire.Enforcement{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := &ledgers{rules: rules{config: Config{
+			View:      func() *calls.View { return view },
+			Consumers: func(context.Context) match.Consumers { return nil },
+		}}}
+		entries := map[string]string{"header:x-user": "a"}
+		if c.entry != "" {
+			entries["header:x-cost"] = c.entry
+		}
+		s := l.Stand(t.Context(), ID{Domain: "d", Entries: entries})
+		if s.Verdict != c.verdict {
+			t.Errorf("%s, %q: %v, want %v", c.cost, c.entry, s.Verdict, c.verdict)
+			continue
+		}
+		by, _ := s.Limits.(limits)
+		if c.verdict == Limited && (len(by.items) != 1 || by.items[0].Cost != c.cost1) {
+			t.Errorf("%s, %q: %+v", c.cost, c.entry, by.items)
+		}
 	}
 }

@@ -63,6 +63,9 @@ func (d *decision) status(descriptor int, s *rlspb.RateLimitResponse_DescriptorS
 	if shown == nil {
 		return
 	}
+	if shown.bucketless() {
+		return
+	}
 	s.CurrentLimit = d.limitOf(shown)
 	if !shown.known && !shown.refuses {
 		return
@@ -71,6 +74,11 @@ func (d *decision) status(descriptor int, s *rlspb.RateLimitResponse_DescriptorS
 	if shown.reset < quota.Never {
 		s.DurationUntilReset = durationpb.New(time.Duration(shown.reset) * time.Microsecond)
 	}
+}
+
+// bucketless reports whether the call says so little that no bucket is its own: nothing is used up.
+func (h *hit) bucketless() bool {
+	return h.refuses && (h.reason == policy.ReasonAbsent || h.reason == policy.ReasonBadCost)
 }
 
 // before reports whether a hit says more to the caller than another.

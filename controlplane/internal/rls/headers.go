@@ -68,23 +68,26 @@ func seed(h *hit) uint32 {
 	return uint32(h.Key[12]) | uint32(h.Key[13])<<8 | uint32(h.Key[14])<<16 | uint32(h.Key[15])<<24
 }
 
-// limits writes every limit whose state is known, once for each bucket.
+// limits writes every limit whose state is known, each once: if several descriptors meet it, by the
+// bucket that refuses, else by the one nearest to exhaustion.
 func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 	w.items, w.hits = w.items[:0], w.hits[:0]
 	refusing := none
 	for i := range d.hits {
 		h := &d.hits[i]
-		if !h.known && h != d.refusing || w.has(h, d.refusing) {
+		if !h.known && h != d.refusing || h.bucketless() {
+			continue
+		}
+		p, at := h.limit.Params, w.place(h, d.refusing)
+		if at == none {
 			continue
 		}
 		if h == d.refusing {
-			refusing = len(w.items)
+			refusing = at
 		}
-		p := h.limit.Params
-		w.hits = append(w.hits, h)
-		w.items = append(w.items, ratelimitheader.Item{
+		w.hits[at], w.items[at] = h, ratelimitheader.Item{
 			Name: []byte(h.name(d)), Burst: p.Burst, Window: p.Window(), Remaining: h.remaining, Reset: h.reset,
-		})
+		}
 	}
 	if len(w.items) == 0 {
 		return
@@ -103,17 +106,20 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 	}
 }
 
-// has reports whether a hit of the same bucket is shown already, or is to be shown in its place.
-func (w *writer) has(h, refusing *hit) bool {
-	if refusing != nil && h != refusing && h.Key == refusing.Key {
-		return true
-	}
-	for _, other := range w.hits {
-		if other.Key == h.Key {
-			return true
+// place is where a hit is shown: the place of another one of its limit that says less, or a new
+// one; none if the other says more.
+func (w *writer) place(h, refusing *hit) int {
+	for at, other := range w.hits {
+		if other.Key != h.Key && (other.Policy != h.Policy || other.Position != h.Position) {
+			continue
 		}
+		if other == refusing || h != refusing && h.rest() >= other.rest() {
+			return none
+		}
+		return at
 	}
-	return false
+	w.hits, w.items = append(w.hits, nil), append(w.items, ratelimitheader.Item{})
+	return len(w.hits) - 1
 }
 
 func (w *writer) list(name string, write func([]byte, ratelimitheader.Item) []byte) {

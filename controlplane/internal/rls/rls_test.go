@@ -244,6 +244,66 @@ func TestHits(t *testing.T) {
 	}
 }
 
+// The headers have each limit once, as it is behind all descriptors of the call: one bucket by what
+// is left in the end, several by the one nearest to exhaustion or that refuses. A call that lacks a
+// part of a key has no bucket, so that no rest is named.
+func TestHeadersBehindAllDescriptors(t *testing.T) {
+	w := begin(t, `
+version: weir/v1
+headers: {standard: draft-11, legacy: x-ratelimit}
+policies:
+  - {name: users, match: {domain: edge}, partition: ["descriptor:user"], limit: {quota: 10, window: 1h}, mode: strict}
+  - {name: keys, match: {domain: keyed}, partition: ["header:x-api-key"], if_absent: deny, limit: {quota: 10, window: 1h}, mode: strict}
+`)
+	header := func(out *rlspb.RateLimitResponse, name string) (value string) {
+		for _, h := range out.ResponseHeadersToAdd {
+			if h.Key == name {
+				value = h.Value
+			}
+		}
+		return value
+	}
+	for _, c := range []struct{ domain, descriptors, limit, legacy string }{
+		{"edge", "user=a|user=a", `"users";r=8`, "8"},
+		{"edge", "user=a|user=a|user=a", `"users";r=5`, "5"},
+		{"edge", "user=a|user=b", `"users";r=4`, "4"},
+		{"edge", "user=b|user=a", `"users";r=3`, "3"},
+		{"edge", "user=b|user=b|user=a|user=a|user=a", `"users";r=0`, "0"},
+		{"edge", "user=b|user=a", `"users";r=0`, "0"}, // The second refuses.
+		{"edge", "user=b", `"users";r=5`, "5"},
+		{"keyed", "other=1", "", ""},
+	} {
+		out := w.ask(request(c.domain, c.descriptors))
+		limit, _, _ := strings.Cut(header(out, "ratelimit"), ";t=")
+		if legacy := header(out, "x-ratelimit-remaining"); limit != c.limit || legacy != c.legacy {
+			t.Errorf("%s: %q and %q, want %q and %q", c.descriptors, limit, legacy, c.limit, c.legacy)
+		}
+		if n := strings.Count(header(out, "ratelimit-policy"), `"users"`); n > 1 {
+			t.Errorf("%s: the policy is named %d times", c.descriptors, n)
+		}
+		s, refused := out.Statuses[0], out.OverallCode == rlspb.RateLimitResponse_OVER_LIMIT
+		if c.domain == "keyed" && (!refused || s.CurrentLimit != nil) {
+			t.Errorf("a call without the key: %v", s)
+		}
+	}
+}
+
+// A call that costs nothing looks at a bucket of any mode.
+func TestACostOfNothingLooks(t *testing.T) {
+	for _, mode := range []string{"leased", "strict", "optimistic"} {
+		w := begin(t, strings.Replace(`
+version: weir/v1
+policies:
+  - {name: free, match: {domain: edge}, partition: ["descriptor:user"], limit: {quota: 3, window: 1h}, cost: 0, mode: MODE, on_failure: [deny]}
+`, "MODE", mode, 1))
+		for range 9 {
+			if got := shown(w.ask(request("edge", "user=a"))); got != "OK: OK(free 3/3 HOUR 0s)" {
+				t.Errorf("%s: %s", mode, got)
+			}
+		}
+	}
+}
+
 // A policy that the filter uses too is held against the call as a whole, once, by what its entries
 // say of the request; a policy that only an Envoy can count for is left out. Tokens of a bucket
 // count as leased until the answer must be there, and refill only then.
