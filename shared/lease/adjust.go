@@ -60,7 +60,7 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	}
 	return l, Holding{
 		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: ceilDiv(l.Debt, p.Den), Leased: l.out(),
-		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: (before - l.Debt) / p.Den,
+		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: ceilDiv(before, p.Den) - ceilDiv(l.Debt, p.Den),
 		Owed:        ceilDiv(max(l.Debt-p.Burst*p.Den, 0), p.Den),
 		AdmitsAfter: quota.Span(max(l.Ready(min(max(ask.Cost, 1), p.Burst))-now, 0)),
 	}

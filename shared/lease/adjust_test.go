@@ -40,6 +40,11 @@ func TestAdjust(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
 		}
 	}
+	// A token of which a part has come back is given back as the token that was used.
+	later := now + quota.Instant(quota.Second)
+	if _, h := l.Adjust(later, ask, lease.Change{Reset: true}); h.Given != 50-1-20 || h.Used != 20 {
+		t.Errorf("a second later a reset gave back %+v", h)
+	}
 	// What was leased ends, and nothing is missing any more.
 	reset, _ := l.Adjust(now, ask, lease.Change{Reset: true})
 	if _, h := reset.Adjust(now+quota.Instant(quota.Minute), ask, lease.Change{}); h != (lease.Holding{Level: 100}) {

@@ -55,6 +55,9 @@ type Account struct {
 	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
+	// Stale: an operator has given the bucket tokens that no answer counts yet, so that the control
+	// plane decides until the next one.
+	Stale bool
 }
 
 // Use spends n tokens at now if the node may, with the bucket's slack. A refused Use spends nothing
@@ -68,7 +71,7 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 	}
 	// The use since the answer must fit into the slack, and into what the answer left and was
 	// earned since.
-	if a.Unknown+n > min(slack, p.Burst) || a.Wait(now, p, n) > 0 {
+	if a.Stale || a.Unknown+n > min(slack, p.Burst) || a.Wait(now, p, n) > 0 {
 		return a, quota.Result{RetryAfter: max(a.Wait(now, p, n), quota.Millisecond)}
 	}
 	if a.Unknown == 0 {
@@ -83,7 +86,8 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 // may hold them, as far as the node knows. So no request is refused because the node has used its
 // slack, or because it knows nothing yet.
 func (a Account) Asks(now quota.Instant, p quota.Params, n int64) bool {
-	return n <= p.Burst && (a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
+	return n <= p.Burst &&
+		(a.Stale || a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
 }
 
 // doubts reports whether an answer may count the report under way, which left before an instant.
@@ -145,6 +149,9 @@ func (a Account) GiveBack(n int64) Account {
 // the clock, because its answer can be older than this one.
 func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
 	heard := max(a.Heard, now, a.Sent)
+	if a.Stale {
+		a.Debt, a.Stale = 0, false
+	}
 	a.Debt = max(a.owed(heard, p), debt)
 	a.Heard = heard
 	return a

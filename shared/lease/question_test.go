@@ -98,6 +98,25 @@ func TestAnAnswerThatMayCountAReport(t *testing.T) {
 	}
 }
 
+// What an operator has given, a node learns by its next answer, and until then it asks about all.
+// It goes on from that answer, although the bucket lacked more before.
+func TestWhatAnOperatorGivesIsAskedAbout(t *testing.T) {
+	p := params(t, 100, quota.Hour, 100)
+	account := lease.Account{Debt: p.UnitsFor(100), Heard: 1}
+	if account.Asks(1, p, 1) {
+		t.Error("the node asks about an empty bucket")
+	}
+	account.Stale = true
+	if _, r := account.Use(1, p, 100, 1); r.Allowed || !account.Asks(1, p, 1) || account.Asks(1, p, 101) {
+		t.Errorf("the node decides alone: %v", r)
+	}
+	by := lease.Answer{Sent: 1, Debt: p.UnitsFor(81), Cost: 1, Granted: 1, Wanted: 1}
+	account, used, sure := account.Decided(1, p, by)
+	if used != 1 || !sure || account.Stale || account.Remaining(1, p) != 19 {
+		t.Errorf("%d used, %+v", used, account)
+	}
+}
+
 // A grant that no request uses stands for tokens that are being reported. The answer to that report
 // makes up for no others.
 func TestAGrantStandsForTokensOnce(t *testing.T) {

@@ -67,6 +67,42 @@ func (w *world) spend(path string, n int) int64 {
 	return got.statuses[200]
 }
 
+// What is granted to the bucket of an optimistic limit passes at an Envoy that knew it to be empty
+// for hours, and no more than that.
+func TestAGrantReachesAnOptimisticLimit(t *testing.T) {
+	w := start(t, setup{policies: `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+policies:
+  - {name: o, match: {paths: [/o]}, partition: [consumer], limit: {quota: 10, window: 24h}, mode: optimistic}
+`})
+	url := w.envoys[0].URL() + "/o"
+	passed := func(n int) (count int) {
+		for range n {
+			if ask(t, http.MethodGet, url, "x-api-key", "alice").status == http.StatusOK {
+				count++
+			}
+		}
+		return count
+	}
+	if n := passed(20); n != 10 {
+		t.Fatalf("%d of 10 passed", n)
+	}
+	w.await("the report", func(context.Context) error {
+		if b := w.key(http.MethodGet, "o", "").Buckets[0]; b.Level != 0 {
+			return fmt.Errorf("%+v", b)
+		}
+		return nil
+	})
+	if b := w.key(http.MethodPost, "o/grant", `{"tokens": 4, "reason": "sorry"}`).Buckets[0]; b.Given != 4 || b.Level != 4 {
+		t.Errorf("after a grant of 4 %+v", b)
+	}
+	w.awaitStatus(0, 200, "/o", "x-api-key", "alice")
+	if n := 1 + passed(20); n != 4 {
+		t.Errorf("after a grant of 4 %d have passed", n)
+	}
+}
+
 // A client that has used everything up may go on at once where its key is reset, also at Envoys
 // that had refused it for a day; a grant gives it so many tokens, and no more.
 func TestKeysAreResetAndGranted(t *testing.T) {

@@ -66,7 +66,7 @@ func (e *Entry) idle() quota.Instant {
 	return e.State.Last + quota.Instant(e.Params.Owed(e.State, e.State.Last))
 }
 
-// An entry's record, little-endian: key 16, kind 1, short 1, pad 2, limit 4, idle 8, then
+// An entry's record, little-endian: key 16, kind 1, short or stale 1, pad 2, limit 4, idle 8, then
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
@@ -100,6 +100,7 @@ func (e *Entry) decode(b []byte) bool {
 			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(),
 		}
 		t := &e.Account
+		t.Stale = b[atShort] != 0
 		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
@@ -143,6 +144,9 @@ func (e *Entry) encode(b []byte) {
 			t.Unit,
 		} {
 			c.putI64(v)
+		}
+		if t.Stale {
+			b[atShort] = 1
 		}
 		return
 	case Local, Share:

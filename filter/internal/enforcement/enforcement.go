@@ -72,24 +72,29 @@ func versionOf(revision uint64, body []byte) (version shareddata.Version) {
 	return version
 }
 
-// forget drops what this node knows of a bucket, except the tokens that it holds.
+// forget drops what this node knows of a bucket, except the tokens that it holds. An optimistic
+// bucket that is not full now is decided by the control plane until it has said what it holds.
 func (v *View) forget(f *wire.Freed) {
 	now := v.clock.Now()
 	for kind := bucketstore.Local; kind <= bucketstore.Optimistic; kind++ {
-		if f.Full || kind == bucketstore.Leased {
+		if f.Full || kind == bucketstore.Leased || kind == bucketstore.Optimistic {
 			// Under contention a refusal stays in place until it ends by itself.
-			_ = v.buckets.Update(kind, f.Bucket, now, forget{})
+			_ = v.buckets.Update(kind, f.Bucket, now, forget{f.Full})
 		}
 	}
 }
 
 // forget is the change of one entry that does it.
-type forget struct{}
+type forget struct{ full bool }
 
 // Apply implements bucketstore.Change.
-func (forget) Apply(e *bucketstore.Entry) bool {
+func (f forget) Apply(e *bucketstore.Entry) bool {
 	if e.New {
 		return false
+	}
+	if e.Kind == bucketstore.Optimistic && !f.full {
+		e.Account.Stale = true
+		return true
 	}
 	e.State.Debt, e.History.Marks, e.Account.Debt = 0, e.History.Marks[:0], 0
 	c := &e.Credit
