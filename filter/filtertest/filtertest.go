@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/penalties"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
@@ -24,6 +25,9 @@ import (
 // tableKeys is the size of the table of buckets unless the options say otherwise: far more than
 // most simulations use.
 const tableKeys = 1024
+
+// penaltySets is the size of the table of penalties.
+const penaltySets = 64
 
 // Options say what a process is made of.
 type Options struct {
@@ -101,8 +105,13 @@ type worker struct {
 	leases  *leasing.Client
 	flights *inflight.Book
 	limiter *limiter.Limiter
-	rules   *ruleset.Rules
-	paused  map[uint32]*limiter.Request
+	// penalties stay with the process: nothing reports them.
+	penalties *penalties.Box
+
+	rules  *ruleset.Rules
+	paused map[uint32]*limiter.Request
+	// lasting are requests that went on and that End is to end.
+	lasting map[uint32]*limiter.Request
 }
 
 // Start starts a process; its workers have no policy set, so they let everything pass until Apply.
@@ -118,14 +127,20 @@ func Start(o Options) *Process {
 	}
 	p.beside = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 	for i := range o.Workers {
-		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{}}
+		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{},
+			lasting: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
+		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
 		w.leases = leasing.New(leasing.Config{
-			Store: w.store, Client: w, Clock: w, Shared: data,
+			Store: w.store, Flights: w.flights, Client: w, Clock: w, Shared: data,
 			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
-		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
-		w.limiter = limiter.New(limiter.Config{Store: w.store, Leases: w.leases, Flights: w.flights})
+		w.penalties = penalties.New(penalties.Config{
+			Shared: data, Sets: penaltySets, Clock: w, Node: o.Name, Seed: o.Random + uint64(i) + 1,
+		})
+		w.limiter = limiter.New(limiter.Config{
+			Store: w.store, Leases: w.leases, Flights: w.flights, Penalties: w.penalties,
+		})
 		p.workers = append(p.workers, w)
 	}
 	return p
@@ -197,7 +212,8 @@ func (w *worker) resume() {
 	if gathers := w.process.options.Gathers; gathers != nil && w.leases.Gathers() {
 		defer gathers(w.number)
 	}
-	for streams := w.leases.TakeResolved(math.MaxInt); len(streams) > 0; streams = w.leases.TakeResolved(math.MaxInt) {
+	w.limiter.SettleTrials(w.Now())
+	for streams := w.takeResolved(); len(streams) > 0; streams = w.takeResolved() {
 		for _, stream := range streams {
 			req := w.paused[stream]
 			if req == nil {
@@ -212,6 +228,13 @@ func (w *worker) resume() {
 	}
 }
 
+func (w *worker) takeResolved() []uint32 {
+	if streams := w.leases.TakeResolved(math.MaxInt); len(streams) > 0 {
+		return streams
+	}
+	return w.flights.TakeResolved(math.MaxInt)
+}
+
 // sources are the limiter's as a simulation tells them apart.
 var sources = map[policy.DecisionSource]Source{
 	policy.ByLocal: Local, policy.ByLease: Central, policy.ByCentral: Central, policy.ByOptimistic: Optimistic,
@@ -219,6 +242,9 @@ var sources = map[policy.DecisionSource]Source{
 }
 
 func (w *worker) decided(req *limiter.Request, status limiter.Status, before [len(policy.Sources)]uint64) {
+	if req.Lasting {
+		w.lasting[req.Stream] = req
+	}
 	d := Decision{Worker: w.number, Stream: req.Stream, Allowed: status == limiter.Allowed || status == limiter.Delayed}
 	d.Reason = req.Reason.String()
 	first, found := Local, false
@@ -249,11 +275,41 @@ func (p *Process) Cancel(number int, stream uint32) {
 	}
 }
 
+// End ends the stream of a request that went on.
+func (p *Process) End(number int, stream uint32) {
+	w := p.workers[number]
+	if req := w.lasting[stream]; req != nil {
+		defer w.act()()
+		delete(w.lasting, stream)
+		w.limiter.End(req, limiter.Life{Ended: w.Now()})
+		w.resume()
+	}
+}
+
+// Tried is what policies in shadow, and candidates, made of the requests of all workers so far.
+type Tried struct{ Allowed, Refused, Undetermined uint64 }
+
+// Tried returns what policies in shadow, or candidates, have made of requests.
+func (p *Process) Tried(candidates bool) (all Tried) {
+	for _, w := range p.workers {
+		s := &w.limiter.Stats
+		one := Tried{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined}
+		if candidates {
+			one = Tried{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined}
+		}
+		all.Allowed += one.Allowed
+		all.Refused += one.Refused
+		all.Undetermined += one.Undetermined
+	}
+	return all
+}
+
 // Tick is what a worker does every 10 ms.
 func (p *Process) Tick(number int) {
 	w := p.workers[number]
 	defer w.act()()
 	w.limiter.Release(w.Now(), math.MaxInt)
+	w.flights.Tick(w.Now())
 	w.leases.Tick(w.Now())
 	w.resume()
 }

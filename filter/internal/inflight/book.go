@@ -47,9 +47,11 @@ const (
 
 // Seat is what one request asks for, a place of a bucket, and what it has got.
 type Seat struct {
-	// Stream identifies the request to the caller.
-	Stream uint32
-	Key    keyhash.Key
+	// Stream identifies the request to the caller. The seat of a trial has the number of that as
+	// Trial; no request waits for it.
+	Stream, Trial uint32
+
+	Key keyhash.Key
 	// Most is the limit, by the policy set of Generation.
 	Most       int64
 	Generation uint64
@@ -114,10 +116,11 @@ type Book struct {
 	// pending are the buckets of which this worker holds places that it does not use, or has
 	// requests that wait.
 	pending []*bucket
-	// waiting is how many requests wait, resolved are the streams of those that do not any more.
-	waiting  int
-	resolved Resolved
-	groups   []*Group
+	// waiting is how many requests wait, resolved are the streams of those that do not any more;
+	// trying and tried are those of trials.
+	waiting, trying int
+	resolved, tried Resolved
+	groups          []*Group
 	// unmeasured: requests were in flight since Measure was last called.
 	unmeasured bool
 	spare      *bucket
@@ -170,9 +173,8 @@ type lease struct {
 	// sent is when the claim left that has no answer yet, 0 if there is none. doubt is until when
 	// no node gets more permits than it has.
 	sent, doubt quota.Instant
-	// asks: the control plane may have a permit. wanted: one is to be had for a request that does
-	// not wait.
-	asks, wanted bool
+	// asks: the control plane may have a permit.
+	asks bool
 }
 
 // Claim is a claim of permits of one bucket, to be sent to the control plane.

@@ -11,9 +11,9 @@ type change struct {
 	worker  uint32
 	used    int64
 	// more: a place for one more request is wanted. idle are places to keep for requests to come.
-	// looks: nothing is changed. exact: no place is wanted for requests to come.
-	more, looks, exact bool
-	idle               int64
+	// exact: no place is wanted for requests to come.
+	more, exact bool
+	idle        int64
 	// limit and generation are those of the request; a limit of 0 leaves those of the cell, which
 	// they are behind the change.
 	limit      int64
@@ -60,7 +60,7 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 		by = cell.Fit(c.limit, c.generation)
 	}
 	switch {
-	case by == 0 || c.looks:
+	case by == 0:
 	case by < 0 && c.leased && !c.away:
 		cell.Permits.Lapse(c.now)
 		write = true
@@ -72,9 +72,6 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 		write = true
 	}
 	cell.Admit(c.now, c.leased, c.beyond)
-	if c.room = cell.Room(); c.looks {
-		return false
-	}
 	before := cell.Of(c.worker)
 	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
 	if c.exact {

@@ -46,20 +46,10 @@ func (b *Book) Claims(now quota.Instant, most int) []Claim {
 func (b *Book) claim(k *bucket, now quota.Instant) {
 	c := b.prepare(nil, now)
 	c.claims = true
-	if k.wanted {
-		c.load.Waiting, k.wanted = 1, false
-	}
 	if !b.store(k, k.have-k.used) {
 		k.due = now + quota.Instant(againAfter)
 	} else if c.claimed {
 		b.claims = append(b.claims, Claim{Key: k.key, Limit: k.index, Version: k.version, Claim: c.claim})
-	}
-}
-
-// Want has a permit claimed for a seat that was full and does not wait.
-func (b *Book) Want(s *Seat) {
-	if k := b.buckets[s.Key]; k != nil && k.leased {
-		k.wanted, k.due, b.nextClaim = true, 0, 0
 	}
 }
 

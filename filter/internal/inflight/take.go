@@ -45,24 +45,6 @@ func (k *bucket) full(s *Seat, now quota.Instant) {
 	s.State, s.Room, s.Doubt = Full, 0, quota.Span(max(k.doubt-now, 0))
 }
 
-// Look reports whether Take would find a place.
-func (b *Book) Look(s *Seat, now quota.Instant) State {
-	k := b.buckets[s.Key]
-	if k != nil && k.used < k.have && now < k.until {
-		return Held
-	}
-	c := b.prepare(s, now)
-	c.looks = true
-	err := b.table.update(&s.Key, c)
-	switch {
-	case err != nil:
-		return Contended
-	case c.room > 0 && (k == nil || len(k.waiters) == 0):
-		return Held
-	}
-	return Full
-}
-
 // Release ends a request in flight. The first that waits in this worker gets its place, unless more
 // are held than there are. It reports whether a Tick is needed soon.
 func (b *Book) Release(at Place, now quota.Instant) (soon bool) {

@@ -21,7 +21,7 @@ func (b *Book) Tick(now quota.Instant) {
 // NextDue is when Tick has something to do.
 func (b *Book) NextDue(now quota.Instant) quota.Instant {
 	switch {
-	case len(b.pending) > 0 || len(b.resolved) > 0:
+	case len(b.pending) > 0 || len(b.resolved) > 0 || len(b.tried) > 0:
 		return now
 	case b.shows():
 		return min(b.nextOut, b.nextClaim, b.workers.looked+quota.Instant(markEvery))
@@ -31,7 +31,7 @@ func (b *Book) NextDue(now quota.Instant) quota.Instant {
 
 // NextResume is when requests that waited go on, never if there are none.
 func (b *Book) NextResume(now quota.Instant) quota.Instant {
-	if len(b.resolved) > 0 {
+	if len(b.resolved) > 0 || len(b.tried) > 0 {
 		return now
 	}
 	return quota.Forever

@@ -13,7 +13,7 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 		k = b.bucketOf(s)
 		b.claimFor(k, s)
 	}
-	if int64(len(k.waiters)) >= s.Most || b.Crowded() {
+	if int64(len(k.waiters)) >= s.Most || b.Crowded(s) {
 		b.forget(k)
 		return false
 	}
@@ -21,10 +21,20 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 		k.due, b.nextClaim = 0, 0
 	}
 	k.waiters = append(k.waiters, s)
-	b.waiting++
-	b.Stats.Queued++
+	*b.count(s)++
+	if s.Trial == 0 {
+		b.Stats.Queued++
+	}
 	b.addPending(k)
 	return true
+}
+
+// count is the number of seats that wait like s.
+func (b *Book) count(s *Seat) *int {
+	if s.Trial != 0 {
+		return &b.trying
+	}
+	return &b.waiting
 }
 
 // Leave withdraws a request that waits.
@@ -89,22 +99,31 @@ func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 }
 
 func (b *Book) resolve(k *bucket, at int) {
-	b.resolved = append(b.resolved, k.waiters[at].Stream)
+	if s := k.waiters[at]; s.Trial != 0 {
+		b.tried = append(b.tried, s.Trial)
+	} else {
+		b.resolved = append(b.resolved, s.Stream)
+	}
 	b.dequeue(k, at)
 }
 
 func (b *Book) dequeue(k *bucket, at int) {
+	*b.count(k.waiters[at])--
 	copy(k.waiters[at:], k.waiters[at+1:])
 	k.waiters = k.waiters[:len(k.waiters)-1]
-	b.waiting--
 }
 
 // TakeResolved returns streams that do not wait any more, the first ones and at most so many. The
 // slice is good until the next call of the Book.
 func (b *Book) TakeResolved(most int) []uint32 { return b.resolved.Take(most) }
 
-// Crowded reports whether as many requests wait as may in this worker, for all limits together.
-func (b *Book) Crowded() bool { return b.waiting >= maxWaiting }
+// TakeTried returns the numbers of trials of which a seat does not wait any more. The slice is good
+// until the next call of the Book.
+func (b *Book) TakeTried() []uint32 { return b.tried.Take(len(b.tried)) }
+
+// Crowded reports whether as many requests wait as may in this worker, for all limits together; if
+// the seat is that of a trial, whether as many trials do.
+func (b *Book) Crowded(s *Seat) bool { return *b.count(s) >= maxWaiting }
 
 // Waiting is how many requests wait.
 func (b *Book) Waiting() int { return b.waiting }

@@ -9,9 +9,14 @@ import (
 
 // Ask queues the tickets of one request, which are granted together or not at all. They have one
 // Stream and one Deadline; those of the first count. Ask reports false, and queues nothing, if as
-// many requests wait as may, or if no call can carry so many buckets. Flush sends.
+// many requests wait as may, or if no call can carry so many buckets. Trials are bounded apart from
+// requests. Flush sends.
 func (c *Client) Ask(now quota.Instant, tickets ...*Ticket) bool {
-	if c.queue.waiting >= c.room.waiters(now) || len(tickets) > wire.MaxItems {
+	full := c.queue.waiting >= c.room.waiters(now)
+	if tickets[0].Trial != 0 {
+		full = c.queue.trying >= MaxWaiting
+	}
+	if full || len(tickets) > wire.MaxItems {
 		return false
 	}
 	deadline := tickets[0].Deadline

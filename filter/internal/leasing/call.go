@@ -27,8 +27,10 @@ const (
 
 // Ticket is what a request waits for at one bucket.
 type Ticket struct {
-	// Stream identifies the request to the caller.
+	// Stream identifies the request to the caller. A ticket of no request but of a trial has the
+	// number of that as Trial; no request waits for it.
 	Stream  uint32
+	Trial   uint32
 	Need    Need
 	Outcome Outcome
 	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
@@ -55,6 +57,7 @@ type Ticket struct {
 // request is the tickets of one request that waits.
 type request struct {
 	stream   uint32
+	trial    uint32
 	deadline quota.Instant
 	tickets  []*Ticket
 	line     *line
@@ -69,8 +72,9 @@ type request struct {
 type line struct {
 	// need is the newest for the bucket.
 	need Need
-	// several: the one request in this line waits for more than one bucket.
-	several bool
+	// several: the one request in this line waits for more than one bucket. trial: trials wait in
+	// it, and no requests.
+	several, trial bool
 	// waiting are the requests that no call carries, the first one first.
 	waiting []*request
 	// call carries requests of this line; nil: none does.
@@ -93,8 +97,9 @@ type call struct {
 	// probe: the call only finds out whether the control plane answers. It asks for no tokens.
 	probe bool
 	// reports: the call has nothing but reports; claims: nothing but claims of permits; settles:
-	// nothing but settlements. Settlements also join calls that requests wait for.
-	reports, claims, settles bool
+	// nothing but settlements; trials: nothing but what trials wait for. Settlements also join
+	// calls that requests wait for.
+	reports, claims, settles, trials bool
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool
 	// held are debts that wait for the answer.

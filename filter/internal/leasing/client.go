@@ -44,7 +44,8 @@ type Client struct {
 	node        string
 	boot        uint64
 	seq         uint64
-	random      rpc.Rand
+	// random is what requests draw, and chance what trials draw.
+	random, chance rpc.Rand
 
 	queue   queue
 	room    room
@@ -54,8 +55,10 @@ type Client struct {
 	underWay    []*call
 	debts       debts
 	settlements settlements
-	// claiming is how many calls with claims of permits are under way.
-	claiming int
+	// claiming is how many calls with claims of permits are under way, trying how many for trials;
+	// the last of these was sent at tried.
+	claiming, trying int
+	tried            quota.Instant
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
 
@@ -89,7 +92,8 @@ func New(config Config) *Client {
 	return &Client{
 		store: config.Store, flights: config.Flights, rpc: config.Client, clock: config.Clock,
 		sharedNodes: shareddata.NewNumber(config.Shared, config.Space, shareddata.Nodes),
-		node:        config.Node, boot: config.Boot, random: rpc.NewRand(config.Seed),
+		node:        config.Node, boot: config.Boot,
+		random: rpc.NewRand(config.Seed), chance: rpc.NewRand(^config.Seed),
 		queue: queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
 		settlements: settlements{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
 	}

@@ -64,6 +64,9 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	if err := c.store.Update(bucketstore.Leased, t.Need.Bucket, now, s); err != nil {
 		s.State, s.KeepCall = Missing, false
 	}
+	if s.Keep > 0 { // The credit is marked as being asked for.
+		c.Keep(t.Need, s.Keep, s.KeepBy)
+	}
 	if s.State == Ready {
 		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
 	}

@@ -13,15 +13,17 @@ import (
 type queue struct {
 	// requests are all that wait, in the order in which they came. Some may have ended.
 	requests []*request
-	// waiting is how many of them have not ended.
-	waiting int
-	// resolved are the streams of requests that have ended, to be taken by the caller.
-	resolved inflight.Resolved
+	// waiting is how many of them have not ended, beside the trials, of which trying have not.
+	waiting, trying int
+	// resolved are the streams of requests that have ended, to be taken by the caller; tried are
+	// the numbers of trials that have.
+	resolved, tried inflight.Resolved
 	// lines are the lines of single buckets.
 	lines map[keyhash.Key]*line
 	// ready are the lines in which requests wait that no call carries yet, the first one first, and
-	// kept those with tokens to keep. What is in them may have gone with a call meanwhile.
-	ready, kept []*line
+	// kept those with tokens to keep; trials are ready lines of trials. What is in them may have
+	// gone with a call meanwhile.
+	ready, kept, trials []*line
 	// keepBy is when the tick asks for tokens to keep; 0 if there are none.
 	keepBy quota.Instant
 }
@@ -29,16 +31,27 @@ type queue struct {
 // join queues a request's tickets.
 func (q *queue) join(tickets []*Ticket) {
 	first := tickets[0]
-	r := &request{stream: first.Stream, deadline: first.Deadline, tickets: slices.Clone(tickets)}
+	r := &request{
+		stream: first.Stream, trial: first.Trial, deadline: first.Deadline, tickets: slices.Clone(tickets),
+	}
 	if len(tickets) == 1 {
 		r.line = q.lineOf(first.Need)
 	} else {
 		r.line = &line{need: first.Need, several: true}
 	}
+	r.line.trial = r.trial != 0
 	r.line.waiting = append(r.line.waiting, r)
 	q.requests = append(q.requests, r)
-	q.waiting++
+	*q.count(r)++
 	q.markReady(r.line)
+}
+
+// count is the number of those that wait like r.
+func (q *queue) count(r *request) *int {
+	if r.trial != 0 {
+		return &q.trying
+	}
+	return &q.waiting
 }
 
 // keep notes tokens to keep, to be asked for by an instant.
@@ -71,7 +84,11 @@ func (q *queue) isAsked(bucket keyhash.Key) bool {
 func (q *queue) markReady(l *line) {
 	if len(l.waiting) > 0 && !l.isReady {
 		l.isReady = true
-		q.ready = append(q.ready, l)
+		if l.trial {
+			q.trials = append(q.trials, l)
+		} else {
+			q.ready = append(q.ready, l)
+		}
 	}
 	if l.keep > 0 && !l.isKept {
 		l.isKept = true
@@ -83,8 +100,17 @@ func (q *queue) markReady(l *line) {
 // keep that the tick would soon ask for. The others stay.
 func (q *queue) gather(now quota.Instant, room *room) *call {
 	call := &call{sent: now}
-	rest := q.ready[:0]
-	for _, l := range q.ready {
+	q.ready = q.gatherLines(call, q.ready, room)
+	if len(call.items) > 0 && now+quota.Instant(askAhead) >= q.keepBy {
+		q.gatherKept(call, room)
+	}
+	return call
+}
+
+// gatherLines takes lines into a call, as many as may travel together, and returns the others.
+func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line) {
+	rest = lines[:0]
+	for _, l := range lines {
 		l.isReady = false
 		switch {
 		case l.call != nil: // callEnded marks the line ready again.
@@ -97,12 +123,8 @@ func (q *queue) gather(now quota.Instant, room *room) *call {
 			rest = append(rest, l)
 		}
 	}
-	clear(q.ready[len(rest):])
-	q.ready = rest
-	if len(call.items) > 0 && now+quota.Instant(askAhead) >= q.keepBy {
-		q.gatherKept(call, room)
-	}
-	return call
+	clear(lines[len(rest):])
+	return rest
 }
 
 // gatherKept takes tokens to keep into a call.
@@ -141,7 +163,7 @@ func (c *call) hasSpace(l *line, room *room) bool {
 		return false
 	}
 	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
-	return !c.full && c.asks < room.free(c.sent)
+	return !c.full && (c.trials || c.asks < room.free(c.sent))
 }
 
 // carryKept has the call carry the tokens to keep of a line alone.
@@ -163,7 +185,9 @@ func (c *call) add(l *line) {
 	}
 	waiters := l.waiting[:n:n]
 	l.waiting, l.call = l.waiting[n:], c
-	c.asks++
+	if !c.trials {
+		c.asks++
+	}
 	for _, r := range waiters {
 		r.asked = true
 	}
@@ -207,7 +231,11 @@ func (q *queue) callEnded(l *line, waitOn []*request) {
 // end ends a request whose tickets have their outcome.
 func (q *queue) end(r *request) {
 	q.withdraw(r)
-	q.resolved = append(q.resolved, r.stream)
+	if r.trial != 0 {
+		q.tried = append(q.tried, r.trial)
+	} else {
+		q.resolved = append(q.resolved, r.stream)
+	}
 }
 
 // withdraw takes a request out of the queue. If a call carries it, the answer finds it ended.
@@ -217,13 +245,13 @@ func (q *queue) withdraw(r *request) {
 		l.waiting = slices.Delete(l.waiting, at, at+1)
 	}
 	r.ended, r.tickets = true, nil
-	q.waiting--
+	*q.count(r)--
 }
 
 // cancel withdraws a stream's request.
 func (q *queue) cancel(stream uint32) {
 	for _, r := range q.requests {
-		if r.stream == stream && !r.ended {
+		if r.stream == stream && r.trial == 0 && !r.ended {
 			q.withdraw(r)
 			q.forget(r.line)
 		}
@@ -232,7 +260,7 @@ func (q *queue) cancel(stream uint32) {
 
 // compact drops the requests that have ended, and returns the others.
 func (q *queue) compact() []*request {
-	if len(q.requests) > q.waiting {
+	if len(q.requests) > q.waiting+q.trying {
 		q.requests = slices.DeleteFunc(q.requests, func(r *request) bool { return r.ended })
 	}
 	return q.requests

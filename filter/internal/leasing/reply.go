@@ -15,6 +15,7 @@ import (
 func (c *Client) answer(call *call, status int, body []byte) {
 	now := c.clock.Now()
 	how := c.read(call, status, body)
+	c.trialsOver(call)
 	if call.late { // Its requests have gone on, and its failure has been counted.
 		if how == rpc.Answered {
 			c.takeIn(call, now)
@@ -28,15 +29,19 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.fail(call, now, how)
 		return
 	}
-	recovered := c.Health.succeed(now, call.probe, c.random.Jitter())
+	recovered := c.Health.succeed(now, call.probe, c.jitter(call))
 	c.room.ended(call, now, true)
-	c.pace.answered(quota.Span(now - call.sent))
 	if recovered {
 		c.room.restart()
 	}
 	c.Stats.Calls[rpc.Answered]++
 	c.takeIn(call, now)
 	c.over(call, now)
+	if call.trials {
+		c.sendTrials(now)
+		return
+	}
+	c.pace.answered(quota.Span(now - call.sent))
 	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
 	c.claimsOver(call)
 	c.Claim(now)
@@ -173,6 +178,9 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 	s := &lineAnswer{
 		call: call, items: items, answers: answers, now: now,
 		expiry: lease.Expiry(call.sent, lease.Deadline), waiting: items[0].open(),
+	}
+	if call.trials { // Nothing is used by them: what came late was granted all the same.
+		s.expiry = call.sent + quota.Instant(callTimeout) + 1
 	}
 	s.judge()
 	if s.unknown {
@@ -316,7 +324,7 @@ func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.S
 func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	it, a := &s.items[nth], &s.answers[nth]
 	l := &learn{
-		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.random.Jitter(),
+		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.jitter(s.call),
 		grant: lease.Grant{
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
 		},

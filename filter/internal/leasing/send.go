@@ -20,6 +20,7 @@ func (c *Client) Flush(now quota.Instant) {
 		c.pace.lastSent = now
 		c.send(call)
 	}
+	c.sendTrials(now)
 }
 
 // Gathers reports whether requests wait until the next call may leave: Flush must come soon.
@@ -90,6 +91,7 @@ func (c *Client) send(call *call) {
 	done := func(status int, body []byte) { c.answer(call, status, body) }
 	if err := c.rpc.Call(path, c.body, call.timeout(), done); err != nil {
 		c.over(call, call.sent)
+		c.trialsOver(call)
 		c.fail(call, call.sent, rpc.Unsent)
 	} else if call.asks > 0 {
 		c.underWay = append(c.underWay, call)

@@ -75,14 +75,11 @@ type Spend struct {
 	Need
 	Now    quota.Instant
 	Charge bool
-	// Watch counts the demand also where nothing is in hand: a request that only watches never
-	// asks, so no answer will count it.
-	Watch bool
 
 	State State
 	// Until is until when the need is Exhausted, or when tokens that were taken must be used.
 	Until quota.Instant
-	// Keep is how many tokens to ask for beyond this request. With Charge or Watch the credit is
+	// Keep is how many tokens to ask for beyond this request. With Charge the credit is
 	// marked as being asked for.
 	Keep int64
 	// KeepBy is when to ask for them at the latest.
@@ -139,7 +136,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		var patience quota.Span
 		s.Keep, patience = c.Keep(s.Now, s.Params, cost, askAhead)
 		s.KeepBy = s.Now + quota.Instant(patience)
-		marks = s.Keep > 0 && (s.Charge || s.Watch)
+		marks = s.Keep > 0 && s.Charge
 		if marks { // Other workers ask for none meanwhile.
 			c = c.Call(s.Now, s.Now+quota.Instant(callTimeout), s.Params)
 		}
@@ -148,11 +145,9 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		s.Until = c.Expiry(s.Now)
 		c, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level, s.FullAt = c.Remaining(s.Now), fullAt(c, s.Now, &s.Need)
-	} else if s.Watch {
-		c = c.Observe(s.Now, s.Params, s.Cost)
 	}
 	e.Credit = c
-	return available || marks || s.Watch
+	return available || marks
 }
 
 // look finds out what is left for a request that takes nothing. Only the control plane can say that

@@ -29,7 +29,7 @@ func (c *Client) Tick(now quota.Instant) {
 // NextDue is when Tick has something to do: at once while requests wait, which other workers may
 // serve, and while the control plane does not answer.
 func (c *Client) NextDue(now quota.Instant) quota.Instant {
-	if c.queue.waiting > 0 {
+	if c.queue.waiting > 0 || c.queue.trying > 0 {
 		return now
 	}
 	due := min(c.reports.next(), c.Health.breaker.NextDue(now))
@@ -49,7 +49,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 // or when what gathers for a call leaves by Flush; never if nothing is so.
 func (c *Client) NextResume(now quota.Instant) quota.Instant {
 	switch {
-	case len(c.queue.resolved) > 0:
+	case len(c.queue.resolved) > 0 || len(c.queue.tried) > 0:
 		return now
 	case c.Gathers():
 		return min(c.pace.lastSent+quota.Instant(c.pace.gap()), c.LateAt())

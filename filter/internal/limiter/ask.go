@@ -21,18 +21,20 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		if !h.asked {
 			continue
 		}
-		if h.queued && l.delays.Full() {
+		if h.queued && l.delays.Full() && req.trial == nil {
 			l.Stats.TooManyWaiting++
 			return l.refuse(req, i, policy.ReasonTooManyWaiting, now), true
 		}
-		h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
+		h.ticket = leasing.Ticket{
+			Stream: req.Stream, Trial: req.trial.id(), Need: l.need(req, h), Deadline: req.deadline,
+		}
 		l.together = append(l.together, &h.ticket)
 	}
 	if !l.leases.Ask(now, l.together...) {
 		l.fallBackUnasked(req, now)
 		return undecided, false
 	}
-	if !req.Asked() {
+	if !req.Asked() && req.trial == nil {
 		l.Stats.Waited++
 	}
 	for i := range req.Hits {
@@ -82,7 +84,7 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 		if h.queued {
 			h.release = now + quota.Instant(t.Delay)
 		}
-		return passes
+		return h.suffices()
 	case t.Outcome == leasing.Spared:
 		h.view = allows
 		l.describe(req, h, t.Level, t.FullAt, now)

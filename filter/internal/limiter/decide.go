@@ -64,7 +64,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 			unanswered = true
 		}
 	}
-	if unanswered {
+	if unanswered && req.trial == nil {
 		if _, isAway := l.leases.Health.Away(); !isAway {
 			l.Stats.Unanswered++
 		}

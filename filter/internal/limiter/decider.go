@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -36,8 +35,6 @@ type decider struct {
 	kind bucketstore.Kind
 	// take looks at the hit's bucket, or charges it.
 	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding
-	// watch does the same for a policy in shadow or a candidate: it neither waits nor falls back.
-	watch func(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view
 }
 
 // refuse notes why a hit refuses and for how long.

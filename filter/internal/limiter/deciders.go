@@ -9,13 +9,13 @@ import (
 // The deciders of the modes.
 var (
 	// local decides by a bucket of this node alone.
-	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal, watch: watchLocal}
+	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal}
 	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
 	// is the decider of strict too: such a bucket is never leased any tokens to keep.
-	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased, watch: watchLeased}
+	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased}
 	// optimistic decides on this node and reports to the control plane afterwards.
 	optimistic = decider{
-		source: policy.ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic, watch: watchOptimistic,
+		source: policy.ByOptimistic, kind: bucketstore.Optimistic, take: takeOptimistic,
 	}
 )
 
@@ -30,10 +30,10 @@ var fallbacks = [policy.Steps]*decider{
 // that the control plane has leased to this one.
 var (
 	inFlight = decider{
-		source: policy.ByLocal, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+		source: policy.ByLocal, kind: bucketstore.Local, take: takeInFlight,
 	}
 	inFlightLeased = decider{
-		source: policy.ByLease, kind: bucketstore.Local, take: takeInFlight, watch: watchInFlight,
+		source: policy.ByLease, kind: bucketstore.Local, take: takeInFlight,
 	}
 )
 
@@ -47,7 +47,7 @@ var inFlightFallbacks = [policy.Steps]*decider{
 
 // adaptiveLimit decides by an adaptive limit.
 var adaptiveLimit = decider{
-	source: policy.ByLocal, kind: bucketstore.Local, take: takeAdaptive, watch: watchAdaptive,
+	source: policy.ByLocal, kind: bucketstore.Local, take: takeAdaptive,
 }
 
 // takeAlways is the step allow of on_failure.

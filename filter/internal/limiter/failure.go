@@ -17,8 +17,11 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) f
 		l.fallBack(req, h, now, since)
 		f = l.takeOnce(req, h, now, charging) // No decider of on_failure needs the control plane.
 	}
-	if f == contended {
+	switch f {
+	case contended:
 		return l.withoutBucket(req, h)
+	case passes:
+		return h.suffices()
 	}
 	return f
 }
@@ -33,6 +36,10 @@ func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, charging boo
 // fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control
 // plane has not answered since an instant.
 func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
+	if req.trial != nil {
+		req.trial.lose(h)
+		return
+	}
 	step := req.policyOf(&h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
 	h.since, h.empty, h.Known = since, step.Empty, false
 	if h.isInFlight(req) {
@@ -47,10 +54,16 @@ func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 // in time, or the step deny if the policy begins with that. It is the share also where the policy
 // would let all through at once: otherwise overload would be a way around the limit.
 func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
-	l.Stats.TooManyWaiting++
+	if req.trial == nil {
+		l.Stats.TooManyWaiting++
+	}
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.missing || h.passed {
+			continue
+		}
+		if req.trial != nil {
+			req.trial.lose(h)
 			continue
 		}
 		step := policy.StepShare
@@ -64,6 +77,11 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 
 // withoutBucket decides a hit whose bucket is contended by the last step of on_failure.
 func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
+	if req.trial != nil {
+		req.trial.lose(h)
+		h.passed = true
+		return passes
+	}
 	l.Stats.Contended++
 	if req.policyOf(&h.Hit).OnFailure.Last().Do != policy.StepAllow {
 		return h.refuse(policy.ReasonContended, quota.Second)

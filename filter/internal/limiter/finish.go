@@ -23,6 +23,9 @@ func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 
 // allow ends a request that all its buckets have let through.
 func (l *Limiter) allow(req *Request, now quota.Instant) Status {
+	if req.trial != nil {
+		return l.passTrial(req.trial, now)
+	}
 	l.Stats.Allowed++
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -53,6 +56,9 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 // turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
 // of other buckets that are charged are lost, and giveBack counts those that are not of a share.
 func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
+	if req.trial != nil {
+		return l.failTrial(req.trial, i, reason, now)
+	}
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
 	h.Retry = max(h.Retry, 1)
@@ -110,7 +116,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req): // stopCounting frees its place.
 		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
-		case h.passed && h.Cost > 0 && h.source <= policy.ByOptimistic:
+		case h.passed && h.Cost > 0 && h.source <= policy.ByOptimistic && req.trial == nil:
 			l.Stats.ChargedInVain++
 		}
 	}
@@ -149,4 +155,5 @@ func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
 	req.Lasting = false
 	l.leaveGuards(req, now)
 	l.vacate(req, 0, now)
+	l.endTrials(req, now)
 }

@@ -22,12 +22,17 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 			req.shadows = append(req.shadows, *m)
 			continue
 		}
-		h := Hit{Hit: *m, view: unknown}
-		h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm.Queues()
-		h.decideBy(l.deciderOf(req, m))
-		req.Hits = append(req.Hits, h)
+		l.open(req, m)
 	}
 	return found.Access
+}
+
+// open adds a limit to those that decide the request.
+func (l *Limiter) open(req *Request, m *match.Hit) {
+	h := Hit{Hit: *m, view: unknown}
+	h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm.Queues()
+	h.decideBy(l.deciderOf(req, m))
+	req.Hits = append(req.Hits, h)
 }
 
 // decideBy hands an open hit to a decider.

@@ -64,7 +64,8 @@ func (l *Limiter) refuseFlight(h *Hit) finding {
 func (l *Limiter) seatOf(req *Request, m *match.Hit) inflight.Seat {
 	limit, ix := req.LimitOf(m), &req.rules.Index
 	s := inflight.Seat{
-		Stream: req.Stream, Key: m.Key, Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
+		Stream: req.Stream, Trial: req.trial.id(), Key: m.Key,
+		Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
 		Leased: l.leases != nil && req.policyOf(m).Mode == policy.ModeLeased, Limit: m.Limit, Version: ix.Version(),
 	}
 	if !m.Candidate {
@@ -80,38 +81,6 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 	req.places = append(req.places, h.seat.Place)
 	h.seat.State = inflight.None
 	return passes
-}
-
-// watchInFlight is takeInFlight for a policy in shadow or a candidate, which never waits. What it
-// has taken counts until the request is over, as that of an enforced policy does.
-func watchInFlight(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
-	seat := &l.seat
-	*seat = l.seatOf(req, m)
-	state := inflight.Full
-	if charging || seat.Leased { // To take is what has permits claimed.
-		state = l.flights.Take(seat, now)
-	} else {
-		state = l.flights.Look(seat, now)
-	}
-	switch state {
-	case inflight.Held:
-		if charging {
-			req.places = append(req.places, seat.Place)
-		} else if seat.Leased {
-			l.flights.Release(seat.Place, now)
-		}
-		return allows
-	case inflight.Contended:
-		return unknown
-	}
-	if seat.Leased && seat.Asks {
-		l.flights.Want(seat)
-		return unknown
-	}
-	if seat.Doubt > 0 {
-		return unknown
-	}
-	return refuses
 }
 
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }

@@ -34,10 +34,19 @@ func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 
 // Release returns the streams of delayed requests whose turn has come by now, in their order and at
 // most so many. The slice is good until the next call.
-func (l *Limiter) Release(now quota.Instant, most int) []uint32 { return l.delays.Release(now, most) }
+func (l *Limiter) Release(now quota.Instant, most int) []uint32 {
+	l.free(now)
+	return l.delays.Release(now, most)
+}
 
 // NextRelease is when Release has the next one.
-func (l *Limiter) NextRelease() quota.Instant { return l.delays.NextDue() }
+func (l *Limiter) NextRelease() quota.Instant {
+	next := l.delays.NextDue()
+	if len(l.trials.ending) > 0 {
+		next = min(next, l.trials.next)
+	}
+	return next
+}
 
 // turn is the turn that a hit has got in its leaky bucket.
 func (h *Hit) turn() delay.Turn {

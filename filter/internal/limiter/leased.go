@@ -46,22 +46,6 @@ func (l *Limiter) askable() finding {
 	return missing
 }
 
-// watchLeased is takeLeased for a policy in shadow or a candidate.
-func watchLeased(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
-	need := l.need(req, &Hit{Hit: *m})
-	l.spend = leasing.Spend{Need: need, Now: now, Charge: charging && m.Cost > 0, Watch: true}
-	if err := l.store.Update(bucketstore.Leased, m.Key, now, &l.spend); err != nil {
-		return unknown
-	}
-	if l.spend.Keep > 0 {
-		l.leases.Keep(need, l.spend.Keep, l.spend.KeepBy)
-	}
-	if l.spend.State == leasing.Ready {
-		req.use(m, l.spend.Level)
-	}
-	return [...]view{leasing.Ready: allows, leasing.Exhausted: refuses, leasing.Missing: unknown}[l.spend.State]
-}
-
 // keep notes the tokens that a hit wants beyond its own.
 func (l *Limiter) keep(req *Request, h *Hit) {
 	if h.keep > 0 {

@@ -7,6 +7,7 @@
 // requests in flight, of adaptive limits and of the steps of on_failure; failure.go is on_failure.
 // The files whose names end in change have what becomes of the entry of one bucket of this node's
 // own; those of leased and optimistic buckets are in leasing/spend.go and leasing/optimistic.go.
+// shadow.go has what is tried beside a request, and trial.go how.
 package limiter
 
 import (
@@ -97,6 +98,7 @@ type Limiter struct {
 	asking  overload.Ask
 
 	settling settling
+	trials   trials
 }
 
 // Config is what a limiter needs.

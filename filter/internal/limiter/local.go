@@ -13,22 +13,6 @@ func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, charging boo
 	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, charging)
 }
 
-// watchLocal is takeLocal for a policy in shadow or a candidate.
-func watchLocal(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
-	out, err := l.changeBucket(req, m, nodeBucket{params: req.LimitOf(m).Params}, now, charging)
-	switch {
-	case err != nil:
-		return unknown
-	case !out.result.Allowed:
-		return refuses
-	}
-	if charging {
-		l.reserve(req, m, out.taken)
-	}
-	req.use(m, out.remaining)
-	return allows
-}
-
 // takeBucket decides by one of this node's own buckets, which may be its share of a central one.
 func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool) finding {
 	out, err := l.changeBucket(req, &h.Hit, part, now, charging)

@@ -29,21 +29,6 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, chargin
 	return h.refuse(h.emptyOrTooDear(), h.Retry)
 }
 
-// watchOptimistic is takeOptimistic for a policy in shadow or a candidate.
-func watchOptimistic(l *Limiter, req *Request, m *match.Hit, now quota.Instant, charging bool) view {
-	use, err := l.useOptimistic(req, m, now, charging)
-	switch {
-	case err != nil, use.Asks:
-		return unknown
-	case !use.Result.Allowed:
-		return refuses
-	}
-	if use.Heard {
-		req.use(m, use.Remaining)
-	}
-	return allows
-}
-
 // useOptimistic looks at what this node has used of an optimistic bucket, or uses more of it.
 func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
 	u := &l.use

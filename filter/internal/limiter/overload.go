@@ -23,18 +23,6 @@ func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 	return h.refuse(policy.ReasonShed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
 }
 
-// watchAdaptive does so for a policy in shadow. What it would shed it does not count as at the
-// upstream.
-func watchAdaptive(l *Limiter, req *Request, m *match.Hit, now quota.Instant, _ bool) view {
-	switch _, state := l.enter(req, m, now); state {
-	case inflight.Held:
-		return allows
-	case inflight.Contended:
-		return unknown
-	}
-	return refuses
-}
-
 //go:noinline
 func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int64, state inflight.State) {
 	if l.guards == nil {

@@ -77,6 +77,10 @@ type Request struct {
 	rank    adaptive.Rank
 	// reserved is what it has taken before its cost is known.
 	reserved []*reservation
+	// trial: this is no request but a trial of one. trials are those of this request that must know
+	// when it ends, or who made it.
+	trial  *trial
+	trials []*trial
 }
 
 // Hit is one limit's part in the decision.
@@ -103,6 +107,8 @@ type Hit struct {
 	ticket leasing.Ticket
 	// view is what is known so far of whether the bucket allows the request, for candidates.
 	view view
+	// least is what the bucket must hold for the request, of a hit that a trial only looks at.
+	least int64
 	// reason is why the hit refuses.
 	reason policy.Reason
 	// keep is how many tokens to ask for beyond the request's own, by keepBy.
@@ -139,7 +145,8 @@ type Cost struct{ Reserved, Actual int64 }
 type view uint8
 
 const (
-	allows view = iota + 1
+	uncounted view = iota
+	allows
 	// unknown: its tokens are missing and the control plane has not answered, or it was not looked
 	// at.
 	unknown
@@ -154,7 +161,7 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.paused, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.places = false, req.places[:0]
-	req.entries = req.entries[:0]
+	req.entries, req.trials = req.entries[:0], req.trials[:0]
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
@@ -177,7 +184,7 @@ func (req *Request) Reserves() bool { return len(req.reserved) > 0 }
 
 // lasts reports whether the request has taken what must be given back when its stream is over.
 func (req *Request) lasts() bool {
-	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0
+	return req.Reserves() || len(req.places) > 0 || len(req.entries) > 0 || len(req.trials) > 0
 }
 
 // allPassed reports whether all hits have let the request through.

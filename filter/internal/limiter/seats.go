@@ -17,9 +17,11 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 		}
 		h.awaits, waits = false, true
 		if !l.flights.Wait(&h.seat, h.seat.Until) {
-			l.Stats.TooManyWaiting++
+			if req.trial == nil {
+				l.Stats.TooManyWaiting++
+			}
 			reason := policy.ReasonInFlight
-			if l.flights.Crowded() { // That is not the caller's doing.
+			if l.flights.Crowded(&h.seat) { // That is not the caller's doing.
 				reason = policy.ReasonTooManyWaiting
 			}
 			h.refuse(reason, comeAgain)
@@ -69,7 +71,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) finding {
 	since := l.leases.Health.FailingSince(now)
 	_, outage := l.leases.Health.Away()
-	if !outage {
+	if !outage && req.trial == nil {
 		l.Stats.Unanswered++
 	}
 	if h.seat.Since != 0 {

@@ -167,7 +167,11 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 	if actual < 0 {
 		return
 	}
-	req.Costs[r.cost].Actual = actual
+	if r.central != nil && r.central.Name == 0 { // A trial's, which is not granted yet.
+		r.settled, r.actual = true, actual
+		return
+	}
+	r.show(req, actual)
 	switch {
 	case r.taken.Tokens == actual:
 		l.CountSettled(0)
@@ -187,10 +191,17 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		l.store.Figures = r.figures
 		if err := l.store.Update(kind, r.key, now, s); err != nil {
 			l.leaveCharged(EndedOtherwise) // Other workers changed the bucket at every attempt.
-			req.Costs[r.cost].Actual = -1
+			r.show(req, -1)
 			return
 		}
 		l.CountSettled(s.back)
+	}
+}
+
+// show notes what a request was found to cost among its costs, where it is one of them.
+func (r *reservation) show(req *Request, actual int64) {
+	if r.cost != none {
+		req.Costs[r.cost].Actual = actual
 	}
 }
 

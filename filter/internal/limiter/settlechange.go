@@ -19,8 +19,12 @@ type reservation struct {
 	figures  bucketstore.Figures
 	params   quota.Params
 	calendar bool
-	// central is what the control plane has granted; nil for a bucket of this node's own.
+	// central is what the control plane has granted, without a name until it grants it; nil for a
+	// bucket of this node's own.
 	central *leasing.Reservation
+	// settled: the cost, actual, became known before the control plane granted the reservation.
+	settled bool
+	actual  int64
 	// cost is the index of its Cost among those of the request.
 	cost int
 	// trailed is what the trailers say that the request has cost, where they came in place of a

@@ -3,52 +3,31 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// watch decides the policies in shadow and the candidates of a request that all enforced ones have
-// let through. Each is charged if it would have allowed the request, and counted either way. It
-// never waits: a central bucket of which this node holds no token is undetermined.
+// watch tries the policies in shadow and the candidates of a request that all enforced ones have
+// let through. Each is charged if it would have allowed the request, and counted either way.
 func (l *Limiter) watch(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = cutRun(rest)
-		l.count(req, &run[0], l.watchPolicy(req, run, now))
+		l.try(l.newTrial(req, run, now), req, now)
 	}
 }
 
-// watchPolicy decides the limits of a policy in shadow, or of a candidate. A penalty that would
-// have refused the request comes before them, and a refusal counts for the next one.
-func (l *Limiter) watchPolicy(req *Request, run []match.Hit, now quota.Instant) view {
-	m := &run[0]
-	if m.Candidate || len(req.subjects) == 0 {
-		return l.watchRun(req, run, now)
-	}
-	if s := req.subjectOf(m.Policy); s != nil && s.Penalised {
-		return refuses
-	}
-	seen := l.watchRun(req, run, now)
-	if seen == refuses && m.Verdict == match.Limited && m.Cost <= req.LimitOf(m).Params.Burst {
-		l.offend(req, m.Policy, true, now)
-	}
-	return seen
-}
-
-// watchRefused decides the candidates of a request that only their own policy refuses: for them it
-// counts as allowed. They are undetermined if another policy's bucket was not asked.
+// watchRefused tries the candidates of a request that only their own policy refuses: for them it
+// counts as allowed. Of other policies whose buckets were not asked they look whether these hold
+// enough.
 func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = cutRun(rest)
-		if !run[0].Candidate {
-			continue
-		}
-		switch own, others := req.views(run[0].Policy); {
-		case own != refuses || others == refuses:
-		case others == unknown && run[0].Verdict == match.Limited:
-			l.count(req, &run[0], unknown)
-		default:
-			l.count(req, &run[0], l.watchRun(req, run, now))
+		if own, others := req.views(run[0].Policy); run[0].Candidate && own == refuses && others != refuses {
+			t := l.newTrial(req, run, now)
+			l.look(t, req)
+			l.try(t, req, now)
 		}
 	}
 }
@@ -80,34 +59,21 @@ func cutRun(hits []match.Hit) (run, rest []match.Hit) {
 	return hits[:n], hits[n:]
 }
 
-// watchRun decides limits that must all allow, and charges them if they do.
-func (l *Limiter) watchRun(req *Request, run []match.Hit, now quota.Instant) view {
-	seen, places := allows, len(req.places)
-	if len(run) > 1 {
-		for i := range run {
-			seen = max(seen, l.watchOne(req, &run[i], now, false))
+// try decides a trial as if its policy were enforced.
+func (l *Limiter) try(t *trial, req *Request, now quota.Instant) {
+	for i := range t.Hits {
+		if t.Hits[i].Verdict != match.Limited {
+			l.failTrial(t, i, policy.ReasonAbsent, now)
+			return
 		}
 	}
-	for i := range run {
-		if seen == allows {
-			seen = l.watchOne(req, &run[i], now, true)
-		}
+	if s := t.subjectOf(t.Hits[0].Policy); s != nil && s.Penalised {
+		l.failTrial(t, 0, policy.ReasonPenalty, now)
+		return
 	}
-	if seen != allows {
-		l.vacate(req, places, now)
+	if l.decide(&t.Request, now) == Paused {
+		l.await(t, req)
 	}
-	return seen
-}
-
-func (l *Limiter) watchOne(req *Request, m *match.Hit, now quota.Instant, charging bool) view {
-	if m.Verdict != match.Limited || m.Cost > req.LimitOf(m).Params.Burst {
-		return refuses
-	}
-	seen := l.deciderOf(req, m).watch(l, req, m, now, charging)
-	if seen == refuses {
-		req.use(m, 0)
-	}
-	return seen
 }
 
 // count counts what a policy in shadow, or a candidate, made of a request.

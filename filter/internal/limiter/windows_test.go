@@ -178,23 +178,6 @@ func TestCandidate(t *testing.T) {
 	stats(1, 0, 0)
 }
 
-// Where another policy's bucket is the control plane's and was not asked, the candidate is
-// undetermined, and not charged.
-func TestCandidateBesideACentralPolicy(t *testing.T) {
-	n := newNode(t, true, `
-		{"name":"a","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":2,"window":"1h"},{"quota":9,"window":"9h"}]}},
-		{"name":"b","partition":[],"mode":"strict","limit":{"quota":100,"window":"1h"}}`)
-	req, _ := n.begin()
-	if status := n.answer(200, req); status != limiter.Allowed {
-		t.Fatal(status)
-	}
-	n.begin()
-	if s := n.limiter.Stats; s.Refused != 1 || s.CandidateAllowed != 1 || s.CandidateUndetermined != 1 ||
-		s.CandidateRefused != 0 {
-		t.Errorf("%+v", s)
-	}
-}
-
 // A wall clock that was a day ahead and is right again locks no caller out for longer than a
 // window.
 func TestAWallClockThatIsSetBack(t *testing.T) {

@@ -125,6 +125,10 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	if p.penalties.Unnamed() {
 		c.name(a)
 	}
+	if c.request.Names() {
+		c.identify(a)
+		c.request.NameTrials(&c.identity)
+	}
 	wall := int64(now) + int64(p.limiter.Ahead)
 	c.life.Sent = now
 	switch status {
@@ -175,11 +179,17 @@ func (c *httpContext) logCosts() {
 // they are gone.
 func (c *httpContext) name(a *match.Attributes) {
 	p := c.plugin
-	if a != nil {
-		p.central.decisions.Identify(c.request.Rules(), a, &c.identity)
-	}
+	c.identify(a)
 	p.penalties.Name(&c.identity)
 	p.wake() // The report leaves soon.
+}
+
+// identify notes who made the request. Its attributes are nil if they are gone, and it was noted
+// before.
+func (c *httpContext) identify(a *match.Attributes) {
+	if a != nil && c.plugin.central != nil {
+		c.plugin.central.decisions.Identify(c.request.Rules(), a, &c.identity)
+	}
 }
 
 // reply answers the request with the refusal that was written, for this reason.

@@ -282,6 +282,7 @@ func (p *pluginContext) onDone() {
 // next tick does with those beyond atOnce. If one of them is own, whose callback is running, its
 // status is returned instead: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
+	p.limiter.SettleTrials(p.clock.Now())
 	status, others, left := limiter.Paused, false, atOnce
 	for streams := p.takeResolved(left); len(streams) > 0; streams = p.takeResolved(left) {
 		left -= len(streams)

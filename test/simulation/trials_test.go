@@ -1,0 +1,374 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/filter/filtertest"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/vtimetest"
+)
+
+// arm is a fleet under one policy set: one arm of a game enforces what the other tries.
+type arm struct {
+	t       *testing.T
+	now     quota.Instant
+	due     vtimetest.Queue[quota.Instant]
+	plane   *controlplanetest.ControlPlane
+	nodes   []*filtertest.Process
+	way     quota.Span
+	workers int
+	at      map[uint32]arrival
+	hurried map[[2]int]bool
+
+	// open are the requests whose decision is open.
+	open map[uint32]bool
+	// enforced and refused are the requests that an enforced policy let through and refused, waits
+	// those that waited, long those whose wait was nearly over: on_failure may have decided them.
+	enforced, refused, waits, long, calls int
+	// decisions are all, in their order.
+	decisions []string
+}
+
+// arrival is one request of the traffic that both arms get.
+type arrival struct {
+	at           quota.Instant
+	node, worker int
+	key          string
+	cost         int64
+	lasts        quota.Span
+}
+
+func newArm(t *testing.T, document string, nodes, workers int, way quota.Span) *arm {
+	a := &arm{
+		t: t, now: quota.Instant(quota.Hour), way: way, workers: workers,
+		at: map[uint32]arrival{}, open: map[uint32]bool{}, hurried: map[[2]int]bool{},
+	}
+	store := &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + a.now }}
+	wall := func() time.Time { return time.UnixMicro(1_700_000_000_000_000 + int64(a.now)) }
+	a.plane = controlplanetest.New(store, 1, int64(nodes), wall, rand.New(rand.NewPCG(1, 1)).Float64)
+	snapshot, _, err := a.plane.Put(0, []byte(document))
+	if err != nil {
+		t.Fatalf("%s: %v", document, err)
+	}
+	for n := range nodes {
+		p := filtertest.Start(filtertest.Options{
+			Name: strconv.Itoa(n), Boot: uint64(n + 1), Random: uint64(n + 7), Workers: workers,
+			Now: func() quota.Instant { return a.now },
+			Call: func(_ int, body []byte, _ quota.Span, done func(int, []byte)) error {
+				a.calls++
+				a.after(a.way, func() {
+					status, reply := a.plane.Lease(0, body)
+					a.after(a.way, func() { done(status, reply) })
+				})
+				return nil
+			},
+			Decided: func(d filtertest.Decision) { a.decided(n, d) },
+			Gathers: func(worker int) { a.hurry(n, worker) },
+		})
+		a.nodes = append(a.nodes, p)
+		for i := range workers {
+			if err := p.Apply(i, snapshot, 1); err != nil {
+				t.Fatal(err)
+			}
+			a.tick(n, i)
+		}
+	}
+	return a
+}
+
+func (a *arm) after(d quota.Span, f func()) { a.due.Add(a.now+quota.Instant(d), f) }
+
+func (a *arm) tick(node, worker int) {
+	a.after(10*quota.Millisecond, func() {
+		a.nodes[node].Tick(worker)
+		a.tick(node, worker)
+	})
+}
+
+func (a *arm) hurry(node, worker int) {
+	at := [2]int{node, worker}
+	if a.hurried[at] {
+		return
+	}
+	a.hurried[at] = true
+	a.after(quota.Millisecond, func() {
+		a.hurried[at] = false
+		a.nodes[node].Flush(worker)
+	})
+}
+
+// decided notes a decision, and ends what goes on when it has lasted.
+func (a *arm) decided(node int, d filtertest.Decision) {
+	delete(a.open, d.Stream)
+	if waited := quota.Span(a.now - a.at[d.Stream].at); waited > 0 {
+		a.waits++
+		if waited > 40*quota.Millisecond {
+			a.long++
+		}
+	}
+	a.decisions = append(a.decisions, fmt.Sprint(a.now, d.Stream, d.Allowed, d.Reason))
+	switch {
+	case len(d.Hits) == 0: // No enforced policy applies.
+	case !d.Allowed:
+		a.refused++
+		return
+	default:
+		a.enforced++
+	}
+	a.after(a.at[d.Stream].lasts, func() { a.nodes[node].End(d.Worker, d.Stream) })
+}
+
+// play has the arm get the traffic.
+func (a *arm) play(traffic []arrival) {
+	for i, one := range traffic {
+		stream := uint32(i + 1)
+		one.at += a.now
+		a.at[stream] = one
+		a.due.Add(one.at, func() {
+			a.open[stream] = true
+			cost := strconv.FormatInt(one.cost, 10)
+			a.nodes[one.node].Request(one.worker, stream, "/", "x-k", one.key, "x-cost", cost)
+		})
+	}
+	end := a.at[uint32(len(traffic))].at + quota.Instant(20*quota.Second)
+	for {
+		e, ok := a.due.Next(end)
+		if !ok {
+			break
+		}
+		a.now = e.At
+		e.Fire()
+	}
+	if len(a.open) > 0 {
+		a.t.Fatalf("%d requests are undecided", len(a.open))
+	}
+}
+
+// tried is what the arm's policies in shadow and candidates made of the requests.
+func (a *arm) tried(candidates bool) (all filtertest.Tried) {
+	for _, n := range a.nodes {
+		one := n.Tried(candidates)
+		all.Allowed += one.Allowed
+		all.Refused += one.Refused
+		all.Undetermined += one.Undetermined
+	}
+	return all
+}
+
+// trialGame is a policy, in how it is tried, a fleet and the traffic.
+type trialGame struct {
+	mode, algorithm, limit string
+	// fields are what its document has beside the limit, and how is what tries it.
+	fields, how    string
+	nodes, workers int
+	way            quota.Span
+	traffic        []arrival
+}
+
+func (g *trialGame) String() string {
+	return fmt.Sprintf("%s, tried by %s, %d nodes with %d workers, messages of %d µs, %d requests",
+		g.document(""), g.how, g.nodes, g.workers, g.way, len(g.traffic))
+}
+
+// document is the policy set that enforces the limit, or that tries it.
+func (g *trialGame) document(how string) string {
+	const head = `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-k"],`
+	limit := `"limit":` + g.limit
+	if how == "candidate" {
+		own := `{"quota":250,"window":"1s"}`
+		if g.algorithm == "in_flight" {
+			own = `{"in_flight":1000}`
+		} else if g.algorithm != "leaky_bucket" && len(g.traffic)%2 == 0 {
+			own = `{"quota":1,"window":"2s"}`
+		}
+		limit = `"limit":` + own + `,"candidate":{"limit":` + g.limit + `}`
+	} else if how != "" {
+		limit += `,"enforcement":` + how
+	}
+	return head + limit + g.fields + `}]}`
+}
+
+// newTrialGame chooses a game of a kind.
+func newTrialGame(r *rand.Rand, mode, algorithm string) *trialGame {
+	g := &trialGame{
+		mode: mode, algorithm: algorithm, nodes: 1 + r.IntN(2), workers: 1 + r.IntN(2),
+		way: pick[quota.Span](r, 200, 500, 2000, 5000),
+		how: pick(r, `"shadow"`, `"shadow"`, `{"enforce":0}`, `{"enforce":50}`, "candidate"),
+	}
+	figure, window, dear := pick[int64](r, 1, 2, 5, 20, 100, 250), pick[int64](r, 1, 2, 10, 60, 3600), int64(1)
+	g.limit = fmt.Sprintf(`{"quota":%d,"window":"%ds"}`, figure, window)
+	if algorithm == "in_flight" {
+		g.limit = fmt.Sprintf(`{"in_flight":%d}`, min(figure, 20))
+		if r.IntN(2) == 0 {
+			g.fields = fmt.Sprintf(`,"max_wait":"%dms"`, pick(r, 50, 200, 1000))
+		}
+	} else {
+		g.fields = `,"algorithm":"` + algorithm + `"`
+		if r.IntN(4) == 0 && algorithm != "leaky_bucket" {
+			g.limit = fmt.Sprintf(`[%s,{"quota":%d,"window":"%ds"}]`, g.limit, min(figure*2, 256), window*3)
+		}
+		if r.IntN(3) == 0 {
+			g.fields += `,"cost":{"header":"x-cost","max":1000}`
+			dear = max(1, figure/pick[int64](r, 1, 3, 10))
+		}
+		if r.IntN(4) == 0 && mode != "optimistic" && g.how != "candidate" {
+			g.fields += `,"penalty":{"after":{"refusals":5,"within":"10s"},"for":"4s","jitter":"0%"}`
+		}
+	}
+	if algorithm == "fixed_window" { // Otherwise the windows of a bucket in shadow begin at other times.
+		g.fields += `,"align":"utc"`
+	}
+	g.fields += `,"mode":"` + mode + `"`
+	g.addTraffic(r, dear)
+	return g
+}
+
+// addTraffic adds bursts and single requests of a few keys.
+func (g *trialGame) addTraffic(r *rand.Rand, dear int64) {
+	keys, at := pick(r, 1, 1, 3, 10), quota.Instant(0)
+	for len(g.traffic) < 400 {
+		at += quota.Instant(r.ExpFloat64()*float64(pick(r, 3e3, 2e4, 2e5, 2e6))) + 1
+		for range pick(r, 1, 1, 1, 3, 20, 60) {
+			g.traffic = append(g.traffic, arrival{
+				at: at, node: r.IntN(g.nodes), worker: r.IntN(g.workers), key: strconv.Itoa(r.IntN(keys)),
+				cost: 1 + r.Int64N(dear), lasts: quota.Span(r.ExpFloat64() * 3e5),
+			})
+			at++
+		}
+	}
+}
+
+// foretold is what games of one kind have shown.
+type foretold struct {
+	requests, enforced, foretold, undetermined, off, worst int
+	// calls are those to the control plane where all is enforced, and where all is in shadow.
+	calls, triedCalls int
+}
+
+// play has one arm enforce what the other tries, on the same traffic. It compares how many requests
+// pass. Those of a local bucket differ by the few that come at the instant at which a token does.
+// Where a burst of many costs meets a central one, the order in which they arrive decides how many
+// fit. In leased mode it depends on what nodes hold, and after a refusal a penalty multiplies what
+// differs.
+func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
+	enforced := newArm(t, g.document(""), g.nodes, g.workers, g.way)
+	enforced.play(g.traffic)
+	tried := newArm(t, g.document(g.how), g.nodes, g.workers, g.way)
+	tried.play(g.traffic)
+	got := tried.tried(g.how == "candidate")
+	passes, total := int(got.Allowed), int(got.Allowed+got.Refused+got.Undetermined)
+	if g.how != "candidate" { // The requests of enforced keys are counted by what became of them.
+		passes, total = passes+tried.enforced, total+tried.enforced+tried.refused
+	}
+	off := passes + int(got.Undetermined) - enforced.enforced
+	all.requests += len(g.traffic)
+	all.enforced += enforced.enforced
+	all.foretold += passes
+	all.undetermined += int(got.Undetermined)
+	all.off += off
+	all.worst = max(all.worst, off, -off)
+	if g.how == `"shadow"` {
+		all.calls += enforced.calls
+		all.triedCalls += tried.calls
+	}
+	most := 3 + enforced.long
+	switch {
+	case g.mode == "leased", strings.Contains(g.fields, "penalty"):
+		most += len(g.traffic) / 6
+	case g.mode != "local":
+		most += len(g.traffic) / 30
+	}
+	switch {
+	case total != len(g.traffic):
+		return fmt.Sprintf("%d of %d are counted: %+v", total, len(g.traffic), got)
+	case got.Undetermined > uint64(len(g.traffic)/50):
+		return fmt.Sprintf("too many are undetermined: %+v", got)
+	case g.how == `"shadow"` && tried.waits+tried.refused > 0:
+		return fmt.Sprintf("%d waited for what is only tried, %d were refused", tried.waits, tried.refused)
+	case max(off, -off) > most && g.algorithm != "sliding_window_counter":
+		return fmt.Sprintf("%d pass where it is enforced, but %+v and %d", enforced.enforced, got, tried.enforced)
+	}
+	return ""
+}
+
+// What a policy in shadow, a candidate, or the part of the keys that is not enforced yet, says that
+// enforcing would let through, enforcing lets through: in every mode, with every algorithm, on one
+// node and on two.
+func TestTrialsForetell(t *testing.T) {
+	seed := rand.Uint64()
+	for _, kind := range []struct {
+		mode       string
+		algorithms []string
+	}{
+		{"local", []string{"token_bucket", "fixed_window", "sliding_window", "sliding_window_counter", "sliding_log",
+			"leaky_bucket", "in_flight"}},
+		{"leased", []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log", "in_flight"}},
+		{"strict", []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log", "leaky_bucket"}},
+		{"optimistic", []string{"token_bucket"}},
+	} {
+		for _, algorithm := range kind.algorithms {
+			var all foretold
+			for n := range max(*seeds/50, 10) {
+				g := newTrialGame(rand.New(rand.NewPCG(seed, n)), kind.mode, algorithm)
+				if problem := g.play(t, &all); problem != "" {
+					t.Errorf("seed %d: game %d: %v: %s", seed, n, g, problem)
+				}
+			}
+			t.Logf("%s %s: %+v", kind.mode, algorithm, all)
+			if max(all.off, -all.off) > all.requests/50 || all.undetermined > all.requests/100 {
+				t.Errorf("seed %d: %s %s: %+v", seed, kind.mode, algorithm, all)
+			}
+			if all.triedCalls > all.calls+all.calls/5+20 {
+				t.Errorf("seed %d: %s %s: to try takes more calls: %+v", seed, kind.mode, algorithm, all)
+			}
+		}
+	}
+}
+
+// What is only tried changes nothing: beside policies in shadow each request is decided as without
+// them, at the same instant. In leased and optimistic mode the answers to trials bring news, such
+// as how many nodes there are, and tokens to keep and claims of permits travel together: there it
+// is the same but for these.
+func TestTrialsChangeNothing(t *testing.T) {
+	seed := rand.Uint64()
+	var requests, refused, waits [2]int
+	for n := range max(*seeds/50, 10) {
+		r := rand.New(rand.NewPCG(seed, n))
+		g := newTrialGame(r, pick(r, "local", "strict", "leased", "optimistic"), "token_bucket")
+		tried := newTrialGame(r, "strict", pick(r, "token_bucket", "sliding_log", "leaky_bucket"))
+		if r.IntN(2) == 0 {
+			tried = newTrialGame(r, "leased", pick(r, "token_bucket", "sliding_log", "in_flight"))
+		}
+		plain := newArm(t, g.document(""), g.nodes, g.workers, g.way)
+		plain.play(g.traffic)
+		document := strings.TrimSuffix(g.document(""), "]}") + "," +
+			strings.Replace(strings.SplitN(tried.document(`"shadow"`), `"policies":[`, 2)[1], `"p"`, `"tried"`, 1)
+		beside := newArm(t, document, g.nodes, g.workers, g.way)
+		beside.play(g.traffic)
+		if got := beside.tried(false); got.Allowed+got.Refused == 0 {
+			t.Errorf("seed %d: game %d: %s: nothing was tried", seed, n, document)
+		}
+		if (g.mode == "local" || g.mode == "strict") && tried.algorithm != "in_flight" {
+			if fmt.Sprint(beside.decisions) != fmt.Sprint(plain.decisions) {
+				t.Errorf("seed %d: game %d: %s: %d and %d refused, %d and %d waited", seed, n, document,
+					plain.refused, beside.refused, plain.waits, beside.waits)
+			}
+			continue
+		}
+		for i, a := range [...]*arm{plain, beside} {
+			requests[i] += len(g.traffic)
+			refused[i] += a.refused
+			waits[i] += a.waits
+		}
+	}
+	t.Logf("with news: %d requests, %d refused, %d waited", requests, refused, waits)
+	if most := requests[0] / 50; max(refused[1]-refused[0], refused[0]-refused[1]) > most || waits[1] > waits[0]+most {
+		t.Errorf("seed %d: of %d requests %d are refused, and %d wait", seed, requests, refused, waits)
+	}
+}
