@@ -175,10 +175,19 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 }
 
 // add adds a hit. In flight a request takes one place, whatever it costs, of a bucket that stays
-// where the list of limits around it changes.
+// where the list of limits around it changes. A limit that is suspended has no bucket to be asked,
+// unless it stands in for one that the consumer may have of its own.
 func (c *collector) add(hit Hit, flight keyhash.Key) {
-	if c.ix.limits[hit.Limit].InFlight {
+	limit := &c.ix.limits[hit.Limit]
+	if limit.InFlight {
 		hit.Cost, hit.Key = 1, flight
+	}
+	if hit.Own > 0 {
+		limit = &c.own[hit.Own-1]
+	}
+	guessed := hit.Certainty == Guessed && hit.Own == 0
+	if limit.Suspended() && hit.Verdict != RefusedAbsent && !guessed {
+		hit.Verdict = Suspended
 	}
 	c.hits = append(c.hits, hit)
 }
@@ -208,6 +217,6 @@ func (c *collector) ownLimit(number uint32, a *Attributes) (own uint32) {
 		return 0
 	}
 	f := c.ix.figuresOf(number)
-	c.own = append(c.own, limit.For(c.ownFigure(&f.quota, a), c.ownFigure(&f.burst, a)))
+	c.own = append(c.own, limit.Of(c.ownFigure(&f.quota, a), c.ownFigure(&f.burst, a), f.burst.kind != 0))
 	return uint32(len(c.own))
 }

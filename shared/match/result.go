@@ -142,6 +142,8 @@ const (
 	RefusedAbsent
 	// RefusedCost hits name no sensible cost, and the policy has `invalid: deny`.
 	RefusedCost
+	// Suspended hits are of a limit with a quota of 0.
+	Suspended
 )
 
 // Certainty is how well this node knows which limit a consumer has.

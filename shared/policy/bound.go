@@ -51,6 +51,9 @@ func (l Limit) bound() string {
 	if l.InFlight {
 		return l.inFlightBound()
 	}
+	if l.Suspended() {
+		return "nothing: every request is refused as suspended"
+	}
 	units, window := count(l.Quota), FormatSpan(l.Window)
 	switch l.Algorithm {
 	case quota.LeakyBucket:

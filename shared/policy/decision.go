@@ -24,6 +24,8 @@ const (
 	ReasonPenalty
 	// ReasonShed: the upstream has more to do than it can, and others matter more.
 	ReasonShed
+	// ReasonSuspended: the quota is 0.
+	ReasonSuspended
 )
 
 // DecisionSource is what decided whether a request passes a limit. The numbers travel in messages:
@@ -47,7 +49,7 @@ const (
 	ByFailureDeny
 	// ByCachedDenial: an earlier answer of the control plane, that it has nothing yet.
 	ByCachedDenial
-	// ByRequest: the request itself, which lacks a key or costs too much.
+	// ByRequest: the request itself, which lacks a key or costs too much, or whose quota is 0.
 	ByRequest
 	// ByOverload: a bound of waiting requests, or of attempts at a bucket. Adaptive limits are
 	// ByLocal.
@@ -62,6 +64,7 @@ var (
 		ReasonQuota: "quota", ReasonTooDear: "too_dear", ReasonAbsent: "absent", ReasonBadCost: "bad_cost",
 		ReasonFailure: "failure", ReasonTooManyWaiting: "too_many_waiting", ReasonContended: "contended",
 		ReasonInFlight: "in_flight", ReasonPenalty: "penalty", ReasonShed: "shed",
+		ReasonSuspended: "suspended",
 	}
 	Sources = [...]string{
 		ByLocal: "local", ByLease: "lease", ByOptimistic: "optimistic", ByCentral: "central",

@@ -126,10 +126,10 @@ func TestDecodeRefuses(t *testing.T) {
 			"policies[0].limit.window: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 999ms"},
 		{"a window too long", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"367d"}}]}`,
 			"policies[0].limit.window: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 367d"},
-		{"no quota", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":0,"window":"1s"}}]}`,
-			"policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 0"},
+		{"no quota", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":-1,"window":"1s"}}]}`,
+			"policies[0].limit.quota: must be a whole number from 0 to 4503599627370496, not -1"},
 		{"a fraction", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1.5,"window":"1s"}}]}`,
-			"policies[0].limit.quota: must be a whole number from 1 to 4503599627370496, not 1.5"},
+			"policies[0].limit.quota: must be a whole number from 0 to 4503599627370496, not 1.5"},
 		{"beyond exact arithmetic", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":4999,"window":"366d"}}]}`,
 			"policies[0].limit: quota, window and burst need more than exact arithmetic holds: at most a burst of " +
 				"142 with this quota and window; a quota that divides the window allows more"},
@@ -246,7 +246,7 @@ func TestOptimisticSaysWhatWaits(t *testing.T) {
 
 func TestEveryProblemIsListed(t *testing.T) {
 	_, err := decode(t, `{"version":"weir/v1","policies":[
-		{"name":"p","partition":[],"limit":{"quota":0,"window":"x"},"mode":"m"},
+		{"name":"p","partition":[],"limit":{"quota":-1,"window":"x"},"mode":"m"},
 		{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`)
 	var problems policy.Problems
 	if !errors.As(err, &problems) {

@@ -18,9 +18,12 @@ type Figure struct {
 type Figures struct{ Quota, Burst Figure }
 
 // For is l with the figures of one caller, cut to those of l, which has the most that there may
-// be. A burst of 0 is the quota. So slow a rate that exact arithmetic does not hold it for the
-// burst has a smaller one.
+// be. A burst of 0 is the quota, and a quota of 0 makes the limit Suspended. So slow a rate that
+// exact arithmetic does not hold it for the burst has a smaller one.
 func (l Limit) For(units, burst int64) Limit {
+	if units == 0 {
+		return l.suspend()
+	}
 	units = min(max(units, 1), l.Quota)
 	if burst == 0 || l.Algorithm.Windowed() {
 		burst = units
@@ -33,6 +36,15 @@ func (l Limit) For(units, burst int64) Limit {
 	}
 	l.Quota, l.Params = units, params
 	return l
+}
+
+// Of is For with the figures that one request holds, or that count where it holds none. A burst of
+// its own that is 0 allows nothing, as a quota of 0 does.
+func (l Limit) Of(units, burst int64, ownBurst bool) Limit {
+	if ownBurst && burst == 0 {
+		units = 0
+	}
+	return l.For(units, burst)
 }
 
 // numberFigures puts the figures into the order of the limits, whatever the document's order is.
@@ -61,20 +73,14 @@ func (p *Policy) Usual(l Limit) Limit {
 		return l
 	}
 	f := &p.Figures[l.Own-1]
-	return l.For(f.Quota.Default, f.Burst.Default)
+	return l.Of(f.Quota.Default, f.Burst.Default, f.Burst.Source.Kind != 0)
 }
 
 // ParseFigure reads a figure as Envoy and headers hold one: decimal digits, or the eight bytes
-// of a number in a claim or in metadata. A fraction, a number below 1 and one above
+// of a number in a claim or in metadata. A fraction, a number below 0 and one above
 // quota.MaxUnits are none. Eight digits are never taken for a number in bytes: as such they are
 // a fraction.
 func ParseFigure(text []byte) (figure int64, ok bool) {
-	figure, ok = parseWhole(text)
-	return figure, ok && figure >= 1
-}
-
-// parseWhole is ParseFigure for numbers from 0 on.
-func parseWhole(text []byte) (int64, bool) {
 	if number, whole := heldNumber(text); whole && number <= quota.MaxUnits {
 		return int64(number), true
 	}
@@ -82,10 +88,10 @@ func parseWhole(text []byte) (int64, bool) {
 }
 
 // figure reads a quota or a burst: a number, or a mapping that says where requests hold it.
-// most is the number, or the most that a request may hold.
-func (r *reader) figure(path string, n Node, most *int64, f *Figure) bool {
+// most is the number, from least on, or the most that a request may hold.
+func (r *reader) figure(path string, n Node, least int64, most *int64, f *Figure) bool {
 	if n.Kind != Map {
-		return r.integer(path, n, 1, quota.MaxUnits, most)
+		return r.integer(path, n, least, quota.MaxUnits, most)
 	}
 	return r.figureOfRequests(path, n, most, f)
 }
@@ -110,7 +116,7 @@ func (r *reader) figureOfRequests(path string, n Node, most *int64, f *Figure) b
 			}
 		}},
 		field{"max", func(path string, n Node) { r.integer(path, n, 1, quota.MaxUnits, most) }},
-		field{"default", func(path string, n Node) { r.integer(path, n, 1, quota.MaxUnits, &f.Default) }})
+		field{"default", func(path string, n Node) { r.integer(path, n, 0, quota.MaxUnits, &f.Default) }})
 	r.figureIsWhole(path, n)
 	if len(r.problems) == before {
 		r.present(path+".default", f.Default <= *most, "is above max, the most that a request may have")

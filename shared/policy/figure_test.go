@@ -81,7 +81,7 @@ func TestFiguresThatAreRefused(t *testing.T) {
 		{"default above max", figured(`"quota":{"jwt":"a","max":5,"default":6}`, ""), "limit.quota.default: is above max"},
 		{"max above all quotas", figured(`"quota":{"jwt":"a","max":4503599627370497,"default":6}`, ""), "limit.quota.max: must be a whole number from 1 to 4503599627370496"},
 		{"max beyond exact arithmetic", figured(`"quota":{"jwt":"a","max":4503599627370495,"default":6}`, ""), "limit: quota, window and burst need more"},
-		{"default 0", figured(`"quota":{"jwt":"a","max":5,"default":0}`, ""), "limit.quota.default: must be a whole number from 1"},
+		{"default -1", figured(`"quota":{"jwt":"a","max":5,"default":-1}`, ""), "limit.quota.default: must be a whole number from 0"},
 		{"metadata without a key", figured(`"quota":{"metadata":"quotas","max":5,"default":1}`, ""), "must be a name space and a key"},
 		{"an unknown field", figured(`"quota":{"jwt":"a","max":5,"defalt":1}`, ""), "unknown field: did you mean default?"},
 		{"a burst of windows", figured(`"quota":5,"burst":{"jwt":"a","max":5,"default":1}`, `,"algorithm":"fixed_window"`), "limit.burst: is for token_bucket"},
@@ -129,13 +129,14 @@ func TestParseFigure(t *testing.T) {
 	for text, want := range map[string]int64{
 		"1": 1, "600": 600, "007": 7, "12345678": 12345678, "99999999": 99999999, "4503599627370496": quota.MaxUnits,
 		number(1): 1, number(600): 600, number(quota.MaxUnits): quota.MaxUnits,
-		"": 0, "0": 0, "00000000": 0, "-5": 0, "+5": 0, " 5": 0, "5.0": 0, "1e3": 0, "0x10": 0, "4503599627370497": 0,
-		"99999999999999999999": 0,
-		number(0):              0, number(-1): 0, number(0.5): 0, number(600.5): 0, number(quota.MaxUnits * 2): 0,
-		number(math.Inf(1)): 0, number(math.NaN()): 0,
-		"premium1": 0,
+		"0": 0, "00000000": 0, number(0): 0,
+		"": -1, "-5": -1, "+5": -1, " 5": -1, "5.0": -1, "1e3": -1, "0x10": -1, "4503599627370497": -1,
+		"99999999999999999999": -1,
+		number(-1):             -1, number(0.5): -1, number(600.5): -1, number(quota.MaxUnits * 2): -1,
+		number(math.Inf(1)): -1, number(math.NaN()): -1,
+		"premium1": -1,
 	} {
-		if got, ok := policy.ParseFigure([]byte(text)); ok != (want > 0) || ok && got != want {
+		if got, ok := policy.ParseFigure([]byte(text)); ok != (want >= 0) || ok && got != want {
 			t.Errorf("%q is %d, %v; want %d", text, got, ok, want)
 		}
 	}
@@ -147,7 +148,10 @@ func TestForIsWithinTheMost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, units := range []int64{-1, 0, 1, 2, 7, 99_991, 100_000, 100_001, math.MaxInt64} {
+	if l := most.For(0, 5); !l.Suspended() || l.Params.Burst != 0 || l.Refill() != quota.Day {
+		t.Errorf("of 0: %+v", l)
+	}
+	for _, units := range []int64{-1, 1, 2, 7, 99_991, 100_000, 100_001, math.MaxInt64} {
 		for _, burst := range []int64{-1, 0, 1, 100_000, math.MaxInt64} {
 			l := most.For(units, burst)
 			p := l.Params

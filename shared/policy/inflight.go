@@ -163,10 +163,10 @@ func (p *Policy) permitNotes(nodes int64) (notes []string) {
 	return append(notes, beside)
 }
 
-// quotas are the limits that are not of requests in flight.
+// quotas are the limits that are not of requests in flight and not Suspended.
 func quotas(limits []Limit) (others []Limit) {
 	for _, l := range limits {
-		if !l.InFlight {
+		if !l.InFlight && !l.Suspended() {
 			others = append(others, l)
 		}
 	}
@@ -176,8 +176,8 @@ func quotas(limits []Limit) (others []Limit) {
 // costFits reports whether one request fits into the limit's burst, and what that is.
 func (p *Policy) costFits(l Limit) (burst string, fits bool) {
 	most := l.Params.Burst
-	if l.Own > 0 {
-		most = p.Usual(l).Params.Burst
+	if usual := p.Usual(l); !usual.Suspended() { // A caller who is not suspended by a default of 0 brings figures.
+		most = usual.Params.Burst
 	}
-	return strconv.FormatInt(most, 10), l.InFlight || p.Cost.Source.Name != "" || p.Cost.Fixed <= most
+	return strconv.FormatInt(most, 10), l.InFlight || l.Suspended() || p.Cost.Source.Name != "" || p.Cost.Fixed <= most
 }

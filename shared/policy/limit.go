@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -10,8 +11,17 @@ import (
 // DefaultMaxWait is the longest delay of a leaky bucket that names none.
 const DefaultMaxWait = quota.Second
 
-// NewLimit makes a limit; a burst of 0 is the quota. The error names the figure to change.
+// NewLimit makes a limit; a burst of 0 is the quota. A quota of 0 makes one that is Suspended. The
+// error names the figure to change.
 func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, error) {
+	if units == 0 {
+		if burst != 0 {
+			return Limit{}, errors.New(
+				"cannot have a burst beside quota: 0, which refuses every request: leave one out")
+		}
+		l, err := NewLimit(c, 1, window, 1)
+		return l.suspend(), err
+	}
 	l := Limit{Counting: c, Quota: units, Window: window}
 	if burst == 0 {
 		burst = units
@@ -37,9 +47,28 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	return l, err
 }
 
+// Suspended reports whether the limit refuses every request, whatever its bucket holds: its quota
+// is 0.
+func (l *Limit) Suspended() bool { return l.Quota == 0 && !l.InFlight }
+
+// Refill is the time in which an empty bucket of the limit refills. One that is Suspended never
+// does, and has its window.
+func (l *Limit) Refill() quota.Span {
+	if l.Suspended() {
+		return l.Window
+	}
+	return l.Params.Window()
+}
+
+// suspend is l with a quota of 0.
+func (l Limit) suspend() Limit {
+	l.Quota, l.Params.Burst = 0, 0
+	return l
+}
+
 // Burst is the burst as policies write it. The request that a queue serves takes no place in it.
 func (l Limit) Burst() int64 {
-	if l.Algorithm.Queues() {
+	if l.Algorithm.Queues() && !l.Suspended() {
 		return l.Params.Burst - 1
 	}
 	return l.Params.Burst
@@ -53,7 +82,7 @@ func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	if !l.Algorithm.Windowed() {
 		return quota.Windows{}
 	}
-	w := quota.Windows{Algorithm: l.Algorithm, Quota: l.Quota, Length: l.Window, Grain: l.Grain}
+	w := quota.Windows{Algorithm: l.Algorithm, Quota: max(l.Quota, 1), Length: l.Window, Grain: l.Grain}
 	if l.Algorithm.OnGrid() && !l.Calendar {
 		return w.At(binary.LittleEndian.Uint64(key[8:]))
 	}
@@ -101,13 +130,15 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
 			{"quota", func(path string, n Node) {
-				d.good = r.figure(path, n, &d.limit.Quota, &d.figures.Quota) && d.good
+				d.good = r.figure(path, n, 0, &d.limit.Quota, &d.figures.Quota) && d.good
 			}},
 			{"window", func(path string, n Node) {
 				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
 			}},
 			{"in_flight", func(string, Node) {}}, // Such a limit is read by inFlight.
-			{"burst", func(path string, n Node) { d.good = r.figure(path, n, &d.burst, &d.figures.Burst) && d.good }},
+			{"burst", func(path string, n Node) {
+				d.good = r.figure(path, n, 1, &d.burst, &d.figures.Burst) && d.good
+			}},
 		}
 	}
 	d.limit, d.burst, d.figures, d.good = Limit{}, 0, Figures{}, true

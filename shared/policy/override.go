@@ -49,10 +49,10 @@ func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 	limits := r.limits(path, n, p.Counting)
 	for _, l := range limits {
 		r.present(path, l.Own == 0, "must have numbers: it is the consumer's own already")
-		r.present(path, p.Cost.Source.Name != "" || p.Cost.Fixed <= l.Params.Burst,
+		r.present(path, l.Suspended() || p.Cost.Source.Name != "" || p.Cost.Fixed <= l.Params.Burst,
 			"has a burst of "+strconv.FormatInt(l.Params.Burst, 10)+
 				" where a request costs "+strconv.FormatInt(p.Cost.Fixed, 10)+
-				": every request would be refused; write a ban if that is meant")
+				": every request would be refused; write quota: 0 if that is meant")
 	}
 	return limits, r.problems
 }

@@ -162,6 +162,9 @@ func (r *reader) steps(path string, p *Policy, named []Limit) []Limit {
 		left -= int64(one.Percent)
 		for _, l := range named {
 			part, some := l.Part(left)
+			if l.Suspended() {
+				part, some = l, true
+			}
 			if !some {
 				r.problem(path, "leaves nothing of a limit of "+count(l.Quota)+" for the other classes")
 				return named

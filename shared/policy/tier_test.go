@@ -88,13 +88,13 @@ func TestTiersAreRefused(t *testing.T) {
 		set(``, ``, `{"name":"p","partition":[],"limits":{"free":{"quota":1,"window":"1s"}}}`):   "policies[0].limits: needs tiers, which names them",
 		tiered(`"limits":{"premium":{"quota":1,"window":"1s"}}`):                                 "policies[0].limits: must have the default tier free, whose limit tiers have that are not named",
 		tiered(`"limits":{"free":{"quota":1,"window":"1s"},"silver":{"quota":1,"window":"1s"}}`): "policies[0].limits.silver: must be one of the tiers free, premium, gold, not silver",
-		tiered(`"limits":{"free":{"quota":0,"window":"1s"},"premium":{"quota":1}}`): "policies[0].limits.free.quota: must be a whole number from 1 to 4503599627370496, not 0\n" +
+		tiered(`"limits":{"free":{"quota":-1,"window":"1s"},"premium":{"quota":1}}`): "policies[0].limits.free.quota: must be a whole number from 0 to 4503599627370496, not -1\n" +
 			"policies[0].limits.premium.window: is missing",
 		tiered(`"limits":{"free":"unlimited"}`):                                                         "policies[0].limits: must have a limit for at least one tier",
 		tiered(`"limits":[]`):                                                                           "policies[0].limits: must be a mapping like {free: {quota: 60, window: 1m}, premium: unlimited}, not a list",
 		tiered(limit + `,"limits":{"free":{"quota":1,"window":"1s"}}`):                                  "policies[0].limits: is given beside limit: write one of the two",
 		tiered(limit + `,"candidate":{}`):                                                               "policies[0].candidate.limit: is missing: write {limit: {quota: 80, window: 1m}}",
-		tiered(limit + `,"candidate":{"limit":{"quota":0,"window":"1s"}}`):                              "policies[0].candidate.limit.quota: must be a whole number from 1 to 4503599627370496, not 0",
+		tiered(limit + `,"candidate":{"limit":{"quota":-1,"window":"1s"}}`):                             "policies[0].candidate.limit.quota: must be a whole number from 0 to 4503599627370496, not -1",
 		tiered(`"limits":{"free":{"quota":5,"window":"1s"},"gold":{"quota":3,"window":"1s"}},"cost":4`): "policies[0].cost: is above the burst of 3: every request would be refused",
 	} {
 		if set, err := decode(t, doc); err == nil || err.Error() != want {

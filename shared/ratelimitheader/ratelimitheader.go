@@ -16,7 +16,8 @@ type Item struct {
 	Remaining int64
 	// InFlight: Burst is of requests in flight. There is no Window, and nothing says when one ends.
 	InFlight bool
-	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces.
+	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces;
+	// quota.Never for a bucket that nothing fills.
 	Reset quota.Span
 }
 
@@ -57,11 +58,11 @@ func AppendPolicy(dst []byte, it Item) []byte {
 }
 
 // AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30, without t for
-// requests in flight.
+// requests in flight, and where nothing fills the bucket.
 func AppendLimit(dst []byte, it Item) []byte {
 	dst = appendName(dst, it.Name)
 	dst = AppendInt(append(dst, ";r="...), it.Remaining)
-	if it.InFlight {
+	if it.InFlight || it.Reset == quota.Never {
 		return dst
 	}
 	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))

@@ -67,6 +67,8 @@ var Kinds = [...]Kind{
 		false, true, true, "Too many requests ask for the same count of policy ", " at once."},
 	policy.ReasonInFlight: {429, grpcResourceExhausted, quotaExceeded, tooMany,
 		true, true, true, "", ""},
+	policy.ReasonSuspended: {429, grpcResourceExhausted, quotaExceeded, tooMany,
+		false, false, true, "Policy ", " is suspended for this caller: its quota is 0, and waiting does not help."},
 	policy.ReasonPenalty: {429, grpcResourceExhausted, abnormalUsage, abnormal,
 		false, true, true, "Policy ",
 		" has refused this caller too often, so all its requests are refused until the penalty ends."},

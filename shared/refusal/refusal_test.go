@@ -33,6 +33,8 @@ func TestTheTableOfReasons(t *testing.T) {
 			"Too many requests ask for the same count of policy p at once. Try again in 7 seconds.",
 		policy.ReasonInFlight: "429 8 #quota-exceeded counts waits marked " +
 			"Policy p allows 5 requests at the same time, and as many are under way. Try again in 7 seconds.",
+		policy.ReasonSuspended: "429 8 #quota-exceeded marked " +
+			"Policy p is suspended for this caller: its quota is 0, and waiting does not help.",
 		policy.ReasonPenalty: "429 8 #abnormal-usage-detected waits marked " +
 			"Policy p has refused this caller too often, so all its requests are refused until the " +
 			"penalty ends. Try again in 7 seconds.",

@@ -76,7 +76,7 @@ func (r *SetReader) figure() OwnFigure {
 		r.c.fail(ErrValue)
 	}
 	f := OwnFigure{Kind: kind, Name: r.ref(policy.MaxText), Default: r.c.within(0, quota.MaxUnits)}
-	if kind != 0 && (f.Name.Len == 0 || f.Default == 0) {
+	if kind != 0 && f.Name.Len == 0 {
 		r.c.fail(ErrValue)
 	}
 	return f

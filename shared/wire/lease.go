@@ -110,11 +110,13 @@ type ItemState uint8
 // not known or has been replaced; the node should fetch the newest snapshot. ItemUnavailable: the
 // part of the store with the bucket has not answered for NotBefore, although others do; the failure
 // ladder decides about this bucket only. Nodes that do not know this state treat the whole reply as
-// a failure.
+// a failure. ItemSuspended: the quota is 0, whatever the node takes it for; NotBefore is
+// quota.Never.
 const (
 	ItemGranted ItemState = iota
 	ItemUnknown
 	ItemUnavailable
+	ItemSuspended
 )
 
 // LeaseReply answers a LeaseRequest item by item, in the same order.

@@ -85,7 +85,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 			break
 		}
 		state := ItemState(c.u8())
-		if state > ItemUnavailable {
+		if state > ItemSuspended {
 			c.fail(ErrValue)
 		}
 		m.Items = append(m.Items, LeaseAnswer{

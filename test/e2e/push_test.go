@@ -125,7 +125,7 @@ policies:
 	_, err := w.controlPlane.Apply(w.within(patience), []byte(`
 version: weir/v1
 policies:
-  - {name: a, match: {paths: [/a]}, partition: [], limit: {quota: 0, window: 24h}, mode: elastic}
+  - {name: a, match: {paths: [/a]}, partition: [], limit: {quota: -1, window: 24h}, mode: elastic}
 `))
 	for _, want := range []string{"422", "policies[0].limit.quota", "policies[0].mode"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -34,7 +34,7 @@ func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 		{`{"table": {"keys": 10}, "policyset": {"version": "weir/v1"}}`, "table.keys: must be a whole number from 1024"},
 		{`{"policyset": {}}`, "policyset.version: is missing"},
 		{`{"policyset": {"version": "weir/v2"}}`, "policyset.version: must be weir/v1"},
-		{p(`"limit": {"quota": 0, "window": "1s"}`), "policyset.policies[0].limit.quota: must be a whole number from 1"},
+		{p(`"limit": {"quota": -1, "window": "1s"}`), "policyset.policies[0].limit.quota: must be a whole number from 0"},
 		{p(`"limit": {"quota": 1, "window": "1"}`), "policyset.policies[0].limit.window: must be a whole number with a unit"},
 		{p(`"limit": {"quota": 1, "window": "400d"}`), "policyset.policies[0].limit.window: must be"},
 		{p(`"limit": {"quota": 4503599627370496, "window": "366d"}`), "policyset.policies[0].limit: quota, window and burst need more than exact arithmetic holds"},

@@ -236,6 +236,8 @@ const reasons: Record<string, string> = {
   contended: 'too many requests asked at once',
   in_flight: 'too many requests were in flight',
   penalty: 'the caller is under a penalty',
+  shed: 'the upstream had more to do than it could',
+  suspended: 'the limit is 0',
 }
 
 function Decisions({ rows }: { rows: Decision[] }) {

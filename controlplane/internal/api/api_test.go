@@ -436,7 +436,7 @@ func TestPolicySet(t *testing.T) {
 
 func TestInvalidPolicySetListsAllProblems(t *testing.T) {
 	p := newPlane(t)
-	got := p.problem(p.put(`"0"`, "version: weir/v1\npolicies:\n  - {name: A, partition: [x], limit: {quota: 0, window: 1m}}"), 422, "invalid-policy-set")
+	got := p.problem(p.put(`"0"`, "version: weir/v1\npolicies:\n  - {name: A, partition: [x], limit: {quota: -1, window: 1m}}"), 422, "invalid-policy-set")
 	var paths []string
 	for _, problem := range got.Problems {
 		paths = append(paths, problem.Path)

@@ -224,6 +224,10 @@ func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.E
 		describePermits(&b, held)
 		return b, err
 	}
+	if at.limit.Suspended() { // It holds nothing, and what it was counted before stays as it is.
+		b.Settles = settlesOf(at.Policy)
+		return b, nil
+	}
 	held, err := s.adjustOne(ctx, at.Key, c, e)
 	b.Level, b.Used, b.Leased, b.Given = held.Level, held.Used, held.Leased, held.Given
 	b.FullAfterSeconds = seconds(held.FullAfter)

@@ -151,7 +151,7 @@ func TestOnePolicyIsRefused(t *testing.T) {
 			}
 		})
 	}
-	got := p.problem(p.edit("PATCH", "/v1/policies/all", "*", `{"limit": {"quota": 0}, "mode": "elastic"}`), 422, "invalid-policy-set")
+	got := p.problem(p.edit("PATCH", "/v1/policies/all", "*", `{"limit": {"quota": -1}, "mode": "elastic"}`), 422, "invalid-policy-set")
 	if len(got.Problems) != 2 || got.Problems[0].Path != "policies[1].limit.quota" ||
 		got.Problems[1].Path != "policies[1].mode" {
 		t.Errorf("the paths are those of the whole set: %v", got.Problems)

@@ -327,7 +327,7 @@ func TestCheckSaysWhatASetPromises(t *testing.T) {
 		!strings.Contains(other.Summary, "10 per 1m → 7 per 1m") {
 		t.Errorf("%+v", other)
 	}
-	if wrong := check(strings.Replace(set, "quota: 10", "quota: 0", 1)); wrong.Valid || len(wrong.Problems) != 1 ||
+	if wrong := check(strings.Replace(set, "quota: 10", "quota: -1", 1)); wrong.Valid || len(wrong.Problems) != 1 ||
 		wrong.Problems[0].Path != "policies[0].limit.quota" {
 		t.Errorf("%+v", wrong)
 	}

@@ -115,6 +115,7 @@ var reasons = map[string]string{
 	"bad_cost": "the request names no sensible cost, and the policy says invalid: deny",
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
 		"on_failure says to refuse then",
+	"suspended":        "the quota is 0: every request is refused",
 	"penalty":          "a penalty, because the policy had refused the caller too often",
 	"too_many_waiting": "too many requests waited already",
 	"in_flight":        "as many requests were in flight as may be",

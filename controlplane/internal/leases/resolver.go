@@ -103,6 +103,12 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 			continue
 		}
 		one, ok := r.resolve(it)
+		if ok && it.Seq == 0 && it.Nth == 0 && one.limit.Suspended() {
+			// No ledger sees the quota: what it has counted would be cut to 0.
+			r.answers[i] = wire.LeaseAnswer{State: wire.ItemSuspended, NotBefore: quota.Never}
+			known = false
+			continue
+		}
 		if !ok || holds(asks[before:], it.Bucket) { // No node sends a group that has a bucket twice.
 			known = false
 			continue
@@ -167,7 +173,9 @@ func (r *resolver) addTwin(one *resolved) {
 	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
 		return
 	}
-	by.bring(one.item.Quota, one.item.Burst)
+	if by.bring(one.item.Quota, one.item.Burst); by.limit.Suspended() {
+		return
+	}
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
 	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) {
 		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.

@@ -28,6 +28,10 @@ func SettledGrant(back int64) lease.Grant {
 // known later does not matter: what was reserved was taken.
 func (r *resolver) settlement(it *wire.LeaseItem) (resolved, bool) {
 	by, ok := r.effective(it, r.deciding)
+	if ok && by.limit.Suspended() { // Its figures would cut what the ledger has counted to 0.
+		by, ok = r.effective(it, r.requested)
+		ok = ok && !by.limit.Suspended()
+	}
 	if !ok || by.policy.Mode != policy.ModeStrict && by.policy.Mode != policy.ModeLeased {
 		return resolved{}, false
 	}

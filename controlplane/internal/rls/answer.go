@@ -95,7 +95,7 @@ func (h *hit) before(other *hit) bool {
 }
 
 // rest is the share of the burst that is left.
-func (h *hit) rest() float64 { return float64(h.remaining) / float64(h.limit.Params.Burst) }
+func (h *hit) rest() float64 { return float64(h.remaining) / float64(max(h.limit.Params.Burst, 1)) }
 
 // units are the windows that the protocol has names for.
 var units = map[quota.Span]rlspb.RateLimitResponse_RateLimit_Unit{

@@ -124,7 +124,10 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 			continue
 		}
 		h.describe(a.Level, a.FullAfter)
-		if short && left < 0 {
+		switch {
+		case a.State == wire.ItemSuspended:
+			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
+		case short && left < 0:
 			h.refuseBy(a.NotBefore)
 		}
 	}

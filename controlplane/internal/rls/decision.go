@@ -109,7 +109,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		meter.Call(Banned)
 		return d.banned(ban), nil
 	}
-	penalised := len(d.callers) > 0 && d.penalised()
+	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()
 	if len(d.hits) == 0 {
 		outcome := Unlimited
 		if d.bypassed {
@@ -254,6 +254,18 @@ func (d *decision) take(r *match.Result, descriptor int, addend int64) {
 	if d.service.config.Penalties != nil {
 		d.addCallers(r, descriptor)
 	}
+}
+
+// suspended marks the hits whose quota is 0, and reports whether there are such. They come before
+// penalties: no wait helps.
+func (d *decision) suspended() (some bool) {
+	for i := range d.hits {
+		if h := &d.hits[i]; h.Verdict == match.Suspended {
+			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
+			h.reset, some = quota.Never, true
+		}
+	}
+	return some
 }
 
 // refusedByRequest marks the hits that no bucket has to be asked for, and reports whether there are

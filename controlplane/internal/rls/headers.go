@@ -38,6 +38,13 @@ func (w *writer) add(name, value string) {
 
 func (w *writer) number(name string, n int64) { w.add(name, strconv.FormatInt(n, 10)) }
 
+// reset adds when a bucket is full, if that is ever.
+func (w *writer) reset(name string, after quota.Span, n int64) {
+	if after != quota.Never {
+		w.number(name, n)
+	}
+}
+
 // write adds the headers in the dialects of the policy set, and to a refusal the rest of what a
 // client gets.
 func (w *writer) write(d *decision, out *rlspb.RateLimitResponse) {
@@ -78,7 +85,7 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 		if !h.known && h != d.refusing || h.bucketless() {
 			continue
 		}
-		p, at := h.limit.Params, w.place(h, d.refusing)
+		at := w.place(h, d.refusing)
 		if at == none {
 			continue
 		}
@@ -86,7 +93,8 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 			refusing = at
 		}
 		w.hits[at], w.items[at] = h, ratelimitheader.Item{
-			Name: []byte(h.name(d)), Burst: p.Burst, Window: p.Window(), Remaining: h.remaining, Reset: h.reset,
+			Name: []byte(h.name(d)), Burst: h.limit.Params.Burst, Window: h.limit.Refill(), Remaining: h.remaining,
+			Reset: h.reset,
 		}
 	}
 	if len(w.items) == 0 {
@@ -139,17 +147,17 @@ func (w *writer) legacy(d *decision, dialect policy.Legacy, shown int) {
 	case policy.LegacyRateLimit:
 		w.number("ratelimit-limit", item.Burst)
 		w.number("ratelimit-remaining", item.Remaining)
-		w.number("ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		w.reset("ratelimit-reset", item.Reset, ratelimitheader.Seconds(item.Reset))
 		return
 	case policy.LegacyEnvoy:
 		w.add("x-ratelimit-limit", string(ratelimitheader.AppendEnvoyLimit(nil, item.Burst, w.items)))
 		w.number("x-ratelimit-remaining", item.Remaining)
-		w.number("x-ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		w.reset("x-ratelimit-reset", item.Reset, ratelimitheader.Seconds(item.Reset))
 		return
 	}
 	w.number("x-ratelimit-limit", item.Burst)
 	w.number("x-ratelimit-remaining", item.Remaining)
-	w.number("x-ratelimit-reset", ratelimitheader.ResetAt(d.service.config.Now().UnixMicro(), item.Reset))
+	w.reset("x-ratelimit-reset", item.Reset, ratelimitheader.ResetAt(d.service.config.Now().UnixMicro(), item.Reset))
 	switch dialect {
 	case policy.LegacyGitHub:
 		w.number("x-ratelimit-used", item.Burst-item.Remaining)
@@ -160,7 +168,9 @@ func (w *writer) legacy(d *decision, dialect policy.Legacy, shown int) {
 			id[i] = h.Key[i] ^ h.Key[i+8]
 		}
 		w.add("x-ratelimit-bucket", fmt.Sprintf("%x", id))
-		w.add("x-ratelimit-reset-after", string(ratelimitheader.AppendSeconds(nil, item.Reset)))
+		if item.Reset != quota.Never {
+			w.add("x-ratelimit-reset-after", string(ratelimitheader.AppendSeconds(nil, item.Reset)))
+		}
 		w.add("x-ratelimit-scope", d.view.Index.Scope(h.Policy).String())
 	}
 }
@@ -221,7 +231,7 @@ func ownBody(d *decision, h *hit, retry int64, isJSON bool) (out []byte) {
 			out = strconv.AppendInt(out, h.limit.Quota, 10)
 		case field == policy.FieldWindow:
 			out = policy.AppendSpan(out, h.limit.Window)
-		case field == policy.FieldReset:
+		case field == policy.FieldReset && h.reset != quota.Never:
 			out = strconv.AppendInt(out, ratelimitheader.Seconds(h.reset), 10)
 		case retry > 0:
 			out = strconv.AppendInt(out, retry, 10)

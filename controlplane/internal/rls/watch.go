@@ -144,6 +144,8 @@ func (r *run) outcome(answers []wire.LeaseAnswer) Shadow {
 	seen := ShadowAllowed
 	for i := r.from; i < r.to; i++ {
 		switch a := &answers[i]; {
+		case a.State == wire.ItemSuspended:
+			seen = ShadowRefused
 		case a.State != wire.ItemGranted:
 			return ShadowUndetermined
 		case a.NotBefore > 0:

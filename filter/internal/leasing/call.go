@@ -35,6 +35,8 @@ type Ticket struct {
 	Outcome Outcome
 	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
 	Until quota.Instant
+	// Suspended: a Refused ticket is of a limit whose quota is 0.
+	Suspended bool
 	// Since is when the failure of a Failed ticket began.
 	Since quota.Instant
 	// Level is what the bucket holds behind the request, for its client.

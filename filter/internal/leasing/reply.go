@@ -294,6 +294,7 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 			}
 		} else {
 			c.shareNothing(s, r, t, got.wait)
+			t.Suspended = s.answers[nth].State == wire.ItemSuspended
 		}
 	}
 	return true

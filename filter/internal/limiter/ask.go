@@ -92,7 +92,10 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	case t.Outcome == leasing.Refused:
 		h.view = refuses
 		l.describe(req, h, 0, t.FullAt, now)
-		if t.Until == quota.Forever {
+		switch {
+		case t.Suspended:
+			return h.refuse(policy.ReasonSuspended, quota.Never)
+		case t.Until == quota.Forever:
 			return h.refuse(policy.ReasonTooDear, quota.Never)
 		}
 		return h.refuse(policy.ReasonQuota, max(quota.Span(t.Until-now), 1))

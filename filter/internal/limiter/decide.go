@@ -21,6 +21,11 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		l.Stats.Exempt++
 		return Unlimited
 	}
+	for i := range req.Hits {
+		if req.Hits[i].Verdict == match.Suspended { // Before any penalty: no wait helps.
+			return l.refuse(req, i, policy.ReasonSuspended, now)
+		}
+	}
 	if len(req.subjects) > 0 {
 		if i := l.penalised(req, now); i != none {
 			return l.refuse(req, i, policy.ReasonPenalty, now)

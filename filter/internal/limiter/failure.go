@@ -11,6 +11,9 @@ import (
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {
+	if req.LimitOf(&h.Hit).Suspended() {
+		return l.takeSuspended(req, h)
+	}
 	f := l.takeOnce(req, h, now, charging)
 	if f == away {
 		since, _ := l.leases.Health.Away()
@@ -24,6 +27,17 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) f
 		return h.suffices()
 	}
 	return f
+}
+
+// takeSuspended decides a hit whose limit is suspended, and stands in for one that the consumer may
+// have of its own. Only the control plane can say.
+func (l *Limiter) takeSuspended(req *Request, h *Hit) finding {
+	if l.leases != nil && h.since == 0 && req.policyOf(&h.Hit).Mode != policy.ModeLocal {
+		if _, isAway := l.leases.Health.Away(); !isAway {
+			return missing
+		}
+	}
+	return h.refuse(policy.ReasonSuspended, quota.Never)
 }
 
 func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, charging bool) finding {

@@ -66,6 +66,9 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 		h.Retry = quota.Never
 	}
 	h.Left, h.Remaining = h.Remaining, 0
+	if reason == policy.ReasonSuspended {
+		h.Reset = quota.Never
+	}
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
@@ -91,7 +94,8 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 // refusedBy is the source of a refusal.
 func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
 	switch {
-	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear:
+	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear,
+		reason == policy.ReasonSuspended:
 		return policy.ByRequest
 	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended:
 		return policy.ByOverload

@@ -57,9 +57,10 @@ func (l *Limiter) keep(req *Request, h *Hit) {
 func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	p, limit := req.policyOf(&h.Hit), req.LimitOf(&h.Hit)
 	reserves := req.rules.Index.Commit(p) != nil
+	keeps := p.Mode == policy.ModeLeased && !reserves && !limit.Suspended()
 	n := leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
-		Strict: p.Mode != policy.ModeLeased || reserves, Optimistic: p.Mode == policy.ModeOptimistic,
+		Strict: !keeps, Optimistic: p.Mode == policy.ModeOptimistic,
 		Algorithm: limit.Algorithm, Reserves: reserves,
 	}
 	if limit.Own > 0 {

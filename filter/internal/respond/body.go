@@ -3,6 +3,7 @@ package respond
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
@@ -24,7 +25,11 @@ func (r *Refusal) writeOwn(body []byte, json bool, req *limiter.Request, retry i
 		case policy.FieldWindow:
 			r.Body = policy.AppendSpan(r.Body, l.Window)
 		case policy.FieldReset:
-			r.Body = ratelimitheader.AppendInt(r.Body, ratelimitheader.Seconds(hit.Reset))
+			if hit.Reset == quota.Never {
+				r.Body = appendRetry(r.Body, 0, json)
+			} else {
+				r.Body = ratelimitheader.AppendInt(r.Body, ratelimitheader.Seconds(hit.Reset))
+			}
 		default:
 			r.Body = appendRetry(r.Body, retry, json)
 		}

@@ -3,6 +3,7 @@ package respond
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
@@ -14,19 +15,19 @@ func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int,
 	case policy.LegacyRateLimit:
 		h.number("ratelimit-limit", item.Burst)
 		h.number("ratelimit-remaining", item.Remaining)
-		h.number("ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		h.reset("ratelimit-reset", item.Reset, ratelimitheader.Seconds(item.Reset))
 		h.least = item.Remaining
 		return
 	case policy.LegacyEnvoy:
 		h.buf = ratelimitheader.AppendEnvoyLimit(h.buf, item.Burst, h.items)
 		h.close("x-ratelimit-limit")
 		h.number("x-ratelimit-remaining", item.Remaining)
-		h.number("x-ratelimit-reset", ratelimitheader.Seconds(item.Reset))
+		h.reset("x-ratelimit-reset", item.Reset, ratelimitheader.Seconds(item.Reset))
 		return
 	}
 	h.number("x-ratelimit-limit", item.Burst)
 	h.number("x-ratelimit-remaining", item.Remaining)
-	h.number("x-ratelimit-reset", ratelimitheader.ResetAt(wall, item.Reset))
+	h.reset("x-ratelimit-reset", item.Reset, ratelimitheader.ResetAt(wall, item.Reset))
 	switch dialect {
 	case policy.LegacyGitHub:
 		h.number("x-ratelimit-used", item.Burst-item.Remaining)
@@ -35,8 +36,10 @@ func (h *Headers) legacy(dialect policy.Legacy, req *limiter.Request, shown int,
 	case policy.LegacyDiscord:
 		h.buf = appendBucketID(h.buf, hit)
 		h.close("x-ratelimit-bucket")
-		h.buf = ratelimitheader.AppendSeconds(h.buf, item.Reset)
-		h.close("x-ratelimit-reset-after")
+		if item.Reset != quota.Never {
+			h.buf = ratelimitheader.AppendSeconds(h.buf, item.Reset)
+			h.close("x-ratelimit-reset-after")
+		}
 		h.add("x-ratelimit-scope", req.Rules().Index.Scope(hit.Policy).String())
 	}
 }

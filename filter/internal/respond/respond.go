@@ -101,11 +101,10 @@ func (h *Headers) gather(req *limiter.Request, refused bool) {
 			h.refusing = len(h.items)
 		}
 		limit := req.LimitOf(&hit.Hit)
-		p := limit.Params
 		h.hits = append(h.hits, i)
 		h.items = append(h.items, ratelimitheader.Item{
-			Name: name(req, i), Burst: p.Burst, Window: p.Window(), Remaining: hit.Remaining, Reset: hit.Reset,
-			InFlight: limit.InFlight,
+			Name: name(req, i), Burst: limit.Params.Burst, Window: limit.Refill(), Remaining: hit.Remaining,
+			Reset: hit.Reset, InFlight: limit.InFlight,
 		})
 	}
 }
@@ -141,6 +140,13 @@ func (h *Headers) list(name string, write func([]byte, ratelimitheader.Item) []b
 		h.buf = append(h.buf[:start], value...)
 	}
 	h.close(name)
+}
+
+// reset adds when a bucket is full, if that is ever.
+func (h *Headers) reset(name string, after quota.Span, n int64) {
+	if after != quota.Never {
+		h.number(name, n)
+	}
 }
 
 func (h *Headers) number(name string, n int64) {

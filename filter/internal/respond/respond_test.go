@@ -287,6 +287,44 @@ func TestRefusalsAreMarked(t *testing.T) {
 	}
 }
 
+// A suspended limit is 0 of 0, with its window and without a moment to come again, in all dialects.
+func TestASuspendedLimit(t *testing.T) {
+	const set = `{"version":"weir/v1","headers":{"legacy":"%s"},"policies":[{"name":"p","partition":[],"mode":"local",
+		"limit":{"quota":0,"window":"1h"},"response":{"body":"{limit} {window} {retry_after} {reset}"}}]}`
+	for legacy, want := range map[string]string{
+		"off":         "",
+		"x-ratelimit": "x-ratelimit-limit: 0\nx-ratelimit-remaining: 0\n",
+		"envoy":       "x-ratelimit-limit: 0, 0;w=3600;name=\"p\"\nx-ratelimit-remaining: 0\n",
+		"github":      "x-ratelimit-limit: 0\nx-ratelimit-remaining: 0\nx-ratelimit-used: 0\nx-ratelimit-resource: p\n",
+		"discord": "x-ratelimit-limit: 0\nx-ratelimit-remaining: 0\nx-ratelimit-bucket: 30c4f33c995f8749\n" +
+			"x-ratelimit-scope: ",
+		"ratelimit": "ratelimit-limit: 0\nratelimit-remaining: 0\n",
+	} {
+		req, status := decide(t, strings.Replace(set, "%s", legacy, 1), 1)
+		var r respond.Refusal
+		r.Write(req, now, wall, false)
+		got := lines(&r.Headers)
+		if status != limiter.Refused || r.Status != 429 || string(r.Body) != "0 1h never never" {
+			t.Errorf("%s: %v %d %s", legacy, status, r.Status, r.Body)
+		}
+		head := "cache-control: no-store\nx-envoy-ratelimited: true\n" + want
+		fields := "ratelimit-policy: \"p\";q=0;w=3600\nratelimit: \"p\";r=0\n"
+		if !strings.HasPrefix(got, head) || strings.Contains(got, "reset") ||
+			legacy != "ratelimit" && !strings.Contains(got, fields) {
+			t.Errorf("%s:\n%s", legacy, got)
+		}
+	}
+	req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":0,"window":"1h"}}]}`, 1)
+	want := "Policy p is suspended for this caller: its quota is 0, and waiting does not help."
+	if detail, kind := problem(t, req); detail != want || !strings.HasSuffix(kind, "#quota-exceeded") {
+		t.Errorf("%s %s", kind, detail)
+	}
+	want = "refused policy=p reason=suspended remaining=0"
+	if said := string(respond.AppendDecision(nil, req, status)); said != want {
+		t.Error(said)
+	}
+}
+
 func TestPairsAreTheABIsEncoding(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1",`+two, 1)
 	var h respond.Headers

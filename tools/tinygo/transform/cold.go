@@ -34,7 +34,6 @@ var cold = map[string]bool{
 	"shared/policy.Source.":     false,
 	"shared/policy.SourceKind.": false,
 	"shared/policy.Unreserved":  false,
-	"shared/policy.parseWhole":  false,
 
 	"shared/wire.":             true,
 	"shared/wire.FindOverride": false,

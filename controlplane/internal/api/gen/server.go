@@ -511,7 +511,7 @@ type Bucket struct {
 	// Limit The limit, like 100 per 1m.
 	Limit string `json:"limit"`
 
-	// Burst What it holds when it is full, or of a window algorithm the quota.
+	// Burst What it holds when it is full, or of a window algorithm the quota; 0 of a limit with a quota of 0.
 	Burst int64 `json:"burst"`
 
 	// Level The tokens that can be had now.
@@ -1218,7 +1218,7 @@ type UsedLimit struct {
 	// Limit The limit, like 100 per 1m.
 	Limit string `json:"limit"`
 
-	// Quota What can be had at once when nothing is used.
+	// Quota What can be had at once when nothing is used; 0 is a suspended limit.
 	Quota int64 `json:"quota"`
 
 	// Remaining What can be had now.

@@ -213,10 +213,6 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		}
 		multiplied = window * quota.Span(times)
 	}
-	none := n == 0
-	if none {
-		n, remark = 1, "Weir has no limit of 0: one request of all passes in each window"
-	}
 	p := importer.Policy{
 		Name: domain + "-" + path(way), Algorithm: "fixed_window", Align: "utc", Mode: "strict",
 		Limits: []importer.Limit{{Quota: n, Window: multiplied}},
@@ -235,9 +231,6 @@ func (s *service) limit(domain string, t *importer.Tree, way []step) (names []st
 		policies = []importer.Policy{forCalls}
 	}
 	for _, p := range policies {
-		if none {
-			p.Partition, p.IfAbsent = nil, ""
-		}
 		name, refused := s.b.Add(p)
 		if refused != "" {
 			return names, remark, refused

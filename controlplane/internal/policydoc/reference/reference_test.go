@@ -348,7 +348,7 @@ func TestRangesAreThoseOfTheReader(t *testing.T) {
 			}
 			for _, form := range append([]schema{f.schema}, f.OneOf...) {
 				for _, word := range form.Enum {
-					if word != "false" {
+					if word != "false" && word != "true" { // YAML 1.1 reads off and on as these.
 						try(policy.String, word, true)
 					}
 				}
