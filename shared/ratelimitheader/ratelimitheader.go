@@ -2,7 +2,11 @@
 // a buffer of the caller and allocate nothing.
 package ratelimitheader
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"math/bits"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Item is one policy's part in a decision.
 type Item struct {
@@ -80,13 +84,11 @@ func Nearest(items []Item) int {
 	return best
 }
 
-// less compares the shares by cross-multiplication, scaled down where the product would not fit.
+// less compares the shares by cross-multiplication.
 func less(a, b Item) bool {
-	ar, ab, br, bb := a.Remaining, a.Burst, b.Remaining, b.Burst
-	for ab >= 1<<31 || bb >= 1<<31 {
-		ar, ab, br, bb = ar>>1, ab>>1, br>>1, bb>>1
-	}
-	return ar*bb < br*ab
+	ah, al := bits.Mul64(uint64(max(a.Remaining, 0)), uint64(b.Burst))
+	bh, bl := bits.Mul64(uint64(max(b.Remaining, 0)), uint64(a.Burst))
+	return ah < bh || ah == bh && al < bl
 }
 
 func appendName(dst, name []byte) []byte {

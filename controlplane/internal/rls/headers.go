@@ -100,6 +100,9 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 	if len(w.items) == 0 {
 		return
 	}
+	if fit := ratelimitheader.Fit(w.items, w.hits, refusing); fit < len(w.items) {
+		w.items, w.hits, refusing = w.items[:fit], w.hits[:fit], min(refusing, 0)
+	}
 	shown := refusing
 	if shown == none {
 		shown = ratelimitheader.Nearest(w.items)

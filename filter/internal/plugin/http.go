@@ -152,9 +152,11 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	switch status {
 	case limiter.Allowed:
 		c.headers.Limits(&c.request, false, 0, wall)
+		p.leftOut += uint64(c.headers.LeftOut)
 		return types.ActionContinue
 	case limiter.Delayed:
 		c.headers.Limits(&c.request, false, 0, wall+int64(c.request.Delay))
+		p.leftOut += uint64(c.headers.LeftOut)
 		c.waiting, c.life.Sent = true, 0
 		p.hasten(now + quota.Instant(c.request.Delay))
 		return types.ActionPause
@@ -163,6 +165,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		p.central.decisions.Refused(&c.request, a, &c.identity, now)
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc)
+	p.leftOut += uint64(p.refusal.Headers.LeftOut)
 	return c.reply(c.request.Reason.String())
 }
 

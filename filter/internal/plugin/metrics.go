@@ -51,6 +51,7 @@ func (p *pluginContext) requestCounters() []counter {
 		{name: "requests.delayed", count: &s.Delayed},
 		{name: "requests.too_many_waiting", count: &s.TooManyWaiting},
 		{name: "requests.unanswered", count: &s.Unanswered},
+		{name: "headers.left_out", count: &p.leftOut},
 		{name: "requests.counted_out", count: &p.flights.Stats.CountedOut},
 		{name: "requests.queued", count: &p.flights.Stats.Queued},
 		{name: "shadow.allowed", count: &s.ShadowAllowed},

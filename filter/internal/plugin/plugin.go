@@ -64,7 +64,9 @@ type pluginContext struct {
 	scratch, details []byte
 	timer            timer.Timer
 
-	passed  passed
+	passed passed
+	// leftOut counts policies that the response fields had no room for.
+	leftOut uint64
 	counted []counter
 	shown   shown
 	// flown are the metrics of the flights' groups, in their order.

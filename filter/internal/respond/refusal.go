@@ -24,7 +24,7 @@ var plainText = []byte("text/plain; charset=utf-8")
 // makes the message of the status.
 func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grpc bool) {
 	r.Headers.Reset()
-	r.Body = r.Body[:0]
+	r.Body, r.Headers.LeftOut = r.Body[:0], 0
 	about, hit, ix := aboutOf(req), &req.Hits[req.Refusing], &req.Rules().Index
 	kind := about.Kind()
 	r.Status, r.GRPC = kind.Status, kind.GRPC

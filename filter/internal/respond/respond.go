@@ -26,6 +26,8 @@ type Headers struct {
 	// least is the smallest remaining of all items, shown the remaining of the item that legacy
 	// dialects show.
 	least, shown int64
+	// LeftOut is how many policies the last decision has left out for want of room.
+	LeftOut int
 }
 
 // maxHeaders is above what a refusal has in the dialect with the most headers.
@@ -62,9 +64,10 @@ func (h *Headers) add(name, value string) {
 // is 0 for an allowed request; wall is the Unix time in microseconds.
 func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
 	h.gather(req, refused)
-	if len(h.items) == 0 {
+	if h.LeftOut = 0; len(h.items) == 0 {
 		return
 	}
+	h.fit(refused)
 	dialects := req.Rules().Index.Headers()
 	if dialects.Legacy != policy.LegacyOff {
 		shown := h.refusing
@@ -84,6 +87,18 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 				h.least = item.Remaining
 			}
 		}
+	}
+}
+
+// fit leaves out the items for which the fields have no room: those farthest from exhaustion.
+func (h *Headers) fit(refused bool) {
+	first := -1
+	if refused {
+		first = h.refusing
+	}
+	fit := ratelimitheader.Fit(h.items, h.hits, first)
+	if h.LeftOut = len(h.items) - fit; h.LeftOut > 0 {
+		h.items, h.hits, h.refusing = h.items[:fit], h.hits[:fit], 0
 	}
 }
 

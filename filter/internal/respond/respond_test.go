@@ -3,6 +3,7 @@ package respond_test
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -322,6 +323,42 @@ func TestASuspendedLimit(t *testing.T) {
 	want = "refused policy=p reason=suspended remaining=0"
 	if said := string(respond.AppendDecision(nil, req, status)); said != want {
 		t.Error(said)
+	}
+}
+
+// With many policies the fields keep within 2 kB, and have those nearest to exhaustion; what is
+// left out is counted.
+func TestFieldsOfManyPolicies(t *testing.T) {
+	var policies []string
+	for i := range 300 {
+		limit := 1000 - i
+		if i == 150 {
+			limit = 2
+		}
+		policies = append(policies,
+			fmt.Sprintf(`{"name":"a-policy-%d","partition":[],"limit":{"quota":%d,"window":"1h"},"mode":"local"}`, i, limit))
+	}
+	set := `{"version":"weir/v1","headers":{"legacy":"envoy"},"policies":[` + strings.Join(policies, ",") + `]}`
+	for n, refused := range []bool{1: false, 3: true} {
+		if n%2 == 0 {
+			continue
+		}
+		req, status := decide(t, set, n)
+		var r respond.Refusal
+		if refused {
+			r.Write(req, now, wall, false)
+		} else {
+			r.Headers.Limits(req, false, 0, wall)
+		}
+		if got := status == limiter.Refused; got != refused || r.Headers.LeftOut < 200 {
+			t.Fatalf("after %d: %v, %d left out", n, status, r.Headers.LeftOut)
+		}
+		for i := range r.Headers.Len() {
+			name, value := r.Headers.At(i)
+			if len(value) > 2060 || len(name) > 9 && name[:9] == "ratelimit" && !strings.HasPrefix(string(value), `"a-policy-150";`) {
+				t.Errorf("after %d, %s has %d bytes: %.60s", n, name, len(value), value)
+			}
+		}
 	}
 }
 
