@@ -81,7 +81,7 @@ func TestAdaptiveSaysWhatItAdmits(t *testing.T) {
 	p := set.Policies[0]
 	got := p.Bound(nil) + "|" + strings.Join(p.Notes(2), "|")
 	if want := "between 20 and 2 000 requests in flight for each partition key on each Envoy|" +
-		"in shadow: decided and counted, no request is touched|" +
+		"in shadow: decided as if enforced and counted, in the background; no request is touched|" +
 		"finds its limit by p90 of the latency, and is closed by latency, worker; sheds the least important " +
 		"class first, " +
 		"with status 503"; got != want {

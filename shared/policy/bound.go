@@ -117,7 +117,7 @@ func (p Policy) Notes(nodes int64) []string {
 	case p.Enforced == EnforcedOff:
 		notes = append(notes, "switched off")
 	case p.Enforced == EnforcedShadow:
-		notes = append(notes, "in shadow: decided and counted, no request is touched")
+		notes = append(notes, "in shadow: decided as if enforced and counted, in the background; no request is touched")
 	case p.Enforced < EnforcedAll:
 		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+
 			" % of the partition keys, the others in shadow")

@@ -21,6 +21,8 @@ const (
 	maxBusy = 1 << 45
 	// maxNumbers bounds the numbers of one policy: newer nodes may have some more.
 	maxNumbers = 16
+	// leastNumbers are written of each policy; of further ones the zeros at the end are left out.
+	leastNumbers = 4
 )
 
 // Measures is what one worker of a node has measured of policies since its last message. A control
@@ -45,12 +47,17 @@ type Measure struct {
 	Busy int64
 	// Used is how much of the limit of one of its buckets was in flight at most, in percent.
 	Used int64
+	// CandidateUndetermined and ShadowUndetermined are requests of which these do not know what
+	// they would have done.
+	CandidateUndetermined, ShadowUndetermined int64
 }
 
 // numbers are those of a measure, in the order in which they are written. Further ones are added at
 // the end: a reader drops what it does not know, and takes 0 for what is not there.
-func (m *Measure) numbers() [4]*int64 {
-	return [...]*int64{&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used}
+func (m *Measure) numbers() [6]*int64 {
+	return [...]*int64{
+		&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used, &m.CandidateUndetermined, &m.ShadowUndetermined,
+	}
 }
 
 // AppendMeasures appends the message to dst.
@@ -62,8 +69,12 @@ func AppendMeasures(dst []byte, m *Measures) []byte {
 		one := &m.Items[i]
 		dst = putRaw(putUvarint(dst, int64(len(one.Policy))), one.Policy)
 		numbers := one.numbers()
-		dst = putUvarint(dst, int64(len(numbers)))
-		for _, n := range numbers {
+		most := len(numbers)
+		for most > leastNumbers && *numbers[most-1] == 0 {
+			most--
+		}
+		dst = putUvarint(dst, int64(most))
+		for _, n := range numbers[:most] {
 			dst = putUvarint(dst, *n)
 		}
 	}
@@ -82,7 +93,7 @@ func DecodeMeasures(b []byte, m *Measures) error {
 	m.Items = m.Items[:0]
 	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
 		one := Measure{Policy: c.text(maxName)}
-		known, most := one.numbers(), [...]int64{maxCount, maxCount, maxBusy, MaxUsed}
+		known, most := one.numbers(), [...]int64{maxCount, maxCount, maxBusy, MaxUsed, maxCount, maxCount}
 		for i := range c.within(0, maxNumbers) {
 			if i >= int64(len(known)) {
 				c.uvarint()

@@ -26,8 +26,9 @@ func TestMeasuresReadBack(t *testing.T) {
 // A newer node may say more of a policy, an older one less.
 func TestMeasuresOfOtherFilters(t *testing.T) {
 	head := []byte("WRMS\x01\x01n\x00\x02")
-	message := append(head, "\x01a\x06\x01\x02\x03\x04\x05\x06"+"\x01b\x02\x07\x08"...)
-	want := []wire.Measure{{Policy: []byte("a"), CandidateRefused: 1, ShadowRefused: 2, Busy: 3, Used: 4},
+	message := append(head, "\x01a\x08\x01\x02\x03\x04\x05\x06\x07\x08"+"\x01b\x02\x07\x08"...)
+	want := []wire.Measure{{Policy: []byte("a"), CandidateRefused: 1, ShadowRefused: 2, Busy: 3, Used: 4,
+		CandidateUndetermined: 5, ShadowUndetermined: 6},
 		{Policy: []byte("b"), CandidateRefused: 7, ShadowRefused: 8}}
 	var back wire.Measures
 	if err := wire.DecodeMeasures(message, &back); err != nil || !reflect.DeepEqual(back.Items, want) {

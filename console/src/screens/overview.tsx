@@ -69,7 +69,8 @@ type Outcome = Schemas['Series']['outcome']
 // is only counted and changes no request is dashed.
 const outcomeWords: Partial<Record<Outcome, string>> = {
   refused: 'refused', requests: 'requests', candidate_refused: 'the candidate would refuse',
-  shadow_refused: 'would be refused, in shadow',
+  candidate_undetermined: 'the candidate: not known',
+  shadow_refused: 'would be refused, in shadow', shadow_undetermined: 'in shadow: not known',
 }
 const outcomesOfPolicy = Object.keys(outcomeWords) as Outcome[]
 
@@ -77,12 +78,17 @@ export function Refusals({ policy, candidate, height }: { policy: string; candid
   const { range, choose } = useRange()
   const series = useSeries(policy ? [policy] : [], policy ? outcomesOfPolicy : ['refused'], range)
   const audit = useAudit(policy ? `policies/${policy}` : '', 50)
-  const always = (s: Schemas['Series']) => (s.outcome === 'candidate_refused' ? candidate : s.outcome !== 'shadow_refused')
+  // Beside what would be refused stands of how many requests that is not known, also if of none.
+  const always = (s: Schemas['Series'], all: Schemas['Series'][]) => {
+    if (s.outcome.startsWith('candidate_')) return candidate
+    if (s.outcome === 'shadow_undetermined') return all.some((one) => one.outcome === 'shadow_refused' && one.total > 0)
+    return s.outcome !== 'shadow_refused'
+  }
   return (
     <Card title={policy ? 'Decisions over time' : 'Refusals, and what changed'} more={choose}>
       <Asked of={series}>
         {(s) => {
-          const shown = s.series.filter((one) => one.total > 0 || (policy && always(one)))
+          const shown = s.series.filter((one) => one.total > 0 || (policy && always(one, s.series)))
           if (policy) shown.sort((a, b) => outcomesOfPolicy.indexOf(a.outcome) - outcomesOfPolicy.indexOf(b.outcome))
           return (
             <>
@@ -91,7 +97,7 @@ export function Refusals({ policy, candidate, height }: { policy: string; candid
                 label="Refusals" from={s.from} step={s.step_seconds} height={height}
                 lines={(shown.length ? shown : s.series.slice(0, 1)).map((one) => ({
                   label: (policy ? outcomeWords[one.outcome] : one.policy) ?? 'all', values: one.values,
-                  dashed: one.outcome.endsWith('_refused'),
+                  dashed: one.outcome.includes('_'),
                 }))}
                 marks={changeMarks(audit.data?.entries ?? [])}
               />

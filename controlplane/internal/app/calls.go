@@ -44,8 +44,8 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 		Leases: config.Leases, View: a.view(config), Consumers: calls.Knowing(config.Consumers, config.Now),
 		Penalties: enforcer,
 		Report:    func(m *wire.Decisions) { note(config, m) },
-		WouldRefuse: func(policy string, candidate bool) {
-			config.Series.WouldRefuse(policy, rls.NodeName, candidate)
+		Tried: func(policy string, candidate, undetermined bool) {
+			config.Series.Tried(policy, rls.NodeName, candidate, undetermined)
 		},
 		Meter: config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
 	})

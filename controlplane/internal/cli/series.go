@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ type seriesCommand struct {
 	getFlags
 	Policy  []string `arg:"" optional:"" help:"Only these policies."`
 	By      string   `enum:"policy,node,all" default:"policy" help:"A line for each policy, for each node, or one for all."`
-	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, how many requests were in flight on average, or how full the fullest bucket was at most, in percent."`
+	Outcome []string `enum:"refused,requests,tokens,shadow_refused,candidate_refused,in_flight,utilisation,shadow_undetermined,candidate_undetermined" default:"refused" help:"What is shown: refused requests, decided requests (an estimate), tokens that were granted, what policies in shadow and candidate limits would have refused, with those requests of which they do not know it, how many requests were in flight on average, or how full the fullest bucket was at most, in percent."`
 	Range   string   `enum:"1h,24h" default:"1h" help:"How far back: 1h or 24h."`
 	Number  int      `short:"n" default:"20" help:"How many lines to print, at most 200."`
 }
@@ -30,6 +31,14 @@ func (c *seriesCommand) Run(env *environment) error {
 	}
 	query := url.Values{"by": {c.By}, "range": {c.Range}, "page_size": {strconv.Itoa(c.Number)}, "outcome": c.Outcome}
 	query["policy"] = c.Policy
+	query["outcome"] = slices.Clone(c.Outcome)
+	for _, outcome := range c.Outcome { // No figure of a trial is shown without what it leaves open.
+		if tried, ok := strings.CutSuffix(outcome, "_refused"); ok {
+			query.Add("outcome", tried+"_undetermined")
+		}
+	}
+	slices.Sort(query["outcome"])
+	query["outcome"] = slices.Compact(query["outcome"])
 	if query.Set("step", "1m"); c.Range == "24h" {
 		query.Set("step", "30m")
 	}

@@ -178,8 +178,11 @@ func unavailable(away time.Duration) wire.LeaseAnswer {
 }
 
 // measure notes the outcome of an answered item. An item that takes tokens for a longer span asks
-// for many requests to come, so it counts none.
+// for many requests to come, so it counts none. What candidates take is no use of their policy.
 func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
+	if it.candidate {
+		return
+	}
 	use := Use{
 		Policy: it.policy, Tier: it.tier, Tokens: g.Waiting*it.item.Cost + g.Keep + it.item.Used,
 		Bucket: it.item.Bucket, Window: it.limit.Window,

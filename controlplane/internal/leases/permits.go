@@ -34,6 +34,7 @@ func (r *resolver) claim(it *wire.LeaseItem) resolved {
 	one := resolved{item: it, ask: Item{Bucket: it.Bucket, Claim: c}}
 	if ok && by.policy.Mode == policy.ModeLeased && by.limit.InFlight {
 		one.effective, one.tier = by, r.requested.TierOf(it.Limit)
+		one.candidate = r.requested.IsCandidate(it.Limit)
 		c.Need, c.Spare, c.Limit = it.Waiting, it.Keep, r.service.permits(by.policy, by.limit)
 	}
 	return one
@@ -66,7 +67,7 @@ func served(it *resolved, g lease.Grant) int64 {
 // measureClaim notes the outcome of a claim.
 func (s *Service) measureClaim(it *resolved, g lease.Grant) {
 	c := it.ask.Claim
-	if it.policy == nil || g.FullAfter == 0 {
+	if it.policy == nil || it.candidate || g.FullAfter == 0 {
 		return
 	}
 	granted := served(it, g)

@@ -70,6 +70,8 @@ type resolved struct {
 	item  *wire.LeaseItem
 	// tier is the tier whose limit it is; empty for a limit of all tiers.
 	tier string
+	// candidate: the limit is only tried.
+	candidate bool
 	// ask is what the store is asked for.
 	ask Item
 }
@@ -155,7 +157,10 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 		return resolved{}, false
 	}
 	by.bring(it.Quota, it.Burst)
-	one := resolved{effective: by, item: it, tier: r.requested.TierOf(it.Limit)}
+	one := resolved{
+		effective: by, item: it,
+		tier: r.requested.TierOf(it.Limit), candidate: r.requested.IsCandidate(it.Limit),
+	}
 	one.ask = Item{Bucket: it.Bucket, Joined: it.Joined, Ask: r.fullAsk(it, by)}
 	r.addTwin(&one)
 	return one, true

@@ -165,6 +165,11 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
+// IsCandidate reports whether a limit is a candidate.
+func (c *Compiled) IsCandidate(number uint32) bool {
+	return int(number) < len(c.places) && c.places[number].candidate
+}
+
 // PositionOf returns the index of a limit among those of its policy and tier; 0 for a number that
 // the set does not have.
 func (c *Compiled) PositionOf(number uint32) int {

@@ -49,9 +49,9 @@ type Config struct {
 	// Report, if not nil, takes in what became of the calls, about once a second. Report must not
 	// keep the message.
 	Report func(*wire.Decisions)
-	// WouldRefuse, if not nil, is called for each call that a policy in shadow, or a candidate
-	// limit, would have refused.
-	WouldRefuse func(policy string, candidate bool)
+	// Tried, if not nil, is called for each call that a policy in shadow, or a candidate limit,
+	// would have refused, and for each of which that is undetermined.
+	Tried func(policy string, candidate, undetermined bool)
 	// Meter, if not nil, is called for each call and for each policy that had a part in it.
 	Meter Meter
 	// Metadata has allowed calls answered with dynamic metadata as others are, which costs.

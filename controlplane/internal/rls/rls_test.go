@@ -63,11 +63,15 @@ func begin(t testing.TB, document string) *world {
 func (w *world) restart() {
 	w.service = rls.New(rls.Config{
 		Leases: w.plane, View: func() *calls.View { return w.view },
-		Consumers:   func(context.Context) match.Consumers { return w.consumers },
-		Penalties:   w.penalties,
-		Report:      func(m *wire.Decisions) { w.reports = append(w.reports, m) },
-		WouldRefuse: func(policy string, candidate bool) { w.would[fmt.Sprintf("%s %v", policy, candidate)]++ },
-		Meter:       w, Now: func() time.Time { return w.now },
+		Consumers: func(context.Context) match.Consumers { return w.consumers },
+		Penalties: w.penalties,
+		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
+		Tried: func(policy string, candidate, undetermined bool) {
+			if !undetermined {
+				w.would[fmt.Sprintf("%s %v", policy, candidate)]++
+			}
+		},
+		Meter: w, Now: func() time.Time { return w.now },
 	})
 	w.service.Wait()
 }

@@ -131,8 +131,8 @@ func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer
 		}
 		name := view.Set.Policies[r.policy].Name
 		s.config.Meter.Watched(name, r.candidate, r.seen)
-		if r.seen == ShadowRefused && s.config.WouldRefuse != nil {
-			s.config.WouldRefuse(name, r.candidate)
+		if r.seen != ShadowAllowed && s.config.Tried != nil {
+			s.config.Tried(name, r.candidate, r.seen == ShadowUndetermined)
 		}
 	}
 }

@@ -24,6 +24,8 @@ func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 		}
 		s.add(name, node, ShadowRefused, one.ShadowRefused)
 		s.add(name, node, CandidateRefused, one.CandidateRefused)
+		s.add(name, node, ShadowUndetermined, one.ShadowUndetermined)
+		s.add(name, node, CandidateUndetermined, one.CandidateUndetermined)
 		s.add(name, node, Utilisation, one.Used)
 		busy := one.Busy * hundredths / 1000
 		if covers > counted {
@@ -36,11 +38,17 @@ func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 	}
 }
 
-// WouldRefuse counts a request that a policy in shadow, or a candidate limit, would have refused.
-func (s *Service) WouldRefuse(policy, node string, candidate bool) {
+// Tried counts a request that a policy in shadow, or a candidate limit, would have refused, or of
+// which it does not know what it would have done.
+func (s *Service) Tried(policy, node string, candidate, undetermined bool) {
 	outcome := ShadowRefused
-	if candidate {
+	switch {
+	case candidate && undetermined:
+		outcome = CandidateUndetermined
+	case candidate:
 		outcome = CandidateRefused
+	case undetermined:
+		outcome = ShadowUndetermined
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -74,7 +74,9 @@ type Outcome string
 // Refused are the requests that an enforced policy refused; they are exact. Requests are those that
 // were decided, for each policy that applied; they are estimated from samples. Tokens are those
 // that the control plane granted; they have no node. ShadowRefused and CandidateRefused are the
-// requests that a policy in shadow and a candidate limit would have refused; they are exact.
+// requests that a policy in shadow and a candidate limit would have refused; they are exact but for
+// ShadowUndetermined and CandidateUndetermined, of which these do not know what they would have
+// done.
 //
 // InFlight is how many requests were in flight on average. Utilisation is how full the fullest
 // bucket was at most, in percent: by tokens used, or by requests in flight.
@@ -86,11 +88,15 @@ const (
 	CandidateRefused Outcome = "candidate_refused"
 	InFlight         Outcome = "in_flight"
 	Utilisation      Outcome = "utilisation"
+
+	ShadowUndetermined    Outcome = "shadow_undetermined"
+	CandidateUndetermined Outcome = "candidate_undetermined"
 )
 
 // Outcomes are all, in the order of counts. That of stored counts is the same.
 var Outcomes = []Outcome{
 	Refused, Requests, Tokens, ShadowRefused, CandidateRefused, inFlight: InFlight, utilisation: Utilisation,
+	ShadowUndetermined, CandidateUndetermined,
 }
 
 // Places among counts that need care: a utilisation is not added up, and what was in flight is
@@ -98,7 +104,7 @@ var Outcomes = []Outcome{
 const (
 	inFlight    = 5
 	utilisation = 6
-	outcomes    = 7
+	outcomes    = 9
 	hundredths  = 100
 )
 

@@ -259,15 +259,20 @@ func TestCandidatesCount(t *testing.T) {
 	w := newWorld(t)
 	one, other := w.replica("one"), w.replica("other")
 	for n, s := range w.all {
-		counted := wire.Measure{Policy: []byte("a"), CandidateRefused: int64(n + 3), ShadowRefused: 1}
+		counted := wire.Measure{Policy: []byte("a"), CandidateRefused: int64(n + 3), ShadowRefused: 1,
+			ShadowUndetermined: 2, CandidateUndetermined: int64(n)}
 		s.Measured(measured("n", 0, counted), always)
 	}
-	one.WouldRefuse("a", "rls", true)
-	other.WouldRefuse("a", "rls", false)
+	one.Tried("a", "rls", true, false)
+	other.Tried("a", "rls", false, false)
+	one.Tried("a", "rls", true, true)
+	other.Tried("a", "rls", false, true)
 	w.pass(10 * time.Second)
 	for _, s := range []*series.Service{one, other} {
 		w.see(s, hour(series.ByPolicy, series.CandidateRefused, series.ShadowRefused, series.Refused), 2,
 			"a candidate_refused 8: 8 0\na shadow_refused 3: 3 0\na refused 0: 0 0\n")
+		w.see(s, hour(series.ByPolicy, series.CandidateUndetermined, series.ShadowUndetermined), 2,
+			"a shadow_undetermined 5: 5 0\na candidate_undetermined 2: 2 0\n")
 		w.see(s, hour(series.ByNode, series.CandidateRefused), 2,
 			"n candidate_refused 7: 7 0\nrls candidate_refused 1: 1 0\n")
 	}
@@ -422,10 +427,10 @@ func reportAll(s *series.Service, set *policies.Compiled, i int, policy, node st
 	s.Heard(set, asked(node, uint32(i), 16))
 	s.Granted(policy, 5)
 	s.Measured(measured(node, covers, wire.Measure{Policy: []byte(policy), CandidateRefused: 2, ShadowRefused: 3,
-		Busy: 4000, Used: 50}), always)
+		Busy: 4000, Used: 50, ShadowUndetermined: 1, CandidateUndetermined: 1}), always)
 }
 
-// All lines that there may be, with every outcome, are within 64 MB as well.
+// All lines that there may be, with every outcome, are within 80 MB.
 func TestMemoryOfAllLines(t *testing.T) {
 	w := newWorld(t)
 	before := heap()
@@ -441,12 +446,12 @@ func TestMemoryOfAllLines(t *testing.T) {
 	w.store.slots = nil // It is not this replica's.
 	used := heap() - before
 	t.Logf("%.1f MB", float64(used)/(1<<20))
-	if used > 64<<20 {
+	if used > 80<<20 {
 		t.Errorf("%d bytes are used", used)
 	}
 	all := hour(series.ByPolicy, series.Outcomes...)
 	all.Most = 1 << 20
-	if n := len(s.Read(all).Series); n != 7*2000 {
+	if n := len(s.Read(all).Series); n != 9*2000 {
 		t.Errorf("%d series of policies, want those of 2000", n)
 	}
 }
@@ -505,7 +510,7 @@ func TestMemoryOfADay(t *testing.T) {
 		t.Errorf("%d callers are sampled", d.Sampled)
 	}
 	all := s.Read(day).Series
-	if len(all) != 1400 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
-		t.Errorf("%d series of policies, want 1400 that are full", len(all))
+	if len(all) != 1800 || all[0].Values[0] == nil || *all[0].Values[0] != 16 {
+		t.Errorf("%d series of policies, want 1800 that are full", len(all))
 	}
 }

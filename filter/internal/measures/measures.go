@@ -5,6 +5,7 @@ package measures
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -39,15 +40,20 @@ func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Record
 	}
 }
 
-// Decided notes requests that a policy's candidate would have refused, those that the policy would
-// have, in shadow, and how much of the fullest bucket was used at most, in percent.
-func (s *Recorder) Decided(policy []byte, candidate, shadow uint32, used int64) {
-	if candidate == 0 && shadow == 0 && used == 0 {
+// Decided notes what was counted for a policy: the requests that its candidate would have refused,
+// those that the policy would have, in shadow, and those of which they do not know it; and how much
+// of the fullest bucket was used at most, in percent.
+func (s *Recorder) Decided(policy []byte, counts *[ruleset.Outcomes]uint32, used int64) {
+	candidate, shadow := counts[ruleset.CountCandidateRefused], counts[ruleset.CountShadowRefused]
+	candidateOpen, shadowOpen := counts[ruleset.CountCandidateUndetermined], counts[ruleset.CountShadowUndetermined]
+	if candidate|shadow|candidateOpen|shadowOpen == 0 && used == 0 {
 		return
 	}
 	if one := s.of(string(policy)); one != nil {
 		one.CandidateRefused += int64(candidate)
 		one.ShadowRefused += int64(shadow)
+		one.CandidateUndetermined += int64(candidateOpen)
+		one.ShadowUndetermined += int64(shadowOpen)
 		one.Used = min(max(one.Used, used), wire.MaxUsed)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/measures"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -45,6 +46,9 @@ func (w *world) Call(path string, body []byte, _ quota.Span, done func(status in
 	text := fmt.Sprint(int64(m.Covers / quota.Millisecond))
 	for _, one := range m.Items {
 		text += fmt.Sprintf(" %s:%d/%d/%d/%d", one.Policy, one.CandidateRefused, one.ShadowRefused, one.Busy, one.Used)
+		if one.CandidateUndetermined+one.ShadowUndetermined > 0 {
+			text += fmt.Sprintf(" %d/%d not known", one.CandidateUndetermined, one.ShadowUndetermined)
+		}
 	}
 	w.sent, w.done = append(w.sent, text), done
 	return nil
@@ -81,17 +85,17 @@ func (w *world) want(sent ...string) {
 func TestMeasuresAreAddedUp(t *testing.T) {
 	w := newWorld(t)
 	w.pass(10*sec, 204)
-	w.s.Decided([]byte("none"), 0, 0, 0)
+	w.s.Decided([]byte("none"), counts(0, 0), 0)
 	w.s.Flown("none", 0, w.now, 0)
 	w.pass(10*sec, 204)
 	w.want()
-	w.s.Decided([]byte("api"), 3, 0, 0)
+	w.s.Decided([]byte("api"), counts(3, 0), 0)
 	w.pass(100*ms, 204)
 	w.want("0 api:3/0/0/0")
-	w.s.Decided([]byte("api"), 1, 2, 0)
-	w.s.Decided([]byte("api"), 4, 0, 70)
-	w.s.Decided([]byte("quiet"), 0, 0, 3)
-	w.s.Decided([]byte("quiet"), 0, 0, 2)
+	w.s.Decided([]byte("api"), counts(1, 2), 0)
+	w.s.Decided([]byte("api"), counts(4, 0), 70)
+	w.s.Decided([]byte("quiet"), counts(0, 0), 3)
+	w.s.Decided([]byte("quiet"), counts(0, 0), 2)
 	w.s.Flown("places", 2500*quota.Millisecond, w.now-sec, 40)
 	w.s.Flown("api", quota.Second, w.now-2*sec, 1<<40)
 	w.s.Flown("places", quota.Second, w.now, 20)
@@ -111,10 +115,10 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		status int
 		least  quota.Instant
 	}{{404, 60 * sec}, {503, 2 * sec}, {503, 4 * sec}} {
-		w.s.Decided([]byte("a"), 1, 0, 0)
+		w.s.Decided([]byte("a"), counts(1, 0), 0)
 		w.pass(100*ms, c.status)
 		w.want("0 a:1/0/0/0")
-		w.s.Decided([]byte("a"), 1, 0, 0)
+		w.s.Decided([]byte("a"), counts(1, 0), 0)
 		if due := w.s.NextDue(false); due < w.now+c.least {
 			t.Errorf("after %d the next one is due in %d", c.status, due-w.now)
 		}
@@ -124,15 +128,15 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		w.now += 80 * sec
 	}
 	w.unsent = errors.New("no cluster")
-	w.s.Decided([]byte("a"), 1, 0, 0)
+	w.s.Decided([]byte("a"), counts(1, 0), 0)
 	w.pass(100*ms, 204)
 	w.unsent = nil
 	w.pass(20*sec, 204)
 	w.want()
 	// None leaves while one is under way.
-	w.s.Decided([]byte("a"), 1, 0, 0)
+	w.s.Decided([]byte("a"), counts(1, 0), 0)
 	w.pass(sec, 0)
-	w.s.Decided([]byte("a"), 1, 0, 0)
+	w.s.Decided([]byte("a"), counts(1, 0), 0)
 	if w.s.Due(w.now+100*sec) || w.s.NextDue(true) != quota.Forever {
 		t.Error("due while a message is under way")
 	}
@@ -142,10 +146,25 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 func TestMeasuresAreBounded(t *testing.T) {
 	w := newWorld(t)
 	for n := range 2 * wire.MaxMeasures {
-		w.s.Decided(fmt.Append(nil, "policy-", n), 1, 0, 0)
+		w.s.Decided(fmt.Append(nil, "policy-", n), counts(1, 0), 0)
 	}
 	w.pass(100*ms, 204)
 	if len(w.sent) != 1 {
 		t.Errorf("%d messages", len(w.sent))
 	}
+}
+
+// counts are so many requests that a candidate would have refused, and a policy in shadow.
+func counts(candidate, shadow uint32) *[ruleset.Outcomes]uint32 {
+	return &[ruleset.Outcomes]uint32{ruleset.CountCandidateRefused: candidate, ruleset.CountShadowRefused: shadow}
+}
+
+// What is not known is reported also where nothing would have been refused.
+func TestWhatIsNotKnownIsReported(t *testing.T) {
+	w := newWorld(t)
+	w.s.Decided([]byte("api"), &[ruleset.Outcomes]uint32{
+		ruleset.CountCandidateUndetermined: 2, ruleset.CountShadowUndetermined: 5,
+	}, 0)
+	w.pass(100*ms, 200)
+	w.want("0 api:0/0/0/0 2/5 not known")
 }

@@ -179,11 +179,13 @@ func (e SeriesAnswerRange) Valid() bool {
 
 // Defines values for SeriesComparisonOutcome.
 const (
-	SeriesComparisonOutcomeCandidateRefused SeriesComparisonOutcome = "candidate_refused"
-	SeriesComparisonOutcomeRefused          SeriesComparisonOutcome = "refused"
-	SeriesComparisonOutcomeRequests         SeriesComparisonOutcome = "requests"
-	SeriesComparisonOutcomeShadowRefused    SeriesComparisonOutcome = "shadow_refused"
-	SeriesComparisonOutcomeTokens           SeriesComparisonOutcome = "tokens"
+	SeriesComparisonOutcomeCandidateRefused      SeriesComparisonOutcome = "candidate_refused"
+	SeriesComparisonOutcomeCandidateUndetermined SeriesComparisonOutcome = "candidate_undetermined"
+	SeriesComparisonOutcomeRefused               SeriesComparisonOutcome = "refused"
+	SeriesComparisonOutcomeRequests              SeriesComparisonOutcome = "requests"
+	SeriesComparisonOutcomeShadowRefused         SeriesComparisonOutcome = "shadow_refused"
+	SeriesComparisonOutcomeShadowUndetermined    SeriesComparisonOutcome = "shadow_undetermined"
+	SeriesComparisonOutcomeTokens                SeriesComparisonOutcome = "tokens"
 )
 
 // Valid indicates whether the value is a known member of the SeriesComparisonOutcome enum.
@@ -191,11 +193,15 @@ func (e SeriesComparisonOutcome) Valid() bool {
 	switch e {
 	case SeriesComparisonOutcomeCandidateRefused:
 		return true
+	case SeriesComparisonOutcomeCandidateUndetermined:
+		return true
 	case SeriesComparisonOutcomeRefused:
 		return true
 	case SeriesComparisonOutcomeRequests:
 		return true
 	case SeriesComparisonOutcomeShadowRefused:
+		return true
+	case SeriesComparisonOutcomeShadowUndetermined:
 		return true
 	case SeriesComparisonOutcomeTokens:
 		return true
@@ -329,19 +335,23 @@ func (e GetSeriesParamsBy) Valid() bool {
 
 // Defines values for GetSeriesParamsOutcome.
 const (
-	GetSeriesParamsOutcomeCandidateRefused GetSeriesParamsOutcome = "candidate_refused"
-	GetSeriesParamsOutcomeInFlight         GetSeriesParamsOutcome = "in_flight"
-	GetSeriesParamsOutcomeRefused          GetSeriesParamsOutcome = "refused"
-	GetSeriesParamsOutcomeRequests         GetSeriesParamsOutcome = "requests"
-	GetSeriesParamsOutcomeShadowRefused    GetSeriesParamsOutcome = "shadow_refused"
-	GetSeriesParamsOutcomeTokens           GetSeriesParamsOutcome = "tokens"
-	GetSeriesParamsOutcomeUtilisation      GetSeriesParamsOutcome = "utilisation"
+	GetSeriesParamsOutcomeCandidateRefused      GetSeriesParamsOutcome = "candidate_refused"
+	GetSeriesParamsOutcomeCandidateUndetermined GetSeriesParamsOutcome = "candidate_undetermined"
+	GetSeriesParamsOutcomeInFlight              GetSeriesParamsOutcome = "in_flight"
+	GetSeriesParamsOutcomeRefused               GetSeriesParamsOutcome = "refused"
+	GetSeriesParamsOutcomeRequests              GetSeriesParamsOutcome = "requests"
+	GetSeriesParamsOutcomeShadowRefused         GetSeriesParamsOutcome = "shadow_refused"
+	GetSeriesParamsOutcomeShadowUndetermined    GetSeriesParamsOutcome = "shadow_undetermined"
+	GetSeriesParamsOutcomeTokens                GetSeriesParamsOutcome = "tokens"
+	GetSeriesParamsOutcomeUtilisation           GetSeriesParamsOutcome = "utilisation"
 )
 
 // Valid indicates whether the value is a known member of the GetSeriesParamsOutcome enum.
 func (e GetSeriesParamsOutcome) Valid() bool {
 	switch e {
 	case GetSeriesParamsOutcomeCandidateRefused:
+		return true
+	case GetSeriesParamsOutcomeCandidateUndetermined:
 		return true
 	case GetSeriesParamsOutcomeInFlight:
 		return true
@@ -350,6 +360,8 @@ func (e GetSeriesParamsOutcome) Valid() bool {
 	case GetSeriesParamsOutcomeRequests:
 		return true
 	case GetSeriesParamsOutcomeShadowRefused:
+		return true
+	case GetSeriesParamsOutcomeShadowUndetermined:
 		return true
 	case GetSeriesParamsOutcomeTokens:
 		return true
@@ -410,11 +422,13 @@ func (e GetSeriesParamsStep) Valid() bool {
 
 // Defines values for CompareSeriesParamsOutcome.
 const (
-	CompareSeriesParamsOutcomeCandidateRefused CompareSeriesParamsOutcome = "candidate_refused"
-	CompareSeriesParamsOutcomeRefused          CompareSeriesParamsOutcome = "refused"
-	CompareSeriesParamsOutcomeRequests         CompareSeriesParamsOutcome = "requests"
-	CompareSeriesParamsOutcomeShadowRefused    CompareSeriesParamsOutcome = "shadow_refused"
-	CompareSeriesParamsOutcomeTokens           CompareSeriesParamsOutcome = "tokens"
+	CompareSeriesParamsOutcomeCandidateRefused      CompareSeriesParamsOutcome = "candidate_refused"
+	CompareSeriesParamsOutcomeCandidateUndetermined CompareSeriesParamsOutcome = "candidate_undetermined"
+	CompareSeriesParamsOutcomeRefused               CompareSeriesParamsOutcome = "refused"
+	CompareSeriesParamsOutcomeRequests              CompareSeriesParamsOutcome = "requests"
+	CompareSeriesParamsOutcomeShadowRefused         CompareSeriesParamsOutcome = "shadow_refused"
+	CompareSeriesParamsOutcomeShadowUndetermined    CompareSeriesParamsOutcome = "shadow_undetermined"
+	CompareSeriesParamsOutcomeTokens                CompareSeriesParamsOutcome = "tokens"
 )
 
 // Valid indicates whether the value is a known member of the CompareSeriesParamsOutcome enum.
@@ -422,11 +436,15 @@ func (e CompareSeriesParamsOutcome) Valid() bool {
 	switch e {
 	case CompareSeriesParamsOutcomeCandidateRefused:
 		return true
+	case CompareSeriesParamsOutcomeCandidateUndetermined:
+		return true
 	case CompareSeriesParamsOutcomeRefused:
 		return true
 	case CompareSeriesParamsOutcomeRequests:
 		return true
 	case CompareSeriesParamsOutcomeShadowRefused:
+		return true
+	case CompareSeriesParamsOutcomeShadowUndetermined:
 		return true
 	case CompareSeriesParamsOutcomeTokens:
 		return true
@@ -1698,7 +1716,8 @@ type GetSeriesParams struct {
 	// Outcome `refused` are requests that enforced policies refused, exactly. `requests` are those that policies decided, estimated from
 	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, exactly; they
 	// are not counted by node. `shadow_refused` are requests that policies in shadow would have refused, `candidate_refused`
-	// those that candidate limits would have, exactly. `in_flight` is how many requests were in flight on average,
+	// those that candidate limits would have, exactly but for `shadow_undetermined` and
+	// `candidate_undetermined`, of which these do not know it, as the control plane did not answer. `in_flight` is how many requests were in flight on average,
 	// which only policies with `in_flight` or `adaptive` have; `utilisation` how full the fullest bucket was at most, in percent of
 	// what it holds. `refused` if none is given.
 	Outcome []GetSeriesParamsOutcome `form:"outcome,omitempty" json:"outcome,omitempty"`
