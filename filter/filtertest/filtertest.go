@@ -1,6 +1,6 @@
 // Package filtertest is an Envoy process with the filter in it, without Envoy, for simulations: the
-// filter's own code that decides, some workers over one shared data, and nothing that classifies
-// requests or writes headers.
+// filter's own code that decides and answers, some workers over one shared data, and nothing that
+// classifies requests.
 package filtertest
 
 import (
@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
@@ -46,6 +47,8 @@ type Options struct {
 	// Gathers, if set, hears that requests of a worker gather for a call: Flush is to follow within
 	// a millisecond.
 	Gathers func(worker int)
+	// Answers has each decision carry the answer to its client.
+	Answers bool
 	// Between, if set, runs ahead of each write to the shared data, so that another worker can act
 	// in between.
 	Between func(worker int)
@@ -77,6 +80,8 @@ type Decision struct {
 	// not known.
 	Hits  []Hit
 	Mixed bool
+	// Answer is the answer to the client, if the options ask for it.
+	Answer Answer
 }
 
 // Hit is one bucket's part in a decision, by the policy set with the worker's Generation.
@@ -112,6 +117,8 @@ type worker struct {
 	paused map[uint32]*limiter.Request
 	// lasting are requests that went on and that End is to end.
 	lasting map[uint32]*limiter.Request
+	headers respond.Headers
+	refusal respond.Refusal
 }
 
 // Start starts a process; its workers have no policy set, so they let everything pass until Apply.
@@ -262,6 +269,9 @@ func (w *worker) decided(req *limiter.Request, status limiter.Status, before [le
 			Cost: h.Cost, Source: first,
 		})
 	}
+	if w.process.options.Answers {
+		d.Answer = w.answer(req, status)
+	}
 	w.process.options.Decided(d)
 }
 
@@ -373,4 +383,10 @@ type held struct {
 func (h *held) Apply(e *bucketstore.Entry) bool {
 	h.credit, h.account = e.Credit, e.Account
 	return false
+}
+
+// NextDue is when Tick has something to do at a worker, by the process's clock.
+func (p *Process) NextDue(number int) quota.Instant {
+	w := p.workers[number]
+	return min(w.leases.NextDue(w.Now()), w.limiter.NextRelease())
 }

@@ -12,8 +12,8 @@ type Lease struct {
 // holds no tokens, knows nothing and may ask.
 type Credit struct {
 	Leases [2]Lease
-	// NotBefore: until then the control plane has no tokens for a cost of DenyCost or more, so such
-	// requests are refused locally.
+	// NotBefore: until then the control plane has no tokens for a cost of DenyCost or more. For how
+	// long a dearer request is refused locally, Refused says.
 	NotBefore quota.Instant
 	DenyCost  int64
 	// AskAfter is when the back-off for tokens to keep ends. KeepCall is until when a call for
@@ -53,6 +53,9 @@ const (
 	// burst that fits is over before.
 	lasting  = 3
 	maxShort = 8
+	// shortestRetry is the shortest wait that a refusal names. To ask less often a node refuses by
+	// itself for longer than the control plane said, but no longer than that.
+	shortestRetry = quota.Second
 )
 
 // Expiry is until when a node may spend tokens that were granted for span, if it sent the request
@@ -150,12 +153,6 @@ func (c Credit) Holds(now quota.Instant, p quota.Params) (level int64, known boo
 	return min(c.Level+p.Earned(max(quota.Span(now-c.DemandAt), 0)), p.Burst), true
 }
 
-// Refused reports whether a request of cost n must be refused without asking, because the control
-// plane has no tokens for it before the returned instant.
-func (c Credit) Refused(now quota.Instant, n int64) (quota.Instant, bool) {
-	return c.NotBefore, now < c.NotBefore && n >= c.DenyCost
-}
-
 // Call notes a call for tokens to keep, which counts as under way until the given instant. If
 // tokens are rationed, requests that find none meanwhile are refused and do not ask one by one.
 func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
@@ -199,7 +196,11 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	}
 	// While the bucket is rationed, refuse locally until the next ask.
 	if ration && now < c.AskAfter {
-		c.NotBefore, c.DenyCost = max(c.NotBefore, c.AskAfter), 1
+		c.AskAfter = min(c.AskAfter, now+quota.Instant(shortestRetry))
+		if c.DenyCost > 1 || c.NotBefore < c.AskAfter {
+			c.NotBefore = c.AskAfter
+		}
+		c.DenyCost = 1
 	}
 	return c
 }
@@ -219,9 +220,8 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 		// The bucket is not short of tokens. The cost is too high for it.
 	case g.Waiting < ask.Waiting:
 		c.Short = min(c.Short+1, maxShort)
-		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff))
-		c.NotBefore, c.DenyCost = now+quota.Instant(step), ask.Cost
-		c.FullAt = c.fullAfterWait(ask, g)
+		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff, shortestRetry))
+		c.deny(now, ask, g, now+quota.Instant(step))
 	case ask.Waiting > 0:
 		c.NotBefore = 0
 	}
@@ -247,26 +247,13 @@ func sooner(ask Ask, g Grant) quota.Instant {
 	return by
 }
 
-// fullAfterWait is when the bucket is full after a refusal. When the wait is over, a token bucket
-// holds the cost and lacks the rest. For windows the answer has said it: only a longer wait counts,
-// and a difference within the time of an answer does not.
-func (c *Credit) fullAfterWait(ask Ask, g Grant) quota.Instant {
-	if g.FullAfter == 0 {
-		return max(c.FullAt, c.NotBefore+refill(ask.Params, ask.Cost))
-	}
-	if c.NotBefore > c.FullAt && c.NotBefore-c.FullAt <= quota.Instant(Deadline) {
-		c.NotBefore = c.FullAt
-	}
-	return max(c.FullAt, c.NotBefore)
-}
-
 // refill is how long a bucket with level tokens takes until it is full.
 func refill(p quota.Params, level int64) quota.Instant {
 	missing := p.Burst - min(max(level, 0), p.Burst)
 	return quota.Instant(p.ResetAfter(quota.State{Debt: p.UnitsFor(missing)}, 0))
 }
 
-// Remaining is how many tokens clients of the node can still use, as far as it knows.
+// Remaining is how many tokens clients of the node can still use, by the last answer.
 func (c Credit) Remaining(now quota.Instant) int64 { return c.Level + c.Available(now) }
 
 // Full is when the bucket will be full if the tokens that this node holds are not used. It never

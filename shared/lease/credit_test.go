@@ -108,18 +108,18 @@ func TestLearnBacksOffAndRecovers(t *testing.T) {
 	waits := []quota.Instant{2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 50 * ms, 50 * ms}
 	for i, want := range waits {
 		c = c.Learn(0, ask, short, lease.BackOff(p), 0)
-		if until, refused := c.Refused(0, 2); !refused || until != want {
+		if until, refused := c.Refused(0, p, 2, false); !refused || until != want {
 			t.Errorf("short grant %d: refused %v until %d, want %d", i+1, refused, until, want)
 		}
 	}
-	if _, refused := c.Refused(0, 1); refused {
+	if _, refused := c.Refused(0, p, 1, false); refused {
 		t.Error("a cheaper request is refused for a dearer one's sake")
 	}
-	if _, refused := c.Refused(50*ms, 2); refused {
+	if _, refused := c.Refused(50*ms, p, 2, false); refused {
 		t.Error("refused at the very instant")
 	}
 	c = c.Learn(0, ask, lease.Grant{Waiting: 4}, lease.BackOff(p), 0)
-	if _, refused := c.Refused(0, 2); refused {
+	if _, refused := c.Refused(0, p, 2, false); refused {
 		t.Error("refused after a full grant")
 	}
 	// Strict buckets do not back off: they ask at the promised instant.
@@ -127,13 +127,63 @@ func TestLearnBacksOffAndRecovers(t *testing.T) {
 	for range 5 {
 		c = c.Learn(0, ask, short, 0, 512)
 	}
-	if until, _ := c.Refused(0, 2); until != 2*ms {
+	if until, _ := c.Refused(0, p, 2, false); until != 2*ms {
 		t.Errorf("strict waits until %d", until)
 	}
 	// A long wait is never cut short by the back-off's limit.
 	c = lease.Credit{}.Learn(0, ask, lease.Grant{NotBefore: quota.Minute}, lease.BackOff(p), 0)
-	if until, _ := c.Refused(0, 2); until != 60*sec {
+	if until, _ := c.Refused(0, p, 2, false); until != 60*sec {
 		t.Errorf("waits until %d", until)
+	}
+}
+
+// What a node refuses by itself it refuses for as long as an exact bucket would, whatever a request
+// costs: a dear one does not get the wait of the cheap one before it. In windows the node knows
+// that only for the cost that was refused.
+func TestARefusalIsRememberedForItsCost(t *testing.T) {
+	p := params(t, 100, quota.Hour, 100)
+	ask := lease.Ask{Params: p, Waiting: 1, Cost: 1}
+	c := lease.Credit{}.Learn(0, ask, lease.Grant{NotBefore: 30 * quota.Second}, lease.BackOff(p), 0)
+	for cost, want := range map[int64]quota.Instant{
+		1: 30 * sec, 2: 66 * sec, 50: (30 + 49*36) * sec, 100: (30 + 99*36) * sec,
+	} {
+		if until, refused := c.Refused(10*sec, p, cost, false); !refused || until != want {
+			t.Errorf("a cost of %d is refused %v until %d, want %d", cost, refused, until, want)
+		}
+	}
+	// A dear refusal takes nothing of what is known of cheap ones.
+	dear := ask
+	dear.Cost = 50
+	c = c.Learn(20*sec, dear, lease.Grant{NotBefore: (10 + 49*36) * quota.Second}, lease.BackOff(p), 0)
+	if until, refused := c.Refused(20*sec, p, 1, false); !refused || until != 30*sec {
+		t.Errorf("after a dear refusal a cheap one: %v until %d", refused, until)
+	}
+	if until, refused := c.Refused(20*sec, p, 51, false); !refused || until != (30+50*36)*sec {
+		t.Errorf("after a dear refusal a dearer one: %v until %d", refused, until)
+	}
+	c = lease.Credit{}.Learn(0, ask, lease.Grant{NotBefore: 30 * quota.Second, FullAfter: quota.Hour}, 0, 0)
+	if until, refused := c.Refused(0, p, 1, true); !refused || until != 30*sec {
+		t.Errorf("a window: %v until %d", refused, until)
+	}
+	if _, refused := c.Refused(0, p, 2, true); refused {
+		t.Error("a window refuses a dearer request for as long as a cheap one")
+	}
+}
+
+// What a node refuses for longer than the control plane said is over after the shortest wait that a
+// refusal names.
+func TestABackOffIsNoLongerThanTheShortestWait(t *testing.T) {
+	p := params(t, 6000, quota.Hour, 6000)
+	var c lease.Credit
+	for i := range 10 {
+		now := quota.Instant(i) * 300 * ms
+		c = c.Learn(now, lease.Ask{Params: p, Waiting: 1, Keep: 20, Cost: 1},
+			lease.Grant{NotBefore: 100 * quota.Millisecond}, lease.BackOff(p), 1023)
+		for _, cost := range []int64{1, 2} {
+			if until, _ := c.Refused(now, p, cost, false); until > now+1*sec {
+				t.Errorf("short grant %d: a cost of %d is refused for %d µs", i+1, cost, until-now)
+			}
+		}
 	}
 }
 
@@ -146,7 +196,7 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	var c lease.Credit
 	for i := range 2 {
 		c = c.Learn(0, keep, short, backOff, 512)
-		if _, refused := c.Refused(0, 1); refused {
+		if _, refused := c.Refused(0, p, 1, false); refused {
 			t.Errorf("refused after %d short grants: a burst that fits may be no more", i+1)
 		}
 	}
@@ -154,30 +204,30 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	// do so too.
 	c = c.Learn(0, keep, short, backOff, 512)
 	for _, cost := range []int64{1, 100} {
-		if until, refused := c.Refused(0, cost); !refused || until != 50*ms {
+		if until, refused := c.Refused(0, p, cost, false); !refused || until != 50*ms {
 			t.Errorf("cost %d: refused %v until %d, want 50 ms", cost, refused, until)
 		}
 	}
 	// The request that comes then asks; others do not while it does, and no longer than a request
 	// may wait.
 	called := c.Call(50*ms, 300*ms, p)
-	if until, refused := called.Refused(50*ms, 1); !refused || until != 100*ms || called.KeepCall != 300*ms {
+	if until, refused := called.Refused(50*ms, p, 1, false); !refused || until != 100*ms || called.KeepCall != 300*ms {
 		t.Errorf("while the call is under way: refused %v until %d, %+v", refused, until, called)
 	}
 	// A full grant of a scarce bucket is to last as well.
 	both := lease.Ask{Params: p, Waiting: 1, Keep: 40, Cost: 1}
 	full := called.Learn(52*ms, both, lease.Grant{Waiting: 1, Keep: 40, Level: 100}, backOff, 0)
-	if until, refused := full.Refused(52*ms, 1); !refused || until != 77*ms {
+	if until, refused := full.Refused(52*ms, p, 1, false); !refused || until != 77*ms {
 		t.Errorf("after a full grant: refused %v until %d, want 77 ms", refused, until)
 	}
 	// A bucket that has recovered is not rationed, whatever was.
 	well := called.Learn(52*ms, both, lease.Grant{Waiting: 1, Keep: 10, Level: 200}, backOff, 0)
-	if until, refused := well.Refused(52*ms, 1); refused {
+	if until, refused := well.Refused(52*ms, p, 1, false); refused {
 		t.Errorf("refused until %d by a bucket with 200 tokens", until)
 	}
 	// Nor is one that was not asked for a while: its first request does not keep others from
 	// asking.
-	if _, refused := c.Call(100*ms, 350*ms, p).Refused(100*ms, 1); refused {
+	if _, refused := c.Call(100*ms, 350*ms, p).Refused(100*ms, p, 1, false); refused {
 		t.Error("a call after a pause has others refused")
 	}
 }
@@ -290,10 +340,10 @@ func TestCreditsResetNeverStepsBack(t *testing.T) {
 		{59, lease.Grant{Waiting: 1, Level: 10}, 59 + 50*60},
 		{60, lease.Grant{Waiting: 1, Level: 11}, 59 + 50*60}, // really 60 + 49·60: the level was not quite 10 before
 		{61, lease.Grant{NotBefore: 60 * quota.Second}, 61 + 60 + 59*60},
-		{100, lease.Grant{NotBefore: 21 * quota.Second}, 100 + 60*60},
+		{100, lease.Grant{NotBefore: 21 * quota.Second}, 100 + 21 + 59*60}, // the same as before
 	} {
 		c = c.Learn(at(step.second), ask, step.grant, 0, 0)
-		if got := c.FullAt; got != at(step.full) {
+		if got := c.Full(at(step.second), p); got != at(step.full) {
 			t.Errorf("at %d s: full at %d, want %d", step.second, got/quota.Instant(quota.Second), step.full)
 		}
 	}

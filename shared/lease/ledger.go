@@ -118,9 +118,9 @@ type Grant struct {
 	// Term is that of the tokens to keep, and without any that of the tokens for waiting requests.
 	// By it a node gives back those that it does not use. It is 0 if nothing was leased.
 	Term Term
-	// NotBefore is 0 if all waiting requests got their cost. Otherwise it is the wait until Cost
-	// tokens are available if no other node takes any; to ask earlier is useless. It is quota.Never
-	// if Cost is above the burst of the ask.
+	// NotBefore is 0 if all waiting requests got their cost, or if an ask that wants nothing could
+	// get it. Otherwise it is the wait until Cost tokens are available if no other node takes any;
+	// to ask earlier is useless. It is quota.Never if Cost is above the burst of the ask.
 	NotBefore quota.Span
 	// Level is the whole tokens that the bucket still holds.
 	Level int64
@@ -165,7 +165,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 		return l.count(now, ask)
 	}
 	if l.restates(ask) {
-		return l.as(now, ask, Ledger.Grant)
+		return l.as(now, ask, ask.Waiting > 0 || ask.looks(), Ledger.Grant)
 	}
 	// Bring the bucket to now and to the ask's figures.
 	before := l.Params
@@ -197,7 +197,7 @@ func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {
 	}
 	l.tellFull(now, ask, &g)
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Den != 0 && before != p
-	if g.Waiting < ask.Waiting {
+	if g.Waiting < ask.Waiting || ask.looks() && available < cost {
 		g.NotBefore = l.wait(now, cost)
 	}
 	return l, g
@@ -211,7 +211,7 @@ func (l Ledger) Look(now quota.Instant, ask Ask) (Ledger, Grant) {
 		return l, Grant{Stale: true}
 	}
 	if l.restates(ask) {
-		return l.as(now, ask, Ledger.Look)
+		return l.as(now, ask, ask.Waiting > 0, Ledger.Look)
 	}
 	before := l.Params
 	l = l.At(now, ask)

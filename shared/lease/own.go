@@ -13,9 +13,10 @@ func (l Ledger) restates(ask Ask) bool {
 
 // as decides an ask of a caller with figures of its own, as quota.Params.TakeAs does. The ledger
 // takes the caller's figures over where he was granted something, and where they refill faster;
-// otherwise it goes on with those that it has, and he waits for these.
+// otherwise it goes on with those that it has, and he waits for these. The ask learns for how long
+// if it waits.
 func (l Ledger) as(
-	now quota.Instant, ask Ask, decide func(Ledger, quota.Instant, Ask) (Ledger, Grant),
+	now quota.Instant, ask Ask, waits bool, decide func(Ledger, quota.Instant, Ask) (Ledger, Grant),
 ) (Ledger, Grant) {
 	held := l.bring(now, Ask{Params: l.Params, Version: ask.Version})
 	lowered := ask.Most.SlowerThan(l.Params)
@@ -31,7 +32,7 @@ func (l Ledger) as(
 		g.Changed = true
 		return next, g
 	}
-	if g.NotBefore > 0 || !fits && ask.Waiting > 0 {
+	if g.NotBefore > 0 || !fits && waits {
 		wanted, cost := held, max(ask.Cost, 1)
 		wanted.Params.Burst = min(ask.Params.Burst, quota.MaxUnits/held.Params.Den)
 		g.NotBefore = quota.Never

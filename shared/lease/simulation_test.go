@@ -110,7 +110,7 @@ func (f *fleet) request(n *node) {
 // spend is what the filter does with a request's need.
 func (f *fleet) spend(n *node) string {
 	c, state := n.credit, "ready"
-	if _, refused := c.Refused(f.now, 1); c.Available(f.now) < 1 {
+	if _, refused := c.Refused(f.now, f.p, 1, false); c.Available(f.now) < 1 {
 		if refused {
 			return "exhausted"
 		}

@@ -65,7 +65,7 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	g.Level, g.FullAfter = w.Remaining(h), w.FullAfter(h, now)
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != l.Windows
-	if g.Waiting < ask.Waiting {
+	if g.Waiting < ask.Waiting || ask.looks() && w.Room(h, late) < cost {
 		g.NotBefore = l.wait(now, ask)
 	}
 	return l, g

@@ -21,7 +21,7 @@ type Item struct {
 	// InFlight: Burst is of requests in flight. There is no Window, and nothing says when one ends.
 	InFlight bool
 	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces;
-	// quota.Never for a bucket that nothing fills.
+	// quota.Never for a bucket that nothing fills, and where no time is to be said.
 	Reset quota.Span
 }
 
@@ -62,7 +62,7 @@ func AppendPolicy(dst []byte, it Item) []byte {
 }
 
 // AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30, without t for
-// requests in flight, and where nothing fills the bucket.
+// requests in flight, and where Reset is quota.Never.
 func AppendLimit(dst []byte, it Item) []byte {
 	dst = appendName(dst, it.Name)
 	dst = AppendInt(append(dst, ";r="...), it.Remaining)

@@ -231,8 +231,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The Unix second at which the bucket is full never lies before one that an answer named earlier,
-// whatever is asked in between.
+// The Unix second at which the bucket is full never lies before one that an allowed answer named
+// earlier, whatever is asked in between. That of a refusal is when the request passes.
 func TestResetNeverStepsBack(t *testing.T) {
 	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
 		limits("p", "local", "7/1m burst 5", costHeader)))})
@@ -248,20 +248,25 @@ func TestResetNeverStepsBack(t *testing.T) {
 			refused++
 		}
 		r := s.Reply()
-		reset := integer(t, r, "x-ratelimit-reset")
-		if reset < last {
+		reset, now := integer(t, r, "x-ratelimit-reset"), h.Now().Unix()
+		if ok && reset < last {
 			t.Fatalf("request %d: reset steps from %d back to %d", i, last, reset)
 		}
-		last = reset
-		now := h.Now().Unix()
+		if ok {
+			last = reset
+		} else if cost <= 5 {
+			if retry := integer(t, r, "retry-after"); reset != now+retry && reset != now+retry+1 {
+				t.Fatalf("request %d: Retry-After is %d, reset %d at %d", i, retry, reset, now)
+			}
+		}
 		if reset < now || reset > now+46 {
 			t.Errorf("request %d: reset %d at %d", i, reset, now)
 		}
 		if integer(t, r, "x-ratelimit-limit") != 5 {
 			t.Errorf("x-ratelimit-limit is %s", r.Header("x-ratelimit-limit"))
 		}
-		if left := integer(t, r, "x-ratelimit-remaining"); left < 0 || left > 5 || !ok && left != 0 {
-			t.Errorf("x-ratelimit-remaining is %d", left)
+		if left := integer(t, r, "x-ratelimit-remaining"); left < 0 || left > 5 || !ok && left >= int64(cost) {
+			t.Errorf("x-ratelimit-remaining is %d after a cost of %d", left, cost)
 		}
 		h.Advance(time.Duration(i%11) * 300 * time.Millisecond)
 	}
@@ -310,15 +315,15 @@ func resetNeverStepsBack(t *testing.T, limit string, pause int) {
 		node := r.IntN(6) / 5
 		a := w.ask(node, r.IntN(2), get("x-key", "a", "x-cost", strconv.Itoa(cost)))
 		total++
-		if !a.passed {
+		if reset := integer(t, a.stream.Reply(), "x-ratelimit-reset"); a.passed {
+			if reset < last[node] {
+				back++
+				worst = max(worst, last[node]-reset)
+			}
+			last[node] = reset
+		} else {
 			refused++
 		}
-		reset := integer(t, a.stream.Reply(), "x-ratelimit-reset")
-		if reset < last[node] {
-			back++
-			worst = max(worst, last[node]-reset)
-		}
-		last[node] = reset
 		switch r.IntN(40) {
 		case 0:
 			w.advance(millis(r, 100, 3000))

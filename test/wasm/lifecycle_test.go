@@ -14,8 +14,8 @@ type answered struct {
 	node      int
 	passed    bool
 	remaining int64
-	// fullAt is when the bucket is full by that answer, to the millisecond; seconds is the draft's
-	// t.
+	// fullAt is when the bucket is full by the answer to a request that passes, to the millisecond;
+	// seconds is the draft's t.
 	fullAt, wait time.Duration
 	seconds      int64
 }
@@ -38,14 +38,20 @@ func (c *client) ask(cost int) answered {
 	if err != nil {
 		c.t.Fatalf("%v: %v in %v", c.w.now, err, r.Headers)
 	}
-	got.fullAt = c.w.now + time.Duration(math.Round(reset*1000))*time.Millisecond
+	if got.passed {
+		got.fullAt = c.w.now + time.Duration(math.Round(reset*1000))*time.Millisecond
+	}
 	item := draft11(c.t, r.Header("ratelimit"))[0]
 	got.remaining, got.seconds = item.params["r"], item.params["t"]
 	if !got.passed {
 		retry, body := integer(c.t, r, "retry-after"), problem(c.t, r)
 		got.wait = time.Duration(retry) * time.Second
-		if got.seconds != retry || body.RetryAfter != retry {
-			c.t.Errorf("%v: Retry-After %d, t %d, %d in the body", c.w.now, retry, got.seconds, body.RetryAfter)
+		if got.seconds != retry || body.RetryAfter != retry || reset != float64(retry) {
+			c.t.Errorf("%v: Retry-After %d, t %d, reset after %v, %d in the body", c.w.now, retry, got.seconds, reset,
+				body.RetryAfter)
+		}
+		if got.remaining >= int64(cost) {
+			c.t.Errorf("%v: refused at a cost of %d, with %d left", c.w.now, cost, got.remaining)
 		}
 	} else if want := int64(math.Ceil(reset)); got.seconds != want {
 		c.t.Errorf("%v: t is %d, the reset %v s", c.w.now, got.seconds, reset)
@@ -60,6 +66,9 @@ func (c *client) neverBack(each bool) {
 	c.t.Helper()
 	last := map[int]time.Duration{}
 	for _, a := range c.seen {
+		if !a.passed {
+			continue
+		}
 		node := 0
 		if each {
 			node = a.node
@@ -73,8 +82,9 @@ func (c *client) neverBack(each bool) {
 }
 
 // A client alone that waits as long as the answer says passes, whatever the algorithm and the mode,
-// on one Envoy and on two in turn. The reset in the answer is the algorithm's own, never steps
-// back, and true: then the bucket is full.
+// whatever it costs, on one Envoy and on two in turn; and no refusal asks for more than that: what
+// comes a second and a tenth of the wait before is refused again. The reset in the answer is the
+// algorithm's own, never steps back, and true: then the bucket is full.
 func TestAClientThatWaitsAsAskedPasses(t *testing.T) {
 	for _, c := range []struct {
 		algorithm string
@@ -103,21 +113,29 @@ func lifecycle(t *testing.T, algorithm, mode string, nodes int) {
 	w := newWorld(t, fleet{nodes: nodes, set: setWith(`"headers": {"legacy": "discord"}`,
 		limits("p", mode, "5/4s", forAll, costHeader, thenDeny, `"algorithm": "`+algorithm+`"`))})
 	c := &client{t: t, w: w}
-	for round := range 3 {
-		for a := c.ask(1); a.passed; a = c.ask(1) {
-			if len(c.seen) > 40 {
+	for round := range 6 {
+		cost, begun := 1+round%3, len(c.seen)
+		for a := c.ask(1); a.passed; a = c.ask(cost) {
+			if len(c.seen) > begun+40 {
 				t.Fatal("nothing is refused")
 			}
 			w.advance(130 * time.Millisecond)
 		}
 		for again := range 4 {
 			last := c.seen[len(c.seen)-1]
-			if w.advance(last.wait); !c.ask(1).passed {
-				t.Errorf("round %d: at %v a wait of %v, as asked for, was refused again (%d)", round, w.now, last.wait,
-					again)
+			// A second is rounded up, a tenth is the spread, and leases last for 200 ms.
+			if early := last.wait - last.wait/10 - 1300*time.Millisecond; early > 0 && again%2 == 1 {
+				w.advance(early)
+				if last = c.ask(cost); last.passed {
+					t.Fatalf("round %d: at %v a cost of %d passed %v before it should", round, w.now, cost, last.wait)
+				}
+			}
+			if w.advance(last.wait); !c.ask(cost).passed {
+				t.Errorf("round %d: at %v a cost of %d waited for %v, as asked, and was refused again (%d)", round,
+					w.now, cost, last.wait, again)
 			}
 			for range nodes { // The next one is refused, or waits for its own refill.
-				if a := c.ask(1); !a.passed {
+				if a := c.ask(cost); !a.passed {
 					break
 				}
 			}
@@ -155,8 +173,14 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 			c.ask(1)
 			w.advance(470 * time.Millisecond)
 		}
-		for i, a := range c.seen[1:] {
-			before := c.seen[i]
+		before := c.seen[0]
+		for _, a := range c.seen[1:] {
+			if !a.passed {
+				if end := a.at + a.wait; end < before.fullAt-60*time.Millisecond || end > before.fullAt+2*time.Second {
+					t.Errorf("%s: at %v a wait of %v, the window ends at %v", mode, a.at, a.wait, before.fullAt)
+				}
+				continue
+			}
 			if a.at < before.fullAt-60*time.Millisecond && a.fullAt != before.fullAt {
 				t.Errorf("%s: at %v the window ends at %v, at %v it was %v", mode, a.at, a.fullAt, before.at,
 					before.fullAt)
@@ -164,6 +188,7 @@ func TestAFixedWindowHasOneEnd(t *testing.T) {
 			if a.at >= before.fullAt && a.fullAt-before.fullAt > 10*time.Second+100*time.Millisecond {
 				t.Errorf("%s: after the one that ends at %v comes one that ends at %v", mode, before.fullAt, a.fullAt)
 			}
+			before = a
 		}
 	}
 }

@@ -231,9 +231,13 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 					"      save(key, encode(), max(forgettable(), now + hold))")},
 		{"more is granted than is there",
 			spoil("local granted = min(waiting, quotient(available, cost))\n"+
-				"    local short = granted < waiting\n    if look then\n      granted, keep",
+				"    local short = granted < waiting"+
+				" or not look and waiting == 0 and keep == 0 and available < cost\n"+
+				"    if look then\n      granted, keep",
 				"local granted = math.min(waiting, quotient(available + 1, cost))\n"+
-					"    local short = granted < waiting\n    if look then\n      granted, keep")},
+					"    local short = granted < waiting"+
+					" or not look and waiting == 0 and keep == 0 and available < cost\n"+
+					"    if look then\n      granted, keep")},
 		{"a token comes back", spoil("debt = max(units(out(0), den), debt)", "debt = math.max(0, debt - den)")},
 		{"one of a group is charged where the other is refused",
 			spoil("all = answer(k, true) and all", "answer(k, true)")},

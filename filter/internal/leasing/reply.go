@@ -159,6 +159,9 @@ type lineAnswer struct {
 	served int
 	// short: some bucket had too few tokens.
 	short bool
+	// never: some bucket never holds what a request costs. Its client learns of no wait, so it may
+	// come again when what the node remembers of the other buckets is old.
+	never bool
 	// unknown: the answers make no sense, or the control plane does not know what was asked for.
 	unknown bool
 }
@@ -221,6 +224,7 @@ func (s *lineAnswer) judge() {
 		}
 		if a.Waiting < it.waiting && a.NotBefore > 0 {
 			s.short = true
+			s.never = s.never || a.NotBefore == quota.Never
 		}
 		if it.waiting > 0 { // Otherwise all that wait just look.
 			s.served = min(s.served, int(a.Waiting))
@@ -268,7 +272,7 @@ func (c *Client) failBucket(s *lineAnswer, nth int, since quota.Instant) {
 // shareOutBucket takes in the answer about one bucket, and gives the tickets for it their outcome.
 // Some may keep waiting. It reports false if the answer cannot be used.
 func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
-	it, delay := &s.items[nth], s.answers[nth].Delay
+	it, a := &s.items[nth], &s.answers[nth]
 	var got terms
 	if it.need.Optimistic {
 		var noted bool
@@ -284,20 +288,31 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 		cost := t.Need.Cost
 		// What those take that waited behind it is not taken yet.
 		t.Level, t.FullAt = got.before(int64(max(got.served-1-i, 0)) * cost)
-		if i < got.served {
+		switch {
+		case it.need.Looks:
+			t.Outcome, t.Until = Spared, after(s.now, a.NotBefore)
+		case i < got.served:
 			t.Outcome, t.Until = Granted, s.expiry
 			if it.need.Reserves {
 				t.Name = it.name + uint64(i) + 1
 			}
 			if it.need.leaky() {
-				t.Delay = delay + it.need.earning(int64(i)*cost)
+				t.Delay = a.Delay + it.need.earning(int64(i)*cost)
 			}
-		} else {
+		default:
 			c.shareNothing(s, r, t, got.wait)
 			t.Suspended = s.answers[nth].State == wire.ItemSuspended
 		}
 	}
 	return true
+}
+
+// after is when a wait is over.
+func after(now quota.Instant, wait quota.Span) quota.Instant {
+	if wait == quota.Never {
+		return quota.Forever
+	}
+	return now + quota.Instant(wait)
 }
 
 // shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
@@ -330,7 +345,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
 		},
 	}
-	if s.late() || a.Waiting == 0 && a.NotBefore == 0 {
+	if s.late() || a.Waiting == 0 && a.NotBefore == 0 || s.never && a.NotBefore != quota.Never {
 		l.ask.Waiting = a.Waiting
 	}
 	unused := max(a.Waiting-int64(charged), 0) * it.need.Cost
@@ -349,7 +364,11 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
 	}
-	return terms{served: charged, wait: a.NotBefore, before: l.before}
+	wait := a.NotBefore
+	if wait > 0 { // A request that comes before the node asks again is refused again.
+		wait = max(wait, quota.Span(l.until-s.now))
+	}
+	return terms{served: charged, wait: wait, before: l.before}
 }
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be

@@ -34,6 +34,8 @@ type Need struct {
 	// Reserves: what is granted is a reservation, to be settled. The node refuses nothing
 	// without asking, because what others have reserved may come back at any time.
 	Reserves bool
+	// Looks: the request takes nothing. It asks how long it would wait.
+	Looks bool
 }
 
 // adopt takes over the figures of another need of the same bucket, where callers bring their own.
@@ -50,6 +52,7 @@ func (n *Need) leaky() bool { return n.Algorithm.Queues() }
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
 	return n.Cost == other.Cost && n.Optimistic == other.Optimistic && n.Reserves == other.Reserves &&
+		n.Looks == other.Looks &&
 		n.Quota == other.Quota && n.Burst == other.Burst
 }
 
@@ -84,10 +87,12 @@ type Spend struct {
 	Keep int64
 	// KeepBy is when to ask for them at the latest.
 	KeepBy quota.Instant
-	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing.
+	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing;
+	// Lacks is for how long it knows that they are too few.
 	Holds int64
 	Known bool
-	// Level and FullAt are the hints for the client.
+	Lacks quota.Span
+	// Level and FullAt are for the client: what is left, and when all is back.
 	Level  int64
 	FullAt quota.Instant
 	// KeepCall: some worker of this node is asking for tokens to keep.
@@ -105,13 +110,13 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, &s.Need)
 	c := e.Credit
-	s.Keep, s.KeepCall = 0, s.Now < c.KeepCall
+	s.Keep, s.KeepCall, s.Lacks = 0, s.Now < c.KeepCall, 0
 	s.FullAt = fullAt(c, s.Now, &s.Need)
 	if s.Cost == 0 {
 		s.look(c)
 		return false
 	}
-	until, refused := c.Refused(s.Now, s.Cost)
+	until, refused := c.Refused(s.Now, s.Params, s.Cost, s.Algorithm.Windowed())
 	available := !s.leaky() && c.Available(s.Now) >= s.Cost
 	switch {
 	case available:
@@ -121,11 +126,12 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 			return false
 		}
 	case refused && !s.Reserves:
-		s.State, s.Until, s.Level = Exhausted, until, 0
+		s.State, s.Until = Exhausted, until
+		s.Level, s.Known = c.Left(s.Now, s.Params, s.Algorithm.Windowed())
 		return false
 	default:
-		s.State, s.Level = Missing, 0
-		s.Holds, s.Known = c.Holds(s.Now, s.Params)
+		s.State = Missing
+		s.lookBack(c)
 	}
 	marks := false
 	if !s.Strict {
@@ -154,16 +160,18 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 // for a strict bucket, and for one that it has said nothing about. For others it is what was left,
 // what is in hand, and what has come back since.
 func (s *Spend) look(c lease.Credit) {
-	s.State, s.Level = Ready, s.Params.Burst
-	s.Holds, s.Known = c.Holds(s.Now, s.Params)
-	switch {
-	case s.Strict || !s.Known:
-		s.State, s.Level = Missing, 0
-	case s.Algorithm.Windowed() && s.Now < c.FullAt:
-		s.Level = c.Remaining(s.Now)
-	case !s.Algorithm.Windowed():
-		s.Level = s.Holds + c.Available(s.Now)
+	s.State = Ready
+	if s.lookBack(c); s.Strict || !s.Known {
+		s.State = Missing
 	}
+}
+
+// lookBack notes what is known of a bucket that the control plane must be asked about.
+func (s *Spend) lookBack(c lease.Credit) {
+	windowed := s.Algorithm.Windowed()
+	s.Holds, s.Known = c.Holds(s.Now, s.Params)
+	s.Level, _ = c.Left(s.Now, s.Params, windowed)
+	s.Lacks = c.Lacks(s.Now, s.Params, min(s.Cost, s.Params.Burst), windowed)
 }
 
 // learn is the change that takes in the control plane's answer about a leased or strict bucket.
@@ -178,6 +186,8 @@ type learn struct {
 	// sake.
 	unused int64
 
+	// until is until when the node refuses a further such request, 0 if it does not.
+	until quota.Instant
 	// level is what is left after all of the requests, and fullAt when the bucket is full after
 	// them.
 	level  int64
@@ -210,6 +220,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	}
 	c = c.Receive(l.now, lease.Lease{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
 	c = c.Receive(l.now, lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	l.until, _ = c.Refused(l.now, p, l.ask.Cost, l.need.Algorithm.Windowed())
 	l.level, l.fullAt, l.shownFullAt = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
 	return true

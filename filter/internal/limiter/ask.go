@@ -77,21 +77,24 @@ func (req *Request) chooseAsked() bool {
 // readTicket takes in how the ticket of a hit has ended.
 func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	t := &h.ticket
+	if t.Outcome == leasing.Granted {
+		l.looked.note(&h.Key, now, false)
+	}
 	switch {
 	case t.Outcome == leasing.Granted && now < t.Until:
-		h.passed, h.view = true, allows
+		h.passed, h.view, h.Retry = true, allows, 0
 		l.describe(req, h, t.Level, t.FullAt, now)
 		if h.queued {
 			h.release = now + quota.Instant(t.Delay)
 		}
 		return h.suffices()
 	case t.Outcome == leasing.Spared:
-		h.view = allows
+		h.view, h.Retry = allows, 0
 		l.describe(req, h, t.Level, t.FullAt, now)
 		return missing
 	case t.Outcome == leasing.Refused:
 		h.view = refuses
-		l.describe(req, h, 0, t.FullAt, now)
+		l.describe(req, h, t.Level, t.FullAt, now)
 		switch {
 		case t.Suspended:
 			return h.refuse(policy.ReasonSuspended, quota.Never)
@@ -99,6 +102,9 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 			return h.refuse(policy.ReasonTooDear, quota.Never)
 		}
 		return h.refuse(policy.ReasonQuota, max(quota.Span(t.Until-now), 1))
+	}
+	if h.Retry == quota.Never { // It was asked how much is left, and is too dear in any case.
+		return refused
 	}
 	// Tokens that came in time and are read too late are charged as those that came too late.
 	t.Charged = t.Charged || t.Outcome == leasing.Granted

@@ -28,7 +28,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	}
 	if len(req.subjects) > 0 {
 		if i := l.penalised(req, now); i != none {
-			return l.refuse(req, i, policy.ReasonPenalty, now)
+			return l.refuseKnowing(req, i, policy.ReasonPenalty, now)
 		}
 	}
 	if len(req.Hits) == 0 {
@@ -55,6 +55,9 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	worst, unanswered := l.readSeats(req, now), false
 	if worst == none && req.waits() {
 		return Paused
+	}
+	if req.refuses {
+		return l.readAround(req, now)
 	}
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -115,7 +118,7 @@ const (
 // is done if the request is refused, or now waits.
 func (l *Limiter) round(req *Request, now quota.Instant, charging bool) (status Status, done bool) {
 	if worst := l.takeAll(req, now, charging); worst != none {
-		return l.refuse(req, worst, req.Hits[worst].reason, now), true
+		return l.refuseKnowing(req, worst, req.Hits[worst].reason, now), true
 	}
 	if status, done := l.waitForPlaces(req, now); done {
 		return status, true

@@ -57,6 +57,9 @@ func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) 
 }
 
 // takeNever is the step deny of on_failure.
-func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
+func takeNever(_ *Limiter, req *Request, h *Hit, _ quota.Instant, _ bool) finding {
+	if limit := req.LimitOf(&h.Hit); !limit.InFlight && h.Cost > limit.Params.Burst {
+		return h.refuse(policy.ReasonTooDear, quota.Never)
+	}
 	return h.refuse(policy.ReasonFailure, quota.Second)
 }

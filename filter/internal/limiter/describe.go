@@ -1,10 +1,10 @@
 package limiter
 
 import (
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // describe fills in what clients see of a central bucket, by what the control plane said of it.
@@ -30,23 +30,28 @@ func (h *Hit) knowsBucket() bool {
 	return h.Known && h.source != policy.ByShare && (h.source != policy.ByOptimistic || h.heard)
 }
 
-// describeRefusal fills in when the bucket will be full where nothing has said that, and moves it
-// behind the wait that the refusal asks for.
-func (l *Limiter) describeRefusal(req *Request, h *Hit) {
-	if h.Retry == quota.Never {
-		return
+// tellWait finds out when a request passes that the i-th hit refuses for a reason: when all other
+// hits let it through as well, as far as this node knows. It returns what refuses it: the hit at
+// hand, or one that never lets it through.
+func (req *Request) tellWait(i int, reason policy.Reason) (refusing int, why policy.Reason) {
+	h := &req.Hits[i]
+	h.Retry = max(h.Retry, 1)
+	if !refusal.Kinds[reason].Waits {
+		h.Retry = quota.Never
+		return i, reason
 	}
-	limit := req.LimitOf(&h.Hit)
-	if limit.Algorithm.Windowed() && h.source != policy.ByShare {
-		// Below the time of an answer the two are the same instant, seen at different times.
-		if h.Retry > h.Reset+lease.Deadline {
-			h.Reset = h.Retry
+	wait := h.Retry
+	for k := range req.Hits {
+		switch other := &req.Hits[k]; {
+		case other.passed:
+		case other.Retry == quota.Never && other.reason == policy.ReasonSuspended:
+			return k, other.reason
+		case other.Retry == quota.Never:
+			return k, policy.ReasonTooDear
+		default:
+			wait = max(wait, other.Retry)
 		}
-		return
 	}
-	if h.source == policy.ByShare || h.source != policy.ByLocal && h.Reset == 0 {
-		// When the wait is over the bucket holds the cost, and lacks the rest.
-		p := limit.Params
-		h.Reset = h.Retry + p.ResetAfter(quota.State{Debt: p.UnitsFor(p.Burst - h.Cost)}, 0)
-	}
+	h.Retry = wait
+	return i, reason
 }

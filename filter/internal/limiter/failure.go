@@ -81,7 +81,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 			continue
 		}
 		step := policy.StepShare
-		if req.policyOf(&h.Hit).OnFailure.At(0).Do == policy.StepDeny {
+		if h.Retry == quota.Never || req.policyOf(&h.Hit).OnFailure.At(0).Do == policy.StepDeny {
 			step = policy.StepDeny
 		}
 		h.since, h.Known = now, false

@@ -59,30 +59,29 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	if req.trial != nil {
 		return l.failTrial(req.trial, i, reason, now)
 	}
+	if req.Refusing = i; req.paused {
+		l.lookAround(req, now)
+	}
+	i, reason = req.tellWait(i, reason)
 	h := &req.Hits[i]
 	req.Refusing, req.Reason = i, reason
-	h.Retry = max(h.Retry, 1)
-	if !refusal.Kinds[reason].Waits {
-		h.Retry = quota.Never
-	}
-	h.Left, h.Remaining = h.Remaining, 0
 	if reason == policy.ReasonSuspended {
-		h.Reset = quota.Never
+		h.Known, h.Remaining, h.Reset = true, 0, quota.Never
 	}
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
 	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
-	if reason == policy.ReasonPenalty {
-		return Refused // No bucket was asked.
+	if reason == policy.ReasonPenalty { // No bucket was asked for tokens.
+		l.unpause(req)
+		return Refused
 	}
-	l.describeRefusal(req, h)
 	l.giveBack(req, now)
 	if reason == policy.ReasonQuota {
 		req.use(&h.Hit, 0)
 	}
 	if refusal.Kinds[reason].Counts {
-		l.offend(req, h.Policy, false, now)
+		h.Retry = max(h.Retry, l.offend(req, h.Policy, false, now))
 	}
 	l.watchRefused(req, now)
 	l.stopCounting(req, now)

@@ -11,30 +11,36 @@ import (
 // takeLeased decides by what this node holds of a central bucket and knows about it.
 func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
 	need := l.need(req, h)
-	tooDear := h.Cost > need.Params.Burst
-	need.Strict = need.Strict || tooDear
 	s := &l.spend
 	*s = leasing.Spend{Need: need, Now: now, Charge: charging && h.Cost > 0}
+	tooDear := h.Cost > need.Params.Burst
+	if tooDear {
+		s.Cost = 0 // What is left is all that there is to find out.
+	}
 	// A refusal counts also if it could not be stored.
 	if err := l.store.Update(bucketstore.Leased, h.Key, now, s); err != nil && s.State != leasing.Exhausted {
 		return contended
 	}
-	if tooDear {
+	if s.Known || s.State == leasing.Ready {
 		l.describe(req, h, s.Level, s.FullAt, now)
-		return h.refuse(policy.ReasonTooDear, quota.Never)
+	}
+	if tooDear {
+		h.refuse(policy.ReasonTooDear, quota.Never)
+		if s.State == leasing.Missing && l.askable() == missing {
+			return missing
+		}
+		return refused
 	}
 	h.keep, h.keepBy = s.Keep, s.KeepBy
 	switch s.State {
 	case leasing.Ready:
-		l.describe(req, h, s.Level, s.FullAt, now)
-		h.passed = charging
+		h.passed, h.Retry = charging, 0
 		l.keep(req, h)
 		return passes
 	case leasing.Exhausted:
-		l.describe(req, h, 0, s.FullAt, now)
 		return h.refuse(policy.ReasonQuota, quota.Span(s.Until-now))
 	}
-	h.holds, h.heard = s.Holds, s.Known
+	h.holds, h.heard, h.Retry = s.Holds, s.Known, s.Lacks
 	return l.askable()
 }
 
@@ -59,7 +65,8 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	reserves := req.rules.Index.Commit(p) != nil
 	keeps := p.Mode == policy.ModeLeased && !reserves && !limit.Suspended()
 	n := leasing.Need{
-		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params,
+		Cost:   min(h.Cost, limit.Params.Burst+1), // More than it can hold is too much, however much it is.
 		Strict: !keeps, Optimistic: p.Mode == policy.ModeOptimistic,
 		Algorithm: limit.Algorithm, Reserves: reserves,
 	}

@@ -99,6 +99,7 @@ type Limiter struct {
 
 	settling settling
 	trials   trials
+	looked   looked
 }
 
 // Config is what a limiter needs.

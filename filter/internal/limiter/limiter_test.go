@@ -423,18 +423,48 @@ func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 	}
 }
 
-// bucketOf is the bucket of the policy at an index for begin's requests. A policy that was not
-// asked about a refused request is not said to have nothing left.
-func TestWhatWasNotAskedIsNotKnown(t *testing.T) {
-	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"},
-		{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"}}`)
-	req, _ := n.begin("x-who", "first")
+// A refusal by a bucket of this node also says for how long the others would have the request wait:
+// the control plane is asked, at most once in a second, and nothing is charged. A policy of which
+// nothing is heard is not said to have nothing left.
+func TestARefusalAsksTheOtherBuckets(t *testing.T) {
+	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1s"},"mode":"local"},
+		{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"},"mode":"strict","cost":{"header":"x-cost","max":9}}`)
+	ask := func(who, cost string) (*limiter.Request, limiter.Status) {
+		return n.begin("x-who", who, "x-cost", cost)
+	}
+	req, _ := ask("first", "5")
 	if status := n.answer(200, req); status != limiter.Allowed || !req.Hits[0].Known || !req.Hits[1].Known {
 		t.Fatalf("%v %+v", status, req.Hits)
 	}
-	req, status := n.begin("x-who", "second")
-	if status != limiter.Refused || req.Refusing != 0 || !req.Hits[0].Known || req.Hits[1].Known {
-		t.Errorf("%v %+v", status, req.Hits)
+	n.now += 2 * sec
+	before, _ := ask("other", "1")
+	n.answer(200, before)
+	n.now += sec / 100
+	req, status := ask("first", "5")
+	if status != limiter.Paused {
+		t.Fatalf("the control plane is not asked: %v", status)
+	}
+	if status = n.answer(200, req); status != limiter.Refused || req.Refusing != 0 || req.Hits[1].Remaining != 4 ||
+		req.Hits[0].Retry < 398*quota.Second || req.Hits[0].Retry > 399*quota.Second {
+		t.Errorf("%v in %v: %+v", status, req.Hits[0].Retry, req.Hits)
+	}
+	again, status := ask("first", "5")
+	if status != limiter.Refused || again.Hits[0].Retry < 397*quota.Second || len(n.calls) > 0 {
+		t.Errorf("%v, %d calls, in %v", status, len(n.calls), again.Hits[0].Retry)
+	}
+	// A cheaper request has its own wait, and no answer leaves what is known.
+	n.now += sec / 2
+	cheap, status := ask("first", "1")
+	if status != limiter.Refused || cheap.Hits[0].Retry > quota.Second {
+		t.Errorf("%v in %v", status, cheap.Hits[0].Retry)
+	}
+	other, status := ask("second", "1")
+	if status != limiter.Paused {
+		t.Fatal(status)
+	}
+	if status = n.answer(0, other); status != limiter.Refused || other.Hits[1].Known ||
+		other.Hits[0].Retry > quota.Second {
+		t.Errorf("%v %+v", status, other.Hits)
 	}
 }
 
@@ -666,6 +696,7 @@ func TestALookIsTrue(t *testing.T) {
 	}
 }
 
+// bucketOf is the bucket of the policy at an index for begin's requests.
 func bucketOf(t *testing.T, n *node, index int) keyhash.Key {
 	t.Helper()
 	req, status := n.begin()

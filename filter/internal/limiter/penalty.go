@@ -54,9 +54,11 @@ func (req *Request) hitOf(s *match.Subject) int {
 	return len(req.Hits) - 1
 }
 
-// offend counts that a policy has refused the caller, for a reason that is the caller's own use.
-func (l *Limiter) offend(req *Request, policy uint32, shadow bool, now quota.Instant) {
+// offend counts that a policy has refused the caller, for a reason that is the caller's own use. It
+// returns for how long a penalty refuses the caller from now on, 0 if none does.
+func (l *Limiter) offend(req *Request, policy uint32, shadow bool, now quota.Instant) quota.Span {
 	if s := req.subjectOf(policy); s != nil {
-		l.penalties.Refused(&req.rules.Index, s, shadow, now)
+		return l.penalties.Refused(&req.rules.Index, s, shadow, now)
 	}
+	return 0
 }

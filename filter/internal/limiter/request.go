@@ -57,6 +57,8 @@ type Request struct {
 	rules *ruleset.Rules
 	// paused: the request waits, and refers to the memory of its rules.
 	paused bool
+	// refuses: it is refused, and waits only until it is known for how long.
+	refuses bool
 	// deadline is when the request stops waiting, however often it must ask; 0 before it asks.
 	deadline quota.Instant
 	// shadows are the hits of policies in shadow and of candidates.
@@ -86,13 +88,12 @@ type Request struct {
 // Hit is one limit's part in the decision.
 type Hit struct {
 	match.Hit
-	// Remaining is the whole tokens left. Clients of a refused request read 0; Left is what the
-	// refusing bucket holds.
-	Remaining, Left int64
+	// Remaining is the whole tokens left, of a refused request too.
+	Remaining int64
 	// Reset is the time until the bucket is full, Retry the wait that a refusing hit asks for.
 	Reset, Retry quota.Span
 	// Known: Remaining and Reset are the bucket's, as far as this node can know. They are not if
-	// the bucket was not asked.
+	// nothing has been heard of the bucket.
 	Known bool
 
 	decider *decider
@@ -160,7 +161,7 @@ const none = -1
 func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.paused, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
-	req.Lasting, req.places = false, req.places[:0]
+	req.Lasting, req.refuses, req.places = false, false, req.places[:0]
 	req.entries, req.trials = req.entries[:0], req.trials[:0]
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }

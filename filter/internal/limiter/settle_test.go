@@ -552,8 +552,8 @@ func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 		n.answered(req, answer{"x-used": used})
 	}
 	req, got := n.begin("x-quota", "11")
-	if got != limiter.Refused || req.Hits[0].Left != 1 { // Ten are used, by either figure.
-		t.Errorf("%v, %d left", got, req.Hits[0].Left)
+	if got != limiter.Refused || req.Hits[0].Remaining != 1 { // Ten are used, by either figure.
+		t.Errorf("%v, %d left", got, req.Hits[0].Remaining)
 	}
 	if req, got = n.begin("x-quota", "20"); got != limiter.Allowed || req.Hits[0].Remaining != 6 {
 		t.Errorf("%v, %d left of 20", got, req.Hits[0].Remaining)

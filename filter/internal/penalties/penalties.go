@@ -122,8 +122,8 @@ func (b *Box) prolong(ix *match.Index, s *match.Subject, key keyhash.Key, unix i
 }
 
 // Refused counts that a policy refused a caller. Shadow: only a policy or a penalty in shadow would
-// have.
-func (b *Box) Refused(ix *match.Index, s *match.Subject, shadow bool, now quota.Instant) {
+// have. It returns how long the penalty lasts that refuses the caller from now on, 0 if none does.
+func (b *Box) Refused(ix *match.Index, s *match.Subject, shadow bool, now quota.Instant) quota.Span {
 	rule, key, unix := ix.Penalty(s.Policy), s.Key, b.millis(now)
 	shadow = shadow || rule.Shadow
 	if shadow {
@@ -142,6 +142,10 @@ func (b *Box) Refused(ix *match.Index, s *match.Subject, shadow bool, now quota.
 			b.Stats.Begun++
 		}
 	}
+	if shadow || !b.counting.made.InForce(unix) {
+		return 0
+	}
+	return quota.Span(b.counting.made.Until)*quota.Millisecond - b.wall(now)
 }
 
 // countOne is the change of an entry by b.counting.

@@ -25,10 +25,10 @@ func (r *Refusal) writeOwn(body []byte, json bool, req *limiter.Request, retry i
 		case policy.FieldWindow:
 			r.Body = policy.AppendSpan(r.Body, l.Window)
 		case policy.FieldReset:
-			if hit.Reset == quota.Never {
-				r.Body = appendRetry(r.Body, 0, json)
-			} else {
+			if retry == 0 && hit.Reset != quota.Never {
 				r.Body = ratelimitheader.AppendInt(r.Body, ratelimitheader.Seconds(hit.Reset))
+			} else {
+				r.Body = appendRetry(r.Body, retry, json)
 			}
 		default:
 			r.Body = appendRetry(r.Body, retry, json)

@@ -28,12 +28,8 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	about, hit, ix := aboutOf(req), &req.Hits[req.Refusing], &req.Rules().Index
 	kind := about.Kind()
 	r.Status, r.GRPC = kind.Status, kind.GRPC
-	var retry int64
-	if hit.Retry != quota.Never {
-		retry = ratelimitheader.RetryAfter(hit.Retry, now+quota.Instant(hit.Retry), seed(hit))
-		if req.Reason == policy.ReasonPenalty { // It ends when it says, and is spread already.
-			retry = ratelimitheader.Seconds(hit.Retry)
-		}
+	retry := retryAfter(req, now)
+	if retry > 0 {
 		r.Headers.number("retry-after", retry)
 	}
 	r.Headers.add("cache-control", "no-store")
@@ -64,12 +60,26 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	}
 }
 
+// retryAfter is the wait in seconds that a refusal names in all its fields: until the request
+// passes, rounded up and spread. It is 0 if waiting does not help.
+func retryAfter(req *limiter.Request, now quota.Instant) int64 {
+	hit := &req.Hits[req.Refusing]
+	switch {
+	case hit.Retry == quota.Never:
+		return 0
+	case req.Reason == policy.ReasonPenalty: // It ends when it says, and is spread already.
+		return ratelimitheader.Seconds(hit.Retry)
+	}
+	return ratelimitheader.RetryAfter(hit.Retry, now+quota.Instant(hit.Retry), seed(hit))
+}
+
 // seed is the part of the spread of Retry-After that depends on the bucket.
 func seed(hit *limiter.Hit) uint32 {
 	return uint32(hit.Key[12]) | uint32(hit.Key[13])<<8 | uint32(hit.Key[14])<<16 | uint32(hit.Key[15])<<24
 }
 
-// AppendDecision appends the decision in the form for access logs.
+// AppendDecision appends the decision in the form for access logs. The wait in it is that of
+// Retry-After before it is rounded up and spread.
 func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []byte {
 	ix := &req.Rules().Index
 	shown := req.Refusing
@@ -85,16 +95,14 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 		}
 	}
 	hit := &req.Hits[shown]
-	remaining := hit.Remaining
 	dst = append(dst, ix.Text(ix.Policy(hit.Policy).Name)...)
 	if status == limiter.Refused {
-		remaining = hit.Left
 		dst = append(append(dst, " reason="...), req.Reason.String()...)
 		if hit.Retry != quota.Never {
 			dst = ratelimitheader.AppendInt(append(dst, " retry_us="...), int64(hit.Retry))
 		}
 	}
-	dst = ratelimitheader.AppendInt(append(dst, " remaining="...), remaining)
+	dst = ratelimitheader.AppendInt(append(dst, " remaining="...), hit.Remaining)
 	if status == limiter.Delayed {
 		dst = ratelimitheader.AppendInt(append(dst, " delayed_us="...), int64(req.Delay))
 	}

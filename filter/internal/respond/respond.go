@@ -20,7 +20,7 @@ type Headers struct {
 	n     int
 	items []ratelimitheader.Item
 	// hits are the indexes of the items among the request's hits, refusing is the index of the
-	// refusing one among the items.
+	// refusing one among the items; below 0 if it is not among them.
 	hits     []int
 	refusing int
 	// least is the smallest remaining of all items, shown the remaining of the item that legacy
@@ -61,23 +61,26 @@ func (h *Headers) add(name, value string) {
 
 // Limits writes a decision in the dialects of the policy set: every policy that applied and whose
 // state is known; in legacy dialects the one nearest to exhaustion, or the refusing one. RetryAfter
-// is 0 for an allowed request; wall is the Unix time in microseconds.
+// is 0 for an allowed request; wall is the Unix time in microseconds. All that a refusal names as a
+// time is when the request passes: Retry-After.
 func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
 	h.gather(req, refused)
+	if retryAfter > 0 {
+		h.tellWait(req, quota.Span(retryAfter)*quota.Second)
+	}
 	if h.LeftOut = 0; len(h.items) == 0 {
 		return
 	}
-	h.fit(refused)
+	h.fit()
 	dialects := req.Rules().Index.Headers()
 	if dialects.Legacy != policy.LegacyOff {
 		shown := h.refusing
 		if !refused {
 			shown = ratelimitheader.Nearest(h.items)
 		}
-		h.legacy(dialects.Legacy, req, shown, wall)
-	}
-	if refused && retryAfter > 0 {
-		h.items[h.refusing].Reset = quota.Span(retryAfter) * quota.Second
+		if shown >= 0 {
+			h.legacy(dialects.Legacy, req, shown, wall)
+		}
 	}
 	if dialects.Standard == policy.StandardDraft11 {
 		h.list("ratelimit-policy", ratelimitheader.AppendPolicy)
@@ -91,28 +94,35 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 }
 
 // fit leaves out the items for which the fields have no room: those farthest from exhaustion.
-func (h *Headers) fit(refused bool) {
-	first := -1
-	if refused {
-		first = h.refusing
-	}
-	fit := ratelimitheader.Fit(h.items, h.hits, first)
+func (h *Headers) fit() {
+	fit := ratelimitheader.Fit(h.items, h.hits, h.refusing)
 	if h.LeftOut = len(h.items) - fit; h.LeftOut > 0 {
-		h.items, h.hits, h.refusing = h.items[:fit], h.hits[:fit], 0
+		h.items, h.hits, h.refusing = h.items[:fit], h.hits[:fit], min(h.refusing, 0)
 	}
 }
 
-// gather makes the items of a decision. It leaves out hits whose bucket is unknown, because it was
-// not asked or was not needed. The refusing hit stays.
+// tellWait has the items that lack what the request costs say when it passes, and the others no
+// time: when they are full is not when the request passes.
+func (h *Headers) tellWait(req *limiter.Request, wait quota.Span) {
+	for i := range h.items {
+		item, hit := &h.items[i], &req.Hits[h.hits[i]]
+		item.Reset = quota.Never
+		if i == h.refusing || item.Remaining < hit.Cost {
+			item.Reset = wait
+		}
+	}
+}
+
+// gather makes the items of a decision. It leaves out hits whose bucket is unknown, because nothing
+// has been heard of it: then there may be no refusing one.
 func (h *Headers) gather(req *limiter.Request, refused bool) {
-	h.items, h.hits, h.refusing = h.items[:0], h.hits[:0], 0
+	h.items, h.hits, h.refusing = h.items[:0], h.hits[:0], -1
 	for i := range req.Hits {
 		hit := &req.Hits[i]
-		refuses := refused && i == req.Refusing
-		if !hit.Known && !refuses {
+		if !hit.Known {
 			continue
 		}
-		if refuses {
+		if refused && i == req.Refusing {
 			h.refusing = len(h.items)
 		}
 		limit := req.LimitOf(&hit.Hit)

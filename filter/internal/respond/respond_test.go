@@ -102,7 +102,7 @@ func TestWindowsAndQueues(t *testing.T) {
 	} {
 		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],`+c.policy+`}]}`, c.n)
 		var h respond.Headers
-		h.Limits(req, status == limiter.Refused, 0, wall)
+		h.Limits(req, status == limiter.Refused, 0, wall) // Refusal.Write says the wait.
 		decision := string(respond.AppendDecision(nil, req, status))
 		if status != c.status || lines(&h) != c.headers || decision != c.decision {
 			t.Errorf("%v %q\n%s\nwant %q\n%s", status, decision, lines(&h), c.decision, c.headers)
@@ -228,7 +228,9 @@ func TestRefused(t *testing.T) {
 	}
 	got := lines(&r.Headers)
 	for _, want := range []string{"cache-control: no-store\n", "content-type: application/problem+json\n",
-		"x-ratelimit-limit: 3\n", "x-ratelimit-remaining: 0\n", "x-ratelimit-reset: 1800003600\n"} {
+		"x-ratelimit-limit: 3\n", "x-ratelimit-remaining: 0\n",
+		fmt.Sprintf("x-ratelimit-reset: %d\n", 1_800_000_000+problem.Retry),
+		fmt.Sprintf("ratelimit: \"a\";r=97,\"b\";r=0;t=%d\n", problem.Retry)} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}
@@ -478,7 +480,7 @@ func TestOwnResponse(t *testing.T) {
 		`{"status":503,"body":"Later, please."}`: {503, "text/plain; charset=utf-8", "Later, please."},
 		`{"body":"Later, please."}`:              {429, "text/plain; charset=utf-8", "Later, please."},
 		`{"body":"{policy} allows {limit} per {window}: in {retry_after} s, or all of it in {reset}. {"}`: {429, "text/plain; charset=utf-8",
-			"p allows 1 per 1h: in 3627 s, or all of it in 3600. {"},
+			"p allows 1 per 1h: in 3627 s, or all of it in 3627. {"},
 		`{"content_type":"application/json","body":"{\"error\":\"rate_limited\",\"by\":\"{policy}\",\"retry_after\":{retry_after}}"}`: {429, "application/json",
 			`{"error":"rate_limited","by":"p","retry_after":3627}`},
 		`{"status":503}`: {503, "application/problem+json", `"status":503`},

@@ -412,7 +412,7 @@ local function functions_for_tokens()
     local kept, not_before, delay, term = 0, 0, 0, 0
     local available = fits and max(0, quotient(burst * den - debt, den)) or 0
     local granted = min(waiting, quotient(available, cost))
-    local short = granted < waiting
+    local short = granted < waiting or not look and waiting == 0 and keep == 0 and available < cost
     if look then
       granted, keep = 0, 0
     end

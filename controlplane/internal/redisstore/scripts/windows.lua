@@ -389,7 +389,7 @@ local function functions_for_windows()
       quota = math.min(quota, own)
     end
     local granted, kept, not_before = math.min(waiting, quotient(room(deadline), cost)), 0, 0
-    local short, term = granted < waiting, 0
+    local short, term = granted < waiting or not look and waiting == 0 and keep == 0 and room(deadline) < cost, 0
     if look then
       granted = 0
     end

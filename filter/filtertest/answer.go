@@ -1,0 +1,41 @@
+package filtertest
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/respond"
+)
+
+// Answer is what a client learns of a decision.
+type Answer struct {
+	Status  uint32
+	Headers map[string]string
+	Body    []byte
+	// Log is the decision in the form for access logs.
+	Log string
+}
+
+// String is what matters of it in one line.
+func (a Answer) String() string { return a.Headers["ratelimit"] + " " + a.Log + " " + string(a.Body) }
+
+// answer is what the client learns.
+func (w *worker) answer(req *limiter.Request, status limiter.Status) Answer {
+	now, a := w.Now(), Answer{Status: 200, Headers: map[string]string{}}
+	wall, h := int64(now)+int64(w.limiter.Ahead), &w.headers
+	switch status {
+	case limiter.Allowed, limiter.Delayed:
+		h.Reset()
+		h.Limits(req, false, 0, wall+int64(req.Delay))
+	case limiter.Refused:
+		w.refusal.Write(req, now, wall, false)
+		a.Status, h = w.refusal.Status, &w.refusal.Headers
+		a.Body = append(a.Body, w.refusal.Body...)
+	default:
+		return a
+	}
+	a.Log = string(respond.AppendDecision(nil, req, status))
+	for i := range h.Len() {
+		name, value := h.At(i)
+		a.Headers[name] = string(value)
+	}
+	return a
+}

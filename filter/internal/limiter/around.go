@@ -1,0 +1,137 @@
+package limiter
+
+import (
+	"encoding/binary"
+
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// A refusal says when all hits let the request through, and not only the one that refuses it. What
+// this node knows of the central buckets of the others may be old: the caller may have used them
+// through another node. So the node asks for them first, at most once in askedAgain for a bucket,
+// and only looks: a refused request is charged nowhere.
+
+const (
+	// askedAgain is the shortest wait that a refusal names. A caller that waits for so long, and is
+	// refused for another reason then, so gets an answer by news of all its buckets.
+	askedAgain = quota.Second
+	// lookedMost is for how many buckets a VM knows when it heard of them last.
+	lookedMost = 256
+)
+
+// looked is when this VM heard of which buckets, each at a place by its key.
+type looked [lookedMost]struct {
+	bucket uint64
+	at     quota.Instant
+	look   bool
+}
+
+// note notes that the control plane has answered about a bucket, to a request that looked or to one
+// that wanted tokens.
+func (l *looked) note(key *keyhash.Key, now quota.Instant, look bool) {
+	bucket := binary.LittleEndian.Uint64(key[:8])
+	e := &l[bucket%lookedMost]
+	e.bucket, e.at, e.look = bucket, now, look
+}
+
+// just reports whether there was a look just before, or, about a bucket that lacks the tokens as
+// far as this node knows, any answer.
+func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks bool) bool {
+	bucket := binary.LittleEndian.Uint64(key[:8])
+	e := &l[bucket%lookedMost]
+	return e.bucket == bucket && (e.look || lacks) && e.at != 0 && now < e.at+quota.Instant(askedAgain)
+}
+
+// refuseKnowing ends a request that the i-th hit refuses, or pauses it until the control plane has
+// said when the other hits let it through.
+func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
+	if req.Refusing = i; reason == policy.ReasonPenalty { // No bucket was looked at.
+		l.lookAround(req, now)
+	}
+	knows := req.trial != nil || reason != policy.ReasonPenalty && reason != policy.ReasonQuota
+	if knows || !l.askAround(req, now) {
+		return l.refuse(req, i, reason, now)
+	}
+	req.refuses, req.Reason = true, reason
+	l.vacate(req, 0, now)
+	l.pause(req, now)
+	l.leases.Flush(now)
+	return Paused
+}
+
+// askAround asks for the buckets that have to say when the request passes, and reports whether
+// there are any.
+func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
+	l.together = l.together[:0]
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if h.Retry == quota.Never { // No wait helps, whatever the others hold.
+			l.together = l.together[:0]
+			break
+		}
+		asks := h.missing && !h.passed && !h.queued && req.policyOf(&h.Hit).Mode != policy.ModeOptimistic
+		lacks := h.Retry > 0
+		unsure := lacks && req.LimitOf(&h.Hit).Algorithm.Windowed() // It is not known for how long.
+		if h.asked = asks && (unsure || !l.looked.just(&h.Key, now, lacks)); h.asked {
+			h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
+			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
+			l.together = append(l.together, &h.ticket)
+		}
+	}
+	if len(l.together) > 0 && l.leases.Ask(now, l.together...) {
+		return true
+	}
+	for i := range req.Hits {
+		req.Hits[i].asked = false
+	}
+	return false
+}
+
+// readAround takes in what the control plane says of the buckets that were asked for, and refuses.
+// One that has no answer keeps what is known of it.
+func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		if t := &h.ticket; h.asked && t.Outcome == leasing.Spared {
+			l.looked.note(&h.Key, now, true)
+			l.describe(req, h, t.Level, t.FullAt, now)
+			wait := quota.Never
+			if t.Until != quota.Forever {
+				wait = quota.Span(max(t.Until-now, 0))
+			}
+			if h.view = refuses; wait == 0 {
+				h.view = allows
+			}
+			if i == req.Refusing { // It is under a penalty.
+				wait = max(wait, h.Retry)
+			}
+			h.Retry = wait
+		}
+		h.asked = false
+	}
+	req.refuses = false
+	return l.refuse(req, req.Refusing, req.Reason, now)
+}
+
+// lookAround looks at buckets that may say when a refused request passes, without a question to the
+// control plane: at all of them for a penalised request, and at this node's own for one that has
+// waited, because other requests have used them meanwhile.
+func (l *Limiter) lookAround(req *Request, now quota.Instant) {
+	for i := range req.Hits {
+		h := &req.Hits[i]
+		own := h.decider == &local || h.decider == &optimistic
+		if h.Verdict != match.Limited || h.passed || !own && (req.paused || h.decider != &leased) {
+			continue
+		}
+		wait := h.Retry
+		if h.Retry = 0; i != req.Refusing {
+			wait = 0
+		}
+		h.missing = h.decider.take(l, req, h, now, look) == missing
+		h.Retry = max(h.Retry, wait)
+	}
+}
