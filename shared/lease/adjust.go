@@ -51,7 +51,7 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	p, before := l.Params, l.Debt
 	least := units(l.out(), p.Den)
 	if c.Reset {
-		l.Debt = min(l.Debt, least)
+		l.Debt, l.Over, l.Gone = min(l.Debt, least), 0, 0
 	} else if c.Give > 0 {
 		l.Debt = min(l.Debt, max(least, l.Debt-units(c.Give, p.Den)))
 	}

@@ -31,7 +31,7 @@ const (
 	pieces         = 2 // the end of kept tokens is rounded to TTL/pieces, so a bucket has at most pieces+1 ends
 	waitingPieces  = 1
 	minTTL         = 200 * quota.Millisecond
-	maxTTL         = 30 * quota.Second
+	maxTTL         = quota.LongestLease
 	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
 	minLeaseWindow = quota.Second
 	// maxUnits is where debts saturate: above every full burst, and low enough that an instant of
@@ -58,6 +58,9 @@ type Ledger struct {
 	// Since is when a bucket that is Owing began, was given tokens, or got its figures in the place
 	// of others: reservations of before give nothing back. 0 for other buckets.
 	Since quota.Instant
+	// Over and Gone are those of quota.State: used tokens for which a lowered limit has no room.
+	Over int64
+	Gone quota.Instant
 }
 
 // Ask is what a node asks for one bucket.
@@ -235,57 +238,14 @@ func (l Ledger) wait(now quota.Instant, cost int64) quota.Span {
 	return max(1, quota.Span(l.Ready(cost)-now))
 }
 
-// At brings the ledger to now and to the ask's figures. Time never runs backwards in it. A change
-// of figures keeps what was used: time since Last earns at the slower of the two rates, and a
-// fraction of a used token counts as a whole one.
-func (l Ledger) At(now quota.Instant, ask Ask) Ledger {
-	l = l.bring(now, ask)
-	p := l.Params
-	if !ask.Optimistic && !ask.Owing && !ask.own() { // Others may have used more than this caller's burst.
-		l.Debt = min(l.Debt, p.Burst*p.Den)
-	}
-	l.Debt = max(units(l.out(), p.Den), l.Debt)
-	return l
-}
-
-// bring is At without the cap, because reports of an optimistic bucket can exceed what it holds.
-func (l Ledger) bring(now quota.Instant, ask Ask) Ledger {
-	l.Pairs = append(make([]Pair, 0, MaxPairs+2), l.Pairs...)
-	l.Version = max(l.Version, ask.Version)
-	now = max(now, l.Last)
-	old := l.Params
-	switch {
-	case old.Den == 0:
-		l.Params = ask.Params
-		l.advance(now)
-	case old == ask.Params:
-		l.advance(now)
-	case ask.own():
-		if ask.Most.SlowerThan(old) {
-			l.convert(ask.Most)
-		}
-		l.advance(now)
-		l, _ = l.restated(ask.Params)
-	case ask.Params.SlowerThan(old):
-		l.convert(ask.Params)
-		l.advance(now)
-	default:
-		l.advance(now)
-		l.convert(ask.Params)
-	}
-	return l.changedFrom(old, ask)
-}
-
-func (l *Ledger) convert(next quota.Params) {
-	l.Debt = units(l.Params.TokensIn(l.Debt), next.Den)
-	l.Params = next
-}
-
 // advance refills the bucket. Leased tokens bound the refill until they expire, so the debt at now
 // is at least the tokens that were still leased at each past expiry, less what has been earned
 // since.
 func (l *Ledger) advance(now quota.Instant) {
 	p := l.Params
+	if l.Over > 0 {
+		l.drainOver(now)
+	}
 	debt := earned(l.Debt, now-l.Last, p.Num)
 	for _, pair := range l.Pairs {
 		if pair.End <= now {
@@ -358,7 +318,7 @@ func (l Ledger) Ready(n int64) quota.Instant {
 // Forgettable is the instant from which the ledger equals an absent one: a store must keep it until
 // then, and may drop it after.
 func (l Ledger) Forgettable() quota.Instant {
-	return l.Ready(l.Params.Burst)
+	return l.Params.ForgetOver(l.state(), l.Ready(l.Params.Burst))
 }
 
 // out is the number of leased tokens that may not have expired at the ledger's own time.

@@ -21,8 +21,10 @@ func (l Ledger) as(
 	held := l.bring(now, Ask{Params: l.Params, Version: ask.Version})
 	lowered := ask.Most.SlowerThan(l.Params)
 	if lowered { // The limit was changed, and nothing earns by more than it has now.
-		held = l.At(now, Ask{Params: ask.Most, Version: ask.Version, Optimistic: ask.Optimistic, Owing: ask.Owing})
+		held = l.At(now, Ask{Params: ask.Most, Version: ask.Version, Optimistic: ask.Optimistic, Owing: ask.Owing,
+			Nodes: ask.Nodes})
 	}
+	held.countOver(ask.Most.Burst)
 	next, fits := held.restated(ask.Params)
 	var g Grant
 	if fits {

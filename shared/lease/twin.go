@@ -13,7 +13,8 @@ import "github.com/weir-proxy/weir/shared/quota"
 // is admitted in any interval t; for a window algorithm of unchanged length max(quota, quota') in
 // any window. The proof: a bucket with the larger of both figures that is charged for everything
 // never holds less than either ledger, so it always has what either grants. This holds because a
-// twin charges a ledger at most down to nothing.
+// twin charges a ledger at most down to nothing. What there is no room for is kept apart, as after
+// a change of the limit, so that drafts that are begun and cancelled give nothing again.
 //
 // Tokens that a node gives back leave both ledgers. One that was charged down to nothing for them
 // gets back no more than the larger bucket does, so it still never holds more than that.
@@ -132,8 +133,15 @@ func (l Ledger) charge(now quota.Instant, ask, spent Ask, g Grant) Ledger {
 	most := max(p.Burst, ask.Most.Burst)
 	l.hold(min(waiting, most), spent.Deadline, waitingPieces)
 	l.hold(min(g.Keep, most), spent.TTL(), pieces)
-	full := min(before+units(tokens, p.Den), units(most, p.Den))
-	l.Debt = max(before, full, units(l.out(), p.Den))
+	l.trim(most)
+	full := before + units(tokens, p.Den)
+	l.Debt = max(before, min(full, units(most, p.Den)), units(l.out(), p.Den))
+	if over := ceilDiv(full-l.Debt, p.Den); over > 0 { // It goes as if the twin's limit had been lowered.
+		by := spent.Params
+		used := quota.State{Debt: units(p.TokensIn(full)+l.Over, by.Den), Last: l.Last, Over: l.Over, Gone: l.Gone}
+		l.Over = min(l.Over+over, maxUnits)
+		l.Gone = by.GoneAfter(used, p, l.Over)
+	}
 	return l
 }
 
@@ -161,6 +169,8 @@ func (l WindowLedger) charge(now quota.Instant, ask, spent Ask, g Grant) WindowL
 	if g.Keep > 0 { // Not further ahead than the ledger's own leases.
 		w.Lend(h, h.Last+quota.Instant(min(spent.TTL(), TTL(ask.Params))), g.Keep)
 	}
+	w.Keep(h, spent.Windows.Reach())
 	w.Saturate(h)
+	w.Advance(h, h.Last)
 	return l
 }

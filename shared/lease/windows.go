@@ -122,7 +122,7 @@ func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
 // Forgettable is the instant from which the ledger equals an absent one. One that was released is
 // kept for as long as reservations of before count: they may have cost more.
 func (l WindowLedger) Forgettable() quota.Instant {
-	at := l.History.Last + quota.Instant(l.Windows.ResetAfter(&l.History, l.History.Last))
+	at := l.Windows.Forgettable(&l.History)
 	if l.History.Released > 0 {
 		at = max(at, l.Windows.Counts(l.History.Released+quota.Instant(2*Deadline)))
 	}

@@ -23,10 +23,8 @@ func TestConvertExactly(t *testing.T) {
 		from, to     quota.Windows
 		before, want marks
 	}{
-		{"of too many the latest stay", halves, second(quota.SlidingWindow, 50, 2), marks{{0, 40}, {half, 30}},
-			marks{{0, 20}, {half, 30}}},
-		{"of too many the earliest go", halves, second(quota.SlidingWindow, 30, 2), marks{{0, 40}, {half, 30}},
-			marks{{half, 30}}},
+		{"more than there is room for stays", halves, second(quota.SlidingWindow, 30, 2), marks{{0, 40}, {half, 30}},
+			marks{{0, 40}, {half, 30}}},
 		{"what began just now is not ahead", second(quota.FixedWindow, 100, 0).At(now), log, marks{{now, 7}},
 			marks{{now, 7}}},
 		{"a counter counts at once", fixed, counter, marks{{1_000_000, 7}}, marks{{0, 7}}},
@@ -37,9 +35,9 @@ func TestConvertExactly(t *testing.T) {
 			windowsOf(t, quota.FixedWindow, 100, 1500*quota.Millisecond, 0),
 			marks{{1_000_000, 7}}, marks{{0, 7}}},
 		{"what is leased into the next window takes no room in this one", fixed, second(quota.FixedWindow, 50, 0),
-			marks{{0, 100}, {1_000_000, 60}}, marks{{0, 50}, {1_000_000, 50}}},
+			marks{{0, 100}, {1_000_000, 60}}, marks{{0, 100}, {1_000_000, 60}}},
 		{"from a log into two windows, more than there is room for", log, second(quota.FixedWindow, 5, 0),
-			marks{{100_000, 4}, {800_000, 3}, {1_200_000, 2}}, marks{{0, 5}, {1_000_000, 2}}},
+			marks{{100_000, 4}, {800_000, 3}, {1_200_000, 2}}, marks{{0, 9}, {1_000_000, 2}}},
 		{"from a log into two windows", log, fixed, marks{{1_200_000, 7}}, marks{{0, 7}, {1_000_000, 7}}},
 		{"from a log into one window", log, fixed, marks{{950_000, 7}}, marks{{0, 7}}},
 		{"from a log into grains", log, halves, marks{{1_200_000, 7}}, marks{{1_000_000, 7}}},

@@ -232,8 +232,8 @@ func TestConvertMakesNoMarks(t *testing.T) {
 	}
 }
 
-// What is on the books above the quota is cut to what says the same: of what slides the latest
-// stay, and a mark of nothing is none.
+// What is on the books above the quota stays, up to where sums are exact, and counts again in a
+// larger one. Of too many marks the earliest count as late as the next.
 func TestSaturate(t *testing.T) {
 	byMicrosecond, byMillisecond := int64(100), int64(quota.MaxUnits/int64(quota.Minute)+1)
 	const more = quota.MaxUnits
@@ -242,12 +242,13 @@ func TestSaturate(t *testing.T) {
 		quota       int64
 		marks, want []int64
 	}{
-		{quota.FixedWindow, 10, []int64{12, 5}, []int64{10, 5}},
-		{quota.SlidingWindow, 10, []int64{4, 7, 8}, []int64{2, 8}},
-		{quota.SlidingWindow, 10, []int64{5, 3, 7}, []int64{3, 7}},
-		{quota.SlidingLog, 10, []int64{1, 12}, []int64{10}},
+		{quota.FixedWindow, 10, []int64{12, 5}, []int64{12, 5}},
+		{quota.SlidingWindow, 10, []int64{4, 7, 8}, []int64{4, 7, 8}},
+		{quota.SlidingWindow, 10, []int64{5, 3, more + 7}, []int64{5, 3, more}},
+		{quota.SlidingLog, 10, []int64{1, 12}, []int64{1, 12}},
 		// The counter's products stay exact, so more than the quota may stand there: it fades.
-		{quota.SlidingWindowCounter, byMicrosecond, []int64{more, 120}, []int64{more / int64(quota.Minute), 120}},
+		{quota.SlidingWindowCounter, byMicrosecond, []int64{more, 120},
+			[]int64{more / int64(quota.Minute/quota.Millisecond), 120}},
 		{quota.SlidingWindowCounter, byMillisecond, []int64{more, 120},
 			[]int64{more / int64(quota.Minute/quota.Millisecond), 120}},
 	} {
@@ -264,5 +265,16 @@ func TestSaturate(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%v of %d with %v on its books: %v, want %v", c.a, c.quota, c.marks, got, c.want)
 		}
+	}
+}
+
+func TestSaturateJoinsTheEarliestMarks(t *testing.T) {
+	w := windowsOf(t, quota.SlidingLog, 10, quota.Minute, 1)
+	var h quota.History
+	for i := range int64(quota.MaxMarks + 2) {
+		h.Marks = append(h.Marks, quota.Mark{Start: quota.Instant(i), Count: 1})
+	}
+	if w.Saturate(&h); len(h.Marks) != quota.MaxMarks || h.Marks[0] != (quota.Mark{Start: 2, Count: 3}) {
+		t.Errorf("%d marks, the first is %+v", len(h.Marks), h.Marks[0])
 	}
 }

@@ -36,7 +36,7 @@ func ExampleParams_Convert() {
 	five, _ := quota.NewParams(5, quota.Hour, 5)
 	bucket, _ := ten.Take(quota.State{}, 0, 8)
 	fmt.Println("of ten:", ten.Remaining(bucket))
-	fmt.Println("of five:", five.Remaining(ten.Convert(bucket, 0, five)))
+	fmt.Println("of five:", five.Remaining(ten.Convert(bucket, 0, five, 0)))
 	// Output:
 	// of ten: 2
 	// of five: 0

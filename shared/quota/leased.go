@@ -2,6 +2,9 @@ package quota
 
 import "math"
 
+// LongestLease is the longest time for which tokens are lent.
+const LongestLease = 30 * Second
+
 // Room is how many tokens are available at the history's time for use until an instant.
 func (w Windows) Room(h *History, until Instant) int64 {
 	room := w.available(h, h.Last)

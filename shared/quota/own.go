@@ -34,6 +34,9 @@ func (p Params) Drain(s State, now Instant) State {
 	if now <= s.Last {
 		return s
 	}
+	if s.Over > 0 {
+		s = p.DrainOver(s, now, s.Last+Instant(ceilDiv(s.Debt, p.Num)))
+	}
 	dt := int64(now - s.Last)
 	s.Last = now
 	// The product is formed only if it cannot pass the debt: no overflow after any idle time.

@@ -52,6 +52,11 @@ type Params struct {
 type State struct {
 	Debt int64
 	Last Instant
+	// Over are used tokens for which a lowered limit has no room. They take nothing from it, and
+	// count again where the limit is raised; see Carry. Gone is when none of them counts any more.
+	// If that is 0, they go at the bucket's rate, after its debt.
+	Over int64
+	Gone Instant
 }
 
 // Result is the answer to one Take.
@@ -184,18 +189,6 @@ func (p Params) SlowerThan(q Params) bool {
 	ah, al := bits.Mul64(uint64(p.Num), uint64(q.Den))
 	bh, bl := bits.Mul64(uint64(q.Num), uint64(p.Den))
 	return ah < bh || ah == bh && al < bl
-}
-
-// Convert carries the consumption recorded in s under p over to the figures of next: the tokens
-// used stay used, so a change of the limit creates no tokens. Time since s.Last earns at the slower
-// of the two rates, and a fraction of a used token counts as a whole one. The debt may be above p's
-// burst, because callers with figures of their own leave that.
-func (p Params) Convert(s State, now Instant, next Params) State {
-	if !next.SlowerThan(p) {
-		s = p.Drain(s, now)
-	}
-	s.Debt = next.UnitsFor(p.TokensIn(s.Debt))
-	return next.Refill(s, now)
 }
 
 // TokensIn is a debt in whole tokens, rounded up.

@@ -180,11 +180,12 @@ func TestConvertKeepsConsumption(t *testing.T) {
 		{"shrink", must(t, 50, quota.Minute, 50), 0, 10},
 		{"shrink below what is used", must(t, 30, quota.Minute, 30), 0, 0},
 		{"other unit", must(t, 100, quota.Hour, 100), 0, 60},
-		{"time since the last call earns at the slower rate", must(t, 100, quota.Hour, 100), 36 * quota.Second, 61},
-		{"also if the old rate was slower", must(t, 1000, quota.Minute, 100), 600 * quota.Millisecond, 61},
+		{"time since the last call has earned at the old rate", must(t, 100, quota.Hour, 100), 24 * quota.Second, 100},
+		{"or at the new one if that is faster", must(t, 1000, quota.Minute, 100), 600 * quota.Millisecond, 70},
+		{"or the old use leaves the new burst full", must(t, 10, 10*quota.Second, 10), 10 * quota.Second, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.next.Remaining(p.Convert(used40, quota.Instant(c.after), c.next)); got != c.want {
+			if got := c.next.Remaining(p.Convert(used40, quota.Instant(c.after), c.next, 0)); got != c.want {
 				t.Errorf("remaining %d, want %d", got, c.want)
 			}
 		})
@@ -194,8 +195,8 @@ func TestConvertKeepsConsumption(t *testing.T) {
 		_, _, burst, p := anyLimit(t)
 		_, _, _, q := anyLimit(t)
 		s := quota.State{Debt: rapid.Int64Range(0, burst*p.Den).Draw(t, "debt"), Last: 7}
-		back := q.Convert(p.Convert(s, 7, q), 7, p)
-		if keep := q.Burst*p.Den - p.Den; back.Debt < min(s.Debt, keep) {
+		back := q.Convert(p.Convert(s, 7, q, 0), 7, p, 0)
+		if back.Debt < s.Debt {
 			t.Fatalf("debt %d came back as %d", s.Debt, back.Debt)
 		}
 	})

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"errors"
-	"math"
 	"strconv"
 )
 
@@ -56,6 +55,10 @@ type History struct {
 	// give back no others of it, which were used later.
 	Released Instant
 	Kept     int64
+	// Reach is set after a limit with a longer window: until Until marks are kept for so long after
+	// their start, although they do not count any more. They do if the window is longer again.
+	Reach Span
+	Until Instant
 }
 
 // NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It
@@ -120,16 +123,19 @@ func (w Windows) Take(h *History, now Instant, n int64) Result {
 	return Result{Allowed: true}
 }
 
-// Advance brings h to now, unless now lies before its time, and drops marks that do not count any
-// more. It returns the history's time.
+// Advance brings h to now, unless now lies before its time, and drops marks that neither count any
+// more nor are kept. It returns the history's time.
 func (w Windows) Advance(h *History, now Instant) Instant {
 	h.Last = max(h.Last, now)
 	gone := 0
-	for gone < len(h.Marks) && w.Leaves(h.Marks[gone]) <= h.Last {
+	for gone < len(h.Marks) && w.kept(h, h.Marks[gone]) <= h.Last {
 		gone++
 	}
 	if gone > 0 {
 		h.Marks = append(h.Marks[:0], h.Marks[gone:]...)
+	}
+	if h.Reach > 0 {
+		w.thin(h)
 	}
 	return h.Last
 }
@@ -146,7 +152,7 @@ func (w Windows) SetBack(h *History, now Instant) bool {
 	for i := range h.Marks {
 		h.Marks[i].Start -= by
 	}
-	h.Last = now
+	h.Last, h.Until = now, h.Until-by
 	return true
 }
 
@@ -207,16 +213,20 @@ func (w Windows) Ready(h *History, n int64) Instant {
 		return w.readyByWeight(h, n)
 	case FixedWindow:
 		for _, m := range h.Marks {
-			if next := w.Leaves(m); w.available(h, next) >= n {
+			if next := w.Leaves(m); next > h.Last && w.available(h, next) >= n {
 				return next
 			}
 		}
 	}
 	over := n - w.available(h, h.Last)
 	for _, m := range h.Marks {
+		leaves := w.Leaves(m)
+		if leaves <= h.Last {
+			continue
+		}
 		over -= m.Count
 		if over <= 0 {
-			return w.Leaves(m)
+			return leaves
 		}
 	}
 	return h.Last
@@ -227,7 +237,7 @@ func (w Windows) Ready(h *History, n int64) Instant {
 func (w Windows) available(h *History, at Instant) int64 {
 	if w.Algorithm == SlidingWindowCounter {
 		before, current := w.counters(h, at)
-		unit := w.unit()
+		unit := w.unit(before)
 		whole := int64(w.Length / unit)
 		covered := whole - int64(Span(at-w.start(at))/unit)
 		// What fits beside the weighted part of the window before. A fraction of a token counts as
@@ -237,7 +247,7 @@ func (w Windows) available(h *History, at Instant) int64 {
 	left := w.Quota
 	for _, m := range h.Marks {
 		// Leased tokens count in the fixed window of their latest possible use.
-		if w.Algorithm != FixedWindow || m.Start == w.start(at) {
+		if w.Algorithm == FixedWindow && m.Start == w.start(at) || w.Algorithm != FixedWindow && w.Leaves(m) > at {
 			left -= m.Count
 		}
 	}
@@ -262,22 +272,23 @@ func (w Windows) counters(h *History, at Instant) (before, current int64) {
 // window becomes the one before.
 func (w Windows) readyByWeight(h *History, n int64) Instant {
 	before, current := w.counters(h, h.Last)
-	start, unit := w.start(h.Last), w.unit()
+	start := w.start(h.Last)
 	if current+n > w.Quota {
 		before, current, start = current, 0, start+Instant(w.Length)
 	}
-	whole := int64(w.Length / unit)
 	if before == 0 {
 		return start
 	}
+	unit := w.unit(before)
+	whole := int64(w.Length / unit)
 	elapsed := max(0, whole-(w.Quota-current-n)*whole/before)
 	return start + Instant(Span(elapsed)*unit)
 }
 
-// unit is the resolution of the counter's weights: a microsecond if the products fit, else a
-// millisecond.
-func (w Windows) unit() Span {
-	if w.Quota > MaxUnits/int64(w.Length) {
+// unit is the resolution of the counter's weights: a microsecond if the products with the quota and
+// the count before fit, else a millisecond.
+func (w Windows) unit(before int64) Span {
+	if max(w.Quota, before) > MaxUnits/int64(w.Length) {
 		return Millisecond
 	}
 	return 1
@@ -290,58 +301,6 @@ func (w Windows) start(at Instant) Instant {
 		past += Instant(w.Grain)
 	}
 	return at - past
-}
-
-// Convert brings h, counted by w, to now and to the figures of next. What was admitted stays
-// admitted, each mark as late as it can have been. If next allows less, the latest marks stay.
-func (w Windows) Convert(h *History, now Instant, next Windows) {
-	w.Advance(h, now)
-	old := h.Marks
-	h.Marks = make([]Mark, 0, len(old)+1)
-	room, most := next.Quota, next.Quota
-	switch next.Algorithm {
-	case FixedWindow:
-		room = math.MaxInt64 // Each window has its own.
-	case SlidingWindowCounter:
-		// The counter fades: what exceeds the quota counts for longer.
-		room, most = math.MaxInt64, MaxUnits/int64(next.Length/next.unit())
-	}
-	for i := len(old) - 1; i >= 0 && room > 0; i-- {
-		m := old[i]
-		m.Count = min(m.Count, room)
-		room -= m.Count
-		at := m.Start + Instant(w.Grain-1)
-		if m.Start <= h.Last {
-			next.Add(h, min(at, h.Last), m.Count)
-			continue
-		}
-		w.convertAhead(h, m, at, next)
-	}
-	for i := range h.Marks {
-		h.Marks[i].Count = min(h.Marks[i].Count, most)
-	}
-	next.Advance(h, h.Last)
-}
-
-// Saturate bounds the counts of h if more was added than the quota. Counts above it make no
-// difference; in a sliding window the latest marks stay. The tokens that are available, and when,
-// do not change.
-func (w Windows) Saturate(h *History) {
-	room, most := int64(math.MaxInt64), w.Quota
-	switch w.Algorithm {
-	case SlidingWindowCounter:
-		most = MaxUnits / int64(w.Length/w.unit())
-	case SlidingWindow, SlidingLog:
-		room = w.Quota
-	}
-	kept := len(h.Marks)
-	for kept > 0 && room > 0 {
-		m := &h.Marks[kept-1]
-		m.Count = min(m.Count, most, room)
-		room -= m.Count
-		kept--
-	}
-	h.Marks = append(h.Marks[:0], h.Marks[kept:]...)
 }
 
 // convertAhead adds a mark of tokens that are leased until a later grain, whose last instant is at.

@@ -19,6 +19,8 @@ type law struct {
 	debt   int64
 	last   quota.Instant
 	graces []grace
+	// zero is when nothing was last owed: the interval that owes most begins then or later.
+	zero quota.Instant
 	// lent is until when leases by figures of before may be used.
 	lent quota.Instant
 	// lost: the ledger was lost, so a change of figures does not go on from what was used.
@@ -71,7 +73,9 @@ func (l *law) earn(now quota.Instant) {
 	} else {
 		l.debt -= span * l.params.Num
 	}
-	l.last = now
+	if l.last = now; l.debt == 0 {
+		l.zero = now
+	}
 }
 
 // allow lets intervals that begin before now + span have tokens more.
@@ -85,9 +89,14 @@ func (l *law) allow(now quota.Instant, tokens int64, span quota.Span) {
 
 // change goes on by other figures. Leases by the old ones may be used for span, and what a lowered
 // burst has no room for is forgotten: raised again within the time it is refilled in, it has room
-// for more.
+// for more. An interval with both limits in it may earn by the faster: who counts a bucket does not
+// know when its limit was changed.
 func (l *law) change(now quota.Instant, next quota.Params, span quota.Span) {
 	l.advance(now)
+	if l.params.SlowerThan(next) {
+		perUnit := float64(next.Num)/float64(next.Den)*float64(l.params.Den) - float64(l.params.Num)
+		l.debt -= int64(min(float64(now-l.zero)*perUnit+1, float64(l.debt)))
+	}
 	high, low := bits.Mul64(uint64(l.debt), uint64(next.Den))
 	debt, _ := bits.Div64(high, low, uint64(l.params.Den))
 	less := l.params.Burst - next.Burst

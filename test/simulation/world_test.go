@@ -450,8 +450,8 @@ func (w *world) own(n *node, source filtertest.Source, limit policy.Limit) quota
 }
 
 // follow has the laws of a node's own buckets keep up with a request that was refused, or for
-// several of which it is not known what each was charged: a bucket may go by the newer figures
-// since, and a share that is new is kept also when it refuses.
+// several of which it is not known what each was charged: a bucket goes by the newer figures since,
+// and a share that is new is kept also when it refuses.
 func (w *world) follow(n *node, d filtertest.Decision) {
 	for _, h := range d.Hits {
 		limit, ok := w.limitOf(h.Generation, h.Limit)
@@ -467,8 +467,9 @@ func (w *world) follow(n *node, d filtertest.Decision) {
 		if limit.Own > 0 {
 			w.quicken(n, h, limit)
 		}
-		if len(d.Hits) == 1 {
-			return
+		if l := n.grids[h.Bucket]; l != nil && h.Generation > l.generation {
+			l.generation = h.Generation
+			l.change(n.clock(), limit.WindowsOf(h.Bucket))
 		}
 		for _, source := range [...]filtertest.Source{filtertest.Local, filtertest.Share} {
 			l, p := n.locals[lawKey{h.Bucket, source}], w.own(n, source, limit)

@@ -9,38 +9,40 @@ import (
 
 const (
 	ledgerFormat = 1
-	// sinceFormat is that of a ledger which ends with since, one of windows with
+	// longFormat is that of a ledger which ends with since, over and gone, one of windows with
 	// since, released and kept.
-	sinceFormat = 2
+	longFormat = 2
 )
 
 // encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst, each
-// pair, and since if it is not 0.
+// pair, and since, over and gone if one of the first two is not 0.
 func encodeLedger(l lease.Ledger) []byte {
 	b := encode(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
 	for _, p := range l.Pairs {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.End)), uint64(p.Tokens))
 	}
-	if l.Since > 0 {
-		b[0] = sinceFormat
-		b = binary.AppendUvarint(b, uint64(l.Since))
+	if l.Since > 0 || l.Over > 0 {
+		b[0] = longFormat
+		for _, n := range [...]int64{int64(l.Since), l.Over, int64(l.Gone)} {
+			b = binary.AppendUvarint(b, uint64(n))
+		}
 	}
 	return b
 }
 
 // encodeWindows writes the format and then, as varints, version, last, algorithm, quota, length,
-// grain, offset and each mark, its start as the distance from the one before.
+// grain, offset, reach, until and each mark, its start as the distance from the one before.
 func encodeWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
 	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
-		int64(w.Length), int64(w.Grain), int64(w.Offset))
+		int64(w.Length), int64(w.Grain), int64(w.Offset), int64(l.History.Reach), int64(l.History.Until))
 	var before quota.Instant
 	for _, m := range l.History.Marks {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(m.Start-before)), uint64(m.Count))
 		before = m.Start
 	}
 	if h := &l.History; h.Since > 0 || h.Released > 0 {
-		b[0] = sinceFormat
+		b[0] = longFormat
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(h.Since)), uint64(h.Released))
 		b = binary.AppendUvarint(b, uint64(h.Kept))
 	}
@@ -80,18 +82,19 @@ func decodeFormat(format byte, b []byte) ([]int64, bool) {
 
 func decodeLedger(b []byte) (lease.Ledger, bool) {
 	fields, ok := decodeFormat(ledgerFormat, b)
-	var since int64
+	var rest [3]int64 // since, over, gone
 	if !ok {
-		if fields, ok = decodeFormat(sinceFormat, b); ok && len(fields) > 0 {
-			last := len(fields) - 1
-			fields, since = fields[:last], fields[last]
+		if fields, ok = decodeFormat(longFormat, b); ok && len(fields) >= len(rest) {
+			n := len(fields) - len(rest)
+			copy(rest[:], fields[n:])
+			fields = fields[:n]
 		}
 	}
 	if !ok || !fit(fields, 6, lease.MaxPairs) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
-		Since:   quota.Instant(since),
+		Since: quota.Instant(rest[0]), Over: rest[1], Gone: quota.Instant(rest[2]),
 		Version: uint64(fields[0]), Last: quota.Instant(fields[1]), Debt: fields[2],
 		Params: quota.Params{Num: fields[3], Den: fields[4], Burst: fields[5]},
 	}
@@ -105,16 +108,17 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 }
 
 func decodeWindows(b []byte) (lease.WindowLedger, bool) {
+	const before = 9 // the marks
 	fields, ok := decodeFormat(ledgerFormat, b)
 	var h quota.History
 	if !ok {
-		if fields, ok = decodeFormat(sinceFormat, b); ok && len(fields) > 2 {
+		if fields, ok = decodeFormat(longFormat, b); ok && len(fields) > 2 {
 			n := len(fields) - 3
 			h.Since, h.Released, h.Kept = quota.Instant(fields[n]), quota.Instant(fields[n+1]), fields[n+2]
 			fields = fields[:n]
 		}
 	}
-	if !ok || !fit(fields, 7, quota.MaxMarks) {
+	if !ok || !fit(fields, before, quota.MaxMarks) {
 		return lease.WindowLedger{}, false
 	}
 	w := quota.Windows{
@@ -124,10 +128,10 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 	if fields[2] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
-	h.Last = quota.Instant(fields[1])
+	h.Last, h.Reach, h.Until = quota.Instant(fields[1]), quota.Span(fields[7]), quota.Instant(fields[8])
 	l := lease.WindowLedger{Windows: w, Version: uint64(fields[0]), History: h}
 	var start quota.Instant
-	for i := 7; i < len(fields); i += 2 {
+	for i := before; i < len(fields); i += 2 {
 		if fields[i] == 0 {
 			return lease.WindowLedger{}, false
 		}

@@ -214,7 +214,7 @@ func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
 	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
 	return arg(kind, joined, int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
 		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
-		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), owes(*it.Twin), max(a.Used, 0))
+		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), a.Params.Num, a.Params.Den, owes(*it.Twin), max(a.Used, 0))
 }
 
 // windowsCharge is what the script must know to charge an item's twin of a window algorithm.
@@ -227,7 +227,8 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 	return arg(kind, joined, int64(outlives(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
-		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), owes(*it.Twin))
+		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), int64(a.Windows.Reach()),
+		owes(*it.Twin))
 }
 
 // outlives is the least time for which a draft's ledger is kept, so that the main one is not kept

@@ -10,14 +10,15 @@ import (
 // stateFormat opens every state of a bucket; tokens.lua and windows.lua describe what follows.
 const stateFormat = 1
 
-// sinceFormat opens one that ends with what tells settlements which reservations still count: of a
-// bucket of tokens Ledger.Since, of windows Since, Released and Kept of the history.
-const sinceFormat = 2
+// longFormat opens one that ends with what tells settlements which reservations still count: of a
+// bucket of tokens Ledger.Since, and then over and gone; of windows Since, Released and Kept of the
+// history.
+const longFormat = 2
 
 // The numbers of a state before its leases, or its marks.
 const (
 	ledgerFields  = 7
-	windowsFields = 8
+	windowsFields = 10
 )
 
 // pack returns a MessagePack list of whole numbers that are not negative, as Redis' cmsgpack reads
@@ -78,16 +79,16 @@ func areFields(s []int64, fixed, pairs int) bool {
 
 func readLedger(raw string) (lease.Ledger, bool) {
 	s, ok := unpack(raw)
-	var since int64
-	if ok && len(s) > ledgerFields && s[0] == sinceFormat {
-		since = s[len(s)-1]
-		s, s[0] = s[:len(s)-1], stateFormat
+	var rest [3]int64 // since, over, gone
+	if n := len(s) - len(rest); ok && n >= ledgerFields && s[0] == longFormat {
+		copy(rest[:], s[n:])
+		s, s[0] = s[:n], stateFormat
 	}
 	if !ok || !areFields(s, ledgerFields, lease.MaxPairs) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
-		Since:   quota.Instant(since),
+		Since: quota.Instant(rest[0]), Over: rest[1], Gone: quota.Instant(rest[2]),
 		Version: uint64(s[1]), Last: quota.Instant(s[2]), Debt: s[3],
 		Params: quota.Params{Num: s[4], Den: s[5], Burst: s[6]},
 	}
@@ -105,9 +106,9 @@ func packLedger(l lease.Ledger) []byte {
 	for _, p := range l.Pairs {
 		s = append(s, int64(p.End), p.Tokens)
 	}
-	if l.Since > 0 {
-		s[0] = sinceFormat
-		s = append(s, int64(l.Since))
+	if l.Since > 0 || l.Over > 0 {
+		s[0] = longFormat
+		s = append(s, int64(l.Since), l.Over, int64(l.Gone))
 	}
 	return pack(s)
 }
@@ -115,7 +116,7 @@ func packLedger(l lease.Ledger) []byte {
 func readWindows(raw string) (lease.WindowLedger, bool) {
 	s, ok := unpack(raw)
 	var h quota.History
-	if n := len(s); ok && n >= windowsFields+3 && s[0] == sinceFormat {
+	if n := len(s); ok && n >= windowsFields+3 && s[0] == longFormat {
 		h.Since, h.Released, h.Kept = quota.Instant(s[n-3]), quota.Instant(s[n-2]), s[n-1]
 		s, s[0] = s[:n-3], stateFormat
 	}
@@ -129,7 +130,7 @@ func readWindows(raw string) (lease.WindowLedger, bool) {
 	if s[3] < 0 || s[3] >= int64(quota.AlgorithmCount) || !w.Sound() {
 		return lease.WindowLedger{}, false
 	}
-	h.Last = quota.Instant(s[2])
+	h.Last, h.Reach, h.Until = quota.Instant(s[2]), quota.Span(s[8]), quota.Instant(s[9])
 	l := lease.WindowLedger{Windows: w, Version: uint64(s[1]), History: h}
 	var start quota.Instant
 	for at := windowsFields; at < len(s); at += 2 {
@@ -146,7 +147,7 @@ func packWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
 	s := []int64{
 		stateFormat, int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
-		int64(w.Length), int64(w.Grain), int64(w.Offset),
+		int64(w.Length), int64(w.Grain), int64(w.Offset), int64(l.History.Reach), int64(l.History.Until),
 	}
 	var before quota.Instant
 	for _, m := range l.History.Marks {
@@ -154,7 +155,7 @@ func packWindows(l lease.WindowLedger) []byte {
 		before = m.Start
 	}
 	if h := &l.History; h.Since > 0 || h.Released > 0 {
-		s[0] = sinceFormat
+		s[0] = longFormat
 		s = append(s, int64(h.Since), int64(h.Released), h.Kept)
 	}
 	return pack(s)

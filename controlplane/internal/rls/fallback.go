@@ -100,7 +100,7 @@ func (s *shares) look(h *hit, params quota.Params, now quota.Instant) bool {
 	b, found := s.buckets[h.Key]
 	switch {
 	case found && b.params != params:
-		b.state = b.params.Convert(b.state, now, params)
+		b.state = b.params.Convert(b.state, now, params, 0)
 		b.params = params
 	case !found && !s.room(now):
 		h.refuse(policy.ReasonFailure, policy.ByShare, quota.Second)

@@ -201,9 +201,8 @@ func testDifferential(t *testing.T, s *Instance) {
 	t.Logf("%d asks", calls)
 }
 
-// testRateChange changes limits while a bucket refills. Time before the change earns at the slower
-// of the two rates; which one that is shows in the result, and rates whose products exceed 2^53 are
-// compared exactly too.
+// testRateChange changes limits while a bucket refills. Which of the rates the time before has
+// earned at shows in the result, with figures whose products exceed 2^53, too.
 func testRateChange(t *testing.T, s *Instance) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -64,7 +64,7 @@ var suite = []struct {
 	{"replicas tell each other", testTops},
 	{"replicas share their history", testSeries},
 	{"grants follow the ledger", testDifferential},
-	{"a changed rate earns at the slower", testRateChange},
+	{"a changed rate follows the ledger", testRateChange},
 	{"one bucket many times in a batch", testBatch},
 	{"a bucket is never granted more than it holds", testConcurrency},
 	{"all algorithms and groups follow the ledgers", testLimitsAndGroups},

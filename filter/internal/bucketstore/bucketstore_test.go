@@ -392,7 +392,7 @@ func TestDamagedSlotsAreDecided(t *testing.T) {
 		data.Put(slot, b)
 		count := change(func(e *bucketstore.Entry) bool {
 			if !e.New {
-				e.State = e.Params.Convert(e.State, 1, ten)
+				e.State = e.Params.Convert(e.State, 1, ten, 0)
 			}
 			return false
 		})

@@ -61,14 +61,14 @@ func (e *Entry) idle() quota.Instant {
 	case Optimistic:
 		return e.Account.Idle(e.Params)
 	case Window:
-		return e.History.Last + quota.Instant(e.Windows.ResetAfter(&e.History, e.History.Last)-e.Ahead)
+		return e.Windows.Forgettable(&e.History) - quota.Instant(e.Ahead)
 	}
-	return e.State.Last + quota.Instant(e.Params.Owed(e.State, e.State.Last))
+	return e.Params.Forgettable(e.State)
 }
 
 // An entry's record, little-endian: key 16, kind 1, short or stale 1, pad 2, limit 4, idle 8, then
 //
-//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8
+//	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, over 8, gone 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
 //	               last 8, unit 8
 //	leased         twice expiry 8 and tokens 4, not before 8, ask after 8, keep call 8,
@@ -106,8 +106,12 @@ func (e *Entry) decode(b []byte) bool {
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
 		e.Generation = uint64(c.i64())
+		e.State.Over, e.State.Gone = c.i64(), quota.Instant(c.i64())
 		c.at = atLimit
 		e.Limit = uint32(c.u32())
+		if e.State.Over < 0 || e.State.Over > 2*quota.MaxUnits { // An older filter keeps something else there.
+			e.State.Over, e.State.Gone = 0, 0
+		}
 		return e.State.Debt >= 0 && reckonable(e.Params)
 	}
 	for i := range e.Credit.Leases {
@@ -154,6 +158,8 @@ func (e *Entry) encode(b []byte) {
 		c.putI64(int64(e.State.Last))
 		c.putParams(e.Params)
 		c.putI64(int64(e.Generation))
+		c.putI64(e.State.Over)
+		c.putI64(int64(e.State.Gone))
 		c.at = atLimit
 		c.putU32(int64(e.Limit))
 		return

@@ -122,7 +122,7 @@ func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
 		st := bucketstore.New(data, space, 8, 0)
 		w := windowsOf(t, a)
 		slot := make([]byte, 8+16*8)
-		copy(slot, "WRW1")
+		copy(slot, "WRW2")
 		for at := 8; at < len(slot); at += 8 {
 			binary.LittleEndian.PutUint64(slot[at:], uint64(3*quota.Second))
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	windowMagic = "WRW1"
+	windowMagic = "WRW2"
 	// maxWindowSlot bounds a slot. One entry always fits: it has at most MaxMarks marks, and if
 	// there are many, the times between them and the counts of a log are small.
 	maxWindowSlot = 4096
@@ -179,7 +179,8 @@ func (e *Entry) appendWindows(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Last))
 	dst = binary.LittleEndian.AppendUint64(dst, e.Generation)
 	dst = append(dst, byte(w.Algorithm))
-	for _, n := range [4]int64{w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset)} {
+	until := int64(max(h.Until-h.Last, 0))
+	for _, n := range [6]int64{w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(h.Reach), until} {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	before := h.Last
@@ -205,7 +206,9 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	algorithm := r.byte()
 	units, length := int64(r.unsigned()), quota.Span(r.unsigned())
 	grain, offset := quota.Span(r.unsigned()), quota.Span(r.unsigned())
-	if r.bad || int(algorithm) >= quota.AlgorithmCount {
+	reach, until := quota.Span(r.unsigned()), quota.Span(r.unsigned())
+	const most = 3 * quota.MaxWindow
+	if r.bad || reach < 0 || reach > most || until < 0 || until > most || int(algorithm) >= quota.AlgorithmCount {
 		return false
 	}
 	w, err := quota.NewWindows(quota.Algorithm(algorithm), units, length, 1)
@@ -217,19 +220,23 @@ func (e *Entry) decodeWindows(b []byte) bool {
 		return false
 	}
 	e.Windows = w
-	most := w.MostCounted()
+	h.Reach, h.Until = reach, 0
+	if reach > 0 {
+		h.Until = h.Last + quota.Instant(until)
+	}
+	span, counted := max(4*length, reach), w.MostCounted()
 	at := h.Last
 	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {
 		if len(h.Marks) == 0 {
 			at += quota.Instant(r.signed())
 		} else {
 			grains := r.unsigned()
-			r.bad = r.bad || grains < 1 || grains > uint64(4*length/grain)
+			r.bad = r.bad || grains < 1 || grains > uint64(2*span/grain)
 			at += quota.Instant(grains) * quota.Instant(grain)
 		}
 		count := int64(r.unsigned())
-		if r.bad || count < 1 || count > most ||
-			at < h.Last-4*quota.Instant(length) || at > h.Last+4*quota.Instant(length) {
+		if r.bad || count < 1 || count > counted ||
+			at < h.Last-quota.Instant(span) || at > h.Last+4*quota.Instant(length) {
 			return false
 		}
 		h.Marks = append(h.Marks, quota.Mark{Start: at, Count: count})

@@ -28,7 +28,8 @@ func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
 	c.taken = quota.Reservation{From: after.Last, Tokens: c.cost}
 	c.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
 	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
-	stores := c.charged() || restated || e.New && after.Debt > 0 && !result.Allowed
+	changed := !e.New && e.Limit != c.mark && !c.older(e)
+	stores := c.charged() || restated || (changed || e.New && after.Debt > 0) && !result.Allowed
 	if stores {
 		if !c.older(e) { // Otherwise the bucket stays that of the newer policy set's limit.
 			e.Limit = c.mark
@@ -52,6 +53,8 @@ func (c *figuresChange) begin(e *bucketstore.Entry) (figures quota.Params, s quo
 		s, was = quota.State{Debt: owed(c.most, e.Debtor, c.now), Last: c.now}, c.most
 	case c.older(e):
 		figures = e.Params
+	case e.Limit != c.mark: // The limit was changed.
+		s, was = was.Convert(s, c.now, c.most, 0), c.most
 	}
 	if !c.bucket.isShare || !e.New && e.State.Last >= c.bucket.since {
 		return figures, s, was

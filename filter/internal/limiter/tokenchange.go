@@ -86,7 +86,7 @@ type tokenChange struct {
 
 // Apply implements bucketstore.Change.
 func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
-	s := c.fit(e)
+	s, converted := c.fit(e)
 	p := c.used
 	// The first use of a share in this failure.
 	if c.bucket.isShare && (e.New || e.State.Last < c.bucket.since) {
@@ -95,7 +95,8 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	c.delay = p.Delay(s, c.now)
 	c.turned = c.crowded && c.delay > 0 && c.cost > 0
 	if c.turned {
-		return false
+		c.after = p.Drain(s, c.now)
+		return converted && c.keep(e)
 	}
 	if c.owing {
 		c.after, c.result = p.TakeOwing(s, c.now, c.cost)
@@ -109,30 +110,38 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	c.taken = quota.Reservation{From: c.after.Last, Tokens: c.cost}
 	c.remaining = max(0, p.Remaining(c.after))
 	c.fullAt = c.now + quota.Instant(p.Owed(c.after, c.now))
-	// An entry that starts in debt is stored also when it refuses, so that it can refill.
-	indebted := e.New && c.after.Debt > 0 && !c.result.Allowed
-	if !c.charged() && !indebted {
-		return false
-	}
-	e.State, e.Params = c.after, p
+	// An entry that starts in debt is stored also when it refuses, so that it can refill. So is one
+	// whose limit was changed, since it refills by the new one from then on.
+	changed := converted || e.New && c.after.Debt > 0
+	return (c.charged() || changed && !c.result.Allowed) && c.keep(e)
+}
+
+// keep stores the state behind this request.
+func (c *tokenChange) keep(e *bucketstore.Entry) bool {
+	e.State, e.Params = c.after, c.used
 	e.Generation, e.Limit = max(e.Generation, c.generation), 0
 	return true
 }
 
-// fit sets the figures that the bucket is counted in from now on, and returns its state in them.
-func (c *tokenChange) fit(e *bucketstore.Entry) quota.State {
+// fit sets the figures that the bucket is counted in from now on. It returns its state in them, and
+// whether they are others than before.
+func (c *tokenChange) fit(e *bucketstore.Entry) (s quota.State, converted bool) {
 	c.used = c.bucket.params
 	switch {
 	case e.New:
-		return quota.State{Debt: owed(c.used, e.Debtor, c.now), Last: c.now}
+		return quota.State{Debt: owed(c.used, e.Debtor, c.now), Last: c.now}, false
 	case e.Params == c.used:
-		return e.State
+		return e.State, false
 	case c.generation >= e.Generation:
-		return e.Params.Convert(e.State, c.now, c.used)
+		beyond := int64(0)
+		if c.owing {
+			beyond = e.Params.Beyond(e.State)
+		}
+		return e.Params.Convert(e.State, c.now, c.used, beyond), true
 	}
 	// A worker that has an older policy set than the bucket never converts it back.
 	c.used = e.Params
-	return e.State
+	return e.State, false
 }
 
 // owed is the debt of a bucket that is not full before debtor.

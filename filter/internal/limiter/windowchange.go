@@ -20,13 +20,14 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	w, h, now := c.windows, &e.History, c.now+quota.Instant(c.ahead)
 	generation := c.generation
 	// A calendar's clock that was set back would leave marks in the future.
-	back := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
+	moved := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
 	case e.New && e.Debtor > c.now:
 		*h = w.Owing(now, e.Debtor+quota.Instant(c.ahead), e.Owes)
 	case e.New:
 	case e.Windows != w && c.generation >= e.Generation:
 		e.Windows.Convert(h, now, w)
+		moved = true
 	case e.Windows != w: // A worker that has an older policy set than the bucket.
 		w, generation = e.Windows, e.Generation
 	}
@@ -43,7 +44,8 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 		c.describe(w, h, now)
 	}
 	e.Windows, e.Generation, e.Ahead = counted, generation, c.ahead
-	return c.charged() || (back || indebted) && !c.result.Allowed
+	// What a refused request has found is stored if the next one cannot find it again.
+	return c.charged() || (moved || indebted) && !c.result.Allowed
 }
 
 func (c *windowChange) describe(w quota.Windows, h *quota.History, now quota.Instant) {

@@ -17,8 +17,9 @@
 --
 -- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
 -- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt
--- most_num most_den most, then cost deadline ttl of what the twin was asked, 2 for a bucket that may
--- owe more than a burst, and used of what the twin was asked. That of a draft is left absent if it is.
+-- most_num most_den most, then cost deadline ttl num den of what the twin was asked, 2 for a bucket
+-- that may owe more than a burst, and used of what the twin was asked. That of a draft is left absent
+-- if it is.
 --
 -- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
 -- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
@@ -30,20 +31,21 @@
 -- returns how many went back.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
--- each lease, the earliest first. One of the second format ends with since: see lease.Ledger.
+-- each lease, the earliest first. One of the second format ends with since, see lease.Ledger, and
+-- with over and gone: the used tokens for which a lowered limit has no room, as in quota.State.
 --
 -- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
 -- below rather than in a table. The functions are made in a call of the script that has such a
 -- bucket, and in no other: to make them all costs as much as a bucket.
 local function functions_for_tokens()
   local FORMAT = 1
-  local SINCE = 2                    -- the format of a state with since
+  local LONG = 2                     -- the format of a state with since, over and gone
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
   local FIELDS = 7                   -- of a state before its leases
   local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.ReservedFor
 
-  local version, last, debt, num, den, burst, since
+  local version, last, debt, num, den, burst, since, over, gone
   local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
 
   -- n tokens in units of which so many are a token.
@@ -89,10 +91,10 @@ local function functions_for_tokens()
     if not plausible(s, n) then
       return false
     end
-    since = 0
-    if s[1] == SINCE and n > FIELDS then
-      since, s[n] = s[n], nil
-      n = n - 1
+    since, over, gone = 0, 0, 0
+    if s[1] == LONG and n > FIELDS + 2 then
+      since, over, gone = s[n - 2], s[n - 1], s[n]
+      n = n - 3
     elseif s[1] ~= FORMAT then
       return false
     end
@@ -113,12 +115,13 @@ local function functions_for_tokens()
   -- Tables are made with room for two leases, since growing costs more; few buckets have more.
   local function encode()
     local s
-    if since > 0 then
-      s = {SINCE, version, last, debt, num, den, burst}
+    if since > 0 or over > 0 then
+      s = {LONG, version, last, debt, num, den, burst}
       for i = 1, leases do
         s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = ends[i], tokens[i]
       end
-      s[FIELDS + 2 * leases + 1] = since
+      local n = FIELDS + 2 * leases
+      s[n + 1], s[n + 2], s[n + 3] = since, over, gone
       return s
     elseif leases == 0 then
       return {FORMAT, version, last, debt, num, den, burst}
@@ -143,8 +146,41 @@ local function functions_for_tokens()
     return n
   end
 
+  -- The first instant at which n tokens are available if no other node takes any.
+  local function ready(n)
+    local owed = debt + (n - burst) * den
+    local t = last
+    if owed > 0 then
+      t = t + ceiling(owed, num)
+    end
+    for i = 1, leases do
+      local beyond = out(ends[i]) + n - burst
+      if beyond > 0 then
+        t = max(t, ends[i] + ceiling(units(beyond, den), num))
+      end
+    end
+    return t
+  end
+
+  -- Brings over to an instant, as quota.Params.DrainOver.
+  local function drain_over(to)
+    local paid = ready(burst)
+    if to > paid then
+      over = over - min(math.floor((to - paid) * num / den), over)
+    end
+    if gone > 0 and to >= gone then
+      over = 0
+    end
+    if over == 0 then
+      gone = 0
+    end
+  end
+
   -- Refills piece by piece: each expiry raises the cap only from its own moment on.
   local function advance(to)
+    if over > 0 then
+      drain_over(to)
+    end
     local left = rest(debt, to - last)
     local live = 0
     for i = 1, leases do
@@ -173,6 +209,9 @@ local function functions_for_tokens()
     end
     last = last - by
     since = min(since, last)
+    if gone > 0 then
+      gone = max(gone - by, 1)
+    end
     for i = 1, leases do
       ends[i] = ends[i] - by
     end
@@ -183,6 +222,121 @@ local function functions_for_tokens()
     local used = ceiling(debt, den)
     num, den, burst = to_num, to_den, to_burst
     debt = units(used, den)
+  end
+
+  -- When what is kept apart is gone, as quota.Params.GoneAfter, for a debt and over by the figures of
+  -- before.
+  local function gone_after(by_num, by_den, owed, was_over, kept)
+    local at = max(last + ceiling(owed, by_num), gone)
+    if (was_over == 0 or gone > 0) and at - last <= quotient(burst * den, num) then
+      return at
+    end
+    local slowed = by_num / by_den - num / den
+    if slowed > 0 then
+      local wait = math.ceil(kept / slowed)
+      if wait < MAX_UNITS / 4 then
+        return max(at, last + wait)
+      end
+    end
+    return 0
+  end
+
+  -- A part of a token, of which unit are a whole one, in units of den.
+  local function part_of(part, unit)
+    if part == 0 then
+      return 0
+    end
+    return min(math.ceil(part * (den / unit)) + 1, den)
+  end
+
+  -- Forgets leases, the earliest first, until no more than n tokens are leased.
+  local function trim(n)
+    local more = out(0) - n
+    if more <= 0 then
+      return
+    end
+    local live = 0
+    for i = 1, leases do
+      local less = min(more, tokens[i])
+      more = more - less
+      if tokens[i] > less then
+        live = live + 1
+        ends[live], tokens[live] = ends[i], tokens[i] - less
+      end
+    end
+    leases = live
+  end
+
+  -- How many tokens nodes of an optimistic bucket can use beyond its burst: lease.Overshoot.
+  local function overshoot(nodes)
+    if nodes <= 1 then
+      return 0
+    end
+    local slack = quotient(burst, 100) * 50 + quotient(burst % 100 * 50, 100)
+    return (nodes - 1) * max(1, quotient(slack, nodes - 1))
+  end
+
+  -- Has the bucket count in other figures, as lease.Ledger.carry.
+  local function carry(to_num, to_den, to_burst, owing, nodes)
+    local was_num, was_den, was_debt, was_over = num, den, debt, over
+    local beyond = 0
+    if owing > 0 then
+      beyond = max(0, ceiling(debt, den) - burst)
+    end
+    num, den, burst = to_num, to_den, to_burst
+    if owing == 1 then
+      beyond = min(beyond, overshoot(nodes))
+    end
+    local room = burst + beyond
+    local used, part = min(quotient(was_debt, was_den) + over, SATURATED), math.fmod(was_debt, was_den)
+    if used < room then
+      debt, over, gone = units(used, den) + part_of(part, was_den), 0, 0
+    else
+      if part > 0 then
+        used = used + 1
+      end
+      debt, over = units(room, den), used - room
+      gone = over > 0 and gone_after(was_num, was_den, was_debt, was_over, over) or 0
+    end
+    trim(room)
+  end
+
+  -- Brings the bucket to an instant and to other figures, as if these had changed then or when it was
+  -- last used, whichever leaves less of a debt.
+  local function change(to, to_num, to_den, to_burst, owing, nodes)
+    local was_last, was_debt, was_num, was_den, was_burst, was_over, was_gone = last, debt, num, den, burst, over, gone
+    local was_ends, was_tokens, was_leases = {}, {}, leases
+    for i = 1, leases do
+      was_ends[i], was_tokens[i] = ends[i], tokens[i]
+    end
+    advance(to)
+    carry(to_num, to_den, to_burst, owing, nodes)
+    local late_debt, late_over, late_gone, late_ends, late_tokens, late_leases = debt, over, gone, ends, tokens, leases
+    last, debt, num, den, burst, over, gone = was_last, was_debt, was_num, was_den, was_burst, was_over, was_gone
+    ends, tokens, leases = was_ends, was_tokens, was_leases
+    carry(to_num, to_den, to_burst, owing, nodes)
+    advance(to)
+    if late_debt < debt or late_debt == debt and late_over < over then
+      debt, over, gone, ends, tokens, leases = late_debt, late_over, late_gone, late_ends, late_tokens, late_leases
+    end
+  end
+
+  -- Counts again what was kept apart, as far as the largest burst has room for it.
+  local function count_over(most)
+    local n = min(over, min(most, quotient(SATURATED, den)) - ceiling(debt, den))
+    if n > 0 then
+      over = over - n
+      debt = debt + units(n, den)
+    end
+  end
+
+  -- Keeps apart what a bucket owes beyond its burst.
+  local function cap()
+    local beyond = debt - max(burst * den, units(out(0), den))
+    if beyond > 0 then
+      debt = debt - beyond
+      over, gone = min(over + ceiling(beyond, den), SATURATED), 0
+    end
   end
 
   -- Restates the bucket in other figures, without a cap at their burst; false where these cannot
@@ -224,22 +378,6 @@ local function functions_for_tokens()
     end
   end
 
-  -- The first instant at which n tokens are available if no other node takes any.
-  local function ready(n)
-    local owed = debt + (n - burst) * den
-    local t = last
-    if owed > 0 then
-      t = t + ceiling(owed, num)
-    end
-    for i = 1, leases do
-      local over = out(ends[i]) + n - burst
-      if over > 0 then
-        t = max(t, ends[i] + ceiling(units(over, den), num))
-      end
-    end
-    return t
-  end
-
   -- For how long reservations can be settled.
   local function settled_for()
     return max(RESERVED, ceiling(burst * den, num))
@@ -247,17 +385,27 @@ local function functions_for_tokens()
 
   -- Until when the state must be kept.
   local function forgettable()
-    return ready(burst)
+    local at = ready(burst)
+    if over > 0 then
+      local paid = at
+      at = paid + ceiling(units(over, den), num)
+      if gone > 0 then
+        at = min(at, gone)
+      end
+      at = max(at, paid)
+    end
+    return at
   end
 
-  -- Brings the bucket to an instant and to new figures. Time since last earns at the slower of the
-  -- two rates. What was reported can be more than the bucket holds.
-  local function bring(to, to_num, to_den, to_burst, most_num, most_den, most, owing)
+  -- Brings the bucket to an instant and to new figures. What was reported can be more than the bucket
+  -- holds.
+  local function bring(to, to_num, to_den, to_burst, most_num, most_den, most, owing, nodes)
     local old_num, old_den, old_burst = num, den, burst
     if to < last then
       to = last
     end
     if most > 0 then
+      count_over(most)
       if (num ~= to_num or den ~= to_den or burst ~= to_burst) and slower(most_num, most_den, num, den) then
         convert(most_num, most_den, most)
       end
@@ -265,12 +413,8 @@ local function functions_for_tokens()
       restate(to_num, to_den, to_burst)
     elseif num == to_num and den == to_den and burst == to_burst then
       advance(to)
-    elseif slower(to_num, to_den, num, den) then
-      convert(to_num, to_den, to_burst)
-      advance(to)
     else
-      advance(to)
-      convert(to_num, to_den, to_burst)
+      change(to, to_num, to_den, to_burst, owing, nodes)
     end
     changed_from(old_num, old_den, old_burst, owing)
   end
@@ -334,7 +478,7 @@ local function functions_for_tokens()
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
       optimistic, most_num, most_den, most, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
-    local held_num, held_den, held_burst, held_debt, held_since -- what the bucket has beside the figures of a caller's own
+    local held_num, held_den, held_burst, held_debt, held_since, held_over, held_gone -- what the bucket has beside the figures of a caller's own
     local fits, lowered = true, false
     local known, doubtful = false, nil
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
@@ -375,7 +519,7 @@ local function functions_for_tokens()
       version = max(version, ask_version)
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases, since = {}, {}, 0, optimistic == 2 and now or 0
+      ends, tokens, leases, since, over, gone = {}, {}, 0, optimistic == 2 and now or 0, 0, 0
       if doubtful then
         debt = doubtful_debt
       end
@@ -385,18 +529,24 @@ local function functions_for_tokens()
       local old_num, old_den, old_burst = num, den, burst
       lowered = slower(most_num, most_den, num, den)
       if lowered then -- The limit was changed, and nothing earns by more than it has now.
-        convert(most_num, most_den, most)
-      end
-      advance(max(now, last))
-      if lowered and optimistic == 0 then
-        debt = max(min(debt, burst * den), units(out(0), den))
+        change(max(now, last), most_num, most_den, most, optimistic, nodes)
+        if optimistic == 0 then
+          cap()
+        end
+        debt = max(debt, units(out(0), den))
+      else
+        advance(max(now, last))
       end
       changed_from(old_num, old_den, old_burst, optimistic)
-      held_num, held_den, held_burst, held_debt, held_since = num, den, burst, debt, since
+      count_over(most)
+      held_num, held_den, held_burst, held_debt, held_since, held_over, held_gone = num, den, burst, debt, since, over, gone
       fits = restate(ask_num, ask_den, ask_burst)
+      if fits then
+        count_over(most)
+      end
       changed_from(held_num, held_den, held_burst, optimistic)
     else
-      bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, optimistic)
+      bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, optimistic, nodes)
     end
     if used > 0 then
       express(used, most_num, most_den, most)
@@ -406,7 +556,7 @@ local function functions_for_tokens()
       return 0, 0, 0, 0, level, debt_in(most_den), 0
     end
     if optimistic == 0 and most == 0 then
-      debt = min(debt, burst * den)
+      cap()
     end
     debt = max(units(out(0), den), debt)
     local kept, not_before, delay, term = 0, 0, 0, 0
@@ -445,7 +595,7 @@ local function functions_for_tokens()
       if short then
         not_before = cost > ask_burst and NEVER or max(1, ready(min(cost, burst)) - now)
       end
-      burst, since, changed = held_burst, held_since, was_back or lowered
+      burst, since, over, gone, changed = held_burst, held_since, held_over, held_gone, was_back or lowered
     elseif short then
       not_before = cost > burst and NEVER or max(1, ready(cost) - now)
     end
@@ -462,7 +612,7 @@ local function functions_for_tokens()
 
   local function charge_tokens(key, arg, granted, kept, draft)
     local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
-      deadline, ttl, owing, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      deadline, ttl, by_num, by_den, owing, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -481,13 +631,13 @@ local function functions_for_tokens()
       version = ask_version
     else
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-      ends, tokens, leases, since = {}, {}, 0, owing == 2 and now or 0
+      ends, tokens, leases, since, over, gone = {}, {}, 0, owing == 2 and now or 0, 0, 0
       local at = not raw and lost_at(key) or 0
       if raw or at > 0 and now < at + doubtful_for then
         debt = doubtful_debt
       end
     end
-    bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, owing)
+    bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, owing, 0)
     local waited = granted * cost
     local old_num, old_den, old_burst = num, den, burst
     express(waited + kept + used, most_num, most_den, most)
@@ -495,8 +645,14 @@ local function functions_for_tokens()
     local before, largest = debt, max(burst, most)
     book(min(waited, largest), deadline, 1)
     book(min(kept, largest), ttl, 2)
-    local full = min(before + units(waited + kept + used, den), units(largest, den))
-    debt = max(before, full, units(out(0), den))
+    trim(largest)
+    local full = before + units(waited + kept + used, den)
+    debt = max(before, min(full, units(largest, den)), units(out(0), den))
+    if full > debt then -- It goes as if the twin's limit had been lowered.
+      local was_over = over
+      over = min(over + ceiling(full - debt, den), SATURATED)
+      gone = gone_after(by_num, by_den, units(ceiling(full, den) + was_over, by_den), was_over, over)
+    end
     save(key, encode(), max(forgettable(), now + hold))
   end
 
@@ -517,7 +673,7 @@ local function functions_for_tokens()
         return 0
       else
         version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
-        ends, tokens, leases, since = {}, {}, 0, now
+        ends, tokens, leases, since, over, gone = {}, {}, 0, now, 0, 0
       end
       advance(max(now, last))
       local over, owed = actual - taken, debt

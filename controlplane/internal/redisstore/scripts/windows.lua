@@ -6,8 +6,8 @@
 -- state tokens may still be used that were granted before it, own a caller's own quota, else 0, earns
 -- what the limit earns in ttl, owing not 0 where costs are known later, name that of the reservations
 -- that are granted, else eight zeros. Those of charge_windows: hold, algorithm quota length grain
--- offset version leased doubtful_used and the longest lease of it, and cost deadline ttl of what the
--- twin was asked, and owing.
+-- offset version leased doubtful_used and the longest lease of it, and cost deadline ttl reach of
+-- what the twin was asked, reach being for how long its marks count, and owing.
 --
 -- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and
 -- in that of a draft: nth and actual, and the name. It returns what settle_tokens does.
@@ -15,18 +15,20 @@
 -- take_back_windows(key, arg) takes tokens of a term back by lease.WindowLedger.TakeBack, as
 -- take_back_tokens does.
 --
--- A state is a MessagePack list: format version last algorithm quota length grain offset, then
--- start and count of each mark, the earliest first, each start but the first as the distance from
--- the one before. One of the second format ends with since, released and
--- stayed: see quota.History, where the last is Kept.
+-- A state is a MessagePack list: format version last algorithm quota length grain offset reach
+-- kept_until, then start and count of each mark, the earliest first, each start but the first as the
+-- distance from the one before. One of the second format ends with since, released and stayed: see
+-- quota.History, where the last is Kept, and where kept_until is Until.
 local function functions_for_windows()
   local FORMAT = 1
   local SINCE = 2       -- the format of a state with since, released and stayed
-  local FIELDS = 8      -- of a state before its marks
+  local FIELDS = 10     -- of a state before its marks
   local MAX_MARKS = 257 -- quota.MaxMarks
+  local KEPT_PARTS = 32 -- quota.keptParts
+  local LONGEST_LEASE = 30000000 -- quota.LongestLease
   local FIXED, SLIDING, COUNTER, LOG = 2, 3, 4, 5 -- quota.Algorithm
 
-  local version, last, algorithm, quota, length, grain, offset, since, released, stayed
+  local version, last, algorithm, quota, length, grain, offset, reach, kept_until, since, released, stayed
   local starts, counts, marks -- where the marks begin, their tokens, and how many marks there are
 
   -- Reads a state; false if no grant can have left it. It may also raise an error.
@@ -45,7 +47,7 @@ local function functions_for_windows()
     if n < FIELDS or n > FIELDS + 2 * MAX_MARKS or (n - FIELDS) % 2 ~= 0 then
       return false
     end
-    version, last, algorithm, quota, length, grain, offset = s[2], s[3], s[4], s[5], s[6], s[7], s[8]
+    version, last, algorithm, quota, length, grain, offset, reach, kept_until = s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10]
     if algorithm < FIXED or algorithm > LOG or quota < 1 or quota > MAX_UNITS or grain < 1 or grain > length or offset >= grain then
       return false
     end
@@ -63,7 +65,7 @@ local function functions_for_windows()
   end
 
   local function encode()
-    local s = {FORMAT, version, last, algorithm, quota, length, grain, offset}
+    local s = {FORMAT, version, last, algorithm, quota, length, grain, offset, reach, kept_until}
     local before = 0
     for i = 1, marks do
       s[FIELDS + 2 * i - 1], s[FIELDS + 2 * i] = starts[i] - before, counts[i]
@@ -79,9 +81,9 @@ local function functions_for_windows()
     return at - (at - offset) % grain
   end
 
-  -- How finely the counter weighs.
-  local function unit()
-    if quota > quotient(MAX_UNITS, length) then
+  -- How finely the counter weighs so many tokens of the window before.
+  local function unit(before)
+    if max(quota, before) > quotient(MAX_UNITS, length) then
       return 1000
     end
     return 1
@@ -96,20 +98,39 @@ local function functions_for_windows()
     return start + grain - 1 + length
   end
 
-  -- Until when the state must be kept.
-  local function forgettable()
-    local at = marks > 0 and leaves(starts[marks]) or last
-    if released > 0 then
-      at = math.max(at, leaves(start_of(released + 100000))) -- two lease.Deadline
+  -- The most that a mark may count.
+  local function most_counted()
+    if algorithm == COUNTER then
+      return quotient(MAX_UNITS, quotient(length, 1000))
     end
-    return at
+    return MAX_UNITS
   end
 
-  -- Brings the history to an instant and forgets what does not count any more.
+  -- Joins the marks that are only kept, as quota.Windows.thin.
+  local function thin()
+    if last >= kept_until or reach <= leaves(0) then
+      reach, kept_until = 0, 0
+      return
+    end
+    local part, most, kept, all = max(quotient(reach, KEPT_PARTS), 1), most_counted(), 0, marks
+    for i = 1, all do
+      local start, count = starts[i], counts[i]
+      if kept > 0 and (all - i + 1 + kept > MAX_MARKS - 2
+        or leaves(start) <= last and quotient(starts[kept], part) == quotient(start, part)) then
+        count = min(count + counts[kept], most)
+        kept = kept - 1
+      end
+      kept = kept + 1
+      starts[kept], counts[kept] = start, count
+    end
+    marks = kept
+  end
+
+  -- Brings the history to an instant and forgets what neither counts any more nor is kept.
   local function advance(to)
     last = math.max(last, to)
-    local gone = 0
-    while gone < marks and leaves(starts[gone + 1]) <= last do
+    local gone, keeps = 0, reach > 0 and last < kept_until
+    while gone < marks and leaves(starts[gone + 1]) <= last and not (keeps and starts[gone + 1] + reach > last) do
       gone = gone + 1
     end
     if gone > 0 then
@@ -118,13 +139,35 @@ local function functions_for_windows()
       end
       marks = marks - gone
     end
+    if reach > 0 then
+      thin()
+    end
+  end
+
+  -- Keeps the marks for at least so long after their start.
+  local function keep_for(span)
+    if marks > 0 then
+      reach, kept_until = max(reach, span), max(kept_until, starts[marks] + span)
+    end
+  end
+
+  -- Until when the state must be kept.
+  local function forgettable()
+    local at = last
+    if marks > 0 then
+      at = max(last, leaves(starts[marks]), min(starts[marks] + reach, kept_until))
+    end
+    if released > 0 then
+      at = max(at, leaves(start_of(released + 100000))) -- two lease.Deadline
+    end
+    return at
   end
 
   -- Whether the state was ahead of the clock. It stays so by less than a grain, so that its marks
   -- stay where windows begin.
   local function set_back()
     local by = ahead(last, grain)
-    last = last - by
+    last, kept_until = last - by, max(kept_until - by, 0)
     if by > 0 then
       since, released = min(since, last), min(released, last)
     end
@@ -167,8 +210,9 @@ local function functions_for_windows()
   local function available(at)
     if algorithm == COUNTER then
       local before, current = counters(at)
-      local whole = length / unit()
-      local covered = whole - quotient(at - start_of(at), unit())
+      local step = unit(before)
+      local whole = length / step
+      local covered = whole - quotient(at - start_of(at), step)
       return quota - current - ceiling(before * covered, whole)
     end
     local left = quota
@@ -182,7 +226,9 @@ local function functions_for_windows()
       return left
     end
     for i = 1, marks do
-      left = left - counts[i]
+      if leaves(starts[i]) > at then
+        left = left - counts[i]
+      end
     end
     return left
   end
@@ -218,8 +264,9 @@ local function functions_for_windows()
     if before == 0 then
       return start
     end
-    local whole = length / unit()
-    return start + math.max(0, whole - quotient((quota - current - n) * whole, before)) * unit()
+    local step = unit(before)
+    local whole = length / step
+    return start + math.max(0, whole - quotient((quota - current - n) * whole, before)) * step
   end
 
   -- The first instant at which n tokens are available for use within span if no other node takes
@@ -242,9 +289,12 @@ local function functions_for_windows()
       return ready_by_weight(n)
     end
     for i = 1, marks do
-      over = over - counts[i]
-      if over <= 0 then
-        return leaves(starts[i])
+      local at = leaves(starts[i])
+      if at > last then
+        over = over - counts[i]
+        if over <= 0 then
+          return at
+        end
       end
     end
     return last
@@ -262,60 +312,50 @@ local function functions_for_windows()
     return math.max(0, full - now)
   end
 
-  -- Carries what was admitted over to other figures, each mark as late as it can have been; of too
-  -- many the latest stay.
-  local function convert(to_algorithm, to_quota, to_length, to_grain, to_offset)
+  -- Bounds the number of marks and their counts, as quota.Windows.Saturate.
+  local function saturate()
+    local most, more = most_counted(), marks - MAX_MARKS
+    if more > 0 then
+      for i = 1, more do
+        counts[more + 1] = counts[more + 1] + counts[i]
+      end
+      for i = more + 1, marks do
+        starts[i - more], counts[i - more] = starts[i], counts[i]
+      end
+      marks = MAX_MARKS
+    end
+    for i = 1, marks do
+      counts[i] = min(counts[i], most)
+    end
+  end
+
+  -- Brings the history to an instant and to other figures, as quota.Windows.Convert: each mark stays,
+  -- as late as it can have been.
+  local function convert(to, to_algorithm, to_quota, to_length, to_grain, to_offset)
+    local used = last
+    advance(to)
+    keep_for(leaves(0))
     local old_starts, old_counts, old_marks, old_algorithm, old_grain = starts, counts, marks, algorithm, grain
     algorithm, quota, length, grain, offset = to_algorithm, to_quota, to_length, to_grain, to_offset
     starts, counts, marks = {}, {}, 0
-    local free, most = quota, quota
-    if algorithm == FIXED then
-      free = math.huge -- each window has its own
-    elseif algorithm == COUNTER then
-      free, most = math.huge, quotient(MAX_UNITS, length / unit())
-    end
     for i = old_marks, 1, -1 do
-      if free <= 0 then
-        break
-      end
-      local count = math.min(old_counts[i], free)
-      free = free - count
-      local at = old_starts[i] + old_grain - 1
-      if old_starts[i] <= last then
-        at = math.min(at, last)
+      local start, count = old_starts[i], old_counts[i]
+      local at = min(start + old_grain - 1, max(start, used + LONGEST_LEASE))
+      if start <= used then
+        at = min(at, used)
+      elseif start <= last then
+        at = min(at, last)
       elseif algorithm == COUNTER then
         at = last
       elseif algorithm == FIXED and old_algorithm == FIXED then
-        at = old_starts[i]
+        at = start
       elseif algorithm == FIXED and start_of(at) ~= start_of(last) then
         add(last, count)
       end
       add(at, count)
     end
-    for i = 1, marks do
-      counts[i] = math.min(counts[i], most)
-    end
+    saturate()
     advance(last)
-  end
-
-  -- Bounds the counts where more was added than the quota, as quota.Windows.Saturate.
-  local function saturate()
-    local room, most = math.huge, quota
-    if algorithm == COUNTER then
-      most = quotient(MAX_UNITS, length / unit())
-    elseif algorithm ~= FIXED then
-      room = quota
-    end
-    local first = marks
-    while first > 0 and room > 0 do
-      counts[first] = math.min(counts[first], most, room)
-      room = room - counts[first]
-      first = first - 1
-    end
-    for i = first + 1, marks do
-      starts[i - first], counts[i - first] = starts[i], counts[i]
-    end
-    marks = marks - first
   end
 
   -- Takes the ledger of what was a draft, as for tokens, and reports whether it did.
@@ -357,14 +397,15 @@ local function functions_for_windows()
         end
         version = math.max(version, ask_version)
         local was_ahead = set_back()
-        advance(now)
         if changed then
-          convert(ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+          convert(now, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+        else
+          advance(now)
         end
         return changed or was_ahead
       end
     end
-    version, last, starts, counts, marks = ask_version, now, {}, {}, 0
+    version, last, starts, counts, marks, reach, kept_until = ask_version, now, {}, {}, 0, 0, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
     since, released, stayed = owing ~= 0 and now or 0, 0, 0
     local lost = not raw and not seed and lost_at(key) or 0
@@ -416,14 +457,14 @@ local function functions_for_windows()
     local level = math.max(0, available(last))
     quota = largest
     if changed or granted > 0 or kept > 0 then
-      save(key, encode(), math.max(forgettable(), now + hold))
+      save(key, encode(), max(forgettable(), now + hold))
     end
     return 0, granted, kept, not_before, level, full_after(), term
   end
 
   local function charge_windows(key, arg, granted, kept, draft)
     local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
-      deadline, ttl, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+      deadline, ttl, twin_reach, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if raw then
@@ -436,15 +477,18 @@ local function functions_for_windows()
         return
       end
       set_back()
-      advance(now)
-      if version <= ask_version then
+      if version > ask_version then
+        advance(now)
+      else
         if algorithm ~= ask_algorithm or quota ~= ask_quota or length ~= ask_length or grain ~= ask_grain or offset ~= ask_offset then
-          convert(ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+          convert(now, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
+        else
+          advance(now)
         end
         version = ask_version
       end
     else
-      version, last, starts, counts, marks = ask_version, now, {}, {}, 0
+      version, last, starts, counts, marks, reach, kept_until = ask_version, now, {}, {}, 0, 0, 0
       algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
       since, released, stayed = owing ~= 0 and now or 0, 0, 0
       local lost = not raw and lost_at(key) or 0
@@ -458,8 +502,10 @@ local function functions_for_windows()
     if kept > 0 then
       lend(kept, math.min(ttl, longest))
     end
+    keep_for(twin_reach)
     saturate()
-    save(key, encode(), math.max(forgettable(), now + hold))
+    advance(last)
+    save(key, encode(), max(forgettable(), now + hold))
   end
 
   local function settle_windows(key, arg)
