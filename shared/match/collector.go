@@ -10,7 +10,9 @@ import (
 type collector struct {
 	caller
 	hits []Hit
-	own  []policy.Limit
+	// counted are those of Result.Counted.
+	counted []Hit
+	own     []policy.Limit
 	// classMatches are the classes whose host and path match. class is the request's, or
 	// unknownClass.
 	classMatches []pathMatch
@@ -34,7 +36,7 @@ const unknownClass = -1
 func (c *collector) begin(ix *Index, a *Attributes) {
 	c.caller.begin(ix, a)
 	c.hits, c.own, c.subjects = c.hits[:0], c.own[:0], c.subjects[:0]
-	c.bypassed, c.keyBanned = false, false
+	c.bypassed, c.keyBanned, c.counted = false, false, c.counted[:0]
 	c.classMatches, c.class, c.rank = nil, unknownClass, adaptive.Rank{}
 }
 

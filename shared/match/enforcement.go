@@ -14,6 +14,8 @@ type enforcement struct {
 	off bool
 	// lifted: everything is switched off but for more specific orders, and no ban counts.
 	lifted bool
+	// counts: some policy limits requests in flight.
+	counts bool
 	// byTier: some order goes by tier.
 	byTier bool
 	// bans are the partition keys that are banned, ascending.

@@ -21,10 +21,10 @@ type Matcher struct {
 //
 // Nothing of a is kept. The slices of the result are good until the next call.
 func (m *Matcher) Match(ix *Index, a *Attributes) Result {
-	if ix.enforcement.off {
-		return Result{Access: Off}
-	}
 	m.begin(ix, a)
+	if ix.enforcement.off {
+		return m.switchedOff(a)
+	}
 	if !ix.enforcement.lifted {
 		if ban := m.ban(a); ban != NoBan {
 			return Result{Access: Banned, Ban: ban}
@@ -46,6 +46,25 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 		return Result{Access: Exempt}
 	}
 	return m.result(a)
+}
+
+// switchedOff is the result while operators have switched off everything.
+//
+//go:noinline
+func (m *Matcher) switchedOff(a *Attributes) Result {
+	r := Result{Access: Off}
+	if !m.ix.enforcement.counts || m.exempt(a, &m.search) {
+		return r
+	}
+	found := m.search.policies(&m.ix.trie, m.ix.snapshot, a.Host, a.Path)
+	found, m.classMatches = cutClasses(found)
+	for _, one := range found {
+		if m.ix.policies[one.policy].InFlight {
+			m.addPolicy(one, a)
+		}
+	}
+	r.Counted = m.counted
+	return r
 }
 
 // MatchOne is what one policy alone makes of a request whose host and path are taken to match:
@@ -75,6 +94,7 @@ func (m *Matcher) result(a *Attributes) Result {
 	return Result{
 		Bypassed:           m.bypassed,
 		Hits:               m.hits,
+		Counted:            m.counted,
 		Subjects:           m.subjects,
 		Own:                m.own,
 		Rank:               m.rank,

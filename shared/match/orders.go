@@ -23,7 +23,10 @@ func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
 			}
 		}
 	}
-	e.off = e.lifted && len(e.orders) == 1
+	e.off, e.counts = e.lifted && len(e.orders) == 1, false
+	for i := range ix.policies {
+		e.counts = e.counts || ix.policies[i].InFlight
+	}
 	for i := range m.Bans {
 		if ban := &m.Bans[i]; !e.lifted && !hasEnded(ban.Expires, unix) {
 			e.bans = append(e.bans, ban.Key)

@@ -34,11 +34,20 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	}
 	share := shareOf(partition)
 	state := e.state(found.policy, share, c.tier, p.Enforced)
+	lifted := p.InFlight && p.adaptive == 0 && !absent && !unlimited &&
+		refuses(p.Enforced, share) && !refuses(state, share)
 	if state == policy.EnforcedOff {
 		c.bypassed = c.bypassed || p.Enforced != policy.EnforcedOff
+		if lifted {
+			c.addCounted(p, set, found.policy, partition, a)
+		}
 		return
 	}
 	c.keyBanned = c.keyBanned || !absent && e.bansKey(partition)
+	if encoded := len(c.key); lifted {
+		c.addCounted(p, set, found.policy, partition, a)
+		c.key = c.key[:encoded]
+	}
 	hit := Hit{Policy: found.policy, Shadow: share >= uint32(state)}
 	if p.needsTier {
 		hit.Tier = uint8(c.tier) + 1
@@ -65,6 +74,30 @@ func (c *collector) addHits(p *Policy, set limitSet, hit Hit, partition keyhash.
 	if hit.Verdict == Limited {
 		c.addCandidates(p, hit, base, a)
 	}
+}
+
+// refuses reports whether a policy in a state refuses requests of a key with this share.
+func refuses(state policy.Enforced, share uint32) bool {
+	return state != policy.EnforcedOff && share < uint32(state)
+}
+
+// addCounted adds the limits of requests in flight of a policy that an order has lifted, by the
+// buckets in which they count when it is enforced again.
+//
+//go:noinline
+func (c *collector) addCounted(p *Policy, set limitSet, number uint32, partition keyhash.Key, a *Attributes) {
+	before, hit := len(c.hits), Hit{Policy: number, Cost: 1}
+	if p.needsTier {
+		hit.Tier = uint8(c.tier) + 1
+	}
+	hit.Key, _ = c.bucket(p, partition, false)
+	c.addLimits(p, set, hit, a)
+	for _, h := range c.hits[before:] {
+		if c.ix.limits[h.Limit].InFlight {
+			c.counted = append(c.counted, h)
+		}
+	}
+	c.hits = c.hits[:before]
 }
 
 // applies reports whether a policy is one for the request, by its conditions and the caller's tier.

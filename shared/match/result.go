@@ -9,7 +9,7 @@ import (
 // Result is what a policy set makes of a request before any bucket is looked at. Its slices are
 // good until the next call of the Matcher that returned it.
 type Result struct {
-	// Access is whether the limits apply at all. Only an Open request has hits.
+	// Access is whether the limits apply at all. Only an Open request has Hits.
 	Access Access
 	// Ban is what is banned about a Banned request.
 	Ban Ban
@@ -17,6 +17,9 @@ type Result struct {
 	Bypassed bool
 	// Hits are the limits that apply, in the document's order.
 	Hits []Hit
+	// Counted are limits of requests in flight that operators have lifted. They refuse nothing and
+	// count the request, also if the Access is Off: it may last for longer than the order.
+	Counted []Hit
 	// Subjects are the caller as those policies know it that have penalties.
 	Subjects []Subject
 	// Own are the limits that count for this request in place of those of the document. Hit.Own

@@ -6,7 +6,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 // reports false if the cell could not be changed.
 func (b *Book) fetch(k *bucket, s *Seat, now quota.Instant) bool {
 	b.prepare(s, now).more = true
-	b.change.exact = s.Exact
+	b.change.exact = s.Exact || s.Beyond > 0 // Beyond the limit none is kept for requests to come.
 	return b.store(k, 0)
 }
 

@@ -12,6 +12,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	req.reset(rules)
 	switch l.match(req, a) {
 	case match.Off:
+		l.countLifted(req, now)
 		l.Stats.Bypassed++
 		return Bypassed
 	case match.Banned:

@@ -11,7 +11,7 @@ import (
 // unlimited ends a request that no enforced policy applies to.
 func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
-	req.Lasting = req.lasts()
+	l.countLifted(req, now)
 	l.Send(req, now)
 	if req.bypassed {
 		l.Stats.Bypassed++
@@ -42,7 +42,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	}
 	l.watch(req, now)
 	l.unpause(req)
-	req.Lasting = req.lasts()
+	l.countLifted(req, now)
 	status := l.delay(req, now)
 	if status == Allowed {
 		l.Send(req, now)

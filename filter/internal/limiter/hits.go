@@ -15,6 +15,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	if l.penalties != nil {
 		req.subjects = append(req.subjects, found.Subjects...)
 	}
+	req.counted = append(req.counted, found.Counted...)
 	for i := range found.Hits {
 		m := &found.Hits[i]
 		req.capCost(m)

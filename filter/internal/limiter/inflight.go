@@ -83,6 +83,23 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 	return passes
 }
 
+// countLifted counts a request that goes on under the limits of requests in flight that operators
+// have lifted for now, however many there are: it is in flight when they hold again. Then it notes
+// whether the request lasts.
+//
+//go:noinline
+func (l *Limiter) countLifted(req *Request, now quota.Instant) {
+	for i := range req.counted {
+		seat := &l.seat
+		*seat = l.seatOf(req, &req.counted[i])
+		seat.Beyond = inflight.AnyNumber
+		if l.flights.Take(seat, now) == inflight.Held {
+			req.places = append(req.places, seat.Place)
+		}
+	}
+	req.Lasting = req.lasts()
+}
+
 func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }
 
 // vacate frees a request's places from the n-th on and has it leave the queues for others. A seat

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const millisecond = quota.Instant(quota.Millisecond)
@@ -302,5 +303,39 @@ func TestARequestThatWaitsForAPlaceAndForTokens(t *testing.T) {
 	}
 	if status := n.answer(200, second); status != limiter.Allowed || n.limiter.Stats.Waited != 2 {
 		t.Errorf("%v, %d have waited, want 2", status, n.limiter.Stats.Waited)
+	}
+}
+
+// An order that lifts a limit of requests in flight lets all through and counts them: when it ends,
+// none is let in before fewer are in flight than may be.
+func TestAnOrderThatIsLiftedUnderLoad(t *testing.T) {
+	const policies = `{"name":"p","match":{"paths":["/"]},"partition":[],"limit":[{"in_flight":3},{"quota":1000,"window":"1h"}],"mode":"local"}`
+	for name, order := range map[string]wire.Order{
+		"everything":    {State: policy.EnforcedOff, Percent: 100},
+		"the policy":    {State: policy.EnforcedOff, Percent: 100, Policy: []byte("p")},
+		"into shadow":   {State: policy.EnforcedShadow, Percent: 100, Policy: []byte("p")},
+		"all to shadow": {State: policy.EnforcedShadow, Percent: 100},
+	} {
+		n, _ := newFlights(t, policies)
+		before, _ := n.fill()
+		n.rules.Index.Enforce(&wire.Enforcement{Orders: []wire.Order{order}}, 0)
+		var during []*limiter.Request
+		for range 5 {
+			req, status := n.begin()
+			if status != limiter.Bypassed && status != limiter.Unlimited || !req.Lasting {
+				t.Fatalf("%s: %v, lasting %v", name, status, req.Lasting)
+			}
+			during = append(during, req)
+		}
+		n.rules.Index.Enforce(&wire.Enforcement{}, 0)
+		if more, _ := n.fill(); len(before) != 3 || len(more) != 0 {
+			t.Errorf("%s: %d before, %d after it beside %d", name, len(before), len(more), len(during))
+		}
+		for _, req := range append(before, during[:3]...) {
+			n.end(req)
+		}
+		if more, _ := n.fill(); len(more) != 1 {
+			t.Errorf("%s: %d where two of three places are taken", name, len(more))
+		}
 	}
 }

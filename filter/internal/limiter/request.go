@@ -63,6 +63,8 @@ type Request struct {
 	deadline quota.Instant
 	// shadows are the hits of policies in shadow and of candidates.
 	shadows []match.Hit
+	// counted are limits of requests in flight that operators have lifted for now.
+	counted []match.Hit
 	// subjects are the caller by the policies that have penalties.
 	subjects []match.Subject
 	// bypassed: operators have switched off a policy that applies.
@@ -162,6 +164,7 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.rules, req.paused, req.deadline, req.Delay, req.bypassed = rules, false, 0, 0, false
 	req.Hits, req.shadows, req.subjects = req.Hits[:0], req.shadows[:0], req.subjects[:0]
 	req.Lasting, req.refuses, req.places = false, false, req.places[:0]
+	req.counted = req.counted[:0]
 	req.entries, req.trials = req.entries[:0], req.trials[:0]
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
