@@ -38,7 +38,7 @@ func (e *encoder) reserved(p *Policy, a *Attributes) int64 {
 	if n == 0 {
 		return p.Cost.Invalid
 	}
-	return n
+	return max(n, e.ix.commits[p.commit-1].Least)
 }
 
 // budget is what one source says, of a header given several times the largest; 0 if nothing.

@@ -21,6 +21,12 @@ type Commit struct {
 	Statuses []StatusCost
 	// Missing is the cost if the response does not say; below 0 it is what was reserved.
 	Missing int64
+	// Unfinished is what a request costs whose response is not whole, UnfinishedCost that cost if
+	// it is a number.
+	Unfinished     Unfinished
+	UnfinishedCost int64
+	// Least is what a request reserves at least that says how much; 0 for no such bound.
+	Least int64
 }
 
 // CommitBy is where the cost is found. Its number travels in snapshots: never renumber.
@@ -86,7 +92,7 @@ func (p *Policy) commitNotes() (notes []string) {
 		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and only what has not "+
 			"come back yet is given back; windows give back all of it while it counts")
 	}
-	return append(notes, "a request that ends without a response costs what it has reserved")
+	return append(notes, p.unfinishedNotes()...)
 }
 
 // reserving reads the cost of requests that is known only later: what they reserve, and what they
@@ -94,7 +100,7 @@ func (p *Policy) commitNotes() (notes []string) {
 func (r *reader) reserving(path string, n Node, c *Cost, into *Commit) {
 	*into = Commit{Missing: MissingReserved}
 	r.object(path, n,
-		field{"reserve", func(path string, n Node) { r.reservation(path, n, c) }},
+		field{"reserve", func(path string, n Node) { r.reservation(path, n, c, into) }},
 		field{"commit", func(path string, n Node) { r.commit(path, n, into) }},
 		field{"missing", func(path string, n Node) {
 			switch {
@@ -104,14 +110,16 @@ func (r *reader) reserving(path string, n Node, c *Cost, into *Commit) {
 				r.problem(path, "must be reserved, or a whole number from 0 on, not "+shorten(n.Text))
 			}
 		}},
+		field{"unfinished", func(path string, n Node) { r.unfinished(path, n, into) }},
 	)
+	r.unfinishedFits(path, c, into)
 	r.required(path, n, "reserve", ": say what a request takes before its cost is known")
 	r.required(path, n, "commit", ": say where its cost is found, like {header: x-cost}")
 }
 
 // reservation reads what is taken before the cost is known. A policy that takes nothing is refused:
 // requests would all pass at once.
-func (r *reader) reservation(path string, n Node, c *Cost) {
+func (r *reader) reservation(path string, n Node, c *Cost, into *Commit) {
 	if n.Kind == Number {
 		r.integer(path, n, 1, MaxCost, &c.Fixed)
 		return
@@ -129,6 +137,7 @@ func (r *reader) reservation(path string, n Node, c *Cost) {
 		field{"jwt", func(path string, n Node) { r.budgets(path, n, SourceJWT, c) }},
 		field{"metadata", func(path string, n Node) { r.budgets(path, n, SourceMetadata, c) }},
 		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
+		field{"min", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &into.Least) }},
 		field{"missing", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Invalid) }},
 	)
 	r.required(path, n, "max", ": say the most that one request may reserve")

@@ -205,3 +205,60 @@ func TestWhatResponsesSay(t *testing.T) {
 
 // xCost is a header that says a cost.
 var xCost = policy.Source{Kind: policy.SourceHeader, Name: "x-cost"}
+
+// What a request costs whose response is not whole is what the policy says, or what fits the way in
+// which the cost and its reservation are known.
+func TestUnfinished(t *testing.T) {
+	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},"cost":`
+	for cost, want := range map[string]struct {
+		how  policy.Unfinished
+		note string
+	}{
+		`{"reserve":1,"commit":{"header":"x"}}`: {policy.UnfinishedReserved, "costs what it has reserved"},
+		`{"reserve":{"header":"x-max","max":90,"missing":9},"commit":{"header":"x"}}`: {policy.UnfinishedMissing,
+			"warning: clients choose what is reserved, by the header x-max; a request that ends without a whole " +
+				"response costs that, and no less than 9, so each that a client leaves can cost up to 81 " +
+				"more than it pays"},
+		`{"reserve":{"header":"x-max","max":90,"min":7},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
+			"what it has reserved, so each that a client leaves can cost up to 83 more"},
+		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"x"},"unfinished":"reserved"}`: {
+			policy.UnfinishedReserved, "what it has reserved, so each that a client leaves can cost up to 89 more"},
+		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"x"},"unfinished":"max"}`: {policy.UnfinishedMax,
+			"what it has reserved, and 90, the most that may be reserved, if its client has gone or it timed out"},
+		`{"reserve":{"jwt":"plan.max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
+			"warning: a request that ends without a whole response costs what its claim plan.max says"},
+		`{"reserve":{"metadata":"ai/max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
+			"a request that ends without a whole response costs what it has reserved"},
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":40}`: {policy.UnfinishedNumber, "whole response costs 40"},
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":0}`:  {policy.UnfinishedNumber, "whole response costs 0"},
+		`{"reserve":{"header":"x-max","max":90},"commit":{"duration":"1s"}}`: {policy.UnfinishedElapsed,
+			"costs the time that it took"},
+		`{"reserve":3,"commit":{"duration":"1s"},"unfinished":"elapsed"}`: {policy.UnfinishedElapsed, "the time that"},
+	} {
+		set, err := decode(t, committing(local+cost))
+		if err != nil {
+			t.Errorf("%s: %v", cost, err)
+			continue
+		}
+		p := set.Policies[0]
+		if got := p.Commit.IfUnfinished(p.Cost.Source.Kind); got != want.how {
+			t.Errorf("%s: %v, want %v", cost, got, want.how)
+		}
+		if got := strings.Join(p.Notes(2), "; "); !strings.Contains(got, want.note) {
+			t.Errorf("%s: %s, want %s", cost, got, want.note)
+		}
+	}
+	for cost, want := range map[string]string{
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":"free"}`: "unfinished: must be reserved, max, elapsed, or a whole " +
+			"number from 0 on, not free",
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":-1}`:                   "unfinished: must be a whole number from 0 to 4294967296",
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":"elapsed"}`:            "unfinished: elapsed is for commit: {duration: …}",
+		`{"reserve":3,"commit":{"header":"x"},"unfinished":"max"}`:                "unfinished: max is for a reservation that requests say",
+		`{"reserve":{"header":"x-max","max":9,"min":10},"commit":{"header":"x"}}`: "reserve.min: must be at most max",
+		`{"reserve":{"header":"x-max","max":9,"min":0},"commit":{"header":"x"}}`:  "reserve.min: must be a whole number from 1",
+	} {
+		if _, err := decode(t, committing(local+cost)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", cost, err, want)
+		}
+	}
+}

@@ -17,6 +17,26 @@ func putCommit(dst []byte, c *policy.Commit) []byte {
 	return dst
 }
 
+// putUnfinished writes what requests cost whose responses are not whole, and the least that is
+// reserved.
+func putUnfinished(dst []byte, c *policy.Commit) []byte {
+	return putUvarint(putUvarint(append(dst, byte(c.Unfinished)), c.UnfinishedCost), c.Least)
+}
+
+// unfinished reads what putUnfinished has written into the commit of the policy, which must have
+// one.
+func (r *SetReader) unfinished(into *policy.Commit) {
+	if into == nil {
+		r.c.fail(ErrValue)
+		return
+	}
+	into.Unfinished = policy.Unfinished(r.oneOf(0, uint8(policy.UnfinishedElapsed)))
+	if into.Unfinished == policy.UnfinishedElapsed && into.By != policy.CommitDuration {
+		r.c.fail(ErrValue) // Nothing says what a time costs.
+	}
+	into.UnfinishedCost, into.Least = r.c.within(0, policy.MaxCost), r.c.within(0, policy.MaxCost)
+}
+
 // commit reads what putCommit has written.
 func (r *SetReader) commit() *policy.Commit {
 	c := &r.c

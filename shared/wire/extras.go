@@ -21,9 +21,10 @@ const (
 	extraCommit
 	extraReservation
 	extraAlso
+	extraUnfinished
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraAlso<<1 - 1
+	extrasKnown = extraUnfinished<<1 - 1
 )
 
 // formatOf is the lowest format in which a snapshot can be written.
@@ -112,6 +113,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Cost.Also[0] != "" {
 		extras |= extraAlso
 	}
+	if p.Commit.Unfinished != policy.UnfinishedDefault || p.Commit.Least > 0 {
+		extras |= extraUnfinished
+	}
 	return extras
 }
 
@@ -155,6 +159,9 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 		for _, name := range p.Cost.Also {
 			dst = putText(dst, name)
 		}
+	}
+	if extras&extraUnfinished != 0 {
+		dst = putUnfinished(dst, &p.Commit)
 	}
 	return dst
 }
@@ -222,13 +229,17 @@ func (r *SetReader) Extras(
 	if extras&extraAdaptive != 0 {
 		r.adaptive(adaptive)
 	}
+	var one *policy.Commit
 	if extras&extraCommit != 0 {
-		if one := r.commit(); r.c.err == nil {
+		if one = r.commit(); r.c.err == nil {
 			commit(one)
 		}
 	}
 	if extras&(extraReservation|extraAlso) != 0 {
 		source(r.budgets(extras))
+	}
+	if extras&extraUnfinished != 0 {
+		r.unfinished(one)
 	}
 	return tiers, contentType
 }

@@ -67,8 +67,8 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 			Policy: uint32(i), Bucket: bucket, Count: 1,
 			Identity: wire.Identity{Consumer: match.ConsumerKey(secret, source, "alice")}}})
 	}
-	tokens := `"settles":{"reserve":"header:x-max up to 80, else 10","commit":"metadata ai/total","missing":"reserved"}`
-	rows := `"settles":{"reserve":"5","commit":"header x-rows","missing":"0"}`
+	tokens := `"settles":{"reserve":"header:x-max up to 80, else 10","commit":"metadata ai/total","missing":"reserved","unfinished":"reserved, at least 10"}`
+	rows := `"settles":{"reserve":"5","commit":"header x-rows","missing":"0","unfinished":"reserved"}`
 
 	var used api.UsageAnswer
 	w := p.do(usage("alice"))

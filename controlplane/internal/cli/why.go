@@ -167,7 +167,11 @@ func settlesText(s *policies.Settles) string {
 	if missing == "reserved" {
 		missing = "what was reserved"
 	}
-	return "reserves " + s.Reserve + "; then " + s.Commit + ", or " + missing + " if the response does not say"
+	text := "reserves " + s.Reserve + "; then " + s.Commit + ", or " + missing + " if the response does not say"
+	if s.Unfinished != "reserved" {
+		text += "; without a whole response " + s.Unfinished
+	}
+	return text
 }
 
 // owedText says what requests have cost more than their bucket holds, and when the next is let in.

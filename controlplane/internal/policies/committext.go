@@ -10,10 +10,12 @@ import (
 // Settles says in words how a policy charges requests whose cost is known once they are answered.
 type Settles struct {
 	// Reserve is what is taken before, Commit where the cost is found, and Missing what it is if
-	// the response does not say.
+	// a whole response does not say.
 	Reserve string `json:"reserve"`
 	Commit  string `json:"commit"`
 	Missing string `json:"missing"`
+	// Unfinished is what a request costs whose response is not whole.
+	Unfinished string `json:"unfinished"`
 }
 
 // SettlesOf returns how costs are settled; nil where they are known before.
@@ -25,11 +27,24 @@ func SettlesOf(cost policy.Cost, commit policy.Commit) *Settles {
 	if commit.Missing >= 0 {
 		s.Missing = strconv.FormatInt(commit.Missing, 10)
 	}
+	if commit.Least > 0 {
+		s.Reserve += ", at least " + strconv.FormatInt(commit.Least, 10)
+	}
+	switch u := commit.IfUnfinished(cost.Source.Kind); u {
+	case policy.UnfinishedNumber:
+		s.Unfinished = strconv.FormatInt(commit.UnfinishedCost, 10)
+	case policy.UnfinishedMax:
+		s.Unfinished = "max " + strconv.FormatInt(cost.Max, 10)
+	case policy.UnfinishedMissing:
+		s.Unfinished = "reserved, at least " + strconv.FormatInt(cost.Invalid, 10)
+	default:
+		s.Unfinished = u.String()
+	}
 	return &s
 }
 
 func (s Settles) String() string {
-	return "reserve " + s.Reserve + ", commit " + s.Commit + ", missing: " + s.Missing
+	return "reserve " + s.Reserve + ", commit " + s.Commit + ", missing: " + s.Missing + ", unfinished: " + s.Unfinished
 }
 
 // commitText is where a cost is found that is known later, like status 401: 1, rest: 0.

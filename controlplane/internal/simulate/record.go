@@ -32,6 +32,7 @@ var Names = map[string][]string{
 	"duration": {"duration", "duration_ms"},
 	"consumer": {"consumer", "key", "user"},
 	"tier":     {"tier"},
+	"flags":    {"flags", "response_flags"},
 }
 
 // record is one line of a log: a request as it was made.
@@ -50,6 +51,8 @@ type record struct {
 	// response that policies look at.
 	status   int
 	answered map[string]string
+	// flags are Envoy's flags of the response, which say why one was not whole.
+	flags []string
 }
 
 // Property implements match.Properties.
@@ -173,6 +176,7 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 		}
 	}
 	r.status, _ = strconv.Atoi(f.first(get, "status"))
+	r.flags = strings.Split(f.first(get, "flags"), ",")
 	for _, name := range f.answered {
 		if r.answered == nil {
 			r.answered = map[string]string{}

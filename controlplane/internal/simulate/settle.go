@@ -34,7 +34,13 @@ func (d *decider) later(h match.Hit, r *record) {
 	if c.By == policy.CommitNever || h.Cost == 0 || b == nil {
 		return
 	}
-	actual := r.cost(c)
+	actual, known := r.cost(c)
+	switch broke, left := r.broke(); {
+	case broke && (!known || c.By == policy.CommitDuration):
+		actual = r.unfinished(&d.set.Policies[h.Policy], h.Cost, left)
+	case !known:
+		actual = c.Missing
+	}
 	if actual < 0 || actual == h.Cost {
 		return
 	}
@@ -69,25 +75,53 @@ func (d *decider) settle(now quota.Instant) {
 	d.due = slices.Delete(d.due, 0, n)
 }
 
-// cost is what the log says that the request has cost; below 0 it is what was reserved.
-func (r *record) cost(c *policy.Commit) int64 {
+// cost is what the log says that the request has cost. It reports false if the log does not say.
+func (r *record) cost(c *policy.Commit) (n int64, known bool) {
 	switch c.By {
 	case policy.CommitStatus:
-		if r.status > 0 {
-			return c.ByStatus(r.status)
-		}
+		return c.ByStatus(r.status), r.status > 0
 	case policy.CommitGRPCStatus:
-		if n, ok := policy.ParseCost([]byte(r.answered["grpc_status"]), 999); ok {
-			return c.ByStatus(int(n))
-		}
+		n, known = policy.ParseCost([]byte(r.answered["grpc_status"]), 999)
+		return c.ByStatus(int(n)), known
 	case policy.CommitHeader, policy.CommitTrailer, policy.CommitMetadata:
-		if n, ok := policy.ParseActual([]byte(r.answered[c.Name])); ok {
-			return n
-		}
+		return policy.ParseActual([]byte(r.answered[c.Name]))
 	case policy.CommitDuration:
-		if r.lasted > 0 {
-			return c.ByDuration(r.lasted)
+		return c.ByDuration(r.lasted), r.lasted > 0
+	}
+	return 0, false
+}
+
+// broke reports whether the log says that the response was not whole, and whether its client has
+// gone or it timed out.
+func (r *record) broke() (broke, left bool) {
+	for _, flag := range r.flags {
+		switch flag {
+		case "DC", "DPE", "DR", "UT", "SI", "UMSDR", "DT":
+			return true, true
+		case "UH", "LR", "UR", "UF", "UC", "UO", "URX", "UPE":
+			broke = true
 		}
 	}
-	return c.Missing
+	return broke, false
+}
+
+// unfinished is what a request costs whose response was not whole; below 0 it is what was reserved.
+func (r *record) unfinished(p *policy.Policy, reserved int64, left bool) int64 {
+	switch p.Commit.IfUnfinished(p.Cost.Source.Kind) {
+	case policy.UnfinishedNumber:
+		return p.Commit.UnfinishedCost
+	case policy.UnfinishedElapsed:
+		if r.lasted > 0 {
+			return p.Commit.ByDuration(r.lasted)
+		}
+	case policy.UnfinishedMax:
+		if left {
+			return max(reserved, p.Cost.Max)
+		}
+	case policy.UnfinishedMissing:
+		if left {
+			return max(reserved, p.Cost.Invalid)
+		}
+	}
+	return policy.MissingReserved
 }

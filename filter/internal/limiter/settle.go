@@ -23,7 +23,7 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 	if commit == nil || m.Cost == 0 {
 		return
 	}
-	l.note(req, &reservation{
+	l.note(req, m, &reservation{
 		commit: commit, key: m.Key, taken: taken, figures: l.store.Figures,
 		params: req.rules.Index.Limit(m.Limit).Params, calendar: req.LimitOf(m).Calendar,
 	})
@@ -32,18 +32,28 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 // reserveCentral notes what the control plane has granted a request whose cost is known later.
 func (l *Limiter) reserveCentral(req *Request, h *Hit) {
 	if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil {
-		l.note(req, &reservation{
+		l.note(req, &h.Hit, &reservation{
 			commit: commit, taken: quota.Reservation{Tokens: h.Cost},
 			central: &leasing.Reservation{Need: h.ticket.Need, Name: h.ticket.Name},
 		})
 	}
 }
 
-func (l *Limiter) note(req *Request, r *reservation) {
+func (l *Limiter) note(req *Request, m *match.Hit, r *reservation) {
+	r.end(req, m)
 	r.cost, r.trailed = len(req.Costs), -1
 	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
+}
+
+// end notes what the request costs if its response is not whole.
+func (r *reservation) end(req *Request, m *match.Hit) {
+	cost := &req.policyOf(m).Cost
+	r.unfinished, r.most = r.commit.IfUnfinished(cost.Kind), cost.Max
+	if r.unfinished == policy.UnfinishedMissing {
+		r.most = min(cost.Invalid, req.LimitOf(m).Params.Burst)
+	}
 }
 
 // SettleHead settles what the head of the response to a Lasting request decides. The request may
@@ -119,10 +129,31 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 			l.Stats.Settled.Missing++
 			l.settle(req, r, r.commit.Missing, life.Ended)
 		default:
-			l.leaveCharged(life.ending())
+			l.unfinished(req, r, &life)
 		}
 	}
 	req.reserved = req.reserved[:0]
+}
+
+// unfinished settles a reservation whose response was not whole. What it has cost is not known, so
+// that is what the policy says. What an upstream or another filter has ended is no client's doing:
+// it does not cost the most that could be.
+func (l *Limiter) unfinished(req *Request, r *reservation, life *Life) {
+	because, cost := life.ending(), int64(-1)
+	switch r.unfinished {
+	case policy.UnfinishedNumber:
+		cost = r.commit.UnfinishedCost
+	case policy.UnfinishedElapsed:
+		if life.Sent > 0 {
+			cost = r.commit.ByDuration(quota.Span(life.Ended - life.Sent))
+		}
+	case policy.UnfinishedMax, policy.UnfinishedMissing:
+		if r.most > r.taken.Tokens && (because == ClientGone || because == TimedOut) {
+			cost = r.most
+		}
+	}
+	l.leaveCharged(because)
+	l.settle(req, r, cost, life.Ended)
 }
 
 // leaveCharged counts a reservation that stays as it was made.
@@ -139,7 +170,8 @@ func (life *Life) cost(r *reservation) (actual int64, known bool) {
 	}
 	switch c := r.commit; c.By {
 	case policy.CommitDuration:
-		return c.ByDuration(quota.Span(life.Ended - life.Sent)), true
+		known = r.unfinished == policy.UnfinishedElapsed || life.whole()
+		return c.ByDuration(quota.Span(life.Ended - life.Sent)), known
 	case policy.CommitMetadata:
 		return c.ByMetadata(life.Properties.Property([]byte(c.Name)))
 	}

@@ -658,6 +658,66 @@ func TestRefundsAreCountedAsTheBucketGaveThem(t *testing.T) {
 	}
 }
 
+// A request whose response is not whole costs what the policy says for it; by what ended it only
+// where that is the most that it could have cost: an upstream that fails is no client's doing.
+func TestWhatIsUnfinishedCosts(t *testing.T) {
+	const header, fixed = `{"header":"x-max","max":60,"missing":10`, `4`
+	left, out, failed := flags(0x4000), flags(0x4), flags(0x40)
+	for _, c := range []struct {
+		reserve, commit, unfinished, flags string
+		answered                           bool
+		want                               int64
+	}{
+		{header + "}", `{"metadata":"ai/used"}`, ``, left, true, 10},
+		{header + "}", `{"metadata":"ai/used"}`, ``, left, false, 10},
+		{header + "}", `{"metadata":"ai/used"}`, ``, out, true, 10},
+		{header + "}", `{"metadata":"ai/used"}`, ``, failed, true, 2},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":"max"`, left, false, 60},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":"max"`, out, true, 60},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":"max"`, failed, true, 2},
+		{header + "}", `{"metadata":"ai/used"}`, ``, "", false, 2},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":"reserved"`, left, true, 2},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":33`, left, true, 33},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":33`, failed, true, 33},
+		{header + "}", `{"metadata":"ai/used"}`, `,"unfinished":0`, left, true, 0},
+		{header + `,"min":7}`, `{"metadata":"ai/used"}`, ``, left, true, 7},
+		{header + `,"min":7}`, `{"metadata":"ai/used"}`, `,"unfinished":"max"`, left, true, 60},
+		{fixed, `{"metadata":"ai/used"}`, ``, left, true, 4},
+		{fixed, `{"header":"x-used"}`, ``, left, false, 4},
+		{fixed, `{"duration":"100ms"}`, ``, left, false, 20},
+		{fixed, `{"duration":"100ms"}`, ``, left, true, 20},
+		{fixed, `{"duration":"100ms"}`, ``, failed, false, 20},
+		{fixed, `{"duration":"100ms"}`, `,"unfinished":"reserved"`, left, false, 4},
+		{fixed, `{"duration":"100ms"}`, `,"unfinished":"reserved"`, left, true, 4},
+		{fixed, `{"duration":"100ms"}`, `,"unfinished":9`, left, true, 9},
+		{header + "}", `{"duration":"100ms"}`, ``, left, false, 20},
+	} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"local",
+			"algorithm":"sliding_window","cost":{"reserve":`+c.reserve+`,"commit":`+c.commit+c.unfinished+`}}`)
+		req, got := n.begin("x-max", "2")
+		if got != limiter.Allowed {
+			t.Fatal(got)
+		}
+		life := limiter.Life{Sent: n.now, Properties: properties{"response/flags": c.flags}}
+		if c.answered {
+			if life.Answered = n.now + 1; !strings.Contains(c.commit, "header") {
+				n.limiter.SettleHead(req, status(200), n.now)
+			}
+		}
+		n.now += 2 * sec
+		life.Ended = n.now
+		n.limiter.End(req, life)
+		probe, _ := n.begin("x-max", "1")
+		if used := 100 - probe.Hits[0].Remaining - probe.Hits[0].Cost; used != c.want {
+			t.Errorf("%+v: %d used, want %d", c, used, c.want)
+		}
+		timed := c.answered && strings.Contains(c.commit, "duration") && c.want == 20
+		if n.limiter.Stats.Settled.Kept != 1 && !timed {
+			t.Errorf("%+v: %+v, want one without a whole response", c, n.limiter.Stats.Settled)
+		}
+	}
+}
+
 // dayBug is a mistake that a day against an exact ledger must find.
 type dayBug int
 

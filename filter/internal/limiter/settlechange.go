@@ -25,6 +25,9 @@ type reservation struct {
 	// settled: the cost, actual, became known before the control plane granted the reservation.
 	settled bool
 	actual  int64
+	// unfinished is what the request costs if its response is not whole, most the figure for it.
+	unfinished policy.Unfinished
+	most       int64
 	// cost is the index of its Cost among those of the request.
 	cost int
 	// trailed is what the trailers say that the request has cost, where they came in place of a

@@ -133,6 +133,7 @@ func (l *Limiter) await(t *trial, req *Request) {
 		if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil && h.Cost > 0 {
 			r := new(reservation)
 			r.commit, r.taken.Tokens, r.central, r.cost, r.trailed = commit, h.Cost, new(leasing.Reservation), none, -1
+			r.end(req, &h.Hit)
 			t.reserved, req.reserved = append(t.reserved, r), append(req.reserved, r)
 		}
 	}

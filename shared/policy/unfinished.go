@@ -1,0 +1,101 @@
+package policy
+
+import "strconv"
+
+// Unfinished says what a request has cost whose response was not whole: its client has gone, it
+// timed out, or the upstream broke off. Its number travels in snapshots: never renumber.
+type Unfinished uint8
+
+// UnfinishedDefault is what a policy has that does not say; see Commit.IfUnfinished. Reserved is
+// what the request had taken, Number is Commit.UnfinishedCost, and Elapsed the time that it took.
+// If the client has gone or the request timed out, Max is the most that a reservation can be, and
+// Missing no less than what is reserved where a request does not say; in other cases what it had
+// taken.
+const (
+	UnfinishedDefault Unfinished = iota
+	UnfinishedReserved
+	UnfinishedMax
+	UnfinishedNumber
+	UnfinishedElapsed
+	UnfinishedMissing
+)
+
+// String is how the language names it; empty for a number, and for what no policy can say.
+func (u Unfinished) String() string {
+	return [...]string{"", "reserved", "max", "", "elapsed", ""}[u]
+}
+
+// IfUnfinished is what counts for a policy whose reservation is in a source of this kind. A
+// duration has the time that the request took. Clients choose what they say in a header, and
+// leave when they like: so leaving costs no less than a request that says nothing has to reserve.
+func (c *Commit) IfUnfinished(source SourceKind) Unfinished {
+	switch {
+	case c.Unfinished != UnfinishedDefault:
+		return c.Unfinished
+	case c.By == CommitDuration:
+		return UnfinishedElapsed
+	case source == SourceHeader && c.Least == 0:
+		return UnfinishedMissing
+	}
+	return UnfinishedReserved
+}
+
+// unfinished reads what a request costs whose response is not whole.
+func (r *reader) unfinished(path string, n Node, c *Commit) {
+	switch {
+	case n.Kind != String:
+		c.Unfinished = UnfinishedNumber
+		r.integer(path, n, 0, MaxCost, &c.UnfinishedCost)
+	case n.Text == "reserved":
+		c.Unfinished = UnfinishedReserved
+	case n.Text == "max":
+		c.Unfinished = UnfinishedMax
+	case n.Text == "elapsed":
+		c.Unfinished = UnfinishedElapsed
+	default:
+		r.problem(path, "must be reserved, max, elapsed, or a whole number from 0 on, not "+shorten(n.Text))
+	}
+}
+
+// unfinishedFits refuses what a policy gives no figure for.
+func (r *reader) unfinishedFits(path string, cost *Cost, c *Commit) {
+	switch {
+	case c.Unfinished == UnfinishedElapsed && c.By != CommitDuration && c.By != CommitNever:
+		r.problem(path+".unfinished", "elapsed is for commit: {duration: …}, which says what a time costs")
+	case c.Unfinished == UnfinishedMax && cost.Max == 0:
+		r.problem(path+".unfinished", "max is for a reservation that requests say, which has a max; write a number")
+	case c.Least > cost.Max:
+		r.problem(path+".reserve.min", "must be at most max")
+	}
+}
+
+// unfinishedNotes are what an operator should know about responses that are not whole, and by how
+// much such a request can pass the bound.
+func (p *Policy) unfinishedNotes() []string {
+	const request = "a request that ends without a whole response costs "
+	const remedy = "; say cost.unfinished, which may be max, or a min of the reservation"
+	source, own := p.Cost.Source, p.Commit.Unfinished == UnfinishedDefault && p.Commit.Least == 0
+	beyond := func(least int64) string {
+		return ", so each that a client leaves can cost up to " + figure(max(p.Cost.Max-least, 0)) +
+			" more than it pays, if the upstream holds it to no more than max"
+	}
+	switch u := p.Commit.IfUnfinished(source.Kind); {
+	case u == UnfinishedElapsed:
+		return []string{request + "the time that it took"}
+	case u == UnfinishedNumber:
+		return []string{request + figure(p.Commit.UnfinishedCost)}
+	case u == UnfinishedMax:
+		return []string{request + "what it has reserved, and " + figure(p.Cost.Max) +
+			", the most that may be reserved, if its client has gone or it timed out"}
+	case u == UnfinishedMissing:
+		return []string{"warning: clients choose what is reserved, by the header " + source.Name + "; " + request +
+			"that, and no less than " + figure(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
+	case own && source.Kind == SourceJWT:
+		return []string{"warning: " + request + "what its claim " + source.Name + " says" + beyond(1) + remedy}
+	case source.Kind == SourceHeader:
+		return []string{request + "what it has reserved" + beyond(max(p.Commit.Least, 1))}
+	}
+	return []string{request + "what it has reserved"}
+}
+
+func figure(n int64) string { return strconv.FormatInt(n, 10) }
