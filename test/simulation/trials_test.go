@@ -331,6 +331,69 @@ func TestTrialsForetell(t *testing.T) {
 	}
 }
 
+// log is the traffic as an access log.
+func (g *trialGame) log() string {
+	var b strings.Builder
+	for _, one := range g.traffic {
+		at := 1<<50 + int64(quota.Hour) + int64(one.at) // By the clock of the store.
+		fmt.Fprintf(&b, `{"time":%d.%06d,"path":"/","x-k":%q,"x-cost":"%d","duration":%.3f}`+"\n", at/1e6, at%1e6,
+			one.key, one.cost, float64(one.lasts)/1e3)
+	}
+	return b.String()
+}
+
+// What weir simulate says of a log, enforcing does with the same requests: in strict mode and in
+// leased mode on one node and two, in optimistic mode on one: two pass half a burst more there.
+func TestSimulateForetells(t *testing.T) {
+	seed := rand.Uint64()
+	algorithms := []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log", "in_flight"}
+	for _, mode := range []string{"strict", "leased", "optimistic"} {
+		for _, algorithm := range algorithms {
+			if mode == "optimistic" && algorithm != "token_bucket" || mode == "strict" && algorithm == "in_flight" {
+				continue
+			}
+			requests, enforced, said, worst := 0, 0, 0, 0
+			for n := range max(*seeds/50, 10) {
+				g := newTrialGame(rand.New(rand.NewPCG(seed, n)), mode, algorithm)
+				if strings.Contains(g.fields, "penalty") || mode == "optimistic" && g.nodes > 1 ||
+					algorithm == "in_flight" && g.nodes*g.workers > 1 {
+					continue // These depend on which node or worker a request meets.
+				}
+				a := newArm(t, g.document(""), g.nodes, g.workers, g.way)
+				a.play(g.traffic)
+				refused, _, err := controlplanetest.Simulate([]byte(g.document("")), strings.NewReader(g.log()), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				shadow := []byte(g.document(`"shadow"`))
+				_, would, err := controlplanetest.Simulate(shadow, strings.NewReader(g.log()), 1)
+				if err != nil || would != refused {
+					t.Errorf("seed %d: game %d: %v: %d refused, %d in shadow: %v", seed, n, g, refused, would, err)
+				}
+				off := int(refused) - a.refused
+				most := 5 + a.long + len(g.traffic)/20
+				if mode == "leased" { // One game depends on what nodes hold; all together must not.
+					most = len(g.traffic) / 3
+				}
+				if strings.Contains(algorithm, "_window") { // A burst may come where parts of a window meet.
+					most += 60
+				}
+				if max(off, -off) > most {
+					t.Errorf("seed %d: game %d: %v: %d refused, simulate says %d", seed, n, g, a.refused, refused)
+				}
+				requests += len(g.traffic)
+				enforced, said, worst = enforced+a.refused, said+int(refused), max(worst, off, -off)
+			}
+			t.Logf("%s %s: %d requests, %d refused, simulate says %d, at most %d off",
+				mode, algorithm, requests, enforced, said, worst)
+			if off := said - enforced; max(off, -off) > requests/50 {
+				t.Errorf("seed %d: %s %s: of %d requests %d are refused, simulate says %d", seed, mode, algorithm,
+					requests, enforced, said)
+			}
+		}
+	}
+}
+
 // What is only tried changes nothing: beside policies in shadow each request is decided as without
 // them, at the same instant. In leased and optimistic mode the answers to trials bring news, such
 // as how many nodes there are, and tokens to keep and claims of permits travel together: there it

@@ -26,6 +26,8 @@ type bucket struct {
 	full    quota.Instant // from when on it equals an absent one
 	// ends are when the requests in flight end, the first one first.
 	ends []quota.Instant
+	// waits are until when requests wait for a place.
+	waits []quota.Instant
 }
 
 // decider decides requests by one policy set, with one exact bucket for all nodes.
@@ -47,6 +49,8 @@ type decider struct {
 	open []match.Hit
 	// lasts is how long the request at hand is in flight.
 	lasts quota.Span
+	// alone: the hits that refused last are of one policy.
+	alone bool
 	// due is what is to be settled, the first one first.
 	due []settling
 }
@@ -139,22 +143,34 @@ func (d *decider) decide(r *record) verdict {
 		v.policy = int(h.Policy)
 		v.key = h.Key
 		v.who = d.who(h, &a, r)
+		d.lasts = 0 // It does not go on.
+		if d.alone {
+			d.watchAll(matched.Hits, matched.Subjects, r, &v)
+		}
 		return v
 	}
 	d.charge(d.open, r)
-	for rest := matched.Hits; len(rest) > 0; {
+	d.watchAll(matched.Hits, matched.Subjects, r, &v)
+	return v
+}
+
+// watchAll tries the policies in shadow and the candidates of a request; of one that a policy alone
+// has refused, the candidates of that.
+func (d *decider) watchAll(rest []match.Hit, subjects []match.Subject, r *record, v *verdict) {
+	for len(rest) > 0 {
 		n := 1
 		for n < len(rest) && rest[n].Policy == rest[0].Policy && rest[n].Candidate == rest[0].Candidate {
 			n++
 		}
-		if run := rest[:n]; run[0].Shadow {
-			if d.watch(run, matched.Subjects, r) {
-				v.shadows = append(v.shadows, int(run[0].Policy))
-			}
-		}
+		run := rest[:n]
 		rest = rest[n:]
+		if !run[0].Shadow || v.policy >= 0 && !(run[0].Candidate && int(run[0].Policy) == v.policy) {
+			continue
+		}
+		if d.watch(run, subjects, r) {
+			v.shadows = append(v.shadows, int(run[0].Policy))
+		}
 	}
-	return v
 }
 
 // watch reports whether a policy in shadow, or a candidate, would have refused a request, and
@@ -174,14 +190,17 @@ func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bo
 	return true
 }
 
-// refusing is the hit that must wait longest of those that refuse, -1 if all allow. Nothing is
-// charged.
+// refusing is the hit that must wait longest of those that refuse, -1 if all allow, and notes
+// whether one policy alone refuses. Nothing is charged.
 func (d *decider) refusing(hits []match.Hit, now quota.Instant) int {
 	refusing, longest := -1, quota.Span(-1)
 	for i, h := range hits {
 		result := quota.Result{RetryAfter: quota.Never}
 		if h.Verdict == match.Limited {
 			result = d.take(h, now, false)
+		}
+		if !result.Allowed {
+			d.alone = refusing < 0 || d.alone && hits[refusing].Policy == h.Policy
 		}
 		if !result.Allowed && result.RetryAfter > longest {
 			refusing, longest = i, result.RetryAfter

@@ -7,18 +7,30 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// fly looks for a place in flight, and with commit takes it for as long as the request lasts.
+// fly looks for a place in flight, and with commit takes it for as long as the request lasts. With
+// a max_wait a request waits behind those before it, of which as many may wait as there are places.
 func (b *bucket) fly(limit *policy.Limit, now quota.Instant, lasts quota.Span, commit bool) quota.Result {
 	if limit.Window > 0 {
 		lasts = min(lasts, limit.Window)
 	}
-	ended, _ := slices.BinarySearch(b.ends, now+1)
-	b.ends = slices.Delete(b.ends, 0, ended)
-	if int64(len(b.ends)) >= limit.Quota {
-		return quota.Result{RetryAfter: quota.Second}
+	over := func(until quota.Instant) bool { return until <= now }
+	b.ends, b.waits = slices.DeleteFunc(b.ends, over), slices.DeleteFunc(b.waits, over)
+	begins := now
+	if free := int64(len(b.ends)) - limit.Quota; free >= 0 {
+		begins = b.ends[free]
+		wait := quota.Span(begins - now)
+		if wait > limit.MaxWait || int64(len(b.waits)) >= limit.Quota {
+			if limit.MaxWait > 0 && int64(len(b.waits)) < limit.Quota { // It waits in vain.
+				b.waits = append(b.waits, now+quota.Instant(limit.MaxWait))
+			}
+			return quota.Result{RetryAfter: quota.Second}
+		}
 	}
 	if commit {
-		end := now + quota.Instant(lasts)
+		if begins > now {
+			b.waits = append(b.waits, begins)
+		}
+		end := begins + quota.Instant(lasts)
 		at, _ := slices.BinarySearch(b.ends, end)
 		b.ends = slices.Insert(b.ends, at, end)
 		b.full = b.ends[len(b.ends)-1]

@@ -46,3 +46,48 @@ func TestAnAdaptiveLimitRefusesNothing(t *testing.T) {
 		t.Errorf("of both sets: %v", r.Adaptive)
 	}
 }
+
+// With a max_wait requests wait for a place, as many as there are places, in their order.
+func TestInFlightWaits(t *testing.T) {
+	log := func(every, lasts int) string {
+		var b strings.Builder
+		for i := range 20 {
+			fmt.Fprintf(&b, `{"time": %.3f, "path": "/", "duration": %d}`+"\n", 1_700_000_000+float64(i*every)/1000, lasts)
+		}
+		return b.String()
+	}
+	for _, c := range []struct {
+		limit        string
+		every, lasts int
+		refused      int64
+	}{
+		{`{in_flight: 1}`, 1000, 1500, 10},
+		{`{in_flight: 1}, max_wait: 600ms`, 1000, 1500, 6}, // Of each three the second waits 0.5 s, and the third would wait 1 s.
+		{`{in_flight: 1}, max_wait: 20s`, 1000, 900, 0},
+		{`{in_flight: 2}, max_wait: 10s`, 1, 1000, 16}, // Two go on and two wait.
+		{`{in_flight: 5}, max_wait: 10s`, 1, 1000, 10},
+		{`{in_flight: 5}, max_wait: 500ms`, 1, 1000, 15},
+	} {
+		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, limit: "+c.limit+"}")
+		r := replay(t, Options{Set: set, Top: 1, Nodes: 1}, log(c.every, c.lasts))
+		if got := r.Result.Refused; got != c.refused {
+			t.Errorf("%s, %d ms each %d ms: %d refused, want %d", c.limit, c.lasts, c.every, got, c.refused)
+		}
+	}
+}
+
+// A candidate is tried for requests that only its own policy refuses, as in the filter.
+func TestACandidateOfARefusedRequest(t *testing.T) {
+	const api = "policies:\n  - {name: api, partition: [], mode: local, limit: {quota: 2, window: 1h}, " +
+		"candidate: {limit: {quota: 5, window: 1h}}}\n  - {name: all, partition: [], mode: local, limit: "
+	log := strings.Repeat(`{"time": 1700000000.5, "path": "/"}`+"\n", 8)
+	for limit, want := range map[string]int64{
+		"{quota: 100, window: 1h}": 3,
+		"{quota: 2, window: 2h}":   0, // It refuses the others itself.
+	} {
+		r := replay(t, Options{Set: load(t, api+limit+"}"), Top: 1, Nodes: 1}, log)
+		if got := r.Result.Policies[0].Shadow; got != want || r.Result.Refused != 6 {
+			t.Errorf("beside %s: %d would be refused, want %d; %d were", limit, got, want, r.Result.Refused)
+		}
+	}
+}
