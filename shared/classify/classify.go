@@ -4,11 +4,11 @@ package classify
 
 import (
 	"encoding/binary"
-	"unsafe"
 
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
 	"github.com/weir-proxy/weir/shared/text"
 )
 
@@ -17,15 +17,31 @@ type Classifier struct {
 	headers    []match.Header
 	path, host []byte
 	addr       [16]byte
+	// Surprising counts the requests by which Envoy does not append the peer's address to
+	// x-forwarded-for, although the rules say so.
+	Surprising uint64
 }
 
-// Rules say how to find the client's address.
+// Rules say how to find the client's address, and what is a path.
 type Rules struct {
 	// TrustedHops: 0 takes the peer, N the N-th x-forwarded-for entry from the right, after Envoy's
 	// own.
 	TrustedHops int
 	// IPv6Prefix is how many bits of an IPv6 address identify a client.
 	IPv6Prefix int
+	// NotAppended: the last x-forwarded-for entry is not Envoy's own.
+	NotAppended bool
+	// CutParameters: path parameters are no part of the path.
+	CutParameters bool
+}
+
+// RulesOf are those of a policy set.
+func RulesOf(ix *match.Index) Rules {
+	reading := ix.Reading()
+	return Rules{
+		TrustedHops: ix.TrustedHops(), IPv6Prefix: ix.IPv6Prefix(), NotAppended: reading.NotAppended,
+		CutParameters: reading.PathParameters == policy.CutParameters,
+	}
 }
 
 // Classify reads the request's headers, in the encoding of the proxy-wasm ABI, and Envoy's
@@ -64,10 +80,10 @@ func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
 		case h.Is(":method"):
 			a.Method = h.Value
 		case h.Is(":path"):
-			c.path = NormalisePath(c.path[:0], h.Value)
+			c.path, a.Vague = spelling.AppendPath(c.path[:0], h.Value, rules.CutParameters)
 			a.Path, a.Query = c.path, queryOf(h.Value)
 		case h.Is(":authority"):
-			c.host = normaliseHost(c.host[:0], h.Value)
+			c.host = spelling.AppendHost(c.host[:0], h.Value)
 			a.Host = c.host
 		}
 	}
@@ -114,107 +130,19 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 	return dst, true
 }
 
-// NormalisePath appends a request path in the form that policies match: without query and fragment,
-// unreserved characters decoded, other percent-encodings in upper case, stray percent signs
-// encoded, slashes merged, dot segments resolved. A path that does not start with a slash, like the
-// * of OPTIONS, stays as it is.
-func NormalisePath(dst, path []byte) []byte {
-	for i, ch := range path {
-		if ch == '?' || ch == '#' {
-			path = path[:i]
-			break
-		}
-	}
-	if len(path) == 0 || path[0] != '/' {
-		return append(dst, path...)
-	}
-	start := len(dst)
-	for i := 0; i < len(path); i++ {
-		ch := path[i]
-		switch {
-		case ch == '%':
-			decoded, ok := byte(0), false
-			if i+2 < len(path) {
-				decoded, ok = text.Unhex(path[i+1], path[i+2])
-			}
-			if !ok {
-				decoded = '%' // A stray percent sign must not become an escape with what follows it.
-			} else {
-				i += 2
-			}
-			dst = appendEscape(dst, decoded)
-			continue
-		case ch == '/':
-			dst = closeSegment(dst, start)
-			if len(dst) > start && dst[len(dst)-1] == '/' {
-				continue
-			}
-		}
-		dst = append(dst, ch)
-	}
-	return closeSegment(dst, start)
-}
-
-func appendEscape(dst []byte, ch byte) []byte {
-	if policy.Unreserved(ch) {
-		return append(dst, ch)
-	}
-	const digits = "0123456789ABCDEF"
-	return append(dst, '%', digits[ch>>4], digits[ch&15])
-}
-
-// closeSegment removes a dot segment at the end of dst, and for a double dot also the segment
-// before it. The slash stays.
-func closeSegment(dst []byte, start int) []byte {
-	last := len(dst)
-	for last > start && dst[last-1] != '/' {
-		last--
-	}
-	switch segment := dst[last:]; {
-	case last == start:
-		return dst
-	case len(segment) == 1 && segment[0] == '.':
-		return dst[:last]
-	case len(segment) == 2 && segment[0] == '.' && segment[1] == '.':
-		for last--; last > start && dst[last-1] != '/'; last-- {
-		}
-		return dst[:max(last, start+1)]
-	}
-	return dst
-}
-
-// normaliseHost appends a host in lower case, without port and without the dot that ends a fully
-// qualified name: servers treat such a name as the same host, so otherwise a client could avoid a
-// policy by adding the dot.
-func normaliseHost(dst, host []byte) []byte {
-	end := len(host)
-	for i := len(host) - 1; i >= 0 && host[i] != ']'; i-- {
-		if host[i] == ':' {
-			end = i
-		}
-	}
-	if end > 1 && host[end-1] == '.' {
-		end--
-	}
-	for _, ch := range host[:end] {
-		if ch >= 'A' && ch <= 'Z' {
-			ch += 'a' - 'A'
-		}
-		dst = append(dst, ch)
-	}
-	return dst
-}
-
 // client finds the client's address. Entries that a client could have written itself never count:
 // entries are taken from the right, and with a missing or invalid one the address is the peer's.
 func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
-	peer, ok := parseAddr(source)
+	peer, ok := spelling.Address(source)
 	if !ok {
 		return nil, address
 	}
+	if !rules.NotAppended && !c.appends(peer) {
+		c.Surprising++
+	}
 	addr := peer
 	if rules.TrustedHops > 0 {
-		if forwarded, found := c.forwarded(peer, rules.TrustedHops); found {
+		if forwarded, found := c.forwarded(peer, rules); found {
 			addr = forwarded
 		}
 	}
@@ -232,62 +160,59 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 	return c.addr[:], address
 }
 
-// forwarded is the n-th x-forwarded-for entry from the right. Envoy's own entry does not count.
-// Envoy appends it only with use_remote_address, which the filter cannot read. But an entry that
-// names the peer is Envoy's own or true, and for a peer on the loopback Envoy writes an address of
-// its own machine, so there the last entry is taken for Envoy's.
-func (c *Classifier) forwarded(peer ipaddr.Addr, n int) (ipaddr.Addr, bool) {
-	seen := 0
+// appends reports whether a request looks like those of an Envoy that appends the peer's address to
+// x-forwarded-for. The filter cannot read use_remote_address, with which Envoy does; but then it
+// also says either that the request is internal or the external address.
+func (c *Classifier) appends(peer ipaddr.Addr) bool {
+	marked, own := false, false
+	for i := range c.headers {
+		switch h := c.headers[i]; {
+		case h.Is("x-forwarded-for"):
+			entry, _, _ := lastEntry(h.Value)
+			own = isOwn(entry, peer)
+		case h.Is("x-envoy-external-address"), h.Is("x-envoy-internal"):
+			marked = true
+		}
+	}
+	return own && marked
+}
+
+// isOwn reports whether the last entry of x-forwarded-for can be Envoy's own: it names the peer, or
+// for a peer on the loopback an address of Envoy's machine.
+func isOwn(entry []byte, peer ipaddr.Addr) bool {
+	addr, ok := spelling.Address(entry)
+	return ok && addr == peer || peer.IsLoopback()
+}
+
+// forwarded is the x-forwarded-for entry from the right that TrustedHops means. If Envoy appends
+// one of its own, that does not count; a last entry that cannot be its own does, since the one
+// before it may be a client's own words.
+func (c *Classifier) forwarded(peer ipaddr.Addr, rules Rules) (ipaddr.Addr, bool) {
+	left, own := rules.TrustedHops, !rules.NotAppended
 	for i := len(c.headers) - 1; i >= 0; i-- {
 		h := c.headers[i]
 		if !h.Is("x-forwarded-for") {
 			continue
 		}
-		for rest := h.Value; ; {
-			comma := len(rest) - 1
-			for comma >= 0 && rest[comma] != ',' {
-				comma--
+		for rest, more := h.Value, true; more; own = false {
+			var entry []byte
+			entry, rest, more = lastEntry(rest)
+			if own && isOwn(entry, peer) {
+				continue
 			}
-			addr, ok := parseAddr(text.Trim(rest[comma+1:]))
-			if own := seen == 0 && (ok && addr == peer || peer.IsLoopback()); own {
-				seen = 1
-			} else if seen = max(seen, 1) + 1; seen == n+1 {
-				return addr, ok
+			if left--; left == 0 {
+				return spelling.Address(entry)
 			}
-			if comma < 0 {
-				break
-			}
-			rest = rest[:comma]
 		}
 	}
 	return ipaddr.Addr{}, false
 }
 
-// parseAddr reads an address with or without port and brackets. Zones are dropped and IPv4-mapped
-// addresses are IPv4, so that a host is one client in every notation.
-func parseAddr(b []byte) (ipaddr.Addr, bool) {
-	if len(b) == 0 || len(b) > 128 {
-		return ipaddr.Addr{}, false
+// lastEntry splits a list at its last comma. Without one there are no more.
+func lastEntry(list []byte) (entry, before []byte, more bool) {
+	comma := len(list) - 1
+	for comma >= 0 && list[comma] != ',' {
+		comma--
 	}
-	colons, last := 0, 0
-	for i, ch := range b {
-		if ch == ':' {
-			colons, last = colons+1, i
-		}
-	}
-	switch {
-	case b[0] == '[':
-		end := len(b) - 1
-		for end > 0 && b[end] != ']' {
-			end--
-		}
-		b = b[1:max(end, 1)]
-	case colons == 1:
-		b = b[:last]
-	}
-	if len(b) == 0 {
-		return ipaddr.Addr{}, false
-	}
-	addr, _, ok := ipaddr.Parse(unsafe.String(&b[0], len(b)))
-	return addr, ok
+	return text.Trim(list[comma+1:]), list[:max(comma, 0)], comma >= 0
 }

@@ -17,79 +17,13 @@ func pairs(headers ...string) []byte {
 	return b
 }
 
-func TestNormalisePath(t *testing.T) {
-	for in, want := range map[string]string{
-		"/":                   "/",
-		"/a/b":                "/a/b",
-		"/a/b/":               "/a/b/",
-		"/a//b///c":           "/a/b/c",
-		"/a/./b/../c":         "/a/c",
-		"/a/b/..":             "/a/",
-		"/a/b/.":              "/a/b/",
-		"/../../x":            "/x",
-		"/..":                 "/",
-		"/%61%2Db":            "/a-b",
-		"/a%2fb%3f":           "/a%2Fb%3F",
-		"/%2e%2e/x":           "/x",
-		"/a/%2E%2e/x":         "/x",
-		"/x?y=/../z":          "/x",
-		"/x#y":                "/x",
-		"/%zz%4":              "/%25zz%254",
-		"/%%370":              "/%2570",
-		"/a/...":              "/a/...",
-		"/a/..b/.c":           "/a/..b/.c",
-		"*":                   "*",
-		"":                    "",
-		"http://h/x":          "http://h/x",
-		"/caf%C3%A9/\xc3\xa9": "/caf%C3%A9/\xc3\xa9",
-		"//":                  "/",
-		"/a//../b":            "/b",
-	} {
-		if got := string(NormalisePath(nil, []byte(in))); got != want {
-			t.Errorf("%q became %q, want %q", in, got, want)
-		}
-	}
-}
-
-// Normalising is idempotent, never leaves a dot segment or a double slash, and never panics.
-func FuzzNormalisePath(f *testing.F) {
-	for _, seed := range []string{"/a/../b", "/%2e/%2E%2e//x?y", "/..;/x", "*", "/%"} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, in string) {
-		once := string(NormalisePath(nil, []byte(in)))
-		if twice := string(NormalisePath(nil, []byte(once))); twice != once {
-			t.Errorf("%q became %q, then %q", in, once, twice)
-		}
-		if len(once) > 0 && once[0] == '/' {
-			for i, segment := range splitSegments(once) {
-				if segment == "." || segment == ".." || segment == "" && i > 0 && i < len(splitSegments(once))-1 {
-					t.Errorf("%q became %q", in, once)
-				}
-			}
-		}
-	})
-}
-
-func splitSegments(path string) []string {
-	var out []string
-	from := 1
-	for i := 1; i <= len(path); i++ {
-		if i == len(path) || path[i] == '/' {
-			out = append(out, path[from:i])
-			from = i + 1
-		}
-	}
-	return out
-}
-
 func TestHostMethodPath(t *testing.T) {
 	var c Classifier
 	for in, want := range map[string]string{
 		"API.Example.com:8443": "api.example.com",
 		"example.com":          "example.com",
-		"[2001:DB8::1]:80":     "[2001:db8::1]",
-		"[::1]":                "[::1]",
+		"[2001:DB8::1]:80":     "[2001:db8:0:0:0:0:0:1]",
+		"[::1]":                "[0:0:0:0:0:0:0:1]",
 		"API.example.com.":     "api.example.com",
 		"api.example.com.:80":  "api.example.com",
 		"api.example.com..":    "api.example.com.",
@@ -151,7 +85,7 @@ func TestClientAddress(t *testing.T) {
 				headers = append(headers, "x-forwarded-for", line)
 			}
 			var cl Classifier
-			a, ok := cl.Classify(pairs(headers...), []byte(c.source), Rules{c.hops, c.prefix})
+			a, ok := cl.Classify(pairs(headers...), []byte(c.source), Rules{TrustedHops: c.hops, IPv6Prefix: c.prefix})
 			addr, valid := netip.AddrFromSlice(a.ClientIP)
 			if !ok || !valid || addr.String() != c.want {
 				t.Errorf("got %v, want %s", addr, c.want)
@@ -160,8 +94,62 @@ func TestClientAddress(t *testing.T) {
 	}
 	var cl Classifier
 	for _, source := range []string{"", "garbage", "[", ":", "pipe:/tmp/x"} {
-		if a, _ := cl.Classify(pairs(), []byte(source), Rules{1, 64}); len(a.ClientIP) > 0 {
+		if a, _ := cl.Classify(pairs(), []byte(source), Rules{TrustedHops: 1, IPv6Prefix: 64}); len(a.ClientIP) > 0 {
 			t.Errorf("source %q gave the client address %v", source, a.ClientIP)
+		}
+	}
+}
+
+// Where Envoy appends nothing, the last entry is that of the proxy before it: a client that forges
+// entries stays the same one. Envoy takes the address of the client from there itself.
+func TestNothingAppended(t *testing.T) {
+	for _, c := range []struct {
+		name, source string
+		hops         int
+		forwarded    string
+		want         string
+	}{
+		{"one proxy", "198.51.100.1:0", 1, "198.51.100.1", "198.51.100.1"},
+		{"a forged entry before it", "198.51.100.1:0", 1, "192.0.2.9, 198.51.100.1", "198.51.100.1"},
+		{"two proxies", "10.0.0.1:0", 2, "192.0.2.9, 198.51.100.1, 10.0.0.1", "198.51.100.1"},
+		{"a peer on the loopback", "127.0.0.1:0", 1, "192.0.2.9, 198.51.100.1", "198.51.100.1"},
+		{"no header", "10.0.0.1:0", 1, "", "10.0.0.1"},
+	} {
+		var cl Classifier
+		headers := []string{":path", "/"}
+		if c.forwarded != "" {
+			headers = append(headers, "x-forwarded-for", c.forwarded)
+		}
+		rules := Rules{TrustedHops: c.hops, IPv6Prefix: 64, NotAppended: true}
+		a, _ := cl.Classify(pairs(headers...), []byte(c.source), rules)
+		addr, _ := netip.AddrFromSlice(a.ClientIP)
+		if addr.String() != c.want || cl.Surprising != 0 {
+			t.Errorf("%s: %v, %d surprises", c.name, addr, cl.Surprising)
+		}
+	}
+}
+
+// The requests of an Envoy that appends differ from those of one that does not, with and without
+// hops.
+func TestAnEnvoyThatDoesNotAppendIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		name, source string
+		headers      []string
+		want         uint64
+	}{
+		{"external", "10.0.0.1:1", []string{"x-forwarded-for", "10.0.0.1", "x-envoy-external-address", "10.0.0.1"}, 0},
+		{"internal", "10.0.0.1:1", []string{"x-forwarded-for", "9.9.9.9,10.0.0.1", "x-envoy-internal", "true"}, 0},
+		{"on the loopback", "127.0.0.1:1", []string{"x-forwarded-for", "10.2.3.4", "x-envoy-internal", "true"}, 0},
+		{"no entry", "10.0.0.1:1", []string{"x-envoy-internal", "true"}, 1},
+		{"another last entry", "10.0.0.1:1", []string{"x-forwarded-for", "9.9.9.9", "x-envoy-internal", "true"}, 1},
+		{"Envoy's default", "9.9.9.9:0", []string{"x-forwarded-for", "8.8.8.8, 9.9.9.9"}, 1},
+	} {
+		for _, hops := range []int{0, 1} {
+			var cl Classifier
+			cl.Classify(pairs(c.headers...), []byte(c.source), Rules{TrustedHops: hops, IPv6Prefix: 64})
+			if cl.Surprising != c.want {
+				t.Errorf("%s, %d hops: %d surprises, want %d", c.name, hops, cl.Surprising, c.want)
+			}
 		}
 	}
 }
@@ -172,6 +160,6 @@ func FuzzClassify(f *testing.F) {
 	f.Add([]byte{1, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255}, "x")
 	f.Fuzz(func(t *testing.T, raw []byte, source string) {
 		var c Classifier
-		c.Classify(raw, []byte(source), Rules{2, 64})
+		c.Classify(raw, []byte(source), Rules{TrustedHops: 2, IPv6Prefix: 64})
 	})
 }

@@ -29,6 +29,24 @@ func (a Addr) IsLoopback() bool {
 	return a == Addr{15: 1}
 }
 
+// AppendIPv6 appends a as eight groups of hexadecimal digits without leading zeros, none left out.
+func (a Addr) AppendIPv6(dst []byte) []byte {
+	const digits = "0123456789abcdef"
+	for i := 0; i < len(a); i += 2 {
+		if i > 0 {
+			dst = append(dst, ':')
+		}
+		group, some := int(a[i])<<8|int(a[i+1]), false
+		for shift := 12; shift >= 0; shift -= 4 {
+			digit := group >> shift & 15
+			if some = some || digit > 0 || shift == 0; some {
+				dst = append(dst, digits[digit])
+			}
+		}
+	}
+	return dst
+}
+
 // Less orders addresses by their bytes.
 func (a Addr) Less(b Addr) bool {
 	for i := range a {

@@ -13,7 +13,7 @@ func (c *caller) ban(a *Attributes) Ban {
 	if c.exceptions {
 		c.findConsumer(a)
 	}
-	if c.consumer.Banned {
+	if c.consumer.Banned || c.othersBanned {
 		return ConsumerBan
 	}
 	return NoBan
@@ -28,7 +28,7 @@ func (c *caller) exempt(a *Attributes, s *search) bool {
 	return c.consumer.Bypass ||
 		len(a.ClientIP) > 0 && policy.Contains(c.ix.exempt, a.Address) ||
 		c.exemptMethod(a.Method) ||
-		s.hasPath(&c.ix.exempted, c.ix.snapshot, a.Path) ||
+		!a.Vague && s.hasPath(&c.ix.exempted, c.ix.snapshot, a.Path) ||
 		c.exemptConsumer(a)
 }
 
@@ -41,20 +41,19 @@ func (c *caller) exemptMethod(method []byte) bool {
 	return false
 }
 
-// exemptConsumer looks the consumer's value up. A value that is given more than once names none.
+// exemptConsumer looks the consumer's value up. Several different ones name none.
 func (c *caller) exemptConsumer(a *Attributes) bool {
 	if len(c.ix.exempted.table) == 0 {
 		return false
 	}
 	for _, s := range c.ix.sources {
-		c.key = c.key[:0]
-		if !c.putSource(s, a) {
+		if c.hold(s, a).len() == 0 {
 			continue
 		}
-		value, single := readValue(c.key)
+		value := c.single(s, a)
 		// An address is exempt by exempt.client_ips: as a consumer it is bytes, which no text is
 		// meant to equal.
-		return single && s.kind != policy.SourceClientIP &&
+		return value != nil && s.kind != policy.SourceClientIP &&
 			c.ix.exempted.find(c.ix.snapshot, hostsRoot, consumer, value) != 0
 	}
 	return false

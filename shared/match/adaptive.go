@@ -29,8 +29,8 @@ func (c *collector) findRank(p *Policy, a *Attributes) {
 	}
 	who, known := c.consumerKey(a)
 	if !known {
-		c.key = append(c.key[:0], consumerFormat)
-		c.putValue(a.ClientIP, true)
+		c.open(consumerFormat)
+		c.putOne(a.ClientIP)
 		who = c.hash()
 	}
 	c.rank = adaptive.Rank{Class: uint8(c.class), Cohort: who[0] % adaptive.Cohorts}

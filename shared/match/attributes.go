@@ -2,6 +2,7 @@ package match
 
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/spelling"
 	"github.com/weir-proxy/weir/shared/text"
 )
 
@@ -13,6 +14,9 @@ type Attributes struct {
 	Host []byte
 	// Path is normalised and without the query.
 	Path []byte
+	// Vague: a server may read the path as another one, so no list of paths makes the request
+	// exempt or gives it a class above the rest.
+	Vague bool
 	// Query is as sent, without the question mark.
 	Query []byte
 	// ClientIP identifies the client by its address: an IPv4 address whole, an IPv6 one cut to the
@@ -35,27 +39,36 @@ type Header struct{ Name, Value []byte }
 // Is reports whether the header has a name, given in lower case.
 func (h Header) Is(name string) bool { return text.Is(h.Name, name) }
 
-// findHeader returns the first value of a header, and how many values it has.
-func findHeader(headers []Header, name []byte) (value []byte, count int) {
+// findHeader returns the value of a header; nil if it has none, or different ones.
+func findHeader(headers []Header, name []byte) (value []byte) {
 	for i := range headers {
-		if !text.Equal(headers[i].Name, name) {
+		if !spelling.IsHeader(headers[i].Name, name) {
 			continue
 		}
-		if count == 0 {
-			value = headers[i].Value
+		one := single(headers[i].Value)
+		if value != nil && !text.Equal(value, one) {
+			return nil
 		}
-		count++
+		value = one
 	}
-	return value, count
+	return value
 }
 
 // Only returns the value of a header, given in lower case, that is there once; nil for another.
 func Only(headers []Header, name string) []byte {
-	value, count := findHeader(headers, []byte(name))
-	if count != 1 {
+	found := -1
+	for i := range headers {
+		if headers[i].Is(name) {
+			if found >= 0 {
+				return nil
+			}
+			found = i
+		}
+	}
+	if found < 0 {
 		return nil
 	}
-	return value
+	return headers[found].Value
 }
 
 // Properties are Envoy's attributes of a request.

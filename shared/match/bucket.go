@@ -13,7 +13,8 @@ var everyPath = []byte("/**")
 // with its kind. It reports whether the request has all parts. Pattern is the policy's path pattern
 // that matches.
 func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (complete bool) {
-	c.key = putText(append(c.key[:0], keyFormat), c.ix.Text(p.Name))
+	c.open(keyFormat)
+	c.key = putText(c.key, c.ix.Text(p.Name))
 	complete = true
 	for _, part := range c.ix.parts[p.parts.from:p.parts.to] {
 		c.key = append(c.key, byte(part.kind))
@@ -24,9 +25,9 @@ func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (compl
 			if pattern.Len > 0 {
 				path = c.ix.Text(pattern)
 			}
-			c.putValue(path, true)
+			c.putOne(path)
 		case policy.PartTier:
-			c.putValue(c.ix.Text(c.ix.tiers[c.tier]), true)
+			c.putOne(c.ix.Text(c.ix.tiers[c.tier]))
 		default:
 			present = c.putPart(part, a)
 		}
@@ -36,6 +37,29 @@ func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (compl
 		}
 	}
 	return complete
+}
+
+// bansKey reports whether the partition key of a policy that was encoded last is banned, or one
+// that the request would have with another choice of the values of which it holds several.
+// Partition is that key.
+func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition keyhash.Key) (banned bool) {
+	if !c.ix.bansKeys() {
+		return false
+	}
+	choices := min(c.spread, maxSpread)
+	for key := partition; ; key = c.hash() {
+		banned = c.ix.enforcement.bansKey(key)
+		if banned || choices == 1 || c.choice == choices {
+			break
+		}
+		c.choice++
+		c.putPartition(p, pattern, a)
+	}
+	if c.choice > 0 {
+		c.choice = 0
+		c.putPartition(p, pattern, a)
+	}
+	return banned
 }
 
 // bucket is the bucket of a policy's first limit for the partition key that was encoded last. Base

@@ -14,9 +14,9 @@ type caller struct {
 	exceptions bool
 	// revision is that of the exceptions, for Result.ExceptionsRevision.
 	revision uint64
-	// consumer counts once lookedUp.
-	consumer Consumer
-	lookedUp bool
+	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
+	consumer               Consumer
+	lookedUp, othersBanned bool
 	// tier is the index of the caller's tier, or unknownTier.
 	tier int
 }
@@ -26,8 +26,8 @@ const unknownTier = -1
 
 // begin forgets the request before.
 func (c *caller) begin(ix *Index, a *Attributes) {
-	c.ix = ix
-	c.consumer, c.lookedUp, c.tier = Consumer{}, false, unknownTier
+	c.encoder.begin(ix)
+	c.consumer, c.lookedUp, c.othersBanned, c.tier = Consumer{}, false, false, unknownTier
 	c.exceptions, c.revision = false, 0
 	if a.Consumers != nil {
 		c.exceptions, c.revision = a.Consumers.Exceptions()
@@ -40,31 +40,38 @@ func (c *caller) findConsumer(a *Attributes) {
 		return
 	}
 	c.lookedUp = true
-	c.consumer.Key, c.consumer.Known = c.consumerKey(a)
-	if c.consumer.Known {
-		a.Consumers.Find(&c.consumer)
+	key, known := c.consumerKey(a)
+	if choices := min(c.spread, maxSpread); choices > 1 && c.exceptions {
+		for c.choice = 1; c.choice <= choices; c.choice++ {
+			var one Consumer
+			one.Key, one.Known = c.consumerKey(a)
+			find(a, &one)
+			c.othersBanned = c.othersBanned || one.Banned
+		}
+		c.choice = 0
+	}
+	if c.consumer.Key, c.consumer.Known = key, known; known {
+		find(a, &c.consumer)
 	}
 }
+
+// find is the one place that asks for a consumer: the code of an answer is long.
+//
+//go:noinline
+func find(a *Attributes, c *Consumer) { a.Consumers.Find(c) }
 
 // consumerKey is the ConsumerKey of the request's consumer, known by the first source that holds
-// anything. A value that is given more than once names no consumer.
+// anything. Several different values name no consumer where they are refused.
 func (e *encoder) consumerKey(a *Attributes) (keyhash.Key, bool) {
-	for _, s := range e.ix.sources {
-		e.key = putText(append(e.key[:0], consumerFormat, byte(s.kind)), e.ix.Text(s.name))
-		value := len(e.key)
-		if !e.putSource(s, a) {
-			continue
-		}
-		if e.key[value] != oneValue {
-			return keyhash.Key{}, false
-		}
-		return e.hash(), true
+	e.open(consumerFormat)
+	if !e.putConsumer(a) || e.ambiguous && e.choice == 0 {
+		return keyhash.Key{}, false
 	}
-	return keyhash.Key{}, false
+	return e.hash(), true
 }
 
-// findTier finds the caller's tier: that of the first source that holds the name of one. A value
-// that is given more than once is none.
+// findTier finds the caller's tier: that of the first source that holds the name of one. Several
+// different values are none.
 func (c *caller) findTier(a *Attributes) {
 	if c.tier != unknownTier {
 		return
@@ -96,8 +103,7 @@ func (c *caller) findTier(a *Attributes) {
 // foundAt is 1 + the index of the consumer's source that holds anything; 0 if none does.
 func (e *encoder) foundAt(a *Attributes) uint8 {
 	for i, s := range e.ix.sources {
-		e.key = e.key[:0]
-		if e.putSource(s, a) {
+		if e.hold(s, a).len() > 0 {
 			return uint8(i) + 1
 		}
 	}
@@ -111,14 +117,4 @@ func (c *caller) assignedTier(a *Attributes) []byte {
 	}
 	c.findConsumer(a)
 	return c.consumer.Tier
-}
-
-// single is what a source holds, if that is one value; nil otherwise.
-func (e *encoder) single(s source, a *Attributes) []byte {
-	e.key = e.key[:0]
-	if !e.putSource(s, a) {
-		return nil
-	}
-	value, _ := readValue(e.key)
-	return value
 }

@@ -33,8 +33,10 @@ func (c *collector) findClass(a *Attributes) {
 	}
 	c.class = int(c.ix.rest)
 	for _, found := range c.classMatches {
-		one := &c.ix.classes[found.policy-policy.MaxPolicies].Policy
-		if !c.ix.meets(one, a) {
+		number := found.policy - policy.MaxPolicies
+		one := &c.ix.classes[number].Policy
+		byPath := found.pattern.Len > 0
+		if byPath && a.Vague && number < uint32(c.ix.rest) || !c.meets(one, a) {
 			continue
 		}
 		if one.tiers != 0 {
@@ -43,7 +45,7 @@ func (c *collector) findClass(a *Attributes) {
 				continue
 			}
 		}
-		c.class = int(found.policy - policy.MaxPolicies)
+		c.class = int(number)
 		return
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // meets reports whether a request meets the conditions of a policy whose host and path match, but
 // for that on the tier.
-func (ix *Index) meets(p *Policy, a *Attributes) bool {
-	return ix.methodMatches(p, a.Method) && ix.headersMatch(p, a.Headers) && ix.clientMatches(p, a)
+func (e *encoder) meets(p *Policy, a *Attributes) bool {
+	return e.ix.methodMatches(p, a.Method) && e.headersMatch(p, a) && e.ix.clientMatches(p, a)
 }
 
 func (ix *Index) methodMatches(p *Policy, method []byte) bool {
@@ -23,45 +23,37 @@ func (ix *Index) methodMatches(p *Policy, method []byte) bool {
 	return false
 }
 
-func (ix *Index) headersMatch(p *Policy, headers []Header) bool {
-	for _, m := range ix.headers[p.headers.from:p.headers.to] {
-		if !ix.headerMatches(m, headers) {
+func (e *encoder) headersMatch(p *Policy, a *Attributes) bool {
+	conditions := e.ix.headers[p.headers.from:p.headers.to]
+	for i := range conditions {
+		if !e.headerMatches(&conditions[i], a) {
 			return false
 		}
 	}
 	return true
 }
 
-// headerMatches reports whether one condition holds. A repeated header meets it if any of its
-// values does. An empty value counts as absent, as it does in a partition. Otherwise a policy for
+// headerMatches reports whether one condition holds. A header with several values meets it if any
+// of them does. An empty value counts as absent, as it does in a partition. Otherwise a policy for
 // callers with a key and one for those without would both miss it.
-func (ix *Index) headerMatches(m headerMatch, headers []Header) bool {
-	name, want := ix.Text(m.name), ix.Text(m.value)
-	for i := range headers {
-		if !text.Equal(headers[i].Name, name) {
-			continue
+func (e *encoder) headerMatches(m *headerMatch, a *Attributes) bool {
+	h, want := e.hold(m.name, a), e.ix.Text(m.value)
+	switch m.op {
+	case policy.HeaderAbsent:
+		return h.len() == 0
+	case policy.HeaderPresent:
+		return h.len() > 0
+	}
+	for i := h.from; i < h.to; i++ {
+		value := e.values[i].text
+		if m.op == policy.HeaderPrefix && len(value) > len(want) {
+			value = value[:len(want)]
 		}
-		value := headers[i].Value
-		switch m.op {
-		case policy.HeaderAbsent:
-			if len(value) > 0 {
-				return false
-			}
-		case policy.HeaderPresent:
-			if len(value) > 0 {
-				return true
-			}
-		case policy.HeaderEquals:
-			if text.Equal(value, want) {
-				return true
-			}
-		case policy.HeaderPrefix:
-			if len(value) >= len(want) && text.Equal(value[:len(want)], want) {
-				return true
-			}
+		if text.Equal(value, want) {
+			return true
 		}
 	}
-	return m.op == policy.HeaderAbsent
+	return false
 }
 
 // clientMatches reports whether the client's address is one that the policy is for.

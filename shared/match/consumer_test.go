@@ -133,7 +133,9 @@ func TestABanComesBeforeABypass(t *testing.T) {
 		{"/open", []string{"banned"}, match.Banned},
 		{"/", []string{"free"}, match.Exempt}, {"/", []string{"was"}, match.Open},
 		{"/", []string{"nobody"}, match.Open},
-		{"/", []string{"banned", "banned"}, match.Open}, {"/open", nil, match.Exempt}, {"/", nil, match.Open},
+		{"/", []string{"banned", "banned"}, match.Banned}, {"/", []string{"nobody", "banned"}, match.Banned},
+		{"/open", []string{"free", "banned"}, match.Banned}, {"/", []string{"free", "nobody"}, match.Open},
+		{"/", []string{"free", "free"}, match.Exempt}, {"/open", nil, match.Exempt}, {"/", nil, match.Open},
 	} {
 		var headers []string
 		for _, key := range c.keys {

@@ -2,12 +2,12 @@ package match
 
 import (
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/spelling"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// cost is what a request costs under a policy. A cost header that is given twice is invalid: no
-// rule says which one counts.
+// cost is what a request costs under a policy. A cost header that says different things is invalid:
+// no rule says which one counts.
 func (e *encoder) cost(p *Policy, a *Attributes) (int64, Verdict) {
 	if p.Cost.Source.Len == 0 {
 		return p.Cost.Fixed, Limited
@@ -15,7 +15,7 @@ func (e *encoder) cost(p *Policy, a *Attributes) (int64, Verdict) {
 	if p.commit > 0 {
 		return e.reserved(p, a), Limited
 	}
-	value := e.number(policy.SourceHeader, e.ix.Text(p.Cost.Source), a)
+	value := findHeader(a.Headers, e.ix.Text(p.Cost.Source))
 	if n, ok := policy.ParseCost(value, p.Cost.Max); ok {
 		return n, Limited
 	}
@@ -45,10 +45,10 @@ func (e *encoder) reserved(p *Policy, a *Attributes) int64 {
 func (e *encoder) budget(p *Policy, source wire.Ref, a *Attributes) (n int64) {
 	kind, name := p.Cost.Kind, e.ix.Text(source)
 	if kind != policy.SourceHeader {
-		return policy.ParseReserved(kind, e.property(kind, name, a), p.Cost.Max)
+		return policy.ParseReserved(kind, e.ask(kind, name, a), p.Cost.Max)
 	}
 	for i := range a.Headers {
-		if text.Equal(a.Headers[i].Name, name) {
+		if spelling.IsHeader(a.Headers[i].Name, name) {
 			n = max(n, policy.ParseReserved(kind, a.Headers[i].Value, p.Cost.Max))
 		}
 	}

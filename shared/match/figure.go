@@ -21,21 +21,19 @@ func (ix *Index) figuresOf(limit uint32) *figures {
 // ownFigure is the number that a request holds at a source, or the one that counts where it holds
 // none that can be read.
 func (e *encoder) ownFigure(f *figure, a *Attributes) int64 {
-	if own, ok := policy.ParseFigure(e.number(f.kind, e.ix.Text(f.name), a)); ok {
+	if own, ok := policy.ParseFigure(e.number(f.source, a)); ok {
 		return own
 	}
 	return f.standard
 }
 
 // number is the text of a number that a request holds at a header, a claim or metadata.
-func (e *encoder) number(kind policy.SourceKind, name []byte, a *Attributes) []byte {
-	switch kind {
+func (e *encoder) number(s source, a *Attributes) []byte {
+	switch s.kind {
 	case policy.SourceHeader:
-		if value, count := findHeader(a.Headers, name); count == 1 { // No rule says which one of several counts.
-			return value
-		}
+		return findHeader(a.Headers, e.ix.Text(s.name))
 	case policy.SourceJWT, policy.SourceMetadata:
-		return e.property(kind, name, a)
+		return e.ask(s.kind, e.ix.Text(s.name), a)
 	}
 	return nil
 }

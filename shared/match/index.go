@@ -16,7 +16,11 @@ type Index struct {
 	version  uint64
 	secret   [16]byte
 	head     wire.SetHead
+	reading  wire.Reading
 
+	// places numbers the places where requests hold values: a node for each, below the number of
+	// its kind.
+	places trie
 	// sources are the places where a request may name its consumer, in the order of their use.
 	sources []source
 	// tiers are the names of the tiers.
@@ -118,18 +122,22 @@ type source struct {
 	consumer uint8
 	// tier is, for a policy.SourceFound, the tier of the consumers that are found there.
 	tier uint8
+	// slot is where an encoder keeps what the request at hand holds there.
+	slot uint32
 }
 
 // headerMatch is a condition on a header.
 type headerMatch struct {
-	op          policy.HeaderOp
-	name, value wire.Ref
+	op    policy.HeaderOp
+	name  source
+	value wire.Ref
 }
 
 // part is a part of a partition key.
 type part struct {
 	kind policy.PartKind
-	name wire.Ref
+	// source is where a request has the part, if that is one of its values.
+	source source
 }
 
 // figures say where requests hold the figures of one limit, given by its index among all limits.
@@ -198,6 +206,9 @@ func (ix *Index) TrustedHops() int { return ix.head.TrustedHops }
 
 // IPv6Prefix is how many bits of an IPv6 address identify a client.
 func (ix *Index) IPv6Prefix() int { return ix.head.IPv6Prefix }
+
+// Reading says how requests are read.
+func (ix *Index) Reading() wire.Reading { return ix.reading }
 
 // NeedsClientIP reports whether any policy looks at the client's address.
 func (ix *Index) NeedsClientIP() bool { return ix.needsClientIP }

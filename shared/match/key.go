@@ -7,6 +7,8 @@ import (
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // A key is the keyed hash of an encoding that opens with its format. A new encoding gets a new
@@ -46,11 +48,50 @@ const (
 // else of it.
 func ConsumerKey(secret [16]byte, s policy.Source, value string) keyhash.Key {
 	b := putText([]byte{consumerFormat, byte(s.Kind)}, []byte(s.Name))
-	return hashed(secret, putText(append(b, oneValue), []byte(value)))
+	return hashed(&secret, putValue(append(b, oneValue), &secret, spelled(s.Kind, s.Name, []byte(value))))
 }
 
+// spelled is a value that people give for a source, in the spelling that requests are given.
+func spelled(kind policy.SourceKind, name string, value []byte) []byte {
+	switch {
+	case kind == policy.SourceHeader && name == authorization:
+		return spelling.AppendCredentials(nil, value)
+	case kind == policy.SourceHeader:
+		return text.Trim(value)
+	case kind == policy.SourceCookie:
+		return spelling.AppendCookie(nil, value)
+	case kind == policy.SourceJWT:
+		return spelling.AppendClaim(nil, value)
+	}
+	return value
+}
+
+// longText is up to how many bytes a text stands in an encoding itself, and not its hash, which is
+// made once for all the keys that have it.
+const longText = 64
+
+// putValue encodes a value, or its hash if it is long. The length tells which.
+//
+//go:noinline
+func putValue(dst []byte, secret *[16]byte, value []byte) []byte {
+	if len(value) <= longText {
+		return putText(dst, value)
+	}
+	digest := hashed(secret, value)
+	return putDigest(dst, len(value), &digest)
+}
+
+func putDigest(dst []byte, length int, digest *keyhash.Key) []byte {
+	return append(putNumber(dst, length), digest[:]...)
+}
+
+//go:noinline
+func putNumber(dst []byte, n int) []byte { return binary.AppendUvarint(dst, uint64(n)) }
+
 // hashed is the key of an encoding.
-func hashed(secret [16]byte, encoded []byte) keyhash.Key {
+//
+//go:noinline
+func hashed(secret *[16]byte, encoded []byte) keyhash.Key {
 	k0, k1 := binary.LittleEndian.Uint64(secret[:8]), binary.LittleEndian.Uint64(secret[8:])
 	low, high := siphash.Hash128(k0, k1, encoded)
 	var k keyhash.Key
@@ -63,15 +104,9 @@ func hashed(secret [16]byte, encoded []byte) keyhash.Key {
 // keys goes by this. The zero key, of requests without one, is the first.
 func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
 
+// putText encodes a text and its length.
+//
+//go:noinline
 func putText(dst, text []byte) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(text))), text...)
-}
-
-// readValue returns the text of an encoded value; false if it is not exactly one.
-func readValue(b []byte) (value []byte, single bool) {
-	if b[0] != oneValue {
-		return nil, false
-	}
-	length, size := binary.Uvarint(b[1:])
-	return b[1+size:][:length], true
+	return append(putNumber(dst, len(text)), text...)
 }

@@ -57,6 +57,7 @@ func (ix *Index) Continue(work int) (done bool, err error) {
 		return false, nil
 	}
 	ix.loadClasses(&l.set)
+	ix.reading = l.set.Reading()
 	ix.loadShown(&l.set)
 	return true, l.set.End()
 }
@@ -64,7 +65,7 @@ func (ix *Index) Continue(work int) (done bool, err error) {
 // elements is how many elements the tables have.
 func (ix *Index) elements() int {
 	return len(ix.policies) + len(ix.limits) + len(ix.methods) + len(ix.headers) + len(ix.parts) +
-		len(ix.clients) + len(ix.figures) + len(ix.trie.entries) + len(ix.trie.nodes)
+		len(ix.clients) + len(ix.figures) + len(ix.trie.entries) + len(ix.trie.nodes) + len(ix.places.nodes)
 }
 
 // Snapshot is the message that was loaded. It is good until the next Load.
@@ -82,6 +83,7 @@ func (ix *Index) clear() {
 	clear(ix.commits)
 	ix.commits, ix.also = ix.commits[:0], ix.also[:0]
 	ix.exempted.reset()
+	ix.places.reset()
 	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
 	ix.enforcement.reset()
 	ix.needsClientIP, ix.asksEnvoy = false, false
@@ -90,7 +92,7 @@ func (ix *Index) clear() {
 func (ix *Index) loadHead(set *wire.SetReader) {
 	ix.head = set.Head(
 		func(kind policy.SourceKind, name wire.Ref) {
-			ix.sources = append(ix.sources, source{kind: kind, name: name})
+			ix.sources = append(ix.sources, ix.place(kind, name))
 			switch kind {
 			case policy.SourceClientIP:
 				ix.needsClientIP = true
@@ -100,7 +102,7 @@ func (ix *Index) loadHead(set *wire.SetReader) {
 		},
 		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
 		func(kind policy.SourceKind, name wire.Ref) {
-			ix.tierSources = append(ix.tierSources, source{kind: kind, name: name})
+			ix.tierSources = append(ix.tierSources, ix.place(kind, name))
 		},
 	)
 	for i := range ix.tierSources {
@@ -186,7 +188,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 	method := func(r wire.Ref) { ix.methods = append(ix.methods, r) }
 	path := func(r wire.Ref) { l.paths = append(l.paths, r) }
 	header := func(op policy.HeaderOp, name, value wire.Ref) {
-		ix.headers = append(ix.headers, headerMatch{op, name, value})
+		ix.headers = append(ix.headers, headerMatch{op, ix.place(policy.SourceHeader, name), value})
 	}
 	component := func(kind policy.PartKind, name wire.Ref) { ix.addPart(l, kind, name) }
 	client := func(r policy.Range) {
@@ -195,7 +197,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 	}
 	own := func(index int, f wire.OwnFigures) {
 		at := l.firstLimit + index
-		ix.figures = append(ix.figures, figures{uint32(at), figureOf(f.Quota), figureOf(f.Burst)})
+		ix.figures = append(ix.figures, figures{uint32(at), ix.figureOf(f.Quota), ix.figureOf(f.Burst)})
 		ix.limits[at].Own = 1
 	}
 	inFlight := func(index int, hold quota.Span) {
@@ -239,7 +241,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 
 // addPart adds a part of the partition of the policy at hand.
 func (ix *Index) addPart(l *loading, kind policy.PartKind, name wire.Ref) {
-	ix.parts = append(ix.parts, part{kind, name})
+	ix.parts = append(ix.parts, ix.partOf(kind, name))
 	ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 	l.needsTier = l.needsTier || kind == policy.PartTier
 	l.ByConsumer = l.ByConsumer || kind == policy.PartConsumer
@@ -306,7 +308,7 @@ func (ix *Index) loadClasses(set *wire.SetReader) {
 			func(r wire.Ref) { ix.methods = append(ix.methods, r) },
 			func(r wire.Ref) { l.paths = append(l.paths, r) },
 			func(op policy.HeaderOp, name, value wire.Ref) {
-				ix.headers = append(ix.headers, headerMatch{op, name, value})
+				ix.headers = append(ix.headers, headerMatch{op, ix.place(policy.SourceHeader, name), value})
 			},
 			func(r policy.Range) {
 				ix.clients = append(ix.clients, r)
@@ -322,14 +324,28 @@ func (ix *Index) loadClasses(set *wire.SetReader) {
 	}
 }
 
-func figureOf(f wire.OwnFigure) figure {
-	return figure{source{kind: f.Kind, name: f.Name}, f.Default}
+func (ix *Index) figureOf(f wire.OwnFigure) figure {
+	return figure{ix.place(f.Kind, f.Name), f.Default}
+}
+
+// place is a source with its slot.
+func (ix *Index) place(kind policy.SourceKind, name wire.Ref) source {
+	return source{kind: kind, name: name, slot: ix.places.child(ix.snapshot, uint32(kind), literal, name)}
+}
+
+// partOf is a part with its source.
+func (ix *Index) partOf(kind policy.PartKind, name wire.Ref) part {
+	from, ok := kind.Source()
+	if !ok {
+		return part{kind: kind}
+	}
+	return part{kind, ix.place(from, name)}
 }
 
 func (ix *Index) loadShown(set *wire.SetReader) {
 	for left := set.Shown(); left > 0; left-- {
 		kind, name := set.ShownPart()
-		ix.show = append(ix.show, part{kind, name})
+		ix.show = append(ix.show, ix.partOf(kind, name))
 		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 	}
 }

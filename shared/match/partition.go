@@ -3,6 +3,7 @@ package match
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // Partition is one partition key of a policy: what the requests that have it share. With it the
@@ -38,13 +39,35 @@ func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 		if part.Kind == policy.PartConsumer {
 			b = putText(append(b, byte(values[i].Source.Kind)), []byte(values[i].Source.Name))
 		}
-		b = putText(append(b, oneValue), values[i].Text)
+		b = putValue(append(b, oneValue), &secret, partText(part, &values[i]))
 	}
 	return Partition{secret: secret, encoded: b, byTier: len(p.Tiers) > 0, steps: p.Steps()}
 }
 
+// partText is a value that people give for a part, in the spelling that requests are given.
+func partText(part policy.Part, v *Value) []byte {
+	switch part.Kind {
+	case policy.PartConsumer:
+		return spelled(v.Source.Kind, v.Source.Name, v.Text)
+	case policy.PartHost:
+		return spelling.AppendHost(nil, v.Text)
+	case policy.PartPath:
+		path, _ := spelling.AppendPath(nil, v.Text, false)
+		return path
+	case policy.PartPolicyPath:
+		if pattern, problem := policy.Pattern(string(v.Text)); problem == "" {
+			return []byte(pattern)
+		}
+	}
+	if _, is := part.Descriptor(); is {
+		return v.Text
+	}
+	kind, _ := part.Kind.Source()
+	return spelled(kind, part.Name, v.Text)
+}
+
 // Key is the hash that bans go by. It is the same for all tiers and limits.
-func (p Partition) Key() keyhash.Key { return hashed(p.secret, p.encoded) }
+func (p Partition) Key() keyhash.Key { return hashed(&p.secret, p.encoded) }
 
 // Share is where the key stands among a hundred, by which a policy is enforced for a share.
 func (p Partition) Share() int { return int(shareOf(p.Key())) }
@@ -52,9 +75,9 @@ func (p Partition) Share() int { return int(shareOf(p.Key())) }
 // Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go
 // by tier. A policy that is in shadow for the key has other buckets.
 func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
-	k := hashed(p.secret, p.encode(tier, n, shadow))
+	k := hashed(&p.secret, p.encode(tier, n, shadow))
 	if n > 0 && p.steps > 1 {
-		k = beginWith(k, hashed(p.secret, p.encode(tier, 0, shadow)))
+		k = beginWith(k, hashed(&p.secret, p.encode(tier, 0, shadow)))
 	}
 	return k
 }
@@ -65,7 +88,7 @@ func (p Partition) InFlight(tier string, n, of int, shadow bool) keyhash.Key {
 	if n < of/p.steps {
 		n = 0
 	}
-	return hashed(p.secret, append(p.encode(tier, n, shadow), inFlightMark))
+	return hashed(&p.secret, append(p.encode(tier, n, shadow), inFlightMark))
 }
 
 func (p Partition) encode(tier string, n int, shadow bool) []byte {

@@ -17,19 +17,30 @@ func (c *collector) addSubject(p *Policy, set limitSet, hit Hit, partition keyha
 	})
 }
 
-// addWide adds the caller's consumer, by the policies whose penalties hold under every policy. An
-// order about such a policy counts for its penalties too.
+// addWide adds the caller's consumer, by the policies whose penalties hold under every policy, and
+// behind it all that the request names if it names several: the first of a policy is the one whose
+// refusals count. An order about such a policy counts for its penalties too.
 //
 //go:noinline
 func (c *collector) addWide(a *Attributes) {
-	consumer, known := c.consumerKey(a)
-	if !known {
-		return
-	}
-	e := &c.ix.enforcement
-	if e.byTier {
+	if c.ix.enforcement.byTier {
 		c.findTier(a)
 	}
+	if consumer, known := c.consumerKey(a); known {
+		c.addWideOf(consumer, a)
+	}
+	if choices := min(c.spread, maxSpread); choices > 1 {
+		for c.choice = 1; c.choice <= choices; c.choice++ {
+			consumer, _ := c.consumerKey(a)
+			c.addWideOf(consumer, a)
+		}
+		c.choice = 0
+	}
+}
+
+// addWideOf adds one of the consumers that the request names.
+func (c *collector) addWideOf(consumer keyhash.Key, a *Attributes) {
+	e := &c.ix.enforcement
 	for _, number := range c.ix.wide {
 		p := &c.ix.policies[number]
 		if p.reserves.len() > 0 {
@@ -58,5 +69,5 @@ func (e *encoder) wideKey(p *Policy, consumer keyhash.Key) keyhash.Key {
 // WideKey is the key by which the penalties of a policy that hold under every policy know a
 // consumer, given by its ConsumerKey.
 func WideKey(secret [16]byte, policy string, consumer keyhash.Key) keyhash.Key {
-	return hashed(secret, append(putText([]byte{penaltyFormat}, []byte(policy)), consumer[:]...))
+	return hashed(&secret, append(putText([]byte{penaltyFormat}, []byte(policy)), consumer[:]...))
 }

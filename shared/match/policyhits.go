@@ -43,7 +43,8 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		}
 		return
 	}
-	c.keyBanned = c.keyBanned || !absent && e.bansKey(partition)
+	several := c.ambiguous
+	c.keyBanned = c.keyBanned || !absent && c.bansKey(p, found.pattern, a, partition)
 	if encoded := len(c.key); lifted {
 		c.addCounted(p, set, found.policy, partition, a)
 		c.key = c.key[:encoded]
@@ -54,8 +55,10 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	}
 	switch {
 	case unlimited:
-	case absent:
-		hit.Verdict = RefusedAbsent
+	case absent || several:
+		if hit.Verdict = RefusedSeveral; absent {
+			hit.Verdict = RefusedAbsent
+		}
 		c.addLimits(p, set, hit, a)
 	default:
 		if p.penalty > 0 && complete {
@@ -103,7 +106,7 @@ func (c *collector) addCounted(p *Policy, set limitSet, number uint32, partition
 // applies reports whether a policy is one for the request, by its conditions and the caller's tier.
 func (c *collector) applies(p *Policy, a *Attributes) bool {
 	e := &c.ix.enforcement
-	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.ix.meets(p, a) {
+	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.meets(p, a) {
 		return false
 	}
 	if p.needsTier || e.byTier {

@@ -147,6 +147,9 @@ const (
 	RefusedCost
 	// Suspended hits are of a limit with a quota of 0.
 	Suspended
+	// RefusedSeveral hits have several different values for a part of the partition key, and the
+	// policy set has `if_several: deny`.
+	RefusedSeveral
 )
 
 // Certainty is how well this node knows which limit a consumer has.

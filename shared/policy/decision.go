@@ -26,6 +26,8 @@ const (
 	ReasonShed
 	// ReasonSuspended: the quota is 0.
 	ReasonSuspended
+	// ReasonSeveral: the request says in different ways whose it is.
+	ReasonSeveral
 )
 
 // DecisionSource is what decided whether a request passes a limit. The numbers travel in messages:
@@ -64,7 +66,7 @@ var (
 		ReasonQuota: "quota", ReasonTooDear: "too_dear", ReasonAbsent: "absent", ReasonBadCost: "bad_cost",
 		ReasonFailure: "failure", ReasonTooManyWaiting: "too_many_waiting", ReasonContended: "contended",
 		ReasonInFlight: "in_flight", ReasonPenalty: "penalty", ReasonShed: "shed",
-		ReasonSuspended: "suspended",
+		ReasonSuspended: "suspended", ReasonSeveral: "several",
 	}
 	Sources = [...]string{
 		ByLocal: "local", ByLease: "lease", ByOptimistic: "optimistic", ByCentral: "central",

@@ -28,6 +28,12 @@ func (r *reader) set(path string, doc Node) *Set {
 	}
 	versioned := false
 	done := func(string, Node) {}
+	r.field(path, doc, "match", func(path string, n Node) {
+		r.object(path, n, field{"path_parameters", func(path string, n Node) {
+			r.enum(path, n, (*uint8)(&set.PathParameters), pathParameters)
+		}})
+	})
+	r.cut = set.PathParameters == CutParameters
 	r.tiers(path, doc, set) // first, because the policies need them, and the classes
 	r.priorities(path, doc, set)
 	r.object(path, doc,
@@ -45,7 +51,7 @@ func (r *reader) set(path string, doc Node) *Set {
 			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
 		}},
 		field{"show", func(path string, n Node) { r.show(path, n, &set.Show) }},
-		field{"tiers", done}, field{"priorities", done},
+		field{"match", done}, field{"tiers", done}, field{"priorities", done},
 	)
 	if doc.Kind == Map && !versioned {
 		r.problem(r.join(path, "version"), "is missing: write version: "+Version)
@@ -62,7 +68,14 @@ func (r *reader) identity(path string, n Node, set *Set) {
 			r.object(path, n,
 				field{"trusted_hops", func(path string, n Node) { r.integer(path, n, 0, 64, &hops) }},
 				field{"ipv6_prefix", func(path string, n Node) { r.integer(path, n, 1, 128, &prefix) }},
+				field{"appended", func(path string, n Node) {
+					if id.NotAppended = n.Text == "false"; n.Kind != Bool {
+						r.wrongKind(path, n, "true or false")
+					}
+				}},
 			)
+			r.present(path+".appended", !id.NotAppended || hops > 0, "cannot be false with trusted_hops: 0: the "+
+				"address that Envoy then takes is any client's own words")
 			id.TrustedHops, id.IPv6Prefix = int(hops), int(prefix)
 		}},
 		field{"consumer", func(path string, n Node) {
@@ -71,6 +84,7 @@ func (r *reader) identity(path string, n Node, set *Set) {
 		field{"tier", func(path string, n Node) {
 			r.list(path, n, func(path string, n Node) { r.tierSource(path, n, set, &id.Tier) })
 		}},
+		field{"if_several", func(path string, n Node) { r.enum(path, n, (*uint8)(&id.IfSeveral), ifSeverals) }},
 		field{"default_tier", func(string, Node) {}}, // read with the tiers
 	)
 }
@@ -202,7 +216,7 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 	if !ok {
 		return
 	}
-	if key, is := strings.CutPrefix(text, descriptorName); is {
+	if key, is := strings.CutPrefix(text, DescriptorName); is {
 		r.present(path, key != "" && len(key) <= MaxKey, notKey)
 		*into = append(*into, Descriptor(key))
 		return
@@ -260,6 +274,11 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 	tiers := func(at string) { r.present(r.join(path, at), len(set.Tiers) > 0, needsTiers) }
 	if len(set.Exempt.Consumers) > 0 {
 		consumer("exempt.consumers")
+	}
+	for _, s := range set.Identity.Consumer {
+		for i, value := range set.Exempt.Consumers {
+			set.Exempt.Consumers[i] = spelledAs(s.Name, value)
+		}
 	}
 	if len(set.Identity.Tier) > 0 {
 		tiers("identity.tier")

@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"strconv"
 	"strings"
 
-	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/ipaddr"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 func (r *reader) match(path string, n Node) {
@@ -31,24 +33,43 @@ func (r *reader) methods(path string, n Node, m *Match) {
 
 func (r *reader) paths(path string, n Node, m *Match) {
 	r.list(path, n, func(path string, n Node) {
-		if text, ok := r.text(path, n); ok {
-			if reason := badPattern(text); reason != "" {
-				r.problem(path, reason)
-			}
-			m.Paths = append(m.Paths, text)
+		text, ok := r.text(path, n)
+		if !ok {
+			return
 		}
+		pattern, problem := Pattern(text)
+		switch {
+		case problem != "":
+		case r.cut && strings.IndexByte(text, ';') >= 0:
+			problem = "has a semicolon, where match.path_parameters cuts: write %3B for the character: " + shorten(text)
+		case len(pattern) > MaxText:
+			problem = "has more than " + strconv.Itoa(MaxText) + " bytes as requests spell it"
+		}
+		r.present(path, problem == "", problem)
+		m.Paths = append(m.Paths, pattern)
 	})
 }
 
+// host reads a host name, or an IPv6 address with or without its brackets, in the spelling that
+// requests are given. Names beyond ASCII come in Punycode: the control plane writes them so.
 func (r *reader) host(path string, n Node, m *Match) {
 	text, ok := r.text(path, n)
 	if !ok {
 		return
 	}
-	name := strings.ToLower(text)
+	literal := text
+	if text[0] == '[' && text[len(text)-1] == ']' {
+		literal = text[1 : len(text)-1]
+	}
+	if addr, zone, ok := ipaddr.Parse(literal); ok && zone == "" && !addr.Is4() {
+		m.Hosts = append(m.Hosts, string(addr.AppendIPv6([]byte{'['}))+"]")
+		return
+	}
+	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	for _, label := range strings.Split(strings.TrimPrefix(name, "*."), ".") {
 		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			r.problem(path, "must be a host name without port, or *. and a host name, not "+shorten(text))
+			r.problem(path, "must be a host name without port, in Punycode, *. and a host name, or an IPv6 address, "+
+				"not "+shorten(text))
 			return
 		}
 	}
@@ -85,6 +106,7 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 				return
 			}
 			h.Value, _ = r.text(path, n)
+			r.present(path, !neverSent(h.Value, op == HeaderPrefix), noHeaderValue)
 		}
 	}
 	fields := []field{
@@ -104,13 +126,23 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 	if n.Kind != Map {
 		return
 	}
+	h.Value = spelledAs(h.Name, h.Value)
 	r.required(path, n, "name", "")
 	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present, absent")
 	m.Headers = append(m.Headers, h)
 }
 
-// headerName reads the name of a request header and folds it to lower case, as Envoy hands headers
-// over.
+// spelledAs is a value of a header, or the beginning of one, as requests are given it: schemes of
+// authorization have no case.
+func spelledAs(header, value string) string {
+	scheme, _, more := strings.Cut(value, " ")
+	if header == "authorization" && (more || !strings.ContainsAny(value, "0123456789_-.")) {
+		return strings.ToLower(scheme) + value[len(scheme):]
+	}
+	return value
+}
+
+// headerName reads the name of a request header, in the one spelling that matching compares by.
 //
 //go:noinline
 func (r *reader) headerName(path string, n Node) (string, bool) {
@@ -122,7 +154,24 @@ func (r *reader) headerName(path string, n Node) (string, bool) {
 		r.problem(path, "must be a header name, not "+shorten(text))
 		return "", false
 	}
-	return strings.ToLower(text), true
+	name := spelling.HeaderName(text)
+	if name == "host" {
+		r.problem(path, "is none of Envoy's headers: use match.hosts, or the part host")
+	}
+	return name, true
+}
+
+const noHeaderValue = "has blanks around it or a control character, as no header's value has"
+
+// neverSent reports whether a header's value, or its beginning, is one that no request has.
+func neverSent(value string, beginning bool) bool {
+	for i := range len(value) {
+		edge := i == 0 || i == len(value)-1 && !beginning
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f || edge && (c == ' ' || c == '\t') {
+			return true
+		}
+	}
+	return false
 }
 
 // isToken reports whether text is an RFC 9110 token.
@@ -135,55 +184,6 @@ func isToken(text string) bool {
 		}
 	}
 	return text != ""
-}
-
-// badPattern says what is wrong with a path pattern; it is empty for a good one.
-func badPattern(text string) string {
-	if text[0] != '/' {
-		return "must start with /, not " + shorten(text)
-	}
-	segments := strings.Split(text[1:], "/")
-	for i, s := range segments {
-		last := i == len(segments)-1
-		switch {
-		case s == "**" && last:
-		case s == "" && last: // A trailing slash makes another path.
-		case isCapture(s):
-		case s == "" || s == "." || s == "..":
-			return "has an empty or dot segment, which no normalised request path has: " + shorten(text)
-		case strings.ContainsAny(s, "{}*"):
-			return "{name} and a final ** must be whole segments: " + shorten(text)
-		case strings.ContainsAny(s, "?#"):
-			return "is matched without query: " + shorten(text)
-		case !normalEscapes(s):
-			return "must percent-encode as normalised paths do, with upper-case digits and only what needs it: " +
-				shorten(text)
-		}
-	}
-	return ""
-}
-
-// isCapture reports whether a segment is {name}.
-func isCapture(s string) bool {
-	return len(s) >= 3 && s[0] == '{' && s[len(s)-1] == '}' && !strings.ContainsAny(s[1:len(s)-1], "{}*")
-}
-
-// normalEscapes reports whether every percent-encoding in s is one that normalisation leaves as it
-// is, so that s can match.
-func normalEscapes(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] != '%' {
-			continue
-		}
-		if i+2 >= len(s) {
-			return false
-		}
-		c, ok := text.Unhex(s[i+1], s[i+2])
-		if !ok || Unreserved(c) || s[i+1] >= 'a' || s[i+2] >= 'a' {
-			return false
-		}
-	}
-	return true
 }
 
 // Unreserved reports whether c needs no percent-encoding anywhere in a URI (RFC 3986, 2.3).

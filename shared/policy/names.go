@@ -22,6 +22,9 @@ var (
 	ifAbsents = []choice{
 		{"skip", uint8(AbsentSkip)}, {"deny", uint8(AbsentDeny)}, {"shared", uint8(AbsentShared)},
 	}
+	ifSeverals = []choice{
+		{"deny", uint8(SeveralDeny)}, {"first", uint8(SeveralFirst)}, {"joined", uint8(SeveralJoined)},
+	}
 	enforcements = []choice{
 		{"enforce", uint8(EnforcedAll)}, {"shadow", uint8(EnforcedShadow)}, {"off", uint8(EnforcedOff)},
 	}
@@ -32,8 +35,9 @@ var (
 		{"off", uint8(LegacyOff)}, {"x-ratelimit", uint8(LegacyXRateLimit)}, {"envoy", uint8(LegacyEnvoy)},
 		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
 	}
-	switches   = []choice{{"on", 0}, {"off", 1}}
-	algorithms = algorithmChoices()
+	switches       = []choice{{"on", 0}, {"off", 1}}
+	pathParameters = []choice{{"keep", uint8(KeepParameters)}, {"cut", uint8(CutParameters)}}
+	algorithms     = algorithmChoices()
 	// alignments are where windows begin: at an offset that follows from the key, or with the UTC
 	// clock.
 	alignments = []choice{{"key", 0}, {"utc", 1}}
@@ -112,6 +116,12 @@ func (s Standard) String() string { return nameOf(standards, uint8(s)) }
 
 // String is the dialect's name in the policy language.
 func (l Legacy) String() string { return nameOf(legacies, uint8(l)) }
+
+// String is the name in the policy language.
+func (s IfSeveral) String() string { return nameOf(ifSeverals, uint8(s)) }
+
+// String is the name in the policy language.
+func (p PathParameters) String() string { return nameOf(pathParameters, uint8(p)) }
 
 // String is the name in the policy language, or for a share of the keys text like enforce 25 %.
 func (e Enforced) String() string {

@@ -97,6 +97,8 @@ type reader struct {
 	needs []need
 	noted [PartTier + 1]int
 	draft draft
+	// cut: path parameters are no part of paths.
+	cut bool
 	// wide counts the policies whose penalties hold under every policy.
 	wide int
 	// defaultTier is the default tier's index, -1 if it is missing or not a tier.

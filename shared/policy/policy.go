@@ -21,6 +21,8 @@ type Set struct {
 	Policies []Policy
 	// Priorities are the classes of requests, the most important first; none: all are alike.
 	Priorities []Class
+	// PathParameters are kept in the paths that policies match, or cut.
+	PathParameters PathParameters
 	// Show lists the parts of a refused request that nodes may report in plain text, at most
 	// MaxShown.
 	Show []Part
@@ -39,6 +41,10 @@ type Identity struct {
 	TrustedHops int
 	// IPv6Prefix is how many bits of an IPv6 address identify a client, 1 to 128.
 	IPv6Prefix int
+	// NotAppended: Envoy does not append the peer's address to x-forwarded-for.
+	NotAppended bool
+	// IfSeveral says what a request is that gives several different values where one identifies.
+	IfSeveral IfSeveral
 	// Consumer lists where to find the consumer; the first that is present counts.
 	Consumer []Source
 	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts. If
@@ -209,14 +215,14 @@ type Part struct {
 	Name string
 }
 
-// descriptorName begins the name of a part that is a value of a descriptor. To all but the gRPC
+// DescriptorName begins the name of a part that is a value of a descriptor. To all but the gRPC
 // rate limit service such a part is a header that no request can have: the name of a header has no
 // colon.
-const descriptorName = "descriptor:"
+const DescriptorName = "descriptor:"
 
 // Descriptor is the part that is the value of the descriptor's entry with a key; if several have
 // the key, all their values.
-func Descriptor(key string) Part { return Part{PartHeader, descriptorName + key} }
+func Descriptor(key string) Part { return Part{PartHeader, DescriptorName + key} }
 
 // Descriptor returns the key of the descriptor's entry whose value the part is; false for parts of
 // other kinds.
@@ -224,7 +230,7 @@ func (p Part) Descriptor() (key string, ok bool) {
 	if p.Kind != PartHeader {
 		return "", false
 	}
-	return strings.CutPrefix(p.Name, descriptorName)
+	return strings.CutPrefix(p.Name, DescriptorName)
 }
 
 // PartKind is the kind of component. Its number is part of the key's encoding: never renumber.

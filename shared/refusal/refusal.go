@@ -74,6 +74,8 @@ var Kinds = [...]Kind{
 		" has refused this caller too often, so all its requests are refused until the penalty ends."},
 	policy.ReasonShed: {503, grpcUnavailable, reducedCapacity, reduced,
 		false, true, true, "What policy ", " protects has more to do than it can."},
+	policy.ReasonSeveral: {400, grpcInvalidArgument, plainProblem, "Bad Request",
+		false, false, false, "Policy ", " needs to know whose request this is, and the request names several."},
 }
 
 // shareUsed is a refusal by a node's own share, while the counters cannot be reached. lostCount is

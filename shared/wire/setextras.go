@@ -7,8 +7,9 @@ import "github.com/weir-proxy/weir/shared/policy"
 // setExtrasFormat. A filter refuses a snapshot with an unknown bit.
 const (
 	setPriorities = 1 << iota
+	setReading
 
-	setExtrasKnown = setPriorities
+	setExtrasKnown = setReading<<1 - 1
 )
 
 // setExtrasOf are the extras that a set has.
@@ -16,7 +17,21 @@ func setExtrasOf(set *policy.Set) (extras int64) {
 	if len(set.Priorities) > 0 {
 		extras |= setPriorities
 	}
+	if readingOf(set) != (Reading{}) {
+		extras |= setReading
+	}
 	return extras
+}
+
+// Reading says how requests are read. The zero value is the default.
+type Reading struct {
+	IfSeveral      policy.IfSeveral
+	PathParameters policy.PathParameters
+	NotAppended    bool
+}
+
+func readingOf(set *policy.Set) Reading {
+	return Reading{set.Identity.IfSeveral, set.PathParameters, set.Identity.NotAppended}
 }
 
 func putSetExtras(dst []byte, set *policy.Set) []byte {
@@ -27,6 +42,10 @@ func putSetExtras(dst []byte, set *policy.Set) []byte {
 		for i := range set.Priorities {
 			dst = putClass(dst, &set.Priorities[i])
 		}
+	}
+	if extras&setReading != 0 {
+		one := readingOf(set)
+		dst = append(dst, byte(one.IfSeveral), byte(one.PathParameters), boolByte(one.NotAppended))
 	}
 	return dst
 }
@@ -48,6 +67,7 @@ func (r *SetReader) Classes() int {
 	if extras&^setExtrasKnown != 0 {
 		r.c.fail(ErrValue)
 	}
+	r.reads = extras&setReading != 0
 	if extras&setPriorities == 0 {
 		return 0
 	}
@@ -68,4 +88,14 @@ func (r *SetReader) Class(
 	r.conditions(host, method, path, header)
 	r.ranges(clientIP)
 	return name, rest, uint32(r.c.within(0, 1<<min(r.tiers, policy.MaxTiers)-1))
+}
+
+// Reading reads how requests are read. It must follow the last class.
+func (r *SetReader) Reading() (one Reading) {
+	if r.reads {
+		one.IfSeveral = policy.IfSeveral(r.oneOf(0, uint8(policy.SeveralJoined)))
+		one.PathParameters = policy.PathParameters(r.oneOf(0, uint8(policy.CutParameters)))
+		one.NotAppended = r.oneOf(0, 1) == 1
+	}
+	return one
 }

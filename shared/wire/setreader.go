@@ -12,6 +12,7 @@ import (
 //	n times: Policy, Lists, Extras
 //	k := Classes
 //	k times: Class
+//	Reading
 //	m := Shown
 //	m times: ShownPart
 //	End
@@ -27,6 +28,8 @@ type SetReader struct {
 	// and of the candidate.
 	policyLimits int64
 	format       byte
+	// reads: the extras of the set hold a Reading.
+	reads bool
 }
 
 // SetHead is the part before the policies.

@@ -124,7 +124,8 @@ func (g *Gatherer) property(source policy.Source, value string) {
 
 // Attributes are those of the call's request. They are valid until the next Begin.
 func (g *Gatherer) Attributes(ix *match.Index) match.Attributes {
-	rules := classify.Rules{IPv6Prefix: ix.IPv6Prefix()} // The proxy has counted the hops already.
+	rules := classify.RulesOf(ix)
+	rules.TrustedHops, rules.NotAppended = 0, true // The proxy has counted the hops already.
 	a := g.classifier.Of(g.headers, []byte(g.remote), rules)
 	a.Query, a.Properties = g.query, g.properties
 	return a

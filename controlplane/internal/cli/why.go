@@ -113,6 +113,8 @@ var reasons = map[string]string{
 	"too_dear": "the request costs more than the limit ever allows at once; waiting does not help",
 	"absent":   "the request lacks a part of the policy's partition key, and the policy says if_absent: deny",
 	"bad_cost": "the request names no sensible cost, and the policy says invalid: deny",
+	"several": "the request gives several different values for a part of the policy's partition key, and " +
+		"identity.if_several says deny",
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
 		"on_failure says to refuse then",
 	"suspended":        "the quota is 0: every request is refused",

@@ -106,10 +106,13 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		"identity": {
 			{field: "client_ip.trusted_hops", text: strconv.Itoa(id.TrustedHops)},
 			{field: "client_ip.ipv6_prefix", text: strconv.Itoa(id.IPv6Prefix)},
+			{field: "client_ip.appended", text: strconv.FormatBool(!id.NotAppended)},
+			{field: "if_several", text: id.IfSeveral.String()},
 			{field: "consumer", text: sourcesText(id.Consumer)},
 			{field: "tier", text: sourcesText(id.Tier)},
 			{field: "default_tier", text: tier},
 		},
+		"match": {{field: "path_parameters", text: set.PathParameters.String()}},
 		"tiers": {{field: "names", list: set.Tiers}},
 		"headers": {
 			{field: "standard", text: set.Headers.Standard.String()},

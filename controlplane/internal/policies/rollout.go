@@ -342,5 +342,6 @@ func windowsText(p *policy.Policy) string {
 
 // policyIdentity returns what distinguishes callers in a set.
 func policyIdentity(set *policy.Set) string {
-	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, sourcesText(set.Identity.Consumer))
+	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, set.Identity.NotAppended,
+		set.Identity.IfSeveral, set.PathParameters, sourcesText(set.Identity.Consumer))
 }

@@ -113,6 +113,7 @@ func Load(doc []byte, format Format) (*policy.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	spellHosts(&node)
 	return policy.Decode(node)
 }
 

@@ -278,6 +278,8 @@ func (d *decision) refusedByRequest() (refused bool) {
 			h.refuse(policy.ReasonAbsent, policy.ByRequest, quota.Never)
 		case h.Verdict == match.RefusedCost:
 			h.refuse(policy.ReasonBadCost, policy.ByRequest, quota.Never)
+		case h.Verdict == match.RefusedSeveral:
+			h.refuse(policy.ReasonSeveral, policy.ByRequest, quota.Never)
 		}
 		refused = refused || h.refuses
 	}

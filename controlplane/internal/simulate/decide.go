@@ -118,8 +118,7 @@ func times(l policy.Limit, n int64) (policy.Limit, bool) {
 func (d *decider) decide(r *record) verdict {
 	v := verdict{policy: -1}
 	d.settle(r.at)
-	rules := classify.Rules{TrustedHops: d.index.TrustedHops(), IPv6Prefix: d.index.IPv6Prefix()}
-	a := d.classifier.Of(r.headers, r.source, rules)
+	a := d.classifier.Of(r.headers, r.source, classify.RulesOf(&d.index))
 	a.Properties, a.Consumers = r, r
 	matched := d.matcher.Match(&d.index, &a)
 	if matched.Access == match.Banned {

@@ -52,6 +52,7 @@ func (d *decider) offend(subjects []match.Subject, h match.Hit, now quota.Instan
 		if o.refusals.Add(rule, millis(now)) {
 			o.Record = rule.Offend(o.Record, millis(now), 0)
 		}
+		return // Those behind it are others that the request names beside its own.
 	}
 }
 

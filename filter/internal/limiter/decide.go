@@ -41,6 +41,8 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 			return l.refuse(req, i, policy.ReasonAbsent, now)
 		case match.RefusedCost:
 			return l.refuse(req, i, policy.ReasonBadCost, now)
+		case match.RefusedSeveral:
+			return l.refuse(req, i, policy.ReasonSeveral, now)
 		}
 	}
 	return l.decide(req, now)

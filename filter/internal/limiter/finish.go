@@ -94,7 +94,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
 	switch {
 	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear,
-		reason == policy.ReasonSuspended:
+		reason == policy.ReasonSuspended, reason == policy.ReasonSeveral:
 		return policy.ByRequest
 	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended:
 		return policy.ByOverload

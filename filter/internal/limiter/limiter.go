@@ -115,6 +115,9 @@ type Config struct {
 	Guards *overload.Guards
 }
 
+// Objects counts requests with a claim that is an object where a policy looks for a value.
+func (l *Limiter) Objects() *uint64 { return &l.matcher.Objects }
+
 // New makes a limiter.
 func New(c Config) *Limiter {
 	return &Limiter{

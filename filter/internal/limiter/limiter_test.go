@@ -875,7 +875,7 @@ func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"local_for":"30s","then":"deny"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
 		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":`+onFailure+`}`)
 		for i := range leasing.MaxWaiting {
-			if _, status := n.begin("x-k", string(rune(i+1))); status != limiter.Paused {
+			if _, status := n.begin("x-k", "k"+string(rune(i+1))); status != limiter.Paused {
 				t.Fatalf("request %d: %v", i, status)
 			}
 		}
@@ -965,7 +965,8 @@ func TestBannedAndExempt(t *testing.T) {
 		{"another path", at(9, "GET", "/healthzz"), limiter.Refused},
 		{"an exempt method", at(9, "OPTIONS", "/"), limiter.Unlimited},
 		{"an exempt consumer", at(9, "GET", "/", key), limiter.Unlimited},
-		{"twice a consumer is nobody", at(9, "GET", "/", key, key), limiter.Refused},
+		{"an exempt consumer, said twice", at(9, "GET", "/", key, key), limiter.Unlimited},
+		{"two consumers", at(9, "GET", "/", key, match.Header{Name: key.Name, Value: []byte("you")}), limiter.Refused},
 	} {
 		var req limiter.Request
 		if got := n.limiter.Begin(&req, n.rules, c.a, n.now); got != c.want {

@@ -55,8 +55,12 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	if rules.Index.NeedsClientIP() {
 		source = host.Property("source\x00address")
 	}
-	attributes, ok := p.classifier.Classify(host.RequestHeaders(), source,
-		classify.Rules{TrustedHops: rules.Index.TrustedHops(), IPv6Prefix: rules.Index.IPv6Prefix()})
+	attributes, ok := p.classifier.Classify(host.RequestHeaders(), source, classify.RulesOf(&rules.Index))
+	if p.classifier.Surprising == 1 && !p.warned {
+		p.warned = true
+		host.Warn("weir: Envoy does not append the peer to x-forwarded-for, so clients can choose their address: set " +
+			"use_remote_address, or identity.client_ip.appended: false")
+	}
 	if !ok {
 		p.passed.unreadable++
 		return types.ActionContinue

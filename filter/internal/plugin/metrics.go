@@ -46,6 +46,8 @@ func (p *pluginContext) requestCounters() []counter {
 		{name: "requests.refused", count: &s.Refused},
 		{name: "requests.before_snapshot", count: &p.passed.beforeSnapshot},
 		{name: "requests.unreadable", count: &p.passed.unreadable},
+		{name: "addresses.not_appended", count: &p.classifier.Surprising},
+		{name: "claims.objects", count: p.limiter.Objects()},
 		{name: "requests.gone", count: &s.Gone},
 		{name: "requests.waited", count: &s.Waited},
 		{name: "requests.delayed", count: &s.Delayed},

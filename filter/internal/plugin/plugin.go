@@ -67,6 +67,8 @@ type pluginContext struct {
 	passed passed
 	// leftOut counts policies that the response fields had no room for.
 	leftOut uint64
+	// warned: the log says that Envoy does not append the peer's address.
+	warned  bool
 	counted []counter
 	shown   shown
 	// flown are the metrics of the flights' groups, in their order.

@@ -35,12 +35,41 @@ var cold = map[string]bool{
 	"shared/policy.SourceKind.": false,
 	"shared/policy.Unreserved":  false,
 
+	"shared/ipaddr.Addr.AppendIPv6": true,
+
+	"shared/text.Cut":      true,
+	"shared/text.Trim":     true,
+	"shared/text.Unhex":    true,
+	"shared/text.HexDigit": true,
+
+	"shared/spelling.":               true,
+	"shared/spelling.AppendPath":     false,
+	"shared/spelling.AppendPathByte": false,
+	"shared/spelling.IsHeader":       false,
+
 	"shared/wire.":             true,
 	"shared/wire.FindOverride": false,
 	"shared/wire.Ref.":         false,
 	"shared/wire.cursor.":      false,
 	"shared/wire.put":          false,
 	"shared/wire.putPolicy":    true,
+
+	"shared/classify.Classifier.appends":   true,
+	"shared/classify.Classifier.forwarded": true,
+	"shared/classify.isOwn":                true,
+	"shared/classify.lastEntry":            true,
+
+	"shared/match.Matcher.Identify":   true,
+	"shared/match.caller.":            true,
+	"shared/match.collector.":         true,
+	"shared/match.encoder.":           true,
+	"shared/match.encoder.hash":       false,
+	"shared/match.encoder.hold":       false,
+	"shared/match.encoder.readHeader": false,
+	"shared/match.enforcement.":       true,
+	"shared/match.find":               true,
+	"shared/match.put":                true,
+	"shared/match.single":             true,
 
 	"shared/match.Index.Begin":    true,
 	"shared/match.Index.Continue": true,

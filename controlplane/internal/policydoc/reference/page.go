@@ -176,6 +176,8 @@ func kind(s schema, object string) string {
 		return "mapping"
 	case len(s.Enum) > 0:
 		return "word"
+	case s.Type.Value == "boolean" && s.Const == "":
+		return "true or false"
 	}
 	var names []string
 	for _, t := range s.types() {

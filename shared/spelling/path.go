@@ -1,0 +1,102 @@
+package spelling
+
+import "github.com/weir-proxy/weir/shared/text"
+
+// AppendPath appends a request path in the form that policies match: without query and fragment,
+// percent-encodings decoded but those of AppendPathByte, stray percent signs encoded,
+// backslashes read as slashes, slashes merged, dot segments resolved. With cut it is also without
+// the path parameters, which begin at a semicolon. A path that does not start with a slash, like
+// the * of OPTIONS, stays as it is.
+//
+// A vague path is one that a server may read as another: it decodes an encoded slash, or decodes
+// twice, or leaves out path parameters before it resolves dot segments.
+func AppendPath(dst, path []byte, cut bool) (normal []byte, vague bool) {
+	for i, ch := range path {
+		if ch == '?' || ch == '#' {
+			path = path[:i]
+			break
+		}
+	}
+	if len(path) == 0 || path[0] != '/' {
+		return append(dst, path...), false
+	}
+	start, parameters := len(dst), false
+	for i := 0; i < len(path); i++ {
+		ch := path[i]
+		if ch == '/' || ch == '\\' {
+			vague = vague || ch == '\\' || isHidden(dst, start)
+			dst, parameters = closeSegment(dst, start), false
+			if len(dst) == start || dst[len(dst)-1] != '/' {
+				dst = push(dst, '/')
+			}
+			continue
+		}
+		if parameters = parameters || cut && ch == ';'; parameters {
+			continue
+		}
+		if ch == '%' && i+2 < len(path) {
+			// A stray percent sign stays one, which must not become an escape with what follows it.
+			if decoded, ok := text.Unhex(path[i+1], path[i+2]); ok {
+				ch, i = decoded, i+2
+				vague = vague || ch == '/' || ch == '\\' || ch == 0 || ch == '%' && isEscape(path[i+1:])
+			}
+		}
+		dst = AppendPathByte(dst, ch)
+	}
+	return closeSegment(dst, start), vague || isHidden(dst, start)
+}
+
+// AppendPathByte appends a byte of a path that separates no segments: percent-encoded if it is none
+// of printable ASCII, if it means something else in a path or a pattern, or if servers disagree
+// about it.
+func AppendPathByte(dst []byte, ch byte) []byte {
+	switch {
+	case ch <= ' ' || ch >= 0x7f:
+	case ch == '%' || ch == '/' || ch == '\\' || ch == '?' || ch == '#' || ch == '{' || ch == '}' || ch == '*':
+	default:
+		return push(dst, ch)
+	}
+	const digits = "0123456789ABCDEF"
+	return push(push(push(dst, '%'), digits[ch>>4]), digits[ch&15])
+}
+
+// isEscape reports whether what follows a percent sign makes an escape of it.
+func isEscape(b []byte) bool {
+	if len(b) < 2 {
+		return false
+	}
+	_, ok := text.Unhex(b[0], b[1])
+	return ok
+}
+
+// isHidden reports whether the last segment of dst is a double dot for servers that leave out path
+// parameters.
+func isHidden(dst []byte, start int) bool {
+	return text.HasPrefix(dst[segmentAt(dst, start):], "..;")
+}
+
+// segmentAt is where the last segment of dst begins.
+func segmentAt(dst []byte, start int) int {
+	last := len(dst)
+	for last > start && dst[last-1] != '/' {
+		last--
+	}
+	return last
+}
+
+// closeSegment removes a dot segment at the end of dst, and for a double dot also the segment
+// before it. The slash stays.
+func closeSegment(dst []byte, start int) []byte {
+	last := segmentAt(dst, start)
+	switch segment := dst[last:]; {
+	case last == start:
+		return dst
+	case text.Is(segment, "."):
+		return dst[:last]
+	case text.Is(segment, ".."):
+		for last--; last > start && dst[last-1] != '/'; last-- {
+		}
+		return dst[:max(last, start+1)]
+	}
+	return dst
+}
