@@ -32,8 +32,9 @@ type Store struct {
 	Fill   int64
 	// Sure: after a loss it lends permits as if it knew of all. This is a fault, too.
 	Sure bool
-	// TakesAgain, if set, has returns taken as often as they come: another fault.
-	TakesAgain bool
+	// TakesAgain has each return taken a second time under another name, and TakesUsed has tokens
+	// come back that were used: two more faults.
+	TakesAgain, TakesUsed bool
 	// Back are the tokens that were taken back.
 	Back int64
 

@@ -8,25 +8,36 @@ import (
 
 // takeBack takes tokens back once.
 func (s *Store) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
-	back := it.Returns
-	if s.returned[back.Name] && !s.TakesAgain {
+	back := *it.Returns
+	if s.returned[back.Name] {
 		return g
 	}
+	if s.TakesUsed {
+		back.Unused, back.Used = back.Unused+back.Used, 0
+	}
+	if s.TakesAgain {
+		again := it
+		again.Returns = &leases.Return{Name: back.Name + 1, Term: back.Term, Back: back.Back}
+		s.TakesAgain = false
+		s.takeBack(now, again)
+		s.TakesAgain = true
+	}
+	var done lease.Back
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0, known: true, returned: back.Name}
 	if c.windowed {
 		c.windows = s.windows[it.Bucket]
 		var next lease.WindowLedger
-		if next, g.Keep = c.windows.TakeBack(now, back.Term, back.Tokens); g.Keep > 0 {
+		if next, done = c.windows.TakeBack(now, back.Term, back.Back); done != (lease.Back{}) {
 			s.windows[it.Bucket] = next
 		}
 	} else {
 		c.tokens = s.tokens[it.Bucket]
 		var next lease.Ledger
-		if next, g.Keep = c.tokens.TakeBack(now, back.Term, back.Tokens); g.Keep > 0 {
+		if next, done = c.tokens.TakeBack(now, back.Term, back.Back); done != (lease.Back{}) {
 			s.tokens[it.Bucket] = next
 		}
 	}
-	if g.Keep == 0 {
+	if g.Keep = done.Unused; done == (lease.Back{}) {
 		return g
 	}
 	if s.returned == nil {

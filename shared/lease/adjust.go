@@ -19,9 +19,9 @@ type Change struct {
 type Holding struct {
 	// Stale: the ask was made under an older policy set than the ledger's; the rest does not count.
 	Stale bool
-	// Level is the available tokens, Used the tokens missing from a full bucket, Leased those of
-	// them that nodes may hold unspent, which no change gives back. For windows, Leased are the
-	// tokens counted ahead.
+	// Level is the available tokens, Leased are those that nodes may hold unspent, which no change
+	// gives back, and Used are all others that are missing from a full bucket. For windows, Leased
+	// are the tokens counted ahead.
 	Level, Used, Leased int64
 	// Owed are tokens of Used beyond what a full bucket holds: requests have cost more than they
 	// had reserved, and the bucket holds none again before these are paid.
@@ -58,8 +58,9 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	if ask.Owing && l.Debt < before { // What was given back so is not given back again.
 		l.Since = l.Last + 1
 	}
+	out := l.out()
 	return l, Holding{
-		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: ceilDiv(l.Debt, p.Den), Leased: l.out(),
+		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: max(ceilDiv(l.Debt, p.Den)-out, 0), Leased: out,
 		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: ceilDiv(before, p.Den) - ceilDiv(l.Debt, p.Den),
 		Owed:        ceilDiv(max(l.Debt-p.Burst*p.Den, 0), p.Den),
 		AdmitsAfter: quota.Span(max(l.Ready(min(max(ask.Cost, 1), p.Burst))-now, 0)),
@@ -86,9 +87,13 @@ func (l WindowLedger) Adjust(now quota.Instant, ask Ask, c Change) (WindowLedger
 		given = w.Release(h, c.Give)
 	}
 	level, owed := w.Remaining(h), w.Owed(h)
+	used := w.Quota - level + owed
+	if !w.Algorithm.Fixed() { // There they count in the next window, too.
+		used -= leased
+	}
 	ready := w.ReadyToLend(h, min(max(ask.Cost, 1), w.Quota), ask.Deadline)
 	return l, Holding{
-		Level: level, Used: w.Quota - level + owed, Leased: leased, Owed: owed,
+		Level: level, Used: used, Leased: leased, Owed: owed,
 		FullAfter: w.ResetAfter(h, h.Last), Given: given, AdmitsAfter: quota.Span(max(ready-h.Last, 0)),
 	}
 }

@@ -27,10 +27,10 @@ func TestAdjust(t *testing.T) {
 		change lease.Change
 		want   lease.Holding
 	}{
-		{"a look", lease.Change{}, lease.Holding{Level: 50, Used: 50, Leased: 20}},
-		{"a grant", lease.Change{Give: 10}, lease.Holding{Level: 60, Used: 40, Leased: 20, Given: 10}},
-		{"more than was used", lease.Change{Give: 1000}, lease.Holding{Level: 80, Used: 20, Leased: 20, Given: 30}},
-		{"a reset", lease.Change{Reset: true}, lease.Holding{Level: 80, Used: 20, Leased: 20, Given: 30}},
+		{"a look", lease.Change{}, lease.Holding{Level: 50, Used: 30, Leased: 20}},
+		{"a grant", lease.Change{Give: 10}, lease.Holding{Level: 60, Used: 20, Leased: 20, Given: 10}},
+		{"more than was used", lease.Change{Give: 1000}, lease.Holding{Level: 80, Used: 0, Leased: 20, Given: 30}},
+		{"a reset", lease.Change{Reset: true}, lease.Holding{Level: 80, Used: 0, Leased: 20, Given: 30}},
 	} {
 		_, got := l.Adjust(now, ask, c.change)
 		if got.FullAfter <= 0 || got.FullAfter > 2*quota.Minute {
@@ -42,7 +42,7 @@ func TestAdjust(t *testing.T) {
 	}
 	// A token of which a part has come back is given back as the token that was used.
 	later := now + quota.Instant(quota.Second)
-	if _, h := l.Adjust(later, ask, lease.Change{Reset: true}); h.Given != 50-1-20 || h.Used != 20 {
+	if _, h := l.Adjust(later, ask, lease.Change{Reset: true}); h.Given != 50-1-20 || h.Used != 0 {
 		t.Errorf("a second later a reset gave back %+v", h)
 	}
 	// What was leased ends, and nothing is missing any more.

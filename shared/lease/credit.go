@@ -2,10 +2,13 @@ package lease
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Lease is tokens that a node may spend before Expiry on its own monotonic clock.
+// Lease is tokens that a node may spend before Expiry on its own monotonic clock. Term is that by
+// which they go back, 0 for tokens that cannot. Used are those of the term that were spent, as far
+// as the control plane does not know.
 type Lease struct {
-	Tokens int64
-	Expiry quota.Instant
+	Tokens, Used int64
+	Expiry       quota.Instant
+	Term         Term
 }
 
 // Credit is what one node holds of one leased bucket; all its workers share it. The zero value
@@ -19,6 +22,9 @@ type Credit struct {
 	// AskAfter is when the back-off for tokens to keep ends. KeepCall is until when a call for
 	// tokens to keep counts as under way.
 	AskAfter, KeepCall quota.Instant
+	// Recheck: other nodes may have given tokens back before NotBefore, so a request that needs
+	// some asks after AskAfter.
+	Recheck bool
 	// Short counts short grants, up to maxShort, less the full grants since by a bucket that is not
 	// scarce. Each doubles the back-off.
 	Short uint8
@@ -101,6 +107,7 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 		if lease := &c.Leases[i]; now < lease.Expiry {
 			take := min(left, lease.Tokens)
 			lease.Tokens -= take
+			lease.Used += take
 			left -= take
 		}
 	}
@@ -114,23 +121,25 @@ func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 	for i := range c.Leases {
 		if lease := &c.Leases[i]; now >= lease.Expiry {
 			n += lease.Tokens
-			lease.Tokens = 0
+			lease.Tokens, lease.Used = 0, 0
 		}
 	}
 	return c, n
 }
 
 // Receive adds leased tokens. If both places hold live tokens, the new ones join those that expire
-// later, with the earlier expiry of the two: tokens may be lost by that, but are never kept too
-// long.
+// later, with the earlier expiry and term of the two: tokens may be lost by that, but are never
+// kept too long. A place without tokens forgets which were used: these count for longer.
 func (c Credit) Receive(now quota.Instant, lease Lease) Credit {
 	if lease.Tokens <= 0 || now >= lease.Expiry {
 		return c
 	}
-	for i := range c.Leases {
-		if c.Leases[i].Tokens == 0 || now >= c.Leases[i].Expiry {
-			c.Leases[i] = lease
-			return c
+	for _, used := range [2]bool{false, true} {
+		for i, held := range c.Leases {
+			if now >= held.Expiry || held.Tokens == 0 && (used || held.Used == 0) {
+				c.Leases[i] = lease
+				return c
+			}
 		}
 	}
 	later := 0
@@ -140,6 +149,7 @@ func (c Credit) Receive(now quota.Instant, lease Lease) Credit {
 	joined := &c.Leases[later]
 	joined.Tokens += lease.Tokens
 	joined.Expiry = min(joined.Expiry, lease.Expiry)
+	joined.Term = joined.Term.earlier(lease.Term)
 	return c
 }
 
@@ -169,9 +179,9 @@ func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
 // and later up to backOff, which is 0 for buckets whose every request must ask. Jitter, in [0,
 // 1024), spreads the nodes' next asks.
 //
-// A bucket that stays scarce is rationed: the node asks about once in a backOff for what it needs
-// in that time, spends what it gets, and refuses the rest by itself, although the control plane
-// still holds a few tokens for the other nodes.
+// A bucket that several nodes share and that stays scarce is rationed: the node asks about once in
+// a backOff for what it needs in that time, spends what it gets, and refuses the rest by itself,
+// although the control plane still holds a few tokens for the other nodes.
 func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
 	c.Told = c.Full(now, ask.Params)
 	c.Level = g.Level
@@ -185,14 +195,19 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	case g.Keep < ask.Keep:
 		c.Short = min(c.Short+1, maxShort)
 	}
-	ration := scarce && c.Short >= lasting
+	ration := scarce && c.Short >= lasting && ask.Nodes != 1
 	// Wait before the next ask for tokens to keep.
-	switch pause := quota.Instant(backOff/2 + backOff*quota.Span(jitter)/1024); {
+	pause := quota.Instant(backOff/2 + backOff*quota.Span(jitter)/1024)
+	switch {
 	case ration && ask.Keep > 0, g.Keep < ask.Keep && (scarce || g.Level == 0):
 		c.AskAfter = now + pause
 	case g.Keep < ask.Keep:
 		// Half as long as the granted tokens may last, so that requests need not ask one by one.
 		c.AskAfter = now + pause*quota.Instant(g.Keep)/quota.Instant(2*ask.Keep)
+	}
+	c.Recheck = false
+	if g.Waiting < ask.Waiting && ask.Nodes > 1 && backOff > 0 {
+		c.recheck(now, pause)
 	}
 	// While the bucket is rationed, refuse locally until the next ask.
 	if ration && now < c.AskAfter {
@@ -203,6 +218,14 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 		c.DenyCost = 1
 	}
 	return c
+}
+
+// recheck has the node ask before the wait is over that it has heard of: that counts tokens as
+// leased which others may give back. It does so after a pause, then after twice as long, and so on.
+func (c *Credit) recheck(now, pause quota.Instant) {
+	if again := now + pause<<(max(c.Short, 1)-1); again < c.NotBefore {
+		c.AskAfter, c.Recheck = again, true
+	}
 }
 
 // learnOfWaiting takes the answer to the requests that waited, and when the bucket will be full.
@@ -283,7 +306,7 @@ func (c Credit) Keep(
 	}
 	left, want := c.Available(now), c.tokensIn(now, p, BackOff(p))
 	if c.Level > p.Burst-p.Burst/4 {
-		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)), 1))
+		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)/2), 1))
 		spare := (want + aheadOf/2) / aheadOf
 		left -= cost + spare
 		if spare > 0 {
@@ -301,7 +324,7 @@ func (c Credit) Keep(
 func (c Credit) Idle() quota.Instant {
 	idle := max(c.NotBefore, c.AskAfter)
 	for _, lease := range c.Leases {
-		if lease.Tokens > 0 {
+		if lease.Tokens+lease.Used > 0 {
 			idle = max(idle, lease.Expiry)
 		}
 	}

@@ -24,6 +24,6 @@ func ExampleLedger_Grant() {
 	_, second := bucket.Grant(now, ask(90, 0))
 	fmt.Println("second node: requests", second.Waiting, "left", second.Level)
 	// Output:
-	// first node: requests 1 tokens to keep 18 left 81
-	// second node: requests 81 left 0
+	// first node: requests 1 tokens to keep 17 left 82
+	// second node: requests 82 left 0
 }

@@ -3,12 +3,20 @@ package lease
 // keepShare is how many of the available tokens a node may hold: as many as the limit earns in the
 // time of a lease and a quarter of its even share of the bucket. If the bucket could not serve all
 // nodes with as much as this one wants, it gets half of its even share. So the last tokens do not
-// lie on nodes that may not need them.
+// lie on nodes that may not need them. Several nodes get none of what does not go round, and no
+// node gets fewer than a request costs.
 func keepShare(ask Ask, available int64) int64 {
 	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
-	if nodes > 1 && keep > available/nodes {
-		keep = min(keep, (available+2*nodes-1)/(2*nodes))
+	share := (available + 3) / 4
+	if nodes > 1 {
+		share = available / (4 * nodes)
 	}
-	share := (available + 4*nodes - 1) / (4 * nodes)
-	return min(keep, ask.Params.Earned(ask.TTL())+share, available)
+	share += ask.Params.Earned(ask.TTL())
+	if nodes > 1 && keep > available/nodes {
+		share = min(share, available/(2*nodes))
+	}
+	if keep = min(keep, share, available); keep < ask.Cost {
+		return 0
+	}
+	return keep
 }

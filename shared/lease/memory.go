@@ -52,9 +52,13 @@ func (c Credit) whenHolds(now quota.Instant, p quota.Params, n int64) quota.Inst
 
 // Refused reports whether a request of cost n must be refused without asking, because the control
 // plane has no tokens for it before the returned instant. In windows the node knows that only for
-// the cost that was refused, and about a cost above the burst it knows nothing.
+// the cost that was refused, and about a cost above the burst it knows nothing. Where other nodes
+// may have given tokens back it asks before.
 func (c Credit) Refused(now quota.Instant, p quota.Params, n int64, windowed bool) (quota.Instant, bool) {
 	if now >= c.NotBefore || n < c.DenyCost || n > p.Burst || windowed && n > c.DenyCost {
+		return 0, false
+	}
+	if c.Recheck && now >= c.AskAfter {
 		return 0, false
 	}
 	if windowed || n == c.DenyCost {

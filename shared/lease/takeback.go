@@ -14,52 +14,64 @@ func (l Term) End(now quota.Instant) quota.Instant {
 	return now + quota.Instant(int32(uint32(l)-uint32(now)))
 }
 
-// TakeBack takes back up to n leased tokens that a node has taken out of its credit, and returns
-// how many. The ledger is then as if these had not been granted. The caller sees to it that each
-// return is taken once. Tokens whose term may be over do not come back, because the bucket has
-// refilled in their place since.
+// Back is what a node says of tokens that it was leased: how many it has taken out of its credit
+// unused, and how many were used and count as leased still.
+type Back struct{ Unused, Used int64 }
+
+// TakeBack takes unused tokens of a term back, and has used ones count as used in place of leased.
+// It returns how many of each it found. The ledger is then as if unused ones had not been granted,
+// and used ones for a waiting request. The caller sees to it that each message is taken once.
+// Nothing is taken of a term that may be over, because the bucket has refilled in its place since.
 //
 // Tokens leave the leases that end with the term or later, the earliest first. So for each instant
 // the tokens that are leased until then are never fewer than those that nodes hold until then, also
 // where a node joined tokens, which it names by the earlier end, or where leases have merged, which
 // end at the later one.
-func (l Ledger) TakeBack(now quota.Instant, term Term, n int64) (Ledger, int64) {
-	if l.Params.Den == 0 || term == 0 || n <= 0 {
-		return l, 0
+func (l Ledger) TakeBack(now quota.Instant, term Term, b Back) (Ledger, Back) {
+	if l.Params.Den == 0 || term == 0 {
+		return l, Back{}
 	}
 	next := l.bring(now, Ask{Params: l.Params, Version: l.Version})
-	end, taken := term.End(next.Last), int64(0)
+	end := term.End(next.Last)
 	if next.Last >= end {
-		return l, 0
+		return l, Back{}
 	}
+	var done Back
 	live := next.Pairs[:0]
 	for _, pair := range next.Pairs {
 		if pair.End >= end {
-			part := min(pair.Tokens, n-taken)
-			pair.Tokens -= part
-			taken += part
+			unused := min(pair.Tokens, max(b.Unused-done.Unused, 0))
+			used := min(pair.Tokens-unused, max(b.Used-done.Used, 0))
+			pair.Tokens -= unused + used
+			done.Unused += unused
+			done.Used += used
 		}
 		if pair.Tokens > 0 {
 			live = append(live, pair)
 		}
 	}
-	if taken == 0 {
-		return l, 0
+	if done == (Back{}) {
+		return l, done
 	}
 	next.Pairs = live
-	next.Debt = max(next.Debt-units(taken, next.Params.Den), units(next.out(), next.Params.Den))
-	return next, taken
+	next.Debt = max(next.Debt-units(done.Unused, next.Params.Den), units(next.out(), next.Params.Den))
+	return next, done
 }
 
-// TakeBack is Ledger.TakeBack for windows: tokens count no more where they were lent.
-func (l WindowLedger) TakeBack(now quota.Instant, term Term, n int64) (WindowLedger, int64) {
-	if l.Windows.Quota == 0 || term == 0 || n <= 0 {
-		return l, 0
+// TakeBack is Ledger.TakeBack for windows: unused tokens count no more where they were lent, and
+// used ones count from now on.
+func (l WindowLedger) TakeBack(now quota.Instant, term Term, b Back) (WindowLedger, Back) {
+	if l.Windows.Quota == 0 || term == 0 {
+		return l, Back{}
 	}
 	next := l.At(now, Ask{Windows: l.Windows, Version: l.Version})
-	taken := next.Windows.TakeBack(&next.History, term.End(next.History.Last), n)
-	if taken == 0 {
-		return l, 0
+	end := term.End(next.History.Last)
+	done := Back{
+		Unused: next.Windows.TakeBack(&next.History, end, max(b.Unused, 0)),
+		Used:   next.Windows.Bring(&next.History, end, max(b.Used, 0)),
 	}
-	return next, taken
+	if done == (Back{}) {
+		return l, done
+	}
+	return next, done
 }

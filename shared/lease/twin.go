@@ -37,7 +37,7 @@ type Counted[L any] interface {
 	Reservation(ask Ask) quota.Reservation
 	Counts(r quota.Reservation) quota.Instant
 	Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (L, int64)
-	TakeBack(now quota.Instant, term Term, n int64) (L, int64)
+	TakeBack(now quota.Instant, term Term, b Back) (L, Back)
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
 	known() bool
 	seed() L

@@ -49,6 +49,22 @@ func (w Windows) TakeBack(h *History, until Instant, n int64) (taken int64) {
 	return h.shrink(start, math.MaxInt64, n)
 }
 
+// Bring has up to n tokens count now that were lent until an instant and have been used, and
+// returns how many it moved. In a fixed window they do not count in the next one.
+func (w Windows) Bring(h *History, until Instant, n int64) (moved int64) {
+	start, current := w.start(until), w.start(h.Last)
+	if !w.Algorithm.Lends() || start <= current {
+		return 0
+	}
+	if w.Algorithm == FixedWindow {
+		return h.shrink(start, start, n)
+	}
+	if moved = h.shrink(start, math.MaxInt64, n); moved > 0 {
+		w.Add(h, h.Last, moved)
+	}
+	return moved
+}
+
 // countAt is the count of the mark that begins at start.
 func (h *History) countAt(start Instant) int64 {
 	for _, m := range h.Marks {

@@ -90,10 +90,11 @@ type LeaseItem struct {
 	// its request has cost Actual. An item that was answered may be sent again and changes nothing.
 	Reserved    uint64
 	Nth, Actual int64
-	// Returned, if not 0, gives back tokens of a Term that no request will use. Reserved is then
-	// the return's own name: the control plane takes it once.
-	Returned int64
+	// Term, if not 0, makes the item say what has become of leased tokens of that term: Returned
+	// are those that no request will use, and Used those that some have. See lease.Back. Reserved
+	// is then the item's own name: the control plane takes it once.
 	Term     lease.Term
+	Returned int64
 }
 
 // The flags of an item: whether it is Joined, its Position from bit 1 on, and whether figures
@@ -227,7 +228,7 @@ func requestFormat(items []LeaseItem) byte {
 	for i := range items {
 		it := &items[i]
 		switch {
-		case it.Returned > 0:
+		case it.Term != 0:
 			return returnFormat
 		case it.Reserved > 0:
 			format = settleFormat

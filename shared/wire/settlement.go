@@ -35,23 +35,21 @@ func (c *cursor) settlement(it *LeaseItem) {
 	}
 }
 
-// putReturn writes what a return gives back: 0 for any other item.
+// putReturn writes the term of leased tokens and how many are returned: 0 for any other item.
 func putReturn(dst []byte, it *LeaseItem) []byte {
-	dst = putUvarint(dst, it.Returned)
-	if it.Returned > 0 {
-		dst = putUvarint(dst, int64(it.Term))
+	if dst = putUvarint(dst, int64(it.Term)); it.Term != 0 {
+		dst = putUvarint(dst, it.Returned)
 	}
 	return dst
 }
 
 // returned reads what putReturn has written.
 func (c *cursor) returned(it *LeaseItem) {
-	it.Returned = c.within(0, maxTokens)
-	if it.Returned == 0 {
+	if it.Term = lease.Term(c.within(0, maxTerm)); it.Term == 0 {
 		return
 	}
-	it.Term = lease.Term(c.within(0, maxTerm))
-	if it.Term == 0 || it.Reserved == 0 || it.Nth > 0 || it.Waiting > 0 || it.Keep > 0 || it.Used > 0 || it.Joined {
+	it.Returned = c.within(0, maxTokens)
+	if it.Reserved == 0 || it.Nth > 0 || it.Waiting > 0 || it.Keep > 0 || it.Joined {
 		c.fail(ErrValue)
 	}
 }

@@ -227,7 +227,7 @@ func settlements() wire.LeaseRequest {
 func returns() wire.LeaseRequest {
 	m := settlements()
 	back := m.Items[2]
-	back.Waiting, back.Keep, back.Used = 0, 0, 0
+	back.Waiting, back.Keep, back.Used = 0, 0, 5
 	back.Reserved, back.Returned, back.Term = 1<<63+7, 40, 1<<32-2
 	m.Items = append(m.Items, back)
 	return m
@@ -604,12 +604,10 @@ func TestReturnsAreInTheirOwnFormat(t *testing.T) {
 	for what, change := range map[string]func(*wire.LeaseItem){
 		"waiting requests": func(it *wire.LeaseItem) { it.Waiting = 1 },
 		"tokens to keep":   func(it *wire.LeaseItem) { it.Keep = 1 },
-		"used tokens":      func(it *wire.LeaseItem) { it.Used = 1 },
 		"a group":          func(it *wire.LeaseItem) { it.Joined = true },
 		"a claim":          func(it *wire.LeaseItem) { it.Seq = 1 },
 		"a settlement":     func(it *wire.LeaseItem) { it.Nth = 1 },
 		"no name":          func(it *wire.LeaseItem) { it.Reserved = 0 },
-		"no term":          func(it *wire.LeaseItem) { it.Term = 0 },
 		"too many":         func(it *wire.LeaseItem) { it.Returned = quota.MaxUnits + 1 },
 	} {
 		m := returns()

@@ -70,11 +70,14 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 }
 
 // kept is what a node may keep while nothing is earned: what it wants, up to a quarter of its
-// share, rounded up.
+// share, if that is enough for a request. The only node has it rounded up.
 func kept(p Part, left int64) int64 {
 	share := left / (4 * p.Nodes)
-	if share*4*p.Nodes < left {
+	if p.Nodes == 1 && 4*share < left {
 		share++
 	}
-	return min(p.Keep, share, left)
+	if share = min(p.Keep, share); share < p.Cost {
+		return 0
+	}
+	return share
 }

@@ -23,6 +23,8 @@ const (
 	forgivenUse
 	mixedAnswers
 	swappedReplies
+	takenTwice
+	usedComeBack
 )
 
 // plant puts the fault in.
@@ -48,6 +50,10 @@ func (w *world) plant() {
 		}
 	case fullAfterLoss:
 		w.store.Fill = 100
+	case takenTwice:
+		w.store.TakesAgain = true
+	case usedComeBack:
+		w.store.TakesUsed = true
 	}
 }
 
@@ -64,6 +70,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		"requests that share a call to the store get another's answer":   swappedReplies,
 		"a share begins without a token":                                 emptyShares,
 		"the answers of a shared call change places":                     mixedAnswers,
+		"tokens that go back are taken twice":                            takenTwice,
+		"tokens go back that were used":                                  usedComeBack,
 	} {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64

@@ -105,7 +105,7 @@ func (c *plane) handle(node int, call *envoytest.Call) {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
-	case path == "/node/v1/leases?reply=5" && call.Header(":method") == "POST":
+	case path == "/node/v1/leases?reply=6" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
 	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
 		c.handleQuestion(call)

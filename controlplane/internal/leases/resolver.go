@@ -149,7 +149,7 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 		return r.claim(it), true
 	case it.Nth > 0:
 		return r.settlement(it)
-	case it.Returned > 0:
+	case it.Term != 0:
 		return r.takeBack(it)
 	}
 	by, ok := r.effective(it, r.deciding)

@@ -6,13 +6,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Return takes back leased tokens that a node has taken out of its credit. A store does so as
-// TakeBack of the bucket's ledgers does, and remembers the Name until the Term is over: it happens
-// once, however often it is asked for. Keep of the grant is how many tokens went back.
+// Return says what has become of leased tokens of a Term. A store takes it as TakeBack of the
+// bucket's ledgers does, and remembers the Name until the Term is over: it happens once, however
+// often it is asked for. Keep of the grant is how many tokens went back.
 type Return struct {
-	Name   uint64
-	Term   lease.Term
-	Tokens int64
+	Name uint64
+	Term lease.Term
+	lease.Back
 }
 
 // takeBack returns an item that gives tokens back with what it asks of the store. It reports false
@@ -26,6 +26,6 @@ func (r *resolver) takeBack(it *wire.LeaseItem) (resolved, bool) {
 	return resolved{effective: by, item: it, ask: Item{
 		Bucket:  it.Bucket,
 		Ask:     r.service.baseAsk(it.Bucket, by, r.deciding.Version.Number),
-		Returns: &Return{Name: it.Reserved, Term: it.Term, Tokens: it.Returned},
+		Returns: &Return{it.Reserved, it.Term, lease.Back{Unused: it.Returned, Used: it.Used}},
 	}}, true
 }

@@ -36,7 +36,7 @@ func (s *Service) try(ctx context.Context, items []wire.LeaseItem) error {
 func asksForNothing(items []wire.LeaseItem) bool {
 	for i := range items {
 		it := &items[i]
-		if it.Waiting+it.Keep+it.Used > 0 || it.Seq > 0 || it.Nth > 0 || it.Returned > 0 {
+		if it.Waiting+it.Keep+it.Used > 0 || it.Seq > 0 || it.Nth > 0 || it.Term != 0 {
 			return false
 		}
 	}

@@ -35,11 +35,11 @@ func (h *shard) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
 // that took most.
 func takeBackIn[L lease.Counted[L]](main, draft *table[L], now quota.Instant, it leases.Item) (most int64) {
 	for _, t := range []*table[L]{main, draft} {
-		after, taken := t.all[it.Bucket].TakeBack(now, it.Returns.Term, it.Returns.Tokens)
-		if taken > 0 {
+		after, done := t.all[it.Bucket].TakeBack(now, it.Returns.Term, it.Returns.Back)
+		if done != (lease.Back{}) {
 			t.put(it.Bucket, after)
 		}
-		most = max(most, taken)
+		most = max(most, done.Unused)
 	}
 	return most
 }

@@ -13,5 +13,6 @@ func returnArg(it *leases.Item) []byte {
 		kind = kindReturnWindows
 	}
 	back := it.Returns
-	return binary.BigEndian.AppendUint64(arg(kind, false, int64(back.Term), back.Tokens), back.Name)
+	b := arg(kind, false, int64(back.Term), max(back.Unused, 0), max(back.Used, 0))
+	return binary.BigEndian.AppendUint64(b, back.Name)
 }

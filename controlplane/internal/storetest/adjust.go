@@ -25,7 +25,7 @@ func testAdjust(t *testing.T, s *Instance) {
 	do := func(c lease.Change, level, leased, given int64) {
 		t.Helper()
 		got := must[lease.Holding](t)(s.Adjust(ctx, bucket, ask, c, audit.Entry{Action: "key.change"}))
-		if got.Level != level || got.Leased != leased || got.Given != given || got.Used != 100-level {
+		if got.Level != level || got.Leased != leased || got.Given != given || got.Used != 100-level-leased {
 			t.Errorf("%+v: %+v, want level %d, leased %d, given %d", c, got, level, leased, given)
 		}
 	}

@@ -128,7 +128,8 @@ func (g *returning[L]) grant() {
 		if n == 0 {
 			n = got.Waiting * it.Ask.Cost
 		}
-		g.held = append(g.held, leases.Return{Name: g.r.Uint64() | 1, Term: got.Term, Tokens: 1 + g.r.Int64N(n+1)})
+		back := lease.Back{Unused: g.r.Int64N(n + 2), Used: g.r.Int64N(n + 1)}
+		g.held = append(g.held, leases.Return{Name: g.r.Uint64() | 1, Term: got.Term, Back: back})
 	}
 }
 
@@ -137,14 +138,14 @@ func (g *returning[L]) giveBack() {
 	one := g.held[i]
 	g.held = append(g.held[:i], g.held[i+1:]...)
 	g.gone = append(g.gone, one)
-	var of [2]int64
-	g.ledgers.Main, of[0] = g.ledgers.Main.TakeBack(g.now, one.Term, one.Tokens)
-	g.ledgers.Draft, of[1] = g.ledgers.Draft.TakeBack(g.now, one.Term, one.Tokens)
-	want := max(of[0], of[1])
+	var of [2]lease.Back
+	g.ledgers.Main, of[0] = g.ledgers.Main.TakeBack(g.now, one.Term, one.Back)
+	g.ledgers.Draft, of[1] = g.ledgers.Draft.TakeBack(g.now, one.Term, one.Back)
+	want := max(of[0].Unused, of[1].Unused)
 	g.back += want
 	if got := g.store.takeBack(g.T, g.main, one); got != want {
 		a := g.main.Ask.Windows.Algorithm
-		g.Fatalf("seed %d, %v: %d tokens taken back, want the larger of %d", g.seed, a, got, of)
+		g.Fatalf("seed %d, %v: %d tokens taken back, want the larger of %+v", g.seed, a, got, of)
 	}
 }
 
@@ -164,7 +165,8 @@ func testReturnedOnce(t *testing.T, s *Instance) {
 			wait.Go(func() {
 				for name := range uint64(4) {
 					one := it
-					one.Ask.Keep, one.Returns = 0, &leases.Return{Name: 7 + name, Term: g.Term, Tokens: 3}
+					one.Ask.Keep = 0
+					one.Returns = &leases.Return{Name: 7 + name, Term: g.Term, Back: lease.Back{Unused: 3, Used: 1}}
 					g, err := s.Grant(testContext(t), []leases.Item{one})
 					if err != nil {
 						t.Error(err)

@@ -60,12 +60,19 @@ func TestEntriesReadBack(t *testing.T) {
 		want.Key = keyhash.Key(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "key"))
 		if want.Kind == bucketstore.Leased {
 			want.Limit = rapid.Uint32().Draw(t, "limit")
+			held := rapid.Custom(func(t *rapid.T) lease.Lease {
+				return lease.Lease{Tokens: number.Draw(t, "tokens"), Used: number.Draw(t, "used"),
+					Expiry: instant.Draw(t, "expiry"), Term: lease.Term(rapid.Uint32().Draw(t, "term"))}
+			})
+			demand := instant.Draw(t, "da") / 2
+			near := rapid.Custom(func(t *rapid.T) quota.Instant { // Half an hour before or after it.
+				return demand + quota.Instant(rapid.Int32().Draw(t, "near"))
+			})
 			want.Credit = lease.Credit{
-				Leases: [2]lease.Lease{{Tokens: number.Draw(t, "t0"), Expiry: instant.Draw(t, "e0")},
-					{Tokens: number.Draw(t, "t1"), Expiry: instant.Draw(t, "e1")}},
-				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: instant.Draw(t, "aa"),
-				KeepCall: instant.Draw(t, "kc"),
-				Short:    rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: instant.Draw(t, "da"),
+				Leases:    [2]lease.Lease{held.Draw(t, "l0"), held.Draw(t, "l1")},
+				NotBefore: instant.Draw(t, "nb"), DenyCost: number.Draw(t, "dc"), AskAfter: near.Draw(t, "aa"),
+				KeepCall: near.Draw(t, "kc"), Recheck: rapid.Bool().Draw(t, "recheck"),
+				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: demand,
 				Level:  rapid.Int64().Draw(t, "level"),
 				FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"),
 			}

@@ -2,6 +2,7 @@ package bucketstore
 
 import (
 	"encoding/binary"
+	"math"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -66,19 +67,22 @@ func (e *Entry) idle() quota.Instant {
 	return e.Params.Forgettable(e.State)
 }
 
-// An entry's record, little-endian: key 16, kind 1, short or stale 1, pad 2, limit 4, idle 8, then
+// An entry's record, little-endian: key 16, kind 1, short or stale 1, recheck 1, pad 1, limit 4,
+// idle 8, then
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, over 8, gone 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
 //	               last 8, unit 8
-//	leased         twice expiry 8 and tokens 4, not before 8, ask after 8, keep call 8,
-//	               demand at 8, deny cost 4, demand 4, level 8, full at 8, `told` 8
+//	leased         twice expiry 8, tokens 4, used 4 and term 4, not before 8, demand at 8,
+//	               ask after 4 and keep call 4 from there, deny cost 4, demand 4, level 8,
+//	               full at 8, `told` 8
 //
 // and zeros up to its size. Older versions of the filter keep more there, and read zeros as empty:
 // while one drains, both use the same table.
 const (
 	atKind    = 16
 	atShort   = 17
+	atRecheck = 18
 	atLimit   = 20
 	atIdle    = 24
 	atPayload = 32
@@ -117,12 +121,14 @@ func (e *Entry) decode(b []byte) bool {
 	for i := range e.Credit.Leases {
 		e.Credit.Leases[i].Expiry = quota.Instant(c.i64())
 		e.Credit.Leases[i].Tokens = c.u32()
+		e.Credit.Leases[i].Used = c.u32()
+		e.Credit.Leases[i].Term = lease.Term(c.u32())
 	}
-	e.Credit.NotBefore, e.Credit.AskAfter = quota.Instant(c.i64()), quota.Instant(c.i64())
-	e.Credit.KeepCall, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
+	e.Credit.NotBefore, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
+	e.Credit.AskAfter, e.Credit.KeepCall = c.near(e.Credit.DemandAt), c.near(e.Credit.DemandAt)
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
 	e.Credit.FullAt, e.Credit.Told = quota.Instant(c.i64()), quota.Instant(c.i64())
-	e.Credit.Short = b[atShort]
+	e.Credit.Short, e.Credit.Recheck = b[atShort], b[atRecheck] != 0
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
 	return true
@@ -167,17 +173,22 @@ func (e *Entry) encode(b []byte) {
 	for _, held := range e.Credit.Leases {
 		c.putI64(int64(held.Expiry))
 		c.putU32(held.Tokens)
+		c.putU32(held.Used)
+		c.putU32(int64(held.Term))
 	}
 	c.putI64(int64(e.Credit.NotBefore))
-	c.putI64(int64(e.Credit.AskAfter))
-	c.putI64(int64(e.Credit.KeepCall))
 	c.putI64(int64(e.Credit.DemandAt))
+	c.putNear(e.Credit.AskAfter, e.Credit.DemandAt)
+	c.putNear(e.Credit.KeepCall, e.Credit.DemandAt)
 	c.putU32(e.Credit.DenyCost)
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
 	c.putI64(int64(e.Credit.FullAt))
 	c.putI64(int64(e.Credit.Told))
 	b[atShort] = e.Credit.Short
+	if e.Credit.Recheck {
+		b[atRecheck] = 1
+	}
 	c.at = atLimit
 	c.putU32(int64(e.Limit))
 }
@@ -206,6 +217,16 @@ func (c *coder) putParams(p quota.Params) {
 func (c *coder) u32() int64 {
 	c.at += 4
 	return int64(binary.LittleEndian.Uint32(c.b[c.at-4:]))
+}
+
+// near reads an instant that was written by putNear.
+func (c *coder) near(at quota.Instant) quota.Instant { return at + quota.Instant(int32(c.u32())) }
+
+// putNear writes an instant within half an hour of another one. What is over stays over.
+func (c *coder) putNear(v, at quota.Instant) {
+	c.at += 4
+	near := min(max(v-at, math.MinInt32), math.MaxInt32)
+	binary.LittleEndian.PutUint32(c.b[c.at-4:], uint32(int32(near)))
 }
 
 func (c *coder) putI64(v int64) {

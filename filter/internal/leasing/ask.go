@@ -33,9 +33,9 @@ func (c *Client) Ask(now quota.Instant, tickets ...*Ticket) bool {
 // Keep notes tokens to be asked for at the first tick at or after by, or before that with the next
 // request that waits for the bucket. While the control plane does not answer it notes nothing: what
 // cannot be sent would only pile up.
-func (c *Client) Keep(need Need, keep int64, by quota.Instant) {
+func (c *Client) Keep(need Need, keep int64, by quota.Instant, spent [2]lease.Spent) {
 	if _, away := c.Health.Away(); !away {
-		c.queue.keep(need, keep, by)
+		c.queue.keep(need, keep, by, spent)
 	}
 }
 
@@ -65,7 +65,10 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	case need.Optimistic:
 		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
 	default:
-		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until}
-		_ = c.store.Update(bucketstore.Leased, need.Bucket, now, &giveBack{now, need.Params, lent})
+		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until, Term: t.Term}
+		back := &giveBack{now: now, params: need.Params, lent: lent}
+		if c.store.Update(bucketstore.Leased, need.Bucket, now, back) == nil {
+			c.watch(now, need, back.again)
+		}
 	}
 }

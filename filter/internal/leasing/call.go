@@ -37,6 +37,8 @@ type Ticket struct {
 	Until quota.Instant
 	// Suspended: a Refused ticket is of a limit whose quota is 0.
 	Suspended bool
+	// Term is that of the tokens of a Granted ticket, by which they can go back; 0: they cannot.
+	Term lease.Term
 	// Since is when the failure of a Failed ticket began.
 	Since quota.Instant
 	// Level is what the bucket holds behind the request, for its client.
@@ -83,6 +85,8 @@ type line struct {
 	call *call
 	// keep is how many tokens to ask for beyond what requests wait for.
 	keep int64
+	// spent are tokens of the bucket that were used: the next call for it says so.
+	spent [2]lease.Spent
 	// isReady: the queue's ready has the line; isKept: its kept has it.
 	isReady, isKept bool
 }
@@ -128,6 +132,10 @@ type item struct {
 	// that the item settles; nil: it settles none.
 	name    uint64
 	settles *Reservation
+	// back are tokens that the item gives back, or says to be used, under its name. spent are used
+	// tokens of the bucket, which an item before this one says.
+	back  lease.Lease
+	spent [2]lease.Spent
 	// line is where the waiters wait; nil if there are none.
 	line    *line
 	waiters []*request
@@ -172,8 +180,9 @@ func (it *item) message() wire.LeaseItem {
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
 		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
 		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
-		Reserved: it.name,
+		Reserved: it.name, Returned: it.back.Tokens, Term: it.back.Term,
 	}
+	m.Used += it.back.Used
 	if r := it.settles; r != nil {
 		m.Reserved, m.Nth, m.Actual = r.Name>>nameBits<<nameBits, int64(r.Name&(1<<nameBits-1)), r.actual
 	}

@@ -160,10 +160,11 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	l := &learn{
 		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left,
 		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: 1},
-		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter},
+		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter, Term: a.Term},
 	}
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
+		c.watch(now, &it.need, l.again)
 	}
 }
 

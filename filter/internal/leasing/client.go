@@ -27,8 +27,9 @@ type Stats struct {
 	// SettlementsLost counts settlements that the control plane did not take in time: what was
 	// reserved stays charged, and what was too little is not.
 	SettlementsLost uint64
-	// Lapsed are tokens whose lease ended before a request used them.
-	Lapsed uint64
+	// Lapsed are tokens whose lease ended before a request used them, and Returned those that were
+	// given back before that.
+	Lapsed, Returned uint64
 }
 
 // Client asks the control plane on behalf of one VM. Make one with New.
@@ -54,6 +55,7 @@ type Client struct {
 	// underWay are the calls that requests wait in and that are not late, the first one first.
 	underWay    []*call
 	debts       debts
+	returns     returns
 	settlements settlements
 	// claiming is how many calls with claims of permits are under way, trying how many for trials;
 	// the last of these was sent at tried.

@@ -30,6 +30,9 @@ type plane struct {
 	ledgers   map[keyhash.Key]lease.Ledger
 	calls     []pending
 	refuse    error
+	// names: it names terms, and takes tokens back, once each.
+	names bool
+	taken map[uint64]bool
 }
 
 type pending struct {
@@ -56,14 +59,39 @@ func (c *plane) grant(now quota.Instant) (pending, wire.LeaseReply) {
 	c.calls = c.calls[1:]
 	reply := wire.LeaseReply{Seq: p.request.Seq, Nodes: 2}
 	for _, it := range p.request.Items {
+		if it.Term != 0 {
+			c.takeBack(now, &it)
+			reply.Items = append(reply.Items, wire.LeaseAnswer{})
+			continue
+		}
 		ask := lease.Ask{Params: c.params, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
 			Keep: it.Keep, Nodes: 2}
 		ledger, g := c.ledgers[it.Bucket].Grant(now, ask)
 		c.ledgers[it.Bucket] = ledger
-		reply.Items = append(reply.Items,
-			wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level})
+		a := wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}
+		if c.names {
+			a.Term = g.Term
+		}
+		reply.Items = append(reply.Items, a)
 	}
 	return p, reply
+}
+
+// takeBack takes tokens back that an item returns.
+func (c *plane) takeBack(now quota.Instant, it *wire.LeaseItem) {
+	if c.taken == nil {
+		c.taken = map[uint64]bool{}
+	}
+	if c.taken[it.Reserved] {
+		c.t.Errorf("%+v was sent twice", it)
+	}
+	c.taken[it.Reserved] = true
+	back := lease.Back{Unused: it.Returned, Used: it.Used}
+	ledger, done := c.ledgers[it.Bucket].TakeBack(now, it.Term, back)
+	if done != back {
+		c.t.Errorf("%+v of %+v was leased", done, back)
+	}
+	c.ledgers[it.Bucket] = ledger
 }
 
 func (c *plane) answer(now quota.Instant) {
@@ -183,7 +211,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.client.Keep(s.Need, s.Keep, s.KeepBy)
+			w.client.Keep(s.Need, s.Keep, s.KeepBy, s.Spent)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -323,7 +351,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	// What is to be kept does not pile up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
-		w.client.Keep(w.need(byte(i), 1), 5, 0)
+		w.client.Keep(w.need(byte(i), 1), 5, 0, [2]lease.Spent{})
 	}
 	w.now += 3000 * ms
 	w.client.Tick(w.now)
@@ -340,7 +368,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 func TestSilenceOpensTheBreaker(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	began := w.now
-	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	for ; w.now < began+990*ms; w.now += 10 * ms {
 		w.client.Tick(w.now)
 		if _, away := w.client.Health.Away(); away {
@@ -445,7 +473,7 @@ func TestABusyKeyIsServedFromItsTokens(t *testing.T) {
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.client.Keep(s.Need, s.Keep, s.KeepBy)
+			w.client.Keep(s.Need, s.Keep, s.KeepBy, s.Spent)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -469,7 +497,7 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.client.Keep(need, 5, 0)
+		w.client.Keep(need, 5, 0, [2]lease.Spent{})
 	}
 	w.client.Flush(w.now)
 	if len(w.calls) != 0 {
@@ -499,7 +527,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	// Worker b is about to fetch everything to keep; a's request comes to the control plane after
 	// it.
 	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.client.Keep(b.need(1, 1), 100, 0)
+	b.client.Keep(b.need(1, 1), 100, 0, [2]lease.Spent{})
 	b.client.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
@@ -553,7 +581,7 @@ func TestKeepsGoTogether(t *testing.T) {
 	for at, calls := range map[quota.Instant]int{10: 0, 20: 0, 30: 1, 60: 1} {
 		w := newWorld(t, 100, quota.Hour, 100)
 		for i, by := range []quota.Instant{50, 25, 40} {
-			w.client.Keep(w.need(byte(i), 1), 5, w.now+by*ms)
+			w.client.Keep(w.need(byte(i), 1), 5, w.now+by*ms, [2]lease.Spent{})
 		}
 		w.client.Tick(w.now + at*ms)
 		if len(w.calls) != calls || calls > 0 && len(w.calls[0].request.Items) != 3 {

@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -12,7 +13,7 @@ import (
 // and there is one call for them.
 func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	w.join(t, 2, 1) // A request waits, so the next tick looks after all buckets.
 	w.now += 10 * ms

@@ -1,8 +1,11 @@
 package leasing
 
 import (
+	"slices"
+
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -65,7 +68,7 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 		s.State, s.KeepCall = Missing, false
 	}
 	if s.Keep > 0 { // The credit is marked as being asked for.
-		c.Keep(t.Need, s.Keep, s.KeepBy)
+		c.Keep(t.Need, s.Keep, s.KeepBy, s.Spent)
 	}
 	if s.State == Ready {
 		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
@@ -83,4 +86,19 @@ func (c *Client) unsentFor() quota.Span {
 		return lease.Deadline / 2
 	}
 	return lease.Deadline
+}
+
+// serveFromKept gives tokens that came to keep to the requests that wait for their bucket.
+func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
+	if l := c.queue.lines[bucket]; l != nil && l.call == nil {
+		for _, r := range slices.Clone(l.waiting) {
+			c.lookAfter(r, now)
+		}
+	}
+}
+
+func (c *Client) forgetCall(call *call) {
+	if i := slices.Index(c.underWay, call); i >= 0 {
+		c.underWay = slices.Delete(c.underWay, i, i+1)
+	}
 }

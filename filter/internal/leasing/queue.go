@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -55,12 +56,15 @@ func (q *queue) count(r *request) *int {
 }
 
 // keep notes tokens to keep, to be asked for by an instant.
-func (q *queue) keep(need Need, tokens int64, by quota.Instant) {
+func (q *queue) keep(need Need, tokens int64, by quota.Instant, spent [2]lease.Spent) {
 	if q.keepBy == 0 || by < q.keepBy {
 		q.keepBy = by
 	}
 	l := q.lineOf(need)
 	l.keep = max(l.keep, tokens)
+	if l.spent == [2]lease.Spent{} {
+		l.spent = spent
+	}
 	q.markReady(l)
 }
 
@@ -169,17 +173,18 @@ func (c *call) hasSpace(l *line, room *room) bool {
 // carryKept has the call carry the tokens to keep of a line alone.
 func (c *call) carryKept(l *line) {
 	it := c.carry(&l.need)
-	it.need.Cost, it.keep = 1, l.keep
-	l.keep = 0
+	it.need.Cost, it.keep, it.spent = max(it.need.Cost, 1), l.keep, l.spent
+	l.keep, l.spent = 0, [2]lease.Spent{}
 }
 
 // add has the call carry the first requests of a line, all that one item can ask for, and the
 // tokens to keep.
 func (c *call) add(l *line) {
 	first := l.waiting[0]
-	keep := int64(0)
+	keep, spent := int64(0), [2]lease.Spent{}
 	if !first.tickets[0].Need.Looks { // To look is to ask for nothing else.
-		keep, l.keep = l.keep, 0
+		keep, spent = l.keep, l.spent
+		l.keep, l.spent = 0, [2]lease.Spent{}
 	}
 	n := 1
 	for n < len(l.waiting) && l.waiting[n].tickets[0].Need.asksLike(&first.tickets[0].Need) {
@@ -197,7 +202,7 @@ func (c *call) add(l *line) {
 		need := l.needOf(t)
 		it := c.carry(&need)
 		it.line, it.waiters = l, waiters
-		it.waiting, it.keep = int64(n), keep
+		it.waiting, it.keep, it.spent = int64(n), keep, spent
 		it.joined = i < len(first.tickets)-1
 		if it.need.Cost == 0 || it.need.Looks { // To look is to ask for nothing.
 			it.waiting, it.need.Cost = 0, max(it.need.Cost, 1)

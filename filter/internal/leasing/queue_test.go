@@ -78,7 +78,7 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	ticket := w.join(t, 1, 1)
 	keep := w.calls[0]
@@ -127,7 +127,7 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
-	w.client.Keep(w.need(1, 1), 5, 0)
+	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	if len(w.calls) != 1 {
 		t.Fatalf("%d calls for one bucket are under way", len(w.calls))

@@ -14,7 +14,8 @@ import (
 
 // A key that is asked for once, and is over its limit, costs one call: until its time all workers
 // of the process refuse it by what the answer said, in strict mode too. Then one of them asks
-// again.
+// again. In leased mode it does so sooner where there are other nodes, which may have given tokens
+// back: after half a back-off at the earliest.
 func TestAllWorkersKnowARefusal(t *testing.T) {
 	p, err := quota.NewParams(100, quota.Minute, 100)
 	if err != nil {
@@ -33,8 +34,11 @@ func TestAllWorkersKnowARefusal(t *testing.T) {
 		if ticket.Outcome != leasing.Refused {
 			t.Fatalf("the first request: %v", ticket.Outcome)
 		}
-		until := c.now + 7000*ms
-		for ; c.now < until; c.now += 100 * ms {
+		until, asks := c.now+7000*ms, c.now+7000*ms
+		if !strict {
+			asks = c.now + quota.Instant(lease.BackOff(p)/2)
+		}
+		for ; c.now < asks; c.now += 100 * ms {
 			for _, w := range []*world{a, b} {
 				if s := w.spend(1, 1); s.State != leasing.Exhausted || s.Until != until {
 					t.Fatalf("strict %v, %d ms before its time: %v until %d", strict, (until-c.now)/ms, s.State,
@@ -42,6 +46,10 @@ func TestAllWorkersKnowARefusal(t *testing.T) {
 				}
 			}
 		}
+		if c.now = until - ms; !strict && b.spend(1, 1).State != leasing.Missing {
+			t.Error("it does not ask whether others have given tokens back")
+		}
+		c.now = until
 		if s := b.spend(1, 1); s.State != leasing.Missing {
 			t.Errorf("strict %v, when its time has come: %v", strict, s.State)
 		}
@@ -61,7 +69,7 @@ func TestARequestThatWaitsForTokensToKeepAsksNoMore(t *testing.T) {
 			data := &shareddatatest.Data{}
 			a, b := worker(t, data, a.clock, a.plane), worker(t, data, a.clock, a.plane)
 			_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, a.now, keepUnderWay(a.now+200*ms))
-			a.client.Keep(a.need(1, 1), 3, 0)
+			a.client.Keep(a.need(1, 1), 3, 0, [2]lease.Spent{})
 			a.client.Tick(a.now)
 			keeping := a.calls[0]
 			a.calls = a.calls[1:]

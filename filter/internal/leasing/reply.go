@@ -5,7 +5,6 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -85,6 +84,8 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		case call.probe:
 		case call.claims:
 			c.claimed(&items[0], &answers[0], now)
+		case items[0].back.Term != 0:
+			c.returned(&items[0], answers[0].State == wire.ItemGranted)
 		case items[0].settles != nil:
 			if !call.late { // Otherwise it waits for another call.
 				c.settled(&items[0], &answers[0], now)
@@ -117,6 +118,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	}
 	for i := range call.items {
 		it := &call.items[i]
+		c.returned(it, false)
 		if it.line == nil {
 			continue
 		}
@@ -293,6 +295,9 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 			t.Outcome, t.Until = Spared, after(s.now, a.NotBefore)
 		case i < got.served:
 			t.Outcome, t.Until = Granted, s.expiry
+			if s.answers[nth].Keep == 0 {
+				t.Term = s.answers[nth].Term
+			}
 			if it.need.Reserves {
 				t.Name = it.name + uint64(i) + 1
 			}
@@ -343,8 +348,10 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.jitter(s.call),
 		grant: lease.Grant{
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
+			Term: a.Term,
 		},
 	}
+	l.ask.Nodes = c.reports.nodes
 	if s.late() || a.Waiting == 0 && a.NotBefore == 0 || s.never && a.NotBefore != quota.Never {
 		l.ask.Waiting = a.Waiting
 	}
@@ -363,6 +370,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	// unused at the control plane.
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, s.now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
+		c.watch(s.now, &it.need, l.again)
 	}
 	wait := a.NotBefore
 	if wait > 0 { // A request that comes before the node asks again is refused again.
@@ -380,19 +388,4 @@ func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
 	}}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
 	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil && d.sure
-}
-
-// serveFromKept gives tokens that came to keep to the requests that wait for their bucket.
-func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
-	if l := c.queue.lines[bucket]; l != nil && l.call == nil {
-		for _, r := range slices.Clone(l.waiting) {
-			c.lookAfter(r, now)
-		}
-	}
-}
-
-func (c *Client) forgetCall(call *call) {
-	if i := slices.Index(c.underWay, call); i >= 0 {
-		c.underWay = slices.Delete(c.underWay, i, i+1)
-	}
 }

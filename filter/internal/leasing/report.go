@@ -1,10 +1,7 @@
 package leasing
 
 import (
-	"container/heap"
-
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -30,23 +27,7 @@ type reports struct {
 	nodes int64
 	// underWay is how many calls with reports are.
 	underWay int
-	// pending are the buckets with something to report, the first one that is due in front;
-	// byBucket are the same ones by their keys.
-	pending  pendings
-	byBucket map[keyhash.Key]*pending
-	// spare are free for further buckets, aside is reused.
-	spare, aside []*pending
-}
-
-// pending is a bucket with something to report.
-type pending struct {
-	need Need
-	// at is when to report.
-	at quota.Instant
-	// underWay: a report has no answer yet; at is when to make it again.
-	underWay bool
-	// index is its index among pending.
-	index int
+	agenda
 }
 
 // slack is what this node may use of a bucket before the control plane knows.
@@ -55,47 +36,6 @@ func (r *reports) slack(p quota.Params) int64 {
 		return lease.Slack(p, assumedNodes)
 	}
 	return lease.Slack(p, r.nodes)
-}
-
-// note has a bucket reported at an instant.
-func (r *reports) note(need Need, at quota.Instant) {
-	p := r.byBucket[need.Bucket]
-	if p == nil {
-		if len(r.pending) < maxPending {
-			r.add(need, at)
-		}
-		return
-	}
-	p.need = need
-	if at < p.at {
-		r.move(p, at)
-	}
-}
-
-func (r *reports) add(need Need, at quota.Instant) {
-	if r.byBucket == nil {
-		r.byBucket = make(map[keyhash.Key]*pending)
-	}
-	p := &pending{}
-	if last := len(r.spare) - 1; last >= 0 {
-		p = r.spare[last]
-		r.spare = r.spare[:last]
-	}
-	p.need, p.at, p.underWay = need, at, false
-	r.byBucket[need.Bucket] = p
-	heap.Push(&r.pending, p)
-}
-
-// move has a bucket reported at another instant; never: not at all.
-func (r *reports) move(p *pending, at quota.Instant) {
-	p.at, p.underWay = at, false
-	if at == quota.Forever {
-		heap.Remove(&r.pending, p.index)
-		delete(r.byBucket, p.need.Bucket)
-		r.spare = append(r.spare, p)
-		return
-	}
-	heap.Fix(&r.pending, p.index)
 }
 
 // next is when gather has something to do; never if there is nothing to report.
@@ -151,17 +91,8 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 			r.setAside()
 		}
 	}
-	for _, p := range r.aside {
-		heap.Push(&r.pending, p)
-	}
-	clear(r.aside)
-	r.aside = r.aside[:0]
+	r.putBack()
 	return items
-}
-
-// setAside takes the first bucket out until gather is through.
-func (r *reports) setAside() {
-	r.aside = append(r.aside, heap.Pop(&r.pending).(*pending))
 }
 
 // answer takes in the answer to a report. A bucket that the control plane does not know is reported
@@ -185,36 +116,4 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 			r.move(p, apply.due)
 		}
 	}
-}
-
-// pendings implements heap.Interface by the instants at which buckets are due.
-type pendings []*pending
-
-// Len implements heap.Interface.
-func (h pendings) Len() int { return len(h) }
-
-// Less implements heap.Interface.
-func (h pendings) Less(i, j int) bool { return h[i].at < h[j].at }
-
-// Swap implements heap.Interface.
-func (h pendings) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].index = i
-	h[j].index = j
-}
-
-// Push implements heap.Interface.
-func (h *pendings) Push(x any) {
-	p := x.(*pending)
-	p.index = len(*h)
-	*h = append(*h, p)
-}
-
-// Pop implements heap.Interface.
-func (h *pendings) Pop() any {
-	last := len(*h) - 1
-	p := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return p
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // path is where lease requests go; the reply has the newest format that this filter reads.
-const path = "/node/v1/leases?reply=5"
+const path = "/node/v1/leases?reply=6"
 
 // Flush sends what requests wait for, unless it gathers, and tokens to keep with it. Those alone go
 // with the tick.
@@ -67,7 +67,13 @@ func (c *Client) probe(now quota.Instant) {
 func (c *Client) send(call *call) {
 	if call.asks > 0 {
 		c.askFirst(call)
+	}
+	c.returnFirst(call)
+	if call.asks > 0 {
 		c.settleFirst(call)
+	}
+	if !call.claims && !call.probe {
+		c.returnAlong(call)
 	}
 	c.seq++
 	call.seq = c.seq

@@ -87,6 +87,8 @@ type Spend struct {
 	Keep int64
 	// KeepBy is when to ask for them at the latest.
 	KeepBy quota.Instant
+	// Spent are tokens that were used and count as leased still: that ask says so.
+	Spent [2]lease.Spent
 	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing;
 	// Lacks is for how long it knows that they are too few.
 	Holds int64
@@ -145,6 +147,9 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		marks = s.Keep > 0 && s.Charge
 		if marks { // Other workers ask for none meanwhile.
 			c = c.Call(s.Now, s.Now+quota.Instant(callTimeout), s.Params)
+			if s.tells(c) {
+				c, s.Spent = c.TakeUsed(s.Now)
+			}
 		}
 	}
 	if available {
@@ -154,6 +159,19 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	}
 	e.Credit = c
 	return available || marks
+}
+
+// tells reports whether the control plane must hear which tokens were used, because they count
+// longer than if each had been asked for: in a fixed window if they may reach into the next, in a
+// bucket of tokens if they keep it from refilling.
+func (s *Spend) tells(c lease.Credit) bool {
+	switch {
+	case s.Algorithm.Fixed():
+		return s.Now > c.FullAt-2*quota.Instant(lease.TTL(s.Params))
+	case s.Algorithm.Windowed():
+		return true
+	}
+	return c.Refills(s.Now, s.Params)
 }
 
 // look finds out what is left for a request that takes nothing. Only the control plane can say that
@@ -196,6 +214,8 @@ type learn struct {
 	shownFullAt quota.Instant
 	// lapsed are the tokens of leases that have ended unused.
 	lapsed int64
+	// again is when to look whether what came is needed.
+	again quota.Instant
 }
 
 // Apply implements bucketstore.Change.
@@ -218,8 +238,15 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	c = c.Receive(l.now, lease.Lease{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p))})
-	c = c.Receive(l.now, lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline)})
+	unused := lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline), Term: grant.Term}
+	if grant.Keep > 0 {
+		unused.Term = 0 // It is that of the tokens to keep.
+	}
+	c = c.Receive(l.now, lease.Lease{Tokens: grant.Keep, Expiry: lease.Expiry(l.sent, lease.TTL(p)), Term: grant.Term})
+	c = c.Receive(l.now, unused)
+	if l.again = quota.Forever; grant.Keep+l.unused > 0 {
+		l.again = c.LookAgain(l.now, p, !l.need.Algorithm.Fixed())
+	}
 	l.until, _ = c.Refused(l.now, p, l.ask.Cost, l.need.Algorithm.Windowed())
 	l.level, l.fullAt, l.shownFullAt = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
@@ -260,12 +287,15 @@ type giveBack struct {
 	now    quota.Instant
 	params quota.Params
 	lent   lease.Lease
+	// again is when to look whether they were needed.
+	again quota.Instant
 }
 
 // Apply implements bucketstore.Change.
 func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 	e.Credit.Told = e.Credit.Full(g.now, g.params)
 	e.Credit = e.Credit.Receive(g.now, g.lent)
+	g.again = e.Credit.LookAgain(g.now, g.params, false)
 	return true
 }
 

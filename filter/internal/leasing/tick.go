@@ -24,6 +24,7 @@ func (c *Client) Tick(now quota.Instant) {
 	if now >= c.queue.keepBy {
 		c.sendKept(now)
 	}
+	c.sendReturns(now)
 }
 
 // NextDue is when Tick has something to do: at once while requests wait, which other workers may
@@ -38,6 +39,9 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	}
 	if len(c.settlements.waiting) > 0 && !c.settlements.alone {
 		due = min(due, max(c.settlements.next, now))
+	}
+	if c.mayReturn() {
+		due = min(due, max(c.returns.pending[0].at, now))
 	}
 	if len(c.debts.all) > 0 {
 		due = min(due, max(c.debts.next, now))

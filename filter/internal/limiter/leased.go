@@ -31,7 +31,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 		}
 		return refused
 	}
-	h.keep, h.keepBy = s.Keep, s.KeepBy
+	h.keep, h.keepBy, h.spent = s.Keep, s.KeepBy, s.Spent
 	switch s.State {
 	case leasing.Ready:
 		h.passed, h.Retry = charging, 0
@@ -55,7 +55,7 @@ func (l *Limiter) askable() finding {
 // keep notes the tokens that a hit wants beyond its own.
 func (l *Limiter) keep(req *Request, h *Hit) {
 	if h.keep > 0 {
-		l.leases.Keep(l.need(req, h), h.keep, h.keepBy)
+		l.leases.Keep(l.need(req, h), h.keep, h.keepBy, h.spent)
 		h.keep = 0
 	}
 }

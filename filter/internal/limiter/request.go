@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -117,6 +118,8 @@ type Hit struct {
 	// keep is how many tokens to ask for beyond the request's own, by keepBy.
 	keep   int64
 	keepBy quota.Instant
+	// spent are tokens of the bucket that were used: that ask says so.
+	spent [2]lease.Spent
 
 	// seat is its place in flight, or its turn to get one. awaits: it is to wait for one.
 	seat   inflight.Seat

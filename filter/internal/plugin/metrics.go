@@ -142,6 +142,7 @@ func (c *central) counters() []counter {
 		{name: "leases.unknown", count: &leases.ItemsUnknown},
 		{name: "costs.lost", count: &leases.SettlementsLost},
 		{name: "leases.lapsed_tokens", count: &leases.Lapsed},
+		{name: "leases.returned_tokens", count: &leases.Returned},
 		{name: "ladder.entered_normal", count: &ladder.Entered[policy.StepGround]},
 		{name: "ladder.entered_leases", count: &ladder.Entered[policy.StepLeases]},
 		{name: "ladder.entered_share", count: &ladder.Entered[policy.StepShare]},

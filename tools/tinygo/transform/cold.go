@@ -11,8 +11,8 @@ import (
 )
 
 // cold maps the beginnings of functions' names to what is to be done with them; the longest that
-// fits counts. Cold is what runs when a policy set arrives, in a tick or for a report. What requests
-// call too, be it a getter, is not.
+// fits counts. Cold is what runs when a policy set arrives, in a tick or for a report. What
+// requests call too, be it a getter, is not.
 var cold = map[string]bool{
 	"shared/policy.":            true,
 	"shared/policy.AppendSpan":  false,
@@ -122,7 +122,7 @@ var cold = map[string]bool{
 	"filter/internal/leasing.queue.gatherLines": true,
 	"filter/internal/leasing.reports.answer":    true,
 	"filter/internal/leasing.reports.gather":    true,
-	"filter/internal/leasing.reports.move":      true,
+	"filter/internal/leasing.agenda.move":       true,
 
 	"filter/internal/limiter.Limiter.SettleTrials": true,
 	"filter/internal/limiter.Limiter.await":        true,

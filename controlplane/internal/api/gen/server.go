@@ -535,7 +535,7 @@ type Bucket struct {
 	// Level The tokens that can be had now.
 	Level int64 `json:"level"`
 
-	// Used The tokens that are missing, those that are leased out among them.
+	// Used The tokens that were used and are not back. Those that are leased out are not among them.
 	Used int64 `json:"used"`
 
 	// Leased The tokens that nodes may hold unspent, or hold that long that they count ahead.

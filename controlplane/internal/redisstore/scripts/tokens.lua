@@ -27,7 +27,7 @@
 -- of a token.
 --
 -- take_back_tokens(key, arg) takes tokens of a term back by lease.Ledger.TakeBack, in the main state and
--- in that of a draft, the first time that it is asked for: term and tokens, and the name of the return. It
+-- in that of a draft, the first time that it is asked for: term unused used, and the name of the return. It
 -- returns how many went back.
 --
 -- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
@@ -582,7 +582,7 @@ local function functions_for_tokens()
       available = available - granted * cost
     end
     if ttl > 0 and keep > 0 and available > 0 and not short then
-      kept = keep_share(keep, nodes, available, earns)
+      kept = keep_share(keep, nodes, available, earns, cost)
       if kept > 0 then
         lend(kept, ttl, 2)
         term = term_of(end_of(ttl, 2))
@@ -706,7 +706,7 @@ local function functions_for_tokens()
   end
 
   local function take_back_tokens(key, arg)
-    local term, n, name = struct.unpack('>I8I8c8', arg, 2)
+    local term, unused, used, name = struct.unpack('>I8I8I8c8', arg, 2)
     if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
       return 0
     end
@@ -717,22 +717,23 @@ local function functions_for_tokens()
         return 0
       end
       advance(max(now, last))
-      local over, taken, live = end_of_term(term, last), 0, 0
+      local over, taken, told, live = end_of_term(term, last), 0, 0, 0
       if over <= last then
         return 0
       end
       for i = 1, leases do
-        local part = 0
+        local left = tokens[i]
         if ends[i] >= over then
-          part = min(tokens[i], n - taken)
+          local back = min(left, unused - taken)
+          local gone = min(left - back, used - told)
+          taken, told, left = taken + back, told + gone, left - back - gone
         end
-        taken = taken + part
-        if tokens[i] > part then
+        if left > 0 then
           live = live + 1
-          ends[live], tokens[live] = ends[i], tokens[i] - part
+          ends[live], tokens[live] = ends[i], left
         end
       end
-      if taken == 0 then
+      if taken + told == 0 then
         return 0
       end
       leases = live

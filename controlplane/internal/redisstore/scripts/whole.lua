@@ -50,13 +50,23 @@ local function policy_set(version)
   return quotient(version, 16777216) -- 2^lease.EpochBits
 end
 
--- How many of the available tokens a node may hold of a limit that earns so many in a lease's time:
--- lease.keepShare in Go.
-local function keep_share(keep, nodes, available, earns)
-  if nodes > 1 and keep > quotient(available, nodes) then
-    keep = min(keep, ceiling(available, 2 * nodes))
+-- How many of the available tokens a node may hold of a limit that earns so many in a lease's time, for
+-- requests of a cost: lease.keepShare in Go.
+local function keep_share(keep, nodes, available, earns, cost)
+  local share
+  if nodes > 1 then
+    share = quotient(available, 4 * nodes) + earns
+    if keep > quotient(available, nodes) then
+      share = min(share, quotient(available, 2 * nodes))
+    end
+  else
+    share = ceiling(available, 4) + earns
   end
-  return min(keep, earns + ceiling(available, 4 * nodes), available)
+  keep = min(keep, share, available)
+  if keep < cost then
+    return 0
+  end
+  return keep
 end
 
 -- The term of tokens that end at an instant, and when a term ends: the lowest 32 bits.

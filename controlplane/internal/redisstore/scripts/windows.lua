@@ -445,7 +445,7 @@ local function functions_for_windows()
       end
     end
     if not look and not short and algorithm ~= COUNTER then
-      kept = keep_share(keep, nodes, room(ttl), earns)
+      kept = keep_share(keep, nodes, room(ttl), earns, cost)
       if kept > 0 then
         lend(kept, ttl)
         term = term_of(last + ttl)
@@ -641,8 +641,23 @@ local function functions_for_windows()
     return n
   end
 
+  -- Has up to n tokens count now that were lent until an instant and have been used: quota.Windows.Bring in Go.
+  local function bring(till, n)
+    local start = start_of(till)
+    if algorithm == COUNTER or start <= start_of(last) then
+      return 0
+    elseif algorithm == FIXED then
+      return shrink(start, start, n)
+    end
+    local moved = shrink(start, math.huge, n)
+    if moved > 0 then
+      add(last, moved)
+    end
+    return moved
+  end
+
   local function take_back_windows(key, arg)
-    local term, n, name = struct.unpack('>I8I8c8', arg, 2)
+    local term, unused, used, name = struct.unpack('>I8I8I8c8', arg, 2)
     if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
       return 0
     end
@@ -653,8 +668,9 @@ local function functions_for_windows()
         return 0
       end
       advance(now)
-      local taken = unlend(end_of_term(term, last), n)
-      if taken > 0 then
+      local till = end_of_term(term, last)
+      local taken = unlend(till, unused)
+      if bring(till, used) + taken > 0 then
         save_again(of, encode())
       end
       return taken

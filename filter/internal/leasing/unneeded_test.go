@@ -1,0 +1,165 @@
+package leasing_test
+
+import (
+	"testing"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// lends is a world of 100 an hour, whose leases last 30 s, that has 12 tokens of a bucket in hand.
+func lends(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.names = true
+	w.client.Keep(w.need(1, 1), 12, 0, [2]lease.Spent{})
+	w.join(t, 1, 1)
+	w.answer(w.now)
+	if held := w.held(1); held != 12 {
+		t.Fatalf("%d in hand", held)
+	}
+	return w
+}
+
+// looking is the change that only looks at a credit.
+type looking struct{ credit lease.Credit }
+
+func (l *looking) Apply(e *bucketstore.Entry) bool {
+	l.credit = e.Credit
+	return false
+}
+
+// held is how many tokens of a bucket are in hand.
+func (w *world) held(bucket byte) int64 {
+	l := &looking{}
+	if err := w.store.Update(bucketstore.Leased, keyhash.Key{bucket}, w.now, l); err != nil {
+		w.t.Fatal(err)
+	}
+	return l.credit.Available(w.now)
+}
+
+// left is what the control plane has of a bucket.
+func (w *world) left(bucket byte) int64 {
+	_, g := w.ledgers[keyhash.Key{bucket}].Look(w.now, lease.Ask{Params: w.plane.params, Version: 1, Cost: 1})
+	return g.Level
+}
+
+// tickUntil ticks each 10 ms as long as there is something to do, until a call leaves.
+func (w *world) tickUntil(end quota.Instant) bool {
+	for ; w.now < end; w.now += 10 * ms {
+		if w.client.NextDue(w.now) <= w.now {
+			if w.client.Tick(w.now); len(w.calls) > 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// A bucket that is not touched for a quarter of a lease gives all of its tokens back, in one call,
+// with which tokens were used. It does nothing before, and nothing after.
+func TestTokensOfABucketAtRestGoBack(t *testing.T) {
+	w := lends(t)
+	if s := w.spend(1, 2); s.State != leasing.Ready {
+		t.Fatal("the tokens in hand are not ready")
+	}
+	rested := w.now + quota.Instant(lease.BackOff(w.plane.params))
+	if w.tickUntil(rested) {
+		t.Fatalf("a call left %d ms before the bucket had rested", (rested-w.now)/ms)
+	}
+	if !w.tickUntil(rested + 20*ms) {
+		t.Fatal("nothing went back")
+	}
+	it := w.calls[0].request.Items[0]
+	if len(w.calls[0].request.Items) != 1 || it.Returned != 10 || it.Used != 2 || it.Cost != 1 || w.held(1) != 0 {
+		t.Fatalf("%+v went back, %d are in hand", w.calls[0].request.Items, w.held(1))
+	}
+	w.answer(w.now)
+	if w.left(1) != 97 || w.client.Stats.Returned != 10 {
+		t.Errorf("%d are left, %d returned", w.left(1), w.client.Stats.Returned)
+	}
+	if w.tickUntil(w.now+quota.Instant(quota.Minute)) || w.client.NextDue(w.now) != quota.Forever {
+		t.Error("there was more to do")
+	}
+}
+
+// Tokens of a bucket that rests go back with a call that leaves anyway, from half of that time on.
+func TestReturnsRideAlong(t *testing.T) {
+	for _, rides := range []bool{false, true} {
+		w := lends(t)
+		w.now += quota.Instant(lease.BackOff(w.plane.params))/2 - ms
+		if rides {
+			w.now += 2 * ms
+		}
+		w.join(t, 2, 1)
+		items := w.calls[0].request.Items
+		if rode := len(items) == 2 && items[1].Returned == 12; rode != rides || !rides && len(items) != 1 {
+			t.Errorf("%+v left, the bucket rests %v", items, rides)
+		}
+	}
+}
+
+// A request that costs more than what is in hand gives that back before it asks: it gets what one
+// bucket would have given it.
+func TestADearRequestGivesBackWhatIsInHand(t *testing.T) {
+	w := lends(t)
+	ticket := w.join(t, 1, 90)
+	w.answer(w.now)
+	if ticket.Outcome != leasing.Granted || w.left(1) != 9 || w.held(1) != 0 {
+		t.Errorf("%v, %d are left and %d in hand", ticket.Outcome, w.left(1), w.held(1))
+	}
+}
+
+// Tokens of a request whose client has gone go back before their lease ends, unless another takes
+// them.
+func TestTokensOfAGoneClientGoBack(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		w := newWorld(t, 100, quota.Hour, 100)
+		w.names = true
+		w.join(t, 1, 1)
+		w.client.Cancel(w.stream)
+		w.answer(w.now)
+		if w.left(1) != 99 {
+			t.Fatalf("%d are left", w.left(1))
+		}
+		if taken && w.spend(1, 1).State != leasing.Ready {
+			t.Error("the next request finds no token")
+		}
+		if went := w.tickUntil(w.now + 100*ms); went == taken {
+			t.Errorf("taken %v: went back %v", taken, went)
+		} else if went {
+			w.answer(w.now)
+		}
+		if want := map[bool]int64{false: 100, true: 99}[taken]; w.left(1) != want {
+			t.Errorf("taken %v: %d are left", taken, w.left(1))
+		}
+	}
+}
+
+// A return whose call has no answer is not sent again: its tokens are lost. The plane notices one
+// that comes twice.
+func TestALostReturnIsLost(t *testing.T) {
+	w := lends(t)
+	w.tickUntil(w.now + quota.Instant(quota.Minute))
+	lost := w.calls[0]
+	w.calls = nil
+	lost.done(504, nil)
+	if w.client.Stats.Lapsed != 12 || w.held(1) != 0 {
+		t.Errorf("%d lapsed, %d in hand", w.client.Stats.Lapsed, w.held(1))
+	}
+	if w.tickUntil(w.now + quota.Instant(quota.Minute)) {
+		t.Errorf("%+v left", w.calls[0].request.Items)
+	}
+}
+
+// While the control plane does not answer nothing is given back: the tokens serve requests.
+func TestNothingGoesBackInAnOutage(t *testing.T) {
+	w := lends(t)
+	w.client.Health.Hear(w.now + 1)
+	if w.tickUntil(w.now+10_000*ms) || w.held(1) != 12 {
+		t.Errorf("%d calls, %d in hand", len(w.calls), w.held(1))
+	}
+}
