@@ -113,6 +113,10 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 			if algorithm == "sliding_log" && c.was == "1000/1s" {
 				continue // A log counts to 256.
 			}
+			want := c.want
+			if algorithm == "token_bucket" && c.was == "1000/1s" {
+				want = 5 // The old limit has earned again what was used.
+			}
 			t.Run(c.name+" "+algorithm, func(t *testing.T) {
 				set := func(rate, other string) []byte {
 					return alone(setOf(limits("other", "local", other, forAll), limits("p", "local", rate, `"algorithm": "`+algorithm+`"`)))
@@ -125,8 +129,8 @@ func TestAnInlineSetIsChanged(t *testing.T) {
 					t.Fatal(err)
 				}
 				h.Advance(10 * time.Millisecond)
-				if n := count(t, h, 1, 50, get("x-key", "a")); n != c.want {
-					t.Errorf("%d more passed, want %d", n, c.want)
+				if n := count(t, h, 1, 50, get("x-key", "a")); n != want {
+					t.Errorf("%d more passed, want %d", n, want)
 				}
 				h.Advance(2 * time.Minute)
 				if n := count(t, h, 0, 20, get("x-key", "a")); n != c.afterOldOne {
