@@ -64,10 +64,13 @@ func TestACallingEnvoyDoesNotRetryRefusals(t *testing.T) {
 		}
 		inner.awaitBusy(2)
 		for path, status := range map[string]int{"/quota": 429, "/later": 503, "/hang": 503} {
+			// Envoy writes its log late, and in order: a line shows that those before it are there.
+			ask(t, "GET", url+"/before"+path)
+			inner.awaitOutput(inner.envoys[0], "/before"+path)
 			before := inner.logged(path)
 			got := ask(t, "GET", url+path)
-			ask(t, "GET", url+"/marker"+path+headers[:1])
-			inner.awaitOutput(inner.envoys[0], "/marker"+path)
+			ask(t, "GET", url+"/behind"+path)
+			inner.awaitOutput(inner.envoys[0], "/behind"+path)
 			marked := got.Header.Get("x-envoy-ratelimited") == "true"
 			if n := inner.logged(path) - before; got.status != status || n != sent || marked != (sent == 1) {
 				t.Errorf("headers %s, %s: %d, sent %d times, want %d; marked %v", headers, path, got.status, n, sent,
