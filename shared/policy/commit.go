@@ -91,6 +91,9 @@ func (p *Policy) commitNotes() (notes []string) {
 	if !p.Counting.Algorithm.Windowed() {
 		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and only what has not "+
 			"come back yet is given back; windows give back all of it while it counts")
+	} else {
+		notes = append(notes, "what a request costs more than it has reserved counts until the request leaves the "+
+			"window, and is not carried on: each window can be passed by as much; a token_bucket has it paid")
 	}
 	return append(notes, p.unfinishedNotes()...)
 }

@@ -150,6 +150,9 @@ func TestCommitBound(t *testing.T) {
 		if strings.Count(got, "leased")+strings.Count(got, "asks") != 1 {
 			t.Errorf("%s: %s", limit, got)
 		}
+		if strings.Contains(got, "not carried on") != strings.Contains(limit, "window\",") {
+			t.Errorf("%s: of a debt it says %s", limit, got)
+		}
 	}
 	set, _ = decode(t, committing(`"mode":"local","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"status":{"401":1,"rest":0}}}`))
 	c := set.Policies[0].Commit

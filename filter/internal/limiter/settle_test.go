@@ -718,6 +718,34 @@ func TestWhatIsUnfinishedCosts(t *testing.T) {
 	}
 }
 
+// What a request cost more than it had reserved is paid in a bucket of tokens. In windows it counts
+// until its request leaves them, and then all of the quota is there.
+func TestWhoPaysADebt(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log"} {
+		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"10s"},"mode":"local",
+			"algorithm":"`+algorithm+`","cost":{"reserve":1,"commit":{"header":"x-used"}}}`)
+		req, _ := n.begin()
+		n.answered(req, answer{"x-used": "35"})
+		refused, got := n.begin()
+		if got != limiter.Refused {
+			t.Fatalf("%s: %v with 35 used of 10", algorithm, got)
+		}
+		wait, left := refused.Hits[0].Retry, int64(9)
+		if algorithm == "token_bucket" { // 25 owed, and one for the request.
+			left = 0
+			if wait != 26*quota.Second {
+				t.Errorf("%s: waits %d", algorithm, wait)
+			}
+		} else if wait > 11*quota.Second {
+			t.Errorf("%s: waits %d, want a window at most, and a part of one", algorithm, wait)
+		}
+		n.now += quota.Instant(wait)
+		if next, got := n.begin(); got != limiter.Allowed || next.Hits[0].Remaining != left {
+			t.Errorf("%s: %v after the wait, %d left, want %d", algorithm, got, next.Hits[0].Remaining, left)
+		}
+	}
+}
+
 // dayBug is a mistake that a day against an exact ledger must find.
 type dayBug int
 
