@@ -151,11 +151,7 @@ func (d *decision) metadata() *structpb.Struct {
 	fields["policy"] = structpb.NewStringValue(shown.policy.Name)
 	fields["source"] = structpb.NewStringValue(shown.source.String())
 	if shown.known {
-		remaining := shown.remaining
-		if shown.refuses {
-			remaining = shown.left
-		}
-		fields["remaining"] = structpb.NewNumberValue(float64(remaining))
+		fields["remaining"] = structpb.NewNumberValue(float64(shown.remaining))
 	}
 	return &structpb.Struct{Fields: fields}
 }

@@ -81,7 +81,6 @@ type hit struct {
 	// known: remaining and reset are the bucket's.
 	known        bool
 	remaining    int64
-	left         int64
 	reset, retry quota.Span
 }
 
@@ -290,8 +289,8 @@ func (h *hit) refuse(why policy.Reason, by policy.DecisionSource, retry quota.Sp
 	h.refuses, h.reason, h.source, h.retry = true, why, by, max(retry, 1)
 	if !refusal.Kinds[why].Waits {
 		h.retry = quota.Never
+		h.known = h.known || why == policy.ReasonSuspended // Nothing is ever left.
 	}
-	h.left, h.remaining = h.remaining, 0
 }
 
 // judge finds the hit that the caller must wait for.

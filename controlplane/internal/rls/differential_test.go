@@ -92,8 +92,9 @@ func (p *peer) say(line map[string]any) (plain, undone *rlspb.RateLimitResponse,
 
 // The stated differences between Weir and envoyproxy/ratelimit, as docs/rls.md has them.
 const (
-	chargesRefused = "a refused call is charged"        // And so later ones can be refused that Weir allows.
-	showsRefused   = "a refused call shows its charge"  // In what is left of the limits that would have allowed it.
+	chargesRefused = "a refused call is charged"       // And so later ones can be refused that Weir allows.
+	showsRefused   = "a refused call shows its charge" // In what is left of the limits that would have allowed it.
+	showsLeft      = "a refused limit shows what is left"
 	showsShadow    = "a rule in shadow shows its limit" // quota_mode is such a rule too.
 	showsUnlimited = "an unlimited rule says so"
 	showsUnused    = "an unused limit has a reset"
@@ -121,7 +122,7 @@ func TestEnvoyproxyRatelimit(t *testing.T) {
 	}
 	t.Logf("%d configurations, %d calls, of which %d were refused; differences: %v", configurations, calls, refused,
 		seen)
-	for _, what := range []string{chargesRefused, showsRefused, showsShadow, showsUnlimited, showsUnused} {
+	for _, what := range []string{chargesRefused, showsRefused, showsLeft, showsShadow, showsUnlimited, showsUnused} {
 		if seen[what] == 0 {
 			t.Errorf("not seen: %s", what)
 		}
@@ -265,16 +266,21 @@ func (c *comparison) compare(in *rlspb.RateLimitRequest, i int, ours, theirs *rl
 		}
 		remaining += charged
 	}
+	most := c.charged(in, i, len(in.Descriptors)-1, theirs)
+	if got.Code == rlspb.RateLimitResponse_OVER_LIMIT && got.LimitRemaining > 0 && got.LimitRemaining < most {
+		c.seen[showsLeft]++
+		remaining = got.LimitRemaining
+	}
 	if got.LimitRemaining != remaining {
 		return fmt.Sprintf("%d are left, want %d", got.LimitRemaining, remaining)
 	}
 	reset := got.DurationUntilReset.AsDuration()
-	most := want.CurrentLimit.RequestsPerUnit
-	if reset == 0 && (remaining == most || c.charged(in, i, len(in.Descriptors)-1, theirs) > most) {
+	whole := want.CurrentLimit.RequestsPerUnit
+	if reset == 0 && (remaining == whole || most > whole) {
 		c.seen[showsUnused]++
 		return ""
 	}
-	if whole := (reset + time.Second - 1) / time.Second; int64(whole) != want.DurationUntilReset.Seconds {
+	if seconds := (reset + time.Second - 1) / time.Second; int64(seconds) != want.DurationUntilReset.Seconds {
 		return "another reset"
 	}
 	return ""

@@ -82,7 +82,7 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 	refusing := none
 	for i := range d.hits {
 		h := &d.hits[i]
-		if !h.known && h != d.refusing || h.bucketless() {
+		if !h.known || h.bucketless() {
 			continue
 		}
 		at := w.place(h, d.refusing)
@@ -103,13 +103,21 @@ func (w *writer) limits(d *decision, dialects policy.Headers, retry int64) {
 	if fit := ratelimitheader.Fit(w.items, w.hits, refusing); fit < len(w.items) {
 		w.items, w.hits, refusing = w.items[:fit], w.hits[:fit], min(refusing, 0)
 	}
+	// All that a refusal names as a time is when the call passes.
+	for i := range w.items {
+		if item := &w.items[i]; retry > 0 {
+			item.Reset = quota.Never
+			if i == refusing || item.Remaining < w.hits[i].cost {
+				item.Reset = quota.Span(retry) * quota.Second
+			}
+		}
+	}
 	shown := refusing
-	if shown == none {
+	if d.refusing == nil {
 		shown = ratelimitheader.Nearest(w.items)
 	}
-	w.legacy(d, dialects.Legacy, shown)
-	if refusing != none && retry > 0 {
-		w.items[refusing].Reset = quota.Span(retry) * quota.Second
+	if shown != none {
+		w.legacy(d, dialects.Legacy, shown)
 	}
 	if dialects.Standard == policy.StandardDraft11 {
 		w.list("ratelimit-policy", ratelimitheader.AppendPolicy)
@@ -204,7 +212,7 @@ func (w *writer) body(d *decision, retry int64) {
 	}
 	about := refusal.About{
 		Reason: h.reason, Source: h.source, Policy: []byte(h.policy.Name), After: d.view.Index.After(&h.Hit),
-		Limit: &h.limit, Cost: h.cost, Left: h.left,
+		Limit: &h.limit, Cost: h.cost, Left: h.remaining,
 	}
 	kind := about.Kind()
 	text, err := json.Marshal(problem{

@@ -102,7 +102,7 @@ func (r *recorder) refused(h *hit, id *wire.Identity, now quota.Instant) {
 	}
 	one := wire.Refusal{
 		CallerCount: callerOf(h, id), Limit: h.Limit, Reason: uint8(h.reason), Source: uint8(h.source),
-		Cost: min(h.cost, policy.MaxCost), Left: max(h.left, 0),
+		Cost: min(h.cost, policy.MaxCost), Left: max(h.remaining, 0),
 	}
 	one.Count = 1
 	if h.retry != quota.Never {

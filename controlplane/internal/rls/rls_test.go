@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -206,7 +207,7 @@ func TestAllOrNothing(t *testing.T) {
 		{"api=v1 user=b|unknown=1", "OK: OK(users 0/2 MINUTE 1m0s) OK"},
 		{"api=v1 user=c|api=v1 user=c", "OK: OK(users 1/2 MINUTE 1m0s) OK(users 0/2 MINUTE 1m0s)"},
 		{"api=v1 user=d", "OK: OK(users 1/2 MINUTE 1m0s)"},
-		{"api=v1 user=d|api=v1 user=d", "OVER_LIMIT: OK(users 1/2 MINUTE 1m0s) OVER_LIMIT(users 0/2 MINUTE 1m0s)"},
+		{"api=v1 user=d|api=v1 user=d", "OVER_LIMIT: OK(users 1/2 MINUTE 1m0s) OVER_LIMIT(users 1/2 MINUTE 1m0s)"},
 		{"api=v1 user=d", "OK: OK(users 0/2 MINUTE 1m0s)"},
 	} {
 		if got := shown(w.ask(request("edge", c.descriptors))); got != c.want {
@@ -235,11 +236,11 @@ func TestHits(t *testing.T) {
 		{"the call's", 3, nil, false, "OK: OK(users 6/10 MINUTE 1m0s)"},
 		{"the descriptor's", 3, wrapperspb.UInt64(5), false, "OK: OK(users 1/10 MINUTE 1m0s)"},
 		{"a look", 3, wrapperspb.UInt64(0), false, "OK: OK(users 1/10 MINUTE 1m0s)"},
-		{"too many", 2, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
+		{"too many", 2, nil, false, "OVER_LIMIT: OVER_LIMIT(users 1/10 MINUTE 1m0s)"},
 		{"to be given back", 5, nil, true, "OK: OK(users 1/10 MINUTE 1m0s)"},
-		{"more than ever pass", 11, nil, false, "OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
+		{"more than ever pass", 11, nil, false, "OVER_LIMIT: OVER_LIMIT(users 1/10 MINUTE 1m0s)"},
 		{"beyond all bounds", 0, wrapperspb.UInt64(math.MaxUint64), false,
-			"OVER_LIMIT: OVER_LIMIT(users 0/10 MINUTE 1m0s)"},
+			"OVER_LIMIT: OVER_LIMIT(users 1/10 MINUTE 1m0s)"},
 		{"the rest", 1, nil, false, "OK: OK(users 0/10 MINUTE 1m0s)"},
 	} {
 		if got := call(c.addend, c.own, c.negative); got != c.want {
@@ -385,12 +386,17 @@ func TestHeadersAndBody(t *testing.T) {
 		w.ask(request("edge", "api=v1 user=a"))
 		out := w.ask(request("edge", "api=v1 user=a"))
 		got := strings.TrimSuffix(headersOf(out), "\ncontent-type: application/problem+json")
-		wobbling := strings.NewReplacer("retry-after: 61", "retry-after: 60", "retry-after: 62", "retry-after: 60",
-			"retry-after: 63", "retry-after: 60",
-			"retry-after: 64", "retry-after: 60", "retry-after: 65", "retry-after: 60", "retry-after: 66",
-			"retry-after: 60",
-			"t=61", "t=60", "t=62", "t=60", "t=63", "t=60", "t=64", "t=60", "t=65", "t=60", "t=66", "t=60")
-		if wobbling.Replace(got) != c.refused {
+		// The wait is spread by up to six seconds, and all times in the answer are that wait.
+		_, after, _ := strings.Cut(got, "retry-after: ")
+		after, _, _ = strings.Cut(after, "\n")
+		retry, err := strconv.ParseInt(after, 10, 64)
+		if err != nil || retry < 60 || retry > 66 {
+			t.Errorf("%s: %v in %s", c.headers, err, got)
+		}
+		wait := strings.NewReplacer("1772323260", strconv.FormatInt(1772323200+retry, 10),
+			"reset: 60", "reset: "+strconv.FormatInt(retry, 10), "after: 60", "after: "+strconv.FormatInt(retry, 10),
+			"t=60", "t="+strconv.FormatInt(retry, 10))
+		if got != wait.Replace(c.refused) {
 			t.Errorf("%s refused:\n%s\nwant\n%s", c.headers, got, c.refused)
 		}
 		if body := string(out.RawBody); !strings.Contains(body, `"violated-policies":["users"],"limit":2,"window":"1m","retry_after":6`) {
