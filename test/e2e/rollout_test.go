@@ -150,7 +150,7 @@ func (w *world) halves(draft uint64) (chosen, others []*stack.Envoy) {
 // A draft limit is decided beside the enforced one, by buckets of its own, and changes no answer.
 // Both counts stand side by side in the Envoy's metrics.
 func TestACandidateIsCountedBesideItsPolicy(t *testing.T) {
-	for _, mode := range []string{"local", "strict"} {
+	for _, mode := range []string{"local", "leased", "strict", "optimistic"} {
 		t.Run(mode, func(t *testing.T) {
 			w := start(t, setup{policies: `
 version: weir/v1
@@ -170,12 +170,8 @@ policies:
 			for outcome, want := range map[string]int64{"allowed": 5, "refused": 3} {
 				w.awaitCounter(e, "weir.policy.p.outcome."+outcome+".decisions", want)
 			}
-			if mode == "local" {
-				w.awaitCounter(e, "weir.policy.p.outcome.candidate_allowed.decisions", 2)
-				w.awaitCounter(e, "weir.policy.p.outcome.candidate_refused.decisions", 6)
-			} else { // A draft of the control plane's never asks: without a token in hand its decision is unknown.
-				w.awaitCounter(e, "weir.policy.p.outcome.candidate_undetermined.decisions", 8)
-			}
+			w.awaitCounter(e, "weir.policy.p.outcome.candidate_allowed.decisions", 2)
+			w.awaitCounter(e, "weir.policy.p.outcome.candidate_refused.decisions", 6)
 		})
 	}
 }

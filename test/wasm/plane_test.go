@@ -282,24 +282,34 @@ func (c *plane) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 }
 
 // resolve follows a limit's index in a version to the newest one, by the policy's name and the
-// limit's index in it.
+// limit's index in it, or among its candidates, which come behind.
 func (c *plane) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := c.sets[version], c.sets[c.version]
 	if meant == nil {
 		return nil, policy.Limit{}
 	}
-	for _, was := range meant.Policies {
-		if int(number) >= len(was.Limits) {
-			number -= uint32(len(was.Limits))
-			continue
+	limits := func(p *policy.Policy, candidate bool) []policy.Limit {
+		if candidate {
+			return p.Candidate
 		}
-		for i := range current.Policies {
-			if p := &current.Policies[i]; p.Name == was.Name && p.Mode != policy.ModeLocal &&
-				int(number) < len(p.Limits) {
-				return p, p.Limits[number]
+		return p.Limits
+	}
+	for i := range meant.Policies {
+		was := &meant.Policies[i]
+		for _, candidate := range []bool{false, true} {
+			if n := uint32(len(limits(was, candidate))); number >= n {
+				number -= n
+				continue
 			}
+			for i := range current.Policies {
+				p := &current.Policies[i]
+				of := limits(p, candidate)
+				if p.Name == was.Name && p.Mode != policy.ModeLocal && int(number) < len(of) {
+					return p, of[number]
+				}
+			}
+			return nil, policy.Limit{}
 		}
-		break
 	}
 	return nil, policy.Limit{}
 }
