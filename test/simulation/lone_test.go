@@ -281,39 +281,36 @@ func (w *lone) round(round int) {
 
 // obey waits as a refusal asks, and asks again.
 func (w *lone) obey(q question, d filtertest.Decision) {
-	for range 3 {
-		wait := d.Answer.Headers["retry-after"]
-		if wait == "" {
-			w.seen["too dear"]++
-			return
-		}
-		n, err := strconv.ParseInt(wait, 10, 64)
-		if err != nil || n < 1 {
-			w.t.Fatalf("seed %d: Retry-After is %q", w.seed, wait)
-		}
-		w.seen[d.Reason]++
-		w.seen["refused"]++
-		if q.cost > 1 {
-			w.seen["dear"]++
-		}
-		asked := w.now
-		w.advance(w.now + quota.Instant(n*1e6))
-		again := q
-		again.node = w.r.IntN(len(w.nodes))
-		if local := w.hasLocal(d); local {
-			again.node = q.node // Another Envoy has another bucket.
-		}
-		again.worker = w.r.IntN(len(w.nodes[again.node].ticked))
-		second := w.decision(w.send(again))
-		w.seen["again"]++
-		w.judge(again, second)
-		if second.Allowed {
-			return
-		}
-		w.t.Errorf("seed %d: %+v was refused at %v for %s s, and obeyed, and refused again (%+v at %v):\n%s\n%s",
-			w.seed, q, asked, wait, again, w.now, d.Answer, second.Answer)
+	wait := d.Answer.Headers["retry-after"]
+	if wait == "" {
+		w.seen["too dear"]++
 		return
 	}
+	n, err := strconv.ParseInt(wait, 10, 64)
+	if err != nil || n < 1 {
+		w.t.Fatalf("seed %d: Retry-After is %q", w.seed, wait)
+	}
+	w.seen[d.Reason]++
+	w.seen["refused"]++
+	if q.cost > 1 {
+		w.seen["dear"]++
+	}
+	asked := w.now
+	w.advance(w.now + quota.Instant(n*1e6))
+	again := q
+	again.node = w.r.IntN(len(w.nodes))
+	if local := w.hasLocal(d); local {
+		again.node = q.node // Another Envoy has another bucket.
+	}
+	again.worker = w.r.IntN(len(w.nodes[again.node].ticked))
+	second := w.decision(w.send(again))
+	w.seen["again"]++
+	w.judge(again, second)
+	if second.Allowed {
+		return
+	}
+	w.t.Errorf("seed %d: %+v was refused at %v for %s s, and obeyed, and refused again (%+v at %v):\n%s\n%s",
+		w.seed, q, asked, wait, again, w.now, d.Answer, second.Answer)
 }
 
 func (w *lone) hasLocal(d filtertest.Decision) bool {
