@@ -65,8 +65,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	reserves := req.rules.Index.Commit(p) != nil
 	keeps := p.Mode == policy.ModeLeased && !reserves && !limit.Suspended()
 	n := leasing.Need{
-		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params,
-		Cost:   min(h.Cost, limit.Params.Burst+1), // More than it can hold is too much, however much it is.
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
 		Strict: !keeps, Optimistic: p.Mode == policy.ModeOptimistic,
 		Algorithm: limit.Algorithm, Reserves: reserves,
 	}
