@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// spelling is a row of the table of spellings.
+type spelling struct{ place, said, is string }
+
+func spellings(t *testing.T) (rows []spelling) {
+	t.Helper()
+	text, err := os.ReadFile("../../shared/spelling/testdata/spellings.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		if line := lines.Text(); line != "" && line[0] != '#' {
+			cells := strings.Split(line, " | ")
+			rows = append(rows, spelling{strings.TrimSpace(cells[0]),
+				strings.ReplaceAll(strings.TrimSpace(cells[1]), `\t`, "\t"), strings.TrimSpace(cells[2])})
+		}
+	}
+	return rows
+}
+
+// raw is the request of a row, byte by byte as a client can write it.
+func (s spelling) raw(method, prefix string) string {
+	target, headers := prefix, ""
+	switch s.place {
+	case "query":
+		target += s.said
+	case "path":
+		target = s.said
+	default:
+		for _, header := range strings.Split(s.said, "¶") {
+			headers += strings.TrimLeft(header, " ") + "\r\n"
+		}
+	}
+	return method + " " + target + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\n" + headers + "\r\n"
+}
+
+// exchange sends bytes and returns the status and the body.
+func exchange(t *testing.T, address, raw string) (status int, body string) {
+	t.Helper()
+	conn, err := net.DialTimeout("tcp", address, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, raw); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%q: %v", raw, err)
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text)
+}
+
+// inGo answers what it reads of a request: the key at each place, and the path.
+var inGo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "bearer") {
+		token = ""
+	}
+	cookie := ""
+	if c, err := r.Cookie("session"); err == nil {
+		cookie = c.Value
+	}
+	fmt.Fprintf(w, "header=%s\nauthorization=%s\ncookie=%s\nquery=%s\npath=%s\n", r.Header.Get("X-Api-Key"),
+		strings.TrimSpace(token), strings.TrimSpace(cookie), r.URL.Query().Get("key"), r.URL.Path)
+})
+
+// inPython is a server by the rules of WSGI, with cookies as http.cookies reads them.
+const inPython = `
+import sys
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs
+from wsgiref.simple_server import make_server, WSGIRequestHandler
+def app(env, start):
+    scheme, _, token = env.get('HTTP_AUTHORIZATION', '').partition(' ')
+    try:
+        cookie = SimpleCookie(env.get('HTTP_COOKIE', '')).get('session')
+    except Exception:
+        cookie = None
+    start('200 OK', [('Content-Type', 'text/plain; charset=latin-1')])
+    return [('header=%s\nauthorization=%s\ncookie=%s\nquery=%s\npath=%s\n' % (
+        env.get('HTTP_X_API_KEY', '').strip(), token.strip() if scheme.lower() == 'bearer' else '',
+        cookie.value if cookie else '', parse_qs(env.get('QUERY_STRING', '')).get('key', [''])[-1],
+        env['PATH_INFO'])).encode('latin-1', 'replace')]
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *args): pass
+make_server('127.0.0.1', int(sys.argv[1]), app, handler_class=Quiet).serve_forever()
+`
+
+func startPython(t *testing.T) (address string) {
+	t.Helper()
+	port, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "server.py")
+	if err := os.WriteFile(file, []byte(inPython), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	python := exec.Command("python3", file, fmt.Sprint(port))
+	python.Stderr = os.Stderr
+	if err := python.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = python.Process.Kill(); _ = python.Wait() })
+	return fmt.Sprintf("127.0.0.1:%d", port)
+}
+
+// The table of spellings through a real Envoy: each row is the caller or the path that it says, and
+// what a server in Go or Python reads as the caller K, or as the path /login, has been counted as
+// that, or was refused.
+func TestSpellingsBeforeRealServers(t *testing.T) {
+	policies := `
+version: weir/v1
+identity: {consumer: [SOURCE]}
+policies:
+  - {name: p, match: {methods: [POST], paths: [/counted]}, partition: [consumer], limit: {quota: 1, window: 24h},
+     mode: local}
+  - {name: l, match: {methods: [POST], paths: [/login]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}
+`
+	sources := map[string]string{"header": "{header: x-api-key}", "authorization": "{header: authorization}",
+		"cookie": "{cookie: session}", "query": "{query: key}", "path": "{header: x-unused}"}
+	python := startPython(t)
+	for _, place := range []string{"header", "authorization", "cookie", "query", "path"} {
+		w := start(t, setup{embedded: true, policies: strings.Replace(policies, "SOURCE", sources[place], 1),
+			handler: both(t, python)})
+		address := strings.TrimPrefix(w.envoys[0].URL(), "http://")
+		first, ours := true, place+"=K\n"
+		if place == "path" {
+			ours = "path=/login\n"
+		}
+		for _, row := range spellings(t) {
+			if row.place != place {
+				continue
+			}
+			if first {
+				if status, _ := exchange(t, address, row.raw("POST", "/counted")); status != 200 {
+					t.Fatalf("%s: the plain spelling gets %d", place, status)
+				}
+				first = false
+				_, read := exchange(t, address, row.raw("GET", "/free"))
+				if n := strings.Count(read, ours); n != 2 {
+					t.Fatalf("%s: %d of two servers read the plain spelling:\n%s", place, n, read)
+				}
+			}
+			status, _ := exchange(t, address, row.raw("POST", "/counted"))
+			want := map[string]int{"one": 429, "several": 400, "envoy": 400, "other": 200, "absent": 200}[row.is]
+			if row.is == "other" && status == 429 { // Two rows can be one other caller.
+				status = 200
+			}
+			if status != want {
+				t.Errorf("%s %q, which is %s: %d, want %d", place, row.said, row.is, status, want)
+			}
+			if row.is != "other" && row.is != "absent" {
+				continue
+			}
+			_, read := exchange(t, address, row.raw("GET", "/free"))
+			if strings.Contains(read, ours) {
+				t.Errorf("%s %q is %s, and a server reads\n%s", place, row.said, row.is, read)
+			}
+		}
+	}
+}
+
+// both answers what a server in Go and one in Python read of a request.
+func both(t *testing.T, python string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inGo(w, r)
+		raw := "GET " + r.RequestURI + " HTTP/1.0\r\n"
+		for name, values := range r.Header {
+			for _, value := range values {
+				raw += name + ": " + value + "\r\n"
+			}
+		}
+		conn, err := net.Dial("tcp", python)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, raw+"\r\n")
+		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer answer.Body.Close()
+		_, _ = io.Copy(w, answer.Body)
+	})
+}
