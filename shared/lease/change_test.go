@@ -17,7 +17,6 @@ type changingLimit[L lease.Counted[L]] struct {
 	main, draft lease.Ask
 	drafted     bool
 	number      uint64
-	left        func(lease.Grant) int64
 }
 
 func (c *changingLimit[L]) next(a lease.Ask) lease.Ask {

@@ -97,8 +97,8 @@ type stage struct {
 	costs   map[uint32]int64
 	bucket  keyhash.Key
 
-	calls, requests                int
-	sent, passed, ideal, idealSent int64
+	calls, requests     int
+	sent, passed, ideal int64
 }
 
 const simulatedWay quota.Span = 500

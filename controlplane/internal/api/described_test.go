@@ -361,7 +361,7 @@ func TestExamplesAreTrue(t *testing.T) {
 	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*", "Content-Encoding": "gzip"}, set}),
 		"PUT", "/v1/policyset", 415, id)
 	shown(p.do(call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": "*"},
-		strings.Replace(set, "10", "0", 1)}), "PUT", "/v1/policyset", 422, id)
+		strings.Replace(set, "10", "-1", 1)}), "PUT", "/v1/policyset", 422, id)
 	p.store.mode.Store("panic")
 	shown(p.do(call{"eyes", "GET", "/v1/versions", nil, ""}), "GET", "/v1/versions", 500, id)
 	p = newPlane(t) // One that holds nothing.
