@@ -222,11 +222,11 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	p.spend(t, m.Freed[0].Bucket, 5, 4)
+	time.Sleep(100 * time.Millisecond) // Until then the tokens of waiting requests count as leased.
 	if got := p.key(t, call{who: "eyes", method: "GET", path: path}); got.Buckets[0].Level != 1 ||
-		got.Buckets[0].Used != 4 {
+		got.Buckets[0].Used != 4 || got.Buckets[0].Leased != 0 {
 		t.Fatalf("%+v", got)
 	}
-	time.Sleep(100 * time.Millisecond) // Until then the tokens of waiting requests count as leased.
 	got := p.key(t, call{"ed", "POST", strings.Replace(path, "shared?", "shared/grant?", 1), nil, `{"tokens": 3, "reason": "sorry"}`})
 	if b := got.Buckets[0]; b.Given != 3 || b.Level != 4 {
 		t.Errorf("%+v", got)

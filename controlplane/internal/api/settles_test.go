@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -67,6 +68,7 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 			Policy: uint32(i), Bucket: bucket, Count: 1,
 			Identity: wire.Identity{Consumer: match.ConsumerKey(secret, source, "alice")}}})
 	}
+	time.Sleep(100 * time.Millisecond) // Until then the tokens of waiting requests count as leased.
 	tokens := `"settles":{"reserve":"header:x-max up to 80, else 10","commit":"metadata ai/total","missing":"reserved","unfinished":"reserved, at least 10"}`
 	rows := `"settles":{"reserve":"5","commit":"header x-rows","missing":"0","unfinished":"reserved"}`
 
