@@ -306,7 +306,7 @@ func (c Credit) Keep(
 	}
 	left, want := c.Available(now), c.tokensIn(now, p, BackOff(p))
 	if c.Level > p.Burst-p.Burst/4 {
-		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)/2), 1))
+		want = max(c.tokensIn(now, p, 2*BackOff(p)), min(c.tokensIn(now, p, TTL(p)*3/4), 1))
 		spare := (want + aheadOf/2) / aheadOf
 		left -= cost + spare
 		if spare > 0 {

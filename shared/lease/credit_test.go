@@ -269,10 +269,10 @@ func TestKeepAheadWhileThereIsPlenty(t *testing.T) {
 		{demand: 100, level: 1000, inHand: 2, cost: 2, want: 10},
 		{demand: 400, level: 1000, inHand: 7, cost: 1, want: 40},
 		{demand: 400, level: 1000, inHand: 9, cost: 1, want: 0},
-		// One token is likely to be used in half of 200 ms, or not.
-		{demand: 10, level: 1000, inHand: 1, cost: 1, want: 1},
-		{demand: 10, level: 750, inHand: 1, cost: 1, want: 0},
-		{demand: 9, level: 1000, inHand: 1, cost: 1, want: 0},
+		// One token is likely to be used in three quarters of 200 ms, or not.
+		{demand: 7, level: 1000, inHand: 1, cost: 1, want: 1},
+		{demand: 7, level: 750, inHand: 1, cost: 1, want: 0},
+		{demand: 6, level: 1000, inHand: 1, cost: 1, want: 0},
 	} {
 		credit := lease.Credit{Demand: c.demand * 1024, Level: c.level,
 			Leases: [2]lease.Lease{{Tokens: c.inHand, Expiry: sec}}}

@@ -104,6 +104,7 @@ func (c Credit) TakeOut(now quota.Instant, hold int64) (Credit, [2]Lease) {
 		out[i] = Lease{Tokens: n, Used: held.Used, Expiry: held.Expiry, Term: held.Term}
 		held.Tokens -= n
 		held.Used = 0
+		c.Level += n
 		surplus = max(surplus-n, 0)
 	}
 	return c, out

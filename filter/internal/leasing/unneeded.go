@@ -53,6 +53,9 @@ func (t *takeOut) Apply(e *bucketstore.Entry) bool {
 	tells := rests && used > 0 && (t.rides || shows && used > p.Burst/tellsFrom)
 	if out[0].Tokens+out[1].Tokens > 0 || tells {
 		e.Credit, t.out = c, out
+		if back := out[0].Tokens + out[1].Tokens; !t.need.Algorithm.Windowed() { // They are missing no more.
+			e.Credit.FullAt -= quota.Instant(t.need.earning(back))
+		}
 	}
 	t.again = e.Credit.LookAgain(t.now, p, shows)
 	return t.out != [2]lease.Lease{}

@@ -77,6 +77,10 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 	if len(w.calls[0].request.Items) != 1 || it.Returned != 10 || it.Used != 2 || it.Cost != 1 || w.held(1) != 0 {
 		t.Fatalf("%+v went back, %d are in hand", w.calls[0].request.Items, w.held(1))
 	}
+	if s := w.spend(1, 0); s.State != leasing.Ready || s.Level != 97 ||
+		s.FullAt > w.now+quota.Instant(w.need(1, 1).Params.Window()*3/100)+60*ms {
+		t.Errorf("a client would hear of %d left, full in %d ms", s.Level, (s.FullAt-w.now)/ms)
+	}
 	w.answer(w.now)
 	if w.left(1) != 97 || w.client.Stats.Returned != 10 {
 		t.Errorf("%d are left, %d returned", w.left(1), w.client.Stats.Returned)
