@@ -100,8 +100,10 @@ func (l *Ledger) state() quota.State {
 // bring figures of their own, the ledger does not have the largest ones.
 func (l *Ledger) countOver(burst int64) {
 	if n := min(l.Over, min(burst, maxUnits/l.Params.Den)-l.Params.TokensIn(l.Debt)); n > 0 {
-		l.Over -= n
 		l.Debt += units(n, l.Params.Den)
+		if l.Over -= n; l.Over == 0 {
+			l.Gone = 0
+		}
 	}
 }
 

@@ -226,9 +226,9 @@ func TestPlantedBugsInGrantsAreNotLinearizable(t *testing.T) {
 		{"requests of a call without an answer get one of nothing", shared("late")},
 		{"a charge is not stored now and then",
 			spoil("if changed or granted > 0 or kept > 0 then\n"+
-				"      save(key, encode(), max(forgettable(), now + hold))",
+				"      save(key, encode(), max(forgettable(), now + hold))\n    end\n    if optimistic == 1",
 				"if now % 16 > 0 and (changed or granted > 0 or kept > 0) then\n"+
-					"      save(key, encode(), max(forgettable(), now + hold))")},
+					"      save(key, encode(), max(forgettable(), now + hold))\n    end\n    if optimistic == 1")},
 		{"more is granted than is there",
 			spoil("local granted = min(waiting, quotient(available, cost))\n"+
 				"    local short = granted < waiting"+

@@ -327,6 +327,9 @@ local function functions_for_tokens()
     if n > 0 then
       over = over - n
       debt = debt + units(n, den)
+      if over == 0 then
+        gone = 0
+      end
     end
   end
 
