@@ -323,16 +323,20 @@ func (f *fleet) check(t *testing.T, demand string, span quota.Span) {
 	}
 }
 
-// When an overload is over no caller is refused any more, as soon as the bucket has anything to
-// give.
+// When an overload is over, callers pass again: of two thousand requests at half load one at most
+// comes just where the tokens of its node are on their way.
 func TestRationingEnds(t *testing.T) {
-	f := &fleet{r: rand.New(rand.NewPCG(1, 1)), p: params(t, 1000, quota.Second, 1000), load: 5, from: 1 << 50}
-	f.start(even(10))
-	f.run(5 * quota.Second)
-	f.load, f.from = 0.5, f.now+quota.Instant(500*quota.Millisecond)
-	f.run(5 * quota.Second)
-	if f.refused > 0 {
-		t.Errorf("%d of %d refused at half load", f.refused, f.sent)
+	var refused, sent int64
+	for seed := range uint64(20) {
+		f := &fleet{r: rand.New(rand.NewPCG(seed, 1)), p: params(t, 1000, quota.Second, 1000), load: 5, from: 1 << 50}
+		f.start(even(10))
+		f.run(5 * quota.Second)
+		f.load, f.from = 0.5, f.now+quota.Instant(500*quota.Millisecond)
+		f.run(5 * quota.Second)
+		refused, sent = refused+f.refused, sent+f.sent
+	}
+	if refused*2000 > sent {
+		t.Errorf("%d of %d refused at half load", refused, sent)
 	}
 }
 
