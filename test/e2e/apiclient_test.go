@@ -74,14 +74,36 @@ policies:
 	}
 }
 
-// A request that is refused because others used the quota up passes after the wait.
+// A request that is refused because others used the quota up passes after the wait. A call that
+// comes to nothing, as on a busy machine, leaves a share to decide, whose tokens are charged
+// later: such a run shows nothing, and is tried again.
 func TestTheClientRepeatsARefusedRequest(t *testing.T) {
 	t.Parallel()
-	w := start(t, setup{policies: `
+	w := start(t, setup{})
+	const tries = 5
+	for i := range tries {
+		w.awaitApplied(w.apply(fmt.Sprintf(`
 version: weir/v1
 policies:
-  - {name: p, partition: [], limit: {quota: 2, window: 10s}, mode: strict}
-`})
+  - {name: p%d, partition: [], limit: {quota: 2, window: 10s}, mode: strict}
+`, i)))
+		lateBefore := w.lateCalls()
+		status, refusals := repeatRefused(t, w)
+		if w.lateCalls() > lateBefore {
+			continue
+		}
+		if status != http.StatusOK || refusals != 1 {
+			t.Errorf("%d after %d refusals, want 200 after one", status, refusals)
+		}
+		return
+	}
+	t.Fatalf("calls came to nothing in each of %d runs", tries)
+}
+
+// repeatRefused uses a quota up, and returns how a request of the client then ended, and how often
+// it was refused before.
+func repeatRefused(t *testing.T, w *world) (status int, refusals int64) {
+	t.Helper()
 	url := w.envoys[0].URL() + "/v1/things"
 	load{url: url, clients: 2, total: 12}.run(w.ctx)
 	base := &counting{}
@@ -95,9 +117,7 @@ policies:
 		t.Fatal(err)
 	}
 	answer.Body.Close()
-	if answer.StatusCode != http.StatusOK || base.refused.Load() != 1 {
-		t.Errorf("%d after %d refusals, want 200 after one", answer.StatusCode, base.refused.Load())
-	}
+	return answer.StatusCode, base.refused.Load()
 }
 
 // The answers that the page for API consumers shows are real ones, and each of its programs gets
