@@ -315,7 +315,7 @@ func TestEnvoyLooksWhichReplicaAnswers(t *testing.T) {
 			continue
 		}
 		if len(c.Checks) != 1 || c.Checks[0].Unhealthy != 1 || c.Checks[0].Healthy != 1 ||
-			c.Checks[0].HTTP["path"] != "/readyz" {
+			c.Checks[0].HTTP["path"] != "/readyz/store" {
 			t.Fatalf("%+v", c.Checks)
 		}
 		for _, text := range []string{c.Checks[0].Interval, c.Checks[0].Idle, c.Checks[0].IdleWell} {

@@ -23,6 +23,90 @@ policies:
     on_failure: {local_for: 1s, then: deny}
 `
 
+// An Envoy that calls only ready replicas, as in Kubernetes, loses nothing but the buckets of the
+// dead shard either, also if that is the one with the policies: the keys of the other shards are
+// decided to the last token, and the kill switch works.
+func TestReadyReplicasServeWithoutTheirPolicies(t *testing.T) {
+	// A call whose answer came late on a busy machine has taken a token that no request got.
+	const keys, quota, mayBeLost = 30, 40, 4
+	cluster := redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no")
+	w := start(t, setup{envoys: 2, alone: true, rewrite: func(config string) string {
+		for old, by := range map[string]string{"path: /readyz/store": "path: /readyz",
+			"healthy_panic_threshold: {value: 1}": "healthy_panic_threshold: {value: 0}"} {
+			if strings.Count(config, old) != 1 {
+				t.Fatalf("envoy.yaml has no %s", old)
+			}
+			config = strings.Replace(config, old, by, 1)
+		}
+		return config
+	}})
+	w.serve.RedisURL = cluster.URL()
+	w.startControlPlane()
+	w.awaitApplied(w.apply(keyed))
+	send := func(key, times int) int64 {
+		t.Helper()
+		got := w.sendKeyed(key, times)
+		got.mustBe(t, 200, 429)
+		return got.statuses[200]
+	}
+	meta := cluster.Primaries[cluster.Primary(cluster.Slot("weir:{meta}:version"))]
+	first := make([]int64, keys)
+	for key := range keys {
+		w.await("a first token of each key", func(context.Context) error {
+			if first[key] += send(key, 1); first[key] == 0 {
+				return errors.New("refused")
+			}
+			return nil
+		})
+	}
+	dead := strings.Count(meta.Do("KEYS", "weir:*"), "}:b:")
+	if dead == 0 || dead == keys {
+		t.Fatalf("the shard of the policies keeps %d of %d keys", dead, keys)
+	}
+	meta.Kill()
+	w.await("the replica to miss its policies", func(ctx context.Context) error {
+		if a, err := w.controlPlane.Call(ctx, http.MethodGet, "/readyz/store", nil); err != nil || a.Status != 503 {
+			return fmt.Errorf("%+v, %w", a, err)
+		}
+		return nil
+	})
+	if a, err := w.controlPlane.Call(w.ctx, http.MethodGet, "/readyz", nil); err != nil || a.Status != 200 {
+		t.Fatalf("/readyz says %d %s, %v", a.Status, a.Body, err)
+	}
+	w.await("the ladder of the dead shard's keys to end", func(context.Context) error {
+		refused := 0
+		for key := range keys {
+			n := send(key, 1)
+			if first[key] += n; n == 0 {
+				refused++
+			}
+		}
+		if refused != dead {
+			return fmt.Errorf("%d keys are refused, not %d", refused, dead)
+		}
+		return nil
+	})
+	whole := 0
+	for key := range keys {
+		if first[key] += send(key, quota); first[key] > quota {
+			t.Errorf("key %d was given %d of %d", key, first[key], quota)
+		}
+		if first[key] >= quota-mayBeLost {
+			whole++
+		}
+	}
+	if whole != keys-dead {
+		t.Errorf("%d of %d living keys got their quota: %v", whole, keys-dead, first)
+	}
+	w.order(`{"state": "off", "reason": "the store is away"}`)
+	w.await("the kill switch to be obeyed", func(context.Context) error {
+		if n := w.sendKeyed(0, 4).statuses[200]; n != 4 {
+			return fmt.Errorf("%d of 4 passed", n)
+		}
+		return nil
+	})
+}
+
 // A shard of a Redis Cluster that dies, without a replica, takes the keys along that it kept, which
 // go by their failure ladder as far as its end. All other keys are decided by the control plane to
 // the last token, over both Envoys, and so they are after it is back empty.
@@ -35,11 +119,7 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 	w.awaitApplied(w.apply(keyed))
 	send := func(key, times int) (allowed int64) {
 		t.Helper()
-		got := load{clients: 4, total: times, request: func(i int) *http.Request {
-			r := request(http.MethodPost, w.envoys[i%len(w.envoys)].URL()+"/keyed")
-			r.Header.Set("x-key", fmt.Sprint("key ", key))
-			return r
-		}}.run(w.ctx)
+		got := w.sendKeyed(key, times)
 		got.mustBe(t, 200, 429)
 		return got.statuses[200]
 	}
@@ -109,4 +189,14 @@ func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// sendKeyed sends requests of one key through all Envoys by turns.
+func (w *world) sendKeyed(key, times int) tally {
+	w.t.Helper()
+	return load{clients: 4, total: times, request: func(i int) *http.Request {
+		r := request(http.MethodPost, w.envoys[i%len(w.envoys)].URL()+"/keyed")
+		r.Header.Set("x-key", fmt.Sprint("key ", key))
+		return r
+	}}.run(w.ctx)
 }

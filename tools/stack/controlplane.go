@@ -52,7 +52,7 @@ func StartControlPlane(ctx context.Context, o ControlPlaneOptions) (*ControlPlan
 	if err != nil {
 		return nil, err
 	}
-	ready := func(ctx context.Context) error { _, err := get(ctx, c.client, c.URL()+"/readyz"); return err }
+	ready := func(ctx context.Context) error { _, err := get(ctx, c.client, c.URL()+"/readyz/store"); return err }
 	if o.Waiting != nil {
 		ready = SayOnce(2*time.Second, o.Waiting, ready)
 	}

@@ -129,6 +129,7 @@ func (s *server) forProbes(e *echo.Echo) error {
 	probes := gen.ServerInterfaceWrapper{Handler: gen.NewStrictHandler(s, nil)}
 	e.GET("/healthz", probes.Healthz)
 	e.GET("/readyz", probes.Readyz)
+	e.GET("/readyz/store", probes.ReadyzStore)
 	return nil
 }
 
@@ -155,21 +156,42 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 	return gen.Healthz200JSONResponse{Status: gen.Ok}, nil
 }
 
-// Readyz reports whether requests should be sent here.
+// Readyz reports whether this replica serves what Envoys need. It does so while its store is away:
+// policies, orders and bans come from memory, and the shards of a cluster that live grant tokens.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
+	state, err := s.state(s.config.Hub.Loaded())
+	if err != nil {
+		return nil, err
+	}
+	if away := s.config.Hub.Ready(); away != nil {
+		state.Warning = "the store cannot be followed, Envoys get what this replica last read: " + reason(away)
+	}
+	return gen.Readyz200JSONResponse(state), nil
+}
+
+// ReadyzStore reports whether this replica also reaches its store, so that it is to be preferred to
+// one that does not.
+func (s *server) ReadyzStore(context.Context, gen.ReadyzStoreRequestObject) (gen.ReadyzStoreResponseObject, error) {
+	state, err := s.state(s.config.Hub.Ready())
+	return gen.ReadyzStore200JSONResponse(state), err
+}
+
+// state is the answer of a probe for which notReady, if not nil, is a reason to say no.
+func (s *server) state(notReady error) (gen.State, error) {
 	if s.config.Leaving.Err() != nil {
-		return nil, &failure{code: errs.Stopping, quiet: true}
+		return gen.State{}, &failure{code: errs.Stopping, quiet: true}
 	}
-	if err := s.config.Hub.Ready(); err != nil {
-		return nil, &failure{code: errs.StoreUnavailable, detail: reason(err), cause: err, quiet: true}
+	if notReady != nil {
+		return gen.State{}, &failure{code: errs.StoreUnavailable, detail: reason(notReady), cause: notReady,
+			quiet: true}
 	}
-	answer := gen.Readyz200JSONResponse{Status: gen.Ready}
+	state := gen.State{Status: gen.Ready}
 	if s.config.Unsaved != nil {
 		if err := s.config.Unsaved(); err != nil {
-			answer.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
+			state.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
 		}
 	}
-	return answer, nil
+	return state, nil
 }
 
 // Version tells the build.

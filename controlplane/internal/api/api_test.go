@@ -661,26 +661,30 @@ func TestStoreAway(t *testing.T) {
 	if w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=a&after=0", nil, ""}); w.Code != 200 {
 		t.Errorf("the snapshot in memory is not served: %d", w.Code)
 	}
-	p.eventually("/readyz", 503)
+	p.eventually("/readyz/store", 503)
+	if w := p.do(call{"", "GET", "/readyz", nil, ""}); w.Code != 200 ||
+		!strings.Contains(w.Body.String(), "Envoys get what this replica last read") {
+		t.Errorf("/readyz: %d %s", w.Code, w.Body)
+	}
 	before := strings.Count(p.log.String(), "request failed")
 	for range 20 {
-		p.problem(p.do(call{"", "GET", "/readyz", nil, ""}), 503, "store-unavailable")
+		p.problem(p.do(call{"", "GET", "/readyz/store", nil, ""}), 503, "store-unavailable")
 	}
 	if said := strings.Count(p.log.String(), "request failed") - before; said > 0 {
-		t.Errorf("twenty calls of /readyz are logged %d times", said)
+		t.Errorf("twenty calls of /readyz/store are logged %d times", said)
 	}
 	if w := p.do(call{"", "GET", "/healthz", nil, ""}); w.Code != 200 {
 		t.Errorf("healthz: %d", w.Code)
 	}
 	p.store.mode.Store("")
-	p.eventually("/readyz", 200)
+	p.eventually("/readyz/store", 200)
 
 	empty := newPlane(t) // One that holds nothing.
 	empty.store.mode.Store("away")
 	for _, path := range []string{"/v1/policyset", "/v1/policies/a", "/v1/versions"} {
 		empty.problem(empty.do(call{"root", "GET", path, nil, ""}), 503, "store-unavailable")
 	}
-	empty.eventually("/readyz", 503)
+	empty.eventually("/readyz/store", 503)
 	empty.problem(empty.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""}), 503, "store-unavailable")
 }
 
@@ -695,7 +699,7 @@ func TestHead(t *testing.T) {
 		"/v1/policyset": 200, "/v1/nodes": 200,
 		"/v1/versions/9": 404, "/nothing": 404, "/node/v1/leases": 405,
 	} {
-		p.eventually("/readyz", 200)
+		p.eventually("/readyz/store", 200)
 		var got [2]*http.Response
 		for i, method := range []string{"GET", "HEAD"} {
 			r, err := http.NewRequest(method, server.URL+path, nil)

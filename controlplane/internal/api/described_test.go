@@ -197,7 +197,7 @@ func TestEveryRouteIsDescribed(t *testing.T) {
 func TestOnlyTheseAreOpen(t *testing.T) {
 	p := newPlane(t)
 	open := []string{"GET /docs", "GET /healthz", "GET /metrics", "GET /openapi.json", "GET /openapi.yaml",
-		"GET /readyz",
+		"GET /readyz", "GET /readyz/store",
 		"GET /v1/usage", "GET /version", "GET /console", "GET /console/{file}", "POST /v1/session",
 		"DELETE /v1/session"}
 	for path, item := range spec().Paths.Map() {
@@ -347,6 +347,7 @@ func TestExamplesAreTrue(t *testing.T) {
 	}
 	shown(p.do(call{"", "GET", "/healthz", nil, ""}), "GET", "/healthz", 200)
 	shown(p.do(call{"", "GET", "/readyz", nil, ""}), "GET", "/readyz", 200)
+	shown(p.do(call{"", "GET", "/readyz/store", nil, ""}), "GET", "/readyz/store", 200)
 	shown(p.do(call{"", "GET", "/version", nil, ""}), "GET", "/version", 200, "version", "go")
 
 	const id = "request_id"

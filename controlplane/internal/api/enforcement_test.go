@@ -139,7 +139,7 @@ func TestEnforcementIsRefused(t *testing.T) {
 func TestEnforcementWithoutTheStore(t *testing.T) {
 	p := newPlane(t)
 	p.store.mode.Store("away")
-	p.eventually("/readyz", 503)
+	p.eventually("/readyz/store", 503)
 	got, etag := p.orders(t, `"0"`, `{"orders": [{"state": "off", "reason": "now"}]}`)
 	if got.Durable || len(got.Orders) != 1 {
 		t.Errorf("%+v", got)

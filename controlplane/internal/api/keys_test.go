@@ -317,13 +317,13 @@ func TestKeysAreBanned(t *testing.T) {
 	}
 	// It works without the store.
 	p.store.mode.Store("away")
-	p.eventually("/readyz", 503)
+	p.eventually("/readyz/store", 503)
 	ban.body = `{"reason": "still does"}`
 	if got = p.key(t, ban); got.Durable || got.Ban.Reason != "still does" || got.Ban.Expires != nil {
 		t.Errorf("%+v", got)
 	}
 	p.store.mode.Store("")
-	p.eventually("/readyz", 200)
+	p.eventually("/readyz/store", 200)
 	lift := call{who: "ed", method: "DELETE", path: "/v1/keys/api/ban" + alice}
 	if got = p.key(t, lift); got.Ban != nil {
 		t.Errorf("%+v", got)

@@ -361,6 +361,7 @@ func TestStartWithoutRedis(t *testing.T) {
 	server.Kill()
 	p := start(t, "", server.URL())
 	p.until("/readyz", 503, "the store cannot be reached: dial: connect: connection refused")
+	p.until("/readyz/store", 503, "the store cannot be reached: dial: connect: connection refused")
 	p.until("/healthz", 200)
 	for _, c := range []struct{ method, path, body string }{
 		{"GET", "/v1/policyset", ""}, {"PUT", "/v1/policyset", string(document(1))}, {"GET", "/v1/versions", ""},
@@ -373,7 +374,7 @@ func TestStartWithoutRedis(t *testing.T) {
 		}
 	}
 	server.Restart()
-	p.until("/readyz", 200)
+	p.until("/readyz/store", 200)
 	p.until("/v1/policyset", 200)
 	expectVersion := p.put(10)
 	expect(t, p.poll(0), expectVersion, 5*time.Second)
@@ -411,7 +412,8 @@ func TestRedisLosesEverything(t *testing.T) {
 		return ok
 	})
 	server.Kill()
-	p.until("/readyz", 503)
+	p.until("/readyz/store", 503)
+	p.until("/readyz", 200, "the store cannot be followed, Envoys get what this replica last read: ")
 	expect(t, p.poll(0), version, 5*time.Second)
 	p.until("/v1/nodes", 200, `"complete":false`, `"nodes":[{"id":"n"`)
 	request := wire.AppendLeaseRequest(nil,
@@ -422,7 +424,7 @@ func TestRedisLosesEverything(t *testing.T) {
 		}
 	}
 	server.Restart()
-	p.until("/readyz", 200)
+	p.until("/readyz/store", 200)
 	if a := p.until("/v1/policyset", 200); a.header.Get("ETag") != fmt.Sprintf(`"%d"`, version) || !bytes.Equal(a.body, document(100)) {
 		t.Errorf("after the loss: %s %s", a.header.Get("ETag"), a.body)
 	}

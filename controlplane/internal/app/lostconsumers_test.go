@@ -77,7 +77,7 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 			s := bare(t)
 			s.DataDir, s.RedisURL = "", server.URL()
 			p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
-			p.until("/readyz", http.StatusOK)
+			p.until("/readyz/store", http.StatusOK)
 			if a := p.do("PUT", "/v1/policyset", []byte(consumerSet), "If-Match", "*"); a.status != http.StatusOK {
 				t.Fatalf("%s", a.body)
 			}
@@ -123,7 +123,7 @@ func TestNodesAgreeWithARestoredStore(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)
 	p := start(t, "", server.URL())
-	p.until("/readyz", http.StatusOK)
+	p.until("/readyz/store", http.StatusOK)
 	p.do("PUT", "/v1/policyset", []byte(consumerSet), "If-Match", "*")
 	p.record("pardoned", `{"banned": {"reason": "a while ago"}}`)
 	restore := backup(t, server, dir)
@@ -135,7 +135,7 @@ func TestNodesAgreeWithARestoredStore(t *testing.T) {
 	restore()
 	server.Restart()
 	p = start(t, "", server.URL())
-	p.until("/readyz", http.StatusOK)
+	p.until("/readyz/store", http.StatusOK)
 	m := p.news(before.Revision)
 	if m.Complete || m.Revision >= before.Revision || bans(m) != 1 {
 		t.Errorf("received %d bans at revision %d after %d, all: %v", bans(m), m.Revision, before.Revision, m.Complete)

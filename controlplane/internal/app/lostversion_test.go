@@ -71,7 +71,7 @@ func TestRestoreThenApply(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)
 	p := start(t, "", server.URL())
-	p.until("/readyz", http.StatusOK)
+	p.until("/readyz/store", http.StatusOK)
 	p.put(10)
 	p.put(20)
 	restore := backup(t, server, dir)
@@ -88,7 +88,7 @@ func TestRestoreThenApply(t *testing.T) {
 	server.Restart()
 
 	p = start(t, "", server.URL())
-	p.until("/readyz", http.StatusOK)
+	p.until("/readyz/store", http.StatusOK)
 	if version := p.put(50); version != 3 {
 		t.Fatalf("version %d: this test is about a number that is used twice", version)
 	}
@@ -122,7 +122,7 @@ func TestFailoverDuringRepeatedPuts(t *testing.T) {
 	s := bare(t)
 	s.DataDir, s.RedisURL = "", server.URL()
 	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
-	p.until("/readyz", http.StatusOK)
+	p.until("/readyz/store", http.StatusOK)
 	p.put(10)
 	restore := backup(t, server, dir)
 	p.put(2000)

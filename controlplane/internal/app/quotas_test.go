@@ -83,7 +83,7 @@ func TestQuotas(t *testing.T) {
 	s := bare(t)
 	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
-	p.until("/readyz", 200)
+	p.until("/readyz/store", 200)
 	if a := p.do("PUT", "/v1/policyset", []byte(quotaPolicies), "If-Match", "*", "Content-Type",
 		"application/json"); a.status >= 300 {
 		t.Fatalf("put: %d %s", a.status, a.body)
@@ -140,7 +140,7 @@ func TestPenaltiesAtBothDoors(t *testing.T) {
 	s.Listeners.RLQS, s.Listeners.RLQSOpen = "127.0.0.1:0", true
 	s.Listeners.RLS, s.Listeners.RLSOpen = "127.0.0.1:0", true
 	p := startWith(t, s, slog.New(slog.DiscardHandler))
-	p.until("/readyz", 200)
+	p.until("/readyz/store", 200)
 	if a := p.do("PUT", "/v1/policyset", []byte(penaltyPolicies), "If-Match", "*", "Content-Type",
 		"application/json"); a.status >= 300 {
 		t.Fatalf("put: %d %s", a.status, a.body)

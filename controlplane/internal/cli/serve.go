@@ -22,7 +22,7 @@ type serveCommand struct {
 func (serveCommand) Help() string {
 	return `The administrator's and the nodes' tokens may also be given as WEIR_ADMIN_TOKEN and WEIR_NODE_TOKEN.
 
-/healthz, /readyz, /version and /metrics are open to whoever reaches the address; everything else needs a token.`
+/healthz, /readyz, /readyz/store, /version and /metrics are open to whoever reaches the address; everything else needs a token.`
 }
 
 // Run serves until SIGINT or SIGTERM. A second signal ends the wait for callers.

@@ -80,6 +80,7 @@ type Hub struct {
 	ready   bool          // the secret is the store's
 	rekeyed chan struct{} // closed when the secret becomes another one
 	failure error         // of the last poll
+	loaded  bool          // a poll has succeeded
 	encoded [2]News       // of the versions in force
 }
 
@@ -135,7 +136,7 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 	h.mu.Lock()
 	before := h.failure
-	h.failure = err
+	h.failure, h.loaded = err, h.loaded || err == nil
 	h.mu.Unlock()
 	h.polled(err)
 	switch {
@@ -205,6 +206,17 @@ func (h *Hub) Looked() <-chan struct{} { return h.looked }
 func (h *Hub) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.failure
+}
+
+// Loaded is nil if a poll of the store has succeeded since the start, so that there is something to
+// serve, and the error of the last poll otherwise.
+func (h *Hub) Loaded() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.loaded {
+		return nil
+	}
 	return h.failure
 }
 

@@ -1833,9 +1833,12 @@ type ServerInterface interface {
 	// Healthz Is the process alive?
 	// (GET /healthz)
 	Healthz(ctx echo.Context) error
-	// Readyz Can it serve?
+	// Readyz Does it serve what Envoys need?
 	// (GET /readyz)
 	Readyz(ctx echo.Context) error
+	// ReadyzStore Does it reach its store too?
+	// (GET /readyz/store)
+	ReadyzStore(ctx echo.Context) error
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
@@ -1978,6 +1981,15 @@ func (w *ServerInterfaceWrapper) Readyz(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.Readyz(ctx)
+	return err
+}
+
+// ReadyzStore converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadyzStore(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadyzStore(ctx)
 	return err
 }
 
@@ -3463,6 +3475,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 	router.GET(options.BaseURL+"/healthz", wrapper.Healthz, options.OperationMiddlewares["healthz"]...)
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
+	router.GET(options.BaseURL+"/readyz/store", wrapper.ReadyzStore, options.OperationMiddlewares["readyzStore"]...)
 	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
 	router.GET(options.BaseURL+"/v1/changes", wrapper.GetChanges, options.OperationMiddlewares["getChanges"]...)
 	router.POST(options.BaseURL+"/v1/check", wrapper.CheckPolicySet, options.OperationMiddlewares["checkPolicySet"]...)
@@ -3593,6 +3606,27 @@ type ReadyzResponseObject interface {
 type Readyz200JSONResponse State
 
 func (response Readyz200JSONResponse) VisitReadyzResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadyzStoreRequestObject struct {
+}
+
+type ReadyzStoreResponseObject interface {
+	VisitReadyzStoreResponse(w http.ResponseWriter) error
+}
+
+type ReadyzStore200JSONResponse State
+
+func (response ReadyzStore200JSONResponse) VisitReadyzStoreResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -4631,9 +4665,12 @@ type StrictServerInterface interface {
 	// Healthz Is the process alive?
 	// (GET /healthz)
 	Healthz(ctx context.Context, request HealthzRequestObject) (HealthzResponseObject, error)
-	// Readyz Can it serve?
+	// Readyz Does it serve what Envoys need?
 	// (GET /readyz)
 	Readyz(ctx context.Context, request ReadyzRequestObject) (ReadyzResponseObject, error)
+	// ReadyzStore Does it reach its store too?
+	// (GET /readyz/store)
+	ReadyzStore(ctx context.Context, request ReadyzStoreRequestObject) (ReadyzStoreResponseObject, error)
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
@@ -4808,6 +4845,29 @@ func (sh *strictHandler) Readyz(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(ReadyzResponseObject); ok {
 		return validResponse.VisitReadyzResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadyzStore operation middleware
+func (sh *strictHandler) ReadyzStore(ctx echo.Context) error {
+	var request ReadyzStoreRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadyzStore(ctx.Request().Context(), request.(ReadyzStoreRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadyzStore")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadyzStoreResponseObject); ok {
+		return validResponse.VisitReadyzStoreResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
