@@ -144,6 +144,9 @@ func TestEnforcementWithoutTheStore(t *testing.T) {
 	if got.Durable || len(got.Orders) != 1 {
 		t.Errorf("%+v", got)
 	}
+	if w := p.do(call{"eyes", "GET", "/v1/enforcement", nil, ""}); !strings.Contains(w.Body.String(), `"durable":false`) {
+		t.Errorf("it does not say that the orders are not stored: %s", w.Body)
+	}
 	if w := p.do(call{who: "envoy", method: "GET",
 		path: "/node/v1/snapshot?after=0&node=n&wait=5s&enforcement=0"}); !wire.IsEnforcement(w.Body.Bytes()) {
 		t.Errorf("a node is answered %d %q", w.Code, w.Body)

@@ -751,7 +751,7 @@ type Enforcement struct {
 	Orders []Order `json:"orders"`
 
 	// Durable The store has them. False while the store is away: this replica holds them in memory. Changes need not say it.
-	Durable bool `json:"durable,omitempty"`
+	Durable bool `json:"durable"`
 }
 
 // FieldChange One field that is different.
