@@ -23,6 +23,7 @@ var causes = []struct{ sign, said string }{
 	{"READONLY", "Redis is a read-only replica"},
 	{"MISCONF", "Redis cannot write its file, and so takes no changes"},
 	{"NOREPLICAS", "Redis has fewer replicas than it asks for (min-replicas-to-write)"},
+	{"DENIED", "Redis is in protected mode, and refuses other hosts as long as it has no password"},
 	{"MASTERDOWN", "Redis is a replica that has lost its primary"},
 	{"CLUSTERDOWN", "the Redis Cluster is down or lacks a part of its slots"},
 	{"LOADING", "Redis is loading its data"},

@@ -2,8 +2,12 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,7 +27,10 @@ func (patient) DialHook(next redis.DialHook) redis.DialHook {
 			// The client reports the cause of the first failure.
 			return unmade{fmt.Errorf("no connection: %w", err)}, nil
 		}
-		return conn, nil
+		if system, ok := conn.(syscall.Conn); ok {
+			return quotedSystem{&quoted{Conn: conn}, system}, nil
+		}
+		return &quoted{Conn: conn}, nil
 	}
 }
 
@@ -33,6 +40,65 @@ func (patient) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 // ProcessPipelineHook implements redis.Hook, and changes nothing.
 func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// quoted is a connection whose end is reported in the server's own words: a server that refuses a
+// client says why, and then ends the connection, and the client reports only the end.
+type quoted struct {
+	net.Conn
+	// last is the error that the server sent last, nil after any other answer.
+	last atomic.Pointer[string]
+}
+
+// longestQuote bounds how much of the server's words is kept.
+const longestQuote = 256
+
+// Read implements net.Conn.
+func (q *quoted) Read(p []byte) (int, error) {
+	n, err := q.Conn.Read(p)
+	if n > 0 {
+		q.note(p[:n])
+	}
+	return n, q.quote(err)
+}
+
+// Write implements net.Conn.
+func (q *quoted) Write(p []byte) (int, error) {
+	n, err := q.Conn.Write(p)
+	ended := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	if ended && q.last.Load() == nil {
+		unread := make([]byte, longestQuote)
+		if n, _ := q.Conn.Read(unread); n > 0 { // It does not wait: the server has ended.
+			q.note(unread[:n])
+		}
+	}
+	return n, q.quote(err)
+}
+
+// note keeps an answer if it is an error.
+func (q *quoted) note(answer []byte) {
+	switch {
+	case answer[0] == '-':
+		line, _, _ := strings.Cut(string(answer[1:min(len(answer), longestQuote)]), "\r\n")
+		q.last.Store(&line)
+	case q.last.Load() != nil:
+		q.last.Store(nil)
+	}
+}
+
+// quote is an error of the connection with the server's last words.
+func (q *quoted) quote(err error) error {
+	if last := q.last.Load(); err != nil && last != nil {
+		return fmt.Errorf("%s: %w", *last, err)
+	}
+	return err
+}
+
+// quotedSystem is quoted where the client can ask the system whether the server has ended an idle
+// connection, which it cannot of TLS.
+type quotedSystem struct {
+	*quoted
+	syscall.Conn
 }
 
 // unmade is a connection that could not be made.

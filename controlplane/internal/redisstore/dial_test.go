@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/test/redistest"
@@ -26,6 +27,36 @@ func TestAServerThatIsBackIsUsedAtOnce(t *testing.T) {
 		server.Restart()
 		if err := client.Ping(t.Context()).Err(); err != nil {
 			t.Fatalf("a server that is back does not answer: %v", err)
+		}
+	}
+}
+
+// A server that refuses a connection says why before it ends it, and that is reported.
+func TestARefusalIsInTheServersWords(t *testing.T) {
+	for _, refusal := range []string{
+		"-DENIED Redis is running in protected mode.", "-ERR max number of clients reached", "-NOPERM no such thing",
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		go func() {
+			for {
+				conn, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				_, _ = conn.Write([]byte(refusal + "\r\n"))
+				_ = conn.Close()
+			}
+		}()
+		client := openURL(t, "redis://user:secret@"+listener.Addr().String(), slog.New(slog.DiscardHandler)).Client()
+		for range 10 {
+			err := client.Ping(t.Context()).Err()
+			if err == nil || !strings.Contains(err.Error(), refusal[1:]) {
+				t.Errorf("refused with %s: %v", refusal, err)
+			}
 		}
 	}
 }
