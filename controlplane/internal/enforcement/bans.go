@@ -27,8 +27,8 @@ func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool,
 			return entry, ErrTooMany
 		}
 		stamp.By = entry.By
-		b.Since, b.By = stamp.Time, stamp.By
-		d.Bans = Bans{Stamp: stamp, List: append(d.Bans.List, b)}
+		b.Since, b.By, b.Revision = stamp.Time, stamp.By, stamp.Revision
+		d.Bans.Stamp, d.Bans.List = stamp, append(d.Bans.List, b)
 		entry.Before = auditBan(before)
 		entry.After = audit.Value(b)
 		entry.Reason = b.Reason
@@ -50,19 +50,24 @@ func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (boo
 		}
 		stamp.By = entry.By
 		d.Bans.Stamp, entry.Before = stamp, auditBan(before)
+		d.Bans.Lifted = append(d.Bans.Lifted, Lifted{key, stamp.Revision, stamp.Time})
+		d.Bans.Lifted = d.Bans.Lifted[max(0, len(d.Bans.Lifted)-wire.MaxBans):]
 		return entry, nil
 	})
 	return durable, err
 }
 
-// dropBan removes a key's ban from the document, and bans that have ended. It returns the key's ban
-// if it was in force.
+// dropBan removes a key's ban from the document and that one was lifted, bans that have ended, and
+// liftings that every replica knows. It returns the key's ban if it was in force.
 func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
 	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
 		if b.Key == key && b.InForce(now) {
 			held = &b
 		}
 		return b.Key == key || !b.InForce(now)
+	})
+	d.Bans.Lifted = slices.DeleteFunc(d.Bans.Lifted, func(l Lifted) bool {
+		return l.Key == key || now.Sub(l.At) >= liftedFor
 	})
 	return held
 }

@@ -102,6 +102,8 @@ type Ban struct {
 	Expires *time.Time `json:"expires_at,omitempty"`
 	Since   time.Time  `json:"since"`
 	By      string     `json:"by"`
+	// Revision is that of the change that made it.
+	Revision uint64 `json:"revision"`
 }
 
 // InForce reports whether the ban has not ended by itself.
@@ -136,6 +138,8 @@ type Orders struct {
 type Bans struct {
 	Stamp
 	List []Ban `json:"list"`
+	// Lifted are the keys whose bans were lifted within the last day.
+	Lifted []Lifted `json:"lifted,omitempty"`
 }
 
 // FreedBuckets are the buckets that were changed lately, as of the last change.

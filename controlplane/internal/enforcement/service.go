@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
@@ -111,17 +112,22 @@ func (s *Service) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
+	merged, dropped := join(held, stored, s.now())
+	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
 		return s.adopt(stored, true)
 	}
-	return s.settle(ctx, held, stored)
+	if dropped > 0 {
+		s.log.Error("bans were made on several replicas while the store was away, and there are more than fit",
+			"dropped", dropped, "kept", wire.MaxBans)
+	}
+	return s.settle(ctx, held, stored, merged)
 }
 
-// settle stores what this replica has and the store does not: a change made while the store was
-// away, or everything if the store has lost it. The later version of each list stays; the entry of
-// the other change is kept all the same.
-func (s *Service) settle(ctx context.Context, held, stored Document) error {
-	merged, entries := newer(held, stored), s.entries
+// settle stores what this replica has and the store does not, joined with what the store has: a
+// change made while the store was away, or one that the store has lost. The entry of a change that
+// is overtaken is kept all the same.
+func (s *Service) settle(ctx context.Context, held, stored, merged Document) error {
+	entries := s.entries
 	if !s.unsaved {
 		entries = []audit.Entry{{
 			Action: "enforcement.restore", Resource: resource, Before: audit.Value(stored.Orders.List),
@@ -199,7 +205,7 @@ func (s *Service) change(
 		base := s.base
 		stamp := Stamp{ID: rand.Text(), Time: s.now().UTC(), Revision: max(d.Revision+1, uint64(s.now().UnixMilli()))}
 		d.Orders.List = slices.Clone(d.Orders.List)
-		d.Bans.List = slices.Clone(d.Bans.List)
+		d.Bans.List, d.Bans.Lifted = slices.Clone(d.Bans.List), slices.Clone(d.Bans.Lifted)
 		d.Freed.List = slices.Clone(d.Freed.List)
 		entry, err := edit(&d, known, stamp)
 		if err != nil || dryRun {

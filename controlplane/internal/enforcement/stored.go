@@ -43,22 +43,6 @@ func (b Bans) byKey() ([]wire.Ban, error) {
 	return bans, nil
 }
 
-// newer returns a document with the later version of each list.
-func newer(a, b Document) Document {
-	d := a
-	if b.Orders.Time.After(a.Orders.Time) {
-		d.Orders = b.Orders
-	}
-	if b.Bans.Time.After(a.Bans.Time) {
-		d.Bans = b.Bans
-	}
-	if b.Freed.Time.After(a.Freed.Time) {
-		d.Freed = b.Freed
-	}
-	d.Revision = max(a.Revision, b.Revision)
-	return d
-}
-
 // is reports whether two documents were made by the same changes.
 func (d Document) is(other Document) bool {
 	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID && d.Freed.ID == other.Freed.ID
