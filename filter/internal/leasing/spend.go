@@ -112,6 +112,7 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, &s.Need)
 	c := e.Credit
+	s.Spent = [2]lease.Spent{} // Another worker may have been faster than the attempt before.
 	s.Keep, s.KeepCall, s.Lacks = 0, s.Now < c.KeepCall, 0
 	s.FullAt = fullAt(c, s.Now, &s.Need)
 	if s.Cost == 0 {

@@ -42,6 +42,7 @@ type takeOut struct {
 
 // Apply implements bucketstore.Change.
 func (t *takeOut) Apply(e *bucketstore.Entry) bool {
+	t.out = [2]lease.Lease{} // Another worker may have been faster than the attempt before.
 	p, hold := t.need.Params, int64(0)
 	shows, rests := !t.need.Algorithm.Fixed(), e.Credit.Rests(t.now, p, t.rides)
 	if !t.all {
