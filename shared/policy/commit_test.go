@@ -265,3 +265,40 @@ func TestUnfinished(t *testing.T) {
 		}
 	}
 }
+
+// The cost of a request whose response was not whole, by the way that counts: the most only if its
+// client left, and never less than it has reserved.
+func TestByUnfinished(t *testing.T) {
+	c := policy.Commit{By: policy.CommitDuration, Unit: quota.Second, UnfinishedCost: 40}
+	const reserved, never = 5, quota.Span(-1)
+	for _, one := range []struct {
+		how  policy.Unfinished
+		most int64
+		took quota.Span
+		left bool
+		want int64
+	}{
+		{policy.UnfinishedReserved, 90, quota.Second, true, policy.MissingReserved},
+		{policy.UnfinishedNumber, 90, never, false, 40},
+		{policy.UnfinishedNumber, 90, never, true, 40},
+		{policy.UnfinishedMax, 90, never, true, 90},
+		{policy.UnfinishedMax, 90, never, false, policy.MissingReserved},
+		{policy.UnfinishedMax, reserved, never, true, policy.MissingReserved},
+		{policy.UnfinishedMissing, 9, never, true, 9},
+		{policy.UnfinishedMissing, 9, never, false, policy.MissingReserved},
+		{policy.UnfinishedMissing, 3, never, true, policy.MissingReserved},
+		{policy.UnfinishedElapsed, 90, 1500 * quota.Millisecond, false, 2},
+		{policy.UnfinishedElapsed, 90, 0, true, 0},
+		{policy.UnfinishedElapsed, 90, never, true, policy.MissingReserved},
+	} {
+		if got := c.ByUnfinished(one.how, reserved, one.most, one.took, one.left); got != one.want {
+			t.Errorf("%+v: %d", one, got)
+		}
+	}
+	if a, b := policy.UnfinishedMissing.Most(90, 9, 7), policy.UnfinishedMissing.Most(90, 9, 20); a != 7 || b != 9 {
+		t.Errorf("no less than what is missing: %d of a burst of 7, %d of one of 20", a, b)
+	}
+	if got := policy.UnfinishedMax.Most(90, 9, 7); got != 90 {
+		t.Errorf("the most is %d", got)
+	}
+}

@@ -1,6 +1,10 @@
 package policy
 
-import "strconv"
+import (
+	"strconv"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
 
 // Unfinished says what a request has cost whose response was not whole: its client has gone, it
 // timed out, or the upstream broke off. Its number travels in snapshots: never renumber.
@@ -38,6 +42,31 @@ func (c *Commit) IfUnfinished(source SourceKind) Unfinished {
 		return UnfinishedMissing
 	}
 	return UnfinishedReserved
+}
+
+// Most is the figure of Max and of Missing, given both of a reservation and the burst of the limit:
+// what a request has taken is no more than that.
+func (u Unfinished) Most(most, missing, burst int64) int64 {
+	if u == UnfinishedMissing {
+		return min(missing, burst)
+	}
+	return most
+}
+
+// ByUnfinished is the cost of a request whose response was not whole, below 0 for the tokens that
+// it has reserved. Most is Unfinished.Most. Took is below 0 if the request never went on. Left: its
+// client has gone, or it timed out; an upstream or another filter that ends a request is no
+// client's doing, so then it does not cost the most that could be.
+func (c *Commit) ByUnfinished(how Unfinished, reserved, most int64, took quota.Span, left bool) int64 {
+	switch {
+	case how == UnfinishedNumber:
+		return c.UnfinishedCost
+	case how == UnfinishedElapsed && took >= 0:
+		return c.ByDuration(took)
+	case (how == UnfinishedMax || how == UnfinishedMissing) && left && most > reserved:
+		return most
+	}
+	return MissingReserved
 }
 
 // unfinished reads what a request costs whose response is not whole.

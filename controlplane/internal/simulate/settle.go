@@ -37,7 +37,7 @@ func (d *decider) later(h match.Hit, r *record) {
 	actual, known := r.cost(c)
 	switch broke, left := r.broke(); {
 	case broke && (!known || c.By == policy.CommitDuration):
-		actual = r.unfinished(&d.set.Policies[h.Policy], h.Cost, left)
+		actual = d.unfinished(h, r, left)
 	case !known:
 		actual = c.Missing
 	}
@@ -105,23 +105,15 @@ func (r *record) broke() (broke, left bool) {
 	return broke, false
 }
 
-// unfinished is what a request costs whose response was not whole; below 0 it is what was reserved.
-func (r *record) unfinished(p *policy.Policy, reserved int64, left bool) int64 {
-	switch p.Commit.IfUnfinished(p.Cost.Source.Kind) {
-	case policy.UnfinishedNumber:
-		return p.Commit.UnfinishedCost
-	case policy.UnfinishedElapsed:
-		if r.lasted > 0 {
-			return p.Commit.ByDuration(r.lasted)
-		}
-	case policy.UnfinishedMax:
-		if left {
-			return max(reserved, p.Cost.Max)
-		}
-	case policy.UnfinishedMissing:
-		if left {
-			return max(reserved, p.Cost.Invalid)
-		}
+// unfinished is the cost of a request whose response was not whole; below 0 for the tokens that it
+// has reserved.
+func (d *decider) unfinished(h match.Hit, r *record, left bool) int64 {
+	p, took := &d.set.Policies[h.Policy], quota.Span(-1)
+	if r.lasted > 0 {
+		took = r.lasted
 	}
-	return policy.MissingReserved
+	limit, _ := d.limitOf(h)
+	how := p.Commit.IfUnfinished(p.Cost.Source.Kind)
+	most := how.Most(p.Cost.Max, p.Cost.Invalid, limit.Params.Burst)
+	return p.Commit.ByUnfinished(how, h.Cost, most, took, left)
 }

@@ -39,6 +39,20 @@ func TestCostsThatAreKnownLater(t *testing.T) {
 		{`{reserve: 1, commit: {grpc_status: {16: 1, rest: 0}}}`, log(`, "grpc_status": 16`, `, "grpc_status": 0`), 5},
 		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "duration": 900`), 7},
 		{`{reserve: 3, commit: {duration: 1s}}`, log(`, "duration": 900`), 9},
+		// If a response was not whole, `unfinished` counts, and the most only if the client left.
+		{`{reserve: {header: x-max, max: 9, missing: 7}, commit: {header: x-used}}`,
+			log(`, "x-max": 1, "flags": "DC"`), 9},
+		{`{reserve: {header: x-max, max: 9, missing: 7}, commit: {header: x-used}}`,
+			log(`, "x-max": 1, "flags": "UF"`), 7},
+		{`{reserve: {header: x-max, max: 9}, commit: {header: x-used}, unfinished: max}`,
+			log(`, "x-max": 1, "flags": "UF,UT"`), 9},
+		{`{reserve: {header: x-max, max: 9}, commit: {header: x-used}, unfinished: reserved}`,
+			log(`, "x-max": 1, "flags": "DC"`), 7},
+		{`{reserve: 1, commit: {header: x-used}, unfinished: 2}`, log(`, "flags": "UF"`), 8},
+		{`{reserve: 1, commit: {header: x-used}, unfinished: 0}`, log(`, "flags": "DC"`), 0},
+		{`{reserve: 1, commit: {header: x-used}, unfinished: 0}`, log(`, "x-used": 1, "flags": "DC"`), 7},
+		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "duration": 1900, "flags": "DC"`), 8},
+		{`{reserve: 1, commit: {duration: 1s}}`, log(`, "flags": "DC"`), 7},
 	} {
 		set := load(t, "policies:\n  - {name: api, partition: [], mode: local, algorithm: sliding_log, limit: "+
 			"{quota: 3, window: 1h}, cost: "+c.cost+"}")

@@ -50,10 +50,8 @@ func (l *Limiter) note(req *Request, m *match.Hit, r *reservation) {
 // end notes what the request costs if its response is not whole.
 func (r *reservation) end(req *Request, m *match.Hit) {
 	cost := &req.policyOf(m).Cost
-	r.unfinished, r.most = r.commit.IfUnfinished(cost.Kind), cost.Max
-	if r.unfinished == policy.UnfinishedMissing {
-		r.most = min(cost.Invalid, req.LimitOf(m).Params.Burst)
-	}
+	r.unfinished = r.commit.IfUnfinished(cost.Kind)
+	r.most = r.unfinished.Most(cost.Max, cost.Invalid, req.LimitOf(m).Params.Burst)
 }
 
 // SettleHead settles what the head of the response to a Lasting request decides. The request may
@@ -136,24 +134,15 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 }
 
 // unfinished settles a reservation whose response was not whole. What it has cost is not known, so
-// that is what the policy says. What an upstream or another filter has ended is no client's doing:
-// it does not cost the most that could be.
+// that is what the policy says.
 func (l *Limiter) unfinished(req *Request, r *reservation, life *Life) {
-	because, cost := life.ending(), int64(-1)
-	switch r.unfinished {
-	case policy.UnfinishedNumber:
-		cost = r.commit.UnfinishedCost
-	case policy.UnfinishedElapsed:
-		if life.Sent > 0 {
-			cost = r.commit.ByDuration(quota.Span(life.Ended - life.Sent))
-		}
-	case policy.UnfinishedMax, policy.UnfinishedMissing:
-		if r.most > r.taken.Tokens && (because == ClientGone || because == TimedOut) {
-			cost = r.most
-		}
+	because, took := life.ending(), quota.Span(-1)
+	if life.Sent > 0 {
+		took = quota.Span(life.Ended - life.Sent)
 	}
+	left := because == ClientGone || because == TimedOut
 	l.leaveCharged(because)
-	l.settle(req, r, cost, life.Ended)
+	l.settle(req, r, r.commit.ByUnfinished(r.unfinished, r.taken.Tokens, r.most, took, left), life.Ended)
 }
 
 // leaveCharged counts a reservation that stays as it was made.
