@@ -57,8 +57,8 @@ func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (boo
 	return durable, err
 }
 
-// dropBan removes a key's ban from the document and that one was lifted, bans that have ended, and
-// liftings that every replica knows. It returns the key's ban if it was in force.
+// dropBan removes a key's ban and its lifting from the document, and all bans and liftings that no
+// longer matter. It returns the key's ban if it was in force.
 func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
 	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
 		if b.Key == key && b.InForce(now) {
@@ -67,7 +67,7 @@ func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
 		return b.Key == key || !b.InForce(now)
 	})
 	d.Bans.Lifted = slices.DeleteFunc(d.Bans.Lifted, func(l Lifted) bool {
-		return l.Key == key || now.Sub(l.At) >= liftedFor
+		return l.Key == key || !l.matters(now)
 	})
 	return held
 }

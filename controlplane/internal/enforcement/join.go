@@ -23,6 +23,9 @@ type Lifted struct {
 	At       time.Time `json:"at"`
 }
 
+// matters reports whether another replica may still hold the ban.
+func (l Lifted) matters(now time.Time) bool { return now.Sub(l.At) < liftedFor }
+
 // join returns a document with everything that two documents order: the later orders, the later
 // list of changed buckets, and for each key the later of its bans and its lifting. Later is the
 // higher revision, because a change is made on top of all that its replica knows; of a ban and a
@@ -61,7 +64,7 @@ func (b Bans) marks(now time.Time) []mark {
 		}
 	}
 	for _, l := range b.Lifted {
-		if now.Sub(l.At) < liftedFor {
+		if l.matters(now) {
 			all = append(all, mark{Ban{Key: l.Key, Revision: l.Revision, Since: l.At}, true})
 		}
 	}
