@@ -288,7 +288,7 @@ func TestSomeBucketsOfAKeyAreChanged(t *testing.T) {
 func TestWhyABucketIsNotChanged(t *testing.T) {
 	p := withKeysPlane(t)
 	for err, want := range map[error]string{
-		leases.ErrBusy: "the bucket was used at each of 100 attempts to change it, " +
+		leases.ErrBusy: "the bucket was used at each of 1000 attempts to change it, " +
 			"and nothing has been changed in it: try again, or ban the key first",
 		leases.ErrStale: "the policy set is being changed just now: try again",
 		leases.ErrPart:  "this region does not know its share of the limits: weir get regions says why",

@@ -15,8 +15,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Attempts is how often a store tries to change a bucket that is used meanwhile.
-const Attempts = 100
+// Attempts is how often a store tries to change a bucket that is used meanwhile. Each attempt fails
+// only if the bucket was used during it.
+const Attempts = 1000
 
 // ErrBusy: a bucket was used at each attempt to change it.
 var ErrBusy = errs.New(errs.StoreUnavailable, "the bucket was used at each attempt to change it", fmt.Sprintf(

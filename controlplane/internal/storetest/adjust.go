@@ -103,7 +103,8 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 	}
 }
 
-// While tokens are given back and others take tokens, no token is taken twice and none is lost.
+// While tokens are given back and others take tokens, no token is taken twice and none is lost. The
+// bucket is used less often than the store attempts to change it, so each change must succeed.
 func testAdjustRace(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	p, err := quota.NewParams(1000, quota.Day, 1000)
