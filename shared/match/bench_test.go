@@ -27,6 +27,31 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// One operation is one request held against so many policies that the value of a header tells
+// apart, of which one applies; and against as many of which none stands behind a gate.
+func BenchmarkMatchConditions(b *testing.B) {
+	for _, c := range []struct{ name, condition string }{{"equals", "equals"}, {"prefix", "prefix"}} {
+		for _, n := range []int{10, 5000} {
+			b.Run(fmt.Sprint(c.name, ", ", n, " policies"), func(b *testing.B) {
+				matches := make([]string, n)
+				for i := range matches {
+					matches[i] = fmt.Sprintf(`{"headers":[{"name":"x-tenant","%s":"tenant-%05d"}]}`, c.condition, i)
+				}
+				ix := compile(b, policies(matches...))
+				a := request("GET", "api.example.com", "/v1/items/7", "user-agent", "bench",
+					"x-tenant", fmt.Sprintf("tenant-%05d", n/2))
+				var m match.Matcher
+				b.ReportAllocs()
+				for b.Loop() {
+					if hits := m.Match(ix, a).Hits; len(hits) != 1 || hits[0].Policy != uint32(n/2) {
+						b.Fatalf("%+v", hits)
+					}
+				}
+			})
+		}
+	}
+}
+
 // One operation is one request and the hash of its bucket, by a partition key of nothing, of one
 // text and of several. The difference from the partition key of nothing is what the texts cost.
 func BenchmarkKey(b *testing.B) {

@@ -65,7 +65,8 @@ func (ix *Index) Continue(work int) (done bool, err error) {
 // elements is how many elements the tables have.
 func (ix *Index) elements() int {
 	return len(ix.policies) + len(ix.limits) + len(ix.methods) + len(ix.headers) + len(ix.parts) +
-		len(ix.clients) + len(ix.figures) + len(ix.trie.entries) + len(ix.trie.nodes) + len(ix.places.nodes)
+		len(ix.clients) + len(ix.figures) + len(ix.places.nodes) +
+		len(ix.trie.entries) + len(ix.trie.nodes) + len(ix.trie.gates)
 }
 
 // Snapshot is the message that was loaded. It is good until the next Load.
@@ -171,10 +172,11 @@ type loading struct {
 	// set reads the snapshot: count policies, of which next is the index of this one.
 	set         wire.SetReader
 	count, next int
-	// planting: the policy is read, and its patterns go into the trie; those of the hosts before
-	// host are there.
-	planting bool
-	host     int
+	// planting: the policy is read, and its patterns go into the trie, behind gates for its
+	// conditions; those before pattern are there.
+	planting   bool
+	pattern    int
+	conditions []condition
 }
 
 // loadPolicies reads policies until all are read, which it reports, or until the tables have most
@@ -230,7 +232,8 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 			l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive,
 				commit, source, &l.OnFailure, rule)
 			ix.policies = append(ix.policies, ix.end(l))
-			l.planting, l.host = true, 0
+			l.planting, l.pattern = true, 0
+			l.conditions = ix.loadConditions(&l.Policy, l.conditions)
 		}
 		if !ix.plant(l, most) || ix.elements() >= most && l.next < l.count {
 			return false
@@ -251,12 +254,11 @@ func (ix *Index) addPart(l *loading, kind policy.PartKind, name wire.Ref) {
 // tables have most elements. A policy that is off has its patterns there too: operators may switch
 // it on.
 func (ix *Index) plant(l *loading, most int) (all bool) {
-	hosts := max(len(l.hosts), 1) // Without any it is for every host.
-	for ; l.host < hosts; l.host++ {
-		if l.host > 0 && ix.elements() >= most {
+	for count := patterns(l.hosts, l.paths); l.pattern < count; l.pattern++ {
+		if l.pattern > 0 && ix.elements() >= most {
 			return false
 		}
-		ix.trie.insert(ix.snapshot, uint32(l.next), l.hosts[l.host:min(l.host+1, len(l.hosts))], l.paths)
+		ix.trie.insertPattern(ix.snapshot, uint32(l.next), l.pattern, l.hosts, l.paths, l.conditions)
 	}
 	l.planting = false
 	l.next++

@@ -34,7 +34,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	if exempt && !ix.bansKeys() {
 		return Result{Access: Exempt}
 	}
-	found := m.search.policies(&ix.trie, ix.snapshot, a.Host, a.Path)
+	found := m.find(a)
 	found, m.classMatches = cutClasses(found)
 	for _, one := range found {
 		m.addPolicy(one, a)
@@ -56,7 +56,7 @@ func (m *Matcher) switchedOff(a *Attributes) Result {
 	if !m.ix.enforcement.counts || m.exempt(a, &m.search) {
 		return r
 	}
-	found := m.search.policies(&m.ix.trie, m.ix.snapshot, a.Host, a.Path)
+	found := m.find(a)
 	found, m.classMatches = cutClasses(found)
 	for _, one := range found {
 		if m.ix.policies[one.policy].InFlight {

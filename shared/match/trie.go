@@ -11,12 +11,13 @@ import (
 type trie struct {
 	nodes   []node
 	entries []entry
+	gates   []gate
 	// table holds the numbers of nodes, 0 for a free slot. Its length is a power of two.
 	table []uint32
 }
 
-// node is a host or a path segment. Numbers of nodes and entries are 0 for none: node 0 is the
-// parent of hosts and never a child, entry 0 is a placeholder.
+// node is a host, a path segment or the value of a gate. Numbers of nodes, entries and gates are 0
+// for none: node 0 is the parent of hosts and never a child, entry 0 and gate 0 are placeholders.
 type node struct {
 	parent uint32
 	kind   kind
@@ -38,6 +39,7 @@ const (
 	hostSuffix
 	captured
 	consumer
+	gated
 )
 
 // The nodes that every trie has.
@@ -65,7 +67,7 @@ type pathMatch struct {
 
 // reserve makes room for n patterns of one segment each beyond what others share.
 func (t *trie) reserve(n int) {
-	t.nodes, t.entries = make([]node, 0, n+n/8+2), make([]entry, 0, n+1)
+	t.nodes, t.entries = make([]node, 0, n+n/8+2), make([]entry, 0, n+n/8+1)
 	size := 64
 	for size <= 2*n {
 		size *= 2
@@ -76,61 +78,60 @@ func (t *trie) reserve(n int) {
 // reset empties the trie and keeps its memory.
 func (t *trie) reset() {
 	t.nodes = append(t.nodes[:0], node{}, node{})
-	t.entries = append(t.entries[:0], entry{})
+	t.entries, t.gates = append(t.entries[:0], entry{}), append(t.gates[:0], gate{})
 	clear(t.table)
 }
 
-// insert adds the patterns of a policy. No hosts are any host, no paths any path.
+// insert adds the patterns of a policy without conditions. No hosts are any host, no paths any
+// path.
 func (t *trie) insert(snapshot []byte, policy uint32, hosts, paths []wire.Ref) {
-	if len(hosts) == 0 {
-		t.insertPaths(snapshot, anyHost, policy, paths)
+	for i := range patterns(hosts, paths) {
+		t.insertPattern(snapshot, policy, i, hosts, paths, nil)
 	}
-	for _, ref := range hosts {
-		k := literal
+}
+
+// patterns is how many pairs of a host and a path there are.
+func patterns(hosts, paths []wire.Ref) int { return max(len(hosts), 1) * max(len(paths), 1) }
+
+// insertPattern adds the i-th pair of a host and a path of a policy.
+func (t *trie) insertPattern(snapshot []byte, policy uint32, i int, hosts, paths []wire.Ref, c []condition) {
+	at, e := anyHost, entry{policy: policy}
+	if len(hosts) > 0 {
+		k, ref := literal, hosts[i/max(len(paths), 1)]
 		if host := ref.Of(snapshot); len(host) > 2 && host[0] == '*' {
 			k, ref = hostSuffix, wire.Ref{Off: ref.Off + 2, Len: ref.Len - 2}
 		}
-		t.insertPaths(snapshot, t.child(snapshot, hostsRoot, k, ref), policy, paths)
+		at = t.child(snapshot, hostsRoot, k, ref)
 	}
+	below := true
+	if len(paths) > 0 {
+		e.order = uint32(i % len(paths))
+		e.pattern = paths[e.order]
+		at, below = t.insertPath(snapshot, at, e.pattern)
+	}
+	t.add(snapshot, at, below, e, c)
 }
 
-func (t *trie) insertPaths(snapshot []byte, host, policy uint32, paths []wire.Ref) {
-	if len(paths) == 0 {
-		t.nodes[host].below = t.add(entry{policy: policy, next: t.nodes[host].below})
-	}
-	for order, ref := range paths {
-		t.insertPath(snapshot, host, entry{policy: policy, order: uint32(order), pattern: ref})
-	}
-}
-
-// insertPath walks down along the segments of an entry's pattern, and puts the entry at their end.
-func (t *trie) insertPath(snapshot []byte, at uint32, e entry) {
-	path := e.pattern.Of(snapshot)
+// insertPath walks down along the segments of a pattern, and returns the node at their end, and
+// whether the pattern is for all below it.
+func (t *trie) insertPath(snapshot []byte, at uint32, pattern wire.Ref) (end uint32, below bool) {
+	path := pattern.Of(snapshot)
 	for pos := 1; ; {
 		end := segmentEnd(path, pos)
 		segment := path[pos:end]
 		if text.Is(segment, "**") {
-			e.next = t.nodes[at].below
-			t.nodes[at].below = t.add(e)
-			return
+			return at, true
 		}
 		if len(segment) > 0 && segment[0] == '{' {
 			at = t.captureChild(at)
 		} else {
-			at = t.child(snapshot, at, literal, wire.Ref{Off: e.pattern.Off + uint32(pos), Len: uint32(end - pos)})
+			at = t.child(snapshot, at, literal, wire.Ref{Off: pattern.Off + uint32(pos), Len: uint32(end - pos)})
 		}
 		if end == len(path) {
-			e.next = t.nodes[at].exact
-			t.nodes[at].exact = t.add(e)
-			return
+			return at, false
 		}
 		pos = end + 1
 	}
-}
-
-func (t *trie) add(e entry) uint32 {
-	t.entries = append(t.entries, e)
-	return uint32(len(t.entries) - 1)
 }
 
 // captureChild returns the child that stands for any segment, and makes it if need be.
@@ -196,16 +197,17 @@ func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 
 // search is the memory of searches in tries, reused from one to the next.
 type search struct {
 	found []pathMatch
+	// gates are the first gates of the lists that were found, to be opened.
+	gates []uint32
 	// frontier are the nodes that the path has reached so far, next those of the next segment.
 	frontier, next []uint32
 }
 
-// policies returns the policies whose host and path match, each once, in the document's order. The
-// slice is good until the next search.
-func (s *search) policies(t *trie, snapshot, host, path []byte) []pathMatch {
-	s.found = s.found[:0]
+// policies finds the lists of policies whose host and path match.
+func (s *search) policies(t *trie, snapshot, host, path []byte) {
+	s.found, s.gates = s.found[:0], s.gates[:0]
 	if len(t.nodes) == 0 {
-		return s.found
+		return
 	}
 	s.below(t, snapshot, anyHost, path)
 	if at := t.find(snapshot, hostsRoot, literal, host); at != 0 {
@@ -219,7 +221,6 @@ func (s *search) policies(t *trie, snapshot, host, path []byte) []pathMatch {
 			s.below(t, snapshot, at, path)
 		}
 	}
-	return s.found
 }
 
 // hasPath reports whether a pattern that names no host matches a path.
@@ -270,25 +271,53 @@ func (s *search) step(t *trie, snapshot, segment []byte) {
 	s.frontier, s.next = s.next, s.frontier
 }
 
-// collect adds a list of entries to what was found, in the document's order. A policy that is there
-// already keeps the first of its patterns.
+// collect adds a list of entries to what was found. The last policy of the document comes first in
+// the list.
 func (s *search) collect(t *trie, list uint32) {
+	from := len(s.found)
 	for ; list != 0; list = t.entries[list].next {
 		e := &t.entries[list]
-		at := len(s.found)
-		for at > 0 && s.found[at-1].policy > e.policy {
-			at--
-		}
-		if at > 0 && s.found[at-1].policy == e.policy {
-			if e.order < s.found[at-1].order {
-				s.found[at-1] = pathMatch{e.policy, e.order, e.pattern}
-			}
+		if e.policy == gateMark {
+			s.gates = append(s.gates, e.order)
 			continue
 		}
-		s.found = append(s.found, pathMatch{})
-		copy(s.found[at+1:], s.found[at:])
-		s.found[at] = pathMatch{e.policy, e.order, e.pattern}
+		s.found = append(s.found, pathMatch{e.policy, e.order, e.pattern})
 	}
+	for to := len(s.found) - 1; from < to; from, to = from+1, to-1 {
+		s.found[from], s.found[to] = s.found[to], s.found[from]
+	}
+}
+
+// sorted is what was found in the document's order. A policy that several of its patterns have
+// found is there with the first of them.
+func (s *search) sorted() []pathMatch {
+	found, kept, gap := s.found, 0, 1
+	for i := 1; i < len(found) && gap == 1; i++ { // One list is in order.
+		if found[i].before(&found[i-1]) {
+			gap = len(found)
+		}
+	}
+	for gap > 1 { // Shellsort.
+		gap = max(gap*5/11, 1)
+		for i := gap; i < len(found); i++ {
+			one, at := found[i], i
+			for ; at >= gap && one.before(&found[at-gap]); at -= gap {
+				found[at] = found[at-gap]
+			}
+			found[at] = one
+		}
+	}
+	for i := range found {
+		if kept == 0 || found[i].policy != found[kept-1].policy {
+			found[kept] = found[i]
+			kept++
+		}
+	}
+	return found[:kept]
+}
+
+func (m pathMatch) before(other *pathMatch) bool {
+	return m.policy < other.policy || m.policy == other.policy && m.order < other.order
 }
 
 // segmentEnd is where the segment that starts at from ends.
