@@ -59,6 +59,9 @@ const (
 	// burst that fits is over before.
 	lasting  = 3
 	maxShort = 8
+	// lagsPerWindow: of a window no more than this part passes before a node asks again that could
+	// have tokens.
+	lagsPerWindow = 100
 	// shortestRetry is the shortest wait that a refusal names. To ask less often a node refuses by
 	// itself for longer than the control plane said, but no longer than that.
 	shortestRetry = quota.Second
@@ -243,7 +246,11 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 		// The bucket is not short of tokens. The cost is too high for it.
 	case g.Waiting < ask.Waiting:
 		c.Short = min(c.Short+1, maxShort)
-		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), backOff, shortestRetry))
+		most := min(backOff, shortestRetry)
+		if g.FullAfter > 0 { // What a window does not give now it does not give later.
+			most = min(most, ask.Params.Window()/lagsPerWindow)
+		}
+		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), most))
 		c.deny(now, ask, g, now+quota.Instant(step))
 	case ask.Waiting > 0:
 		c.NotBefore = 0

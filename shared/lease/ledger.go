@@ -24,6 +24,9 @@ const (
 	// Deadline is how long a request waits for the control plane at most. Tokens granted to waiting
 	// requests count as leased for as long, because a reply may be used that late.
 	Deadline = 50 * quota.Millisecond
+	// Soon is the deadline of requests of a bucket that Hurries, where answers come much sooner. A
+	// request whose answer comes later asks again.
+	Soon = 10 * quota.Millisecond
 	// MaxPairs bounds the pairs of a ledger; beyond it the two earliest become one with the later
 	// end.
 	MaxPairs = 6
@@ -34,6 +37,9 @@ const (
 	maxTTL         = quota.LongestLease
 	ttlPerWindow   = 20 // TTL is a twentieth of the time in which the bucket refills
 	minLeaseWindow = quota.Second
+	// hurriesBelow: of a shorter window what counts as leased for a deadline, which the ledger may
+	// double, is more than 1 in 50.
+	hurriesBelow = 2 * 50 * Deadline
 	// maxUnits is where debts saturate: above every full burst, and low enough that an instant of
 	// the next fifty years plus as many microseconds still is below 2^53, so that Lua computes it
 	// exactly.
@@ -150,6 +156,10 @@ func TTL(p quota.Params) quota.Span {
 	}
 	return min(max(p.Window()/ttlPerWindow, minTTL), maxTTL)
 }
+
+// Hurries reports whether a bucket refills so soon that tokens of requests should not count as
+// leased for a whole Deadline.
+func Hurries(p quota.Params) bool { return p.Window() < hurriesBelow }
 
 // Fresh is the ledger of an unknown bucket, filled to percent of its burst: 100 for a store that
 // has lost nothing, less for one that may have lost its state. What it lacks is of no reservation.

@@ -69,6 +69,8 @@ type LeaseItem struct {
 	// item of such a group has one waiting request. Either all answers have Waiting 1, or none has;
 	// then NotBefore is 0 for buckets that had the tokens.
 	Joined bool
+	// Soon: the node uses what waiting requests are granted within lease.Soon, or not at all.
+	Soon bool
 	// ExceptionsRevision is that of Consumers up to which the node knows that the bucket has this
 	// limit.
 	ExceptionsRevision uint64
@@ -97,10 +99,11 @@ type LeaseItem struct {
 	Returned int64
 }
 
-// The flags of an item: whether it is Joined, its Position from bit 1 on, and whether figures
-// follow.
+// The flags of an item: whether it is Joined, its Position from bit 1 on, whether it is needed
+// Soon, and whether figures follow.
 const (
 	flagJoined = 1
+	flagSoon   = 0x40
 	flagOwn    = 0x80
 )
 
@@ -187,6 +190,9 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Cost)
 		flags := boolByte(it.Joined) | it.Position<<1
+		if it.Soon {
+			flags |= flagSoon
+		}
 		if it.Quota > 0 {
 			flags |= flagOwn
 		}
@@ -277,7 +283,7 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	it.Keep = c.within(0, maxTokens)
 	it.Used = c.within(0, maxTokens)
 	flags := c.u8()
-	it.Joined, it.Position = flags&flagJoined != 0, flags&^flagOwn>>1
+	it.Joined, it.Soon, it.Position = flags&flagJoined != 0, flags&flagSoon != 0, flags&^(flagOwn|flagSoon)>>1
 	if it.Position > policy.MaxLimits || it.Position > 0 && format < exceptionsFormat {
 		c.fail(ErrValue)
 	}

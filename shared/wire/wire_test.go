@@ -739,6 +739,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 				Waiting: rapid.Int64Range(0, 1<<20).Draw(t, "waiting"),
 				Cost:    rapid.Int64Range(1, quota.MaxUnits).Draw(t, "cost"),
 				Keep:    rapid.Int64Range(0, quota.MaxUnits).Draw(t, "keep"),
+				Soon:    rapid.Bool().Draw(t, "soon"),
 			})
 		}
 		got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m))

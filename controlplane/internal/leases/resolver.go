@@ -215,7 +215,9 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a.Waiting = it.Waiting
 	a.Cost = it.Cost
 	a.Keep = min(it.Keep, a.Params.Burst)
-	a.Deadline = r.span
+	if a.Deadline = r.span; it.Soon {
+		a.Deadline = min(r.span, lease.Soon)
+	}
 	a.Nodes = r.nodes
 	switch mode := by.policy.Mode; {
 	case mode == policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.

@@ -128,6 +128,8 @@ type item struct {
 	hold, lent int64
 	// joined: this item and the next are granted together or not at all.
 	joined bool
+	// soon: what its requests are granted is used within lease.Soon.
+	soon bool
 	// name is that of the reservations that the waiting requests are granted. settles is the one
 	// that the item settles; nil: it settles none.
 	name    uint64
@@ -165,6 +167,14 @@ func (c *call) carry(need *Need) *item {
 	return it
 }
 
+// deadline is for how long what its requests are granted counts as leased.
+func (it *item) deadline() quota.Span {
+	if it.soon {
+		return lease.Soon
+	}
+	return lease.Deadline
+}
+
 // ask is the item as the rules of leases see it.
 func (it *item) ask() lease.Ask {
 	return lease.Ask{
@@ -177,7 +187,7 @@ func (it *item) ask() lease.Ask {
 func (it *item) message() wire.LeaseItem {
 	m := wire.LeaseItem{
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
-		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined,
+		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined, Soon: it.soon,
 		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
 		Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
 		Reserved: it.name, Returned: it.back.Tokens, Term: it.back.Term,

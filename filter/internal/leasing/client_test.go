@@ -33,6 +33,8 @@ type plane struct {
 	// names: it names terms, and takes tokens back, once each.
 	names bool
 	taken map[uint64]bool
+	// alone: no other node shares the buckets.
+	alone bool
 }
 
 type pending struct {
@@ -58,6 +60,9 @@ func (c *plane) grant(now quota.Instant) (pending, wire.LeaseReply) {
 	p := c.calls[0]
 	c.calls = c.calls[1:]
 	reply := wire.LeaseReply{Seq: p.request.Seq, Nodes: 2}
+	if c.alone {
+		reply.Nodes = 1
+	}
 	for _, it := range p.request.Items {
 		if it.Term != 0 {
 			c.takeBack(now, &it)

@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // EndLate fails the calls that take longer than requests wait. Such a call counts once, as a call
@@ -17,6 +18,7 @@ func (c *Client) EndLate(now quota.Instant) {
 		call := c.underWay[0]
 		c.forgetCall(call)
 		call.late = true
+		c.pace.slow = lease.Deadline
 		c.fail(call, now, rpc.NoAnswer)
 	}
 }
@@ -67,13 +69,24 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	if err := c.store.Update(bucketstore.Leased, t.Need.Bucket, now, s); err != nil {
 		s.State, s.KeepCall = Missing, false
 	}
-	if s.Keep > 0 { // The credit is marked as being asked for.
+	if s.Keep > 0 || s.Spent != [2]lease.Spent{} { // The credit is marked as being asked for.
 		c.Keep(t.Need, s.Keep, s.KeepBy, s.Spent)
 	}
 	if s.State == Ready {
 		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
 	}
 	return s
+}
+
+// again reports whether the answer comes too late for tokens that were to be used soon. The
+// requests go on waiting and ask once more.
+func (s *lineAnswer) again() bool {
+	for i := range s.answers {
+		if s.answers[i].State != wire.ItemGranted {
+			return false
+		}
+	}
+	return s.late() && !s.unknown && s.now < lease.Expiry(s.call.sent, lease.Deadline)
 }
 
 // unsentFor is how long a request waits that no call carries: less where calls are late, since the

@@ -1,6 +1,7 @@
 package leasing
 
 import (
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -14,6 +15,10 @@ const (
 	longestGap  = 5 * quota.Millisecond
 	// tripMemory is over how many answers the round trip is averaged.
 	tripMemory = 8
+	// quickTrip: where no answer takes longer, nearly all come within lease.Soon. Over slowMemory
+	// answers a slow one is forgotten.
+	quickTrip  = lease.Soon * 2 / 5
+	slowMemory = 64
 )
 
 // pace is when calls leave: the first at once, further ones while it is under way a gap after the
@@ -23,6 +28,8 @@ const (
 type pace struct {
 	// trip is how long calls take, on average; 0 before the first answer.
 	trip quota.Span
+	// slow is how long the slowest of them took, less and less the longer ago it was.
+	slow quota.Span
 	// lastSent is when the last call was sent.
 	lastSent quota.Instant
 }
@@ -44,4 +51,8 @@ func (p *pace) answered(trip quota.Span) {
 		p.trip = trip
 	}
 	p.trip += (trip - p.trip) / tripMemory
+	p.slow = max(trip, p.slow-p.slow/slowMemory)
 }
+
+// quick reports whether answers come soon.
+func (p *pace) quick() bool { return p.trip > 0 && p.slow <= quickTrip }

@@ -55,9 +55,10 @@ func (q *queue) count(r *request) *int {
 	return &q.waiting
 }
 
-// keep notes tokens to keep, to be asked for by an instant.
+// keep notes tokens to keep, to be asked for by an instant, and which were used. These alone make
+// no call.
 func (q *queue) keep(need Need, tokens int64, by quota.Instant, spent [2]lease.Spent) {
-	if q.keepBy == 0 || by < q.keepBy {
+	if tokens > 0 && (q.keepBy == 0 || by < q.keepBy) {
 		q.keepBy = by
 	}
 	l := q.lineOf(need)
@@ -66,6 +67,7 @@ func (q *queue) keep(need Need, tokens int64, by quota.Instant, spent [2]lease.S
 		l.spent = spent
 	}
 	q.markReady(l)
+	q.forget(l)
 }
 
 func (q *queue) lineOf(need Need) *line {

@@ -184,6 +184,9 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		call: call, items: items, answers: answers, now: now,
 		expiry: lease.Expiry(call.sent, lease.Deadline), waiting: items[0].open(),
 	}
+	for i := range items {
+		s.expiry = min(s.expiry, lease.Expiry(call.sent, items[i].deadline()))
+	}
 	if call.trials { // Nothing is used by them: what came late was granted all the same.
 		s.expiry = call.sent + quota.Instant(callTimeout) + 1
 	}
@@ -191,9 +194,12 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 	if s.unknown {
 		c.Stats.ItemsUnknown++
 	}
+	again := s.again()
 	for nth := range items {
 		since, failed := s.unusable(nth)
-		if failed || !c.shareOutBucket(s, nth) {
+		if again {
+			c.learn(s, nth, 0)
+		} else if failed || !c.shareOutBucket(s, nth) {
 			c.failBucket(s, nth, since)
 		}
 	}
@@ -345,7 +351,7 @@ func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.S
 func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	it, a := &s.items[nth], &s.answers[nth]
 	l := &learn{
-		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.jitter(s.call),
+		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.jitter(s.call), deadline: it.deadline(),
 		grant: lease.Grant{
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
 			Term: a.Term,

@@ -87,6 +87,7 @@ func (c *Client) send(call *call) {
 			c.settlements.names += 1 << nameBits
 			it.name = c.settlements.names
 		}
+		it.soon = it.line != nil && c.pace.quick() && it.need.hurries()
 		c.items = append(c.items, it.message())
 	}
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{

@@ -49,6 +49,11 @@ func (n *Need) adopt(other *Need) {
 // request alone: what a request leaves of it is no token for the next.
 func (n *Need) leaky() bool { return n.Algorithm.Queues() }
 
+// hurries reports whether tokens of its requests should not count as leased for a whole deadline.
+func (n *Need) hurries() bool {
+	return lease.Hurries(n.Params) && !n.Reserves && !n.Optimistic && !n.leaky()
+}
+
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
 	return n.Cost == other.Cost && n.Optimistic == other.Optimistic && n.Reserves == other.Reserves &&
@@ -148,9 +153,10 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 		marks = s.Keep > 0 && s.Charge
 		if marks { // Other workers ask for none meanwhile.
 			c = c.Call(s.Now, s.Now+quota.Instant(callTimeout), s.Params)
-			if s.tells(c) {
-				c, s.Spent = c.TakeUsed(s.Now)
-			}
+		}
+		if s.Charge && (marks || !available) && s.tells(c) { // A call leaves.
+			c, s.Spent = c.TakeUsed(s.Now)
+			marks = marks || s.Spent != [2]lease.Spent{}
 		}
 	}
 	if available {
@@ -201,6 +207,8 @@ type learn struct {
 	ask       lease.Ask
 	grant     lease.Grant
 	jitter    int64
+	// deadline is for how long the tokens of requests count as leased.
+	deadline quota.Span
 	// unused are tokens of waiting requests that are gone or were refused for another policy's
 	// sake.
 	unused int64
@@ -239,7 +247,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
-	unused := lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, lease.Deadline), Term: grant.Term}
+	unused := lease.Lease{Tokens: l.unused, Expiry: lease.Expiry(l.sent, l.deadline), Term: grant.Term}
 	if grant.Keep > 0 {
 		unused.Term = 0 // It is that of the tokens to keep.
 	}

@@ -44,8 +44,14 @@ type takeOut struct {
 func (t *takeOut) Apply(e *bucketstore.Entry) bool {
 	t.out = [2]lease.Lease{} // Another worker may have been faster than the attempt before.
 	p, hold := t.need.Params, int64(0)
-	shows, rests := !t.need.Algorithm.Fixed(), e.Credit.Rests(t.now, p, t.rides)
-	if !t.all {
+	// No other node lacks what the only one has in hand: its next burst may use it.
+	lone := t.nodes == 1 && !t.rides
+	shows, rests := !t.need.Algorithm.Fixed(), !lone && e.Credit.Rests(t.now, p, t.rides)
+	switch {
+	case t.all:
+	case lone:
+		hold = e.Credit.Available(t.now)
+	default:
 		hold = e.Credit.Needs(t.now, p, t.nodes, rests)
 	}
 	c, out := e.Credit.TakeOut(t.now, hold)

@@ -90,6 +90,41 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 	}
 }
 
+// The only node keeps what it has of a bucket at rest for the next burst, and gives the rest back
+// before its lease ends, or with a call that leaves anyway.
+func TestTheOnlyNodeKeepsItsTokensForTheNextBurst(t *testing.T) {
+	for _, rides := range []bool{false, true} {
+		w := lends(t)
+		w.alone = true
+		ends := w.now + quota.Instant(lease.TTL(w.plane.params))
+		w.join(t, 2, 1)
+		w.answer(w.now)
+		if rides {
+			w.now = ends - 20_000*ms
+			if w.join(t, 3, 1); len(w.calls[0].request.Items) != 2 || w.held(1) != 0 {
+				t.Errorf("%+v left, %d are in hand", w.calls[0].request.Items, w.held(1))
+			}
+			continue
+		}
+		if w.tickUntil(ends - 1000*ms) {
+			t.Fatalf("a call left %d s before the end", (ends-w.now)/ms/1000)
+		}
+		if s := w.spend(1, 5); s.State != leasing.Ready {
+			t.Error("the next burst finds nothing")
+		}
+		if !w.tickUntil(ends) || w.held(1) != 0 {
+			t.Errorf("%d are in hand at the end", w.held(1))
+		}
+		if it := w.calls[0].request.Items[0]; it.Returned != 7 {
+			t.Errorf("%+v", it)
+		}
+		w.answer(w.now)
+		if w.left(1) != 94 {
+			t.Errorf("%d are left", w.left(1))
+		}
+	}
+}
+
 // Tokens of a bucket that rests go back with a call that leaves anyway, from half of that time on.
 func TestReturnsRideAlong(t *testing.T) {
 	for _, rides := range []bool{false, true} {

@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -54,9 +55,9 @@ func (l *Limiter) askable() finding {
 
 // keep notes the tokens that a hit wants beyond its own.
 func (l *Limiter) keep(req *Request, h *Hit) {
-	if h.keep > 0 {
+	if h.keep > 0 || h.spent != [2]lease.Spent{} {
 		l.leases.Keep(l.need(req, h), h.keep, h.keepBy, h.spent)
-		h.keep = 0
+		h.keep, h.spent = 0, [2]lease.Spent{}
 	}
 }
 
