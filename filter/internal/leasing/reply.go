@@ -85,7 +85,9 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		case call.claims:
 			c.claimed(&items[0], &answers[0], now)
 		case items[0].back.Term != 0:
-			c.returned(&items[0], answers[0].State == wire.ItemGranted)
+			if !call.late { // Otherwise it goes with another call.
+				c.returned(&items[0], answers[0].State == wire.ItemGranted)
+			}
 		case items[0].settles != nil:
 			if !call.late { // Otherwise it waits for another call.
 				c.settled(&items[0], &answers[0], now)
@@ -118,7 +120,7 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	}
 	for i := range call.items {
 		it := &call.items[i]
-		c.returned(it, false)
+		c.returnAgain(it, now)
 		if it.line == nil {
 			continue
 		}

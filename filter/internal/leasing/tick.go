@@ -41,7 +41,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 		due = min(due, max(c.settlements.next, now))
 	}
 	if c.mayReturn() {
-		due = min(due, max(c.returns.pending[0].at, now))
+		due = min(due, max(c.returns.due(now), now))
 	}
 	if len(c.debts.all) > 0 {
 		due = min(due, max(c.debts.next, now))

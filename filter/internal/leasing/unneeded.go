@@ -17,6 +17,8 @@ const (
 	tellsFrom = 64
 	// returnItems bounds the buckets that one call looks at.
 	returnItems = 32
+	// maxLost bounds the returns that are sent again, which a second call does.
+	maxLost = wire.MaxItems
 )
 
 // returns are the buckets of which this VM has brought tokens that go back if no request needs
@@ -25,6 +27,9 @@ type returns struct {
 	agenda
 	// looked is when a call last looked for tokens to take along.
 	looked quota.Instant
+	// lost are returns whose call had no answer: the control plane takes each once, however often
+	// it comes.
+	lost []item
 }
 
 // takeOut is the change that takes tokens which this node does not need out of its credit.
@@ -76,8 +81,7 @@ func (c *Client) watch(now quota.Instant, need *Need, back quota.Instant) {
 }
 
 // giveBack takes tokens that are not needed out of this node's credit, and returns the items that
-// give them back. They pay the bucket's debts first. A return is sent once: what is lost on its
-// way ends with its lease.
+// give them back. They pay the bucket's debts first.
 func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 	t.nodes, t.out = c.reports.nodes, [2]lease.Lease{}
 	if err = c.store.Update(bucketstore.Leased, t.need.Bucket, t.now, t); err != nil {
@@ -108,6 +112,11 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 		upTo += quota.Instant(ridesAhead)
 	}
 	r := &c.returns
+	for len(r.lost) > 0 && len(items)+2 <= most && (version == 0 || r.lost[0].need.Version == version) {
+		version = r.lost[0].need.Version
+		items = append(items, r.lost[0])
+		r.lost = r.lost[1:]
+	}
 	t := &takeOut{now: now, rides: rides}
 	for range returnItems {
 		if len(r.pending) == 0 || r.pending[0].at > upTo || len(items)+2 > most {
@@ -137,7 +146,7 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 // returnAlong has a call take along what goes back soon.
 func (c *Client) returnAlong(call *call) {
 	r, most := &c.returns, c.room.items()-len(call.items)
-	if len(r.pending) == 0 || most < 2 || call.sent < r.looked+quota.Instant(ridesEvery) {
+	if len(r.pending)+len(r.lost) == 0 || most < 2 || call.sent < r.looked+quota.Instant(ridesEvery) {
 		return
 	}
 	r.looked = call.sent
@@ -174,17 +183,40 @@ func (c *Client) returned(it *item, taken bool) {
 	}
 }
 
+// returnAgain has a return whose call had no answer go with another, as long as its lease lasts.
+func (c *Client) returnAgain(it *item, now quota.Instant) {
+	if it.back.Term == 0 {
+		return
+	}
+	if now >= it.back.Expiry || len(c.returns.lost) >= maxLost {
+		c.returned(it, false)
+		return
+	}
+	c.returns.lost = append(c.returns.lost, *it)
+}
+
 // mayReturn reports whether there are tokens that may go back in a call of their own.
 func (c *Client) mayReturn() bool {
 	_, away := c.Health.Away()
-	return len(c.returns.pending) > 0 && !away && !c.room.pressed()
+	return len(c.returns.pending)+len(c.returns.lost) > 0 && !away && !c.room.pressed()
+}
+
+// returnDue is when the next return is due; never if there is none.
+func (r *returns) due(now quota.Instant) quota.Instant {
+	switch {
+	case len(r.lost) > 0:
+		return now
+	case len(r.pending) > 0:
+		return r.pending[0].at
+	}
+	return quota.Forever
 }
 
 // sendReturns sends what is due and has not gone with another call. While calls are late it waits
 // for one.
 func (c *Client) sendReturns(now quota.Instant) {
 	r := &c.returns
-	for c.mayReturn() && r.pending[0].at <= now {
+	for c.mayReturn() && r.due(now) <= now {
 		items := c.gatherReturns(now, 0, wire.MaxItems, false)
 		if len(items) == 0 {
 			return

@@ -178,19 +178,45 @@ func TestTokensOfAGoneClientGoBack(t *testing.T) {
 	}
 }
 
-// A return whose call has no answer is not sent again: its tokens are lost. The plane notices one
-// that comes twice.
-func TestALostReturnIsLost(t *testing.T) {
+// A return whose call had no answer goes with the next call, under the same name, so that the
+// control plane takes it once. It does so until its lease is over, and no longer.
+func TestALostReturnIsSentAgain(t *testing.T) {
+	for name, arrives := range map[string]bool{"the call is lost": false, "its answer is": true} {
+		w := lends(t)
+		ends := w.now + quota.Instant(lease.TTL(w.plane.params))
+		w.tickUntil(ends)
+		first := w.calls[0].request.Items[0]
+		for range 2 {
+			lost := w.calls[0]
+			if arrives {
+				w.takeBack(w.now, &lost.request.Items[0])
+			}
+			w.calls = nil
+			lost.done(504, nil)
+			if !w.tickUntil(w.now + 20*ms) {
+				t.Fatal(name + ": it is not sent again")
+			}
+			if again := w.calls[0].request.Items; len(again) != 1 || again[0] != first {
+				t.Fatalf("%s: %+v became %+v", name, first, again)
+			}
+		}
+		w.answer(w.now)
+		if got := w.client.Stats; got.Returned != 12 || got.Lapsed != 0 || w.left(1) != 99 {
+			t.Errorf("%s: %d returned, %d lapsed, %d left", name, got.Returned, got.Lapsed, w.left(1))
+		}
+		if w.tickUntil(w.now + quota.Instant(quota.Minute)) {
+			t.Errorf("%s: %+v left", name, w.calls[0].request.Items)
+		}
+	}
 	w := lends(t)
 	w.tickUntil(w.now + quota.Instant(quota.Minute))
 	lost := w.calls[0]
 	w.calls = nil
+	w.now += quota.Instant(lease.TTL(w.plane.params))
 	lost.done(504, nil)
-	if w.client.Stats.Lapsed != 12 || w.held(1) != 0 {
-		t.Errorf("%d lapsed, %d in hand", w.client.Stats.Lapsed, w.held(1))
-	}
-	if w.tickUntil(w.now + quota.Instant(quota.Minute)) {
-		t.Errorf("%+v left", w.calls[0].request.Items)
+	w.tickUntil(w.now + quota.Instant(quota.Second)) // It finds out whether it is answered.
+	if w.client.Stats.Lapsed != 12 || w.calls[0].request.Items[0].Term != 0 {
+		t.Errorf("%d lapsed, %+v left", w.client.Stats.Lapsed, w.calls[0].request.Items)
 	}
 }
 
