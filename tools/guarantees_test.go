@@ -20,6 +20,7 @@ var suites = map[string]string{
 	"fair":      "controlplane/internal/fair", "leases": "controlplane/internal/leases",
 	"policies": "controlplane/internal/policies", "nodes": "controlplane/internal/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
+	"configsync": "filter/internal/configsync",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.

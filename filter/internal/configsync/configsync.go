@@ -60,6 +60,9 @@ var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Seco
 // requests of this worker wait meanwhile, for some three milliseconds at most.
 const stepWork = 4096
 
+// firstWork is that of the first set of a control plane, until which requests have no limits.
+const firstWork = 2 * stepWork
+
 // coming is a snapshot on its way into force.
 type coming struct {
 	from origin
@@ -207,15 +210,14 @@ func (s *Sync) begin(snapshot []byte, from origin) error {
 	return nil
 }
 
-// proceed compiles the next part of the snapshot that is coming. Requests that find no policy set
-// of the control plane must not wait for ticks, so the first one is compiled at once.
+// proceed compiles the next part of the snapshot that is coming.
 func (s *Sync) proceed() {
 	if s.coming.from == nowhere {
 		return
 	}
 	work := stepWork
 	if s.applied() == 0 {
-		work = match.WholeSet
+		work = firstWork
 	}
 	done, err := s.rules[1-s.using].Continue(work)
 	if !done {
@@ -287,9 +289,16 @@ func (s *Sync) Age(now quota.Instant) quota.Span {
 	return quota.Span(max(now-s.heard, 0))
 }
 
-// Follow goes on to load the published snapshot if it differs from the one in force. A VM that
-// starts late, after a trap or with a new configuration, calls it before its first request. Without
-// a control plane there is only the inline set.
+// Join loads the published snapshot whole. A VM that starts late, after a trap or with a new
+// configuration, calls it before its first request, which must meet the limits that others meet.
+func (s *Sync) Join() {
+	for s.Follow(); s.coming.from != nowhere; {
+		s.proceed()
+	}
+}
+
+// Follow goes on to load the published snapshot if it differs from the one in force. Without a
+// control plane there is only the inline set.
 func (s *Sync) Follow() {
 	if s.poller == nil {
 		return

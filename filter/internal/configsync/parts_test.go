@@ -61,12 +61,34 @@ func TestALargeSetIsLoadedInParts(t *testing.T) {
 	}
 }
 
-// Before the first set of a control plane requests have no limits, so it is in force at once.
-func TestTheFirstSetIsLoadedAtOnce(t *testing.T) {
+// The first set of a control plane is in force at once if it is small. A large one is loaded in
+// parts like those after it, so that no worker stands still for all of it.
+func TestTheFirstSetIsLoadedInParts(t *testing.T) {
+	p := newProcess(2)
+	p.tick(0)
+	p.answer(t, 200, snapshot(1))
+	if p.vms[1].Follow(); p.versions() != "1 1" {
+		t.Errorf("a small set: versions %s", p.versions())
+	}
+	p = newProcess(2)
+	p.tick(0)
+	p.answer(t, 200, large(t, 2))
+	leader := p.ticks(t, "- -", "2 -")
+	if p.vms[1].Follow(); p.versions() != "2 -" {
+		t.Errorf("a large set: versions %s after one part", p.versions())
+	}
+	if follower := p.ticks(t, "2 -", "2 2"); leader < 2 || follower < 1 {
+		t.Errorf("the leader took %d ticks, the other %d", leader, follower)
+	}
+}
+
+// A VM that starts when another one has a set has all of it before its first request.
+func TestALateVMHasTheWholeSet(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)
 	p.answer(t, 200, large(t, 2))
-	p.vms[1].Follow()
+	p.ticks(t, "- -", "2 -")
+	p.vms[1].Join()
 	if got := p.versions(); got != "2 2" {
 		t.Errorf("versions %s", got)
 	}

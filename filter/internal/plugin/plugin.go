@@ -151,7 +151,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 			p.warnOfModes()
 		}
 	}
-	p.sync.Follow()
+	p.sync.Join()
 	var period quota.Span
 	p.timer, period = timer.New(p.clock.Now())
 	host.SetTick(period)
