@@ -165,9 +165,10 @@ const MaxFullAfter = 3 * quota.MaxWindow
 const (
 	maxWaiting = 1 << 20
 	maxTokens  = quota.MaxUnits
-	maxNodes   = 1 << 20
-	maxDelay   = int64(quota.Hour)
-	maxHold    = 1 << 20
+	// MaxNodes is the most nodes that can share a bucket.
+	MaxNodes = 1 << 20
+	maxDelay = int64(quota.Hour)
+	maxHold  = 1 << 20
 	// maxSeq is what the arithmetic of every store holds exactly.
 	maxSeq  = 1 << 53
 	maxFor  = int64(quota.Hour)

@@ -77,7 +77,7 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 		}
 	}
 	c.header(leaseReplyMagic, format)
-	m.Seq, m.Nodes = c.u64(), c.within(1, maxNodes)
+	m.Seq, m.Nodes = c.u64(), c.within(1, MaxNodes)
 	n := c.within(0, MaxItems)
 	m.Items = m.Items[:0]
 	for range n {

@@ -276,6 +276,29 @@ func TestTheControlPlaneMayDieAndComeBackUnderLoad(t *testing.T) {
 	busy.end().mustBe(t, 200, 429)
 }
 
+// Envoys that have asked for no tokens yet know how many share a limit: without the control plane
+// all their shares together are the limit, not one limit each.
+func TestIdleEnvoysKnowTheirShare(t *testing.T) {
+	t.Parallel()
+	const envoys, quota = 4, 40
+	w := start(t, setup{envoys: envoys, policies: `
+version: weir/v1
+policies:
+  - {name: p, partition: [], limit: {quota: 40, window: 1h}, on_failure: {local_for: 1h, then: deny}}
+`})
+	for _, e := range w.envoys {
+		w.awaitCounter(e, "weir.nodes.sharing", envoys)
+	}
+	w.controlPlane.Kill()
+	for _, e := range w.envoys {
+		got := load{url: e.URL(), clients: 2, total: quota}.run(w.ctx)
+		got.mustBe(t, 200, 429)
+		if n := got.statuses[200]; n != quota/envoys {
+			t.Errorf("%s let %d of %d through, its share is %d", e.Name, n, quota, quota/envoys)
+		}
+	}
+}
+
 func TestEnvoyServesBeforeItsControlPlaneDoes(t *testing.T) {
 	w := start(t, setup{alone: true})
 	for range 20 {

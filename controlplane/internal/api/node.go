@@ -32,30 +32,15 @@ const VersionHeader = "Weir-Version"
 // MarkHeader carries its mark: policies.Version.Mark.
 const MarkHeader = "Weir-Mark"
 
+// NodesHeader carries how many nodes and doors share the buckets.
+const NodesHeader = "Weir-Nodes"
+
 // snapshot is the long poll: the newest snapshot as soon as it is not the one the node has, what
 // changes of consumers and of penalties and the orders in force if the node says how much of that
 // it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
-	var seen push.Seen
-	var err error
-	if seen.Version, err = uintParam(c, "after"); err != nil {
-		return err
-	}
-	seen.Mark = c.QueryParam("mark")
-	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
-	seen.WantsConsumers = c.QueryParams().Has("consumers")
-	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
-		return err
-	}
-	seen.WantsPenalties = c.QueryParams().Has("penalties")
-	if seen.Penalties, err = uintParam(c, "penalties"); err != nil {
-		return err
-	}
-	seen.WantsEnforcement = c.QueryParams().Has("enforcement")
-	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
-		return err
-	}
-	if seen.ConsumersFormat, err = uintParam(c, "consumers_format"); err != nil {
+	seen, err := s.seen(c)
+	if err != nil {
 		return err
 	}
 	wait, err := waitParam(c)
@@ -80,6 +65,7 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	header := c.Response().Header()
 	header.Set("Cache-Control", "no-store")
+	header.Set(NodesHeader, strconv.FormatInt(s.config.Leases.Nodes(c.Request().Context()), 10))
 	if s.config.Stopping.Err() != nil {
 		header.Set("Connection", "close")
 	}
@@ -94,6 +80,38 @@ func (s *server) snapshot(c echo.Context) error {
 		}
 	}
 	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
+}
+
+// seen reads how much a polling node knows.
+func (s *server) seen(c echo.Context) (seen push.Seen, err error) {
+	if seen.Version, err = uintParam(c, "after"); err != nil {
+		return seen, err
+	}
+	seen.Mark = c.QueryParam("mark")
+	seen.Node = nodes.Node{ID: c.QueryParam("node")}.Clean().ID // As it is listed.
+	seen.WantsConsumers = c.QueryParams().Has("consumers")
+	if seen.Consumers, err = uintParam(c, "consumers"); err != nil {
+		return seen, err
+	}
+	seen.WantsPenalties = c.QueryParams().Has("penalties")
+	if seen.Penalties, err = uintParam(c, "penalties"); err != nil {
+		return seen, err
+	}
+	seen.WantsEnforcement = c.QueryParams().Has("enforcement")
+	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
+		return seen, err
+	}
+	if seen.ConsumersFormat, err = uintParam(c, "consumers_format"); err != nil {
+		return seen, err
+	}
+	if c.QueryParams().Has("nodes") {
+		known, err := uintParam(c, "nodes")
+		if err != nil {
+			return seen, err
+		}
+		seen.Outdated = func(ctx context.Context) bool { return uint64(s.config.Leases.Nodes(ctx)) != known }
+	}
+	return seen, nil
 }
 
 // touch notes what the polling node says of itself. A store that is away is no reason not to serve

@@ -41,6 +41,9 @@ func (s *Service) refreshPart(ctx context.Context) error {
 	return s.config.Regions.Refresh(ctx)
 }
 
+// Nodes is how many nodes and doors share the limits, over all regions.
+func (s *Service) Nodes(ctx context.Context) int64 { return s.allNodes(s.config.Nodes.Count(ctx)) }
+
 // allNodes is how many nodes share the whole limits.
 func (s *Service) allNodes(own int64) int64 {
 	if s.config.Regions == nil {

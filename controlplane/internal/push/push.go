@@ -52,6 +52,9 @@ type Seen struct {
 	// Enforcement is the revision of its orders and bans. WantsEnforcement: it wants later ones.
 	Enforcement      uint64
 	WantsEnforcement bool
+	// Outdated, if not nil, reports whether the node is wrong about how many share the buckets. It
+	// is asked every few seconds.
+	Outdated func(context.Context) bool
 }
 
 // News is a message for nodes: a policy set, changes of consumers or of penalties, or all orders
@@ -221,13 +224,14 @@ func (h *Hub) Loaded() error {
 }
 
 // overrule is how long a node that has later orders and bans than this replica waits before it gets
-// the replica's.
+// the replica's. So long it also waits for nothing but the number of nodes: while many come or go,
+// none of them polls more often.
 const overrule = 5 * time.Second
 
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
 // that it ought to have, changes of consumers, or changes of penalties, the first of these in that
-// order. It returns false when ctx ends first. The error is ErrNotReady if there is nothing because
-// the store has not been reached yet.
+// order. It returns false when ctx ends first, and when the node is outdated. The error is
+// ErrNotReady if there is nothing because the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()
@@ -256,14 +260,9 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 				return News{}, false, err
 			}
 		}
-		var moved <-chan struct{}
-		if node.WantsConsumers {
-			var m wire.Consumers
-			var news bool
-			m, news, moved = h.consumers.After(node.Consumers, waited)
-			if news {
-				return News{Bytes: wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat))}, true, nil
-			}
+		message, moved := h.changedConsumers(node, waited)
+		if message != nil {
+			return News{Bytes: message}, true, nil
 		}
 		var punished <-chan struct{}
 		if node.WantsPenalties {
@@ -283,9 +282,26 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		case <-moved:
 		case <-ordered:
 		case <-patient.C:
+			if node.Outdated != nil && node.Outdated(ctx) {
+				return News{}, false, nil
+			}
 			waited = true
+			patient.Reset(overrule)
 		}
 	}
+}
+
+// changedConsumers is the message about changes of consumers that the node lacks, nil if there is
+// none, and a channel that is closed by the next change.
+func (h *Hub) changedConsumers(node Seen, waited bool) ([]byte, <-chan struct{}) {
+	if !node.WantsConsumers {
+		return nil, nil
+	}
+	m, news, moved := h.consumers.After(node.Consumers, waited)
+	if !news {
+		return nil, moved
+	}
+	return wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat)), moved
 }
 
 // encode returns the snapshot of a version in force; its bytes are made once.

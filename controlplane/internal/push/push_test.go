@@ -259,6 +259,27 @@ func TestAnotherSecretIsPushed(t *testing.T) {
 	})
 }
 
+// A node that is wrong about how many share the buckets hears so within five seconds, and is not
+// sent back more often.
+func TestAnOutdatedNodeHearsSo(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, _ *shared, one, _ replica) {
+		put(t, one, 0)
+		for change, want := range map[time.Duration]time.Duration{
+			0: 5 * time.Second, 4 * time.Second: 5 * time.Second, 11 * time.Second: 15 * time.Second,
+			time.Minute: 25 * time.Second,
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			start := time.Now()
+			outdated := func(context.Context) bool { return time.Since(start) >= change }
+			news, ok, err := one.hub.Wait(ctx, push.Seen{Version: 1, Outdated: outdated})
+			if took := time.Since(start); ok || err != nil || took != want {
+				t.Errorf("outdated after %v: %+v, %v after %v, want nothing after %v", change, news, err, took, want)
+			}
+			cancel()
+		}
+	})
+}
+
 func TestNotReadyBeforeTheFirstPoll(t *testing.T) {
 	hub := push.New(push.Config{})
 	if err := hub.Ready(); !errors.Is(err, push.ErrNotReady) {

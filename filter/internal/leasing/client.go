@@ -106,6 +106,21 @@ func New(config Config) *Client {
 // share.
 func (c *Client) Nodes() int64 { return max(c.sharedNodes.Load(), 1) }
 
+// HearNodes takes over how many nodes and doors share the buckets, in decimal, from the answer to a
+// poll. A node that has asked for no tokens yet knows it from there. Other text says nothing.
+func (c *Client) HearNodes(text []byte) {
+	n := int64(0)
+	for _, digit := range text {
+		if digit < '0' || digit > '9' || n > wire.MaxNodes {
+			return
+		}
+		n = n*10 + int64(digit-'0')
+	}
+	if n > 0 && n <= wire.MaxNodes && n != c.sharedNodes.Load() {
+		c.sharedNodes.Store(n)
+	}
+}
+
 // Slack is what this node may use of an optimistic bucket before the control plane knows.
 func (c *Client) Slack(p quota.Params) int64 { return c.reports.slack(p) }
 

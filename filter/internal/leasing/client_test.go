@@ -193,6 +193,25 @@ func TestOneCallABucket(t *testing.T) {
 // 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
 // asking again. Each request that one answer serves learns what is left after it and when that is
 // full: a later one of less and of later.
+// A poll says how many nodes share the buckets before any token is asked for, to all workers of the
+// process. Text that is no such number changes nothing.
+func TestAPollTellsHowManyNodesShare(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	var data shareddatatest.Data
+	one, other := worker(t, &data, w.clock, w.plane), worker(t, &data, w.clock, w.plane)
+	for _, c := range []struct {
+		told string
+		want int64
+	}{
+		{"", 1}, {"4", 4}, {"", 4}, {"0", 4}, {"-1", 4}, {"5x", 4}, {"1048577", 4},
+		{"99999999999999999999999999", 4}, {"1048576", 1048576}, {"1", 1},
+	} {
+		if one.client.HearNodes([]byte(c.told)); other.client.Nodes() != c.want {
+			t.Errorf("after %q: %d, want %d", c.told, other.client.Nodes(), c.want)
+		}
+	}
+}
+
 func TestRequestsServedTogetherLearnOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}

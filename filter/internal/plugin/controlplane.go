@@ -3,6 +3,8 @@
 package plugin
 
 import (
+	"strconv"
+
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -44,11 +46,14 @@ func (cp *controlPlane) Call(
 	})
 }
 
-// PollSnapshot implements configsync.Poller.
+// PollSnapshot implements configsync.Poller. Each poll also says and hears how many nodes share the
+// buckets.
 func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error {
-	cp.get[1][1] = string(path)
+	leases := cp.plugin.central.leasing
+	cp.get[1][1] = string(strconv.AppendInt(append(path, "&nodes="...), leases.Nodes(), 10))
 	return host.Call(cp.plugin.id, cp.cluster, cp.get, nil, timeout, func(status int, body []byte) {
 		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
+		leases.HearNodes(host.CallHeader("weir-nodes"))
 		done(status, host.CallHeader("weir-mark"), body)
 		cp.plugin.wake()
 	})

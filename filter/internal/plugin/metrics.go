@@ -179,10 +179,11 @@ func (p *pluginContext) gauges(now quota.Instant) [leaderGauges]gauge {
 		{"snapshot.age_seconds", uint64(p.sync.Age(now) / quota.Second)},
 		{"enforcement.orders", c.enforcement.InForce},
 		{"enforcement.bans", c.enforcement.Bans},
+		{"nodes.sharing", uint64(c.leasing.Nodes())},
 	}
 }
 
-const leaderGauges = 4
+const leaderGauges = 5
 
 // holdName is the histogram of the time that requests are held for their decision, in whole
 // milliseconds, rounded up. A leaky bucket's delay is not in it: that is the decision.
