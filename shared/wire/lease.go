@@ -88,8 +88,9 @@ type LeaseItem struct {
 	Seq        uint64
 	Hold, Lent int64
 	// Reserved, if not 0, names what the waiting requests are granted as reservations: the first is
-	// its number 1. With Nth, the item asks for nothing and settles the reservation of that number:
-	// its request has cost Actual. An item that was answered may be sent again and changes nothing.
+	// its number 1. With Nth, the item asks for nothing and settles the reservation of that number,
+	// which was of Cost: its request has cost Actual. An item that was answered may be sent again
+	// and changes nothing.
 	Reserved    uint64
 	Nth, Actual int64
 	// Term, if not 0, makes the item say what has become of leased tokens of that term: Returned

@@ -30,26 +30,56 @@ func overload(w *world, path string, rate float64, during time.Duration) (all ta
 // at which they were: a machine that is too busy to send them lowers it.
 func mustAdmit(t *testing.T, got tally, burst, rate, share float64) {
 	t.Helper()
+	if *quick {
+		share -= 0.1 // The start weighs more.
+	}
+	mustAdmitBut(t, got, burst, rate, share, 0)
+}
+
+// mustAdmitBut is mustAdmit but for some tokens.
+func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
+	t.Helper()
 	got.mustBe(t, 200, 429)
 	bound := burst + rate*got.last.Sub(got.first).Seconds()
 	admitted := float64(got.statuses[200])
 	ideal := perfect(got.sent, burst, rate)
-	t.Logf("admitted %.0f of at most %.0f, a perfect bucket %.0f (%.2f %%): %s",
-		admitted, bound, ideal, 100*admitted/ideal, got)
+	t.Logf("admitted %.0f of at most %.0f, a perfect bucket %.0f (%.2f %%), %.0f may lack: %s",
+		admitted, bound, ideal, 100*admitted/ideal, spare, got)
 	if admitted > bound {
 		t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
 	}
-	if *quick {
-		share -= 0.1 // The start weighs more.
-	}
-	if least := share*ideal - underWay; admitted < least {
+	if least := share*ideal - underWay - spare; admitted < least {
 		t.Errorf("admitted %.0f, under %.0f: %.0f %% of what a perfect bucket admits", admitted, least, 100*share)
 	}
 }
 
-// starved is the share of an exact bucket that is admitted even where processors are so short that
-// answers of the control plane come late. A machine that does nothing else reaches 0.99.
-const starved = 0.9
+// mustLend holds what the Envoys of a world have let through by leases, or by asking for each
+// request, to what docs/guarantees.md says: 98 % of a perfect bucket. Two things are not lost: the
+// tokens in hand at the end, which last for half the life of a lease, and those of requests for
+// which a machine without processors to spare has answered too late, one for each that was held for
+// longer than Envoys ask ahead.
+func (w *world) mustLend(got tally, burst, rate float64) {
+	w.t.Helper()
+	const exact, inHand = 0.98, 0.1
+	mustAdmitBut(w.t, got, burst, rate, exact, inHand*rate+w.heldLong())
+}
+
+// heldLong is how many requests the Envoys have held for longer than 25 ms.
+func (w *world) heldLong() (n float64) {
+	for _, e := range w.envoys {
+		stats, err := e.Admin(w.ctx, "/stats/prometheus")
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var all, soon float64
+		for line := range strings.Lines(string(stats)) {
+			_, _ = fmt.Sscanf(line, `weir_hold_milliseconds_bucket{le="25"} %f`, &soon)
+			_, _ = fmt.Sscanf(line, `weir_hold_milliseconds_count{} %f`, &all)
+		}
+		n += all - soon
+	}
+	return n
+}
 
 // underWay is how many requests of an overload may be on their way to the Envoys: by so many can a
 // bucket that sees them arrive differ from one that sees them leave.
@@ -84,7 +114,7 @@ policies:
     mode: leased
 `})
 	all, _ := overload(w, "/leased", 1500, full(30*time.Second))
-	mustAdmit(t, all, 1000, 1000, starved)
+	w.mustLend(all, 1000, 1000)
 }
 
 func TestStrictLimitsHoldOverAllEnvoys(t *testing.T) {
@@ -99,7 +129,7 @@ policies:
     mode: strict
 `})
 	all, _ := overload(w, "/strict", 300, full(10*time.Second))
-	mustAdmit(t, all, 100, 100, starved)
+	w.mustLend(all, 100, 100)
 }
 
 // Optimistic limits may be passed by half their burst; over a while that is paid back.
@@ -166,7 +196,7 @@ policies:
 `})
 	_, each := overload(w, "/local", 500, full(5*time.Second))
 	for _, got := range each {
-		mustAdmit(t, got, 100, 200, starved)
+		mustAdmitBut(t, got, 100, 200, 0.98, 0)
 	}
 }
 
@@ -183,7 +213,7 @@ policies:
     mode: leased
 `})
 	all, _ := overload(w, "/leased", 800, full(5*time.Second))
-	mustAdmit(t, all, 500, 500, starved)
+	w.mustLend(all, 500, 500)
 }
 
 // The time that requests are held for their decision comes out of Prometheus as a histogram, with

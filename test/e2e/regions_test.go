@@ -71,7 +71,7 @@ func TestRegionsShareAQuota(t *testing.T) {
 			load{url: eu.envoys[0].URL() + "/leased", clients: 32, rate: 1500, during: during},
 			load{url: us.envoys[0].URL() + "/leased", clients: 32, rate: 1500, during: during}))
 	}
-	mustAdmit(t, both(full(5*time.Second)), 1000, 1000, starved)
+	mustAdmit(t, both(full(5*time.Second)), 1000, 1000, 0.9)
 
 	// The whole time counts: while shares are on their way between the regions nothing is admitted
 	// twice.

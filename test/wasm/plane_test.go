@@ -49,6 +49,9 @@ type plane struct {
 	// in.
 	down    bool
 	reports []report
+	// names: replies name the terms of tokens to keep, and returned are those that came back.
+	names    bool
+	returned int64
 	// people is what is known of consumers, as of the revision; nil: no node hears of any.
 	people   map[keyhash.Key]wire.Consumer
 	revision uint64
@@ -193,11 +196,18 @@ func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wir
 			answers[i].State = wire.ItemUnknown
 			continue
 		}
+		if it.Term != 0 {
+			c.returned += it.Returned
+			continue
+		}
 		var g lease.Grant
 		if whole {
 			g = c.charge(it.Bucket, ask)
 			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 				FullAfter: g.FullAfter, Debt: g.Debt}
+			if c.names && g.Keep > 0 {
+				answers[i].Term = g.Term
+			}
 			if ask.Deadline == 0 {
 				answers[i].Delay = g.Delay
 			}

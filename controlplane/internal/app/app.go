@@ -161,8 +161,8 @@ func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 			a.metrics.Returned(u.Policy.Name, u.Policy.Mode.String(), u.Returned)
-			on.Series.Granted(u.Policy.Name, u.Tokens)
-			on.Series.Used(u.Policy, int64(u.Window), u.Bucket, u.Tokens)
+			on.Series.Granted(u.Policy.Name, u.Tokens, u.Returned)
+			on.Series.Used(u.Policy, int64(u.Window), u.Bucket, u.Tokens-u.Returned)
 			a.metrics.Asked(u.Policy.Name, u.Tier, u.Granted, u.Refused)
 		},
 	}

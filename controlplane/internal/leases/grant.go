@@ -114,6 +114,7 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 			r.answers[it.index] = wire.LeaseAnswer{
 				State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, Level: g.Level,
 			}
+			s.measureSettled(it, g)
 		case it.ask.Returns != nil:
 			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
 			s.measureReturn(it, g)
@@ -198,7 +199,22 @@ func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 
 // measureReturn notes tokens that went back.
 func (s *Service) measureReturn(it *resolved, g lease.Grant) {
-	s.config.Meter(Use{Policy: it.policy, Tier: it.tier, Returned: g.Keep})
+	s.config.Meter(it.use(g.Keep))
+}
+
+// measureSettled notes by how much a request has cost less than it had reserved, or more, the first
+// time that its reservation is settled. What of it the bucket had earned meanwhile was not used
+// either.
+func (s *Service) measureSettled(it *resolved, g lease.Grant) {
+	if g.Waiting > 0 {
+		s.config.Meter(it.use(it.item.Cost - it.item.Actual))
+	}
+}
+
+// use says that tokens were not used; below 0, that more were.
+func (it *resolved) use(back int64) Use {
+	return Use{Policy: it.policy, Tier: it.tier, Tokens: max(-back, 0), Returned: max(back, 0),
+		Bucket: it.item.Bucket, Window: it.limit.Window}
 }
 
 // refreshSets returns the versions that are active by the store, as far as this build can read

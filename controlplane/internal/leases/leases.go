@@ -153,7 +153,7 @@ type Use struct {
 	Tier string
 	// Tokens were granted, or reported as used under an optimistic policy.
 	Tokens int64
-	// Returned are tokens that went back unused.
+	// Returned are tokens that were granted before and were not used.
 	Returned int64
 	// Bucket is whose they are, and Window that of its limit.
 	Bucket keyhash.Key

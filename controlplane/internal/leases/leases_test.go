@@ -36,6 +36,7 @@ type world struct {
 	storeErr error
 	setsErr  error
 	block    bool // the store answers only when the caller gives up
+	settled  bool // it knows of no reservation any more
 }
 
 func newWorld(t *testing.T) *world {
@@ -111,7 +112,10 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	for _, it := range items {
 		var g lease.Grant
 		if it.Settles != nil {
-			out = append(out, lease.Grant{Waiting: 1})
+			if !w.settled {
+				g.Waiting = 1
+			}
+			out = append(out, g)
 			continue
 		}
 		if it.Returns != nil {

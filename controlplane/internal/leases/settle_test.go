@@ -71,3 +71,30 @@ func TestSettlements(t *testing.T) {
 		t.Errorf("a call of settlements alone: %v", err)
 	}
 }
+
+// What a request has cost less than it had reserved was not used, and what it has cost more was:
+// each settlement counts once, when the store takes it.
+func TestSettlementsAreMeasured(t *testing.T) {
+	w := newWorld(t)
+	w.put(1, "name: model, partition: [], limit: {quota: 5000, window: 1m}, "+
+		"cost: {reserve: 1000, commit: {header: x-used}}")
+	w.current = 1
+	var uses []leases.Use
+	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now,
+		Meter: func(u leases.Use) { uses = append(uses, u) }})
+	settle := func(nth, cost, actual int64) wire.LeaseItem {
+		return wire.LeaseItem{Bucket: keyhash.Key{1}, Cost: cost, Reserved: 70, Nth: nth, Actual: actual}
+	}
+	items := []wire.LeaseItem{settle(1, 1000, 20), settle(2, 1000, 1300)}
+	request := wire.LeaseRequest{Node: "n", Version: 1, Items: items}
+	for range 2 {
+		if _, err := service.Grant(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+		w.settled = true
+	}
+	if len(uses) != 2 || uses[0].Returned != 980 || uses[0].Tokens != 0 || uses[1].Tokens != 300 ||
+		uses[1].Returned != 0 || uses[0].Bucket != (keyhash.Key{1}) || uses[0].Window == 0 {
+		t.Errorf("%+v", uses)
+	}
+}

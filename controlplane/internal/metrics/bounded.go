@@ -45,14 +45,17 @@ func (n *names) label(name string, most int) string {
 	return name
 }
 
-// Tokens counts tokens of a policy.
+// Tokens counts tokens of a policy. There is a count of those that went back beside it, so that
+// rules can subtract one from the other.
 func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	if tokens > 0 {
-		m.tokens.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))
+		policy = m.policies.label(policy, maxPolicies)
+		m.tokens.WithLabelValues(policy, mode).Add(float64(tokens))
+		m.returned.WithLabelValues(policy, mode)
 	}
 }
 
-// Returned counts tokens of a policy that went back unused.
+// Returned counts tokens of a policy that were granted and not used.
 func (m *Metrics) Returned(policy, mode string, tokens int64) {
 	if tokens > 0 {
 		m.returned.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))

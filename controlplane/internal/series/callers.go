@@ -48,7 +48,7 @@ type rates struct {
 }
 
 // Used counts what a caller of a policy used of its first limit: tokens that the control plane
-// granted to its bucket.
+// granted to its bucket; below 0, tokens that it had not used.
 func (s *Service) Used(p *policy.Policy, window int64, bucket keyhash.Key, tokens int64) {
 	if !isFirst(p, window) {
 		return

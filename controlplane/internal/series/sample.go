@@ -21,8 +21,12 @@ type sample struct {
 
 func newSample() *sample { return &sample{used: map[uint64]int64{}} }
 
-// add counts the tokens of a caller, and reports whether it is new in the sample.
+// add counts the tokens of a caller, and reports whether it is new in the sample. Tokens below 0
+// went back: of a caller that has used none in the span they are of one before.
 func (s *sample) add(hash uint64, n int64) bool {
+	if used, known := s.used[hash]; known && n < 0 {
+		s.used[hash] = max(used+n, 0)
+	}
 	if n <= 0 || hash&(1<<s.thin-1) != 0 {
 		return false
 	}

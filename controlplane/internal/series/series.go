@@ -152,6 +152,8 @@ type Service struct {
 	// own is what this replica has counted in slots that the store may lack.
 	own   map[Slot]*tally
 	rings map[Kind]*ring
+	// back are tokens of policies that went back and have not made their figures less yet.
+	back map[string]int64
 	// callers.read belongs to Tick.
 	callers callers
 	// complete: the last Tick has reached the store.
@@ -165,6 +167,7 @@ func New(c Config) *Service {
 	return &Service{
 		Config: c, own: map[Slot]*tally{}, ticked: make(chan struct{}),
 		callers: callers{own: map[int64]*samples{}},
+		back:    map[string]int64{},
 		rings:   map[Kind]*ring{Fine: newRing(fineKept), Coarse: newRing(coarseKept)},
 	}
 }
@@ -188,13 +191,23 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 	}
 }
 
-// Granted counts tokens that the control plane granted.
-func (s *Service) Granted(policy string, tokens int64) {
+// Granted counts tokens that the control plane granted, without those that went back. These count
+// less among the next ones: what a slot has counted stays.
+func (s *Service) Granted(policy string, tokens, back int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if back > 0 && (s.back[policy] > 0 || len(s.back) < maxPolicies) {
+		s.back[policy] += back
+	}
 	if tokens <= 0 {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if less := min(s.back[policy], tokens); less > 0 {
+		tokens -= less
+		if s.back[policy] -= less; s.back[policy] == 0 {
+			delete(s.back, policy)
+		}
+	}
 	s.add(policy, "", Tokens, tokens)
 }
 

@@ -144,8 +144,7 @@ func TestReplicasAgree(t *testing.T) {
 	one.Heard(set, refused("edge-1", 9, 100)) // The set has no such policy.
 	w.pass(10 * time.Second)
 	other.Heard(set, refused("edge-1", 1, 2))
-	one.Granted("b", 20)
-	one.Granted("b", -5)     // Nothing is given back here.
+	one.Granted("b", 20, 0)
 	w.pass(10 * time.Second) // A replica sees what another put a tick ago.
 	for _, s := range w.all {
 		w.see(s, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
@@ -164,6 +163,23 @@ func TestReplicasAgree(t *testing.T) {
 	late := w.replica("late")
 	w.pass(5 * time.Second)
 	w.see(late, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
+}
+
+// Tokens that went back make the figure of the next ones less, so that all together are those that
+// were used. What a slot has counted stays.
+func TestTokensThatWentBack(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	s.Granted("model", 1000, 0)
+	s.Granted("other", 7, 0)
+	w.pass(10 * time.Second)
+	s.Granted("model", 0, 980) // It has cost 20.
+	w.pass(10 * time.Second)
+	s.Granted("model", 1000, 0)
+	s.Granted("model", 300, 700) // More comes back than the next ones are.
+	s.Granted("model", 250, 0)
+	w.pass(10 * time.Second)
+	w.see(s, hour(series.ByPolicy, series.Tokens), 4, "model tokens 1020: 1000 0 20 0\nother tokens 7: 7 0 0 0\n")
 }
 
 // What is in flight is heard of by any replica, and counts when and where it was, once.
@@ -425,7 +441,7 @@ func heap() int64 {
 func reportAll(s *series.Service, set *policies.Compiled, i int, policy, node string, covers quota.Span) {
 	s.Heard(set, refused(node, uint32(i), 1))
 	s.Heard(set, asked(node, uint32(i), 16))
-	s.Granted(policy, 5)
+	s.Granted(policy, 5, 0)
 	s.Measured(measured(node, covers, wire.Measure{Policy: []byte(policy), CandidateRefused: 2, ShadowRefused: 3,
 		Busy: 4000, Used: 50, ShadowUndetermined: 1, CandidateUndetermined: 1}), always)
 }

@@ -101,6 +101,16 @@ func New(config Config) *Client {
 	}
 }
 
+// TakeOver goes on with what another client of the VM still had to say: which tokens it gives back,
+// and what requests have cost. Its plugin context is gone, and with it all answers.
+func (c *Client) TakeOver(other *Client) {
+	for _, p := range other.returns.pending {
+		c.returns.note(p.need, p.at)
+	}
+	c.returns.lost = append(c.returns.lost, other.returns.lost...)
+	c.settlements.waiting = append(c.settlements.waiting, other.settlements.waiting...)
+}
+
 // Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1
 // before the first. A worker that has had no answer itself would take the whole limit for its
 // share.

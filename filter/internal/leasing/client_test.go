@@ -109,6 +109,7 @@ type world struct {
 	*clock
 	*plane
 	client *leasing.Client
+	data   *shareddatatest.Data
 	store  *bucketstore.Store
 	params quota.Params
 	stream uint32
@@ -131,7 +132,7 @@ func worker(t *testing.T, data *shareddatatest.Data, c *clock, cp *plane) *world
 		Store: store, Client: cp, Clock: c, Shared: data,
 		Node: "node", Boot: 1, Seed: 1,
 	})
-	return &world{clock: c, plane: cp, store: store, params: cp.params, client: client}
+	return &world{clock: c, plane: cp, data: data, store: store, params: cp.params, client: client}
 }
 
 func (w *world) need(bucket byte, cost int64) leasing.Need {

@@ -50,7 +50,7 @@ func (s *settlements) take(version uint64, most int) []item {
 			continue
 		}
 		items = append(items, item{need: r.Need, settles: r})
-		items[len(items)-1].need.Cost = 1
+		items[len(items)-1].need.Cost = max(r.Need.Cost, 1) // What it had reserved.
 	}
 	clear(s.waiting[len(kept):])
 	s.waiting = kept

@@ -228,3 +228,17 @@ func TestNothingGoesBackInAnOutage(t *testing.T) {
 		t.Errorf("%d calls, %d in hand", len(w.calls), w.held(1))
 	}
 }
+
+// What a plugin context that is gone had in hand, and had not said, the next one in its VM gives
+// back and says.
+func TestTheNextContextGivesBack(t *testing.T) {
+	w := lends(t)
+	next := worker(t, w.data, w.clock, w.plane)
+	next.client.TakeOver(w.client)
+	if held := next.held(1); held != 12 {
+		t.Fatalf("%d in hand", held)
+	}
+	if !next.tickUntil(w.now+10_000*ms) || next.calls[0].request.Items[0].Returned != 12 {
+		t.Errorf("%+v left", next.calls)
+	}
+}

@@ -282,6 +282,17 @@ func (p *pluginContext) onDone() {
 	}
 }
 
+// handOver has the plugin in whose place a new configuration was the old one's give back what the
+// VM has leased.
+func (p *pluginContext) handOver() {
+	for _, next := range plugins {
+		if p.central != nil && next.central != nil && next.unixKey == p.unixKey {
+			next.central.leasing.TakeOver(p.central.leasing)
+			return
+		}
+	}
+}
+
 // resumeResolved goes on with waiting requests whose tokens or places came, or will not come; the
 // next tick does with those beyond atOnce. If one of them is own, whose callback is running, its
 // status is returned instead: Paused if it still waits.

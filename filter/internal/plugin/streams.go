@@ -202,6 +202,7 @@ func onDelete(id uint32) {
 			copy(plugins[i:], plugins[i+1:])
 			plugins[len(plugins)-1] = nil
 			plugins = plugins[:len(plugins)-1]
+			p.handOver()
 			sdkDelete(id)
 			return
 		}

@@ -1714,7 +1714,7 @@ type GetSeriesParams struct {
 	Node []string `form:"node,omitempty" json:"node,omitempty"`
 
 	// Outcome `refused` are requests that enforced policies refused, exactly. `requests` are those that policies decided, estimated from
-	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, exactly; they
+	// samples of 1 in 16; each policy that applied counts one. `tokens` are those that the control plane granted, less what came back; they
 	// are not counted by node. `shadow_refused` are requests that policies in shadow would have refused, `candidate_refused`
 	// those that candidate limits would have, exactly but for `shadow_undetermined` and
 	// `candidate_undetermined`, of which these do not know it, as the control plane did not answer. `in_flight` is how many requests were in flight on average,
