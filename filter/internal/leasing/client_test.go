@@ -70,7 +70,7 @@ func (c *plane) grant(now quota.Instant) (pending, wire.LeaseReply) {
 			continue
 		}
 		ask := lease.Ask{Params: c.params, Version: 1, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
-			Keep: it.Keep, Nodes: 2}
+			Keep: it.Keep, Nodes: reply.Nodes}
 		ledger, g := c.ledgers[it.Bucket].Grant(now, ask)
 		c.ledgers[it.Bucket] = ledger
 		a := wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level}

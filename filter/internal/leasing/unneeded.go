@@ -154,7 +154,8 @@ func (c *Client) returnAlong(call *call) {
 }
 
 // returnFirst has a call say which tokens of its buckets were used, and give back what is in hand
-// of those for which requests wait in it: it is too little for one of them alone.
+// of those for which requests wait in it: it is too little for one of them alone, or a request for
+// several buckets waits, which takes none of it.
 func (c *Client) returnFirst(call *call) {
 	var first []item
 	for i := range call.items {
@@ -164,7 +165,8 @@ func (c *Client) returnFirst(call *call) {
 				first = append(first, c.back(&it.need, lease.Lease{Used: spent.Tokens, Term: spent.Term}))
 			}
 		}
-		if it.waiting == 0 || it.need.Cost == 1 || it.need.leaky() || it.need.Optimistic || it.debt != nil ||
+		alone := it.need.Cost == 1 && (it.line == nil || !it.line.several)
+		if it.waiting == 0 || alone || it.need.leaky() || it.need.Optimistic || it.debt != nil ||
 			len(first)+len(call.items)+2 > wire.MaxItems {
 			continue
 		}

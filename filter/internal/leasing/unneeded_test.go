@@ -152,6 +152,34 @@ func TestADearRequestGivesBackWhatIsInHand(t *testing.T) {
 	}
 }
 
+// A request for several buckets takes no tokens in hand, which may have come since it began to
+// wait: it gives them back before it asks, so that it is not refused while they are there.
+func TestARequestForSeveralBucketsGivesBackWhatIsInHand(t *testing.T) {
+	w := newWorld(t, 3, quota.Hour, 3)
+	w.names, w.alone = true, true
+	for bucket := range byte(2) {
+		w.client.Keep(w.need(bucket+1, 1), 1, 0, [2]lease.Spent{})
+		w.join(t, bucket+1, 1)
+		w.answer(w.now)
+		w.join(t, bucket+1, 1)
+		w.answer(w.now)
+		if w.left(bucket+1) != 0 || w.held(bucket+1) != 1 {
+			t.Fatalf("%d are left, %d in hand", w.left(bucket+1), w.held(bucket+1))
+		}
+	}
+	both := []*leasing.Ticket{{Stream: 9, Need: w.need(1, 1)}, {Stream: 9, Need: w.need(2, 1)}}
+	if !w.client.Ask(w.now, both...) {
+		t.Fatal("turned away")
+	}
+	w.client.Flush(w.now)
+	w.answer(w.now)
+	for i, ticket := range both {
+		if ticket.Outcome != leasing.Granted || w.held(byte(i+1)) != 0 {
+			t.Errorf("bucket %d: %v, %d in hand, %d left", i+1, ticket.Outcome, w.held(byte(i+1)), w.left(byte(i+1)))
+		}
+	}
+}
+
 // Tokens of a request whose client has gone go back before their lease ends, unless another takes
 // them.
 func TestTokensOfAGoneClientGoBack(t *testing.T) {
