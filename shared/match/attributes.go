@@ -94,7 +94,7 @@ type Consumer struct {
 	Key keyhash.Key
 	// Known: the request names exactly one consumer.
 	Known bool
-	// Sure: no exception that was made up to the revision of Consumers is missing here.
+	// Sure: no exception that was made up to the revision of Consumers is missing here, nor a tier.
 	Sure bool
 	// Banned: the consumer's requests are refused.
 	Banned bool

@@ -73,7 +73,7 @@ func BenchmarkKey(b *testing.B) {
 			set := decode(b, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"policies":[{"name":"p","partition":`+c.partition+
 				`,"match":{"paths":["/v1/items/{id}"]},"limit":{"quota":1,"window":"1s"}}]}`)
 			ix := load(b, set)
-			want := match.NewPartition(secret, &set.Policies[0], c.values).Bucket("", 0, false)
+			want := plainBucket(&set.Policies[0], c.values...)
 			a := request("GET", "api.example.com", "/v1/items/7", "user-agent", "bench", "x-key", apiKey)
 			var m match.Matcher
 			b.ReportAllocs()

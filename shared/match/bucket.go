@@ -62,12 +62,13 @@ func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition k
 	return banned
 }
 
-// bucket is the bucket of a policy's first limit for the partition key that was encoded last. Base
-// is how much of the encoding the buckets of draft limits go on from: the key with the tier, and
-// without what sets shadow apart.
+// bucket is the plain bucket of a policy for the partition key that was encoded last. Callers of
+// another tier than the default one have others, but a consumer has the same in each tier: what it
+// has used counts on where its tier changes. Base is how much of the encoding the buckets of draft
+// limits go on from: the key with the tier, and without what sets shadow apart.
 func (c *caller) bucket(p *Policy, partition keyhash.Key, shadow bool) (k keyhash.Key, base int) {
 	k = partition
-	if p.ByTier {
+	if p.ByTier && !p.ByConsumer && c.tier != c.ix.head.DefaultTier {
 		c.key = putText(append(c.key, tierMark), c.ix.Text(c.ix.tiers[c.tier]))
 		k = c.hash()
 	}

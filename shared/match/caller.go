@@ -17,8 +17,10 @@ type caller struct {
 	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
 	consumer               Consumer
 	lookedUp, othersBanned bool
-	// tier is the index of the caller's tier, or unknownTier.
-	tier int
+	// tier is the index of the caller's tier, or unknownTier. guessed: the consumer may have been
+	// assigned another one, which is not known here yet.
+	tier    int
+	guessed bool
 }
 
 // unknownTier is the tier of a request until findTier has looked for it.
@@ -28,7 +30,7 @@ const unknownTier = -1
 func (c *caller) begin(ix *Index, a *Attributes) {
 	c.encoder.begin(ix)
 	c.consumer, c.lookedUp, c.othersBanned, c.tier = Consumer{}, false, false, unknownTier
-	c.exceptions, c.revision = false, 0
+	c.exceptions, c.revision, c.guessed = false, 0, false
 	if a.Consumers != nil {
 		c.exceptions, c.revision = a.Consumers.Exceptions()
 	}
@@ -88,6 +90,7 @@ func (c *caller) findTier(a *Attributes) {
 			continue
 		case policy.SourceAssignment:
 			name = c.assignedTier(a)
+			c.guessed = len(name) == 0 && c.consumer.Known && !c.consumer.Sure
 		default:
 			name = c.single(s, a)
 		}

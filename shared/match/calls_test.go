@@ -35,7 +35,7 @@ func TestOnePolicyAlone(t *testing.T) {
 	if names(ix, got.Hits) != "user" || got.Hits[0].Limit != 1 {
 		t.Fatalf("hits %+v", got.Hits)
 	}
-	want := match.NewPartition(secret, &set.Policies[1], []match.Value{{Text: []byte("bob")}}).Bucket("", 0, false)
+	want := plainBucket(&set.Policies[1], match.Value{Text: []byte("bob")})
 	if got.Hits[0].Key != want {
 		t.Errorf("bucket %v, want %v", got.Hits[0].Key, want)
 	}

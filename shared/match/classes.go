@@ -71,18 +71,9 @@ func (c *collector) step(p *Policy) (n int) {
 	return n
 }
 
-// beginning adds marks to the encoding at hand, and returns the bucket that it means then. If the
-// policy has reserves, its windows begin with those of the first bucket: a part of a limit has none
-// of the next window while the whole is still in the one before.
-func (c *collector) beginning(p *Policy, first keyhash.Key, mark ...byte) keyhash.Key {
-	k := c.marked(mark...)
-	if p.reserves.len() > 0 {
-		k = beginWith(k, first)
-	}
-	return k
-}
-
-// beginWith is a bucket whose windows begin with those of another: see policy.Limit.WindowsOf.
+// beginWith is a bucket whose windows begin with those of another: see policy.Limit.WindowsOf. All
+// limits of a key begin so: a part of a limit has none of the next window while the whole is still
+// in the one before, and what a draft would do is what it does once it is enforced.
 func beginWith(k, first keyhash.Key) keyhash.Key {
 	copy(k[8:], first[8:])
 	return k

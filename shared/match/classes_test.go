@@ -55,9 +55,10 @@ func TestLimitsByClass(t *testing.T) {
 func TestBucketsOfAReserve(t *testing.T) {
 	set, ix := decode(t, inClasses), compile(t, inClasses)
 	hits := hold(ix, request("GET", "", "/", "batch", "1")).Hits
-	all := match.NewPartition(secret, &set.Policies[0], nil)
+	all := match.NewPartition(secret, set, &set.Policies[0], nil)
 	for i, after := range []string{"", "pay", "rest"} {
-		if h := hits[i]; h.Key != all.Bucket("", i, false) || string(ix.After(&h)) != after || int(h.Position) != i {
+		h, want := hits[i], all.Bucket("", set.Policies[0].Limits, i, false)
+		if h.Key != want || string(ix.After(&h)) != after || int(h.Position) != i {
 			t.Errorf("the limit at index %d is for those after %q: %+v", i, ix.After(&h), h)
 		}
 	}
@@ -74,7 +75,7 @@ func TestPartsBeginWithTheWhole(t *testing.T) {
 	offsets := map[quota.Span]bool{}
 	for n := range 20 {
 		key := fmt.Sprint("k", n)
-		all := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte(key)}})
+		all := match.NewPartition(secret, set, &set.Policies[0], []match.Value{{Text: []byte(key)}})
 		keys := map[keyhash.Key]bool{}
 		for i, h := range hold(ix, request("GET", "", "/", "k", key)).Hits {
 			offset := ix.Limit(h.Limit).WindowsOf(h.Key).Offset
@@ -82,7 +83,7 @@ func TestPartsBeginWithTheWhole(t *testing.T) {
 			if of := ix.Limit(whole.Limit).WindowsOf(whole.Key).Offset; offset != of {
 				t.Errorf("%s, limit %d begins at %d, the whole at %d", key, i, offset, of)
 			}
-			if !h.Candidate && h.Key != all.Bucket("", int(h.Position), false) {
+			if !h.Candidate && h.Key != all.Bucket("", set.Policies[0].Limits, int(h.Position), false) {
 				t.Errorf("%s, limit %d: a Partition knows another bucket", key, i)
 			}
 			keys[h.Key], offsets[offset] = true, true

@@ -33,11 +33,12 @@ const (
 const (
 	// shadowMark sets the bucket of a policy in shadow apart from the enforced one.
 	shadowMark = 0xff
-	// limitMark and an index set apart the further limits of a policy.
+	// limitMark, a step and a root set apart the limits of a policy, but for the one with the root
+	// 0 among those that the document names.
 	limitMark = 0xfe
 	// tierMark and a name set apart the tiers.
 	tierMark = 0xfd
-	// candidateMark and an index set apart the candidates.
+	// candidateMark sets apart the candidates.
 	candidateMark = 0xfc
 	// inFlightMark sets the requests in flight apart from what quotas count.
 	inFlightMark = 0xfb
@@ -79,6 +80,20 @@ func putValue(dst []byte, secret *[16]byte, value []byte) []byte {
 	}
 	digest := hashed(secret, value)
 	return putDigest(dst, len(value), &digest)
+}
+
+// putLimit encodes which limit of a policy a key is of, and of which of its steps. It adds nothing
+// for the limit whose root is 0.
+//
+//go:noinline
+func putLimit(key []byte, l *policy.Limit, step uint32) []byte {
+	if l.Root != 0 || step > 0 {
+		key = binary.AppendUvarint(append(key, limitMark, byte(step)), uint64(l.Root))
+	}
+	if l.InFlight {
+		key = append(key, inFlightMark)
+	}
+	return key
 }
 
 func putDigest(dst []byte, length int, digest *keyhash.Key) []byte {

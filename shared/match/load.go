@@ -231,7 +231,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 			set.Lists(host, method, path, header, component)
 			l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive,
 				commit, source, &l.OnFailure, rule)
-			ix.policies = append(ix.policies, ix.end(l))
+			ix.loadRoots(l)
 			l.planting, l.pattern = true, 0
 			l.conditions = ix.loadConditions(&l.Policy, l.conditions)
 		}
@@ -297,6 +297,19 @@ func (ix *Index) end(l *loading) Policy {
 	l.reserves.to = uint32(len(ix.reserves))
 	l.needsTier = l.needsTier || l.ByTier || l.tiers != 0
 	return l.Policy
+}
+
+// loadRoots ends the policy at hand, and gives its limits their roots.
+func (ix *Index) loadRoots(l *loading) {
+	ix.policies = append(ix.policies, ix.end(l))
+	p := &l.Policy
+	for i := uint32(0); i <= p.candidateRun() && !l.set.Failed(); i++ {
+		run := ix.run(p, i)
+		policy.InheritSteps(ix.limits[run.from:run.to], nil, 1+int(p.reserves.len()))
+	}
+	for i := range l.set.Roots() {
+		ix.limits[l.firstLimit+i].Root = l.set.Root()
+	}
 }
 
 // loadClasses reads the classes.

@@ -11,7 +11,9 @@ import (
 type Partition struct {
 	secret  [16]byte
 	encoded []byte
-	byTier  bool
+	// byTier: the tiers have buckets of their own, but for the default one.
+	byTier      bool
+	defaultTier string
 	// steps is how many limits a policy has for each of a list: one, and one for each class of a
 	// reserve.
 	steps int
@@ -27,8 +29,8 @@ type Value struct {
 }
 
 // NewPartition makes the partition key that requests with these values have under a policy. There
-// is one value for each part of the key, in its order.
-func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
+// is one value for each part of the key, in its order. The policy is one of the set.
+func NewPartition(secret [16]byte, set *policy.Set, p *policy.Policy, values []Value) Partition {
 	b := putText([]byte{keyFormat}, []byte(p.Name))
 	for i, part := range p.Partition {
 		b = append(b, byte(part.Kind))
@@ -41,7 +43,11 @@ func NewPartition(secret [16]byte, p *policy.Policy, values []Value) Partition {
 		}
 		b = putValue(append(b, oneValue), &secret, partText(part, &values[i]))
 	}
-	return Partition{secret: secret, encoded: b, byTier: len(p.Tiers) > 0, steps: p.Steps()}
+	one := Partition{secret: secret, encoded: b, steps: p.Steps()}
+	if one.byTier = len(p.Tiers) > 0 && !p.ByConsumer(); one.byTier {
+		one.defaultTier = set.Tiers[set.Identity.DefaultTier]
+	}
+	return one
 }
 
 // partText is a value that people give for a part, in the spelling that requests are given.
@@ -72,35 +78,20 @@ func (p Partition) Key() keyhash.Key { return hashed(&p.secret, p.encoded) }
 // Share is where the key stands among a hundred, by which a policy is enforced for a share.
 func (p Partition) Share() int { return int(shareOf(p.Key())) }
 
-// Bucket is the bucket of the n-th limit of a tier. The tier counts only if the policy's limits go
-// by tier. A policy that is in shadow for the key has other buckets.
-func (p Partition) Bucket(tier string, n int, shadow bool) keyhash.Key {
-	k := hashed(&p.secret, p.encode(tier, n, shadow))
-	if n > 0 && p.steps > 1 {
-		k = beginWith(k, hashed(&p.secret, p.encode(tier, 0, shadow)))
-	}
-	return k
-}
-
-// InFlight is the bucket of the n-th limit of a tier, of so many, that is of requests in flight. It
-// stays where the list around it changes.
-func (p Partition) InFlight(tier string, n, of int, shadow bool) keyhash.Key {
-	if n < of/p.steps {
-		n = 0
-	}
-	return hashed(&p.secret, append(p.encode(tier, n, shadow), inFlightMark))
-}
-
-func (p Partition) encode(tier string, n int, shadow bool) []byte {
+// Bucket is the bucket of the n-th limit of a tier, which has these limits. A consumer has one for
+// all tiers that it may have. A policy that is in shadow for the key has other buckets.
+func (p Partition) Bucket(tier string, limits []policy.Limit, n int, shadow bool) keyhash.Key {
 	b := append([]byte(nil), p.encoded...)
-	if p.byTier {
+	if p.byTier && tier != p.defaultTier {
 		b = putText(append(b, tierMark), []byte(tier))
 	}
 	if shadow {
 		b = append(b, shadowMark)
 	}
-	for i := 1; i <= n; i++ {
-		b = append(b, limitMark, byte(i))
+	first, base := hashed(&p.secret, b), len(b)
+	b = putLimit(b, &limits[n], stepOf(uint32(n), uint32(len(limits)), uint32(p.steps)))
+	if len(b) == base {
+		return first
 	}
-	return b
+	return beginWith(hashed(&p.secret, b), first)
 }

@@ -5,10 +5,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
+
+// plainBucket is the bucket of a policy with one limit for the values of a key.
+func plainBucket(p *policy.Policy, values ...match.Value) keyhash.Key {
+	return match.NewPartition(secret, &policy.Set{}, p, values).Bucket("", p.Limits, 0, false)
+}
 
 // What is looked up without a request is the bucket that a request has: for every kind of part,
 // tier, limit, and in shadow.
@@ -34,7 +40,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 				consumer = match.Value{Absent: true}
 			}
 			text := func(s string) match.Value { return match.Value{Text: []byte(s)} }
-			p := match.NewPartition(secret, &set.Policies[0],
+			p := match.NewPartition(secret, set, &set.Policies[0],
 				[]match.Value{{Text: []byte{10, 0, 0, 1}}, consumer, text(tier), text("GET"), text("h"),
 					text("/a/b"), text("/a/**"), text("v"), text("crumb"), text("1")})
 			hits := hold(ix, a).Hits
@@ -42,7 +48,7 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 				t.Fatalf("%d hits", len(hits))
 			}
 			for n, hit := range hits {
-				if got := p.Bucket(tier, n, hit.Shadow); got != hit.Key {
+				if got := p.Bucket(tier, set.Policies[0].LimitsOf(i%2), n, hit.Shadow); got != hit.Key {
 					t.Errorf("enforce %s, request %d, limit %d, shadow %v: %v, want %v", enforce, i, n, hit.Shadow, got,
 						hit.Key)
 				}
@@ -75,17 +81,13 @@ func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
 			ix := load(t, set)
 			a := request("GET", "h", "/a/b", "x-api-key", "k")
 			a.ClientIP = []byte{10, 0, 0, 1}
-			p := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: a.ClientIP}})
+			p := match.NewPartition(secret, set, &set.Policies[0], []match.Value{{Text: a.ClientIP}})
 			of, hits := set.Policies[0].LimitsOf(0), hold(ix, a).Hits
 			if len(hits) != len(of) {
 				t.Fatalf("%d hits of %d limits", len(hits), len(of))
 			}
 			for n, hit := range hits {
-				want := p.Bucket("free", n, hit.Shadow)
-				if of[n].InFlight {
-					want = p.InFlight("free", n, len(of), hit.Shadow)
-				}
-				if want != hit.Key {
+				if want := p.Bucket("free", of, n, hit.Shadow); want != hit.Key {
 					t.Errorf("%s, %s, limit %d: %v, want %v", limits, state, n, hit.Key, want)
 				}
 				if of[n].InFlight && n < len(of)/2 && state == "enforce" {

@@ -79,7 +79,7 @@ func TestSubjectsHaveTheKeysOfTheControlPlane(t *testing.T) {
 	source := set.Identity.Consumer[0]
 	values := []match.Value{{Text: []byte("alice"), Source: source}, {Text: []byte("GET")}}
 	want := []keyhash.Key{
-		match.NewPartition(secret, &set.Policies[0], values).Key(),
+		match.NewPartition(secret, set, &set.Policies[0], values).Key(),
 		match.WideKey(secret, "wide", match.ConsumerKey(secret, source, "alice")),
 	}
 	seen := map[keyhash.Key]bool{}

@@ -124,13 +124,16 @@ func (c *collector) limitsFor(p *Policy, a *Attributes) limitSet {
 	}
 	set := limitSet{document: c.ix.run(p, number)}
 	set.count = set.document.len()
+	if p.ByConsumer && p.ByTier && c.guessed {
+		set.certainty = GuessedTier
+	}
 	if !p.ByConsumer || !c.exceptions {
 		return set
 	}
 	c.findConsumer(a)
 	first := uint32(len(c.own))
-	overridden := false
-	overridden, set.certainty = c.override(p)
+	overridden, certainty := c.override(p)
+	set.certainty = max(set.certainty, certainty)
 	if overridden {
 		set.count = uint32(len(c.own)) - first
 		set.own = first + 1
@@ -169,59 +172,69 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 		}
 		c.own = append(c.own, limit)
 	}
+	number := uint32(0)
+	if p.ByTier {
+		number = uint32(c.ix.head.DefaultTier)
+	}
+	run := c.ix.run(p, number)
+	policy.Inherit(c.own[first:], c.ix.limits[run.from:run.to])
 	return true, Recorded
 }
 
 // addLimits adds a hit for each of a policy's limits. They are like hit, which is the first.
 func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 	hit.Certainty, hit.Late = set.certainty, c.step(p) > 0
-	flight, base, first := hit.Key, len(c.key), hit.Key
-	if hit.Verdict == Limited && p.InFlight {
-		flight = c.marked(inFlightMark)
-		c.key = c.key[:base]
-	}
+	base, first := len(c.key), hit.Key
 	for i := range set.count {
 		hit.Limit, hit.Position = set.document.from+i, uint8(i)
-		if hit.Limit >= set.document.to {
-			// The consumer has more limits than the document: the number just names the policy.
-			hit.Limit = c.ix.run(p, 0).from
-		}
-		if i > 0 {
-			// The key goes by the index in the list, so that a limit whose figures change stays
-			// the same bucket.
-			hit.Key = c.beginning(p, first, limitMark, byte(i))
-		}
 		if !c.countsForClass(p, i, set.count) {
 			continue
 		}
 		if set.own > 0 {
 			hit.Own = set.own + i
+			hit.Limit = c.replaced(p, set, &c.own[hit.Own-1])
 		} else {
 			hit.Own = c.ownLimit(hit.Limit, a)
 		}
-		if i >= set.count/(1+p.reserves.len()) {
-			// From here on the limits are the parts that a reserve leaves of others: each counts
-			// its own requests in flight.
-			at := len(c.key)
-			flight = c.marked(inFlightMark)
-			c.key = c.key[:at]
+		c.key = putLimit(c.key[:base], c.limitOf(&hit), stepOf(i, set.count, 1+p.reserves.len()))
+		if hit.Key = first; len(c.key) > base {
+			hit.Key = beginWith(c.hash(), first)
 		}
-		c.add(hit, flight)
+		c.add(hit)
 	}
 }
 
-// add adds a hit. In flight a request takes one place, whatever it costs, of a bucket that stays
-// where the list of limits around it changes. A limit that is suspended has no bucket to be asked,
-// unless it stands in for one that the consumer may have of its own.
-func (c *collector) add(hit Hit, flight keyhash.Key) {
-	limit := &c.ix.limits[hit.Limit]
-	if limit.InFlight {
-		hit.Cost, hit.Key = 1, flight
+// stepOf is the step of a policy to which the n-th of so many limits in a list belongs: see
+// policy.Policy.Steps.
+func stepOf(n, of, steps uint32) uint32 { return n / max(of/steps, 1) }
+
+// replaced is the number of the document's limit in whose place a consumer has one of its own. A
+// further one has the number of any limit, which just names the policy.
+func (c *collector) replaced(p *Policy, set limitSet, own *policy.Limit) uint32 {
+	for i := set.document.from; i < set.document.to; i++ {
+		if c.ix.limits[i].Root == own.Root {
+			return i
+		}
 	}
+	return c.ix.run(p, 0).from
+}
+
+// limitOf is the limit that counts for a hit.
+func (c *collector) limitOf(hit *Hit) *policy.Limit {
 	if hit.Own > 0 {
-		limit = &c.own[hit.Own-1]
+		return &c.own[hit.Own-1]
 	}
-	guessed := hit.Certainty == Guessed && hit.Own == 0
+	return &c.ix.limits[hit.Limit]
+}
+
+// add adds a hit. In flight a request takes one place, whatever it costs. A limit that is suspended
+// has no bucket to be asked, unless it stands in for one that the consumer may have of its own.
+func (c *collector) add(hit Hit) {
+	limit := c.limitOf(&hit)
+	if limit.InFlight {
+		hit.Cost = 1
+	}
+	guessed := hit.Certainty >= Guessed && hit.Own == 0
 	if limit.Suspended() && hit.Verdict != RefusedAbsent && !guessed {
 		hit.Verdict = Suspended
 	}
@@ -235,13 +248,15 @@ func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 	hit.Shadow, hit.Candidate, hit.Late = true, true, c.step(p) > 0
 	first := hit.Key
 	for hit.Limit = candidates.from; hit.Limit < candidates.to; hit.Limit++ {
-		c.key = c.key[:base]
-		if !c.countsForClass(p, hit.Limit-candidates.from, candidates.len()) {
+		n := hit.Limit - candidates.from
+		if !c.countsForClass(p, n, candidates.len()) {
 			continue
 		}
-		hit.Key = c.beginning(p, first, candidateMark, byte(hit.Limit-candidates.from))
 		hit.Own = c.ownLimit(hit.Limit, a)
-		c.add(hit, hit.Key)
+		step := stepOf(n, candidates.len(), 1+p.reserves.len())
+		c.key = putLimit(append(c.key[:base], candidateMark), c.limitOf(&hit), step)
+		hit.Key = beginWith(c.hash(), first)
+		c.add(hit)
 	}
 }
 

@@ -163,4 +163,7 @@ const (
 	Recorded
 	// Guessed: nothing is known of the consumer here yet, and the policy's limit stands in.
 	Guessed
+	// GuessedTier: nor is it known whether the consumer was assigned another tier, whose limits it
+	// then has.
+	GuessedTier
 )

@@ -138,9 +138,9 @@ func TestClaimsOfEveryType(t *testing.T) {
 		return hits[0].Key, true
 	}
 	key := func(text string) keyhash.Key {
-		return match.NewPartition(secret, &decode(t, `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub"}]},
+		return plainBucket(&decode(t, `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub"}]},
 			"policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1h"}}]}`).Policies[0],
-			[]match.Value{{Text: []byte(text), Source: sub}}).Bucket("", 0, false)
+			match.Value{Text: []byte(text), Source: sub})
 	}
 	for text, c := range map[string]claim{"alice": claim("alice"), "7": seven, "true": {1}, "false": {0},
 		"one": pairs("one", ""), "twice": pairs("twice", "", "twice", ""), "eight888": claim("eight888")} {

@@ -93,8 +93,8 @@ func TestTheTableOfSpellings(t *testing.T) {
 			return m.Match(ix, &a), a
 		}
 		result, _ := hold(ix, &known{tiers: map[keyhash.Key]string{ours: "gold"}})
-		bucket := match.NewPartition(secret, &decode(t, strings.Replace(set, "EXEMPT", "", 1)).Policies[0],
-			[]match.Value{{Text: []byte(place.value), Source: place.is}}).Bucket("", 0, false)
+		bucket := plainBucket(&decode(t, strings.Replace(set, "EXEMPT", "", 1)).Policies[0],
+			match.Value{Text: []byte(place.value), Source: place.is})
 		got := "absent"
 		if len(result.Hits) > 0 {
 			switch h := result.Hits[0]; {

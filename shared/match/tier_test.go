@@ -2,6 +2,8 @@ package match_test
 
 import (
 	"encoding/binary"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dchest/siphash"
@@ -10,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -178,22 +181,33 @@ func TestKeyEncoding(t *testing.T) {
 	}
 	const set = `{"version":"weir/v1","policies":[{"name":"p","partition":["method"],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}],
 		"candidate":{"limit":{"quota":1,"window":"1s"}}`
+	const second = "\xfe\x00\xc0\x84\x3d" // step 0, 1 000 000 microseconds
 	for doc, want := range map[string][]string{
-		set + `}]}`:                        {"\x01\x01p\x03\x01\x03GET", "\x01\x01p\x03\x01\x03GET\xfe\x01", "\x01\x01p\x03\x01\x03GET\xfc\x00"},
-		set + `,"enforcement":"shadow"}]}`: {"\x01\x01p\x03\x01\x03GET\xff", "\x01\x01p\x03\x01\x03GET\xff\xfe\x01", "\x01\x01p\x03\x01\x03GET\xfc\x00"},
-		byTier(`"partition":[]`):           {"\x01\x01p\xfd\x04free", "\x01\x01p\xfd\x04free\xfe\x01", "\x01\x01p\xfd\x04free\xfc\x00"},
-		byTier(`"partition":["tier"]`):     {"\x01\x01p\x0c\x01\x04free\xfd\x04free", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfe\x01", "\x01\x01p\x0c\x01\x04free\xfd\x04free\xfc\x00"},
+		set + `}]}`:                        {"\x01\x01p\x03\x01\x03GET", second, "", "\xfc"},
+		set + `,"enforcement":"shadow"}]}`: {"\x01\x01p\x03\x01\x03GET", "\xff" + second, "\xff", "\xfc"},
+		byTier(`"partition":[]`):           {"\x01\x01p", second, "", "\xfc"},
+		byTier(`"partition":["tier"]`):     {"\x01\x01p\x0c\x01\x04free", second, "", "\xfc"},
 	} {
 		hits := hold(compile(t, doc), request("GET", "h", "/")).Hits
-		if len(hits) != len(want) {
+		if len(hits) != len(want)-1 {
 			t.Errorf("%s: %d hits", doc, len(hits))
 			continue
 		}
-		for i, text := range want {
-			if hits[i].Key != sum(text) {
-				t.Errorf("%s: the key of hit %d is not that of %q", doc, i, text)
+		first := sum(want[0])
+		if strings.Contains(doc, "shadow") {
+			first = sum(want[0] + "\xff")
+		}
+		for i, marks := range want[1:] {
+			key := sum(want[0] + marks)
+			copy(key[8:], first[8:]) // All windows of a key begin together.
+			if hits[i].Key != key {
+				t.Errorf("%s: the key of hit %d is not that of %q and %q", doc, i, want[0], marks)
 			}
 		}
+	}
+	premium := hold(compile(t, byTier(`"partition":[]`)), request("GET", "h", "/", "x-tier", "premium")).Hits
+	if premium[0].Key != sum("\x01\x01p\xfd\x07premium") {
+		t.Error("the key of another tier than the default one is not that of its name")
 	}
 }
 
@@ -205,7 +219,7 @@ func TestShareDoesNotGoByTier(t *testing.T) {
 		consumer := string(rune('a'+i%26)) + string(rune('a'+i/26))
 		free := hold(ix, request("GET", "h", "/", "x-api-key", consumer)).Hits[0]
 		premium := hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", "premium")).Hits[0]
-		if free.Shadow != premium.Shadow || free.Key == premium.Key {
+		if free.Shadow != premium.Shadow || ix.Limit(free.Limit) == ix.Limit(premium.Limit) {
 			t.Fatalf("%s: %+v, %+v", consumer, free, premium)
 		}
 		if free.Shadow {
@@ -217,22 +231,21 @@ func TestShareDoesNotGoByTier(t *testing.T) {
 	}
 }
 
-// No two of all buckets of a policy are one: whatever the consumer, the tier and the limit, drafts
-// included.
+// No two of all buckets of a policy are one: whatever the key, the tier and the limit, drafts
+// included. Where the key is not a consumer, its callers have buckets by their tier.
 func TestBucketsByTierAreDistinct(t *testing.T) {
-	ix := compile(t, byTier(`"partition":["consumer"]`))
+	ix := compile(t, byTier(`"partition":["header:x-api-key"]`))
 	rapid.Check(t, func(t *rapid.T) {
 		type identity struct {
-			consumer, tier string
-			limit          int
+			key, tier string
+			limit     int
 		}
 		seen := map[keyhash.Key]identity{}
 		for range 20 {
-			consumer := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6,
-				-1).Draw(t, "consumer")
+			key := rapid.StringOfN(rapid.SampledFrom([]rune("afre\xfc\xfd\xfe\xff\x04\x01")), 1, 6, -1).Draw(t, "key")
 			tier := rapid.SampledFrom([]string{"free", "premium", "other"}).Draw(t, "tier")
-			for i, h := range hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier)).Hits {
-				is := identity{consumer, tier, i}
+			for i, h := range hold(ix, request("GET", "h", "/", "x-api-key", key, "x-tier", tier)).Hits {
+				is := identity{key, tier, i}
 				if was, taken := seen[h.Key]; taken && was != is {
 					t.Fatalf("%+v and %+v share a bucket", was, is)
 				}
@@ -240,6 +253,86 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A consumer that changes its tier takes with it what it has used, and no one else's.
+func TestAConsumerTakesItsUseToAnotherTier(t *testing.T) {
+	ix := compile(t, byTier(`"partition":["consumer"]`))
+	keys := func(consumer, tier string) (all []keyhash.Key) {
+		for _, h := range hold(ix, request("GET", "h", "/", "x-api-key", consumer, "x-tier", tier)).Hits {
+			all = append(all, h.Key)
+		}
+		return all
+	}
+	free, premium, other := keys("alice", "free"), keys("alice", "premium"), keys("alice", "other")
+	if len(free) != 3 || len(premium) != 2 || free[1] != premium[0] || free[2] != premium[1] {
+		t.Errorf("free %v, premium %v", free, premium)
+	}
+	if !slices.Equal(free, other) {
+		t.Errorf("free %v, another tier with the same limits %v", free, other)
+	}
+	for _, k := range keys("bob", "free") {
+		if slices.Contains(free, k) {
+			t.Errorf("bob has a bucket of alice: %v", k)
+		}
+	}
+}
+
+// A consumer of whom nothing is known yet may have another tier than the default one: the control
+// plane decides, where the bucket is that of all its tiers. A claim leaves no doubt.
+func TestATierIsGuessed(t *testing.T) {
+	ix := compile(t, byTier(`"partition":["consumer"]`))
+	for _, c := range []struct {
+		unsure bool
+		tier   string
+		claim  string
+		want   match.Certainty
+	}{
+		{false, "", "", match.Certain}, {true, "", "", match.GuessedTier}, {true, "premium", "", match.Certain},
+		{true, "", "premium", match.Certain},
+	} {
+		k := &known{unsure: c.unsure, claims: map[string]string{planClaim: c.claim},
+			tiers: map[keyhash.Key]string{keyOf("alice"): c.tier}}
+		a := request("GET", "h", "/", "x-api-key", "alice")
+		a.Properties, a.Consumers = k, k
+		result := hold(ix, a)
+		if got := result.Hits[0].Certainty; got != c.want || got != match.Certain && result.Consumer != keyOf("alice") {
+			t.Errorf("%+v: %d, consumer %v", c, got, result.Consumer)
+		}
+	}
+	everyone := hold(compile(t, byTier(`"partition":[]`)), request("GET", "h", "/", "x-api-key", "alice")).Hits
+	if everyone[0].Certainty != match.Certain {
+		t.Error("a bucket of all callers of a tier is asked by consumer")
+	}
+}
+
+// Which buckets a list of limits has does not depend on its order, nor on those that are put into
+// it or taken out, if none of these has the longest window.
+func TestBucketsOfAListKeepTheirOrder(t *testing.T) {
+	keys := func(limits string) map[quota.Span]keyhash.Key {
+		ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":`+limits+`}]}`)
+		all := map[quota.Span]keyhash.Key{}
+		for _, h := range hold(ix, request("GET", "h", "/")).Hits {
+			all[ix.Limit(h.Limit).Window] = h.Key
+		}
+		return all
+	}
+	const day, second, minute = `{"quota":10,"window":"1d"}`, `{"quota":5,"window":"1s"}`, `{"quota":7,"window":"1m"}`
+	known := map[quota.Span]keyhash.Key{}
+	for _, list := range []string{
+		day, second + "," + day, day + "," + second, second + "," + minute + "," + day, day + "," + minute,
+		minute + "," + day + "," + second,
+	} {
+		for window, key := range keys("[" + list + "]") {
+			if was, seen := known[window]; seen && was != key {
+				t.Errorf("%s: the limit over %d has another bucket", list, window)
+			}
+			known[window] = key
+		}
+	}
+	if len(known) != 3 || known[quota.Second] == known[quota.Day] {
+		t.Errorf("%v", known)
+	}
 }
 
 func TestTiersDoNotAllocate(t *testing.T) {

@@ -81,7 +81,8 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			Enforced:  25, Response: policy.Response{Status: 503, Body: "later"},
 		}, {
 			Name: "b", Limits: []policy.Limit{
-				{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000}},
+				{Quota: 1000, Window: quota.Second, Params: quota.Params{Num: 1, Den: 1000, Burst: 1000},
+					Root: quota.Second},
 				{Quota: 60, Window: quota.Minute, Params: quota.Params{Num: 1, Den: 1_000_000, Burst: 60}},
 			},
 			Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal, OnFailure: policy.DefaultOnFailure,

@@ -95,6 +95,7 @@ func (r *reader) policy(path string, n Node, set *Set) *Policy {
 	}
 	r.penaltyFits(path, p)
 	r.commitFits(path, p)
+	p.Renew()
 	return p
 }
 

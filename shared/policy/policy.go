@@ -134,6 +134,9 @@ type Policy struct {
 	Reserve []Reserve
 	// Adaptive is a limit that finds itself, in place of limits that the document names.
 	Adaptive Adaptive
+	// Roots are those of all limits, the candidate's last, where they are not those of a new
+	// policy; nil: they are. No document says them: see Inherit.
+	Roots []quota.Span
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
 	// Figures say where requests hold the figures of those limits that have an Own.
@@ -293,6 +296,10 @@ type Limit struct {
 	// and the request that is served. For a window algorithm they are the long-run rate, with the
 	// quota as burst, which sizes leases and appears in headers.
 	Params quota.Params
+	// Root names the limit's buckets among those of its list, whatever place it has there: the
+	// window of the limit when it was put into the list, or 0. See Inherit. Of requests in flight
+	// it is 0.
+	Root quota.Span
 	// Grain is the resolution of time of a window algorithm. WindowsOf makes its exact figures of
 	// this and of the fields above, because an Envoy holds many limits.
 	Grain quota.Span

@@ -22,10 +22,14 @@ const (
 	extraReservation
 	extraAlso
 	extraUnfinished
+	extraRoots
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraUnfinished<<1 - 1
+	extrasKnown = extraRoots<<1 - 1
 )
+
+// maxRoot bounds the root of a limit: a window, and one more for each limit that has had it.
+const maxRoot = int64(quota.MaxWindow) + policy.MaxLimits
 
 // formatOf is the lowest format in which a snapshot can be written.
 func formatOf(s *Snapshot) byte {
@@ -116,6 +120,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	if p.Commit.Unfinished != policy.UnfinishedDefault || p.Commit.Least > 0 {
 		extras |= extraUnfinished
 	}
+	if len(p.Roots) > 0 {
+		extras |= extraRoots
+	}
 	return extras
 }
 
@@ -163,6 +170,11 @@ func putExtras(dst []byte, p *policy.Policy) []byte {
 	if extras&extraUnfinished != 0 {
 		dst = putUnfinished(dst, &p.Commit)
 	}
+	if extras&extraRoots != 0 {
+		for _, root := range p.Roots {
+			dst = putUvarint(dst, int64(root))
+		}
+	}
 	return dst
 }
 
@@ -198,7 +210,7 @@ func (r *SetReader) Extras(
 		return 0, Ref{}
 	}
 	extras := r.c.uvarint()
-	if extras&^extrasKnown != 0 {
+	if r.hasRoots = extras&extraRoots != 0; extras&^extrasKnown != 0 {
 		r.c.fail(ErrValue)
 		return 0, Ref{}
 	}
@@ -243,6 +255,19 @@ func (r *SetReader) Extras(
 	}
 	return tiers, contentType
 }
+
+// Roots is how many limits of the policy have a policy.Limit.Root that is written: all or, if they
+// are those of a new policy, none. It must follow Extras; then Root reads each.
+func (r *SetReader) Roots() int {
+	if !r.hasRoots || r.c.err != nil {
+		return 0
+	}
+	r.hasRoots = false
+	return int(r.policyLimits)
+}
+
+// Root reads the next root.
+func (r *SetReader) Root() quota.Span { return quota.Span(r.c.within(0, maxRoot)) }
 
 // Budgets are the names of further sources of a reservation; empty ones are none.
 type Budgets [policy.MaxBudgets - 1]Ref

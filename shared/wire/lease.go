@@ -29,6 +29,8 @@ const (
 	// returnFormat is the format of a request with an item that gives tokens back. A node names
 	// their term, which it has from a control plane that reads the format.
 	returnFormat = 7
+	// rootFormat is the format of a request with an item that has a Root.
+	rootFormat = 8
 	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
 	// get it.
 	FullFormat = 3
@@ -75,9 +77,12 @@ type LeaseItem struct {
 	// limit.
 	ExceptionsRevision uint64
 	// Position, if not 0, means that the Consumer may have a limit of its own, which the control
-	// plane must look up: the one at Position - 1 among the consumer's own limits of the policy.
+	// plane must look up: the one with this policy.Limit.Root. Position - 1 is the index of the one
+	// that the node knows. TierGuessed: it does not know the consumer's tier either, and has taken
+	// it for the default one.
 	Consumer keyhash.Key
 	Position uint8
+	Root     quota.Span
 	// Quota and Burst, if they are not 0, are the caller's own figures. The control plane cuts them
 	// to the most that the limit allows, whatever a node says.
 	Quota, Burst int64
@@ -99,6 +104,9 @@ type LeaseItem struct {
 	Term     lease.Term
 	Returned int64
 }
+
+// TierGuessed is the Position of an item whose consumer may have been assigned another tier.
+const TierGuessed = policy.MaxLimits + 1
 
 // The flags of an item: whether it is Joined, its Position from bit 1 on, whether it is needed
 // Soon, and whether figures follow.
@@ -216,6 +224,9 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 		}
 		if it.Position > 0 {
 			dst = append(dst, it.Consumer[:]...)
+			if format >= rootFormat {
+				dst = putUvarint(dst, int64(it.Root))
+			}
 		}
 	}
 	return dst
@@ -236,10 +247,12 @@ func requestFormat(items []LeaseItem) byte {
 	for i := range items {
 		it := &items[i]
 		switch {
+		case it.Root > 0:
+			return rootFormat
 		case it.Term != 0:
-			return returnFormat
+			format = returnFormat
 		case it.Reserved > 0:
-			format = settleFormat
+			format = max(format, settleFormat)
 		case it.Seq > 0:
 			format = max(format, permitsFormat)
 		case it.Quota > 0:
@@ -257,7 +270,7 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	format := byte(leaseFormat)
 	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
-		format = min(b[len(leaseRequestMagic)], returnFormat)
+		format = min(b[len(leaseRequestMagic)], rootFormat)
 	}
 	c.header(leaseRequestMagic, format)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
@@ -286,7 +299,7 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	it.Used = c.within(0, maxTokens)
 	flags := c.u8()
 	it.Joined, it.Soon, it.Position = flags&flagJoined != 0, flags&flagSoon != 0, flags&^(flagOwn|flagSoon)>>1
-	if it.Position > policy.MaxLimits || it.Position > 0 && format < exceptionsFormat {
+	if it.Position > TierGuessed || it.Position > 0 && format < exceptionsFormat {
 		c.fail(ErrValue)
 	}
 	if flags&flagOwn != 0 {
@@ -309,6 +322,9 @@ func (c *cursor) item(it *LeaseItem, format byte) {
 	}
 	if it.Position > 0 {
 		copy(it.Consumer[:], c.bytes(16))
+		if format >= rootFormat {
+			it.Root = quota.Span(c.within(0, maxRoot))
+		}
 	}
 }
 

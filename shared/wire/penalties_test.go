@@ -133,6 +133,9 @@ func readSet(set *wire.SetReader, rule func(penalty.Rule)) {
 		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {},
 			func(policy.Adaptive) {}, func(*policy.Commit) {},
 			func(policy.SourceKind, wire.Budgets) {}, &p.OnFailure, rule)
+		for range set.Roots() {
+			set.Root()
+		}
 	}
 	for range set.Shown() {
 		set.ShownPart()

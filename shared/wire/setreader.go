@@ -9,7 +9,7 @@ import (
 // order, as match.Index.Load does:
 //
 //	Head, Access, n := Policies
-//	n times: Policy, Lists, Extras
+//	n times: Policy, Lists, Extras, m := Roots, m times: Root
 //	k := Classes
 //	k times: Class
 //	Reading
@@ -28,8 +28,8 @@ type SetReader struct {
 	// and of the candidate.
 	policyLimits int64
 	format       byte
-	// reads: the extras of the set hold a Reading.
-	reads bool
+	// reads: the extras of the set hold a Reading. hasRoots: those of the policy end with roots.
+	reads, hasRoots bool
 }
 
 // SetHead is the part before the policies.

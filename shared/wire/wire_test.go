@@ -35,6 +35,41 @@ func named() wire.LeaseRequest {
 	return m
 }
 
+// rooted is the same request with limits of consumers' own that are known by their windows.
+func rooted() wire.LeaseRequest {
+	m := named()
+	m.Items[1].Position, m.Items[1].Root = wire.TierGuessed, quota.MaxWindow
+	return m
+}
+
+// inherited is a set whose limits have the buckets of limits before, with other windows.
+func inherited(t testing.TB) wire.Snapshot {
+	s := figured(t)
+	p := &s.Set.Policies[0]
+	for i := range len(p.Limits) + len(p.Candidate) {
+		p.Roots = append(p.Roots, quota.Span(i)*quota.Hour+1)
+	}
+	return s
+}
+
+// Limits are read back with the roots that they were written with.
+func TestRootsReadBack(t *testing.T) {
+	var ix match.Index
+	s := inherited(t)
+	if err := ix.Load(wire.AppendSnapshot(nil, s)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range s.Set.Policies[0].Roots {
+		if got := ix.Limit(uint32(i)).Root; got != want {
+			t.Errorf("limit %d has the root %d, want %d", i, got, want)
+		}
+	}
+	m, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, rooted()))
+	if err != nil || !reflect.DeepEqual(m, rooted()) {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
 // claimed is the same request with an item of a caller with figures of its own.
 func claimed() wire.LeaseRequest {
 	m := named()
@@ -99,6 +134,8 @@ func TestGolden(t *testing.T) {
 		"snapshot_4_commit":    wire.AppendSnapshot(nil, settling(t)),
 		"lease_request_6":      wire.AppendLeaseRequest(nil, settlements()),
 		"lease_request_7":      wire.AppendLeaseRequest(nil, returns()),
+		"lease_request_8":      wire.AppendLeaseRequest(nil, rooted()),
+		"snapshot_4_roots":     wire.AppendSnapshot(nil, inherited(t)),
 		"lease_reply_6":        wire.AppendLeaseReply(nil, terms()),
 		"snapshot_4_adaptive":  wire.AppendSnapshot(nil, finding(t)),
 	} {

@@ -132,9 +132,10 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 			continue
 		}
 		if p, ok := set.Policy(d.Policy); ok {
-			own, err := o.Of(p)
-			if at := set.PositionOf(d.LimitIndex); err == nil && at < len(own) {
-				d.Limit, d.From = policies.LimitText(own[at]), "override"
+			own, err := o.Of(set.Set, p)
+			_, limit, _, _ := set.LimitAt(d.LimitIndex)
+			if limit, found := p.Find(own, &limit, 0); err == nil && found {
+				d.Limit, d.From = policies.LimitText(limit), "override"
 			}
 		}
 	}
@@ -188,17 +189,17 @@ func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyha
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
 	if p.ByConsumer() && person != nil {
-		position := set.PositionOf(d.LimitIndex)
-		item.Position = uint8(position + 1)
-		item.Consumer = *person
-		if own, _, err := s.config.Leases.Own(ctx, p, person, nil, false); err == nil && position < len(own) {
-			limit = own[position]
+		item.Position, item.Consumer, item.Root = 1, *person, limit.Root
+		if own, _, err := s.config.Leases.Own(ctx, current.Set, p, person, nil, false); err == nil {
+			if mine, found := p.Find(own, &limit, 0); found {
+				limit = mine
+			}
 		}
 	}
 	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
 		_, limits := set.ResolveAll(d.LimitIndex, current)
 		return s.owing(ctx, leases.Key{By: current, Policy: p, Limits: limits, Consumer: person,
-			Position: set.PositionOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
+			Limit: limit, Step: set.StepOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
 	}
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {

@@ -209,7 +209,8 @@ policies:
 			texts = append(texts, match.Value{Text: []byte(v)})
 		}
 		index := uint32(slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name }))
-		bucket := match.NewPartition(secret, &set.Policies[index], texts).Bucket(tier, n, false)
+		bucket := match.NewPartition(secret, set, &set.Policies[index], texts).Bucket(tier,
+			set.Policies[index].LimitsOf(slices.Index(set.Tiers, tier)), n, false)
 		return wire.Refusal{CallerCount: wire.CallerCount{Policy: index, Tier: of, Bucket: bucket, Count: 1},
 			Limit: limit, Source: 3, Cost: 1}
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
+	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -64,7 +64,7 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	if err != nil {
 		return k, err
 	}
-	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, p, values),
+	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, current.Set, p, values),
 		person: personOf(secret, p, values)}
 	hash := k.partition.Key()
 	k.hash = hash.String()
@@ -80,68 +80,6 @@ func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.
 		}
 	}
 	return nil
-}
-
-// place is one bucket of a key.
-type place struct {
-	leases.Key
-	tier string
-	// limit is the one in force, the consumer's own if it has one.
-	limit policy.Limit
-}
-
-// places are the key's buckets: of each tier and limit, those in shadow if the policy is watched
-// for the key.
-func (s *server) places(ctx context.Context, k bucketKey) (all []place, err error) {
-	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
-	for tier, limits := range k.limitsByTier() {
-		own, _, err := s.config.Leases.Own(ctx, k.policy, k.person, limits, false)
-		if err != nil {
-			return nil, err
-		}
-		for n, limit := range own {
-			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Position: n,
-				Bucket: k.bucket(tier, n, len(limits), limit.InFlight, shadow), Cost: k.policy.Cost.Fixed}
-			all = append(all, place{Key: key, tier: tier, limit: limit})
-		}
-	}
-	return all, nil
-}
-
-// limitsByTier are the limits of the policy: of each tier under its name, or those of all tiers
-// under none.
-func (k bucketKey) limitsByTier() iter.Seq2[string, []policy.Limit] {
-	return func(yield func(string, []policy.Limit) bool) {
-		if len(k.policy.Tiers) == 0 {
-			yield("", k.policy.Limits)
-			return
-		}
-		for i, tier := range k.by.Set.Tiers {
-			if !yield(tier, k.policy.LimitsOf(i)) {
-				return
-			}
-		}
-	}
-}
-
-// bucket is the hash of the key's bucket for one of so many limits of a tier, by its index.
-func (k bucketKey) bucket(tier string, limit, limits int, inFlight, shadow bool) keyhash.Key {
-	if inFlight {
-		return k.partition.InFlight(tier, limit, limits, shadow)
-	}
-	return k.partition.Bucket(tier, limit, shadow)
-}
-
-// buckets are the hashes of all that requests with the key may spend from: of each tier and limit,
-// enforced or in shadow.
-func (k bucketKey) buckets() (all []keyhash.Key) {
-	for tier, limits := range k.limitsByTier() {
-		for n, limit := range limits {
-			all = append(all, k.bucket(tier, n, len(limits), limit.InFlight, false),
-				k.bucket(tier, n, len(limits), limit.InFlight, true))
-		}
-	}
-	return all
 }
 
 // adjust looks at all buckets of a key, or changes them.
@@ -160,28 +98,33 @@ func (s *server) adjust(
 	if err != nil {
 		return answer, err
 	}
+	buckets, once := make([]gen.Bucket, len(places)), eachOnce(places)
 	var changed []place
-	for _, at := range places {
-		var one gen.Bucket
-		if one, err = s.bucket(ctx, at, c, e); err != nil {
+	for _, i := range once {
+		if buckets[i], err = s.bucket(ctx, places[i], c, e); err != nil {
 			break
 		}
-		if !at.limit.InFlight {
-			changed = append(changed, at)
+		if !places[i].limit.InFlight {
+			changed = append(changed, places[i])
 		}
-		answer.Body.Buckets = append(answer.Body.Buckets, one)
 	}
 	if c != (lease.Change{}) && len(changed) > 0 {
 		if err != nil {
-			err = changedInPart(err, c, places, changed)
+			err = changedInPart(err, c, placesAt(places, once), changed)
 		}
-		var buckets []keyhash.Key
+		var all []keyhash.Key
 		for _, at := range changed {
-			buckets = append(buckets, at.Bucket)
+			all = append(all, at.Bucket)
 		}
-		freed := s.config.Enforcement.Free(ctx, buckets, c.Reset, audit.Entry{By: e.By})
+		freed := s.config.Enforcement.Free(ctx, all, c.Reset, audit.Entry{By: e.By})
 		err = cmp.Or(err, freed)
 	}
+	for i := 0; i < len(places) && err == nil; i++ {
+		if !slices.Contains(once, i) { // The same bucket, as a caller of another tier finds it.
+			buckets[i], err = s.bucket(ctx, places[i], lease.Change{}, audit.Entry{})
+		}
+	}
+	answer.Body.Buckets = buckets
 	s.describeBan(&answer.Body)
 	return answer, err
 }
@@ -309,8 +252,8 @@ func (s *server) resetNodes(
 		return answer, err
 	}
 	var buckets []keyhash.Key
-	for _, at := range places {
-		buckets = append(buckets, at.Bucket)
+	for _, i := range eachOnce(places) {
+		buckets = append(buckets, places[i].Bucket)
 	}
 	if err := s.config.Enforcement.Free(ctx, buckets, true, e); err != nil {
 		return answer, err

@@ -86,7 +86,7 @@ func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 	}
 	source := policies.Identity.Consumer[0]
 	alice, bob := match.ConsumerKey(secret, source, "alice"), match.ConsumerKey(secret, source, "bob")
-	partition := match.NewPartition(secret, &policies.Policies[0],
+	partition := match.NewPartition(secret, policies, &policies.Policies[0],
 		[]match.Value{{Text: []byte("alice"), Source: source}, {Text: []byte("GET")}}).Key()
 	wide := match.WideKey(secret, "all", bob)
 	shown := wire.Identity{Consumer: alice, Shown: append([]byte{0, 3}, "/a\n"...)}

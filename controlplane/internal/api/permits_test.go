@@ -35,7 +35,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}
-	alice := match.NewPartition(secret, &set.Policies[0], []match.Value{{Text: []byte("alice"), Source: source}})
+	alice := match.NewPartition(secret, set, &set.Policies[0], []match.Value{{Text: []byte("alice"), Source: source}})
 	claim := func(node string, boot uint64, bucket keyhash.Key, hold, need int64) {
 		t.Helper()
 		body := string(wire.AppendLeaseRequest(nil,
@@ -46,7 +46,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}
-	places := alice.InFlight("", 1, 2, false)
+	places := alice.Bucket("", set.Policies[0].Limits, 1, false)
 	claim("b", 1<<63, places, 0, 3)
 	claim("a", 0xab, places, 3, 0)
 	claim("idle", 1, places, 0, 0)

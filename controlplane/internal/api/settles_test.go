@@ -61,8 +61,8 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 	source := policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}
 	var refusals []wire.Refusal
 	for i, actual := range []int64{125, 130} {
-		bucket := match.NewPartition(secret, &set.Policies[i],
-			[]match.Value{{Text: []byte("alice"), Source: source}}).Bucket("", 0, false)
+		bucket := match.NewPartition(secret, set, &set.Policies[i],
+			[]match.Value{{Text: []byte("alice"), Source: source}}).Bucket("", set.Policies[i].Limits, 0, false)
 		p.owes(t, bucket, uint32(i), actual)
 		refusals = append(refusals, wire.Refusal{Limit: uint32(i), Cost: 5, CallerCount: wire.CallerCount{
 			Policy: uint32(i), Bucket: bucket, Count: 1,

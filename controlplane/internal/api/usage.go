@@ -143,6 +143,6 @@ func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who aske
 		}
 	}
 	ok = ok && p.Mode != policy.ModeLocal && p.Enforced != policy.EnforcedOff
-	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, p, values),
+	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
 		person: personOf(secret, p, values)}, ok
 }

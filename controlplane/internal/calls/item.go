@@ -18,7 +18,10 @@ func Item(h *match.Hit, p *policy.Policy, l *policy.Limit, consumer keyhash.Key,
 	if p.ByConsumer() {
 		it.ExceptionsRevision = revision
 		if h.Certainty != match.Certain {
-			it.Consumer, it.Position = consumer, h.Position+1
+			it.Consumer, it.Position, it.Root = consumer, h.Position+1, l.Root
+		}
+		if h.Certainty == match.GuessedTier {
+			it.Position = wire.TierGuessed
 		}
 	}
 	return it

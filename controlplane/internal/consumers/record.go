@@ -165,9 +165,9 @@ func (r *Record) Override(name string, now time.Time) *Override {
 	return nil
 }
 
-// Of returns the limits as the policy counts. After an error they do not fit its counting, and the
-// override has no effect.
-func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
+// Of returns the limits as a policy of the set counts, with the buckets of those that they stand in
+// for. After an error they do not fit its counting, and the override has no effect.
+func (o *Override) Of(set *policy.Set, p *policy.Policy) (limits []policy.Limit, err error) {
 	if len(p.Reserve) > 0 {
 		return nil, fmt.Errorf("policy %s keeps a part of its limits for classes", p.Name)
 	}
@@ -178,6 +178,7 @@ func (o *Override) Of(p *policy.Policy) (limits []policy.Limit, err error) {
 		}
 		limits = append(limits, own)
 	}
+	policy.Inherit(limits, p.LimitsOf(set.Identity.DefaultTier))
 	return limits, nil
 }
 

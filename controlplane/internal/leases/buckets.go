@@ -48,9 +48,11 @@ type Key struct {
 	Limits []policy.Limit
 	// Consumer may have limits of its own; nil for none.
 	Consumer *keyhash.Key
-	// Position is the index of the bucket's limit.
-	Position int
-	Bucket   keyhash.Key
+	// Limit is the bucket's, or one that has had the bucket at another time, in a step of the
+	// policy.
+	Limit  policy.Limit
+	Step   int
+	Bucket keyhash.Key
 	// Cost is that of the request that Holding.AdmitsAfter is about.
 	Cost int64
 }
@@ -68,14 +70,15 @@ func (s *Service) Adjust(ctx context.Context, k Key, c lease.Change, entry audit
 func (s *Service) adjust(
 	ctx context.Context, k Key, c lease.Change, entry audit.Entry, late bool,
 ) (lease.Holding, error) {
-	limits, ownRevision, err := s.Own(ctx, k.Policy, k.Consumer, k.Limits, late)
-	if err != nil || k.Position >= len(limits) { // The override that had the limit has just ended.
+	limits, ownRevision, err := s.Own(ctx, k.By.Set, k.Policy, k.Consumer, k.Limits, late)
+	limit, found := k.Policy.Find(limits, &k.Limit, k.Step)
+	if err != nil || !found { // The override that had the limit has just ended.
 		return lease.Holding{}, err
 	}
 	if _, known := s.part(k.Policy.Name); !known {
 		return lease.Holding{}, ErrPart
 	}
-	by := effective{policy: k.Policy, limit: limits[k.Position], ownRevision: ownRevision}
+	by := effective{policy: k.Policy, limit: limit, ownRevision: ownRevision}
 	by.bring(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline, ask.Cost = 1, lease.Deadline, k.Cost

@@ -49,7 +49,8 @@ func newWorld(t *testing.T) *world {
 // put makes a version known to the store; it becomes current on this replica if it refreshes.
 func (w *world) put(number uint64, policyLines ...string) {
 	w.t.Helper()
-	doc := "version: weir/v1\nidentity: {consumer: [{header: x-api-key}]}\npolicies:\n"
+	doc := "version: weir/v1\ntiers: [free, gold]\n" +
+		"identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\npolicies:\n"
 	for _, line := range policyLines {
 		doc += "  - {" + line + "}\n"
 	}

@@ -3,6 +3,7 @@ package leases
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
@@ -62,12 +63,13 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	return known, 0, err
 }
 
-// Own returns the limits of a consumer under a policy, and the revision to add to the version of
-// their figures: the given limits, which are the policy's, or the consumer's own in place of them.
-// A nil consumer has the policy's. The revision of a consumer without limits of its own is 0 unless
-// late: then the bucket has turned out to have been one of a consumer with own limits.
+// Own returns the limits of a consumer under a policy of a set, and the revision to add to the
+// version of their figures: the given limits, which are the policy's, or the consumer's own in
+// place of them. A nil consumer has the policy's. The revision of a consumer without limits of its
+// own is 0 unless late: then the bucket has turned out to have been one of a consumer with own
+// limits.
 func (s *Service) Own(
-	ctx context.Context, p *policy.Policy, consumer *keyhash.Key, limits []policy.Limit, late bool,
+	ctx context.Context, set *policy.Set, p *policy.Policy, consumer *keyhash.Key, limits []policy.Limit, late bool,
 ) ([]policy.Limit, uint64, error) {
 	if s.config.Overrides == nil || consumer == nil || !p.ByConsumer() {
 		return limits, 0, nil
@@ -76,7 +78,7 @@ func (s *Service) Own(
 	if err != nil {
 		return nil, 0, err
 	}
-	own, ownRevision, overridden := ownLimits(all[*consumer], p, s.config.Now(), late)
+	own, ownRevision, overridden := ownLimits(all[*consumer], set, p, s.config.Now(), late)
 	if overridden {
 		limits = own
 	}
@@ -87,7 +89,7 @@ func (s *Service) Own(
 // is overridden, and their revision: even while they are in force and odd once they have ended. The
 // revision of a consumer that never had any is 0 unless late.
 func ownLimits(
-	known consumers.Knowledge, p *policy.Policy, now time.Time, late bool,
+	known consumers.Knowledge, set *policy.Set, p *policy.Policy, now time.Time, late bool,
 ) (own []policy.Limit, ownRevision uint64, overridden bool) {
 	ownRevision = 2 * known.ExceptionsRevision
 	o := known.Override(p.Name, now)
@@ -100,7 +102,7 @@ func ownLimits(
 		return nil, ownRevision, false
 	}
 	// An override that does not fit the policy's counting, since that was changed, has no effect.
-	own, err := o.Of(p)
+	own, err := o.Of(set, p)
 	return own, ownRevision, err == nil
 }
 
@@ -134,14 +136,17 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 	if r.late {
 		now = now.Add(skew)
 	}
-	own, ownRevision, overridden := ownLimits(known, p, now, r.late)
+	own, ownRevision, overridden := ownLimits(known, set.Set, p, now, r.late)
 	by.ownRevision = ownRevision
 	if !overridden {
-		return by, true
+		if tier := slices.Index(set.Set.Tiers, known.Tier); tier >= 0 && it.Position == wire.TierGuessed {
+			own = p.LimitsOf(tier)
+		} else {
+			return by, true
+		}
 	}
-	by.limit = boundless
-	if int(it.Position) <= len(own) {
-		by.limit = own[it.Position-1]
+	if by.limit, ok = p.Find(own, &policy.Limit{Root: it.Root}, 0); !ok {
+		by.limit = boundless
 	}
 	return by, true
 }

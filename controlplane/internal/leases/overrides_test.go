@@ -52,9 +52,14 @@ func own(revision uint64, name string, until time.Time, quotas ...int64) consume
 	return k
 }
 
+// of is an item for a consumer's own limit, by its place: the first has the policy's window, those
+// behind it have longer ones.
 func of(consumer keyhash.Key, it wire.LeaseItem, position uint8) wire.LeaseItem {
 	it.Consumer = consumer
 	it.Position = position + 1
+	if position > 0 {
+		it.Root = quota.Span(position+1) * quota.Minute
+	}
 	return it
 }
 
@@ -173,20 +178,28 @@ func TestAnOverrideEndsOnce(t *testing.T) {
 	w.mustGrant(59, p, ask, 200)
 }
 
-func TestLimitsByTheirPlaces(t *testing.T) {
+// A limit is the consumer's own in whose place it stands, wherever that is in the list.
+func TestLimitsByTheirRoots(t *testing.T) {
 	w := newWorld(t).withConsumers(perConsumer, asTheseSay)
 	p := &people{held: own(1, "mine", time.Time{}, 30, 40)}
 	w.mustGrant(0, p, of(alice, item(1, 0, 100, 0), 0), 30)
 	w.mustGrant(0, p, of(alice, item(2, 0, 100, 0), 1), 40)
 	// A node that has not heard of it asks for limits that the consumer does not have.
 	w.mustGrant(0, p, of(alice, item(3, 0, 1000, 0), 2), 1000)
-	p.held = own(2, "mine", time.Time{})
+	turned := p.held
+	turned.Overrides = slices.Clone(turned.Overrides)
+	turned.Overrides[0].Limits = []consumers.Limit{{Quota: 7, Window: quota.Second},
+		{Quota: 40, Window: 2 * quota.Minute}, {Quota: 30, Window: quota.Minute}}
+	turned.ExceptionsRevision, p.held = 2, turned
+	w.mustGrant(0, p, of(alice, item(1, 0, 1, 0), 0), 0)
+	w.mustGrant(0, p, of(alice, item(2, 0, 1, 0), 1), 0)
+	p.held = own(3, "mine", time.Time{})
 	w.mustGrant(0, p, of(alice, item(4, 0, 1<<20, 0), 0), 1<<20)
 	// One that does not fit the algorithm any more sleeps, and so does one of a policy that has
 	// buckets for all.
-	p.held = own(3, "log", time.Time{}, 100_000)
+	p.held = own(4, "log", time.Time{}, 100_000)
 	w.mustGrant(0, p, of(alice, item(5, 1, 1000, 0), 0), 100)
-	p.held = own(4, "all", time.Time{}, 5)
+	p.held = own(5, "all", time.Time{}, 5)
 	w.mustGrant(0, p, of(alice, item(6, 2, 1000, 0), 0), 100)
 }
 
@@ -262,4 +275,23 @@ func TestNewerFiguresThatCannotBeHad(t *testing.T) {
 	if _, states := w.at(0, p, as(4, item(1, 0, 1, 0))); states[0] != wire.ItemUnavailable {
 		t.Errorf("%v", states)
 	}
+}
+
+// A node that knows nothing of a consumer yet asks by the default tier's limit. The one of the tier
+// that the consumer was assigned decides, and what it has used in another tier counts in it.
+func TestATierThatANodeDoesNotKnow(t *testing.T) {
+	w := newWorld(t).withConsumers("name: mine, partition: [consumer], " +
+		"limits: {free: [{quota: 10, window: 1m}, {quota: 2, window: 1s}], gold: {quota: 100, window: 1m}}")
+	p := &people{held: consumers.Knowledge{Record: consumers.Record{Tier: "gold"}}}
+	guessed := func(it wire.LeaseItem, root quota.Span) wire.LeaseItem {
+		it.Consumer, it.Position, it.Root = alice, wire.TierGuessed, root
+		return it
+	}
+	w.mustGrant(0, p, guessed(item(1, 0, 60, 0), 0), 60)
+	w.mustGrant(0, p, guessed(item(2, 1, 60, 0), quota.Second), 60) // Her tier has no such limit.
+	w.mustGrant(0, p, item(1, 2, 20, 0), 20)                        // By now the node knows.
+	p.held.Tier = ""
+	w.mustGrant(0, p, guessed(item(1, 0, 60, 0), 0), 0)
+	p.held.Tier = "gold"
+	w.mustGrant(0, p, guessed(item(1, 0, 60, 0), 0), 20)
 }

@@ -72,7 +72,8 @@ func (s *Store) Load(_ context.Context, number uint64) (v policies.Version, err 
 		if raw == nil {
 			return policies.ErrNotFound
 		}
-		if err := json.Unmarshal(raw, &v); err != nil {
+		var err error
+		if v, err = policies.DecodeVersion(raw); err != nil {
 			return fmt.Errorf("version %d is damaged: %w", number, err)
 		}
 		v.Document = append([]byte{}, tx.Bucket(docsBucket).Get(versionKey(number))...)
@@ -119,7 +120,7 @@ func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
 	versions, docs := tx.Bucket(versionsBucket), tx.Bucket(docsBucket)
 	step.To.Newest = state.Newest
 	for _, v := range step.Versions {
-		raw, err := json.Marshal(v)
+		raw, err := v.Encode()
 		if err != nil {
 			return err
 		}

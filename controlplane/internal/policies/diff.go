@@ -122,7 +122,7 @@ func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set,
 	changes := changed(policyFacts(before, was), policyFacts(after, is))
 	// Limits by tier are compared by the tiers' names: the order of the tiers is no property of the
 	// policy.
-	left, right := *was, *is
+	left, right := renewed(*was), renewed(*is)
 	left.Limits = nil
 	left.Tiers = nil
 	right.Limits = nil

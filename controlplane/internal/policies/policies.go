@@ -52,6 +52,9 @@ type Version struct {
 	// nodes got at once.
 	Rollout string           `json:"rollout,omitempty"`
 	Format  policydoc.Format `json:"media_type"`
+	// Roots are those of the document's limits, by which they have the buckets of limits before.
+	// Only stores keep them.
+	Roots Roots `json:"-"`
 	// Document is the text as it was written; lists leave it out.
 	Document []byte `json:"-"`
 }
@@ -129,15 +132,31 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 }
 
 // Resolve finds the limit with a number in c in the current set, by the names of policy and tier
-// and the limit's index in their list: a limit that moved is the same. A limit that had no tier
-// then, or whose tier is gone, is the default tier's. It reports false if the policy or the limit
-// is gone.
+// and by the limit's root: a limit that moved, in the document or in its list, is the same. A limit
+// that had no tier then, or whose tier is gone, is the default tier's. It reports false if the
+// policy or the limit is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	p, limits := c.ResolveAll(number, current)
-	if at := c.PositionOf(number); p != nil && at < len(limits) {
-		return p, limits[at], true
+	if p == nil {
+		return nil, policy.Limit{}, false
 	}
-	return nil, policy.Limit{}, false
+	was, step := c.listed(number)
+	l, ok := p.Find(limits, &was, step)
+	if !ok {
+		p = nil
+	}
+	return p, l, ok
+}
+
+// listed returns the limit with a number, and its step. The number is one that the set has.
+func (c *Compiled) listed(number uint32) (policy.Limit, int) {
+	at := c.places[number]
+	p := &c.Set.Policies[at.policy]
+	limits := p.Candidate
+	if !at.candidate {
+		limits = p.LimitsOf(max(at.tier, 0))
+	}
+	return limits[at.limit], p.StepOf(limits, at.limit)
 }
 
 // ResolveAll returns the policy of Resolve, and all limits of the tier there; nil if it is gone.
@@ -170,15 +189,6 @@ func (c *Compiled) IsCandidate(number uint32) bool {
 	return int(number) < len(c.places) && c.places[number].candidate
 }
 
-// PositionOf returns the index of a limit among those of its policy and tier; 0 for a number that
-// the set does not have.
-func (c *Compiled) PositionOf(number uint32) int {
-	if int(number) >= len(c.places) {
-		return 0
-	}
-	return c.places[number].limit
-}
-
 // LimitAt returns the limit with a number, its policy, and whether it is for a tier. It reports
 // false for a number that the set does not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
@@ -186,12 +196,17 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 		return nil, l, false, false
 	}
 	at := c.places[number]
-	p = &c.Set.Policies[at.policy]
-	limits := p.Candidate
-	if !at.candidate {
-		limits = p.LimitsOf(max(at.tier, 0))
+	l, _ = c.listed(number)
+	return &c.Set.Policies[at.policy], l, at.tier >= 0, true
+}
+
+// StepOf returns the step of its policy to which a limit belongs: see policy.Policy.Steps. It is 0
+// for a number that the set does not have.
+func (c *Compiled) StepOf(number uint32) (step int) {
+	if int(number) < len(c.places) {
+		_, step = c.listed(number)
 	}
-	return p, limits[at.limit], at.tier >= 0, true
+	return step
 }
 
 // tier returns the index in c of a tier of another set, by its name; the default tier's if there is
@@ -212,6 +227,7 @@ func compile(v Version) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
+	setRoots(set, v.Roots)
 	return newCompiled(v, set), nil
 }
 

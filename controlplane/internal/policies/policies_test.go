@@ -486,3 +486,43 @@ func TestAtRemembersABoundedSize(t *testing.T) {
 		}
 	}
 }
+
+// The limits of a list, and a limit that goes over to tiers and back, keep their buckets over
+// versions that are put, read by another replica, rolled out, taken back and rolled back.
+func TestLimitsKeepTheirBuckets(t *testing.T) {
+	m := newMemory()
+	s, other := newService(m), newService(m)
+	number := uint64(0)
+	roots := func(set *policy.Set) (all []string) {
+		for _, l := range set.Policies[0].Limits {
+			all = append(all, fmt.Sprint(l.Quota, "/", policy.FormatSpan(l.Window), ":", policy.FormatSpan(l.Root)))
+		}
+		return all
+	}
+	for _, c := range []struct{ limits, want string }{
+		{"limit: {quota: 10, window: 1d}", "[10/1d:0s]"},
+		{"limit: [{quota: 10, window: 1d}, {quota: 100, window: 30d}]", "[10/1d:0s 100/30d:30d]"},
+		{"limit: [{quota: 100, window: 30d}, {quota: 5, window: 1s}, {quota: 10, window: 1d}]",
+			"[100/30d:30d 5/1s:1s 10/1d:0s]"},
+		{"limit: [{quota: 100, window: 20d}, {quota: 5, window: 2s}, {quota: 10, window: 1d}]",
+			"[100/20d:30d 5/2s:1s 10/1d:0s]"},
+		{"limits: {free: {quota: 20, window: 1d}, gold: [{quota: 9, window: 2s}, {quota: 99, window: 1d}]}",
+			"[20/1d:0s 9/2s:1s 99/1d:0s]"},
+		{"limits: {gold: [{quota: 99, window: 1d}, {quota: 9, window: 2s}], free: {quota: 20, window: 1h}}",
+			"[20/1h:0s 99/1d:0s 9/2s:1s]"},
+		{"limit: {quota: 20, window: 1d}", "[20/1d:0s]"},
+	} {
+		doc := "version: weir/v1\ntiers: [free, gold]\nidentity: {default_tier: free}\npolicies:\n" +
+			"  - {name: p, partition: [], " + c.limits + "}\n"
+		put(t, s, number, []byte(doc))
+		number++
+		for _, one := range []*policies.Service{s, other} {
+			if _, err := one.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if now, _ := one.Current(); fmt.Sprint(roots(now.Set)) != c.want {
+				t.Errorf("%s: %v, want %s", c.limits, roots(now.Set), c.want)
+			}
+		}
+	}
+}

@@ -113,21 +113,21 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	before, err := s.currentSet(ctx, state)
+	if err != nil {
+		return Outcome{}, err
+	}
 	if same, err := s.isCurrent(ctx, state, c); err != nil || same {
-		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: set}
+		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: before}
 		out.Summary = out.Diff.String()
 		if c.Reason != "" {
 			out.Summary = fmt.Sprintf("no change: version %d has this document already", state.Current)
 		}
 		return out, err
 	}
-	before, err := s.currentSet(ctx, state)
-	if err != nil {
-		return Outcome{}, err
-	}
 	out := Outcome{Version: s.next(state), Diff: Compare(before, set), Set: set}
 	out.Summary = c.Reason + out.Diff.String()
-	now := s.now().UTC()
+	roots, now := inherit(set, before), s.now().UTC()
 	if partly {
 		out.Rollout = &Rollout{Version: out.Version, Base: state.Current, Nodes: c.Nodes, Since: now, By: c.Entry.By}
 		out.Apart = Apart(before, set)
@@ -137,7 +137,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	}
 	v := Version{
 		Number: out.Version, Time: now, Author: c.Entry.By, Digest: Digest(c.Document),
-		Summary: out.Summary, Format: c.Format, Document: c.Document,
+		Summary: out.Summary, Format: c.Format, Document: c.Document, Roots: roots,
 	}
 	c.Entry.Before, c.Entry.After = auditVersion(state.Current, ""), auditVersion(v.Number, v.Summary)
 	if partly {

@@ -325,19 +325,25 @@ func isApart(was, is *policy.Policy) bool {
 	if local || is.Mode == policy.ModeLocal {
 		return local != (is.Mode == policy.ModeLocal)
 	}
-	return PartitionText(was.Partition) != PartitionText(is.Partition) || windowsText(was) != windowsText(is)
+	return PartitionText(was.Partition) != PartitionText(is.Partition) || areApart(was, is)
 }
 
-// windowsText returns the lengths of a policy's windows; empty if it counts none.
-func windowsText(p *policy.Policy) string {
-	if !p.Counting.Algorithm.Windowed() {
-		return ""
+// areApart reports whether one of the policies counts windows where the other counts none, or a
+// bucket in windows of another length.
+func areApart(was, is *policy.Policy) bool {
+	windowed := was.Counting.Algorithm.Windowed()
+	if windowed != is.Counting.Algorithm.Windowed() || !windowed {
+		return windowed != is.Counting.Algorithm.Windowed()
 	}
-	text := "windows"
-	for _, l := range p.Limits {
-		text += " " + policy.FormatSpan(l.Window)
+	for i := range was.Limits {
+		for k := range is.Limits {
+			one, other := &was.Limits[i], &is.Limits[k]
+			if !one.InFlight && !other.InFlight && one.Root == other.Root && one.Window != other.Window {
+				return true
+			}
+		}
 	}
-	return text
+	return false
 }
 
 // policyIdentity returns what distinguishes callers in a set.

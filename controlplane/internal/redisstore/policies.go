@@ -94,7 +94,7 @@ func (s *Store) step(ctx context.Context, step policies.Step, revision string) e
 		policies.Kept, entry, audit.Kept,
 	}
 	for _, v := range step.Versions {
-		raw, err := json.Marshal(v)
+		raw, err := v.Encode()
 		if err != nil {
 			return err
 		}
@@ -150,7 +150,7 @@ func (s *Store) List(ctx context.Context, before uint64, limit int) ([]policies.
 }
 
 func decodeVersion(number string, raw []byte) (v policies.Version, err error) {
-	err = json.Unmarshal(raw, &v)
+	v, err = policies.DecodeVersion(raw)
 	if err != nil {
 		err = fmt.Errorf("version %s is damaged: %w", number, err)
 	}

@@ -22,6 +22,7 @@ func version(number uint64) policies.Version {
 		Number: number, Time: time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC), Author: "admin", Digest: "ab12",
 		Summary: "1 added",
 		Format:  policydoc.YAML, Document: []byte("version: weir/v1 # äöü\x00 as written\r\n"),
+		Roots: policies.Roots{"a": {0, 1_000_000}, "b": {31_622_400_000_000}},
 	}
 }
 

@@ -91,6 +91,8 @@ func (c *Cache) Find(found *match.Consumer) {
 	}
 	if now-learned < quota.Instant(keep) {
 		found.Tier = c.found.tier
+	} else {
+		found.Sure = false // The tier is a guess again.
 	}
 	found.Exceptions = c.found.special
 	banned, bypass := wire.Ends(found.Exceptions)

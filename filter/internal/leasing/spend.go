@@ -22,7 +22,7 @@ type Need struct {
 	// Optimistic: the control plane decides in this node's place, and its answer goes into the
 	// account.
 	Optimistic bool
-	// ExceptionsRevision, Consumer and Position are those of a wire.LeaseItem.
+	// ExceptionsRevision, Consumer, Position and Root are those of a wire.LeaseItem.
 	ExceptionsRevision uint64
 	// Quota and Burst are the caller's own figures, 0 where the limit takes none. Params follow.
 	Quota, Burst int64
@@ -31,6 +31,7 @@ type Need struct {
 	Most     quota.Params
 	Consumer keyhash.Key
 	Position uint8
+	Root     quota.Span
 	// Reserves: what is granted is a reservation, to be settled. The node refuses nothing
 	// without asking, because what others have reserved may come back at any time.
 	Reserves bool

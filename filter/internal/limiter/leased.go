@@ -7,6 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // takeLeased decides by what this node holds of a central bucket and knows about it.
@@ -77,7 +78,10 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	if p.ByConsumer {
 		n.ExceptionsRevision = req.exceptionsRevision
 		if h.Certainty != match.Certain {
-			n.Consumer, n.Position = req.consumer, h.Position+1
+			n.Consumer, n.Position, n.Root = req.consumer, h.Position+1, limit.Root
+		}
+		if h.Certainty == match.GuessedTier {
+			n.Position = wire.TierGuessed
 		}
 	}
 	return n

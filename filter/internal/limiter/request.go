@@ -244,7 +244,7 @@ func (h *Hit) holdsAtMost(req *Request) int64 {
 // document, which a VM uses that does not know the consumer yet.
 func (req *Request) generation(m *match.Hit) uint64 {
 	g := req.rules.Generation << 1
-	if m.Certainty != match.Guessed {
+	if m.Certainty < match.Guessed {
 		g++
 	}
 	return g

@@ -1,0 +1,130 @@
+package policy
+
+import "github.com/weir-proxy/weir/shared/quota"
+
+// Inherit gives the limits of a list their Root: that of the limit which each takes the place of
+// among those before, so that what was used of that one counts on. That is the one with the same
+// window, and for those that have none, one after the other, the one whose window is nearest. New
+// limits get roots that are free: 0 the one with the longest window, the others their window.
+// Without limits before, a list so means the same buckets whatever its order is.
+func Inherit(limits, before []Limit) {
+	done := uint(0)
+	for i := range limits {
+		for j := range before {
+			if l, was := &limits[i], &before[j]; !l.InFlight && !was.InFlight && l.Window == was.Window {
+				l.Root = was.Root
+				done |= 1 << i
+			}
+		}
+	}
+	for {
+		i, j := nearest(limits, before, done)
+		if j < 0 {
+			break
+		}
+		limits[i].Root = before[j].Root
+		done |= 1 << i
+	}
+	for {
+		i := longest(limits, done)
+		if i < 0 {
+			return
+		}
+		l := &limits[i]
+		if l.Root = 0; hasRoot(limits, done, 0) {
+			l.Root = l.Window
+		}
+		for hasRoot(limits, done, l.Root) {
+			l.Root++
+		}
+		done |= 1 << i
+	}
+}
+
+// nearest finds a limit that is not done, and one before whose root is free, with windows of the
+// least ratio, the longest of several; -1 if there are none.
+func nearest(limits, before []Limit, done uint) (limit, was int) {
+	least := 0.0
+	was = -1
+	for i := range limits {
+		for j := range before {
+			if done>>i&1 == 1 || limits[i].InFlight || before[j].InFlight || hasRoot(limits, done, before[j].Root) {
+				continue
+			}
+			ratio := float64(limits[i].Window) / float64(before[j].Window)
+			if ratio < 1 {
+				ratio = 1 / ratio
+			}
+			longer := was >= 0 && limits[i].Window+before[j].Window > limits[limit].Window+before[was].Window
+			if was < 0 || ratio < least || ratio == least && longer {
+				limit, was, least = i, j, ratio
+			}
+		}
+	}
+	return limit, was
+}
+
+// longest is the limit with the longest window of those that are not done; -1 if all are.
+func longest(limits []Limit, done uint) int {
+	at := -1
+	for i := range limits {
+		if done>>i&1 == 0 && !limits[i].InFlight && (at < 0 || limits[i].Window > limits[at].Window) {
+			at = i
+		}
+	}
+	return at
+}
+
+// hasRoot reports whether one of the limits that are done has a root.
+func hasRoot(limits []Limit, done uint, root quota.Span) bool {
+	for i := range limits {
+		if done>>i&1 == 1 && limits[i].Root == root {
+			return true
+		}
+	}
+	return false
+}
+
+// InheritSteps is Inherit for a list that has each limit once for each of so many steps: see
+// Policy.Steps. Those before are the limits that the document named then.
+func InheritSteps(limits, before []Limit, steps int) {
+	named := len(limits) / steps
+	if named == 0 {
+		return
+	}
+	Inherit(limits[:named], before)
+	for i := named; i < len(limits); i++ {
+		limits[i].Root = limits[i%named].Root
+	}
+}
+
+// StepOf is the step to which the n-th limit of a list of the policy belongs: see Steps.
+func (p *Policy) StepOf(limits []Limit, n int) int { return n / max(len(limits)/p.Steps(), 1) }
+
+// Find returns the limit in a list of the policy that has the buckets of a limit, of the same list
+// at another time, in a step. It reports false if there is none.
+func (p *Policy) Find(limits []Limit, like *Limit, step int) (Limit, bool) {
+	for i := range limits {
+		if l := &limits[i]; l.Root == like.Root && l.InFlight == like.InFlight && p.StepOf(limits, i) == step {
+			return *l, true
+		}
+	}
+	return Limit{}, false
+}
+
+// EachList calls a function with each list of limits of the policy: that of each tier, or of all
+// callers, and the candidate.
+func (p *Policy) EachList(each func(limits []Limit)) {
+	if len(p.Tiers) == 0 {
+		each(p.Limits)
+	}
+	for i := range p.Tiers {
+		each(p.LimitsOf(i))
+	}
+	each(p.Candidate)
+}
+
+// Renew gives all limits of the policy the roots of a new policy.
+func (p *Policy) Renew() {
+	p.EachList(func(limits []Limit) { InheritSteps(limits, nil, p.Steps()) })
+}
