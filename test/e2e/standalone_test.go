@@ -122,12 +122,17 @@ version: weir/v1
 policies:
   - {name: a, partition: [], limit: {quota: 1, window: 24h}, mode: local}
 `})
-	call := func() answer {
-		return ask(t, http.MethodPost, w.envoys[0].URL()+"/service/Method", "Content-Type", "application/grpc", "TE",
+	call := func(contentType string) answer {
+		return ask(t, http.MethodPost, w.envoys[0].URL()+"/service/Method", "Content-Type", contentType, "TE",
 			"trailers")
 	}
-	call()
-	if a := call(); a.status != 200 || a.Get("Grpc-Status") != "8" || a.body != "" || a.Get("Retry-After") == "" {
+	call("application/grpc")
+	if a := call("application/grpc-web"); a.status != 200 || !strings.Contains(a.body, "grpc-status:8\r\n") ||
+		!strings.HasPrefix(a.Get("Content-Type"), "application/grpc-web") || !strings.Contains(a.body, "used up") {
+		t.Errorf("a browser is refused with %d %v %q", a.status, a.Header, a.body)
+	}
+	if a := call("application/grpc"); !strings.Contains(a.Get("Grpc-Message"), "used up") || a.status != 200 ||
+		a.Get("Grpc-Status") != "8" || a.body != "" || a.Get("Retry-After") == "" {
 		t.Errorf("refused with %d, grpc-status %q, Retry-After %q, body %q", a.status, a.Get("Grpc-Status"),
 			a.Get("Retry-After"), a.body)
 	}

@@ -1,10 +1,13 @@
 package wasm
 
 import (
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"math"
 	"math/rand/v2"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -227,8 +230,44 @@ func TestRefusals(t *testing.T) {
 				!strings.HasPrefix(r.Header("grpc-message"), p.Detail[:20]) {
 				t.Errorf("a gRPC caller gets %+v", r)
 			}
+			const asWeb = "application/grpc-web"
+			for _, web := range []string{asWeb + "+proto", asWeb + "-text", asWeb} {
+				request.Headers[len(request.Headers)-1][1] = web
+				_, s = passes(t, h, 0, request)
+				r := s.Reply()
+				trailers := webTrailers(t, r.Header("content-type"), r.Body)
+				if r.Status != 200 || !strings.HasPrefix(r.Header("content-type"), web) ||
+					trailers["grpc-status"] != c.grpc || !strings.HasPrefix(trailers["grpc-message"], p.Detail[:20]) {
+					t.Errorf("a caller by %s gets %+v: %v", web, r, trailers)
+				}
+			}
 		})
 	}
+}
+
+// webTrailers reads the frame of trailers of an answer by gRPC-Web, as browsers do.
+func webTrailers(t *testing.T, contentType string, body []byte) map[string]string {
+	t.Helper()
+	if strings.HasPrefix(contentType, "application/grpc-web-text") {
+		decoded, err := base64.StdEncoding.DecodeString(string(body))
+		if err != nil {
+			t.Fatalf("%v in %q", err, body)
+		}
+		body = decoded
+	}
+	if len(body) < 5 || body[0] != 0x80 || int(binary.BigEndian.Uint32(body[1:])) != len(body)-5 {
+		t.Fatalf("no frame of trailers: %q", body)
+	}
+	trailers := map[string]string{}
+	for _, line := range strings.Split(strings.TrimSuffix(string(body[5:]), "\r\n"), "\r\n") {
+		name, value, _ := strings.Cut(line, ":")
+		plain, err := url.PathUnescape(value)
+		if err != nil || name != strings.ToLower(name) {
+			t.Errorf("the trailer %q: %v", line, err)
+		}
+		trailers[name] = plain
+	}
+	return trailers
 }
 
 // The Unix second at which the bucket is full never lies before one that an allowed answer named

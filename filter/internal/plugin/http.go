@@ -20,7 +20,7 @@ type httpContext struct {
 	plugin  *pluginContext
 	request limiter.Request
 	headers respond.Headers
-	grpc    bool
+	grpc    dialect
 	// waiting: the request is held back, for its tokens, its turn or a place in flight.
 	waiting bool
 	// asking is since when it waits for the control plane's tokens, 0 if it does not.
@@ -69,7 +69,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	if p.central != nil {
 		attributes.Consumers = p.central.consumers
 	}
-	c.grpc = isGRPC(attributes.Headers)
+	c.grpc = dialectOf(attributes.Headers)
 	now := p.clock.Now()
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
@@ -144,7 +144,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
-		p.refusal.WriteBan(c.request.Ban, c.grpc)
+		p.refusal.WriteBan(c.request.Ban, c.grpc != noGRPC)
 		return c.reply("banned")
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
@@ -168,7 +168,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	if p.central != nil {
 		p.central.decisions.Refused(&c.request, a, &c.identity, now)
 	}
-	p.refusal.Write(&c.request, now, wall, c.grpc)
+	p.refusal.Write(&c.request, now, wall, c.grpc != noGRPC)
 	p.leftOut += uint64(p.refusal.Headers.LeftOut)
 	return c.reply(c.request.Reason.String())
 }
@@ -203,8 +203,11 @@ func (c *httpContext) identify(a *match.Attributes) {
 func (c *httpContext) reply(reason string) types.Action {
 	p := c.plugin
 	r, grpcStatus := &p.refusal, int32(-1)
-	if c.grpc {
+	switch c.grpc {
+	case plainGRPC:
 		grpcStatus = r.GRPC
+	case webGRPC, textGRPC:
+		r.ForWeb(c.grpc == textGRPC)
 	}
 	p.scratch = r.Headers.AppendPairs(p.scratch[:0])
 	p.details = append(append(p.details[:0], "weir_"...), reason...)
@@ -254,14 +257,30 @@ func (c *httpContext) onDone() {
 	c.plugin.wakeForPlaces(now)
 }
 
-// isGRPC reports whether the caller speaks gRPC.
-func isGRPC(headers []match.Header) bool {
+// dialect is how a caller speaks gRPC.
+type dialect uint8
+
+const (
+	noGRPC dialect = iota
+	plainGRPC
+	// webGRPC is that of browsers, which Envoy takes for HTTP, textGRPC the same in Base64.
+	webGRPC
+	textGRPC
+)
+
+func dialectOf(headers []match.Header) dialect {
 	for _, h := range headers {
-		if h.Is("content-type") {
-			return text.HasPrefix(h.Value, "application/grpc")
+		switch {
+		case !h.Is("content-type"):
+		case text.HasPrefix(h.Value, "application/grpc-web-text"):
+			return textGRPC
+		case text.HasPrefix(h.Value, "application/grpc-web"):
+			return webGRPC
+		case text.HasPrefix(h.Value, "application/grpc"):
+			return plainGRPC
 		}
 	}
-	return false
+	return noGRPC
 }
 
 // removeForged keeps what only a limiter may say from reaching the upstream in a client's words.

@@ -13,7 +13,8 @@ type Refusal struct {
 	Headers Headers
 	Body    []byte
 	// GRPC is the gRPC status for gRPC callers.
-	GRPC int32
+	GRPC  int32
+	frame []byte
 }
 
 // plainText is the media type of a body whose policy names none.
