@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
@@ -145,6 +146,7 @@ type stage struct {
 	stream  uint32
 	costs   map[uint32]int64
 	bucket  keyhash.Key
+	limit   policy.Limit
 
 	calls, requests int
 	sent, passed    int64
@@ -188,6 +190,7 @@ func newStage(t *testing.T, seed uint64, envoys int, s shape) *stage {
 		st.envs, st.ticked, st.offsets = append(st.envs, p), append(st.ticked, 0), append(st.offsets, offset)
 	}
 	limit := set.Policies[0].Limits[0]
+	st.limit = limit
 	st.ref = &oneBucket{algorithm: s.algorithm, quota: s.quota, burst: limit.Params.Burst, window: s.window}
 	if limit.Algorithm.Windowed() {
 		st.learnBucket()

@@ -52,6 +52,7 @@ type plane struct {
 	// names: replies name the terms of tokens to keep, and returned are those that came back.
 	names    bool
 	returned int64
+	took     map[uint64]bool
 	// people is what is known of consumers, as of the revision; nil: no node hears of any.
 	people   map[keyhash.Key]wire.Consumer
 	revision uint64
@@ -197,7 +198,7 @@ func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wir
 			continue
 		}
 		if it.Term != 0 {
-			c.returned += it.Returned
+			c.takeBack(&it)
 			continue
 		}
 		var g lease.Grant
@@ -205,7 +206,7 @@ func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wir
 			g = c.charge(it.Bucket, ask)
 			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 				FullAfter: g.FullAfter, Debt: g.Debt}
-			if c.names && g.Keep > 0 {
+			if c.names {
 				answers[i].Term = g.Term
 			}
 			if ask.Deadline == 0 {
@@ -215,6 +216,24 @@ func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wir
 		c.granted = append(c.granted, granted{node, c.w.now, it, g})
 	}
 	return answers
+}
+
+// takeBack takes tokens back, once by the name of the return.
+func (c *plane) takeBack(it *wire.LeaseItem) {
+	if c.took == nil {
+		c.took = map[uint64]bool{}
+	}
+	if c.took[it.Reserved] {
+		return
+	}
+	c.took[it.Reserved] = true
+	back := lease.Back{Unused: it.Returned, Used: it.Used}
+	if l, ok := c.windows[it.Bucket]; ok {
+		c.windows[it.Bucket], back = l.TakeBack(c.instant(), it.Term, back)
+	} else {
+		c.ledgers[it.Bucket], back = c.ledgers[it.Bucket].TakeBack(c.instant(), it.Term, back)
+	}
+	c.returned += back.Unused
 }
 
 // claim answers a claim of permits.
