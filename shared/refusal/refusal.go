@@ -80,13 +80,16 @@ var Kinds = [...]Kind{
 
 // shareUsed is a refusal by a node's own share, while the counters cannot be reached. lostCount is
 // one where the store has lost which requests are in flight: no node gets a place that may be
-// another's, until all have said what they have.
+// another's, until all have said what they have. heldElsewhere is one where the places that this
+// node lacks are with other nodes, under way or idle.
 var (
 	shareUsed = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true, noReach, " now, and this proxy admits no more alone."}
 	lostCount = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true,
 		"The limiter has lost how many requests are under way for policy ", ", and counts them anew."}
+	heldElsewhere = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true, "Policy ", " has no place for this request here: the others are held for other proxies."}
 )
 
 // BanGRPC is the gRPC status that a banned caller gets.

@@ -134,4 +134,11 @@ func TestWordsOfALostCount(t *testing.T) {
 	if got := text(&about); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
+	about.Elsewhere = true
+	want = "429 8 #temporary-reduced-capacity waits marked " +
+		"Policy p has no place for this request here: the others are held for other proxies. " +
+		"Try again in 7 seconds."
+	if got := text(&about); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
 }

@@ -15,6 +15,8 @@ type About struct {
 	Limit         *policy.Limit
 	// Cost is what the request costs, Left what the bucket holds.
 	Cost, Left int64
+	// Elsewhere: the places in flight that are not held here are held at other nodes.
+	Elsewhere bool
 }
 
 // Kind is what the refusal means.
@@ -23,6 +25,8 @@ func (a *About) Kind() *Kind {
 	case a.Reason != policy.ReasonFailure:
 	case a.Source == policy.ByShare:
 		return &shareUsed
+	case a.Limit.InFlight && a.Elsewhere:
+		return &heldElsewhere
 	case a.Limit.InFlight && a.Source != policy.ByFailureDeny:
 		return &lostCount
 	}

@@ -81,6 +81,9 @@ type Seat struct {
 	// Doubt is for how long the control plane gives no node more than it has, where there was none
 	// because it has lost who has what; 0 where there was none because all are taken.
 	Doubt quota.Span
+	// Elsewhere: there was none, although fewer are held in this process than there are: the others
+	// are with other nodes, which may not use them.
+	Elsewhere bool
 	// refused: while it waited the control plane has said that it has less than the node needs.
 	refused bool
 	// Until is how long a Waiting seat waits. Since is when the part of the control plane's store

@@ -43,7 +43,11 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 // full ends a seat for which there is no place.
 func (k *bucket) full(s *Seat, now quota.Instant) {
 	s.State, s.Room, s.Doubt = Full, 0, quota.Span(max(k.doubt-now, 0))
+	s.Elsewhere = k.lacks()
 }
+
+// lacks reports whether this process holds fewer places than there are over all nodes.
+func (k *bucket) lacks() bool { return k.leased && k.ceiling-k.room < k.limit }
 
 // Release ends a request in flight. The first that waits in this worker gets its place, unless more
 // are held than there are. It reports whether a Tick is needed soon.

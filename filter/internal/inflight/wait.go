@@ -14,6 +14,7 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 		b.claimFor(k, s)
 	}
 	if int64(len(k.waiters)) >= s.Most || b.Crowded(s) {
+		s.Elsewhere = k.lacks()
 		b.forget(k)
 		return false
 	}

@@ -64,6 +64,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	}
 	i, reason = req.tellWait(i, reason)
 	h := &req.Hits[i]
+	reason = h.blamed(reason)
 	req.Refusing, req.Reason = i, reason
 	if reason == policy.ReasonSuspended {
 		h.Known, h.Remaining, h.Reset = true, 0, quota.Never
@@ -89,6 +90,19 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	l.unpause(req)
 	return Refused
 }
+
+// blamed is the reason that a refusal by a hit names: what is held by other nodes, and may be
+// idle there, is not the caller's own use.
+func (h *Hit) blamed(reason policy.Reason) policy.Reason {
+	if reason == policy.ReasonInFlight && h.seat.Elsewhere {
+		return policy.ReasonFailure
+	}
+	return reason
+}
+
+// Elsewhere reports whether a hit has no place in flight because others hold the places that this
+// node does not.
+func (h *Hit) Elsewhere() bool { return h.seat.Elsewhere }
 
 // refusedBy is the source of a refusal.
 func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {

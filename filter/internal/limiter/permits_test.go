@@ -101,7 +101,7 @@ func TestLeasedInFlight(t *testing.T) {
 		n.end(second)
 	}
 	open, last := n.fillAsking()
-	if len(open) != 9 || last.Reason != policy.ReasonInFlight || last.Hits[0].Retry != quota.Second || last.Lasting {
+	if len(open) != 9 || last.Reason != policy.ReasonFailure || last.Hits[0].Retry != quota.Second || last.Lasting {
 		t.Fatalf("%d more, then %v", len(open), last.Reason)
 	}
 	if _, status := n.begin(); status != limiter.Refused || len(n.calls) != 0 {

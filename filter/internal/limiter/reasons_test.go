@@ -124,3 +124,41 @@ func TestALostCountIsNobodysUse(t *testing.T) {
 		t.Errorf("after the wait: %v", req.Reason)
 	}
 }
+
+// Places that are with other Envoys may lie idle there, so a refusal for want of them makes no
+// caller one with too many requests in flight. Where all are under way here, it does.
+func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
+	for elsewhere, want := range map[int64]policy.Reason{0: policy.ReasonInFlight, 4: policy.ReasonFailure} {
+		for _, trial := range []bool{false, true} {
+			fields := firstRefusal
+			if trial {
+				fields += `,"enforcement":"shadow"`
+			}
+			n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"in_flight":10},"mode":"leased"`+fields+`}`)
+			box := n.penalised()
+			n.elsewhere = elsewhere
+			begun := uint64(0)
+			if want == policy.ReasonInFlight {
+				begun = 1
+			}
+			if trial {
+				for range 11 {
+					n.begin()
+					n.answerWith(200)
+				}
+				begun = 0
+				if s := n.limiter.Stats; s.ShadowRefused != uint64(1+elsewhere) || s.ShadowUndetermined > 0 {
+					t.Errorf("%d elsewhere: %d would be refused", elsewhere, s.ShadowRefused)
+				}
+				if shadow := box.Stats.ShadowBegun; shadow > 0 != (want == policy.ReasonInFlight) {
+					t.Errorf("%d elsewhere: %d penalties in shadow", elsewhere, shadow)
+				}
+			} else if open, last := n.fillAsking(); int64(len(open)) != 10-elsewhere || last.Reason != want {
+				t.Errorf("%d elsewhere: %d in flight, then %v", elsewhere, len(open), last.Reason)
+			}
+			if box.Stats.Begun != begun {
+				t.Errorf("%d elsewhere: %d penalties", elsewhere, box.Stats.Begun)
+			}
+		}
+	}
+}

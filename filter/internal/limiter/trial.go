@@ -205,7 +205,7 @@ func (l *Limiter) failTrial(t *trial, i int, reason policy.Reason, now quota.Ins
 	case reason == policy.ReasonQuota:
 		t.use(&h.Hit, 0)
 	}
-	if seen == refuses && refusal.Kinds[reason].Counts {
+	if seen == refuses && refusal.Kinds[h.blamed(reason)].Counts {
 		l.offend(&t.Request, h.Policy, true, now)
 	}
 	l.endTrial(t, seen, now)

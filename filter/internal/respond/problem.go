@@ -13,7 +13,7 @@ func aboutOf(req *limiter.Request) refusal.About {
 	ix, hit := &req.Rules().Index, &req.Hits[req.Refusing]
 	return refusal.About{
 		Reason: req.Reason, Source: req.Source, Policy: ix.Text(ix.Policy(hit.Policy).Name), After: ix.After(&hit.Hit),
-		Limit: req.LimitOf(&hit.Hit), Cost: hit.Cost, Left: hit.Remaining,
+		Limit: req.LimitOf(&hit.Hit), Cost: hit.Cost, Left: hit.Remaining, Elsewhere: hit.Elsewhere(),
 	}
 }
 
