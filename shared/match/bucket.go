@@ -74,7 +74,7 @@ func (c *caller) bucket(p *Policy, partition keyhash.Key, shadow bool) (k keyhas
 	}
 	base = len(c.key)
 	if shadow {
-		k = c.marked(shadowMark)
+		k = beginWith(c.marked(shadowMark), k)
 	}
 	return k, base
 }

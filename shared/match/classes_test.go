@@ -97,6 +97,39 @@ func TestPartsBeginWithTheWhole(t *testing.T) {
 	}
 }
 
+// A policy in shadow begins its windows when it will once it is enforced, for each key, tier and
+// limit, in buckets of its own.
+func TestShadowsBeginWithTheEnforced(t *testing.T) {
+	doc := func(enforcement string) string {
+		return `{"version":"weir/v1","tiers":["free","paid"],"identity":{"default_tier":"free","tier":[{"header":"tier","trusted":true}]},
+			"policies":[{"name":"p","partition":["header:k"],"algorithm":"fixed_window","enforcement":"` + enforcement + `",
+			"limits":{"free":[{"quota":20,"window":"5s"},{"quota":100,"window":"1m"}],"paid":{"quota":200,"window":"1m"}}}]}`
+	}
+	enforced, shadow := compile(t, doc("enforce")), compile(t, doc("shadow"))
+	set := decode(t, doc("shadow"))
+	limits := set.Policies[0].Limits
+	for n := range 20 {
+		key := fmt.Sprint("k", n)
+		for _, tier := range []string{"free", "paid"} {
+			r := request("GET", "", "/", "k", key, "tier", tier)
+			for i, h := range hold(shadow, r).Hits {
+				e := hold(enforced, r).Hits[i]
+				if h.Key == e.Key {
+					t.Errorf("%s %s, limit %d: shadow and enforced share a bucket", key, tier, i)
+				}
+				is := shadow.Limit(h.Limit).WindowsOf(h.Key).Offset
+				if want := enforced.Limit(e.Limit).WindowsOf(e.Key).Offset; is != want {
+					t.Errorf("%s %s, limit %d begins at %d, enforced at %d", key, tier, i, is, want)
+				}
+				p := match.NewPartition(secret, set, &set.Policies[0], []match.Value{{Text: []byte(key)}})
+				if got := p.Bucket(tier, limits[:2], int(h.Position), true); tier == "free" && got != h.Key {
+					t.Errorf("%s, limit %d: a Partition knows another bucket", key, i)
+				}
+			}
+		}
+	}
+}
+
 // Refusals of a class bring no penalty to a class from which less is kept.
 func TestPenaltiesAreByClass(t *testing.T) {
 	for _, scope := range []string{"policy", "all"} {

@@ -85,10 +85,12 @@ func (p Partition) Bucket(tier string, limits []policy.Limit, n int, shadow bool
 	if p.byTier && tier != p.defaultTier {
 		b = putText(append(b, tierMark), []byte(tier))
 	}
+	first := hashed(&p.secret, b)
 	if shadow {
 		b = append(b, shadowMark)
+		first = beginWith(hashed(&p.secret, b), first)
 	}
-	first, base := hashed(&p.secret, b), len(b)
+	base := len(b)
 	b = putLimit(b, &limits[n], stepOf(uint32(n), uint32(len(limits)), uint32(p.steps)))
 	if len(b) == base {
 		return first

@@ -41,7 +41,7 @@ func TestWhatLiesIdleGoesBack(t *testing.T) {
 			t.Errorf("seed %d: %d Envoys, %+v: %d lie idle, more than %d", seed, envoys, s, idle, limit)
 		}
 		ends := lease.TTL(p)
-		if envoys > 1 && s.window >= 5*quota.Second { // Of less, used tokens that count as leased hold up the refill.
+		if envoys > 1 && s.window >= quota.Minute { // Of less, used tokens that count as leased hold up the refill.
 			ends /= 4
 		}
 		st.run(ends + 100*quota.Millisecond)
