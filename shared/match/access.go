@@ -16,6 +16,9 @@ func (c *caller) ban(a *Attributes) Ban {
 	if c.consumer.Banned || c.othersBanned {
 		return ConsumerBan
 	}
+	if c.unsure && c.exceptions {
+		return PossibleBan
+	}
 	return NoBan
 }
 

@@ -15,8 +15,9 @@ type caller struct {
 	// revision is that of the exceptions, for Result.ExceptionsRevision.
 	revision uint64
 	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
-	consumer               Consumer
-	lookedUp, othersBanned bool
+	// unsure: it names more than can be looked up.
+	consumer                       Consumer
+	lookedUp, othersBanned, unsure bool
 	// tier is the index of the caller's tier, or unknownTier. guessed: the consumer may have been
 	// assigned another one, which is not known here yet.
 	tier    int
@@ -29,8 +30,9 @@ const unknownTier = -1
 // begin forgets the request before.
 func (c *caller) begin(ix *Index, a *Attributes) {
 	c.encoder.begin(ix)
-	c.consumer, c.lookedUp, c.othersBanned, c.tier = Consumer{}, false, false, unknownTier
-	c.exceptions, c.revision, c.guessed = false, 0, false
+	c.consumer, c.tier, c.guessed = Consumer{}, unknownTier, false
+	c.lookedUp, c.othersBanned, c.unsure = false, false, false
+	c.exceptions, c.revision = false, 0
 	if a.Consumers != nil {
 		c.exceptions, c.revision = a.Consumers.Exceptions()
 	}
@@ -43,6 +45,7 @@ func (c *caller) findConsumer(a *Attributes) {
 	}
 	c.lookedUp = true
 	key, known := c.consumerKey(a)
+	c.unsure = c.excess
 	if choices := min(c.spread, maxSpread); choices > 1 && c.exceptions {
 		for c.choice = 1; c.choice <= choices; c.choice++ {
 			var one Consumer

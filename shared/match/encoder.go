@@ -24,12 +24,12 @@ type encoder struct {
 	path     value
 	property []byte
 	// spread is how many choices of single values the encoding at hand stands for: more than one if
-	// a place holds several. ambiguous: they are refused. choice is 1 + the choice to encode; 0
-	// encodes what the policy set says of several.
+	// a place holds several. ambiguous: they are refused. excess: they are more than can be looked
+	// up. choice is 1 + the choice to encode; 0 encodes what the policy set says of several.
 	spread, choice int
 	// work is how many bytes were hashed for the request at hand.
-	work      int
-	ambiguous bool
+	work              int
+	ambiguous, excess bool
 }
 
 // begin forgets the request before.
@@ -52,7 +52,7 @@ const maxSpread = 64
 // open begins an encoding.
 func (e *encoder) open(format byte) {
 	e.key = append(e.key[:0], format)
-	e.spread, e.ambiguous = 1, false
+	e.spread, e.ambiguous, e.excess = 1, false, false
 }
 
 // hash is the key of the encoding at hand.
@@ -121,8 +121,8 @@ func (e *encoder) putSource(s source, a *Attributes) bool {
 	}
 	if n > 1 {
 		e.spread = min(e.spread*n, maxSpread+1)
-		refused := e.ix.reading.IfSeveral == policy.SeveralDeny || n > maxHeld || e.spread > maxSpread
-		e.ambiguous = e.ambiguous || refused && !h.isList
+		e.excess = e.excess || !h.isList && (n > maxHeld || e.spread > maxSpread)
+		e.ambiguous = e.ambiguous || e.excess || !h.isList && e.ix.reading.IfSeveral == policy.SeveralDeny
 	}
 	return true
 }

@@ -14,6 +14,9 @@ const authorization = "authorization"
 // refused where the place identifies, whatever the policy set says of several.
 const maxHeld = 8
 
+// maxElements is how many elements the list of a claim may have; a longer one identifies no caller.
+const maxElements = 256
+
 // held is what the request at hand holds at a place: its values, each once, in one spelling.
 type held struct {
 	// request numbers the request that was read; what was read of another one does not count.
@@ -25,6 +28,14 @@ type held struct {
 }
 
 func (h *held) len() int { return int(h.to - h.from) }
+
+// compared is the end of the values that are compared with each other. Those beyond are refused.
+func (h *held) compared() uint32 {
+	if h.isList {
+		return h.to
+	}
+	return min(h.to, h.from+2*maxHeld)
+}
 
 // value is a value of a request, with its hash once a key has needed it.
 type value struct {
@@ -72,7 +83,7 @@ func (e *encoder) keep(h *held, one []byte) {
 	if len(one) == 0 {
 		return
 	}
-	for i := h.from; i < min(h.to, h.from+2*maxHeld); i++ {
+	for i := h.from; i < h.compared(); i++ {
 		if text.Equal(e.values[i].text, one) {
 			return
 		}
@@ -83,7 +94,7 @@ func (e *encoder) keep(h *held, one []byte) {
 
 // sort orders values by their bytes, so that those of a set are one identity in any order.
 func (e *encoder) sort(h *held) {
-	all := e.values[h.from:min(h.to, h.from+2*maxHeld)]
+	all := e.values[h.from:h.compared()]
 	for i := range all {
 		for at := i; at > 0 && string(all[at].text) < string(all[at-1].text); at-- {
 			all[at], all[at-1] = all[at-1], all[at]
@@ -192,7 +203,7 @@ func (e *encoder) readQuery(h *held, name, query []byte) {
 }
 
 // readClaim reads a claim. An object identifies no caller: its fields come in another order each
-// time.
+// time. Neither does a list that is too long to be put in order for each request.
 func (e *encoder) readClaim(h *held, claim []byte) {
 	switch spelling.KindOf(claim) {
 	case spelling.ObjectList:
@@ -203,7 +214,11 @@ func (e *encoder) readClaim(h *held, claim []byte) {
 		h.isList = true
 		for i, at := 0, 0; i == 0 || at > 0; i++ {
 			var element []byte
-			element, at = spelling.Element(claim, i, at)
+			if element, at = spelling.Element(claim, i, at); at > 0 && i == maxElements {
+				h.to = h.from
+				e.Objects++
+				return
+			}
 			e.keep(h, e.spell(element, spelling.AppendClaim))
 		}
 	}

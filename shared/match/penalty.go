@@ -3,18 +3,35 @@ package match
 import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// addSubject adds the caller as a policy's penalties know it, by the partition key of the hit. One
-// whose penalties hold under every policy is added by addWide.
-func (c *collector) addSubject(p *Policy, set limitSet, hit Hit, partition keyhash.Key) {
+// addSubjects adds the caller as a policy's penalties know it, by the partition key of the hit, and
+// behind it, if the request holds several values for a part, by the key of each of them: the first
+// is the one whose refusals count. One whose penalties hold under every policy is added by addWide.
+func (c *collector) addSubjects(
+	p *Policy, set limitSet, hit Hit, pattern wire.Ref, partition keyhash.Key, a *Attributes,
+) {
 	rule := &c.ix.penalties[p.penalty-1]
 	if rule.All {
 		return
 	}
-	c.subjects = append(c.subjects, Subject{
-		Policy: hit.Policy, Limit: set.document.from, Key: partition, Shadow: hit.Shadow || rule.Shadow,
-	})
+	subject := Subject{
+		Policy: hit.Policy, Limit: set.document.from, Key: classed(partition, c.step(p)),
+		Shadow: hit.Shadow || rule.Shadow,
+	}
+	c.subjects = append(c.subjects, subject)
+	choices := min(c.spread, maxSpread)
+	if choices == 1 {
+		return
+	}
+	for c.choice = 1; c.choice <= choices; c.choice++ {
+		c.putPartition(p, pattern, a)
+		subject.Key = classed(c.hash(), c.step(p))
+		c.subjects = append(c.subjects, subject)
+	}
+	c.choice = 0
+	c.putPartition(p, pattern, a)
 }
 
 // addWide adds the caller's consumer, by the policies whose penalties hold under every policy, and

@@ -62,7 +62,7 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		c.addLimits(p, set, hit, a)
 	default:
 		if p.penalty > 0 && complete {
-			c.addSubject(p, set, hit, classed(partition, c.step(p)))
+			c.addSubjects(p, set, hit, found.pattern, partition, a)
 		}
 		c.addHits(p, set, hit, partition, a)
 	}

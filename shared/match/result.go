@@ -60,6 +60,9 @@ const (
 	ConsumerBan
 	// KeyBan: the partition key by which a policy counts the request.
 	KeyBan
+	// PossibleBan: one of the consumers that the request names, which are more than can be looked
+	// up.
+	PossibleBan
 )
 
 // Hit is one limit that applies to a request.

@@ -96,6 +96,93 @@ func TestPenaltiesOfSeveral(t *testing.T) {
 	}
 }
 
+// However many other values stand before it, a banned one does not get through, also where no
+// policy counts by the caller: a request with more values than can be looked up is refused while
+// consumers are banned, and only then.
+func TestABanBehindManyValues(t *testing.T) {
+	sources := map[string]policy.Source{
+		"header": header, "cookie": {Kind: policy.SourceCookie, Name: "session"},
+		"query": {Kind: policy.SourceQuery, Name: "api_key"},
+	}
+	for _, how := range []string{"deny", "first", "joined"} {
+		ix := compile(t, `{"version":"weir/v1","identity":{"if_several":"`+how+`",
+			"consumer":[{"header":"x-api-key"},{"cookie":"session"},{"query":"api_key"}]},
+			"policies":[{"name":"p","partition":["client_ip"],"limit":{"quota":1,"window":"1h"}}]}`)
+		for place, source := range sources {
+			banned := &known{special: map[keyhash.Key][]byte{
+				match.ConsumerKey(secret, source, "abc"): wire.AppendExceptions(nil,
+					wire.Exceptions{Banned: wire.ForGood}),
+			}}
+			for n := range 80 {
+				a := requestWith(place, n, "abc")
+				if got := hold(ix, a); got.Access != match.Open {
+					t.Fatalf("%s, %s: without bans %d values have the access %d", how, place, n+1, got.Access)
+				}
+				a.Consumers = banned
+				got := hold(ix, a)
+				holds := got.Ban == match.ConsumerBan || n >= 8 && got.Ban == match.PossibleBan
+				if got.Access != match.Banned || !holds {
+					t.Errorf("%s, %s: behind %d others: access %d, ban %d", how, place, n, got.Access, got.Ban)
+				}
+				other := requestWith(place, n, "abd")
+				other.Consumers = banned
+				if got := hold(ix, other); (got.Ban == match.NoBan) != (n < 8) || got.Ban == match.ConsumerBan {
+					t.Errorf("%s, %s: %d values of which none is banned have the ban %d", how, place, n+1, got.Ban)
+				}
+			}
+		}
+	}
+}
+
+// requestWith is a request that holds so many values at a place, and a last one.
+func requestWith(place string, n int, last string) *match.Attributes {
+	a := request("GET", "h", "/")
+	for i := range n + 1 {
+		value := fmt.Sprint("v", i)
+		if i == n {
+			value = last
+		}
+		switch place {
+		case "header":
+			a.Headers = append(a.Headers, match.Header{Name: []byte("x-api-key"), Value: []byte(value)})
+		case "cookie":
+			a.Headers = append(a.Headers, match.Header{Name: []byte("cookie"), Value: []byte("session=" + value)})
+		case "query":
+			a.Query = append(a.Query, "&api_key="+value...)
+		}
+	}
+	return a
+}
+
+// A penalty of a policy holds for each of the callers that a request names, and the request counts
+// for the one that is its caller.
+func TestPenaltiesOfAPolicyOfSeveral(t *testing.T) {
+	const own = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"1m"}`
+	for _, how := range []string{"first", "joined"} {
+		ix := several(t, how, own)
+		alone := func(headers ...string) keyhash.Key {
+			subjects := hold(ix, request("GET", "h", "/", headers...)).Subjects
+			if len(subjects) != 1 {
+				t.Fatalf("%s: %d subjects of %q", how, len(subjects), headers)
+			}
+			return subjects[0].Key
+		}
+		a, b := alone("x-api-key", "a", "cookie", "c=x"), alone("x-api-key", "b", "cookie", "c=y")
+		result := hold(ix, request("GET", "h", "/", "x-api-key", "a", "x-api-key", "b", "cookie", "c=x; c=y"))
+		found := map[keyhash.Key]bool{}
+		for _, s := range result.Subjects {
+			found[s.Key] = true
+		}
+		if !found[a] || !found[b] || (result.Subjects[0].Key == a) != (how == "first") {
+			t.Errorf("%s: the subjects are %v", how, result.Subjects)
+		}
+		without := hold(ix, request("GET", "h", "/", "x-api-key", "a", "x-api-key", "b"))
+		if without.Hits[0].Key == result.Hits[0].Key {
+			t.Errorf("%s: the bucket does not depend on the cookie", how)
+		}
+	}
+}
+
 // In shadow several values are refused as all else is: counted, and the request goes on.
 func TestSeveralValuesInShadow(t *testing.T) {
 	ix := several(t, "deny", `,"enforcement":"shadow"`)
@@ -109,6 +196,42 @@ func TestSeveralValuesInShadow(t *testing.T) {
 type claim []byte
 
 func (c claim) Property([]byte) []byte { return c }
+
+// Long lists are one caller in any order too, and those that are too long are none, and counted.
+func TestLongLists(t *testing.T) {
+	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"jwt":"groups"}]},
+		"policies":[{"name":"p","partition":["consumer"],"if_absent":"deny","limit":{"quota":1,"window":"1h"}}]}`)
+	list := func(n int, turned bool) claim {
+		b := []byte{byte(n), byte(n >> 8), 0, 0}
+		for range n {
+			b = append(b, 4, 0, 0, 0, 0, 0, 0, 0)
+		}
+		for i := range n {
+			if turned {
+				i = n - 1 - i
+			}
+			b = append(append(b, fmt.Sprintf("g%03d", i)...), 0, 0)
+		}
+		return b
+	}
+	var m match.Matcher
+	find := func(c claim) match.Hit {
+		a := request("GET", "h", "/")
+		a.Properties = c
+		return m.Match(ix, a).Hits[0]
+	}
+	for _, n := range []int{2, 16, 17, 20, 200, 256} {
+		if one, two := find(list(n, false)), find(list(n, true)); one.Key != two.Key || one.Verdict != match.Limited {
+			t.Errorf("%d elements: %v and turned %v", n, one, two)
+		}
+	}
+	if m.Objects != 0 {
+		t.Errorf("%d lists count as too long", m.Objects)
+	}
+	if got := find(list(257, false)); got.Verdict != match.RefusedAbsent || m.Objects == 0 {
+		t.Errorf("257 elements: %v, %d counted", got, m.Objects)
+	}
+}
 
 // Claims of every JSON type: an object is no caller, and is counted; the elements of a list are one
 // caller in any order, and one alone is itself. A number has one spelling, also an operator's.

@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/weir-proxy/weir/shared/ipaddr"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // Range is a range of addresses, both ends included.
@@ -100,4 +101,10 @@ func (r *reader) exempt(path string, n Node, e *Exempt) {
 		field{"consumers", func(path string, n Node) { e.Consumers = r.texts(path, n, MaxConsumers) }},
 	)
 	e.Paths, e.Methods = m.Paths, m.Methods
+	for i, exempted := range e.Paths {
+		if _, vague := spelling.AppendPath(nil, []byte(exempted), false); vague {
+			r.problem(path+".paths["+strconv.Itoa(i)+"]", shorten(exempted)+" exempts nothing: a server may read it "+
+				"as another path, so requests with it are never exempt")
+		}
+	}
 }

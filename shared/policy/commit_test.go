@@ -231,9 +231,15 @@ func TestUnfinished(t *testing.T) {
 		`{"reserve":{"jwt":"plan.max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
 			"warning: a request that ends without a whole response costs what its claim plan.max says"},
 		`{"reserve":{"metadata":"ai/max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
-			"a request that ends without a whole response costs what it has reserved"},
+			"costs what it has reserved, so each that a client leaves can cost up to 89 more"},
 		`{"reserve":3,"commit":{"header":"x"},"unfinished":40}`: {policy.UnfinishedNumber, "whole response costs 40"},
 		`{"reserve":3,"commit":{"header":"x"},"unfinished":0}`:  {policy.UnfinishedNumber, "whole response costs 0"},
+		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"y"},"unfinished":0}`: {policy.UnfinishedNumber,
+			"warning: a request that ends without a whole response costs 0, so each that a client leaves can cost up " +
+				"to " +
+				"90 more than it pays, if the upstream holds it to no more than max; say unfinished: max"},
+		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"y"},"unfinished":90}`: {policy.UnfinishedNumber,
+			"whole response costs 90"},
 		`{"reserve":{"header":"x-max","max":90},"commit":{"duration":"1s"}}`: {policy.UnfinishedElapsed,
 			"costs the time that it took"},
 		`{"reserve":3,"commit":{"duration":"1s"},"unfinished":"elapsed"}`: {policy.UnfinishedElapsed, "the time that"},

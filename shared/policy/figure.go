@@ -77,14 +77,14 @@ func (p *Policy) Usual(l Limit) Limit {
 }
 
 // ParseFigure reads a figure as Envoy and headers hold one: decimal digits, or the eight bytes
-// of a number in a claim or in metadata. A fraction, a number below 0 and one above
-// quota.MaxUnits are none. Eight digits are never taken for a number in bytes: as such they are
+// of a number in a claim or in metadata. One above quota.MaxUnits counts as that; a fraction and a
+// number below 0 are none. Eight digits are never taken for a number in bytes: as such they are
 // a fraction.
 func ParseFigure(text []byte) (figure int64, ok bool) {
-	if number, whole := heldNumber(text); whole && number <= quota.MaxUnits {
-		return int64(number), true
+	if number, whole := heldNumber(text); whole {
+		return int64(min(number, quota.MaxUnits)), true
 	}
-	return ParseCost(text, quota.MaxUnits)
+	return digitsUpTo(text, quota.MaxUnits)
 }
 
 // figure reads a quota or a burst: a number, or a mapping that says where requests hold it.

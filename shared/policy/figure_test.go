@@ -130,10 +130,11 @@ func TestParseFigure(t *testing.T) {
 		"1": 1, "600": 600, "007": 7, "12345678": 12345678, "99999999": 99999999, "4503599627370496": quota.MaxUnits,
 		number(1): 1, number(600): 600, number(quota.MaxUnits): quota.MaxUnits,
 		"0": 0, "00000000": 0, number(0): 0,
-		"": -1, "-5": -1, "+5": -1, " 5": -1, "5.0": -1, "1e3": -1, "0x10": -1, "4503599627370497": -1,
-		"99999999999999999999": -1,
-		number(-1):             -1, number(0.5): -1, number(600.5): -1, number(quota.MaxUnits * 2): -1,
-		number(math.Inf(1)): -1, number(math.NaN()): -1,
+		"": -1, "-5": -1, "+5": -1, " 5": -1, "5.0": -1, "1e3": -1, "0x10": -1,
+		"4503599627370497": quota.MaxUnits, "9223372036854775808": quota.MaxUnits,
+		"99999999999999999999": quota.MaxUnits, number(quota.MaxUnits * 2): quota.MaxUnits,
+		number(1e30): quota.MaxUnits, number(math.Inf(1)): quota.MaxUnits,
+		number(-1): -1, number(0.5): -1, number(600.5): -1, number(math.Inf(-1)): -1, number(math.NaN()): -1,
 		"premium1": -1,
 	} {
 		if got, ok := policy.ParseFigure([]byte(text)); ok != (want >= 0) || ok && got != want {

@@ -85,6 +85,10 @@ func (r *reader) method(path string, n Node, m *Match) {
 		r.problem(path, "must be an HTTP method, not "+shorten(text))
 		return
 	}
+	if text == "*" {
+		r.problem(path, "no method is called *: leave methods out to match all of them")
+		return
+	}
 	if upper := strings.ToUpper(text); upper != text {
 		r.problem(path, "methods are case-sensitive: write "+upper)
 		return

@@ -111,6 +111,9 @@ func (p *Policy) unfinishedNotes() []string {
 	switch u := p.Commit.IfUnfinished(source.Kind); {
 	case u == UnfinishedElapsed:
 		return []string{request + "the time that it took"}
+	case u == UnfinishedNumber && source.Name != "" && p.Commit.UnfinishedCost < p.Cost.Max:
+		return []string{"warning: " + request + figure(p.Commit.UnfinishedCost) + beyond(p.Commit.UnfinishedCost) +
+			"; say unfinished: max to be sure"}
 	case u == UnfinishedNumber:
 		return []string{request + figure(p.Commit.UnfinishedCost)}
 	case u == UnfinishedMax:
@@ -121,7 +124,7 @@ func (p *Policy) unfinishedNotes() []string {
 			"that, and no less than " + figure(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
 	case own && source.Kind == SourceJWT:
 		return []string{"warning: " + request + "what its claim " + source.Name + " says" + beyond(1) + remedy}
-	case source.Kind == SourceHeader:
+	case source.Name != "":
 		return []string{request + "what it has reserved" + beyond(max(p.Commit.Least, 1))}
 	}
 	return []string{request + "what it has reserved"}

@@ -101,4 +101,5 @@ var Bans = [...]string{
 	match.AddressBan:  "Requests from this address are banned.",
 	match.ConsumerBan: "The key or identity that this request comes with is banned.",
 	match.KeyBan:      "The client, or what else this request is counted by, is banned.",
+	match.PossibleBan: "This request names too many callers to know whether one of them is banned: name one.",
 }
