@@ -31,6 +31,13 @@ type Limits struct {
 	HasRetryAfter bool
 }
 
+// tooDear reports whether each policy has something left: a refusal then means that the request
+// costs more than that, and says nothing of others.
+func (l Limits) tooDear() bool {
+	empty := func(p Limit) bool { return p.Left == 0 }
+	return len(l.Policies) > 0 && !slices.ContainsFunc(l.Policies, empty)
+}
+
 const (
 	// maxField is the length of the longest field that is read, maxPolicies how many of its items.
 	maxField    = 4096

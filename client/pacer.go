@@ -108,6 +108,8 @@ type Call struct {
 	repeatable bool
 	repeats    int
 	waited     time.Duration
+	// held is until when the server has refused this call alone.
+	held time.Time
 	// spends are the limits that count this call, until it is answered.
 	spends []spend
 }
@@ -149,13 +151,18 @@ func (c *Call) Answered(ctx context.Context, status int, header http.Header) (ag
 	var late time.Duration
 	if helps {
 		late = time.Duration(share * float64(min(max(wait/10, p.options.Spread), 6*p.options.Spread)))
-		c.route.held = now.Add(min(wait, maxHold) + late)
+		until := now.Add(min(wait, maxHold) + late)
+		if said.tooDear() {
+			c.held = until
+		} else {
+			c.route.held = until
+		}
 	}
 	p.learn(c, now, said, refused, late, share)
 	if !helps || !c.repeatable || c.repeats >= p.options.Retries || p.budget < perRepeat {
 		return false
 	}
-	if p.waitOf(c.route, now) > c.room(ctx, now) {
+	if max(p.waitOf(c.route, now), c.held.Sub(now)) > c.room(ctx, now) {
 		return false
 	}
 	p.budget -= perRepeat

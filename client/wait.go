@@ -18,6 +18,9 @@ func (c *Call) Wait(ctx context.Context) error {
 	began := time.Now()
 	end := began.Add(c.room(ctx, began))
 	defer func() { c.waited += time.Since(began) }()
+	if err := c.waitAlone(ctx, began, end); err != nil {
+		return err
+	}
 	if _, news, err := c.try(began, end, true); news == nil {
 		return err
 	}
@@ -34,6 +37,25 @@ func (c *Call) Wait(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return c.waitFirst(ctx, end)
+}
+
+// waitAlone waits for what the server has refused this call alone: no other has to wait for it.
+func (c *Call) waitAlone(ctx context.Context, now, end time.Time) error {
+	wait := c.held.Sub(now)
+	if wait <= 0 {
+		return nil
+	}
+	if c.held.After(end) {
+		return &HeldError{Wait: wait}
+	}
+	pause := time.NewTimer(wait)
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // waitFirst waits at the head of the calls of a route.

@@ -94,17 +94,17 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return self.known.setdefault(name, make())
     def plan(self, request):
         """Yields how long to sleep, then what to send, and at last the answer."""
-        key, name, waited, repeats = self.key(request), self.route(request), 0, 0
+        key, name, waited, repeats, own = self.key(request), self.route(request), 0, 0, types.SimpleNamespace(held=0)
         route = self.of(key, name, "route", make=lambda: types.SimpleNamespace(held=0, limits=()))
         self.budget = min(self.budget + 1, 50)
         again = isinstance(request.stream, httpx.ByteStream) and (
             request.method in IDEMPOTENT or "idempotency-key" in request.headers)
-        wait = lambda now: max([route.held - now] + [l.wait(now, self.spread) for l in route.limits])
+        wait = lambda now: max([route.held - now, own.held - now] + [l.wait(now, self.spread) for l in route.limits])
         while True:
             while (pause := wait(self.clock())) > 0 and waited + pause <= self.max_wait:
                 waited += min(pause, 1)
                 yield min(pause, 1)
-            if (held := route.held - self.clock()) > 0:
+            if (held := max(route.held, own.held) - self.clock()) > 0:
                 yield httpx.Response(429, headers={"Retry-After": str(math.ceil(held))})
             sent = {limit: limit.count(self.clock()) for limit in route.limits}
             try: response = yield request
@@ -117,7 +117,7 @@ class Transport(httpx.BaseTransport, httpx.AsyncBaseTransport):
                 after = max(empty, default=None) if said else 2 ** repeats
             helps = refused and after is not None
             late = share * min(max(after / 10, self.spread), 6 * self.spread) if helps else 0
-            route.held = now + min(after, MAX_HOLD) + late if helps else route.held
+            if helps: (own if said and all(p[2] for p in said) else route).held = now + min(after, MAX_HOLD) + late
             known = [self.of(key, policy[0] or name) for policy in said]
             route.limits = list({*route.limits, *known}) if refused or not said else known
             for limit, (_, quota, left, reset) in zip(known, said):

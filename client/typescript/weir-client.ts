@@ -44,8 +44,7 @@ export function read(headers: Headers, now: number): { after?: number; policies:
       policies.push({ name, quota, left: Math.floor(p.r), reset: Math.min(reset, forever) });
   }
   for (const prefix of ["ratelimit-", "x-ratelimit-"]) {
-    const left = number(field(prefix + "remaining"));
-    let reset = number(field(prefix + "reset"));
+    let left = number(field(prefix + "remaining")), reset = number(field(prefix + "reset"));
     if (reset !== undefined && reset >= 1e9)
       reset = Math.max((reset >= 1e12 ? reset / 1000 : reset) - server, 0);
     reset = number(field(prefix + "reset-after")) ?? reset;
@@ -58,8 +57,7 @@ export function read(headers: Headers, now: number): { after?: number; policies:
 }
 /** What is known of one policy: levels, and marks, which are higher levels from an instant on. */
 class Limit {
-  quota = 0; sent = 0; flying = 0; level = 0; newest = 0; last = 0; span = 0; share = 0;
-  marks: Mark[] = [];
+  quota = 0; sent = 0; flying = 0; level = 0; newest = 0; last = 0; span = 0; share = 0; marks: Mark[] = [];
   count(now: number): Sent {
     this.last = now;
     return { number: ++this.sent, base: this.sent - this.flying++ };
@@ -116,16 +114,17 @@ export function pacedFetch(o: Options = {}) {
   };
   return async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
     const request = new Request(input, init), key = keyOf(request), name = routeOf(request);
-    const route = of(`route ${key} ${name}`, () => ({ held: 0, limits: [] as Limit[] }));
+    const route = of(`route ${key} ${name}`, () => ({ held: 0, limits: [] as Limit[] })), own = { held: 0 };
     const streamed = init?.body instanceof ReadableStream || input instanceof Request && input.body;
     const again = !streamed && (/^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE)$/.test(request.method)
       || request.headers.has("idempotency-key"));
-    const wait = (now: number) => Math.max(route.held - now, ...route.limits.map((l) => l.wait(now, spread)));
+    const wait = (now: number) =>
+      Math.max(route.held - now, own.held - now, ...route.limits.map((l) => l.wait(now, spread)));
     budget.left = Math.min(budget.left + 1, 50);
     for (let waited = 0, repeats = 0; ; repeats++, budget.left -= 5) {
       for (let w; (w = wait(clock())) > 0 && waited + w <= maxWait; waited += Math.min(w, 1))
         await sleep(Math.min(w, 1), request.signal);
-      const held = Math.ceil(route.held - clock());
+      const held = Math.ceil(Math.max(route.held, own.held) - clock());
       if (held > 0) return new Response(null, { status: 429, headers: { "Retry-After": String(held) } });
       const sent = new Map(route.limits.map((l) => [l, l.count(clock())]));
       const answer = await send(request.clone()).finally(() => sent.forEach((_, l) => l.flying--));
@@ -135,7 +134,8 @@ export function pacedFetch(o: Options = {}) {
       const after = !refused ? undefined : said.after ?? (empty.length ? Math.max(...empty)
         : said.policies.length ? undefined : 2 ** repeats);
       const late = share * Math.min(Math.max((after ?? 0) / 10, spread), 6 * spread);
-      if (after !== undefined) route.held = now + Math.min(after, maxHold) + late;
+      const whose = said.policies.length && !empty.length ? own : route; // It may cost more than is left.
+      if (after !== undefined) whose.held = now + Math.min(after, maxHold) + late;
       const limits = said.policies.map((p) => of(`policy ${key} ${p.name || name}`, () => new Limit()));
       if (!refused && limits.length) route.limits = [];
       limits.forEach((limit, i) => {
