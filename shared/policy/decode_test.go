@@ -104,6 +104,14 @@ func inPolicy(field string) string {
 	return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"},` + field + `}]}`
 }
 
+// A name with a dot is nothing special beside one limit.
+func TestNamesWithDots(t *testing.T) {
+	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"}},{"name":"p.1s","partition":[],"limit":{"quota":1,"window":"1s"}},{"name":"q","partition":[],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}]},{"name":"q.1h","partition":[],"limit":{"quota":1,"window":"1s"}}]}`
+	if _, err := decode(t, doc); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	for _, c := range []struct{ name, doc, want string }{
 		{"no JSON", `{`, "is not valid JSON"},
@@ -121,6 +129,12 @@ func TestDecodeRefuses(t *testing.T) {
 			`policies[0].name: must be 1 to 63 of a-z 0-9 . _ - and start with a letter or digit, not "A b"`},
 		{"a name twice", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"}},{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[1].name: is taken by policies[0]: names must be unique"},
+		{"the name of a limit of a list", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}]},{"name":"p.1s","partition":[],"limit":{"quota":1,"window":"1s"}}]}`,
+			"policies[1].name: has RateLimit name two limits p.1s: take another name"},
+		{"the same, the list behind it", `{"version":"weir/v1","policies":[{"name":"p.1m","partition":[],"limit":{"quota":1,"window":"1s"}},{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}]}]}`,
+			"policies[1].name: has RateLimit name two limits p.1m: take another name"},
+		{"the name of a part", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[{"quota":1,"window":"1s"},{"quota":9,"window":"1m"}]},{"name":"p.1s.after-x","partition":[],"limit":{"quota":1,"window":"1s"}}]}`,
+			"policies[1].name: has RateLimit name two limits p.1s: take another name"},
 		{"a window without unit", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":60}}]}`,
 			"policies[0].limit.window: must be a length of time like 30s (units ms s m h d), not 60"},
 		{"a window too short", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"999ms"}}]}`,

@@ -35,11 +35,13 @@ func (r *reader) policies(path string, n Node, set *Set) {
 	if r.each == nil && n.size() > 0 {
 		set.Policies = make([]Policy, 0, n.size())
 	}
-	taken, limits := newRegister(n.size()), 0
+	taken, shown, limits := newRegister(n.size()), newRegister(n.size()), 0
 	n.each(func(i int, item Node) {
 		p := r.nth(path, i, item, set)
 		if earlier, is := taken.add(p.Name); is {
 			r.problem(r.index(path, i)+".name", "is taken by policies["+strconv.Itoa(earlier)+"]: names must be unique")
+		} else if name, is := shown.show(p); is {
+			r.problem(r.index(path, i)+".name", "has RateLimit name two limits "+name+": take another name")
 		}
 		r.needsOf(i, p)
 		r.widely(r.index(path, i), p)

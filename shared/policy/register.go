@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/weir-proxy/weir/shared/text"
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/text"
+)
 
 // register finds repeated names. It holds no pointers: thousands of small texts that stay, each
 // between garbage, would leave no room in the filter's memory for anything large.
@@ -57,4 +61,37 @@ func (n *register) is(number int, name string) bool {
 		}
 	}
 	return true
+}
+
+// show notes the names by which answers name a policy that may be those of another: one with a dot,
+// and those of several limits, policy.1s. It returns one that is taken. What is kept for a class
+// adds to a name what no other policy may begin with either.
+func (n *register) show(p *Policy) (name string, taken bool) {
+	if strings.Contains(p.Name, ".") {
+		name, _, _ = strings.Cut(p.Name, ".after-")
+		if _, taken = n.add(name); taken {
+			return name, true
+		}
+	}
+	if len(p.Limits) < 2 {
+		return "", false
+	}
+	for i := range p.Limits {
+		which := "in_flight"
+		if l := &p.Limits[i]; !l.InFlight {
+			which = FormatSpan(l.Window)
+		}
+		name = p.Name + "." + which
+		same := false // Tiers have the same windows, as a rule.
+		for k := range i {
+			same = same || p.Limits[k].InFlight == p.Limits[i].InFlight && p.Limits[k].Window == p.Limits[i].Window
+		}
+		if same {
+			continue
+		}
+		if _, taken = n.add(name); taken {
+			return name, true
+		}
+	}
+	return "", false
 }
