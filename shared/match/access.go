@@ -14,6 +14,9 @@ func (c *caller) ban(a *Attributes) Ban {
 		c.findConsumer(a)
 	}
 	if c.consumer.Banned || c.othersBanned {
+		if !c.othersBanned { // Otherwise it is not known which ends last.
+			c.banEnds = c.consumer.BanEnds
+		}
 		return ConsumerBan
 	}
 	if c.unsure && c.exceptions {

@@ -96,8 +96,10 @@ type Consumer struct {
 	Known bool
 	// Sure: no exception that was made up to the revision of Consumers is missing here, nor a tier.
 	Sure bool
-	// Banned: the consumer's requests are refused.
-	Banned bool
+	// Banned: the consumer's requests are refused. BanEnds is when that ends by itself, in Unix
+	// milliseconds, 0 for never.
+	Banned  bool
+	BanEnds int64
 	// Bypass: the consumer is never limited.
 	Bypass bool
 	// Now is the Unix time in milliseconds. Overrides that end by then no longer count.

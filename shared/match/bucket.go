@@ -48,8 +48,7 @@ func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition k
 	}
 	choices := min(c.spread, maxSpread)
 	for key := partition; ; key = c.hash() {
-		banned = c.ix.enforcement.bansKey(key)
-		if banned || choices == 1 || c.choice == choices {
+		if banned, c.banEnds = c.ix.enforcement.bansKey(key); banned || choices == 1 || c.choice == choices {
 			break
 		}
 		c.choice++

@@ -15,9 +15,11 @@ type caller struct {
 	// revision is that of the exceptions, for Result.ExceptionsRevision.
 	revision uint64
 	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
-	// unsure: it names more than can be looked up.
+	// unsure: it names more than can be looked up. banEnds is when the ban that was found ends by
+	// itself, 0 for never.
 	consumer                       Consumer
 	lookedUp, othersBanned, unsure bool
+	banEnds                        int64
 	// tier is the index of the caller's tier, or unknownTier. guessed: the consumer may have been
 	// assigned another one, which is not known here yet.
 	tier    int
@@ -32,7 +34,7 @@ func (c *caller) begin(ix *Index, a *Attributes) {
 	c.encoder.begin(ix)
 	c.consumer, c.tier, c.guessed = Consumer{}, unknownTier, false
 	c.lookedUp, c.othersBanned, c.unsure = false, false, false
-	c.exceptions, c.revision = false, 0
+	c.exceptions, c.revision, c.banEnds = false, 0, 0
 	if a.Consumers != nil {
 		c.exceptions, c.revision = a.Consumers.Exceptions()
 	}

@@ -18,8 +18,9 @@ type enforcement struct {
 	counts bool
 	// byTier: some order goes by tier.
 	byTier bool
-	// bans are the partition keys that are banned, ascending.
+	// bans are the partition keys that are banned, ascending, ends when each ends, 0 for never.
 	bans []keyhash.Key
+	ends []int64
 }
 
 // order is a wire.Order about one policy and one tier, or all of them.
@@ -38,7 +39,7 @@ const (
 
 // reset takes back everything.
 func (e *enforcement) reset() {
-	e.orders, e.bans = e.orders[:0], e.bans[:0]
+	e.orders, e.bans, e.ends = e.orders[:0], e.bans[:0], e.ends[:0]
 	e.off, e.lifted, e.byTier = false, false, false
 }
 
@@ -66,8 +67,8 @@ func (e *enforcement) state(number, share uint32, tier int, document policy.Enfo
 	return document
 }
 
-// bansKey reports whether a partition key is banned.
-func (e *enforcement) bansKey(k keyhash.Key) bool {
+// bansKey reports whether a partition key is banned, and when that ends by itself, 0 for never.
+func (e *enforcement) bansKey(k keyhash.Key) (banned bool, ends int64) {
 	low, high := 0, len(e.bans)
 	for low < high {
 		if middle := (low + high) / 2; e.bans[middle].Less(&k) {
@@ -76,5 +77,8 @@ func (e *enforcement) bansKey(k keyhash.Key) bool {
 			high = middle
 		}
 	}
-	return low < len(e.bans) && e.bans[low] == k
+	if low == len(e.bans) || e.bans[low] != k {
+		return false, 0
+	}
+	return true, e.ends[low]
 }

@@ -27,7 +27,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	}
 	if !ix.enforcement.lifted {
 		if ban := m.ban(a); ban != NoBan {
-			return Result{Access: Banned, Ban: ban}
+			return Result{Access: Banned, Ban: ban, BanEnds: m.banEnds}
 		}
 	}
 	exempt := m.exempt(a, &m.search)
@@ -41,7 +41,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	}
 	switch {
 	case m.keyBanned:
-		return Result{Access: Banned, Ban: KeyBan}
+		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds}
 	case exempt:
 		return Result{Access: Exempt}
 	}
@@ -79,7 +79,7 @@ func (m *Matcher) MatchOne(ix *Index, a *Attributes, number uint32, access Acces
 	m.addPolicy(pathMatch{policy: number}, a)
 	switch {
 	case m.keyBanned:
-		return Result{Access: Banned, Ban: KeyBan}
+		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds}
 	case access == Exempt:
 		return Result{Access: Exempt}
 	}

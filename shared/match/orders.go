@@ -29,7 +29,7 @@ func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
 	}
 	for i := range m.Bans {
 		if ban := &m.Bans[i]; !e.lifted && !hasEnded(ban.Expires, unix) {
-			e.bans = append(e.bans, ban.Key)
+			e.bans, e.ends = append(e.bans, ban.Key), append(e.ends, ban.Expires)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package calls
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
@@ -51,4 +52,7 @@ func (f finder) Find(c *match.Consumer) {
 	c.Sure, c.Tier = true, []byte(record.Tier)
 	c.Exceptions = wire.AppendExceptions(nil, record.Special(now))
 	c.Banned, c.Bypass = !record.Banned.Ends(now), !record.Bypass.Ends(now)
+	if _, ends := record.Ends(); c.Banned && ends != math.MaxInt64 {
+		c.BanEnds = ends
+	}
 }

@@ -97,6 +97,9 @@ func (c *Cache) Find(found *match.Consumer) {
 	found.Exceptions = c.found.special
 	banned, bypass := wire.Ends(found.Exceptions)
 	found.Banned, found.Bypass = banned > found.Now, bypass > found.Now
+	if banned != wire.ForGood {
+		found.BanEnds = banned
+	}
 }
 
 func (c *Cache) want(consumer keyhash.Key) {

@@ -46,8 +46,10 @@ type Request struct {
 	Refusing int
 	Reason   policy.Reason
 	Source   policy.DecisionSource
-	// Ban is what a Banned request is banned by.
-	Ban match.Ban
+	// Ban is what a Banned request is banned by. BanEnds is when that ends by itself, in Unix
+	// milliseconds, 0 for never.
+	Ban     match.Ban
+	BanEnds int64
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 	// Costs are those that are known later, in the order of the limits.

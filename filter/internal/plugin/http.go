@@ -144,7 +144,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
-		p.refusal.WriteBan(c.request.Ban, c.grpc != noGRPC)
+		p.refusal.WriteBan(&c.request, wall, c.grpc != noGRPC)
 		return c.reply("banned")
 	}
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)

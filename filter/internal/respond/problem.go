@@ -2,8 +2,8 @@ package respond
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
 	"github.com/weir-proxy/weir/shared/refusal"
 )
@@ -17,11 +17,17 @@ func aboutOf(req *limiter.Request) refusal.About {
 	}
 }
 
-// WriteBan makes the answer to a banned caller. It names what is banned and nothing else. Envoy
-// makes the body the message of a gRPC status.
-func (r *Refusal) WriteBan(ban match.Ban, grpc bool) {
+// WriteBan makes the answer to a banned caller, by the Unix time in microseconds. It names what is
+// banned and, if it ends by itself, when, and nothing else. Envoy makes the body the message of a
+// gRPC status.
+func (r *Refusal) WriteBan(req *limiter.Request, wall int64, grpc bool) {
 	r.Headers.Reset()
+	ban := req.Ban
 	r.Status, r.GRPC = 403, refusal.BanGRPC
+	if req.BanEnds > 0 {
+		left := quota.Span(req.BanEnds)*quota.Millisecond - quota.Span(wall)
+		r.Headers.number("retry-after", max(ratelimitheader.Seconds(left), 1))
+	}
 	r.Headers.add("cache-control", "no-store")
 	if grpc {
 		r.Body = append(r.Body[:0], refusal.Bans[ban]...)

@@ -586,11 +586,20 @@ func TestWordsOfBans(t *testing.T) {
 	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity",
 		match.KeyBan: "counted by"} {
 		var r respond.Refusal
-		r.WriteBan(ban, false)
+		req := &limiter.Request{Ban: ban}
+		r.WriteBan(req, 5_000_000, false)
 		if r.Status != 403 || !json.Valid(r.Body) || !strings.Contains(string(r.Body), want) {
 			t.Errorf("%d %s, want %s", r.Status, r.Body, want)
 		}
-		if r.WriteBan(ban, true); !strings.Contains(string(r.Body), want) || json.Valid(r.Body) || r.GRPC != 7 {
+		if said := lines(&r.Headers); strings.Contains(said, "retry-after") {
+			t.Errorf("a ban for good ends: %s", said)
+		}
+		req.BanEnds = 65_001 // milliseconds
+		if r.WriteBan(req, 5_000_000, false); !strings.Contains(lines(&r.Headers), "retry-after: 61\n") {
+			t.Errorf("a ban for a minute and a bit: %s", lines(&r.Headers))
+		}
+		r.WriteBan(req, 5_000_000, true)
+		if !strings.Contains(string(r.Body), want) || json.Valid(r.Body) || r.GRPC != 7 {
 			t.Errorf("to gRPC: %d %s", r.GRPC, r.Body)
 		}
 	}
