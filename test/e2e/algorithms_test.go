@@ -55,12 +55,13 @@ func (r *recorder) busiest(span time.Duration) (most int) {
 }
 
 // Requests of a leaky bucket reach the upstream one after the other, a fixed time apart, and who
-// finds no place is refused at once.
+// finds no place is refused at once. Over all Envoys together a strict one releases no request more
+// than 50 ms early, one of this Envoy alone none but for the way to the upstream.
 func TestALeakyBucketDelays(t *testing.T) {
-	for _, mode := range []string{"local", "strict"} {
+	for mode, envoys := range map[string]int{"local": 1, "strict": 3} {
 		t.Run(mode, func(t *testing.T) {
 			seen := &recorder{}
-			w := start(t, setup{handler: seen, policies: `
+			w := start(t, setup{envoys: envoys, handler: seen, policies: `
 version: weir/v1
 policies:
   - name: queue
@@ -70,7 +71,9 @@ policies:
     mode: ` + mode + `
 `})
 			begin := time.Now()
-			got := load{url: w.envoys[0].URL() + "/", clients: 9, total: 9}.run(w.ctx)
+			got := load{request: func(i int) *http.Request {
+				return request(http.MethodPost, w.envoys[i%envoys].URL()+"/")
+			}, clients: 9, total: 9}.run(w.ctx)
 			got.mustBe(t, 200, 429)
 			if got.statuses[200] != 6 || got.statuses[429] != 3 {
 				t.Errorf("of 9 requests at once: %s; one is served and 5 may wait", got)
@@ -90,7 +93,38 @@ policies:
 			if off := latest - earliest - stalled; off > 80*time.Millisecond {
 				t.Errorf("%s: the turns are up to %s off without stalls, want requests 100 ms apart", mode, off)
 			}
+			bound := map[string]time.Duration{"local": 20, "strict": 50}[mode] * time.Millisecond
+			if early := earliestOf(seen.arrivals, 100*time.Millisecond) - stalled; early > bound {
+				t.Errorf("%s: a release is %s early without stalls, at most %s are allowed", mode, early, bound)
+			}
 		})
+	}
+}
+
+// earliestOf is by how much requests came closer together at most than a time apart allows, over any
+// number of them.
+func earliestOf(arrivals []time.Time, apart time.Duration) (early time.Duration) {
+	for i := range arrivals {
+		for k := i + 1; k < len(arrivals); k++ {
+			early = max(early, time.Duration(k-i)*apart-arrivals[k].Sub(arrivals[i]))
+		}
+	}
+	return early
+}
+
+func TestAnEarlyReleaseIsSeen(t *testing.T) {
+	at := func(ms ...int) (list []time.Time) {
+		for _, n := range ms {
+			list = append(list, time.UnixMilli(int64(n)))
+		}
+		return list
+	}
+	for want, list := range map[time.Duration][]time.Time{
+		0: at(0, 100, 200), 79: at(0, 100, 121, 300), 10: at(0, 95, 190, 290), 80: at(0, 180, 220, 300),
+	} {
+		if got := earliestOf(list, 100*time.Millisecond); got != want*time.Millisecond {
+			t.Errorf("%v: %s, want %d ms", list, got, want)
+		}
 	}
 }
 
