@@ -101,8 +101,8 @@ policies:
 	}
 }
 
-// earliestOf is by how much requests came closer together at most than a time apart allows, over any
-// number of them.
+// earliestOf is by how much requests came closer together at most than a time apart allows, over
+// any number of them.
 func earliestOf(arrivals []time.Time, apart time.Duration) (early time.Duration) {
 	for i := range arrivals {
 		for k := i + 1; k < len(arrivals); k++ {
