@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,8 +25,8 @@ type Document struct {
 }
 
 // Read reads a file, or all policy files of a folder in the order of their names. Policy files end
-// in .yaml, .yml or .json. Folders in it, and names that begin with a dot, as those by which a
-// ConfigMap is mounted, are left out.
+// in .yaml, .yml or .json. Names that begin with a dot, as those by which a ConfigMap is mounted,
+// are left out. A folder in it that has policy files is an error: their limits would not hold.
 func Read(path string) ([]policydoc.Part, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -44,6 +45,10 @@ func Read(path string) ([]policydoc.Part, error) {
 	for _, entry := range entries {
 		file := filepath.Join(path, entry.Name())
 		if !isPolicyFile(file) {
+			if inner := policyFileBelow(file); inner != "" {
+				return nil, fmt.Errorf("%s: is not read, since only the files of the folder itself are: move it to %s",
+					inner, path)
+			}
 			continue
 		}
 		part, err := read(file, entry.Name())
@@ -101,6 +106,29 @@ func isPolicyFile(file string) bool {
 	}
 	info, err := os.Stat(file) // A mounted file is a link.
 	return err == nil && info.Mode().IsRegular()
+}
+
+// mostBelow bounds how many entries policyFileBelow looks at.
+const mostBelow = 10 * MaxFiles
+
+// policyFileBelow returns a policy file below a folder, and nothing for what is none or cannot be
+// listed.
+func policyFileBelow(folder string) (found string) {
+	seen := 0
+	_ = filepath.WalkDir(folder, func(file string, entry fs.DirEntry, err error) error {
+		seen++
+		switch hidden := strings.HasPrefix(filepath.Base(file), "."); {
+		case seen > mostBelow:
+			return filepath.SkipAll
+		case err != nil || hidden && entry.IsDir():
+			return filepath.SkipDir
+		case file != folder && isPolicyFile(file):
+			found = file
+			return filepath.SkipAll
+		}
+		return nil
+	})
+	return found
 }
 
 func read(file, name string) (policydoc.Part, error) {

@@ -281,7 +281,17 @@ func TestFoldersThatAreNoPolicySet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	nested := t.TempDir()
+	for _, name := range []string{"a.yaml", "docs/README.md", ".git/a.yaml", "team/deep/b.yaml"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(nested, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(nested, name), []byte(quotaOf(10)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for path, want := range map[string]string{
+		nested:                          "team/deep/b.yaml: is not read, since only the files of the folder itself are",
 		empty:                           "there is no policy file in it",
 		large:                           "more than 1000 policy files or 1048576 bytes",
 		many:                            "more than 1000 policy files or 1048576 bytes",
@@ -290,5 +300,11 @@ func TestFoldersThatAreNoPolicySet(t *testing.T) {
 		if _, err := policyfiles.Load(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
+	}
+	if err := os.RemoveAll(filepath.Join(nested, "team")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policyfiles.Load(nested); err != nil {
+		t.Errorf("folders without policy files, and hidden ones: %v", err)
 	}
 }

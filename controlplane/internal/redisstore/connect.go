@@ -60,7 +60,7 @@ const clusterPool = tagCount / 2
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
 		client := redis.NewUniversalClient(l.options)
-		client.AddHook(patient{})
+		client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
 		return client
 	}
 	options := l.options.Cluster()
@@ -70,7 +70,7 @@ func (l *location) client() redis.UniversalClient {
 	}
 	options.NewClient = func(o *redis.Options) *redis.Client {
 		client := redis.NewClient(o)
-		client.AddHook(patient{})
+		client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
 		return client
 	}
 	return redis.NewClusterClient(options)

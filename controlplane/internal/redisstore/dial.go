@@ -17,13 +17,19 @@ import (
 // connect as it has connections, the pool would try only once a second, and until then fail every
 // command. Here the breakers decide that, and sooner. So the pool gets a connection in any case;
 // one that could not be made returns the reason at its first use.
-type patient struct{}
+type patient struct {
+	// byTLS: the URL asks for TLS.
+	byTLS bool
+}
 
 // DialHook implements redis.Hook.
-func (patient) DialHook(next redis.DialHook) redis.DialHook {
+func (p patient) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		if err != nil {
+			if p.byTLS && speaksPlainly(addr) {
+				err = fmt.Errorf("the server does not speak TLS there: write redis://, or its port for TLS: %w", err)
+			}
 			// The client reports the cause of the first failure.
 			return unmade{fmt.Errorf("no connection: %w", err)}, nil
 		}
@@ -40,6 +46,28 @@ func (patient) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return ne
 // ProcessPipelineHook implements redis.Hook, and changes nothing.
 func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
+}
+
+// probeTime bounds speaksPlainly.
+const probeTime = 200 * time.Millisecond
+
+// speaksPlainly reports whether a server answers without TLS. Such a server takes the beginning of
+// TLS for the beginning of a command, and waits for the rest.
+func speaksPlainly(addr string) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	defer conn.Close()
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	var answer [1]byte
+	_, err = conn.Read(answer[:])
+	return err == nil && (answer[0] == '+' || answer[0] == '-')
 }
 
 // quoted is a connection whose end is reported in the server's own words: a server that refuses a

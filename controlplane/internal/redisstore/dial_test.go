@@ -60,3 +60,15 @@ func TestARefusalIsInTheServersWords(t *testing.T) {
 		}
 	}
 }
+
+// A server that does not speak TLS waits for the rest of what it takes for a command: the error
+// says more than that time is up.
+func TestAServerWithoutTLSIsNamed(t *testing.T) {
+	t.Parallel()
+	plain := strings.TrimPrefix(redistest.Start(t).URL(), "redis://")
+	client := openURL(t, "rediss://"+plain, slog.New(slog.DiscardHandler)).Client()
+	if err := client.Ping(t.Context()).Err(); err == nil ||
+		!strings.Contains(err.Error(), "does not speak TLS there: write redis://") {
+		t.Error(err)
+	}
+}
