@@ -83,6 +83,10 @@ type line struct {
 	waiting []*request
 	// call carries requests of this line; nil: none does.
 	call *call
+	// parts are the items of the call whose answers are to be taken in, and waitOn the requests of
+	// the others that keep waiting.
+	parts  int
+	waitOn []*request
 	// keep is how many tokens to ask for beyond what requests wait for.
 	keep int64
 	// spent are tokens of the bucket that were used: the next call for it says so.

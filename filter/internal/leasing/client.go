@@ -1,9 +1,9 @@
 // Package leasing asks the control plane for tokens: for which buckets, for how many, and when.
 //
 // Requests wait in a queue, each for one bucket or for several. Requests that wait for the same
-// bucket share an item of a call, and items share calls. Tokens that the node wants to keep,
-// reports of what it has used of optimistic buckets, debts, settlements and claims of permits
-// travel with these calls or with calls of their own. A Client belongs to one VM.
+// bucket and cost the same share an item of a call, and items share calls. Tokens that the node
+// wants to keep, reports of what it has used of optimistic buckets, debts, settlements and claims
+// of permits travel with these calls or with calls of their own. A Client belongs to one VM.
 //
 // call.go has what waits and what travels, queue.go decides what is asked for next, send.go sends
 // it, and reply.go takes in what comes back: an answer sends what has waited for it.

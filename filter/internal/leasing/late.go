@@ -115,3 +115,11 @@ func (c *Client) forgetCall(call *call) {
 		c.underWay = slices.Delete(c.underWay, i, i+1)
 	}
 }
+
+// after is when a wait is over.
+func after(now quota.Instant, wait quota.Span) quota.Instant {
+	if wait == quota.Never {
+		return quota.Forever
+	}
+	return now + quota.Instant(wait)
+}

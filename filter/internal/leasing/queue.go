@@ -123,7 +123,7 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 		case len(l.waiting) == 0:
 			q.forget(l)
 		case call.hasSpace(l, room):
-			call.add(l)
+			call.add(l, room.items())
 		default:
 			l.isReady = true
 			rest = append(rest, l)
@@ -179,9 +179,21 @@ func (c *call) carryKept(l *line) {
 	l.keep, l.spent = 0, [2]lease.Spent{}
 }
 
-// add has the call carry the first requests of a line, all that one item can ask for, and the
-// tokens to keep.
-func (c *call) add(l *line) {
+// add has the call carry the requests of a line, each item the next ones that it can ask for, and
+// the tokens to keep. A queue, an optimistic line and a request for several buckets have one item.
+func (c *call) add(l *line, most int) {
+	if !c.trials {
+		c.asks++
+	}
+	need := l.waiting[0].tickets[0].Need
+	one := l.several || need.Optimistic || need.leaky()
+	for c.addNext(l); !one && len(l.waiting) > 0 && len(c.items) < most; {
+		c.addNext(l)
+	}
+}
+
+// addNext has the call carry the first requests of a line, all that one item can ask for.
+func (c *call) addNext(l *line) {
 	first := l.waiting[0]
 	keep, spent := int64(0), [2]lease.Spent{}
 	if !first.tickets[0].Need.Looks { // To look is to ask for nothing else.
@@ -194,9 +206,7 @@ func (c *call) add(l *line) {
 	}
 	waiters := l.waiting[:n:n]
 	l.waiting, l.call = l.waiting[n:], c
-	if !c.trials {
-		c.asks++
-	}
+	l.parts++
 	for _, r := range waiters {
 		r.asked = true
 	}
@@ -229,7 +239,7 @@ func (l *line) needOf(t *Ticket) Need {
 // go back to the head of the line. They alone make no call, because the answer has said that to ask
 // is of no use yet: only if others wait behind them the line is asked for at once.
 func (q *queue) callEnded(l *line, waitOn []*request) {
-	l.call = nil
+	l.call, l.parts, l.waitOn = nil, 0, nil
 	q.markReady(l)
 	for _, r := range waitOn {
 		r.asked = false

@@ -50,21 +50,56 @@ func TestAnItemIsSharedInOrder(t *testing.T) {
 	}
 }
 
-// Requests that cost differently do not share an item: the next one goes when the first is
-// answered.
+// Requests that cost differently do not share an item, but all that wait for a bucket share a call:
+// in the order in which they came, as many items as there are changes of cost.
 func TestAnItemHasOneCost(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
-	w.join(t, 1, 2)
-	w.join(t, 1, 2)
-	w.join(t, 1, 1)
-	for i, want := range [][2]int64{{1, 1}, {2, 2}, {1, 1}} {
-		it := w.calls[0].request.Items[0]
-		if got := [2]int64{it.Waiting, it.Cost}; got != want || len(w.calls) != 1 {
-			t.Fatalf("call %d is for %d requests of %d tokens, of %d calls; want %v", i, got[0], got[1], len(w.calls),
-				want)
+	tickets := []*leasing.Ticket{w.join(t, 1, 2), w.join(t, 1, 2), w.join(t, 1, 1), w.join(t, 1, 3)}
+	w.reply(wire.LeaseAnswer{Waiting: 1})
+	if len(w.calls) != 1 || len(w.calls[0].request.Items) != 3 {
+		t.Fatalf("%+v", w.calls)
+	}
+	for i, want := range [][2]int64{{2, 2}, {1, 1}, {1, 3}} {
+		it := w.calls[0].request.Items[i]
+		if got := [2]int64{it.Waiting, it.Cost}; got != want {
+			t.Errorf("item %d is for %d requests of %d tokens, want %v", i, got[0], got[1], want)
 		}
-		w.reply(wire.LeaseAnswer{Waiting: want[0]})
+	}
+	later := w.join(t, 1, 1)
+	if len(w.calls) != 1 {
+		t.Error("a second call for the bucket is under way")
+	}
+	w.reply(wire.LeaseAnswer{Waiting: 1, NotBefore: quota.Second}, wire.LeaseAnswer{Waiting: 1},
+		wire.LeaseAnswer{NotBefore: quota.Minute})
+	for i, want := range []leasing.Outcome{leasing.Granted, leasing.Refused, leasing.Granted, leasing.Refused} {
+		if got := tickets[i].Outcome; got != want {
+			t.Errorf("request %d: %v, want %v", i, got, want)
+		}
+	}
+	if later.Outcome != leasing.Waiting || len(w.calls) != 1 {
+		t.Fatalf("the next one: %v, %d calls", later.Outcome, len(w.calls))
+	}
+	w.reply(wire.LeaseAnswer{Waiting: 1})
+	if w.client.Waiting() != 0 || w.client.Buckets() != 0 {
+		t.Errorf("%d requests and %d buckets are left", w.client.Waiting(), w.client.Buckets())
+	}
+}
+
+// Without an answer all of a bucket's requests in the call fail over, whatever they cost.
+func TestAllCostsFailOver(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	w.join(t, 1, 1)
+	tickets := []*leasing.Ticket{w.join(t, 1, 2), w.join(t, 1, 1), w.join(t, 1, 3)}
+	w.reply(wire.LeaseAnswer{Waiting: 1})
+	lost := w.calls[0]
+	w.calls = nil
+	behind := w.join(t, 1, 4)
+	lost.done(504, nil)
+	for i, ticket := range append(tickets, behind) {
+		if ticket.Outcome != leasing.Failed {
+			t.Errorf("request %d: %v", i, ticket.Outcome)
+		}
 	}
 	if w.client.Waiting() != 0 || w.client.Buckets() != 0 {
 		t.Errorf("%d requests and %d buckets are left", w.client.Waiting(), w.client.Buckets())

@@ -214,7 +214,10 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		}
 	}
 	if l := items[0].line; l != nil && l.call == call {
-		c.queue.callEnded(l, waitOn)
+		l.waitOn = append(l.waitOn, waitOn...)
+		if l.parts--; l.parts <= 0 {
+			c.queue.callEnded(l, l.waitOn)
+		}
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)
 	}
@@ -318,14 +321,6 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 		}
 	}
 	return true
-}
-
-// after is when a wait is over.
-func after(now quota.Instant, wait quota.Span) quota.Instant {
-	if wait == quota.Never {
-		return quota.Forever
-	}
-	return now + quota.Instant(wait)
 }
 
 // shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
