@@ -55,8 +55,8 @@ type Account struct {
 	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
-	// Stale: an operator has given the bucket tokens that no answer counts yet, so that the control
-	// plane decides until the next one.
+	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
+	// changed, so that the control plane decides until the next one.
 	Stale bool
 }
 
@@ -245,10 +245,11 @@ func (a Account) Answered(now, sent quota.Instant, p quota.Params, debt int64) A
 	return a
 }
 
-// Convert converts the account to other figures, or another unit: what was used stays used.
+// Convert converts the account to other figures, or another unit: what was used stays used. How
+// much of it the other figures owe the control plane knows, which decides until its next answer.
 func (a Account) Convert(p, next quota.Params, unit int64) Account {
 	tokens := ceilDiv(a.Debt, a.unit(p))
-	a.Unit = unit
+	a.Unit, a.Stale = unit, a.Stale || a.Debt > 0
 	a.Debt = units(tokens, a.unit(next))
 	return a
 }

@@ -377,3 +377,34 @@ func TestWhenToReport(t *testing.T) {
 		}
 	}
 }
+
+// Where a limit is changed, what a node has heard of its bucket is that of the old one: the control
+// plane decides until it has answered by the new one. So a caller that has waited for a window of
+// the new limit is not refused for what it used before.
+func TestAChangedAccountAsks(t *testing.T) {
+	figures := func(units int64, window quota.Span) quota.Params {
+		p, err := quota.NewParams(units, window, units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	before := figures(100, quota.Minute)
+	for _, next := range []quota.Params{
+		figures(10, quota.Minute), figures(200, quota.Minute), figures(10, quota.Hour),
+	} {
+		a := lease.Account{Debt: before.UnitsFor(90), Heard: 1}.Convert(before, next, 0)
+		after := quota.Instant(1 + quota.Minute)
+		if _, got := a.Use(after, next, next.Burst, 1); got.Allowed || !a.Asks(after, next, 1) {
+			t.Errorf("%v: decided by the old limit: %+v", next, got)
+		}
+		answer := lease.Answer{Sent: after, Debt: next.UnitsFor(1), Cost: 1, Granted: 1, Wanted: 1}
+		a, used, _ := a.Decided(after, next, answer)
+		if _, got := a.Use(after, next, next.Burst, 1); used != 1 || !got.Allowed {
+			t.Errorf("%v: after the answer %d are used, then %+v", next, used, got)
+		}
+	}
+	if a := (lease.Account{}).Convert(before, figures(1, quota.Hour), 0); a.Stale {
+		t.Error("a bucket that was not used has to be asked about")
+	}
+}
