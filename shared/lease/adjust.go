@@ -26,6 +26,9 @@ type Holding struct {
 	// Owed are tokens of Used beyond what a full bucket holds: requests have cost more than they
 	// had reserved, and the bucket holds none again before these are paid.
 	Owed int64
+	// Above are used tokens that a lowered limit has no room for. They are not among Used, and take
+	// nothing from the limit; a raised one counts them again.
+	Above int64
 	// AdmitsAfter is the wait until a request of the ask's cost is let in, one of a token if that
 	// is 0, if nothing else is used until then. What costs more than the burst counts as the burst.
 	AdmitsAfter quota.Span
@@ -62,7 +65,7 @@ func (l Ledger) Adjust(now quota.Instant, ask Ask, c Change) (Ledger, Holding) {
 	return l, Holding{
 		Level: max(0, (p.Burst*p.Den-l.Debt)/p.Den), Used: max(ceilDiv(l.Debt, p.Den)-out, 0), Leased: out,
 		FullAfter: quota.Span(max(l.Ready(p.Burst)-now, 0)), Given: ceilDiv(before, p.Den) - ceilDiv(l.Debt, p.Den),
-		Owed:        ceilDiv(max(l.Debt-p.Burst*p.Den, 0), p.Den),
+		Owed: ceilDiv(max(l.Debt-p.Burst*p.Den, 0), p.Den), Above: l.Over,
 		AdmitsAfter: quota.Span(max(l.Ready(min(max(ask.Cost, 1), p.Burst))-now, 0)),
 	}
 }

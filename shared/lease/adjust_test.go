@@ -114,3 +114,30 @@ func TestAdjustKeepsTheBound(t *testing.T) {
 		}
 	})
 }
+
+// What was used above a lowered limit is shown beside what is missing from it, a reset forgets it,
+// and a raised limit has it among what is used.
+func TestWhatLiesAboveALoweredLimitIsShown(t *testing.T) {
+	ask := func(units int64, version uint64) lease.Ask {
+		p, err := quota.NewParams(units, quota.Hour, units)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease.Ask{Params: p, Version: version, Waiting: 80, Cost: 1, Nodes: 1}
+	}
+	l, g := lease.Ledger{}.Grant(1e9, ask(100, 1))
+	if g.Waiting != 80 {
+		t.Fatal(g)
+	}
+	lowered, h := l.Adjust(1e9, ask(50, 2), lease.Change{})
+	if h.Level != 0 || h.Used != 50 || h.Above != 30 {
+		t.Errorf("lowered: %+v", h)
+	}
+	if _, h := lowered.Adjust(1e9, ask(90, 3), lease.Change{}); h.Used != 80 || h.Above != 0 || h.Level != 10 {
+		t.Errorf("raised again: %+v", h)
+	}
+	_, h = lowered.Adjust(1e9, ask(50, 3), lease.Change{Reset: true})
+	if h.Used != 0 || h.Above != 0 || h.Level != 50 {
+		t.Errorf("reset: %+v", h)
+	}
+}

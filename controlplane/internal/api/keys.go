@@ -173,6 +173,7 @@ func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.E
 	}
 	held, err := s.adjustOne(ctx, at.Key, c, e)
 	b.Level, b.Used, b.Leased, b.Given = held.Level, held.Used, held.Leased, held.Given
+	b.Above = held.Above
 	b.FullAfterSeconds = seconds(held.FullAfter)
 	b.Settles = settlesOf(at.Policy)
 	if b.Settles != nil {

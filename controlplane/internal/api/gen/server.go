@@ -547,6 +547,9 @@ type Bucket struct {
 	// Given How many tokens a reset or a grant gave back.
 	Given int64 `json:"given,omitempty"`
 
+	// Above Used tokens for which a limit that was lowered has no room. They take nothing from it; if it is raised soon, they count again. Absent if there are none.
+	Above int64 `json:"above,omitempty"`
+
 	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
 	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 
