@@ -238,6 +238,7 @@ const reasons: Record<string, string> = {
   penalty: 'the caller is under a penalty',
   shed: 'the upstream had more to do than it could',
   suspended: 'the limit is 0',
+  several: 'the request names several callers',
 }
 
 function Decisions({ rows }: { rows: Decision[] }) {
