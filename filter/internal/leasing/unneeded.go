@@ -197,10 +197,11 @@ func (c *Client) returnAgain(it *item, now quota.Instant) {
 	c.returns.lost = append(c.returns.lost, *it)
 }
 
-// mayReturn reports whether there are tokens that may go back in a call of their own.
+// mayReturn reports whether there are tokens that may go back in a call of their own: while calls
+// are late, only when no request waits in one.
 func (c *Client) mayReturn() bool {
 	_, away := c.Health.Away()
-	return len(c.returns.pending)+len(c.returns.lost) > 0 && !away && !c.room.pressed()
+	return len(c.returns.pending)+len(c.returns.lost) > 0 && !away && (!c.room.pressed() || c.room.calls == 0)
 }
 
 // returnDue is when the next return is due; never if there is none.

@@ -270,3 +270,17 @@ func TestTheNextContextGivesBack(t *testing.T) {
 		t.Errorf("%+v left", next.calls)
 	}
 }
+
+// After a late call tokens still go back, when no request waits in a call.
+func TestTokensGoBackAfterALateCall(t *testing.T) {
+	w := lends(t)
+	w.join(t, 2, 1)
+	late := w.calls[0]
+	w.now += quota.Instant(lease.Deadline)
+	w.client.EndLate(w.now)
+	late.done(504, nil)
+	w.calls = nil
+	if !w.tickUntil(w.now+10_000*ms) || w.calls[0].request.Items[0].Returned != 12 {
+		t.Errorf("%+v left", w.calls)
+	}
+}
