@@ -25,6 +25,8 @@ type Credit struct {
 	// Recheck: other nodes may have given tokens back before NotBefore, so a request that needs
 	// some asks after AskAfter.
 	Recheck bool
+	// Doubt is that of the last grant that Tells: what the node refuses by it may be what was lost.
+	Doubt bool
 	// Short counts short grants, up to maxShort, less the full grants since by a bucket that is not
 	// scarce. Each doubles the back-off.
 	Short uint8
@@ -207,6 +209,9 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	case g.Keep < ask.Keep:
 		// Half as long as the granted tokens may last, so that requests need not ask one by one.
 		c.AskAfter = now + pause*quota.Instant(g.Keep)/quota.Instant(2*ask.Keep)
+	}
+	if g.Tells() {
+		c.Doubt = g.Doubt
 	}
 	c.Recheck = false
 	if g.Waiting < ask.Waiting && ask.Nodes > 1 && backOff > 0 {

@@ -142,9 +142,16 @@ type Grant struct {
 	// Delay is how long the debt before the waiting requests takes to drain. For a leaky bucket it
 	// is how long the first of them must be held back.
 	Delay quota.Span
+	// Doubt: the bucket may lack tokens that were not used, because its store has lost state.
+	// Stores say so where it may matter: see Tells.
+	Doubt bool
 	// Changed: the ledger has changed by more than the passing of time and must be stored.
 	Changed bool
 }
+
+// Tells reports whether the grant says if the bucket is in doubt: those that refuse do, and those
+// for which no request waits. Others are most of all, and the store need not look.
+func (g Grant) Tells() bool { return g.NotBefore != 0 || g.Waiting == 0 }
 
 // TTL is how long a node may hold tokens of a bucket, from the moment it sent the request: a
 // twentieth of the bucket's refill time, within 200 ms and 30 s. It is 0 for a bucket that refills

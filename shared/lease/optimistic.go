@@ -58,6 +58,8 @@ type Account struct {
 	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
 	// changed, so that the control plane decides until the next one.
 	Stale bool
+	// Doubt: the bucket may lack tokens that were not used, by the last answer that tells.
+	Doubt bool
 }
 
 // Use spends n tokens at now if the node may, with the bucket's slack. A refused Use spends nothing

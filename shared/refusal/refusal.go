@@ -81,13 +81,17 @@ var Kinds = [...]Kind{
 // shareUsed is a refusal by a node's own share, while the counters cannot be reached. lostCount is
 // one where the store has lost which requests are in flight: no node gets a place that may be
 // another's, until all have said what they have. heldElsewhere is one where the places that this
-// node lacks are with other nodes, under way or idle.
+// node lacks are with other nodes, under way or idle. lostUse is one by a bucket that lacks tokens
+// which may be unused, because its count was lost.
 var (
 	shareUsed = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true, noReach, " now, and this proxy admits no more alone."}
 	lostCount = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true,
 		"The limiter has lost how many requests are under way for policy ", ", and counts them anew."}
+	lostUse = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
+		false, true, true,
+		"The limiter has lost how much this caller had used of policy ", ", and allows less of it for a time."}
 	heldElsewhere = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true, "Policy ", " has no place for this request here: the others are held for other proxies."}
 )

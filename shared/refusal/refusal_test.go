@@ -41,11 +41,23 @@ func TestTheTableOfReasons(t *testing.T) {
 		policy.ReasonShed: "503 14 #temporary-reduced-capacity waits marked " +
 			"What policy p protects has more to do than it can. Try again in 7 seconds.",
 	} {
-		if got := row(t, reason, policy.ByLocal); got != want {
+		by := policy.ByLocal
+		if reason == policy.ReasonFailure {
+			by = policy.ByFailureDeny
+		}
+		if got := row(t, reason, by); got != want {
 			t.Errorf("%v:\n%s\nwant\n%s", reason, got, want)
 		}
 	}
 	alone := " waits marked The limiter cannot reach the counters of policy p now, and this proxy admits no more alone."
+	lost := "429 8 #temporary-reduced-capacity waits marked The limiter has lost how much this caller had used of " +
+		"policy p, and allows less of it for a time. Try again in 7 seconds."
+	bys := []policy.DecisionSource{policy.ByLocal, policy.ByCentral, policy.ByCachedDenial, policy.ByOptimistic}
+	for _, by := range bys {
+		if got := row(t, policy.ReasonFailure, by); got != lost {
+			t.Errorf("%v: %s", by, got)
+		}
+	}
 	if got := row(t, policy.ReasonFailure, policy.ByShare); !strings.Contains(got, alone) {
 		t.Errorf("a share: %s", got)
 	}

@@ -29,6 +29,8 @@ func (a *About) Kind() *Kind {
 		return &heldElsewhere
 	case a.Limit.InFlight && a.Source != policy.ByFailureDeny:
 		return &lostCount
+	case a.Source != policy.ByFailureDeny:
+		return &lostUse
 	}
 	return &Kinds[a.Reason]
 }

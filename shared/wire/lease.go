@@ -132,6 +132,9 @@ const (
 	ItemSuspended
 )
 
+// stateDoubt is set beside the state of an answer with Doubt.
+const stateDoubt = 0x80
+
 // LeaseReply answers a LeaseRequest item by item, in the same order.
 type LeaseReply struct {
 	Seq uint64
@@ -162,8 +165,10 @@ type LeaseAnswer struct {
 	// free. A claim with For 0 in its answer has got none, and keeps what it had. See
 	// inflight.Answer.
 	For quota.Span
-	// Term is that of the tokens that were granted. See lease.Grant.
-	Term lease.Term
+	// Term is that of the tokens that were granted, and Doubt says that the bucket may lack tokens
+	// that were not used. See lease.Grant.
+	Term  lease.Term
+	Doubt bool
 }
 
 // MaxFullAfter is the longest time until a bucket is full that an answer can say. It is above what

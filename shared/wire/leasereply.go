@@ -49,7 +49,11 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 	dst = putUvarint(dst, m.Nodes)
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for _, it := range m.Items {
-		dst = append(dst, byte(it.State))
+		state := byte(it.State)
+		if it.Doubt {
+			state |= stateDoubt
+		}
+		dst = append(dst, state)
 		dst = putUvarint(dst, it.Waiting)
 		dst = putUvarint(dst, it.Keep)
 		dst = putUvarint(dst, int64(it.NotBefore))
@@ -84,12 +88,14 @@ func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 		if c.err != nil {
 			break
 		}
-		state := ItemState(c.u8())
+		first := c.u8()
+		state := ItemState(first &^ stateDoubt)
 		if state > ItemSuspended {
 			c.fail(ErrValue)
 		}
 		m.Items = append(m.Items, LeaseAnswer{
 			State:     state,
+			Doubt:     first&stateDoubt != 0,
 			Waiting:   c.within(0, maxWaiting),
 			Keep:      c.within(0, maxTokens),
 			NotBefore: quota.Span(c.uvarint()),

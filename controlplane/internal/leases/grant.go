@@ -169,6 +169,7 @@ func (s *Service) answer(it *resolved, g lease.Grant) wire.LeaseAnswer {
 		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 		Delay: min(g.Delay, maxDelay), FullAfter: min(g.FullAfter, wire.MaxFullAfter),
 		Debt: s.wholeDebt(it.effective, g.Debt), Term: g.Term,
+		Doubt: g.Doubt,
 	}
 }
 

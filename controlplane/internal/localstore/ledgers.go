@@ -196,13 +196,19 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	if it.Claim != nil {
 		return l.claim(now, it.Bucket, *it.Claim)
 	}
-	h, a := l.of(it.Bucket), it.Ask
 	if it.Settles != nil {
-		return h.settle(now, it)
+		return l.of(it.Bucket).settle(now, it)
 	}
 	if it.Returns != nil {
-		return h.takeBack(now, it)
+		return l.of(it.Bucket).takeBack(now, it)
 	}
+	g := l.grantTokens(now, it, look)
+	g.Doubt = leases.InDoubt(l.lost, now, l.fill, it.Ask, g)
+	return g
+}
+
+func (l *ledgers) grantTokens(now quota.Instant, it leases.Item, look bool) lease.Grant {
+	h, a := l.of(it.Bucket), it.Ask
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }

@@ -192,6 +192,7 @@ func read(it *leases.Item, r []int64) lease.Grant {
 	g := lease.Grant{
 		Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
 		Delay: quota.Span(r[5]), Term: lease.Term(r[6]),
+		Doubt: r[0] == 2,
 	}
 	if r[3] < 0 {
 		g.NotBefore = quota.Never

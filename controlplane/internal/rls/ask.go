@@ -129,6 +129,9 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
 		case short && left < 0:
 			h.refuseBy(a.NotBefore)
+			if a.Doubt && h.reason == policy.ReasonQuota {
+				h.reason = policy.ReasonFailure
+			}
 		}
 	}
 }

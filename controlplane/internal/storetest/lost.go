@@ -17,10 +17,7 @@ func testLostBuckets(t *testing.T, s *Instance) {
 		t.Log("this store is spared a loss")
 		return
 	}
-	const (
-		burst  = 100
-		window = quota.Hour
-	)
+	const burst, window = 100, quota.Hour
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	now := Base
@@ -28,10 +25,13 @@ func testLostBuckets(t *testing.T, s *Instance) {
 		for a := range quota.AlgorithmCount {
 			bucket := keyhash.Key{11, byte(a), byte(round)}
 			ask := askOf(t, quota.Algorithm(a), burst, window)
+			lost := quota.Instant(0)
 			take := func(at quota.Instant, n int64) int64 {
 				s.SetClock(at)
 				ask.Waiting = n
-				return s.one(t, leases.Item{Bucket: bucket, Ask: ask}).Waiting
+				g := s.one(t, leases.Item{Bucket: bucket, Ask: ask})
+				checkDoubt(t, at, lost, ask, g)
+				return g.Waiting
 			}
 			// Use some at the begin of a window and lose it. Ask for all, at once and then again
 			// and again until the window ends.
@@ -41,6 +41,7 @@ func testLostBuckets(t *testing.T, s *Instance) {
 			now += quota.Instant(r.Int64N(int64(quota.Minute)))
 			s.SetClock(now)
 			s.Lose(t, now)
+			lost = now
 			first := take(now, burst)
 			if first < burst/2 {
 				t.Errorf("seed %d: %v gives %d at once after a loss, want a half", seed, quota.Algorithm(a), first)
@@ -62,8 +63,22 @@ func testLostBuckets(t *testing.T, s *Instance) {
 			if last := take(now, burst); last < burst {
 				t.Errorf("seed %d: %v gives %d of %d long after a loss", seed, quota.Algorithm(a), last, burst)
 			}
+			for range 2 { // Then, or one time later, what is refused is the caller's own use.
+				now += 3 * quota.Instant(window)
+				take(now, burst)
+				take(now, burst)
+			}
 			now += 3 * quota.Instant(window)
 		}
+	}
+}
+
+// checkDoubt checks that a refusal is in doubt as long as a bucket lacks what it started without.
+func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Grant) {
+	t.Helper()
+	until := leases.DoubtfulUntil(leases.DoubtfulUntil(lost, ask), ask)
+	if g.Waiting < ask.Waiting && lost > 0 && g.Doubt != (at < until) {
+		t.Errorf("%v, refused %d µs after a loss: in doubt %v", ask.Windows, at-lost, g.Doubt)
 	}
 }
 

@@ -87,6 +87,8 @@ const (
 	atIdle    = 24
 	atPayload = 32
 	entrySize = atPayload + 96
+	// In the byte of recheck.
+	flagRecheck, flagDoubt = 1, 2
 )
 
 // decode reads a record, and reports false for one that no filter can have written, because the
@@ -104,7 +106,7 @@ func (e *Entry) decode(b []byte) bool {
 			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(),
 		}
 		t := &e.Account
-		t.Stale = b[atShort] != 0
+		t.Stale, t.Doubt = b[atShort] != 0, b[atRecheck] != 0
 		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
@@ -128,7 +130,8 @@ func (e *Entry) decode(b []byte) bool {
 	e.Credit.AskAfter, e.Credit.KeepCall = c.near(e.Credit.DemandAt), c.near(e.Credit.DemandAt)
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
 	e.Credit.FullAt, e.Credit.Told = quota.Instant(c.i64()), quota.Instant(c.i64())
-	e.Credit.Short, e.Credit.Recheck = b[atShort], b[atRecheck] != 0
+	e.Credit.Short, e.Credit.Recheck = b[atShort], b[atRecheck]&flagRecheck != 0
+	e.Credit.Doubt = b[atRecheck]&flagDoubt != 0
 	c.at = atLimit
 	e.Limit = uint32(c.u32())
 	return true
@@ -157,6 +160,9 @@ func (e *Entry) encode(b []byte) {
 		}
 		if t.Stale {
 			b[atShort] = 1
+		}
+		if t.Doubt {
+			b[atRecheck] = 1
 		}
 		return
 	case Local, Share:
@@ -187,7 +193,10 @@ func (e *Entry) encode(b []byte) {
 	c.putI64(int64(e.Credit.Told))
 	b[atShort] = e.Credit.Short
 	if e.Credit.Recheck {
-		b[atRecheck] = 1
+		b[atRecheck] |= flagRecheck
+	}
+	if e.Credit.Doubt {
+		b[atRecheck] |= flagDoubt
 	}
 	c.at = atLimit
 	c.putU32(int64(e.Limit))

@@ -37,6 +37,8 @@ type Ticket struct {
 	Until quota.Instant
 	// Suspended: a Refused ticket is of a limit whose quota is 0.
 	Suspended bool
+	// Doubt: the bucket of a Refused ticket may lack tokens that were not used.
+	Doubt bool
 	// Term is that of the tokens of a Granted ticket, by which they can go back; 0: they cannot.
 	Term lease.Term
 	// Since is when the failure of a Failed ticket began.

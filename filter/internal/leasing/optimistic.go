@@ -23,6 +23,8 @@ type Use struct {
 	// Remaining and Reset are hints for the client.
 	Remaining int64
 	Reset     quota.Span
+	// Doubt: the bucket may lack tokens that were not used.
+	Doubt bool
 	// Due is when to report the tokens that were spent, if Reports: this use made it due, or due
 	// sooner. Another worker may have noted it otherwise.
 	Due     quota.Instant
@@ -42,7 +44,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		u.Due = t.Due(u.Now, u.Slack)
 		u.Reports = u.Due < before || u.Due <= u.Now
 	}
-	u.Heard = e.Account.Heard != 0
+	u.Heard, u.Doubt = e.Account.Heard != 0, e.Account.Doubt
 	u.Asks = !u.Result.Allowed && e.Account.Asks(u.Now, p, u.Cost)
 	u.Remaining, u.Reset = e.Account.Remaining(u.Now, p), e.Account.FullAfter(u.Now, p)
 	return spent
@@ -109,6 +111,8 @@ type applyReport struct {
 	slack int64
 	// debt is what is missing from a full bucket.
 	debt int64
+	// doubt: the bucket may lack tokens that were not used.
+	doubt bool
 
 	// due is when the next report is due.
 	due quota.Instant
@@ -120,7 +124,7 @@ func (a *applyReport) Apply(e *bucketstore.Entry) bool {
 	current := a.sent == e.Account.Sent
 	e.Account = e.Account.Answered(a.now, a.sent, p, a.debt)
 	if current { // The ledger goes on by the figures of the report, and so does the account.
-		e.Params = a.need.Params
+		e.Params, e.Account.Doubt = a.need.Params, a.doubt
 	}
 	a.due = e.Account.Due(a.now, a.slack)
 	return true
@@ -132,6 +136,8 @@ type decided struct {
 	need *Need
 	now  quota.Instant
 	by   lease.Answer
+	// doubt: the bucket may lack tokens that were not used.
+	doubt bool
 
 	// used are the requests that may pass. Unless sure, the answer cannot be used.
 	used  int64
@@ -150,6 +156,9 @@ func (d *decided) Apply(e *bucketstore.Entry) bool {
 		return false
 	}
 	e.Account = account
+	if d.doubt || d.by.Granted == 0 { // Others do not tell.
+		e.Account.Doubt = d.doubt
+	}
 	if d.by.Granted > 0 {
 		e.Params = d.need.Params
 	}

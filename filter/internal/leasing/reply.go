@@ -317,7 +317,7 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 			}
 		default:
 			c.shareNothing(s, r, t, got.wait)
-			t.Suspended = s.answers[nth].State == wire.ItemSuspended
+			t.Suspended, t.Doubt = a.State == wire.ItemSuspended, a.Doubt
 		}
 	}
 	return true
@@ -351,7 +351,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		need: &it.need, now: s.now, sent: s.call.sent, ask: it.ask(), jitter: c.jitter(s.call), deadline: it.deadline(),
 		grant: lease.Grant{
 			Waiting: a.Waiting, Keep: a.Keep, NotBefore: a.NotBefore, Level: a.Level, FullAfter: a.FullAfter,
-			Term: a.Term,
+			Term: a.Term, Doubt: a.Doubt,
 		},
 	}
 	l.ask.Nodes = c.reports.nodes
@@ -386,7 +386,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 // noted, or is not sure: then it must not be used.
 func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
 	it, a := &s.items[nth], &s.answers[nth]
-	d := &decided{need: &it.need, now: s.now, by: lease.Answer{
+	d := &decided{need: &it.need, now: s.now, doubt: a.Doubt, by: lease.Answer{
 		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
 	}}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)

@@ -110,6 +110,7 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 	default:
 		apply := applyReport{
 			need: &it.need, now: now, sent: it.report, slack: r.slack(it.need.Params), debt: a.Debt,
+			doubt: a.Doubt,
 		}
 		err := store.Update(bucketstore.Optimistic, it.need.Bucket, now, &apply)
 		if err == nil && p != nil {

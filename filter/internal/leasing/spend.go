@@ -86,6 +86,8 @@ type Spend struct {
 	Charge bool
 
 	State State
+	// Doubt: the need is Exhausted, maybe by what the control plane has lost.
+	Doubt bool
 	// Until is until when the need is Exhausted, or when tokens that were taken must be used.
 	Until quota.Instant
 	// Keep is how many tokens to ask for beyond this request. With Charge the credit is
@@ -135,7 +137,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 			return false
 		}
 	case refused && !s.Reserves:
-		s.State, s.Until = Exhausted, until
+		s.State, s.Until, s.Doubt = Exhausted, until, c.Doubt
 		s.Level, s.Known = c.Left(s.Now, s.Params, s.Algorithm.Windowed())
 		return false
 	default:

@@ -93,7 +93,7 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 		l.describe(req, h, t.Level, t.FullAt, now)
 		return missing
 	case t.Outcome == leasing.Refused:
-		h.view = refuses
+		h.view, h.doubt = refuses, t.Doubt
 		l.describe(req, h, t.Level, t.FullAt, now)
 		switch {
 		case t.Suspended:

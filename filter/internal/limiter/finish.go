@@ -92,9 +92,9 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 }
 
 // blamed is the reason that a refusal by a hit names: what is held by other nodes, and may be
-// idle there, is not the caller's own use.
+// idle there, is not the caller's own use, nor is a count that was lost.
 func (h *Hit) blamed(reason policy.Reason) policy.Reason {
-	if reason == policy.ReasonInFlight && h.seat.Elsewhere {
+	if reason == policy.ReasonInFlight && h.seat.Elsewhere || reason == policy.ReasonQuota && h.doubt {
 		return policy.ReasonFailure
 	}
 	return reason

@@ -40,6 +40,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 		l.keep(req, h)
 		return passes
 	case leasing.Exhausted:
+		h.doubt = s.Doubt
 		return h.refuse(policy.ReasonQuota, quota.Span(s.Until-now))
 	}
 	h.holds, h.heard, h.Retry = s.Holds, s.Known, s.Lacks

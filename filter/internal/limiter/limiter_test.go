@@ -109,11 +109,15 @@ func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer 
 			ask.Deadline = 0 // A turn is used at its own time.
 		}
 		ask.Optimistic, ask.Used = n.rules.Index.Policy(0).Mode == policy.ModeOptimistic, it.Used
-		ledger, g := n.ledgers[it.Bucket].Grant(n.now, ask)
+		held := n.ledgers[it.Bucket]
+		if held.Params.Den == 0 && n.now < n.lostUntil {
+			held = lease.Fresh(ask.Params, version, n.now, 50)
+		}
+		ledger, g := held.Grant(n.now, ask)
 		short = short || g.Waiting < it.Waiting
 		ledgers[it.Bucket] = ledger
 		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore,
-			Level: g.Level, Debt: g.Debt})
+			Level: g.Level, Debt: g.Debt, Doubt: g.Tells() && n.now < n.lostUntil})
 		if queue {
 			answers[len(answers)-1].Delay = g.Delay
 		}

@@ -15,7 +15,7 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, chargin
 		return contended
 	}
 	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
-	h.holds, h.heard = use.Remaining, use.Heard
+	h.holds, h.heard, h.doubt = use.Remaining, use.Heard, use.Doubt
 	if use.Result.Allowed {
 		h.passed = charging
 		return passes

@@ -162,3 +162,50 @@ func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
 		}
 	}
 }
+
+// A bucket that starts half full, because the store has lost its state, makes no caller one who has
+// used up its quota, until that is over. Asked or by heart, enforced or in shadow.
+func TestABucketInDoubtIsNobodysUse(t *testing.T) {
+	for _, mode := range []string{"strict", "leased", "optimistic"} {
+		for _, trial := range []bool{false, true} {
+			fields := firstRefusal
+			if trial {
+				fields += `,"enforcement":"shadow"`
+			}
+			n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"quota":10,"window":"1h"},"mode":"`+mode+`"`+fields+`}`)
+			box := n.penalised()
+			n.lostUntil = n.now + quota.Instant(quota.Hour)
+			refused := map[policy.Reason]int{}
+			use := func() {
+				for range 20 {
+					req, status := n.begin()
+					for status == limiter.Paused && len(n.calls) > 0 {
+						n.answerWith(200)
+						n.leases.TakeResolved(9)
+						status = n.limiter.Resume(req, n.now)
+					}
+					n.let(20*millisecond, 200)
+					if status == limiter.Refused {
+						refused[req.Reason]++
+					}
+				}
+			}
+			use()
+			s, begun := n.limiter.Stats, box.Stats.Begun+box.Stats.ShadowBegun
+			inDoubt := refused[policy.ReasonFailure] >= 10 && len(refused) == 1
+			if trial {
+				inDoubt = s.ShadowRefused >= 10
+			}
+			if begun > 0 || !inDoubt {
+				t.Errorf("%s, shadow %v: in doubt: %v, %d in shadow, %d penalties", mode, trial, refused,
+					s.ShadowRefused, begun)
+			}
+			n.let(2*quota.Instant(quota.Hour), 200)
+			use()
+			begun = box.Stats.Begun + box.Stats.ShadowBegun
+			if begun == 0 || !trial && refused[policy.ReasonQuota] == 0 {
+				t.Errorf("%s, shadow %v: when it is over: %v, %d penalties", mode, trial, refused, begun)
+			}
+		}
+	}
+}

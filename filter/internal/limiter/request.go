@@ -115,8 +115,9 @@ type Hit struct {
 	view view
 	// least is what the bucket must hold for the request, of a hit that a trial only looks at.
 	least int64
-	// reason is why the hit refuses.
+	// reason is why the hit refuses. doubt: its bucket may lack tokens that were not used.
 	reason policy.Reason
+	doubt  bool
 	// keep is how many tokens to ask for beyond the request's own, by keepBy.
 	keep   int64
 	keepBy quota.Instant

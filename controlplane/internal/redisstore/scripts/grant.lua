@@ -11,7 +11,7 @@
 --              'r' takes tokens of a term back, 'b' those of windows, see take_back_tokens; in place of keep is how many went back
 --              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
 --              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
--- returns      7 integers for each bucket: stale waiting keep not_before level delay term; of a report of what was used delay is the
+-- returns      7 integers for each bucket: stale (2: the bucket is in doubt) waiting keep not_before level delay term; of a report of what was used delay is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 --              A text in place of stale is an error of the buckets of one request
 local TOKENS, PERMITS, SETTLE_TOKENS, SETTLE_WINDOWS, RETURN_TOKENS, RETURN_WINDOWS = string.byte('tpslrb', 1, 6)
@@ -58,7 +58,7 @@ local function charge(k, kind)
   if kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
     used = struct.unpack('>I8', arg, #arg - 7)
   end
-  if reply[spent + 1] == 0 and granted + kept + used > 0 then
+  if reply[spent + 1] ~= 1 and granted + kept + used > 0 then
     book(KEYS[k], arg, granted, kept, draft)
   end
 end
@@ -96,7 +96,7 @@ local function answer(k, look)
   local stale, granted, kept, not_before, level, delay, term = grant(KEYS[k], arg, look, twin, hold)
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   reply[r + 7] = term or 0 -- Permits have none.
-  return stale == 0 and not_before == 0
+  return stale ~= 1 and not_before == 0
 end
 
 local function joined(k)

@@ -477,6 +477,12 @@ local function functions_for_tokens()
     return false
   end
 
+  -- Whether a bucket may lack what nobody has used, in place of stale.
+  local function state_of(key, doubtful_for, doubtful_debt)
+    local at = doubtful_debt > 0 and lost_at(key) or 0
+    return at > 0 and now < at + 2 * doubtful_for and IN_DOUBT or 0
+  end
+
   local function grant_tokens(key, arg, look, twin, hold)
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
       optimistic, most_num, most_den, most, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
@@ -556,7 +562,7 @@ local function functions_for_tokens()
       debt = min(debt + units(used, den), SATURATED)
       save(key, encode(), max(forgettable(), now + hold))
       local level = max(0, ask_burst - ceiling(debt, den))
-      return 0, 0, 0, 0, level, debt_in(most_den), 0
+      return state_of(key, doubtful_for, doubtful_debt), 0, 0, 0, level, debt_in(most_den), 0
     end
     if optimistic == 0 and most == 0 then
       cap()
@@ -610,7 +616,8 @@ local function functions_for_tokens()
     elseif optimistic == 2 and most == 0 then
       delay = max(ready(burst) - now, 0)
     end
-    return 0, granted, kept, not_before, available, delay, term
+    local state = tells(granted, not_before) and state_of(key, doubtful_for, doubtful_debt) or 0
+    return state, granted, kept, not_before, available, delay, term
   end
 
   local function charge_tokens(key, arg, granted, kept, draft)

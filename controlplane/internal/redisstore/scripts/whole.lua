@@ -117,6 +117,14 @@ local function lost_at(key)
   return lost
 end
 
+-- In place of stale: the bucket may lack what nobody has used, because state was lost.
+local IN_DOUBT = 2
+
+-- Whether a grant says so: lease.Grant.Tells in Go.
+local function tells(granted, not_before)
+  return not_before ~= 0 or granted == 0
+end
+
 -- The name of what the requests of an item reserve, nil if their cost is known.
 local UNNAMED = '\0\0\0\0\0\0\0\0'
 local function reserved_name(arg)

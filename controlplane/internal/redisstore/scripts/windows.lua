@@ -459,7 +459,12 @@ local function functions_for_windows()
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), max(forgettable(), now + hold))
     end
-    return 0, granted, kept, not_before, level, full_after(), term
+    local state = 0
+    if doubtful_used > 0 and tells(granted, not_before) then
+      local at = lost_at(key)
+      state = at > 0 and now < leaves(start_of(leaves(start_of(at + leased)) + leased)) and IN_DOUBT or 0
+    end
+    return state, granted, kept, not_before, level, full_after(), term
   end
 
   local function charge_windows(key, arg, granted, kept, draft)
