@@ -98,10 +98,10 @@ func (c Credit) Expiry(now quota.Instant) quota.Instant {
 }
 
 // Spend takes n tokens, first those that expire first. It changes nothing if the credit does not
-// hold n.
-func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool) {
+// hold n. From is what they were taken from as it is then, the zero value if that is not one lease.
+func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (after Credit, from Lease, ok bool) {
 	if c.Available(now) < n {
-		return c, false
+		return c, Lease{}, false
 	}
 	first := 0
 	if c.Leases[1].Expiry < c.Leases[0].Expiry {
@@ -113,11 +113,28 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (Credit, bool)
 			take := min(left, lease.Tokens)
 			lease.Tokens -= take
 			lease.Used += take
-			left -= take
+			if left -= take; take == n {
+				from = *lease
+			}
 		}
 	}
 	c.observe(now, p, n)
-	return c, true
+	return c, from, true
+}
+
+// Unspend puts tokens back that Spend has taken. It reports false if they were not of one lease, or
+// the control plane has heard meanwhile that they are used.
+func (c Credit) Unspend(now quota.Instant, n int64, from Lease) (Credit, bool) {
+	for i := range c.Leases {
+		held := &c.Leases[i]
+		same := from.Term != 0 && held.Term == from.Term && held.Expiry == from.Expiry
+		if same && held.Used >= n && now < held.Expiry {
+			held.Used -= n
+			held.Tokens += n
+			return c.Reopen(now), true
+		}
+	}
+	return c, false
 }
 
 // Lapse removes the tokens whose lease has ended unused, and returns their number.
@@ -217,8 +234,9 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	if g.Waiting < ask.Waiting && ask.Nodes > 1 && backOff > 0 {
 		c.recheck(now, pause)
 	}
-	// While the bucket is rationed, refuse locally until the next ask.
-	if ration && now < c.AskAfter {
+	// While the bucket is rationed, refuse locally until the next ask. When a window that holds
+	// nothing has tokens again, only the control plane can say.
+	if ration && now < c.AskAfter && (g.FullAfter == 0 || g.Level > 0 || ask.Params.Window() <= shortestRetry) {
 		c.AskAfter = min(c.AskAfter, now+quota.Instant(shortestRetry))
 		if c.DenyCost > 1 || c.NotBefore < c.AskAfter {
 			c.NotBefore = c.AskAfter

@@ -17,11 +17,11 @@ func TestExpiryLeavesAMargin(t *testing.T) {
 
 func TestSpendTakesTheEarlierLeaseFirst(t *testing.T) {
 	c := lease.Credit{Leases: [2]lease.Lease{{Tokens: 5, Expiry: 2 * sec}, {Tokens: 3, Expiry: 1 * sec}}}
-	c, ok := c.Spend(0, params(t, 1000, quota.Second, 1000), 4)
+	c, _, ok := c.Spend(0, params(t, 1000, quota.Second, 1000), 4)
 	if !ok || c.Leases[0].Tokens != 4 || c.Leases[1].Tokens != 0 {
 		t.Errorf("spent %v: %+v", ok, c.Leases)
 	}
-	if _, ok = c.Spend(0, params(t, 1000, quota.Second, 1000), 5); ok {
+	if _, _, ok = c.Spend(0, params(t, 1000, quota.Second, 1000), 5); ok {
 		t.Error("spent more than it holds")
 	}
 	if got := c.Available(2 * sec); got != 0 {

@@ -39,10 +39,12 @@ func (c Credit) Lacks(now quota.Instant, p quota.Params, n int64, windowed bool)
 	case windowed:
 		return quota.Span(c.FullAt - now)
 	}
-	// Tokens that requests waited for count as leased for this long at most.
-	const used = (waitingPieces + 1) * Deadline
-	return max(quota.Span(c.whenHolds(now, p, n)-now), 0) + used
+	return max(quota.Span(c.whenHolds(now, p, n)-now), 0) + Untold
 }
+
+// Untold is how long tokens that requests waited for count as leased at most, and so keep a full
+// bucket from refilling. The level of an answer does not tell.
+const Untold = (waitingPieces + 1) * Deadline
 
 // whenHolds is when the control plane holds what a bucket of tokens lacks for a cost of n beside
 // the tokens in hand.
@@ -53,7 +55,8 @@ func (c Credit) whenHolds(now quota.Instant, p quota.Params, n int64) quota.Inst
 // Refused reports whether a request of cost n must be refused without asking, because the control
 // plane has no tokens for it before the returned instant. In windows the node knows that only for
 // the cost that was refused, and about a cost above the burst it knows nothing. Where other nodes
-// may have given tokens back it asks before.
+// may have given tokens back it asks before. A bucket that is rationed has said nothing of a wait:
+// the node refuses what it holds again within the shortest wait, and asks for how long otherwise.
 func (c Credit) Refused(now quota.Instant, p quota.Params, n int64, windowed bool) (quota.Instant, bool) {
 	if now >= c.NotBefore || n < c.DenyCost || n > p.Burst || windowed && n > c.DenyCost {
 		return 0, false
@@ -61,10 +64,26 @@ func (c Credit) Refused(now quota.Instant, p quota.Params, n int64, windowed boo
 	if c.Recheck && now >= c.AskAfter {
 		return 0, false
 	}
-	if windowed || n == c.DenyCost {
+	rationed := c.NotBefore == c.AskAfter
+	if windowed || n == c.DenyCost && !rationed {
 		return c.NotBefore, true
 	}
-	return max(c.NotBefore, c.whenHolds(now, p, n)), true
+	holds := c.whenHolds(now, p, n)
+	if rationed {
+		if holds += quota.Instant(Untold); holds > now+quota.Instant(shortestRetry) {
+			return 0, false
+		}
+	}
+	return max(c.NotBefore, holds), true
+}
+
+// Reopen forgets a refusal that tokens which have come back make untrue: what is left may be
+// enough.
+func (c Credit) Reopen(now quota.Instant) Credit {
+	if c.Level+c.Available(now) >= c.DenyCost {
+		c.NotBefore = 0
+	}
+	return c
 }
 
 // deny takes in a refusal that the node repeats by itself until an instant. One of a cheaper

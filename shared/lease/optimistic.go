@@ -18,6 +18,8 @@ const (
 	// ReportEvery.
 	ReportRarely = quota.Second
 	rareShare    = 16
+	// answerTakes is how long an answer takes on its way, as a rule.
+	answerTakes = Deadline / 5
 )
 
 // slackPercent is the share of the burst by which all nodes together may exceed it.
@@ -118,6 +120,9 @@ type Answer struct {
 // answer: the answer to the question may count it already.
 func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
 	after = a.hear(now, p, by.Debt)
+	if full := by.Debt <= units(by.Granted*by.Cost, a.unit(p)); full && by.Granted > 0 {
+		after.Heard += quota.Instant(Untold) // For so long the granted tokens keep it from refilling.
+	}
 	used = after.covers(now, p, by)
 	if a.doubts(by.Sent) && after.surely().covers(now, p, by) > used {
 		return a, 0, false
@@ -164,12 +169,41 @@ func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
 func (a Account) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
 	unit := a.unit(p)
 	over := a.owed(now, p) + units(a.Unknown+n, unit) - p.Burst*unit
-	if over <= 0 || unit == p.Den {
-		return quota.Span(ceilDiv(max(over, 0), p.Num))
+	if over <= 0 {
+		return 0
+	}
+	if unit == p.Den {
+		return quota.Span(max(a.Heard-now, 0)) + quota.Span(ceilDiv(over, p.Num))
 	}
 	// Whole tokens are earned since Heard.
-	tokens := p.Earned(quota.Span(now-a.Heard)) + ceilDiv(over, unit)
+	tokens := p.Earned(quota.Span(max(now-a.Heard, 0))) + ceilDiv(over, unit)
 	return max(1, quota.Span(a.Heard-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
+}
+
+// Untold is by how much a wait is too short that Wait says, because the control plane has not heard
+// of all that the node used: a bucket that was full before earns those tokens again only from then
+// on. In units other than those of p the part of a token is lost that was earned since the last
+// answer. What is earned while an answer is on its way the node does not count.
+func (a Account) Untold(now quota.Instant, p quota.Params, slack int64) (late quota.Span) {
+	if a.Unknown == 0 {
+		return 0
+	}
+	rest, told := a, quota.Span(0)
+	if a.Sent != 0 {
+		told, rest = Deadline, a.surely()
+		rest.Sent, rest.Since = 0, now
+	}
+	if rest.Unknown > 0 {
+		told += quota.Span(max(rest.Due(now, slack)-now, 0)) + Deadline
+	}
+	if a.unit(p) == p.Den { // As long as more is missing the bucket earns.
+		told -= quota.Span(ceilDiv(a.owed(now, p), p.Num))
+	}
+	late = max(told, answerTakes)
+	if since := quota.Span(now - a.Heard); a.unit(p) != p.Den && since > 0 {
+		late += since - quota.Span(ceilDiv(units(p.Earned(since), p.Den), p.Num))
+	}
+	return late
 }
 
 // unit is how many units of the debt are a token.
@@ -182,11 +216,11 @@ func (a Account) unit(p quota.Params) int64 {
 
 // owed is the debt at now. In units other than those of p it has earned whole tokens.
 func (a Account) owed(now quota.Instant, p quota.Params) int64 {
-	unit := a.unit(p)
+	unit, since := a.unit(p), max(now-a.Heard, 0)
 	if unit == p.Den {
-		return earned(a.Debt, now-a.Heard, p.Num)
+		return earned(a.Debt, since, p.Num)
 	}
-	return max(0, a.Debt-units(p.Earned(quota.Span(now-a.Heard)), unit))
+	return max(0, a.Debt-units(p.Earned(quota.Span(since)), unit))
 }
 
 // Remaining is the whole tokens in the bucket at now, as far as the node knows: a hint.

@@ -18,7 +18,8 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	plane, answer := lease.Ledger{}.Grant(now, ask)
 	by := lease.Answer{Debt: answer.Debt, Cost: 100, Granted: 1, Wanted: 1}
 	account, used, _ := lease.Account{}.Decided(now, p, by)
-	if wait := account.Wait(now, p, 1); used != 1 || wait != each {
+	// The granted tokens count for the whole deadline, rounded up: it does not refill meanwhile.
+	if wait := account.Wait(now, p, 1); used != 1 || wait != each+2*lease.Deadline {
 		t.Fatalf("%d used, a token is said to come in %d", used, wait)
 	}
 	now += quota.Instant(each)

@@ -125,7 +125,7 @@ func (f *fleet) spend(n *node) string {
 		n.keep = max(n.keep, keep)
 	}
 	if state == "ready" {
-		c, _ = c.Spend(f.now, f.p, 1)
+		c, _, _ = c.Spend(f.now, f.p, 1)
 	}
 	n.credit = c
 	return state

@@ -34,6 +34,15 @@ type Spent struct {
 	Tokens int64
 }
 
+// tell forgets the used tokens, of which the control plane hears. The lease ends a tick earlier: so
+// Unspend sees that what was taken of it counts as used.
+func (l *Lease) tell() {
+	if l.Used > 0 {
+		l.Used = 0
+		l.Expiry--
+	}
+}
+
 // TakeUsed takes out which tokens have been used, to tell the control plane.
 func (c Credit) TakeUsed(now quota.Instant) (Credit, [2]Spent) {
 	var used [2]Spent
@@ -42,7 +51,7 @@ func (c Credit) TakeUsed(now quota.Instant) (Credit, [2]Spent) {
 		if held.Used > 0 && held.Term != 0 && now < held.Expiry {
 			used[i] = Spent{held.Term, held.Used}
 		}
-		held.Used = 0
+		held.tell()
 	}
 	return c, used
 }
@@ -103,9 +112,12 @@ func (c Credit) TakeOut(now quota.Instant, hold int64) (Credit, [2]Lease) {
 		}
 		out[i] = Lease{Tokens: n, Used: held.Used, Expiry: held.Expiry, Term: held.Term}
 		held.Tokens -= n
-		held.Used = 0
+		held.tell()
 		c.Level += n
 		surplus = max(surplus-n, 0)
+	}
+	if out[0].Tokens+out[1].Tokens > 0 {
+		c = c.Reopen(now)
 	}
 	return c, out
 }

@@ -61,12 +61,12 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	case need.leaky():
 	case need.Reserves:
 		c.unused(now, need, t.Name, 0, 0)
-	case now >= t.Until:
+	case now >= t.Until, t.Term != 0 && c.lastUsed.counts(&need.Bucket, t.Term):
 	case need.Optimistic:
 		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
 	default:
 		lent := lease.Lease{Tokens: need.Cost, Expiry: t.Until, Term: t.Term}
-		back := &giveBack{now: now, params: need.Params, lent: lent}
+		back := &giveBack{now: now, params: need.Params, lent: lent, inHand: t.inHand, from: t.from}
 		if c.store.Update(bucketstore.Leased, need.Bucket, now, back) == nil {
 			c.watch(now, need, back.again)
 		}

@@ -19,7 +19,7 @@ func TestAnAttemptBeforeLeavesNothing(t *testing.T) {
 	full := func() *bucketstore.Entry {
 		e, held := &bucketstore.Entry{}, lease.Lease{Tokens: 9, Expiry: now + quota.Instant(quota.Second), Term: 7}
 		e.Credit = e.Credit.Receive(now, held)
-		e.Credit, _ = e.Credit.Spend(now, p, 3)
+		e.Credit, _, _ = e.Credit.Spend(now, p, 3)
 		return e
 	}
 	need := Need{Params: p, Cost: 5}
@@ -31,11 +31,11 @@ func TestAnAttemptBeforeLeavesNothing(t *testing.T) {
 		t.Errorf("of an empty credit: %+v", out.out)
 	}
 	s := &Spend{Need: need, Now: now, Charge: true}
-	if s.Apply(full()); s.State != Ready {
+	if s.Apply(full()); s.State != Ready || s.From.Term != 7 {
 		t.Fatalf("%+v", s)
 	}
 	s.Spent[0].Tokens = 3
-	if s.Apply(&bucketstore.Entry{}); s.State != Missing || s.Spent[0].Tokens != 0 {
+	if s.Apply(&bucketstore.Entry{}); s.State != Missing || s.From != (lease.Lease{}) || s.Spent[0].Tokens != 0 {
 		t.Errorf("of an empty credit: %+v", s)
 	}
 }

@@ -56,6 +56,9 @@ type Ticket struct {
 	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
 	Charged bool
 
+	// inHand: the tokens of a Granted ticket are of those that the node held, from a lease.
+	inHand bool
+	from   lease.Lease
 	// lateCall is the call that carried a Failed ticket, whose answer may still come.
 	lateCall *call
 }
@@ -89,6 +92,8 @@ type line struct {
 	// the others that keep waiting.
 	parts  int
 	waitOn []*request
+	// asks: these ask once more at once.
+	asks bool
 	// keep is how many tokens to ask for beyond what requests wait for.
 	keep int64
 	// spent are tokens of the bucket that were used: the next call for it says so.

@@ -41,6 +41,7 @@ type Client struct {
 	flights     *inflight.Book
 	rpc         rpc.Client
 	clock       rpc.Clock
+	lastUsed    lastUsed
 	sharedNodes shareddata.Number
 	node        string
 	boot        uint64
@@ -130,6 +131,9 @@ func (c *Client) HearNodes(text []byte) {
 		c.sharedNodes.Store(n)
 	}
 }
+
+// Shared reports whether other nodes share the buckets, as far as this VM knows.
+func (c *Client) Shared() bool { return c.reports.nodes > 1 }
 
 // Slack is what this node may use of an optimistic bucket before the control plane knows.
 func (c *Client) Slack(p quota.Params) int64 { return c.reports.slack(p) }

@@ -74,6 +74,7 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	}
 	if s.State == Ready {
 		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt
+		t.inHand, t.from = true, s.From
 	}
 	return s
 }

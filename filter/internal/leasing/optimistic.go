@@ -44,6 +44,9 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 		u.Due = t.Due(u.Now, u.Slack)
 		u.Reports = u.Due < before || u.Due <= u.Now
 	}
+	if retry := u.Result.RetryAfter; retry > 0 && retry != quota.Never {
+		u.Result.RetryAfter += e.Account.Untold(u.Now, p, u.Slack)
+	}
 	u.Heard, u.Doubt = e.Account.Heard != 0, e.Account.Doubt
 	u.Asks = !u.Result.Allowed && e.Account.Asks(u.Now, p, u.Cost)
 	u.Remaining, u.Reset = e.Account.Remaining(u.Now, p), e.Account.FullAfter(u.Now, p)
@@ -133,9 +136,10 @@ func (a *applyReport) Apply(e *bucketstore.Entry) bool {
 // decided is the change that takes in the control plane's answer to requests that wait for an
 // optimistic bucket.
 type decided struct {
-	need *Need
-	now  quota.Instant
-	by   lease.Answer
+	need  *Need
+	now   quota.Instant
+	by    lease.Answer
+	slack int64
 	// doubt: the bucket may lack tokens that were not used.
 	doubt bool
 
@@ -163,6 +167,9 @@ func (d *decided) Apply(e *bucketstore.Entry) bool {
 		e.Params = d.need.Params
 	}
 	d.level, d.wait = account.Remaining(d.now, p), account.Wait(d.now, p, d.by.Cost)
+	if d.wait > 0 {
+		d.wait += account.Untold(d.now, p, d.slack)
+	}
 	d.fullAt = d.now + quota.Instant(account.FullAfter(d.now, p))
 	return true
 }

@@ -196,7 +196,7 @@ func (c *call) add(l *line, most int) {
 func (c *call) addNext(l *line) {
 	first := l.waiting[0]
 	keep, spent := int64(0), [2]lease.Spent{}
-	if !first.tickets[0].Need.Looks { // To look is to ask for nothing else.
+	if need := &first.tickets[0].Need; !need.Looks && !need.Beside { // To look is to ask for nothing else.
 		keep, spent = l.keep, l.spent
 		l.keep, l.spent = 0, [2]lease.Spent{}
 	}
@@ -239,7 +239,7 @@ func (l *line) needOf(t *Ticket) Need {
 // go back to the head of the line. They alone make no call, because the answer has said that to ask
 // is of no use yet: only if others wait behind them the line is asked for at once.
 func (q *queue) callEnded(l *line, waitOn []*request) {
-	l.call, l.parts, l.waitOn = nil, 0, nil
+	l.call, l.parts, l.waitOn, l.asks = nil, 0, nil, false
 	q.markReady(l)
 	for _, r := range waitOn {
 		r.asked = false

@@ -166,6 +166,8 @@ type lineAnswer struct {
 	// never: some bucket never holds what a request costs. Its client learns of no wait, so it may
 	// come again when what the node remembers of the other buckets is old.
 	never bool
+	// asks: those that keep waiting ask at once.
+	asks bool
 	// unknown: the answers make no sense, or the control plane does not know what was asked for.
 	unknown bool
 }
@@ -174,8 +176,10 @@ type lineAnswer struct {
 type terms struct {
 	// served is how many of the requests get their tokens, the first ones.
 	served int
-	// wait is how long the others must wait.
+	// wait is how long the others must wait. Asks: they ask once more, because it is less when the
+	// control plane hears that the tokens are used.
 	wait quota.Span
+	asks bool
 	// before is the level of the bucket, and when it is full, as they were so many tokens ago.
 	before func(tokens int64) (level int64, fullAt quota.Instant)
 }
@@ -214,9 +218,12 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		}
 	}
 	if l := items[0].line; l != nil && l.call == call {
-		l.waitOn = append(l.waitOn, waitOn...)
+		l.waitOn, l.asks = append(l.waitOn, waitOn...), l.asks || s.asks
 		if l.parts--; l.parts <= 0 {
-			c.queue.callEnded(l, l.waitOn)
+			asks := l.asks
+			if c.queue.callEnded(l, l.waitOn); asks {
+				c.queue.markReady(l)
+			}
 		}
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)
@@ -315,6 +322,8 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 			if it.need.leaky() {
 				t.Delay = a.Delay + it.need.earning(int64(i)*cost)
 			}
+		case got.asks && s.now < r.deadline:
+			s.asks = true
 		default:
 			c.shareNothing(s, r, t, got.wait)
 			t.Suspended, t.Doubt = a.State == wire.ItemSuspended, a.Doubt
@@ -364,6 +373,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		c.unused(s.now, &it.need, it.name, int64(charged)+1, a.Waiting)
 	}
 	unused = c.debts.pay(it.need.Bucket, unused)
+	again := c.noteLast(s, nth, charged)
 	if s.late() {
 		it.prepaid = unused
 	} else if !it.need.leaky() { // A turn that no request takes is no token for the next one.
@@ -379,14 +389,14 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 	if wait > 0 { // A request that comes before the node asks again is refused again.
 		wait = max(wait, quota.Span(l.until-s.now))
 	}
-	return terms{served: charged, wait: wait, before: l.before}
+	return terms{served: charged, wait: wait, asks: again, before: l.before}
 }
 
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
 // noted, or is not sure: then it must not be used.
 func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
 	it, a := &s.items[nth], &s.answers[nth]
-	d := &decided{need: &it.need, now: s.now, doubt: a.Doubt, by: lease.Answer{
+	d := &decided{need: &it.need, now: s.now, doubt: a.Doubt, slack: c.reports.slack(it.need.Params), by: lease.Answer{
 		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
 	}}
 	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)

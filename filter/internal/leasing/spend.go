@@ -37,6 +37,9 @@ type Need struct {
 	Reserves bool
 	// Looks: the request takes nothing. It asks how long it would wait.
 	Looks bool
+	// Beside: other limits decide the request, too. Tokens for it come alone, with a term of their
+	// own, so that they go back if another limit refuses it.
+	Beside bool
 }
 
 // adopt takes over the figures of another need of the same bucket, where callers bring their own.
@@ -55,10 +58,15 @@ func (n *Need) hurries() bool {
 	return lease.Hurries(n.Params) && !n.Reserves && !n.Optimistic && !n.leaky()
 }
 
+// tellsUse reports whether what the control plane grants is used at once, and it may hear of that.
+func (n *Need) tellsUse() bool {
+	return !n.Beside && !n.Reserves && !n.Optimistic && !n.leaky() && !n.Looks
+}
+
 // asksLike reports whether one item can ask for two needs of a bucket.
 func (n *Need) asksLike(other *Need) bool {
 	return n.Cost == other.Cost && n.Optimistic == other.Optimistic && n.Reserves == other.Reserves &&
-		n.Looks == other.Looks &&
+		n.Looks == other.Looks && n.Beside == other.Beside &&
 		n.Quota == other.Quota && n.Burst == other.Burst
 }
 
@@ -88,8 +96,10 @@ type Spend struct {
 	State State
 	// Doubt: the need is Exhausted, maybe by what the control plane has lost.
 	Doubt bool
-	// Until is until when the need is Exhausted, or when tokens that were taken must be used.
+	// Until is until when the need is Exhausted, or when tokens that were taken must be used. From
+	// is what they were taken from.
 	Until quota.Instant
+	From  lease.Lease
 	// Keep is how many tokens to ask for beyond this request. With Charge the credit is
 	// marked as being asked for.
 	Keep int64
@@ -120,7 +130,8 @@ const askAhead = 25 * quota.Millisecond
 func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	fitLimit(e, &s.Need)
 	c := e.Credit
-	s.Spent = [2]lease.Spent{} // Another worker may have been faster than the attempt before.
+	// Another worker may have been faster than the attempt before.
+	s.Spent, s.From = [2]lease.Spent{}, lease.Lease{}
 	s.Keep, s.KeepCall, s.Lacks = 0, s.Now < c.KeepCall, 0
 	s.FullAt = fullAt(c, s.Now, &s.Need)
 	if s.Cost == 0 {
@@ -164,7 +175,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	}
 	if available {
 		s.Until = c.Expiry(s.Now)
-		c, _ = c.Spend(s.Now, s.Params, s.Cost)
+		c, s.From, _ = c.Spend(s.Now, s.Params, s.Cost)
 		s.Level, s.FullAt = c.Remaining(s.Now), fullAt(c, s.Now, &s.Need)
 	}
 	e.Credit = c
@@ -299,6 +310,9 @@ type giveBack struct {
 	now    quota.Instant
 	params quota.Params
 	lent   lease.Lease
+	// inHand: the request had taken them of those in hand, from a lease.
+	inHand bool
+	from   lease.Lease
 	// again is when to look whether they were needed.
 	again quota.Instant
 }
@@ -306,7 +320,11 @@ type giveBack struct {
 // Apply implements bucketstore.Change.
 func (g *giveBack) Apply(e *bucketstore.Entry) bool {
 	e.Credit.Told = e.Credit.Full(g.now, g.params)
-	e.Credit = e.Credit.Receive(g.now, g.lent)
+	if !g.inHand {
+		e.Credit = e.Credit.Receive(g.now, g.lent).Reopen(g.now)
+	} else if c, put := e.Credit.Unspend(g.now, g.lent.Tokens, g.from); put { // Else they count as used.
+		e.Credit = c
+	}
 	g.again = e.Credit.LookAgain(g.now, g.params, false)
 	return true
 }

@@ -165,6 +165,10 @@ func (c *Client) returnFirst(call *call) {
 				first = append(first, c.back(&it.need, lease.Lease{Used: spent.Tokens, Term: spent.Term}))
 			}
 		}
+		fits := len(first)+len(call.items) < wire.MaxItems
+		if used := c.lastUsed.take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
+			first = append(first, c.back(&it.need, used))
+		}
 		alone := it.need.Cost == 1 && (it.line == nil || !it.line.several)
 		if it.waiting == 0 || alone || it.need.leaky() || it.need.Optimistic || it.debt != nil ||
 			len(first)+len(call.items)+2 > wire.MaxItems {

@@ -12,13 +12,15 @@ import (
 
 // A refusal says when all hits let the request through, and not only the one that refuses it. What
 // this node knows of the central buckets of the others may be old: the caller may have used them
-// through another node. So the node asks for them first, at most once in askedAgain for a bucket,
-// and only looks: a refused request is charged nowhere.
+// through another node. So the node asks for them first and only looks: a refused request is
+// charged nowhere. A caller that goes on though it is refused gets what was asked for just before:
+// it is asked at most once in askedAgain for a bucket, askedOften times if other nodes share it.
 
 const (
 	// askedAgain is the shortest wait that a refusal names. A caller that waits for so long, and is
 	// refused for another reason then, so gets an answer by news of all its buckets.
 	askedAgain = quota.Second
+	askedOften = 4
 	// lookedMost is for how many buckets a VM knows when it heard of them last.
 	lookedMost = 256
 )
@@ -28,6 +30,9 @@ type looked [lookedMost]struct {
 	bucket uint64
 	at     quota.Instant
 	look   bool
+	// looks are those since an instant, in one askedAgain.
+	since quota.Instant
+	looks uint8
 }
 
 // note notes that the control plane has answered about a bucket, to a request that looked or to one
@@ -35,15 +40,24 @@ type looked [lookedMost]struct {
 func (l *looked) note(key *keyhash.Key, now quota.Instant, look bool) {
 	bucket := binary.LittleEndian.Uint64(key[:8])
 	e := &l[bucket%lookedMost]
+	if e.bucket != bucket || now >= e.since+quota.Instant(askedAgain) {
+		e.since, e.looks = now, 0
+	}
+	if look {
+		e.looks++
+	}
 	e.bucket, e.at, e.look = bucket, now, look
 }
 
 // just reports whether there was a look just before, or, about a bucket that lacks the tokens as
-// far as this node knows, any answer.
-func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks bool) bool {
+// far as this node knows, any answer. If other nodes share the bucket, they may have used it since.
+func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks, shared bool) bool {
 	bucket := binary.LittleEndian.Uint64(key[:8])
 	e := &l[bucket%lookedMost]
-	return e.bucket == bucket && (e.look || lacks) && e.at != 0 && now < e.at+quota.Instant(askedAgain)
+	if e.bucket != bucket || now >= e.at+quota.Instant(askedAgain) || shared && e.looks < askedOften {
+		return false
+	}
+	return (e.look || lacks) && e.at != 0
 }
 
 // refuseKnowing ends a request that the i-th hit refuses, or pauses it until the control plane has
@@ -67,6 +81,7 @@ func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now q
 // there are any.
 func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 	l.together = l.together[:0]
+	shared := l.leases != nil && l.leases.Shared()
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if h.Retry == quota.Never { // No wait helps, whatever the others hold.
@@ -76,7 +91,7 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 		asks := h.missing && !h.passed && !h.queued && req.policyOf(&h.Hit).Mode != policy.ModeOptimistic
 		lacks := h.Retry > 0
 		unsure := lacks && req.LimitOf(&h.Hit).Algorithm.Windowed() // It is not known for how long.
-		if h.asked = asks && (unsure || !l.looked.just(&h.Key, now, lacks)); h.asked {
+		if h.asked = asks && (unsure || !l.looked.just(&h.Key, now, lacks, shared)); h.asked {
 			h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
 			l.together = append(l.together, &h.ticket)
@@ -118,13 +133,14 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 }
 
 // lookAround looks at buckets that may say when a refused request passes, without a question to the
-// control plane: at all of them for a penalised request, and at this node's own for one that has
-// waited, because other requests have used them meanwhile.
+// control plane: at all of them for a penalised request, and for one that has waited at those that
+// it has not asked for, because other requests have used them meanwhile.
 func (l *Limiter) lookAround(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		own := h.decider == &local || h.decider == &optimistic
-		if h.Verdict != match.Limited || h.passed || !own && (req.paused || h.decider != &leased) {
+		asked := req.paused && h.ticket.Need.Cost > 0
+		if h.Verdict != match.Limited || h.passed || !own && (asked || h.decider != &leased) {
 			continue
 		}
 		wait := h.Retry

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -30,6 +31,12 @@ func (h *Hit) knowsBucket() bool {
 	return h.Known && h.source != policy.ByShare && (h.source != policy.ByOptimistic || h.heard)
 }
 
+// losesTokens reports whether tokens that came for a refused request cannot go back to the control
+// plane.
+func (h *Hit) losesTokens(limit *policy.Limit) bool {
+	return h.ticket.Outcome == leasing.Granted && limit.Algorithm.Windowed() && !limit.Algorithm.Lends()
+}
+
 // tellWait finds out when a request passes that the i-th hit refuses for a reason: when all other
 // hits let it through as well, as far as this node knows. It returns what refuses it: the hit at
 // hand, or one that never lets it through.
@@ -44,6 +51,9 @@ func (req *Request) tellWait(i int, reason policy.Reason) (refusing int, why pol
 	for k := range req.Hits {
 		switch other := &req.Hits[k]; {
 		case other.passed:
+			if other.losesTokens(req.LimitOf(&other.Hit)) && other.Remaining < other.Cost {
+				wait = max(wait, other.Reset)
+			}
 		case other.Retry == quota.Never && other.reason == policy.ReasonSuspended:
 			return k, other.reason
 		case other.Retry == quota.Never:

@@ -66,6 +66,9 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	h := &req.Hits[i]
 	reason = h.blamed(reason)
 	req.Refusing, req.Reason = i, reason
+	if req.paused { // Requests beside it may have brought one meanwhile.
+		h.Retry = max(h.Retry, l.penaltyLeft(req, now))
+	}
 	if reason == policy.ReasonSuspended {
 		h.Known, h.Remaining, h.Reset = true, 0, quota.Never
 	}

@@ -70,7 +70,7 @@ func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
 	n := leasing.Need{
 		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
 		Strict: !keeps, Optimistic: p.Mode == policy.ModeOptimistic,
-		Algorithm: limit.Algorithm, Reserves: reserves,
+		Algorithm: limit.Algorithm, Reserves: reserves, Beside: len(req.Hits) > 1,
 	}
 	if limit.Own > 0 {
 		n.Quota, n.Burst = limit.Quota, limit.Params.Burst

@@ -428,14 +428,16 @@ func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 }
 
 // A refusal by a bucket of this node also says for how long the others would have the request wait:
-// the control plane is asked, at most once in a second, and nothing is charged. A policy of which
-// nothing is heard is not said to have nothing left.
+// the control plane is asked, at most once in a second, and nothing is charged. Where other nodes
+// may use the buckets, too, it is asked four times. A policy of which nothing is heard is not said
+// to have nothing left.
 func TestARefusalAsksTheOtherBuckets(t *testing.T) {
 	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1s"},"mode":"local"},
 		{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"},"mode":"strict","cost":{"header":"x-cost","max":9}}`)
 	ask := func(who, cost string) (*limiter.Request, limiter.Status) {
 		return n.begin("x-who", who, "x-cost", cost)
 	}
+	n.nodes = 1
 	req, _ := ask("first", "5")
 	if status := n.answer(200, req); status != limiter.Allowed || !req.Hits[0].Known || !req.Hits[1].Known {
 		t.Fatalf("%v %+v", status, req.Hits)
@@ -469,6 +471,20 @@ func TestARefusalAsksTheOtherBuckets(t *testing.T) {
 	if status = n.answer(0, other); status != limiter.Refused || other.Hits[1].Known ||
 		other.Hits[0].Retry > quota.Second {
 		t.Errorf("%v %+v", status, other.Hits)
+	}
+	n.nodes = 2
+	n.now += 2 * sec
+	shared, _ := ask("third", "1")
+	n.answer(200, shared)
+	asked := 0
+	for range 9 {
+		if again, status := ask("third", "1"); status == limiter.Paused {
+			n.answer(200, again)
+			asked++
+		}
+	}
+	if asked != 4 {
+		t.Errorf("asked %d times of a bucket that other nodes share", asked)
 	}
 }
 

@@ -41,6 +41,16 @@ func (l *Limiter) penalised(req *Request, now quota.Instant) int {
 	return worst
 }
 
+// penaltyLeft is how long penalties go on that refuse the caller by now.
+func (l *Limiter) penaltyLeft(req *Request, now quota.Instant) (longest quota.Span) {
+	for i := range req.subjects {
+		if s := &req.subjects[i]; !s.Shadow {
+			longest = max(longest, l.penalties.Left(s, now))
+		}
+	}
+	return longest
+}
+
 // hitOf is the index of the hit that stands for a policy. One of a policy that does not apply to
 // the request, and whose penalty holds under every policy, is added.
 func (req *Request) hitOf(s *match.Subject) int {

@@ -91,23 +91,33 @@ func (b *Box) millis(now quota.Instant) int64 { return int64(b.wall(now) / quota
 // Find is how long the penalty of a caller lasts from now on, 0 if none is in force. If its rule
 // says so, the penalty starts over.
 func (b *Box) Find(ix *match.Index, s *match.Subject, now quota.Instant) quota.Span {
-	key, unix := s.PenaltyKey(), b.millis(now)
-	found := b.table.find(key)
-	if found == nil || !found.InForce(unix) {
+	left := b.Left(s, now)
+	if left == 0 {
 		return 0
 	}
-	held := found.Record
 	if ix.Penalty(s.Policy).Extend {
-		if held = b.prolong(ix, s, key, unix); !held.InForce(unix) {
+		unix := b.millis(now)
+		held := b.prolong(ix, s, s.PenaltyKey(), unix)
+		if !held.InForce(unix) {
 			return 0
 		}
+		left = quota.Span(held.Until)*quota.Millisecond - b.wall(now)
 	}
 	if s.Shadow {
 		b.Stats.ShadowRefused++
 	} else {
 		b.Stats.Refused++
 	}
-	return quota.Span(held.Until)*quota.Millisecond - b.wall(now)
+	return left
+}
+
+// Left is how long the penalty of a caller lasts that Find would find, without a count of it.
+func (b *Box) Left(s *match.Subject, now quota.Instant) quota.Span {
+	found := b.table.find(s.PenaltyKey())
+	if found == nil || !found.InForce(b.millis(now)) {
+		return 0
+	}
+	return quota.Span(found.Until)*quota.Millisecond - b.wall(now)
 }
 
 // prolong makes a penalty start over, and returns what it is then: it may have been pardoned
