@@ -122,21 +122,6 @@ func (c Credit) Spend(now quota.Instant, p quota.Params, n int64) (after Credit,
 	return c, from, true
 }
 
-// Unspend puts tokens back that Spend has taken. It reports false if they were not of one lease, or
-// the control plane has heard meanwhile that they are used.
-func (c Credit) Unspend(now quota.Instant, n int64, from Lease) (Credit, bool) {
-	for i := range c.Leases {
-		held := &c.Leases[i]
-		same := from.Term != 0 && held.Term == from.Term && held.Expiry == from.Expiry
-		if same && held.Used >= n && now < held.Expiry {
-			held.Used -= n
-			held.Tokens += n
-			return c.Reopen(now), true
-		}
-	}
-	return c, false
-}
-
 // Lapse removes the tokens whose lease has ended unused, and returns their number.
 func (c Credit) Lapse(now quota.Instant) (Credit, int64) {
 	var n int64

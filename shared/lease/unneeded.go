@@ -140,3 +140,18 @@ func (c Credit) LookAgain(now quota.Instant, p quota.Params, used bool) quota.In
 	}
 	return at
 }
+
+// Unspend puts tokens back that Spend has taken. It reports false if they were not of one lease, or
+// the control plane has heard meanwhile that they are used.
+func (c Credit) Unspend(now quota.Instant, n int64, from Lease) (Credit, bool) {
+	for i := range c.Leases {
+		held := &c.Leases[i]
+		same := from.Term != 0 && held.Term == from.Term && held.Expiry == from.Expiry
+		if same && held.Used >= n && now < held.Expiry {
+			held.Used -= n
+			held.Tokens += n
+			return c.Reopen(now), true
+		}
+	}
+	return c, false
+}
