@@ -124,3 +124,6 @@ func after(now quota.Instant, wait quota.Span) quota.Instant {
 	}
 	return now + quota.Instant(wait)
 }
+
+// late reports whether the tokens of granted requests must not be used any more.
+func (s *lineAnswer) late() bool { return s.now >= s.expiry }

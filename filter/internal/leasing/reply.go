@@ -263,9 +263,6 @@ func (s *lineAnswer) unusable(nth int) (since quota.Instant, failed bool) {
 	return s.now, s.unknown || useless
 }
 
-// late reports whether the tokens of granted requests must not be used any more.
-func (s *lineAnswer) late() bool { return s.now >= s.expiry }
-
 // failBucket fails the tickets for one bucket. Tokens that were granted for them, or for requests
 // that have ended meanwhile, are charged all the same, and those to keep are kept.
 func (c *Client) failBucket(s *lineAnswer, nth int, since quota.Instant) {
