@@ -364,3 +364,15 @@ func (ix *Index) loadShown(set *wire.SetReader) {
 		ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
 	}
 }
+
+// loadConditions are the conditions of a policy that gates can hold, in memory that is used again.
+func (ix *Index) loadConditions(p *Policy, memory []condition) []condition {
+	memory = memory[:0]
+	for i := p.headers.from; i < p.headers.to && len(memory) < maxBehind; i++ {
+		m := &ix.headers[i]
+		if m.op == policy.HeaderEquals && m.value.Len <= policy.MaxText {
+			memory = append(memory, condition{m.name.slot, m.value})
+		}
+	}
+	return memory
+}

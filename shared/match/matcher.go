@@ -5,6 +5,8 @@
 // memory that it reuses, and answers with a Result.
 package match
 
+import "github.com/weir-proxy/weir/shared/policy"
+
 // Matcher holds requests against an Index, one at a time. It owns the memory that this takes, so
 // that a request leaves no garbage. The zero value is ready for use.
 type Matcher struct {
@@ -100,5 +102,37 @@ func (m *Matcher) result(a *Attributes) Result {
 		Rank:               m.rank,
 		Consumer:           m.consumer.Key,
 		ExceptionsRevision: m.revision,
+	}
+}
+
+// find returns the policies and classes whose host and path match a request, without those behind
+// gates that stay shut for it. Each is there once, in the document's order. The slice is good until
+// the next search.
+func (m *Matcher) find(a *Attributes) []pathMatch {
+	s, t := &m.search, &m.ix.trie
+	s.policies(t, m.ix.snapshot, a.Host, a.Path)
+	for i := 0; i < len(s.gates); i++ { // Behind gates there are more.
+		for at := s.gates[i]; at != 0; at = t.gates[at].next {
+			m.open(at, a)
+		}
+	}
+	return s.sorted()
+}
+
+// open adds the policies behind a gate for the values that the request holds there. A longer value
+// than any of the policy set costs nothing.
+func (m *Matcher) open(number uint32, a *Attributes) {
+	t := &m.ix.trie
+	slot := t.gates[number].slot
+	place := &m.ix.places.nodes[slot]
+	h := m.hold(source{kind: policy.SourceKind(place.parent), name: place.text, slot: slot}, a)
+	for i := h.from; i < h.to; i++ {
+		value := m.values[i].text
+		if len(value) > policy.MaxText {
+			continue
+		}
+		if at := t.find(m.ix.snapshot, number, gated, value); at != 0 {
+			m.search.collect(t, t.nodes[at].exact)
+		}
 	}
 }

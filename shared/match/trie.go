@@ -82,58 +82,6 @@ func (t *trie) reset() {
 	clear(t.table)
 }
 
-// insert adds the patterns of a policy without conditions. No hosts are any host, no paths any
-// path.
-func (t *trie) insert(snapshot []byte, policy uint32, hosts, paths []wire.Ref) {
-	for i := range patterns(hosts, paths) {
-		t.insertPattern(snapshot, policy, i, hosts, paths, nil)
-	}
-}
-
-// patterns is how many pairs of a host and a path there are.
-func patterns(hosts, paths []wire.Ref) int { return max(len(hosts), 1) * max(len(paths), 1) }
-
-// insertPattern adds the i-th pair of a host and a path of a policy.
-func (t *trie) insertPattern(snapshot []byte, policy uint32, i int, hosts, paths []wire.Ref, c []condition) {
-	at, e := anyHost, entry{policy: policy}
-	if len(hosts) > 0 {
-		k, ref := literal, hosts[i/max(len(paths), 1)]
-		if host := ref.Of(snapshot); len(host) > 2 && host[0] == '*' {
-			k, ref = hostSuffix, wire.Ref{Off: ref.Off + 2, Len: ref.Len - 2}
-		}
-		at = t.child(snapshot, hostsRoot, k, ref)
-	}
-	below := true
-	if len(paths) > 0 {
-		e.order = uint32(i % len(paths))
-		e.pattern = paths[e.order]
-		at, below = t.insertPath(snapshot, at, e.pattern)
-	}
-	t.add(snapshot, at, below, e, c)
-}
-
-// insertPath walks down along the segments of a pattern, and returns the node at their end, and
-// whether the pattern is for all below it.
-func (t *trie) insertPath(snapshot []byte, at uint32, pattern wire.Ref) (end uint32, below bool) {
-	path := pattern.Of(snapshot)
-	for pos := 1; ; {
-		end := segmentEnd(path, pos)
-		segment := path[pos:end]
-		if text.Is(segment, "**") {
-			return at, true
-		}
-		if len(segment) > 0 && segment[0] == '{' {
-			at = t.captureChild(at)
-		} else {
-			at = t.child(snapshot, at, literal, wire.Ref{Off: pattern.Off + uint32(pos), Len: uint32(end - pos)})
-		}
-		if end == len(path) {
-			return at, false
-		}
-		pos = end + 1
-	}
-}
-
 // captureChild returns the child that stands for any segment, and makes it if need be.
 func (t *trie) captureChild(parent uint32) uint32 {
 	if t.nodes[parent].capture == 0 {
@@ -193,6 +141,18 @@ func (t *trie) find(snapshot []byte, parent uint32, k kind, name []byte) uint32 
 	}
 	return 0
 }
+
+// gate is a place by whose value the policies of a list differ. The lists behind it belong to its
+// children of the kind gated.
+type gate struct {
+	slot uint32
+	// next is the following gate of the list, 0 for none.
+	next uint32
+}
+
+// gateMark is the policy of an entry that stands for the gates of its list. It is the first entry,
+// and its order is the first of the gates.
+const gateMark = ^uint32(0)
 
 // search is the memory of searches in tries, reused from one to the next.
 type search struct {

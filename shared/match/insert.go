@@ -1,7 +1,7 @@
 package match
 
 import (
-	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/text"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -15,24 +15,65 @@ type condition struct {
 	value wire.Ref
 }
 
-// gate is a place by whose value the policies of a list differ. The lists behind it belong to its
-// children of the kind gated.
-type gate struct {
-	slot uint32
-	// next is the following gate of the list, 0 for none.
-	next uint32
-}
-
 const (
-	// gateMark is the policy of an entry that stands for the gates of its list. It is the first
-	// entry, and its order is the first of the gates.
-	gateMark = ^uint32(0)
 	// maxGates is how many gates a list has. Policies by the values of further places stand in the
 	// list itself: each gate costs a request a look at its place.
 	maxGates = 64
 	// maxBehind is behind how many gates a policy stands, one behind the other.
 	maxBehind = 4
 )
+
+// insert adds the patterns of a policy without conditions. No hosts are any host, no paths any
+// path.
+func (t *trie) insert(snapshot []byte, policy uint32, hosts, paths []wire.Ref) {
+	for i := range patterns(hosts, paths) {
+		t.insertPattern(snapshot, policy, i, hosts, paths, nil)
+	}
+}
+
+// patterns is how many pairs of a host and a path there are.
+func patterns(hosts, paths []wire.Ref) int { return max(len(hosts), 1) * max(len(paths), 1) }
+
+// insertPattern adds the i-th pair of a host and a path of a policy.
+func (t *trie) insertPattern(snapshot []byte, policy uint32, i int, hosts, paths []wire.Ref, c []condition) {
+	at, e := anyHost, entry{policy: policy}
+	if len(hosts) > 0 {
+		k, ref := literal, hosts[i/max(len(paths), 1)]
+		if host := ref.Of(snapshot); len(host) > 2 && host[0] == '*' {
+			k, ref = hostSuffix, wire.Ref{Off: ref.Off + 2, Len: ref.Len - 2}
+		}
+		at = t.child(snapshot, hostsRoot, k, ref)
+	}
+	below := true
+	if len(paths) > 0 {
+		e.order = uint32(i % len(paths))
+		e.pattern = paths[e.order]
+		at, below = t.insertPath(snapshot, at, e.pattern)
+	}
+	t.add(snapshot, at, below, e, c)
+}
+
+// insertPath walks down along the segments of a pattern, and returns the node at their end, and
+// whether the pattern is for all below it.
+func (t *trie) insertPath(snapshot []byte, at uint32, pattern wire.Ref) (end uint32, below bool) {
+	path := pattern.Of(snapshot)
+	for pos := 1; ; {
+		end := segmentEnd(path, pos)
+		segment := path[pos:end]
+		if text.Is(segment, "**") {
+			return at, true
+		}
+		if len(segment) > 0 && segment[0] == '{' {
+			at = t.captureChild(at)
+		} else {
+			at = t.child(snapshot, at, literal, wire.Ref{Off: pattern.Off + uint32(pos), Len: uint32(end - pos)})
+		}
+		if end == len(path) {
+			return at, false
+		}
+		pos = end + 1
+	}
+}
 
 // add adds an entry to a list of a node, behind a gate for each of the conditions.
 func (t *trie) add(snapshot []byte, at uint32, below bool, e entry, conditions []condition) {
@@ -77,48 +118,4 @@ func (t *trie) addGate(list *uint32, slot uint32) uint32 {
 	t.gates = append(t.gates, gate{slot, *first})
 	*first = uint32(len(t.gates) - 1)
 	return *first
-}
-
-// loadConditions are the conditions of a policy that gates can hold, in memory that is used again.
-func (ix *Index) loadConditions(p *Policy, memory []condition) []condition {
-	memory = memory[:0]
-	for i := p.headers.from; i < p.headers.to && len(memory) < maxBehind; i++ {
-		m := &ix.headers[i]
-		if m.op == policy.HeaderEquals && m.value.Len <= policy.MaxText {
-			memory = append(memory, condition{m.name.slot, m.value})
-		}
-	}
-	return memory
-}
-
-// find returns the policies and classes whose host and path match a request, without those behind
-// gates that stay shut for it. Each is there once, in the document's order. The slice is good until
-// the next search.
-func (m *Matcher) find(a *Attributes) []pathMatch {
-	s, t := &m.search, &m.ix.trie
-	s.policies(t, m.ix.snapshot, a.Host, a.Path)
-	for i := 0; i < len(s.gates); i++ { // Behind gates there are more.
-		for at := s.gates[i]; at != 0; at = t.gates[at].next {
-			m.open(at, a)
-		}
-	}
-	return s.sorted()
-}
-
-// open adds the policies behind a gate for the values that the request holds there. A longer value
-// than any of the policy set costs nothing.
-func (m *Matcher) open(number uint32, a *Attributes) {
-	t := &m.ix.trie
-	slot := t.gates[number].slot
-	place := &m.ix.places.nodes[slot]
-	h := m.hold(source{kind: policy.SourceKind(place.parent), name: place.text, slot: slot}, a)
-	for i := h.from; i < h.to; i++ {
-		value := m.values[i].text
-		if len(value) > policy.MaxText {
-			continue
-		}
-		if at := t.find(m.ix.snapshot, number, gated, value); at != 0 {
-			m.search.collect(t, t.nodes[at].exact)
-		}
-	}
 }
