@@ -239,9 +239,14 @@ func (a Account) FullAfter(now quota.Instant, p quota.Params) quota.Span {
 	return quota.Span(ceilDiv(owed, p.Num))
 }
 
-// Patience is how long a report waits for an answer before it is made again as a whole. The control
-// plane may then count it twice, so too little is admitted.
-const Patience = 250 * quota.Millisecond
+const (
+	// Patience is how long a report waits for the end of its call before it is made again as a
+	// whole, by any worker: longer than a call lasts. Only if the worker that sent it is gone no
+	// end comes. The control plane may then count it twice, so too little is admitted.
+	Patience = 6 * quota.Second
+	// repeatAfter is how soon a report is made again whose call has ended without an answer.
+	repeatAfter = 250 * quota.Millisecond
+)
 
 // Due is when to report: the later, the less of the slack is used. It is quota.Forever if there is
 // nothing to report.
@@ -263,6 +268,15 @@ func (a Account) Due(now quota.Instant, slack int64) quota.Instant {
 // its amount.
 func (a Account) Report(now quota.Instant) Account {
 	a.Reported, a.Sent = a.Unknown, max(now, a.Heard+1, a.Sent+1)
+	return a
+}
+
+// Unanswered notes that the call of the report under way has ended without an answer. The report is
+// made again soon, under a newer name: this one is of the past.
+func (a Account) Unanswered(now quota.Instant) Account {
+	if a.Sent = now - quota.Instant(Patience-repeatAfter); a.Sent == 0 {
+		a.Sent--
+	}
 	return a
 }
 

@@ -369,11 +369,22 @@ func TestWhenToReport(t *testing.T) {
 		{slack: 160, unknown: 80, want: 1500 * ms},
 		{slack: 1, unknown: 1, want: 1500 * ms},
 		{slack: 5, unknown: 1, want: 1100 * ms},
-		{slack: 160, unknown: 80, sent: 1400 * ms, want: 1650 * ms},
+		{slack: 160, unknown: 80, sent: 1400 * ms, want: 7400 * ms},
 	} {
 		account := lease.Account{Unknown: c.unknown, Since: 1000 * ms, Sent: c.sent}
 		if got := account.Due(1500*ms, c.slack); got != c.want {
 			t.Errorf("%+v: due at %d ms", c, got/ms)
+		}
+		if c.sent == 0 {
+			continue
+		}
+		again := account.Unanswered(1500 * ms)
+		if got := again.Due(1500*ms, c.slack); got != 1750*ms {
+			t.Errorf("%+v: without an answer due at %d ms", c, got/ms)
+		}
+		p := quota.Params{Num: 1, Den: 1 << 20, Burst: 100}
+		if late := again.Answered(1600*ms, c.sent, p, 7); late != again {
+			t.Errorf("%+v: an answer to what counts as lost is taken in: %+v", c, late)
 		}
 	}
 }

@@ -121,7 +121,10 @@ type call struct {
 	late bool
 	// held are debts that wait for the answer.
 	held []heldDebt
-	// over: nothing more will be heard of the call.
+	// lostAt is when a late call is given up, because one that left after it was answered; 0: none
+	// was.
+	lostAt quota.Instant
+	// over: nothing more is heard of the call.
 	over bool
 }
 
@@ -215,13 +218,26 @@ func sameSet(items []item, version uint64) bool {
 	return len(items) == 0 || items[0].need.Version == version
 }
 
-// timeout is how long an answer may take. That of a call for requests is longer than these wait,
-// because a late answer still says what was charged.
-func (c *call) timeout() quota.Span {
-	if c.probe {
+// lasts reports whether what the call carries may be charged twice if it is sent again: its answer
+// is awaited although it is late. Settlements, returns and claims of permits have names, and trials
+// and probes charge nothing that counts.
+func (c *call) lasts() bool { return !c.probe && !c.claims && !c.settles && !c.trials }
+
+// timeout is how long an answer may take, where so many calls are late.
+func (c *call) timeout(late int) quota.Span {
+	switch {
+	case c.probe:
 		return lease.Deadline
+	case c.lasts() && late < maxLate:
+		return callLife
 	}
 	return callTimeout
 }
 
-func (c *call) lateAt() quota.Instant { return c.sent + quota.Instant(lease.Deadline) }
+// lateAt is from when on the call counts as one without an answer.
+func (c *call) lateAt() quota.Instant {
+	if c.asks > 0 {
+		return c.sent + quota.Instant(lease.Deadline)
+	}
+	return c.sent + quota.Instant(callTimeout)
+}

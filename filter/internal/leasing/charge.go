@@ -168,8 +168,12 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	}
 }
 
-// over ends a call for good: nothing more is heard of what it has charged.
+// over ends a call for good: nothing more is heard of what it has charged, so what has no answer is
+// sent again.
 func (c *Client) over(call *call, now quota.Instant) {
+	if call.over {
+		return
+	}
 	call.over = true
 	if c.debts.call == call {
 		c.debts.call = nil
@@ -181,8 +185,12 @@ func (c *Client) over(call *call, now quota.Instant) {
 	}
 	call.held = nil
 	for i := range call.items {
-		if d := call.items[i].debt; d != nil && d.asked {
+		it := &call.items[i]
+		if d := it.debt; d != nil && d.asked {
 			d.asked, d.at = false, now
+		}
+		if it.report != 0 {
+			c.reports.again(it, now, c.store)
 		}
 	}
 }

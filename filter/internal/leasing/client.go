@@ -53,8 +53,10 @@ type Client struct {
 	room    room
 	pace    pace
 	reports reports
-	// underWay are the calls that requests wait in and that are not late, the first one first.
+	// underWay are the calls that may become late, the first one first; late are those that have,
+	// whose answers are awaited.
 	underWay    []*call
+	late        []*call
 	debts       debts
 	returns     returns
 	settlements settlements

@@ -389,11 +389,11 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	}
 }
 
-// Calls that hang until after a second open it without having failed.
+// Calls that hang until after a second open it without having failed: those that Envoy ends.
 func TestSilenceOpensTheBreaker(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	began := w.now
-	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
+	w.client.Settle(w.now, &leasing.Reservation{Need: w.need(1, 1), Name: 1<<16 + 1}, 0)
 	for ; w.now < began+990*ms; w.now += 10 * ms {
 		w.client.Tick(w.now)
 		if _, away := w.client.Health.Away(); away {

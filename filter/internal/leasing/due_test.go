@@ -23,7 +23,7 @@ func TestWhatIsDueNext(t *testing.T) {
 	is("tokens to keep", w.now+25*ms)
 	w.now += 25 * ms
 	w.client.Tick(w.now)
-	is("a call under way, which may hang", w.now+1000*ms)
+	is("a call under way, which may be late", w.now+250*ms)
 	w.now += 5 * ms
 	w.answer(w.now)
 	is("answered", quota.Forever)

@@ -11,24 +11,64 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// EndLate fails the calls that take longer than requests wait. Such a call counts once, as a call
-// without an answer. If its answer comes all the same, it says what was charged.
+const (
+	// callLife is how long Envoy awaits the answer to a call that carries what is charged. A
+	// control plane that stands still for less charges each call once: its late answer says so.
+	callLife = 5 * quota.Second
+	// maxLate bounds the late calls whose answers are awaited for so long.
+	maxLate = 64
+)
+
+// EndLate fails the calls that take longer than requests wait, or longer than callTimeout if none
+// does. Such a call counts once, as a call without an answer. If its answer comes all the same, it
+// says what was charged. EndLate gives up the late calls that are lost.
 func (c *Client) EndLate(now quota.Instant) {
-	for len(c.underWay) > 0 && now >= c.underWay[0].lateAt() {
-		call := c.underWay[0]
-		c.forgetCall(call)
+	for i := 0; i < len(c.underWay); {
+		call := c.underWay[i]
+		if now < call.lateAt() {
+			i++
+			continue
+		}
+		c.underWay = slices.Delete(c.underWay, i, i+1)
+		c.late = append(c.late, call)
 		call.late = true
-		c.pace.slow = lease.Deadline
+		if call.asks > 0 {
+			c.pace.slow = lease.Deadline
+		}
 		c.fail(call, now, rpc.NoAnswer)
+	}
+	for _, call := range c.late {
+		if call.lostAt != 0 && now >= call.lostAt && !call.over {
+			c.over(call, now)
+		}
 	}
 }
 
-// LateAt is when the first call under way is late; never if no request waits in any.
-func (c *Client) LateAt() quota.Instant {
-	if len(c.underWay) == 0 {
-		return quota.Forever
+// outrun notes an answer. The control plane does not stand still, so calls that left before the
+// answered one, and so long ago that they should be answered too, are lost, unless their answers
+// come soon.
+func (c *Client) outrun(by *call, now quota.Instant) {
+	for _, calls := range [2][]*call{c.late, c.underWay} {
+		for _, call := range calls {
+			if call.lostAt == 0 && call.sent < by.sent && now >= call.sent+quota.Instant(lease.Deadline) {
+				call.lostAt = now + quota.Instant(callTimeout-lease.Deadline)
+			}
+		}
 	}
-	return c.underWay[0].lateAt()
+}
+
+// LateAt is when EndLate has something to do; never if no call is under way.
+func (c *Client) LateAt() quota.Instant {
+	at := quota.Forever
+	for _, call := range c.underWay {
+		at = min(at, call.lateAt())
+	}
+	for _, call := range c.late {
+		if call.lostAt != 0 && !call.over {
+			at = min(at, call.lostAt)
+		}
+	}
+	return at
 }
 
 // lookAfter ends a request whose deadline has passed, or that no call carries and for which tokens
@@ -54,6 +94,16 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 		c.queue.markReady(r.line)
 	}
 	c.queue.forget(r.line)
+}
+
+func (c *Client) failRequest(r *request, now quota.Instant) {
+	for _, t := range r.tickets {
+		t.Outcome, t.Since = Failed, now
+		if r.asked {
+			t.lateCall = r.line.call
+		}
+	}
+	c.queue.end(r)
 }
 
 // takeInHand spends tokens that this node holds on a request, which other workers may have brought.
@@ -112,8 +162,12 @@ func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
 }
 
 func (c *Client) forgetCall(call *call) {
-	if i := slices.Index(c.underWay, call); i >= 0 {
-		c.underWay = slices.Delete(c.underWay, i, i+1)
+	calls := &c.underWay
+	if call.late {
+		calls = &c.late
+	}
+	if i := slices.Index(*calls, call); i >= 0 {
+		*calls = slices.Delete(*calls, i, i+1)
 	}
 }
 

@@ -156,3 +156,63 @@ func TestALateAnswerPaysForThoseThatGoOnAfterIt(t *testing.T) {
 		})
 	}
 }
+
+// The answers to so many late calls are awaited for long. Those to more are not, so that calls do
+// not pile up in Envoy.
+func TestLateCallsAreBounded(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	long := 0
+	for range 200 {
+		ticket := &leasing.Ticket{Stream: 1, Need: w.need(1, 1)}
+		w.client.Ask(w.now, ticket)
+		w.client.Flush(w.now)
+		p := w.calls[len(w.calls)-1]
+		w.calls = nil
+		w.now += quota.Instant(lease.Deadline)
+		w.client.EndLate(w.now)
+		if p.timeout > quota.Second {
+			long++
+		} else if p.timeout != 250*quota.Millisecond {
+			t.Fatalf("an answer may take %d ms", p.timeout/quota.Millisecond)
+		}
+		w.join(t, 2, 1) // So the breaker stays closed.
+		w.answer(w.now)
+	}
+	if long != 64 {
+		t.Errorf("%d late calls are awaited, want 64", long)
+	}
+}
+
+// A late call whose successor is answered is given up a while after that: what it may have charged
+// is charged by another call, and its own answer counts for nothing any more.
+func TestACallThatIsOutrunIsLost(t *testing.T) {
+	w := newWorld(t, 100, quota.Hour, 100)
+	p := w.late(t)
+	bucket := w.need(1, 1).Bucket
+	w.now += 500 * ms
+	w.client.Tick(w.now)
+	if debt, _ := w.asked(t); debt != 0 {
+		t.Fatalf("%d asked for although no later call was answered", debt)
+	}
+	w.join(t, 2, 1)
+	w.answer(w.now)
+	for end := w.now + 200*ms; w.now < end; w.now += ms {
+		w.client.Tick(w.now)
+		if debt, _ := w.asked(t); debt != 0 {
+			t.Fatalf("%d asked for %d ms too early", debt, (end-w.now)/ms)
+		}
+	}
+	for end := w.now + 250*ms; w.now <= end && len(w.calls) == 0; w.now += ms {
+		w.client.Tick(w.now)
+	}
+	if debt, _ := w.asked(t); debt != 1 {
+		t.Fatalf("asked for %d, want 1", debt)
+	}
+	w.answer(w.now)
+	w.calls = append(w.calls, p)
+	w.answer(w.now)
+	w.owe(1)
+	if owed := w.client.Owed(w.now, bucket); owed != 1 {
+		t.Errorf("%d owed: the answer of the lost call has paid for another request", owed)
+	}
+}

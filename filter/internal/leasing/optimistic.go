@@ -133,6 +133,28 @@ func (a *applyReport) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
+// reportAgain is the change that has a report which was not answered made again.
+type reportAgain struct {
+	need *Need
+	now  quota.Instant
+	// sent is the report's name.
+	sent quota.Instant
+
+	// due is when it is made again; 0: another report is under way.
+	due quota.Instant
+}
+
+// Apply implements bucketstore.Change.
+func (r *reportAgain) Apply(e *bucketstore.Entry) bool {
+	fitAccount(e, r.need, r.now)
+	if r.due = 0; e.Account.Sent != r.sent {
+		return false
+	}
+	e.Account = e.Account.Unanswered(r.now)
+	r.due = e.Account.Due(r.now, 0)
+	return true
+}
+
 // decided is the change that takes in the control plane's answer to requests that wait for an
 // optimistic bucket.
 type decided struct {

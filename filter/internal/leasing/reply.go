@@ -15,14 +15,17 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	now := c.clock.Now()
 	how := c.read(call, status, body)
 	c.trialsOver(call)
+	c.forgetCall(call)
+	if how == rpc.Answered {
+		c.outrun(call, now)
+	}
 	if call.late { // Its requests have gone on, and its failure has been counted.
-		if how == rpc.Answered {
+		if how == rpc.Answered && !call.over {
 			c.takeIn(call, now)
 		}
 		c.over(call, now)
 		return
 	}
-	c.forgetCall(call)
 	if how != rpc.Answered {
 		c.over(call, now)
 		c.fail(call, now, how)
@@ -114,6 +117,9 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	if call.reports {
 		c.reports.underWay--
 	}
+	if c.debts.call == call { // What it carries waits for its answer, and other debts do not.
+		c.debts.call = nil
+	}
 	c.settleAgain(call, now)
 	if how == rpc.Overloaded && c.room.most == 1 {
 		c.room.rest = now + rpc.Spread(longestRest, c.random.Jitter())
@@ -136,16 +142,6 @@ func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	for _, r := range c.queue.compact() { // No call will carry the others in time.
 		c.lookAfter(r, now)
 	}
-}
-
-func (c *Client) failRequest(r *request, now quota.Instant) {
-	for _, t := range r.tickets {
-		t.Outcome, t.Since = Failed, now
-		if r.asked {
-			t.lateCall = r.line.call
-		}
-	}
-	c.queue.end(r)
 }
 
 // lineAnswer is what a call brought for the requests of one line: the answer about one bucket, or

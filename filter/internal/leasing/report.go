@@ -102,11 +102,12 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 	p := r.byBucket[it.need.Bucket]
 	switch a.State {
 	case wire.ItemUnavailable:
-		// It is reported again, as if no answer had come.
+		// The end of the call has it reported again, as if no answer had come.
 	case wire.ItemUnknown:
 		if p != nil {
 			r.move(p, quota.Forever)
 		}
+		it.report = 0
 	default:
 		apply := applyReport{
 			need: &it.need, now: now, sent: it.report, slack: r.slack(it.need.Params), debt: a.Debt,
@@ -116,5 +117,17 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		if err == nil && p != nil {
 			r.move(p, apply.due)
 		}
+		it.report = 0
+	}
+}
+
+// again has a report that was not counted, for all that is known, made again after a while.
+func (r *reports) again(it *item, now quota.Instant, store *bucketstore.Store) {
+	apply := &reportAgain{need: &it.need, now: now, sent: it.report}
+	if store.Update(bucketstore.Optimistic, it.need.Bucket, now, apply) != nil || apply.due == 0 {
+		return
+	}
+	if p := r.byBucket[it.need.Bucket]; p != nil {
+		r.move(p, apply.due)
 	}
 }

@@ -194,21 +194,24 @@ func TestReportsWaitForTheAnswer(t *testing.T) {
 	}
 }
 
-// A report without an answer is made again as a whole; one that is answered twice or late counts
-// once.
+// A report without an answer is made again as a whole, soon if its call has ended, else when that
+// is surely over; one that is answered twice or late counts once.
 func TestAReportWithoutAnAnswerIsMadeAgain(t *testing.T) {
 	for _, status := range []int{0, 503, 200} {
 		r := newReporters(t, 1, 64)
 		r.use(0, 1, 1)
 		r.now += quota.Instant(lease.ReportRarely)
 		r.tick()
-		late := r.unanswered[0]
+		late, wait := r.unanswered[0], quota.Instant(lease.Patience)
 		if status != 200 {
+			wait = 250 * ms
 			r.answer(status)
 		}
 		r.unanswered = nil
 		r.use(0, 1, 1)
-		r.now += quota.Instant(lease.Patience) - 1
+		for again := r.now + wait; r.now < again-1; r.now = min(r.now+10*ms, again-1) {
+			r.tick()
+		}
 		r.tick()
 		if r.calls != 1 {
 			t.Fatalf("%d: reported again before its time", status)

@@ -96,11 +96,11 @@ func (c *Client) send(call *call) {
 	c.Health.breaker.Sent(call.sent)
 	c.room.count(call, 1)
 	done := func(status int, body []byte) { c.answer(call, status, body) }
-	if err := c.rpc.Call(path, c.body, call.timeout(), done); err != nil {
+	if err := c.rpc.Call(path, c.body, call.timeout(len(c.late)), done); err != nil {
 		c.over(call, call.sent)
 		c.trialsOver(call)
 		c.fail(call, call.sent, rpc.Unsent)
-	} else if call.asks > 0 {
+	} else if call.lasts() {
 		c.underWay = append(c.underWay, call)
 	}
 }

@@ -119,8 +119,9 @@ type Spend struct {
 	KeepCall bool
 }
 
-// callTimeout is how long an answer may take. It is also how soon another worker may ask for tokens
-// to keep, and how soon the tick tries again what a call without an answer has left.
+// callTimeout is after how long a call counts as one without an answer if no request waits in it.
+// Another worker may ask for tokens to keep as soon, and the tick tries again what a call without
+// an answer has left.
 const callTimeout = 250 * quota.Millisecond
 
 // askAhead is how early to ask for more: a round trip and a tick.

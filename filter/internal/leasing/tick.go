@@ -33,7 +33,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	if c.queue.waiting > 0 || c.queue.trying > 0 {
 		return now
 	}
-	due := min(c.reports.next(), c.Health.breaker.NextDue(now))
+	due := min(c.reports.next(), c.Health.breaker.NextDue(now), c.LateAt())
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
 	}

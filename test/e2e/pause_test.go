@@ -1,0 +1,58 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A control plane that stands still for up to two seconds, and then executes all that has come
+// meanwhile, charges each request once: a caller has what is left of its limit afterwards, and no
+// more.
+func TestAPauseOfTheControlPlaneChargesOnce(t *testing.T) {
+	t.Parallel()
+	w := start(t, setup{workers: 2, policies: `
+version: weir/v1
+policies:
+  - {name: strict, match: {paths: [/strict]}, partition: [header:x-caller], limit: {quota: 10, window: 1d}, mode: strict}
+  - {name: leased, match: {paths: [/leased]}, partition: [header:x-caller], limit: {quota: 10, window: 1d}, mode: leased}
+  - {name: optimistic, match: {paths: [/optimistic]}, partition: [header:x-caller], limit: {quota: 10, window: 1d}, mode: optimistic}
+`})
+	for _, pause := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 2 * time.Second} {
+		for _, mode := range []string{"strict", "leased", "optimistic"} {
+			w.pause(mode, pause)
+		}
+	}
+}
+
+// pause stops the control plane while a caller of a mode sends four of its ten requests.
+func (w *world) pause(mode string, pause time.Duration) {
+	w.t.Helper()
+	passes := func(when string, n, want int) {
+		w.t.Helper()
+		got := load{clients: n, total: n, request: func(int) *http.Request {
+			return request(http.MethodGet, w.envoys[0].URL()+"/"+mode, "x-caller", fmt.Sprint(pause))
+		}}.run(w.ctx)
+		if got.mustBe(w.t, 200, 429); got.statuses[200] != int64(want) {
+			w.t.Errorf("%s, a pause of %s, %s: of %d requests %d passed, want %d", mode, pause, when, n,
+				got.statuses[200], want)
+		}
+	}
+	passes("before", 1, 1)
+	time.Sleep(200 * time.Millisecond)
+	if err := w.controlPlane.Signal(syscall.SIGSTOP); err != nil {
+		w.t.Fatal(err)
+	}
+	stopped := time.Now()
+	passes("meanwhile", 4, 4)
+	time.Sleep(pause - time.Since(stopped))
+	if err := w.controlPlane.Signal(syscall.SIGCONT); err != nil {
+		w.t.Fatal(err)
+	}
+	w.awaitGround()
+	time.Sleep(1500 * time.Millisecond) // What is charged twice is charged by then.
+	passes("afterwards", 5, 5)
+	passes("beyond the limit", 1, 0)
+}
