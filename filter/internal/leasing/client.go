@@ -55,8 +55,10 @@ type Client struct {
 	reports reports
 	// underWay are the calls that may become late, the first one first; late are those that have,
 	// whose answers are awaited.
-	underWay    []*call
-	late        []*call
+	underWay []*call
+	late     []*call
+	// lastSent is when the last call was sent.
+	lastSent    quota.Instant
 	debts       debts
 	returns     returns
 	settlements settlements

@@ -2,6 +2,7 @@ package leasing_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/leasing"
@@ -31,6 +32,17 @@ func (w *world) late(t *testing.T) pending {
 	}
 	w.client.Owe(w.now, ticket.Need, ticket, w.params.Burst)
 	return p
+}
+
+// dropProbes has the probes under way hang, and reports how many there were.
+func (w *world) dropProbes() (n int) {
+	w.calls = slices.DeleteFunc(w.calls, func(p pending) bool {
+		if p.timeout == lease.Deadline {
+			n++
+		}
+		return p.timeout == lease.Deadline
+	})
+	return n
 }
 
 // asked are the tokens that the call under way asks to charge, and the requests that wait in it.
@@ -132,6 +144,9 @@ func TestALateAnswerPays(t *testing.T) {
 			w.client.Tick(w.now)
 			if debt, _ := w.asked(t); debt != 0 {
 				t.Errorf("%d asked for while the late call is open", debt)
+			}
+			if n := w.dropProbes(); n != 1 {
+				t.Errorf("%d probes find out whether the control plane is there", n)
 			}
 			c.end(w, p)
 			if owed := w.client.Owed(w.now, w.need(1, 1).Bucket); owed != c.owed {

@@ -57,6 +57,21 @@ func (c *Client) outrun(by *call, now quota.Instant) {
 	}
 }
 
+// probesLate is when a probe finds out whether the control plane stands still or has lost the calls
+// that are late: what they carry is not sent again meanwhile, so nothing else may ask. It is never
+// if that is known, or an open breaker has probes of its own.
+func (c *Client) probesLate() quota.Instant {
+	if c.Health.breaker.IsOpen() {
+		return quota.Forever
+	}
+	for _, call := range c.late {
+		if call.lostAt == 0 {
+			return max(c.lastSent, call.sent) + quota.Instant(callTimeout)
+		}
+	}
+	return quota.Forever
+}
+
 // LateAt is when EndLate has something to do; never if no call is under way.
 func (c *Client) LateAt() quota.Instant {
 	at := quota.Forever

@@ -194,6 +194,7 @@ func TestACallThatIsOutrunIsLost(t *testing.T) {
 	if debt, _ := w.asked(t); debt != 0 {
 		t.Fatalf("%d asked for although no later call was answered", debt)
 	}
+	w.dropProbes()
 	w.join(t, 2, 1)
 	w.answer(w.now)
 	for end := w.now + 200*ms; w.now < end; w.now += ms {

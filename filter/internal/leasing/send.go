@@ -76,7 +76,7 @@ func (c *Client) send(call *call) {
 		c.returnAlong(call)
 	}
 	c.seq++
-	call.seq = c.seq
+	call.seq, c.lastSent = c.seq, call.sent
 	if !call.claims {
 		c.last = call.items[0].need
 	}

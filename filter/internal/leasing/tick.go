@@ -14,7 +14,7 @@ func (c *Client) Tick(now quota.Instant) {
 	for _, r := range c.queue.compact() {
 		c.lookAfter(r, now)
 	}
-	if c.Health.breaker.Tick(now, c.random.Jitter()) {
+	if c.Health.breaker.Tick(now, c.random.Jitter()) || now >= c.probesLate() {
 		c.probe(now)
 	}
 	if c.Health.breaker.IsOpen() {
@@ -33,7 +33,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	if c.queue.waiting > 0 || c.queue.trying > 0 {
 		return now
 	}
-	due := min(c.reports.next(), c.Health.breaker.NextDue(now), c.LateAt())
+	due := min(c.reports.next(), c.Health.breaker.NextDue(now), c.LateAt(), c.probesLate())
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
 	}
