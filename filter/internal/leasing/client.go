@@ -43,6 +43,7 @@ type Client struct {
 	clock       rpc.Clock
 	lastUsed    lastUsed
 	sharedNodes shareddata.Number
+	nodesAsked  shareddata.Number
 	node        string
 	boot        uint64
 	seq         uint64
@@ -99,6 +100,7 @@ func New(config Config) *Client {
 	return &Client{
 		store: config.Store, flights: config.Flights, rpc: config.Client, clock: config.Clock,
 		sharedNodes: shareddata.NewNumber(config.Shared, config.Space, shareddata.Nodes),
+		nodesAsked:  shareddata.NewNumber(config.Shared, config.Space, shareddata.NodesAsked),
 		node:        config.Node, boot: config.Boot,
 		random: rpc.NewRand(config.Seed), chance: rpc.NewRand(^config.Seed),
 		queue: queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
@@ -122,7 +124,9 @@ func (c *Client) TakeOver(other *Client) {
 func (c *Client) Nodes() int64 { return max(c.sharedNodes.Load(), 1) }
 
 // HearNodes takes over how many nodes and doors share the buckets, in decimal, from the answer to a
-// poll. A node that has asked for no tokens yet knows it from there. Other text says nothing.
+// poll. A node that has asked for no tokens yet knows it from there. Other text says nothing. It
+// sets no slack: a first poll can come before the control plane knows the other nodes, and a slack
+// that it sets would be used before the bucket's tokens are known.
 func (c *Client) HearNodes(text []byte) {
 	n := int64(0)
 	for _, digit := range text {

@@ -191,11 +191,9 @@ func TestOneCallABucket(t *testing.T) {
 	}
 }
 
-// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
-// asking again. Each request that one answer serves learns what is left after it and when that is
-// full: a later one of less and of later.
 // A poll says how many nodes share the buckets before any token is asked for, to all workers of the
-// process. Text that is no such number changes nothing.
+// process, and allows none of them more than a token of a bucket that it has not asked for. Text that
+// is no such number changes nothing.
 func TestAPollTellsHowManyNodesShare(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	var data shareddatatest.Data
@@ -210,9 +208,16 @@ func TestAPollTellsHowManyNodesShare(t *testing.T) {
 		if one.client.HearNodes([]byte(c.told)); other.client.Nodes() != c.want {
 			t.Errorf("after %q: %d, want %d", c.told, other.client.Nodes(), c.want)
 		}
+		other.client.Tick(w.clock.now)
+		if slack := other.client.Slack(w.params); slack > 1 {
+			t.Errorf("after %q a worker may use %d tokens unasked", c.told, slack)
+		}
 	}
 }
 
+// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
+// asking again. Each request that one answer serves learns what is left after it and when that is
+// full: a later one of less and of later.
 func TestRequestsServedTogetherLearnOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}

@@ -77,7 +77,10 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 	if c.reply.Nodes != c.sharedNodes.Load() {
 		c.sharedNodes.Store(c.reply.Nodes)
 	}
-	c.reports.nodes = c.reply.Nodes
+	if c.reply.Nodes != c.reports.nodes { // As of the last tick, so that an answer costs no second look.
+		c.nodesAsked.Store(c.reply.Nodes)
+		c.reports.nodes = c.reply.Nodes
+	}
 	for from, to := 0, 0; from < len(call.items); from = to {
 		to = from + 1
 		for call.items[to-1].joined {

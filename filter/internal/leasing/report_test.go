@@ -74,7 +74,7 @@ func newReporters(tb testing.TB, workers, keys int) *reporters {
 		clock: clock{now: 1000 * ms}, params: p, used: map[keyhash.Key]int64{}, since: map[keyhash.Key]quota.Instant{},
 	}
 	data := &shareddatatest.Data{}
-	nodes := shareddata.NewNumber(data, shareddata.Space{}, shareddata.Nodes)
+	nodes := shareddata.NewNumber(data, shareddata.Space{}, shareddata.NodesAsked)
 	nodes.Store(2)
 	for range workers {
 		store := bucketstore.New(data, [4]byte{}, keys, 0)

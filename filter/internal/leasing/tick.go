@@ -5,7 +5,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 // Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends
 // what has waited too long.
 func (c *Client) Tick(now quota.Instant) {
-	c.reports.nodes = c.sharedNodes.Load()
+	c.reports.nodes = c.nodesAsked.Load()
 	c.EndLate(now)
 	c.Claim(now)
 	c.report(now)
