@@ -24,7 +24,8 @@ func TestASecondIsSaidToBeASecond(t *testing.T) {
 			for seed := range uint64(40) {
 				w := &lone{
 					t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0xf125)), now: 1e12,
-					done: map[uint32]decided{}, exact: map[exactKey]*exact{}, seen: map[string]int{},
+					done: map[uint32]decided{}, asked: map[uint32]quota.Instant{},
+					exact: map[exactKey]*exact{}, seen: map[string]int{},
 				}
 				w.document = fmt.Sprintf(`{"version":"weir/v1","policies":[{"name":"p","mode":%q,"partition":["header:x-key"],%s}]}`,
 					mode, limit)

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/vtimetest"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 var loneSeeds = flag.Uint64("lone", 200, "how many seeds of lone callers to run")
@@ -83,6 +84,9 @@ type lone struct {
 	// lost are tokens of leases that no request used, lostAt when the last were.
 	lost   uint64
 	lostAt quota.Instant
+	// asked is when each request was sent; backs are tokens that go back.
+	asked map[uint32]quota.Instant
+	backs []back
 	// wrong is what was wrong first, and why.
 	wrong, why string
 }
@@ -93,11 +97,19 @@ type loneNode struct {
 	ticked  []quota.Instant
 }
 
-// decided is what became of a request, when, and as which of all.
+// back is tokens that a node gives back. Until they arrive the control plane counts them as held.
+type back struct {
+	node    string
+	bucket  keyhash.Key
+	tokens  int64
+	arrives quota.Instant
+}
+
+// decided is what became of a request, when it was sent, when that was, and as which of all.
 type decided struct {
 	filtertest.Decision
-	at  quota.Instant
-	nth int
+	asked, at quota.Instant
+	nth       int
 	// beside: others were decided meanwhile.
 	beside bool
 }
@@ -113,6 +125,7 @@ func newLone(t *testing.T, seed uint64) *lone {
 	w := &lone{
 		t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 0x701d)), now: 1e12, done: map[uint32]decided{},
 		exact: map[exactKey]*exact{}, seen: map[string]int{}, parted: map[uint32]bool{},
+		asked: map[uint32]quota.Instant{},
 	}
 	nodes, workers := 1+w.r.IntN(2), 1+w.r.IntN(2)
 	w.document = w.policies(nodes)
@@ -136,12 +149,13 @@ func (w *lone) start(nodes, workers int) {
 	for i := range nodes {
 		n := &loneNode{offset: quota.Instant(w.r.Int64N(1e12)), ticked: make([]quota.Instant, workers)}
 		n.process = filtertest.Start(filtertest.Options{
-			Name: string(rune('a' + i)), Boot: w.r.Uint64(), Random: w.r.Uint64(), Workers: workers,
+			Name: loneName(i), Boot: w.r.Uint64(), Random: w.r.Uint64(), Workers: workers,
 			Now: func() quota.Instant { return w.now + n.offset }, Answers: true,
 			Call: w.call,
 			Decided: func(d filtertest.Decision) {
 				w.nth++
-				w.done[d.Stream] = decided{Decision: d, at: w.now, nth: w.nth}
+				w.done[d.Stream] = decided{Decision: d, asked: w.asked[d.Stream], at: w.now, nth: w.nth}
+				delete(w.asked, d.Stream)
 			},
 			Gathers: func(worker int) { w.due.Add(w.now+1000, func() { n.process.Flush(worker) }) },
 		})
@@ -231,7 +245,18 @@ func (w *lone) policy(i, nodes int) string {
 // call carries a lease request to the control plane and its answer back, within some milliseconds.
 func (w *lone) call(_ int, body []byte, _ quota.Span, done func(int, []byte)) error {
 	way := func() quota.Instant { return w.now + quota.Instant(200+w.r.IntN(3000)) }
-	w.due.Add(way(), func() {
+	arrives := way()
+	m, err := wire.DecodeLeaseRequest(body)
+	if err != nil {
+		w.t.Fatalf("seed %d: %v", w.seed, err)
+	}
+	w.backs = slices.DeleteFunc(w.backs, func(b back) bool { return b.arrives < w.now-quota.Instant(quota.Second) })
+	for _, it := range m.Items {
+		if it.Returned > 0 {
+			w.backs = append(w.backs, back{m.Node, it.Bucket, it.Returned, arrives})
+		}
+	}
+	w.due.Add(arrives, func() {
 		status, reply := w.plane.Lease(0, body)
 		w.due.Add(way(), func() { done(status, reply) })
 	})
@@ -268,6 +293,7 @@ func (w *lone) advance(until quota.Instant) {
 // send sends a request; it is decided at once, or later.
 func (w *lone) send(q question) uint32 {
 	w.stream++
+	w.asked[w.stream] = w.now
 	w.nodes[q.node].process.Request(q.worker, w.stream, q.path, "x-key", "a", "x-cost", strconv.FormatInt(q.cost, 10),
 		"x-class", q.class, "x-rate", strconv.FormatInt(w.figure, 10))
 	return w.stream
@@ -568,16 +594,26 @@ func (w *lone) spend(q question, d decided) {
 	}
 }
 
-// elsewhere is how many tokens other nodes hold.
-func (w *lone) elsewhere(q question, h filtertest.Hit) (n int64) {
+// elsewhere is how many tokens other nodes hold, and those that have not come back from them when
+// the request was sent: the control plane may have answered it before.
+func (w *lone) elsewhere(q question, d decided, h filtertest.Hit) (n int64) {
 	for i, node := range w.nodes {
-		if i != q.node {
-			held, _ := node.process.Held(h.Bucket)
-			n += held
+		if i == q.node {
+			continue
+		}
+		held, _ := node.process.Held(h.Bucket)
+		n += held
+		for _, b := range w.backs {
+			if b.node == loneName(i) && b.bucket == h.Bucket && b.arrives >= d.asked {
+				n += b.tokens
+			}
 		}
 	}
 	return n
 }
+
+// loneName is the name of a node.
+func loneName(i int) string { return string(rune('a' + i)) }
 
 // againstExact holds the wait of a refusal and what it says is left against exact buckets. A second
 // is rounded up, a tenth is the spread, and tokens for requests that wait count for 100 ms longer.
@@ -600,7 +636,7 @@ func (w *lone) againstExact(q question, d decided, retry int64) {
 				return
 			}
 			if mode == policy.ModeLeased {
-				elsewhere = w.elsewhere(q, h)
+				elsewhere = w.elsewhere(q, d, h)
 				_, wait = e.look(now, min(h.Cost+elsewhere, e.params.Burst))
 			}
 			if e.windows.Quota > 0 {

@@ -180,7 +180,8 @@ func (c *call) carryKept(l *line) {
 }
 
 // add has the call carry the requests of a line, each item the next ones that it can ask for, and
-// the tokens to keep. A queue, an optimistic line and a request for several buckets have one item.
+// the tokens to keep, which are an item of their own where other limits decide the requests, too.
+// A queue, an optimistic line and a request for several buckets have one item.
 func (c *call) add(l *line, most int) {
 	if !c.trials {
 		c.asks++
@@ -190,15 +191,20 @@ func (c *call) add(l *line, most int) {
 	for c.addNext(l); !one && len(l.waiting) > 0 && len(c.items) < most; {
 		c.addNext(l)
 	}
+	if !one && l.keep > 0 && len(c.items) < most { // They would come after the next request asks.
+		c.carryKept(l)
+	}
 }
 
 // addNext has the call carry the first requests of a line, all that one item can ask for.
 func (c *call) addNext(l *line) {
 	first := l.waiting[0]
 	keep, spent := int64(0), [2]lease.Spent{}
-	if need := &first.tickets[0].Need; !need.Looks && !need.Beside { // To look is to ask for nothing else.
-		keep, spent = l.keep, l.spent
-		l.keep, l.spent = 0, [2]lease.Spent{}
+	if need := &first.tickets[0].Need; !need.Looks { // To look is to ask for nothing else.
+		spent, l.spent = l.spent, spent
+		if !need.Beside {
+			keep, l.keep = l.keep, 0
+		}
 	}
 	n := 1
 	for n < len(l.waiting) && l.waiting[n].tickets[0].Need.asksLike(&first.tickets[0].Need) {
@@ -230,7 +236,7 @@ func (l *line) needOf(t *Ticket) Need {
 	}
 	need := l.need
 	need.Cost, need.Optimistic, need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
-	need.Looks = t.Need.Looks
+	need.Looks, need.Beside = t.Need.Looks, t.Need.Beside
 	need.adopt(&t.Need)
 	return need
 }

@@ -173,3 +173,57 @@ func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 		t.Errorf("calls %+v, want one for 5 tokens to keep", w.calls)
 	}
 }
+
+// Where other limits decide a request, too, the tokens to keep come with its answer, so that the
+// next request finds them, but as an item of their own, so that its own tokens go back by their
+// term. The call says what was used, also if none are to be kept. A request that no other limit
+// decides has them with its own.
+func TestTokensToKeepComeBesideARequestOfSeveralLimits(t *testing.T) {
+	for _, c := range []struct {
+		beside bool
+		keep   int64
+	}{{true, 3}, {true, 0}, {false, 3}} {
+		w := newWorld(t, 100, quota.Hour, 100)
+		need := w.need(1, 1)
+		need.Beside = c.beside
+		other := need // The newest need of the line is of a request with no other limit.
+		other.Beside = !c.beside
+		ticket := &leasing.Ticket{Stream: 1, Need: need}
+		if !w.client.Ask(w.now, ticket) {
+			t.Fatal("turned away")
+		}
+		w.client.Keep(other, c.keep, w.now+25*ms, [2]lease.Spent{{Term: 7, Tokens: 2}})
+		w.client.Flush(w.now)
+		if len(w.calls) != 1 {
+			t.Fatalf("%+v: %d calls", c, len(w.calls))
+		}
+		items := w.calls[0].request.Items
+		if items[0].Term != 7 || items[0].Used != 2 {
+			t.Fatalf("%+v: the call does not say what was used: %+v", c, items)
+		}
+		first := wire.LeaseAnswer{Waiting: 1, Level: 5, Term: 8}
+		if apart := c.beside && c.keep > 0; apart {
+			if len(items) != 3 || items[1].Keep != 0 || items[2].Keep != c.keep || items[2].Waiting != 0 {
+				t.Fatalf("%+v: asked for %+v", c, items)
+			}
+			w.reply(wire.LeaseAnswer{}, first, wire.LeaseAnswer{Keep: c.keep, Level: 2, Term: 9})
+		} else {
+			if len(items) != 2 || items[1].Keep != c.keep {
+				t.Fatalf("%+v: asked for %+v", c, items)
+			}
+			first.Keep = c.keep
+			w.reply(wire.LeaseAnswer{}, first)
+		}
+		if ticket.Outcome != leasing.Granted || (ticket.Term == 8) != c.beside {
+			t.Errorf("%+v: %+v", c, ticket)
+		}
+		for range c.keep {
+			if s := w.spend(1, 1); s.State != leasing.Ready {
+				t.Errorf("%+v: the next request finds %v", c, s.State)
+			}
+		}
+		if w.client.Tick(w.now + 50*ms); len(w.calls) != 0 {
+			t.Errorf("%+v: asked again: %+v", c, w.calls[0].request.Items)
+		}
+	}
+}
