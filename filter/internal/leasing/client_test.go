@@ -192,8 +192,8 @@ func TestOneCallABucket(t *testing.T) {
 }
 
 // A poll says how many nodes share the buckets before any token is asked for, to all workers of the
-// process, and allows none of them more than a token of a bucket that it has not asked for. Text that
-// is no such number changes nothing.
+// process, and allows none of them more than a token of a bucket that it has not asked for. Text
+// that is no such number changes nothing.
 func TestAPollTellsHowManyNodesShare(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	var data shareddatatest.Data

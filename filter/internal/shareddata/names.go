@@ -47,8 +47,8 @@ const (
 	// Failover is failover's: since when the control plane has not answered, and the steps since
 	// then.
 	Failover Name = 'f'
-	// Nodes is how many nodes share the limits, by the last answer to a poll or to a call for tokens;
-	// NodesAsked is that of the last call for tokens alone. Both are leasing's.
+	// Nodes is how many nodes share the limits, by the last answer to a poll or to a call for
+	// tokens; NodesAsked is that of the last call for tokens alone. Both are leasing's.
 	Nodes      Name = 'n'
 	NodesAsked Name = 'd'
 
