@@ -33,11 +33,12 @@ func (u *spending) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	model(w, r)
 }
 
-// account is one caller of the example: what its bucket holds and earns, and when it was first
-// used.
+// account is one caller of the example: its tier, what its bucket holds and earns, and when it was
+// first used.
 type account struct {
 	w            *world
 	who, lookup  string
+	tier         string
 	burst, rate  float64
 	before, some time.Time
 	headers      []string
@@ -61,11 +62,11 @@ func (a *account) used() (int64, error) {
 		return 0, err
 	}
 	for _, b := range held.Buckets {
-		if b.Used > 0 {
+		if b.Tier == a.tier {
 			return b.Used, nil
 		}
 	}
-	return 0, nil
+	return 0, fmt.Errorf("no bucket of tier %q: %s", a.tier, body)
 }
 
 // awaitExact waits until the bucket lacks what was charged, and at most so many tokens more that
@@ -124,14 +125,14 @@ func TestTheTokensExampleRuns(t *testing.T) {
 		},
 	})
 	free := func(who string) *account {
-		return &account{w: w, who: who, burst: 10000, rate: 10000. / 60, headers: []string{"x-api-key", who},
+		return &account{w: w, who: who, tier: "free", burst: 10000, rate: 10000. / 60, headers: []string{"x-api-key", who},
 			lookup: "source=header:x-api-key&partition=consumer:" + who}
 	}
 	w.steady10(free("steady"), up)
 	w.indebted(free("debtor"), up)
 	token := tokens.token(t, map[string]any{"sub": "busy", "plan": "team", "tpm": 12000})
-	w.crowded(&account{w: w, who: "busy", burst: 12000, rate: 200, headers: []string{"authorization", token},
-		lookup: "source=jwt:sub&partition=consumer:busy"}, up)
+	w.crowded(&account{w: w, who: "busy", tier: "team", burst: 12000, rate: 200,
+		headers: []string{"authorization", token}, lookup: "source=jwt:sub&partition=consumer:busy"}, up)
 }
 
 // steady10 asks until the budget does not hold what a request reserves: that is after ten of 920.
@@ -156,7 +157,8 @@ func (w *world) steady10(a *account, up *spending) {
 		charged, earned := float64(up.charged[a.who].Load()), a.rate*time.Since(a.before).Seconds()
 		// What the last request gives back, 80 tokens, may come with the next call.
 		if charged > a.burst+earned || charged+1000 < a.burst-80 {
-			w.t.Errorf("refused after %.0f tokens of %.0f and %.0f that came back", charged, a.burst, earned)
+			w.t.Errorf("refused after %.0f tokens of %.0f and %.0f that came back: %s", charged, a.burst, earned,
+				got.body)
 		}
 		w.mustWait(got, (charged+1000-a.burst-earned)/a.rate, (charged+80+1000-a.burst)/a.rate)
 		a.awaitExact(int64(charged), w.shared()*80)
