@@ -136,6 +136,8 @@ func TestTheTokensExampleRuns(t *testing.T) {
 }
 
 // steady10 asks until the budget does not hold what a request reserves: that is after ten of 920.
+// On a busy machine the answer about a place in flight comes too late for some requests, which are
+// refused for that, and cost nothing.
 func (w *world) steady10(a *account, up *spending) {
 	w.t.Helper()
 	a.before = time.Now()
@@ -151,7 +153,7 @@ func (w *world) steady10(a *account, up *spending) {
 		if i == 0 {
 			a.some = time.Now()
 		}
-		if got.status == http.StatusOK {
+		if got.status == http.StatusOK || strings.Contains(got.body, "#temporary-reduced-capacity") {
 			continue
 		}
 		charged, earned := float64(up.charged[a.who].Load()), a.rate*time.Since(a.before).Seconds()
