@@ -24,7 +24,8 @@ const (
 	Optimistic
 )
 
-// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Debtor and Owes set.
+// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Heir, Debtor and Owes
+// set.
 type Entry struct {
 	Kind Kind
 	Key  keyhash.Key
@@ -34,6 +35,9 @@ type Entry struct {
 	// full. Owes is the most tokens that such a bucket in windows counted.
 	Debtor quota.Instant
 	Owes   int64
+	// Heir: a Local, Share or Window entry began with a debt that another bucket may have owed, and
+	// that debt is not over yet.
+	Heir bool
 
 	// For a Local or Share entry: the state of the bucket and its figures. Generation orders the
 	// figures, for a Window entry too; a Change sets it.
@@ -67,8 +71,8 @@ func (e *Entry) idle() quota.Instant {
 	return e.Params.Forgettable(e.State)
 }
 
-// An entry's record, little-endian: key 16, kind 1, short or stale 1, recheck 1, pad 1, limit 4,
-// idle 8, then
+// An entry's record, little-endian: key 16, kind 1, short, stale or heir 1, recheck 1, pad 1, limit
+// 4, idle 8, then
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, over 8, gone 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
@@ -113,6 +117,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.Params = c.params()
 		e.Generation = uint64(c.i64())
 		e.State.Over, e.State.Gone = c.i64(), quota.Instant(c.i64())
+		e.Heir = b[atShort] != 0
 		c.at = atLimit
 		e.Limit = uint32(c.u32())
 		if e.State.Over < 0 || e.State.Over > 2*quota.MaxUnits { // An older filter keeps something else there.
@@ -166,14 +171,7 @@ func (e *Entry) encode(b []byte) {
 		}
 		return
 	case Local, Share:
-		c.putI64(e.State.Debt)
-		c.putI64(int64(e.State.Last))
-		c.putParams(e.Params)
-		c.putI64(int64(e.Generation))
-		c.putI64(e.State.Over)
-		c.putI64(int64(e.State.Gone))
-		c.at = atLimit
-		c.putU32(int64(e.Limit))
+		e.encodeBucket(c)
 		return
 	}
 	for _, held := range e.Credit.Leases {
@@ -198,6 +196,21 @@ func (e *Entry) encode(b []byte) {
 	if e.Credit.Doubt {
 		b[atRecheck] |= flagDoubt
 	}
+	c.at = atLimit
+	c.putU32(int64(e.Limit))
+}
+
+// encodeBucket writes the payload of a Local or Share entry.
+func (e *Entry) encodeBucket(c coder) {
+	if e.Heir {
+		c.b[atShort] = 1
+	}
+	c.putI64(e.State.Debt)
+	c.putI64(int64(e.State.Last))
+	c.putParams(e.Params)
+	c.putI64(int64(e.Generation))
+	c.putI64(e.State.Over)
+	c.putI64(int64(e.State.Gone))
 	c.at = atLimit
 	c.putU32(int64(e.Limit))
 }

@@ -20,6 +20,8 @@ const (
 	recordIdle   = recordKey + 16
 	recordRest   = recordIdle + 8
 	maxHistories = entriesPerSlot
+	// flagHeir is in the byte of the algorithm.
+	flagHeir = 1 << 7
 )
 
 // windowSlot is a slot of histories: records of any size, one after the other.
@@ -56,7 +58,7 @@ func (s *windowSlot) open(value []byte) {
 	}
 }
 
-func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
+func (s *windowSlot) find(e *Entry, now quota.Instant, w *wanted) {
 	key := e.Key
 	s.own = -1
 	w.begin()
@@ -65,7 +67,7 @@ func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 			continue
 		}
 		switch {
-		case !s.read(e, key, at):
+		case !s.read(e, key, at, now):
 			s.n--
 			s.records[at] = s.records[s.n]
 			at--
@@ -80,19 +82,22 @@ func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 		*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
 		if s.value != nil {
 			e.Debtor, e.Owes = windowCell(s.value, &key)
+			e.Heir = e.Debtor > now
 		}
 	} else {
-		s.read(e, key, s.own)
+		s.read(e, key, s.own, now)
 	}
 	w.settle(e)
 }
 
 // read decodes a record and reports false for one that no filter can have written.
-func (s *windowSlot) read(e *Entry, key keyhash.Key, at int) bool {
+func (s *windowSlot) read(e *Entry, key keyhash.Key, at int, now quota.Instant) bool {
 	r := s.records[at]
 	*e = Entry{Kind: Window, Key: key, History: quota.History{Marks: s.marks[:0]}}
 	good := e.decodeWindows(s.value[r.from+recordRest : r.to])
 	s.marks = e.History.Marks[:0]
+	until, _ := windowCell(s.value, &key)
+	e.Heir = e.Heir && until > now
 	return good
 }
 
@@ -178,7 +183,11 @@ func (e *Entry) appendWindows(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(e.idle()))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Last))
 	dst = binary.LittleEndian.AppendUint64(dst, e.Generation)
-	dst = append(dst, byte(w.Algorithm))
+	algorithm := byte(w.Algorithm)
+	if e.Heir {
+		algorithm |= flagHeir
+	}
+	dst = append(dst, algorithm)
 	until := int64(max(h.Until-h.Last, 0))
 	for _, n := range [6]int64{w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(h.Reach), until} {
 		dst = binary.AppendUvarint(dst, uint64(n))
@@ -204,6 +213,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	h := &e.History
 	h.Last, e.Generation = quota.Instant(r.u64()), r.u64()
 	algorithm := r.byte()
+	e.Heir, algorithm = algorithm&flagHeir != 0, algorithm&^flagHeir
 	units, length := int64(r.unsigned()), quota.Span(r.unsigned())
 	grain, offset := quota.Span(r.unsigned()), quota.Span(r.unsigned())
 	reach, until := quota.Span(r.unsigned()), quota.Span(r.unsigned())

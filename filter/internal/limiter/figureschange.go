@@ -20,7 +20,7 @@ type figuresChange struct {
 func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
 	figures, s, was := c.begin(e)
 	after, in, result := figures.TakeAs(was, s, c.now, c.cost)
-	c.result = result
+	c.result, c.heir = result, e.Heir
 	restated := !result.Allowed && in != was // The wait was computed in these figures.
 	if !c.charge && result.Allowed {
 		after, in = was.Drain(s, c.now), was

@@ -26,6 +26,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	h.Known, h.Remaining = true, out.remaining
 	h.Reset, h.Retry = quota.Span(max(out.fullAt-now, 0)), out.result.RetryAfter
 	if !out.result.Allowed {
+		h.doubt = out.heir
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
 	h.passed = charging

@@ -209,3 +209,50 @@ func TestABucketInDoubtIsNobodysUse(t *testing.T) {
 		}
 	}
 }
+
+// A flood fills the table, and buckets that owe are evicted: a new caller then starts with what one
+// of them may owe. Its refusal is not its own use, and brings no penalty, until that is over. A
+// caller that has used its own tokens is blamed, before and after.
+func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
+		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"mode":"local","limit":{"quota":2,"window":"1h"},`+
+			`"algorithm":"`+algorithm+`"`+firstRefusal+`}`)
+		box := n.penalised()
+		exhaust := func(key string) {
+			t.Helper()
+			begun := box.Stats.Begun
+			for i, want := range []limiter.Status{limiter.Allowed, limiter.Allowed, limiter.Refused} {
+				req, status := n.begin("x-key", key)
+				if status != want || status == limiter.Refused && req.Reason != policy.ReasonQuota {
+					t.Errorf("%s: request %d of %s: %v %v", algorithm, i, key, status, req.Reason)
+				}
+			}
+			if box.Stats.Begun != begun+1 {
+				t.Errorf("%s: %d penalties of %s, want one", algorithm, box.Stats.Begun-begun, key)
+			}
+		}
+		exhaust("early")
+		for i := range 20000 {
+			n.begin("x-key", fmt.Sprint("flood ", i))
+			n.now += 100
+		}
+		begun, again := box.Stats.Begun, ""
+		heirs := map[policy.Reason]int{}
+		for i := range 1000 {
+			key := fmt.Sprint("new ", i)
+			for range 3 { // The bucket keeps the debt, and remembers whose it is.
+				req, status := n.begin("x-key", key)
+				if status == limiter.Refused {
+					heirs[req.Reason]++
+					again = key
+					break
+				}
+			}
+		}
+		if heirs[policy.ReasonFailure] == 0 || box.Stats.Begun-begun != uint64(heirs[policy.ReasonQuota]) {
+			t.Errorf("%s: refused %v, %d penalties", algorithm, heirs, box.Stats.Begun-begun)
+		}
+		n.now += 3 * quota.Instant(quota.Hour)
+		exhaust(again)
+	}
+}

@@ -16,6 +16,8 @@ type outcome struct {
 	delay quota.Span
 	// turned: the request would have had to wait, and must not.
 	turned bool
+	// heir: the bucket began with a debt that may be another's, and that is not over.
+	heir bool
 	// taken is what was taken, and since when it counts.
 	taken quota.Reservation
 }
@@ -88,6 +90,7 @@ type tokenChange struct {
 func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	s, converted := c.fit(e)
 	p := c.used
+	c.heir = e.Heir
 	// The first use of a share in this failure.
 	if c.bucket.isShare && (e.New || e.State.Last < c.bucket.since) {
 		s = c.bucket.begin(p, s, c.now, e.New)

@@ -19,6 +19,7 @@ type windowChange struct {
 func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	w, h, now := c.windows, &e.History, c.now+quota.Instant(c.ahead)
 	generation := c.generation
+	c.heir = e.Heir
 	// A calendar's clock that was set back would leave marks in the future.
 	moved := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
