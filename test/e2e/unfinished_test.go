@@ -65,8 +65,9 @@ func TestTheTokensExampleHoldsAgainstClientsThatLeave(t *testing.T) {
 		up.ServeHTTP(rw, r)
 	})})
 	of := func(who string) *account {
-		return &account{w: w, who: who, tier: "free", burst: 10000, rate: 10000. / 60, headers: []string{"x-api-key", who},
-			lookup: "source=header:x-api-key&partition=consumer:" + who}
+		return &account{w: w, who: who, tier: "free", burst: 10000, rate: 10000. / 60,
+			headers: []string{"x-api-key", who},
+			lookup:  "source=header:x-api-key&partition=consumer:" + who}
 	}
 	row, passed := of("row"), int64(0)
 	begun := time.Now()
