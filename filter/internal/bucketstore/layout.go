@@ -2,6 +2,7 @@ package bucketstore
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -92,18 +93,25 @@ func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, n
 		if l.count > 0 {
 			l.from = now + quota.Instant(switchAfter)
 		}
-		before, n := l.slots, 1
-		for _, size := range before[:l.count] {
-			if size != slots && n < maxSizes {
-				l.slots[n] = size
-				n++
-			}
-		}
-		l.slots[0], l.count = slots, n
+		l.renew(slots)
 		if l.store(shared, cas, found) {
 			return
 		}
 	}
+}
+
+// renew puts a size before those in force. If it was in force before, it stays behind them too:
+// until the change, buckets that have not moved are found where it has them.
+func (l *layout) renew(slots uint32) {
+	n := 1
+	before := l.slots
+	for _, size := range before[:l.count] {
+		if n < maxSizes && !slices.Contains(l.slots[1:n], size) {
+			l.slots[n] = size
+			n++
+		}
+	}
+	l.slots[0], l.count = slots, n
 }
 
 func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {

@@ -103,6 +103,44 @@ func TestSizesThatContradictKeepBuckets(t *testing.T) {
 	}
 }
 
+// A bucket that nobody uses while a plugin asks for another size, and another plugin for the former
+// one again, is there all the time.
+func TestARestingBucketOutlastsSizesThatContradict(t *testing.T) {
+	data := &shareddatatest.Data{}
+	rng := rand.New(rand.NewPCG(7, 8))
+	keys := make([]keyhash.Key, 500)
+	now := quota.Instant(quota.Second)
+	st := bucketstore.New(data, space, 1024, now)
+	pass := func(k keyhash.Key) (n int) {
+		for range 10 {
+			if ok, err := takeWindow(st, windowsOf(t, quota.SlidingLog), k, now, 1); err != nil {
+				t.Fatal(err)
+			} else if ok {
+				n++
+			}
+		}
+		return n
+	}
+	for i := range keys {
+		keys[i] = random(rng)
+		if pass(keys[i]) != 10 {
+			t.Fatal("a new bucket is not full")
+		}
+	}
+	for i, size := range []int{8192, 1024, 8192, 1024, 8192} {
+		bucketstore.New(data, space, size, now)
+		for range 30 { // Each key is looked for once, some of them in the middle of a change.
+			now += quota.Instant(10 * quota.Millisecond)
+			st.Tick(now)
+			k := keys[len(keys)-1]
+			if n := pass(k); n > 0 {
+				t.Fatalf("%d more passed %d ms after size %d of the sequence", n, now/1000, i)
+			}
+			keys = keys[:len(keys)-1]
+		}
+	}
+}
+
 // A key that was evicted from its former place owes at its new one what it owed there.
 func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	data := &shareddatatest.Data{}
