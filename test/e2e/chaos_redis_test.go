@@ -111,7 +111,7 @@ func TestChaosRedisIsKilled(t *testing.T) {
 		w.endure(kill, either(3, 10))
 	})
 	t.Run("and remembers", func(t *testing.T) {
-		w := startChaotic(t, "--appendonly", "yes", "--appendfsync", "everysec")
+		w := startChaotic(t, "--appendonly", "yes", "--appendfsync", "always")
 		// It is another process: what its file lacks may have been in use, so absent buckets start
 		// half full. These are there.
 		kill := fault{name: "kill -9, appendonly", inflict: w.redis.Kill, heal: w.redis.Restart, ladder: true}

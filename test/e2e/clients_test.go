@@ -28,7 +28,7 @@ policies:
 		return beside(config, "configuration:", "allow_on_headers_stop_iteration: true")
 	}})
 	transport := &http.Transport{DisableKeepAlives: true}
-	passed := 0
+	passed := int64(0)
 	for range 6 {
 		r, err := http.NewRequestWithContext(w.ctx, http.MethodPost, w.envoys[0].URL()+"/a",
 			io.NopCloser(bytes.NewReader(make([]byte, 100_000))))
@@ -45,8 +45,10 @@ policies:
 			passed++
 		}
 	}
-	if passed != 2 || w.upstream.Requests() != 2 {
-		t.Errorf("%d passed and %d reached the upstream of a limit of 2", passed, w.upstream.Requests())
+	late := w.lateCalls() // Such a call on a busy machine may have charged a token in vain.
+	if passed != w.upstream.Requests() || passed > 2 || passed < 2-late {
+		t.Errorf("%d passed and %d reached the upstream of a limit of 2, with %d late calls", passed,
+			w.upstream.Requests(), late)
 	}
 }
 

@@ -111,10 +111,10 @@ policies:
 		{"/headers", "reserved=36 actual=1", append(declares("3"), "x-declares-new", "36")},
 		{"/headers", "reserved=35 actual=1", append(declares("3"), "x-declares", "35", "x-declares", "-1")},
 	} {
-		ask(t, http.MethodGet, w.envoys[1].URL()+c.path, c.header...)
+		askInTime(t, http.MethodGet, w.envoys[1].URL()+c.path, c.header...)
 		w.awaitOutput(w.envoys[1], "cost="+c.want)
 	}
-	left := ask(t, http.MethodGet, w.envoys[0].URL()+"/claims", claims(60)...).Get("RateLimit")
+	left := askInTime(t, http.MethodGet, w.envoys[0].URL()+"/claims", claims(60)...).Get("RateLimit")
 	if !strings.Contains(left, "r=36") { // Of 100 four have cost one each, and 60 are reserved.
 		t.Errorf("the other Envoy says %s", left)
 	}
