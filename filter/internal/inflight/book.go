@@ -176,8 +176,9 @@ type lease struct {
 	// sent is when the claim left that has no answer yet, 0 if there is none. doubt is until when
 	// no node gets more permits than it has.
 	sent, doubt quota.Instant
-	// asks: the control plane may have a permit.
-	asks bool
+	// asks: the control plane may have a permit, which the worker knows since asksFrom.
+	asks     bool
+	asksFrom quota.Instant
 }
 
 // Claim is a claim of permits of one bucket, to be sent to the control plane.

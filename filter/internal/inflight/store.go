@@ -59,7 +59,10 @@ func (b *Book) learnOf(k *bucket, c *change) {
 		}
 	}
 	k.until, k.free, k.sent, k.idleSince, k.doubt = p.Until, p.Free, p.Sent, c.load.IdleSince, p.Doubt
-	k.asks = p.Recorded < c.limit && !p.Empty(c.now)
+	asked := k.asks
+	if k.asks = p.Recorded < c.limit && !p.Empty(c.now); k.asks && !asked {
+		k.asksFrom = c.now
+	}
 	k.due = p.Due(c.now, c.load)
 	if k.due == quota.Forever { // Claims takes it off the list.
 		b.nextClaim = c.now

@@ -2,8 +2,14 @@ package inflight
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// maxWaiting bounds the requests that wait in one worker.
-const maxWaiting = 1024
+const (
+	// maxWaiting bounds the requests that wait in one worker.
+	maxWaiting = 1024
+	// answerTakes is how long the answer to a claim takes at most, unless it is late. What a node
+	// asks for later than that before a request has waited long enough is no failure: it knew then
+	// that there was no permit.
+	answerTakes = 25 * quota.Millisecond
+)
 
 // Wait has a request wait for a place until an instant, behind those that wait already. It reports
 // false if as many wait as there are places, or if the worker is Crowded.
@@ -89,7 +95,7 @@ func (b *Book) relimit(k *bucket, s *Seat, now quota.Instant) {
 func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 	central, over := k.leased && s.Beyond == 0, now >= s.Until
 	switch {
-	case central && (away || over && !s.refused && (k.sent != 0 || k.asks)):
+	case central && (away || over && !s.refused && k.askedBefore(s.Until-quota.Instant(answerTakes))):
 		s.State, s.Room, s.Since = Unanswered, 0, 0
 	case over, central && !s.Patient && k.sent == 0 && !k.asks:
 		k.full(s, now)
@@ -97,6 +103,12 @@ func (k *bucket) giveUp(s *Seat, now quota.Instant, away bool) bool {
 		return false
 	}
 	return true
+}
+
+// askedBefore reports whether before an instant a claim left that has no answer yet, or the control
+// plane might have had a permit.
+func (k *bucket) askedBefore(at quota.Instant) bool {
+	return k.sent != 0 && k.sent < at || k.asks && k.asksFrom < at
 }
 
 func (b *Book) resolve(k *bucket, at int) {
