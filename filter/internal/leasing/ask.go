@@ -61,7 +61,7 @@ func (c *Client) GiveBack(now quota.Instant, t *Ticket) {
 	case need.leaky():
 	case need.Reserves:
 		c.unused(now, need, t.Name, 0, 0)
-	case now >= t.Until, t.Term != 0 && c.lastUsed.counts(&need.Bucket, t.Term):
+	case now >= t.Until, t.Term != 0 && c.lastUsedBy(t.Trial != 0).counts(&need.Bucket, t.Term):
 	case need.Optimistic:
 		_ = c.store.Update(bucketstore.Optimistic, need.Bucket, now, &giveBackReported{now, need})
 	default:

@@ -94,8 +94,10 @@ type line struct {
 	waitOn []*request
 	// asks: these ask once more at once.
 	asks bool
-	// keep is how many tokens to ask for beyond what requests wait for.
+	// keep is how many tokens to ask for beyond what requests wait for. kept is the call that
+	// carried such last as an item of their own.
 	keep int64
+	kept *call
 	// spent are tokens of the bucket that were used: the next call for it says so.
 	spent [2]lease.Spent
 	// isReady: the queue's ready has the line; isKept: its kept has it.

@@ -41,7 +41,6 @@ type Client struct {
 	flights     *inflight.Book
 	rpc         rpc.Client
 	clock       rpc.Clock
-	lastUsed    lastUsed
 	sharedNodes shareddata.Number
 	nodesAsked  shareddata.Number
 	node        string
@@ -49,11 +48,14 @@ type Client struct {
 	seq         uint64
 	// random is what requests draw, and chance what trials draw.
 	random, chance rpc.Rand
+	// lastUsed is about tokens of requests, and lastTried about those of trials.
+	lastUsed, lastTried lastUsed
 
-	queue   queue
-	room    room
-	pace    pace
-	reports reports
+	queue queue
+	room  room
+	// pace is that of calls for requests, and trialPace that of those for trials.
+	pace, trialPace pace
+	reports         reports
 	// underWay are the calls that may become late, the first one first; late are those that have,
 	// whose answers are awaited.
 	underWay []*call
@@ -63,10 +65,8 @@ type Client struct {
 	debts       debts
 	returns     returns
 	settlements settlements
-	// claiming is how many calls with claims of permits are under way, trying how many for trials;
-	// the last of these was sent at tried.
+	// claiming is how many calls with claims of permits are under way, trying how many for trials.
 	claiming, trying int
-	tried            quota.Instant
 	// last is what the last call asked for first. A probe asks for it again.
 	last Need
 

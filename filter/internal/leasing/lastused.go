@@ -39,14 +39,24 @@ func (u *lastUsed) note(l lastTokens) {
 // reports whether a second less is then said to those that got none.
 func (c *Client) noteLast(s *lineAnswer, nth, charged int) (again bool) {
 	it, a := &s.items[nth], &s.answers[nth]
-	if charged == 0 || a.Level >= it.need.Cost || a.Keep > 0 || s.late() || s.call.trials || !it.need.tellsUse() {
+	if charged == 0 || a.Level >= it.need.Cost || a.Keep > 0 || s.late() || !it.need.tellsUse() {
 		return false
 	}
-	c.lastUsed.note(lastTokens{
-		bucket: it.need.Bucket, term: a.Term, tokens: int64(charged) * it.need.Cost, until: s.expiry,
+	c.lastUsedBy(s.call.trials).note(lastTokens{
+		bucket: it.need.Bucket, term: a.Term, tokens: int64(charged) * it.need.Cost,
+		until: lease.Expiry(s.call.sent, it.deadline()),
 	})
 	beyond := a.NotBefore % quota.Second
 	return a.NotBefore > quota.Second && a.NotBefore != quota.Never && beyond > 0 && beyond <= lease.Untold
+}
+
+// lastUsedBy are the last tokens of buckets that requests have used, or that trials have. Either
+// forget none of the others.
+func (c *Client) lastUsedBy(trials bool) *lastUsed {
+	if trials {
+		return &c.lastTried
+	}
+	return &c.lastUsed
 }
 
 // take returns the last tokens of a bucket that the control plane has not heard of.

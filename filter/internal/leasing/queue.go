@@ -176,22 +176,23 @@ func (c *call) hasSpace(l *line, room *room) bool {
 func (c *call) carryKept(l *line) {
 	it := c.carry(&l.need)
 	it.need.Cost, it.keep, it.spent = max(it.need.Cost, 1), l.keep, l.spent
-	l.keep, l.spent = 0, [2]lease.Spent{}
+	l.keep, l.spent, l.kept = 0, [2]lease.Spent{}, c
 }
+
+// keepsWith reports whether tokens to keep of the line go with the call, or with a later one.
+func (l *line) keepsWith(c *call) bool { return l.keep > 0 || l.kept == c }
 
 // add has the call carry the requests of a line, each item the next ones that it can ask for, and
 // the tokens to keep, which are an item of their own where other limits decide the requests, too.
-// A queue, an optimistic line and a request for several buckets have one item.
+// A request for several buckets has one item for each.
 func (c *call) add(l *line, most int) {
 	if !c.trials {
 		c.asks++
 	}
-	need := l.waiting[0].tickets[0].Need
-	one := l.several || need.Optimistic || need.leaky()
-	for c.addNext(l); !one && len(l.waiting) > 0 && len(c.items) < most; {
+	for c.addNext(l); !l.several && len(l.waiting) > 0 && len(c.items) < most; {
 		c.addNext(l)
 	}
-	if !one && l.keep > 0 && len(c.items) < most { // They would come after the next request asks.
+	if l.keep > 0 && len(c.items) < most { // They would come after the next request asks.
 		c.carryKept(l)
 	}
 }

@@ -39,11 +39,11 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	c.Stats.Calls[rpc.Answered]++
 	c.takeIn(call, now)
 	c.over(call, now)
+	c.learnPace(call, now)
 	if call.trials {
 		c.sendTrials(now)
 		return
 	}
-	c.pace.answered(quota.Span(now - call.sent))
 	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
 	c.claimsOver(call)
 	c.Claim(now)
@@ -329,14 +329,15 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 }
 
 // shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
-// while another worker is about to bring tokens to keep; the tick looks again.
+// while another worker is about to bring tokens to keep; the tick looks again. Those that this
+// worker asks for come out of what was too little.
 func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
 	inHand := c.takeInHand(r, s.now)
 	switch {
 	case t.Outcome == Granted:
 	case wait == quota.Never:
 		t.Outcome, t.Until = Refused, quota.Forever
-	case inHand.KeepCall && s.now < r.deadline:
+	case inHand.KeepCall && s.now < r.deadline && !r.line.keepsWith(s.call):
 	case wait > 0:
 		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)
 		t.FullAt = max(t.FullAt, inHand.FullAt) // Requests before it may have had tokens in hand.

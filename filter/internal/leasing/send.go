@@ -81,13 +81,14 @@ func (c *Client) send(call *call) {
 		c.last = call.items[0].need
 	}
 	c.items = c.items[:0]
+	quick := c.paceOf(call).quick()
 	for i := range call.items {
 		it := &call.items[i]
 		if it.need.Reserves && it.waiting > 0 && it.debt == nil {
 			c.settlements.names += 1 << nameBits
 			it.name = c.settlements.names
 		}
-		it.soon = it.line != nil && c.pace.quick() && it.need.hurries()
+		it.soon = it.line != nil && quick && it.need.hurries()
 		c.items = append(c.items, it.message())
 	}
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{

@@ -166,7 +166,7 @@ func (c *Client) returnFirst(call *call) {
 			}
 		}
 		fits := len(first)+len(call.items) < wire.MaxItems
-		if used := c.lastUsed.take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
+		if used := c.lastUsedBy(call.trials).take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
 			first = append(first, c.back(&it.need, used))
 		}
 		alone := it.need.Cost == 1 && (it.line == nil || !it.line.several)

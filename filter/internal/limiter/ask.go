@@ -77,7 +77,7 @@ func (req *Request) chooseAsked() bool {
 // readTicket takes in how the ticket of a hit has ended.
 func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	t := &h.ticket
-	if t.Outcome == leasing.Granted {
+	if t.Outcome == leasing.Granted && req.trial == nil { // No trial looks around.
 		l.looked.note(&h.Key, now, false)
 	}
 	switch {
