@@ -35,6 +35,9 @@ type replica struct {
 	leases   *leases.Service
 }
 
+// secret keys the hash of partition keys.
+var secret = [16]byte{}
+
 // New starts replicas over the store; they say that as many nodes share the buckets. Now is the
 // wall clock by which a replica leaves a store alone that does not answer, and luck draws from [0,
 // 1) for how long.
@@ -68,7 +71,7 @@ func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy
 	if err != nil {
 		return nil, nil, err
 	}
-	return wire.AppendSnapshot(nil, wire.Snapshot{Version: out.Version, Set: out.Set}), out.Set, nil
+	return wire.AppendSnapshot(nil, wire.Snapshot{Version: out.Version, Secret: secret, Set: out.Set}), out.Set, nil
 }
 
 // Lease answers a lease request with an HTTP status and a body, as the API of a replica does.

@@ -8,14 +8,14 @@ import (
 )
 
 // Simulate replays an access log under a policy set in JSON or YAML, as `weir simulate` does, with
-// so many nodes. It returns how many requests are refused, and how many policies in shadow and
-// candidates would refuse.
+// so many nodes. Windows begin when they do under the snapshots that Put returns. It returns how
+// many requests are refused, and how many policies in shadow and candidates would refuse.
 func Simulate(document []byte, log io.Reader, nodes int64) (refused, tried int64, err error) {
 	set, err := policydoc.Load(document, policydoc.Sniff(document))
 	if err != nil {
 		return 0, 0, err
 	}
-	s, err := simulate.New(simulate.Options{Set: set, Nodes: nodes})
+	s, err := simulate.New(simulate.Options{Set: set, Nodes: nodes, Secret: secret})
 	if err != nil {
 		return 0, 0, err
 	}

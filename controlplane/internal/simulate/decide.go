@@ -15,9 +15,6 @@ import (
 // without loss; if more are in use, some are forgotten too early, which is counted.
 const MaxBuckets = 1_000_000
 
-// secret keys the hashes of this process: they never leave it.
-var secret = [16]byte{'s', 'i', 'm', 'u', 'l', 'a', 't', 'e'}
-
 // bucket is one bucket in virtual time.
 type bucket struct {
 	tokens  quota.State
@@ -68,8 +65,8 @@ type verdict struct {
 	shadows []int
 }
 
-// newDecider compiles a set. A local limit counts once for each of nodes.
-func newDecider(set *policy.Set, nodes int64) (*decider, error) {
+// newDecider compiles a set. A local limit counts once for each of nodes. Secret keys the hashes.
+func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error) {
 	d := &decider{set: set, nodes: nodes, buckets: map[keyhash.Key]*bucket{}, offenders: map[keyhash.Key]*offender{},
 		most: MaxBuckets, sweepAt: 4096}
 	if err := d.index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {

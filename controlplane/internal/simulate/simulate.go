@@ -32,6 +32,10 @@ type Options struct {
 	Set, Against *policy.Set
 	// Nodes is how many nodes there are: each has a local limit of its own. At least 1.
 	Nodes int64
+	// Secret keys the hash of partition keys, as that of a deployment does: windows that begin at
+	// different times for different keys begin then as they do there. weir simulate does not know
+	// it: with it a guess of a key can be checked by its hash.
+	Secret [16]byte
 	// Fields are the names of fields, by Names and by headers, where they are not as usual.
 	Fields map[string]string
 	// Top is how many callers are listed.
@@ -124,14 +128,14 @@ func New(o Options) (*Simulation, error) {
 	s := &Simulation{o: o, newly: newCallers(MaxCallers), freed: newCallers(MaxCallers)}
 	s.report.Problems = []string{}
 	var err error
-	s.result, err = newRun(o.Set, o.Nodes)
+	s.result, err = newRun(o.Set, &o)
 	if err != nil {
 		return nil, err
 	}
 	sets := []*policy.Set{o.Set}
 	if o.Against != nil {
 		sets = append(sets, o.Against)
-		s.against, err = newRun(o.Against, o.Nodes)
+		s.against, err = newRun(o.Against, &o)
 		if err != nil {
 			return nil, err
 		}
@@ -148,8 +152,8 @@ func New(o Options) (*Simulation, error) {
 	return s, nil
 }
 
-func newRun(set *policy.Set, nodes int64) (*run, error) {
-	d, err := newDecider(set, max(nodes, 1))
+func newRun(set *policy.Set, o *Options) (*run, error) {
+	d, err := newDecider(set, max(o.Nodes, 1), o.Secret)
 	if err != nil {
 		return nil, err
 	}

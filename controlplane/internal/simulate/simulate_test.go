@@ -241,7 +241,7 @@ func TestCallersAreBounded(t *testing.T) {
 
 func TestBucketsAreBounded(t *testing.T) {
 	set := load(t, "policies:\n  - {name: a, partition: [client_ip], limit: {quota: 10, window: 1h}}\n")
-	d, err := newDecider(set, 1)
+	d, err := newDecider(set, 1, [16]byte{})
 	if err != nil {
 		t.Fatal(err)
 	}
