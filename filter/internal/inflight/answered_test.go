@@ -1,6 +1,7 @@
 package inflight_test
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -54,6 +55,42 @@ func TestNoneIsUnansweredWhereTheControlPlaneAnswers(t *testing.T) {
 		}
 		if f.run(f.now + sec); ends[inflight.Full] > 0 || ends[inflight.Unanswered] == 0 {
 			t.Fatalf("seed %d: without an answer they ended as %v", seed, ends)
+		}
+	}
+}
+
+// A burst that comes before the node has permits waits for them, and as many as there are places
+// wait behind, as in a burst at a node that has them. When the control plane has answered no more
+// wait than that.
+func TestABurstWaitsForPermitsAndBehind(t *testing.T) {
+	for _, held := range []int64{0, 2, 5} { // By another node.
+		f := newFleet(5, 2, 1)
+		for range held {
+			f.begin(f.nodes[1], 0, 60*sec, func(bool) {})
+			f.run(f.now + 20*ms)
+		}
+		f.run(f.now + sec) // What it keeps to spare goes back.
+		e, states := f.nodes[0], map[inflight.State]int64{}
+		var seats []*inflight.Seat
+		for range 4 * f.limit {
+			s := f.seat()
+			s.Patient = true
+			if e.books[0].Take(s, f.now) == inflight.Full && e.books[0].Wait(s, f.now+300*ms) {
+				f.claim(e, 0)
+			}
+			seats = append(seats, s)
+		}
+		f.run(f.now + 100*ms)
+		for _, s := range seats {
+			states[s.State]++
+		}
+		free := f.limit - held
+		want := map[inflight.State]int64{inflight.Waiting: f.limit, inflight.Full: 3*f.limit - free}
+		if free > 0 {
+			want[inflight.Held] = free
+		}
+		if !maps.Equal(states, want) {
+			t.Errorf("%d of %d places are taken: they are %v, want %v", held, f.limit, states, want)
 		}
 	}
 }

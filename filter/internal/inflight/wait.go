@@ -12,14 +12,14 @@ const (
 )
 
 // Wait has a request wait for a place until an instant, behind those that wait already. It reports
-// false if as many wait as there are places, or if the worker is Crowded.
+// false if as many wait as may, or if the worker is Crowded.
 func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	k := b.buckets[s.Key]
 	if k == nil {
 		k = b.bucketOf(s)
 		b.claimFor(k, s)
 	}
-	if int64(len(k.waiters)) >= s.Most || b.Crowded(s) {
+	if int64(len(k.waiters)) >= k.mayWait(s) || b.Crowded(s) {
 		s.Elsewhere = k.lacks()
 		b.forget(k)
 		return false
@@ -34,6 +34,15 @@ func (b *Book) Wait(s *Seat, until quota.Instant) bool {
 	}
 	b.addPending(k)
 	return true
+}
+
+// mayWait is how many may wait, with a seat that does: as many as there are places. Beside those
+// wait, as long as the control plane is asked, as many as it may give places to.
+func (k *bucket) mayWait(s *Seat) int64 {
+	if k.leased && s.Patient && (k.asks || k.sent != 0) {
+		return s.Most + max(s.Most-k.ceiling, 0)
+	}
+	return s.Most
 }
 
 // count is the number of seats that wait like s.
@@ -73,7 +82,10 @@ func (b *Book) serve(k *bucket, now quota.Instant) {
 		b.resolve(k, 0)
 	}
 	for i := 0; i < len(k.waiters); {
-		if k.giveUp(k.waiters[i], now, b.Away) {
+		if s := k.waiters[i]; k.giveUp(s, now, b.Away) {
+			b.resolve(k, i)
+		} else if int64(i) >= k.mayWait(s) {
+			k.full(s, now)
 			b.resolve(k, i)
 		} else {
 			i++
