@@ -125,8 +125,9 @@ func TestTheTokensExampleRuns(t *testing.T) {
 		},
 	})
 	free := func(who string) *account {
-		return &account{w: w, who: who, tier: "free", burst: 10000, rate: 10000. / 60, headers: []string{"x-api-key", who},
-			lookup: "source=header:x-api-key&partition=consumer:" + who}
+		return &account{w: w, who: who, tier: "free", burst: 10000, rate: 10000. / 60,
+			headers: []string{"x-api-key", who},
+			lookup:  "source=header:x-api-key&partition=consumer:" + who}
 	}
 	w.steady10(free("steady"), up)
 	w.indebted(free("debtor"), up)

@@ -103,8 +103,8 @@ func TestSizesThatContradictKeepBuckets(t *testing.T) {
 	}
 }
 
-// A bucket that nobody uses while a plugin asks for another size, and another plugin for the former
-// one again, is there all the time.
+// A bucket that no caller uses while a plugin asks for another size, and another plugin for the
+// former one again, is there all the time.
 func TestARestingBucketOutlastsSizesThatContradict(t *testing.T) {
 	data := &shareddatatest.Data{}
 	rng := rand.New(rand.NewPCG(7, 8))
