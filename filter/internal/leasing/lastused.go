@@ -8,7 +8,8 @@ import (
 
 // Tokens that came for a request count as leased for as long as it may wait, and so keep a bucket
 // from refilling. Where they were the last ones, the next request hears of a wait: its call says
-// that they are used. A limit of one a second so tells a second, and not what is a bit above it.
+// that they are used. A limit of one a second so tells a second, and not what is a bit above it. A
+// bucket that hurries needs lease.Soon beside it: no call may follow while it could refill.
 
 // usedMost is for how many buckets a VM remembers it.
 const usedMost = 8
