@@ -232,6 +232,30 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	}
 }
 
+// A node that rations a bucket refuses by itself what the bucket earns within the shortest wait:
+// that is true whatever other nodes have used of it since. It asks for what takes longer, because
+// they may have used what was left by the last answer.
+func TestARationedBucketThatEarnsLittleIsAskedFor(t *testing.T) {
+	for _, c := range []struct {
+		window  quota.Span
+		cost    int64
+		refused bool
+	}{
+		{100 * quota.Second, 1, true}, {100 * quota.Second, 2, false},
+		{600 * quota.Second, 1, false}, {10 * quota.Second, 10, true}, {10 * quota.Second, 11, false},
+	} {
+		p := params(t, 100, c.window, 100)
+		keep := lease.Ask{Params: p, Keep: 40, Cost: 1, Nodes: 2}
+		var credit lease.Credit
+		for range 3 {
+			credit = credit.Learn(0, keep, lease.Grant{Keep: 1, Level: 2}, lease.BackOff(p), 512)
+		}
+		if until, refused := credit.Refused(ms, p, c.cost, false); refused != c.refused {
+			t.Errorf("%+v: refused %v until %d", c, refused, until)
+		}
+	}
+}
+
 // After a short grant the node asks for more to keep when half of what it got may be used up; of an
 // empty bucket after a back-off.
 func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {

@@ -56,7 +56,8 @@ func (c Credit) whenHolds(now quota.Instant, p quota.Params, n int64) quota.Inst
 // plane has no tokens for it before the returned instant. In windows the node knows that only for
 // the cost that was refused, and about a cost above the burst it knows nothing. Where other nodes
 // may have given tokens back it asks before. A bucket that is rationed has said nothing of a wait:
-// the node refuses what it holds again within the shortest wait, and asks for how long otherwise.
+// the node refuses what it holds again within the shortest wait, whatever other nodes have used of
+// it since, and asks for how long otherwise.
 func (c Credit) Refused(now quota.Instant, p quota.Params, n int64, windowed bool) (quota.Instant, bool) {
 	if now >= c.NotBefore || n < c.DenyCost || n > p.Burst || windowed && n > c.DenyCost {
 		return 0, false
@@ -70,7 +71,7 @@ func (c Credit) Refused(now quota.Instant, p quota.Params, n int64, windowed boo
 	}
 	holds := c.whenHolds(now, p, n)
 	if rationed {
-		if holds += quota.Instant(Untold); holds > now+quota.Instant(shortestRetry) {
+		if holds += quota.Instant(Untold); holds > now+quota.Instant(shortestRetry) || p.Earned(shortestRetry) < n {
 			return 0, false
 		}
 	}
