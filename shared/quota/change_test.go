@@ -157,6 +157,55 @@ func playChanges(t *testing.T, r *rand.Rand, game uint64, a quota.Algorithm) {
 	}
 }
 
+// A window that becomes shorter and longer again, any number of times, lets through no more than
+// the larger of both limits: what was used while it was short counts when it is long. A caller who
+// takes all that there is shows it. One who then waits for the long window finds all of it.
+func TestWindowsThatGoBackAndForthMintNothing(t *testing.T) {
+	for _, a := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow} {
+		b := &changingWindows{algorithm: a}
+		limit := func(n int64, length quota.Span) (quota.Windows, quota.Params) {
+			w, err := quota.NewWindows(a, n, length, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := quota.NewParams(n, length, 36)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return w, p
+		}
+		long, longLaw := limit(36, 20*quota.Second)
+		short, shortLaw := limit(18, 10*quota.Second)
+		var law quotatest.Eras
+		now := quota.Instant(1e15)
+		use := func() (n int64) {
+			for ; b.take(now, 1).Allowed; n++ {
+				if over := law.Use(now, 1); over > 0 {
+					t.Fatalf("%v: %.2f too many passed: %+v", a, over, b)
+				}
+			}
+			return n
+		}
+		for round := range 20 {
+			b.next = long
+			if law.Change(now, longLaw, 0); round%5 == 0 {
+				now += quota.Instant(22 * quota.Second)
+				if n := use(); n != 36 {
+					t.Errorf("%v, round %d: %d pass after a window", a, round, n)
+				}
+			}
+			use()
+			now++
+			b.next = short
+			law.Change(now, shortLaw, 0)
+			for range 8 {
+				now += 2_750_000
+				use()
+			}
+		}
+	}
+}
+
 // waitFor is the window of the limit that is in force now, as its algorithm has it.
 func waitFor(b changing, p quota.Params) quota.Span {
 	w, windows := b.(*changingWindows)

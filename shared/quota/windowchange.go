@@ -8,8 +8,8 @@ const keptParts = 32
 
 // Convert brings h, counted by w, to now and to the figures of next. What was admitted stays
 // admitted, each mark as late as it can have been. What next has no room for counts all the same,
-// and leaves by its own time. What a shorter window does not reach is kept for as long as w counts
-// it: it counts again in a longer one.
+// and leaves by its own time. What a shorter window does not reach, then and later, is kept for as
+// long as w counts it: it counts again in a longer one.
 func (w Windows) Convert(h *History, now Instant, next Windows) {
 	used := h.Last
 	w.Advance(h, now)

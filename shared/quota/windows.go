@@ -55,8 +55,10 @@ type History struct {
 	// give back no others of it, which were used later.
 	Released Instant
 	Kept     int64
-	// Reach is set after a limit with a longer window: until Until marks are kept for so long after
-	// their start, although they do not count any more. They do if the window is longer again.
+	// Reach is set after a limit with a longer window: marks are kept for so long after their
+	// start, although they do not count any more. They do if the window is longer again. Until is
+	// when the last of them is dropped. Marks of since are kept, too: a limit that goes back and
+	// forth would let through more each time.
 	Reach Span
 	Until Instant
 }
@@ -127,6 +129,9 @@ func (w Windows) Take(h *History, now Instant, n int64) Result {
 // more nor are kept. It returns the history's time.
 func (w Windows) Advance(h *History, now Instant) Instant {
 	h.Last = max(h.Last, now)
+	if h.Reach > 0 {
+		w.Keep(h, h.Reach)
+	}
 	gone := 0
 	for gone < len(h.Marks) && w.kept(h, h.Marks[gone]) <= h.Last {
 		gone++

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
@@ -186,7 +187,8 @@ func (g *listGame) whole() {
 	if slices.Contains([]string{"fixed_window", "sliding_window_counter"}, g.algorithm) {
 		wait = of.window * 22 / 10
 	}
-	g.advance(g.now + quota.Instant(wait)*1e6)
+	// A request that waited counts when it may be used last, and an answer has been on its way.
+	g.advance(g.now + quota.Instant(wait)*1e6 + quota.Instant(2*lease.Deadline))
 	for n := range of.quota {
 		if !g.ask() {
 			g.t.Fatalf("seed %d: %s %s: after a window of %d in %d s only %d pass; the lists were\n%s", g.seed, g.mode,

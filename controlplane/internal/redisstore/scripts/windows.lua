@@ -126,9 +126,19 @@ local function functions_for_windows()
     marks = kept
   end
 
+  -- Keeps the marks for at least so long after their start.
+  local function keep_for(span)
+    if marks > 0 then
+      reach, kept_until = max(reach, span), max(kept_until, starts[marks] + span)
+    end
+  end
+
   -- Brings the history to an instant and forgets what neither counts any more nor is kept.
   local function advance(to)
     last = math.max(last, to)
+    if reach > 0 then
+      keep_for(reach)
+    end
     local gone, keeps = 0, reach > 0 and last < kept_until
     while gone < marks and leaves(starts[gone + 1]) <= last and not (keeps and starts[gone + 1] + reach > last) do
       gone = gone + 1
@@ -141,13 +151,6 @@ local function functions_for_windows()
     end
     if reach > 0 then
       thin()
-    end
-  end
-
-  -- Keeps the marks for at least so long after their start.
-  local function keep_for(span)
-    if marks > 0 then
-      reach, kept_until = max(reach, span), max(kept_until, starts[marks] + span)
     end
   end
 
