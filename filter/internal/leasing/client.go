@@ -60,6 +60,8 @@ type Client struct {
 	// whose answers are awaited.
 	underWay []*call
 	late     []*call
+	// held are answers that wait for that to a report.
+	held []heldAnswer
 	// lastSent is when the last call was sent.
 	lastSent    quota.Instant
 	debts       debts

@@ -85,3 +85,43 @@ func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
 		}
 	}
 }
+
+// An answer that hangs on a report under way waits for the answer to that, and is used then, as far
+// as the bucket holds it beside what was reported. If none comes in time its requests fail over.
+func TestAnAnswerWaitsForTheReportUnderWay(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		reported int64 // What the bucket lacks by the answer to the report, in tokens; 0: none comes.
+		want     leasing.Outcome
+	}{{"the answer counts it", 100, leasing.Granted}, {"the bucket holds less", 130, leasing.Refused},
+		{"no answer comes", 0, leasing.Failed}} {
+		w := newWorld(t, 100, quota.Minute, 100)
+		use := &leasing.Use{Need: w.need(1, 40), Now: w.now, Charge: true, Slack: 50}
+		w.change(t, use)
+		w.client.Report(w.now, use.Need, w.now)
+		w.now += ms
+		ticket := w.question(t, 1)
+		if len(w.calls) != 2 || w.calls[0].request.Items[0].Used != 40 {
+			t.Fatalf("%+v", w.calls)
+		}
+		report := w.calls[0]
+		w.calls = w.calls[1:]
+		w.reply(wire.LeaseAnswer{Waiting: 1, Debt: w.params.UnitsFor(100)})
+		if ticket.Outcome != leasing.Waiting || len(w.calls) != 0 {
+			t.Fatalf("%s: the ticket ended as %v before", c.name, ticket.Outcome)
+		}
+		if c.reported > 0 {
+			report.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{Seq: report.request.Seq, Nodes: 2,
+				Items: []wire.LeaseAnswer{{Debt: c.reported * w.params.Den}}}))
+		} else {
+			w.now += 50 * ms
+			w.client.Tick(w.now)
+		}
+		if ticket.Outcome != c.want || w.client.Waiting() != 0 {
+			t.Errorf("%s: the ticket ended as %v, %d wait", c.name, ticket.Outcome, w.client.Waiting())
+		}
+		if next := w.question(t, 2); next.Outcome != leasing.Waiting || len(w.calls) != 1 {
+			t.Errorf("%s: the next one: %v, %d calls", c.name, next.Outcome, len(w.calls))
+		}
+	}
+}

@@ -39,6 +39,7 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	c.Stats.Calls[rpc.Answered]++
 	c.takeIn(call, now)
 	c.over(call, now)
+	c.shareOutHeld(now)
 	c.learnPace(call, now)
 	if call.trials {
 		c.sendTrials(now)
@@ -202,9 +203,13 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 	again := s.again()
 	for nth := range items {
 		since, failed := s.unusable(nth)
-		if again {
+		switch {
+		case again:
 			c.learn(s, nth, 0)
-		} else if failed || !c.shareOutBucket(s, nth) {
+		case !failed && c.shareOutBucket(s, nth):
+		case !failed && c.hold(s):
+			return
+		default:
 			c.failBucket(s, nth, since)
 		}
 	}
@@ -387,15 +392,4 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		wait = max(wait, quota.Span(l.until-s.now))
 	}
 	return terms{served: charged, wait: wait, asks: again, before: l.before}
-}
-
-// decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
-// noted, or is not sure: then it must not be used.
-func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
-	it, a := &s.items[nth], &s.answers[nth]
-	d := &decided{need: &it.need, now: s.now, doubt: a.Doubt, slack: c.reports.slack(it.need.Params), by: lease.Answer{
-		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
-	}}
-	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
-	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil && d.sure
 }

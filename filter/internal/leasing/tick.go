@@ -7,6 +7,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 func (c *Client) Tick(now quota.Instant) {
 	c.reports.nodes = c.nodesAsked.Load()
 	c.EndLate(now)
+	c.shareOutHeld(now)
 	c.Claim(now)
 	c.report(now)
 	c.charge(now)
@@ -30,7 +31,7 @@ func (c *Client) Tick(now quota.Instant) {
 // NextDue is when Tick has something to do: at once while requests wait, which other workers may
 // serve, and while the control plane does not answer.
 func (c *Client) NextDue(now quota.Instant) quota.Instant {
-	if c.queue.waiting > 0 || c.queue.trying > 0 {
+	if c.queue.waiting > 0 || c.queue.trying > 0 || len(c.held) > 0 {
 		return now
 	}
 	due := min(c.reports.next(), c.Health.breaker.NextDue(now), c.LateAt(), c.probesLate())

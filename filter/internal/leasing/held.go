@@ -1,0 +1,52 @@
+package leasing
+
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// What an answer about an optimistic bucket lets through can hang on a report that is under way,
+// of this worker or another one: the answer may count it already. Such an answer is held until the
+// report is answered too. Its requests wait no longer for that than for an answer.
+
+// heldAnswer is an answer to one item of a call that cannot be used yet.
+type heldAnswer struct {
+	call    *call
+	items   []item
+	answers []wire.LeaseAnswer
+}
+
+// hold keeps an answer, and reports whether it does: one about several buckets of a request, and
+// one that no request waits for, are used at once.
+func (c *Client) hold(s *lineAnswer) bool {
+	if len(s.items) > 1 || len(s.waiting) == 0 {
+		return false
+	}
+	c.held = append(c.held, heldAnswer{s.call, s.items, slices.Clone(s.answers)})
+	return true
+}
+
+// shareOutHeld shares out the answers that were held, as far as they can be used by now, or as they
+// come too late.
+func (c *Client) shareOutHeld(now quota.Instant) {
+	held := c.held
+	c.held = nil
+	for _, h := range held {
+		c.shareOut(h.call, h.items, h.answers, now)
+	}
+}
+
+// decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
+// noted, or is not sure: then it must not be used.
+func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
+	it, a := &s.items[nth], &s.answers[nth]
+	d := &decided{need: &it.need, now: s.now, doubt: a.Doubt, slack: c.reports.slack(it.need.Params), by: lease.Answer{
+		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
+	}}
+	err := c.store.Update(bucketstore.Optimistic, it.need.Bucket, s.now, d)
+	return terms{served: int(d.used), wait: max(a.NotBefore, d.wait), before: d.before}, err == nil && d.sure
+}
