@@ -247,7 +247,8 @@ func (g *trialGame) document(how string) string {
 		own := `{"quota":250,"window":"1s"}`
 		if g.algorithm == "in_flight" {
 			own = `{"in_flight":1000}`
-		} else if g.algorithm != "leaky_bucket" && len(g.traffic)%2 == 0 {
+		} else if g.algorithm != "leaky_bucket" && len(g.traffic)%2 == 0 && !strings.Contains(g.fields, `"cost"`) {
+			// It would refuse cheap requests sooner than dear ones, and have them tried first.
 			own = `{"quota":1,"window":"2s"}`
 		}
 		limit = `"limit":` + own + `,"candidate":{"limit":` + g.limit + `}`
