@@ -225,6 +225,14 @@ func sameSet(items []item, version uint64) bool {
 // and probes charge nothing that counts.
 func (c *call) lasts() bool { return !c.probe && !c.claims && !c.settles && !c.trials }
 
+const (
+	// callLife is how long Envoy awaits the answer to a call that carries what is charged. A
+	// control plane that stands still for less charges each call once: its late answer says so.
+	callLife = 5 * quota.Second
+	// maxLate bounds the late calls whose answers are awaited for so long.
+	maxLate = 64
+)
+
 // timeout is how long an answer may take, where so many calls are late.
 func (c *call) timeout(late int) quota.Span {
 	switch {

@@ -11,14 +11,6 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-const (
-	// callLife is how long Envoy awaits the answer to a call that carries what is charged. A
-	// control plane that stands still for less charges each call once: its late answer says so.
-	callLife = 5 * quota.Second
-	// maxLate bounds the late calls whose answers are awaited for so long.
-	maxLate = 64
-)
-
 // EndLate fails the calls that take longer than requests wait, or longer than callTimeout if none
 // does. Such a call counts once, as a call without an answer. If its answer comes all the same, it
 // says what was charged. EndLate gives up the late calls that are lost.
