@@ -343,6 +343,9 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 		all.calls += enforced.calls
 		all.triedCalls += tried.calls
 	}
+	if g.mode == "optimistic" && off < 0 { // Envoys that report at other times pass the limit by less.
+		off = min(off+max(enforced.enforced-g.exact(t), 0), 0)
+	}
 	most := 3 + enforced.long
 	switch {
 	case g.mode == "leased", strings.Contains(g.fields, "penalty"):
@@ -361,6 +364,15 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 		return fmt.Sprintf("%d pass where it is enforced, but %+v and %d", enforced.enforced, got, tried.enforced)
 	}
 	return ""
+}
+
+// exact is how many requests one exact bucket for all nodes lets through.
+func (g *trialGame) exact(t *testing.T) int {
+	refused, _, err := controlplanetest.Simulate([]byte(g.document("")), strings.NewReader(g.log()), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(g.traffic) - int(refused)
 }
 
 // What a policy in shadow, a candidate, or the part of the keys that is not enforced yet, says that
