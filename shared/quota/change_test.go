@@ -206,6 +206,33 @@ func TestWindowsThatGoBackAndForthMintNothing(t *testing.T) {
 	}
 }
 
+// Marks that are only kept are few, however often and for however long the short window is used.
+// When nothing was used for the long window, none is left and it is forgotten.
+func TestMarksThatAreOnlyKeptAreFew(t *testing.T) {
+	long, err := quota.NewWindows(quota.SlidingLog, 36, 1000*quota.Second, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	short, err := quota.NewWindows(quota.SlidingLog, 18, quota.Second, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, now := &changingWindows{algorithm: quota.SlidingLog, next: long}, quota.Instant(1e15)
+	b.take(now, 36)
+	b.next = short
+	now += quota.Instant(2 * quota.Second)
+	for range 3000 * 18 {
+		now += quota.Instant(quota.Second / 17)
+		if !b.take(now, 1).Allowed || len(b.h.Marks) > 18+33 || b.h.Reach != long.Reach() {
+			t.Fatalf("%d marks: %+v", len(b.h.Marks), b.h)
+		}
+	}
+	now += quota.Instant(long.Reach())
+	if b.left(now) != 18 || len(b.h.Marks) != 0 || b.h.Reach != 0 {
+		t.Errorf("a long window after the last use: %+v", b.h)
+	}
+}
+
 // waitFor is the window of the limit that is in force now, as its algorithm has it.
 func waitFor(b changing, p quota.Params) quota.Span {
 	w, windows := b.(*changingWindows)
