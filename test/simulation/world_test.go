@@ -482,13 +482,16 @@ func (w *world) follow(n *node, d filtertest.Decision) {
 }
 
 // quicken has the laws of a node's own buckets earn by a raised limit from the first request under
-// it on: a bucket goes on by a refused caller's own figures if these are faster.
+// it on: a bucket goes on by a refused caller's own figures if these are faster. If they only hold
+// more, it holds as much: workers with the older policy set decide by them too.
 func (w *world) quicken(n *node, h filtertest.Hit, limit policy.Limit) {
 	for _, source := range [...]filtertest.Source{filtertest.Local, filtertest.Share} {
 		l, p := n.locals[lawKey{h.Bucket, source}], w.own(n, source, limit)
 		if l != nil && h.Generation > l.generation && l.params.SlowerThan(p) {
 			p.Burst = max(p.Burst, l.params.Burst) // The law of the old burst holds until the next use.
 			l.change(n.clock(), p, 0)
+		} else if l != nil && h.Generation > l.generation && p.Burst > l.params.Burst {
+			l.change(n.clock(), quota.Params{Num: l.params.Num, Den: l.params.Den, Burst: p.Burst}, 0)
 		}
 	}
 }
