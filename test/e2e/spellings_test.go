@@ -109,28 +109,51 @@ class Quiet(WSGIRequestHandler):
 make_server('127.0.0.1', int(sys.argv[1]), app, handler_class=Quiet).serve_forever()
 `
 
-func startPython(t *testing.T) (address string) {
+// inNode is a server of Node's http. Cookies are read as the module cookie reads them, and the path
+// as URL does, decoded.
+const inNode = `
+const decoded = (text, decode) => { try { return decode(text) } catch { return text } };
+require("node:http").createServer((request, response) => {
+  const [scheme, token = ""] = (request.headers.authorization ?? "").split(/ +(.*)/s);
+  const cookies = {};
+  for (const pair of (request.headers.cookie ?? "").split(";")) {
+    const at = pair.indexOf("="), name = pair.slice(0, at).trim();
+    if (at < 0 || name in cookies) continue;
+    cookies[name] = decoded(pair.slice(at + 1).trim().replace(/^"(.*)"$/, "$1"), decodeURIComponent);
+  }
+  const url = new URL("http://h" + request.url);
+  response.setHeader("content-type", "text/plain; charset=utf-8");
+  response.end("header=" + (request.headers["x-api-key"] ?? "") +
+    "\nauthorization=" + (scheme.toLowerCase() === "bearer" ? token.trim() : "") +
+    "\ncookie=" + (cookies.session ?? "") +
+    "\nquery=" + (url.searchParams.get("key") ?? "") +
+    "\npath=" + decoded(url.pathname, decodeURI) + "\n");
+}).listen(Number(process.argv[2]), "127.0.0.1");
+`
+
+// startServer runs a server of another language, whose last argument is the port to listen on.
+func startServer(t *testing.T, program, name, source string) (address string) {
 	t.Helper()
 	port, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "server.py")
-	if err := os.WriteFile(file, []byte(inPython), 0o600); err != nil {
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	python := exec.Command("python3", file, fmt.Sprint(port))
-	python.Stderr = os.Stderr
-	if err := python.Start(); err != nil {
+	server := exec.Command(program, file, fmt.Sprint(port))
+	server.Stderr = os.Stderr
+	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = python.Process.Kill(); _ = python.Wait() })
+	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 	return fmt.Sprintf("127.0.0.1:%d", port)
 }
 
-// The table of spellings through a real Envoy: each row is the caller or the path that it says, and
-// what a server in Go or Python reads as the caller K, or as the path /login, has been counted as
-// that, or was refused.
+// The table of spellings through a real Envoy: each row is the caller or the path that it says. A
+// request that a server in Go, Python or Node reads as one of the caller K, or of the path /login,
+// has been counted as that, or was refused.
 func TestSpellingsBeforeRealServers(t *testing.T) {
 	policies := `
 version: weir/v1
@@ -142,10 +165,17 @@ policies:
 `
 	sources := map[string]string{"header": "{header: x-api-key}", "authorization": "{header: authorization}",
 		"cookie": "{cookie: session}", "query": "{query: key}", "path": "{header: x-unused}"}
-	python := startPython(t)
+	cache, err := stack.CacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	servers := []string{
+		startServer(t, "python3", "server.py", inPython),
+		startServer(t, filepath.Join(cache, "clients", "node"), "server.cjs", inNode),
+	}
 	for _, place := range []string{"header", "authorization", "cookie", "query", "path"} {
 		w := start(t, setup{embedded: true, policies: strings.Replace(policies, "SOURCE", sources[place], 1),
-			handler: both(t, python)})
+			handler: all(t, servers)})
 		address := strings.TrimPrefix(w.envoys[0].URL(), "http://")
 		first, ours := true, place+"=K\n"
 		if place == "path" {
@@ -161,8 +191,8 @@ policies:
 				}
 				first = false
 				_, read := exchange(t, address, row.raw("GET", "/free"))
-				if n := strings.Count(read, ours); n != 2 {
-					t.Fatalf("%s: %d of two servers read the plain spelling:\n%s", place, n, read)
+				if n := strings.Count(read, ours); n != 3 {
+					t.Fatalf("%s: %d of three servers read the plain spelling:\n%s", place, n, read)
 				}
 			}
 			status, _ := exchange(t, address, row.raw("POST", "/counted"))
@@ -184,8 +214,8 @@ policies:
 	}
 }
 
-// both answers what a server in Go and one in Python read of a request.
-func both(t *testing.T, python string) http.Handler {
+// all answers what a server in Go and those of other languages read of a request.
+func all(t *testing.T, servers []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		inGo(w, r)
 		raw := "GET " + r.RequestURI + " HTTP/1.0\r\n"
@@ -194,19 +224,26 @@ func both(t *testing.T, python string) http.Handler {
 				raw += name + ": " + value + "\r\n"
 			}
 		}
-		conn, err := net.Dial("tcp", python)
-		if err != nil {
-			t.Error(err)
-			return
+		for _, server := range servers {
+			pass(t, w, server, raw)
 		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, raw+"\r\n")
-		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer answer.Body.Close()
-		_, _ = io.Copy(w, answer.Body)
 	})
+}
+
+// pass sends bytes to a server and writes the body of its answer.
+func pass(t *testing.T, w io.Writer, server, raw string) {
+	conn, err := net.Dial("tcp", server)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, raw+"\r\n")
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(w, answer.Body)
 }
