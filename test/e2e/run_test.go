@@ -383,10 +383,14 @@ func TestKeepKeepsConsumptionAndPolicies(t *testing.T) {
 	load{url: r.url("/shorten"), clients: 10, total: 40}.run(t.Context()).mustBe(t, 200)
 	r.interrupt()
 	r.start("KEEP=1")
-	a := ask(t, http.MethodPost, r.url("/shorten"))
-	if remaining := parameter(t, listItem(t, a, "RateLimit"), "r"); remaining > 60 {
-		t.Errorf("after 41 of 100 requests, over a restart, %d remain", remaining)
+	remaining := int64(100)
+	for range 5 { // The Envoy's share decides a request whose first call is late, as on a busy machine.
+		a := ask(t, http.MethodPost, r.url("/shorten"))
+		if remaining = parameter(t, listItem(t, a, "RateLimit"), "r"); remaining <= 60 {
+			return
+		}
 	}
+	t.Errorf("after 45 of 100 requests, over a restart, %d remain", remaining)
 }
 
 func TestTheTokenIsWhereTheCommandLineLooks(t *testing.T) {
