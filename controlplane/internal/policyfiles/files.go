@@ -111,18 +111,18 @@ func isPolicyFile(file string) bool {
 // mostBelow bounds how many entries policyFileBelow looks at.
 const mostBelow = 10 * MaxFiles
 
-// policyFileBelow returns a policy file below a folder, and nothing for what is none or cannot be
-// listed.
+// policyFileBelow returns a policy file below a folder, or a link to one, as Kubernetes mounts a
+// ConfigMap. It returns nothing for a file, and for a folder that cannot be listed.
 func policyFileBelow(folder string) (found string) {
 	seen := 0
-	_ = filepath.WalkDir(folder, func(file string, entry fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(folder+string(filepath.Separator), func(file string, entry fs.DirEntry, err error) error {
 		seen++
 		switch hidden := strings.HasPrefix(filepath.Base(file), "."); {
 		case seen > mostBelow:
 			return filepath.SkipAll
 		case err != nil || hidden && entry.IsDir():
 			return filepath.SkipDir
-		case file != folder && isPolicyFile(file):
+		case isPolicyFile(file):
 			found = file
 			return filepath.SkipAll
 		}

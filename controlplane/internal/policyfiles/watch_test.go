@@ -290,7 +290,15 @@ func TestFoldersThatAreNoPolicySet(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// A ConfigMap mounts a path with a slash so: a link to a hidden folder.
+	mounted := t.TempDir()
+	for name, target := range map[string]string{"..data": nested, "team": "..data/team", "a.yaml": "..data/a.yaml"} {
+		if err := os.Symlink(target, filepath.Join(mounted, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for path, want := range map[string]string{
+		mounted:                         "team/deep/b.yaml: is not read, since only the files of the folder itself are",
 		nested:                          "team/deep/b.yaml: is not read, since only the files of the folder itself are",
 		empty:                           "there is no policy file in it",
 		large:                           "more than 1000 policy files or 1048576 bytes",
@@ -304,7 +312,12 @@ func TestFoldersThatAreNoPolicySet(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(nested, "team")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policyfiles.Load(nested); err != nil {
-		t.Errorf("folders without policy files, and hidden ones: %v", err)
+	if err := os.Remove(filepath.Join(mounted, "team")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{nested, mounted} {
+		if _, err := policyfiles.Load(path); err != nil {
+			t.Errorf("folders without policy files, and hidden ones: %v", err)
+		}
 	}
 }
