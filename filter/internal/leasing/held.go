@@ -20,8 +20,8 @@ type heldAnswer struct {
 	answers []wire.LeaseAnswer
 }
 
-// hold keeps an answer, and reports whether it does: one about several buckets of a request, and
-// one that no request waits for, are used at once.
+// hold keeps an answer, and reports whether it does: not one about several buckets of a request,
+// which on_failure decides, and not one that no request waits for.
 func (c *Client) hold(s *lineAnswer) bool {
 	if len(s.items) > 1 || len(s.waiting) == 0 {
 		return false
