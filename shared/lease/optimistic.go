@@ -57,6 +57,9 @@ type Account struct {
 	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
+	// Rests is until when the bucket earns nothing; names of reports do not wait for that, because
+	// questions that leave meanwhile must not seem to come before them.
+	Rests quota.Instant
 	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
 	// changed, so that the control plane decides until the next one.
 	Stale bool
@@ -121,7 +124,7 @@ type Answer struct {
 func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
 	after = a.hear(now, p, by.Debt)
 	if full := by.Debt <= units(by.Granted*by.Cost, a.unit(p)); full && by.Granted > 0 {
-		after.Heard += quota.Instant(Untold) // For so long the granted tokens keep it from refilling.
+		after.Rests = now + quota.Instant(Untold) // For so long the granted tokens keep it from refilling.
 	}
 	used = after.covers(now, p, by)
 	if a.doubts(by.Sent) && after.surely().covers(now, p, by) > used {
@@ -173,11 +176,12 @@ func (a Account) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
 		return 0
 	}
 	if unit == p.Den {
-		return quota.Span(max(a.Heard-now, 0)) + quota.Span(ceilDiv(over, p.Num))
+		return quota.Span(max(a.earnsFrom()-now, 0)) + quota.Span(ceilDiv(over, p.Num))
 	}
 	// Whole tokens are earned since Heard.
-	tokens := p.Earned(quota.Span(max(now-a.Heard, 0))) + ceilDiv(over, unit)
-	return max(1, quota.Span(a.Heard-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
+	from := a.earnsFrom()
+	tokens := p.Earned(quota.Span(max(now-from, 0))) + ceilDiv(over, unit)
+	return max(1, quota.Span(from-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
 }
 
 // Untold is by how much a wait is too short that Wait says, because the control plane has not heard
@@ -200,11 +204,14 @@ func (a Account) Untold(now quota.Instant, p quota.Params, slack int64) (late qu
 		told -= quota.Span(ceilDiv(a.owed(now, p), p.Num))
 	}
 	late = max(told, answerTakes)
-	if since := quota.Span(now - a.Heard); a.unit(p) != p.Den && since > 0 {
+	if since := quota.Span(now - a.earnsFrom()); a.unit(p) != p.Den && since > 0 {
 		late += since - quota.Span(ceilDiv(units(p.Earned(since), p.Den), p.Num))
 	}
 	return late
 }
+
+// earnsFrom is since when the debt of the last answer is paid off.
+func (a Account) earnsFrom() quota.Instant { return max(a.Heard, a.Rests) }
 
 // unit is how many units of the debt are a token.
 func (a Account) unit(p quota.Params) int64 {
@@ -216,7 +223,7 @@ func (a Account) unit(p quota.Params) int64 {
 
 // owed is the debt at now. In units other than those of p it has earned whole tokens.
 func (a Account) owed(now quota.Instant, p quota.Params) int64 {
-	unit, since := a.unit(p), max(now-a.Heard, 0)
+	unit, since := a.unit(p), max(now-a.earnsFrom(), 0)
 	if unit == p.Den {
 		return earned(a.Debt, since, p.Num)
 	}

@@ -419,3 +419,33 @@ func TestAChangedAccountAsks(t *testing.T) {
 		t.Error("a bucket that was not used has to be asked about")
 	}
 }
+
+// The tokens of a full bucket's first grant keep it from refilling for a while. A report that
+// leaves meanwhile has the name of its time all the same: an answer to a question that leaves later
+// may count it, and so is not sure.
+func TestAReportIsNotNamedAheadOfItsTime(t *testing.T) {
+	p := params(t, 10, quota.Hour, 10)
+	now := quota.Instant(1e15)
+	a, used, sure := lease.Account{}.Decided(now, p, lease.Answer{
+		Sent: now - 1000, Debt: 5 * p.Den, Cost: 1, Granted: 5, Wanted: 5,
+	})
+	if used != 5 || !sure {
+		t.Fatalf("%d used, %v", used, sure)
+	}
+	for range 2 {
+		var r quota.Result
+		if a, r = a.Use(now+10, p, 5, 1); !r.Allowed {
+			t.Fatal("there are tokens")
+		}
+	}
+	if a = a.Report(now + 20); a.Sent != now+20 {
+		t.Errorf("a report of %d is named %d", now+20, a.Sent)
+	}
+	// The answer to a question that left after the report counts it.
+	_, used, sure = a.Decided(now+2000, p, lease.Answer{
+		Sent: now + 30, Debt: 10 * p.Den, Cost: 1, Granted: 3, Wanted: 3,
+	})
+	if sure {
+		t.Errorf("it is sure, and %d of three pass", used)
+	}
+}

@@ -172,11 +172,16 @@ policies:
 			}
 			all.Wait()
 			close(answers)
+			refused, last := int64(0), ""
 			for a := range answers {
-				late := strings.Contains(a.body, "temporary-reduced-capacity") && w.lateCalls() > 0
-				if a.status != 200 && !late { // On a busy machine an answer may take longer than 50 ms.
-					t.Errorf("%s, round %d: %d %s", path, round, a.status, a.body)
+				if a.status != 200 {
+					refused++
+					last = a.body
 				}
+			}
+			// On a busy machine an answer may take longer than 50 ms, and its tokens be lost.
+			if late := w.lateCalls(); refused > late {
+				t.Errorf("%s, round %d: %d refused, with %d late calls: %s", path, round, refused, late, last)
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func (e *Entry) idle() quota.Instant {
 //
 //	local, share   debt 8, last 8, num 8, den 8, burst 8, generation 8, over 8, gone 8
 //	optimistic     num 8, den 8, burst 8, unknown 8, reported 8, sent 8, debt 8, heard 8, since 8,
-//	               last 8, unit 8
+//	               last 8, unit 8, rests 8
 //	leased         twice expiry 8, tokens 4, used 4 and term 4, not before 8, demand at 8,
 //	               ask after 4 and keep call 4 from there, deny cost 4, demand 4, level 8,
 //	               full at 8, `told` 8
@@ -107,7 +107,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.Account = lease.Account{
 			Unknown: c.i64(), Reported: c.i64(), Sent: quota.Instant(c.i64()),
 			Debt: c.i64(), Heard: quota.Instant(c.i64()),
-			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(),
+			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(), Rests: quota.Instant(c.i64()),
 		}
 		t := &e.Account
 		t.Stale, t.Doubt = b[atShort] != 0, b[atRecheck] != 0
@@ -159,7 +159,7 @@ func (e *Entry) encode(b []byte) {
 		c.putParams(e.Params)
 		for _, v := range [...]int64{
 			t.Unknown, t.Reported, int64(t.Sent), t.Debt, int64(t.Heard), int64(t.Since), int64(t.Last),
-			t.Unit,
+			t.Unit, int64(t.Rests),
 		} {
 			c.putI64(v)
 		}
