@@ -127,6 +127,8 @@ func (st *Store) Update(kind Kind, key keyhash.Key, now quota.Instant, c Change)
 			}
 			continue
 		}
+		e := &st.entry
+		e.Heir = (e.New || e.Heir) && e.Debtor > now
 		// Decide, and store only if the decision changes the bucket. If another worker was faster,
 		// start again from the newest state.
 		began := st.entry.Generation

@@ -24,7 +24,7 @@ const (
 	Optimistic
 )
 
-// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Heir, Debtor and Owes
+// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Debtor, Owes and Heir
 // set.
 type Entry struct {
 	Kind Kind
@@ -32,7 +32,7 @@ type Entry struct {
 	New  bool
 	// Debtor is set on a new entry whose key may have been evicted with tokens missing. An evicted
 	// bucket of its cell may not be full before then, so the new bucket must start as far from
-	// full. Owes is the most tokens that such a bucket in windows counted.
+	// full. An Heir has it too. Owes is the most tokens that such a bucket in windows counted.
 	Debtor quota.Instant
 	Owes   int64
 	// Heir: a Local, Share or Window entry began with a debt that another bucket may have owed, and

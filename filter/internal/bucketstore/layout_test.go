@@ -163,6 +163,27 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	if passed > 0 {
 		t.Errorf("%d of 100 keys passed 5 a second after they had nothing", passed)
 	}
+	// Such a debt can be another's, so its bucket is an heir.
+	larger = bucketstore.New(data, space, 8*2048, now)
+	now += quota.Instant(quota.Second)
+	heirs := 0
+	for range 100 {
+		err := larger.Update(bucketstore.Local, random(rng), now, change(func(e *bucketstore.Entry) bool {
+			if e.Heir != (e.Debtor > now) {
+				t.Errorf("new %v, owes until %d at %d: an heir %v", e.New, e.Debtor, now, e.Heir)
+			}
+			if e.Heir {
+				heirs++
+			}
+			return false
+		}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if heirs == 0 {
+		t.Error("no key has the debt of an evicted one")
+	}
 }
 
 // A slot that a flood of sizes has left behind costs nothing: bytes that are no size are ignored.

@@ -57,7 +57,9 @@ func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 	if own >= 0 {
 		s.at, s.evicted = own, false
 		e.decode(s.record(own))
-		e.Heir = e.Heir && cell(s.b[:], &key) > now
+		if e.Heir {
+			e.Debtor = cell(s.b[:], &key)
+		}
 		w.settle(e)
 		return
 	}
@@ -66,7 +68,6 @@ func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 		s.at = n
 	}
 	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cell(s.b[:], &key)}
-	e.Heir = e.Debtor > now
 	w.settle(e)
 }
 

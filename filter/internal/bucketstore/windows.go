@@ -58,7 +58,7 @@ func (s *windowSlot) open(value []byte) {
 	}
 }
 
-func (s *windowSlot) find(e *Entry, now quota.Instant, w *wanted) {
+func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 	key := e.Key
 	s.own = -1
 	w.begin()
@@ -67,7 +67,7 @@ func (s *windowSlot) find(e *Entry, now quota.Instant, w *wanted) {
 			continue
 		}
 		switch {
-		case !s.read(e, key, at, now):
+		case !s.read(e, key, at):
 			s.n--
 			s.records[at] = s.records[s.n]
 			at--
@@ -82,22 +82,22 @@ func (s *windowSlot) find(e *Entry, now quota.Instant, w *wanted) {
 		*e = Entry{Kind: Window, Key: key, New: true, History: quota.History{Marks: s.marks[:0]}}
 		if s.value != nil {
 			e.Debtor, e.Owes = windowCell(s.value, &key)
-			e.Heir = e.Debtor > now
 		}
 	} else {
-		s.read(e, key, s.own, now)
+		s.read(e, key, s.own)
 	}
 	w.settle(e)
 }
 
 // read decodes a record and reports false for one that no filter can have written.
-func (s *windowSlot) read(e *Entry, key keyhash.Key, at int, now quota.Instant) bool {
+func (s *windowSlot) read(e *Entry, key keyhash.Key, at int) bool {
 	r := s.records[at]
 	*e = Entry{Kind: Window, Key: key, History: quota.History{Marks: s.marks[:0]}}
 	good := e.decodeWindows(s.value[r.from+recordRest : r.to])
 	s.marks = e.History.Marks[:0]
-	until, _ := windowCell(s.value, &key)
-	e.Heir = e.Heir && until > now
+	if e.Heir {
+		e.Debtor, _ = windowCell(s.value, &key)
+	}
 	return good
 }
 
