@@ -332,8 +332,11 @@ func isApart(was, is *policy.Policy) bool {
 // bucket in windows of another length.
 func areApart(was, is *policy.Policy) bool {
 	windowed := was.Counting.Algorithm.Windowed()
-	if windowed != is.Counting.Algorithm.Windowed() || !windowed {
-		return windowed != is.Counting.Algorithm.Windowed()
+	if windowed != is.Counting.Algorithm.Windowed() {
+		return true
+	}
+	if !windowed {
+		return false
 	}
 	for i := range was.Limits {
 		for k := range is.Limits {
