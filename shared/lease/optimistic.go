@@ -63,6 +63,9 @@ type Account struct {
 	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
 	// changed, so that the control plane decides until the next one.
 	Stale bool
+	// Inherited: Debt may be another bucket's. The control plane, which has heard of no such debt,
+	// decides in place of each refusal until its next answer.
+	Inherited bool
 	// Doubt: the bucket may lack tokens that were not used, by the last answer that tells.
 	Doubt bool
 }
@@ -94,7 +97,7 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 // slack, or because it knows nothing yet.
 func (a Account) Asks(now quota.Instant, p quota.Params, n int64) bool {
 	return n <= p.Burst &&
-		(a.Stale || a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
+		(a.Stale || a.Inherited || a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
 }
 
 // doubts reports whether an answer may count the report under way, which left before an instant.
@@ -159,8 +162,8 @@ func (a Account) GiveBack(n int64) Account {
 // the clock, because its answer can be older than this one.
 func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
 	heard := max(a.Heard, now, a.Sent)
-	if a.Stale {
-		a.Debt, a.Stale = 0, false
+	if a.Stale || a.Inherited {
+		a.Debt, a.Stale, a.Inherited = 0, false, false
 	}
 	a.Debt = max(a.owed(heard, p), debt)
 	a.Heard = heard

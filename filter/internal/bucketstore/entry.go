@@ -93,6 +93,8 @@ const (
 	entrySize = atPayload + 96
 	// In the byte of recheck.
 	flagRecheck, flagDoubt = 1, 2
+	// In that of short, of an Optimistic entry.
+	flagStale, flagInherited = 1, 2
 )
 
 // decode reads a record, and reports false for one that no filter can have written, because the
@@ -110,7 +112,8 @@ func (e *Entry) decode(b []byte) bool {
 			Since: quota.Instant(c.i64()), Last: quota.Instant(c.i64()), Unit: c.i64(), Rests: quota.Instant(c.i64()),
 		}
 		t := &e.Account
-		t.Stale, t.Doubt = b[atShort] != 0, b[atRecheck] != 0
+		t.Stale, t.Inherited = b[atShort]&flagStale != 0, b[atShort]&flagInherited != 0
+		t.Doubt = b[atRecheck] != 0
 		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
@@ -164,7 +167,10 @@ func (e *Entry) encode(b []byte) {
 			c.putI64(v)
 		}
 		if t.Stale {
-			b[atShort] = 1
+			b[atShort] |= flagStale
+		}
+		if t.Inherited {
+			b[atShort] |= flagInherited
 		}
 		if t.Doubt {
 			b[atRecheck] = 1

@@ -54,7 +54,7 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 }
 
 // fitAccount makes an entry one of the need's limit, and returns what the need is decided by. An
-// entry that may have been evicted starts with as much unreported as it may have had.
+// entry that may have been evicted starts with as much used as it may have had.
 func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 	p, unit := n.Params, n.Most.Den
 	switch {
@@ -66,6 +66,7 @@ func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 			}
 			p := e.Params
 			e.Account.Debt, e.Account.Heard = p.UnitsFor(min(p.Earned(wait), p.Burst-1)+1), now
+			e.Account.Inherited = true
 		}
 	case e.Account.Unit != unit, unit == 0 && e.Params != p:
 		e.Account = e.Account.Convert(e.Params, p, unit)

@@ -256,3 +256,48 @@ func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
 		exhaust(again)
 	}
 }
+
+// The same of an optimistic limit. What an evicted bucket had used the control plane knows, so a
+// caller whose bucket begins with such a debt is refused only if the control plane says so: each
+// gets all of its own tokens, and is blamed when it has used them up.
+func TestWhatAnEvictedOptimisticBucketOwesIsNobodysUse(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"mode":"optimistic",`+
+		`"limit":{"quota":4,"window":"1h"}`+firstRefusal+`}`)
+	n.nodes = 1
+	box := n.penalised()
+	send := func(key string) (*limiter.Request, limiter.Status) {
+		req, status := n.begin("x-key", key)
+		for status == limiter.Paused && len(n.calls) > 0 {
+			n.answerWith(200)
+			n.leases.TakeResolved(9)
+			status = n.limiter.Resume(req, n.now)
+		}
+		return req, status
+	}
+	for i := range 20000 {
+		send(fmt.Sprint("flood ", i))
+		if i%200 == 199 { // All is reported before its bucket loses its place.
+			n.let(2*quota.Instant(quota.Second), 200)
+		}
+	}
+	if box.Stats.Begun > 0 || n.limiter.Stats.Refused > 0 {
+		t.Errorf("%d of the flood are refused, %d penalties", n.limiter.Stats.Refused, box.Stats.Begun)
+	}
+	asked := n.limiter.Stats.Waited
+	for i := range 300 {
+		key, begun := fmt.Sprint("new ", i), box.Stats.Begun
+		for k := range 5 {
+			req, status := send(key)
+			if status == limiter.Refused != (k == 4) || status == limiter.Refused && req.Reason != policy.ReasonQuota {
+				t.Fatalf("request %d of %s: %v %v", k, key, status, req.Reason)
+			}
+		}
+		n.let(quota.Instant(quota.Second), 200)
+		if box.Stats.Begun != begun+1 {
+			t.Errorf("%d penalties of %s, want one", box.Stats.Begun-begun, key)
+		}
+	}
+	if n.limiter.Stats.Waited == asked {
+		t.Error("no caller began with the debt of another")
+	}
+}
