@@ -305,7 +305,7 @@ func (ix *Index) loadRoots(l *loading) {
 	p := &l.Policy
 	for i := uint32(0); i <= p.candidateRun() && !l.set.Failed(); i++ {
 		run := ix.run(p, i)
-		policy.InheritSteps(ix.limits[run.from:run.to], nil, 1+int(p.reserves.len()))
+		policy.InheritSteps(ix.limits[run.from:run.to], nil, nil, 1+int(p.reserves.len()))
 	}
 	for i := range l.set.Roots() {
 		ix.limits[l.firstLimit+i].Root = l.set.Root()

@@ -177,7 +177,7 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 		number = uint32(c.ix.head.DefaultTier)
 	}
 	run := c.ix.run(p, number)
-	policy.Inherit(c.own[first:], c.ix.limits[run.from:run.to])
+	policy.Inherit(c.own[first:], c.ix.limits[run.from:run.to], nil)
 	return true, Recorded
 }
 

@@ -4,17 +4,17 @@ import "github.com/weir-proxy/weir/shared/quota"
 
 // Inherit gives the limits of a list their Root: that of the limit which each takes the place of
 // among those before, so that what was used of that one counts on. That is the one with the same
-// window, and for those that have none, one after the other, the one whose window is nearest. New
-// limits get roots that are free: 0 the one with the longest window, the others their window.
-// Without limits before, a list so means the same buckets whatever its order is.
-func Inherit(limits, before []Limit) {
+// window, and for those that have none, one after the other, the one whose window is nearest. A new
+// limit gets that of the one with its window among others, which stood in the list once or stand in
+// those of other tiers. If there is none, it gets a root that neither a limit nor another has: 0
+// the one with the longest window, the others their window. Without limits before and others, a
+// list so means the same buckets whatever its order is.
+func Inherit(limits, before, others []Limit) {
 	done := uint(0)
 	for i := range limits {
-		for j := range before {
-			if l, was := &limits[i], &before[j]; !l.InFlight && !was.InFlight && l.Window == was.Window {
-				l.Root = was.Root
-				done |= 1 << i
-			}
+		if was := sameWindow(&limits[i], before); was != nil {
+			limits[i].Root = was.Root
+			done |= 1 << i
 		}
 	}
 	for {
@@ -30,15 +30,31 @@ func Inherit(limits, before []Limit) {
 		if i < 0 {
 			return
 		}
-		l := &limits[i]
-		if l.Root = 0; hasRoot(limits, done, 0) {
-			l.Root = l.Window
-		}
-		for hasRoot(limits, done, l.Root) {
-			l.Root++
-		}
+		limits[i].Root = newRoot(&limits[i], limits, others, done)
 		done |= 1 << i
 	}
+}
+
+// newRoot is the root of a limit that takes no other's place.
+func newRoot(l *Limit, limits, others []Limit, done uint) quota.Span {
+	if was := sameWindow(l, others); was != nil && !hasRoot(limits, done, was.Root) {
+		return was.Root
+	}
+	root := quota.Span(0)
+	for hasRoot(limits, done, root) || isRootOf(others, root) {
+		root = max(root+1, l.Window)
+	}
+	return root
+}
+
+// sameWindow is the first limit of a list with the window of a limit; nil if there is none.
+func sameWindow(l *Limit, list []Limit) *Limit {
+	for i := range list {
+		if !l.InFlight && !list[i].InFlight && l.Window == list[i].Window {
+			return &list[i]
+		}
+	}
+	return nil
 }
 
 // nearest finds a limit that is not done, and one before whose root is free, with windows of the
@@ -85,14 +101,24 @@ func hasRoot(limits []Limit, done uint, root quota.Span) bool {
 	return false
 }
 
+// isRootOf reports whether one of the limits of a list has a root.
+func isRootOf(list []Limit, root quota.Span) bool {
+	for i := range list {
+		if !list[i].InFlight && list[i].Root == root {
+			return true
+		}
+	}
+	return false
+}
+
 // InheritSteps is Inherit for a list that has each limit once for each of so many steps: see
 // Policy.Steps. Those before are the limits that the document named then.
-func InheritSteps(limits, before []Limit, steps int) {
+func InheritSteps(limits, before, others []Limit, steps int) {
 	named := len(limits) / steps
 	if named == 0 {
 		return
 	}
-	Inherit(limits[:named], before)
+	Inherit(limits[:named], before, others)
 	for i := named; i < len(limits); i++ {
 		limits[i].Root = limits[i%named].Root
 	}
@@ -126,5 +152,5 @@ func (p *Policy) EachList(each func(limits []Limit)) {
 
 // Renew gives all limits of the policy the roots of a new policy.
 func (p *Policy) Renew() {
-	p.EachList(func(limits []Limit) { InheritSteps(limits, nil, p.Steps()) })
+	p.EachList(func(limits []Limit) { InheritSteps(limits, nil, nil, p.Steps()) })
 }

@@ -43,7 +43,7 @@ func TestLimitsInheritTheirBuckets(t *testing.T) {
 		var before []policy.Limit
 		for i, step := range steps {
 			limits := listOf(t, step[0]...)
-			policy.Inherit(limits, before)
+			policy.Inherit(limits, before, nil)
 			var roots []quota.Span
 			for _, l := range limits {
 				roots = append(roots, l.Root)
@@ -69,7 +69,7 @@ func TestInheritAnyChange(t *testing.T) {
 			list = append(list, windows[at]*quota.Second)
 		}
 		limits := listOf(t, list...)
-		policy.Inherit(limits, before)
+		policy.Inherit(limits, before, nil)
 		says := func() string { return fmt.Sprintf("seed %d, game %d: %v after %v", seed, game, limits, before) }
 		seen := map[quota.Span]bool{}
 		for _, l := range limits {
@@ -94,7 +94,7 @@ func TestInheritAnyChange(t *testing.T) {
 		}
 		turned := slices.Clone(limits)
 		slices.Reverse(turned)
-		policy.Inherit(turned, before)
+		policy.Inherit(turned, before, nil)
 		slices.Reverse(turned)
 		if !slices.Equal(turned, limits) {
 			t.Fatal(says(), "turned", turned)

@@ -178,7 +178,7 @@ func (o *Override) Of(set *policy.Set, p *policy.Policy) (limits []policy.Limit,
 		}
 		limits = append(limits, own)
 	}
-	policy.Inherit(limits, p.LimitsOf(set.Identity.DefaultTier))
+	policy.Inherit(limits, p.LimitsOf(set.Identity.DefaultTier), nil)
 	return limits, nil
 }
 

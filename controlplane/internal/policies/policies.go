@@ -55,6 +55,8 @@ type Version struct {
 	// Roots are those of the document's limits, by which they have the buckets of limits before.
 	// Only stores keep them.
 	Roots Roots `json:"-"`
+	// Gone are limits of versions before that stand in its lists no more. Only stores keep them.
+	Gone Gone `json:"-"`
 	// Document is the text as it was written; lists leave it out.
 	Document []byte `json:"-"`
 }

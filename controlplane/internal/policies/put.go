@@ -113,7 +113,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	before, err := s.currentSet(ctx, state)
+	before, gone, err := s.currentSet(ctx, state)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -127,7 +127,8 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	}
 	out := Outcome{Version: s.next(state), Diff: Compare(before, set), Set: set}
 	out.Summary = c.Reason + out.Diff.String()
-	roots, now := inherit(set, before), s.now().UTC()
+	now := s.now().UTC()
+	roots, gone := inherit(set, before, gone, now)
 	if partly {
 		out.Rollout = &Rollout{Version: out.Version, Base: state.Current, Nodes: c.Nodes, Since: now, By: c.Entry.By}
 		out.Apart = Apart(before, set)
@@ -137,7 +138,8 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	}
 	v := Version{
 		Number: out.Version, Time: now, Author: c.Entry.By, Digest: Digest(c.Document),
-		Summary: out.Summary, Format: c.Format, Document: c.Document, Roots: roots,
+		Summary: out.Summary, Format: c.Format, Document: c.Document,
+		Roots: roots, Gone: gone,
 	}
 	c.Entry.Before, c.Entry.After = auditVersion(state.Current, ""), auditVersion(v.Number, v.Summary)
 	if partly {
@@ -219,10 +221,15 @@ func auditVersion(number uint64, summary string) json.RawMessage {
 	}{number, summary})
 }
 
-// currentSet returns the set of the current version. It is empty if there is none, or if this build
-// cannot read it, so that a broken document can always be replaced.
-func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, error) {
-	return setOf(s.exact(ctx, state.Current, state.Digest))
+// currentSet returns the set of the current version, and what is gone there. It is empty if there
+// is none, or if this build cannot read it, so that a broken document can always be replaced.
+func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, Gone, error) {
+	c, err := s.exact(ctx, state.Current, state.Digest)
+	set, err := setOf(c, err)
+	if c == nil || err != nil {
+		return set, nil, err
+	}
+	return set, c.Version.Gone, nil
 }
 
 // setOf returns the set of a version that was looked up.

@@ -23,6 +23,8 @@ func version(number uint64) policies.Version {
 		Summary: "1 added",
 		Format:  policydoc.YAML, Document: []byte("version: weir/v1 # äöü\x00 as written\r\n"),
 		Roots: policies.Roots{"a": {0, 1_000_000}, "b": {31_622_400_000_000}},
+		Gone: policies.Gone{"c": {{Root: 0, Window: 60_000_000, Until: time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC)},
+			{Root: 5, Window: 1_000_000, Candidate: true, Until: time.Date(2026, 1, 4, 0, 0, 0, 0, time.UTC)}}},
 	}
 }
 
