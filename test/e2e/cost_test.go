@@ -261,7 +261,8 @@ func (w *world) guess(n int) tally {
 	return all.run(w.ctx)
 }
 
-// decidedByShare is how many requests the Envoys decided by their shares.
+// decidedByShare is how many requests the Envoys decided by their shares: the answer came too late
+// on a busy machine. They cost what they have reserved.
 func (w *world) decidedByShare() (n int64) {
 	w.t.Helper()
 	time.Sleep(20 * time.Millisecond) // What was counted before is reported now.

@@ -138,9 +138,14 @@ policies:
   - {name: all, partition: [], limit: {in_flight: 20}, reserve: {critical: 20%}, mode: leased, on_failure: [deny]}
 `})
 	// What bulk asks is ten times what 16 places serve.
+	late := w.lateCalls()
 	critical, bulk := w.flooded("/", full(10*time.Second), load{clients: 4, rate: 12},
 		load{clients: 200, rate: 533})
-	critical.mustBe(t, 200)
+	critical.mustBe(t, 200, 429)
+	late = w.lateCalls() - late
+	if refused := critical.statuses[429]; refused > late {
+		t.Errorf("%d critical requests were refused, %d calls were late: %s", refused, late, critical.samples[429].body)
+	}
 	had := up.fullest()
 	t.Logf("critical %v; bulk %v: %.2f in flight, at most %d, of all %d", critical.statuses, bulk.statuses, had,
 		up.mostBulk, up.most)

@@ -92,16 +92,6 @@ func (a *account) awaitExact(charged, more int64) {
 		})
 }
 
-// shared is how many requests the Envoys' shares have let through: the answer came too late on a
-// busy machine. They cost what they have reserved.
-func (w *world) shared() (n int64) {
-	w.t.Helper()
-	for _, e := range w.envoys {
-		n += w.measured(e)["decisions.by_share"]
-	}
-	return n
-}
-
 // The example of tokens a minute, as it is, behind the filters of docs/cost.md: two Envoys of two
 // workers charge what the upstream has charged, no more than the budget, and say how long a debt
 // lasts.
@@ -164,7 +154,7 @@ func (w *world) steady10(a *account, up *spending) {
 				got.body)
 		}
 		w.mustWait(got, (charged+1000-a.burst-earned)/a.rate, (charged+80+1000-a.burst)/a.rate)
-		a.awaitExact(int64(charged), w.shared()*80)
+		a.awaitExact(int64(charged), w.decidedByShare()*80)
 		w.t.Logf("refused after %.0f tokens", charged)
 		return
 	}
@@ -237,7 +227,7 @@ func (w *world) crowded(a *account, up *spending) {
 	charged, left := up.charged[a.who].Load(), up.left[a.who].Load()
 	cost := charged + 1000*left
 	w.t.Logf("seed %d: %s; %d tokens used and %d streams left in %.1fs", seed, got, charged, left, elapsed)
-	shared := w.shared()
+	shared := w.decidedByShare()
 	if most := a.burst + a.rate*elapsed + float64(1000*shared); float64(cost) > most {
 		w.t.Errorf("seed %d: %d tokens in %.1fs, want at most %.0f", seed, cost, elapsed, most)
 	}

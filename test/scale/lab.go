@@ -22,6 +22,8 @@ type plan struct {
 	Fleets []fleet
 	Each   time.Duration
 	Keys   []int
+	// KeyCalls is the calls a second, of 64 buckets each, that store the keys.
+	KeyCalls float64
 	// Connections and ratioKeys of the ratio.
 	Connections, RatioKeys int
 }
@@ -51,7 +53,7 @@ var usual = plan{
 		{1000, 100_000, 1000, false}, {100, 100, 1000, false}, {1000, 100, 1000, false},
 		{1000, 100_000, 1000, true}, {1000, 100_000, 3000, true},
 	},
-	Each: 3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, Connections: 8, RatioKeys: 100_000,
+	Each: 3 * time.Second, Keys: []int{10_000, 100_000, 1_000_000}, KeyCalls: 700, Connections: 8, RatioKeys: 100_000,
 }
 
 var brief = plan{
@@ -59,7 +61,7 @@ var brief = plan{
 	Calls:  []paced{{drive{10, 1000, 1}, 200}, {drive{20, 1000, full}, 50}},
 	Crowds: []paced{{drive{20, 100, 1}, 200}, {drive{20, 1000, 1}, 0}},
 	Fleets: []fleet{{20, 100, 200, false}, {20, 1000, 200, true}},
-	Each:   500 * time.Millisecond, Keys: []int{1000, 20_000}, Connections: 2, RatioKeys: 5000,
+	Each:   500 * time.Millisecond, Keys: []int{1000, 20_000}, KeyCalls: 70, Connections: 2, RatioKeys: 5000,
 }
 
 // lab measures.
@@ -303,7 +305,9 @@ func (l *lab) keys(ctx context.Context, r *report) error {
 			if err != nil {
 				return err
 			}
-			p, err := l.quietly(ctx, func() (point, error) { return drive{10, n, full}.open(ctx, w, version, 700, 0) })
+			p, err := l.quietly(ctx, func() (point, error) {
+				return drive{10, n, full}.open(ctx, w, version, l.plan.KeyCalls, 0)
+			})
 			if err != nil {
 				return err
 			}
