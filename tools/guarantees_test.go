@@ -17,6 +17,7 @@ var suites = map[string]string{
 	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth",
 	"connlimit": "controlplane/internal/connlimit",
+	"api":       "controlplane/internal/api",
 	"fair":      "controlplane/internal/fair", "leases": "controlplane/internal/leases",
 	"policies": "controlplane/internal/policies", "nodes": "controlplane/internal/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",

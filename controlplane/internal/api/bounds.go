@@ -31,7 +31,13 @@ const (
 	// for at most leasePatience.
 	leasesWaiting = 512
 	leasePatience = 25 * time.Millisecond
+	// readersWaiting bounds how many readers of one source wait for their turn.
+	readersWaiting = 1024
 )
+
+// readersAtOnce bounds how many readers the control plane computes for at once: half of the
+// processors are always there for what nodes ask.
+func readersAtOnce() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
 // leasesAtOnce bounds how many lease requests are with the store: enough to keep all of its
 // connections busy, and so few that they are answered within a few round trips, because calls do
@@ -44,11 +50,14 @@ const openShare = 10
 // bounds are what callers may ask for.
 type bounds struct {
 	tokens, open, nodes, failures, newNodes *throttle.Table
-	leases                                  *fair.Gate
+	leases, readers                         *fair.Gate
 }
 
 func newBounds(config Config) (*bounds, error) {
-	b := &bounds{leases: fair.NewGate(leasesAtOnce(), leasesWaiting)}
+	b := &bounds{
+		leases:  fair.NewGate(leasesAtOnce(), leasesWaiting),
+		readers: fair.NewGate(readersAtOnce(), readersWaiting),
+	}
 	open := (config.TokenRate + openShare - 1) / openShare
 	for _, t := range []struct {
 		table       **throttle.Table
@@ -95,7 +104,9 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 	if err != nil {
 		return token, s.unauthorized(c, token, err)
 	}
-	connlimit.Known(c.Request().Context())
+	if err := s.welcome(c, op); err != nil {
+		return token, err
+	}
 	if err := s.admit(c, op, token); err != nil {
 		return token, err
 	}
@@ -106,6 +117,22 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 				token.Role)}
 	}
 	return token, nil
+}
+
+// welcome notes that the connection is that of a caller with a valid token. It refuses people that
+// have half of the connections already: the others are for nodes.
+func (s *server) welcome(c echo.Context, op *operation) error {
+	ctx := c.Request().Context()
+	if op != nil && op.forNodes() {
+		connlimit.Known(ctx)
+		return nil
+	}
+	if connlimit.KnownPerson(ctx) {
+		return nil
+	}
+	s.config.Metrics.Throttled(metrics.BoundReaders)
+	c.Response().Header().Set(echo.HeaderConnection, "close")
+	return tooMany(0, "people have as many connections as they may: half of --max-connections")
 }
 
 // errScheme: there is no token to look at.

@@ -131,7 +131,9 @@ func (s *server) login(c echo.Context) error {
 	if err != nil {
 		return s.unauthorized(c, token, err)
 	}
-	connlimit.Known(c.Request().Context())
+	if err := s.welcome(c, nil); err != nil {
+		return err
+	}
 	if !token.Role.May(auth.Viewer) {
 		s.noteRefused(c, token, "the console needs the role viewer")
 		return &failure{code: errs.Forbidden, detail: "the console needs the role viewer, editor or admin; the token " +

@@ -55,7 +55,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
-		return next(c)
+		return s.apart(c, op, next)
 	}
 }
 

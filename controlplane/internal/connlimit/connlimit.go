@@ -1,6 +1,7 @@
 // Package connlimit bounds the connections to a listener so that callers without a token cannot
 // lock others out: at the bound it closes the oldest connection that has shown no valid token, at
-// the address that has most of these.
+// the address that has most of these. People with a token have half of the connections at most, so
+// that the rest is there for nodes.
 package connlimit
 
 import (
@@ -35,6 +36,7 @@ type Listener struct {
 	ended     chan struct{} // closed with the listener
 	once      sync.Once
 	count     int
+	people    int
 	closed    int
 	next      uint64
 	atBound   bool
@@ -157,7 +159,9 @@ type Conn struct {
 	number   uint64
 	// known: a valid token was shown; idle: it waits for a request.
 	known, idle atomic.Bool
-	once        sync.Once
+	// person: it counts as one of people. The listener's lock guards it.
+	person bool
+	once   sync.Once
 }
 
 // Close implements net.Conn.
@@ -168,6 +172,9 @@ func (c *Conn) Close() error {
 		defer l.mu.Unlock()
 		l.forget(c)
 		l.count--
+		if c.person {
+			l.people--
+		}
 		if l.count < l.bound-max(l.bound/4, 1) { // Making room leaves a little less than the bound.
 			l.atBound = false
 		}
@@ -211,6 +218,35 @@ func Known(ctx context.Context) {
 	if c, ok := ctx.Value(contextKey{}).(*Conn); ok {
 		c.show()
 	}
+}
+
+// KnownPerson is Known for people. It reports false if they have half of the connections already:
+// then this one stays that of a stranger.
+func KnownPerson(ctx context.Context) bool {
+	c, ok := ctx.Value(contextKey{}).(*Conn)
+	if !ok {
+		return true
+	}
+	if !c.listener.admit(c) {
+		return false
+	}
+	c.show()
+	return true
+}
+
+// admit counts a connection as one of people if there is room.
+func (l *Listener) admit(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case c.person || c.known.Load(): // One that a node has used stays a node's.
+		return true
+	case l.bound > 0 && l.people >= max(l.bound/2, 1):
+		return false
+	}
+	c.person = true
+	l.people++
+	return true
 }
 
 // KnownOn is Known for a connection, or one that TLS runs over. A connection of another listener

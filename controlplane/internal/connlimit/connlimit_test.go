@@ -2,10 +2,10 @@ package connlimit_test
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"testing"
 	"time"
 
@@ -32,8 +32,14 @@ func start(t *testing.T, bound int) *world {
 	w := &world{t: t}
 	w.listener = connlimit.New(inner, bound, time.Now, func(address string) { w.warned = append(w.warned, address) })
 	server := &http.Server{ConnContext: connlimit.Context, ConnState: connlimit.State,
-		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "" {
+		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			switch r.Header.Get("Authorization") {
+			case "":
+			case "Bearer person":
+				if !connlimit.KnownPerson(r.Context()) {
+					rw.WriteHeader(http.StatusTooManyRequests)
+				}
+			default:
 				connlimit.Known(r.Context())
 			}
 		})}
@@ -63,15 +69,24 @@ func (w *world) dial(from string) net.Conn {
 // ask makes a request on a connection and reports whether it was answered.
 func (w *world) ask(c net.Conn, token string) bool {
 	w.t.Helper()
+	return w.status(c, token) == http.StatusOK
+}
+
+// status makes a request on a connection and returns the status, 0 if it was not answered.
+func (w *world) status(c net.Conn, token string) (status int) {
+	w.t.Helper()
 	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		w.t.Fatal(err)
 	}
 	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"+token+"\r\n"); err != nil {
-		return false
+		return 0
 	}
 	b := make([]byte, 1024)
 	n, err := c.Read(b)
-	return err == nil && strings.HasPrefix(string(b[:n]), "HTTP/1.1 200")
+	if _, scan := fmt.Sscanf(string(b[:n]), "HTTP/1.1 %d", &status); err != nil || scan != nil {
+		return 0
+	}
+	return status
 }
 
 // gone reports whether the other end has closed a connection.
@@ -213,6 +228,56 @@ func TestIdleStrangersLeaveSoon(t *testing.T) {
 			shorter && inner.set.Before(wanted.Add(connlimit.StrangerIdle-90*time.Second)) {
 			t.Errorf("%v, known %v: %v before", step.state, step.known, wanted.Sub(inner.set))
 		}
+	}
+}
+
+// People have half of the connections, and nodes get in whatever they do. A place that one of them
+// leaves is another's.
+func TestPeopleLeaveRoomForNodes(t *testing.T) {
+	w := start(t, 6)
+	const person = "Authorization: Bearer person\r\n"
+	var people []net.Conn
+	for range 3 {
+		c := w.dial("127.0.0.1")
+		if got := w.status(c, person); got != http.StatusOK {
+			t.Fatalf("a person is answered %d", got)
+		}
+		people = append(people, c)
+	}
+	for range 20 {
+		if got := w.status(w.dial("127.0.0.1"), person); got != http.StatusTooManyRequests {
+			t.Fatalf("a person too many is answered %d", got)
+		}
+	}
+	for range 3 {
+		if c := w.dial("127.0.0.2"); !w.ask(c, token) || !w.ask(c, token) {
+			t.Fatal("a node is not served")
+		}
+	}
+	if got := w.status(people[0], person); got != http.StatusOK {
+		t.Errorf("a person that has a place is answered %d", got)
+	}
+	people[1].Close()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		if c := w.dial("127.0.0.1"); w.status(c, person) == http.StatusOK {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the place of a person that has left stays empty")
+		}
+	}
+}
+
+// A connection that a node has used before a person is a node's.
+func TestAConnectionOfBoth(t *testing.T) {
+	w := start(t, 2)
+	both := w.dial("127.0.0.1")
+	const person = "Authorization: Bearer person\r\n"
+	if !w.ask(both, token) || w.status(both, person) != http.StatusOK {
+		t.Fatal("the node is not served")
+	}
+	if got := w.status(w.dial("127.0.0.1"), person); got != http.StatusOK {
+		t.Errorf("a person is answered %d", got)
 	}
 }
 

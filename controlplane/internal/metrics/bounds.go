@@ -4,12 +4,14 @@ package metrics
 type Bound string
 
 // The bounds: requests of one token, requests without a valid token from one address, requests of
-// the nodes at one address, their turns at the store, and nodes that were never heard of.
+// the nodes at one address, their turns at the store, turns and connections of people, and nodes
+// that were never heard of.
 const (
 	BoundToken    Bound = "token"
 	BoundAddress  Bound = "address"
 	BoundNode     Bound = "node"
 	BoundTurns    Bound = "turns"
+	BoundReaders  Bound = "readers"
 	BoundNewNodes Bound = "new_nodes"
 )
 

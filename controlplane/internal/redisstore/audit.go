@@ -50,10 +50,10 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		}
 		from = strconv.FormatInt(stamp, 10)
 	}
-	lists := make([]*redis.StringSliceCmd, len(auditTags))
+	lists := make([]*redis.ZSliceCmd, len(auditTags))
 	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, tag := range auditTags { // One more than asked for: each list may hold one of this moment.
-			lists[i] = p.ZRangeArgs(ctx, redis.ZRangeArgs{
+			lists[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
 				Key: auditKey(tag), Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit) + 1,
 			})
 		}
@@ -62,16 +62,29 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 	if err != nil {
 		return nil, err
 	}
-	var all []audit.Entry
+	type kept struct {
+		redis.Z
+		tag string
+	}
+	var found []kept
 	for i, list := range lists {
-		for _, stored := range list.Val() {
-			e, err := audit.Decode(auditTags[i], stored)
-			if err != nil {
-				return nil, err
-			}
-			if before == "" || e.ID < before {
-				all = append(all, e)
-			}
+		for _, z := range list.Val() {
+			found = append(found, kept{z, auditTags[i]})
+		}
+	}
+	slices.SortFunc(found, func(a, b kept) int { return cmp.Compare(b.Score, a.Score) })
+	var all []audit.Entry
+	for i, one := range found { // The lists have many times as many entries, and to decode one takes longest.
+		if len(all) >= limit && one.Score < found[i-1].Score {
+			break
+		}
+		stored, _ := one.Member.(string)
+		e, err := audit.Decode(one.tag, stored)
+		if err != nil {
+			return nil, err
+		}
+		if before == "" || e.ID < before {
+			all = append(all, e)
 		}
 	}
 	slices.SortFunc(all, func(a, b audit.Entry) int { return cmp.Compare(b.ID, a.ID) })

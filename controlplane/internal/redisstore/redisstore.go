@@ -75,6 +75,8 @@ var (
 // Store is the state in Redis. Make one with Open. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
+	// people is the client for what people ask; see lanes.
+	people redis.UniversalClient
 	// cluster: the keys of one script must share a tag.
 	cluster bool
 	// grant is the script that grants, source its text.
@@ -131,8 +133,8 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 // Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis
 // servers', and password_file takes the password from a file; sentinel_username and
 // sentinel_password are the Sentinels'. Certificates must be for the host that is called, or for
-// server_name. pool_size is how many connections there may be to one server. If not given it is 10
-// for each processor; in a cluster 5, but at least 32.
+// server_name. pool_size is how many connections there may be to one server, beside those for what
+// people ask. If not given it is 10 for each processor; in a cluster 5, but at least 32.
 //
 // Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
 // itself are logged at the first call of Secret.
@@ -143,7 +145,8 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
-		client: l.client(), cluster: l.cluster, log: log, fill: leases.LostFill, kept: map[byte]string{},
+		client: l.client(), people: l.forPeople(), cluster: l.cluster,
+		log: log, fill: leases.LostFill, kept: map[byte]string{},
 		called: func(int) {},
 	}
 	for i := range s.lines {
@@ -156,6 +159,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	for _, o := range options {
 		o(s)
 	}
+	s.client.AddHook(lanes{s.people})
 	return s, nil
 }
 
@@ -173,7 +177,7 @@ func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(so
 func (s *Store) Close() error {
 	s.close()
 	s.looks.Wait()
-	err := s.client.Close()
+	err := errors.Join(s.client.Close(), s.people.Close())
 	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}

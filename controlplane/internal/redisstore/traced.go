@@ -15,11 +15,15 @@ import (
 func Traced(provider trace.TracerProvider) Option {
 	return func(s *Store) {
 		hook := traced{provider.Tracer("github.com/weir-proxy/weir/redisstore")}
-		if cluster, ok := s.client.(*redis.ClusterClient); ok {
-			cluster.OnNewNode(func(client *redis.Client) { client.AddHook(hook) })
+		if !s.cluster { // What people ask passes here too.
+			s.client.AddHook(hook)
 			return
 		}
-		s.client.AddHook(hook)
+		for _, client := range []redis.UniversalClient{s.client, s.people} {
+			if cluster, ok := client.(*redis.ClusterClient); ok {
+				cluster.OnNewNode(func(client *redis.Client) { client.AddHook(hook) })
+			}
+		}
 	}
 }
 

@@ -1,0 +1,86 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/fair"
+	"github.com/weir-proxy/weir/controlplane/internal/lane"
+	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+)
+
+// apart has people's requests change nothing for those of nodes: they have a way to the store of
+// their own, and readers take turns for the processors. A turn lasts while an answer is made, not
+// while the store is asked or the answer is sent, which may take as long as the reader likes. What
+// changes something has no turn to wait for.
+func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) error {
+	r := c.Request()
+	switch {
+	case op.forNodes() || op.waits || !op.checked && op.path != metricsPath:
+		return next(c)
+	case r.Method != http.MethodGet:
+		c.SetRequest(r.WithContext(lane.ForPeople(r.Context())))
+		return next(c)
+	}
+	from := cmp.Or(callerOf(r.Context()).name, connlimit.Network(r.RemoteAddr))
+	ctx, place, err := lane.Take(r.Context(), func(ctx context.Context) (func(), error) {
+		return s.bounds.readers.Enter(ctx, from, "")
+	})
+	switch {
+	case errors.Is(err, fair.ErrFull) || errors.Is(err, context.DeadlineExceeded):
+		s.config.Metrics.Throttled(metrics.BoundReaders)
+		return tooMany(0, "too many requests of this source wait already")
+	case err != nil:
+		return err
+	}
+	defer place.Give()
+	c.SetRequest(r.WithContext(ctx))
+	answer := c.Response()
+	held := &heldAnswer{ResponseWriter: answer.Writer}
+	answer.Writer = held
+	defer func() { answer.Writer = held.ResponseWriter }()
+	if err := next(c); err != nil {
+		return err
+	}
+	place.Give()
+	return held.send()
+}
+
+// metricsPath is that of the metrics, which are much to compute and take no token.
+const metricsPath = "/metrics"
+
+// heldAnswer keeps an answer until it is whole.
+type heldAnswer struct {
+	http.ResponseWriter
+	status int
+	body   bytes.Buffer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (h *heldAnswer) WriteHeader(status int) {
+	if h.status == 0 {
+		h.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (h *heldAnswer) Write(b []byte) (int, error) {
+	h.WriteHeader(http.StatusOK)
+	return h.body.Write(b)
+}
+
+// send sends the answer, if there is one.
+func (h *heldAnswer) send() error {
+	if h.status == 0 {
+		return nil
+	}
+	h.ResponseWriter.WriteHeader(h.status)
+	_, err := h.ResponseWriter.Write(h.body.Bytes())
+	return err
+}
