@@ -265,9 +265,9 @@ func TestSomeBucketsOfAKeyAreChanged(t *testing.T) {
 		detail     string
 		freed      int
 	}{
-		{"grant", `{"tokens": 3, "reason": "x"}`, 1, "1 of 2 buckets has been changed (free, 10 per 1m), then the store does not answer; " +
+		{"grant", `{"tokens": 3, "reason": "x"}`, 1, "1 of 2 buckets has been changed (premium, 100 per 1m), then the store does not answer; " +
 			"to grant again gives these their tokens twice: look with weir keys get first", 1},
-		{"reset", `{"reason": "x"}`, 1, "1 of 2 buckets has been changed (free, 10 per 1m), then the store does not answer; " +
+		{"reset", `{"reason": "x"}`, 1, "1 of 2 buckets has been changed (premium, 100 per 1m), then the store does not answer; " +
 			"reset again, which is no harm to these", 2},
 		{"grant", `{"tokens": 3, "reason": "x"}`, 0, "the store does not answer; try again", 2},
 	} {
