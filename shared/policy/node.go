@@ -289,19 +289,28 @@ func contains(list []string, text string) bool {
 // suggest names the field that a misspelt key probably means, or the place of one that stands in
 // the wrong one.
 func (r *reader) suggest(key string, fields []field) string {
-	best, distance := "", 3
+	names := make([]string, 0, len(fields))
 	for _, f := range fields {
-		if d := editDistance(key, f.name, distance); d < distance {
-			best, distance = f.name, d
-		}
+		names = append(names, f.name)
 	}
-	switch {
+	switch best := Guess(key, names); {
 	case best != "":
 		return ": did you mean " + best + "?"
 	case find(r.draft.fields, key) != nil:
 		return " here: it is one of a policy, beside its name"
 	}
 	return ""
+}
+
+// Guess is the one of names that a misspelt name probably means; empty if none is near.
+func Guess(misspelt string, names []string) string {
+	best, distance := "", 3
+	for _, name := range names {
+		if d := editDistance(misspelt, name, distance); d < distance {
+			best, distance = name, d
+		}
+	}
+	return best
 }
 
 // editDistance is the Levenshtein distance of a and b, or limit if it is no smaller.

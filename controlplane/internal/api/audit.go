@@ -42,6 +42,11 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	if len(list) == 0 && token == "" && r.Params.By != "" {
+		if names := s.config.Tokens.Names(); !slices.Contains(names, r.Params.By) {
+			return nil, noName("token", r.Params.By, "and no change by one of this name is kept", names)
+		}
+	}
 	answer := gen.ListAudit200JSONResponse{Entries: []gen.AuditEntry{}, Next: pageToken(next)}
 	for _, e := range list {
 		answer.Entries = append(answer.Entries,

@@ -100,7 +100,7 @@ func TestAuditFilters(t *testing.T) {
 	entries := p.audit("").Entries
 	third := url.QueryEscape(entries[2].At.Format(time.RFC3339Nano))
 	for query, want := range map[string]int{
-		"": all, "by=root": 2, "by=nobody": 0, "resource=policyset": all, "resource=policies/": 0, "since=" + third: 3,
+		"": all, "by=root": 2, "by=envoy": 0, "resource=policyset": all, "resource=policies/": 0, "since=" + third: 3,
 		"since=2099-01-01T00:00:00Z": 0,
 		"since=" + third + "&by=ed":  2,
 	} {

@@ -94,7 +94,7 @@ func (in *input) tier(tier string) {
 	case len(tiers) == 0:
 		in.problem("tier", "is none: the policy set names no tiers")
 	default:
-		in.problem("tier", "must be one of the tiers %s", strings.Join(tiers, ", "))
+		in.problem("tier", "must be one of the tiers %s%s", strings.Join(tiers, ", "), guessed(tier, tiers))
 	}
 }
 
@@ -137,7 +137,8 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		in.problem(path+".policy", "is overridden already: at most one override for each policy")
 		return own
 	case !ok:
-		in.problem(path+".policy", "is none: the policy set has no policy of this name")
+		in.problem(path+".policy", "is none: the policy set has no policy of this name%s",
+			guessed(o.Policy, policyNames(in.set)))
 		return own
 	case !p.ByConsumer():
 		in.problem(path+".policy", "does not count by consumer: "+

@@ -114,6 +114,11 @@ func (s *server) ListConsumers(
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	if len(list) == 0 && next == "" {
+		if err := s.knowTiers(ctx, r.Params.Tier); err != nil {
+			return nil, err
+		}
+	}
 	answer := gen.ListConsumers200JSONResponse{Consumers: []gen.Consumer{}, Next: pageToken(next)}
 	for _, one := range list {
 		answer.Consumers = append(answer.Consumers, consumerAnswer(one.Key, one.Record))

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -60,6 +61,11 @@ func (s *server) ListDecisions(
 	}
 	if err != nil {
 		return nil, err
+	}
+	if len(list) == 0 {
+		if err := s.knowPolicies(ctx, r.Params.Policy); err != nil {
+			return nil, err
+		}
 	}
 	s.ownLimits(ctx, list)
 	s.settle(list)
@@ -229,6 +235,11 @@ func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopRespon
 		by = decisions.By(r.Params.By)
 	}
 	top := s.config.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
+	if len(top.Callers) == 0 && top.Refused == 0 {
+		if err := cmp.Or(s.knowPolicies(ctx, r.Params.Policy), s.knowTiers(ctx, r.Params.Tier)); err != nil {
+			return nil, err
+		}
+	}
 	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused,
 		Complete: top.Complete,
 		Callers:  append([]decisions.TopCaller{}, top.Callers...)}, nil

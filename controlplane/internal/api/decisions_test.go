@@ -22,6 +22,7 @@ show: [path]
 identity: {consumer: [{header: x-api-key}]}
 policies:
   - {name: a, partition: [consumer], limit: {quota: 10, window: 1m}}
+  - {name: c, partition: [consumer], limit: {quota: 10, window: 1m}}
 `
 
 // report is a node's report: alice was refused, and another caller made requests.
@@ -61,8 +62,8 @@ func TestWhyACallerWasLimited(t *testing.T) {
 		d.Now.Tokens != 10 || d.Now.Of != 10 {
 		t.Errorf("%s", w.Body)
 	}
-	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=b": 0,
-		"policy=a&consumer=alice&source=header:x-api-key": 1, "policy=a&key=" + d.Key: 1, "policy=b&key=" + d.Key: 0,
+	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=c": 0,
+		"policy=a&consumer=alice&source=header:x-api-key": 1, "policy=a&key=" + d.Key: 1, "policy=c&key=" + d.Key: 0,
 		"key=" + strings.Repeat("0", 32): 0, "since=2099-01-01T00:00:00Z": 0} {
 		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Decisions) != want {
@@ -93,7 +94,7 @@ func (p *plane) seeSeries() {
 		p.t.Fatal(err)
 	}
 	for query, want := range map[string]float64{
-		"": 3, "?outcome=requests": 32, "?by=node&node=envoy-1": 3, "?by=all&range=24h&step=1h": 3, "?policy=b": 0,
+		"": 3, "?outcome=requests": 32, "?by=node&node=envoy-1": 3, "?by=all&range=24h&step=1h": 3, "?policy=c": 0,
 		"?outcome=tokens&policy=a": 0, "?range=24h&page_size=1&outcome=refused&outcome=requests": 32,
 	} {
 		var got api.SeriesAnswer

@@ -111,11 +111,11 @@ func (s *server) checkScope(name, tier string, wrong func(field, format string, 
 	if current != nil {
 		set = current.Set
 	}
-	if name != "" && !slices.ContainsFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name }) {
-		wrong("policy", "the policy set has no policy %q", name)
+	if names := policyNames(current); name != "" && !slices.Contains(names, name) {
+		wrong("policy", "the policy set has no policy %q%s", name, guessed(name, names))
 	}
 	if tier != "" && !slices.Contains(set.Tiers, tier) {
-		wrong("tier", "the policy set has no tier %q", tier)
+		wrong("tier", "the policy set has no tier %q%s", tier, guessed(tier, set.Tiers))
 	}
 }
 

@@ -119,7 +119,7 @@ func TestEnforcementIsRefused(t *testing.T) {
 		{"state": "off", "reason": "a\nb", "expires_at": "2020-01-01T00:00:00Z"}, {"state": "shadow", "reason": "again"}]}`}), 422, "invalid-enforcement")
 	want := policy.Problems{
 		{Path: "orders[0].reason", Reason: "must say why"},
-		{Path: "orders[0].policy", Reason: `the policy set has no policy "apj"`},
+		{Path: "orders[0].policy", Reason: `the policy set has no policy "apj": did you mean api?`},
 		{Path: "orders[0].tier", Reason: `the policy set has no tier "gold"`},
 		{Path: "orders[1].expires_at", Reason: "has passed"},
 		{Path: "orders[1].reason", Reason: "must be one line of printable text"},

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -41,11 +40,11 @@ func (s *server) policyNamed(name string) (*policies.Compiled, *policy.Policy, e
 	if current == nil && s.config.Hub.Ready() != nil {
 		return nil, nil, push.ErrNotReady
 	} else if current == nil {
-		return nil, nil, policydoc.ErrNoPolicy
+		return nil, nil, noPolicy(nil, name)
 	}
 	p, ok := current.Policy(name)
 	if !ok {
-		return nil, nil, policydoc.ErrNoPolicy
+		return nil, nil, noPolicy(current, name)
 	}
 	return current, p, nil
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,7 +68,22 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 			answer.Next = pageToken(last)
 		}
 	}
+	if answer.Counts.Found == 0 {
+		return answer, knowZone(r.Params.Zone, all)
+	}
 	return answer, nil
+}
+
+// knowZone refuses the name of a zone that no node has.
+func knowZone(zone string, all []nodes.Node) error {
+	var zones []string
+	for _, one := range all {
+		zones = append(zones, one.Zone)
+	}
+	if zone == "" || slices.Contains(zones, zone) {
+		return nil
+	}
+	return noName("zone", zone, "weir get nodes shows those of all nodes", zones)
 }
 
 // standing is what an operator looks for among nodes.

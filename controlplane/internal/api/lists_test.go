@@ -204,7 +204,7 @@ func TestNodesAreFound(t *testing.T) {
 		"search=edge-&page_size=1":       "edge-1 edge-2 edge-3",
 		"search=" + url.QueryEscape("*"): "",
 		"zone=B":                         "edge-2",
-		"zone=b":                         "",
+		"zone=B&search=core":             "",
 		"behind=true":                    "edge-3",
 		"behind=false":                   "core-4 core-5 edge-1 edge-2 edge-3",
 		"fallen=true":                    "core-4",

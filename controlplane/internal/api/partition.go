@@ -17,6 +17,12 @@ func partitionValues(
 ) ([]match.Value, error) {
 	whole := policies.PartitionText(p.Partition)
 	given = slices.Clone(given)
+	for _, text := range given {
+		if part, value, ok := policies.MisspeltPart(text); ok {
+			return nil, badRequest("%q: give a part as %s:%s; a value that begins so is %s:%s", text, part, value,
+				part, text)
+		}
+	}
 	if len(p.Partition) == 1 && len(given) == 1 && !policies.NamesPart(given[0]) {
 		given[0] = p.Partition[0].String() + ":" + given[0]
 	}

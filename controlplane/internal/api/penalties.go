@@ -87,7 +87,7 @@ func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, e
 
 // ListPenalties lists who is under a penalty.
 func (s *server) ListPenalties(
-	_ context.Context, r gen.ListPenaltiesRequestObject,
+	ctx context.Context, r gen.ListPenaltiesRequestObject,
 ) (gen.ListPenaltiesResponseObject, error) {
 	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
 	if err != nil {
@@ -110,6 +110,11 @@ func (s *server) ListPenalties(
 		return nil, push.ErrNotReady
 	}
 	list, count := s.config.Penalties.List(q, size)
+	if count == 0 {
+		if err := s.knowPolicies(ctx, q.Policy); err != nil {
+			return nil, err
+		}
+	}
 	answer := gen.ListPenalties200JSONResponse{Penalties: []gen.Penalty{}, Count: count}
 	now := s.config.Now()
 	for i := range list {
@@ -158,6 +163,11 @@ func (s *server) PardonPenalties(
 	n, err := s.config.Penalties.Pardon(ctx, q, e)
 	if err != nil {
 		return nil, storeFailure(err)
+	}
+	if n == 0 {
+		if err := s.knowPolicies(ctx, q.Policy); err != nil {
+			return nil, err
+		}
 	}
 	s.config.Log.Warn("penalties pardoned", "id", e.RequestID, "author", e.By, "resource", resource, "pardoned", n,
 		"reason", r.Body.Reason)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -38,7 +39,7 @@ func (s *server) noteMeasures(c echo.Context) error {
 }
 
 // GetSeries answers with what was decided over time.
-func (s *server) GetSeries(_ context.Context, r gen.GetSeriesRequestObject) (gen.GetSeriesResponseObject, error) {
+func (s *server) GetSeries(ctx context.Context, r gen.GetSeriesRequestObject) (gen.GetSeriesResponseObject, error) {
 	size, _, err := page(r.Params.PageSize, "")
 	if err != nil {
 		return nil, err
@@ -67,11 +68,37 @@ func (s *server) GetSeries(_ context.Context, r gen.GetSeriesRequestObject) (gen
 	if q.Outcomes == nil {
 		q.Outcomes = []series.Outcome{series.Refused}
 	}
+	if err := s.knowSeries(ctx, q); err != nil {
+		return nil, err
+	}
 	found := s.config.Series.Read(q)
 	return gen.GetSeries200JSONResponse{
 		By: gen.SeriesAnswerBy(q.By), Range: gen.SeriesAnswerRange(span), StepSeconds: int64(q.Step / time.Second),
 		From: found.From, Until: found.Until, Complete: found.Complete, Series: found.Series,
 	}, nil
+}
+
+// knowSeries refuses names of which nothing is counted, and that are neither policies nor nodes.
+func (s *server) knowSeries(ctx context.Context, q series.Query) error {
+	counted := s.config.Series.Names(q.By)
+	unknown := slices.DeleteFunc(slices.Clone(q.Names), func(name string) bool {
+		return slices.Contains(counted, name)
+	})
+	if q.By != series.ByNode || len(unknown) == 0 {
+		return s.knowPolicies(ctx, unknown...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	all, _ := s.config.Nodes.List(ctx)
+	for _, one := range all {
+		counted = append(counted, one.ID)
+	}
+	for _, name := range unknown {
+		if !slices.Contains(counted, name) {
+			return noName("node", name, "weir get nodes lists them", counted)
+		}
+	}
+	return nil
 }
 
 // CompareSeries answers with the last minutes against an hour and a day ago.

@@ -46,6 +46,14 @@ func (r *Ring) Find(secret string) (Token, error) {
 	return t, nil
 }
 
+// Names are those of the accepted tokens.
+func (r *Ring) Names() (names []string) {
+	for _, t := range *r.tokens.Load() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
 // Expiring is one token that expires, or has expired.
 type Expiring struct {
 	Name    string

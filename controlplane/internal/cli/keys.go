@@ -51,9 +51,6 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 		}
 	}
 	got, err := cl.do(method, "/v1/keys/"+url.PathEscape(f.Policy)+what+"?"+query.Encode(), header, text)
-	if refusedWith(err, http.StatusNotFound) && method != http.MethodDelete {
-		return fmt.Errorf("there is no policy %s: weir get policies lists them", f.Policy)
-	}
 	err = problemsOf(err)
 	if err != nil {
 		return err

@@ -57,9 +57,6 @@ func (c *patchCommand) explain(env *environment, err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	if r.Status == http.StatusNotFound {
-		return fmt.Errorf("there is no policy %s: weir get policies lists what there is", c.Policy)
-	}
 	for _, p := range r.Problems {
 		fmt.Fprintln(env.Err, located("the patch of "+c.Policy, 0, p))
 	}

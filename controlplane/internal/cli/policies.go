@@ -104,10 +104,6 @@ func (c *getPolicies) one(env *environment, cl *client) error {
 	}
 	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Name),
 		map[string]string{"Accept": string(accept)}, nil)
-	var r *refusal
-	if errors.As(err, &r) && r.Status == http.StatusNotFound {
-		return fmt.Errorf("there is no policy %s: weir get policies lists what there is", c.Name)
-	}
 	if err != nil {
 		return err
 	}

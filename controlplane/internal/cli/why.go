@@ -29,6 +29,10 @@ type whyCommand struct {
 // query asks for refusals of the consumer or the partition key.
 func (c *whyCommand) query(env *environment) (url.Values, error) {
 	query := url.Values{}
+	if part, value, is := policies.MisspeltPart(c.Caller[0]); is {
+		return nil, fmt.Errorf("%q: a part of a partition key is %s:%s, with --policy; a consumer of such a name is "+
+			"read from the standard input, as -", c.Caller[0], part, value)
+	}
 	byKey := slices.ContainsFunc(c.Caller, policies.NamesPart)
 	switch {
 	case byKey && c.Policy == "":

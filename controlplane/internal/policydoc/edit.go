@@ -3,6 +3,7 @@ package policydoc
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -12,9 +13,28 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// ErrNoPolicy: the document has no policy of that name.
-var ErrNoPolicy = errs.New(errs.NotFound, "there is no policy of that name",
-	"the policy set has no policy of this name: weir get policies lists them; PUT adds one")
+// ErrNoPolicy: the document has no policy of that name. NoPolicy says so with the name.
+var ErrNoPolicy = errors.New("there is no policy of that name")
+
+// NoPolicy is ErrNoPolicy for a name that is none of names.
+func NoPolicy(name string, names []string) error {
+	guess := ""
+	if best := policy.Guess(name, names); best != "" {
+		guess = ": did you mean " + best + "?"
+	}
+	return &errs.Error{Code: errs.NotFound, Cause: ErrNoPolicy, Detail: fmt.Sprintf(
+		"there is no policy %q%s; weir get policies lists them, PUT adds one", name, guess)}
+}
+
+// namesIn are the names of the policies in a list.
+func namesIn(list policy.Node) (names []string) {
+	for _, p := range list.Items {
+		if name, ok := value(p, "name"); ok {
+			names = append(names, name.Text)
+		}
+	}
+	return names
+}
 
 // errEdit: the document cannot be edited without changing more than was asked for.
 var errEdit = &SyntaxError{
@@ -30,7 +50,7 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 	}
 	list, at := find(root, name)
 	if at < 0 {
-		return nil, ErrNoPolicy
+		return nil, NoPolicy(name, namesIn(list))
 	}
 	switch {
 	case want == JSON:
@@ -88,7 +108,7 @@ func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, 
 	}
 	list, at := find(root, name)
 	if at < 0 {
-		return nil, ErrNoPolicy
+		return nil, NoPolicy(name, namesIn(list))
 	}
 	next := merge(list.Items[at], change)
 	if err := named(next, name); err != nil {
@@ -115,7 +135,7 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 	}
 	list, at := find(root, name)
 	if at < 0 && !add {
-		return nil, ErrNoPolicy
+		return nil, NoPolicy(name, namesIn(list))
 	}
 	if root.Kind != policy.Map || list.Kind != policy.List && list.Kind != policy.Null {
 		return nil, errEdit

@@ -115,6 +115,20 @@ func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *floa
 	return &value
 }
 
+// Names are those of the policies or nodes of which anything is counted.
+func (s *Service) Names(by By) (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.rings {
+		for of := range r.rows {
+			if of.by == by {
+				names = append(names, of.name)
+			}
+		}
+	}
+	return names
+}
+
 // selected are the rows that a query is about. Those that it names are there even without counts.
 func (r *ring) selected(q Query) (rows []row) {
 	switch {

@@ -1,0 +1,92 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// A question that names something which there is not would be answered with nothing, which reads
+// like "all is well". So each name in a question is refused that is none, unless something is still
+// known under it.
+
+// noName is the failure for a name that is none of names.
+func noName(what, name, lists string, names []string) error {
+	return badRequest("there is no %s %q%s; %s", what, name, guessed(name, names), lists)
+}
+
+// guessed asks for the one of names that was probably meant.
+func guessed(name string, names []string) string {
+	if best := policy.Guess(name, names); best != "" {
+		return ": did you mean " + best + "?"
+	}
+	return ""
+}
+
+const (
+	listsPolicies = "weir get policies lists them"
+	listsTiers    = "the policy set's tiers list them"
+)
+
+// noPolicy is the failure for a path that names a policy which there is not.
+func noPolicy(set *policies.Compiled, name string) error {
+	return policydoc.NoPolicy(name, policyNames(set))
+}
+
+func policyNames(set *policies.Compiled) (names []string) {
+	if set != nil {
+		for i := range set.Set.Policies {
+			names = append(names, set.Set.Policies[i].Name)
+		}
+	}
+	return names
+}
+
+// knowPolicies refuses the names of policies that are in no policy set in force. A replica that
+// does not know the policy set takes them for right.
+func (s *server) knowPolicies(ctx context.Context, names ...string) error {
+	return s.know(ctx, "policy", listsPolicies, names, policyNames)
+}
+
+// knowTiers is knowPolicies for tiers.
+func (s *server) knowTiers(ctx context.Context, names ...string) error {
+	return s.know(ctx, "tier", listsTiers, names, func(set *policies.Compiled) []string {
+		if set == nil {
+			return nil
+		}
+		return set.Set.Tiers
+	})
+}
+
+// know refuses names that no policy set in force has. What another replica has put a moment ago
+// counts too.
+func (s *server) know(
+	ctx context.Context, what, lists string, names []string, in func(*policies.Compiled) []string,
+) error {
+	unknown, all := s.unknown(names, in)
+	if unknown == "" {
+		return nil
+	}
+	timed, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	_, away := s.config.Policies.Refresh(timed)
+	if unknown, all = s.unknown(names, in); unknown == "" || len(all) == 0 && away != nil {
+		return nil
+	}
+	return noName(what, unknown, lists, all)
+}
+
+// unknown is the first of names that no policy set in force has, and all that there are.
+func (s *server) unknown(names []string, in func(*policies.Compiled) []string) (unknown string, all []string) {
+	active, _ := s.config.Policies.Active()
+	all = slices.Concat(in(active.Current), in(active.Draft))
+	for _, name := range names {
+		if name != "" && !slices.Contains(all, name) {
+			return name, all
+		}
+	}
+	return "", all
+}
