@@ -78,6 +78,8 @@ type lone struct {
 	seen     map[string]int
 	// figure is what the caller says its own quota is.
 	figure int64
+	// looks are the questions that nodes asked of buckets without a wish for tokens.
+	looks int
 	// parted are the policies that keep a part for a class. What one class gets of both buckets and
 	// the other bucket refuses is not left in leased mode until it has gone back.
 	parted map[uint32]bool
@@ -252,6 +254,9 @@ func (w *lone) call(_ int, body []byte, _ quota.Span, done func(int, []byte)) er
 	}
 	w.backs = slices.DeleteFunc(w.backs, func(b back) bool { return b.arrives < w.now-quota.Instant(quota.Second) })
 	for _, it := range m.Items {
+		if it.Waiting+it.Keep+it.Used+int64(it.Seq)+int64(it.Term) == 0 {
+			w.looks++
+		}
 		if it.Returned > 0 {
 			w.backs = append(w.backs, back{m.Node, it.Bucket, it.Returned, arrives})
 		}

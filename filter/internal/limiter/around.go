@@ -60,6 +60,45 @@ func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks, shared bool) b
 	return (e.look || lacks) && e.at != 0
 }
 
+// often reports whether as many looks were just before as a bucket is worth that other nodes share.
+func (l *looked) often(key *keyhash.Key, now quota.Instant) bool {
+	bucket := binary.LittleEndian.Uint64(key[:8])
+	e := &l[bucket%lookedMost]
+	return e.bucket == bucket && now < e.since+quota.Instant(askedAgain) && e.looks >= askedOften
+}
+
+// waits are what looks have found out of windows that lack tokens, each at a place by its key and
+// the cost: for how long a node does not know by itself.
+type waits [lookedMost]struct {
+	bucket uint64
+	cost   int64
+	// left is how many tokens it held as far as was known. Whatever uses some changes that.
+	left int64
+	// until is how long the cost has to wait, as of an instant.
+	until, at quota.Instant
+}
+
+// place is where the wait of a hit is, and by which bucket.
+func (w *waits) place(h *Hit) (at int, bucket uint64) {
+	bucket = binary.LittleEndian.Uint64(h.Key[:8])
+	return int((bucket ^ uint64(h.Cost)*0x9e3779b97f4a7c15) % lookedMost), bucket
+}
+
+// note notes until when a hit has to wait, whose bucket was just described.
+func (w *waits) note(h *Hit, until, now quota.Instant) {
+	at, bucket := w.place(h)
+	e := &w[at]
+	e.bucket, e.cost, e.left, e.until, e.at = bucket, h.Cost, h.Remaining, until, now
+}
+
+// of is how long a hit has to wait by a look just before, if nothing more is known of its bucket.
+func (w *waits) of(h *Hit, now quota.Instant) (wait quota.Span, known bool) {
+	at, bucket := w.place(h)
+	e := &w[at]
+	same := e.bucket == bucket && e.cost == h.Cost && e.left == h.Remaining
+	return quota.Span(e.until - now), same && now < e.at+quota.Instant(askedAgain) && now < e.until
+}
+
 // refuseKnowing ends a request that the i-th hit refuses, or pauses it until the control plane has
 // said when the other hits let it through.
 func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
@@ -89,9 +128,7 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 			break
 		}
 		asks := h.missing && !h.passed && !h.queued && req.policyOf(&h.Hit).Mode != policy.ModeOptimistic
-		lacks := h.Retry > 0
-		unsure := lacks && req.LimitOf(&h.Hit).Algorithm.Windowed() // It is not known for how long.
-		if h.asked = asks && (unsure || !l.looked.just(&h.Key, now, lacks, shared)); h.asked {
+		if h.asked = asks && !l.knowsWait(req, i, now, shared); h.asked {
 			h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
 			l.together = append(l.together, &h.ticket)
@@ -104,6 +141,26 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 		req.Hits[i].asked = false
 	}
 	return false
+}
+
+// knowsWait reports whether it is known for how long the i-th hit has to wait for its bucket, by
+// news that are new enough. Only a look for the same cost can say it of a window that lacks the
+// tokens.
+func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool) bool {
+	h := &req.Hits[i]
+	lacks := h.Retry > 0
+	if !lacks || !req.LimitOf(&h.Hit).Algorithm.Windowed() {
+		return l.looked.just(&h.Key, now, lacks, shared)
+	}
+	wait, known := l.waits.of(h, now)
+	if !known || shared && !l.looked.often(&h.Key, now) {
+		return false
+	}
+	if i == req.Refusing { // It is under a penalty.
+		wait = max(wait, h.Retry)
+	}
+	h.Retry = wait
+	return true
 }
 
 // readAround takes in what the control plane says of the buckets that were asked for, and refuses.
@@ -124,7 +181,9 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 			if i == req.Refusing { // It is under a penalty.
 				wait = max(wait, h.Retry)
 			}
-			h.Retry = wait
+			if h.Retry = wait; t.Until != quota.Forever {
+				l.waits.note(h, t.Until, now)
+			}
 		}
 		h.asked = false
 	}

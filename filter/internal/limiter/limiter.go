@@ -100,6 +100,7 @@ type Limiter struct {
 	settling settling
 	trials   trials
 	looked   looked
+	waits    waits
 }
 
 // Config is what a limiter needs.
