@@ -22,6 +22,8 @@ import (
 // one goroutine.
 type ControlPlane struct {
 	Store *Store
+	// Consumers, if set, are what consumers have of their own; a replica finds them when it begins.
+	Consumers *Consumers
 
 	now      func() time.Time
 	luck     func() float64
@@ -58,20 +60,44 @@ func (c *ControlPlane) Count(context.Context) int64 { return c.nodes }
 // Restart begins a replica anew: it knows nothing but what the store holds.
 func (c *ControlPlane) Restart(i int) {
 	p := policies.New(policies.Config{Store: c.versions, Now: c.now})
-	c.replicas[i] = replica{p, leases.New(leases.Config{
+	config := leases.Config{
 		Store: c.Store, Sets: p, Nodes: c, Now: c.now, Breakers: breaker.NewGroup(c.now, c.luck, nil),
-	})}
+	}
+	if c.Consumers != nil {
+		config.Overrides = c.Consumers
+	}
+	c.replicas[i] = replica{p, leases.New(config)}
 }
 
 // Put makes a document, in JSON or YAML, the next version, at one replica; others learn of it when
 // they must. It returns the snapshot for the nodes and what it means.
 func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy.Set, err error) {
-	change := policies.Change{Any: true, Document: document, Format: policydoc.Sniff(document)}
+	return c.PutPartly(i, document, policies.Everyone)
+}
+
+// PutPartly is Put for a share of the nodes, in percent.
+func (c *ControlPlane) PutPartly(i int, document []byte, percent int) (snapshot []byte, set *policy.Set, err error) {
+	change := policies.Change{Any: true, Document: document, Format: policydoc.Sniff(document), Nodes: percent}
 	out, err := c.replicas[i].policies.Put(context.Background(), change)
 	if err != nil {
 		return nil, nil, err
 	}
 	return wire.AppendSnapshot(nil, wire.Snapshot{Version: out.Version, Secret: secret, Set: out.Set}), out.Set, nil
+}
+
+// Roll gives the version that is rolled out to a share of the nodes: to all of them, which ends the
+// rollout, or to none, which takes it back.
+func (c *ControlPlane) Roll(i, percent int) error {
+	_, err := c.replicas[i].policies.Roll(context.Background(), policies.RollChange{Any: true, Nodes: percent})
+	return err
+}
+
+// Snapshot returns the version that a node ought to have.
+func (c *ControlPlane) Snapshot(i int, node string) (snapshot []byte, draft bool) {
+	_, _ = c.replicas[i].policies.Refresh(context.Background())
+	active, _ := c.replicas[i].policies.Active()
+	v := active.For(node)
+	return wire.AppendSnapshot(nil, wire.Snapshot{Version: v.Version.Number, Secret: secret, Set: v.Set}), v == active.Draft
 }
 
 // Lease answers a lease request with an HTTP status and a body, as the API of a replica does.
@@ -99,20 +125,33 @@ func (c *ControlPlane) GrantWithin(i int, req wire.LeaseRequest, span quota.Span
 }
 
 // versions are the stored versions, which no failure loses.
-type versions struct{ all []policies.Version }
-
-// State implements policies.Store.
-func (v *versions) State(context.Context) (policies.State, error) {
-	n := len(v.all)
-	s := policies.State{Current: uint64(n), Newest: uint64(n)}
-	if n > 0 {
-		s.Digest = v.all[n-1].Digest
-	}
-	return s, nil
+type versions struct {
+	all   []policies.Version
+	state policies.State
 }
 
-// Roll implements policies.Store. There are no rollouts here.
-func (v *versions) Roll(context.Context, policies.Step) error { return errs.Conflict }
+// State implements policies.Store.
+func (v *versions) State(context.Context) (policies.State, error) { return v.state, nil }
+
+// Roll implements policies.Store.
+func (v *versions) Roll(_ context.Context, step policies.Step) error {
+	if step.From.Current != v.state.Current || step.From.Revision != v.state.Revision {
+		return errs.Conflict
+	}
+	for _, one := range step.Versions {
+		if one.Document == nil {
+			one.Document = v.all[one.Number-1].Document
+			v.all[one.Number-1] = one
+			continue
+		}
+		v.all = append(v.all, one)
+	}
+	v.state = step.To
+	if r := v.state.Rollout; r != nil {
+		v.state.DraftDigest = v.all[r.Version-1].Digest
+	}
+	return nil
+}
 
 // Load implements policies.Store.
 func (v *versions) Load(_ context.Context, number uint64) (policies.Version, error) {
@@ -124,10 +163,11 @@ func (v *versions) Load(_ context.Context, number uint64) (policies.Version, err
 
 // Append implements policies.Store.
 func (v *versions) Append(_ context.Context, expected uint64, next policies.Version, _ audit.Entry) error {
-	if expected != uint64(len(v.all)) {
+	if expected != v.state.Current || v.state.Rollout != nil || next.Number != uint64(len(v.all))+1 {
 		return errs.Conflict
 	}
 	v.all = append(v.all, next)
+	v.state.Current, v.state.Newest, v.state.Digest = next.Number, next.Number, next.Digest
 	return nil
 }
 

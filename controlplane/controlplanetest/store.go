@@ -43,6 +43,9 @@ type Store struct {
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
+	// draftTokens and draftWindows are those of a version that is rolled out.
+	draftTokens  map[keyhash.Key]lease.Ledger
+	draftWindows map[keyhash.Key]lease.WindowLedger
 	// returned are the names of the returns that were taken.
 	returned map[uint64]bool
 	journal  []change
@@ -135,7 +138,7 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 			decide = lease.WindowLedger.Look
 		}
 		var next lease.WindowLedger
-		next, g = decide(before, now, it.Ask)
+		next, g = decideTwins(now, it, look, before, &s.draftWindows, decide)
 		if g.Changed || doubt {
 			s.windows[it.Bucket] = next
 		}
@@ -169,7 +172,7 @@ func (s *Store) grantTokens(
 	if look {
 		decide = lease.Ledger.Look
 	}
-	next, g := decide(before, now, it.Ask)
+	next, g := decideTwins(now, it, look, before, &s.draftTokens, decide)
 	if g.Changed || doubt {
 		s.tokens[it.Bucket] = next
 	}
@@ -180,6 +183,8 @@ func (s *Store) grantTokens(
 func (s *Store) Lose() {
 	clear(s.tokens)
 	clear(s.windows)
+	clear(s.draftTokens)
+	clear(s.draftWindows)
 	clear(s.permits)
 	clear(s.returned)
 	s.journal, s.lost = nil, s.Time()

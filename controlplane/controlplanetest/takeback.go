@@ -24,6 +24,8 @@ func (s *Store) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
 	}
 	var done lease.Back
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0, known: true, returned: back.Name}
+	takeBackDraft(now, it, s.draftTokens)
+	takeBackDraft(now, it, s.draftWindows)
 	if c.windowed {
 		c.windows = s.windows[it.Bucket]
 		var next lease.WindowLedger

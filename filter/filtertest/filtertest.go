@@ -99,6 +99,8 @@ type Process struct {
 	options Options
 	workers []*worker
 	acting  int
+	// Consumers, if set, is what the process knows of the consumers of requests.
+	Consumers match.Consumers
 	// beside looks at the tables while a worker is about to write.
 	beside *bucketstore.Store
 }
@@ -202,6 +204,7 @@ func (p *Process) Request(number int, stream uint32, path string, headers ...str
 	for i := 0; i < len(headers); i += 2 {
 		a.Headers = append(a.Headers, match.Header{Name: []byte(headers[i]), Value: []byte(headers[i+1])})
 	}
+	a.Consumers = p.Consumers
 	req := &limiter.Request{Stream: stream}
 	before := w.limiter.Stats.Decided
 	status := w.limiter.Begin(req, w.rules, &a, w.Now())

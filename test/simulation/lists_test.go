@@ -7,34 +7,66 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
 
-// listGame is one consumer under one policy whose list of limits is changed again and again. One of
-// them, the target, refuses; the others are far away, but their places, their number and their
-// windows change, and so do the target's figures, its window, and whether it goes by tier.
+// listGame is one consumer under one policy that is changed again and again. One limit of its list,
+// the target, refuses; the others are far away, but their places, their number and their windows
+// change. The target is taken out and put back, its figures and its window change, whether it goes
+// by tier, the consumer's tier, its own limits, the mode, and whether the policy is enforced. A
+// version is rolled out to one of two Envoys, and promoted or taken back.
 type listGame struct {
 	*lone
-	mode, algorithm string
-	// others are the windows of the other limits, in seconds.
-	others []int64
-	// target are the quota and the window in seconds of the target for each tier; byTier: they
-	// count, and not the first for all.
-	target [2]struct{ quota, window int64 }
-	byTier bool
+	algorithm string
+	doc       listDoc
+	draft     *listDoc
+	// own are the consumer's own limits in place of the target, if their window is not 0.
+	own listTarget
+	// alone: the caller has no other limits of its own.
+	alone  bool
 	tier   int
 	law    quotatest.Eras
 	pushed uint64
 	steps  []string
+	kinds  map[string]int
+	// eager: the mode became optimistic since the bucket was whole.
+	eager bool
+}
+
+// listDoc is a policy set of the game.
+type listDoc struct {
+	mode string
+	// others are the windows of the other limits, in seconds.
+	others []int64
+	// target is that of each tier; byTier: they count, and not the first for all.
+	target [2]listTarget
+	byTier bool
+	// out: the target is not in the list. shadow: the policy refuses nobody.
+	out, shadow bool
+}
+
+// listTarget is a limit: a window is in seconds.
+type listTarget struct{ quota, window int64 }
+
+// of is the target of a tier.
+func (d *listDoc) of(tier int) listTarget {
+	if !d.byTier {
+		tier = 0
+	}
+	return d.target[tier]
 }
 
 // list is a list of limits in any order, with the target of a tier.
-func (g *listGame) list(tier int) string {
-	of := g.target[tier]
-	all := []string{fmt.Sprintf(`{"quota":%d,"window":"%ds"}`, of.quota, of.window)}
-	for _, window := range g.others {
+func (g *listGame) list(d *listDoc, tier int) string {
+	var all []string
+	if !d.out {
+		of := d.of(tier)
+		all = append(all, fmt.Sprintf(`{"quota":%d,"window":"%ds"}`, of.quota, of.window))
+	}
+	for _, window := range d.others {
 		all = append(all, fmt.Sprintf(`{"quota":%d,"window":"%ds"}`, g.much(), window))
 	}
 	g.r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -49,99 +81,243 @@ func (g *listGame) much() int64 {
 	return 100_000
 }
 
-// push brings the policy as it is now into force at the control plane and the node.
-func (g *listGame) push() {
-	limits := `"limit":` + g.list(0)
-	if g.byTier {
-		limits = fmt.Sprintf(`"limits":{"free":%s,"gold":%s}`, g.list(0), g.list(1))
+// document is the policy set as it is written.
+func (g *listGame) document(d *listDoc) []byte {
+	limits, more := `"limit":`+g.list(d, 0), ""
+	if d.byTier {
+		limits = fmt.Sprintf(`"limits":{"free":%s,"gold":%s}`, g.list(d, 0), g.list(d, 1))
 	}
-	document := fmt.Sprintf(`{"version":"weir/v1","tiers":["free","gold"],"identity":{"consumer":[{"header":"x-key"}],`+
+	if d.shadow {
+		more = `"enforcement":"shadow",`
+	}
+	return fmt.Appendf(nil, `{"version":"weir/v1","tiers":["free","gold"],"identity":{"consumer":[{"header":"x-key"}],`+
 		`"tier":[{"header":"x-class","trusted":true}],"default_tier":"free"},"policies":[{"name":"listed",`+
-		`"partition":["consumer"],"mode":%q,"algorithm":%q,%s}]}`, g.mode, g.algorithm, limits)
-	g.steps = append(g.steps, fmt.Sprintf("%.3f %s", float64(g.now)/1e6-1e6, limits))
+		`"partition":["consumer"],"mode":%q,"algorithm":%q,%s%s}]}`, d.mode, g.algorithm, more, limits)
+}
+
+// push brings the policy as it is now into force at the control plane, or the draft.
+func (g *listGame) push() {
+	d, percent := &g.doc, 100
+	if g.draft != nil {
+		d, percent = g.draft, 50
+	}
+	document := g.document(d)
 	if g.r.IntN(4) == 0 {
 		g.plane.Restart(0)
 	}
-	snapshot, _, err := g.plane.Put(0, []byte(document))
-	if err != nil {
+	if _, _, err := g.plane.PutPartly(0, document, percent); err != nil {
 		g.t.Fatalf("seed %d: %v\n%s", g.seed, err, document)
 	}
+	g.note("%d %% have %s", percent, document[strings.Index(string(document), `"listed"`):])
+	g.apply()
+}
+
+// note notes what was changed, and when.
+func (g *listGame) note(format string, args ...any) {
+	g.steps = append(g.steps, fmt.Sprintf("%.3f %s", float64(g.now)/1e6-1e6, fmt.Sprintf(format, args...)))
+}
+
+// apply brings what each node ought to have into force there.
+func (g *listGame) apply() {
 	g.pushed++
-	for worker := range g.nodes[0].ticked {
-		if err := g.nodes[0].process.Apply(worker, snapshot, 1+g.pushed); err != nil {
-			g.t.Fatal(err)
+	for i, n := range g.nodes {
+		snapshot, _ := g.plane.Snapshot(0, loneName(i))
+		for worker := range n.ticked {
+			if err := n.process.Apply(worker, snapshot, 1+g.pushed); err != nil {
+				g.t.Fatal(err)
+			}
 		}
 	}
 }
 
-// change changes the list, the target or the caller's tier, and then the law.
-func (g *listGame) change(windows []int64) {
-	r, tier := g.r, 0
-	switch r.IntN(6) {
-	case 0: // The target's window, and nothing else of the list.
-		g.target[r.IntN(2)].window = windows[r.IntN(len(windows))]
-	case 1:
-		g.byTier = !g.byTier
-	case 2:
-		g.tier = 1 - g.tier
-	default:
-		g.others = nil
-		for _, window := range []int64{1, 2, 2_592_000, 5_184_000} {
-			if r.IntN(2) == 0 && (window < 10 || g.much() > 1000) {
-				g.others = append(g.others, window)
-			}
+// limits has the law know the targets that are in force for the caller. Eager: since now their mode
+// is optimistic.
+func (g *listGame) limits(eager bool) {
+	params := func(of listTarget) quota.Params {
+		if g.own.window > 0 {
+			of = g.own
 		}
-		g.target[r.IntN(2)].quota = 1 + r.Int64N(40)
+		burst := of.quota
+		if strings.HasPrefix(g.algorithm, "fixed") || strings.HasSuffix(g.algorithm, "counter") {
+			burst *= 2 // Two windows meet in any interval, or an estimate is off by as much.
+		}
+		p, err := quota.NewParams(of.quota, quota.Span(of.window)*quota.Second, burst)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return p
 	}
-	g.push()
-	if g.byTier {
-		tier = g.tier
+	var beside []quota.Params
+	if g.draft != nil {
+		beside = append(beside, params(g.draft.of(g.tier)))
 	}
-	of := g.target[tier]
-	burst := of.quota
-	if strings.HasPrefix(g.algorithm, "fixed") || strings.HasSuffix(g.algorithm, "counter") {
-		burst *= 2 // Two windows meet in any interval, or an estimate is off by as much.
+	now := params(g.doc.of(g.tier))
+	g.law.Change(g.now, now, 0, beside...)
+	if eager { // Envoys do not know what was used by the mode before, as after a restart.
+		g.eager = true
+		g.law.Slack(int64(len(g.nodes)) * lease.Slack(now, int64(len(g.nodes))))
 	}
-	p, err := quota.NewParams(of.quota, quota.Span(of.window)*quota.Second, burst)
-	if err != nil {
+}
+
+// change changes one thing, and then the law.
+func (g *listGame) change(windows []int64) {
+	r := g.r
+	did := ""
+	// Own limits find their buckets by the policy's windows; so those stay while others are there.
+	free := g.own.window == 0 || g.alone && len(g.doc.others) == 0
+	switch kind := r.IntN(12); {
+	case g.doc.out: // Nothing but that it comes back.
+		did, g.doc.out = "put back", false
+		g.push()
+	case kind < 2:
+		did = "tier"
+		g.tier = 1 - g.tier
+		g.note("the caller's tier is %d", g.tier)
+	case kind < 4:
+		did = "own limits"
+		g.override(windows)
+	case g.draft != nil:
+		g.end()
+		did = "rollout"
+	case kind == 4 && len(g.nodes) > 1 && g.doc.mode != "local" && g.doc.mode != "optimistic":
+		did = "rollout"
+		draft := g.doc
+		g.draft = &draft
+		tier := 0
+		if draft.byTier {
+			tier = r.IntN(2)
+		}
+		if draft.target[tier].quota = draft.target[tier].quota%40 + 1 + r.Int64N(10); g.algorithm == "token_bucket" && free {
+			draft.target[tier].window = windows[r.IntN(len(windows))]
+		}
+		g.push()
+	case kind == 5 && len(g.doc.others) > 0 && g.own.window == 0:
+		did, g.doc.out = "taken out", true
+		g.push()
+	case kind == 6:
+		did, g.doc.shadow = "enforcement", !g.doc.shadow
+		g.push()
+	case kind == 7 && g.doc.mode != "local" && g.algorithm != "sliding_window_counter" && windows[0] >= 600:
+		did = "mode"
+		g.doc.mode = pick(r, "strict", "leased")
+		if g.algorithm == "token_bucket" && len(g.nodes) == 1 {
+			g.doc.mode = pick(r, "strict", "leased", "optimistic")
+		}
+		g.push()
+	case kind == 8 && free: // The target's window, and nothing else of the list.
+		did = "window"
+		g.doc.target[r.IntN(2)].window = windows[r.IntN(len(windows))]
+		g.push()
+	case kind == 9:
+		did = "by tier"
+		g.doc.byTier = !g.doc.byTier
+		g.push()
+	case g.own.window == 0 || g.own.window == g.doc.of(0).window:
+		did = "list"
+		g.relist()
+		g.push()
+	default:
+		did = "nothing"
+	}
+	g.kinds[did]++
+	g.limits(did == "mode" && g.doc.mode == "optimistic")
+}
+
+// relist changes the others and a target's quota.
+func (g *listGame) relist() {
+	g.doc.others = nil
+	for _, window := range []int64{1, 2, 2_592_000, 5_184_000} {
+		if g.r.IntN(2) == 0 && (window < 10 || g.much() > 1000) {
+			g.doc.others = append(g.doc.others, window)
+		}
+	}
+	g.doc.target[g.r.IntN(2)].quota = 1 + g.r.Int64N(40)
+}
+
+// override gives the caller limits of its own, others, or those of the policy again.
+func (g *listGame) override(windows []int64) {
+	var limits []controlplanetest.Own
+	if g.own = (listTarget{}); g.r.IntN(3) > 0 {
+		// A window that others do not have takes the target's place.
+		g.own = listTarget{1 + g.r.Int64N(40), g.doc.of(0).window}
+		g.alone = len(g.doc.others) == 0
+		if g.alone && g.draft == nil && g.algorithm == "token_bucket" {
+			g.own.window = windows[g.r.IntN(len(windows))]
+		}
+		limits = append(limits, controlplanetest.Own{Quota: g.own.quota, Window: quota.Span(g.own.window) * quota.Second})
+		for _, window := range g.doc.others {
+			limits = append(limits, controlplanetest.Own{Quota: g.much(), Window: quota.Span(window) * quota.Second})
+		}
+	}
+	g.r.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+	g.plane.Consumers.Put("x-key", "a", "listed", limits)
+	for _, n := range g.nodes {
+		n.process.Consumers = g.plane.Consumers.View()
+	}
+	g.note("the caller has %v", limits)
+}
+
+// end promotes the draft, or takes it back.
+func (g *listGame) end() {
+	percent := 0
+	if g.r.IntN(2) == 0 {
+		percent, g.doc = 100, *g.draft
+	}
+	g.draft = nil
+	if err := g.plane.Roll(0, percent); err != nil {
 		g.t.Fatal(err)
 	}
-	g.law.Change(g.now, p, 0)
+	g.note("%d %% have the draft", percent)
+	g.apply()
 }
 
 // ask sends a request of the caller, and holds the law against it.
 func (g *listGame) ask() bool {
-	d := g.decision(g.send(question{class: []string{"free", "gold"}[g.tier], path: "/", cost: 1}))
-	if d.Allowed {
+	node := 0
+	if g.doc.mode != "local" && g.doc.mode != "optimistic" {
+		node = g.r.IntN(len(g.nodes))
+	}
+	return g.askAt(node)
+}
+
+var debugLists = false
+
+func (g *listGame) askAt(node int) (ok bool) {
+	if debugLists {
+		defer func() { fmt.Printf("%.3f node %d %v\n", float64(g.now)/1e6-1e6, node, ok) }()
+	}
+	d := g.decision(g.send(question{node: node, class: []string{"free", "gold"}[g.tier], path: "/", cost: 1}))
+	if d.Allowed && !g.doc.out && !g.doc.shadow { // Else it is not charged.
 		if over := g.law.Use(g.now, 1); over > 0 {
-			g.t.Fatalf("seed %d: %s %s: %.2f too many pass; the lists were\n%s", g.seed, g.mode, g.algorithm, over,
-				strings.Join(g.steps, "\n"))
+			g.t.Fatalf("seed %d: %s: at %.3f %.2f too many pass; the changes were\n%s", g.seed, g.algorithm,
+				float64(g.now)/1e6-1e6, over, strings.Join(g.steps, "\n"))
 		}
 	}
 	return d.Allowed
 }
 
-// Whatever becomes of a list of limits, whatever the order of its limits, with limits by tier and
-// without, and whichever tier a consumer has: no more passes than the largest limit in force
-// allows, and a caller who waits for a window of the new limit finds it whole.
+// Whatever becomes of a limit: its list, its place in it, whether it is there, its tiers and the
+// caller's, the caller's own limits, drafts, its mode and whether it is enforced: no more passes
+// than the largest limit in force allows, a limit that was not in force for a while finds its use,
+// and a caller who waits for a window of the new limit finds it whole.
 func TestListsKeepWhatWasUsed(t *testing.T) {
-	refused, kinds := 0, map[string]int{}
+	refused, kinds, changes := 0, map[string]int{}, map[string]int{}
 	for i := range *loneSeeds {
-		g := &listGame{lone: newLone(t, *first+i)}
+		g := &listGame{lone: newLone(t, *first+i), kinds: changes}
 		r := rand.New(rand.NewPCG(g.seed, 0x1157))
-		g.mode = pick(r, "local", "strict", "leased", "optimistic")
+		g.doc.mode = pick(r, "local", "strict", "leased", "optimistic")
 		g.algorithm = pick(r, "token_bucket", "fixed_window", "sliding_window", "sliding_log", "sliding_window_counter")
 		windows, pause := []int64{10, 20, 60, 600}, quota.Instant(0)
 		switch {
-		case g.mode == "optimistic":
+		case g.doc.mode == "optimistic":
 			g.algorithm = "token_bucket"
-		case g.mode == "leased" && g.algorithm == "sliding_window_counter":
+		case g.doc.mode == "leased" && g.algorithm == "sliding_window_counter":
 			g.algorithm = "sliding_log"
 		}
-		if g.mode == "leased" { // What was leased by the limit before has ended.
+		if g.doc.mode == "leased" { // What was leased by the limit before has ended.
 			windows, pause = []int64{600, 1200, 3600}, 31e6
 		}
-		if g.mode == "optimistic" {
+		if g.doc.mode == "optimistic" {
 			if pause = 2e6; len(g.nodes) > 1 { // All is reported before a change, and more Envoys have a slack.
 				continue
 			}
@@ -149,17 +325,21 @@ func TestListsKeepWhatWasUsed(t *testing.T) {
 		if g.algorithm == "fixed_window" { // Between windows of two lengths no law of an interval holds.
 			windows = windows[1:2]
 		}
-		kinds[g.mode+" "+g.algorithm]++
-		for tier := range g.target {
-			g.target[tier].quota, g.target[tier].window = 1+r.Int64N(40), windows[r.IntN(len(windows))]
+		kinds[g.doc.mode+" "+g.algorithm]++
+		for tier := range g.doc.target {
+			g.doc.target[tier] = listTarget{1 + r.Int64N(40), windows[r.IntN(len(windows))]}
 		}
+		g.plane.Consumers = &controlplanetest.Consumers{}
+		g.plane.Restart(0)
 		g.push() // A node hears how many share the limits with its first answer.
-		g.decision(g.send(question{class: "free", path: "/", cost: 1}))
+		for node := range g.nodes {
+			g.decision(g.send(question{node: node, class: "free", path: "/", cost: 1}))
+		}
 		g.advance(g.now + 7200e6)
 		for range 25 {
 			g.advance(g.now + pause)
 			g.change(windows)
-			if g.advance(g.now + 2000); r.IntN(3) == 0 {
+			if g.advance(g.now + 2000); r.IntN(3) == 0 && g.draft == nil && !g.doc.out && !g.doc.shadow {
 				g.whole()
 			}
 			for range r.IntN(50) {
@@ -172,26 +352,102 @@ func TestListsKeepWhatWasUsed(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d refused: %v", refused, kinds); refused < 1000 || len(kinds) < 10 {
+	if t.Logf("%d refused: %v; %v", refused, kinds, changes); refused < 1000 || len(kinds) < 10 || len(changes) < 10 {
 		t.Error("too little was tried")
+	}
+}
+
+// While a draft is rolled out, a consumer's own limits are the same in both versions. What was used
+// of them counts in both once they end.
+func TestARolloutCountsWhatWasUsedOfOwnLimits(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
+		g := &listGame{lone: newLone(t, 1), algorithm: algorithm, kinds: map[string]int{}}
+		for len(g.nodes) < 2 {
+			g.lone = newLone(t, g.seed+1)
+		}
+		g.doc = listDoc{mode: "strict", target: [2]listTarget{{5, 3600}, {5, 3600}}}
+		g.plane.Consumers = &controlplanetest.Consumers{}
+		g.plane.Restart(0)
+		g.push()
+		draft := g.doc
+		draft.target[0].quota = 10
+		g.draft = &draft
+		g.push()
+		ask := func(times int) (passed int) {
+			for range times {
+				for node := range g.nodes {
+					d := g.decision(g.send(question{node: node, class: "free", path: "/", cost: 1}))
+					if d.Allowed {
+						passed++
+					}
+				}
+			}
+			return passed
+		}
+		own := func(limits ...controlplanetest.Own) {
+			g.plane.Consumers.Put("x-key", "a", "listed", limits)
+			for _, n := range g.nodes {
+				n.process.Consumers = g.plane.Consumers.View()
+			}
+			g.advance(g.now + 1000)
+		}
+		ask(1)
+		own(controlplanetest.Own{Quota: 30, Window: quota.Hour})
+		before := ask(20)
+		own()
+		if after := ask(20); before != 28 || after != 0 {
+			t.Errorf("%s: of 30 %d pass beside the first two, and %d more once they end", algorithm, before, after)
+		}
+	}
+}
+
+// Another algorithm, and local mode, begin with a bucket of their own, once: to go back gives
+// nothing again, and algorithms of windows share one.
+func TestAnotherAlgorithmBeginsOnce(t *testing.T) {
+	g := &listGame{lone: newLone(t, 1), algorithm: "token_bucket", kinds: map[string]int{}}
+	g.plane.Consumers = &controlplanetest.Consumers{}
+	g.doc = listDoc{mode: "strict", target: [2]listTarget{{10, 3600}, {10, 3600}}}
+	for i, c := range []struct {
+		mode, algorithm string
+		passed          int
+	}{
+		{"strict", "token_bucket", 10}, {"strict", "fixed_window", 10}, {"strict", "sliding_log", 0},
+		{"strict", "token_bucket", 0}, {"local", "token_bucket", 10}, {"strict", "token_bucket", 0},
+		{"local", "sliding_window", 10}, {"local", "token_bucket", 0}, {"leased", "sliding_window", 0},
+	} {
+		g.doc.mode, g.algorithm = c.mode, c.algorithm
+		g.push()
+		passed := 0
+		for range 20 {
+			d := g.decision(g.send(question{class: "free", path: "/", cost: 1}))
+			if d.Allowed {
+				passed++
+			}
+		}
+		if passed != c.passed {
+			t.Errorf("step %d, %s %s: %d pass, not %d", i, c.mode, c.algorithm, passed, c.passed)
+		}
 	}
 }
 
 // whole waits for a window of the limit in force, two of a counter, and uses all of it.
 func (g *listGame) whole() {
-	of := g.target[0]
-	if g.byTier {
-		of = g.target[g.tier]
+	of := g.doc.of(g.tier)
+	if g.own.window > 0 {
+		of = g.own
 	}
 	wait := of.window * 11 / 10
 	if slices.Contains([]string{"fixed_window", "sliding_window_counter"}, g.algorithm) {
 		wait = of.window * 22 / 10
 	}
+	if g.eager { // What cold Envoys used too much is paid back first: up to a burst.
+		wait, g.eager = 2*wait, false
+	}
 	// A request that waited counts when it may be used last, and an answer has been on its way.
 	g.advance(g.now + quota.Instant(wait)*1e6 + quota.Instant(2*lease.Deadline))
 	for n := range of.quota {
-		if !g.ask() {
-			g.t.Fatalf("seed %d: %s %s: after a window of %d in %d s only %d pass; the lists were\n%s", g.seed, g.mode,
+		if !g.askAt(0) {
+			g.t.Fatalf("seed %d: %s: after a window of %d in %d s only %d pass; the changes were\n%s", g.seed,
 				g.algorithm, of.quota, of.window, n, strings.Join(g.steps, "\n"))
 		}
 	}

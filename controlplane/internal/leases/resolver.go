@@ -182,7 +182,7 @@ func (r *resolver) addTwin(one *resolved) {
 		return
 	}
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
-	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) {
+	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) && r.sameForEachCaller(by.policy, one.policy) {
 		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.
 		return
 	}

@@ -14,6 +14,8 @@ type Eras struct {
 type era struct {
 	since       quota.Instant
 	burst, rate float64
+	// slack may be used besides.
+	slack float64
 }
 
 type use struct {
@@ -25,24 +27,33 @@ type use struct {
 const rounding = 1e-3
 
 // Change goes on with another limit: its burst, its rate, and extra tokens that may be used all at
-// once in any interval, such as those that were leased by the limit before.
-func (e *Eras) Change(now quota.Instant, p quota.Params, extra int64) {
-	e.limits = append(e.limits, era{now, float64(p.Burst + extra), float64(p.Num) / float64(p.Den)})
+// once in any interval, such as those that were leased by the limit before. Beside are limits that
+// are in force, too, as in a rollout.
+func (e *Eras) Change(now quota.Instant, p quota.Params, extra int64, beside ...quota.Params) {
+	next := era{now, float64(p.Burst + extra), float64(p.Num) / float64(p.Den), 0}
+	for _, p := range beside {
+		next.burst, next.rate = max(next.burst, float64(p.Burst)), max(next.rate, float64(p.Num)/float64(p.Den))
+	}
+	e.limits = append(e.limits, next)
 }
+
+// Slack lets n tokens be used besides in any interval in which the last limit is in force.
+func (e *Eras) Slack(n int64) { e.limits[len(e.limits)-1].slack = float64(n) }
 
 // Use notes that n tokens are used, and returns by how many too many that is.
 func (e *Eras) Use(now quota.Instant, n int64) (over float64) {
 	e.uses = append(e.uses, use{now, float64(n)})
 	at := len(e.limits) - 1
 	most := e.limits[at]
-	sum := 0.0
+	sum, slack := 0.0, most.slack
 	for i := len(e.uses) - 1; i >= 0; i-- {
 		for at > 0 && e.limits[at].since >= e.uses[i].at {
 			at--
 			most.burst, most.rate = max(most.burst, e.limits[at].burst), max(most.rate, e.limits[at].rate)
+			slack += e.limits[at].slack
 		}
 		sum += e.uses[i].n
-		over = max(over, sum-most.burst-most.rate*float64(now-e.uses[i].at)-rounding)
+		over = max(over, sum-most.burst-slack-most.rate*float64(now-e.uses[i].at)-rounding)
 	}
 	return over
 }
