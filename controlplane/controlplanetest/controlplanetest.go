@@ -97,7 +97,8 @@ func (c *ControlPlane) Snapshot(i int, node string) (snapshot []byte, draft bool
 	_, _ = c.replicas[i].policies.Refresh(context.Background())
 	active, _ := c.replicas[i].policies.Active()
 	v := active.For(node)
-	return wire.AppendSnapshot(nil, wire.Snapshot{Version: v.Version.Number, Secret: secret, Set: v.Set}), v == active.Draft
+	snapshot = wire.AppendSnapshot(nil, wire.Snapshot{Version: v.Version.Number, Secret: secret, Set: v.Set})
+	return snapshot, v == active.Draft
 }
 
 // Lease answers a lease request with an HTTP status and a body, as the API of a replica does.

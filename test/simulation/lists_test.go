@@ -44,7 +44,7 @@ type listDoc struct {
 	// target is that of each tier; byTier: they count, and not the first for all.
 	target [2]listTarget
 	byTier bool
-	// out: the target is not in the list. shadow: the policy refuses nobody.
+	// out: the target is not in the list. shadow: the policy refuses no caller.
 	out, shadow bool
 }
 
@@ -187,7 +187,8 @@ func (g *listGame) change(windows []int64) {
 		if draft.byTier {
 			tier = r.IntN(2)
 		}
-		if draft.target[tier].quota = draft.target[tier].quota%40 + 1 + r.Int64N(10); g.algorithm == "token_bucket" && free {
+		draft.target[tier].quota = draft.target[tier].quota%40 + 1 + r.Int64N(10)
+		if g.algorithm == "token_bucket" && free {
 			draft.target[tier].window = windows[r.IntN(len(windows))]
 		}
 		g.push()
@@ -197,7 +198,7 @@ func (g *listGame) change(windows []int64) {
 	case kind == 6:
 		did, g.doc.shadow = "enforcement", !g.doc.shadow
 		g.push()
-	case kind == 7 && g.doc.mode != "local" && g.algorithm != "sliding_window_counter" && windows[0] >= 600:
+	case kind == 7 && windows[0] >= 600 && g.doc.mode != "local" && g.algorithm != "sliding_window_counter":
 		did = "mode"
 		g.doc.mode = pick(r, "strict", "leased")
 		if g.algorithm == "token_bucket" && len(g.nodes) == 1 {
@@ -244,7 +245,8 @@ func (g *listGame) override(windows []int64) {
 		if g.alone && g.draft == nil && g.algorithm == "token_bucket" {
 			g.own.window = windows[g.r.IntN(len(windows))]
 		}
-		limits = append(limits, controlplanetest.Own{Quota: g.own.quota, Window: quota.Span(g.own.window) * quota.Second})
+		window := quota.Span(g.own.window) * quota.Second
+		limits = append(limits, controlplanetest.Own{Quota: g.own.quota, Window: window})
 		for _, window := range g.doc.others {
 			limits = append(limits, controlplanetest.Own{Quota: g.much(), Window: quota.Span(window) * quota.Second})
 		}
@@ -280,12 +282,7 @@ func (g *listGame) ask() bool {
 	return g.askAt(node)
 }
 
-var debugLists = false
-
-func (g *listGame) askAt(node int) (ok bool) {
-	if debugLists {
-		defer func() { fmt.Printf("%.3f node %d %v\n", float64(g.now)/1e6-1e6, node, ok) }()
-	}
+func (g *listGame) askAt(node int) bool {
 	d := g.decision(g.send(question{node: node, class: []string{"free", "gold"}[g.tier], path: "/", cost: 1}))
 	if d.Allowed && !g.doc.out && !g.doc.shadow { // Else it is not charged.
 		if over := g.law.Use(g.now, 1); over > 0 {
