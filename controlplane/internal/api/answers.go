@@ -59,6 +59,8 @@ type (
 	PolicyInForce  = gen.PolicyInForce
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
+	// StateAnswer is that of a probe.
+	StateAnswer = gen.State
 	// NodeAnswer is one node.
 	NodeAnswer = gen.Node
 )

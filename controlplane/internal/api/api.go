@@ -61,6 +61,8 @@ type Config struct {
 	Dashboard string
 	// Version is the build's.
 	Version string
+	// Distance is how long the store takes to answer; nil for one that is in this process.
+	Distance func() time.Duration
 	// Unsaved says why the store cannot save what it counts, nil while it can. It may be nil.
 	Unsaved func() error
 }
@@ -186,12 +188,28 @@ func (s *server) state(notReady error) (gen.State, error) {
 			quiet: true}
 	}
 	state := gen.State{Status: gen.Ready}
+	if s.config.Distance != nil {
+		state.Warning = distant(s.config.Distance())
+	}
 	if s.config.Unsaved != nil {
 		if err := s.config.Unsaved(); err != nil {
 			state.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
 		}
 	}
 	return state, nil
+}
+
+// near is how far a store may be for a request that waits to be granted what it asks for, however
+// busy the control plane is: two fifths of what the request waits.
+const near = 20 * time.Millisecond
+
+// distant says that the store is so far that requests which wait for it are not answered in time.
+func distant(by time.Duration) string {
+	if by < near {
+		return ""
+	}
+	return fmt.Sprintf("Redis takes %d ms to answer: requests that must ask it wait for up to 50 ms, and go by "+
+		"their Envoy's share then; bring it within %d ms", by.Milliseconds(), near.Milliseconds())
 }
 
 // Version tells the build.

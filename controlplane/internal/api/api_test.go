@@ -775,6 +775,23 @@ func TestReadyzWarnsOfAFullDisk(t *testing.T) {
 	}
 }
 
+// A store that is far is no reason to send requests elsewhere either.
+func TestReadyzWarnsOfAFarStore(t *testing.T) {
+	for distance, want := range map[time.Duration]string{
+		0:                     "{\"status\":\"ready\"}\n",
+		19 * time.Millisecond: "{\"status\":\"ready\"}\n",
+		42 * time.Millisecond: "{\"status\":\"ready\",\"warning\":\"Redis takes 42 ms to answer: requests that must " +
+			"ask it wait for up to 50 ms, and go by their Envoy's share then; bring it within 20 ms\"}\n",
+	} {
+		p := newPlaneWith(t, func(config *api.Config) { config.Distance = func() time.Duration { return distance } })
+		for _, path := range []string{"/readyz", "/readyz/store"} {
+			if w := p.do(call{"", "GET", path, nil, ""}); w.Code != 200 || w.Body.String() != want {
+				t.Errorf("%s, a store %v away: %d %s", path, distance, w.Code, w.Body)
+			}
+		}
+	}
+}
+
 func TestPanicIsAProblem(t *testing.T) {
 	p := newPlane(t)
 	p.store.mode.Store("panic")

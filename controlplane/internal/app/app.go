@@ -104,7 +104,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		return nil, errors.Join(err, a.Close())
 	}
 	config.Regions = a.regions
-	config.Leases = a.granting(config, breakers)
+	config.Leases = a.granting(config, breakers, s.StorePatience)
 	config.TokenRate, config.NodeRate = s.Limits.API, s.Limits.Node
 	m.Read(a.gauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
@@ -149,15 +149,16 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
-		Version: version, Unsaved: a.unsaved, Dashboard: s.DashboardURL,
+		Version: version, Unsaved: a.unsaved, Distance: a.distance(), Dashboard: s.DashboardURL,
 	}
 }
 
 // granting makes the service of leases over the services that there are.
-func (a *App) granting(on api.Config, breakers *breaker.Group) *leases.Service {
+func (a *App) granting(on api.Config, breakers *breaker.Group, patience time.Duration) *leases.Service {
 	config := leases.Config{
 		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: time.Now,
 		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
+		Distance: on.Distance, MostPatience: patience,
 		Meter: func(u leases.Use) {
 			a.metrics.Tokens(u.Policy.Name, u.Policy.Mode.String(), u.Tokens)
 			a.metrics.Returned(u.Policy.Name, u.Policy.Mode.String(), u.Returned)
@@ -196,6 +197,14 @@ func (a *App) unsaved() error {
 	if s, ok := a.store.(saver); ok {
 		_, err := s.Saved()
 		return err
+	}
+	return nil
+}
+
+// distance reads how long the store takes to answer; nil for one that is in this process.
+func (a *App) distance() func() time.Duration {
+	if far, ok := a.store.(*redisstore.Store); ok {
+		return far.RoundTrip
 	}
 	return nil
 }

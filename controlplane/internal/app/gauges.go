@@ -34,7 +34,16 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 		Files:       a.filesInForce(),
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring:    a.expiring,
+		Distance:    seconds(on.Distance),
 	}
+}
+
+// seconds reads a duration as a number; nil for nil.
+func seconds(read func() time.Duration) func() float64 {
+	if read == nil {
+		return nil
+	}
+	return func() float64 { return read().Seconds() }
 }
 
 // indicator is 1 if a thing is so, and 0 if not.

@@ -29,6 +29,7 @@ func openStore(
 	if s.RedisURL != "" {
 		options := []redisstore.Option{
 			redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers), redisstore.Calls(m.Batch),
+			redisstore.Now(time.Now),
 		}
 		if provider := traces.Provider(); provider != nil {
 			options = append(options, redisstore.Traced(provider))

@@ -106,6 +106,7 @@ func (c *getNodes) Run(env *environment) error {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has "+
 			"heard of")
 	}
+	c.warnOfStore(env)
 	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
 		func(w io.Writer) {
 			for _, n := range all.Nodes {
@@ -114,6 +115,20 @@ func (c *getNodes) Run(env *environment) error {
 					n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 			}
 		})
+}
+
+// warnOfStore says what is wrong with the store though it answers: it is why nodes go by their
+// share.
+func (c *getNodes) warnOfStore(env *environment) {
+	open, err := c.anonymous()
+	if err != nil {
+		return
+	}
+	answered, err := open.do(http.MethodGet, "/readyz/store", nil, nil)
+	var state api.StateAnswer
+	if err == nil && answered.decode(&state) == nil && state.Warning != "" {
+		fmt.Fprintln(env.Err, "weir:", printable(state.Warning))
+	}
 }
 
 // applied is the version that a node has, and the one that it ought to have if that is another.

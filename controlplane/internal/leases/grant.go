@@ -14,8 +14,8 @@ import (
 )
 
 // grant answers a request. An answer means that the store works: if the store is asked for no item,
-// or only to look, it is tried. So a node whose probe is answered can rely on the control plane. An
-// error is always the store's.
+// or only to look, it is tried, unless it is far and has just answered. So a node whose probe is
+// answered can rely on the control plane. An error is always the store's.
 func (s *Service) grant(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (reply wire.LeaseReply, err error) {
@@ -25,6 +25,9 @@ func (s *Service) grant(
 	}
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
+	}
+	if asksForNothing(req.Items) && s.far() {
+		return reply, nil
 	}
 	r, err := s.newResolver(ctx, req, nodes, reply.Items)
 	if err != nil {

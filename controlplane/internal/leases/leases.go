@@ -20,9 +20,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// patience is how long a request may wait for the store: the node gives up after lease.Deadline,
-// and a grant that comes too late is lost.
-const patience = 40 * time.Millisecond
+// Patience is how long a request may wait for a store that is near: the node's requests wait for
+// lease.Deadline.
+const Patience = 40 * time.Millisecond
+
+// patientTrips is for how many times the way to the store and back a request waits for one that is
+// far. Its answer comes too late for the requests that waited, but says what is left, and what the
+// node's share has let through is charged: without it the node would know nothing.
+const patientTrips = 3
 
 // maxDelay is the longest delay of a request that an answer can carry.
 const maxDelay = quota.Hour
@@ -123,6 +128,10 @@ type Config struct {
 	Overrides Overrides
 	// Regions is nil for a control plane that shares its quotas with no other region.
 	Regions Regions
+	// Distance is how long the store takes to answer; nil for one that is near. MostPatience bounds
+	// how long a request waits for a store that is far; 0 is Patience.
+	Distance     func() time.Duration
+	MostPatience time.Duration
 	// Breakers hold the breaker of the store, StoreName; nil for a group of the service's own.
 	Breakers *breaker.Group
 	// Meter, if not nil, is called for each item that was answered.
@@ -167,6 +176,18 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	return s.GrantWithin(ctx, req, lease.Deadline)
 }
 
+// patience is how long a request waits for the store.
+func (s *Service) patience() time.Duration {
+	if s.config.Distance == nil {
+		return Patience
+	}
+	return max(Patience, min(patientTrips*s.config.Distance(), s.config.MostPatience))
+}
+
+// far reports whether the store answers, but so late that no node would wait for the answer to a
+// trial of it, and all would take the control plane to be away.
+func (s *Service) far() bool { return s.patience() > Patience }
+
 // GrantWithin is Grant for requests that may use their tokens for as long as span: that long they
 // count as leased. An item may have as many waiting requests as it likes; those that do not fit are
 // left out.
@@ -179,7 +200,7 @@ func (s *Service) GrantWithin(
 	if !s.config.Breakers.Allow(StoreName) {
 		return wire.LeaseReply{}, ErrUnavailable
 	}
-	timed, cancel := context.WithTimeout(ctx, patience)
+	timed, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 	reply, err := s.grant(timed, req, span)
 	// A caller that went away is no evidence about the store, and many that shared one call are no

@@ -53,7 +53,7 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	if len(keys) == 0 || s.config.Overrides == nil {
 		return nil, 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience/2) // The rest of the store still has to be asked.
+	ctx, cancel := context.WithTimeout(ctx, s.patience()/2) // The rest of the store still has to be asked.
 	defer cancel()
 	known, err = s.config.Overrides.Known(ctx, keys)
 	var part *consumers.AwayError

@@ -72,6 +72,8 @@ type Gauges struct {
 	Files func() float64
 	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
 	PollAge func() float64
+	// Distance is how many seconds the store takes to answer; nil leaves it out.
+	Distance func() float64
 	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil
 	// leaves it out.
 	Expiring func() map[string]float64
@@ -198,6 +200,7 @@ func (m *Metrics) Read(g Gauges) {
 		{"weir_store_save_age_seconds", "How long ago the embedded store saved its counters.", g.SaveAge},
 		{"weir_policyset_files_in_force", "1 while the policy set that --policyset names is in force here.", g.Files},
 		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
+		{"weir_store_round_trip_seconds", "How long Redis takes to answer, the farthest of its servers.", g.Distance},
 	} {
 		if each.read != nil {
 			opts := prometheus.GaugeOpts{Name: each.name, Help: each.help}

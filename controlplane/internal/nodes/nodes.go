@@ -25,8 +25,10 @@ const (
 	countEvery = time.Second
 	// doorEvery is how often a door says that it is there.
 	doorEvery = Counted / 3
-	// countPatience is how long a count waits for the store: a quarter of what lease requests have.
+	// countPatience is how long a request waits for a count: a quarter of what lease requests have.
+	// The count itself may take countTime.
 	countPatience = 10 * time.Millisecond
+	countTime     = time.Second
 )
 
 // Node is one process of one Envoy, as it described itself in its last poll.

@@ -259,16 +259,35 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	r.counted = now // Callers that come meanwhile take the last count.
 	added := r.added
 	r.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, countPatience)
-	defer cancel()
-	count, err := r.store.CountNodes(ctx, Counted)
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		r.recount(context.WithoutCancel(ctx), added)
+	}()
+	patience := time.NewTimer(countPatience)
+	defer patience.Stop()
+	select {
+	case <-counted:
+	case <-patience.C:
+	case <-ctx.Done():
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
-		r.count = count
-		r.added -= added // Those who came while the store counted may be missing.
-	}
 	return max(r.count+r.added, 1)
+}
+
+// recount has the store count. So many nodes have come here since the last count.
+func (r *Registry) recount(ctx context.Context, added int64) {
+	ctx, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	count, err := r.store.CountNodes(ctx, Counted)
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count = count
+	r.added -= added // Those who came while the store counted may be missing.
 }
 
 // activeEvery is how old the answer of Active may be: metrics may be read often.

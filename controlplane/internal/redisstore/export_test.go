@@ -75,7 +75,7 @@ func (s *Store) LayMarkersOf(ctx context.Context, lost quota.Instant) error {
 
 // Notice notes a process that keeps a tag's buckets, and returns 1 if state may have been lost.
 func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost int) {
-	return s.notice(ctx, tag, id, living)
+	return s.noticeAll(ctx, &part{s.client, []byte{tag}}, id, living)
 }
 
 // Client is the connection, for tests that look at keys.

@@ -123,7 +123,7 @@ func (s *Store) lostNow(at quota.Instant) {
 // watch notes which process keeps the buckets of each tag, and takes a new process for a loss of
 // state. The next call retries what fails.
 func (s *Store) watch(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookTime)
+	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()
 	parts, err := s.primaries(ctx)
 	if err != nil {
@@ -134,6 +134,7 @@ func (s *Store) watch(ctx context.Context) {
 		servers[addr], named[addr] = true, true
 	}
 	s.breakers.Keep(named)
+	s.far.keep(servers)
 	s.mu.Lock()
 	s.servers = servers
 	s.mu.Unlock()
@@ -143,11 +144,7 @@ func (s *Store) watch(ctx context.Context) {
 		living = append(living, id)
 	}
 	for addr, id := range ids {
-		lost := 0
-		for _, tag := range parts[addr].tags {
-			lost += s.notice(ctx, tag, id, strings.Join(living, " "))
-		}
-		if lost > 0 {
+		if lost := s.noticeAll(ctx, parts[addr], id, strings.Join(living, " ")); lost > 0 {
 			s.log.Warn("another Redis process keeps the state of buckets: "+
 				"those that it does not know start with less than their burst",
 				"server", addr, "run_id", id, "parts", lost, "fill_percent", s.fill)
@@ -163,10 +160,12 @@ func (s *Store) processes(ctx context.Context, parts map[string]*part) map[strin
 		wait.Go(func() error {
 			var text string
 			err := s.guarded(ctx, lostKey(p.tags[0]), func() (err error) {
+				begin := s.now()
 				text, err = p.server.Info(ctx, "server").Result()
 				if redis.HasErrorPrefix(err, "NOPERM") { // It answers, but not this.
 					text, err = "", nil
 				}
+				s.far.note(addr, s.now().Sub(begin), err)
 				return err
 			})
 			if id := facts(text)["run_id"]; err == nil && id != "" {
@@ -184,21 +183,35 @@ func (s *Store) processes(ctx context.Context, parts map[string]*part) map[strin
 	return ids
 }
 
-// notice notes the process that keeps a tag's buckets if it has changed. A process that got its
-// buckets from one that still runs lost nothing. It returns 1 if state may have been lost.
-func (s *Store) notice(ctx context.Context, tag byte, id, living string) (lost int) {
+// noticeAll notes the process that keeps a server's buckets where it has changed, in one round
+// trip. A process that got its buckets from one that still runs lost nothing. It returns of how
+// many tags state may have been lost.
+func (s *Store) noticeAll(ctx context.Context, p *part, id, living string) (lost int) {
+	var changed []byte
 	s.mu.Lock()
-	same := s.kept[tag] == id
+	for _, tag := range p.tags {
+		if s.kept[tag] != id {
+			changed = append(changed, tag)
+		}
+	}
 	s.mu.Unlock()
-	if same {
+	if len(changed) == 0 {
 		return 0
 	}
-	lost, err := noticeServer.Run(ctx, s.client, []string{serverKey(tag), lostKey(tag)}, id, living).Int()
-	if err != nil {
-		return 0
-	}
+	answers, _ := p.server.Pipelined(ctx, func(to redis.Pipeliner) error { // Each answer has its error.
+		for _, tag := range changed {
+			to.Eval(ctx, noticeScript, []string{serverKey(tag), lostKey(tag)}, id, living)
+		}
+		return nil
+	})
 	s.mu.Lock()
-	s.kept[tag] = id
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	for i, answer := range answers {
+		n, err := answer.(*redis.Cmd).Int()
+		if err == nil {
+			s.kept[changed[i]] = id
+			lost += n
+		}
+	}
 	return lost
 }

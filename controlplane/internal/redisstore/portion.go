@@ -211,8 +211,10 @@ func read(it *leases.Item, r []int64) lease.Grant {
 // and charge twice.
 func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	ctx = lane.ForGrants(ctx) // Those of nodes may be in the same call.
-	if s.cluster {
-		return s.runOnce(ctx, s.grant, s.source, keys, args)
-	}
-	return s.grant.Run(ctx, s.client, keys, args...)
+	return outlast(ctx, func(ctx context.Context) *redis.Cmd {
+		if s.cluster {
+			return s.runOnce(ctx, s.grant, s.source, keys, args)
+		}
+		return s.grant.Run(ctx, s.client, keys, args...)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -66,7 +67,6 @@ var (
 	appendVersion = redis.NewScript(auditScript + appendScript)
 	readState     = redis.NewScript(stateScript)
 	secretOrNew   = redis.NewScript(secretScript)
-	noticeServer  = redis.NewScript(noticeScript)
 	touchNode     = redis.NewScript(touchScript)
 	reportNode    = redis.NewScript(reportScript)
 	countNodes    = redis.NewScript(countScript)
@@ -96,6 +96,9 @@ type Store struct {
 	fill int64
 	// breakers are those of a cluster's servers, by address.
 	breakers *breaker.Group
+	// now is the clock by which far measures how far the servers are.
+	now func() time.Time
+	far distances
 	// closing ends when the store is closed; looks are the checks in the background.
 	closing context.Context
 	close   context.CancelFunc
@@ -119,6 +122,9 @@ func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent }
 // Breakers sets the breakers of a cluster's servers, by their addresses. Without them every server
 // is always called.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
+
+// Now sets the clock by which RoundTrip is measured, time.Time{} by default: then it is 0.
+func Now(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // Calls has a function called with the number of buckets in each call of the script that grants.
 func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = note } }
@@ -147,7 +153,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	s := &Store{
 		client: l.client(), people: l.forPeople(), cluster: l.cluster,
 		log: log, fill: leases.LostFill, kept: map[byte]string{},
-		called: func(int) {},
+		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}
 	for i := range s.lines {
 		s.lines[i].Init(fullCall, gatherTime, s.callTogether)

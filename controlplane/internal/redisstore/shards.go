@@ -13,8 +13,8 @@ import (
 // errAway: a server has not answered lately, and is not called until it does.
 var errAway = errors.New("a server of the Redis Cluster is left alone, because it has not answered lately")
 
-// lookTime bounds a background check of a server, which no request waits for.
-const lookTime = 100 * time.Millisecond
+// leastLook bounds a background check of a server that is near.
+const leastLook = 100 * time.Millisecond
 
 // guarded makes a call that needs one server of a cluster: that of a key. A server that does not
 // answer costs a few calls their patience and the others nothing. A background check, which no
@@ -83,7 +83,7 @@ func (s *Store) look(server string, primary *redis.Client, key string) {
 		return
 	}
 	s.looks.Go(func() {
-		ctx, cancel := context.WithTimeout(s.closing, lookTime)
+		ctx, cancel := context.WithTimeout(s.closing, s.lookTime())
 		defer cancel()
 		err := primary.Get(ctx, key).Err()
 		if errors.Is(err, redis.Nil) || redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "WRONGTYPE") {

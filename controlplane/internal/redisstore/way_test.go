@@ -4,12 +4,17 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // way is an address that leads to a server, and can be made to lead to another.
 type way struct {
 	listener net.Listener
+
+	// back is how long each answer is on its way.
+	back atomic.Int64
 
 	mu    sync.Mutex
 	to    string
@@ -72,6 +77,24 @@ func (w *way) join(from net.Conn) {
 	if stale {
 		return
 	}
-	go func() { _, _ = io.Copy(from, to); from.Close() }()
+	go func() { w.bring(from, to); from.Close() }()
 	_, _ = io.Copy(to, from)
+}
+
+// bring brings answers to a client, each as late as the way is long. A client that waits for each
+// answer before it asks again sees no more than that.
+func (w *way) bring(client io.Writer, server io.Reader) {
+	answer := make([]byte, 64<<10)
+	for {
+		n, err := server.Read(answer)
+		time.Sleep(time.Duration(w.back.Load()))
+		if n > 0 {
+			if _, err := client.Write(answer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
 }

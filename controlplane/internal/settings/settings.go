@@ -18,15 +18,16 @@ import (
 
 // Flags are what the operator gives, as flags or in the environment.
 type Flags struct {
-	Listen         string `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
-	RedisURL       string `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
-	LostFill       int64  `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
-	DataDir        string `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
-	AdminTokenFile string `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
-	NodeTokenFile  string `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
-	TokensFile     string `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
-	PolicySet      string `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
-	PolicySetNodes string `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
+	Listen         string        `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
+	RedisURL       string        `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
+	LostFill       int64         `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
+	DataDir        string        `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
+	AdminTokenFile string        `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
+	NodeTokenFile  string        `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
+	TokensFile     string        `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	PolicySet      string        `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
+	PolicySetNodes string        `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
+	StorePatience  time.Duration `help:"How long a grant of tokens may wait for a Redis that is far: at most 1s. It waits for three round trips as they are measured, and 40ms in any case." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
 	RegionFlags    `embed:"" prefix:"region-"`
 	ListenFlags    `embed:""`
 	LimitFlags     `embed:""`
@@ -51,6 +52,8 @@ type Settings struct {
 	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the
 	// store has lost: 0 to 100.
 	LostFill int64
+	// StorePatience is how long a grant may wait for a store that is far.
+	StorePatience time.Duration
 	// DataDir exists; it is empty if nothing is kept in files.
 	DataDir string
 	// Tokens are fixed; those of TokensFile, if it is not empty, change with it.
@@ -77,6 +80,9 @@ type Settings struct {
 // maxDrain is the longest drain. What ends processes, like Kubernetes, is seldom more patient.
 const maxDrain = 5 * time.Minute
 
+// mostPatience is the longest wait for a store. Envoy awaits a late answer for longer.
+const mostPatience = time.Second
+
 // minTokenLength keeps out tokens that can be guessed.
 const minTokenLength = 16
 
@@ -85,12 +91,16 @@ const minTokenLength = 16
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
-		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, TokensFile: f.TokensFile,
+		Listen: f.Listen, RedisURL: f.RedisURL, LostFill: f.LostFill, StorePatience: f.StorePatience,
+		TokensFile:   f.TokensFile,
 		OTLPEndpoint: f.OTLPEndpoint, DashboardURL: f.DashboardURL, Drain: f.Drain,
 		Listeners: r.listeners(f.ListenFlags), Limits: r.limits(f.LimitFlags),
 	}
 	if f.LostFill < 0 || f.LostFill > 100 {
 		r.problem("--lost-fill (WEIR_LOST_FILL): %d is not a share from 0 to 100 percent", f.LostFill)
+	}
+	if f.StorePatience < 0 || f.StorePatience > mostPatience {
+		r.problem("--store-patience (WEIR_STORE_PATIENCE): %s is not from 0s to %s", f.StorePatience, mostPatience)
 	}
 	if f.Drain < 0 || f.Drain > maxDrain {
 		r.problem("--drain (WEIR_DRAIN): %s is not from 0s to %s", f.Drain, maxDrain)

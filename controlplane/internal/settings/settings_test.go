@@ -135,6 +135,8 @@ func TestProblems(t *testing.T) {
 		"an address without port": {func(f *settings.Flags) { f.Listen = "localhost" }, `--listen (WEIR_LISTEN): "localhost" is not HOST:PORT`},
 		"another database": {func(f *settings.Flags) { f.RedisURL = "mysql://x" },
 			"--redis-url (WEIR_REDIS_URL): must be like redis://"},
+		"a store that is waited for too long": {func(f *settings.Flags) { f.StorePatience = 2 * time.Second },
+			"--store-patience (WEIR_STORE_PATIENCE): 2s is not from 0s to 1s"},
 		"a drain that never ends": {func(f *settings.Flags) { f.Drain = time.Hour },
 			"--drain (WEIR_DRAIN): 1h0m0s is not from 0s to 5m0s"},
 		"no URL": {func(f *settings.Flags) { f.RedisURL = "redis://:p%zz@" },
