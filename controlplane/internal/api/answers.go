@@ -33,6 +33,8 @@ type (
 	ConsumerOverride = gen.Override
 	// DecisionsAnswer is a page of refusals, newest first.
 	DecisionsAnswer = gen.Decisions
+	// StandingAnswer is what decides about a caller before any limit does.
+	StandingAnswer = gen.Standing
 	// PenaltiesAnswer is a page of penalties, those that began last first.
 	PenaltiesAnswer = gen.Penalties
 	// PenaltyAnswer is one of them; PardonInput asks for a pardon, which PardonedAnswer answers.
@@ -63,4 +65,13 @@ type (
 	StateAnswer = gen.State
 	// NodeAnswer is one node.
 	NodeAnswer = gen.Node
+)
+
+// What a StandingAnswer can be.
+const (
+	StandingOff     = gen.StandingWhatOff
+	StandingShadow  = gen.StandingWhatShadow
+	StandingBan     = gen.StandingWhatBan
+	StandingBypass  = gen.StandingWhatBypass
+	StandingPenalty = gen.StandingWhatPenalty
 )

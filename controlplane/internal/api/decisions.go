@@ -51,7 +51,7 @@ func (s *server) ListDecisions(
 		return nil, err
 	}
 	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
-	caller, err := s.caller(&query, r.Params)
+	who, err := s.caller(&query, r.Params)
 	if err != nil {
 		return nil, err
 	}
@@ -70,44 +70,56 @@ func (s *server) ListDecisions(
 	s.ownLimits(ctx, list)
 	s.settle(list)
 	if query.Consumer != nil || query.Buckets != nil {
-		s.levels(ctx, list, caller)
+		s.levels(ctx, list, who.person)
 	}
-	return gen.ListDecisions200JSONResponse{Complete: complete, Decisions: append([]decisions.Decision{}, list...),
-		Next: pageToken(next)}, nil
+	answer := gen.ListDecisions200JSONResponse{Complete: complete,
+		Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}
+	if (who.person != nil || who.keys != nil) && token == "" {
+		known := false
+		answer.Standing, known = s.standingOf(ctx, who)
+		answer.Complete = answer.Complete && known
+	}
+	return answer, nil
 }
 
-// caller adds to a query whose refusals are meant, and returns the consumer if it is about one.
-func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (person *keyhash.Key, err error) {
+// caller adds to a query whose refusals are meant, and returns who that is.
+func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
+	who.policy = params.Policy
 	if params.Consumer != "" {
 		p, err := s.person(params.Consumer, params.Source)
 		if err != nil {
-			return nil, err
+			return who, err
 		}
-		q.Consumer, person = &p.key, &p.key
+		q.Consumer, who.person = &p.key, &p.key
+		who.keys, err = s.keysOf(params.Consumer, params.Source)
+		if err != nil {
+			return who, err
+		}
 	}
 	switch {
 	case params.Key != "" && len(params.Partition) > 0:
-		return nil, badRequest("key and partition both name a partition key: give one of them")
+		return who, badRequest("key and partition both name a partition key: give one of them")
 	case params.Key != "":
 		q.Buckets = []string{params.Key}
-		return person, nil
+		return who, nil
 	case len(params.Partition) == 0:
-		return person, nil
+		return who, nil
 	case params.Policy == "":
-		return nil, badRequest("partition needs policy: a partition key is that of one policy")
+		return who, badRequest("partition needs policy: a partition key is that of one policy")
 	}
 	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
 	if err != nil {
-		return nil, err
+		return who, err
 	}
 	q.Buckets = []string{}
 	for _, bucket := range k.buckets() {
 		q.Buckets = append(q.Buckets, bucket.String())
 	}
-	if person == nil {
-		person = k.person
+	who.keys = append(who.keys, k)
+	if who.person == nil {
+		who.person = k.person
 	}
-	return person, nil
+	return who, nil
 }
 
 // ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked

@@ -28,8 +28,9 @@ type bucketKey struct {
 	partition match.Partition
 	// person is the consumer whose key it is; nil if the partition does not go by consumers.
 	person *keyhash.Key
-	// hash is the key as it is known.
-	hash string
+	// values are those of the partition, and hash is the key as it is known.
+	values []match.Value
+	hash   string
 }
 
 func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
@@ -63,11 +64,16 @@ func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err err
 	if err != nil {
 		return k, err
 	}
-	k = bucketKey{by: current, policy: p, partition: match.NewPartition(secret, current.Set, p, values),
-		person: personOf(secret, p, values)}
+	return newKey(secret, current, p, values), nil
+}
+
+// newKey is the key of requests that have these values for the parts of the policy's partition.
+func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []match.Value) bucketKey {
+	k := bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
+		person: personOf(secret, p, values), values: values}
 	hash := k.partition.Key()
 	k.hash = hash.String()
-	return k, nil
+	return k
 }
 
 // personOf is the consumer among the values of a partition, nil if there is none.

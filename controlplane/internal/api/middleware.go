@@ -16,6 +16,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 )
 
 const (
@@ -177,6 +178,33 @@ const HeldHeader = "Weir-Held"
 func noteHeld(ctx context.Context, away error) {
 	if answer := callerOf(ctx).answer; away != nil && answer != nil {
 		answer.Set(HeldHeader, "this is what this control plane holds: "+reason(away))
+	}
+}
+
+// OrdersHeader says on each answer to an operator which orders take limits out of force, so that no
+// kill switch is left on unseen.
+const OrdersHeader = "Weir-Orders"
+
+// noteOrders sets OrdersHeader if there are such orders.
+func (s *server) noteOrders(answer http.Header) {
+	var texts []string
+	for _, o := range s.switchedOff() {
+		text := "off for " + o.Scope()
+		if o.State == enforcement.Shadow {
+			text = "in shadow for " + o.Scope()
+		}
+		if o.Percent < 100 {
+			text += fmt.Sprintf(", %d %% of the keys", o.Percent)
+		}
+		if o.Expires == nil {
+			text += ", without an end"
+		} else {
+			text += " until " + o.Expires.UTC().Format(time.RFC3339)
+		}
+		texts = append(texts, text)
+	}
+	if len(texts) > 0 {
+		answer.Set(OrdersHeader, strings.Join(texts, "; "))
 	}
 }
 

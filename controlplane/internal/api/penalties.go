@@ -73,6 +73,11 @@ func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, e
 	if err != nil {
 		return nil, err
 	}
+	return s.punished(k)
+}
+
+// punished are the keys by which penalties know a partition key.
+func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
 	keys := match.Keys(k.partition.Key(), len(k.policy.Reserve))
 	if k.person != nil {
 		secret, err := s.config.Hub.Secret()

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -53,9 +54,16 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if len(current.Set.Tiers) > 0 {
 		answer.Body.Tier = current.Set.Tiers[who.tier]
 	}
+	person := match.ConsumerKey(secret, who.source, who.value)
+	about := subject{person: (*keyhash.Key)(&person)}
 	for i := range current.Set.Policies {
-		k, ok := usageKey(secret, current, &current.Set.Policies[i], who)
+		p := &current.Set.Policies[i]
+		k, ok := keyOf(secret, current, p, who)
 		if !ok {
+			continue
+		}
+		about.keys = append(about.keys, k)
+		if p.Mode == policy.ModeLocal || p.Enforced == policy.EnforcedOff {
 			continue
 		}
 		places, err := s.places(ctx, k)
@@ -76,7 +84,18 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 					AdmitsAfterSeconds: held.AdmitsAfterSeconds})
 		}
 	}
+	answer.Body.Standing = s.standingForCallers(ctx, about)
 	return answer, nil
+}
+
+// standingForCallers is standingOf without who ordered it, and why: that is for operators.
+func (s *server) standingForCallers(ctx context.Context, about subject) []gen.Standing {
+	all, _ := s.standingOf(ctx, about)
+	for i := range all {
+		one := &all[i]
+		one.By, one.Reason, one.Key = "", "", ""
+	}
+	return all
 }
 
 // askerOf finds who asks, by the first header or cookie that is present of those that the policy
@@ -128,9 +147,8 @@ func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.
 	return set.Identity.DefaultTier, nil
 }
 
-// usageKey is the asker's key of a policy; false for one that does not go by consumers alone, or is
-// not kept in the store.
-func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
+// keyOf is the asker's key of a policy; false for one that does not go by consumers alone.
+func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
 	var values []match.Value
 	for _, part := range p.Partition {
 		switch part.Kind {
@@ -142,7 +160,5 @@ func usageKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, who aske
 			return k, false
 		}
 	}
-	ok = ok && p.Mode != policy.ModeLocal && p.Enforced != policy.EnforcedOff
-	return bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
-		person: personOf(secret, p, values)}, ok
+	return newKey(secret, by, p, values), ok
 }

@@ -40,6 +40,9 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 				return err
 			}
 			who.name, who.role = token.Name, token.Role
+			if !op.forNodes() {
+				s.noteOrders(who.answer)
+			}
 		}
 		if op.open && op.checked {
 			if err := s.admitOpen(c); err != nil {

@@ -48,8 +48,9 @@ type client struct {
 	// source says where the token is from, for messages.
 	source string
 	http   http.Client
-	// warn is where a warning about good answers goes, nil after the first.
-	warn io.Writer
+	// warn is where a warning about good answers goes, nil after the first; ordersTo is the same
+	// for what orders switch off.
+	warn, ordersTo io.Writer
 }
 
 // client is one with the caller's token.
@@ -68,7 +69,7 @@ func (f serverFlags) anonymous() (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
 	}
-	c := &client{base: base, warn: f.warn}
+	c := &client{base: base, warn: f.warn, ordersTo: f.warn}
 	c.http.Timeout = requestTimeout
 	// The token is for one server.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -193,6 +194,7 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 	}
 	if response.StatusCode/100 == 2 {
 		c.warnOfHeld(response.Header.Get(api.HeldHeader))
+		c.warnOfOrders(response.Header.Get(api.OrdersHeader))
 		return answer{method + " " + target.Path, response.Header, got}, nil
 	}
 	return answer{}, c.refused(response, got)
@@ -204,6 +206,14 @@ func (c *client) warnOfHeld(held string) {
 	if held != "" && c.warn != nil {
 		fmt.Fprintln(c.warn, "weir:", printable(held))
 		c.warn = nil
+	}
+}
+
+// warnOfOrders prints once that an order takes limits out of force.
+func (c *client) warnOfOrders(orders string) {
+	if orders != "" && c.ordersTo != nil {
+		fmt.Fprintln(c.ordersTo, "weir: by an order limits are", printable(orders)+": weir enforcement says why")
+		c.ordersTo = nil
 	}
 }
 

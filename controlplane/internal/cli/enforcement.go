@@ -22,6 +22,10 @@ type enforcementCommand struct {
 
 const enforcementPath = "/v1/enforcement"
 
+// switchedOffFor is how long limits are out of force if no flag says for how long: a kill switch
+// that is forgotten ends by itself.
+const switchedOffFor = 4 * time.Hour
+
 // enforcementTries is how often a change is tried again because another one was faster.
 const enforcementTries = 5
 
@@ -33,6 +37,7 @@ func (c *showEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	cl.ordersTo = nil // They are what is printed.
 	got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
 	if err != nil {
 		return err
@@ -60,6 +65,7 @@ type setEnforcement struct {
 	Reason  string `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
 	Percent int    `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
 	endFlags
+	ForGood bool `xor:"end" help:"Until it is taken back. Without an end off and shadow last for four hours."`
 	Replace bool `help:"Take back all other orders, whatever they are: also where the control plane does not know them, since the store is away."`
 }
 
@@ -74,6 +80,9 @@ func (c *setEnforcement) Run(env *environment) error {
 	}
 	wanted := enforcement.Order{State: enforcement.State(c.State), Percent: c.Percent, Policy: c.Policy, Tier: c.Tier,
 		Reason: c.Reason}
+	if wanted.State != enforcement.Enforce && c.Until.IsZero() && c.For == 0 && !c.ForGood {
+		c.For = length(switchedOffFor)
+	}
 	wanted.Expires, err = cl.end(c.endFlags)
 	if err != nil {
 		return err
@@ -116,6 +125,7 @@ func (c *liftEnforcement) Run(env *environment) error {
 func (cl *client) order(
 	env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) error {
+	cl.ordersTo = nil // They are what is printed.
 	for try := 1; ; try++ {
 		got, err := cl.tryOrder(dryRun, blind, edit)
 		var refused *refusal

@@ -152,28 +152,3 @@ func (c *pardonPenalties) Run(env *environment) error {
 	_, err = fmt.Fprintf(env.Out, "pardoned %d; every node follows within a second\n", done.Pardoned)
 	return err
 }
-
-// penaltiesOf prints the penalties of a caller that refusals were asked about. A control plane that
-// knows none says nothing.
-func (cl *client) penaltiesOf(out io.Writer, query url.Values) {
-	asked := url.Values{}
-	for _, name := range []string{"consumer", "source", "policy", "partition"} {
-		if values := query[name]; len(values) > 0 {
-			asked[name] = values
-		}
-	}
-	got, err := cl.do(http.MethodGet, penaltiesPath+"?"+asked.Encode(), nil, nil)
-	var page api.PenaltiesAnswer
-	if err != nil || json.Unmarshal(got.body, &page) != nil {
-		return
-	}
-	for i := range page.Penalties {
-		p := &page.Penalties[i]
-		what := "under a PENALTY"
-		if p.Shadow {
-			what = "under a penalty in shadow, which refuses nothing,"
-		}
-		fmt.Fprintf(out, "%s of policy %s until %s, level %d: weir penalties pardon --key %s\n", what, p.Policy,
-			p.Until.Format(time.RFC3339), p.Level, p.Key)
-	}
-}

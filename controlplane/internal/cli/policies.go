@@ -35,28 +35,14 @@ func (c *getPolicies) Run(env *environment) error {
 		return errors.New("a name is of one policy: give it, or what to find policies by")
 	case c.Name != "":
 		return c.one(env, cl)
-	case strings.Contains(path, "?"):
+	case c.Output == "text" || strings.Contains(path, "?"):
 		return c.found(env, path)
 	}
 	got, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
 		return err
 	}
-	format := policydoc.Sniff(got.body)
-	if c.Output == "json" {
-		return printPolicies(env, got.body, format)
-	}
-	set, err := policydoc.Load(got.body, format)
-	if err != nil {
-		return fmt.Errorf("the policy set of %s cannot be read by this version of weir (%s); weir get policyset "+
-			"prints it: %w", cl.base, env.version, err)
-	}
-	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
-		for _, p := range set.Policies {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, limitTexts(promises.LimitsOf(p, set.Tiers)), p.Mode,
-				p.Counting.Algorithm, enforcementOf(p.Enforced))
-		}
-	})
+	return printPolicies(env, got.body, policydoc.Sniff(got.body))
 }
 
 // found prints the policies that are found, with how they are enforced, orders included.
@@ -124,16 +110,4 @@ func printPolicies(env *environment, doc []byte, format policydoc.Format) error 
 	_, err = env.Out.Write(policydoc.ToJSON(policy.Node{Kind: policy.Map, Keys: []string{"policies"},
 		Items: []policy.Node{list}}))
 	return err
-}
-
-func enforcementOf(e policy.Enforced) string {
-	switch e {
-	case policy.EnforcedAll:
-		return "enforce"
-	case policy.EnforcedShadow:
-		return "shadow"
-	case policy.EnforcedOff:
-		return "off"
-	}
-	return fmt.Sprintf("%d %%", e)
 }

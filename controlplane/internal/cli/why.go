@@ -85,7 +85,7 @@ func (c *whyCommand) Run(env *environment) error {
 	if !page.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
 	}
-	cl.penaltiesOf(env.Out, query)
+	printStanding(env.Out, page.Standing, true)
 	if len(page.Decisions) == 0 {
 		return c.nothing(env.Out)
 	}

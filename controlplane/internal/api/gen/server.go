@@ -210,6 +210,33 @@ func (e SeriesComparisonOutcome) Valid() bool {
 	}
 }
 
+// Defines values for StandingWhat.
+const (
+	StandingWhatBan     StandingWhat = "ban"
+	StandingWhatBypass  StandingWhat = "bypass"
+	StandingWhatOff     StandingWhat = "off"
+	StandingWhatPenalty StandingWhat = "penalty"
+	StandingWhatShadow  StandingWhat = "shadow"
+)
+
+// Valid indicates whether the value is a known member of the StandingWhat enum.
+func (e StandingWhat) Valid() bool {
+	switch e {
+	case StandingWhatBan:
+		return true
+	case StandingWhatBypass:
+		return true
+	case StandingWhatOff:
+		return true
+	case StandingWhatPenalty:
+		return true
+	case StandingWhatShadow:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for StateStatus.
 const (
 	Ok    StateStatus = "ok"
@@ -714,6 +741,9 @@ type Decisions struct {
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
+
+	// Standing What decides about the caller that is asked for before any limit does, or in the place of one, in the order in which requests meet it. Absent if nothing does, or if no caller is asked for.
+	Standing []Standing `json:"standing,omitempty"`
 }
 
 // Diff What changes from one policy set to another.
@@ -1193,6 +1223,45 @@ type Settles = policies.Settles
 // Share A policy's share in use in one region.
 type Share = regions.Share
 
+// Standing What decides about a caller before any limit does, or in the place of one.
+type Standing struct {
+	// By The name of the token by which it was ordered.
+	By string `json:"by,omitempty"`
+
+	// Key The hash by which a ban or a penalty knows the caller; absent for a ban of a consumer.
+	Key string `json:"key,omitempty"`
+
+	// Level The level of a penalty.
+	Level int `json:"level,omitempty"`
+
+	// Percent The share of the partition keys that an order covers; absent if it covers all.
+	Percent int `json:"percent,omitempty"`
+
+	// Policy The policy that it is about; absent if it is about all.
+	Policy string `json:"policy,omitempty"`
+
+	// Reason Why; absent where nobody said so.
+	Reason string `json:"reason,omitempty"`
+
+	// Shadow A penalty that refuses nothing. Absent if it does.
+	Shadow bool `json:"shadow,omitempty"`
+
+	// Since Since when it is so; absent where that is not known.
+	Since *time.Time `json:"since,omitempty"`
+
+	// Tier The tier that an order is about.
+	Tier string `json:"tier,omitempty"`
+
+	// Until When it ends by itself; absent if it does not.
+	Until *time.Time `json:"until,omitempty"`
+
+	// What An order switches limits off, or into shadow; the caller is banned, is never limited, or is under a penalty.
+	What StandingWhat `json:"what"`
+}
+
+// StandingWhat An order switches limits off, or into shadow; the caller is banned, is never limited, or is under a penalty.
+type StandingWhat string
+
 // State defines model for State.
 type State struct {
 	Status StateStatus `json:"status"`
@@ -1230,6 +1299,9 @@ type Usage struct {
 	// Tier The caller's tier, absent if the policy set names none.
 	Tier   string      `json:"tier,omitempty"`
 	Limits []UsedLimit `json:"limits"`
+
+	// Standing What decides before any limit does: without who ordered it, and why. Absent if nothing does.
+	Standing []Standing `json:"standing,omitempty"`
 }
 
 // UsedLimit defines model for UsedLimit.

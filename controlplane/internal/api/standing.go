@@ -1,0 +1,172 @@
+package api
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/ipaddr"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// subject is a caller about whom something is asked: a consumer, a partition key of a policy, or
+// both.
+type subject struct {
+	policy string
+	person *keyhash.Key
+	// keys are the partition keys that are known to be the caller's.
+	keys []bucketKey
+}
+
+// standingOf is what decides about a caller before any limit does, or in the place of one, in the
+// order in which requests meet it. Complete is false if a part of it could not be found out.
+func (s *server) standingOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	all = s.ordered(who, true)
+	bans := s.bansOf(who)
+	special, complete := s.specialOf(ctx, who)
+	all = append(append(all, bans...), special...)
+	all = append(all, s.penaltiesOf(who)...)
+	return append(all, s.ordered(who, false)...), complete
+}
+
+// ordered are the orders in force that switch off, or into shadow, what the caller meets: the one
+// that switches everything off, which lifts bans too, or the others.
+func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
+	for _, o := range s.switchedOff() {
+		lifts := o.Policy == "" && o.Tier == "" && o.Percent == 100 && o.State == enforcement.Off
+		other := who.policy != "" && o.Policy != "" && o.Policy != who.policy
+		if lifts != everything || other {
+			continue
+		}
+		since := o.Since
+		all = append(all, gen.Standing{What: gen.StandingWhat(o.State), Policy: o.Policy, Tier: o.Tier,
+			Reason: o.Reason, Until: o.Expires, Since: &since, By: o.By, Percent: o.Percent % 100})
+	}
+	return all
+}
+
+// switchedOff are the orders in force that take limits out of force.
+func (s *server) switchedOff() (orders []enforcement.Order) {
+	held, _, err := s.config.Enforcement.Held()
+	if err != nil {
+		return nil
+	}
+	now := s.config.Now()
+	return slices.DeleteFunc(slices.Clone(held.Orders.List), func(o enforcement.Order) bool {
+		return o.State == enforcement.Enforce || !o.InForce(now)
+	})
+}
+
+// bansOf are the bans of the caller's partition keys.
+func (s *server) bansOf(who subject) (all []gen.Standing) {
+	for _, k := range who.keys {
+		if b := s.config.Enforcement.Banned(k.hash); b != nil {
+			since := b.Since
+			all = append(all, gen.Standing{What: gen.StandingWhatBan, Policy: k.policy.Name, Key: k.hash,
+				Reason: b.Reason, Until: b.Expires, Since: &since, By: b.By})
+		}
+		for i, part := range k.policy.Partition {
+			if part.Kind == policy.PartClientIP && holds(k.by.Set.Banned, k.values[i].Text) {
+				const reason = "banned.client_ips of the policy set"
+				all = append(all, gen.Standing{What: gen.StandingWhatBan, Reason: reason})
+			}
+		}
+	}
+	return all
+}
+
+// holds reports whether one of the ranges has an address, as partitions have it.
+func holds(ranges []policy.Range, address []byte) bool {
+	addr, ok := netip.AddrFromSlice(address)
+	if !ok {
+		return false
+	}
+	a, _, ok := ipaddr.Parse(addr.String())
+	return ok && policy.Contains(ranges, a)
+}
+
+// specialOf are the ban and the bypass of a consumer.
+func (s *server) specialOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
+	if who.person == nil {
+		return nil, true
+	}
+	known, err := s.config.Consumers.Known(ctx, []keyhash.Key{*who.person})
+	if err != nil {
+		return nil, false
+	}
+	record := known[*who.person].Record.At(s.config.Now())
+	for _, one := range []struct {
+		what gen.StandingWhat
+		mark *consumers.Mark
+	}{{gen.StandingWhatBan, record.Banned}, {gen.StandingWhatBypass, record.Bypass}} {
+		if one.mark == nil {
+			continue
+		}
+		is := gen.Standing{What: one.what, Reason: one.mark.Reason}
+		if until := one.mark.Expires; !until.IsZero() {
+			is.Until = &until
+		}
+		all = append(all, is)
+	}
+	return all, true
+}
+
+// penaltiesOf are the caller's penalties.
+func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
+	const most = 16
+	seen := map[keyhash.Key]bool{}
+	add := func(q penalties.Query) {
+		list, _ := s.config.Penalties.List(q, most)
+		for i := range list {
+			r := &list[i]
+			if seen[r.Key] {
+				continue
+			}
+			seen[r.Key] = true
+			until, since := time.UnixMilli(r.Until).UTC(), r.Since
+			all = append(all, gen.Standing{What: gen.StandingWhatPenalty, Policy: r.Policy, Key: r.Key.String(),
+				Level: r.Level, Until: &until, Since: &since, Shadow: r.Shadow})
+		}
+	}
+	if who.person != nil {
+		add(penalties.Query{Consumer: who.person.String()})
+	}
+	for _, k := range who.keys {
+		if keys, err := s.punished(k); err == nil {
+			add(penalties.Query{Keys: keys})
+		}
+	}
+	return all
+}
+
+// keysOf are the keys of a consumer under all policies that go by consumers alone.
+func (s *server) keysOf(id, source string) (keys []bucketKey, err error) {
+	current, _ := s.config.Policies.Current()
+	if current == nil {
+		return nil, nil
+	}
+	secret, err := s.config.Hub.Secret()
+	if err != nil {
+		return nil, err
+	}
+	for i := range current.Set.Policies {
+		p := &current.Set.Policies[i]
+		if len(p.Partition) != 1 || p.Partition[0].Kind != policy.PartConsumer {
+			continue
+		}
+		values, err := partitionValues(current.Set, p, []string{"consumer:" + id}, source)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, newKey(secret, current, p, values))
+	}
+	return keys, nil
+}

@@ -1,0 +1,149 @@
+package api_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const standingSet = `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+banned: {client_ips: [203.0.113.0/24]}
+policies:
+  - {name: api, partition: [consumer], limit: {quota: 10, window: 1m}, penalty: {after: {refusals: 5, within: 1m}, for: 1m}}
+  - {name: login, partition: [client_ip], limit: {quota: 10, window: 1m}}
+`
+
+// standingIn is what an answer says of a caller before any limit: what, of which policy, and why.
+func (p *plane) standingIn(c call) []string {
+	p.t.Helper()
+	w := p.do(c)
+	var got struct{ Standing []api.StandingAnswer }
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+		p.t.Fatalf("%s: %d %s", c.path, w.Code, w.Body)
+	}
+	said := []string{}
+	for _, one := range got.Standing {
+		said = append(said, strings.Join(strings.Fields(fmt.Sprint(one.What, " ", one.Policy, " ", one.Reason)), " "))
+	}
+	return said
+}
+
+// must makes a change that has to succeed.
+func (p *plane) must(method, path, body string) {
+	p.t.Helper()
+	header := map[string]string{"If-Match": "*"}
+	if strings.Contains(path, "/consumers/") && method == "PUT" {
+		header["If-Match"] = `"0"`
+	}
+	if w := p.do(call{"root", method, path, header, body}); w.Code >= 300 {
+		p.t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+}
+
+// Whatever stands before the limits is said first, of each caller, in the order in which requests
+// meet it; to the caller itself without a reason.
+func TestWhatStandsBeforeALimitIsSaidFirst(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, standingSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	p.must("PUT", "/v1/consumers/bad", `{"banned": {"reason": "abuse"}}`)
+	p.must("PUT", "/v1/consumers/vip", `{"bypass": {"reason": "pays"}}`)
+	p.must("POST", "/v1/keys/api/ban?partition=consumer:key", `{"reason": "floods"}`)
+	p.must("POST", "/v1/keys/login/ban?partition=client_ip:192.0.2.1", `{"reason": "scans"}`)
+	p.punish(t, "late")
+	p.says(map[string][]string{
+		"consumer=bad": {"ban abuse"}, "consumer=vip": {"bypass pays"}, "consumer=key": {"ban api floods"},
+		"consumer=late": {"penalty api"}, "consumer=nobody": {}, "": {},
+		"policy=api&partition=consumer:bad": {"ban abuse"}, "policy=api&partition=consumer:key": {"ban api floods"},
+		"policy=login&partition=client_ip:192.0.2.1":   {"ban login scans"},
+		"policy=login&partition=client_ip:203.0.113.9": {"ban banned.client_ips of the policy set"},
+		"policy=login&partition=client_ip:192.0.2.2":   {},
+	})
+	for who, want := range map[string][]string{"bad": {"ban"}, "vip": {"bypass"}, "key": {"ban api"},
+		"late": {"penalty api"}, "nobody": {}} {
+		if got := p.standingIn(usage(who)); !slices.Equal(got, want) {
+			t.Errorf("/v1/usage of %s: %q, want %q", who, got, want)
+		}
+	}
+	p.must("PUT", "/v1/enforcement", `{"orders": [{"state": "off", "reason": "night"}]}`)
+	p.says(map[string][]string{"consumer=bad": {"off night", "ban abuse"}, "consumer=nobody": {"off night"}})
+	p.must("PUT", "/v1/enforcement", `{"orders": [{"state": "shadow", "policy": "api", "reason": "look"},
+		{"state": "enforce", "policy": "login", "reason": "on"}]}`)
+	p.says(map[string][]string{"consumer=bad": {"ban abuse", "shadow api look"},
+		"policy=login&partition=client_ip:192.0.2.2": {}, "policy=api&partition=consumer:x": {"shadow api look"}})
+}
+
+// says holds what why says of callers.
+func (p *plane) says(want map[string][]string) {
+	p.t.Helper()
+	for query, want := range want {
+		query = strings.ReplaceAll(query, ":", url.QueryEscape(":"))
+		if got := p.standingIn(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""}); !slices.Equal(got, want) {
+			p.t.Errorf("?%s: %q, want %q", query, got, want)
+		}
+	}
+}
+
+// punish has a node report a penalty of a consumer under the policy api.
+func (p *plane) punish(t *testing.T, consumer string) {
+	t.Helper()
+	k := p.key(t, call{"root", "GET", "/v1/keys/api?partition=consumer:" + consumer, nil, ""})
+	key, err := keyhash.Parse(k.Key)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	until := time.Now().Add(time.Minute).UnixMilli()
+	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("envoy-1"), Items: []wire.Offence{
+		{Key: key, Policy: []byte("api"), Version: 1, Level: 1, Until: until, Forgotten: until + 60_000}}})
+	if w := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, string(body)}); w.Code != 204 {
+		p.t.Fatal(w.Code, w.Body)
+	}
+	p.must("GET", "/v1/penalties", "")
+	for range 200 {
+		if list := p.do(call{"root", "GET", "/v1/penalties", nil, ""}); strings.Contains(list.Body.String(), k.Key) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	p.t.Fatal("the penalty is not listed")
+}
+
+// Each answer to an operator names the orders that take limits out of force, and no other does.
+func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, standingSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	named := func(c call) string { return p.do(c).Header().Get(api.OrdersHeader) }
+	versions := call{"eyes", "GET", "/v1/versions", nil, ""}
+	if got := named(versions); got != "" {
+		t.Errorf("without orders: %q", got)
+	}
+	p.must("PUT", "/v1/enforcement", `{"orders": [{"state": "off", "percent": 25, "reason": "a"},
+		{"state": "shadow", "policy": "api", "reason": "b", "expires_at": "2099-01-01T00:00:00Z"},
+		{"state": "enforce", "policy": "login", "reason": "c"}]}`)
+	want := "off for everything, 25 % of the keys, without an end; in shadow for policy api until 2099-01-01T00:00:00Z"
+	missing := call{"root", "PATCH", "/v1/policies/nobody", map[string]string{"If-Match": "*"}, "{}"}
+	for _, c := range []call{versions, missing} {
+		if got := named(c); got != want {
+			t.Errorf("%s: %q, want %q", c.path, got, want)
+		}
+	}
+	poll := call{"envoy", "GET", "/node/v1/snapshot?node=n&boot=1", nil, ""}
+	for _, c := range []call{usage("bob"), poll, {method: "GET", path: "/readyz"}} {
+		if got := named(c); got != "" {
+			t.Errorf("%s: %q", c.path, got)
+		}
+	}
+}

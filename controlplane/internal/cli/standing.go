@@ -1,0 +1,74 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+// printStanding says what decides about a caller before any limit does: it comes first in each
+// answer about a caller. With commands each line names the one that ends it.
+func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
+	for i := range all {
+		text, ends := standingText(&all[i])
+		if withCommands && ends != "" {
+			text += ": " + ends
+		}
+		fmt.Fprintln(out, text)
+	}
+}
+
+func standingText(is *api.StandingAnswer) (text, ends string) {
+	switch is.What {
+	case api.StandingOff:
+		text, ends = "limits are OFF for "+coverage(is), "weir enforcement lift"
+	case api.StandingShadow:
+		text, ends = "limits are in SHADOW, and refuse nothing, for "+coverage(is), "weir enforcement lift"
+	case api.StandingBypass:
+		text, ends = "NEVER LIMITED, by a bypass", "weir consumers bypass --off"
+	case api.StandingBan:
+		text, ends = "BANNED", "weir consumers unban"
+		if is.Policy != "" {
+			text, ends = "BANNED by its key of policy "+is.Policy, "weir keys unban "+is.Policy
+		}
+	case api.StandingPenalty:
+		text, ends = "under a PENALTY of policy "+is.Policy, "weir penalties pardon --key "+is.Key
+		if is.Shadow {
+			text = "under a penalty in shadow, which refuses nothing, of policy " + is.Policy
+		}
+	default: // A newer control plane knows more.
+		text = string(is.What)
+	}
+	if is.Until != nil {
+		text += " until " + is.Until.Format(time.RFC3339)
+	}
+	if is.Level > 0 {
+		text += fmt.Sprintf(", level %d", is.Level)
+	}
+	if is.Reason != "" {
+		text += ", because: " + printable(is.Reason)
+	}
+	if is.By != "" && is.Since != nil {
+		text += " (" + printable(is.By) + ", " + is.Since.Format(time.RFC3339) + ")"
+	}
+	return text, ends
+}
+
+// coverage is what an order covers.
+func coverage(is *api.StandingAnswer) string {
+	text := "everything"
+	switch {
+	case is.Policy != "" && is.Tier != "":
+		text = "policy " + is.Policy + ", tier " + is.Tier
+	case is.Policy != "":
+		text = "policy " + is.Policy
+	case is.Tier != "":
+		text = "tier " + is.Tier
+	}
+	if is.Percent > 0 {
+		text += fmt.Sprintf(", %d %% of the keys", is.Percent)
+	}
+	return text
+}
