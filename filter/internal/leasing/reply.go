@@ -366,6 +366,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		},
 	}
 	l.ask.Nodes = c.reports.nodes
+	l.holds = !s.late() && a.Waiting == 0 && a.NotBefore == 0 && (it.waiting > 0 || it.need.Looks)
 	if s.late() || a.Waiting == 0 && a.NotBefore == 0 || s.never && a.NotBefore != quota.Never {
 		l.ask.Waiting = a.Waiting
 	}

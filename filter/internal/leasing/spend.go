@@ -108,10 +108,12 @@ type Spend struct {
 	// Spent are tokens that were used and count as leased still: that ask says so.
 	Spent [2]lease.Spent
 	// Holds is what the node knows the whole bucket to hold, if Known, where tokens are Missing;
-	// Lacks is for how long it knows that they are too few.
-	Holds int64
-	Known bool
-	Lacks quota.Span
+	// Lacks is for how long it knows that they are too few. InHand are those that it holds itself,
+	// and that can go back.
+	Holds  int64
+	Known  bool
+	Lacks  quota.Span
+	InHand int64
 	// Level and FullAt are for the client: what is left, and when all is back.
 	Level  int64
 	FullAt quota.Instant
@@ -145,7 +147,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	case available:
 		s.State = Ready
 		if !s.Charge {
-			s.Level = c.Remaining(s.Now)
+			s.Level = left(c, s.Now, &s.Need)
 			return false
 		}
 	case refused && !s.Reserves:
@@ -177,7 +179,7 @@ func (s *Spend) Apply(e *bucketstore.Entry) bool {
 	if available {
 		s.Until = c.Expiry(s.Now)
 		c, s.From, _ = c.Spend(s.Now, s.Params, s.Cost)
-		s.Level, s.FullAt = c.Remaining(s.Now), fullAt(c, s.Now, &s.Need)
+		s.Level, s.FullAt = left(c, s.Now, &s.Need), fullAt(c, s.Now, &s.Need)
 	}
 	e.Credit = c
 	return available || marks
@@ -210,6 +212,9 @@ func (s *Spend) look(c lease.Credit) {
 func (s *Spend) lookBack(c lease.Credit) {
 	windowed := s.Algorithm.Windowed()
 	s.Holds, s.Known = c.Holds(s.Now, s.Params)
+	if s.InHand = 0; !s.Algorithm.Estimates() { // What does not go back is of no use later.
+		s.InHand = c.Available(s.Now)
+	}
 	s.Level, _ = c.Left(s.Now, s.Params, windowed)
 	s.Lacks = c.Lacks(s.Now, s.Params, min(s.Cost, s.Params.Burst), windowed)
 }
@@ -227,6 +232,8 @@ type learn struct {
 	// unused are tokens of waiting requests that are gone or were refused for another policy's
 	// sake.
 	unused int64
+	// holds: the bucket holds what was asked for, and gives none of it.
+	holds bool
 
 	// until is until when the node refuses a further such request, 0 if it does not.
 	until quota.Instant
@@ -259,6 +266,9 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 		grant.FullAfter = sameEnd(c.FullAt, l.now, grant.FullAfter)
 	}
 	c = c.Learn(l.now, l.ask, grant, backOff, l.jitter)
+	if l.holds && c.NotBefore != c.AskAfter {
+		c = c.Reopen(l.now)
+	}
 	if l.ask.Keep > 0 {
 		c.KeepCall = 0
 	}
@@ -272,7 +282,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 		l.again = c.LookAgain(l.now, p, !l.need.Algorithm.Fixed())
 	}
 	l.until, _ = c.Refused(l.now, p, l.ask.Cost, l.need.Algorithm.Windowed())
-	l.level, l.fullAt, l.shownFullAt = c.Remaining(l.now), fullAt(c, l.now, l.need), c.Told
+	l.level, l.fullAt, l.shownFullAt = left(c, l.now, l.need), fullAt(c, l.now, l.need), c.Told
 	e.Credit = c
 	return true
 }
@@ -284,6 +294,15 @@ func (l *learn) before(tokens int64) (level int64, fullAt quota.Instant) {
 		return l.level + tokens, l.fullAt
 	}
 	return l.level + tokens, max(l.shownFullAt, l.fullAt-quota.Instant(l.need.earning(tokens)))
+}
+
+// left is what is left for clients. Tokens in hand of an algorithm that takes none back are as good
+// as used: they end a moment later.
+func left(c lease.Credit, now quota.Instant, n *Need) int64 {
+	if n.Algorithm.Estimates() {
+		return c.Level
+	}
+	return c.Remaining(now)
 }
 
 // fullAt is when the bucket is full, for clients. What tokens in hand would take to come again is

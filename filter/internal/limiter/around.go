@@ -131,6 +131,9 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 		if h.asked = asks && !l.knowsWait(req, i, now, shared); h.asked {
 			h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
 			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
+			if h.ticket.Need.Cost > 0 { // What is in hand is too little, and the rest is to come.
+				h.ticket.Need.Cost = max(h.ticket.Need.Cost-h.inHand, 1)
+			}
 			l.together = append(l.together, &h.ticket)
 		}
 	}
@@ -148,9 +151,8 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 // tokens.
 func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool) bool {
 	h := &req.Hits[i]
-	lacks := h.Retry > 0
-	if !lacks || !req.LimitOf(&h.Hit).Algorithm.Windowed() {
-		return l.looked.just(&h.Key, now, lacks, shared)
+	if !h.lacks || !req.LimitOf(&h.Hit).Algorithm.Windowed() {
+		return l.looked.just(&h.Key, now, h.lacks, shared)
 	}
 	wait, known := l.waits.of(h, now)
 	if !known || shared && !l.looked.often(&h.Key, now) {
@@ -207,6 +209,9 @@ func (l *Limiter) lookAround(req *Request, now quota.Instant) {
 			wait = 0
 		}
 		h.missing = h.decider.take(l, req, h, now, look) == missing
+		if h.missing && req.paused && wait > 0 && req.LimitOf(&h.Hit).Algorithm.Windowed() {
+			h.Retry = wait // It has just ended, and for how long the window lacks more is not known.
+		}
 		h.Retry = max(h.Retry, wait)
 	}
 }

@@ -44,6 +44,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 		return h.refuse(policy.ReasonQuota, quota.Span(s.Until-now))
 	}
 	h.holds, h.heard, h.Retry = s.Holds, s.Known, s.Lacks
+	h.lacks, h.inHand = s.Lacks > 0, s.InHand
 	return l.askable()
 }
 

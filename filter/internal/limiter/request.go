@@ -106,8 +106,10 @@ type Hit struct {
 	source policy.DecisionSource
 	// passed: it has let the request through, and is charged if its decider charges.
 	passed bool
-	// missing: only the control plane can let it through.
-	missing bool
+	// missing: only the control plane can let it through. lacks: the bucket has too few tokens as
+	// far as this node knows, which holds inHand of them.
+	missing, lacks bool
+	inHand         int64
 	// asked: it is being asked, by the ticket.
 	asked  bool
 	ticket leasing.Ticket
