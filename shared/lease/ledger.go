@@ -175,6 +175,23 @@ func Fresh(p quota.Params, version uint64, now quota.Instant, percent int64) Led
 	return Ledger{Params: p, Version: version, Last: now, Debt: lacks, Since: now}
 }
 
+// Touched is when the ledger was last brought to the time.
+func (l Ledger) Touched() quota.Instant { return l.Last }
+
+// Doubted is the ledger of a bucket whose store may have lost the last that was taken of it: filled
+// to percent of its burst at most.
+func (l Ledger) Doubted(now quota.Instant, _ Ask, percent int64) Ledger {
+	if !l.known() {
+		return l
+	}
+	l = l.At(now, Ask{Params: l.Params, Version: l.Version})
+	least := Fresh(l.Params, l.Version, now, percent)
+	if l.Debt < least.Debt {
+		l.Debt, l.Since = least.Debt, least.Since
+	}
+	return l
+}
+
 // Grant answers ask at now. The caller stores the returned ledger if the grant says Changed, until
 // it is Forgettable.
 func (l Ledger) Grant(now quota.Instant, ask Ask) (Ledger, Grant) {

@@ -39,6 +39,9 @@ type Counted[L any] interface {
 	Settle(now quota.Instant, ask Ask, r quota.Reservation, actual int64) (L, int64)
 	TakeBack(now quota.Instant, term Term, b Back) (L, Back)
 	charge(now quota.Instant, ask, spent Ask, g Grant) L
+	// Touched is when the ledger was last brought to the time.
+	Touched() quota.Instant
+	Doubted(now quota.Instant, ask Ask, percent int64) L
 	known() bool
 	seed() L
 	// policySet is the number of the policy set that brought the ledger's figures; with reports

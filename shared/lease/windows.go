@@ -32,6 +32,24 @@ func FreshWindows(ask Ask, now quota.Instant, percent int64) WindowLedger {
 	return l
 }
 
+// Touched is when the ledger was last brought to the time.
+func (l WindowLedger) Touched() quota.Instant { return l.History.Last }
+
+// Doubted is the ledger of a bucket whose store may have lost the last that was taken of it, with
+// percent of the quota of the ask's caller left at most.
+func (l WindowLedger) Doubted(now quota.Instant, ask Ask, percent int64) WindowLedger {
+	if !l.known() {
+		return l
+	}
+	l = l.At(now, Ask{Windows: l.Windows, Version: l.Version})
+	w := ask.quotaOf(l.Windows)
+	more := w.Quota - Fill(w.Quota, percent) - (w.Quota - w.Remaining(&l.History))
+	if more > 0 {
+		l.Windows.Add(&l.History, now, more)
+	}
+	return l
+}
+
 // LostWindows is how many tokens count as used in such a ledger.
 func LostWindows(ask Ask, percent int64) int64 {
 	whole := ask.quotaOf(ask.Windows).Quota

@@ -63,8 +63,9 @@ type shard struct {
 type kind interface {
 	// fileSuffix ends the keys of the table in the file; 0 is none.
 	fileSuffix() byte
-	// load takes in what the file holds of a bucket and reports whether it could be read.
-	load(key hash, value []byte) bool
+	// load takes in what the file holds of a bucket, of which the last changes may have been lost
+	// at an instant, and reports whether it could be read.
+	load(key hash, value []byte, lost quota.Instant) bool
 	// changes forgets what can be forgotten, with sweep, and appends what differs from the file.
 	changes(now quota.Instant, sweep bool, out []change) []change
 	// markDirty notes that the file lacks what is known of a bucket.
@@ -118,7 +119,7 @@ func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 		if !ok {
 			continue
 		}
-		if kind := l.of(key).kind(suffix); kind != nil && !kind.load(key, v) {
+		if kind := l.of(key).kind(suffix); kind != nil && !kind.load(key, v, l.lost) {
 			damaged++
 		}
 	}
@@ -207,9 +208,23 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	return g
 }
 
+// doubt takes from what is known of a bucket what a crash may have lost of it.
+func (h *shard) doubt(now quota.Instant, it leases.Item, percent int64) {
+	if it.Ask.Windows.Quota == 0 {
+		h.tokens.doubt(it.Bucket, now, it.Ask, percent)
+		h.draftTokens.doubt(it.Bucket, now, it.Ask, percent)
+		return
+	}
+	h.windows.doubt(it.Bucket, now, it.Ask, percent)
+	h.draftWindows.doubt(it.Bucket, now, it.Ask, percent)
+}
+
 func (l *ledgers) grantTokens(now quota.Instant, it leases.Item, look bool) lease.Grant {
 	h, a := l.of(it.Bucket), it.Ask
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
+	if doubt {
+		h.doubt(now, it, l.fill)
+	}
 	if a.Windows.Quota == 0 {
 		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
 		if it.Twin != nil {

@@ -157,7 +157,8 @@ func (s *Store) load(now func() time.Time) error {
 		s.ledgers.opened = s.clock.now()
 		if meta.Get(runningKey) != nil {
 			s.ledgers.lost = s.clock.now()
-			s.log.Warn("the last run did not end cleanly: buckets that were not saved start with less than their burst",
+			s.log.Warn("the last run did not end cleanly: "+
+				"buckets that may have been in use start with less than their burst",
 				"fill_percent", s.ledgers.fill)
 			if err := meta.Put(lostKey, putInstant(s.ledgers.lost)); err != nil {
 				return err

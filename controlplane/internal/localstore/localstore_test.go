@@ -124,8 +124,8 @@ func save(t *testing.T, s *localstore.Store) {
 	}
 }
 
-// After a crash saved buckets are as they were saved, others half full, until a bucket in use
-// before would be full again.
+// After a crash saved buckets are as they were saved, up to half full, others half full, until a
+// bucket in use before would be full again.
 func TestCrash(t *testing.T) {
 	dir, clock := t.TempDir(), newWall()
 	s := open(t, dir, localstore.Options{Now: clock.read})

@@ -31,7 +31,7 @@ func (p *permits) fileSuffix() byte { return permitsKey }
 
 func (p *permits) markDirty(key hash) { p.dirty[key] = struct{}{} }
 
-func (p *permits) load(key hash, value []byte) bool {
+func (p *permits) load(key hash, value []byte, _ quota.Instant) bool {
 	ledger, ok := decodePermits(value)
 	if ok {
 		p.all[key] = ledger

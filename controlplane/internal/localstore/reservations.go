@@ -73,7 +73,7 @@ func (r *reservations) drop(key hash, of map[reservationName]open, name reservat
 
 // load takes in the reservations of a bucket as the file has them: the format, and then of each its
 // name, nth, from, at, tokens and until, eight bytes each.
-func (r *reservations) load(key hash, value []byte) bool {
+func (r *reservations) load(key hash, value []byte, _ quota.Instant) bool {
 	if len(value) == 0 || value[0] != ledgerFormat || (len(value)-1)%reservationSize != 0 {
 		return false
 	}

@@ -13,6 +13,8 @@ type table[L lease.Counted[L]] struct {
 	all map[hash]L
 	// dirty names what differs from the file: it is to be written, or deleted if it is not in all.
 	dirty map[hash]struct{}
+	// unsure names ledgers of the file from which a crash may have taken the last changes.
+	unsure map[hash]struct{}
 	// damaged names records of the file that cannot be read.
 	damaged map[hash]struct{}
 
@@ -29,7 +31,7 @@ func (t *table[L]) init(
 	suffix byte, main *table[L], room *room, encode func(L) []byte, decode func([]byte) (L, bool),
 ) {
 	*t = table[L]{
-		all: map[hash]L{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{},
+		all: map[hash]L{}, dirty: map[hash]struct{}{}, damaged: map[hash]struct{}{}, unsure: map[hash]struct{}{},
 		suffix: suffix, room: room, main: main, encode: encode, decode: decode,
 	}
 }
@@ -39,14 +41,28 @@ func (t *table[L]) fileSuffix() byte { return t.suffix }
 func (t *table[L]) markDirty(key hash) { t.dirty[key] = struct{}{} }
 
 // load takes in what the file holds and reports whether it could be read.
-func (t *table[L]) load(key hash, value []byte) bool {
+func (t *table[L]) load(key hash, value []byte, lost quota.Instant) bool {
 	ledger, ok := t.decode(value)
 	if ok {
 		t.all[key] = ledger
+		if ledger.Touched() <= lost {
+			t.unsure[key] = struct{}{}
+		}
 	} else {
 		t.damaged[key] = struct{}{}
 	}
 	return ok
+}
+
+// doubt takes from a ledger what a crash may have lost of it, once.
+func (t *table[L]) doubt(key hash, now quota.Instant, ask lease.Ask, percent int64) {
+	if _, unsure := t.unsure[key]; !unsure {
+		return
+	}
+	delete(t.unsure, key)
+	if ledger, known := t.all[key]; known {
+		t.put(key, ledger.Doubted(now, ask, percent))
+	}
 }
 
 // grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps
@@ -146,6 +162,7 @@ func (t *table[L]) changes(now quota.Instant, sweep bool, out []change) []change
 		for key, ledger := range t.all {
 			if ledger.Forgettable() <= now && !t.needed(key, now) {
 				delete(t.all, key)
+				delete(t.unsure, key)
 				t.dirty[key] = struct{}{}
 			}
 		}
