@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -65,6 +67,9 @@ type Config struct {
 	Distance func() time.Duration
 	// Unsaved says why the store cannot save what it counts, nil while it can. It may be nil.
 	Unsaved func() error
+	// WrongFiles are the settings whose files cannot be used as they are now, each with what is
+	// wrong, in words that hold nothing of the files. It may be nil.
+	WrongFiles func() map[string]string
 }
 
 type server struct {
@@ -166,7 +171,8 @@ func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzRes
 		return nil, err
 	}
 	if away := s.config.Hub.Ready(); away != nil {
-		state.Warning = "the store cannot be followed, Envoys get what this replica last read: " + reason(away)
+		state.Warning = also(state.Warning,
+			"the store cannot be followed, Envoys get what this replica last read: "+reason(away))
 	}
 	return gen.Readyz200JSONResponse(state), nil
 }
@@ -193,7 +199,14 @@ func (s *server) state(notReady error) (gen.State, error) {
 	}
 	if s.config.Unsaved != nil {
 		if err := s.config.Unsaved(); err != nil {
-			state.Warning = "the counters cannot be saved, a crash now would lose them: " + reason(err)
+			state.Warning = also(state.Warning,
+				"the counters cannot be saved, a crash now would lose them: "+reason(err))
+		}
+	}
+	if s.config.WrongFiles != nil {
+		wrong := s.config.WrongFiles()
+		for _, name := range slices.Sorted(maps.Keys(wrong)) {
+			state.Warning = also(state.Warning, "the file of "+name+" is "+wrong[name])
 		}
 	}
 	return state, nil
@@ -210,6 +223,14 @@ func distant(by time.Duration) string {
 	}
 	return fmt.Sprintf("Redis takes %d ms to answer: requests that must ask it wait for up to 50 ms, and go by "+
 		"their Envoy's share then; bring it within %d ms", by.Milliseconds(), near.Milliseconds())
+}
+
+// also adds a warning to those that there are.
+func also(warning, more string) string {
+	if warning == "" {
+		return more
+	}
+	return warning + "; " + more
 }
 
 // Version tells the build.

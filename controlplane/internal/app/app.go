@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
@@ -150,6 +151,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
 		Version: version, Unsaved: a.unsaved, Distance: a.distance(), Dashboard: s.DashboardURL,
+		WrongFiles: func() map[string]string { return a.wrongFiles(s.Listeners) },
 	}
 }
 
@@ -208,6 +210,32 @@ func (a *App) distance() func() time.Duration {
 	}
 	return nil
 }
+
+// wrongFiles are the settings whose files cannot be used as they are now, each with what is wrong.
+func (a *App) wrongFiles(l settings.Listeners) map[string]string {
+	wrong := map[string]string{}
+	if a.watch != nil {
+		if trouble := a.watch.Trouble(); trouble != "" {
+			wrong["--tokens-file"] = trouble
+		}
+	}
+	if a.files != nil && a.files.Refused() {
+		wrong["--policyset"] = "not in force, and the last good policy set is: the log says why"
+	}
+	if l.TLS != nil && l.TLS.Trouble(a.log) != "" {
+		wrong["--tls-cert"] = unusable
+	}
+	for name, pool := range map[string]*certs.Pool{"--node-client-ca": l.NodeClients, "--rls-client-ca": l.RLSClients,
+		"--rlqs-client-ca": l.RLQSClients} {
+		if pool != nil && pool.Trouble(a.log) != "" {
+			wrong[name] = unusable
+		}
+	}
+	return wrong
+}
+
+// unusable is what is said of certificates, without what stands in their files.
+const unusable = "not to be used, and what was there before is: the log says why"
 
 // note remembers when the store was last followed.
 func (a *App) note(err error) {

@@ -73,3 +73,48 @@ func TestThePolicySetComesFromFiles(t *testing.T) {
 	write(policyFile("30"))
 	p.servesQuota("30")
 }
+
+// A file that is wrong is in the answers of the probes, without what stands in it, and in a metric,
+// until it is mended.
+func TestAWrongFileIsReported(t *testing.T) {
+	file, folder := filepath.Join(t.TempDir(), "tokens"), t.TempDir()
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("ci")}.Line()
+	write(file, good)
+	write(filepath.Join(folder, "api.yaml"), string(policyFile("10")))
+	p := startWith(t, settings.Settings{
+		Listen: "127.0.0.1:0", DataDir: t.TempDir(), PolicySet: folder, TokensFile: file,
+		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
+	}, slog.New(slog.DiscardHandler))
+	p.servesQuota("10")
+	p.until("/metrics", 200, "weir_policyset_files_in_force 1")
+	for path, wrong := range map[string]string{
+		file: "ci viewer the-secret-itself", filepath.Join(folder, "api.yaml"): string(policyFile("-1")),
+	} {
+		setting, mended := "--tokens-file", good
+		if path != file {
+			setting, mended = "--policyset", string(policyFile("10"))
+		}
+		write(path, wrong)
+		for _, probe := range []string{"/readyz", "/readyz/store"} {
+			if got := p.until(probe, 200, "the file of "+setting+" is"); strings.Contains(string(got.body), "secret") {
+				t.Errorf("%s shows what stands in the file: %s", probe, got.body)
+			}
+		}
+		p.until("/metrics", 200, `weir_file_wrong{setting="`+setting+`"} 1`)
+		write(path, mended)
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			if got := p.do("GET", "/readyz", nil); !strings.Contains(string(got.body), "warning") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s is mended, and still reported", setting)
+			}
+		}
+	}
+}

@@ -35,6 +35,13 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 		PollAge:     func() float64 { return time.Since(time.Unix(0, a.polled.Load())).Seconds() },
 		Expiring:    a.expiring,
 		Distance:    seconds(on.Distance),
+		WrongFiles: func() map[string]float64 {
+			ones := map[string]float64{}
+			for name := range on.WrongFiles() {
+				ones[name] = 1
+			}
+			return ones
+		},
 	}
 }
 

@@ -42,13 +42,25 @@ func (t Token) Line() string {
 	return line
 }
 
+// LineError is the mistake in a line of a tokens file.
+type LineError struct {
+	Line int
+	Err  error
+}
+
+// Error returns the line and the mistake, which may hold what was put into the wrong place.
+func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
+
+// Unwrap returns the mistake.
+func (e *LineError) Unwrap() error { return e.Err }
+
 // errEmpty is the problem of an empty file: otherwise a tool that truncates a file before it writes
 // it would lock every caller out for that moment.
 var errEmpty = errors.New("the file is empty: to have no tokens in it, leave a comment")
 
 // ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires,
-// when; # starts a comment. Several tokens may have one name, and then one role. A file with any
-// problem must not be used. An empty file is a problem, a file with only comments is not.
+// when; # starts a comment. Several tokens may have one name, and then one role. Tokens are those
+// of the lines that are right. An empty file is a problem, a file with only comments is not.
 func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	roles, sums := map[string]Role{}, map[[sha256.Size]byte]bool{}
 	scanner := bufio.NewScanner(bytes.NewReader(text))
@@ -68,7 +80,7 @@ func ParseFile(text []byte) (tokens Tokens, problems []error) {
 			err = errors.New("this token is in the file already")
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("line %d: %w", line, err))
+			problems = append(problems, &LineError{line, err})
 			continue
 		}
 		roles[t.Name], sums[t.Sum] = t.Role, true
@@ -79,6 +91,7 @@ func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	}
 	if len(tokens) > MaxTokens {
 		problems = append(problems, fmt.Errorf("there are %d tokens; at most %d are allowed", len(tokens), MaxTokens))
+		tokens = tokens[:MaxTokens]
 	}
 	return tokens, problems
 }

@@ -131,15 +131,11 @@ func TestRotation(t *testing.T) {
 	w.expect("with a comment alone", "root")
 }
 
-// A file that is broken or gone changes nothing, and the log says so once for each trouble.
-func TestABrokenFileChangesNothing(t *testing.T) {
+// A file that is empty or gone changes nothing, and the log says so once for each trouble.
+func TestAFileThatIsGoneChangesNothing(t *testing.T) {
 	w := newWatched(t)
 	old := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("old")}
 	w.write(old.Line())
-	for range 3 {
-		w.write("ci editor of everything")
-		w.expect("with a broken file", "root", "old")
-	}
 	if err := os.Remove(w.path); err != nil {
 		t.Fatal(err)
 	}
@@ -147,13 +143,48 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 		w.watch.Look(w.now)
 		w.expect("without the file", "root", "old")
 	}
-	if n := strings.Count(w.log.String(), "the tokens stay as they were"); n != 2 {
-		t.Errorf("the log says so %d times:\n%s", n, &w.log)
+	if n := strings.Count(w.log.String(), "the tokens file is wrong"); n != 1 || w.watch.Trouble() == "" {
+		t.Errorf("the log says so %d times, and Trouble %q:\n%s", n, w.watch.Trouble(), &w.log)
 	}
-	w.write(old.Line())
-	w.write("ci editor of everything")
-	if n := strings.Count(w.log.String(), "the tokens stay as they were"); n != 3 {
-		t.Errorf("broken anew, the log has it %d times:\n%s", n, &w.log)
+	w.write("", " ")
+	for range 3 {
+		w.watch.Look(w.now)
+		w.expect("with an empty file", "root", "old")
+	}
+	if w.write(old.Line()); w.watch.Trouble() != "" {
+		t.Errorf("there again: %q", w.watch.Trouble())
+	}
+}
+
+// A token whose line is gone is accepted no longer, whatever mistakes other lines hold; a line that
+// is wrong accepts none, and is reported with its number and nothing that stands in it.
+func TestAMistakeKeepsNoOtherTokenAlive(t *testing.T) {
+	old := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("old")}
+	fresh := auth.Token{Name: "cd", Role: auth.Viewer, Sum: auth.Sum("new")}
+	for name, wrong := range map[string]string{
+		"no fields": "ci editor of everything", "no role": strings.Replace(old.Line(), "editor", "editr", 1),
+		"a secret in place of its sum": "ci editor s3cret-of-somebody", "no time": old.Line() + " tomorrow",
+		"a second role": strings.Replace(fresh.Line(), "viewer", "admin", 1), "a cut line": old.Line()[:60],
+	} {
+		w := newWatched(t)
+		w.write(old.Line(), fresh.Line())
+		w.expect(name+": before", "root", "old", "new")
+		w.write("# rotated", fresh.Line(), wrong)
+		w.expect(name+": while it may be half written", "root", "old", "new")
+		w.watch.Look(w.now)
+		w.expect(name+": two seconds later", "root", "new")
+		for range 3 {
+			w.watch.Look(w.now)
+		}
+		if got := w.watch.Trouble(); got != "wrong in line 3, which accepts no token: the log says why" {
+			t.Errorf("%s: Trouble says %q", name, got)
+		}
+		if n := strings.Count(w.log.String(), "the tokens file is wrong"); n != 1 {
+			t.Errorf("%s: the log says so %d times:\n%s", name, n, &w.log)
+		}
+		if w.write(fresh.Line()); w.watch.Trouble() != "" {
+			t.Errorf("%s: mended: %q", name, w.watch.Trouble())
+		}
 	}
 }
 

@@ -8,6 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,9 +43,14 @@ type Watch struct {
 	ring *Ring
 	log  *slog.Logger
 
-	text    []byte
-	tokens  Tokens
+	// text is what is in force, tokens are those of it, and wrong is what is wrong with it. Seen is
+	// what the last look found.
+	text, seen []byte
+	tokens     Tokens
+	wrong      error
+	// trouble is what the log has last about the file; short is the same for all to see.
 	trouble string
+	short   atomic.Pointer[string]
 	warned  map[Token]time.Time
 }
 
@@ -66,31 +74,86 @@ func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 	}
 }
 
-// Look reads the file once. If it cannot be read, or any line is wrong, the tokens stay as they
-// are, and the log says so once.
+// Look reads the file once. A line that is wrong accepts no token, and what has no line any more is
+// accepted no longer: a mistake in one line keeps no other token alive. If the file cannot be read,
+// or is empty, the tokens stay as they are. A file with a mistake counts once two looks in a row
+// have seen it, so that none is taken for one while it is being written.
 func (w *Watch) Look(now time.Time) {
 	text, err := ReadFile(w.path)
-	if err == nil && (w.text == nil || !bytes.Equal(text, w.text)) {
-		tokens, problems := ParseFile(text)
-		err = errors.Join(problems...)
-		if err == nil {
-			first := w.text == nil
-			w.text, w.tokens = bytes.Clone(text), tokens
-			w.ring.Set(tokens)
-			w.warned = map[Token]time.Time{}
-			if !first {
-				w.log.Info("the tokens file has changed and is in force", "file", w.path, "tokens", len(tokens))
+	if err == nil {
+		err = w.take(text)
+	}
+	w.note(err)
+	w.warn(now)
+}
+
+// take puts what the file says into force, unless it is in force.
+func (w *Watch) take(text []byte) error {
+	if w.text != nil && bytes.Equal(text, w.text) {
+		return w.wrong
+	}
+	tokens, problems := ParseFile(text)
+	wrong := errors.Join(problems...)
+	seen := bytes.Equal(text, w.seen)
+	w.seen = bytes.Clone(text)
+	switch {
+	case len(bytes.TrimSpace(text)) == 0:
+		return wrong
+	case wrong != nil && !seen && w.text != nil:
+		return wrong
+	}
+	first := w.text == nil
+	w.text, w.tokens, w.wrong = bytes.Clone(text), tokens, wrong
+	w.ring.Set(tokens)
+	w.warned = map[Token]time.Time{}
+	if !first {
+		w.log.Info("the tokens file has changed and is in force", "file", w.path, "tokens", len(tokens))
+	}
+	return wrong
+}
+
+// note logs what is wrong with the file, once, and keeps it for Trouble.
+func (w *Watch) note(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if text != "" && text != w.trouble {
+		w.log.Error("the tokens file is wrong: a wrong line accepts no token; if there is no line, or no file, "+
+			"the tokens stay as they were", "file", w.path, "error", text)
+	}
+	w.trouble = text
+	short := briefly(err)
+	w.short.Store(&short)
+}
+
+// Trouble says in which lines the file is wrong, or that it cannot be read; empty if it is right.
+// It holds nothing of the file, and is safe for concurrent use.
+func (w *Watch) Trouble() string {
+	if text := w.short.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// briefly is what is wrong with the file, without anything that stands in it.
+func briefly(err error) string {
+	if err == nil {
+		return ""
+	}
+	var lines []string
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, one := range all.Unwrap() {
+			var line *LineError
+			if errors.As(one, &line) && len(lines) < 10 {
+				lines = append(lines, strconv.Itoa(line.Line))
 			}
 		}
 	}
-	switch {
-	case err == nil:
-		w.trouble = ""
-	case err.Error() != w.trouble:
-		w.trouble = err.Error()
-		w.log.Error("the tokens file cannot be used; the tokens stay as they were", "file", w.path, "error", w.trouble)
+	if len(lines) == 0 {
+		return "it cannot be read, is empty or too long, and the tokens stay as they were: the log says why"
 	}
-	w.warn(now)
+	return "wrong in line " + strings.Join(lines, ", ") + ", which accepts no token: the log says why"
 }
 
 // warn logs tokens that expire soon or have expired.

@@ -101,6 +101,14 @@ func (f *files[T]) current(log *slog.Logger) *T {
 	return f.value
 }
 
+// Trouble looks at the files, and says why they cannot be used as they are; empty if they can.
+func (f *files[T]) Trouble(log *slog.Logger) string {
+	f.current(log)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.trouble
+}
+
 // read takes over what has changed.
 func (f *files[T]) read() error {
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil

@@ -77,6 +77,8 @@ type Gauges struct {
 	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil
 	// leaves it out.
 	Expiring func() map[string]float64
+	// WrongFiles has 1 for each setting whose file cannot be used as it is; nil leaves it out.
+	WrongFiles func() map[string]float64
 }
 
 var (
@@ -219,6 +221,10 @@ func (m *Metrics) Read(g Gauges) {
 	if g.Expiring != nil {
 		m.registry.MustRegister(newByName(g.Expiring, "weir_token_expires_seconds",
 			"In how long the last token of a name expires.", "name"))
+	}
+	if g.WrongFiles != nil {
+		m.registry.MustRegister(newByName(g.WrongFiles, "weir_file_wrong",
+			"1 for each setting whose file cannot be used as it is now.", "setting"))
 	}
 	if g.Fullest != nil {
 		m.registry.MustRegister(newByName(g.Fullest, "weir_limit_used_percent",

@@ -54,6 +54,8 @@ type Watch struct {
 	// apart is how many looks in a row found another policy set in force.
 	apart   int
 	inForce atomic.Bool
+	// known is whether a look has found anything out yet.
+	known atomic.Bool
 }
 
 // New makes a Watch.
@@ -77,6 +79,9 @@ func (w *Watch) Run(ctx context.Context) {
 // InForce reports whether the newest look found a valid policy set that is in force, for all nodes
 // or for those of a rollout. It is safe for concurrent use.
 func (w *Watch) InForce() bool { return w.inForce.Load() }
+
+// Refused reports whether what the files say now is not in force. It is safe for concurrent use.
+func (w *Watch) Refused() bool { return w.known.Load() && !w.inForce.Load() }
 
 // Look reads the files once. If they are no valid policy set, or the store is away, the last good
 // set stays in force, and the log says so once.
@@ -145,6 +150,7 @@ func (w *Watch) compare() {
 	now := active.Current != nil && active.Current.Version.Digest == w.digest ||
 		active.Draft != nil && active.Draft.Version.Digest == w.digest
 	w.inForce.Store(now)
+	w.known.Store(true)
 	if now {
 		w.apart, w.trouble = 0, ""
 		return
@@ -159,6 +165,7 @@ func (w *Watch) compare() {
 // refuse notes that what the files say now is not in force.
 func (w *Watch) refuse(text string, err error) {
 	w.inForce.Store(false)
+	w.known.Store(true)
 	w.note(slog.LevelError, text, err)
 }
 
