@@ -54,7 +54,11 @@ type Config struct {
 	// Tracing may be nil.
 	Tracing *tracing.Tracing
 	Log     *slog.Logger
-	Now     func() time.Time
+	// Now is the store's time, by which all that ends does. Wall is this machine's, for waits; nil
+	// is Now.
+	Now, Wall func() time.Time
+	// Clock says that this machine's clock is wrong, empty while it is not. It may be nil.
+	Clock func() string
 	// Leaving ends when callers are to go elsewhere: /readyz says no.
 	Leaving context.Context
 	// Stopping ends when the process does: long polls are answered at once.
@@ -109,6 +113,9 @@ func newServer(config Config) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	if config.Wall == nil {
+		config.Wall = config.Now
+	}
 	bounds, err := newBounds(config)
 	return &server{config, contract, bounds, make(chan struct{}, maxFollowers)}, err
 }
@@ -117,7 +124,7 @@ func newServer(config Config) (*server, error) {
 func (s *server) routes(add ...func(*echo.Echo) error) (http.Handler, error) {
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
-	e.Use(identify, harden, s.observe, s.obey)
+	e.Use(identify, s.harden, s.observe, s.obey)
 	for _, add := range add {
 		if err := add(e); err != nil {
 			return nil, err
@@ -197,6 +204,9 @@ func (s *server) state(notReady error) (gen.State, error) {
 	if s.config.Distance != nil {
 		state.Warning = distant(s.config.Distance())
 	}
+	if warning := s.clockWarning(); warning != "" {
+		state.Warning = also(state.Warning, warning)
+	}
 	if s.config.Unsaved != nil {
 		if err := s.config.Unsaved(); err != nil {
 			state.Warning = also(state.Warning,
@@ -231,6 +241,13 @@ func also(warning, more string) string {
 		return more
 	}
 	return warning + "; " + more
+}
+
+func (s *server) clockWarning() string {
+	if s.config.Clock == nil {
+		return ""
+	}
+	return s.config.Clock()
 }
 
 // Version tells the build.

@@ -71,7 +71,7 @@ func newBounds(config Config) (*bounds, error) {
 			continue
 		}
 		var err error
-		*t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Now)
+		*t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Wall)
 		if err != nil {
 			return nil, err
 		}

@@ -61,11 +61,15 @@ func (h withHead) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 const bare = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // harden keeps browsers from taking an answer for what it is not, and other sites from reading it.
-func harden(next echo.HandlerFunc) echo.HandlerFunc {
+func (s *server) harden(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		h := c.Response().Header()
 		for i := range hardening {
 			h[hardening[i].name] = hardening[i].value[:]
+		}
+		if warning := s.clockWarning(); warning != "" { // Programs find out by Date when to have a ban end.
+			h.Set("Date", s.config.Now().UTC().Format(http.TimeFormat))
+			h.Set(ClockHeader, warning)
 		}
 		return next(c)
 	}
@@ -89,7 +93,7 @@ var hardening = [...]struct {
 // key may stand.
 func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		start := s.config.Now()
+		start := s.config.Wall()
 		ctx, span := s.config.Tracing.Serve(c.Request(), c.Path())
 		if ctx != c.Request().Context() {
 			c.SetRequest(c.Request().WithContext(ctx))
@@ -98,7 +102,7 @@ func (s *server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 		if err := s.protect(next, c); err != nil {
 			s.fail(err, c)
 		}
-		took := s.config.Now().Sub(start)
+		took := s.config.Wall().Sub(start)
 		s.config.Metrics.Request(c.Path(), c.Request().Method, c.Response().Status, took)
 		if s.config.Log.Enabled(ctx, slog.LevelDebug) {
 			s.config.Log.Debug("request", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
@@ -170,6 +174,9 @@ type caller struct {
 	// names.
 	header http.Header
 }
+
+// ClockHeader says on an answer that the control plane's clock is wrong.
+const ClockHeader = "Weir-Clock"
 
 // HeldHeader says on an answer that the store is away, and that it is what this replica holds.
 const HeldHeader = "Weir-Held"

@@ -52,7 +52,7 @@ func (s *server) snapshot(c echo.Context) error {
 	}
 	s.config.Policies.Taken(seen.Version)
 	// The server's time-outs are for ordinary requests.
-	control, deadline := http.NewResponseController(c.Response()), s.config.Now().Add(wait+sendTime)
+	control, deadline := http.NewResponseController(c.Response()), s.config.Wall().Add(wait+sendTime)
 	if err := errors.Join(control.SetWriteDeadline(deadline), control.SetReadDeadline(deadline)); err != nil {
 		return err
 	}

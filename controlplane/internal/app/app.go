@@ -32,6 +32,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
+	"github.com/weir-proxy/weir/controlplane/internal/storetime"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 )
 
@@ -58,6 +59,8 @@ type App struct {
 	watch *auth.Watch
 	// files keep the policy set as files have it; nil where requests change it.
 	files *policyfiles.Watch
+	// clock is the time by which all that ends does.
+	clock *storetime.Clock
 	// polled is when the store was last followed, in Unix nanoseconds.
 	polled    atomic.Int64
 	listeners []listener
@@ -97,6 +100,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		room: make([]byte, heapRoom), log: log, store: st, tracing: traces, metrics: m,
 		drainTime: s.Drain, leaving: leaving, leave: leave, stop: stop,
 	}
+	a.clock = storetime.New(time.Now, asked(a.store), log)
 	a.polled.Store(time.Now().UnixNano())
 	a.loadTokens(s)
 	config := a.services(s, version, stopping)
@@ -118,7 +122,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 // services makes the services that need only the store; granting leases needs the region as well.
 func (a *App) services(s settings.Settings, version string, stopping context.Context) api.Config {
 	sets := policies.New(policies.Config{
-		Store: a.store, Now: time.Now, Log: a.log, Files: s.PolicySet,
+		Store: a.store, Now: a.clock.Now, Log: a.log, Files: s.PolicySet,
 		Lost: func() { a.metrics.Lost(metrics.LostPolicySet) },
 	})
 	if s.PolicySet != "" {
@@ -127,13 +131,13 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		})
 	}
 	known := consumers.New(consumers.Config{
-		Store: a.store, Now: time.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
+		Store: a.store, Now: a.clock.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
 	})
 	a.penalties = penalties.New(penalties.Config{
-		Store: a.store, Sets: sets, Now: time.Now, Meter: a.metrics, Log: a.log,
+		Store: a.store, Sets: sets, Now: a.clock.Now, Meter: a.metrics, Log: a.log,
 		Lost: func() { a.metrics.Lost(metrics.LostPenalties) },
 	})
-	a.enforcement = enforcement.New(a.store, time.Now, a.log)
+	a.enforcement = enforcement.New(a.store, a.clock.Now, a.log)
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
@@ -141,16 +145,18 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Secrets: a.store, Candidate: candidate, Log: a.log, Polled: a.note,
 	})
 	replica := crand.Text()
-	history := series.New(series.Config{Store: a.store, Replica: replica, Now: time.Now, Log: a.log})
+	history := series.New(series.Config{Store: a.store, Replica: replica, Now: a.clock.Now, Log: a.log})
 	a.followers = append(a.followers, history.Run)
 	recent := decisions.New(decisions.Config{
-		Store: a.store, Sets: sets, Replica: replica, Now: time.Now, Meter: a.metrics.Refused, Heard: history.Heard,
+		Store: a.store, Sets: sets, Replica: replica, Now: a.clock.Now, Meter: a.metrics.Refused, Heard: history.Heard,
 	})
 	return api.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
-		Decisions: recent, Series: history, Nodes: nodes.New(a.store, time.Now), Hub: a.hub, Tokens: a.tokens,
-		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: time.Now, Stopping: stopping, Leaving: a.leaving,
-		Version: version, Unsaved: a.unsaved, Distance: a.distance(), Dashboard: s.DashboardURL,
+		Decisions: recent, Series: history, Nodes: nodes.New(a.store, a.clock.Now), Hub: a.hub, Tokens: a.tokens,
+		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: a.clock.Now, Wall: time.Now,
+		Stopping: stopping, Leaving: a.leaving,
+		Version: version, Unsaved: a.unsaved, Clock: a.clock.Warning, Distance: a.distance(),
+		Dashboard:  s.DashboardURL,
 		WrongFiles: func() map[string]string { return a.wrongFiles(s.Listeners) },
 	}
 }
@@ -158,7 +164,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 // granting makes the service of leases over the services that there are.
 func (a *App) granting(on api.Config, breakers *breaker.Group, patience time.Duration) *leases.Service {
 	config := leases.Config{
-		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: time.Now,
+		Store: timed{a.store, a.metrics}, Sets: on.Policies, Nodes: on.Nodes, Now: a.clock.Now,
 		Buckets: a.store, Overrides: on.Consumers, Breakers: breakers,
 		Distance: on.Distance, MostPatience: patience,
 		Meter: func(u leases.Use) {
@@ -177,11 +183,21 @@ func (a *App) granting(on api.Config, breakers *breaker.Group, patience time.Dur
 
 // loadTokens makes the ring of tokens, and has the tokens file read for the first time.
 func (a *App) loadTokens(s settings.Settings) {
-	a.tokens = auth.NewRing(s.Tokens, time.Now)
+	a.tokens = auth.NewRing(s.Tokens, a.clock.Now)
 	if s.TokensFile != "" {
 		a.watch = auth.NewWatch(s.TokensFile, a.tokens, a.log)
-		a.watch.Look(time.Now())
+		a.watch.Look(a.clock.Now())
 	}
+}
+
+// asked is how to ask a store for its time, nil if that is this machine's.
+func asked(st store.Store) func(context.Context) (time.Time, error) {
+	if s, ok := st.(interface {
+		Time(context.Context) (time.Time, error)
+	}); ok {
+		return s.Time
+	}
+	return nil
 }
 
 // saver is a store that saves what it counts now and then, and has room for so many buckets.

@@ -47,7 +47,7 @@ func (a *App) calls(s settings.Settings, config api.Config) error {
 		Tried: func(policy string, candidate, undetermined bool) {
 			config.Series.Tried(policy, rls.NodeName, candidate, undetermined)
 		},
-		Meter: config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Now,
+		Meter: config.Metrics.Calls(), Metadata: s.Listeners.RLSMetadata, Now: config.Wall,
 	})
 	service.Register(server)
 	a.followers = append(a.followers, service.Run, enforcer.Run)
@@ -74,7 +74,7 @@ func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Conf
 	return grpcserver.Config{
 		TLS: s.Listeners.TLS, Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
 		AtOnce: callsAtOnce, Patience: callTime,
-		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Now,
+		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Wall,
 	}
 }
 

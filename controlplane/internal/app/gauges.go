@@ -3,6 +3,7 @@ package app
 import (
 	"cmp"
 	"context"
+	"math"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -42,6 +43,20 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 			}
 			return ones
 		},
+		ClockAhead: a.clockAhead(),
+	}
+}
+
+// clockAhead is nil if the store has no clock but this machine's.
+func (a *App) clockAhead() func() float64 {
+	if asked(a.store) == nil {
+		return nil
+	}
+	return func() float64 {
+		if ahead, known := a.clock.Ahead(); known {
+			return ahead.Seconds()
+		}
+		return math.NaN()
 	}
 }
 

@@ -34,7 +34,8 @@ func (a *App) quotas(s settings.Settings, config api.Config) error {
 	a.listeners = append(a.listeners, server)
 	service := rlqs.New(rlqs.Config{
 		View: a.view(config), Penalties: config.Penalties, Leases: config.Leases,
-		Consumers: calls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log, Now: config.Now,
+		Consumers: calls.Knowing(config.Consumers, config.Now), Meter: config.Metrics, Log: config.Log,
+		Now: config.Wall,
 	})
 	service.Register(server)
 	config.Metrics.Quotas(service.Load)

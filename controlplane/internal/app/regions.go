@@ -1,8 +1,6 @@
 package app
 
 import (
-	"time"
-
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -29,5 +27,5 @@ func (a *App) join(s *settings.Regions, sets *policies.Service) (*regions.Servic
 		return quota.MaxWindow // The longest that a policy that is gone can have had.
 	}
 	a.log.Info("sharing the quotas with other regions", "region", s.Region, "weights", s.Weights)
-	return regions.New(s.Config, a.store.Region(), document.Document(), lasting, a.log, time.Now), nil
+	return regions.New(s.Config, a.store.Region(), document.Document(), lasting, a.log, a.clock.Now), nil
 }

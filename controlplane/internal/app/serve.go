@@ -185,13 +185,15 @@ func (a *App) Addr() net.Addr { return a.listeners[0].Addr() }
 func (a *App) Run(ctx, atOnce context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
+	a.clock.Measure(ctx)
+	followers.Go(func() { a.clock.Run(following) })
 	followers.Go(func() { a.hub.Run(following) })
 	followers.Go(func() { a.enforcement.Run(following) })
 	if a.regions != nil {
 		followers.Go(func() { a.regions.Run(following) })
 	}
 	if a.watch != nil {
-		followers.Go(func() { a.watch.Run(following, time.Now) })
+		followers.Go(func() { a.watch.Run(following, a.clock.Now) })
 	}
 	a.awaitStore(ctx)
 	if a.files != nil {

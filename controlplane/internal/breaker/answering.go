@@ -15,7 +15,7 @@ func (a *Answering) Note(err error, now time.Time) {
 	switch {
 	case err != nil:
 		a.since = time.Time{}
-	case a.since.IsZero():
+	case a.since.IsZero() || now.Before(a.since): // The clock was set back.
 		a.since = now
 	}
 }

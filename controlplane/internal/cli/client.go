@@ -48,9 +48,9 @@ type client struct {
 	// source says where the token is from, for messages.
 	source string
 	http   http.Client
-	// warn is where a warning about good answers goes, nil after the first; ordersTo is the same
-	// for what orders switch off.
-	warn, ordersTo io.Writer
+	// warn is where warnings about good answers go; warned are those that were printed, by header.
+	warn   io.Writer
+	warned map[string]bool
 }
 
 // client is one with the caller's token.
@@ -69,7 +69,7 @@ func (f serverFlags) anonymous() (*client, error) {
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return nil, fmt.Errorf("--server (WEIR_SERVER): %q is not like http://HOST:PORT", f.Server)
 	}
-	c := &client{base: base, warn: f.warn, ordersTo: f.warn}
+	c := &client{base: base, warn: f.warn, warned: map[string]bool{}}
 	c.http.Timeout = requestTimeout
 	// The token is for one server.
 	c.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -193,27 +193,24 @@ func (c *client) do(method, path string, header map[string]string, body []byte) 
 		return answer{}, c.noWeir(errors.New(response.Status))
 	}
 	if response.StatusCode/100 == 2 {
-		c.warnOfHeld(response.Header.Get(api.HeldHeader))
-		c.warnOfOrders(response.Header.Get(api.OrdersHeader))
+		c.warnOnce(response.Header)
 		return answer{method + " " + target.Path, response.Header, got}, nil
 	}
 	return answer{}, c.refused(response, got)
 }
 
-// warnOfHeld prints once that answers are what the control plane holds while its store is away.
+// warnOnce prints what a good answer warns of, each warning once: that it is what the control plane
+// holds while its store is away, that its clock is wrong, that an order takes limits out of force.
 // What answers may be any server, so nothing but printable text reaches the terminal.
-func (c *client) warnOfHeld(held string) {
-	if held != "" && c.warn != nil {
-		fmt.Fprintln(c.warn, "weir:", printable(held))
-		c.warn = nil
-	}
-}
-
-// warnOfOrders prints once that an order takes limits out of force.
-func (c *client) warnOfOrders(orders string) {
-	if orders != "" && c.ordersTo != nil {
-		fmt.Fprintln(c.ordersTo, "weir: by an order limits are", printable(orders)+": weir enforcement says why")
-		c.ordersTo = nil
+func (c *client) warnOnce(header http.Header) {
+	for _, warning := range []struct{ header, format string }{
+		{api.HeldHeader, "weir: %s\n"}, {api.ClockHeader, "weir: %s\n"},
+		{api.OrdersHeader, "weir: by an order limits are %s: weir enforcement says why\n"},
+	} {
+		if text := header.Get(warning.header); text != "" && c.warn != nil && !c.warned[warning.header] {
+			fmt.Fprintf(c.warn, warning.format, printable(text))
+			c.warned[warning.header] = true
+		}
 	}
 }
 

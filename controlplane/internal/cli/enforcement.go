@@ -37,7 +37,7 @@ func (c *showEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	cl.ordersTo = nil // They are what is printed.
+	cl.warned[api.OrdersHeader] = true // They are what is printed.
 	got, err := cl.do(http.MethodGet, enforcementPath, nil, nil)
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (c *liftEnforcement) Run(env *environment) error {
 func (cl *client) order(
 	env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) error {
-	cl.ordersTo = nil // They are what is printed.
+	cl.warned[api.OrdersHeader] = true // They are what is printed.
 	for try := 1; ; try++ {
 		got, err := cl.tryOrder(dryRun, blind, edit)
 		var refused *refusal

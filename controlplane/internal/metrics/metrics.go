@@ -54,6 +54,9 @@ type Gauges struct {
 	Census func() Census
 	// Ready is 1 while the store can be followed.
 	Ready func() float64
+	// ClockAhead is how many seconds this machine's clock is ahead of the store's, NaN before that
+	// is known; nil if the store has no other clock.
+	ClockAhead func() float64
 	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does
 	// not have them.
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
@@ -203,6 +206,7 @@ func (m *Metrics) Read(g Gauges) {
 		{"weir_policyset_files_in_force", "1 while the policy set that --policyset names is in force here.", g.Files},
 		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
 		{"weir_store_round_trip_seconds", "How long Redis takes to answer, the farthest of its servers.", g.Distance},
+		{"weir_clock_ahead_seconds", "How far this machine's clock is ahead of the store's.", g.ClockAhead},
 	} {
 		if each.read != nil {
 			opts := prometheus.GaugeOpts{Name: each.name, Help: each.help}
