@@ -20,6 +20,9 @@ import (
 // about every consumer that it knows.
 const KeptChanges = 1000
 
+// maxBans is how many bans a replica knows, to give them back to a store that loses them.
+const maxBans = 32_768
+
 // MaxBatch is how many consumers may be written at once.
 const MaxBatch = 1000
 
@@ -146,8 +149,15 @@ type Service struct {
 	loaded  bool
 	log     Log
 	changed chan struct{} // closed when log changes
-	// bans are the records that a node which missed changes must have: at most wire.MaxConsumers.
+	// bans are the records with a ban, at most maxBans: a store that loses them gets them back. Of
+	// these a node which missed changes must have those that end last, at most wire.MaxConsumers.
 	bans map[keyhash.Key]Record
+	// bansWhole: these are all bans that there are.
+	bansWhole bool
+	// owed are changes that the store may lack although they were acknowledged, loss is what is
+	// known of how that came; nil if nothing is. Refreshing guards both.
+	owed []Change
+	loss *loss
 	// remembered are records as they were read; every later change is applied to them.
 	remembered map[keyhash.Key]Record
 	// since is the revision at which the store got back what it had lost: a node that is behind it
@@ -242,6 +252,7 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	}
 	// The changes are stored: if they cannot be read back now, the next Refresh brings them.
 	_ = s.Refresh(ctx)
+	s.acknowledged(revision, c.Writes)
 	return revision, nil
 }
 

@@ -1,9 +1,11 @@
 package consumers
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -22,6 +24,11 @@ func (s *Service) Refresh(ctx context.Context) error {
 }
 
 func (s *Service) meet(ctx context.Context) error {
+	if len(s.owed) > 0 {
+		if err := s.repay(ctx); err != nil {
+			return err
+		}
+	}
 	revision, err := s.store.ConsumerRevision(ctx)
 	if err != nil {
 		return err
@@ -49,25 +56,31 @@ func (s *Service) meet(ctx context.Context) error {
 // take applies a log of the changes after a revision. Gap: other changes may be missing from the
 // log.
 func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
-	bans := maps.Clone(s.bans)
+	bans, whole := maps.Clone(s.bans), s.bansWhole
 	if gap {
 		bans, err = s.loadBans(ctx)
 		if err != nil {
 			return err
 		}
+		whole = len(bans) < maxBans
 	}
 	for _, c := range log.Changes {
 		delete(bans, c.Key)
-		if !c.Record.Banned.Ends(s.now()) && len(bans) < wire.MaxConsumers {
+		switch {
+		case c.Record.Banned.Ends(s.now()):
+		case len(bans) >= maxBans:
+			whole = false
+		default:
 			bans[c.Key] = c.Record
 		}
 	}
 	s.advance(log, after, gap, bans)
+	s.bansWhole = whole
 	return nil
 }
 
 func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) {
-	list, err := s.store.BannedConsumers(ctx, wire.MaxConsumers)
+	list, err := s.store.BannedConsumers(ctx, maxBans)
 	bans := make(map[keyhash.Key]Record, len(list))
 	for _, one := range list {
 		bans[one.Key] = one.Record
@@ -138,9 +151,7 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	}
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
 	if ahead || missed {
-		for key, r := range s.bans {
-			m.Items = append(m.Items, s.message(key, &r))
-		}
+		m.Items = s.foremost()
 		return m, true, s.changed
 	}
 	m.Complete = true
@@ -150,6 +161,26 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 		}
 	}
 	return m, true, s.changed
+}
+
+// foremost are the bans that end last, as many as a message holds. The lock is held.
+func (s *Service) foremost() []wire.Consumer {
+	keys := slices.Collect(maps.Keys(s.bans))
+	if len(keys) > wire.MaxConsumers {
+		var always time.Time
+		end := func(key keyhash.Key) int64 {
+			r := s.bans[key]
+			return r.Banned.end(always)
+		}
+		slices.SortFunc(keys, func(a, b keyhash.Key) int { return cmp.Compare(end(b), end(a)) })
+		keys = keys[:wire.MaxConsumers]
+	}
+	items := make([]wire.Consumer, len(keys))
+	for i, key := range keys {
+		r := s.bans[key]
+		items[i] = s.message(key, &r)
+	}
+	return items
 }
 
 // maxRemembered bounds the records kept in memory for Known.

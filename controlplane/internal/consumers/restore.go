@@ -3,6 +3,7 @@ package consumers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -55,8 +56,7 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 	return lost
 }
 
-// regain gives a store that went back the changes that this replica holds. Afterwards nodes learn
-// that they may have missed changes.
+// regain gives a store that went back the changes that this replica holds.
 func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
@@ -65,18 +65,47 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	s.mu.Lock()
 	lost := missing(held, s.bans, log)
 	s.mu.Unlock()
-	given, bans := 0, 0
-	for chunk := range slices.Chunk(lost, restoredAtOnce) {
-		n, banned, err := s.giveBack(ctx, chunk)
+	s.owed = append(s.owed, lost...)
+	s.loss = &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: stored}
+	return s.repay(ctx)
+}
+
+// loss is what a store is found to have lost, and what it has back of it.
+type loss struct {
+	// whole: this replica knew all changes.
+	whole         bool
+	known, stored uint64
+	given, bans   int
+}
+
+// repay gives the store what it owes: what this replica has acknowledged or read, and the store
+// lacks. What has no time now stays owed. Afterwards nodes learn that they may have missed changes.
+func (s *Service) repay(ctx context.Context) error {
+	if s.loss == nil {
+		s.loss = &loss{whole: true}
+	}
+	if err := s.forgive(ctx); err != nil {
+		return err
+	}
+	for len(s.owed) > 0 {
+		chunk := s.owed[:min(len(s.owed), restoredAtOnce)]
+		given, bans, err := s.giveBack(ctx, chunk)
 		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
-			return nil // Another replica is faster; the next Refresh finds what remains.
+			continue // Another writer was faster with one of them.
 		}
 		if err != nil {
 			return err
 		}
-		given, bans = given+n, bans+banned
+		s.loss.given += given
+		s.loss.bans += bans
+		s.owed = s.owed[len(chunk):]
 	}
-	log, err = s.store.ConsumerLog(ctx, 0)
+	lost := *s.loss
+	s.owed, s.loss = nil, nil
+	if lost.known == 0 && lost.given == 0 {
+		return nil // The store had everything.
+	}
+	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
 		return err
 	}
@@ -86,11 +115,57 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
 	s.mu.Lock()
 	s.since = log.Revision
 	s.mu.Unlock()
-	s.logger.Warn("the store had lost changes of consumers; "+
-		"it has those back that this replica knew: all, or the latest of all kinds and the bans",
-		"consumers", given, "bans", bans, "all", held.Whole, "known", held.Revision, "stored", stored)
+	said := "the store had lost changes of consumers; it has all of them back"
+	if !lost.whole {
+		said = fmt.Sprintf("the store had lost changes of consumers; it has those back that this replica knew: "+
+			"the latest %d of all kinds, and the bans, of %d those that end last; import the rest again",
+			KeptChanges, maxBans)
+	}
+	s.logger.Warn(said, "consumers", lost.given, "bans", lost.bans, "all", lost.whole,
+		"known", lost.known, "stored", lost.stored)
 	s.lost()
 	return nil
+}
+
+// forgive leaves out what has been overtaken in the store.
+func (s *Service) forgive(ctx context.Context) error {
+	log, err := s.store.ConsumerLog(ctx, 0)
+	if err != nil {
+		return err
+	}
+	known := make(map[keyhash.Key]uint64, len(log.Changes))
+	for _, c := range log.Changes {
+		known[c.Key] = c.Revision
+	}
+	s.owed = slices.DeleteFunc(s.owed, func(c Change) bool { return known[c.Key] >= c.Revision })
+	return nil
+}
+
+// acknowledged notes a change that this replica has made. What the log does not have by now is owed
+// to the store: another server may have taken its place, which has not heard of the change.
+func (s *Service) acknowledged(revision uint64, writes []Write) {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log.Floor >= revision {
+		return // So many changes came after it that the log lists it no more.
+	}
+	seen := make(map[keyhash.Key]uint64, len(s.log.Changes))
+	for _, c := range s.log.Changes {
+		seen[c.Key] = c.Revision
+	}
+	for _, w := range writes {
+		if seen[w.Key] >= revision {
+			continue
+		}
+		c := Change{Revision: revision, Key: w.Key}
+		if w.Record != nil {
+			c.Record = *w.Record
+			c.Record.Revision = revision
+		}
+		s.owed = append(s.owed, c)
+	}
 }
 
 // giveBack stores changes that the store has lost, and returns the number of records and of bans.

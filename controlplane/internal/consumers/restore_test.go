@@ -18,6 +18,8 @@ type lossy struct {
 	entries []string
 	// conflict: the next write is too late.
 	conflict bool
+	// switched, if not nil, happens once, right after a write was answered.
+	switched func()
 }
 
 func (l *lossy) ConsumerRevision(context.Context) (uint64, error) { return l.log.Revision, nil }
@@ -63,6 +65,10 @@ func (l *lossy) WriteConsumers(_ context.Context, c consumers.Changes) (uint64, 
 			return 0, errs.Conflict
 		}
 		l.put(revision, w.Key, w.Record)
+	}
+	if switched := l.switched; switched != nil {
+		l.switched = nil
+		switched()
 	}
 	return revision, nil
 }
@@ -173,5 +179,39 @@ func refresh(t *testing.T, s *consumers.Service) {
 	t.Helper()
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A server that has not heard of a change takes over right after the change was acknowledged, and
+// before it was read again: it comes back, unless another has changed the consumer since.
+func TestAnAcknowledgedChangeComesBack(t *testing.T) {
+	key, other := keyhash.Key{1}, keyhash.Key{2}
+	banned := &consumers.Record{Banned: &consumers.Mark{}}
+	for name, c := range map[string]struct {
+		since func(l *lossy)
+		want  bool
+	}{
+		"nothing happens":         {func(*lossy) {}, true},
+		"others change":           {func(l *lossy) { l.put(300, other, banned) }, true},
+		"another has pardoned it": {func(l *lossy) { l.put(300, key, banned); l.put(400, key, nil) }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, losses := newLossy(), 0
+			l.put(10, other, banned)
+			s := consumers.New(consumers.Config{Store: l, Now: time.Now, Lost: func() { losses++ }})
+			refresh(t, s)
+			back := l.copied()
+			l.switched = func() { back(); c.since(l) }
+			write := consumers.Write{Key: key, Record: banned}
+			if _, err := s.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{write}}); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				refresh(t, s)
+			}
+			if got := l.records[key].Banned != nil; got != c.want || (losses > 0) != c.want {
+				t.Errorf("banned: %v, want %v; %d losses", got, c.want, losses)
+			}
+		})
 	}
 }
