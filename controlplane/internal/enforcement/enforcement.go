@@ -132,6 +132,10 @@ type Stamp struct {
 type Orders struct {
 	Stamp
 	List []Order `json:"list"`
+	// Changed are the last changes about single scopes, those that lifted an order for a day. Swept
+	// is the revision of the last change that replaced all orders, whatever they were.
+	Changed []Changed `json:"changed,omitempty"`
+	Swept   uint64    `json:"swept,omitempty"`
 }
 
 // Bans are all bans as of a change.

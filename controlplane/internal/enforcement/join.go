@@ -26,16 +26,130 @@ type Lifted struct {
 // matters reports whether another replica may still hold the ban.
 func (l Lifted) matters(now time.Time) bool { return now.Sub(l.At) < liftedFor }
 
-// join returns a document with everything that two documents order: the later orders, the later
-// list of changed buckets, and for each key the later of its bans and its lifting. Later is the
-// higher revision, because a change is made on top of all that its replica knows; of a ban and a
-// lifting with one revision the ban stays. The order of the two does not matter. Dropped is how
-// many bans had no room.
-func join(a, b Document, now time.Time) (d Document, dropped int) {
-	d = Document{Revision: max(a.Revision, b.Revision), Orders: a.Orders, Freed: a.Freed}
-	if b.Orders.after(a.Orders.Stamp) {
-		d.Orders = b.Orders
+// Changed says when orders about a scope were changed last.
+type Changed struct {
+	Policy   string    `json:"policy,omitempty"`
+	Tier     string    `json:"tier,omitempty"`
+	Revision uint64    `json:"revision"`
+	At       time.Time `json:"at"`
+}
+
+// scope is what an order is about.
+type scope struct{ policy, tier string }
+
+func (o Order) scope() scope   { return scope{o.Policy, o.Tier} }
+func (c Changed) scope() scope { return scope{c.Policy, c.Tier} }
+
+// note notes what a change of the orders from those before has changed. All: it replaced whatever
+// there was, also orders that this replica does not know.
+func (o *Orders) note(before []Order, all bool) {
+	if all {
+		o.Changed, o.Swept = nil, o.Revision
+		return
 	}
+	for _, list := range [][]Order{before, o.List} {
+		for _, one := range list {
+			was, is := of(before, one.scope()), of(o.List, one.scope())
+			if was != nil && is != nil && was.same(*is) {
+				continue
+			}
+			o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool { return c.scope() == one.scope() })
+			o.Changed = append(o.Changed, Changed{one.Policy, one.Tier, o.Revision, o.Time})
+		}
+	}
+	o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool {
+		return of(o.List, c.scope()) == nil && o.Time.Sub(c.At) >= liftedFor
+	})
+}
+
+// of is the order about a scope, nil if there is none.
+func of(list []Order, about scope) *Order {
+	for i := range list {
+		if list[i].scope() == about {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// last is the last change about a scope.
+func (o Orders) last(about scope) Changed {
+	for _, c := range o.Changed {
+		if c.scope() == about {
+			return c
+		}
+	}
+	c := Changed{about.policy, about.tier, o.Swept, o.Time}
+	if len(o.Changed) == 0 && o.Swept == 0 { // An older build has written the list.
+		c.Revision = o.Revision
+	}
+	return c
+}
+
+// joinOrders joins two lists of orders, scope by scope.
+func joinOrders(a, b Orders) (joined Orders) {
+	if b.after(a.Stamp) {
+		a, b = b, a
+	}
+	if a.ID == b.ID {
+		return a
+	}
+	joined.Stamp, joined.Swept = a.Stamp, max(a.Swept, b.Swept)
+	var scopes []scope
+	for _, one := range slices.Concat(a.List, b.List) {
+		scopes = append(scopes, one.scope())
+	}
+	for _, one := range slices.Concat(a.Changed, b.Changed) {
+		scopes = append(scopes, one.scope())
+	}
+	seen := map[scope]bool{}
+	ofA, ofB := true, true
+	for _, about := range scopes {
+		if seen[about] {
+			continue
+		}
+		seen[about] = true
+		from, last := a, a.last(about)
+		if other := b.last(about); other.Revision > last.Revision {
+			from, last = b, other
+		}
+		is := of(from.List, about)
+		if is != nil {
+			joined.List = append(joined.List, *is)
+		}
+		joined.Changed = append(joined.Changed, last)
+		ofA = ofA && equal(is, of(a.List, about))
+		ofB = ofB && equal(is, of(b.List, about))
+	}
+	switch {
+	case ofA && joined.Swept == a.Swept:
+		joined.List = a.List // In its order.
+	case ofB && joined.Swept == b.Swept:
+		joined.List, joined.Stamp = b.List, b.Stamp
+	default: // Two replicas that join the same lists make the same change.
+		joined.Revision++
+		joined.ID = joinedID(a.ID, b.ID)
+	}
+	return joined
+}
+
+// equal reports whether two orders, or none, are one.
+func equal(a, b *Order) bool {
+	return a == b || a != nil && b != nil && a.same(*b) && a.Since.Equal(b.Since)
+}
+
+func joinedID(a, b string) string {
+	sum := sha256.Sum256([]byte(a + " " + b))
+	return hex.EncodeToString(sum[:16])
+}
+
+// join returns a document with everything that two documents order: for each scope the later order
+// or its lifting, the later list of changed buckets, and for each key the later of its bans and its
+// lifting. Later is the higher revision, because a change is made on top of all that its replica
+// knows; of a ban and a lifting with one revision the ban stays. The order of the two does not
+// matter. Dropped is how many bans had no room.
+func join(a, b Document, now time.Time) (d Document, dropped int) {
+	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders), Freed: a.Freed}
 	if b.Freed.after(a.Freed.Stamp) {
 		d.Freed = b.Freed
 	}
@@ -106,8 +220,7 @@ func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
 	case slices.EqualFunc(kept, ofB, mark.same):
 		joined.Stamp = b.Stamp
 	default: // Two replicas that join the same lists make the same change.
-		sum := sha256.Sum256([]byte(a.ID + " " + b.ID))
-		joined.ID = hex.EncodeToString(sum[:16])
+		joined.ID = joinedID(a.ID, b.ID)
 	}
 	return joined, dropped
 }

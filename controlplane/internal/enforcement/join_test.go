@@ -1,6 +1,7 @@
 package enforcement_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -108,7 +110,7 @@ func TestTooManyBansOfTwoReplicas(t *testing.T) {
 	})
 }
 
-var bansGames = flag.Int("games", 300, "how many random games of bans to play")
+var bansGames = flag.Int("games", 300, "how many random games of bans, and of orders, to play")
 
 // Whatever two replicas ban and lift, while the store is away for one or both of them and falls
 // back to an older state: in the end each key is as its last change said, on both and in the store.
@@ -167,5 +169,140 @@ func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
 	d, _ := s.now()
 	if len(d.Bans.List) != len(expected) {
 		t.Errorf("seed %d: %d bans are stored, want %d", seed, len(d.Bans.List), len(expected))
+	}
+}
+
+// about orders something about a policy through a replica, on top of what that holds; an empty
+// state lifts the order.
+func (r *replica) about(policy string, state enforcement.State) {
+	r.t.Helper()
+	for {
+		d, _, err := r.Held()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		same := func(o enforcement.Order) bool { return o.Policy == policy }
+		list := slices.DeleteFunc(slices.Clone(d.Orders.List), same)
+		if state != "" {
+			list = append(list, enforcement.Order{Policy: policy, State: state, Percent: 100, Reason: "x"})
+		}
+		_, _, err = r.Put(r.t.Context(), enforcement.Change{Expected: d.Orders.Revision, Orders: list})
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errs.Conflict) { // Another replica's has just become known.
+			r.t.Fatal(err)
+		}
+	}
+}
+
+// ordered is what a replica orders, policy by policy.
+func (r *replica) ordered() string {
+	r.t.Helper()
+	d, _, err := r.Held()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var all []string
+	for _, o := range d.Orders.List {
+		all = append(all, o.Policy+" "+string(o.State))
+	}
+	slices.Sort(all)
+	return strings.Join(all, ", ")
+}
+
+// Orders that are given and lifted through two replicas while the store is away are joined policy
+// by policy; an order that replaces all replaces what the other replica knew then, not later ones.
+func TestOrdersOfTwoReplicasAreJoined(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
+		one.about("a", enforcement.Off)
+		one.about("b", enforcement.Off)
+		time.Sleep(time.Second)
+		s.set(func(s *store) { s.away = true })
+		one.about("c", enforcement.Off)
+		time.Sleep(time.Millisecond)
+		two.about("d", enforcement.Shadow)
+		one.about("a", "")
+		time.Sleep(time.Millisecond)
+		two.about("b", enforcement.Shadow)
+		s.set(func(s *store) { s.away = false })
+		time.Sleep(time.Second)
+		want := "b shadow, c off, d shadow"
+		for name, r := range map[string]*replica{"one": one, "two": two} {
+			if got := r.ordered(); got != want {
+				t.Errorf("%s orders %s, want %s", name, got, want)
+			}
+		}
+		s.set(func(s *store) { s.away = true })
+		time.Sleep(time.Second)
+		two.about("c", enforcement.Shadow)
+		time.Sleep(time.Millisecond)
+		replaces := enforcement.Change{Any: true, Orders: []enforcement.Order{order(enforcement.Enforce, "all")}}
+		if _, _, err := one.Put(t.Context(), replaces); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		two.about("d", "")
+		two.about("e", enforcement.Off)
+		s.set(func(s *store) { s.away = false })
+		time.Sleep(time.Second)
+		for name, r := range map[string]*replica{"one": one, "two": two} {
+			if got := r.ordered(); got != " enforce, e off" {
+				t.Errorf("%s orders %s after all were replaced", name, got)
+			}
+		}
+	})
+}
+
+// Two replicas take orders at random while the store goes away, and goes back: in the end all that
+// was acknowledged last about each policy is in force on both, and stored.
+func TestRandomOrders(t *testing.T) {
+	for range *bansGames {
+		seed := rand.Uint64()
+		inBubble(t, func(t *testing.T, s *store, one, two *replica) { playOrders(t, seed, s, one, two) })
+	}
+}
+
+func playOrders(t *testing.T, seed uint64, s *store, one, two *replica) {
+	random := rand.New(rand.NewPCG(seed, 1))
+	replicas, want := []*replica{one, two}, map[string]enforcement.State{}
+	var past []enforcement.Document
+	for range 40 {
+		d, _ := s.now()
+		past = append(past, d)
+		r, about := replicas[random.IntN(2)], string(rune('a'+random.IntN(5)))
+		switch random.IntN(8) {
+		case 0:
+			s.set(func(s *store) { s.away = !s.away })
+		case 1:
+			r.cut.Store(!r.cut.Load())
+		case 2: // A replica of the store takes over that lacks the last changes.
+			old := past[max(0, len(past)-1-random.IntN(3))]
+			s.set(func(s *store) { s.held = old })
+		default:
+			state := []enforcement.State{"", enforcement.Off, enforcement.Shadow}[random.IntN(3)]
+			if holds := strings.Contains(r.ordered(), about+" "+string(state)); holds == (state != "") {
+				continue // A list that says the same orders nothing.
+			}
+			r.about(about, state)
+			want[about] = state
+		}
+		time.Sleep(time.Duration(10+random.IntN(400)) * time.Millisecond)
+	}
+	s.set(func(s *store) { s.away = false })
+	one.cut.Store(false)
+	two.cut.Store(false)
+	time.Sleep(2 * time.Second)
+	var expected []string
+	for about, state := range want {
+		if state != "" {
+			expected = append(expected, about+" "+string(state))
+		}
+	}
+	slices.Sort(expected)
+	for i, r := range replicas {
+		if got := r.ordered(); got != strings.Join(expected, ", ") {
+			t.Errorf("seed %d: replica %d orders %s, want %v", seed, i+1, got, expected)
+		}
 	}
 }

@@ -262,7 +262,8 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 		}
 		before := d.Orders.List
 		stamp.By = c.Entry.By
-		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders)}
+		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders), Changed: slices.Clone(d.Orders.Changed),
+			Swept: d.Orders.Swept}
 		var reasons []string
 		for i := range d.Orders.List {
 			o := &d.Orders.List[i]
@@ -273,6 +274,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 				reasons = append(reasons, o.Reason)
 			}
 		}
+		d.Orders.note(before, c.Any)
 		entry := c.Entry
 		entry.Before, entry.After = audit.Value(before), audit.Value(d.Orders.List)
 		if entry.Reason == "" {
