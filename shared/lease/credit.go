@@ -192,7 +192,7 @@ func (c Credit) Call(now, until quota.Instant, p quota.Params) Credit {
 func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, jitter int64) Credit {
 	c.Told = c.Full(now, ask.Params)
 	c.Level = g.Level
-	scarce := g.Level < ask.Params.Earned(backOff*scarcePerBackOff)
+	scarce := g.Level < ask.Params.Earned(scarceFor(ask, g, backOff))
 	c.learnOfWaiting(now, ask, g, backOff)
 	// Count short grants: learnOfWaiting has counted one to waiting requests.
 	switch {

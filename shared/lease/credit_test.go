@@ -187,6 +187,30 @@ func TestABackOffIsNoLongerThanTheShortestWait(t *testing.T) {
 	}
 }
 
+// What lies in a rationed window is lost in each. So a window is scarce below a twentieth of its
+// quota, also where the back-off is a larger part of it.
+func TestAWindowIsRationedWhenItIsNearlyUsedUp(t *testing.T) {
+	for _, c := range []struct {
+		window  quota.Span
+		level   int64
+		refused bool
+	}{
+		{quota.Second, 50, false}, {quota.Second, 49, true}, {2 * quota.Second, 50, false},
+		{2 * quota.Second, 49, true}, {4 * quota.Second, 50, false}, {4 * quota.Second, 49, true},
+		{quota.Hour, 8, false}, {quota.Hour, 7, true}, // Four back-offs are less.
+	} {
+		p := params(t, 1000, c.window, 1000)
+		var credit lease.Credit
+		for range 3 {
+			credit = credit.Learn(0, lease.Ask{Params: p, Keep: 40, Cost: 1},
+				lease.Grant{Keep: 10, Level: c.level, FullAfter: c.window}, lease.BackOff(p), 512)
+		}
+		if _, refused := credit.Refused(0, p, 1, true); refused != c.refused {
+			t.Errorf("%d of 1000 in %d s left: refused %v", c.level, c.window/quota.Second, refused)
+		}
+	}
+}
+
 // A bucket of 1000/s earns 50 tokens in a back-off, so it is scarce below 200.
 func TestScarceBucketIsRationed(t *testing.T) {
 	p := params(t, 1000, quota.Second, 1000)

@@ -1,5 +1,10 @@
 package lease
 
+import "github.com/weir-proxy/weir/shared/quota"
+
+// scarcePerWindow: a window is scarce where it holds less than this part of its quota at most.
+const scarcePerWindow = 20
+
 // keepShare is how many of the available tokens a node may hold: as many as the limit earns in the
 // time of a lease and a quarter of its even share of the bucket. If the bucket could not serve all
 // nodes with as much as this one wants, it gets half of its even share. So the last tokens do not
@@ -19,4 +24,14 @@ func keepShare(ask Ask, available int64) int64 {
 		return 0
 	}
 	return keep
+}
+
+// scarceFor is in what time a scarce bucket earns what it holds at most. What rationing leaves of a
+// bucket of tokens is there once; of a window it is lost in each.
+func scarceFor(ask Ask, g Grant, backOff quota.Span) quota.Span {
+	scarce := backOff * scarcePerBackOff
+	if g.FullAfter > 0 {
+		scarce = min(scarce, ask.Params.Window()/scarcePerWindow)
+	}
+	return scarce
 }
