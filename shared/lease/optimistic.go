@@ -57,9 +57,11 @@ type Account struct {
 	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
-	// Rests is until when the bucket earns nothing; names of reports do not wait for that, because
+	// Resting are tokens of a full bucket that were granted, and that count as leased until Rests. So
+	// long the bucket does not refill beyond them. Names of reports do not wait for that, because
 	// questions that leave meanwhile must not seem to come before them.
-	Rests quota.Instant
+	Resting int64
+	Rests   quota.Instant
 	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
 	// changed, so that the control plane decides until the next one.
 	Stale bool
@@ -127,7 +129,7 @@ type Answer struct {
 func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
 	after = a.hear(now, p, by.Debt)
 	if full := by.Debt <= units(by.Granted*by.Cost, a.unit(p)); full && by.Granted > 0 {
-		after.Rests = now + quota.Instant(Untold) // For so long the granted tokens keep it from refilling.
+		after.Resting, after.Rests = by.Granted*by.Cost, now+quota.Instant(Untold)
 	}
 	used = after.covers(now, p, by)
 	if a.doubts(by.Sent) && after.surely().covers(now, p, by) > used {
@@ -173,16 +175,21 @@ func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
 // Wait is how long until the bucket holds n tokens in addition to all that the node has not
 // reported, as far as the node knows; 0 if it holds them now.
 func (a Account) Wait(now quota.Instant, p quota.Params, n int64) quota.Span {
+	spare := p.Burst*a.unit(p) - units(a.Unknown+n, a.unit(p))
+	return max(a.waitFor(a.Debt, a.Heard, spare, now, p), a.waitFor(a.resting(p), a.Rests, spare, now, p))
+}
+
+// waitFor is how long until a debt that is paid off since an instant is as low as spare.
+func (a Account) waitFor(debt int64, from quota.Instant, spare int64, now quota.Instant, p quota.Params) quota.Span {
 	unit := a.unit(p)
-	over := a.owed(now, p) + units(a.Unknown+n, unit) - p.Burst*unit
+	over := a.left(debt, from, now, p) - spare
 	if over <= 0 {
 		return 0
 	}
 	if unit == p.Den {
-		return quota.Span(max(a.earnsFrom()-now, 0)) + quota.Span(ceilDiv(over, p.Num))
+		return quota.Span(max(from-now, 0)) + quota.Span(ceilDiv(over, p.Num))
 	}
-	// Whole tokens are earned since Heard.
-	from := a.earnsFrom()
+	// Whole tokens are earned since then.
 	tokens := p.Earned(quota.Span(max(now-from, 0))) + ceilDiv(over, unit)
 	return max(1, quota.Span(from-now)+quota.Span(ceilDiv(units(tokens, p.Den), p.Num)))
 }
@@ -207,14 +214,22 @@ func (a Account) Untold(now quota.Instant, p quota.Params, slack int64) (late qu
 		told -= quota.Span(ceilDiv(a.owed(now, p), p.Num))
 	}
 	late = max(told, answerTakes)
-	if since := quota.Span(now - a.earnsFrom()); a.unit(p) != p.Den && since > 0 {
+	if since := quota.Span(now - a.earnsFrom(now, p)); a.unit(p) != p.Den && since > 0 {
 		late += since - quota.Span(ceilDiv(units(p.Earned(since), p.Den), p.Num))
 	}
 	return late
 }
 
-// earnsFrom is since when the debt of the last answer is paid off.
-func (a Account) earnsFrom() quota.Instant { return max(a.Heard, a.Rests) }
+// earnsFrom is since when what the bucket owes at now is paid off.
+func (a Account) earnsFrom(now quota.Instant, p quota.Params) quota.Instant {
+	if a.left(a.resting(p), a.Rests, now, p) > a.left(a.Debt, a.Heard, now, p) {
+		return a.Rests
+	}
+	return a.Heard
+}
+
+// resting is what the resting tokens owe.
+func (a Account) resting(p quota.Params) int64 { return units(a.Resting, a.unit(p)) }
 
 // unit is how many units of the debt are a token.
 func (a Account) unit(p quota.Params) int64 {
@@ -224,13 +239,19 @@ func (a Account) unit(p quota.Params) int64 {
 	return a.Unit
 }
 
-// owed is the debt at now. In units other than those of p it has earned whole tokens.
+// owed is the debt at now: that of the last answer, and at least what rests.
 func (a Account) owed(now quota.Instant, p quota.Params) int64 {
-	unit, since := a.unit(p), max(now-a.earnsFrom(), 0)
+	return max(a.left(a.Debt, a.Heard, now, p), a.left(a.resting(p), a.Rests, now, p))
+}
+
+// left is what is left at now of a debt that is paid off since an instant. In units other than those
+// of p it has earned whole tokens.
+func (a Account) left(debt int64, from, now quota.Instant, p quota.Params) int64 {
+	unit, since := a.unit(p), max(now-from, 0)
 	if unit == p.Den {
-		return earned(a.Debt, since, p.Num)
+		return earned(debt, since, p.Num)
 	}
-	return max(0, a.Debt-units(p.Earned(quota.Span(since)), unit))
+	return max(0, debt-units(p.Earned(quota.Span(since)), unit))
 }
 
 // Remaining is the whole tokens in the bucket at now, as far as the node knows: a hint.

@@ -149,3 +149,50 @@ func TestWhatANodeAsksAbout(t *testing.T) {
 		}
 	}
 }
+
+// Tokens that were granted of a full bucket keep it from refilling for a while, and nothing else.
+// What others use beside them is earned again at once, down to those tokens.
+func TestABucketEarnsBesideTokensThatRest(t *testing.T) {
+	p, err := quota.NewParams(100, quota.Second, 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unit := range []int64{0, 2 * p.Den} {
+		cell := max(unit, p.Den)
+		a, used, sure := lease.Account{Unit: unit}.Decided(1000, p,
+			lease.Answer{Sent: 900, Debt: 2 * cell, Cost: 2, Granted: 1, Wanted: 1})
+		if used != 1 || !sure {
+			t.Fatal(used, sure)
+		}
+		a, r := a.Use(2000, p, 20, 1)
+		if !r.Allowed {
+			t.Fatal(r)
+		}
+		a = a.Report(2000).Answered(3000, 2000, p, 21*cell)
+		const tenth = 100_000 // Ten tokens come.
+		for _, c := range []struct {
+			at   quota.Instant
+			left int64
+		}{{3000, 0}, {3000 + tenth/2, 4}, {3000 + tenth, 9}, {3000 + 19*tenth/10, 18}} {
+			if got := a.Remaining(c.at, p); got != c.left {
+				t.Errorf("unit %d, at %d: %d are left, want %d", unit, c.at, got, c.left)
+			}
+			if wait := a.Wait(c.at, p, c.left+1); wait < 1 || wait > 20*quota.Millisecond ||
+				c.left > 0 && a.Wait(c.at, p, c.left) > 0 {
+				t.Errorf("unit %d, at %d: %d µs until the next one", unit, c.at, wait)
+			}
+		}
+		late := quota.Instant(1000 + lease.Untold)
+		alone, _, _ := lease.Account{Unit: unit}.Decided(1000, p,
+			lease.Answer{Sent: 900, Debt: 2 * cell, Cost: 2, Granted: 1, Wanted: 1})
+		if got := alone.Remaining(late, p); got != 18 {
+			t.Errorf("unit %d: the granted tokens are back before their time: %d", unit, got)
+		}
+		if got := alone.Remaining(late+20_000, p); got != 20 {
+			t.Errorf("unit %d: %d are left when the granted tokens are back", unit, got)
+		}
+		if wait := alone.Wait(late-5000, p, 19); wait != 15*quota.Millisecond {
+			t.Errorf("unit %d: a wait of %d µs", unit, wait)
+		}
+	}
+}

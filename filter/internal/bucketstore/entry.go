@@ -114,6 +114,8 @@ func (e *Entry) decode(b []byte) bool {
 		t := &e.Account
 		t.Stale, t.Inherited = b[atShort]&flagStale != 0, b[atShort]&flagInherited != 0
 		t.Doubt = b[atRecheck] != 0
+		c.at = atLimit
+		t.Resting = c.u32()
 		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
@@ -175,6 +177,8 @@ func (e *Entry) encode(b []byte) {
 		if t.Doubt {
 			b[atRecheck] = 1
 		}
+		c.at = atLimit
+		c.putU32(t.Resting)
 		return
 	case Local, Share:
 		e.encodeBucket(c)
