@@ -57,9 +57,9 @@ type Account struct {
 	Unit int64
 	// Since is when the first of the unknown tokens was used, Last when the last was.
 	Since, Last quota.Instant
-	// Resting are tokens of a full bucket that were granted, and that count as leased until Rests. So
-	// long the bucket does not refill beyond them. Names of reports do not wait for that, because
-	// questions that leave meanwhile must not seem to come before them.
+	// Resting are tokens of a full bucket that were granted, and that count as leased until Rests.
+	// So long the bucket does not refill beyond them. Names of reports do not wait for that,
+	// because questions that leave meanwhile must not seem to come before them.
 	Resting int64
 	Rests   quota.Instant
 	// Stale: an operator has given the bucket tokens that no answer counts yet, or the limit was
@@ -99,7 +99,14 @@ func (a Account) Use(now quota.Instant, p quota.Params, slack, n int64) (Account
 // slack, or because it knows nothing yet.
 func (a Account) Asks(now quota.Instant, p quota.Params, n int64) bool {
 	return n <= p.Burst &&
-		(a.Stale || a.Inherited || a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0)
+		(a.Stale || a.Inherited || a.Wait(now, p, n) == 0 || a.doubts(a.Heard) && a.surely().Wait(now, p, n) == 0 ||
+			now >= a.Heard+quota.Instant(answerTakes) && a.soonest().Wait(now, p, n) == 0)
+}
+
+// soonest is the account if what rests came back as soon as it may.
+func (a Account) soonest() Account {
+	a.Rests -= quota.Instant(Deadline + answerTakes)
+	return a
 }
 
 // doubts reports whether an answer may count the report under way, which left before an instant.
@@ -127,7 +134,7 @@ type Answer struct {
 // false, and changes nothing, if that hangs on a report which left before the question and has no
 // answer: the answer to the question may count it already.
 func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
-	after = a.hear(now, p, by.Debt)
+	after = a.hear(now, by.Sent, p, by.Debt)
 	if full := by.Debt <= units(by.Granted*by.Cost, a.unit(p)); full && by.Granted > 0 {
 		after.Resting, after.Rests = by.Granted*by.Cost, now+quota.Instant(Untold)
 	}
@@ -159,11 +166,14 @@ func (a Account) GiveBack(n int64) Account {
 	return a
 }
 
-// hear takes a debt from the control plane. Answers to two calls may overtake each other, so the
-// larger debt counts. Heard is never before the name of a report under way, which may be ahead of
-// the clock, because its answer can be older than this one.
-func (a Account) hear(now quota.Instant, p quota.Params, debt int64) Account {
+// hear takes a debt from the control plane, which was asked at an instant. Answers to two calls may
+// overtake each other, so the larger debt counts. Heard is never before the name of a report under
+// way, which may be ahead of the clock, because its answer can be older than this one.
+func (a Account) hear(now, sent quota.Instant, p quota.Params, debt int64) Account {
 	heard := max(a.Heard, now, a.Sent)
+	if sent > a.Rests-quota.Instant(Untold) && debt < a.resting(p) { // It has come back.
+		a.Resting = 0
+	}
 	if a.Stale || a.Inherited {
 		a.Debt, a.Stale, a.Inherited = 0, false, false
 	}
@@ -244,8 +254,8 @@ func (a Account) owed(now quota.Instant, p quota.Params) int64 {
 	return max(a.left(a.Debt, a.Heard, now, p), a.left(a.resting(p), a.Rests, now, p))
 }
 
-// left is what is left at now of a debt that is paid off since an instant. In units other than those
-// of p it has earned whole tokens.
+// left is what is left at now of a debt that is paid off since an instant. In units other than
+// those of p it has earned whole tokens.
 func (a Account) left(debt int64, from, now quota.Instant, p quota.Params) int64 {
 	unit, since := a.unit(p), max(now-from, 0)
 	if unit == p.Den {
@@ -320,7 +330,7 @@ func (a Account) Answered(now, sent quota.Instant, p quota.Params, debt int64) A
 	if a.Heard < a.Sent {
 		a.Debt = 0 // No question was answered meanwhile, so this is the latest answer.
 	}
-	a = a.hear(now, p, debt)
+	a = a.hear(now, sent, p, debt)
 	a.Unknown -= min(a.Reported, a.Unknown)
 	a.Reported, a.Sent, a.Since = 0, 0, now
 	return a

@@ -196,3 +196,33 @@ func TestABucketEarnsBesideTokensThatRest(t *testing.T) {
 		}
 	}
 }
+
+// How long the tokens of a grant rest, a node knows only within a deadline. Meanwhile it asks in
+// place of a refusal, and an answer that counts less than they were ends their rest.
+func TestANodeAsksWhenTokensMayRestNoMore(t *testing.T) {
+	p, err := quota.NewParams(200, quota.Second, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, used, _ := lease.Account{}.Decided(1000, p, lease.Answer{Debt: 10 * p.Den, Cost: 1, Granted: 10, Wanted: 10})
+	if used != 10 {
+		t.Fatal(used)
+	}
+	for at, asks := range map[quota.Instant]bool{2000: false, 30_000: false, 60_000: true, 95_000: true} {
+		if _, r := a.Use(at, p, 10, 1); r.Allowed || a.Asks(at, p, 1) != asks {
+			t.Errorf("at %d: allowed %v, asks %v", at, r.Allowed, !asks)
+		}
+	}
+	still, _, _ := a.Decided(61_000, p, lease.Answer{Sent: 60_000, Debt: 10 * p.Den, Cost: 1})
+	if still.Asks(62_000, p, 1) || !still.Asks(75_000, p, 1) || still.Remaining(90_000, p) > 0 {
+		t.Error("an answer that says nothing new is asked for at once, or taken for one that does")
+	}
+	old, _, _ := a.Decided(61_000, p, lease.Answer{Sent: 500, Debt: 4 * p.Den, Cost: 1})
+	if left := old.Remaining(61_000, p); left > 0 {
+		t.Errorf("an answer from before the grant leaves %d", left)
+	}
+	news, _, _ := a.Decided(61_000, p, lease.Answer{Sent: 60_000, Debt: 4 * p.Den, Cost: 1})
+	if left := news.Remaining(61_000, p); left != 6 {
+		t.Errorf("%d are left by an answer of 6", left)
+	}
+}

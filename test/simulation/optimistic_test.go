@@ -51,7 +51,7 @@ func (w *world) judgeQuota(d filtertest.Decision) {
 // a node that knows nothing yet, nor one that has used its slack, in bursts, at any cost.
 func TestOptimisticRefusesNoneThatHasTokens(t *testing.T) {
 	var mu sync.Mutex
-	var sent, usedUp, waited, failures int
+	var sent, usedUp, waited, byShare, failures int
 	runSeeds(*first, *seeds/10, newCalmWorld, func(w *world) bool {
 		mu.Lock()
 		defer mu.Unlock()
@@ -61,9 +61,11 @@ func TestOptimisticRefusesNoneThatHasTokens(t *testing.T) {
 			return failures < 3
 		}
 		sent, usedUp, waited = sent+w.counts.sent, usedUp+w.counts.usedUp, waited+w.counts.by[filtertest.Central]
+		byShare += w.counts.by[filtertest.Share]
 		return true
 	})
-	t.Logf("of %d requests %d were refused as used up; %d passed by an answer", sent, usedUp, waited)
+	t.Logf("of %d requests %d were refused as used up; %d passed by an answer, %d by a share", sent, usedUp, waited,
+		byShare)
 	if *seeds >= 500 && (usedUp < sent/20 || waited < sent/200) {
 		t.Error("the runs are too tame")
 	}

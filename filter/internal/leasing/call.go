@@ -3,6 +3,7 @@ package leasing
 import (
 	"slices"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -84,6 +85,8 @@ type line struct {
 	// several: the one request in this line waits for more than one bucket. trial: trials wait in
 	// it, and no requests.
 	several, trial bool
+	// optimistic are the buckets of that request that are, while a call carries it.
+	optimistic []keyhash.Key
 	// waiting are the requests that no call carries, the first one first.
 	waiting []*request
 	// call carries requests of this line; nil: none does.

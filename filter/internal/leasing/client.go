@@ -105,7 +105,7 @@ func New(config Config) *Client {
 		nodesAsked:  shareddata.NewNumber(config.Shared, config.Space, shareddata.NodesAsked),
 		node:        config.Node, boot: config.Boot,
 		random: rpc.NewRand(config.Seed), chance: rpc.NewRand(^config.Seed),
-		queue: queue{lines: make(map[keyhash.Key]*line)}, room: newRoom(),
+		queue: queue{lines: make(map[keyhash.Key]*line), together: make(map[keyhash.Key]int)}, room: newRoom(),
 		settlements: settlements{names: (config.Boot ^ config.Seed*0x9e3779b97f4a7c15) << nameBits},
 	}
 }

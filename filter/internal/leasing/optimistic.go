@@ -165,6 +165,8 @@ type decided struct {
 	slack int64
 	// doubt: the bucket may lack tokens that were not used.
 	doubt bool
+	// looks: it is to be found out whether the answer is sure, and nothing else.
+	looks bool
 
 	// used are the requests that may pass. Unless sure, the answer cannot be used.
 	used  int64
@@ -179,7 +181,7 @@ type decided struct {
 func (d *decided) Apply(e *bucketstore.Entry) bool {
 	p := fitAccount(e, d.need, d.now)
 	var account lease.Account
-	if account, d.used, d.sure = e.Account.Decided(d.now, p, d.by); !d.sure {
+	if account, d.used, d.sure = e.Account.Decided(d.now, p, d.by); !d.sure || d.looks {
 		return false
 	}
 	e.Account = account

@@ -125,3 +125,67 @@ func TestAnAnswerWaitsForTheReportUnderWay(t *testing.T) {
 		}
 	}
 }
+
+// The same of a request for two buckets: the answers about both wait, and are used together. No
+// report of either leaves before that, which the answer might count or not.
+func TestAnswersAboutSeveralBucketsWaitTogether(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		reported int64
+		want     [2]leasing.Outcome
+	}{
+		{"the answer counts it", 100, [2]leasing.Outcome{leasing.Granted, leasing.Granted}},
+		{"the bucket holds less", 130, [2]leasing.Outcome{leasing.Refused, leasing.Granted}},
+		{"no answer comes", 0, [2]leasing.Outcome{leasing.Failed, leasing.Failed}},
+	} {
+		w := newWorld(t, 100, quota.Minute, 100)
+		use := &leasing.Use{Need: w.need(1, 40), Now: w.now, Charge: true, Slack: 50}
+		use.Optimistic = true
+		w.change(t, use)
+		w.client.Report(w.now, use.Need, w.now)
+		w.now += ms
+		tickets := make([]*leasing.Ticket, 2)
+		for i := range tickets {
+			tickets[i] = &leasing.Ticket{Stream: 1, Need: w.need(byte(1+i), 60)}
+			tickets[i].Need.Optimistic = true
+		}
+		if !w.client.Ask(w.now, tickets...) {
+			t.Fatal("not queued")
+		}
+		w.client.Flush(w.now)
+		more := &leasing.Use{Need: w.need(2, 30), Now: w.now, Charge: true, Slack: 50}
+		more.Optimistic = true
+		w.change(t, more)
+		w.client.Report(w.now, more.Need, w.now)
+		if len(w.calls) != 2 || len(w.calls[1].request.Items) != 2 {
+			t.Fatalf("%s: %+v", c.name, w.calls)
+		}
+		report := w.calls[0]
+		w.calls = w.calls[1:]
+		w.reply(wire.LeaseAnswer{Waiting: 1, Debt: w.params.UnitsFor(100)},
+			wire.LeaseAnswer{Waiting: 1, Debt: w.params.UnitsFor(60)})
+		for range 3 {
+			w.now += ms
+			w.client.Tick(w.now)
+		}
+		if len(w.calls) > 0 || tickets[0].Outcome != leasing.Waiting || tickets[1].Outcome != leasing.Waiting {
+			t.Fatalf("%s: the tickets ended before, %d calls: %v %v", c.name, len(w.calls),
+				tickets[0].Outcome, tickets[1].Outcome)
+		}
+		if c.reported > 0 {
+			report.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{Seq: report.request.Seq, Nodes: 2,
+				Items: []wire.LeaseAnswer{{Debt: c.reported * w.params.Den}}}))
+		} else {
+			w.now += 50 * ms
+			w.client.Tick(w.now)
+		}
+		if tickets[0].Outcome != c.want[0] || tickets[1].Outcome != c.want[1] || w.client.Waiting() != 0 {
+			t.Errorf("%s: %v %v, %d wait", c.name, tickets[0].Outcome, tickets[1].Outcome, w.client.Waiting())
+		}
+		w.now += quota.Instant(quota.Second)
+		w.client.Tick(w.now)
+		if reports := len(w.calls); reports == 0 {
+			t.Errorf("%s: what was used meanwhile is not reported", c.name)
+		}
+	}
+}

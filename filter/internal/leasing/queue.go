@@ -19,8 +19,10 @@ type queue struct {
 	// resolved are the streams of requests that have ended, to be taken by the caller; tried are
 	// the numbers of trials that have.
 	resolved, tried inflight.Resolved
-	// lines are the lines of single buckets.
-	lines map[keyhash.Key]*line
+	// lines are the lines of single buckets; together counts by optimistic bucket the lines that a
+	// call carries of requests for it and others.
+	lines    map[keyhash.Key]*line
+	together map[keyhash.Key]int
 	// ready are the lines in which requests wait that no call carries yet, the first one first, and
 	// kept those with tokens to keep; trials are ready lines of trials. What is in them may have
 	// gone with a call meanwhile.
@@ -83,7 +85,16 @@ func (q *queue) lineOf(need Need) *line {
 // isAsked reports whether a call is under way that requests for a bucket wait in.
 func (q *queue) isAsked(bucket keyhash.Key) bool {
 	l := q.lines[bucket]
-	return l != nil && l.call != nil
+	return l != nil && l.call != nil || q.together[bucket] > 0
+}
+
+// noteTogether notes by its buckets that a call carries a line now, or does so no longer.
+func (q *queue) noteTogether(l *line, by int) {
+	for _, bucket := range l.optimistic {
+		if q.together[bucket] += by; q.together[bucket] == 0 {
+			delete(q.together, bucket)
+		}
+	}
 }
 
 // markReady has a line's requests, and its tokens to keep, go with one of the next calls.
@@ -123,6 +134,12 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 		case len(l.waiting) == 0:
 			q.forget(l)
 		case call.hasSpace(l, room):
+			for _, t := range l.waiting[0].tickets {
+				if l.several && t.Need.Optimistic {
+					l.optimistic = append(l.optimistic, t.Need.Bucket)
+				}
+			}
+			q.noteTogether(l, 1)
 			call.add(l, room.items())
 		default:
 			l.isReady = true
@@ -246,7 +263,8 @@ func (l *line) needOf(t *Ticket) Need {
 // go back to the head of the line. They alone make no call, because the answer has said that to ask
 // is of no use yet: only if others wait behind them the line is asked for at once.
 func (q *queue) callEnded(l *line, waitOn []*request) {
-	l.call, l.parts, l.waitOn, l.asks = nil, 0, nil, false
+	q.noteTogether(l, -1)
+	l.call, l.parts, l.waitOn, l.asks, l.optimistic = nil, 0, nil, false, nil
 	q.markReady(l)
 	for _, r := range waitOn {
 		r.asked = false

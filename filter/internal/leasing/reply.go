@@ -201,13 +201,16 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		c.Stats.ItemsUnknown++
 	}
 	again := s.again()
+	if len(items) > 1 && !again && !c.isSure(s) && c.hold(s) {
+		return
+	}
 	for nth := range items {
 		since, failed := s.unusable(nth)
 		switch {
 		case again:
 			c.learn(s, nth, 0)
 		case !failed && c.shareOutBucket(s, nth):
-		case !failed && c.hold(s):
+		case !failed && len(items) == 1 && c.hold(s):
 			return
 		default:
 			c.failBucket(s, nth, since)
