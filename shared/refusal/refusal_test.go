@@ -16,7 +16,7 @@ import (
 // sentence.
 func TestTheTableOfReasons(t *testing.T) {
 	const per = "Policy p allows 5 per 1h"
-	for reason, want := range map[policy.Reason]string{
+	rows := map[policy.Reason]string{
 		policy.ReasonQuota: "429 8 #quota-exceeded counts waits marked " + per +
 			", and that is used up. Try again in 7 seconds.",
 		policy.ReasonTooDear: "429 8 #quota-exceeded marked " +
@@ -40,7 +40,13 @@ func TestTheTableOfReasons(t *testing.T) {
 			"penalty ends. Try again in 7 seconds.",
 		policy.ReasonShed: "503 14 #temporary-reduced-capacity waits marked " +
 			"What policy p protects has more to do than it can. Try again in 7 seconds.",
-	} {
+		policy.ReasonSeveral: "400 3 about:blank " +
+			"Policy p needs to know whose request this is, and the request names several.",
+	}
+	if len(refusal.Kinds) != len(policy.Reasons) || len(rows) != len(policy.Reasons) {
+		t.Errorf("%d rows for %d kinds of %d reasons", len(rows), len(refusal.Kinds), len(policy.Reasons))
+	}
+	for reason, want := range rows {
 		by := policy.ByLocal
 		if reason == policy.ReasonFailure {
 			by = policy.ByFailureDeny

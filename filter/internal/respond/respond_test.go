@@ -290,6 +290,62 @@ func TestRefusalsAreMarked(t *testing.T) {
 	}
 }
 
+// The answer to each reason as the pages have it, for a request that can pass in 7 s where waiting
+// helps.
+func TestTheAnswerToEachReason(t *testing.T) {
+	type answer struct {
+		status                uint32
+		kind                  string
+		waits, marked, usedUp bool
+	}
+	const quotaExceeded, reduced, plain = "#quota-exceeded", "#temporary-reduced-capacity", "about:blank"
+	rows := map[policy.Reason]answer{
+		policy.ReasonQuota:          {429, quotaExceeded, true, true, true},
+		policy.ReasonTooDear:        {429, quotaExceeded, false, true, false},
+		policy.ReasonAbsent:         {403, plain, false, false, false},
+		policy.ReasonBadCost:        {400, plain, false, false, false},
+		policy.ReasonFailure:        {429, reduced, true, true, false},
+		policy.ReasonTooManyWaiting: {429, reduced, true, true, false},
+		policy.ReasonContended:      {429, reduced, true, true, false},
+		policy.ReasonInFlight:       {429, quotaExceeded, true, true, true},
+		policy.ReasonPenalty:        {429, "#abnormal-usage-detected", true, true, false},
+		policy.ReasonShed:           {503, reduced, true, true, false},
+		policy.ReasonSuspended:      {429, quotaExceeded, false, true, false},
+		policy.ReasonSeveral:        {400, plain, false, false, false},
+	}
+	if len(rows) != len(policy.Reasons) {
+		t.Errorf("%d rows for %d reasons", len(rows), len(policy.Reasons))
+	}
+	for reason, want := range rows {
+		limit := `{"quota":3,"window":"1h"}`
+		if reason == policy.ReasonInFlight {
+			limit = `{"in_flight":3}`
+		}
+		req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local","limit":`+
+			limit+`}]}`, 4)
+		if status != limiter.Refused {
+			t.Fatal(status)
+		}
+		req.Reason, req.Hits[0].Retry = reason, 7*quota.Second
+		if !want.waits {
+			req.Hits[0].Retry = quota.Never
+		}
+		var r respond.Refusal
+		r.Write(req, now, wall, false)
+		detail, kind := problem(t, req)
+		head := lines(&r.Headers)
+		uses := strings.Contains(detail, "used up") || strings.Contains(detail, "as many are under way")
+		got := answer{r.Status, kind[max(strings.IndexByte(kind, '#'), 0):], strings.Contains(head, "retry-after: "),
+			strings.Contains(head, "x-envoy-ratelimited: true\n"), uses}
+		if got != want || strings.Contains(detail, "Try again in ") != want.waits {
+			t.Errorf("%v: %+v, want %+v: %s\n%s", reason, got, want, detail, head)
+		}
+		if want.waits && !regexp.MustCompile("retry-after: [78]\n").MatchString(head) {
+			t.Errorf("%v: asked to wait for 7 s\n%s", reason, head)
+		}
+	}
+}
+
 // A suspended limit is 0 of 0, with its window and without a moment to come again, in all dialects.
 func TestASuspendedLimit(t *testing.T) {
 	const set = `{"version":"weir/v1","headers":{"legacy":"%s"},"policies":[{"name":"p","partition":[],"mode":"local",
