@@ -198,6 +198,16 @@ type problem struct {
 	Retry    int64    `json:"retry_after,omitempty"`
 }
 
+// costOf is what the call costs of the bucket of a hit: several descriptors may take from one.
+func (d *decision) costOf(h *hit) (cost int64) {
+	for i := range d.hits {
+		if d.hits[i].Key == h.Key {
+			cost = min(cost+d.hits[i].cost, quota.MaxUnits)
+		}
+	}
+	return max(cost, h.cost)
+}
+
 // body writes the body of a refusal: the policy's own, or a problem.
 func (w *writer) body(d *decision, retry int64) {
 	h := d.refusing
@@ -212,7 +222,7 @@ func (w *writer) body(d *decision, retry int64) {
 	}
 	about := refusal.About{
 		Reason: h.reason, Source: h.source, Policy: []byte(h.policy.Name), After: d.view.Index.After(&h.Hit),
-		Limit: &h.limit, Cost: h.cost, Left: h.remaining,
+		Limit: &h.limit, Cost: d.costOf(h), Left: h.remaining,
 	}
 	kind := about.Kind()
 	text, err := json.Marshal(problem{

@@ -88,3 +88,29 @@ policies:
 		}
 	}
 }
+
+// The sentence names what all descriptors of a bucket cost together.
+func TestACallCostsWhatItsDescriptorsDo(t *testing.T) {
+	for _, c := range []struct {
+		quota, calls      int
+		descriptors, want string
+	}{
+		{5, 2, "user=a|user=a|user=a", "This request costs 3, and 2 are left."},
+		{2, 1, "user=a|user=a|user=a", "This request costs 3, and policy p never allows more than 2 at once"},
+		{3, 2, "user=a|user=a|user=b", "Policy p allows 3 per 1h. This request costs 2, and 1 are left."},
+	} {
+		w := begin(t, fmt.Sprintf(`
+version: weir/v1
+policies:
+  - {name: p, match: {domain: d, descriptors: [{name: user, present: true}]}, partition: ["descriptor:user"],
+     limit: {quota: %d, window: 1h}, mode: strict}
+`, c.quota))
+		said := ""
+		for range c.calls {
+			said = string(w.ask(request("d", c.descriptors)).RawBody)
+		}
+		if !strings.Contains(said, c.want) {
+			t.Errorf("%s: no %q in %s", c.descriptors, c.want, said)
+		}
+	}
+}
