@@ -61,8 +61,9 @@ type Ledger struct {
 	Last    quota.Instant
 	Debt    int64
 	Pairs   []Pair
-	// Since is when a bucket that is Owing began, was given tokens, or got its figures in the place
-	// of others: reservations of before give nothing back. 0 for other buckets.
+	// Since is when a bucket that is Owing began or was given tokens, and when one got its figures
+	// in the place of others: reservations of before, and leases that were over then, give nothing
+	// back. 0 for other buckets.
 	Since quota.Instant
 	// Over and Gone are those of quota.State: used tokens for which a lowered limit has no room.
 	Over int64

@@ -42,10 +42,10 @@ func (l Ledger) Counts(r quota.Reservation) quota.Instant {
 	return r.From + quota.Instant(max(ReservedFor, l.Params.Window()))
 }
 
-// changedFrom notes that a bucket begins, or counts by other figures than before, in which a
-// reservation has not come back at the same rate.
+// changedFrom notes that a bucket counts by other figures than before, in which what was taken of
+// it has not come back at the same rate. It notes also when one that is Owing begins.
 func (l Ledger) changedFrom(before quota.Params, ask Ask) Ledger {
-	if ask.Owing && before != l.Params {
+	if before != l.Params && (ask.Owing || before.Den != 0 && !ask.Optimistic) {
 		l.Since = l.Last
 	}
 	return l

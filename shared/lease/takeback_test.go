@@ -43,6 +43,9 @@ type giver[L lease.Counted[L]] struct {
 	late func(l L, now quota.Instant, n int64) L
 
 	granted, back, told, over int64
+	// tardy: tokens go back only after their end. returnedLate are those that did.
+	tardy        bool
+	returnedLate int64
 }
 
 // play plays a game and reports whether all uses were within the limit.
@@ -51,7 +54,10 @@ func (g *giver[L]) play(steps int) bool {
 		g.now += quota.Instant(g.pause())
 		ask := g.ask
 		ask.Waiting, ask.Cost = []int64{0, 0, 1, 3, 200}[g.r.IntN(5)], 1+g.r.Int64N(2)
-		ask.Keep, ask.Nodes = g.r.Int64N(200), 1+g.r.Int64N(2)
+		ask.Keep, ask.Nodes = g.r.Int64N(200)*g.r.Int64N(2), 1+g.r.Int64N(2)
+		if g.r.IntN(2) == 0 {
+			ask.Deadline = lease.Soon
+		}
 		var grant lease.Grant
 		g.ledger, grant = g.ledger.Grant(g.now, ask)
 		sent := g.now - quota.Instant([]int64{0, 1, 1000, 49_000}[g.r.IntN(4)])
@@ -77,7 +83,11 @@ func (g *giver[L]) play(steps int) bool {
 
 func (g *giver[L]) pause() int64 {
 	ttl := int64(g.ask.TTL())
-	return []int64{0, 0, 0, 1, 50_000, ttl / 2, 1 + g.r.Int64N(2*ttl), 1 + g.r.Int64N(10*ttl)}[g.r.IntN(8)]
+	if g.tardy {
+		window := int64(g.ask.Params.Window())
+		return []int64{0, 1, 15_000, 50_000, ttl, ttl + g.r.Int64N(100_000), 2 * window}[g.r.IntN(7)]
+	}
+	return []int64{0, 0, 0, 1, 15_000, 50_000, ttl / 2, 1 + g.r.Int64N(2*ttl), 1 + g.r.Int64N(10*ttl)}[g.r.IntN(9)]
 }
 
 // hold adds tokens, at times to those of other ones: by the earlier end and the earlier name, as
@@ -105,7 +115,7 @@ func (g *giver[L]) giveBack() {
 	}
 	from := &g.held[g.r.IntN(len(g.held))]
 	n, used := from.tokens-g.r.Int64N(from.tokens+1), from.used
-	if n+used == 0 || from.name == 0 || from.until <= g.now {
+	if n+used == 0 || from.name == 0 || g.tardy && from.name.End(g.now) > g.now {
 		return
 	}
 	switch {
@@ -117,7 +127,10 @@ func (g *giver[L]) giveBack() {
 	default:
 		from.tokens, from.used = from.tokens-n, 0
 	}
-	way := []int64{0, 0, 0, 100_000, int64(g.ask.TTL()), 4 * int64(g.ask.TTL())}[g.r.IntN(6)]
+	way := []int64{0, 0, 0, 20_000, int64(g.ask.TTL()), 4 * int64(g.ask.TTL())}[g.r.IntN(6)]
+	if g.tardy {
+		way = 0
+	}
 	if g.r.IntN(5) > 0 { // The others are lost.
 		g.under = append(g.under, loan{tokens: n, used: used, until: g.now + quota.Instant(way), name: from.name})
 	}
@@ -149,6 +162,9 @@ func (g *giver[L]) take(one loan) {
 	var done lease.Back
 	g.ledger, done = g.ledger.TakeBack(g.now, one.name, lease.Back{Unused: one.tokens, Used: one.used})
 	g.back += done.Unused
+	if one.name.End(g.now) <= g.now {
+		g.returnedLate += done.Unused
+	}
 	g.told += done.Used
 }
 
@@ -157,8 +173,9 @@ func (g *giver[L]) use() bool {
 	kept, all := g.held[:0], g.r.IntN(5) == 0
 	for _, one := range g.held {
 		switch {
-		case one.until <= g.now || one.tokens+one.used == 0:
+		case one.until <= g.now-quota.Instant(lease.Late) || one.tokens+one.used == 0:
 			continue
+		case one.until <= g.now: // It goes back, if it does.
 		case all || g.r.IntN(20) == 0:
 			if !g.count(g.now, one.tokens) {
 				return false
@@ -245,12 +262,14 @@ func TestReturnsHoldTheBound(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	for fault, name := range []string{"sound", "taken twice", "taken after its end", "still used", "not used yet"} {
-		var broken, granted, back, told, over int64
+		var broken, granted, back, told, over, late int64
 		const games = 3000
 		for game := range uint64(games) {
 			r := rand.New(rand.NewPCG(seed, game))
 			tokens := tokenGame(t, r, planted(fault))
 			windows := windowGame(t, r, planted(fault))
+			tokens.tardy = game%3 == 0
+			windows.tardy = tokens.tardy
 			fine := tokens.play(120)
 			if !fine {
 				broken++
@@ -266,13 +285,15 @@ func TestReturnsHoldTheBound(t *testing.T) {
 			back += tokens.back + windows.back
 			told += tokens.told + windows.told
 			over += tokens.over + windows.over
+			late += tokens.returnedLate + windows.returnedLate
 		}
-		t.Logf("%s: %d of %d games passed the limit; %d tokens kept, %d taken back, %d known as used, %d returns late",
-			name, broken, 2*games, granted, back, told, over)
+		t.Logf("%s: %d of %d games passed the limit; %d tokens kept, %d taken back, %d known as used, "+
+			"%d returns late, of %d tokens", name, broken, 2*games, granted, back, told, over, late)
 		if planted(fault) != sound && broken < games/500 {
 			t.Errorf("%s: found in %d games only", name, broken)
 		}
-		if back < granted/20 && planted(fault) != notUsedYet || told < granted/40 || over == 0 {
+		if back < granted/20 && planted(fault) != notUsedYet || told < granted/40 || over == 0 ||
+			planted(fault) == sound && late < back/50 {
 			t.Errorf("%s: the games are too tame", name)
 		}
 	}
@@ -326,8 +347,122 @@ func lendAndTakeBack[L lease.Counted[L]](r *rand.Rand, l L, ask lease.Ask) (lent
 	return lent, plain
 }
 
-// What is taken back never exceeds what is leased, a term of an unknown bucket is none, and a loan
-// whose end has passed gives back nothing.
+// What goes back after its end leaves a bucket no fuller than if it had not been granted, whatever
+// was granted meanwhile, and lacks at most what the bucket has earned since. Windows lack nothing.
+// A bucket that took it whole would hold too much at times.
+func TestTakenBackLateIsNoMoreThanNeverGranted(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	tooMuch, back := 0, 0
+	const games = 4000
+	for game := range uint64(games) {
+		r := rand.New(rand.NewPCG(seed, game))
+		ask := tokenGame(t, r, sound).ask
+		now := quota.Instant(1 << 50)
+		l := serveSome(r, lease.Ledger{}, ask, &now)
+		lent, plain, term, n := lendAlone(r, l, ask, &now)
+		whole := max(lent.Debt-n*lent.Params.Den, 0)
+		got, done := lent.TakeBack(now, term, lease.Back{Unused: n})
+		slack := int64(now-term.End(now)) * lent.Params.Num
+		if got.Debt < plain.Debt || got.Debt > max(plain.Debt+slack, units(got)) {
+			t.Fatalf("game %d (seed %d): %+v owes %d, %d if nothing had been lent, %+v of %d taken", game, seed, ask,
+				got.Debt, plain.Debt, done, n)
+		}
+		if whole < plain.Debt {
+			tooMuch++
+		}
+		back += int(done.Unused)
+
+		ask = windowGame(t, r, sound).ask
+		now = 1 << 50
+		w := serveSome(r, lease.WindowLedger{}, ask, &now)
+		wLent, wPlain, term, n := lendAlone(r, w, ask, &now)
+		wGot, _ := wLent.TakeBack(now, term, lease.Back{Unused: n})
+		if looked(wGot, ask) != looked(wPlain, ask) {
+			t.Fatalf("game %d (seed %d): %+v has %+v, %+v if nothing had been lent", game, seed, ask,
+				looked(wGot, ask), looked(wPlain, ask))
+		}
+	}
+	if t.Logf("%d tokens back, too many in %d games if whole", back, tooMuch); tooMuch < games/50 || back < games/2 {
+		t.Error("the games are too tame")
+	}
+}
+
+// units is what a ledger owes at least: the tokens that count as leased.
+func units(l lease.Ledger) (n int64) {
+	for _, pair := range l.Pairs {
+		n += pair.Tokens
+	}
+	return n * l.Params.Den
+}
+
+func serveSome[L lease.Counted[L]](r *rand.Rand, l L, ask lease.Ask, now *quota.Instant) L {
+	for range r.IntN(20) {
+		*now += quota.Instant(r.Int64N(int64(ask.TTL())))
+		one := ask
+		one.Waiting, one.Cost, one.Nodes = r.Int64N(3), 1, 1
+		l, _ = l.Grant(*now, one)
+	}
+	return l
+}
+
+// lendAlone has one of two equal ledgers lend tokens, and both serve the same requests until after
+// their end, as many as the one has tokens for. Now is then within Late of it.
+func lendAlone[L lease.Counted[L]](
+	r *rand.Rand, l L, ask lease.Ask, now *quota.Instant,
+) (lent, plain L, term lease.Term, n int64) {
+	lends := ask
+	if lends.Nodes = 1; r.IntN(2) == 0 {
+		lends.Keep = 1 + r.Int64N(50)
+	} else {
+		lends.Waiting, lends.Cost, lends.Deadline = 1+r.Int64N(5), 1, lease.Soon
+	}
+	lent, g := l.Grant(*now, lends)
+	plain, _ = l.Grant(*now, ask)
+	end := g.Term.End(*now)
+	if g.Term == 0 { // It had none.
+		end = *now
+	}
+	for range r.IntN(4) {
+		*now += quota.Instant(r.Int64N(int64(end-*now) + int64(lease.Late)/4))
+		one := ask
+		_, left := lent.Grant(*now, ask)
+		one.Waiting, one.Cost, one.Nodes = r.Int64N(left.Level+1), 1, 1
+		lent, _ = lent.Grant(*now, one)
+		plain, _ = plain.Grant(*now, one)
+	}
+	*now = max(*now, end) + quota.Instant(r.Int64N(int64(end+quota.Instant(lease.Late)-max(*now, end))))
+	lent, _ = lent.Grant(*now, ask)
+	plain, _ = plain.Grant(*now, ask)
+	return lent, plain, g.Term, g.Keep + g.Waiting
+}
+
+// Tokens come back after their end only if the figures of the bucket are the same, since a change
+// may have rounded the rest of them away, and not long after it.
+func TestTakenBackTooLate(t *testing.T) {
+	p := params(t, 100, quota.Second, 100)
+	ask := lease.Ask{Params: p, Version: 1, Waiting: 50, Cost: 1, Deadline: lease.Soon}
+	l, g := lease.Ledger{}.Grant(1<<50, ask)
+	end, late := g.Term.End(1<<50), quota.Instant(lease.Late)
+	other := lease.Ask{Params: params(t, 90, quota.Second, 90), Version: 2}
+	changed, _ := l.Grant(end, other)
+	for name, c := range map[string]struct {
+		ledger lease.Ledger
+		at     quota.Instant
+		want   int64
+	}{
+		"at its end":                {l, end, 50},
+		"after a while":             {l, end + late - 1, 50},
+		"too late":                  {l, end + late, 0},
+		"after a change of figures": {changed, end + 1, 0},
+	} {
+		if _, done := c.ledger.TakeBack(c.at, g.Term, lease.Back{Unused: 50}); done.Unused != c.want {
+			t.Errorf("%s %d go back, want %d", name, done.Unused, c.want)
+		}
+	}
+}
+
+// What is taken back never exceeds what is leased, and a term of an unknown bucket is none.
 func TestTakeBackTimeline(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100) // TTL 3 s: kept tokens end up to 4.5 s later
 	ask := lease.Ask{Params: p, Version: 1, Keep: 10, Nodes: 2, Cost: 1, Deadline: lease.Deadline}

@@ -28,16 +28,16 @@ func (w Windows) Lend(h *History, until Instant, n int64) {
 	w.Add(h, until, n)
 }
 
-// TakeBack takes back up to n tokens that were lent until an instant after the history's time and
-// that no request uses, and returns how many. The history is then as if they had not been lent. In
-// a fixed window they leave both windows that they counted in. Where their mark has merged with a
-// later one, that shrinks. Tokens that end later than the instant may be taken back by it, too: no
-// count becomes less than what can still be used.
+// TakeBack takes back up to n tokens that were lent until an instant and that no request uses or
+// has used, and returns how many: none when they count no more. The history is then as if they had
+// not been lent. In a fixed window they leave both windows that they counted in. Where their mark
+// has merged with a later one, that shrinks. Tokens that end later than the instant may be taken
+// back by it, too: no count becomes less than what was or can still be used.
 func (w Windows) TakeBack(h *History, until Instant, n int64) (taken int64) {
-	if !w.Algorithm.Lends() || until <= h.Last {
+	start, current := w.start(until), w.start(h.Last)
+	if !w.Algorithm.Lends() || w.Leaves(Mark{Start: start}) <= h.Last {
 		return 0
 	}
-	start, current := w.start(until), w.start(h.Last)
 	if w.Algorithm == FixedWindow {
 		taken = min(n, h.countAt(start), h.countAt(current))
 		h.shrink(start, start, taken)

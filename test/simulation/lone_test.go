@@ -104,6 +104,8 @@ type lone struct {
 	// lost are tokens of leases that no request used, lostAt when the last were.
 	lost   uint64
 	lostAt quota.Instant
+	// way, if not nil, is how long a message takes.
+	way func() quota.Instant
 	// asked is when each request was sent; backs are tokens that go back.
 	asked map[uint32]quota.Instant
 	backs []back
@@ -268,6 +270,9 @@ func (w *lone) policy(i, nodes int) string {
 // call carries a lease request to the control plane and its answer back, within some milliseconds.
 func (w *lone) call(_ int, body []byte, _ quota.Span, done func(int, []byte)) error {
 	way := func() quota.Instant { return w.now + quota.Instant(200+w.r.IntN(3000)) }
+	if w.way != nil {
+		way = func() quota.Instant { return w.now + w.way() }
+	}
 	arrives := way()
 	m, err := wire.DecodeLeaseRequest(body)
 	if err != nil {

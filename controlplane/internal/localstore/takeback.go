@@ -18,7 +18,7 @@ type returnName struct {
 // takeBack takes tokens back, in the draft of a rollout too, unless it has. Its shard is locked.
 // The file does not have which returns were taken: no node sends one again on its own.
 func (h *shard) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
-	name, end := returnName{it.Bucket, it.Returns.Name}, it.Returns.Term.End(now)
+	name, end := returnName{it.Bucket, it.Returns.Name}, it.Returns.Term.End(now)+quota.Instant(lease.Late)
 	if _, known := h.returned[name]; known || end <= now || len(h.returned) >= maxReturned {
 		return g
 	}
@@ -44,7 +44,7 @@ func takeBackIn[L lease.Counted[L]](main, draft *table[L], now quota.Instant, it
 	return most
 }
 
-// forgetReturned forgets the returns whose term is over: none is taken any more.
+// forgetReturned forgets the returns whose term has long been over: none is taken any more.
 func (h *shard) forgetReturned(now quota.Instant) {
 	for r, until := range h.returned {
 		if until <= now {

@@ -19,6 +19,7 @@ func TestTheScriptsHaveTheFiguresOfGo(t *testing.T) {
 		{"tokens", "RESERVED = ", int64(lease.ReservedFor)},
 		{"tokens", "MAX_PAIRS = ", lease.MaxPairs},
 		{"tokens", "SATURATED = ", quota.MaxUnits + quota.MaxUnits/4},
+		{"whole", "LATE = ", int64(lease.Late)},
 		{"whole", "MAX_UNITS = ", quota.MaxUnits},
 		{"whole", `max\(tokens, 0\) \* `, quota.Parts},
 		{"windows", "MAX_MARKS = ", quota.MaxMarks},

@@ -209,6 +209,7 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 		switch {
 		case again:
 			c.learn(s, nth, 0)
+			c.returnLate(s, nth)
 		case !failed && c.shareOutBucket(s, nth):
 		case !failed && len(items) == 1 && c.hold(s):
 			return

@@ -52,10 +52,11 @@ func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 	}
 }
 
-// Tokens that were to be used soon and come later are used by no request: those that wait ask once
-// more, with time enough, and get theirs.
+// Tokens that were to be used soon and come later are used by no request, and go back: those that
+// wait ask once more, with time enough, and get theirs.
 func TestTokensThatComeTooLateToBeUsedSoon(t *testing.T) {
 	w := quick(t, quota.Second)
+	w.names = true
 	sent := w.now
 	ticket := w.join(t, 1, 1)
 	w.now = sent + quota.Instant(lease.Soon) - ms
@@ -66,8 +67,9 @@ func TestTokensThatComeTooLateToBeUsedSoon(t *testing.T) {
 	if !w.tickUntil(w.now + 20*ms) {
 		t.Fatal("it does not ask again")
 	}
-	if it := w.calls[0].request.Items[0]; it.Soon || it.Waiting != 1 {
-		t.Errorf("it asks for %+v", it)
+	if items := w.calls[0].request.Items; len(items) != 2 || items[1].Soon || items[1].Waiting != 1 ||
+		items[0].Returned != 1 || items[0].Term == 0 {
+		t.Errorf("it gives back and asks for %+v", items)
 	}
 	w.now += 20 * ms
 	w.answer(w.now)

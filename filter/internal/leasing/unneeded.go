@@ -27,8 +27,8 @@ type returns struct {
 	agenda
 	// looked is when a call last looked for tokens to take along.
 	looked quota.Instant
-	// lost are returns whose call had no answer: the control plane takes each once, however often
-	// it comes.
+	// lost are returns whose call had no answer, and those of tokens that came too late: the
+	// control plane takes each once, however often it comes.
 	lost []item
 }
 
@@ -97,7 +97,10 @@ func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 	return items, nil
 }
 
-// back is the item that says what has become of leased tokens.
+// back is the item that says what has become of leased tokens. It is not inlined, for the size of
+// the filter.
+//
+//go:noinline
 func (c *Client) back(need *Need, out lease.Lease) item {
 	c.settlements.names += 1 << nameBits
 	it := item{need: *need, name: c.settlements.names, back: out}
@@ -157,7 +160,7 @@ func (c *Client) returnAlong(call *call) {
 // of those for which requests wait in it: it is too little for one of them alone, or a request for
 // several buckets waits, which takes none of it.
 func (c *Client) returnFirst(call *call) {
-	var first []item
+	first := c.returns.lostOf(call)
 	for i := range call.items {
 		it := &call.items[i]
 		for _, spent := range it.spent {
@@ -178,6 +181,41 @@ func (c *Client) returnFirst(call *call) {
 		first = append(first, back...)
 	}
 	call.items = append(first, call.items...)
+}
+
+// returnLate has tokens go back that came too late to be used soon: the call by which their
+// requests ask once more says so first.
+func (c *Client) returnLate(s *lineAnswer, nth int) {
+	it, a := &s.items[nth], &s.answers[nth]
+	if it.prepaid == 0 || a.Keep > 0 || it.need.leaky() || it.need.Optimistic {
+		return
+	}
+	one := c.back(&it.need, lease.Lease{
+		Tokens: it.prepaid, Expiry: s.call.sent + quota.Instant(lease.Late), Term: a.Term,
+	})
+	it.prepaid = 0
+	c.returnAgain(&one, s.now)
+}
+
+// lostOf takes the returns that are to be sent again of the buckets of a call.
+//
+//go:noinline
+func (r *returns) lostOf(call *call) (items []item) {
+	rest := r.lost[:0]
+	for i := range r.lost {
+		l := &r.lost[i]
+		to := &rest
+		for k := range call.items {
+			need := &call.items[k].need
+			same := need.Bucket == l.need.Bucket && need.Version == l.need.Version
+			if same && len(items)+len(call.items) < wire.MaxItems {
+				to = &items
+			}
+		}
+		*to = append(*to, *l)
+	}
+	r.lost = rest
+	return items
 }
 
 // returned counts what has become of tokens that were given back.

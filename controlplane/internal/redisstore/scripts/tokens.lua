@@ -374,9 +374,9 @@ local function functions_for_tokens()
     return units(ceiling(debt, den), most_den)
   end
 
-  -- Notes that a bucket that may owe counts by other figures than before.
+  -- Notes that a bucket counts by other figures than before.
   local function changed_from(old_num, old_den, old_burst, owing)
-    if owing == 2 and (num ~= old_num or den ~= old_den or burst ~= old_burst) then
+    if owing ~= 1 and (num ~= old_num or den ~= old_den or burst ~= old_burst) then
       since = last
     end
   end
@@ -717,8 +717,20 @@ local function functions_for_tokens()
 
   local function take_back_tokens(key, arg)
     local term, unused, used, name = struct.unpack('>I8I8I8c8', arg, 2)
-    if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
+    if end_of_term(term, now) + LATE <= now or not first_time(key, name, end_of_term(term, now) + LATE) then
       return 0
+    end
+    -- Takes tokens back whose term is over: lease.Ledger.takeBackLate in Go.
+    local function late(ended, n)
+      if n <= 0 or last >= ended + LATE or ended < since + LATE or over > 0 then
+        return 0
+      end
+      local owes = max(debt - rest(units(n, den), last - ended), units(out(0), den))
+      if owes >= debt then
+        return 0
+      end
+      debt = owes
+      return n
     end
     local function take(of)
       local raw = redis.pcall('GET', of)
@@ -727,13 +739,17 @@ local function functions_for_tokens()
         return 0
       end
       advance(max(now, last))
-      local over, taken, told, live = end_of_term(term, last), 0, 0, 0
-      if over <= last then
-        return 0
+      local ended, taken, told, live = end_of_term(term, last), 0, 0, 0
+      if ended <= last then
+        taken = late(ended, unused)
+        if taken > 0 then
+          save_again(of, encode())
+        end
+        return taken
       end
       for i = 1, leases do
         local left = tokens[i]
-        if ends[i] >= over then
+        if ends[i] >= ended then
           local back = min(left, unused - taken)
           local gone = min(left - back, used - told)
           taken, told, left = taken + back, told + gone, left - back - gone

@@ -71,6 +71,8 @@ end
 
 -- The term of tokens that end at an instant, and when a term ends: the lowest 32 bits.
 local TERMS = 4294967296
+-- For how long after its end unused tokens still go back: lease.Late.
+local LATE = 100000
 local function term_of(at)
   return at - quotient(at, TERMS) * TERMS
 end

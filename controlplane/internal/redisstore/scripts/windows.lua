@@ -625,10 +625,10 @@ local function functions_for_windows()
 
   -- Takes up to n tokens back that were lent until an instant: quota.Windows.TakeBack in Go.
   local function unlend(till, n)
-    if algorithm == COUNTER or till <= last then
+    local start, current = start_of(till), start_of(last)
+    if algorithm == COUNTER or leaves(start) <= last then
       return 0
     end
-    local start, current = start_of(till), start_of(last)
     if algorithm ~= FIXED then
       return shrink(start, math.huge, n)
     end
@@ -666,7 +666,7 @@ local function functions_for_windows()
 
   local function take_back_windows(key, arg)
     local term, unused, used, name = struct.unpack('>I8I8I8c8', arg, 2)
-    if end_of_term(term, now) <= now or not first_time(key, name, end_of_term(term, now)) then
+    if end_of_term(term, now) + LATE <= now or not first_time(key, name, end_of_term(term, now) + LATE) then
       return 0
     end
     local function take(of)
@@ -677,6 +677,9 @@ local function functions_for_windows()
       end
       advance(now)
       local till = end_of_term(term, last)
+      if last >= till + LATE then
+        return 0
+      end
       local taken = unlend(till, unused)
       if bring(till, used) + taken > 0 then
         save_again(of, encode())
