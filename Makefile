@@ -63,7 +63,7 @@ run: build ## run everything on this machine until Ctrl-C: Envoy with the filter
 	@exec build/run
 
 .PHONY: test
-test: setup build fmt vet lint reproducible test-unit test-race test-386 bench-once test-e2e ## every test, with a real Redis and a real Envoy
+test: setup build fmt vet lint reproducible test-unit test-race test-386 bench-once test-e2e test-clients ## every test, with a real Redis and a real Envoy
 
 # Tests must not depend on a machine that does nothing else: bounds hold, and goodput follows from
 # what was offered.
@@ -127,7 +127,14 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	$(call announce,end-to-end tests with Envoy and Redis)
 	@go test -count 1 -timeout 40m $(END_TO_END)
 
-# Not part of `make test` either: the first time it builds a Kubernetes API server, for a quarter of an hour.
+.PHONY: test-clients
+test-clients: ## clients of npm, PyPI and Go, as their makers ship them, against an Envoy; needs `make setup build`
+	@tools/setup.sh envoy redis field
+	$(call announce,clients as their makers ship them)
+	@go vet -tags clients ./test/e2e
+	@go test -count 1 -timeout 15m -tags clients -run '^TestClientsOfTheFieldPass$$' ./test/e2e
+
+# Not part of `make test`: the first time it builds a Kubernetes API server, for a quarter of an hour.
 .PHONY: test-chart
 test-chart: test-images ## the Helm chart and docs/kubernetes.md against a real API server of Kubernetes, and the images
 	@tools/setup.sh envoy kube

