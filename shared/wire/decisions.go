@@ -23,6 +23,13 @@ const (
 	// MaxShown is the longest encoding of the shown parts of a request; see Identity.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
+	// BanPolicy stands in place of a policy for what bans refuse. Few policy sets have a policy of
+	// this number, in which case its own refusals are counted with them; a control plane that knows
+	// nothing of bans drops a number that its policy set does not have.
+	BanPolicy = policy.MaxPolicies - 1
+	// BanReason and what is banned, as match.Ban numbers it, is the Reason of such a refusal.
+	BanReason = 128
+
 	maxCount   = 1 << 40
 	maxVersion = 1 << 53
 )

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +110,68 @@ func TestWhyARequestWasRefused(t *testing.T) {
 		return nil
 	})
 	w.knowsNothingOf(apiKey, e)
+}
+
+// Requests that a ban refuses are seen wherever refusals are: first in why, in top, in the series,
+// in the metrics, and by the caller itself.
+func TestWhatABanRefusesIsSeen(t *testing.T) {
+	w := start(t, setup{workers: 2, policies: whyPolicies})
+	e := w.envoys[0]
+	w.run("consumers", "ban", apiKey, "--reason", "leaked", "--for", "10m")
+	w.await("the ban", func(context.Context) error {
+		if got := w.ask(e, "/cheap", apiKey); got != http.StatusForbidden {
+			return fmt.Errorf("a banned caller gets %d", got)
+		}
+		return nil
+	})
+	got := load{clients: 2, total: 40, request: func(int) *http.Request {
+		return request(http.MethodGet, e.URL()+"/cheap", "x-api-key", apiKey, "x-app", "shop")
+	}}.run(w.ctx)
+	if got.statuses[403] != 40 {
+		t.Fatal(got.String())
+	}
+	counted := regexp.MustCompile(`weir_refused_total\{policy="\(banned\)",tier="all"\} (\d+)`)
+	w.await("the counts", func(context.Context) error {
+		found := counted.FindStringSubmatch(string(w.get("/metrics").Body))
+		if found == nil {
+			return errors.New("the metrics do not count what the ban has refused")
+		}
+		if n, _ := strconv.Atoi(found[1]); n < 41 {
+			return fmt.Errorf("the metrics count %d", n)
+		}
+		for command, part := range map[string]string{
+			"top": " refused in all", "top --policy (banned)": "(banned)", "series (banned)": "(banned)",
+			"why " + apiKey: "refused by a ban at",
+		} {
+			said := w.run(strings.Fields(command)...)
+			if !strings.Contains(said, part) || strings.Contains(said, " 0 refused") {
+				return fmt.Errorf("weir %s says\n%s", command, said)
+			}
+		}
+		return nil
+	})
+	if said := w.run("why", apiKey); !strings.HasPrefix(said, "BANNED until 20") || !strings.Contains(said, "leaked") ||
+		!strings.Contains(said, "ban_of_consumer") || !strings.Contains(said, "x-app=shop") {
+		t.Errorf("why says\n%s", said)
+	}
+	if said := w.run("usage", "--header", "x-api-key", apiKey); !strings.HasPrefix(said, "BANNED until 20") {
+		t.Errorf("usage says\n%s", said)
+	}
+	w.knowsNothingOf(apiKey, e)
+}
+
+// ask is the status of a request with a key.
+func (w *world) ask(e *stack.Envoy, path, key string) int {
+	w.t.Helper()
+	got := load{clients: 1, total: 1, request: func(int) *http.Request {
+		return request(http.MethodGet, e.URL()+path, "x-api-key", key)
+	}}.run(w.ctx)
+	for status, n := range got.statuses {
+		if n > 0 {
+			return status
+		}
+	}
+	return 0
 }
 
 // knowsNothingOf searches everything that the processes hold or have written for a secret.

@@ -48,7 +48,9 @@ func policyNames(set *policies.Compiled) (names []string) {
 // knowPolicies refuses the names of policies that are in no policy set in force. A replica that
 // does not know the policy set takes them for right.
 func (s *server) knowPolicies(ctx context.Context, names ...string) error {
-	return s.know(ctx, "policy", listsPolicies, names, policyNames)
+	return s.know(ctx, "policy", listsPolicies, names, func(set *policies.Compiled) []string {
+		return append(policyNames(set), policies.Banned)
+	})
 }
 
 // knowTiers is knowPolicies for tiers.

@@ -147,3 +147,30 @@ func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 		}
 	}
 }
+
+// What a ban refuses is in every answer about refusals, as the description has them.
+func TestWhatABanRefusesIsInEveryAnswer(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, standingSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	who := wire.CallerCount{Policy: wire.BanPolicy, Bucket: keyhash.Key{1}, Count: 3}
+	body := string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+		Counts:   []wire.RefusedCount{{Policy: wire.BanPolicy, Refused: 3}},
+		Refusals: []wire.Refusal{{CallerCount: who, Reason: wire.BanReason + 1}}}))
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
+		t.Fatal(w.Code, w.Body)
+	}
+	if err := p.past.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for path, part := range map[string]string{
+		"/v1/decisions": `"reason":"ban_of_address"`, "/v1/top": `"refused":3`,
+		"/v1/top?policy=(banned)": `"policy":"(banned)"`, "/v1/series": `"policy":"(banned)"`,
+		"/v1/series?policy=(banned)": `"total":3`,
+	} {
+		if w := p.do(call{"eyes", "GET", path, nil, ""}); w.Code != 200 || !strings.Contains(w.Body.String(), part) {
+			t.Errorf("%s lacks %s: %d %s", path, part, w.Code, w.Body)
+		}
+	}
+}

@@ -94,7 +94,7 @@ func (c *whyCommand) Run(env *environment) error {
 		for _, d := range page.Decisions {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", d.At.Format(time.RFC3339), d.Node, d.Policy,
 				d.Tier, d.Reason, d.Source, d.Left,
-				ends(d.Ends), d.Count, parts(d.Shown))
+				endOf(&d), d.Count, parts(d.Shown))
 		}
 	})
 }
@@ -121,11 +121,15 @@ var reasons = map[string]string{
 		"identity.if_several says deny",
 	"failure": "the counters could not be reached: the Envoy's share of the limit was used up, or " +
 		"on_failure says to refuse then",
-	"suspended":        "the quota is 0: every request is refused",
-	"penalty":          "a penalty, because the policy had refused the caller too often",
-	"too_many_waiting": "too many requests waited already",
-	"in_flight":        "as many requests were in flight as may be",
-	"shed":             "the upstream had more to do than it could, and other requests mattered more",
+	"suspended":          "the quota is 0: every request is refused",
+	"ban_of_address":     "requests from this address are banned",
+	"ban_of_consumer":    "the consumer is banned",
+	"ban_of_key":         "its partition key is banned",
+	"ban_of_one_of_many": "the request names more callers than can be looked up, and some caller is banned",
+	"penalty":            "a penalty, because the policy had refused the caller too often",
+	"too_many_waiting":   "too many requests waited already",
+	"in_flight":          "as many requests were in flight as may be",
+	"shed":               "the upstream had more to do than it could, and other requests mattered more",
 	"contended": "the bucket was changed by others at each attempt, and the policy's on_failure says to " +
 		"refuse then",
 }
@@ -148,6 +152,11 @@ func explain(out io.Writer, d *decisions.Decision) {
 		whose = "the limit of the tier " + d.Tier
 	case "override":
 		whose = "the consumer's own limit"
+	}
+	if d.From == "ban" {
+		fmt.Fprintf(out, "refused by a ban at %s on %s: %s\n", d.At.Format(time.RFC3339), d.Node,
+			inOtherWords(reasons, d.Reason))
+		return
 	}
 	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node,
 		inOtherWords(reasons, d.Reason))
@@ -200,6 +209,14 @@ func ends(at *time.Time) string {
 		return "never"
 	}
 	return at.Format(time.RFC3339)
+}
+
+// endOf is when a refusal ends; of a ban the line that comes first says so.
+func endOf(d *decisions.Decision) string {
+	if d.From == "ban" {
+		return "-"
+	}
+	return ends(d.Ends)
 }
 
 // parts are what is shown of a request, on one line.

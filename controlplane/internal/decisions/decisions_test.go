@@ -160,6 +160,26 @@ func TestRefusalsAreReportedInWords(t *testing.T) {
 	}
 }
 
+// What bans refuse is a decision, among the heaviest callers and in the count, under a name that no
+// policy can have.
+func TestWhatBansRefuseIsKept(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	r := refusal(1)
+	r.Policy, r.Tier, r.Limit, r.Reason, r.Cost, r.Left, r.Retry = wire.BanPolicy, 0, 0, wire.BanReason+2, 0, 0, 0
+	counts := []wire.RefusedCount{{Policy: wire.BanPolicy, Refused: 40}}
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}, Counts: counts})
+	list, _, _ := w.find(s, decisions.Query{}, 10)
+	if len(list) != 1 || list[0].Policy != policies.Banned || list[0].Reason != "ban_of_consumer" ||
+		list[0].From != "ban" || list[0].Consumer != r.Consumer.String() || list[0].Limit != "" {
+		t.Fatalf("%+v", list)
+	}
+	if top := s.Top(t.Context(), decisions.ByRefused, policies.Banned, "", 5); top.Refused != 40 ||
+		len(top.Callers) != 1 || top.Callers[0].Consumer != r.Consumer.String() || top.Callers[0].Count != r.Count {
+		t.Errorf("%+v", top)
+	}
+}
+
 // What a node says of policies, tiers or limits that the version does not have is dropped, and an
 // unknown version is an error.
 func TestWhatDoesNotFitIsDropped(t *testing.T) {

@@ -90,7 +90,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	publish := s.tops.note(set, m, now)
 	s.mu.Unlock()
 	for _, c := range m.Counts {
-		if p, ok := pairIn(set.Set, c.Policy, c.Tier); ok {
+		if p, ok := pairIn(set, c.Policy, c.Tier); ok {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}

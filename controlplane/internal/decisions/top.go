@@ -94,18 +94,16 @@ func (t *tops) turn(now time.Time) {
 
 // pairIn finds a policy and a tier of a set by their numbers in messages; false for numbers that it
 // does not have.
-func pairIn(set *policy.Set, of uint32, tier uint8) (p pair, ok bool) {
-	if int(of) >= len(set.Policies) {
-		return p, false
-	}
-	return pair{set.Policies[of].Name, tierOf(set, tier)}, true
+func pairIn(set *policies.Compiled, of uint32, tier uint8) (p pair, ok bool) {
+	name, ok := set.NameOf(of)
+	return pair{name, tierOf(set.Set, tier)}, ok
 }
 
 // note counts a node's report, and returns what is to be published if that is due.
 func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
 	t.turn(now)
 	pairOf := func(of uint32, tier uint8) *counts {
-		p, ok := pairIn(c.Set, of, tier)
+		p, ok := pairIn(c, of, tier)
 		if !ok {
 			return nil
 		}

@@ -8,12 +8,16 @@ import (
 	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // inWords converts a refusal to the words of its policy set; false if it does not fit the set.
 func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) (Decision, bool) {
+	if name, _ := c.NameOf(r.Policy); name == policies.Banned {
+		return banInWords(c, node, r, now), true
+	}
 	p, limit, byTier, ok := c.LimitAt(r.Limit)
 	if !ok || int(r.Policy) >= len(c.Set.Policies) || p != &c.Set.Policies[r.Policy] || int(r.Tier) > len(c.Set.Tiers) {
 		return Decision{}, false
@@ -37,6 +41,26 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 		d.Ends = &ends
 	}
 	return d, true
+}
+
+// bans are the reasons of refusals by a ban, by what is banned.
+var bans = [...]string{match.NoBan: "ban", match.AddressBan: "ban_of_address", match.ConsumerBan: "ban_of_consumer",
+	match.KeyBan: "ban_of_key", match.PossibleBan: "ban_of_one_of_many"}
+
+// banInWords converts a refusal by a ban, which knows no policy and no limit.
+func banInWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) Decision {
+	d := Decision{
+		At: now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC(), Node: Clean(node), Version: c.Version.Number,
+		Policy: policies.Banned, From: "ban", Source: name(policy.Sources[:], r.Source), Reason: bans[match.NoBan],
+		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown), Count: max(r.Count-r.Over, 1),
+	}
+	if what := int(r.Reason) - wire.BanReason; what > 0 && what < len(bans) {
+		d.Reason = bans[what]
+	}
+	if hasConsumer(&r.CallerCount) {
+		d.Consumer = r.Consumer.String()
+	}
+	return d
 }
 
 // tierOf returns the name of a tier as messages number them.

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Kept is how many versions a store keeps; older ones are dropped when a new one comes.
@@ -122,6 +123,21 @@ type place struct {
 	tier int
 	// candidate: it is one of the policy's candidate.
 	candidate bool
+}
+
+// Banned stands where a policy's name does for what bans refuse. It can be the name of none.
+const Banned = "(banned)"
+
+// NameOf returns the name of the policy with a number in messages of nodes, Banned for bans; false
+// for a number that the set does not have.
+func (c *Compiled) NameOf(number uint32) (name string, ok bool) {
+	switch {
+	case int(number) < len(c.Set.Policies):
+		return c.Set.Policies[number].Name, true
+	case number == wire.BanPolicy:
+		return Banned, true
+	}
+	return "", false
 }
 
 // Policy returns the policy of that name.

@@ -68,7 +68,7 @@ func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 	for i := range m.Refusals {
 		r := &m.Refusals[i]
 		p, limit, _, ok := c.LimitAt(r.Limit)
-		if ok && isFirst(p, int64(limit.Window)) {
+		if ok && r.Policy != wire.BanPolicy && isFirst(p, int64(limit.Window)) {
 			s.use(p.Name, r.Bucket, (r.Count-r.Over)*max(r.Cost, 1))
 		}
 	}

@@ -174,19 +174,19 @@ func New(c Config) *Service {
 
 // Heard counts a node's report about a policy set. It has the form of decisions.Config.Heard.
 func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
-	node, list := string(m.Node), c.Set.Policies
+	node := string(m.Node)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range m.Counts {
-		if int(one.Policy) < len(list) {
-			s.add(list[one.Policy].Name, node, Refused, one.Refused)
+		if name, ok := c.NameOf(one.Policy); ok {
+			s.add(name, node, Refused, one.Refused)
 		}
 	}
 	s.refusedCallers(c, m)
 	for i := range m.Callers {
-		if one := &m.Callers[i]; int(one.Policy) < len(list) {
+		if name, ok := c.NameOf(m.Callers[i].Policy); ok {
 			// A caller that took another's place has its count as well, so the sum is right.
-			s.add(list[one.Policy].Name, node, Requests, one.Count)
+			s.add(name, node, Requests, m.Callers[i].Count)
 		}
 	}
 }

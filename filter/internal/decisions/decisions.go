@@ -8,6 +8,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -32,6 +33,8 @@ type Recorder struct {
 	// generation is that of the policy set of all samples.
 	generation uint64
 	message    wire.Decisions
+	// banned describes the caller of a request that a ban refuses.
+	banned wire.CallerCount
 	// at are the times of the refusals, by their places in the message. described is how many were
 	// sampled.
 	at        [wire.MaxRefusals]quota.Instant
@@ -64,6 +67,29 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, id *wire.I
 	if h.Retry != quota.Never {
 		r.Retry = min(h.Retry, quota.MaxWindow)
 	}
+	s.at[i] = now
+}
+
+// Banned notes a request that a ban refuses. Its attributes are a, or nil if they are gone; then
+// its caller is as it was described before.
+func (s *Recorder) Banned(req *limiter.Request, a *match.Attributes, id *wire.Identity, now quota.Instant) {
+	if !s.about(req.Rules()) {
+		return
+	}
+	var h limiter.Hit
+	h.Policy = wire.BanPolicy
+	first := s.count(&h)
+	s.describe(req.Rules(), &s.banned, a, id, true)
+	h.Key = s.banned.Consumer // A ban of an address, or of one without a consumer, is one entry for all.
+	i := s.entry(&h, first)
+	if i < 0 {
+		return
+	}
+	r := &s.message.Refusals[i]
+	r.Count++
+	r.Consumer, r.Shown = s.banned.Consumer, append(r.Shown[:0], s.banned.Shown...)
+	r.Limit, r.Reason, r.Source = 0, wire.BanReason+uint8(req.Ban), uint8(policy.ByRequest)
+	r.Cost, r.Left, r.Retry = 0, 0, 0
 	s.at[i] = now
 }
 

@@ -181,6 +181,37 @@ func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 	}
 }
 
+// Requests that a ban refuses are counted and sampled as those that a policy refuses, by their
+// consumer where they name one.
+func TestWhatBansRefuseIsReported(t *testing.T) {
+	w := newWorld(t)
+	who := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, "a")
+	ask := w.ask(allowing, "a")
+	for range 7 {
+		w.request.Ban = match.ConsumerBan
+		w.samples.Banned(&w.request, ask, nil, w.now)
+	}
+	w.request.Ban = match.AddressBan
+	w.samples.Banned(&w.request, &match.Attributes{Path: []byte("/login")}, nil, w.now)
+	w.refuse(1, "b")
+	w.flush()
+	if counts, buckets := w.total(); counts[wire.BanPolicy] != 8 || buckets[wire.BanPolicy] != 2 || counts[1] != 1 {
+		t.Fatalf("counted %v in %v buckets", counts, buckets)
+	}
+	for _, r := range w.sent[0].Refusals {
+		switch r.Reason {
+		case wire.BanReason + uint8(match.ConsumerBan):
+			if r.Count != 7 || r.Consumer != who || string(r.Shown) != "\x00\x03/59" {
+				t.Errorf("a banned consumer: %+v, want %v", r, who)
+			}
+		case wire.BanReason + uint8(match.AddressBan):
+			if r.Count != 1 || r.Consumer != (keyhash.Key{}) || string(r.Shown) != "\x00\x06/login" {
+				t.Errorf("a banned address: %+v", r)
+			}
+		}
+	}
+}
+
 // Whatever the stream: counts are exact, and each of up to 32 policies that refuse a caller has a
 // sample.
 func TestNoPolicyCrowdsOutOthers(t *testing.T) {

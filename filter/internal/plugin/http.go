@@ -144,6 +144,9 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		return types.ActionContinue
 	case limiter.Banned:
 		host.SetFilterState("weir.decision", append(p.scratch[:0], "banned"...))
+		if p.central != nil {
+			p.central.decisions.Banned(&c.request, a, &c.identity, now)
+		}
 		p.refusal.WriteBan(&c.request, wall, c.grpc != noGRPC)
 		return c.reply("banned")
 	}
