@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/netip"
 	"runtime"
 	"slices"
 	"time"
@@ -50,7 +51,9 @@ type Config struct {
 	// TokenRate and NodeRate are how many requests a second one token may make under /v1, and the
 	// nodes at one address under /node/v1; 0 is no limit.
 	TokenRate, NodeRate int64
-	Metrics             *metrics.Metrics
+	// Proxies are the networks of proxies whose x-forwarded-for says where a request comes from.
+	Proxies []netip.Prefix
+	Metrics *metrics.Metrics
 	// Tracing may be nil.
 	Tracing *tracing.Tracing
 	Log     *slog.Logger

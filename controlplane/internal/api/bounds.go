@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -44,17 +48,21 @@ func readersAtOnce() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 // not take turns within the store.
 func leasesAtOnce() int { return max(64, 16*runtime.GOMAXPROCS(0)) }
 
-// openShare is what part of a token's rate an address has that needs none.
+// openShare is what part of a token's rate a key has that asks what it has left, and an address
+// whose callers show no key that is in use.
 const openShare = 10
 
 // bounds are what callers may ask for.
 type bounds struct {
-	tokens, open, nodes, failures, newNodes *throttle.Table
-	leases, readers                         *fair.Gate
+	tokens, open, keys, nodes, failures, newNodes *throttle.Table
+	// known are keys that are in use, so that strangers do not hold up who asks with one.
+	known           *throttle.Known
+	leases, readers *fair.Gate
 }
 
 func newBounds(config Config) (*bounds, error) {
 	b := &bounds{
+		known:   throttle.NewKnown(maxKeys),
 		leases:  fair.NewGate(leasesAtOnce(), leasesWaiting),
 		readers: fair.NewGate(readersAtOnce(), readersWaiting),
 	}
@@ -64,7 +72,7 @@ func newBounds(config Config) (*bounds, error) {
 		rate, burst int64
 	}{
 		{&b.tokens, config.TokenRate, 2 * config.TokenRate},
-		{&b.open, open, 2 * open}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
+		{&b.open, open, 2 * open}, {&b.keys, open, 2 * open}, {&b.nodes, config.NodeRate, 2 * config.NodeRate},
 		{&b.failures, failureRate, failureBurst}, {&b.newNodes, newNodeRate, newNodeBurst},
 	} {
 		if t.rate == 0 {
@@ -86,8 +94,8 @@ func tooMany(wait time.Duration, format string, args ...any) error {
 
 // source is who is behind a request as far as a caller cannot make it up: the name of the token,
 // the network address, and the subject of the certificate if there is one.
-func source(c echo.Context, token string) string {
-	from := token + "\x00" + connlimit.Network(c.Request().RemoteAddr)
+func (s *server) source(c echo.Context, token string) string {
+	from := token + "\x00" + s.origin(c.Request())
 	if t := c.Request().TLS; t != nil && len(t.PeerCertificates) > 0 {
 		from += "\x00" + t.PeerCertificates[0].Subject.String()
 	}
@@ -145,7 +153,7 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	bound := metrics.BoundToken
 	if op.forNodes() {
 		table = s.bounds.nodes
-		key = source(c, token.Name)
+		key = s.source(c, token.Name)
 		bound = metrics.BoundNode
 	}
 	wait, ok := table.Take(key)
@@ -156,12 +164,49 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 	return nil
 }
 
-// admitOpen charges a request that needs no token to its address.
-func (s *server) admitOpen(c echo.Context) error {
-	wait, ok := s.bounds.open.Take(connlimit.Network(c.Request().RemoteAddr))
-	if !ok {
+// origin is where a request comes from: the address of the connection's other end, or, where that
+// is a trusted proxy, the last one in x-forwarded-for that is none.
+func (s *server) origin(r *http.Request) string {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil || !s.isProxy(peer.Addr()) {
+		return connlimit.Network(r.RemoteAddr)
+	}
+	from := peer.Addr()
+	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(hops) {
+		address, err := netip.ParseAddr(strings.TrimSpace(hop))
+		if err != nil {
+			break
+		}
+		if from = address; !s.isProxy(from) {
+			break
+		}
+	}
+	return connlimit.Network(netip.AddrPortFrom(from, 0).String())
+}
+
+func (s *server) isProxy(a netip.Addr) bool {
+	a = a.Unmap().WithZone("")
+	return slices.ContainsFunc(s.config.Proxies, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// admitUsage charges a question about what is left to its key, and to its address unless the key is
+// in use: a stranger who invents keys holds up no caller that has one.
+func (s *server) admitUsage(from, key string) error {
+	refuse := func(wait time.Duration, what string) error {
 		s.config.Metrics.Throttled(metrics.BoundAddress)
-		return tooMany(wait, "too many requests without a token came from this address")
+		return tooMany(wait, "too many requests %s", what)
+	}
+	if key != "" {
+		if wait, ok := s.bounds.keys.Take(key); !ok {
+			return refuse(wait, "ask what this key has left")
+		}
+		if s.bounds.known.Has(key) {
+			return nil
+		}
+	}
+	if wait, ok := s.bounds.open.Take(from); !ok {
+		return refuse(wait, "without a token came from this address")
 	}
 	return nil
 }
@@ -179,7 +224,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	}
 	s.config.Metrics.AuthFailure(why)
 	c.Response().Header().Set(echo.HeaderConnection, "close")
-	from := connlimit.Network(c.Request().RemoteAddr)
+	from := s.origin(c.Request())
 	if wait, ok := s.bounds.failures.Take(from); !ok {
 		s.config.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests without a valid token came from this address")
@@ -194,7 +239,7 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 func (s *server) noteRefused(c echo.Context, token auth.Token, reason string) {
 	s.config.Log.Warn("a request was refused", "id", requestID(c), "method", c.Request().Method, "route", c.Path(),
 		"token", token.Name,
-		"role", token.Role, "address", connlimit.Network(c.Request().RemoteAddr), "reason", reason)
+		"role", token.Role, "address", s.origin(c.Request()), "reason", reason)
 }
 
 // turn waits until a lease request of a node may go to the store, and returns how to say that it is
@@ -205,7 +250,7 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), leasePatience)
 	defer cancel()
-	done, err = s.bounds.leases.Enter(ctx, source(c, callerOf(ctx).name), node)
+	done, err = s.bounds.leases.Enter(ctx, s.source(c, callerOf(ctx).name), node)
 	switch {
 	case errors.Is(err, fair.ErrFull):
 		s.config.Metrics.Throttled(metrics.BoundTurns)
@@ -224,7 +269,7 @@ func (s *server) mayNote(c echo.Context, id, boot string) bool {
 	if s.config.Nodes.Knows(id, boot) {
 		return true
 	}
-	if _, ok := s.bounds.newNodes.Take(source(c, callerOf(c.Request().Context()).name)); ok {
+	if _, ok := s.bounds.newNodes.Take(s.source(c, callerOf(c.Request().Context()).name)); ok {
 		return true
 	}
 	s.config.Metrics.Throttled(metrics.BoundNewNodes)

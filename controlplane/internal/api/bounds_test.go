@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -69,8 +71,8 @@ func TestEachTokenHasARate(t *testing.T) {
 	replace := strings.NewReplacer("{name}", "a", "{id}", "alice", "{version}", "1")
 	for _, route := range api.Routes(p.handler) {
 		method, path, _ := strings.Cut(route, " ")
-		if !strings.Contains(path, "/v1/") {
-			continue
+		if !strings.Contains(path, "/v1/") || path == "/v1/session" && method != "GET" {
+			continue // To log in or out nothing is charged: a wrong token is counted.
 		}
 		w := p.from(here, call{who: "root", method: method, path: replace.Replace(path)})
 		p.problem(w, 429, "too-many-requests")
@@ -110,6 +112,106 @@ func TestWrongTokensHaveARate(t *testing.T) {
 	}
 	if got := ask("[2001:db8::2]:1"); got[401] != 0 {
 		t.Errorf("the next address of its network: %d", got[401])
+	}
+}
+
+// Behind one ingress all the world is one peer. Strangers there hold up no caller who has a token or
+// a key that is in use, at no door; where the ingress is trusted, they do not hold up each other.
+func TestStrangersBehindAnIngressHoldNoCallerUp(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		p := newPlaneWith(t, func(c *api.Config) {
+			c.TokenRate = 30 // A door without tokens has a tenth of it.
+			now := time.Unix(1_000_000, 0)
+			c.Now = func() time.Time { return now }
+			if trusted {
+				c.Proxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+			}
+		})
+		if w := p.put(`"0"`, withUsage); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+		p.use(t, "alice")
+		via := func(client, path string, header ...string) *http.Request {
+			r := httptest.NewRequest("GET", path, nil)
+			r.RemoteAddr = "192.0.2.7:99"
+			r.Header.Set("X-Forwarded-For", "203.0.113.1, "+client)
+			for i := 0; i+1 < len(header); i += 2 {
+				r.Header.Set(header[i], header[i+1])
+			}
+			return r
+		}
+		ask := func(r *http.Request) int {
+			w := httptest.NewRecorder()
+			p.handler.ServeHTTP(w, r)
+			return w.Code
+		}
+		login := func(token string) int {
+			r := via("198.51.100.1", "/v1/session", "Weir-Console", "1", "Sec-Fetch-Site", "same-origin")
+			r.Method = "POST"
+			r.Body = io.NopCloser(strings.NewReader(`{"token": "` + token + `"}`))
+			return ask(r)
+		}
+		if code := ask(via("198.51.100.9", "/v1/usage", "X-Api-Key", "alice")); code != 200 {
+			t.Fatalf("alice before: %d", code)
+		}
+		for n := range 300 {
+			ask(via("198.51.100.1", "/v1/usage", "X-Api-Key", fmt.Sprint("invented ", n)))
+			login("wrong")
+			ask(via("198.51.100.1", "/v1/nodes", "Authorization", "Bearer wrong"))
+		}
+		for who, code := range map[string]int{
+			"a log-in with a token": login("token of eyes"),
+			"a token":               ask(via("198.51.100.1", "/v1/nodes", "Authorization", "Bearer token of eyes")),
+			"a key that is in use":  ask(via("198.51.100.1", "/v1/usage", "X-Api-Key", "alice")),
+		} {
+			if code != 200 {
+				t.Errorf("trusted %v: %s gets %d", trusted, who, code)
+			}
+		}
+		fresh := ask(via("198.51.100.2", "/v1/usage", "X-Api-Key", "new"))
+		if trusted && fresh != 200 || !trusted && fresh != 429 {
+			t.Errorf("trusted %v: a new key from elsewhere gets %d", trusted, fresh)
+		}
+		if code := ask(via("198.51.100.1", "/v1/usage", "X-Api-Key", "one more")); code != 429 {
+			t.Errorf("trusted %v: the stranger goes on: %d", trusted, code)
+		}
+	}
+}
+
+// use has a consumer use some of what it has.
+func (p *plane) use(t *testing.T, consumer string) {
+	t.Helper()
+	k := p.key(t, call{"ed", "POST", "/v1/keys/api/reset?source=header:x-api-key&partition=consumer:" + consumer, nil,
+		`{"reason": "to learn the bucket"}`})
+	w := p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&wait=5s&enforcement=0"})
+	var m wire.Enforcement
+	if err := wire.DecodeEnforcement(w.Body.Bytes(), &m); err != nil || len(m.Freed) == 0 || len(k.Buckets) == 0 {
+		t.Fatalf("%v %+v", err, m)
+	}
+	p.spend(t, m.Freed[0].Bucket, 1, 3)
+}
+
+// What a client says of its address counts from a trusted proxy alone, and no more than the last
+// that is none.
+func TestForwardedAddressesCountFromTrustedProxiesAlone(t *testing.T) {
+	p := newPlaneWith(t, func(c *api.Config) {
+		c.Proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")}
+	})
+	for n, c := range []struct{ peer, forwarded, want string }{
+		{"10.0.0.1:1", "203.0.113.1", "203.0.113.1"}, {"10.0.0.1:1", "forged, 203.0.113.2, 10.9.9.9", "203.0.113.2"},
+		{"10.0.0.1:1", "203.0.113.2, forged", "10.0.0.1"}, {"10.0.0.1:1", "", "10.0.0.1"},
+		{"10.0.0.1:1", "2001:db8::9", "2001:db8::"}, {"[2001:db8::1]:1", "::ffff:203.0.113.3", "203.0.113.3"},
+		{"198.51.100.1:1", "203.0.113.1", "198.51.100.1"}, {"10.0.0.1:1", "10.0.0.2, 10.0.0.3", "10.0.0.2"},
+	} {
+		r := httptest.NewRequest("GET", "/v1/nodes", nil)
+		r.RemoteAddr = c.peer
+		r.Header.Set("X-Forwarded-For", c.forwarded)
+		r.Header.Set("Authorization", "Bearer wrong")
+		r.Header.Set("X-Request-Id", fmt.Sprint("request-", n))
+		p.handler.ServeHTTP(httptest.NewRecorder(), r)
+		if log := p.log.String(); !strings.Contains(log[strings.Index(log, fmt.Sprint("request-", n)):], `"address":"`+c.want+`"`) {
+			t.Errorf("%+v: the log says\n%s", c, log)
+		}
 	}
 }
 

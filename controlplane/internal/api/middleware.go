@@ -166,6 +166,8 @@ type caller struct {
 	name string
 	role auth.Role
 	id   string
+	// from is where the request comes from.
+	from string
 	// accept and contentType are the headers, which a description may not declare as parameters.
 	accept, contentType string
 	// answer are the headers of the answer.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/fair"
 	"github.com/weir-proxy/weir/controlplane/internal/lane"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -28,7 +27,7 @@ func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) err
 		c.SetRequest(r.WithContext(lane.ForPeople(r.Context())))
 		return next(c)
 	}
-	from := cmp.Or(callerOf(r.Context()).name, connlimit.Network(r.RemoteAddr))
+	from := cmp.Or(callerOf(r.Context()).name, callerOf(r.Context()).from)
 	ctx, place, err := lane.Take(r.Context(), func(ctx context.Context) (func(), error) {
 		return s.bounds.readers.Enter(ctx, from, "")
 	})

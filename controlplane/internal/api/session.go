@@ -12,7 +12,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 )
 
@@ -147,7 +146,7 @@ func (s *server) login(c echo.Context) error {
 	rand.Read(nonce[:]) // It never fails.
 	s.setCookie(c, auth.Session{Secret: secret, Ends: ends}.Seal(key, nonce), ends)
 	s.config.Log.Info("login to the console", "id", requestID(c), "token", token.Name, "role", token.Role,
-		"address", connlimit.Network(c.Request().RemoteAddr), "ends", ends.UTC().Format(time.RFC3339))
+		"address", s.origin(c.Request()), "ends", ends.UTC().Format(time.RFC3339))
 	return s.sendSession(c, token)
 }
 

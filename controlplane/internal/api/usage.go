@@ -30,18 +30,7 @@ type asker struct {
 // GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks
 // like one that is not used, so that the answer tells nothing else.
 func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen.GetUsageResponseObject, error) {
-	secret, err := s.config.Hub.Secret()
-	if err != nil {
-		return nil, err
-	}
-	current, _ := s.config.Policies.Current()
-	if current == nil && s.config.Hub.Ready() != nil {
-		return nil, push.ErrNotReady
-	}
-	if current == nil || len(current.Set.Identity.Consumer) == 0 {
-		return nil, errNoConsumers
-	}
-	who, err := askerOf(current.Set, callerOf(ctx).header)
+	secret, current, who, err := s.asks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +43,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if len(current.Set.Tiers) > 0 {
 		answer.Body.Tier = current.Set.Tiers[who.tier]
 	}
-	person := match.ConsumerKey(secret, who.source, who.value)
+	person, used := match.ConsumerKey(secret, who.source, who.value), false
 	about := subject{person: (*keyhash.Key)(&person)}
 	for i := range current.Set.Policies {
 		p := &current.Set.Policies[i]
@@ -78,14 +67,42 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			if err != nil {
 				return nil, storeFailure(err)
 			}
+			used = used || held.Level < held.Burst
 			answer.Body.Limits = append(answer.Body.Limits,
 				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Quota: held.Burst, Remaining: held.Level,
 					FullAfterSeconds: held.FullAfterSeconds, Settles: held.Settles, Owed: held.Owed,
 					AdmitsAfterSeconds: held.AdmitsAfterSeconds})
 		}
 	}
+	if used {
+		s.bounds.known.Add(person.String())
+	}
 	answer.Body.Standing = s.standingForCallers(ctx, about)
 	return answer, nil
+}
+
+// asks finds out who asks what is left, and whether it may.
+func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compiled, who asker, err error) {
+	by, _ = s.config.Policies.Current()
+	secret, err = s.config.Hub.Secret()
+	switch {
+	case err != nil:
+	case by == nil && s.config.Hub.Ready() != nil:
+		err = push.ErrNotReady
+	case by == nil || len(by.Set.Identity.Consumer) == 0:
+		err = errNoConsumers
+	default:
+		who, err = askerOf(by.Set, callerOf(ctx).header)
+	}
+	key := ""
+	if err == nil {
+		person := match.ConsumerKey(secret, who.source, who.value)
+		key = person.String()
+	}
+	if tooMany := s.admitUsage(callerOf(ctx).from, key); tooMany != nil {
+		err = tooMany
+	}
+	return secret, by, who, err
 }
 
 // standingForCallers is standingOf without who ordered it, and why: that is for operators.

@@ -32,7 +32,8 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		if op == nil {
 			return next(c)
 		}
-		who := caller{answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
+		who := caller{
+			from: s.origin(c.Request()), answer: c.Response().Header(), header: c.Request().Header, id: requestID(c),
 			accept: c.Request().Header.Get("Accept"), contentType: c.Request().Header.Get("Content-Type")}
 		if !op.open {
 			token, err := s.authorize(c, op)
@@ -42,11 +43,6 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			who.name, who.role = token.Name, token.Role
 			if !op.forNodes() {
 				s.noteOrders(who.answer)
-			}
-		}
-		if op.open && op.checked {
-			if err := s.admitOpen(c); err != nil {
-				return err
 			}
 		}
 		if op.checked {

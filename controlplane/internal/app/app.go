@@ -110,7 +110,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 	}
 	config.Regions = a.regions
 	config.Leases = a.granting(config, breakers, s.StorePatience)
-	config.TokenRate, config.NodeRate = s.Limits.API, s.Limits.Node
+	config.TokenRate, config.NodeRate, config.Proxies = s.Limits.API, s.Limits.Node, s.Limits.Proxies
 	m.Read(a.gauges(config))
 	m.Breaker(leases.StoreName, breaker.Closed)
 	if err := a.openListeners(s, config); err != nil {

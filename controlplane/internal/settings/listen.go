@@ -112,15 +112,18 @@ func (r *resolver) door(name, address, clientCA string, open bool, cert string) 
 
 // LimitFlags bound what callers may ask of the control plane.
 type LimitFlags struct {
-	APIRate        int64 `help:"Requests a second to /v1 under the name of one token; twice as many at once. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
-	NodeRate       int64 `help:"Requests a second of nodes at one address under the name of one token; twice as many at once. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
-	MaxConnections int   `help:"Connections to one listener at once. For a further one the oldest without a valid token is closed; without such it waits. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
+	APIRate        int64    `help:"Requests a second to /v1 under the name of one token; twice as many at once. 0 is no limit." default:"500" env:"WEIR_API_RATE" name:"api-rate" placeholder:"N"`
+	NodeRate       int64    `help:"Requests a second of nodes at one address under the name of one token; twice as many at once. 0 is no limit." default:"20000" env:"WEIR_NODE_RATE" placeholder:"N"`
+	TrustedProxies []string `help:"Networks of the proxies before the control plane, like 10.0.0.0/8: of what they forward the address in x-forwarded-for counts, where callers without a token are told apart." env:"WEIR_TRUSTED_PROXIES" name:"trusted-proxies" placeholder:"NETWORK"`
+	MaxConnections int      `help:"Connections to one listener at once. For a further one the oldest without a valid token is closed; without such it waits. 0 is no limit." default:"8192" env:"WEIR_MAX_CONNECTIONS" placeholder:"N"`
 }
 
 // Limits are valid: requests a second, 0 for no limit, and connections to each listener.
 type Limits struct {
 	API, Node   int64
 	Connections int
+	// Proxies are the networks of the proxies whose x-forwarded-for counts.
+	Proxies []netip.Prefix
 }
 
 const maxLimit = 1_000_000
@@ -137,5 +140,16 @@ func (r *resolver) limits(f LimitFlags) Limits {
 			r.problem("%s: %d is not from 0 to %d", limit.flag, limit.n, maxLimit)
 		}
 	}
-	return Limits{API: f.APIRate, Node: f.NodeRate, Connections: f.MaxConnections}
+	l := Limits{API: f.APIRate, Node: f.NodeRate, Connections: f.MaxConnections}
+	for _, text := range f.TrustedProxies {
+		network, err := netip.ParsePrefix(text)
+		if address, only := netip.ParseAddr(text); only == nil {
+			network, err = netip.PrefixFrom(address, address.BitLen()), nil
+		}
+		if err != nil {
+			r.problem("--trusted-proxies (WEIR_TRUSTED_PROXIES): %q is no network like 10.0.0.0/8", text)
+		}
+		l.Proxies = append(l.Proxies, network)
+	}
+	return l
 }

@@ -1,6 +1,8 @@
 package settings_test
 
 import (
+	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -18,11 +20,13 @@ func TestListeners(t *testing.T) {
 		RLSListen:   "127.0.0.1:0", RLSClientCA: authority.Path, RLSOpen: true,
 	}
 	f := valid(t)
-	f.ListenFlags, f.LimitFlags = whole, settings.LimitFlags{APIRate: 1, NodeRate: 2, MaxConnections: 3}
+	f.ListenFlags, f.LimitFlags = whole, settings.LimitFlags{APIRate: 1, NodeRate: 2, MaxConnections: 3,
+		TrustedProxies: []string{"10.0.0.0/8", "2001:db8::1"}}
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::1/128")}
 	s, err := f.Resolve()
 	if err != nil || s.Listeners.TLS == nil || s.Listeners.NodeClients == nil || s.Listeners.Node != "127.0.0.1:0" ||
 		s.Listeners.Debug != "[::1]:6060" ||
-		s.Limits != (settings.Limits{API: 1, Node: 2, Connections: 3}) {
+		!reflect.DeepEqual(s.Limits, settings.Limits{API: 1, Node: 2, Connections: 3, Proxies: proxies}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	if l := s.Listeners; l.RLS != "127.0.0.1:0" || l.RLSClients == nil || !l.RLSOpen {
@@ -59,6 +63,8 @@ func TestListeners(t *testing.T) {
 			"only this machine reaches"},
 		"a negative rate": {func(f *settings.Flags) { f.APIRate = -1 },
 			"--api-rate (WEIR_API_RATE): -1 is not from 0"},
+		"a proxy that is no network": {func(f *settings.Flags) { f.TrustedProxies = []string{"ingress"} },
+			`--trusted-proxies (WEIR_TRUSTED_PROXIES): "ingress" is no network like 10.0.0.0/8`},
 		"too high a rate": {func(f *settings.Flags) { f.NodeRate = 1 << 40 },
 			"--node-rate (WEIR_NODE_RATE)"},
 		"fewer than no connections": {func(f *settings.Flags) { f.MaxConnections = -1 },

@@ -66,3 +66,43 @@ func (t *Table) entry(key string) *entry {
 	t.states[key] = t.recent.PushFront(e)
 	return e
 }
+
+// Known is a set of keys of a bounded size: a further key takes the place of the one that was seen
+// least recently. Make one with NewKnown. It is safe for concurrent use.
+type Known struct {
+	most int
+
+	mu   sync.Mutex
+	keys map[string]*list.Element // of string
+	seen *list.List               // the one seen last in front
+}
+
+// NewKnown makes an empty set of at most that many keys.
+func NewKnown(most int) *Known {
+	return &Known{most: most, keys: map[string]*list.Element{}, seen: list.New()}
+}
+
+// Has reports whether a key is in the set, and notes that it was seen.
+func (k *Known) Has(key string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at, ok := k.keys[key]
+	if ok {
+		k.seen.MoveToFront(at)
+	}
+	return ok
+}
+
+// Add puts a key into the set.
+func (k *Known) Add(key string) {
+	if k.Has(key) {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.keys) >= k.most {
+		last := k.seen.Back()
+		delete(k.keys, k.seen.Remove(last).(string))
+	}
+	k.keys[key] = k.seen.PushFront(key)
+}
