@@ -75,6 +75,12 @@ func (c *ControlPlane) Put(i int, document []byte) (snapshot []byte, set *policy
 	return c.PutPartly(i, document, policies.Everyone)
 }
 
+// Current is the policy set in force at the i-th replica.
+func (c *ControlPlane) Current(i int) *policies.Compiled {
+	current, _ := c.replicas[i].policies.Current()
+	return current
+}
+
 // PutPartly is Put for a share of the nodes, in percent.
 func (c *ControlPlane) PutPartly(i int, document []byte, percent int) (snapshot []byte, set *policy.Set, err error) {
 	change := policies.Change{Any: true, Document: document, Format: policydoc.Sniff(document), Nodes: percent}

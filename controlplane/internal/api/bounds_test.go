@@ -115,8 +115,9 @@ func TestWrongTokensHaveARate(t *testing.T) {
 	}
 }
 
-// Behind one ingress all the world is one peer. Strangers there hold up no caller who has a token or
-// a key that is in use, at no door; where the ingress is trusted, they do not hold up each other.
+// Behind one ingress all the world is one peer. Strangers there hold up no caller who has a token
+// or a key that is in use, at no door; where the ingress is trusted, they do not hold up each
+// other.
 func TestStrangersBehindAnIngressHoldNoCallerUp(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		p := newPlaneWith(t, func(c *api.Config) {

@@ -174,7 +174,8 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 			t.Fatalf("%d %s", got.Code, got.Body)
 		}
 	}
-	put(`{"version":"weir/v1","policies":[{"name":"api","partition":["client_ip"],"limit":{"quota":1,"window":"1m"}}]}`)
+	put(`{"version":"weir/v1","policies":[{"name":"api","partition":["client_ip"],"limit":{"quota":1,"window":"1m"},
+		"penalty":{"after":{"refusals":5,"within":"1m"},"for":"1m"}}]}`)
 	encoded := post("ed", "?policy=api", reason)
 	encoded.header = map[string]string{"Content-Encoding": "gzip"}
 	for name, c := range map[string]struct {
@@ -215,24 +216,68 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 		"store-unavailable")
 }
 
-// No penalty is longer than the rule of its policy says, and none of a policy without one counts,
-// whatever a node reports.
-func TestNoNodeMakesPenaltiesLonger(t *testing.T) {
-	p := newPlane(t)
-	const set = `{"version":"weir/v1","policies":[
+const penalSet = `{"version":"weir/v1","policies":[
 		{"name":"api","partition":["client_ip"],"limit":{"quota":5,"window":"1m"},
 			"penalty":{"after":{"refusals":5,"within":"1m"},"for":"1m","max":"4m","forget":"1h","jitter":"50%"}},
 		{"name":"free","partition":["client_ip"],"limit":{"quota":5,"window":"1m"}}]}`
+
+// No penalty is longer than the rule of its policy says, and none of a policy without one counts,
+// whatever a node reports, and whichever version it names.
+func TestNoNodeMakesPenaltiesLonger(t *testing.T) {
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
-	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+	for _, version := range []uint64{1, 0, 99} {
+		p := newPlane(t)
+		if got := p.do(call{"ed", "PUT", "/v1/policyset", header, penalSet}); got.Code >= 300 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+		p.reportsTooLong(t, version)
+	}
+}
+
+// What a node reports by an old version is no longer than the rule in force says.
+func TestAnOldRuleMakesNoPenaltyLonger(t *testing.T) {
+	p := newPlane(t)
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	shorter := strings.NewReplacer(`"for":"1m","max":"4m"`, `"for":"10s","max":"20s"`).Replace(penalSet)
+	for _, set := range []string{penalSet, shorter} {
+		if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+			t.Fatalf("%d %s", got.Code, got.Body)
+		}
+	}
+	late := time.Now().Add(time.Hour).UnixMilli()
+	m := wire.Offences{Node: []byte("envoy-1"), Items: []wire.Offence{{Key: keyhash.Key{9}, Policy: []byte("api"),
+		Level: 9, Until: late, Forgotten: late, Version: 1}}}
+	body := string(wire.AppendOffences(nil, &m))
+	if got := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, body}); got.Code != 204 {
 		t.Fatalf("%d %s", got.Code, got.Body)
 	}
+	for len(p.penalised(t)) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if one := p.penalised(t)[0]; time.Until(one.Until) > 30*time.Second {
+		t.Errorf("%+v", one)
+	}
+}
+
+func (p *plane) penalised(t *testing.T) []api.PenaltyAnswer {
+	t.Helper()
+	list := p.do(call{"eyes", "GET", "/v1/penalties", nil, ""})
+	var answer api.PenaltiesAnswer
+	if err := json.Unmarshal(list.Body.Bytes(), &answer); err != nil {
+		t.Fatalf("%v %s", err, list.Body)
+	}
+	return answer.Penalties
+}
+
+// reportsTooLong reports penalties that are longer than their rule allows, by a version.
+func (p *plane) reportsTooLong(t *testing.T, version uint64) {
+	t.Helper()
 	begin := time.Now()
 	late := begin.Add(48 * time.Hour).UnixMilli()
 	m := wire.Offences{Node: []byte("envoy-1")}
 	for n, level := range []uint8{1, 2, 64, 1} {
 		o := wire.Offence{Key: keyhash.Key{byte(n + 1)}, Policy: []byte("api"), Level: level, Until: late,
-			Forgotten: late + 86_400_000, Version: 1}
+			Forgotten: late + 86_400_000, Version: version}
 		if n == 3 {
 			o.Policy = []byte("free")
 		}

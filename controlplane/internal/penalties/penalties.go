@@ -27,7 +27,9 @@ const (
 
 // Sets finds policy sets. *policies.Service is one.
 type Sets interface {
+	// At is a version of the policy set, and Current the one in force, nil for none.
 	At(ctx context.Context, version uint64) (*policies.Compiled, error)
+	Current() (*policies.Compiled, <-chan struct{})
 }
 
 // Meter counts what nodes report.

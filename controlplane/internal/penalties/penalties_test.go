@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -25,8 +28,34 @@ type meter struct {
 func (m *meter) PenaltyBegun(policy string, shadow bool) { m.begun[fmt.Sprint(policy, " ", shadow)]++ }
 func (m *meter) PenaltiesFull(n int)                     { m.full += n }
 
-// unknown knows no policy set.
+// unknown knows the policy set in force and no version.
 type unknown struct{}
+
+// inForce has rules that allow each penalty of the tests.
+var inForce = sync.OnceValue(func() *policies.Compiled {
+	text := `{"version": "weir/v1", "policies": [{"name": "api", "partition": ["client_ip"],
+		"limit": {"quota": 5, "window": "1m"},
+		"penalty": {"after": {"refusals": 5, "within": "1m"}, "for": "1h", "max": "7d", "forget": "30d"}}]}`
+	dir, err := os.MkdirTemp("", "penalties")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	store, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	if err != nil {
+		panic(err)
+	}
+	defer store.Close()
+	all := policies.New(policies.Config{Store: store, Now: time.Now})
+	change := policies.Change{Any: true, Document: []byte(text), Format: policydoc.JSON}
+	if _, err := all.Put(context.Background(), change); err != nil {
+		panic(err)
+	}
+	current, _ := all.Current()
+	return current
+})
+
+func (unknown) Current() (*policies.Compiled, <-chan struct{}) { return inForce(), nil }
 
 func (unknown) At(context.Context, uint64) (*policies.Compiled, error) {
 	return nil, policies.ErrNotFound
@@ -291,6 +320,8 @@ const year = 365 * 86_400_000
 
 // sets knows no policy set, and notes which is asked for.
 type sets func(version uint64)
+
+func (sets) Current() (*policies.Compiled, <-chan struct{}) { return inForce(), nil }
 
 func (s sets) At(_ context.Context, version uint64) (*policies.Compiled, error) {
 	s(version)

@@ -2,6 +2,7 @@ package penalties
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
@@ -25,14 +26,24 @@ type incoming struct {
 	node string
 	now  time.Time
 	sets map[uint64]*policies.Compiled
+	// current is the policy set in force.
+	current *policies.Compiled
 }
 
+// errNoSet: without a policy set there is no rule to hold a penalty against. The node sends it
+// again.
+var errNoSet = errors.New("no policy set is known here, by whose rules penalties are judged")
+
 // Report takes in what a node has begun. What no node says that works as it should is left out: the
-// node may be damaged, or another program.
+// node may be damaged, or another program. No penalty is longer than a rule in force says,
+// whichever version a node names.
 func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	in := incoming{
 		node: decisions.Clean(string(m.Node)), now: s.Now().UTC().Truncate(time.Millisecond),
 		sets: map[uint64]*policies.Compiled{},
+	}
+	if in.current, _ = s.Sets.Current(); in.current == nil {
+		return errNoSet
 	}
 	var o Offer
 	var taken []*wire.Offence
@@ -56,15 +67,19 @@ func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	return nil
 }
 
-// setOf is a version of the policy set, nil if it is not known: the store may have lost it.
+// setOf is a version of the policy set, the one in force if it is not known: the store may have
+// lost it, or the node may have invented it.
 func (s *Service) setOf(ctx context.Context, in *incoming, version uint64) *policies.Compiled {
 	set, seen := in.sets[version]
-	if seen || len(in.sets) == maxVersions {
+	switch {
+	case seen:
 		return set
+	case len(in.sets) == maxVersions:
+		return in.current
 	}
 	set, err := s.Sets.At(ctx, version)
 	if err != nil {
-		set = nil
+		set = in.current
 	}
 	in.sets[version] = set
 	return set
@@ -77,9 +92,6 @@ func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
 	memory := int64(it.Level) * longest.Milliseconds()
 	if it.Until > in.now.Add(2*longest).UnixMilli() || it.Forgotten-it.Until > memory {
 		return false
-	}
-	if set == nil {
-		return policy.ValidName(string(it.Policy))
 	}
 	p, known := set.Policy(string(it.Policy))
 	return known && p.Penalty != nil
@@ -94,13 +106,13 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	if it.Consumer != (keyhash.Key{}) {
 		r.Consumer = it.Consumer.String()
 	}
-	if set == nil {
-		return r
+	for _, c := range []*policies.Compiled{set, in.current} {
+		if p, ok := c.Policy(string(it.Policy)); ok && p.Penalty != nil {
+			r.Record = within(p.Penalty, r.Record, in.now.UnixMilli())
+			r.Forgotten = min(r.Forgotten, p.Penalty.Forgotten(r.Record))
+		}
 	}
-	p, _ := set.Policy(string(it.Policy))
-	r.Record = within(p.Penalty, r.Record, in.now.UnixMilli())
-	r.Forgotten = min(r.Forgotten, p.Penalty.Forgotten(r.Record))
-	if len(it.Shown) > 0 {
+	if len(it.Shown) > 0 && set.Version.Number == it.Version {
 		r.Shown = decisions.Shown(set.Set, it.Shown)
 	}
 	return r

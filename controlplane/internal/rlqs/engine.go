@@ -108,7 +108,7 @@ type Engine struct {
 	outlets map[uint64]*outlet
 	next    uint64
 	holders int
-	most    int
+	most    Room
 	wake    chan struct{}
 }
 
@@ -117,8 +117,12 @@ type outlet struct {
 	buckets map[string]*bucket
 }
 
-// NewEngine makes an Engine that keeps at most so many assignments in mind. Jitter may be nil.
-func NewEngine(source Source, most int, jitter func() int64) *Engine {
+// Room is how many assignments an Engine keeps in mind: of all filters together, and of each. Those
+// that a filter has given up, or reports no more, take no room.
+type Room struct{ All, Each int }
+
+// NewEngine makes an Engine that has so much room. Jitter may be nil.
+func NewEngine(source Source, most Room, jitter func() int64) *Engine {
 	if jitter == nil {
 		jitter = func() int64 { return rand.Int64N(1024) }
 	}
@@ -162,7 +166,7 @@ func (e *Engine) Report(now quota.Instant, filter uint64, id ID, n int64) bool {
 	if from == nil {
 		return true
 	}
-	if from.buckets[id.Name] == nil && e.holders >= e.most {
+	if from.buckets[id.Name] == nil && (e.holders >= e.most.All || len(from.buckets) >= e.most.Each) {
 		return false
 	}
 	if b == nil {

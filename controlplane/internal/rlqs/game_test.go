@@ -115,7 +115,7 @@ type plane struct {
 
 func (g *game) startPlane() *plane {
 	p := &plane{game: g, alive: true}
-	p.engine = rlqs.NewEngine(p, 1000, func() int64 { return g.rng.Int64N(1024) })
+	p.engine = rlqs.NewEngine(p, rlqs.Room{All: 1000, Each: 1000}, func() int64 { return g.rng.Int64N(1024) })
 	return p
 }
 

@@ -63,7 +63,8 @@ type Server struct {
 // New makes a Server.
 func New(c Config) *Server {
 	source := &ledgers{rules: rules{config: c}, leases: c.Leases}
-	return &Server{engine: NewEngine(source, maxBuckets, nil), meter: c.Meter, clock: c.Now, start: c.Now()}
+	engine := NewEngine(source, Room{All: maxBuckets, Each: maxPerStream}, nil)
+	return &Server{engine: engine, meter: c.Meter, clock: c.Now, start: c.Now()}
 }
 
 // Register has a gRPC server serve s.
@@ -123,7 +124,6 @@ func (s *Server) StreamRateLimitQuotas(stream pb.RateLimitQuotaService_StreamRat
 // receive takes reports until the filter ends the stream.
 func (s *Server) receive(stream pb.RateLimitQuotaService_StreamRateLimitQuotasServer, filter uint64) error {
 	domain := ""
-	known := map[string]struct{}{}
 	for {
 		reports, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -138,13 +138,13 @@ func (s *Server) receive(stream pb.RateLimitQuotaService_StreamRateLimitQuotasSe
 		if len(domain) > maxDomain {
 			return status.Error(codes.InvalidArgument, "the domain is longer than "+strconv.Itoa(maxDomain)+" bytes")
 		}
-		s.report(filter, domain, reports.GetBucketQuotaUsages(), known)
+		s.report(filter, domain, reports.GetBucketQuotaUsages())
 	}
 }
 
-// report takes the usage of a filter's buckets. Known are those that it has reported before.
+// report takes the usage of a filter's buckets.
 func (s *Server) report(
-	filter uint64, domain string, usages []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage, known map[string]struct{},
+	filter uint64, domain string, usages []*pb.RateLimitQuotaUsageReports_BucketQuotaUsage,
 ) {
 	now := s.now()
 	for _, usage := range usages {
@@ -155,15 +155,9 @@ func (s *Server) report(
 		}
 		admitted, refused := usage.GetNumRequestsAllowed(), usage.GetNumRequestsDenied()
 		s.meter.QuotaReported(admitted, refused)
-		if _, is := known[id.Name]; !is && len(known) >= maxPerStream {
-			s.meter.QuotaIgnored(IgnoredFull)
-			continue
-		}
 		if !s.engine.Report(now, filter, id, requests(admitted, refused)) {
 			s.meter.QuotaIgnored(IgnoredFull)
-			continue
 		}
-		known[id.Name] = struct{}{}
 	}
 }
 

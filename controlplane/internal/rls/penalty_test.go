@@ -15,8 +15,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 )
 
-// noSets knows no policy set.
-type noSets struct{}
+// noSets knows the policy set in force and no version.
+type noSets struct{ w *world }
+
+func (s noSets) Current() (*policies.Compiled, <-chan struct{}) { return s.w.plane.Current(0), nil }
 
 func (noSets) At(context.Context, uint64) (*policies.Compiled, error) {
 	return nil, policies.ErrNotFound
@@ -38,7 +40,7 @@ func (w *world) withPenalties() *penalties.Service {
 	}
 	w.t.Cleanup(func() { _ = store.Close() })
 	service := penalties.New(penalties.Config{
-		Store: store, Sets: noSets{}, Now: now, Meter: noMeter{}, Log: slog.New(slog.DiscardHandler),
+		Store: store, Sets: noSets{w}, Now: now, Meter: noMeter{}, Log: slog.New(slog.DiscardHandler),
 	})
 	w.penalties = penalties.NewEnforcer(service, rls.NodeName, func() uint64 { return 0 })
 	w.restart()
