@@ -65,8 +65,8 @@ type returning[L lease.Counted[L]] struct {
 }
 
 // playReturns plays random grants and returns, some doubled, of too many tokens, or too late, and
-// compares each answer with the ledgers. It returns how many tokens were taken back, and how many of
-// them after their end.
+// compares each answer with the ledgers. It returns how many tokens were taken back, and how many
+// of them after their end.
 func playReturns[L lease.Counted[L]](
 	t *testing.T, s *Instance, a quota.Algorithm, twin bool, salt int, ledgers lease.Twins[L],
 ) (back [2]int64) {
