@@ -127,7 +127,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	})
 	if s.PolicySet != "" {
 		a.files = policyfiles.New(policyfiles.Config{
-			Path: s.PolicySet, Nodes: s.PolicySetNodes, Sets: sets, Log: a.log,
+			Path: s.PolicySet, Nodes: s.PolicySetNodes, Removes: s.PolicySetRemoves, Sets: sets, Log: a.log,
 		})
 	}
 	known := consumers.New(consumers.Config{

@@ -16,12 +16,32 @@ import (
 
 type applyCommand struct {
 	serverFlags
-	File   string `arg:"" optional:"" help:"The policy file, YAML or JSON; - is the standard input."`
-	Named  string `short:"f" name:"filename" help:"The policy file, as kubectl takes it." placeholder:"FILE"`
-	Yes    bool   `short:"y" help:"Also if more than half of the policies would be removed."`
-	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	File  string `arg:"" optional:"" help:"The policy file, YAML or JSON; - is the standard input."`
+	Named string `short:"f" name:"filename" help:"The policy file, as kubectl takes it." placeholder:"FILE"`
+	Yes   bool   `short:"y" help:"Also if more than half of the policies would be removed."`
+	Nodes string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	ifVersion
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+}
+
+// ifVersion is the flag that keeps a change from taking back another one unseen.
+type ifVersion struct {
+	IfVersion *uint64 `help:"Only if the policy set is still this version, from which the change was made: weir get policyset says which it is." placeholder:"N"`
+}
+
+// holds is an error if the policy set is another version.
+func (f ifVersion) holds(current answer) error {
+	if f.IfVersion == nil {
+		return nil
+	}
+	wanted := fmt.Sprint(*f.IfVersion)
+	now := versionOf(current)
+	if now == wanted {
+		return nil
+	}
+	return fmt.Errorf("the policy set is version %s by now, and not %s: weir diff %[2]s %[1]s shows what has "+
+		"changed since; make the change from that, with --if-version %[1]s", now, wanted)
 }
 
 // Run puts the file in place of the version that is current now.
@@ -31,6 +51,9 @@ func (c *applyCommand) Run(env *environment) error {
 	}
 	t, err := tryFile(env, c.serverFlags, c.File+c.Named)
 	if err != nil {
+		return err
+	}
+	if err := c.holds(t.current); err != nil {
 		return err
 	}
 	if gone, all := t.removed(); !c.Yes && !c.DryRun {
@@ -49,6 +72,10 @@ func (c *applyCommand) Run(env *environment) error {
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
+	}
+	if c.DryRun {
+		fmt.Fprintf(env.Err, "weir: this is what it would change of version %s; with --if-version %[1]s it is "+
+			"applied to no other\n", t.version())
 	}
 	return printPut(env, put)
 }

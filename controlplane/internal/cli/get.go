@@ -43,6 +43,10 @@ func (c *getPolicySet) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	if c.Output == "text" && versionOf(got) != "" {
+		fmt.Fprintf(env.Err, "weir: this is version %s; weir apply FILE --if-version %[1]s refuses if another has "+
+			"come meanwhile\n", versionOf(got))
+	}
 	_, err = env.Out.Write(got.body)
 	return err
 }

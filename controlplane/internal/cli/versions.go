@@ -166,8 +166,9 @@ type rollbackCommand struct {
 	serverFlags
 	Version uint64 `arg:"" help:"The version to go back to."`
 	Yes     bool   `short:"y" help:"Also if more than half of the policies would be removed."`
-	DryRun  bool   `help:"Show what would change; change nothing."`
-	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+	ifVersion
+	DryRun bool   `help:"Show what would change; change nothing."`
+	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
 // Run puts the document of the version in place of the one that is current now.
@@ -178,6 +179,9 @@ func (c *rollbackCommand) Run(env *environment) error {
 	}
 	current, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
 	if err != nil {
+		return err
+	}
+	if err := c.holds(current); err != nil {
 		return err
 	}
 	put, body, err := c.roll(cl, current, c.DryRun || !c.Yes)

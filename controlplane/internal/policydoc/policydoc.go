@@ -66,6 +66,7 @@ func Sniff(doc []byte) Format {
 
 // FormatOf returns the format of a file: by the end of its name, or else by its text.
 func FormatOf(name string, doc []byte) Format {
+	name = strings.ToLower(name)
 	switch {
 	case strings.HasSuffix(name, ".json"):
 		return JSON

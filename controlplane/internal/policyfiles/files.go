@@ -99,7 +99,7 @@ func isPolicyFile(file string) bool {
 	if strings.HasPrefix(filepath.Base(file), ".") {
 		return false
 	}
-	switch filepath.Ext(file) {
+	switch strings.ToLower(filepath.Ext(file)) {
 	case ".yaml", ".yml", ".json":
 	default:
 		return false

@@ -2,6 +2,7 @@ package policyfiles
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -37,7 +38,10 @@ type Config struct {
 	Sets Sets
 	// Nodes is the share of the nodes, in percent, that get a new version first; 0 means all.
 	Nodes int
-	Log   *slog.Logger
+	// Removes is the share of the policies in force, in percent, that a change of the files may
+	// remove; one may always go, and 100 lets all go.
+	Removes int
+	Log     *slog.Logger
 }
 
 // Watch puts into force what the files say, at its start and whenever they change. Make one with
@@ -110,7 +114,7 @@ func (w *Watch) Look(ctx context.Context) {
 		w.refuse("the policy set of the files is not in force yet; it is tried again", err)
 		return
 	}
-	w.done, w.digest, w.trouble = now, policies.Digest(doc.Text), ""
+	w.done, w.digest = now, policies.Digest(doc.Text)
 	w.compare()
 }
 
@@ -132,15 +136,46 @@ func (w *Watch) put(ctx context.Context, doc Document) error {
 			return err
 		}
 	}
-	out, err := w.config.Sets.Put(ctx, policies.Change{
+	change := policies.Change{
 		Any: true, Document: doc.Text, Format: doc.Format, FromFiles: true, Nodes: w.config.Nodes,
 		Entry: audit.Entry{By: w.config.Path, Action: "policyset.put", Resource: "policyset"},
-	})
+	}
+	if err := w.guard(ctx, change); err != nil {
+		return err
+	}
+	out, err := w.config.Sets.Put(ctx, change)
 	if err == nil && !out.Unchanged {
+		w.trouble = ""
 		w.config.Log.Info("the policy set of the files is a new version", "path", w.config.Path,
 			"version", out.Version, "summary", out.Summary)
 	}
 	return err
+}
+
+// guard is an error if the change would remove more policies than files may: a file that is missing
+// by mistake would take a team's limits out of force within seconds.
+func (w *Watch) guard(ctx context.Context, change policies.Change) error {
+	active, _ := w.config.Sets.Active()
+	if active.Current == nil || w.config.Removes == 100 {
+		return nil
+	}
+	change.DryRun = true
+	tried, err := w.config.Sets.Put(ctx, change)
+	if err != nil {
+		return err
+	}
+	gone, all := tried.Diff.Removed, len(active.Current.Set.Policies)
+	if len(gone) <= 1 || len(gone)*100 <= all*w.config.Removes {
+		return nil
+	}
+	const named = 5
+	more := ""
+	if len(gone) > named {
+		more = fmt.Sprintf(" and %d more", len(gone)-named)
+	}
+	return fmt.Errorf("they would remove %d of %d policies (%s%s), which is more than --policyset-removes %d%%; "+
+		"mend the files, take the policies out in several steps, or start with a larger share if that is meant",
+		len(gone), all, strings.Join(gone[:min(named, len(gone))], ", "), more, w.config.Removes)
 }
 
 // compare notes whether the policy set of the files is still in force. An operator may have taken
@@ -152,6 +187,9 @@ func (w *Watch) compare() {
 	w.inForce.Store(now)
 	w.known.Store(true)
 	if now {
+		if w.trouble != "" {
+			w.config.Log.Info("the policy set of the files is in force again", "path", w.config.Path)
+		}
 		w.apart, w.trouble = 0, ""
 		return
 	}

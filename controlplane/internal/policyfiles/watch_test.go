@@ -52,7 +52,7 @@ func (d *site) replica() *policies.Service {
 
 func (d *site) watch(sets *policies.Service, nodes int) *policyfiles.Watch {
 	return policyfiles.New(policyfiles.Config{
-		Path: d.path, Sets: sets, Nodes: nodes, Log: slog.New(slog.NewTextHandler(&d.log, nil)),
+		Path: d.path, Sets: sets, Nodes: nodes, Removes: 25, Log: slog.New(slog.NewTextHandler(&d.log, nil)),
 	})
 }
 
@@ -318,6 +318,72 @@ func TestFoldersThatAreNoPolicySet(t *testing.T) {
 	for _, path := range []string{nested, mounted} {
 		if _, err := policyfiles.Load(path); err != nil {
 			t.Errorf("folders without policy files, and hidden ones: %v", err)
+		}
+	}
+}
+
+// namesOf is a policy set with policies of these names.
+func namesOf(names ...string) string {
+	text := "version: weir/v1\npolicies:\n"
+	for _, name := range names {
+		text += "  - {name: " + name + ", partition: [], limit: {quota: 10, window: 1m}}\n"
+	}
+	if len(names) == 0 {
+		return "version: weir/v1\npolicies: []\n"
+	}
+	return text
+}
+
+// What removes more of the policies than files may waits, and says which would go: a team's file
+// that is missing takes no limits out of force.
+func TestFilesRemoveNoMoreThanTheyMay(t *testing.T) {
+	folder := t.TempDir()
+	d := newSite(t, folder)
+	w := d.watch(d.sets, 0)
+	at := func(name string) string { return filepath.Join(folder, name) }
+	version := func() uint64 {
+		current, _ := d.sets.Current()
+		return current.Version.Number
+	}
+	d.write(at("a.yaml"), namesOf("a1", "a2", "a3", "a4", "a5"))
+	d.write(at("b.YAML"), namesOf("b1", "b2", "b3"))
+	d.look(w)
+	if current, _ := d.sets.Current(); version() != 1 || len(current.Set.Policies) != 8 {
+		t.Fatalf("%d policies: a file .YAML counts, too\n%s", len(current.Set.Policies), &d.log)
+	}
+	for name, change := range map[string]func(){
+		"a team's file is missing": func() { os.Remove(at("b.YAML")) },
+		"all is empty":             func() { d.write(at("a.yaml"), namesOf()); d.write(at("b.YAML"), namesOf()) },
+	} {
+		d.log.Reset()
+		removed := "remove 3 of 8 policies (b1, b2, b3)"
+		if name == "all is empty" {
+			removed = "remove 8 of 8 policies (a1, a2, a3, a4, a5 and 3 more)"
+		}
+		change()
+		for range 5 {
+			d.look(w)
+		}
+		if said := strings.Count(d.log.String(), "which is more than --policyset-removes 25%"); version() != 1 ||
+			w.InForce() || !w.Refused() || said != 1 || !strings.Contains(d.log.String(), removed) {
+			t.Errorf("%s: version %d, said %d times\n%s", name, version(), said, &d.log)
+		}
+		d.write(at("a.yaml"), namesOf("a1", "a2", "a3", "a4", "a5"))
+		d.write(at("b.YAML"), namesOf("b1", "b2", "b3"))
+		d.look(w)
+		if !w.InForce() || !strings.Contains(d.log.String(), "in force again") {
+			t.Errorf("%s, mended: in force %v\n%s", name, w.InForce(), &d.log)
+		}
+	}
+	d.write(at("b.YAML"), namesOf("b1"))
+	d.look(w)
+	if !w.InForce() || version() != 2 {
+		t.Errorf("a quarter may go: version %d\n%s", version(), &d.log)
+	}
+	for n, left := range [][]string{{"a1", "a2", "a3", "a4"}, {"a1", "a2", "a3"}, {"a1", "a2"}, {"a1"}} {
+		d.write(at("a.yaml"), namesOf(left...))
+		if d.look(w); version() != uint64(3+n) {
+			t.Errorf("one may always go, to %v: version %d\n%s", left, version(), &d.log)
 		}
 	}
 }

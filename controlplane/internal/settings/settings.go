@@ -18,24 +18,25 @@ import (
 
 // Flags are what the operator gives, as flags or in the environment.
 type Flags struct {
-	Listen         string        `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
-	RedisURL       string        `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
-	LostFill       int64         `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
-	DataDir        string        `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
-	AdminTokenFile string        `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
-	NodeTokenFile  string        `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
-	TokensFile     string        `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
-	PolicySet      string        `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
-	PolicySetNodes string        `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
-	StorePatience  time.Duration `help:"How long a grant of tokens may wait for a Redis that is far: at most 1s. It waits for three round trips as they are measured, and 40ms in any case." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
-	RegionFlags    `embed:"" prefix:"region-"`
-	ListenFlags    `embed:""`
-	LimitFlags     `embed:""`
-	OTLPEndpoint   string        `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
-	DashboardURL   string        `help:"Where the console's link to a dashboard of its metrics leads, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never asks it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
-	Drain          time.Duration `help:"How long to go on serving after SIGTERM while /readyz says no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
-	LogLevel       string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
-	LogFormat      string        `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
+	Listen           string        `help:"Address to listen on." default:"127.0.0.1:8080" env:"WEIR_LISTEN" placeholder:"HOST:PORT"`
+	RedisURL         string        `help:"Redis that holds all state, redis:// or rediss://. Without it the embedded store in the data directory does." env:"WEIR_REDIS_URL" name:"redis-url" placeholder:"URL"`
+	LostFill         int64         `help:"Share of its burst, in percent, with which a bucket starts whose state the store has lost: 0 to 100." default:"50" env:"WEIR_LOST_FILL" placeholder:"PERCENT"`
+	DataDir          string        `help:"Directory for the embedded store and generated tokens; weir in the user's state directory by default." env:"WEIR_DATA_DIR" placeholder:"DIR"`
+	AdminTokenFile   string        `help:"File with the administrator's token. Without it and WEIR_ADMIN_TOKEN one is made in the data directory." env:"WEIR_ADMIN_TOKEN_FILE" placeholder:"FILE"`
+	NodeTokenFile    string        `help:"File with the token of the Envoys. Without it and WEIR_NODE_TOKEN one is made in the data directory." env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE"`
+	TokensFile       string        `help:"File with further tokens, one a line as weir token new prints them. It is read again when it changes." env:"WEIR_TOKENS_FILE" placeholder:"FILE"`
+	PolicySet        string        `help:"File or folder that alone says what the policy set is. It is read again when it changes; the files of a folder make one set." env:"WEIR_POLICYSET" name:"policyset" placeholder:"PATH"`
+	PolicySetNodes   string        `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
+	StorePatience    time.Duration `help:"How long a grant of tokens may wait for a Redis that is far: at most 1s. It waits for three round trips as they are measured, and 40ms in any case." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
+	PolicySetRemoves string        `help:"Share of the policies in force that a change of the files of --policyset may remove; what removes more is not put into force. One policy may always go." default:"25%" env:"WEIR_POLICYSET_REMOVES" name:"policyset-removes" placeholder:"PERCENT"`
+	RegionFlags      `embed:"" prefix:"region-"`
+	ListenFlags      `embed:""`
+	LimitFlags       `embed:""`
+	OTLPEndpoint     string        `help:"Collector of traces that speaks OTLP over HTTP. The OTEL_ variables of the environment count too; without any nothing is traced." env:"WEIR_OTLP_ENDPOINT" name:"otlp-endpoint" placeholder:"URL"`
+	DashboardURL     string        `help:"Where the console's link to a dashboard of its metrics leads, like http://grafana:3000/d/weir; without it there is no link. The control plane itself never asks it." env:"WEIR_DASHBOARD_URL" name:"dashboard-url" placeholder:"URL"`
+	Drain            time.Duration `help:"How long to go on serving after SIGTERM while /readyz says no, so that callers leave before the end: at most 5m." default:"0s" env:"WEIR_DRAIN" placeholder:"DURATION"`
+	LogLevel         string        `help:"Least severe log messages to write: debug, info, warn, error." enum:"debug,info,warn,error" default:"info" env:"WEIR_LOG_LEVEL"`
+	LogFormat        string        `help:"How log messages are written: json or text." enum:"json,text" default:"json" env:"WEIR_LOG_FORMAT"`
 
 	// The tokens themselves come through the environment only: arguments can be read by everyone on
 	// the machine.
@@ -61,10 +62,11 @@ type Settings struct {
 	TokensFile string
 	// PolicySet is a file or folder that exists; empty if the policy set is changed by requests.
 	// PolicySetNodes is the share of the nodes, in percent, that get a changed one first; 0 is all.
-	PolicySet      string
-	PolicySetNodes int
-	Listeners      Listeners
-	Limits         Limits
+	// PolicySetRemoves is the share of the policies, in percent, that a changed one may remove.
+	PolicySet                        string
+	PolicySetNodes, PolicySetRemoves int
+	Listeners                        Listeners
+	Limits                           Limits
 	// Drain is how long to go on serving after the signal to end, while /readyz says no.
 	Drain time.Duration
 	// OTLPEndpoint is where traces go beside what OTEL_ variables say; empty is nowhere.
@@ -111,6 +113,7 @@ func (f Flags) Resolve() (Settings, error) {
 	r.dashboard(f.DashboardURL)
 	s.Regions = r.regions(f.RegionFlags)
 	s.PolicySet, s.PolicySetNodes = r.policySet(f)
+	s.PolicySetRemoves = r.removes(f.PolicySetRemoves)
 	admin, node := f.AdminToken+f.AdminTokenFile != "", f.NodeToken+f.NodeTokenFile != ""
 	missing := r.missing(f.TokensFile, map[auth.Role]bool{auth.Admin: !admin, auth.Node: !node})
 	// With all state in Redis and all tokens given, nothing is kept in files.
@@ -159,6 +162,21 @@ func (r *resolver) policySet(f Flags) (path string, nodes int) {
 		r.problem("--policyset-nodes (WEIR_POLICYSET_NODES) is for --policyset, which is not given")
 	}
 	return f.PolicySet, nodes
+}
+
+// defaultRemoves is the share of the policies, in percent, that files may remove by default.
+const defaultRemoves = 25
+
+// removes reads the share of the policies that files may remove.
+func (r *resolver) removes(text string) int {
+	if text == "" {
+		return defaultRemoves
+	}
+	share, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
+	if err != nil || share < 0 || share > 100 {
+		r.problem("--policyset-removes (WEIR_POLICYSET_REMOVES): %q is not from 0%% to 100%%", text)
+	}
+	return share
 }
 
 // endpoint checks where traces go, without showing what may be a password.
