@@ -60,6 +60,9 @@ func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	if note := overspendNote(&p, set, nodes); note != "" {
 		notes = append(notes, note)
 	}
+	if note := openNote(&p, set); note != "" {
+		notes = append(notes, note)
+	}
 	return Promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(set.Tiers),
 		Notes: append(notes, p.Notes(nodes)...), Limits: append([]Limit{}, LimitsOf(p, set.Tiers)...),
