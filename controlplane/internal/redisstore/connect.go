@@ -59,7 +59,7 @@ const clusterPool = tagCount / 2
 // client makes the client for a URL.
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
-		client := redis.NewUniversalClient(l.options)
+		client := redis.NewClient(l.simple())
 		client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
 		return client
 	}
@@ -76,12 +76,23 @@ func (l *location) client() redis.UniversalClient {
 	return redis.NewClusterClient(options)
 }
 
+// simple are the options of a client of one server.
+func (l *location) simple() *redis.Options {
+	o := l.options.Simple()
+	if l.sentinels != nil {
+		o.Addr, o.Dialer = l.sentinels.name, l.sentinels.dial
+	}
+	return o
+}
+
 // location is what a URL says beside the client's options.
 type location struct {
 	options                   *redis.UniversalOptions
 	cluster                   bool
 	passwordFile              string
 	ca, cert, key, serverName string
+	// sentinels follow the primary; nil without Sentinels.
+	sentinels *sentinels
 }
 
 // locate reads a URL as Open describes it. Its errors never contain a value, which might be a

@@ -122,3 +122,6 @@ func (s *Store) WhileCalling(tag byte, f func()) {
 
 // Gathered is how many requests about a tag wait for the next call.
 func (s *Store) Gathered(tag byte) int { return s.lines[tag].Waiting() }
+
+// BucketKey is where the tokens of a bucket are.
+func BucketKey(bucket keyhash.Key) string { return bucketKey(bucket, false) }

@@ -149,6 +149,9 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.options.MasterName != "" {
+		l.sentinels = newSentinels(l.options, log)
+	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
 		client: l.client(), people: l.forPeople(), cluster: l.cluster,
@@ -166,6 +169,9 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 		o(s)
 	}
 	s.client.AddHook(lanes{s.people})
+	if l.sentinels != nil {
+		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })
+	}
 	return s, nil
 }
 
