@@ -62,6 +62,8 @@ type Config struct {
 	Now, Wall func() time.Time
 	// Clock says that this machine's clock is wrong, empty while it is not. It may be nil.
 	Clock func() string
+	// Neighbour says that another deployment uses the store, empty if none does. It may be nil.
+	Neighbour func() string
 	// Leaving ends when callers are to go elsewhere: /readyz says no.
 	Leaving context.Context
 	// Stopping ends when the process does: long polls are answered at once.
@@ -209,6 +211,11 @@ func (s *server) state(notReady error) (gen.State, error) {
 	}
 	if warning := s.clockWarning(); warning != "" {
 		state.Warning = also(state.Warning, warning)
+	}
+	if s.config.Neighbour != nil {
+		if warning := s.config.Neighbour(); warning != "" {
+			state.Warning = also(state.Warning, warning)
+		}
 	}
 	if s.config.Unsaved != nil {
 		if err := s.config.Unsaved(); err != nil {

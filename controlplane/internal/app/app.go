@@ -58,7 +58,8 @@ type App struct {
 	// watch follows the tokens file; nil without one.
 	watch *auth.Watch
 	// files keep the policy set as files have it; nil where requests change it.
-	files *policyfiles.Watch
+	files     *policyfiles.Watch
+	neighbour neighbour
 	// clock is the time by which all that ends does.
 	clock *storetime.Clock
 	// polled is when the store was last followed, in Unix nanoseconds.
@@ -155,7 +156,8 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, a.clock.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: a.clock.Now, Wall: time.Now,
 		Stopping: stopping, Leaving: a.leaving,
-		Version: version, Unsaved: a.unsaved, Clock: a.clock.Warning, Distance: a.distance(),
+		Version: version, Unsaved: a.unsaved, Clock: a.clock.Warning, Neighbour: a.neighbour.Warning,
+		Distance:   a.distance(),
 		Dashboard:  s.DashboardURL,
 		WrongFiles: func() map[string]string { return a.wrongFiles(s.Listeners) },
 	}

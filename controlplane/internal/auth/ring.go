@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -52,6 +54,15 @@ func (r *Ring) Names() (names []string) {
 		names = append(names, t.Name)
 	}
 	return names
+}
+
+// Marks are what tells the accepted tokens from others, and nothing of their secrets.
+func (r *Ring) Marks() (marks []string) {
+	for _, t := range *r.tokens.Load() {
+		sum := sha256.Sum256(append([]byte("deployment "), t.Sum[:]...))
+		marks = append(marks, hex.EncodeToString(sum[:8]))
+	}
+	return marks
 }
 
 // Expiring is one token that expires, or has expired.

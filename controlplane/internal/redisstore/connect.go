@@ -91,6 +91,8 @@ type location struct {
 	cluster                   bool
 	passwordFile              string
 	ca, cert, key, serverName string
+	// prefix begins all keys; empty for the plain one.
+	prefix string
 	// sentinels follow the primary; nil without Sentinels.
 	sentinels *sentinels
 }
@@ -162,6 +164,11 @@ func (l *location) set(name, value string) error {
 		l.key = value
 	case "server_name":
 		l.serverName = value
+	case "prefix":
+		if !sanePrefix.MatchString(value) {
+			return errPrefix
+		}
+		l.prefix = value
 	case "pool_size":
 		o.PoolSize, err = strconv.Atoi(value)
 	default:

@@ -112,7 +112,7 @@ end
 local lost, unmarked
 local function lost_at(key)
   if not lost then
-    lost = tonumber(redis.call('GET', string.sub(key, 1, 10) .. 'lost') or '')
+    lost = tonumber(redis.call('GET', string.match(key, '^[^}]*}:') .. 'lost') or '')
     unmarked = not lost
     lost = lost or now
   end

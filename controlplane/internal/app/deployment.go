@@ -1,0 +1,62 @@
+package app
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/store"
+)
+
+// meetEvery is how often a control plane looks whose store it uses.
+const meetEvery = time.Minute
+
+// shared is a store that several deployments may use by mistake.
+type shared interface {
+	Deployment(ctx context.Context, marks []string) (another bool, err error)
+}
+
+// neighbour is whether another deployment uses the same keys of the store.
+type neighbour struct{ there atomic.Bool }
+
+// Warning says so; empty if none does.
+func (n *neighbour) Warning() string {
+	if !n.there.Load() {
+		return ""
+	}
+	return "another deployment uses this Redis with the same keys, since its control planes accept none of " +
+		"the tokens that this one does: give one of them a prefix in its Redis URL"
+}
+
+// meet looks whose store it is, as a deployment is known by the tokens that it accepts: all of its
+// control planes have one in common.
+func (a *App) meet(ctx context.Context, st store.Store) {
+	s, ok := st.(shared)
+	marks := a.tokens.Marks()
+	if !ok || len(marks) == 0 {
+		return
+	}
+	timed, cancel := context.WithTimeout(ctx, lookTime)
+	defer cancel()
+	another, err := s.Deployment(timed, marks)
+	if err != nil {
+		return // The next look finds it.
+	}
+	if a.neighbour.there.Swap(another) != another && another {
+		a.log.Error(a.neighbour.Warning())
+	}
+}
+
+// meetOthers looks until ctx ends.
+func (a *App) meetOthers(ctx context.Context) {
+	ticker := time.NewTicker(meetEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			a.meet(ctx, a.store)
+		}
+	}
+}

@@ -1,0 +1,66 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// plainPrefix begins all keys of a deployment whose URL names no other.
+const plainPrefix = "weir"
+
+// sanePrefix is how a prefix may look: it must be none of what hash tags and patterns are made of.
+var sanePrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// errPrefix says how a prefix may look.
+var errPrefix = errors.New("the Redis URL's parameter prefix must have 1 to 64 letters, digits, dots, hyphens " +
+	"and underscores")
+
+// prefixed has all keys begin with another prefix, so that several deployments can share a Redis.
+// The slots of a cluster stay the same, because they go by the hash tag.
+type prefixed struct{ prefix string }
+
+// DialHook implements redis.Hook, and changes nothing.
+func (prefixed) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessHook implements redis.Hook.
+func (p prefixed) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, command redis.Cmder) error {
+		p.rename(command.Args())
+		return next(ctx, command)
+	}
+}
+
+// ProcessPipelineHook implements redis.Hook.
+func (p prefixed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, commands []redis.Cmder) error {
+		for _, c := range commands {
+			p.rename(c.Args())
+		}
+		return next(ctx, commands)
+	}
+}
+
+// rename changes the keys of a command, which stand at its beginning. Those that are changed
+// already, as where a script is sent a second time, stay.
+func (p prefixed) rename(args []any) {
+	if len(args) < 2 {
+		return
+	}
+	keys := args[1:2]
+	if name, _ := args[0].(string); strings.HasPrefix(strings.ToLower(name), "eval") {
+		n, ok := args[2].(int)
+		if !ok || n > len(args)-3 {
+			return
+		}
+		keys = args[3 : 3+n]
+	}
+	for i := range keys {
+		if key, ok := keys[i].(string); ok && strings.HasPrefix(key, plainPrefix+":{") {
+			keys[i] = p.prefix + strings.TrimPrefix(key, plainPrefix)
+		}
+	}
+}

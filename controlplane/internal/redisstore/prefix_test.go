@@ -1,0 +1,66 @@
+package redisstore_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// Two deployments share a Redis, and neither sees nor touches anything of the other: a user that
+// may use the keys of one alone is enough for it.
+func TestDeploymentsShareARedis(t *testing.T) {
+	server := redistest.Start(t)
+	silent := slog.New(slog.DiscardHandler)
+	plain := openURL(t, server.URL(), silent)
+	server.Do(append(strings.Fields("ACL SETUSER acme on >secret"),
+		strings.Fields(strings.ReplaceAll(redisstore.ACL, "~weir:*", "~acme:*"))...)...)
+	url := strings.Replace(server.URL(), "redis://", "redis://acme:secret@", 1) + "?prefix=acme"
+	acme := openURL(t, url, silent)
+	p := params(t, 100, quota.Hour, 100)
+	for i, s := range []*redisstore.Store{plain, acme} {
+		secret := [16]byte{byte(i + 1)}
+		if got, err := s.Secret(t.Context(), secret); err != nil || got != secret {
+			t.Fatalf("%d: the secret is %x, %v", i, got, err)
+		}
+		if g := one(t, s, keyhash.Key{7}, p, 100); g.Waiting != 100 {
+			t.Errorf("%d: of 100 tokens %d are granted", i, g.Waiting)
+		}
+		write := consumers.Write{Key: keyhash.Key{7}, Record: &consumers.Record{Tier: "gold"}}
+		change := consumers.Changes{Writes: []consumers.Write{write}, Entry: audit.Entry{Action: "x"}}
+		if _, err := s.WriteConsumers(t.Context(), change); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+		if list, err := s.Audit(t.Context(), "", 10); err != nil || len(list) != 1 {
+			t.Errorf("%d: %d entries, %v", i, len(list), err)
+		}
+		d := enforcement.Document{Revision: 5}
+		if err := s.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	for key := range strings.Lines(server.Do("KEYS", "*")) {
+		if !strings.HasPrefix(key, "weir:{") && !strings.HasPrefix(key, "acme:{") {
+			t.Errorf("the key %s belongs to neither", key)
+		}
+	}
+	if n := len(strings.Fields(server.Do("KEYS", "acme:*"))); n < 70 {
+		t.Errorf("only %d keys begin with the prefix", n)
+	}
+}
+
+func TestAPrefixIsChecked(t *testing.T) {
+	for _, prefix := range []string{"", "a:b", "a{b", "a*", strings.Repeat("a", 65)} {
+		_, err := redisstore.Open("redis://127.0.0.1:1?prefix="+prefix, slog.New(slog.DiscardHandler))
+		if err == nil || !strings.Contains(err.Error(), "prefix must have 1 to 64") {
+			t.Errorf("%q: %v", prefix, err)
+		}
+	}
+}
