@@ -139,6 +139,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Lost: func() { a.metrics.Lost(metrics.LostPenalties) },
 	})
 	a.enforcement = enforcement.New(a.store, a.clock.Now, a.log)
+	a.enforcement.OnLost(func() { a.metrics.Lost(metrics.LostEnforcement) })
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{

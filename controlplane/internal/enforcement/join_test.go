@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,6 +89,9 @@ func must(_ enforcement.Document, kept []string) []string { return kept }
 // dropped.
 func TestTooManyBansOfTwoReplicas(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
+		var lost atomic.Int32
+		one.OnLost(func() { lost.Add(1) })
+		two.OnLost(func() { lost.Add(1) })
 		s.set(func(s *store) { s.away = true })
 		for i, r := range []*replica{one, two} {
 			for n := range wire.MaxBans/2 + 10 {
@@ -104,7 +108,15 @@ func TestTooManyBansOfTwoReplicas(t *testing.T) {
 			t.Errorf("%d bans are stored", len(d.Bans.List))
 		}
 		if log := one.log.String() + two.log.String(); !strings.Contains(log, "there are more than fit") ||
-			!strings.Contains(log, "dropped=20") {
+			!strings.Contains(log, "dropped=20") || lost.Load() != 1 {
+			t.Errorf("%d losses, log %s", lost.Load(), log)
+		}
+		s.set(func(s *store) { s.held = enforcement.Document{} })
+		time.Sleep(time.Second)
+		if d, _ := s.now(); len(d.Bans.List) != wire.MaxBans || lost.Load() != 2 {
+			t.Errorf("%d bans came back, %d losses", len(d.Bans.List), lost.Load())
+		}
+		if log := one.log.String() + two.log.String(); !strings.Contains(log, "the store had lost orders or bans") {
 			t.Errorf("log %s", log)
 		}
 	})

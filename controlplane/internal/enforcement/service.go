@@ -36,6 +36,8 @@ type Service struct {
 
 	// changing is held during requests to the store.
 	changing sync.Mutex
+	// lost is called when the store has lost something, or had no room for it. Changing guards it.
+	lost func()
 
 	mu sync.Mutex
 	// loaded: the store has been read since the start. unsaved: held has not been stored; base is
@@ -51,7 +53,15 @@ type Service struct {
 
 // New makes a Service over a store; now is its clock.
 func New(store Store, now func() time.Time, log *slog.Logger) *Service {
-	return &Service{store: store, now: now, log: log, changed: make(chan struct{})}
+	return &Service{store: store, now: now, log: log, lost: func() {}, changed: make(chan struct{})}
+}
+
+// OnLost sets what is called each time that the store has lost orders or bans, or has no room for
+// bans.
+func (s *Service) OnLost(lost func()) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.lost = lost
 }
 
 // Run follows the store until ctx ends. It logs once when the store begins to fail and when it
@@ -119,6 +129,7 @@ func (s *Service) meet(ctx context.Context) error {
 	if dropped > 0 {
 		s.log.Error("bans were made on several replicas while the store was away, and there are more than fit",
 			"dropped", dropped, "kept", wire.MaxBans)
+		s.lost()
 	}
 	return s.settle(ctx, held, stored, merged)
 }
@@ -145,11 +156,15 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 		"orders", len(merged.Orders.List), "bans", len(merged.Bans.List),
 		"revision", merged.Revision, "replaces", stored.Revision,
 	}
-	if merged.is(stored) {
+	switch {
+	case merged.is(stored):
 		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
 			append(facts, "by", stored.Orders.By)...)
-	} else {
-		s.log.Info("what was ordered while the store was away, or had been lost, is stored", facts...)
+	case !s.unsaved:
+		s.log.Warn("the store had lost orders or bans; it has back what this replica knew", facts...)
+		s.lost()
+	default:
+		s.log.Info("what was ordered while the store was away is stored", facts...)
 	}
 	return s.adopt(merged, true)
 }

@@ -158,7 +158,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 		Name: "weir_store_lost_total",
 		Help: "Times that the store turned out to have lost what this replica knew of it.",
 	}, []string{"what"})
-	for _, what := range []string{LostPolicySet, LostConsumers, LostPenalties} {
+	for _, what := range []string{LostPolicySet, LostConsumers, LostPenalties, LostEnforcement} {
 		m.lost.WithLabelValues(what) // So that the first loss is an increase.
 	}
 }
@@ -284,9 +284,10 @@ var (
 
 // What a store can lose, for Lost.
 const (
-	LostPolicySet = "policyset"
-	LostConsumers = "consumers"
-	LostPenalties = "penalties"
+	LostPolicySet   = "policyset"
+	LostConsumers   = "consumers"
+	LostPenalties   = "penalties"
+	LostEnforcement = "enforcement"
 )
 
 // Lost counts that the store has lost something.
