@@ -5,12 +5,44 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
+const usage = `Usage: build/run
+
+Envoy with the filter, the control plane and a small upstream on this machine,
+until Ctrl-C: what make run starts once make build has run. It takes no
+arguments; these variables change it:
+
+  KEEP=1                    go on with the state of the last run
+  WEIR_REDIS_URL            Redis for the state, in place of a file
+  WEIR_TOKENS_FILE          further tokens, as weir token new prints them
+  WEIR_RUN_DIR              where state, logs and configuration go: .run
+  WEIR_PORT_ENVOY           10000
+  WEIR_PORT_ADMIN           9901
+  WEIR_PORT_CONTROL_PLANE   8080
+`
+
+// answer is what arguments get in place of a run: the exit code, and false for none.
+func answer(args []string, out, err io.Writer) (code int, answered bool) {
+	switch {
+	case len(args) == 0:
+		return 0, false
+	case args[0] == "--help" || args[0] == "-h" || args[0] == "-help":
+		fmt.Fprint(out, usage)
+		return 0, true
+	}
+	fmt.Fprintf(err, "make run: there is no argument %q; build/run --help says what changes it\n", args[0])
+	return 2, true
+}
+
 func main() {
+	if code, answered := answer(os.Args[1:], os.Stdout, os.Stderr); answered {
+		os.Exit(code)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	// The first signal ends everything in order. A second one means that the user does not want to

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -160,4 +162,28 @@ func TestASecondRunStaysOutOfTheFolder(t *testing.T) {
 		t.Fatal("after the first has ended:", err)
 	}
 	unlock()
+}
+
+// An argument starts nothing: it is answered, and the help names each variable.
+func TestArgumentsStartNothing(t *testing.T) {
+	var out, wrong bytes.Buffer
+	if code, answered := answer([]string{"--help"}, &out, &wrong); code != 0 || !answered || wrong.Len() > 0 {
+		t.Errorf("--help: %d %v %q", code, answered, &wrong)
+	}
+	settings, err := os.ReadFile("settings.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range regexp.MustCompile(`WEIR_[A-Z_]+|"KEEP"`).FindAllString(string(settings), -1) {
+		if !strings.Contains(out.String(), strings.Trim(name, `"`)) {
+			t.Errorf("--help does not name %s", name)
+		}
+	}
+	if code, answered := answer([]string{"helpp"}, &out, &wrong); code != 2 || !answered ||
+		!strings.Contains(wrong.String(), `"helpp"`) {
+		t.Errorf("another argument: %d %v %q", code, answered, &wrong)
+	}
+	if _, answered := answer(nil, &out, &wrong); answered {
+		t.Error("without arguments nothing would start")
+	}
 }

@@ -58,6 +58,9 @@ func (c *applyCommand) Run(env *environment) error {
 	}
 	if gone, all := t.removed(); !c.Yes && !c.DryRun {
 		if err := guard(gone, all, "weir diff "+t.file); err != nil {
+			if _, _, wrong := t.put(env, c.Nodes, true); wrong != nil { // A mistake may be why it removes so many.
+				return wrong
+			}
 			return err
 		}
 	}

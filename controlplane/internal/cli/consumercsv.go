@@ -40,7 +40,7 @@ var columns = []string{
 }
 
 func newRows(file io.Reader) (*rows, error) {
-	r := &rows{csv: csv.NewReader(file)}
+	r := &rows{csv: csv.NewReader(&shortLines{of: file, line: 1})}
 	head, err := r.csv.Read()
 	if err == io.EOF {
 		return nil, errors.New("the file is empty: its first line names the columns, like id,tier")
@@ -52,7 +52,7 @@ func newRows(file io.Reader) (*rows, error) {
 	r.columns[0] = strings.TrimPrefix(r.columns[0], "\ufeff") // as spreadsheets begin a file
 	for i, name := range r.columns {
 		if !slices.Contains(columns, name) {
-			return nil, fmt.Errorf("there is no column %q; there are %s", name, strings.Join(columns, ", "))
+			return nil, fmt.Errorf("there is no column %.64q; there are %s", name, strings.Join(columns, ", "))
 		}
 		if slices.Contains(r.columns[:i], name) {
 			return nil, fmt.Errorf("the column %s is there twice", name)
@@ -225,4 +225,30 @@ func (m *mark) answer() *api.ConsumerMark {
 		return nil
 	}
 	return &m.ConsumerMark
+}
+
+// maxLine bounds a line of the file: all fields of a consumer have room in it many times.
+const maxLine = 1 << 20
+
+// shortLines refuses a file with a line that is too long, such as one that is no CSV at all, before
+// it is in memory.
+type shortLines struct {
+	of io.Reader
+	// line is the number of the present line, of which so many bytes were read.
+	line, read int
+}
+
+// Read implements io.Reader.
+func (s *shortLines) Read(p []byte) (int, error) {
+	n, err := s.of.Read(p)
+	for _, b := range p[:n] {
+		s.read++
+		if b == '\n' {
+			s.line, s.read = s.line+1, 0
+		}
+		if s.read > maxLine {
+			return 0, fmt.Errorf("line %d has more than %d bytes: is this the right file?", s.line, maxLine)
+		}
+	}
+	return n, err
 }

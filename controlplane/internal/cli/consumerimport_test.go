@@ -52,3 +52,24 @@ func TestAnImportIsRefusedHalfWay(t *testing.T) {
 		t.Errorf("%d batches were sent to be written", written)
 	}
 }
+
+// A file that is no list of consumers is refused at its first long line, of which nothing is
+// printed.
+func TestAnImportReadsNoEndlessLine(t *testing.T) {
+	t.Setenv("WEIR_TOKEN", adminToken)
+	for name, head := range map[string]string{"as column names": "", "as a consumer": "id,tier\n"} {
+		file := filepath.Join(t.TempDir(), "people.csv")
+		if err := os.WriteFile(file, []byte(head), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, 64<<20); err != nil { // It takes no room on the disk.
+			t.Fatal(err)
+		}
+		var out, errors bytes.Buffer
+		code := cli.Main([]string{"consumers", "import", file, "--server", "http://127.0.0.1:1"},
+			cli.Streams{In: strings.NewReader(""), Out: &out, Err: &errors}, "v0.0.0-test")
+		if code == 0 || errors.Len() > 1000 || !strings.Contains(errors.String(), "has more than 1048576 bytes") {
+			t.Errorf("%s: code %d, %d bytes: %.300s", name, code, errors.Len(), errors.String())
+		}
+	}
+}
