@@ -166,7 +166,9 @@ func changedInPart(cause error, c lease.Change, all, changed []place) error {
 
 // bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
 func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
-	b = gen.Bucket{Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst}
+	b = gen.Bucket{
+		Bucket: at.Bucket.String(), Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst,
+	}
 	if at.limit.InFlight {
 		held, err := s.config.Leases.Holders(ctx, at.Policy, at.limit, at.Bucket)
 		describePermits(&b, held)

@@ -79,6 +79,7 @@ func TestKeys(t *testing.T) {
 		{Tier: "free", Limit: "100 per 1h", Burst: 100, Level: 100},
 		{Tier: "premium", Limit: "100 per 1m", Burst: 100, Level: 100},
 	} {
+		want.Bucket = got.Buckets[i].Bucket // ABucketHasOneName holds it.
 		if !reflect.DeepEqual(got.Buckets[i], want) {
 			t.Errorf("bucket %d is %+v, want %+v", i, got.Buckets[i], want)
 		}
@@ -415,4 +416,32 @@ func TestKeysAreRefused(t *testing.T) {
 	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/keys/shared"}), 503, "store-unavailable")
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/reset", nil, reason}), 503, "store-unavailable")
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/grant", nil, `{"tokens": 1, "reason": "x"}`}), 503, "store-unavailable")
+}
+
+// A bucket has one name, wherever it is shown: what top and why say of a caller is found by keys.
+func TestABucketHasOneName(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, limited); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	k := p.key(t, call{"eyes", "GET", "/v1/keys/a?partition=consumer:alice", nil, ""})
+	if len(k.Buckets) != 1 {
+		t.Fatalf("%+v", k)
+	}
+	bucket, err := keyhash.Parse(k.Buckets[0].Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who := wire.CallerCount{Bucket: bucket, Count: 3}
+	body := string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+		Counts: []wire.RefusedCount{{Refused: 3}}, Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1}}}))
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
+		t.Fatal(w.Code, w.Body)
+	}
+	for _, path := range []string{"/v1/top?policy=a", "/v1/decisions?policy=a&partition=consumer:alice"} {
+		w := p.do(call{"eyes", "GET", path, nil, ""})
+		if !strings.Contains(w.Body.String(), `"key":"`+bucket.String()+`"`) {
+			t.Errorf("%s does not know %s: %s", path, bucket, w.Body)
+		}
+	}
 }

@@ -65,6 +65,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 			h.EndsAfterSeconds = 0
 		}
 		got[1].FullAfterSeconds = 0
+		got[0].Bucket, got[1].Bucket = "", "" // ABucketHasOneName holds them.
 		want := []api.BucketAnswer{{Limit: "10 per 1m", Burst: 10, Level: 10}, {
 			Limit: "20 in flight", Burst: 20, Level: 14, Used: 6, Leased: 6,
 			Holders: []api.HolderAnswer{{Node: "a", Boot: "ab", Permits: 3},

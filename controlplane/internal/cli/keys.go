@@ -83,10 +83,10 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 		return nil
 	}
-	err := table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN", func(w io.Writer) {
+	err := table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN\tBUCKET", func(w io.Writer) {
 		for _, b := range k.Buckets {
-			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used,
-				b.Leased, inSeconds(b.FullAfterSeconds), b.Given)
+			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\t%s\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used,
+				b.Leased, inSeconds(b.FullAfterSeconds), b.Given, b.Bucket)
 		}
 	})
 	for _, b := range k.Buckets {

@@ -580,6 +580,9 @@ type Bucket struct {
 	// AdmitsAfterSeconds When a request is let in that reserves the least that one may, if nothing else is used until then. Absent if that is at once, or if costs are known before.
 	AdmitsAfterSeconds float32 `json:"admits_after_seconds,omitempty"`
 
+	// Bucket The bucket's hash, by which `/v1/top` and `/v1/decisions` know it as `key`.
+	Bucket string `json:"bucket,omitempty"`
+
 	// Holders Of requests in flight, which nodes hold permits: the 100 that hold the most. Level is then how many are free, used and leased
 	// how many nodes hold. Absent for other limits.
 	Holders []PermitHolder `json:"holders,omitempty"`
