@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
@@ -34,6 +35,9 @@ type listGame struct {
 	kinds  map[string]int
 	// eager: the mode became optimistic since the bucket was whole.
 	eager bool
+	// lent: tokens of the limits before are in the hands of Envoys still. bucket is the target's.
+	lent   bool
+	bucket keyhash.Key
 }
 
 // listDoc is a policy set of the game.
@@ -153,6 +157,12 @@ func (g *listGame) limits(eager bool) {
 	}
 	now := params(g.doc.of(g.tier))
 	g.law.Change(g.now, now, 0, beside...)
+	if g.lent {
+		for _, n := range g.nodes {
+			held, _ := n.process.Held(g.bucket)
+			g.law.Slack(held)
+		}
+	}
 	if eager { // Envoys do not know what was used by the mode before, as after a restart.
 		g.eager = true
 		g.law.Slack(int64(len(g.nodes)) * lease.Slack(now, int64(len(g.nodes))))
@@ -228,7 +238,7 @@ func (g *listGame) change(windows []int64) {
 func (g *listGame) relist() {
 	g.doc.others = nil
 	for _, window := range []int64{1, 2, 2_592_000, 5_184_000} {
-		if g.r.IntN(2) == 0 && (window < 10 || g.much() > 1000) {
+		if !g.lent && g.r.IntN(2) == 0 && (window < 10 || g.much() > 1000) {
 			g.doc.others = append(g.doc.others, window)
 		}
 	}
@@ -284,6 +294,9 @@ func (g *listGame) ask() bool {
 
 func (g *listGame) askAt(node int) bool {
 	d := g.decision(g.send(question{node: node, class: []string{"free", "gold"}[g.tier], path: "/", cost: 1}))
+	if len(d.Hits) > 0 && !g.doc.shadow {
+		g.bucket = d.Hits[0].Bucket
+	}
 	if d.Allowed && !g.doc.out && !g.doc.shadow { // Else it is not charged.
 		if over := g.law.Use(g.now, 1); over > 0 {
 			g.t.Fatalf("seed %d: %s: at %.3f %.2f too many pass; the changes were\n%s", g.seed, g.algorithm,
@@ -311,8 +324,12 @@ func TestListsKeepWhatWasUsed(t *testing.T) {
 		case g.doc.mode == "leased" && g.algorithm == "sliding_window_counter":
 			g.algorithm = "sliding_log"
 		}
-		if g.doc.mode == "leased" { // What was leased by the limit before has ended.
+		switch {
+		case g.doc.mode != "leased":
+		case r.IntN(2) == 0: // What was leased by the limit before has ended.
 			windows, pause = []int64{600, 1200, 3600}, 31e6
+		default:
+			g.lent = true
 		}
 		if g.doc.mode == "optimistic" {
 			if pause = 2e6; len(g.nodes) > 1 { // All is reported before a change, and more Envoys have a slack.
@@ -439,6 +456,9 @@ func (g *listGame) whole() {
 	}
 	if g.eager { // What cold Envoys used too much is paid back first: up to a burst.
 		wait, g.eager = 2*wait, false
+	}
+	if g.lent { // What was lent counts for one and a half leases, of the limit before, too.
+		wait += 46
 	}
 	// A request that waited counts when it may be used last, and an answer has been on its way.
 	g.advance(g.now + quota.Instant(wait)*1e6 + quota.Instant(2*lease.Deadline))

@@ -37,8 +37,8 @@ func (e *Eras) Change(now quota.Instant, p quota.Params, extra int64, beside ...
 	e.limits = append(e.limits, next)
 }
 
-// Slack lets n tokens be used besides in any interval in which the last limit is in force.
-func (e *Eras) Slack(n int64) { e.limits[len(e.limits)-1].slack = float64(n) }
+// Slack lets n more tokens be used besides in any interval in which the last limit is in force.
+func (e *Eras) Slack(n int64) { e.limits[len(e.limits)-1].slack += float64(n) }
 
 // Use notes that n tokens are used, and returns by how many too many that is.
 func (e *Eras) Use(now quota.Instant, n int64) (over float64) {
