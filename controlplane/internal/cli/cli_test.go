@@ -110,12 +110,14 @@ func stranger(t *testing.T) string {
 	return s.URL
 }
 
-// withoutStore is a control plane whose store is away: what it holds has two pages of versions.
+// withoutStore is a control plane whose store is away and whose clock is wrong: what it holds has
+// two pages of versions.
 func withoutStore(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(api.RequestIDHeader, "12345678")
 		w.Header().Set(api.HeldHeader, "this is what is held: Redis does not answer\u202e")
+		w.Header().Set(api.ClockHeader, "the clock is an hour behind")
 		switch {
 		case r.URL.Path == "/v1/policyset":
 			_, _ = io.WriteString(w, "version: weir/v1\n")
