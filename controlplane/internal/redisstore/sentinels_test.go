@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,12 +87,22 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 
 // An operator has the Sentinels make the replica the primary, while tokens are asked for. What the
 // old primary grants after the replica has stopped to listen is granted again. If its writes are
-// paused before, nothing is.
+// paused before, or need a replica that listens, nothing is.
 func TestAPlannedFailover(t *testing.T) {
-	for name, pause := range map[string]bool{"as it is": false, "writes paused before": true} {
+	for name, c := range map[string]struct {
+		pause   bool
+		options []string
+		doubles bool
+	}{
+		"as it is":             {doubles: true},
+		"writes paused before": {pause: true},
+		"writes need a replica": {options: []string{
+			"--min-replicas-to-write", "1", "--min-replicas-max-lag", "2", "--repl-ping-replica-period", "1",
+		}},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			servers := redistest.StartSentinels(t, separable...)
+			servers := redistest.StartSentinels(t, slices.Concat(separable, c.options)...)
 			var log logBuffer
 			s := openURL(t, servers.URL(), slog.New(slog.NewTextHandler(&log, nil)))
 			p := params(t, 1_000_000, 360*24*quota.Hour, 1_000_000)
@@ -109,7 +120,7 @@ func TestAPlannedFailover(t *testing.T) {
 			for range 200 {
 				ask()
 			}
-			if pause {
+			if c.pause {
 				servers.Primary.Do("CLIENT", "PAUSE", "20000", "WRITE")
 			}
 			before := granted
@@ -117,7 +128,9 @@ func TestAPlannedFailover(t *testing.T) {
 				t.Fatal(got)
 			}
 			await(t, "the new primary", func() bool { ask(); return moved() })
-			during := granted - before
+			during, begin := granted-before, time.Now()
+			await(t, "grants of the new primary", ask)
+			t.Logf("grants went on %v after the Sentinels' word", time.Since(begin).Round(time.Millisecond))
 			for after := 0; after < 200; {
 				if ask() {
 					after++
@@ -132,7 +145,7 @@ func TestAPlannedFailover(t *testing.T) {
 			again := granted - int(p.Burst-held[0].Level)
 			t.Logf("%d of %d tokens were granted twice; %d meanwhile", again, granted, during)
 			// What was earned meanwhile, one in half a minute, looks as if granted twice.
-			if most := map[bool]int{false: during, true: 0}[pause]; again < 0 || again > most+5 {
+			if most := map[bool]int{true: during}[c.doubles]; again < 0 || again > most+5 {
 				t.Errorf("%d tokens were granted twice, at most %d may be; %d meanwhile", again, most, during)
 			}
 		})
