@@ -162,7 +162,9 @@ type Service struct {
 	remembered map[keyhash.Key]Record
 	// since is the revision at which the store got back what it had lost: a node that is behind it
 	// may have outdated records.
-	since     uint64
+	since uint64
+	// examined is when the store was last examined.
+	examined  time.Time
 	answering breaker.Answering
 
 	logger *slog.Logger

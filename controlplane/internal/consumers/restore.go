@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
+
+// examineEvery is how often a store is examined that says that it has lost nothing.
+const examineEvery = time.Second
 
 // restoredAtOnce bounds the changes that the store gets back in one step.
 const restoredAtOnce = 500
@@ -56,17 +60,83 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 	return lost
 }
 
-// regain gives a store that went back the changes that this replica holds.
-func (s *Service) regain(ctx context.Context, held Log, stored uint64) error {
+// examine looks, now and then, whether the store has all parts of what this replica holds: one that
+// evicts, or a hand that deletes, can take one and leave the others. Then the store gets back what
+// this replica holds.
+func (s *Service) examine(ctx context.Context, held Log) error {
+	now := s.now()
+	s.mu.Lock()
+	due := now.Sub(s.examined) >= examineEvery
+	if due {
+		s.examined = now
+	}
+	var known []keyhash.Key
+	banned := false
+	for key, r := range s.bans {
+		if !r.Banned.Ends(now) {
+			banned = true
+			known = append(known, key)
+			break
+		}
+	}
+	s.mu.Unlock()
+	if !due {
+		return nil
+	}
+	for _, c := range slices.Backward(held.Changes) {
+		if c.Record.Revision > 0 {
+			known = append(known, c.Key)
+			break
+		}
+	}
+	whole, err := s.whole(ctx, held, known, banned)
+	if err != nil || whole {
+		return err
+	}
+	return s.regain(ctx, held, held.Revision, true)
+}
+
+// whole reports whether the store, at the revision that is held, has the records that are known,
+// their changes, and with banned a ban in each list.
+func (s *Service) whole(ctx context.Context, held Log, known []keyhash.Key, banned bool) (bool, error) {
+	log, err := s.store.ConsumerLog(ctx, max(held.Revision, 1)-1)
+	if err != nil || log.Revision != held.Revision {
+		return true, err
+	}
+	if !log.follows(held) || banned && !log.Special {
+		return false, nil
+	}
+	if banned {
+		list, err := s.store.BannedConsumers(ctx, 1)
+		if err != nil || len(list) == 0 {
+			return false, err
+		}
+	}
+	if len(known) == 0 {
+		return true, nil
+	}
+	records, state, err := s.store.Consumers(ctx, known)
+	if err != nil || state.Revision != held.Revision {
+		return true, err
+	}
+	return !slices.ContainsFunc(records, func(r Record) bool { return r.Revision == 0 }), nil
+}
+
+// regain gives a store that went back the changes that this replica holds, all of them if it has
+// lost a part.
+func (s *Service) regain(ctx context.Context, held Log, stored uint64, part bool) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
 		return err
+	}
+	if part {
+		log = Log{}
 	}
 	s.mu.Lock()
 	lost := missing(held, s.bans, log)
 	s.mu.Unlock()
 	s.owed = append(s.owed, lost...)
-	s.loss = &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: stored}
+	s.loss = &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: stored, part: part}
 	return s.repay(ctx)
 }
 
@@ -76,6 +146,8 @@ type loss struct {
 	whole         bool
 	known, stored uint64
 	given, bans   int
+	// part: it still says that it has them, and has to list them anew.
+	part bool
 }
 
 // repay gives the store what it owes: what this replica has acknowledged or read, and the store
@@ -89,7 +161,7 @@ func (s *Service) repay(ctx context.Context) error {
 	}
 	for len(s.owed) > 0 {
 		chunk := s.owed[:min(len(s.owed), restoredAtOnce)]
-		given, bans, err := s.giveBack(ctx, chunk)
+		given, bans, err := s.giveBack(ctx, chunk, s.loss.part)
 		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
 			continue // Another writer was faster with one of them.
 		}
@@ -137,7 +209,9 @@ func (s *Service) forgive(ctx context.Context) error {
 	for _, c := range log.Changes {
 		known[c.Key] = c.Revision
 	}
-	s.owed = slices.DeleteFunc(s.owed, func(c Change) bool { return known[c.Key] >= c.Revision })
+	s.owed = slices.DeleteFunc(s.owed, func(c Change) bool {
+		return known[c.Key] > c.Revision || known[c.Key] == c.Revision && !s.loss.part
+	})
 	return nil
 }
 
@@ -168,8 +242,9 @@ func (s *Service) acknowledged(revision uint64, writes []Write) {
 	}
 }
 
-// giveBack stores changes that the store has lost, and returns the number of records and of bans.
-func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans int, err error) {
+// giveBack stores changes that the store has lost, and returns the number of records and of bans. If
+// it has lost a part, a record that it has must be listed anew.
+func (s *Service) giveBack(ctx context.Context, changes []Change, part bool) (given, bans int, err error) {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {
 		keys[i] = changes[i].Key
@@ -185,7 +260,7 @@ func (s *Service) giveBack(ctx context.Context, changes []Change) (given, bans i
 		if c.Record.Revision > 0 {
 			w.Record = &c.Record
 		}
-		if has >= c.Revision || w.Record == nil && has == 0 {
+		if has > c.Revision || has == c.Revision && !part || w.Record == nil && has == 0 {
 			continue
 		}
 		if !c.Record.Banned.Ends(s.now()) {

@@ -26,7 +26,10 @@ func (l *lossy) ConsumerRevision(context.Context) (uint64, error) { return l.log
 
 func (l *lossy) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
 	log := l.log
-	log.Changes = nil
+	log.Changes, log.Special = nil, false
+	for _, r := range l.records {
+		log.Special = log.Special || r.Banned != nil || r.Bypass != nil
+	}
 	for _, c := range l.log.Changes {
 		if c.Revision > after {
 			log.Changes = append(log.Changes, c)

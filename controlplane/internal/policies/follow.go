@@ -54,7 +54,7 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 		return s.adopt(ctx, state)
 	case state.same(held.State):
 		return held.Current, nil
-	case state.behind(held.State):
+	case state.behind(held.State), state.lacks(held.State):
 		return s.restore(ctx, state, held)
 	case state.reused(held.State):
 		return s.renumber(ctx, state, held)
@@ -71,7 +71,8 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 	for range attempts {
 		state, err := s.store.State(ctx)
 		held, _ := s.Active()
-		if err != nil || held.Current == nil || !state.behind(held.State) && !state.reused(held.State) {
+		lost := state.behind(held.State) || state.lacks(held.State) || state.reused(held.State)
+		if err != nil || held.Current == nil || !lost {
 			return state, err
 		}
 		if _, err := s.Refresh(ctx); err != nil {
@@ -226,7 +227,8 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 // compare notes a loss if the store no longer has the version that this replica holds, though it
 // has later ones.
 func (s *Service) compare(ctx context.Context, state State, held Active) error {
-	if state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
+	same := state.Digest != "" && state.Digest == held.State.Digest // It has another number.
+	if same || state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
 		return nil
 	}
 	there, _, err := s.has(ctx, state, held.Current.Version)

@@ -108,6 +108,13 @@ func (s State) behind(other State) bool {
 	return s.Digest == other.Digest && s.Revision < other.Revision
 }
 
+// lacks reports whether a store with state s has the numbers of the versions in other, and has lost
+// one of the versions.
+func (s State) lacks(other State) bool {
+	draft := other.Rollout != nil && other.DraftDigest != "" && sameRollout(s.Rollout, other.Rollout)
+	return s.Current == other.Current && (other.Digest != "" && s.Digest == "" || draft && s.DraftDigest == "")
+}
+
 // reused reports whether the current version's number belongs to another version in other.
 func (s State) reused(other State) bool {
 	return s.Current > 0 && s.Current == other.Current && s.Digest != other.Digest

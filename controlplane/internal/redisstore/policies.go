@@ -17,7 +17,8 @@ import (
 
 // State implements policies.Store.
 func (s *Store) State(ctx context.Context) (state policies.State, err error) {
-	reply, err := readState.Run(ctx, s.client, []string{keyVersion, keyRollout, keyVersions}).StringSlice()
+	keys := []string{keyVersion, keyRollout, keyVersions, keyDocuments}
+	reply, err := readState.Run(ctx, s.client, keys).StringSlice()
 	if err != nil {
 		return state, err
 	}
