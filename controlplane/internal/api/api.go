@@ -191,8 +191,14 @@ func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzRes
 
 // ReadyzStore reports whether this replica also reaches its store, so that it is to be preferred to
 // one that does not.
-func (s *server) ReadyzStore(context.Context, gen.ReadyzStoreRequestObject) (gen.ReadyzStoreResponseObject, error) {
-	state, err := s.state(s.config.Hub.Ready())
+func (s *server) ReadyzStore(
+	ctx context.Context, _ gen.ReadyzStoreRequestObject,
+) (gen.ReadyzStoreResponseObject, error) {
+	notReady := s.config.Hub.Ready()
+	if notReady == nil {
+		notReady = s.config.Leases.Works(ctx)
+	}
+	state, err := s.state(notReady)
 	return gen.ReadyzStore200JSONResponse(state), err
 }
 

@@ -14,11 +14,14 @@ import (
 // causes are what Redis says it cannot do, by a part of its text, as operators know it. The text
 // itself may hold keys and addresses.
 var causes = []struct{ sign, said string }{
+	{"may evict", "Redis may evict what cannot be lost: " +
+		"set maxmemory-policy noeviction, or start with --redis-may-evict"},
 	{"NOAUTH", "Redis asks for a password: give it in the URL, or with password_file"},
 	{"WRONGPASS", "Redis refuses the user or the password"},
 	{"invalid password", "Redis refuses the user or the password"},
 	{"without any password configured", "Redis has no password and was given one"},
 	{"NOPERM", "Redis does not permit its user a command or a key: docs/redis.md lists what is needed"},
+	{"can't run this command", "Redis does not permit its user a command: docs/redis.md lists what is needed"},
 	{"OOM command not allowed", "Redis is out of memory (maxmemory)"},
 	{"READONLY", "Redis is a read-only replica"},
 	{"MISCONF", "Redis cannot write its file, and so takes no changes"},

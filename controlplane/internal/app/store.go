@@ -29,14 +29,28 @@ func openStore(
 	if s.RedisURL != "" {
 		options := []redisstore.Option{
 			redisstore.LostFill(s.LostFill), redisstore.Breakers(breakers), redisstore.Calls(m.Batch),
-			redisstore.Now(time.Now),
+			redisstore.Now(time.Now), redisstore.MayEvict(s.RedisMayEvict),
 		}
 		if provider := traces.Provider(); provider != nil {
 			options = append(options, redisstore.Traced(provider))
 		}
-		return redisstore.Open(s.RedisURL, log, options...)
+		return openRedis(s.RedisURL, log, options)
 	}
 	return localstore.Open(s.DataDir, log, localstore.Options{LostFill: &s.LostFill})
+}
+
+// openRedis opens a Redis, and refuses one that answers and may evict what cannot be lost.
+func openRedis(url string, log *slog.Logger, options []redisstore.Option) (store.Store, error) {
+	s, err := redisstore.Open(url, log, options...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	defer cancel()
+	if err := s.Inspect(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // announce logs a change of a breaker once. The trials of an open breaker are logged for debugging

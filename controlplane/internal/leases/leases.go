@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
@@ -139,7 +140,11 @@ type Config struct {
 }
 
 // Service grants leases. Make one with New. It is safe for concurrent use.
-type Service struct{ config Config }
+type Service struct {
+	config Config
+	// failure is how the store failed last.
+	failure atomic.Pointer[error]
+}
 
 // StoreName is the name of the breaker of the store as a whole.
 const StoreName = "store"
@@ -152,7 +157,7 @@ func New(c Config) *Service {
 	if c.Meter == nil {
 		c.Meter = func(Use) {}
 	}
-	return &Service{c}
+	return &Service{config: c}
 }
 
 // Use is the outcome of one item, for metrics.
@@ -188,6 +193,23 @@ func (s *Service) patience() time.Duration {
 // trial of it, and all would take the control plane to be away.
 func (s *Service) far() bool { return s.patience() > Patience }
 
+// settledFailure is how long the store must have granted nothing until that counts: a short stall
+// is no reason to send nodes elsewhere.
+const settledFailure = 2 * time.Second
+
+// Works is nil if the store grants: requests of nodes were answered lately, or a trial is now. A
+// store can be followed and yet grant nothing, as one whose user has lost a right.
+func (s *Service) Works(ctx context.Context) error {
+	if s.config.Breakers.Closed(StoreName) || s.config.Breakers.Failing(StoreName) < settledFailure {
+		return nil
+	}
+	_, err := s.Grant(ctx, wire.LeaseRequest{})
+	if cause := s.failure.Load(); err != nil && cause != nil {
+		return *cause
+	}
+	return err
+}
+
 // GrantWithin is Grant for requests that may use their tokens for as long as span: that long they
 // count as leased. An item may have as many waiting requests as it likes; those that do not fit are
 // left out.
@@ -209,6 +231,7 @@ func (s *Service) GrantWithin(
 		s.config.Breakers.Report(StoreName, err)
 	}
 	if err != nil {
+		s.failure.Store(&err)
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, err)
 	}
 	return reply, nil

@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net/url"
 	"os"
@@ -161,11 +162,15 @@ func TestInspection(t *testing.T) {
 		options []string
 		acl     string
 		want    string
+		refused bool
 	}{
 		"unlimited memory":       {options: []string{"--maxmemory-policy", "allkeys-lru"}},
 		"full memory is refused": {options: []string{"--maxmemory", "100mb"}},
-		"full memory forgets":    {options: forgetful, want: "maxmemory-policy noeviction"},
-		"no right to look":       {options: forgetful, acl: "-info", want: "not allowed the command INFO"},
+		"full memory forgets":    {options: forgetful, refused: true},
+		"buckets are forgotten": {
+			options: []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, refused: true,
+		},
+		"no right to look": {options: forgetful, acl: "-info", want: "not allowed the command INFO"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t, c.options...)
@@ -173,7 +178,18 @@ func TestInspection(t *testing.T) {
 			if got := server.Do(args...); got != "+OK" {
 				t.Fatal(got)
 			}
-			checkInspection(t, "redis://weir:x@"+server.Addr(), c.want, 1)
+			url := "redis://weir:x@" + server.Addr()
+			if c.refused {
+				s := openURL(t, url, slog.New(slog.DiscardHandler))
+				for range 3 {
+					var evicts *redisstore.EvictsError
+					if _, err := s.Secret(t.Context(), [16]byte{1}); !errors.As(err, &evicts) {
+						t.Errorf("a Redis that may evict is used: %v", err)
+					}
+				}
+				c.want = "maxmemory-policy noeviction"
+			}
+			checkInspection(t, url, c.want, 1)
 		})
 	}
 	t.Run("every server of a cluster", func(t *testing.T) {
@@ -185,7 +201,7 @@ func TestInspection(t *testing.T) {
 func checkInspection(t *testing.T, url, want string, times int) {
 	t.Helper()
 	var log bytes.Buffer
-	s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)))
+	s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)), redisstore.MayEvict(true))
 	for range 3 {
 		if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -22,31 +24,48 @@ const (
 	policyThatKeeps        = "noeviction"
 )
 
-// inspect logs, once, which servers are too old or may evict what they hold.
-func (s *Store) inspect(ctx context.Context) {
+// EvictsError is why a Redis is refused that may evict what cannot be lost.
+type EvictsError struct{ Server, Policy, Memory string }
+
+// Error says what to do.
+func (e *EvictsError) Error() string {
+	return fmt.Sprintf("cannot use Redis: %s may evict what cannot be lost (maxmemory %s, maxmemory-policy %s): "+
+		"set maxmemory-policy noeviction, or start with --redis-may-evict", e.Server, e.Memory, e.Policy)
+}
+
+// Inspect looks, until all servers have answered, which are too old or may evict what they hold,
+// and logs that once. Its error is an *EvictsError, unless MayEvict.
+func (s *Store) Inspect(ctx context.Context) error {
 	s.mu.Lock()
 	done := s.inspected
 	s.inspected = true
 	s.mu.Unlock()
 	if done {
-		return
+		return nil
 	}
 	err := s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
 		text, err := server.Info(ctx).Result()
-		if err == nil {
-			warn(text, log)
+		if err != nil {
+			return err
 		}
-		return err
+		return s.judge(facts(text), log)
 	})
+	var evicts *EvictsError
 	switch {
 	case err == nil:
+		return nil
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		s.log.Warn("Redis cannot be inspected: its user is not allowed the command INFO")
-	default: // The next call tries again.
-		s.mu.Lock()
-		s.inspected = false
-		s.mu.Unlock()
+		s.log.Warn("Redis cannot be inspected: its user is not allowed the command INFO. Whether it may evict " +
+			"what cannot be lost, or comes back with an older state, is not known")
+		return nil
 	}
+	s.mu.Lock()
+	s.inspected = false // The next call tries again.
+	s.mu.Unlock()
+	if errors.As(err, &evicts) {
+		return evicts
+	}
+	return nil
 }
 
 // eachPrimary calls a function for the server, or for all servers of a cluster that take writes.
@@ -59,17 +78,22 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 	return call(ctx, s.client, s.log)
 }
 
-// warn logs what is wrong with a server by its INFO.
-func warn(info string, log *slog.Logger) {
-	facts := facts(info)
+// judge logs what is wrong with a server by its INFO, and refuses it if it may evict.
+func (s *Store) judge(facts map[string]string, log *slog.Logger) error {
 	if version := facts["redis_version"]; tooOld(version) {
 		log.Warn("Redis is older than 6.2, the oldest that can hold the state: grants will fail", "version", version)
 	}
-	if policy := facts["maxmemory_policy"]; facts["maxmemory"] != "0" && policy != "" && policy != policyThatKeeps {
+	policy := facts["maxmemory_policy"]
+	if facts["maxmemory"] == "0" || policy == "" || policy == policyThatKeeps {
+		return nil
+	}
+	if s.mayEvict {
 		log.Warn("Redis may forget state that counts when its memory is full, "+
 			"and limits then let through too much: set maxmemory-policy noeviction",
 			"maxmemory_policy", policy, "maxmemory", facts["maxmemory"])
+		return nil
 	}
+	return &EvictsError{"port " + facts["tcp_port"], policy, facts["maxmemory_human"]}
 }
 
 // facts are the values of an INFO by name.

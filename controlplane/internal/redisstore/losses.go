@@ -65,7 +65,9 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secr
 	if len(reply[0]) != len(candidate) {
 		return secret, false, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
 	}
-	s.inspect(ctx)
+	if err := s.Inspect(ctx); err != nil {
+		return secret, false, err
+	}
 	s.mu.Lock()
 	s.known = true
 	s.mu.Unlock()

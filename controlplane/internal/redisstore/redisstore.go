@@ -108,6 +108,7 @@ type Store struct {
 	mu        sync.Mutex
 	known     bool // a secret has been seen, so its absence is a loss
 	inspected bool
+	mayEvict  bool
 	kept      map[byte]string // the run id of the process that keeps a tag's buckets
 	servers   map[string]bool // the addresses of a cluster's primaries
 }
@@ -126,6 +127,9 @@ func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g 
 // Now sets the clock by which RoundTrip is measured, time.Time{} by default: then it is 0.
 func Now(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
+// MayEvict accepts a Redis that may evict what cannot be lost.
+func MayEvict(yes bool) Option { return func(s *Store) { s.mayEvict = yes } }
+
 // Calls has a function called with the number of buckets in each call of the script that grants.
 func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = note } }
 
@@ -143,7 +147,7 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 // people ask. If not given it is 10 for each processor; in a cluster 5, but at least 32.
 //
 // Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
-// itself are logged at the first call of Secret.
+// itself are found by Inspect, or at the first call of Secret.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {
