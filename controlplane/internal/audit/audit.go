@@ -107,6 +107,23 @@ func Decode(list, stored string) (e Entry, err error) {
 	return e, nil
 }
 
+// DamagedAction is that of an entry that a store cannot read any more.
+const DamagedAction = "audit.damaged"
+
+// Read reads an element of a store's list, which is of a time in microseconds since 1970. One that is
+// damaged is an entry that says so: it hides no other, and is not left out unseen.
+func Read(list string, micros int64, stored string) Entry {
+	id := fmt.Sprintf("%016d-%s", micros, list)
+	e, err := Decode(list, stored)
+	if err != nil || e.ID != id {
+		return Entry{
+			ID: id, At: time.UnixMicro(micros).UTC(), Action: DamagedAction, Resource: "audit",
+			Reason: "the store cannot read this entry: it is damaged",
+		}
+	}
+	return e
+}
+
 // Stamp is the time in an ID, in microseconds since 1970. ErrCursor.
 func Stamp(id string) (int64, error) {
 	digits, list, _ := strings.Cut(id, "-")

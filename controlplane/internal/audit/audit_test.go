@@ -29,6 +29,10 @@ func TestEntryRoundTrip(t *testing.T) {
 		if _, err := audit.Decode("meta", damaged); err == nil {
 			t.Errorf("%q is read", damaged)
 		}
+		told := audit.Read("meta", 1777887000123456, damaged)
+		if told.ID != e.ID || !told.At.Equal(e.At) || told.Action != audit.DamagedAction || told.Reason == "" {
+			t.Errorf("%q is shown as %+v", damaged, told)
+		}
 	}
 }
 

@@ -66,10 +66,7 @@ func (s *Store) Audit(_ context.Context, before string, limit int) (all []audit.
 				}
 			}
 			for count := 0; key != nil && count <= limit; key, stored = c.Prev() {
-				e, err := audit.Decode(list, string(stored))
-				if err != nil {
-					return err
-				}
+				e := audit.Read(list, int64(number(key)), string(stored))
 				if before == "" || e.ID < before {
 					all = append(all, e)
 					count++

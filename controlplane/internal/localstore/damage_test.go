@@ -155,6 +155,54 @@ func TestAnEmptyFileIsReported(t *testing.T) {
 	}
 }
 
+// A bit that flips in any entry of the audit hides no other entry, and the damaged one is shown as
+// such in its place.
+func TestADamagedEntryHidesNoOther(t *testing.T) {
+	file := stored(t)
+	entry := []byte(`"action":"policyset.put"`)
+	damaged, seen := 0, 0
+	for at := bytes.Index(file, entry); at >= 0 && damaged < 10; damaged++ {
+		b := bytes.Clone(file)
+		b[at] ^= 0x20 // The quotation mark of a field's name.
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "weir.db"), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.Audit(t.Context(), "", 100)
+		if err != nil {
+			t.Errorf("an entry hides all others: %v", err)
+		}
+		shown := 0
+		for i, e := range all {
+			if e.Action == audit.DamagedAction {
+				shown++
+			}
+			if i > 0 && e.ID >= all[i-1].ID {
+				t.Errorf("%s comes after %s", e.ID, all[i-1].ID)
+			}
+		}
+		seen += shown
+		if shown > 1 || len(all) != 30 {
+			t.Errorf("%d entries, %d of them damaged, want 30 and one at most", len(all), shown)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		next := bytes.Index(file[at+1:], entry)
+		if next < 0 {
+			break
+		}
+		at += 1 + next
+	}
+	if seen == 0 {
+		t.Errorf("none of %d flipped bits was in an entry", damaged)
+	}
+}
+
 // Whatever bytes are flipped, nothing panics.
 func TestNoDamagePanics(t *testing.T) {
 	const seed = 7

@@ -79,10 +79,7 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 			break
 		}
 		stored, _ := one.Member.(string)
-		e, err := audit.Decode(one.tag, stored)
-		if err != nil {
-			return nil, err
-		}
+		e := audit.Read(one.tag, int64(one.Score), stored)
 		if before == "" || e.ID < before {
 			all = append(all, e)
 		}
