@@ -242,8 +242,8 @@ func (s *Service) acknowledged(revision uint64, writes []Write) {
 	}
 }
 
-// giveBack stores changes that the store has lost, and returns the number of records and of bans. If
-// it has lost a part, a record that it has must be listed anew.
+// giveBack stores changes that the store has lost, and returns the number of records and of bans.
+// If it has lost a part, a record that it has must be listed anew.
 func (s *Service) giveBack(ctx context.Context, changes []Change, part bool) (given, bans int, err error) {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {
