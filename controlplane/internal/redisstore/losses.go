@@ -48,11 +48,21 @@ func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error
 	}
 }
 
+// secretlessLooks is how many looks in a row must find no secret until a control plane that has
+// never known it makes a new one: others look five times a second.
+const secretlessLooks = 25
+
+// errSecretLost: the store has lost the secret, and another control plane may give it back.
+var errSecretLost = errors.New("Redis has lost the secret that keys all hashes: " +
+	"a control plane that knows it gives it back, after five seconds this one makes a new one")
+
 // secret asks for the secret; false if the deployment has no markers yet. If a known secret is
 // gone, the store gets it back, and the missing markers mean a loss.
 func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secret [16]byte, ok bool, err error) {
 	s.mu.Lock()
-	args := []any{candidate[:], flag(s.known), flag(laid)}
+	// No other control plane knows it either, if none has given it back for so long.
+	given := s.secretless >= secretlessLooks
+	args := []any{candidate[:], flag(s.known), flag(laid || given)}
 	s.mu.Unlock()
 	var reply []string
 	err = s.guarded(ctx, keySecret, func() (err error) {
@@ -62,6 +72,16 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secr
 	if err != nil || len(reply) == 0 {
 		return secret, false, err
 	}
+	if reply[0] == "" {
+		s.mu.Lock()
+		s.secretless++
+		s.mu.Unlock()
+		return secret, false, errSecretLost
+	}
+	if given && reply[0] == string(candidate[:]) {
+		s.log.Error("Redis has lost the secret that keys all hashes, and no control plane knows it: " +
+			"it is a new one, and what is stored of consumers and keys is not found any more; restore a backup")
+	}
 	if len(reply[0]) != len(candidate) {
 		return secret, false, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
 	}
@@ -69,7 +89,7 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secr
 		return secret, false, err
 	}
 	s.mu.Lock()
-	s.known = true
+	s.known, s.secretless = true, 0
 	s.mu.Unlock()
 	return keyhash.Key([]byte(reply[0])), true, nil
 }

@@ -108,9 +108,11 @@ type Store struct {
 	mu        sync.Mutex
 	known     bool // a secret has been seen, so its absence is a loss
 	inspected bool
-	mayEvict  bool
-	kept      map[byte]string // the run id of the process that keeps a tag's buckets
-	servers   map[string]bool // the addresses of a cluster's primaries
+	// secretless is how many looks in a row found that the secret is lost.
+	secretless int
+	mayEvict   bool
+	kept       map[byte]string // the run id of the process that keeps a tag's buckets
+	servers    map[string]bool // the addresses of a cluster's primaries
 }
 
 // Option varies a store.
