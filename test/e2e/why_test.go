@@ -151,7 +151,7 @@ func TestWhatABanRefusesIsSeen(t *testing.T) {
 		return nil
 	})
 	if said := w.run("why", apiKey); !strings.HasPrefix(said, "BANNED until 20") || !strings.Contains(said, "leaked") ||
-		!strings.Contains(said, "ban_of_consumer") || !strings.Contains(said, "x-app=shop") {
+		!strings.Contains(said, "ban_of_consumer") || !strings.Contains(said, "path=/cheap") {
 		t.Errorf("why says\n%s", said)
 	}
 	if said := w.run("usage", "--header", "x-api-key", apiKey); !strings.HasPrefix(said, "BANNED until 20") {
