@@ -110,8 +110,8 @@ func Decode(list, stored string) (e Entry, err error) {
 // DamagedAction is that of an entry that a store cannot read any more.
 const DamagedAction = "audit.damaged"
 
-// Read reads an element of a store's list, which is of a time in microseconds since 1970. One that is
-// damaged is an entry that says so: it hides no other, and is not left out unseen.
+// Read reads an element of a store's list, which is of a time in microseconds since 1970. A damaged
+// element becomes an entry that says so: it hides no other, and is not left out unseen.
 func Read(list string, micros int64, stored string) Entry {
 	id := fmt.Sprintf("%016d-%s", micros, list)
 	e, err := Decode(list, stored)
