@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -22,6 +23,10 @@ const (
 	// othersEvery is how many answers of a Sentinel pass before it is asked again which others
 	// there are.
 	othersEvery = 100
+	// forgetAfter is how many questions in a row, at least five minutes, pass without an answer
+	// until a Sentinel is forgotten, unless the URL names it. Where Sentinels get new addresses,
+	// the old ones would be asked for ever.
+	forgetAfter = 3000
 )
 
 // sentinels follow what Sentinels say is the primary. All of them are asked, so that one that hangs
@@ -65,6 +70,17 @@ func (s *sentinels) run(ctx context.Context, begin func(func())) {
 	}
 }
 
+// forget forgets a Sentinel unless the URL names it. If others still know it, it is met again.
+func (s *sentinels) forget(addr string) bool {
+	if slices.Contains(s.options.Addrs, addr) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.said, addr)
+	return true
+}
+
 // meet has a Sentinel followed unless it is already.
 func (s *sentinels) meet(addr string) {
 	s.mu.Lock()
@@ -78,13 +94,13 @@ func (s *sentinels) meet(addr string) {
 	}
 }
 
-// follow asks one Sentinel until ctx ends.
+// follow asks one Sentinel until ctx ends, or it is forgotten.
 func (s *sentinels) follow(ctx context.Context, addr string) {
 	client := redis.NewSentinelClient(s.sentinel(addr))
 	defer client.Close()
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
-	for n := 0; ; n++ {
+	for n, failed := 0, 0; ; n++ {
 		timed, cancel := context.WithTimeout(ctx, askTime)
 		said, err := ask(timed, client, s.name)
 		if err == nil && n%othersEvery == 0 {
@@ -93,6 +109,12 @@ func (s *sentinels) follow(ctx context.Context, addr string) {
 		cancel()
 		if ctx.Err() == nil {
 			s.note(addr, said, err)
+		}
+		if failed++; err == nil {
+			failed = 0
+		}
+		if failed >= forgetAfter && s.forget(addr) {
+			return
 		}
 		select {
 		case <-ctx.Done():
@@ -114,16 +136,23 @@ func (s *sentinels) sentinel(addr string) *redis.Options {
 	}
 }
 
+// ask asks a Sentinel for its word. During a failover the Sentinel that leads it has the old
+// address beside the new election in its facts, and the new address where it is asked for that
+// alone. It is asked for the address last, so that no old address comes with a new election.
 func ask(ctx context.Context, client *redis.SentinelClient, name string) (word, error) {
 	facts, err := client.Master(ctx, name).Result()
 	if err != nil {
 		return word{}, err
 	}
+	addr, err := client.GetMasterAddrByName(ctx, name).Result()
+	if err != nil {
+		return word{}, err
+	}
 	epoch, err := strconv.ParseInt(facts["config-epoch"], 10, 64)
-	if err != nil || facts["ip"] == "" || facts["port"] == "" {
+	if err != nil || len(addr) != 2 || addr[0] == "" || addr[1] == "" {
 		return word{}, errors.New("the Sentinel's answer cannot be read")
 	}
-	return word{addr: net.JoinHostPort(facts["ip"], facts["port"]), epoch: epoch}, nil
+	return word{addr: net.JoinHostPort(addr[0], addr[1]), epoch: epoch}, nil
 }
 
 // meetOthers follows the Sentinels that one of them knows, which the URL need not name.
@@ -148,15 +177,7 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 		s.failure = err
 		return
 	}
-	best, answer := word{epoch: -1}, 0
-	for _, w := range s.said {
-		if w.addr == "" {
-			continue
-		}
-		if answer++; w.epoch > best.epoch {
-			best = w
-		}
-	}
+	best, answer := latest(s.said, s.primary.addr)
 	// Only most of them can say that there was no such election: all were set up anew.
 	if best.epoch < s.primary.epoch && 2*answer <= len(s.said) {
 		return
@@ -180,6 +201,33 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 			_ = conn.Conn.Close() // Its calls fail, as those of a dead primary would.
 		}
 	}
+}
+
+// latest is the word of the latest election, and how many have a word. Where some have heard of its
+// outcome before others, most count, and then the address that is followed already.
+func latest(said map[string]word, followed string) (best word, answer int) {
+	votes := map[word]int{}
+	for _, w := range said {
+		if w.addr != "" {
+			votes[w]++
+			answer++
+		}
+	}
+	best.epoch = -1
+	for w, n := range votes {
+		switch {
+		case w.epoch != best.epoch:
+			if w.epoch < best.epoch {
+				continue
+			}
+		case n < votes[best], n == votes[best] && best.addr == followed:
+			continue
+		case n == votes[best] && w.addr != followed && w.addr > best.addr:
+			continue // Any order will do, as long as it is the same each time.
+		}
+		best = w
+	}
+	return best, answer
 }
 
 // errNoSentinel: no Sentinel has answered yet.

@@ -85,6 +85,49 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	}
 }
 
+// While a failover with several replicas lasts, its leader still has the old address in its facts,
+// beside the new election. Weir goes to the new primary once, and stays there.
+func TestTheLeaderOfAFailoverIsNotMisread(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartSentinels(t, separable...)
+	_, port, _ := strings.Cut(servers.Primary.Addr(), ":")
+	redistest.Start(t, slices.Concat(separable, []string{"--replicaof", "127.0.0.1 " + port,
+		// It takes no order to follow another primary, so the leader waits for it for 5 s.
+		"--replica-priority", "200", "--rename-command", "SLAVEOF", "IGNORED"})...)
+	for _, w := range servers.Watchers {
+		await(t, "the second replica to be known", func() bool {
+			return strings.Contains(w.Do("INFO", "sentinel"), "slaves=2")
+		})
+	}
+	var log logBuffer
+	s := openURL(t, servers.URL(), slog.New(slog.NewTextHandler(&log, nil)))
+	p := params(t, 100, quota.Hour, 100)
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
+		t.Fatal(got)
+	}
+	const moves = "the Sentinels have made another Redis the primary"
+	await(t, "the new primary to be followed", func() bool { return strings.Contains(log.String(), moves) })
+	old := 0 // How often a Sentinel has named the old primary.
+	for n := range 60 {
+		for _, w := range servers.Watchers {
+			if strings.Contains(w.Do("SENTINEL", "MASTER", redistest.MasterName), port) {
+				old++
+			}
+		}
+		asks(t, s, n, p)
+		time.Sleep(50 * time.Millisecond) // The failover goes on by real time.
+	}
+	if old == 0 {
+		t.Error("no Sentinel named the old primary meanwhile, so this shows nothing")
+	}
+	if n := strings.Count(log.String(), moves); n != 1 {
+		t.Errorf("the primary was changed %d times: %s", n, log.String())
+	}
+}
+
 // An operator has the Sentinels make the replica the primary, while tokens are asked for. What the
 // old primary grants after the replica has stopped to listen is granted again. If its writes are
 // paused before, or need a replica that listens, nothing is.
