@@ -59,21 +59,25 @@ const clusterPool = tagCount / 2
 // client makes the client for a URL.
 func (l *location) client() redis.UniversalClient {
 	if !l.cluster {
-		client := redis.NewClient(l.simple())
-		client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
-		return client
+		return l.hooked(redis.NewClient(l.simple()))
 	}
 	options := l.options.Cluster()
 	options.ClusterStateReloadInterval = topologyAge
 	if options.PoolSize == 0 {
 		options.PoolSize = max(clusterPool, 5*runtime.GOMAXPROCS(0))
 	}
-	options.NewClient = func(o *redis.Options) *redis.Client {
-		client := redis.NewClient(o)
-		client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
-		return client
-	}
+	options.NewClient = func(o *redis.Options) *redis.Client { return l.hooked(redis.NewClient(o)) }
 	return redis.NewClusterClient(options)
+}
+
+// hooked adds the hooks of each server's client. Those of a whole cluster would miss the calls that
+// look at one server.
+func (l *location) hooked(client *redis.Client) *redis.Client {
+	client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
+	if l.prefix != "" {
+		client.AddHook(prefixed{l.prefix})
+	}
+	return client
 }
 
 // simple are the options of a client of one server.

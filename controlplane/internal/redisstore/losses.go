@@ -53,7 +53,7 @@ func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error
 const secretlessLooks = 25
 
 // errSecretLost: the store has lost the secret, and another control plane may give it back.
-var errSecretLost = errors.New("Redis has lost the secret that keys all hashes: " +
+var errSecretLost = errors.New("the secret that keys all hashes is lost in Redis: " +
 	"a control plane that knows it gives it back, after five seconds this one makes a new one")
 
 // secret asks for the secret; false if the deployment has no markers yet. If a known secret is

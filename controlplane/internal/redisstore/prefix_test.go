@@ -56,6 +56,38 @@ func TestDeploymentsShareARedis(t *testing.T) {
 	}
 }
 
+// In a Cluster the calls that look at one server go by the prefix too: another process, whose state
+// may be old, is noticed, and no key of another deployment is touched.
+func TestADeploymentWithAPrefixNoticesAnotherProcess(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, durable...)
+	allow := func(server *redistest.Server) {
+		server.Do(append(strings.Fields("ACL SETUSER acme on >secret"),
+			strings.Fields(strings.ReplaceAll(redisstore.ACL, "~weir:*", "~acme:*"))...)...)
+	}
+	for _, server := range cluster.Primaries {
+		allow(server)
+	}
+	url := strings.Replace(cluster.URL(), "redis://", "redis://acme:secret@", 1) + "&prefix=acme"
+	s := openURL(t, url, slog.New(slog.DiscardHandler))
+	watch(t, s)
+	each(t, "a new deployment", grantAll(t, s, 1, 60), func(int) int64 { return 60 })
+	victim := cluster.Primary(cluster.Slot("acme:{meta}:secret"))
+	cluster.Primaries[victim].Restart() // What it has is from a file, which may be old. The user is gone.
+	allow(cluster.Primaries[victim])
+	cluster.AwaitWhole()
+	await(t, "the cluster", func() bool { _, err := s.Secret(t.Context(), [16]byte{1}); return err == nil })
+	of := owners(cluster)
+	watch(t, s)
+	each(t, "a new bucket", grantAll(t, s, 2, 100), func(tag int) int64 { return 50 + full(of[tag], victim) })
+	for i, server := range cluster.Primaries {
+		for key := range strings.Lines(server.Do("KEYS", "*")) {
+			if !strings.HasPrefix(key, "acme:{") {
+				t.Errorf("server %d has the key %s", i, key)
+			}
+		}
+	}
+}
+
 func TestAPrefixIsChecked(t *testing.T) {
 	for _, prefix := range []string{"", "a:b", "a{b", "a*", strings.Repeat("a", 65)} {
 		_, err := redisstore.Open("redis://127.0.0.1:1?prefix="+prefix, slog.New(slog.DiscardHandler))

@@ -174,9 +174,6 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	for _, o := range options {
 		o(s)
 	}
-	if l.prefix != "" {
-		s.client.AddHook(prefixed{l.prefix})
-	}
 	s.client.AddHook(lanes{s.people})
 	if l.sentinels != nil {
 		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })
