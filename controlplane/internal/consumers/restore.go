@@ -190,7 +190,7 @@ func (s *Service) repay(ctx context.Context) error {
 	said := "the store had lost changes of consumers; it has all of them back"
 	if !lost.whole {
 		said = fmt.Sprintf("the store had lost changes of consumers; it has those back that this replica knew: "+
-			"the latest %d of all kinds, and the bans, of %d those that end last; import the rest again",
+			"the latest %d of all kinds, and at most %d bans; import the rest again",
 			KeptChanges, maxBans)
 	}
 	s.logger.Warn(said, "consumers", lost.given, "bans", lost.bans, "all", lost.whole,
