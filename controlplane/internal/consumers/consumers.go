@@ -152,6 +152,8 @@ type Service struct {
 	// bans are the records with a ban, at most maxBans: a store that loses them gets them back. Of
 	// these a node which missed changes must have those that end last, at most wire.MaxConsumers.
 	bans map[keyhash.Key]Record
+	// front are the keys of those that end last, nil until a node needs them.
+	front []keyhash.Key
 	// bansWhole: these are all bans that there are.
 	bansWhole bool
 	// owed are changes that the store may lack although they were acknowledged, loss is what is

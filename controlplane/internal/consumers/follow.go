@@ -92,7 +92,7 @@ func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) 
 func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.bans = bans
+	s.bans, s.front = bans, nil
 	again := make(map[keyhash.Key]bool, len(log.Changes))
 	for _, c := range log.Changes {
 		again[c.Key] = true
@@ -163,20 +163,28 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	return m, true, s.changed
 }
 
+// endingLast returns the keys of the bans that end last, as many as a message holds.
+func endingLast(bans map[keyhash.Key]Record) []keyhash.Key {
+	keys := slices.Collect(maps.Keys(bans))
+	if len(keys) <= wire.MaxConsumers {
+		return keys
+	}
+	var always time.Time
+	end := func(key keyhash.Key) int64 {
+		r := bans[key]
+		return r.Banned.end(always)
+	}
+	slices.SortFunc(keys, func(a, b keyhash.Key) int { return cmp.Compare(end(b), end(a)) })
+	return keys[:wire.MaxConsumers]
+}
+
 // foremost are the bans that end last, as many as a message holds. The lock is held.
 func (s *Service) foremost() []wire.Consumer {
-	keys := slices.Collect(maps.Keys(s.bans))
-	if len(keys) > wire.MaxConsumers {
-		var always time.Time
-		end := func(key keyhash.Key) int64 {
-			r := s.bans[key]
-			return r.Banned.end(always)
-		}
-		slices.SortFunc(keys, func(a, b keyhash.Key) int { return cmp.Compare(end(b), end(a)) })
-		keys = keys[:wire.MaxConsumers]
+	if s.front == nil { // Once for all nodes, because lease requests wait for the lock.
+		s.front = endingLast(s.bans)
 	}
-	items := make([]wire.Consumer, len(keys))
-	for i, key := range keys {
+	items := make([]wire.Consumer, len(s.front))
+	for i, key := range s.front {
 		r := s.bans[key]
 		items[i] = s.message(key, &r)
 	}
