@@ -68,14 +68,14 @@ func (s *server) knowTiers(ctx context.Context, names ...string) error {
 func (s *server) know(
 	ctx context.Context, what, lists string, names []string, in func(*policies.Compiled) []string,
 ) error {
-	unknown, all := s.unknown(names, in)
-	if unknown == "" {
+	if unknown, _ := s.unknown(names, in); unknown == "" {
 		return nil
 	}
 	timed, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	_, away := s.config.Policies.Refresh(timed)
-	if unknown, all = s.unknown(names, in); unknown == "" || len(all) == 0 && away != nil {
+	unknown, all := s.unknown(names, in)
+	if unknown == "" || len(all) == 0 && away != nil {
 		return nil
 	}
 	return noName(what, unknown, lists, all)

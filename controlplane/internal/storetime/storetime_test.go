@@ -43,7 +43,7 @@ func TestTheTimeIsTheStores(t *testing.T) {
 		} {
 			off, away = step.off, step.away
 			c.Measure(t.Context())
-			got := c.Now().Sub(time.Now()).Abs()
+			got := time.Until(c.Now()).Abs()
 			if got > time.Second {
 				t.Errorf("%v: the time is %v off", step, got)
 			}
@@ -73,7 +73,7 @@ func TestTheClocksAreComparedAllTheTime(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { c.Run(ctx) })
 		time.Sleep(6 * time.Second)
-		if c.Warning() == "" || c.Now().Sub(time.Now()).Abs() > time.Second {
+		if c.Warning() == "" || time.Until(c.Now()).Abs() > time.Second {
 			t.Errorf("%s, %v", c.Warning(), c.Now())
 		}
 		stop()
