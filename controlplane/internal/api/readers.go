@@ -45,6 +45,7 @@ func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) err
 	answer.Writer = held
 	defer func() { answer.Writer = held.ResponseWriter }()
 	if err := next(c); err != nil {
+		answer.Committed, answer.Status, answer.Size = false, 0, 0 // Nothing was sent: the error is the answer.
 		return err
 	}
 	place.Give()

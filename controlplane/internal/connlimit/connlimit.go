@@ -159,9 +159,9 @@ type Conn struct {
 	number   uint64
 	// known: a valid token was shown; idle: it waits for a request.
 	known, idle atomic.Bool
-	// person: it counts as one of people. The listener's lock guards it.
-	person bool
-	once   sync.Once
+	// person: it counts as one of people; closed: it counts no more. The lock guards both.
+	person, closed bool
+	once           sync.Once
 }
 
 // Close implements net.Conn.
@@ -172,6 +172,7 @@ func (c *Conn) Close() error {
 		defer l.mu.Unlock()
 		l.forget(c)
 		l.count--
+		c.closed = true
 		if c.person {
 			l.people--
 		}
@@ -239,7 +240,7 @@ func (l *Listener) admit(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case c.person || c.known.Load(): // One that a node has used stays a node's.
+	case c.closed || c.person || c.known.Load(): // One that a node has used stays a node's.
 		return true
 	case l.bound > 0 && l.people >= max(l.bound/2, 1):
 		return false

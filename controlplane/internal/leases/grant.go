@@ -26,7 +26,7 @@ func (s *Service) grant(
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
-	if asksForNothing(req.Items) && s.far() && s.config.Breakers.Closed(StoreName) {
+	if asksForNothing(req.Items) && s.far() && s.config.Breakers.Failing(StoreName) == 0 {
 		return reply, nil
 	}
 	r, err := s.newResolver(ctx, req, nodes, reply.Items)

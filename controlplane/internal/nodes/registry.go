@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/lane"
 )
 
 // maxRemembered bounds what a replica remembers by itself.
@@ -28,6 +30,7 @@ type Registry struct {
 	// polled for the first time and may be missing from it.
 	count, added int64
 	counted      time.Time
+	counting     bool // the store is counting now
 	remembered   map[string]*memory
 	// late are the keys of nodes that the store does not have as they are; catching: a goroutine
 	// stores them.
@@ -252,17 +255,17 @@ func (r *Registry) everything(ctx context.Context) (all []Node, complete bool) {
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
-	if !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
+	if r.counting || !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
 		defer r.mu.Unlock()
 		return max(r.count+r.added, 1)
 	}
-	r.counted = now // Callers that come meanwhile take the last count.
+	r.counted, r.counting = now, true // Callers that come meanwhile take the last count.
 	added := r.added
 	r.mu.Unlock()
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		r.recount(context.WithoutCancel(ctx), added)
+		r.recount(lane.ForGrants(context.WithoutCancel(ctx)), added)
 	}()
 	patience := time.NewTimer(countPatience)
 	defer patience.Stop()
@@ -281,11 +284,12 @@ func (r *Registry) recount(ctx context.Context, added int64) {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	count, err := r.store.CountNodes(ctx, Counted)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counting = false
 	if err != nil {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.count = count
 	r.added -= added // Those who came while the store counted may be missing.
 }

@@ -95,11 +95,12 @@ func (k *Known) Has(key string) bool {
 
 // Add puts a key into the set.
 func (k *Known) Add(key string) {
-	if k.Has(key) {
-		return
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if place, known := k.keys[key]; known {
+		k.seen.MoveToFront(place)
+		return
+	}
 	if len(k.keys) >= k.most {
 		last := k.seen.Back()
 		delete(k.keys, k.seen.Remove(last).(string))
