@@ -192,7 +192,7 @@ function PolicyCard() {
             label="Policies" rows={[...(set.policies ?? [])].sort((a, b) => refused(b) - refused(a)).slice(0, 8)}
             id={(p) => p.name ?? ''} empty="There is no policy yet."
             columns={[
-              { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <a href={link('policies', p.name ?? '')}>{p.name}</a> },
+              { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <PolicyLink name={p.name ?? ''} /> },
               { title: 'Now', width: '3.5rem', right: true, cell: (p) => <b>{number(refused(p))}</b> },
               { title: '1 h ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.hour_ago} /> },
               { title: '1 d ago', wide: true, width: '4rem', right: true, cell: (p) => <Before n={counts.get(p.name ?? '')?.day_ago} /> },
@@ -229,6 +229,11 @@ export function ShadowButton({ name, list, act }: { name: string; list: Order[];
 // shownWords is what the policy set lets be shown of a caller.
 export function shownWords(shown: Record<string, string> | undefined): string {
   return Object.entries(shown ?? {}).map(([k, v]) => `${k}: ${v}`).join(', ')
+}
+
+// Bans refuse before any policy: their refusals have a name that no policy can have, and no screen.
+function PolicyLink({ name }: { name: string }) {
+  return name.startsWith('(') ? <span>{name}</span> : <a href={link('policies', name)}>{name}</a>
 }
 
 export function whyLink(c: { policy: string; key: string }): string {
