@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
 )
 
@@ -49,14 +50,5 @@ func (a *App) meet(ctx context.Context, st store.Store) {
 
 // meetOthers looks until ctx ends.
 func (a *App) meetOthers(ctx context.Context) {
-	ticker := time.NewTicker(meetEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			a.meet(ctx, a.store)
-		}
-	}
+	every.Period(ctx, meetEvery, func(ctx context.Context) { a.meet(ctx, a.store) })
 }

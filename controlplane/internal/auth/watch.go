@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 )
 
 const (
@@ -62,16 +64,8 @@ func NewWatch(path string, ring *Ring, log *slog.Logger) *Watch {
 // Run reads the file again and again until ctx ends. It does not compare times of change, because
 // they are coarse, and a mounted secret changes by a link.
 func (w *Watch) Run(ctx context.Context, now func() time.Time) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		w.Look(now())
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	w.Look(now())
+	every.Period(ctx, lookEvery, func(context.Context) { w.Look(now()) })
 }
 
 // Look reads the file once. A line that is wrong accepts no token, and what has no line any more is

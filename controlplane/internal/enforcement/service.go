@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -67,24 +68,21 @@ func (s *Service) OnLost(lost func()) {
 // Run follows the store until ctx ends. It logs once when the store begins to fail and when it
 // answers again.
 func (s *Service) Run(ctx context.Context) {
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
 	failing := false
-	for {
-		if err := s.Refresh(ctx); ctx.Err() == nil && (err != nil) != failing {
-			failing = err != nil
-			if failing {
-				s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
-			} else {
-				s.log.Info("enforcement can be followed again")
-			}
-		}
-		select {
-		case <-ctx.Done():
+	follow := func(ctx context.Context) {
+		err := s.Refresh(ctx)
+		if ctx.Err() != nil || (err != nil) == failing {
 			return
-		case <-ticker.C:
+		}
+		failing = err != nil
+		if failing {
+			s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
+		} else {
+			s.log.Info("enforcement can be followed again")
 		}
 	}
+	follow(ctx)
+	every.Period(ctx, pollEvery, follow)
 }
 
 // Refresh exchanges changes with the store.

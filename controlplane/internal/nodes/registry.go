@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/lane"
 )
 
@@ -336,16 +337,11 @@ func (r *Registry) Fleet(ctx context.Context) (envoys, doors int64) {
 // filters, until ctx ends.
 func (r *Registry) Open(ctx context.Context) {
 	door := Node{ID: "door", Boot: strconv.FormatUint(rand.Uint64(), 16), Door: true}
-	ticker := time.NewTicker(doorEvery)
-	defer ticker.Stop()
-	for {
+	touch := func(ctx context.Context) {
 		if err := r.Touch(ctx, door); err != nil {
 			r.CatchUp(ctx)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
 	}
+	touch(ctx)
+	every.Period(ctx, doorEvery, touch)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
@@ -68,16 +69,8 @@ func New(c Config) *Watch { return &Watch{config: c} }
 // Run looks at the files again and again until ctx ends. It does not compare times of change,
 // because they are coarse, and a mounted ConfigMap changes by a link.
 func (w *Watch) Run(ctx context.Context) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
-	for {
-		w.Look(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	w.Look(ctx)
+	every.Period(ctx, lookEvery, w.Look)
 }
 
 // InForce reports whether the newest look found a valid policy set that is in force, for all nodes

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -117,17 +118,9 @@ func New(c Config) *Hub {
 // Run polls the store until ctx ends. It goes on polling a failing store, and logs once when the
 // store begins to fail and when it answers again.
 func (h *Hub) Run(ctx context.Context) {
-	ticker := time.NewTicker(pollEvery)
-	defer ticker.Stop()
 	h.poll(ctx)
 	close(h.looked)
-	for ; ; h.poll(ctx) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	every.Period(ctx, pollEvery, h.poll)
 }
 
 func (h *Hub) poll(ctx context.Context) {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -171,16 +172,9 @@ func (r *recorder) take(now quota.Instant) *wire.Decisions {
 
 // Run reports what becomes of calls until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	ticker := time.NewTicker(reportEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if m := s.recorder.take(instant(s.config.Now())); m != nil && s.config.Report != nil {
-				s.config.Report(m)
-			}
+	every.Period(ctx, reportEvery, func(context.Context) {
+		if m := s.recorder.take(instant(s.config.Now())); m != nil && s.config.Report != nil {
+			s.config.Report(m)
 		}
-	}
+	})
 }

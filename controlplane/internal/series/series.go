@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -234,20 +235,15 @@ func (s *Service) ownAt(slot Slot) *tally {
 
 // Run calls Tick until ctx ends.
 func (s *Service) Run(ctx context.Context) {
-	every := time.NewTicker(Every)
-	defer every.Stop()
-	for {
+	tick := func(ctx context.Context) {
 		timed, cancel := context.WithTimeout(ctx, Every)
+		defer cancel()
 		if err := s.Tick(timed); err != nil {
 			s.Log.Debug("the history could not be exchanged", "error", err.Error())
 		}
-		cancel()
-		select {
-		case <-ctx.Done():
-			return
-		case <-every.C:
-		}
 	}
+	tick(ctx)
+	every.Period(ctx, Every, tick)
 }
 
 // Tick puts what is new into the store and takes in what all replicas have there. After an error,

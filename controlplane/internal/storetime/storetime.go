@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 )
 
 const (
@@ -110,15 +112,4 @@ func (c *Clock) note(ahead, doubt time.Duration) {
 }
 
 // Run compares the clocks until ctx ends.
-func (c *Clock) Run(ctx context.Context) {
-	ticker := time.NewTicker(measureEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			c.Measure(ctx)
-		}
-	}
-}
+func (c *Clock) Run(ctx context.Context) { every.Period(ctx, measureEvery, c.Measure) }
