@@ -136,14 +136,14 @@ func TestGamesOfBans(t *testing.T) {
 	}
 }
 
-func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
-	random := rand.New(rand.NewPCG(seed, 0))
-	replicas, want := []*replica{one, two}, map[byte]bool{}
+// playFaults has two replicas make changes at random, while the store goes away for one or both of
+// them and falls back to an older state. It returns when all have had time to agree.
+func playFaults(random *rand.Rand, s *store, replicas []*replica, change func(r *replica)) {
 	var past []enforcement.Document
 	for range 40 {
 		d, _ := s.now()
 		past = append(past, d)
-		r, key := replicas[random.IntN(2)], byte(random.IntN(6))
+		r := replicas[random.IntN(2)]
 		switch random.IntN(10) {
 		case 0:
 			s.set(func(s *store) { s.away = !s.away })
@@ -152,21 +152,30 @@ func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
 		case 2: // A replica of the store takes over that lacks the last changes.
 			old := past[max(0, len(past)-1-random.IntN(3))]
 			s.set(func(s *store) { s.held = old })
-		case 3, 4, 5:
-			_, err := r.Unban(t.Context(), keyhash.Key{key}.String(), audit.Entry{})
-			if err == nil {
-				want[key] = false
-			}
 		default:
-			r.ban(key)
-			want[key] = true
+			change(r)
 		}
 		time.Sleep(time.Duration(10+random.IntN(400)) * time.Millisecond)
 	}
 	s.set(func(s *store) { s.away = false })
-	one.cut.Store(false)
-	two.cut.Store(false)
+	for _, r := range replicas {
+		r.cut.Store(false)
+	}
 	time.Sleep(2 * time.Second)
+}
+
+func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
+	random := rand.New(rand.NewPCG(seed, 0))
+	replicas, want := []*replica{one, two}, map[byte]bool{}
+	playFaults(random, s, replicas, func(r *replica) {
+		key := byte(random.IntN(6))
+		if random.IntN(7) >= 3 {
+			r.ban(key)
+			want[key] = true
+		} else if _, err := r.Unban(t.Context(), keyhash.Key{key}.String(), audit.Entry{}); err == nil {
+			want[key] = false
+		}
+	})
 	var expected []byte
 	for key := range byte(6) {
 		if want[key] {
@@ -278,33 +287,15 @@ func TestRandomOrders(t *testing.T) {
 func playOrders(t *testing.T, seed uint64, s *store, one, two *replica) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	replicas, want := []*replica{one, two}, map[string]enforcement.State{}
-	var past []enforcement.Document
-	for range 40 {
-		d, _ := s.now()
-		past = append(past, d)
-		r, about := replicas[random.IntN(2)], string(rune('a'+random.IntN(5)))
-		switch random.IntN(8) {
-		case 0:
-			s.set(func(s *store) { s.away = !s.away })
-		case 1:
-			r.cut.Store(!r.cut.Load())
-		case 2: // A replica of the store takes over that lacks the last changes.
-			old := past[max(0, len(past)-1-random.IntN(3))]
-			s.set(func(s *store) { s.held = old })
-		default:
-			state := []enforcement.State{"", enforcement.Off, enforcement.Shadow}[random.IntN(3)]
-			if holds := strings.Contains(r.ordered(), about+" "+string(state)); holds == (state != "") {
-				continue // A list that says the same orders nothing.
-			}
-			r.about(about, state)
-			want[about] = state
+	playFaults(random, s, replicas, func(r *replica) {
+		about := string(rune('a' + random.IntN(5)))
+		state := []enforcement.State{"", enforcement.Off, enforcement.Shadow}[random.IntN(3)]
+		if holds := strings.Contains(r.ordered(), about+" "+string(state)); holds == (state != "") {
+			return // A list that says the same orders nothing.
 		}
-		time.Sleep(time.Duration(10+random.IntN(400)) * time.Millisecond)
-	}
-	s.set(func(s *store) { s.away = false })
-	one.cut.Store(false)
-	two.cut.Store(false)
-	time.Sleep(2 * time.Second)
+		r.about(about, state)
+		want[about] = state
+	})
 	var expected []string
 	for about, state := range want {
 		if state != "" {
