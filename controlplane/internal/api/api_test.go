@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,6 +35,7 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
+	"github.com/weir-proxy/weir/test/logtest"
 )
 
 // breakable is an embedded store that a test can take away or make panic.
@@ -164,25 +164,7 @@ type plane struct {
 	hub     *push.Hub
 	past    *series.Service
 	stop    context.CancelFunc
-	log     *logBuffer
-}
-
-// logBuffer is written and read by several goroutines.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
+	log     *logtest.Buffer
 }
 
 func newPlane(t testing.TB) *plane { return newPlaneWith(t, func(*api.Config) {}) }
@@ -198,7 +180,7 @@ func newPlaneWith(t testing.TB, change func(*api.Config)) *plane {
 // newPlaneOn makes a plane whose settings are changed, and whose store is in a mode from the start.
 func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	t.Helper()
-	p := &plane{t: t, log: &logBuffer{}}
+	p := &plane{t: t, log: &logtest.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))
 	local, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
 	if err != nil {

@@ -256,7 +256,7 @@ func TestAnswersAreHardened(t *testing.T) {
 // Every line about a request has its id.
 func TestLinesOfARequestHaveItsID(t *testing.T) {
 	p := newPlane(t)
-	p.log.buf.Reset()
+	p.log.Reset()
 	p.store.mode.Store("panic")
 	for _, c := range []call{{"root", "GET", "/v1/versions", nil, ""}, {"nobody", "GET", "/v1/nodes", nil, ""}} {
 		c.header = map[string]string{"X-Request-Id": "the-id-of-the-caller"}

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -254,7 +255,7 @@ func TestShutdownAnswersLongPolls(t *testing.T) {
 // connections. Each answer closes its connection, so that callers find another replica. A second
 // signal ends it all in order: the counters are saved.
 func TestDrain(t *testing.T) {
-	dir, log := t.TempDir(), &synced{}
+	dir, log := t.TempDir(), &logtest.Buffer{}
 	s := settings.Settings{
 		Listen: "127.0.0.1:0", DataDir: dir, LostFill: 40, Drain: time.Hour,
 		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},

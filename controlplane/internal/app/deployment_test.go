@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -32,7 +33,7 @@ func TestAnotherDeploymentIsNoticed(t *testing.T) {
 			for _, one := range c.secrets {
 				tokens = append(tokens, auth.Token{Name: "all", Role: auth.Admin, Sum: auth.Sum(one)})
 			}
-			var log synced
+			var log logtest.Buffer
 			p := startWith(t, settings.Settings{
 				Listen: "127.0.0.1:0", RedisURL: server.URL() + c.prefix, LostFill: 40, Tokens: tokens,
 			}, slog.New(slog.NewTextHandler(&log, nil)))

@@ -1,7 +1,6 @@
 package app_test
 
 import (
-	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/logtest"
 )
 
 // bare are settings with nothing but a token.
@@ -90,7 +90,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	before, after := certtest.New(t, "before"), certtest.New(t, "after")
 	dir := t.TempDir()
 	files := before.Issue(dir, "weir")
-	var log synced
+	var log logtest.Buffer
 	s := bare(t)
 	s.Listeners.TLS = load(t, files)
 	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
@@ -123,24 +123,6 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if !strings.Contains(log.String(), "a certificate has changed and is in use") {
 		t.Error(log.String())
 	}
-}
-
-// synced is a log that several goroutines write.
-type synced struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *synced) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(b)
-}
-
-func (s *synced) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
 }
 
 // Clients that send their request drop by drop are cut off, and others are served meanwhile.
@@ -211,7 +193,7 @@ func dribble(address, begin string) error {
 func TestStrangersLockNoCallerOut(t *testing.T) {
 	s := bare(t)
 	s.Limits.Connections = 20
-	var log synced
+	var log logtest.Buffer
 	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 	p.until("/readyz", http.StatusOK)
 	polled := make(chan answer, 1)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestAllBansComeBack(t *testing.T) {
 	const batches, each = 10, 1000
 	server := redistest.Start(t)
-	var logs [2]synced
+	var logs [2]logtest.Buffer
 	var planes [2]*plane
 	for i := range planes {
 		s := bare(t)

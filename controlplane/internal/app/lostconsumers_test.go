@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/wire"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -73,7 +74,7 @@ func TestConsumersOfAStoreThatWentBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			server := redistest.Start(t, "--dir", dir)
-			var log synced
+			var log logtest.Buffer
 			s := bare(t)
 			s.DataDir, s.RedisURL = "", server.URL()
 			p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -118,7 +119,7 @@ func TestRestoreThenApply(t *testing.T) {
 func TestFailoverDuringRepeatedPuts(t *testing.T) {
 	dir := t.TempDir()
 	server := redistest.Start(t, "--dir", dir)
-	var log synced
+	var log logtest.Buffer
 	s := bare(t)
 	s.DataDir, s.RedisURL = "", server.URL()
 	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/otlptest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
@@ -83,7 +84,7 @@ func TestRequestsAreTraced(t *testing.T) {
 func TestWithoutACollectorAllGoesOn(t *testing.T) {
 	s := bare(t)
 	s.OTLPEndpoint = "http://127.0.0.1:9"
-	var log synced
+	var log logtest.Buffer
 	p := startWith(t, s, slog.New(slog.NewTextHandler(&log, nil)))
 	begun := time.Now()
 	for range 100 {

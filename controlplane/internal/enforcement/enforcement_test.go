@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
+	"github.com/weir-proxy/weir/test/logtest"
 )
 
 var errAway = errors.New("away")
@@ -104,25 +105,7 @@ type replica struct {
 	enforcement.Store
 	t   *testing.T
 	cut atomic.Bool
-	log logBuffer
-}
-
-// logBuffer is written and read by several goroutines.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log logtest.Buffer
 }
 
 func (r *replica) EnforcementRevision(ctx context.Context) (uint64, error) {

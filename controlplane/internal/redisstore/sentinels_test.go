@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,26 +13,9 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 )
-
-// logBuffer is written and read by several goroutines.
-type logBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // asks asks for a token of a bucket of its own, and reports whether it was granted.
 func asks(t *testing.T, s *redisstore.Store, n int, p quota.Params) bool {
@@ -57,7 +39,7 @@ func holds(server *redistest.Server, n int) bool {
 func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinels(t, separable...)
-	var log logBuffer
+	var log logtest.Buffer
 	url := "redis://" + servers.Watchers[0].Addr() + "/0?master_name=" + redistest.MasterName
 	s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)))
 	p := params(t, 100, quota.Hour, 100)
@@ -99,7 +81,7 @@ func TestTheLeaderOfAFailoverIsNotMisread(t *testing.T) {
 			return strings.Contains(w.Do("INFO", "sentinel"), "slaves=2")
 		})
 	}
-	var log logBuffer
+	var log logtest.Buffer
 	s := openURL(t, servers.URL(), slog.New(slog.NewTextHandler(&log, nil)))
 	p := params(t, 100, quota.Hour, 100)
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
@@ -146,7 +128,7 @@ func TestAPlannedFailover(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			servers := redistest.StartSentinels(t, slices.Concat(separable, c.options)...)
-			var log logBuffer
+			var log logtest.Buffer
 			s := openURL(t, servers.URL(), slog.New(slog.NewTextHandler(&log, nil)))
 			p := params(t, 1_000_000, 360*24*quota.Hour, 1_000_000)
 			if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
