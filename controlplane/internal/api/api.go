@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -178,15 +179,12 @@ func (s *server) Healthz(context.Context, gen.HealthzRequestObject) (gen.Healthz
 // Readyz reports whether this replica serves what Envoys need. It does so while its store is away:
 // policies, orders and bans come from memory, and the shards of a cluster that live grant tokens.
 func (s *server) Readyz(context.Context, gen.ReadyzRequestObject) (gen.ReadyzResponseObject, error) {
-	state, err := s.state(s.config.Hub.Loaded())
-	if err != nil {
-		return nil, err
-	}
+	var more []string
 	if away := s.config.Hub.Ready(); away != nil {
-		state.Warning = also(state.Warning,
-			"the store cannot be followed, Envoys get what this replica last read: "+reason(away))
+		more = append(more, "the store cannot be followed, Envoys get what this replica last read: "+reason(away))
 	}
-	return gen.Readyz200JSONResponse(state), nil
+	state, err := s.state(s.config.Hub.Loaded(), more...)
+	return gen.Readyz200JSONResponse(state), err
 }
 
 // ReadyzStore reports whether this replica also reaches its store, so that it is to be preferred to
@@ -202,8 +200,9 @@ func (s *server) ReadyzStore(
 	return gen.ReadyzStore200JSONResponse(state), err
 }
 
-// state is the answer of a probe for which notReady, if not nil, is a reason to say no.
-func (s *server) state(notReady error) (gen.State, error) {
+// state is the answer of a probe for which notReady, if not nil, is a reason to say no. More are
+// warnings of the probe's own.
+func (s *server) state(notReady error, more ...string) (gen.State, error) {
 	if s.config.Leaving.Err() != nil {
 		return gen.State{}, &failure{code: errs.Stopping, quiet: true}
 	}
@@ -211,31 +210,31 @@ func (s *server) state(notReady error) (gen.State, error) {
 		return gen.State{}, &failure{code: errs.StoreUnavailable, detail: reason(notReady), cause: notReady,
 			quiet: true}
 	}
-	state := gen.State{Status: gen.Ready}
-	if s.config.Distance != nil {
-		state.Warning = distant(s.config.Distance())
+	return gen.State{Status: gen.Ready, Warning: strings.Join(append(s.warnings(), more...), "; ")}, nil
+}
+
+// warnings are the sentences on what is wrong though this control plane serves.
+func (s *server) warnings() (all []string) {
+	c := s.config
+	if c.Distance != nil {
+		all = append(all, distant(c.Distance()))
 	}
-	if warning := s.clockWarning(); warning != "" {
-		state.Warning = also(state.Warning, warning)
+	all = append(all, s.clockWarning())
+	if c.Neighbour != nil {
+		all = append(all, c.Neighbour())
 	}
-	if s.config.Neighbour != nil {
-		if warning := s.config.Neighbour(); warning != "" {
-			state.Warning = also(state.Warning, warning)
+	if c.Unsaved != nil {
+		if err := c.Unsaved(); err != nil {
+			all = append(all, "the counters cannot be saved, a crash now would lose them: "+reason(err))
 		}
 	}
-	if s.config.Unsaved != nil {
-		if err := s.config.Unsaved(); err != nil {
-			state.Warning = also(state.Warning,
-				"the counters cannot be saved, a crash now would lose them: "+reason(err))
-		}
-	}
-	if s.config.WrongFiles != nil {
-		wrong := s.config.WrongFiles()
+	if c.WrongFiles != nil {
+		wrong := c.WrongFiles()
 		for _, name := range slices.Sorted(maps.Keys(wrong)) {
-			state.Warning = also(state.Warning, "the file of "+name+" is "+wrong[name])
+			all = append(all, "the file of "+name+" is "+wrong[name])
 		}
 	}
-	return state, nil
+	return slices.DeleteFunc(all, func(text string) bool { return text == "" })
 }
 
 // near is how far a store may be for a request that waits to be granted what it asks for, however
@@ -249,14 +248,6 @@ func distant(by time.Duration) string {
 	}
 	return fmt.Sprintf("Redis takes %d ms to answer: requests that must ask it wait for up to 50 ms, and go by "+
 		"their Envoy's share then; bring it within %d ms", by.Milliseconds(), near.Milliseconds())
-}
-
-// also adds a warning to those that there are.
-func also(warning, more string) string {
-	if warning == "" {
-		return more
-	}
-	return warning + "; " + more
 }
 
 func (s *server) clockWarning() string {
