@@ -23,7 +23,9 @@ func TestThePageNamesTheRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "ACL SETUSER weir on >PASSWORD " + ACL + "\n"; !strings.Contains(string(page), want) {
-		t.Errorf("docs/redis.md should have the line\n%s", want)
+	for _, rights := range []string{ACL, SentinelACL} {
+		if want := "ACL SETUSER weir on >PASSWORD " + rights + "\n"; !strings.Contains(string(page), want) {
+			t.Errorf("docs/redis.md should have the line\n%s", want)
+		}
 	}
 }

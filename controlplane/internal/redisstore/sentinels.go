@@ -136,6 +136,9 @@ func (s *sentinels) sentinel(addr string) *redis.Options {
 	}
 }
 
+// SentinelACL are the rights that Weir needs at a Sentinel, as docs/redis.md has them.
+const SentinelACL = "-@all +sentinel|get-master-addr-by-name +sentinel|master +sentinel|sentinels"
+
 // ask asks a Sentinel for its word. During a failover the Sentinel that leads it has the old
 // address beside the new election in its facts, and the new address where it is asked for that
 // alone. It is asked for the address last, so that no old address comes with a new election.

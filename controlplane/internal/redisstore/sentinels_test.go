@@ -67,6 +67,46 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	}
 }
 
+// A user with the rights of the page is enough for the Sentinels, also for those that the URL does
+// not name.
+func TestAUserOfSentinelsNeedsThreeCommands(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartSentinels(t, separable...)
+	for _, w := range servers.Watchers {
+		user := "ACL SETUSER weir on >secret " + redisstore.SentinelACL
+		if got := w.Do(strings.Fields(user)...); got != "+OK" {
+			t.Fatal(got)
+		}
+		w.Do("ACL", "SETUSER", "default", "-@all", "+acl", "+sentinel|failover")
+	}
+	var log logtest.Buffer
+	url := "redis://" + servers.Watchers[0].Addr() + "/0?master_name=" + redistest.MasterName +
+		"&sentinel_username=weir&sentinel_password=secret"
+	s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)))
+	p := params(t, 100, quota.Hour, 100)
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	if !asks(t, s, 1, p) {
+		t.Fatal("the primary grants nothing")
+	}
+	servers.Watchers[0].Pause()
+	defer servers.Watchers[0].Resume()
+	if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
+		t.Fatal(got)
+	}
+	n := 1
+	await(t, "a grant of the new primary", func() bool {
+		n++
+		return asks(t, s, n, p) && holds(servers.Replica, n)
+	})
+	for _, w := range servers.Watchers[1:] {
+		if denied := w.Do("ACL", "LOG"); strings.Contains(denied, "weir") {
+			t.Errorf("a command was denied: %s", denied)
+		}
+	}
+}
+
 // While a failover with several replicas lasts, its leader still has the old address in its facts,
 // beside the new election. Weir goes to the new primary once, and stays there.
 func TestTheLeaderOfAFailoverIsNotMisread(t *testing.T) {
