@@ -7,6 +7,7 @@ export type Policy = Schemas['Policy']
 export type PolicySet = Schemas['PolicySet']
 export type Order = Schemas['Order']
 export type Node = Schemas['Node']
+export type RefusedNode = Schemas['RefusedNode']
 export type Consumer = Schemas['Consumer']
 export type Session = Schemas['Session']
 

@@ -1,5 +1,5 @@
 import { useState } from 'react'
-import type { Node } from '../api'
+import type { Node, RefusedNode } from '../api'
 import { type Fleet, type NodeFilters, useLater, useNodes } from '../state'
 import { Asked, Badge, Card, Choice, plural, rowsOf, Table, Time } from '../ui'
 
@@ -27,6 +27,7 @@ export function Nodes() {
           return (
             <>
               <p className="lead">{sumUp(f)}</p>
+              {f.refused.length > 0 && <RefusedCard refused={f.refused} />}
               <Card title="Envoys" more={f.counts.found < all && <span className="quiet">{f.counts.found} of {plural(all, 'node')}</span>}>
                 <Table
                   label="Nodes" rows={rowsOf(list, pages.map((p) => p.nodes), f.counts.found)} id={(n) => n.id + n.boot} columns={columns(f)}
@@ -41,10 +42,28 @@ export function Nodes() {
   )
 }
 
+// RefusedCard lists the Envoys that are in no other list, since their calls are refused.
+function RefusedCard({ refused }: { refused: RefusedNode[] }) {
+  return (
+    <Card title="Refused" more={<span className="quiet">an Envoy there enforces nothing that it was not sent before</span>}>
+      <Table label="Refused nodes" rows={refused} id={(r) => r.address} columns={refusedColumns} empty="" />
+    </Card>
+  )
+}
+
+const refusedColumns = [
+  { title: 'Address', cell: (r: RefusedNode) => r.address },
+  { title: 'Calls itself', wide: true, cell: (r: RefusedNode) => r.node ?? '' },
+  { title: 'Why', width: 'minmax(0, 2fr)', cell: (r: RefusedNode) => <span title={r.reason}>{r.reason}</span> },
+  { title: 'Calls', cell: (r: RefusedNode) => r.calls },
+  { title: 'Last', cell: (r: RefusedNode) => <>{r.active && <Badge tone="bad">still calls</Badge>} <Time at={r.last_seen} /></> },
+]
+
 function sumUp({ counts: n, current_version: version }: Fleet): string {
   return (
     `${plural(n.active, 'node')} active, ${n.behind === 0 ? 'all up to date' : `${n.behind} not up to date`}, ` +
-    `${n.fallen === 0 ? 'none' : n.fallen} on the failure ladder. Version ${version} is current.`
+    `${n.fallen === 0 ? 'none' : n.fallen} on the failure ladder, ` +
+    `${n.refused === 0 ? 'none' : n.refused} refused. Version ${version} is current.`
   )
 }
 

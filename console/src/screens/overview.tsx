@@ -151,6 +151,8 @@ function FleetTiles({ fleet }: { fleet: Fleet | undefined }) {
   const down = fleet?.counts.fallen ?? 0
   const late = fleet?.counts.behind ?? 0
   const all = fleet?.counts.active ?? 0
+  const refused = fleet?.counts.refused ?? 0
+  const upToDate = fleet?.current_version ? `version ${fleet.current_version} and all orders` : 'no version yet'
   return (
     <>
       <Tile
@@ -158,8 +160,8 @@ function FleetTiles({ fleet }: { fleet: Fleet | undefined }) {
         tone={down ? 'bad' : 'plain'} note={`of ${plural(all, 'active node')}`}
       />
       <Tile
-        label="Up to date" href={link('nodes')} value={fleet ? `${all - late} of ${all}` : '…'}
-        tone={late ? 'warn' : 'plain'} note={fleet?.current_version ? `version ${fleet.current_version} and all orders` : 'no version yet'}
+        label="Up to date" href={link('nodes')} value={fleet ? `${all - late} of ${all + refused}` : '…'}
+        tone={refused ? 'bad' : late ? 'warn' : 'plain'} note={refused ? `${refused} refused: no limit is sent there` : upToDate}
       />
     </>
   )

@@ -61,6 +61,8 @@ type (
 	PolicyInForce  = gen.PolicyInForce
 	// NodesAnswer is a page of nodes.
 	NodesAnswer = gen.Nodes
+	// RefusedNodeAnswer is an address whose calls as a node are refused.
+	RefusedNodeAnswer = gen.RefusedNode
 	// StateAnswer is that of a probe.
 	StateAnswer = gen.State
 	// NodeAnswer is one node.

@@ -110,6 +110,7 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 		return token, err
 	}
 	if err != nil {
+		s.noteNode(c, op, refusedFor(token, err))
 		return token, s.unauthorized(c, token, err)
 	}
 	if err := s.welcome(c, op); err != nil {
@@ -119,6 +120,7 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 		return token, err
 	}
 	if !token.Role.May(op.role) {
+		s.noteNode(c, op, fmt.Sprintf("the token %s has the role %s, and not %s", token.Name, token.Role, op.role))
 		s.noteRefused(c, token, fmt.Sprintf("it needs the role %s", op.role))
 		return token, &failure{code: errs.Forbidden,
 			detail: fmt.Sprintf("this needs the role %s; the token %s has the role %s", op.role, token.Name,
@@ -232,6 +234,25 @@ func (s *server) unauthorized(c echo.Context, token auth.Token, cause error) err
 	s.noteRefused(c, token, cause.Error())
 	c.Response().Header().Set(echo.HeaderWWWAuthenticate, `Bearer realm="weir"`)
 	return &failure{code: errs.Unauthorized, detail: detail}
+}
+
+// noteNode remembers that a call of a node was refused: the Envoy there lets everything pass, and
+// is in no list of nodes.
+func (s *server) noteNode(c echo.Context, op *operation, reason string) {
+	if op.forNodes() {
+		s.config.Nodes.Refuse(s.origin(c.Request()), c.QueryParam("node"), reason)
+	}
+}
+
+// refusedFor says why a token was refused.
+func refusedFor(token auth.Token, cause error) string {
+	switch {
+	case errors.Is(cause, auth.ErrExpired):
+		return "the token " + token.Name + " has expired"
+	case errors.Is(cause, errScheme):
+		return "it shows no token"
+	}
+	return "no token is the one that it shows"
 }
 
 // noteRefused logs that a caller was not allowed to make a change. The audit has only changes that

@@ -44,7 +44,8 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
 	all, complete := s.config.Nodes.List(ctx)
-	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}}
+	answer := gen.ListNodes200JSONResponse{Complete: complete, Nodes: []gen.Node{}, Refused: []gen.RefusedNode{}}
+	s.addRefused(&answer, r.Params)
 	active, _ := s.config.Policies.Active()
 	answer.Current = active.State.Current
 	if held, _, err := s.config.Enforcement.Held(); err == nil {
@@ -72,6 +73,27 @@ func (s *server) ListNodes(ctx context.Context, r gen.ListNodesRequestObject) (g
 		return answer, knowZone(r.Params.Zone, all)
 	}
 	return answer, nil
+}
+
+// mostRefused bounds how many refused addresses one answer lists.
+const mostRefused = 100
+
+// addRefused lists on the first page the addresses whose calls as a node are refused.
+func (s *server) addRefused(to *gen.ListNodes200JSONResponse, asked gen.ListNodesParams) {
+	now := s.config.Now()
+	for _, one := range s.config.Nodes.Refusals() {
+		if one.Active(now) {
+			to.Counts.Refused++
+		}
+		if asked.PageToken == "" && len(to.Refused) < mostRefused && (has(one.Node, asked.Search) ||
+			has(one.Address, asked.Search)) {
+			to.Refused = append(to.Refused, gen.RefusedNode{
+				Address: one.Address, Node: one.Node, Reason: one.Reason, Calls: one.Calls,
+				Since: one.First.UTC().Truncate(time.Millisecond), Seen: one.Last.UTC().Truncate(time.Millisecond),
+				Active: one.Active(now),
+			})
+		}
+	}
 }
 
 // knowZone refuses the name of a zone that no node has.

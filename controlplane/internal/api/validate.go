@@ -54,7 +54,11 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			}
 		}
 		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
-		return s.apart(c, op, next)
+		err := s.apart(c, op, next)
+		if f := (*failure)(nil); op.forNodes() && errors.As(err, &f) && f.code == errs.BadRequest {
+			s.noteNode(c, op, f.detail)
+		}
+		return err
 	}
 }
 

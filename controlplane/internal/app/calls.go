@@ -74,6 +74,7 @@ func grpcDoor(s settings.Settings, config api.Config, open bool) grpcserver.Conf
 	return grpcserver.Config{
 		TLS: s.Listeners.TLS, Tokens: tokens, Rate: s.Limits.Node, Connections: s.Limits.Connections,
 		AtOnce: callsAtOnce, Patience: callTime,
+		Refused: func(address, reason string) { config.Nodes.Refuse(address, "", reason) },
 		Metrics: config.Metrics, Tracing: config.Tracing, Log: config.Log, Now: config.Wall,
 	}
 }

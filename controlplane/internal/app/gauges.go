@@ -23,6 +23,7 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	sets, registry := on.Policies, on.Nodes
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
+		Refused:     func() float64 { return float64(registry.RefusedNow()) },
 		Version:     func() float64 { return currentVersion(sets) },
 		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },

@@ -97,6 +97,7 @@ func (c *getNodes) Run(env *environment) error {
 		all.Complete = page.Complete
 		all.Counts = page.Counts
 		all.Nodes = append(all.Nodes, page.Nodes...)
+		all.Refused = append(all.Refused, page.Refused...)
 		return page.Next, err
 	})
 	if err != nil {
@@ -104,14 +105,15 @@ func (c *getNodes) Run(env *environment) error {
 	}
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"current_version": all.Current, "current_enforcement": all.Enforcement,
-			"complete": all.Complete, "counts": all.Counts, "nodes": append([]api.NodeAnswer{}, all.Nodes...)})
+			"complete": all.Complete, "counts": all.Counts, "nodes": append([]api.NodeAnswer{}, all.Nodes...),
+			"refused": append([]api.RefusedNodeAnswer{}, all.Refused...)})
 	}
 	if !all.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: these are the nodes that this control plane has "+
 			"heard of")
 	}
 	c.warnOfStore(env)
-	return table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
+	err = table(env.Out, "NODE\tBOOT\tVERSION\tORDERS\tACTIVE\tLAST SEEN\tSTATE\tFILTER\tZONE\tREFUSED",
 		func(w io.Writer) {
 			for _, n := range all.Nodes {
 				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%t\t%s\t%s\t%s\t%s\t%s\n", n.ID, n.Boot, applied(n),
@@ -119,6 +121,23 @@ func (c *getNodes) Run(env *environment) error {
 					n.Seen.Format(time.RFC3339), state(n), n.Filter, n.Zone, refused(n))
 			}
 		})
+	if err != nil || len(all.Refused) == 0 {
+		return err
+	}
+	return printRefused(env.Out, all.Refused)
+}
+
+// printRefused prints the addresses whose calls as a node are refused: Envoys there are in no other
+// list.
+func printRefused(out io.Writer, refused []api.RefusedNodeAnswer) error {
+	fmt.Fprint(out, "\nCalls of Envoys that this control plane refuses; an Envoy there enforces nothing that it was "+
+		"not sent before:\n\n")
+	return table(out, "ADDRESS\tCALLS ITSELF\tSTILL CALLS\tLAST\tCALLS\tWHY", func(w io.Writer) {
+		for _, one := range refused {
+			fmt.Fprintf(w, "%s\t%s\t%t\t%s\t%d\t%s\n", one.Address, printable(one.Node), one.Active,
+				one.Seen.Format(time.RFC3339), one.Calls, printable(one.Reason))
+		}
+	})
 }
 
 // warnOfStore says what is wrong with the store though it answers: it is why nodes go by their

@@ -65,6 +65,9 @@ type Config struct {
 	// Tokens are those of which each call must show one with the role node; nil serves every caller
 	// who reaches the address. Health is asked for without a token.
 	Tokens *auth.Ring
+	// Refused, if not nil, is called with the address of each caller whose token is refused, and
+	// why.
+	Refused func(address, reason string)
 	// Rate is how many calls a second one source may make, 0 for no limit; twice as many at once.
 	Rate int64
 	// Connections bounds the open ones, 0 for no bound. AtOnce bounds the unary calls that are

@@ -173,18 +173,28 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 	switch {
 	case !strings.EqualFold(scheme, "bearer"), errors.Is(err, auth.ErrUnknown):
 		s.config.Metrics.AuthFailure(metrics.AuthUnknown)
+		s.refused(who, "no token is the one that it shows to the gRPC listener")
 		return "", status.Error(codes.Unauthenticated,
 			"send a token that this control plane knows as metadata: authorization: Bearer TOKEN")
 	case errors.Is(err, auth.ErrExpired):
 		s.config.Metrics.AuthFailure(metrics.AuthExpired)
+		s.refused(who, "the token "+token.Name+" has expired")
 		return "", status.Errorf(codes.Unauthenticated,
 			"the token %s has expired: weir token new makes another", token.Name)
 	case !token.Role.May(auth.Node):
+		s.refused(who, fmt.Sprintf("the token %s has the role %s, and not %s", token.Name, token.Role, auth.Node))
 		return "", status.Errorf(codes.PermissionDenied,
 			"this needs the role %s; the token %s has the role %s", auth.Node, token.Name, token.Role)
 	}
 	connlimit.KnownOn(who.conn)
 	return token.Name, nil
+}
+
+// refused says who was refused a call, and why.
+func (s *Server) refused(who caller, reason string) {
+	if s.config.Refused != nil {
+		s.config.Refused(who.address, reason)
+	}
 }
 
 // header is the first value of a caller's metadata by its name, which is in lower case.

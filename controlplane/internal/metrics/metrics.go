@@ -50,6 +50,8 @@ type Metrics struct {
 type Gauges struct {
 	// Nodes is how many nodes share the buckets, Version the policy set's version on this replica.
 	Nodes, Version func() float64
+	// Refused is from how many addresses calls of nodes are refused now.
+	Refused func() float64
 	// Census counts the nodes by a label's values.
 	Census func() Census
 	// Ready is 1 while the store can be followed.
@@ -199,6 +201,7 @@ func (m *Metrics) Read(g Gauges) {
 		read       func() float64
 	}{
 		{"weir_nodes", "Envoys that share the buckets.", g.Nodes},
+		{"weir_nodes_refused", "Addresses from which calls of Envoys were refused within the last minute.", g.Refused},
 		{"weir_policyset_version", "Version of the policy set on this replica.", g.Version},
 		{"weir_store_ready", "1 while the store can be followed.", g.Ready},
 		{"weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions},

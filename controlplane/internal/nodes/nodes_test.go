@@ -294,3 +294,27 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d nodes", len(list))
 	}
 }
+
+// Strangers at many addresses fill no memory, and an Envoy that still calls is not lost among them.
+func TestRefusalsAreBounded(t *testing.T) {
+	now := time.Unix(1000, 0)
+	r := nodes.New(&store{}, func() time.Time { return now })
+	for i := range 5000 {
+		now = now.Add(10 * time.Millisecond)
+		r.Refuse(strconv.Itoa(i), "", "a stranger")
+		if i%500 == 0 {
+			r.Refuse("sick", "envoy-1", "its token has expired")
+		}
+	}
+	list := r.Refusals()
+	at := slices.IndexFunc(list, func(one nodes.Refusal) bool { return one.Address == "sick" })
+	if len(list) != 1000 || at < 0 || list[at].Calls != 10 || list[at].Node != "envoy-1" || list[0].Address != "4999" {
+		t.Errorf("%d, the sick one at %d, %+v first", len(list), at, list[0])
+	}
+	if now = now.Add(nodes.Counted); r.RefusedNow() != 0 {
+		t.Errorf("%d are refused now", r.RefusedNow())
+	}
+	if now = now.Add(nodes.Forgotten); len(r.Refusals()) != 0 {
+		t.Errorf("%d are not forgotten", len(r.Refusals()))
+	}
+}

@@ -43,6 +43,8 @@ type Registry struct {
 	listedAt time.Time
 	// doors is how many doors there were then.
 	doors int64
+
+	refusals refusals
 }
 
 // memory is what this replica knows from a node itself.

@@ -919,6 +919,9 @@ type NodeCounts struct {
 
 	// Found Those that were asked for.
 	Found int `json:"found"`
+
+	// Refused Addresses from which calls of nodes were refused within the last minute.
+	Refused int `json:"refused"`
 }
 
 // Nodes A page of nodes.
@@ -938,6 +941,9 @@ type Nodes struct {
 
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
+
+	// Refused On the first page: the addresses whose calls as a node this replica has refused within ten minutes, at most 100, those of the last call first. Search is for their address and what they call themselves.
+	Refused []RefusedNode `json:"refused"`
 }
 
 // Order One kill switch.
@@ -1086,6 +1092,30 @@ type RateQuantile = series.Quantile
 type Reasoned struct {
 	// Reason Why.
 	Reason string `json:"reason"`
+}
+
+// RefusedNode An address whose calls as a node are refused. An Envoy there enforces no limit that it was not sent before, and is no node of any list.
+type RefusedNode struct {
+	// Active The last one was within a minute.
+	Active bool `json:"active"`
+
+	// Address Where the calls come from; of IPv6 the /64.
+	Address string `json:"address"`
+
+	// Calls How many were refused.
+	Calls int64 `json:"calls"`
+
+	// Seen When the last one was.
+	Seen time.Time `json:"last_seen"`
+
+	// Node What the last call that gave a node's id called itself. Nothing confirms it.
+	Node string `json:"node,omitempty"`
+
+	// Reason Why the last call was refused.
+	Reason string `json:"reason"`
+
+	// Since When the first one was.
+	Since time.Time `json:"since"`
 }
 
 // Regions What an operator wants to see of the regions.
