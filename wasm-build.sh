@@ -137,8 +137,9 @@ go build -C "$repo" -buildvcs=false -o "$work/wasmgate" ./tools/wasmgate
 if [[ $strip == yes ]]; then
 	"$work/wasmgate" strip -o "$work/stripped.wasm" "$work/built.wasm"
 	# Unlike LLVM wasm-opt works on the finished module, in
-	# which the collector's stack slots are stores like others, so it may optimise: that is two in a hundred bytes.
-	"$("${tinygo[@]}" env WASMOPT)" -Oz --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
+	# which the collector's stack slots are stores like others, so it may optimise: that is two in a hundred bytes. Small offsets go
+	# into loads and stores: the first KB, which a sum that wraps around would reach, is the end of the stack, and no data.
+	"$("${tinygo[@]}" env WASMOPT)" -Oz --low-memory-unused --remove-unused-module-elements -o "$work/final.wasm" "$work/stripped.wasm"
 else
 	cp "$work/built.wasm" "$work/final.wasm"
 fi
