@@ -35,17 +35,16 @@ func (c *Cell) Load(context.Context) (value []byte, revision uint64, now quota.I
 }
 
 // Swap implements regions.Cell.
-func (c *Cell) Swap(_ context.Context, revision uint64, value []byte) (won bool, err error) {
-	err = c.store.db.Update(func(tx *bolt.Tx) error {
+func (c *Cell) Swap(ctx context.Context, revision uint64, value []byte) (won bool, err error) {
+	won, err = write(ctx, c.store, func(tx *bolt.Tx) (bool, error) {
 		meta := tx.Bucket(metaBucket)
-		won = number(meta.Get(regionRevisionKey)) == revision
-		if !won {
-			return nil
+		if number(meta.Get(regionRevisionKey)) != revision {
+			return false, nil
 		}
 		if err := meta.Put(regionKey, value); err != nil {
-			return err
+			return false, err
 		}
-		return putNumbers(meta, []keyed{{regionRevisionKey, revision + 1}})
+		return true, putNumbers(meta, []keyed{{regionRevisionKey, revision + 1}})
 	})
 	return won && err == nil, err
 }

@@ -120,15 +120,15 @@ func (s *Store) BannedConsumers(_ context.Context, limit int) (out []consumers.L
 }
 
 // WriteConsumers implements consumers.Store.
-func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision uint64, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
+func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
+	return write(ctx, s, func(tx *bolt.Tx) (uint64, error) {
 		records, meta := tx.Bucket(consumersBucket), tx.Bucket(metaBucket)
 		last := number(meta.Get(revisionKey))
 		// At least the time: a store that has lost its state goes on above what nodes have seen.
-		revision = max(last+1, uint64(s.nodes.now().UnixMilli()))
+		revision := max(last+1, uint64(s.nodes.now().UnixMilli()))
 		if last == 0 {
 			if err := putNumbers(meta, []keyed{{floorKey, revision - 1}, {firstKey, revision}}); err != nil {
-				return err
+				return 0, err
 			}
 		}
 		special := false
@@ -140,7 +140,7 @@ func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision
 			}
 			touched, err := writeConsumer(tx, w, before, revision)
 			if err != nil {
-				return err
+				return 0, err
 			}
 			special = special || touched
 		}
@@ -150,11 +150,10 @@ func (s *Store) WriteConsumers(_ context.Context, c consumers.Changes) (revision
 				max(number(meta.Get(exceptionsKey)), c.ExceptionsRevision) + 1})
 		}
 		if err := errors.Join(putNumbers(meta, numbers), dropChanges(tx)); err != nil {
-			return err
+			return 0, err
 		}
-		return s.record(tx, auditConsumers, c.Entry)
+		return revision, s.record(tx, auditConsumers, c.Entry)
 	})
-	return revision, err
 }
 
 // writeConsumer makes one change of a consumer, and reports whether it has or had more than a tier.

@@ -29,12 +29,12 @@ func (s *Store) EnforcementRevision(context.Context) (revision uint64, err error
 }
 
 // WriteEnforcement implements enforcement.Store.
-func (s *Store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
+func (s *Store) WriteEnforcement(ctx context.Context, w enforcement.Write) error {
 	text, err := w.Document.Encode()
 	if err != nil {
 		return err
 	}
-	return s.db.Update(func(tx *bolt.Tx) error {
+	return s.update(ctx, func(tx *bolt.Tx) error {
 		if revision, _ := orders(tx); revision != w.Expected {
 			return errs.Conflict
 		}

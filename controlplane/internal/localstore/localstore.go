@@ -4,6 +4,7 @@
 package localstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,6 +63,9 @@ type Store struct {
 	refusals refusals
 	slots    slots
 
+	// writing has room for the one transaction that changes the file.
+	writing chan struct{}
+
 	stop chan struct{}
 	done sync.WaitGroup
 	once sync.Once
@@ -117,7 +121,10 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
-	s := &Store{db: db, log: log, stop: make(chan struct{}), saved: o.Now(), now: o.Now, bound: o.MaxBuckets}
+	s := &Store{
+		db: db, log: log, writing: make(chan struct{}, 1), stop: make(chan struct{}), saved: o.Now(), now: o.Now,
+		bound: o.MaxBuckets,
+	}
 	s.ledgers.init(o.MaxBuckets)
 	s.ledgers.fill = leases.LostFill
 	if o.LostFill != nil {
@@ -210,7 +217,7 @@ func (s *Store) Saved() (ago time.Duration, err error) {
 func (s *Store) save(last bool) error {
 	s.warnIfFull()
 	changes := s.ledgers.changes(s.clock.now())
-	err := s.db.Update(func(tx *bolt.Tx) error {
+	err := s.update(context.Background(), func(tx *bolt.Tx) error {
 		saved := tx.Bucket(ledgersBucket)
 		for _, c := range changes {
 			if err := c.apply(saved); err != nil {
@@ -243,7 +250,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.stop)
 		s.done.Wait()
-		err = errors.Join(s.save(true), s.db.Close())
+		err = errors.Join(s.save(true), s.closeFile())
 	})
 	return err
 }

@@ -137,19 +137,18 @@ func (w *penaltyWrites) end() error {
 }
 
 // OfferPenalties implements penalties.Store.
-func (s *Store) OfferPenalties(_ context.Context, o penalties.Offer) (done penalties.Outcome, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
-		done = penalties.Outcome{}
+func (s *Store) OfferPenalties(ctx context.Context, o penalties.Offer) (penalties.Outcome, error) {
+	return write(ctx, s, func(tx *bolt.Tx) (done penalties.Outcome, err error) {
 		w := s.beginPenalties(tx)
 		before := w.state.Revision
 		if err := w.drop(uint64(s.nodes.now().UnixMilli())); err != nil {
-			return err
+			return done, err
 		}
 		for i := range o.Records {
 			offered := &o.Records[i]
 			held, err := penaltyOf(tx, offered.Key)
 			if err != nil {
-				return err
+				return done, err
 			}
 			switch {
 			case !held.Takes(offered, w.state.Cleared):
@@ -160,15 +159,14 @@ func (s *Store) OfferPenalties(_ context.Context, o penalties.Offer) (done penal
 			}
 			done.Taken++
 			if err := w.put(offered.Record, held); err != nil {
-				return err
+				return done, err
 			}
 		}
 		if w.state.Revision == before {
 			w.state.Revision = penaltyState(tx).Revision // Nothing has changed but what is forgotten.
 		}
-		return errors.Join(w.endUnlessEmpty(), s.recordPenalties(tx, o.Entry))
+		return done, errors.Join(w.endUnlessEmpty(), s.recordPenalties(tx, o.Entry))
 	})
-	return done, err
 }
 
 // endUnlessEmpty is end, unless there never was a change.
@@ -188,9 +186,8 @@ func (s *Store) recordPenalties(tx *bolt.Tx, e audit.Entry) error {
 }
 
 // PardonPenalties implements penalties.Store.
-func (s *Store) PardonPenalties(_ context.Context, keys []keyhash.Key, e audit.Entry) (pardoned int, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
-		pardoned = 0
+func (s *Store) PardonPenalties(ctx context.Context, keys []keyhash.Key, e audit.Entry) (int, error) {
+	return write(ctx, s, func(tx *bolt.Tx) (pardoned int, err error) {
 		w := s.beginPenalties(tx)
 		for _, key := range keys {
 			held, err := penaltyOf(tx, key)
@@ -199,34 +196,32 @@ func (s *Store) PardonPenalties(_ context.Context, keys []keyhash.Key, e audit.E
 				err = w.put(held.Pardoned(), held)
 			}
 			if err != nil {
-				return err
+				return pardoned, err
 			}
 		}
 		if pardoned == 0 {
-			return nil
+			return 0, nil
 		}
-		return errors.Join(w.end(), s.recordPenalties(tx, e))
+		return pardoned, errors.Join(w.end(), s.recordPenalties(tx, e))
 	})
-	return pardoned, err
 }
 
 // ClearPenalties implements penalties.Store.
-func (s *Store) ClearPenalties(_ context.Context, e audit.Entry) (pardoned int, err error) {
-	err = s.db.Update(func(tx *bolt.Tx) error {
+func (s *Store) ClearPenalties(ctx context.Context, e audit.Entry) (int, error) {
+	return write(ctx, s, func(tx *bolt.Tx) (pardoned int, err error) {
 		w := s.beginPenalties(tx)
 		pardoned = int(w.count)
 		for _, name := range [][]byte{penaltiesBucket, penaltyOrderBucket, penaltyEndsBucket} {
 			if err := tx.DeleteBucket(name); err != nil {
-				return err
+				return pardoned, err
 			}
 			if _, err := tx.CreateBucket(name); err != nil {
-				return err
+				return pardoned, err
 			}
 		}
 		w.count = 0
 		w.state.Revision++
 		w.state.Cleared = w.state.Revision
-		return errors.Join(w.end(), s.recordPenalties(tx, e))
+		return pardoned, errors.Join(w.end(), s.recordPenalties(tx, e))
 	})
-	return pardoned, err
 }

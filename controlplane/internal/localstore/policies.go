@@ -83,8 +83,8 @@ func (s *Store) Load(_ context.Context, number uint64) (v policies.Version, err 
 }
 
 // Append implements policies.Store.
-func (s *Store) Append(_ context.Context, expected uint64, v policies.Version, e audit.Entry) error {
-	return s.db.Update(func(tx *bolt.Tx) error {
+func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
+	return s.update(ctx, func(tx *bolt.Tx) error {
 		state, err := stateOf(tx)
 		if err != nil {
 			return err
@@ -99,8 +99,8 @@ func (s *Store) Append(_ context.Context, expected uint64, v policies.Version, e
 }
 
 // Roll implements policies.Store.
-func (s *Store) Roll(_ context.Context, step policies.Step) error {
-	return s.db.Update(func(tx *bolt.Tx) error {
+func (s *Store) Roll(ctx context.Context, step policies.Step) error {
+	return s.update(ctx, func(tx *bolt.Tx) error {
 		state, err := stateOf(tx)
 		if err != nil {
 			return err
@@ -197,7 +197,7 @@ func (s *Store) List(_ context.Context, before uint64, limit int) (out []policie
 }
 
 // Secret implements push.Secrets.
-func (s *Store) Secret(_ context.Context, candidate [16]byte) (secret [16]byte, err error) {
+func (s *Store) Secret(ctx context.Context, candidate [16]byte) (secret [16]byte, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		copy(secret[:], tx.Bucket(metaBucket).Get(secretKey))
 		return nil
@@ -205,17 +205,16 @@ func (s *Store) Secret(_ context.Context, candidate [16]byte) (secret [16]byte, 
 	if err != nil || secret != [16]byte{} {
 		return secret, err
 	}
-	err = s.db.Update(func(tx *bolt.Tx) error {
+	return write(ctx, s, func(tx *bolt.Tx) (secret [16]byte, err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta.Get(secretKey) == nil {
 			if err := meta.Put(secretKey, candidate[:]); err != nil {
-				return err
+				return secret, err
 			}
 		}
 		copy(secret[:], meta.Get(secretKey))
-		return nil
+		return secret, nil
 	})
-	return secret, err
 }
 
 func versionKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
