@@ -169,7 +169,7 @@ func (w *world) awaitClimb(happen func()) time.Duration {
 	happen()
 	for _, e := range w.envoys {
 		w.awaitMetrics(e, "the failure ladder to be taken", func(m map[string]int64) bool {
-			return climbs(m) > before[e]
+			return climbs(m) > before[e] || m["ladder.step"] >= 2 // A busy machine may have brought it there before.
 		})
 	}
 	return time.Since(begin)

@@ -43,6 +43,11 @@ type EnvoyOptions struct {
 	CPUs string
 	// LogLevel is Envoy's; empty is warning.
 	LogLevel string
+	// BaseID, if not 0, allows hot restarts: Epoch is how many processes of that id there were
+	// before this one, the last of which hands over its listeners. Port must not be 0 then.
+	BaseID, Epoch int
+	// Env is added to its environment.
+	Env []string
 	// Dir takes the finished configuration; empty is a new folder for temporary files, removed by
 	// Stop.
 	Dir string
@@ -180,12 +185,17 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 		name = "envoy"
 	}
 	args := []string{
-		"--config-path", configPath, "--admin-address-path", adminPath,
-		// Without hot restart there is no shared memory for which two Envoys would need different
-		// ids.
-		"--disable-hot-restart", "--drain-time-s", "1", "--log-level", level,
+		"--config-path", configPath, "--admin-address-path", adminPath, "--drain-time-s", "1", "--log-level", level,
 		// Access logs are written at once rather than every ten seconds.
 		"--file-flush-interval-msec", "100",
+	}
+	if o.BaseID == 0 {
+		// Without hot restart there is no shared memory for which two Envoys would need different
+		// ids.
+		args = append(args, "--disable-hot-restart")
+	} else {
+		args = append(args, "--base-id", strconv.Itoa(o.BaseID), "--restart-epoch", strconv.Itoa(o.Epoch),
+			"--parent-shutdown-time-s", "3")
 	}
 	if o.NodeID != "" {
 		args = append(args, "--service-node", o.NodeID)
@@ -195,7 +205,7 @@ func (o EnvoyOptions) command(configPath, adminPath string) Command {
 	}
 	return Command{
 		Name: name, Path: o.Binary, Args: args, Dir: o.Dir, CPUs: o.CPUs, Out: o.Out, Err: o.Err,
-		Env: []string{"WEIR_NODE_TOKEN=" + o.NodeToken},
+		Env: append([]string{"WEIR_NODE_TOKEN=" + o.NodeToken}, o.Env...),
 	}
 }
 
