@@ -74,6 +74,9 @@ func (l *location) client() redis.UniversalClient {
 // look at one server.
 func (l *location) hooked(client *redis.Client) *redis.Client {
 	client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
+	if l.names != nil {
+		client.AddHook(l.names)
+	}
 	if l.prefix != "" {
 		client.AddHook(prefixed{l.prefix})
 	}
@@ -99,6 +102,8 @@ type location struct {
 	prefix string
 	// sentinels follow the primary; nil without Sentinels.
 	sentinels *sentinels
+	// names follow where names of servers lead; nil where Sentinels say where the primary is.
+	names *names
 }
 
 // locate reads a URL as Open describes it. Its errors never contain a value, which might be a

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
@@ -157,6 +158,8 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	}
 	if l.options.MasterName != "" {
 		l.sentinels = newSentinels(l.options, log)
+	} else {
+		l.names = newNames(log)
 	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
@@ -177,6 +180,8 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	s.client.AddHook(lanes{s.people})
 	if l.sentinels != nil {
 		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })
+	} else {
+		s.looks.Go(func() { every.Period(s.closing, namesEvery, l.names.follow) })
 	}
 	return s, nil
 }

@@ -1,0 +1,97 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/dnstest"
+	"github.com/weir-proxy/weir/test/logtest"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+// forward leads connections to an address somewhere else.
+func forward(t *testing.T, from, to string) *net.TCPAddr {
+	t.Helper()
+	listener, err := net.Listen("tcp", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer client.Close()
+				// It reads no resolver that the test replaces.
+				server, err := (&net.Dialer{Resolver: &net.Resolver{}}).Dial("tcp", to)
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				go func() {
+					defer client.Close()
+					_, _ = io.Copy(client, server)
+				}()
+				_, _ = io.Copy(server, client)
+			}()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr)
+}
+
+// Where the name of a Redis leads somewhere else from now on, all control planes follow within some
+// seconds, also while the old server goes on; they do not go where no name server sends them, nor
+// leave what they have while none answers.
+func TestTheNameOfRedisIsFollowed(t *testing.T) {
+	names := dnstest.Start(t)
+	before := net.DefaultResolver
+	net.DefaultResolver = names.Resolver()
+	t.Cleanup(func() { net.DefaultResolver = before })
+	first, second := redistest.Start(t), redistest.Start(t)
+	port := forward(t, "127.0.0.1:0", first.Addr()).Port
+	forward(t, fmt.Sprintf("127.0.0.2:%d", port), second.Addr())
+	names.Answer("127.0.0.1")
+	log := &logtest.Buffer{}
+	s := openURL(t, fmt.Sprintf("redis://redis.test.:%d/0", port), slog.New(slog.NewTextHandler(log, nil)))
+	write := func(key string) {
+		t.Helper()
+		if err := s.Client().Set(t.Context(), key, "1", 0).Err(); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	at := func(server *redistest.Server, key string) bool { return server.Do("EXISTS", key) == ":1" }
+	write("at-first")
+	if !at(first, "at-first") {
+		t.Fatal("it did not go where the name led")
+	}
+	names.Answer("127.0.0.3", "127.0.0.1") // It still leads there, too.
+	time.Sleep(10 * time.Second)
+	write("both")
+	names.Silence()
+	time.Sleep(10 * time.Second)
+	write("silence")
+	if !at(first, "both") || !at(first, "silence") {
+		t.Error("it has left a server that the name still leads to")
+	}
+	names.Answer("127.0.0.2")
+	begin := time.Now()
+	for n := 0; !at(second, fmt.Sprint("moved-", n)); n++ {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("it is still at the old server; its log says %s", log)
+		}
+		time.Sleep(50 * time.Millisecond)
+		write(fmt.Sprint("moved-", n+1))
+	}
+	t.Logf("it follows after %v", time.Since(begin).Round(time.Millisecond))
+	if !strings.Contains(log.String(), "resolves to other addresses") || strings.Count(log.String(), "\n") > 2 {
+		t.Errorf("the log says %s", log)
+	}
+}
