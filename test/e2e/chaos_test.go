@@ -44,8 +44,13 @@ func startProxy(t *testing.T, upstream string) *proxy {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProxyAt(t, "127.0.0.1", port, upstream)
+}
+
+func startProxyAt(t *testing.T, host string, port int, upstream string) *proxy {
+	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())
-	p := &proxy{t, port, toxiproxy.NewProxy(server, t.Name(), fmt.Sprintf("127.0.0.1:%d", port), upstream)}
+	p := &proxy{t, port, toxiproxy.NewProxy(server, t.Name(), fmt.Sprintf("%s:%d", host, port), upstream)}
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -45,6 +45,8 @@ type setup struct {
 	host string
 	// rewrite changes Envoy's configuration.
 	rewrite func(string) string
+	// launch changes how an Envoy is started.
+	launch func(*stack.EnvoyOptions)
 	// ways, if not nil, are the ports at which an Envoy finds control planes, given the port of the
 	// first one.
 	ways func(envoy string, port int) []int
@@ -175,6 +177,9 @@ func (w *world) envoyOptions(id string) stack.EnvoyOptions {
 	if w.ways != nil {
 		ports := w.ways(id, w.serve.Port)
 		o.ControlPlanePort, o.Rewrite = ports[0], func(config string) string { return withEndpoints(config, ports) }
+	}
+	if w.launch != nil {
+		w.launch(&o)
 	}
 	return o
 }

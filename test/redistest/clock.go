@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// clockSource moves a server's wall clock. libfaketime would, but its calls recurse into Debian's
+// clockSource moves a process's wall clock. libfaketime would, but its calls recurse into Debian's
 // Redis, whose allocator asks for the time before anything else.
 //
 //go:embed testdata/clock.c
 var clockSource []byte
 
-// Clock is the wall clock of servers, which can be off.
+// Clock is the wall clock of processes, which can be off.
 type Clock struct {
 	t    testing.TB
 	file *os.File
@@ -52,6 +52,10 @@ func (c *Clock) Set(off time.Duration) {
 		c.t.Fatal(err)
 	}
 }
+
+// Env is what a process that goes by this clock has in its environment. It must read the clock by
+// the system's C library.
+func (c *Clock) Env() []string { return c.env }
 
 // Start is Start for a server that goes by this clock.
 func (c *Clock) Start(options ...string) *Server {

@@ -1,5 +1,6 @@
-/* Preloaded into redis-server, this moves its wall clock by the seconds that the file $CLOCK_OFFSET holds as 8 bytes in the order of
- * the machine, as they are at each moment. Redis reads that clock by gettimeofday and time; the monotonic clock is left alone. */
+/* Preloaded into a process, this moves its wall clock by the seconds that the file $CLOCK_OFFSET holds as 8 bytes in the order of
+ * the machine, as they are at each moment. Redis reads that clock by gettimeofday and time, Envoy by clock_gettime; the monotonic
+ * clock is left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>
@@ -28,6 +29,14 @@ int gettimeofday(struct timeval *restrict tv, void *restrict zone) {
 		return -1;
 	tv->tv_sec = now.tv_sec + (offset ? *offset : 0);
 	tv->tv_usec = now.tv_nsec / 1000;
+	return 0;
+}
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+	if (syscall(SYS_clock_gettime, id, now))
+		return -1;
+	if (id == CLOCK_REALTIME)
+		now->tv_sec += offset ? *offset : 0;
 	return 0;
 }
 
