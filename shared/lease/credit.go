@@ -219,9 +219,9 @@ func (c Credit) Learn(now quota.Instant, ask Ask, g Grant, backOff quota.Span, j
 	if g.Waiting < ask.Waiting && ask.Nodes > 1 && backOff > 0 {
 		c.recheck(now, pause)
 	}
-	// While the bucket is rationed, refuse locally until the next ask. When a window that holds
-	// nothing has tokens again, only the control plane can say.
-	if ration && now < c.AskAfter && (g.FullAfter == 0 || g.Level > 0 || ask.Params.Window() <= shortestRetry) {
+	// While the bucket is rationed, refuse locally until the next ask. When a window has tokens
+	// again whose last ones other nodes may use, only the control plane can say.
+	if ration && now < c.AskAfter && (g.FullAfter == 0 || ask.Params.Window() <= shortestRetry) {
 		c.AskAfter = min(c.AskAfter, now+quota.Instant(shortestRetry))
 		if c.DenyCost > 1 || c.NotBefore < c.AskAfter {
 			c.NotBefore = c.AskAfter

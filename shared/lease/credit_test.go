@@ -188,16 +188,17 @@ func TestABackOffIsNoLongerThanTheShortestWait(t *testing.T) {
 }
 
 // What lies in a rationed window is lost in each. So a window is scarce below a twentieth of its
-// quota, also where the back-off is a larger part of it.
-func TestAWindowIsRationedWhenItIsNearlyUsedUp(t *testing.T) {
+// quota, also where the back-off is a larger part of it. One that is longer than the shortest wait
+// is asked all the same: where other nodes use what is left, that wait is too short.
+func TestAWindowIsScarceWhenItIsNearlyUsedUp(t *testing.T) {
 	for _, c := range []struct {
-		window  quota.Span
-		level   int64
-		refused bool
+		window          quota.Span
+		level           int64
+		scarce, refused bool
 	}{
-		{quota.Second, 50, false}, {quota.Second, 49, true}, {2 * quota.Second, 50, false},
-		{2 * quota.Second, 49, true}, {4 * quota.Second, 50, false}, {4 * quota.Second, 49, true},
-		{quota.Hour, 8, false}, {quota.Hour, 7, true}, // Four back-offs are less.
+		{quota.Second, 50, false, false}, {quota.Second, 49, true, true}, {2 * quota.Second, 50, false, false},
+		{2 * quota.Second, 49, true, false}, {4 * quota.Second, 50, false, false}, {4 * quota.Second, 49, true, false},
+		{quota.Hour, 8, false, false}, {quota.Hour, 7, true, false}, // Four back-offs are less.
 	} {
 		p := params(t, 1000, c.window, 1000)
 		var credit lease.Credit
@@ -205,8 +206,10 @@ func TestAWindowIsRationedWhenItIsNearlyUsedUp(t *testing.T) {
 			credit = credit.Learn(0, lease.Ask{Params: p, Keep: 40, Cost: 1},
 				lease.Grant{Keep: 10, Level: c.level, FullAfter: c.window}, lease.BackOff(p), 512)
 		}
-		if _, refused := credit.Refused(0, p, 1, true); refused != c.refused {
-			t.Errorf("%d of 1000 in %d s left: refused %v", c.level, c.window/quota.Second, refused)
+		_, refused := credit.Refused(0, p, 1, true)
+		scarce := credit.AskAfter == quota.Instant(lease.BackOff(p))
+		if scarce != c.scarce || refused != c.refused {
+			t.Errorf("%d of 1000 in %d s left: scarce %v, refused %v", c.level, c.window/quota.Second, scarce, refused)
 		}
 	}
 }
