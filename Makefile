@@ -130,11 +130,11 @@ test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`
 	@go test -count 1 -timeout 40m $(END_TO_END)
 
 .PHONY: test-clients
-test-clients: ## clients of npm, PyPI and Go, as their makers ship them, against an Envoy; needs `make setup build`
+test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship them, against an Envoy; needs `make setup build`
 	@tools/setup.sh envoy redis field
 	$(call announce,clients as their makers ship them)
 	@go vet -tags clients ./test/e2e
-	@go test -count 1 -timeout 15m -tags clients -run '^TestClientsOfTheFieldPass$$' ./test/e2e
+	@go test -count 1 -timeout 15m -tags clients -run '^Test(ClientsOfTheFieldPass|ExpressRoutes)' ./test/e2e
 
 # Not part of `make test`: the first time it builds a Kubernetes API server, for a quarter of an hour.
 .PHONY: test-chart

@@ -18,7 +18,7 @@
 #   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
-#  field  clients of npm, PyPI and Go modules that test/clients tries, beside those of the group clients; the folder is
+#  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/match"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/spelling"
 	"github.com/weir-proxy/weir/shared/text"
 )
@@ -31,8 +30,8 @@ type Rules struct {
 	IPv6Prefix int
 	// NotAppended: the last x-forwarded-for entry is not Envoy's own.
 	NotAppended bool
-	// CutParameters: path parameters are no part of the path.
-	CutParameters bool
+	// Routing is how paths are read.
+	Routing spelling.Routing
 }
 
 // RulesOf are those of a policy set.
@@ -40,7 +39,7 @@ func RulesOf(ix *match.Index) Rules {
 	reading := ix.Reading()
 	return Rules{
 		TrustedHops: ix.TrustedHops(), IPv6Prefix: ix.IPv6Prefix(), NotAppended: reading.NotAppended,
-		CutParameters: reading.PathParameters == policy.CutParameters,
+		Routing: reading.Routing,
 	}
 }
 
@@ -80,7 +79,7 @@ func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
 		case h.Is(":method"):
 			a.Method = h.Value
 		case h.Is(":path"):
-			c.path, a.Vague = spelling.AppendPath(c.path[:0], h.Value, rules.CutParameters)
+			c.path, a.Vague = spelling.AppendPath(c.path[:0], h.Value, rules.Routing)
 			a.Path, a.Query = c.path, queryOf(h.Value)
 		case h.Is(":authority"):
 			c.host = spelling.AppendHost(c.host[:0], h.Value)

@@ -41,7 +41,7 @@ func NewPartition(secret [16]byte, set *policy.Set, p *policy.Policy, values []V
 		if part.Kind == policy.PartConsumer {
 			b = putText(append(b, byte(values[i].Source.Kind)), []byte(values[i].Source.Name))
 		}
-		b = putValue(append(b, oneValue), &secret, partText(part, &values[i]))
+		b = putValue(append(b, oneValue), &secret, partText(part, &values[i], set.Routing))
 	}
 	one := Partition{secret: secret, encoded: b, steps: p.Steps()}
 	if one.byTier = len(p.Tiers) > 0 && !p.ByConsumer(); one.byTier {
@@ -51,17 +51,17 @@ func NewPartition(secret [16]byte, set *policy.Set, p *policy.Policy, values []V
 }
 
 // partText is a value that people give for a part, in the spelling that requests are given.
-func partText(part policy.Part, v *Value) []byte {
+func partText(part policy.Part, v *Value, routing spelling.Routing) []byte {
 	switch part.Kind {
 	case policy.PartConsumer:
 		return spelled(v.Source.Kind, v.Source.Name, v.Text)
 	case policy.PartHost:
 		return spelling.AppendHost(nil, v.Text)
 	case policy.PartPath:
-		path, _ := spelling.AppendPath(nil, v.Text, false)
+		path, _ := spelling.AppendPath(nil, v.Text, routing)
 		return path
 	case policy.PartPolicyPath:
-		if pattern, problem := policy.Pattern(string(v.Text)); problem == "" {
+		if pattern, problem := policy.Pattern(string(v.Text), routing); problem == "" {
 			return []byte(pattern)
 		}
 	}

@@ -175,3 +175,35 @@ func TestTheTableOfPaths(t *testing.T) {
 		}
 	}
 }
+
+// Where services take no notice of case and of a slash at the end, all spellings of a path are one
+// bucket, those of the policy too, and a person may name it in any of them.
+func TestPathsWithoutCaseAreOneBucket(t *testing.T) {
+	set := decode(t, `{"version":"weir/v1","match":{"path_case":"fold","trailing_slash":"cut"},
+		"exempt":{"paths":["/Static/**"]},"policies":[{"name":"p","match":{"paths":["/Login/"]},"partition":["path"],
+		"limit":{"quota":1,"window":"1h"}}]}`)
+	ix := load(t, set)
+	var classifier classify.Classifier
+	var m match.Matcher
+	p := &set.Policies[0]
+	for _, path := range []string{"/login", "/LOGIN", "/login/", "/%4Cogin//", "/x/../LogIn/?y=Z"} {
+		a := classifier.Of([]match.Header{{Name: []byte(":path"), Value: []byte(path)}}, nil, classify.RulesOf(ix))
+		hits := m.Match(ix, &a).Hits
+		if len(hits) != 1 {
+			t.Errorf("%s meets %d policies", path, len(hits))
+			continue
+		}
+		named := match.NewPartition(secret, set, p, []match.Value{{Text: []byte(path)}})
+		if named.Key() != hits[0].Key {
+			t.Errorf("%s names another key than the request has", path)
+		}
+	}
+	for path, want := range map[string]match.Access{
+		"/STATIC/x/": match.Exempt, "/static/..%2Flogin": match.Open, "/statics": match.Open,
+	} {
+		a := classifier.Of([]match.Header{{Name: []byte(":path"), Value: []byte(path)}}, nil, classify.RulesOf(ix))
+		if got := m.Match(ix, &a).Access; got != want {
+			t.Errorf("%s: access %d, want %d", path, got, want)
+		}
+	}
+}

@@ -102,7 +102,7 @@ func (r *reader) exempt(path string, n Node, e *Exempt) {
 	)
 	e.Paths, e.Methods = m.Paths, m.Methods
 	for i, exempted := range e.Paths {
-		if _, vague := spelling.AppendPath(nil, []byte(exempted), false); vague {
+		if _, vague := spelling.AppendPath(nil, []byte(exempted), 0); vague {
 			r.problem(path+".paths["+strconv.Itoa(i)+"]", shorten(exempted)+" exempts nothing: a server may read it "+
 				"as another path, so requests with it are never exempt")
 		}

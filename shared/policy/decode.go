@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // Version is the language version that every document names.
@@ -29,11 +30,10 @@ func (r *reader) set(path string, doc Node) *Set {
 	versioned := false
 	done := func(string, Node) {}
 	r.field(path, doc, "match", func(path string, n Node) {
-		r.object(path, n, field{"path_parameters", func(path string, n Node) {
-			r.enum(path, n, (*uint8)(&set.PathParameters), pathParameters)
-		}})
+		r.object(path, n, field{"path_parameters", r.routed(pathParameters)}, field{"path_case", r.routed(pathCases)},
+			field{"trailing_slash", r.routed(trailingSlash)})
 	})
-	r.cut = set.PathParameters == CutParameters
+	set.Routing = r.routing
 	r.tiers(path, doc, set) // first, because the policies need them, and the classes
 	r.priorities(path, doc, set)
 	r.object(path, doc,
@@ -58,6 +58,15 @@ func (r *reader) set(path string, doc Node) *Set {
 	}
 	r.identityIsDefined(path, set)
 	return set
+}
+
+// routed returns the reader of a field that says one thing of how paths are read.
+func (r *reader) routed(words []choice) func(path string, n Node) {
+	return func(path string, n Node) {
+		var flag uint8
+		r.enum(path, n, &flag, words)
+		r.routing |= spelling.Routing(flag)
+	}
 }
 
 func (r *reader) identity(path string, n Node, set *Set) {

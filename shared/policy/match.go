@@ -37,10 +37,10 @@ func (r *reader) paths(path string, n Node, m *Match) {
 		if !ok {
 			return
 		}
-		pattern, problem := Pattern(text)
+		pattern, problem := Pattern(text, r.routing)
 		switch {
 		case problem != "":
-		case r.cut && strings.IndexByte(text, ';') >= 0:
+		case r.routing&spelling.CutParameters != 0 && strings.IndexByte(text, ';') >= 0:
 			problem = "has a semicolon, where match.path_parameters cuts: write %3B for the character: " + shorten(text)
 		case len(pattern) > MaxText:
 			problem = "has more than " + strconv.Itoa(MaxText) + " bytes as requests spell it"

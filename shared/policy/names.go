@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // choice is one value of an enumeration and its name in the policy language.
@@ -36,7 +37,9 @@ var (
 		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
 	}
 	switches       = []choice{{"on", 0}, {"off", 1}}
-	pathParameters = []choice{{"keep", uint8(KeepParameters)}, {"cut", uint8(CutParameters)}}
+	pathParameters = []choice{{"keep", 0}, {"cut", uint8(spelling.CutParameters)}}
+	pathCases      = []choice{{"keep", 0}, {"fold", uint8(spelling.FoldCase)}}
+	trailingSlash  = []choice{{"keep", 0}, {"cut", uint8(spelling.CutSlash)}}
 	algorithms     = algorithmChoices()
 	// alignments are where windows begin: at an offset that follows from the key, or with the UTC
 	// clock.
@@ -120,8 +123,11 @@ func (l Legacy) String() string { return nameOf(legacies, uint8(l)) }
 // String is the name in the policy language.
 func (s IfSeveral) String() string { return nameOf(ifSeverals, uint8(s)) }
 
-// String is the name in the policy language.
-func (p PathParameters) String() string { return nameOf(pathParameters, uint8(p)) }
+// RoutingWords returns the words of a routing in the policy language.
+func RoutingWords(r spelling.Routing) (parameters, letters, slash string) {
+	return nameOf(pathParameters, uint8(r&spelling.CutParameters)), nameOf(pathCases, uint8(r&spelling.FoldCase)),
+		nameOf(trailingSlash, uint8(r&spelling.CutSlash))
+}
 
 // String is the name in the policy language, or for a share of the keys text like enforce 25 %.
 func (e Enforced) String() string {

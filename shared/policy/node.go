@@ -4,6 +4,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // Node is one value of a document: readers of YAML and JSON make Nodes, Decode reads them.
@@ -97,8 +99,8 @@ type reader struct {
 	needs []need
 	noted [PartTier + 1]int
 	draft draft
-	// cut: path parameters are no part of paths.
-	cut bool
+	// routing is how the paths of patterns are read.
+	routing spelling.Routing
 	// wide counts the policies whose penalties hold under every policy.
 	wide int
 	// defaultTier is the default tier's index, -1 if it is missing or not a tier.

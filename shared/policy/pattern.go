@@ -9,7 +9,7 @@ import (
 
 // Pattern returns a path pattern in the spelling of the paths that it matches, or says what is
 // wrong with it.
-func Pattern(pattern string) (spelled, problem string) {
+func Pattern(pattern string, routing spelling.Routing) (spelled, problem string) {
 	if pattern[0] != '/' {
 		return "", "must start with /, not " + shorten(pattern)
 	}
@@ -22,8 +22,12 @@ func Pattern(pattern string) (spelled, problem string) {
 			dst = append(dst, s...)
 			continue
 		}
+		if s == "" && last && i > 0 && routing&spelling.CutSlash != 0 {
+			dst = dst[:len(dst)-1]
+			break
+		}
 		from := len(dst)
-		if dst, problem = appendSegment(dst, s); problem != "" {
+		if dst, problem = appendSegment(dst, s, routing); problem != "" {
 			return "", problem + ": " + shorten(pattern)
 		}
 		own := string(dst[from:])
@@ -35,7 +39,7 @@ func Pattern(pattern string) (spelled, problem string) {
 }
 
 // appendSegment appends a segment that stands for itself, or says why it cannot.
-func appendSegment(dst []byte, s string) (spelled []byte, problem string) {
+func appendSegment(dst []byte, s string, routing spelling.Routing) (spelled []byte, problem string) {
 	switch {
 	case len(s) > 2 && s[0] == '{' && s[len(s)-1] == '}':
 		return dst, "has a name in braces that is no plain word; it takes no expression"
@@ -63,7 +67,7 @@ func appendSegment(dst []byte, s string) (spelled []byte, problem string) {
 		} else if ch < ' ' || ch == 0x7f {
 			return dst, "has a control character"
 		}
-		dst = spelling.AppendPathByte(dst, ch)
+		dst = spelling.AppendPathByte(dst, routing.Letter(ch))
 	}
 	return dst, ""
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // withPolicy is the part of a set that is right but for a field of its one policy.
@@ -37,7 +38,7 @@ func TestPatternsHaveTheSpellingOfRequests(t *testing.T) {
 		"/a,b+c=d&e":            "/a,b+c=d&e",
 		"/users/{user_id-2}/**": "/users/{user_id-2}/**",
 	} {
-		if got, problem := policy.Pattern(in); got != want || problem != "" {
+		if got, problem := policy.Pattern(in, 0); got != want || problem != "" {
 			t.Errorf("%s became %q, %q; want %q", in, got, problem, want)
 		}
 	}
@@ -64,9 +65,24 @@ func TestPatternsThatMatchNothing(t *testing.T) {
 		"/100%zz":         "%25",
 		"/a\nb":           "control character",
 	} {
-		if got, problem := policy.Pattern(in); got != "" || !strings.Contains(problem, want) {
+		if got, problem := policy.Pattern(in, 0); got != "" || !strings.Contains(problem, want) {
 			t.Errorf("%s became %q, and its problem is %q, want %q in it", in, got, problem, want)
 		}
+	}
+}
+
+// Patterns are read as the paths of requests are.
+func TestPatternsAreReadAsServicesRoute(t *testing.T) {
+	for in, want := range map[string]string{
+		"/LOGIN/": "/login", "/": "/", "/V1/**": "/v1/**", "/Users/{Id}/": "/users/{Id}", "/A%2F%C3%89": "/a%2F%C3%89",
+	} {
+		got, problem := policy.Pattern(in, spelling.AnyRouting)
+		if got != want {
+			t.Errorf("%s became %s, want %s: %s", in, got, want, problem)
+		}
+	}
+	if got, problem := policy.Pattern("/a//", spelling.AnyRouting); problem == "" {
+		t.Errorf("an empty segment became %s", got)
 	}
 }
 
@@ -90,6 +106,8 @@ func TestWhatMatchesNothingIsRefusedEverywhere(t *testing.T) {
 		{"nothing appended, and no hop", `"identity":{"client_ip":{"appended":false}}`, "identity.client_ip.appended: cannot be false"},
 		{"a word for appended", `"identity":{"client_ip":{"appended":"no"}}`, "identity.client_ip.appended: must be true or false"},
 		{"another word", `"match":{"path_parameters":"drop"}`, "match.path_parameters: must be one of keep, cut"},
+		{"a case", `"match":{"path_case":"lower"}`, "match.path_case: must be one of keep, fold"},
+		{"a slash", `"match":{"trailing_slash":"fold"}`, "match.trailing_slash: must be one of keep, cut"},
 		{"several", `"identity":{"if_several":"last"}`, "identity.if_several: must be one of deny, first, joined"},
 	} {
 		_, err := decode(t, `{"version":"weir/v1",`+c.set+`}`)
@@ -113,7 +131,7 @@ func TestHostsAndHeadersHaveOneSpelling(t *testing.T) {
 		t.Errorf("hosts %s", got)
 	}
 	if id := set.Identity; m.Headers[0].Name != "x-api-key" || id.IfSeveral != policy.SeveralJoined ||
-		!id.NotAppended || set.PathParameters != policy.CutParameters {
-		t.Errorf("%+v %+v %v", m.Headers, set.Identity, set.PathParameters)
+		!id.NotAppended || set.Routing != spelling.CutParameters {
+		t.Errorf("%+v %+v %v", m.Headers, set.Identity, set.Routing)
 	}
 }

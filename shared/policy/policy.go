@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/spelling"
 )
 
 // Set is a validated policy set. The zero value limits nothing.
@@ -21,8 +22,8 @@ type Set struct {
 	Policies []Policy
 	// Priorities are the classes of requests, the most important first; none: all are alike.
 	Priorities []Class
-	// PathParameters are kept in the paths that policies match, or cut.
-	PathParameters PathParameters
+	// Routing is how the paths of requests and of policies are read.
+	Routing spelling.Routing
 	// Show lists the parts of a refused request that nodes may report in plain text, at most
 	// MaxShown.
 	Show []Part

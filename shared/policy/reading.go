@@ -11,13 +11,3 @@ const (
 	SeveralFirst
 	SeveralJoined
 )
-
-// PathParameters are what a segment of a path has behind a semicolon, like /login;x=1.
-type PathParameters uint8
-
-// KeepParameters has them be a part of the path. CutParameters leaves them out, as upstreams do
-// that route by the rest.
-const (
-	KeepParameters PathParameters = iota
-	CutParameters
-)

@@ -2,15 +2,30 @@ package spelling
 
 import "github.com/weir-proxy/weir/shared/text"
 
+// Routing is how the services behind route paths: a set of the flags below. The zero value is a
+// service to which each letter and each slash at the end counts.
+type Routing uint8
+
+const (
+	// CutParameters: path parameters, which begin at a semicolon, are no part of a path.
+	CutParameters Routing = 1 << iota
+	// FoldCase: the letters A to Z are those of a to z.
+	FoldCase
+	// CutSlash: a slash at the end is no part of a path.
+	CutSlash
+
+	// AnyRouting is the set of all flags.
+	AnyRouting = CutSlash<<1 - 1
+)
+
 // AppendPath appends a request path in the form that policies match: without query and fragment,
 // percent-encodings decoded but those of AppendPathByte, stray percent signs encoded,
-// backslashes read as slashes, slashes merged, dot segments resolved. With cut it is also without
-// the path parameters, which begin at a semicolon. A path that does not start with a slash, like
-// the * of OPTIONS, stays as it is.
+// backslashes read as slashes, slashes merged, dot segments resolved, and as the routing says. A
+// path that does not start with a slash, like the * of OPTIONS, stays as it is.
 //
 // A vague path is one that a server may read as another: it decodes an encoded slash, or decodes
 // twice, or leaves out path parameters before it resolves dot segments.
-func AppendPath(dst, path []byte, cut bool) (normal []byte, vague bool) {
+func AppendPath(dst, path []byte, routing Routing) (normal []byte, vague bool) {
 	for i, ch := range path {
 		if ch == '?' || ch == '#' {
 			path = path[:i]
@@ -31,7 +46,7 @@ func AppendPath(dst, path []byte, cut bool) (normal []byte, vague bool) {
 			}
 			continue
 		}
-		if parameters = parameters || cut && ch == ';'; parameters {
+		if parameters = parameters || ch == ';' && routing&CutParameters != 0; parameters {
 			continue
 		}
 		if ch == '%' && i+2 < len(path) {
@@ -41,9 +56,22 @@ func AppendPath(dst, path []byte, cut bool) (normal []byte, vague bool) {
 				vague = vague || ch == '/' || ch == '\\' || ch == 0 || ch == '%' && isEscape(path[i+1:])
 			}
 		}
-		dst = AppendPathByte(dst, ch)
+		dst = AppendPathByte(dst, routing.Letter(ch))
 	}
-	return closeSegment(dst, start), vague || isHidden(dst, start)
+	vague = vague || isHidden(dst, start)
+	dst = closeSegment(dst, start)
+	if last := len(dst) - 1; routing&CutSlash != 0 && last > start && dst[last] == '/' {
+		dst = dst[:last]
+	}
+	return dst, vague
+}
+
+// Letter is a character of a path as the routing reads it.
+func (r Routing) Letter(ch byte) byte {
+	if r&FoldCase != 0 && 'A' <= ch && ch <= 'Z' {
+		return ch + 'a' - 'A'
+	}
+	return ch
 }
 
 // AppendPathByte appends a byte of a path that separates no segments: percent-encoded if it is none

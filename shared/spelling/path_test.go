@@ -47,7 +47,7 @@ func TestPathsHaveOneSpelling(t *testing.T) {
 		"/a\\b\\..\\c":       "/a/c",
 		"/a;x=1/b%3Bc":       "/a;x=1/b;c",
 	} {
-		if got, _ := spelling.AppendPath(nil, []byte(in), false); string(got) != want {
+		if got, _ := spelling.AppendPath(nil, []byte(in), 0); string(got) != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
@@ -70,8 +70,38 @@ func TestPathParametersAreCut(t *testing.T) {
 		"/a;x\\b":                "/a/b",
 		"/a;b?c;d":               "/a",
 	} {
-		if got, _ := spelling.AppendPath(nil, []byte(in), true); string(got) != want {
+		if got, _ := spelling.AppendPath(nil, []byte(in), spelling.CutParameters); string(got) != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+// Letters have no case where it is folded, whether they are encoded or not. Letters beyond ASCII
+// and the digits of escapes stay as they are. A slash at the end is cut last.
+func TestPathsAreReadAsServicesRouteThem(t *testing.T) {
+	for _, c := range []struct {
+		routing  spelling.Routing
+		in, want string
+	}{
+		{spelling.FoldCase, "/LOGIN/Me", "/login/me"},
+		{spelling.FoldCase, "/%4CogIn", "/login"},
+		{spelling.FoldCase, "/caf%C3%89%2fA", "/caf%C3%89%2Fa"},
+		{spelling.FoldCase, "/@[`{Z", "/@[`%7Bz"},
+		{spelling.FoldCase, "/A/", "/a/"},
+		{spelling.FoldCase, "*", "*"},
+		{spelling.CutSlash, "/login/", "/login"},
+		{spelling.CutSlash, "/login//?a/", "/login"},
+		{spelling.CutSlash, "/login/.", "/login"},
+		{spelling.CutSlash, "/a/b/..", "/a"},
+		{spelling.CutSlash, "/", "/"},
+		{spelling.CutSlash, "//", "/"},
+		{spelling.CutSlash, "/login%2F", "/login%2F"},
+		{spelling.CutSlash, "/login/;x", "/login/;x"},
+		{spelling.AnyRouting, "/LOGIN/;x", "/login"},
+		{spelling.AnyRouting, "/Static/..;/LOGIN/", "/login"},
+	} {
+		if got, _ := spelling.AppendPath(nil, []byte(c.in), c.routing); string(got) != c.want {
+			t.Errorf("%q read as %d became %q, want %q", c.in, c.routing, got, c.want)
 		}
 	}
 }
@@ -87,11 +117,11 @@ func TestVaguePaths(t *testing.T) {
 		"/%252e%252e/x": true, "/a%252Fb": true, "/static/..;/login": true, "/static/..;": true,
 		"/static/%2e%2e;x=1/login": true, "/static/..%3B/login": true, "/..;": true, "/\\": true,
 	} {
-		if _, got := spelling.AppendPath(nil, []byte(in), false); got != want {
+		if _, got := spelling.AppendPath(nil, []byte(in), 0); got != want {
 			t.Errorf("%q is vague: %v, want %v", in, got, want)
 		}
 	}
-	if _, vague := spelling.AppendPath(nil, []byte("/static/..;/login"), true); vague {
+	if _, vague := spelling.AppendPath(nil, []byte("/static/..;/login"), spelling.CutParameters); vague {
 		t.Error("a path is vague where path parameters are cut")
 	}
 }
@@ -103,14 +133,18 @@ func FuzzAppendPath(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		out, vague := spelling.AppendPath(nil, []byte(in), false)
+		out, vague := spelling.AppendPath(nil, []byte(in), 0)
 		once := string(out)
-		if twice, still := spelling.AppendPath(nil, out, false); string(twice) != once || vague && !still &&
+		if twice, still := spelling.AppendPath(nil, out, 0); string(twice) != once || vague && !still &&
 			!strings.Contains(in, "\\") && !strings.Contains(in, "..") {
 			t.Errorf("%q became %q, then %q; vague %v, then %v", in, once, twice, vague, still)
 		}
-		cut, _ := spelling.AppendPath(nil, []byte(in), true)
-		for _, path := range []string{once, string(cut)} {
+		paths := []string{once}
+		for routing := range spelling.AnyRouting + 1 {
+			path, _ := spelling.AppendPath(nil, []byte(in), routing)
+			paths = append(paths, string(path))
+		}
+		for _, path := range paths {
 			if path == "" || path[0] != '/' {
 				continue
 			}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -13,12 +14,13 @@ import (
 func TestHowRequestsAreReadTravels(t *testing.T) {
 	classes := []policy.Class{{Name: "all", Rest: true}}
 	for _, want := range []wire.Reading{
-		{}, {IfSeveral: policy.SeveralJoined}, {PathParameters: policy.CutParameters}, {NotAppended: true},
-		{IfSeveral: policy.SeveralFirst, PathParameters: policy.CutParameters, NotAppended: true},
+		{}, {IfSeveral: policy.SeveralJoined}, {Routing: spelling.CutParameters}, {NotAppended: true},
+		{Routing: spelling.FoldCase}, {Routing: spelling.AnyRouting},
+		{IfSeveral: policy.SeveralFirst, Routing: spelling.CutParameters, NotAppended: true},
 	} {
 		for _, priorities := range [][]policy.Class{nil, classes} {
 			set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, TrustedHops: 1, IfSeveral: want.IfSeveral,
-				NotAppended: want.NotAppended}, PathParameters: want.PathParameters, Priorities: priorities}
+				NotAppended: want.NotAppended}, Routing: want.Routing, Priorities: priorities}
 			var ix match.Index
 			if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set})); err != nil {
 				t.Fatal(err)

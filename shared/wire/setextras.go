@@ -1,6 +1,9 @@
 package wire
 
-import "github.com/weir-proxy/weir/shared/policy"
+import (
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/spelling"
+)
 
 // The extras of a set are the fields beside its policies that not every filter reads: a bit for
 // each, then their values in the order of the bits. They come behind the policies, in a snapshot of
@@ -25,13 +28,13 @@ func setExtrasOf(set *policy.Set) (extras int64) {
 
 // Reading says how requests are read. The zero value is the default.
 type Reading struct {
-	IfSeveral      policy.IfSeveral
-	PathParameters policy.PathParameters
-	NotAppended    bool
+	IfSeveral   policy.IfSeveral
+	Routing     spelling.Routing
+	NotAppended bool
 }
 
 func readingOf(set *policy.Set) Reading {
-	return Reading{set.Identity.IfSeveral, set.PathParameters, set.Identity.NotAppended}
+	return Reading{set.Identity.IfSeveral, set.Routing, set.Identity.NotAppended}
 }
 
 func putSetExtras(dst []byte, set *policy.Set) []byte {
@@ -45,7 +48,7 @@ func putSetExtras(dst []byte, set *policy.Set) []byte {
 	}
 	if extras&setReading != 0 {
 		one := readingOf(set)
-		dst = append(dst, byte(one.IfSeveral), byte(one.PathParameters), boolByte(one.NotAppended))
+		dst = append(dst, byte(one.IfSeveral), byte(one.Routing), boolByte(one.NotAppended))
 	}
 	return dst
 }
@@ -94,7 +97,7 @@ func (r *SetReader) Class(
 func (r *SetReader) Reading() (one Reading) {
 	if r.reads {
 		one.IfSeveral = policy.IfSeveral(r.oneOf(0, uint8(policy.SeveralJoined)))
-		one.PathParameters = policy.PathParameters(r.oneOf(0, uint8(policy.CutParameters)))
+		one.Routing = spelling.Routing(r.oneOf(0, uint8(spelling.AnyRouting)))
 		one.NotAppended = r.oneOf(0, 1) == 1
 	}
 	return one

@@ -112,7 +112,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 			{field: "tier", text: sourcesText(id.Tier)},
 			{field: "default_tier", text: tier},
 		},
-		"match": {{field: "path_parameters", text: set.PathParameters.String()}},
+		"match": routingFacts(set),
 		"tiers": {{field: "names", list: set.Tiers}},
 		"headers": {
 			{field: "standard", text: set.Headers.Standard.String()},
@@ -128,6 +128,15 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		"banned":     {{field: "client_ips", list: rangeTexts(set.Banned)}},
 		"priorities": {{field: "classes", text: classesText(set)}},
 		"show":       {{field: "parts", list: partTexts(set.Show)}},
+	}
+}
+
+// routingFacts returns how paths are read.
+func routingFacts(set *policy.Set) []fact {
+	parameters, letters, slash := policy.RoutingWords(set.Routing)
+	return []fact{
+		{field: "path_parameters", text: parameters}, {field: "path_case", text: letters},
+		{field: "trailing_slash", text: slash},
 	}
 }
 

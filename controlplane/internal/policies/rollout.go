@@ -359,5 +359,5 @@ func areApart(was, is *policy.Policy) bool {
 // policyIdentity returns what distinguishes callers in a set.
 func policyIdentity(set *policy.Set) string {
 	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, set.Identity.NotAppended,
-		set.Identity.IfSeveral, set.PathParameters, sourcesText(set.Identity.Consumer))
+		set.Identity.IfSeveral, set.Routing, sourcesText(set.Identity.Consumer))
 }
