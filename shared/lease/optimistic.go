@@ -126,23 +126,25 @@ type Answer struct {
 	// Cost is at least 1. Granted are the requests that it had tokens for, Wanted those of them
 	// that still wait.
 	Cost, Granted, Wanted int64
+	// Paid are tokens of granted requests that have gone, and were charged for others.
+	Paid int64
 }
 
 // Decided takes in an answer and returns how many requests may use their tokens. Meanwhile the node
 // went on deciding alone. So granted tokens may be used only as far as the bucket holds them in
 // addition to all that the node has not reported; the others cover as much of that. It reports
-// false, and changes nothing, if that hangs on a report which left before the question and has no
-// answer: the answer to the question may count it already.
+// false, and changes nothing, if that hangs on a report that has no answer: the answer to the
+// question may count it already, also if it left later, because messages overtake each other.
 func (a Account) Decided(now quota.Instant, p quota.Params, by Answer) (after Account, used int64, sure bool) {
 	after = a.hear(now, by.Sent, p, by.Debt)
 	if full := by.Debt <= units(by.Granted*by.Cost, a.unit(p)); full && by.Granted > 0 {
 		after.Resting, after.Rests = by.Granted*by.Cost, now+quota.Instant(Untold)
 	}
 	used = after.covers(now, p, by)
-	if a.doubts(by.Sent) && after.surely().covers(now, p, by) > used {
+	if a.Sent != 0 && after.surely().covers(now, p, by) > used {
 		return a, 0, false
 	}
-	return after.GiveBack((by.Granted - used) * by.Cost), used, true
+	return after.GiveBack((by.Granted-used)*by.Cost - by.Paid), used, true
 }
 
 // covers is how many of the requests that wait may use their tokens beside what is not reported.
@@ -154,7 +156,7 @@ func (a Account) covers(now quota.Instant, p quota.Params, by Answer) int64 {
 		return 0
 	}
 	over := ceilDiv(max(owed+units(a.Unknown, unit)-full, 0), unit)
-	spare := (by.Granted - by.Wanted) * by.Cost // Tokens of requests that have gone cover it first.
+	spare := (by.Granted-by.Wanted)*by.Cost - by.Paid // Tokens of requests that have gone cover it first.
 	return max(by.Wanted-ceilDiv(max(over-spare, 0), by.Cost), 0)
 }
 

@@ -69,8 +69,8 @@ func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 	}
 }
 
-// An answer that overtakes the one to an earlier report may count what that report says. Where that
-// makes a difference it refuses nothing; a report that left later it does not count.
+// An answer that overtakes the one to a report may count what that report says, also if the report
+// left later and overtook the question. Where that makes a difference it refuses nothing.
 func TestAnAnswerThatMayCountAReport(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
@@ -79,7 +79,7 @@ func TestAnAnswerThatMayCountAReport(t *testing.T) {
 		used       int64
 	}{
 		{sent: 5, debt: 90, sure: true, used: 1}, {sent: 5, debt: 91}, {sent: 5, debt: 100},
-		{sent: 3, debt: 90, sure: true, used: 1}, {sent: 3, debt: 91, sure: true}, {sent: 5, debt: 120, sure: true},
+		{sent: 3, debt: 90, sure: true, used: 1}, {sent: 3, debt: 91}, {sent: 5, debt: 120, sure: true},
 	} {
 		account, _ := lease.Account{}.Use(1, p, 50, 10)
 		account = account.Report(4)

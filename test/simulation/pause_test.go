@@ -26,22 +26,28 @@ type stall struct {
 	nodes   []*filtertest.Process
 	ticked  [][]quota.Instant
 	buckets map[keyhash.Key]bool
+	limit   int64
 	allowed int64
 	refused int64
-	stream  uint32
+	// usedUp are the refusals that say so.
+	usedUp int64
+	stream uint32
 	// lose, if not nil, reports whether a call is lost: no answer and no end of its connection
 	// comes.
 	lose func() bool
+	// way is how long a message takes.
+	way func() quota.Instant
 }
 
-func newStall(t *testing.T, mode, algorithm string, nodes int) *stall {
-	s := &stall{t: t, r: rand.New(rand.NewPCG(7, 8)), now: 1e12, buckets: map[keyhash.Key]bool{}}
+func newStall(t *testing.T, mode, algorithm string, nodes int, limit int64) *stall {
+	s := &stall{t: t, r: rand.New(rand.NewPCG(7, 8)), now: 1e12, buckets: map[keyhash.Key]bool{}, limit: limit}
+	s.way = func() quota.Instant { return quota.Instant(200 + s.r.IntN(800)) }
 	s.store = &controlplanetest.Store{Now: func() quota.Instant { return 1<<50 + s.now }}
 	s.plane = controlplanetest.New(s.store, 1, int64(nodes), func() time.Time { return time.UnixMicro(int64(s.now)) },
 		s.r.Float64)
 	snapshot, _, err := s.plane.Put(0, []byte(fmt.Sprintf(`{"version":"weir/v1","policies":[{"name":"p",`+
 		`"match":{"paths":["/"]},"partition":["header:x-key"],"algorithm":%q,"mode":%q,`+
-		`"limit":{"quota":1000,"window":"1d"},"cost":{"header":"x-cost","max":600}}]}`, algorithm, mode)))
+		`"limit":{"quota":%d,"window":"1d"},"cost":{"header":"x-cost","max":600}}]}`, algorithm, mode, limit)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +56,13 @@ func newStall(t *testing.T, mode, algorithm string, nodes int) *stall {
 			Name: string(rune('a' + i)), Boot: s.r.Uint64(), Random: s.r.Uint64(), Workers: 2,
 			Now: func() quota.Instant { return s.now }, Call: s.call,
 			Decided: func(d filtertest.Decision) {
-				if s.allowed++; !d.Allowed {
-					s.allowed--
+				switch {
+				case d.Allowed:
+					s.allowed++
+				case d.Reason == "quota":
+					s.usedUp++
+					fallthrough
+				default:
 					s.refused++
 				}
 				for _, h := range d.Hits {
@@ -73,7 +84,6 @@ func newStall(t *testing.T, mode, algorithm string, nodes int) *stall {
 // call carries a lease request to the control plane and its answer back. Envoy ends it at its
 // timeout, which the control plane cannot see.
 func (s *stall) call(_ int, body []byte, timeout quota.Span, done func(int, []byte)) error {
-	way := func() quota.Instant { return quota.Instant(200 + s.r.IntN(800)) }
 	ended := false
 	end := func(status int, reply []byte) {
 		if !ended {
@@ -85,13 +95,13 @@ func (s *stall) call(_ int, body []byte, timeout quota.Span, done func(int, []by
 	if s.lose != nil && s.lose() {
 		return nil
 	}
-	s.due.Add(max(s.now, s.until)+way(), func() {
+	s.due.Add(max(s.now, s.until)+s.way(), func() {
 		serve := func() {
 			status, reply := s.plane.Lease(0, body)
-			s.due.Add(s.now+way(), func() { end(status, reply) })
+			s.due.Add(s.now+s.way(), func() { end(status, reply) })
 		}
 		if s.now < s.until {
-			s.due.Add(s.until+way(), serve)
+			s.due.Add(s.until+s.way(), serve)
 			return
 		}
 		serve()
@@ -134,7 +144,7 @@ func (s *stall) send(node, worker int, key string, cost int64) {
 // owed is charged when those come back, of a bucket that has no others.
 func (s *stall) charged() (tokens, owed int64) {
 	for bucket := range s.buckets {
-		tokens += 1000 - s.store.Holds(bucket, 1000)
+		tokens += s.limit - s.store.Holds(bucket, s.limit)
 		for _, n := range s.nodes {
 			held, _ := n.Held(bucket)
 			owed += n.Owed(bucket)
@@ -152,7 +162,7 @@ func TestAPauseChargesEachRequestOnce(t *testing.T) {
 			for _, pause := range []quota.Span{60, 240, 260, 300, 600, 1000, 2000, 4000} {
 				for _, cost := range []int64{1, 20, 100} {
 					t.Run(fmt.Sprintf("%d/%s/%d ms/cost %d", nodes, mode, pause, cost), func(t *testing.T) {
-						s := newStall(t, mode, "token_bucket", nodes)
+						s := newStall(t, mode, "token_bucket", nodes, 1000)
 						offered := int64(0)
 						send := func(n int) {
 							for i := range n {
@@ -189,7 +199,7 @@ func TestALostCallIsCharged(t *testing.T) {
 		for _, mode := range []string{"strict", "leased", "optimistic"} {
 			for _, after := range []quota.Span{600 * quota.Millisecond, 8 * quota.Second} {
 				t.Run(fmt.Sprintf("%d/%s/%d ms", nodes, mode, after/quota.Millisecond), func(t *testing.T) {
-					s := newStall(t, mode, "token_bucket", nodes)
+					s := newStall(t, mode, "token_bucket", nodes, 1000)
 					s.send(0, 0, "a", 600) // More than the slack of optimistic mode with two.
 					s.pass(2 * quota.Second)
 					lost := 0

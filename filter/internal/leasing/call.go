@@ -71,8 +71,8 @@ type request struct {
 	deadline quota.Instant
 	tickets  []*Ticket
 	line     *line
-	// asked: a call carries the request.
-	asked bool
+	// call carries the request; nil: none does.
+	call *call
 	// ended: the request does not wait any more, and its tickets may belong to another one.
 	ended bool
 }
@@ -129,8 +129,10 @@ type call struct {
 	// lostAt is when a late call is given up, because one that left after it was answered; 0: none
 	// was.
 	lostAt quota.Instant
-	// over: nothing more is heard of the call.
-	over bool
+	// waits is how many answers are held that the call has brought. over: nothing more is heard of
+	// it.
+	waits int
+	over  bool
 }
 
 // item is what a call asks about one bucket.

@@ -88,12 +88,12 @@ func (c *Client) fade(d *debt, now quota.Instant) {
 	}
 }
 
-// askFirst has a call ask for the debts of its buckets before anything else.
-func (c *Client) askFirst(call *call) {
+// askFirst adds items that ask for the debts of a call's buckets to those that go first in it. What
+// gives tokens back is one of them already, since it has paid some of the debts.
+func (c *Client) askFirst(call *call, first []item) []item {
 	if len(c.debts.all) == 0 {
-		return
+		return first
 	}
-	var first []item
 	for i := range call.items {
 		need := call.items[i].need
 		d := c.debts.byBucket[need.Bucket]
@@ -105,7 +105,7 @@ func (c *Client) askFirst(call *call) {
 			first = append(first, d.ask(need, tokens))
 		}
 	}
-	call.items = append(first, call.items...)
+	return first
 }
 
 // charge asks for debts that no request's call has taken along, in one call at a time. While calls
@@ -137,7 +137,7 @@ func (c *Client) charge(now quota.Instant) {
 // charged takes in the answer about a debt.
 func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	d := it.debt
-	d.asked = false
+	d.asked = 0
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
 		d.at = now + quota.Instant(callTimeout)
@@ -169,9 +169,9 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 }
 
 // over ends a call for good: nothing more is heard of what it has charged, so what has no answer is
-// sent again.
+// sent again. A call of which answers are held ends with the last of them.
 func (c *Client) over(call *call, now quota.Instant) {
-	if call.over {
+	if call.over || call.waits > 0 {
 		return
 	}
 	call.over = true
@@ -186,8 +186,8 @@ func (c *Client) over(call *call, now quota.Instant) {
 	call.held = nil
 	for i := range call.items {
 		it := &call.items[i]
-		if d := it.debt; d != nil && d.asked {
-			d.asked, d.at = false, now
+		if d := it.debt; d != nil && d.asked > 0 {
+			d.asked, d.at = 0, now
 		}
 		if it.report != 0 {
 			c.reports.again(it, now, c.store)

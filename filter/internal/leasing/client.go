@@ -120,6 +120,18 @@ func (c *Client) TakeOver(other *Client) {
 	c.settlements.waiting = append(c.settlements.waiting, other.settlements.waiting...)
 }
 
+// shareOutHeld shares out the answers that were held, as far as they can be used by now, or as they
+// come too late.
+func (c *Client) shareOutHeld(now quota.Instant) {
+	held := c.held
+	c.held = nil
+	for _, h := range held {
+		h.call.waits--
+		c.shareOut(h.call, h.items, h.answers, now)
+		c.over(h.call, now)
+	}
+}
+
 // Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1
 // before the first. A worker that has had no answer itself would take the whole limit for its
 // share.

@@ -42,8 +42,8 @@ type debt struct {
 	fadesFrom quota.Instant
 	// at is when to ask for them again, if they could not be charged.
 	at quota.Instant
-	// asked: a call carries the debt.
-	asked bool
+	// asked are those of them that a call under way asks for; 0: none does.
+	asked int64
 	// index is the debt's among all.
 	index int
 }
@@ -79,7 +79,7 @@ func (ds *debts) makeRoom() bool {
 		return true
 	}
 	d := ds.all[last]
-	if d.asked || d.held > 0 {
+	if d.asked+d.held > 0 {
 		return false
 	}
 	delete(ds.byBucket, d.need.Bucket)
@@ -99,9 +99,34 @@ func (ds *debts) pay(bucket keyhash.Key, tokens int64) (left int64) {
 	return tokens - paid
 }
 
+// payFree is pay with tokens that are of other use: it pays nothing that a call may charge, or has
+// charged, but the one that brought them.
+func (ds *debts) payFree(bucket keyhash.Key, tokens int64, by *call) (left int64) {
+	paid := ds.paying(bucket, tokens, by)
+	ds.pay(bucket, paid)
+	return tokens - paid
+}
+
+// paying is how many of so many tokens payFree pays with.
+func (ds *debts) paying(bucket keyhash.Key, tokens int64, by *call) int64 {
+	d := ds.byBucket[bucket]
+	if d == nil {
+		return 0
+	}
+	free := d.tokens - d.asked - d.held
+	if by != nil {
+		for _, h := range by.held {
+			if h.debt == d {
+				free += h.tokens
+			}
+		}
+	}
+	return min(tokens, max(free, 0))
+}
+
 // due is how many tokens can be asked for at now.
 func (d *debt) due(now quota.Instant) int64 {
-	if d.asked || now < d.at {
+	if d.asked > 0 || now < d.at {
 		return 0
 	}
 	return min(max(d.tokens-d.held, 0), maxDue)
@@ -110,7 +135,7 @@ func (d *debt) due(now quota.Instant) int64 {
 // ask is the item that asks for a debt. A report counts what was used, if the bucket held it or
 // not; of other buckets the debt waits like so many requests.
 func (d *debt) ask(need Need, tokens int64) item {
-	d.asked = true
+	d.asked = tokens
 	need.Cost = 1
 	it := item{need: need, debt: d, waiting: tokens}
 	if need.Optimistic {
@@ -123,7 +148,7 @@ func (d *debt) ask(need Need, tokens int64) item {
 func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 	rest := ds.all[:0]
 	for _, d := range ds.all {
-		if d.tokens == 0 && d.held == 0 && !d.asked {
+		if d.tokens == 0 && d.held+d.asked == 0 {
 			delete(ds.byBucket, d.need.Bucket)
 			continue
 		}

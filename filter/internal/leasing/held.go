@@ -5,7 +5,6 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -25,6 +24,7 @@ func (c *Client) hold(s *lineAnswer) bool {
 	if len(s.waiting) == 0 {
 		return false
 	}
+	s.call.waits++
 	c.held = append(c.held, heldAnswer{s.call, s.items, slices.Clone(s.answers)})
 	return true
 }
@@ -45,21 +45,14 @@ func (c *Client) isSure(s *lineAnswer) bool {
 	return true
 }
 
-// shareOutHeld shares out the answers that were held, as far as they can be used by now, or as they
-// come too late.
-func (c *Client) shareOutHeld(now quota.Instant) {
-	held := c.held
-	c.held = nil
-	for _, h := range held {
-		c.shareOut(h.call, h.items, h.answers, now)
-	}
-}
-
 // decide takes in the answer about an optimistic bucket. It reports false if the answer cannot be
 // noted, or is not sure: then it must not be used.
 func (c *Client) decide(s *lineAnswer, nth int) (terms, bool) {
 	d := c.decided(s, nth)
 	err := c.store.Update(bucketstore.Optimistic, d.need.Bucket, s.now, d)
+	if err == nil && d.sure {
+		c.debts.pay(d.need.Bucket, d.by.Paid)
+	}
 	wait := max(s.answers[nth].NotBefore, d.wait)
 	return terms{served: int(d.used), wait: wait, before: d.before}, err == nil && d.sure
 }
@@ -70,6 +63,7 @@ func (c *Client) decided(s *lineAnswer, nth int) *decided {
 	by := lease.Answer{
 		Sent: s.call.sent, Debt: a.Debt, Cost: it.need.Cost, Granted: a.Waiting, Wanted: int64(s.served),
 	}
+	by.Paid = c.debts.paying(it.need.Bucket, max(by.Granted-by.Wanted, 0)*by.Cost, s.call)
 	return &decided{
 		need: &it.need, now: s.now, doubt: a.Doubt, slack: c.reports.slack(it.need.Params), by: by,
 	}

@@ -81,7 +81,7 @@ func (c *Client) LateAt() quota.Instant {
 // lookAfter ends a request whose deadline has passed, or that no call carries and for which tokens
 // have come meanwhile. A call that carries it may be younger than the request.
 func (c *Client) lookAfter(r *request, now quota.Instant) {
-	if r.asked {
+	if r.call != nil {
 		if now >= r.deadline {
 			c.failRequest(r, now)
 		}
@@ -105,10 +105,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 
 func (c *Client) failRequest(r *request, now quota.Instant) {
 	for _, t := range r.tickets {
-		t.Outcome, t.Since = Failed, now
-		if r.asked {
-			t.lateCall = r.line.call
-		}
+		t.Outcome, t.Since, t.lateCall = Failed, now, r.call
 	}
 	c.queue.end(r)
 }

@@ -232,7 +232,7 @@ func (c *call) addNext(l *line) {
 	l.waiting, l.call = l.waiting[n:], c
 	l.parts++
 	for _, r := range waiters {
-		r.asked = true
+		r.call = c
 	}
 	for i, t := range first.tickets {
 		need := l.needOf(t)
@@ -267,7 +267,7 @@ func (q *queue) callEnded(l *line, waitOn []*request) {
 	l.call, l.parts, l.waitOn, l.asks, l.optimistic = nil, 0, nil, false, nil
 	q.markReady(l)
 	for _, r := range waitOn {
-		r.asked = false
+		r.call = nil
 	}
 	l.waiting = slices.Concat(waitOn, l.waiting)
 	q.forget(l)
@@ -285,7 +285,7 @@ func (q *queue) end(r *request) {
 
 // withdraw takes a request out of the queue. If a call carries it, the answer finds it ended.
 func (q *queue) withdraw(r *request) {
-	if l := r.line; !r.asked {
+	if l := r.line; r.call == nil {
 		at := slices.Index(l.waiting, r)
 		l.waiting = slices.Delete(l.waiting, at, at+1)
 	}

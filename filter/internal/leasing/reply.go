@@ -379,12 +379,11 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 		unused = 0
 		c.unused(s.now, &it.need, it.name, int64(charged)+1, a.Waiting)
 	}
-	unused = c.debts.pay(it.need.Bucket, unused)
 	again := c.noteLast(s, nth, charged)
 	if s.late() {
-		it.prepaid = unused
-	} else if !it.need.leaky() { // A turn that no request takes is no token for the next one.
-		l.unused = unused
+		it.prepaid = c.debts.pay(it.need.Bucket, unused)
+	} else if unused = c.debts.payFree(it.need.Bucket, unused, s.call); !it.need.leaky() {
+		l.unused = unused // A turn that no request takes is no token for the next one.
 	}
 	// What a contended change would have noted is lost. Tokens to keep that are lost so expire
 	// unused at the control plane.

@@ -65,10 +65,11 @@ func (c *Client) probe(now quota.Instant) {
 }
 
 func (c *Client) send(call *call) {
+	first := c.returnFirst(call)
 	if call.asks > 0 {
-		c.askFirst(call)
+		first = c.askFirst(call, first)
 	}
-	c.returnFirst(call)
+	call.items = append(first, call.items...)
 	if call.asks > 0 {
 		c.settleFirst(call)
 	}

@@ -89,7 +89,7 @@ func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 	}
 	for _, out := range t.out {
 		used := out.Tokens
-		out.Tokens = c.debts.pay(t.need.Bucket, out.Tokens)
+		out.Tokens = c.debts.payFree(t.need.Bucket, out.Tokens, nil)
 		if out.Used += used - out.Tokens; out.Tokens+out.Used > 0 {
 			items = append(items, c.back(t.need, out))
 		}
@@ -156,10 +156,10 @@ func (c *Client) returnAlong(call *call) {
 	call.items = append(call.items, c.gatherReturns(call.sent, call.items[0].need.Version, most, true)...)
 }
 
-// returnFirst has a call say which tokens of its buckets were used, and give back what is in hand
-// of those for which requests wait in it: it is too little for one of them alone, or a request for
-// several buckets waits, which takes none of it.
-func (c *Client) returnFirst(call *call) {
+// returnFirst returns the items by which a call says which tokens of its buckets were used, and
+// gives back what is in hand of those for which requests wait in it: it is too little for one of
+// them alone, or a request for several buckets waits, which takes none of it.
+func (c *Client) returnFirst(call *call) []item {
 	first := c.returns.lostOf(call)
 	for i := range call.items {
 		it := &call.items[i]
@@ -180,7 +180,7 @@ func (c *Client) returnFirst(call *call) {
 		back, _ := c.giveBack(&takeOut{need: &it.need, now: call.sent, all: true})
 		first = append(first, back...)
 	}
-	call.items = append(first, call.items...)
+	return first
 }
 
 // returnLate has tokens go back that came too late to be used soon: the call by which their
