@@ -24,7 +24,7 @@ export class Problem extends Error {
   constructor(
     readonly status: number,
     readonly detail: string,
-    readonly problems: { path: string; reason: string }[] = [],
+    readonly problems: Schemas['FieldProblem'][] = [],
     readonly requestID = '',
   ) {
     super(detail)

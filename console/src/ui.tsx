@@ -97,6 +97,7 @@ export function Failed({ error }: { error: unknown }) {
         <ul>
           {p.problems.map((one) => (
             <li key={one.path + one.reason}>
+              {one.line && <>Line {one.line}{one.policy && <>, policy {one.policy}</>}: </>}
               {one.path && <code>{one.path}</code>} {one.reason}
             </li>
           ))}

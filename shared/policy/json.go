@@ -19,10 +19,10 @@ const wholeList = 32
 // copies.
 func ParseJSON(doc []byte) (Node, error) {
 	if !shallow(doc) {
-		return Node{}, Problems{{"", "nests too deep"}}
+		return Node{}, Problems{{Reason: "nests too deep"}}
 	}
 	if !validJSON(doc) {
-		return Node{}, Problems{{"", "is not valid JSON"}}
+		return Node{}, Problems{{Reason: "is not valid JSON"}}
 	}
 	s := scanner{doc: doc}
 	return s.node(), nil

@@ -62,6 +62,11 @@ type Problem struct {
 	Path string `json:"path"`
 	// Reason says what is wrong and what would be right.
 	Reason string `json:"reason"`
+	// File, Line and Policy say where that is, as far as who has read the document knows: the file,
+	// the line of it counted from 1, and the name of the policy that the path leads into.
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Policy string `json:"policy,omitempty"`
 }
 
 func (p Problem) String() string {
@@ -110,7 +115,7 @@ type reader struct {
 //go:noinline
 func (r *reader) problem(path, reason string) {
 	if len(r.problems) < maxProblems {
-		r.problems = append(r.problems, Problem{path, reason})
+		r.problems = append(r.problems, Problem{Path: path, Reason: reason})
 	}
 }
 

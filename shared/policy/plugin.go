@@ -34,7 +34,7 @@ const (
 func ParsePlugin(raw []byte) (Node, error) {
 	doc, err := ParseJSON(raw)
 	if err != nil && isStruct(raw) {
-		err = Problems{{"", `is a google.protobuf.Struct: write {"@type": type.googleapis.com/google.protobuf.StringValue, value: '...'} with the JSON as value`}}
+		err = Problems{{Reason: `is a google.protobuf.Struct: write {"@type": type.googleapis.com/google.protobuf.StringValue, value: '...'} with the JSON as value`}}
 	}
 	return doc, err
 }

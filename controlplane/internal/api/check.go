@@ -24,8 +24,8 @@ func (s *server) CheckPolicySet(
 	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
 		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
 	set, err := policydoc.Load(text, format)
-	if problems, line, ok := policydoc.ProblemsOf(err); ok {
-		answer.Problems, answer.Line = problems, line
+	if problems, ok := policydoc.ProblemsOf(err); ok {
+		answer.Problems = problems
 		return answer, nil
 	} else if err != nil {
 		return nil, err

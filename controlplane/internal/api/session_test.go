@@ -306,8 +306,10 @@ func TestCheckSaysWhatASetPromises(t *testing.T) {
 	p.put(`"0"`, set)
 	check := func(body string) (got struct {
 		Valid    bool
-		Problems []struct{ Path, Reason string }
-		Line     int
+		Problems []struct {
+			Path, Reason, Policy string
+			Line                 int
+		}
 		Policies []struct{ Name, Bound string }
 		Summary  string
 	}) {
@@ -328,10 +330,11 @@ func TestCheckSaysWhatASetPromises(t *testing.T) {
 		t.Errorf("%+v", other)
 	}
 	if wrong := check(strings.Replace(set, "quota: 10", "quota: -1", 1)); wrong.Valid || len(wrong.Problems) != 1 ||
-		wrong.Problems[0].Path != "policies[0].limit.quota" {
+		wrong.Problems[0].Path != "policies[0].limit.quota" || wrong.Problems[0].Line == 0 ||
+		wrong.Problems[0].Policy == "" {
 		t.Errorf("%+v", wrong)
 	}
-	if broken := check("version: [\n"); broken.Valid || broken.Line == 0 || len(broken.Problems) != 1 {
+	if broken := check("version: [\n"); broken.Valid || len(broken.Problems) != 1 || broken.Problems[0].Line == 0 {
 		t.Errorf("%+v", broken)
 	}
 	if w := p.do(call{"eyes", "GET", "/v1/policyset", nil, ""}); w.Header().Get("ETag") != `"1"` {

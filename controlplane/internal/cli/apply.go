@@ -125,12 +125,12 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 // showProblems shows what is wrong with a policy set, with its places, and returns errReported;
 // another error as it is.
 func showProblems(env *environment, name string, err error) error {
-	problems, line, ok := policydoc.ProblemsOf(err)
+	problems, ok := policydoc.ProblemsOf(err)
 	if !ok {
 		return err
 	}
 	for _, p := range problems {
-		fmt.Fprintln(env.Err, located(name, line, p))
+		fmt.Fprintln(env.Err, policydoc.Sentence(name, p))
 	}
 	return errReported
 }
@@ -209,7 +209,7 @@ func (t trial) explain(env *environment, err error) error {
 	switch {
 	case len(r.Problems) > 0:
 		for _, p := range r.Problems {
-			fmt.Fprintln(env.Err, located(t.file, 0, p))
+			fmt.Fprintln(env.Err, policydoc.Sentence(t.file, p))
 		}
 		return errReported
 	case r.Status == http.StatusPreconditionFailed:

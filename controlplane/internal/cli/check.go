@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,8 +37,6 @@ type checked struct {
 	Policies []promises.Promise `json:"policies"`
 	// Notes are what an operator should know about the set beside its policies.
 	Notes []string `json:"notes,omitempty"`
-	// line is where the text stops being a document; 0 if it is one.
-	line int
 }
 
 // Run checks the files and fails if one has a problem.
@@ -74,8 +71,8 @@ func (c *checkCommand) Run(env *environment) error {
 // nothing about the document.
 func (c *checkCommand) check(name string, set *policy.Set, err error, shares map[string]int64) (checked, error) {
 	f := checked{File: name, Problems: policy.Problems{}, Policies: []promises.Promise{}}
-	if problems, line, ok := policydoc.ProblemsOf(err); ok {
-		f.Problems, f.line = problems, line
+	if problems, ok := policydoc.ProblemsOf(err); ok {
+		f.Problems = problems
 		return f, nil
 	} else if err != nil {
 		return f, err
@@ -137,7 +134,7 @@ func printChecked(env *environment, files []checked) error {
 	var out strings.Builder
 	for _, f := range files {
 		for _, p := range f.Problems {
-			fmt.Fprintln(env.Err, located(f.File, f.line, p))
+			fmt.Fprintln(env.Err, policydoc.Sentence(f.File, p))
 		}
 		if len(f.Problems) > 0 {
 			continue
@@ -163,17 +160,6 @@ func printChecked(env *environment, files []checked) error {
 	}
 	_, err := io.WriteString(env.Out, out.String())
 	return err
-}
-
-// located is a problem with its place, as editors and people read it.
-func located(file string, line int, p policy.Problem) string {
-	if line > 0 {
-		return fmt.Sprintf("%s:%s", file, strings.TrimPrefix(p.Reason, "line "))
-	}
-	if strings.HasPrefix(p.Path, filepath.Clean(file)+string(filepath.Separator)) { // a file of a folder
-		return p.String()
-	}
-	return file + ": " + p.String()
 }
 
 // readSet reads a policy set: a file, the standard input, or all policy files of a folder as one

@@ -58,7 +58,7 @@ func (c *patchCommand) explain(env *environment, err error) error {
 		return err
 	}
 	for _, p := range r.Problems {
-		fmt.Fprintln(env.Err, located("the patch of "+c.Policy, 0, p))
+		fmt.Fprintln(env.Err, policydoc.Sentence("the patch", p))
 	}
 	if len(r.Problems) > 0 {
 		return errReported

@@ -6,6 +6,7 @@ package importer
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -148,7 +149,8 @@ func (b *Builder) Refused(p Policy) string {
 }
 
 func firstProblem(err error) string {
-	if problems, ok := err.(policy.Problems); ok && len(problems) > 0 {
+	var problems policy.Problems
+	if errors.As(err, &problems) && len(problems) > 0 {
 		return problems[0].String()
 	}
 	return err.Error()

@@ -110,6 +110,9 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		return Outcome{}, err
 	}
 	set, err := policydoc.Load(c.Document, c.Format)
+	if err != nil && c.Edit != nil {
+		return Outcome{}, policydoc.WithoutLines(err) // The caller has not seen that text.
+	}
 	if err != nil {
 		return Outcome{}, err
 	}

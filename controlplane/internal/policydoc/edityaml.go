@@ -19,7 +19,7 @@ var errNotSpliced = errors.New("the policies have no lines of their own")
 func yamlTree(doc []byte) (*yaml.Node, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(doc, &root); err != nil {
-		return nil, yamlError(err)
+		return nil, yamlError(doc, err)
 	}
 	writeOut(&root)
 	return root.Content[0], nil

@@ -25,15 +25,16 @@ type Part struct {
 // that no team changes what another one's policies mean. Comments stay, and the first policy of a
 // part is headed by the part's name. The document is YAML.
 //
-// The error is of type policy.Problems if the parts do not make a valid set. Its paths begin with
-// the name of the part and the line, like "team-a.yaml:12: policies[2].limit".
+// The error is a *Refused if the parts do not make a valid set. Its problems name parts, and lines
+// and paths of them.
 func Join(parts []Part) ([]byte, error) {
-	j := joiner{fields: map[string]place{}, names: map[string]place{}}
+	j := joiner{fields: map[string]place{}, names: map[string]place{}, texts: map[string][]byte{}}
 	for _, part := range parts {
+		j.texts[part.Name] = part.Text
 		j.add(part)
 	}
 	if len(j.problems) > 0 {
-		return nil, j.problems
+		return nil, &Refused{j.problems}
 	}
 	doc, err := encodeYAML(j.document())
 	if err != nil {
@@ -68,27 +69,27 @@ type joiner struct {
 	places   []place
 	fields   map[string]place
 	names    map[string]place
+	texts    map[string][]byte
 	problems policy.Problems
 }
 
 func (j *joiner) problem(at place, format string, args ...any) {
-	j.problems = append(j.problems, policy.Problem{Path: at.String(), Reason: fmt.Sprintf(format, args...)})
+	j.problems = append(j.problems, policy.Problem{File: at.part, Line: at.line, Reason: fmt.Sprintf(format, args...)})
 }
 
 // add takes in a part.
 func (j *joiner) add(part Part) {
-	root, err := partTree(part)
-	var syntax *SyntaxError
-	if errors.As(err, &syntax) {
-		j.problem(place{part: part.Name, line: syntax.Line}, "%s", syntax.Reason)
-		return
+	root, values, err := partTree(part)
+	if problems, ok := ProblemsOf(err); ok {
+		values = problems
+	} else if err != nil {
+		j.problem(place{part: part.Name}, "%v", err)
+	}
+	for _, p := range values {
+		p.File = part.Name
+		j.problems = append(j.problems, p)
 	}
 	if err != nil {
-		j.problem(place{part: part.Name}, "%v", err)
-		return
-	}
-	if root.Kind != yaml.MappingNode {
-		j.problem(place{part: part.Name, line: root.Line}, "must be a policy set: a mapping with version and policies")
 		return
 	}
 	if keyAt(root, "version") < 0 {
@@ -100,11 +101,19 @@ func (j *joiner) add(part Part) {
 }
 
 // partTree reads a part; JSON is YAML, too.
-func partTree(part Part) (*yaml.Node, error) {
-	if _, err := Parse(part.Text, part.Format); err != nil {
-		return nil, err
+func partTree(part Part) (*yaml.Node, policy.Problems, error) {
+	if len(part.Text) > MaxBytes {
+		return nil, nil, tooLarge()
 	}
-	return yamlTree(part.Text)
+	node, values, err := parseAll(part.Text, part.Format)
+	if err != nil {
+		return nil, nil, err
+	}
+	if another := anotherDocument(node); another != "" {
+		return nil, nil, &SyntaxError{Line: 1, Reason: another}
+	}
+	root, err := yamlTree(part.Text)
+	return root, values, err
 }
 
 // field takes in a field of a part.
@@ -165,28 +174,33 @@ func (j *joiner) document() *yaml.Node {
 func (j *joiner) located(err error) error {
 	var problems policy.Problems
 	if !errors.As(err, &problems) {
-		return policy.Problems{{Reason: "all files together: " + err.Error()}}
+		return &Refused{policy.Problems{{Reason: "all files together: " + err.Error()}}}
 	}
-	for i, p := range problems {
-		problems[i].Path = j.path(p.Path)
+	for i := range problems {
+		j.locate(&problems[i])
 	}
-	return problems
+	return &Refused{problems}
 }
 
-// path is where a path of the whole document leads, like policies[7].limit.
-func (j *joiner) path(path string) string {
-	const policies = "policies["
-	if rest, ok := strings.CutPrefix(path, policies); ok {
-		number, field, _ := strings.Cut(rest, "]")
-		if i, err := strconv.Atoi(number); err == nil && i < len(j.places) {
-			at := j.places[i]
-			return fmt.Sprintf("%s: %s%d]%s", at, policies, at.index, field)
-		}
+// locate has a problem of the whole document, like that of policies[7].limit, name its part.
+func (j *joiner) locate(p *policy.Problem) {
+	at, ok := j.fields[firstKey(p.Path)]
+	if i, field, inner := cutPolicy(p.Path); inner && i < len(j.places) {
+		at, ok = j.places[i], true
+		p.Path = strings.TrimSuffix(fmt.Sprintf("policies[%d].%s", at.index, field), ".")
 	}
+	if !ok {
+		p.Line = 0
+		return
+	}
+	p.File, p.Line = at.part, at.line
+	if root, err := yamlTree(j.texts[at.part]); err == nil {
+		_, p.Line = follow(root, p.Path, p.Reason == givenTwice)
+	}
+}
+
+func firstKey(path string) string {
 	key, _, _ := strings.Cut(path, ".")
 	key, _, _ = strings.Cut(key, "[")
-	if at, ok := j.fields[key]; ok {
-		return at.String() + ": " + path
-	}
-	return path
+	return key
 }

@@ -80,14 +80,14 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 		"a mistake in a policy": {"version: weir/v1\npolicies:\n" +
 			"  - {name: x, partition: [consumer], limit: {quota: 1, window: 1s}, mode: local}\n" +
 			"  - {name: y, partition: [consumer], limit: {quota: -1, window: 1s}, mode: local}\n",
-			[]string{"b.yaml:4: policies[1].limit.quota: "}},
+			[]string{`b.yaml:4: policy "y": limit.quota: `}},
 		"a mistake elsewhere": {"version: weir/v1\nheaders: {standard: draft-3}\n",
 			[]string{"b.yaml:2: headers.standard: "}},
 		"no YAML":         {"version: weir/v1\npolicies: [\n", []string{"b.yaml:"}},
 		"an empty file":   {"", []string{"b.yaml: the document is empty"}},
 		"no version":      {"policies: []\n", []string{"b.yaml: has no version: begin it with version: weir/v1"}},
 		"another version": {"version: weir/v2\npolicies: []\n", []string{"b.yaml:1: version must be weir/v1"}},
-		"a list":          {"- a\n", []string{"b.yaml:1: must be a policy set"}},
+		"a list":          {"- a\n", []string{"b.yaml:1: is a list: a policy set is a mapping"}},
 		"a field of a ConfigMap": {"version: weir/v1\napiVersion: v1\n",
 			[]string{"b.yaml:2: apiVersion: "}},
 		"policies that are no list": {"version: weir/v1\npolicies: {name: x}\n",
@@ -106,8 +106,8 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 			continue
 		}
 		for i, want := range c.want {
-			if !strings.HasPrefix(problems[i].String(), want) {
-				t.Errorf("%s: %q does not begin with %q", name, problems[i], want)
+			if got := policydoc.Sentence("", problems[i]); !strings.HasPrefix(got, want) {
+				t.Errorf("%s: %q does not begin with %q", name, got, want)
 			}
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"strings"
 
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -101,13 +102,50 @@ func (r *jsonReader) line() int { return lineAt(r.doc, int(r.dec.InputOffset()))
 
 func (r *jsonReader) syntax(err error) error {
 	var syntax *json.SyntaxError
+	at, reason := int(r.dec.InputOffset()), err.Error()
 	switch {
 	case errors.As(err, &syntax):
-		return &SyntaxError{Line: lineAt(r.doc, int(syntax.Offset)), Reason: "is not JSON: " + syntax.Error()}
+		at = int(syntax.Offset)
+		if at >= len(r.doc) || !strings.Contains(reason, "character "+quoted(r.doc[at])) {
+			at-- // The reader counts the byte that it could not read, or does not.
+		}
+		reason = brokenJSON(r.doc, at, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return &SyntaxError{Line: lineAt(r.doc, len(r.doc)), Reason: "is not JSON: ends too early"}
+		at, reason = len(r.doc), "ends too early"
 	}
-	return &SyntaxError{Line: r.line(), Reason: "is not JSON: " + err.Error()}
+	return &SyntaxError{Line: lineAt(r.doc, at), Reason: "is not JSON: " + reason}
+}
+
+// quoted is a byte as the reader of JSON names it.
+func quoted(c byte) string {
+	if c == '"' {
+		return `'"'`
+	}
+	return strconv.QuoteRune(rune(c))
+}
+
+// brokenJSON explains what the reader of JSON says of the byte at an offset.
+func brokenJSON(doc []byte, at int, reason string) string {
+	if at < 0 || at >= len(doc) {
+		return reason
+	}
+	before := bytes.TrimRight(doc[:at], " \t\r\n")
+	c := doc[at]
+	switch {
+	case len(before) == 0 && c != '{' && c != '[':
+		return reason + "; if it is YAML, let the name of the file end in .yaml"
+	case (c == '}' || c == ']') && bytes.HasSuffix(before, []byte(",")):
+		return "the comma before the " + string(c) + " is one too many"
+	case c == '/' || c == '#':
+		return "JSON has no comments: take it out, or let the name of the file end in .yaml"
+	case c == '\'':
+		return "JSON has texts in double quotes only"
+	case c == '_' && bytes.ContainsAny(before[len(before)-1:], "0123456789"):
+		return "a number has digits only: leave the _ out"
+	case c == '"':
+		return "a comma is missing before this line's field or value"
+	}
+	return reason
 }
 
 // ToJSON writes a node as JSON, keys in their order.

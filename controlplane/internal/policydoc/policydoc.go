@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -80,42 +81,86 @@ func FormatOf(name string, doc []byte) Format {
 // changed: others may have it.
 func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
-		return policy.Node{}, &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
+		return policy.Node{}, tooLarge()
 	}
 	return remembered(doc, format)
 }
 
+func tooLarge() error {
+	return &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
+}
+
 func parse(doc []byte, format Format) (policy.Node, error) {
+	node, problems, err := parseAll(doc, format)
+	if err == nil && len(problems) > 0 {
+		err = &SyntaxError{Line: problems[0].Line, Reason: problems[0].Reason}
+		node = policy.Node{}
+	}
+	return node, err
+}
+
+// parseAll is parse, but goes on behind values that YAML has and the language does not.
+func parseAll(doc []byte, format Format) (policy.Node, policy.Problems, error) {
+	if reason := somethingElse(doc); reason != "" {
+		return policy.Node{}, nil, &SyntaxError{Line: 1, Reason: reason}
+	}
 	if !utf8.Valid(doc) {
-		return policy.Node{}, &SyntaxError{Line: lineAt(doc, invalidUTF8(doc)), Reason: "is not UTF-8"}
+		return policy.Node{}, nil, &SyntaxError{Line: lineAt(doc, invalidUTF8(doc)),
+			Reason: "is not UTF-8, as another encoding is: save the file as UTF-8"}
 	}
 	if format == JSON {
-		return parseJSON(doc)
+		node, err := parseJSON(doc)
+		return node, nil, err
 	}
 	return parseYAML(doc)
 }
 
-// ProblemsOf are the problems that an error of Load names: those of the document or, with the line
-// of it, why the bytes are none. It reports false for another error.
-func ProblemsOf(err error) (problems policy.Problems, line int, ok bool) {
+// ProblemsOf are the problems that an error of Load names: those of the document, or why the bytes
+// are none. It reports false for another error.
+func ProblemsOf(err error) (problems policy.Problems, ok bool) {
 	var syntax *SyntaxError
 	switch {
 	case errors.As(err, &problems):
-		return problems, 0, true
+		return problems, true
 	case errors.As(err, &syntax):
-		return policy.Problems{{Reason: syntax.Error()}}, syntax.Line, true
+		return policy.Problems{{Reason: syntax.Reason, Line: syntax.Line}}, true
 	}
-	return nil, 0, false
+	return nil, false
 }
 
-// Load parses and validates a document. The error is a *SyntaxError or policy.Problems.
+// Load parses and validates a document. The error is a *SyntaxError, or a *Refused, which is a
+// policy.Problems, with all mistakes.
 func Load(doc []byte, format Format) (*policy.Set, error) {
 	node, err := Parse(doc, format)
+	var values policy.Problems
+	if err != nil && len(doc) <= MaxBytes {
+		node, values, err = parseAll(doc, format)
+	}
 	if err != nil {
 		return nil, err
 	}
+	if another := anotherDocument(node); another != "" {
+		return nil, &SyntaxError{Line: 1, Reason: another}
+	}
 	spellHosts(&node)
-	return policy.Decode(node)
+	set, err := policy.Decode(node)
+	var problems policy.Problems
+	if errors.As(err, &problems) || len(values) > 0 {
+		for _, p := range problems { // What was put in place of a value is no further mistake.
+			if !slices.ContainsFunc(values, func(v policy.Problem) bool { return covers(v.Path, p.Path) }) {
+				values = append(values, p)
+			}
+		}
+		locate(doc, values)
+		return nil, &Refused{values}
+	}
+	return set, err
+}
+
+// covers reports whether a path leads to what another one leads to, or to what holds it.
+func covers(outer, inner string) bool {
+	rest, ok := strings.CutPrefix(inner, outer)
+	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // budget counts what a document holds against the bounds.

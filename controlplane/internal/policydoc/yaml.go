@@ -13,25 +13,52 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-func parseYAML(doc []byte) (policy.Node, error) {
+// parseYAML reads a document. Problems are values that YAML has and the language does not: what is
+// read in their place may be meant, so that more mistakes can be found behind them.
+func parseYAML(doc []byte) (policy.Node, policy.Problems, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(doc))
 	var root yaml.Node
 	if err := decoder.Decode(&root); errors.Is(err, io.EOF) || err == nil && len(root.Content) == 0 {
-		return policy.Node{}, &SyntaxError{Reason: "the document is empty"}
+		return policy.Node{}, nil, &SyntaxError{
+			Reason: "the document is empty: it must begin with version: " + policy.Version}
 	} else if err != nil {
-		return policy.Node{}, yamlError(err)
+		return policy.Node{}, nil, yamlError(doc, err)
 	}
 	var next yaml.Node
 	if err := decoder.Decode(&next); err == nil {
-		return policy.Node{}, &SyntaxError{Line: max(next.Line, 1),
+		return policy.Node{}, nil, &SyntaxError{Line: max(next.Line, 1),
 			Reason: "a second document starts here; put everything into one"}
 	} else if !errors.Is(err, io.EOF) {
-		return policy.Node{}, yamlError(err)
+		return policy.Node{}, nil, yamlError(doc, err)
 	}
-	return (&yamlReader{}).value(root.Content[0], 0)
+	r := &yamlReader{}
+	node, err := r.value(root.Content[0], 0)
+	return node, r.problems, err
 }
 
-type yamlReader struct{ budget budget }
+type yamlReader struct {
+	budget   budget
+	problems policy.Problems
+	// path leads to the value that is read, a part for each level.
+	path []string
+}
+
+// problem notes what the language does not have.
+func (r *yamlReader) problem(n *yaml.Node, reason string) {
+	const most = 100
+	if len(r.problems) < most {
+		path := strings.TrimPrefix(strings.Join(r.path, ""), ".")
+		r.problems = append(r.problems, policy.Problem{Path: path, Reason: reason, Line: n.Line})
+	}
+}
+
+// below reads a value whose path goes on with a part.
+func (r *yamlReader) below(part string, n *yaml.Node, depth int) (policy.Node, error) {
+	r.path = append(r.path, part)
+	node, err := r.value(n, depth)
+	r.path = r.path[:len(r.path)-1]
+	return node, err
+}
 
 func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 	if err := r.budget.enter(depth, n.Line); err != nil {
@@ -43,16 +70,15 @@ func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 		return r.value(n.Alias, depth+1)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
-		return policy.Node{}, &SyntaxError{Line: n.Line,
-			Reason: "tags like " + n.Tag + " are not part of the policy language"}
+		r.problem(n, noTags(n))
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
 		return r.mapping(n, depth)
 	case yaml.SequenceNode:
 		node := policy.Node{Kind: policy.List}
-		for _, item := range n.Content {
-			v, err := r.value(item, depth+1)
+		for i, item := range n.Content {
+			v, err := r.below("["+strconv.Itoa(i)+"]", item, depth+1)
 			if err != nil {
 				return policy.Node{}, err
 			}
@@ -60,7 +86,11 @@ func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 		}
 		return node, nil
 	}
-	return scalar(n)
+	return r.scalar(n), nil
+}
+
+func noTags(n *yaml.Node) string {
+	return "tags like " + n.Tag + " are not part of the policy language: leave it out"
 }
 
 func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
@@ -69,15 +99,19 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 		key := n.Content[i]
 		switch {
 		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
-			return policy.Node{}, &SyntaxError{Line: key.Line, Reason: "the key of a mapping must be a plain name"}
+			reason := "the key of a mapping must be a plain name"
+			if key.Kind == yaml.MappingNode && key.Style&yaml.FlowStyle != 0 {
+				reason = aTemplate
+			}
+			r.problem(key, reason)
+			continue
 		case key.ShortTag() == "!!merge":
-			return policy.Node{}, &SyntaxError{Line: key.Line,
-				Reason: "merge keys (<<) are not part of the policy language; write the fields out"}
+			r.problem(key, "merge keys (<<) are not part of the policy language; write the fields out")
+			continue
 		case key.Style&yaml.TaggedStyle != 0:
-			return policy.Node{}, &SyntaxError{Line: key.Line,
-				Reason: "tags like " + key.Tag + " are not part of the policy language"}
+			r.problem(key, noTags(key))
 		}
-		item, err := r.value(n.Content[i+1], depth+1)
+		item, err := r.below("."+key.Value, n.Content[i+1], depth+1)
 		if err != nil {
 			return policy.Node{}, err
 		}
@@ -88,34 +122,28 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 
 // scalar keeps the text as written, so that the language, not YAML, decides what a number may look
 // like.
-func scalar(n *yaml.Node) (policy.Node, error) {
+func (r *yamlReader) scalar(n *yaml.Node) policy.Node {
 	switch n.ShortTag() {
 	case "!!null":
-		return policy.Node{Kind: policy.Null}, nil
+		return policy.Node{Kind: policy.Null}
 	case "!!bool":
-		return policy.Node{Kind: policy.Bool, Text: strings.ToLower(n.Value)}, nil
+		return policy.Node{Kind: policy.Bool, Text: strings.ToLower(n.Value)}
 	case "!!int", "!!float":
-		// Other spellings, like 010 or 0x1f, mean different numbers to different readers.
-		if !isJSONNumber.MatchString(n.Value) {
-			return policy.Node{}, &SyntaxError{Line: n.Line, Reason: strconv.Quote(n.Value) +
-				" is no number that this language has: write it in decimal, or in quotes if it is a text"}
+		if isJSONNumber.MatchString(n.Value) {
+			return policy.Node{Kind: policy.Number, Text: n.Value}
 		}
-		return policy.Node{Kind: policy.Number, Text: n.Value}, nil
+		// Other spellings, like 010 or 0x1f, mean different numbers to different readers.
+		plain := spelled(n.Value)
+		reason := strconv.Quote(n.Value) + " is no number that this language has: write it in decimal"
+		if plain != "" {
+			reason += ", as in " + plain
+		}
+		r.problem(n, reason+", or in quotes if it is a text")
+		if plain != "" {
+			return policy.Node{Kind: policy.Number, Text: plain}
+		}
 	}
-	return policy.Node{Kind: policy.String, Text: n.Value}, nil
+	return policy.Node{Kind: policy.String, Text: n.Value}
 }
 
 var isJSONNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
-
-// yamlLine is how the YAML reader says where: the line it names is counted from 1.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-func yamlError(err error) error {
-	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	m := yamlLine.FindStringSubmatch(text)
-	if m == nil {
-		return &SyntaxError{Reason: "is not YAML: " + text}
-	}
-	line, _ := strconv.Atoi(m[1]) // Without a line the match is empty and so is the number.
-	return &SyntaxError{Line: line, Reason: "is not YAML: " + text[len(m[0]):]}
-}

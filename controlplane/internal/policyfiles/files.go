@@ -3,7 +3,6 @@
 package policyfiles
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -12,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // MaxFiles is how many files a folder may hold.
@@ -69,7 +67,7 @@ func Read(path string) ([]policydoc.Part, error) {
 }
 
 // Load reads the policy set at a path. Errors are those of reading, *policydoc.SyntaxError, or
-// policy.Problems, whose paths name files and lines if there are several files.
+// *policydoc.Refused, whose problems name files if there are several.
 func Load(path string) (Document, error) {
 	parts, err := Read(path)
 	if err != nil {
@@ -82,15 +80,11 @@ func Load(path string) (Document, error) {
 func document(path string, parts []policydoc.Part) (Document, error) {
 	if len(parts) == 1 && filepath.Base(path) == parts[0].Name {
 		_, err := policydoc.Load(parts[0].Text, parts[0].Format)
+		policydoc.InFile(path, err)
 		return Document{parts[0].Text, parts[0].Format}, err
 	}
 	text, err := policydoc.Join(parts)
-	var problems policy.Problems
-	if errors.As(err, &problems) {
-		for i := range problems {
-			problems[i].Path = filepath.Join(path, problems[i].Path)
-		}
-	}
+	policydoc.InFile(path, err)
 	return Document{text, policydoc.YAML}, err
 }
 

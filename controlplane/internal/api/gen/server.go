@@ -642,9 +642,7 @@ type CheckedPolicySet struct {
 
 	// Problems All that is wrong; empty if it is valid.
 	Problems policy.Problems `json:"problems"`
-
-	// Line The line where the text stops being a document. Absent if it is one.
-	Line int `json:"line,omitempty"`
+	Line     interface{}     `json:"line,omitempty"`
 
 	// Policies What each promises; empty if it is not valid.
 	Policies []Promise `json:"policies"`
@@ -795,8 +793,17 @@ type FieldChange = policies.FieldChange
 
 // FieldProblem defines model for FieldProblem.
 type FieldProblem struct {
+	// File The file that it is in, where a policy set comes from files.
+	File string `json:"file,omitempty"`
+
+	// Line The line of it in the document that was sent; absent if there is none.
+	Line int `json:"line,omitempty"`
+
 	// Path Leads to the value, like policies[2].limit.window; empty for the body as a whole.
 	Path string `json:"path"`
+
+	// Policy The name of the policy that the path leads into.
+	Policy string `json:"policy,omitempty"`
 
 	// Reason What is wrong and what would be right.
 	Reason string `json:"reason"`

@@ -1,0 +1,185 @@
+package policydoc
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// These stand here and not with the reader of policy sets because they would need room in the
+// filter, which no person writes policies for.
+var (
+	oneOf    = regexp.MustCompile(`^must be one of ([^,]+(?:, [^,]+)*), not (\S+)$`)
+	variable = regexp.MustCompile(`\$\{[^}]*\}|^\$[A-Za-z_][A-Za-z_0-9]*$`)
+	noBlank  = regexp.MustCompile(`^[a-z_]+:\S`)
+)
+
+// explain is the reason of a problem with a guess and with what its value says about the mistake.
+// Value is nil if there is none.
+func explain(p policy.Problem, value *yaml.Node) string {
+	if p.Reason == "unknown field" {
+		return p.Reason + misplaced(p.Path)
+	}
+	if value == nil {
+		return p.Reason
+	}
+	text := value.Value
+	if value.Kind == yaml.ScalarNode && variable.MatchString(text) {
+		return p.Reason + "; " + text + " stays as it is written: put the value there before, as with envsubst"
+	}
+	if m := oneOf.FindStringSubmatch(p.Reason); m != nil {
+		spelled := strings.ToLower(strings.ReplaceAll(m[2], "-", "_"))
+		if guess := policy.Guess(spelled, strings.Split(m[1], ", ")); guess != "" {
+			return p.Reason + ": did you mean " + guess + "?"
+		}
+	}
+	number := isJSONNumber.MatchString(text)
+	switch {
+	case number && strings.HasSuffix(p.Reason, ", not a string"):
+		return p.Reason + ": take the quotes away"
+	case number && strings.HasPrefix(p.Reason, "must be a length of time"),
+		number && strings.HasPrefix(p.Reason, "must be a whole number with a unit"):
+		return p.Reason + ": did you mean " + text + "s?"
+	}
+	return p.Reason
+}
+
+// misplaced says what an unknown field of a path probably is.
+func misplaced(path string) string {
+	key := path
+	if quoted := strings.LastIndexByte(path, '"'); quoted < 0 {
+		key = path[strings.LastIndexByte(path, '.')+1:]
+	}
+	if name, value, _ := strings.Cut(key, ":"); noBlank.MatchString(key) {
+		return ": a blank is missing after the colon, as in " + name + ": " + value
+	}
+	return ""
+}
+
+// kinds are texts that are something else, by how they begin.
+var kinds = []struct{ begin, is string }{
+	{"\x1f\x8b", "is compressed with gzip: unpack it first"},
+	{"PK\x03\x04", "is an archive of zip: unpack it first"},
+	{"\x00asm", "is a WebAssembly module"},
+	{"\x7fELF", "is a program"},
+	{"\xff\xfe", "is in UTF-16: save it as UTF-8"},
+	{"\xfe\xff", "is in UTF-16: save it as UTF-8"},
+	{"-----BEGIN ", "is a certificate or a key"},
+	{"<", "is a page of HTML or XML, as a server answers in place of a file"},
+}
+
+// aPolicySet is how one is known.
+const aPolicySet = "; a policy set begins with version: " + policy.Version
+
+// somethingElse says what bytes are that are no policy set; empty if that is not known.
+func somethingElse(doc []byte) string {
+	text := strings.TrimSpace(string(doc))
+	for _, k := range kinds {
+		if strings.HasPrefix(text, k.begin) {
+			return k.is + aPolicySet
+		}
+	}
+	if strings.ContainsRune(text[:min(len(text), 8000)], 0) {
+		return "is a binary file, not a text" + aPolicySet
+	}
+	return ""
+}
+
+// origins are documents of other programs, by the fields that tell them, and their commands of weir
+// import.
+var origins = []struct {
+	fields []string
+	is     string
+}{
+	{[]string{"_format_version"}, "is a configuration of Kong: weir import kong reads its limits"},
+	{[]string{"static_resources"}, "is a configuration of Envoy: weir import envoy reads its limits"},
+	{[]string{"configs"}, "is a dump of Envoy's configuration: weir import envoy reads its limits"},
+	{[]string{"domain", "descriptors"}, "is a configuration of envoyproxy/ratelimit: " +
+		"weir import envoyproxy-ratelimit reads it"},
+	{[]string{"services"}, "is a file of Docker Compose or of Kong" + aPolicySet},
+	{[]string{"openapi"}, "describes an interface (OpenAPI)" + aPolicySet},
+	{[]string{"name", "partition"}, "is one policy: put it into the list policies of a policy set" + aPolicySet},
+	{[]string{"name", "limit"}, "is one policy: put it into the list policies of a policy set" + aPolicySet},
+	{[]string{"control_plane"}, "is the configuration of the filter (its plugin)" + aPolicySet},
+	{[]string{"tokens"}, "is a file of tokens" + aPolicySet},
+}
+
+// anotherDocument says what a document is that is no policy set; empty if it may be one, with
+// mistakes.
+func anotherDocument(node policy.Node) string {
+	switch node.Kind {
+	case policy.Map:
+	case policy.List:
+		return "is a list: a policy set is a mapping, with version: " + policy.Version + " and the list policies"
+	default:
+		return "is a single text: a policy set is a mapping, with version: " + policy.Version +
+			" and the list policies"
+	}
+	if has(node, "version") && has(node, "policies") {
+		return ""
+	}
+	if kind := field(node, "kind"); has(node, "apiVersion") && kind != "" {
+		return manifest(kind)
+	}
+	for _, o := range origins {
+		all := true
+		for _, name := range o.fields {
+			all = all && has(node, name)
+		}
+		if all {
+			return o.is
+		}
+	}
+	return ""
+}
+
+// manifest says what to do with a manifest of Kubernetes.
+func manifest(kind string) string {
+	is := "is a manifest of Kubernetes (" + kind + ")"
+	switch kind {
+	case "ConfigMap":
+		return is + ": give the text below its data, as it is mounted" + aPolicySet
+	case "Ingress":
+		return is + ": weir import ingress-nginx reads its limits"
+	case "BackendTrafficPolicy":
+		return is + ": weir import envoy-gateway reads its limits"
+	case "EnvoyFilter":
+		return is + ": weir import istio reads its limits"
+	}
+	return is + aPolicySet
+}
+
+func has(node policy.Node, key string) bool {
+	for _, k := range node.Keys {
+		if k == key {
+			return true
+		}
+	}
+	return false
+}
+
+// field is the text of a field; empty if there is none.
+func field(node policy.Node, key string) string {
+	for i, k := range node.Keys {
+		if k == key && node.Items[i].Kind == policy.String {
+			return node.Items[i].Text
+		}
+	}
+	return ""
+}
+
+// spelled is a number of the language for one that is written in a way that it does not have; empty
+// if there is none.
+func spelled(text string) string {
+	if plain := strings.ReplaceAll(text, "_", ""); isJSONNumber.MatchString(plain) {
+		return plain
+	}
+	if n, err := strconv.ParseInt(text, 0, 64); err == nil {
+		return strconv.FormatInt(n, 10)
+	}
+	return ""
+}

@@ -1,0 +1,145 @@
+package policydoc_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+)
+
+// sentences are all problems of a document as weir check prints them.
+func sentences(t *testing.T, doc string) string {
+	t.Helper()
+	_, err := policydoc.Load([]byte(doc), policydoc.YAML)
+	problems, ok := policydoc.ProblemsOf(err)
+	if !ok {
+		t.Fatalf("%q: %v, want problems", doc, err)
+	}
+	var out []string
+	for _, p := range problems {
+		out = append(out, policydoc.Sentence("f", p))
+	}
+	return strings.Join(out, "\n")
+}
+
+const head = "version: weir/v1\npolicies:\n  - name: api\n    partition: [client_ip]\n"
+
+// Each mistake is named with its line, whatever stands around it.
+func TestMistakesHaveTheirLine(t *testing.T) {
+	const tail = "  - name: next\n    partition: []\n    limit: {quota: 1, window: 1m}\n"
+	for _, c := range []struct{ bad, want string }{
+		{"   limit: {quota: 1, window: 1m}\n",
+			"f:5: is not YAML: the line is indented by 3 blanks"},
+		{"      limit: {quota: 1, window: 1m}\n",
+			`f:5: is not YAML: the line is indented deeper than the one above it, ` +
+				`"partition: [client_ip]"`},
+		{"    limit:\n      quota: 1\n     window: 1m\n",
+			"f:7: is not YAML: the line is indented by 5 blanks"},
+		{"\tlimit: {quota: 1, window: 1m}\n",
+			"f:5: is not YAML: the line begins with a tab"},
+		{"    limit: {quota: 1, window: 1m\n",
+			"f:5: is not YAML: a bracket is opened here"},
+		{"    limit: {quota: ${Q}, window: 1m}\n",
+			"f:5: is not YAML: ${ } is a variable"},
+		{"    match: {hosts: [*.example.com]}\n",
+			"f:5: is not YAML: a text that begins with * or & needs quotes"},
+		{"    match: {hosts: [*all]}\n",
+			"f:5: is not YAML: a text that begins with * needs quotes, as in '*all'"},
+		{"    match: {hosts: [@a]}\n",
+			"f:5: is not YAML: a text that begins with @ needs quotes"},
+		{"    description: one: two\n",
+			"f:5: is not YAML: a text with a colon and a blank in it needs quotes"},
+		{"    limit:\n      quota:1\n      window: 1m\n",
+			"f:6: is not YAML: a blank is missing after the colon, as in quota: 1"},
+		{"    limit: {quota: 1_000, window: 1m}\n",
+			`f:5: policy "api": limit.quota: "1_000" is no number`},
+		{"    limit: {quota: '10', window: 1m}\n",
+			`f:5: policy "api": limit.quota: must be a whole number, not a string: take`},
+		{"    limit: {quota: 10, window: 60}\n",
+			`did you mean 60s?`},
+		{"    limit: {quota: {{ .Values.q }}, window: 1m}\n",
+			`f:5: policy "api": limit.quota: {{ }} is a place of a template`},
+		{"    limit: {quota: 1, window: 1m}\n    limit: {quota: 2, window: 1m}\n",
+			`f:6: policy "api": limit: is given twice`},
+		{"    limit: {quota: 1, window: 1m}\n    mode: stricct\n",
+			"did you mean strict?"},
+	} {
+		// Blank lines and comments below must not move it, nor policies behind it.
+		for _, more := range []string{"", "\n\n# more\n\n", tail, "\n# more\n" + tail} {
+			if got := sentences(t, head+c.bad+more); !strings.Contains(got, c.want) {
+				t.Errorf("%q before %q:\n%s\nwant %s", c.bad, more, got, c.want)
+			}
+		}
+	}
+}
+
+func TestAllMistakesAtOnce(t *testing.T) {
+	got := sentences(t, head+`    limit: {quota: 1_000, window: 60}
+    modde: strict
+  - partition: !!set [client_ipp]
+    limit: {quota: 0x10, window: 1m}
+polices: []
+`)
+	want := `f:5: policy "api": limit.quota: "1_000" is no number that this language has: write it in decimal, ` +
+		`as in 1000, or in quotes if it is a text
+f:5: policy "api": limit.window: must be a length of time like 30s (units ms s m h d), not 60: did you mean 60s?
+f:6: policy "api": modde: unknown field: did you mean mode?
+f:7: policies[1].partition: tags like !!set are not part of the policy language: leave it out
+f:7: policies[1].name: is missing
+f:8: policies[1].limit.quota: "0x10" is no number that this language has: write it in decimal, as in 16, ` +
+		`or in quotes if it is a text
+f:9: polices: unknown field: did you mean policies?`
+	if got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// A file that is something else is named as such, in one line.
+func TestSomethingElse(t *testing.T) {
+	for doc, want := range map[string]string{
+		"\x1f\x8b\x08\x00":                              "f:1: is compressed with gzip",
+		"abc\x00def":                                    "f:1: is a binary file",
+		"\xff\xfev\x00":                                 "f:1: is in UTF-16",
+		"<!DOCTYPE html>\n<html></html>\n":              "f:1: is a page of HTML or XML",
+		"-----BEGIN CERTIFICATE-----\nx\n":              "f:1: is a certificate or a key",
+		"apiVersion: v1\nkind: ConfigMap\ndata: {a: b}": "f:1: is a manifest of Kubernetes (ConfigMap)",
+		"apiVersion: v1\nkind: Service\n":               "f:1: is a manifest of Kubernetes (Service)",
+		"static_resources: {}\n":                        "f:1: is a configuration of Envoy",
+		"domain: a\ndescriptors: []\n":                  "f:1: is a configuration of envoyproxy/ratelimit",
+		"_format_version: '3.0'\n":                      "f:1: is a configuration of Kong",
+		"name: a\npartition: []\n":                      "f:1: is one policy",
+		"- name: a\n":                                   "f:1: is a list",
+		"hello\n":                                       "f:1: is a single text",
+		"":                                              "f: the document is empty",
+		"# nothing\n":                                   "f: the document is empty",
+	} {
+		if got := sentences(t, doc); !strings.HasPrefix(got, want) || strings.Contains(got, "\n") {
+			t.Errorf("%q: %s, want %s", doc, got, want)
+		}
+	}
+}
+
+// Whatever a document has become: a line that is named exists, and large ones are answered soon.
+func TestDamagedDocuments(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 1))
+	whole := []byte(head + "    limit: {quota: 10, window: 1m}\n    match: {paths: ['/a/**'], hosts: [\"*.b.c\"]}\n" +
+		"  - name: b # text\n    partition:\n      - header:x\n    limit:\n      quota: 5\n      window: 1h\n")
+	for range 3000 {
+		doc := bytes.Clone(whole)
+		for range 1 + r.IntN(3) {
+			at := r.IntN(len(doc))
+			doc[at] = "\t :-[]{}'\"*&#\n%@x"[r.IntN(17)]
+		}
+		_, err := policydoc.Load(doc, policydoc.YAML)
+		problems, _ := policydoc.ProblemsOf(err)
+		for _, p := range problems {
+			if lines := 1 + bytes.Count(doc, []byte("\n")); p.Line < 0 || p.Line > lines || p.Reason == "" {
+				t.Fatalf("%q: %+v with %d lines", doc, p, lines)
+			}
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package policydoc
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Refused is a document with mistakes: all of them, each with its place. It is a policy.Problems.
+type Refused struct{ Problems policy.Problems }
+
+func (r *Refused) Error() string {
+	lines := make([]string, len(r.Problems))
+	for i, p := range r.Problems {
+		lines[i] = Sentence("", p)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap is the problems without their places in the text.
+func (r *Refused) Unwrap() error { return r.Problems }
+
+// Sentence is a problem as people and editors read it: file, line and policy before the reason.
+// File is that of the document, for a problem that names none; empty if it has no name.
+func Sentence(file string, p policy.Problem) string {
+	where := file
+	if p.File != "" {
+		where = p.File
+	}
+	switch {
+	case p.Line > 0 && where == "":
+		where = "line " + strconv.Itoa(p.Line)
+	case p.Line > 0:
+		where += ":" + strconv.Itoa(p.Line)
+	}
+	parts := []string{where}
+	path := p.Path
+	if _, field, ok := cutPolicy(path); ok && p.Policy != "" {
+		parts, path = append(parts, "policy "+strconv.Quote(p.Policy)), field
+	}
+	parts = slices.DeleteFunc(append(parts, path, p.Reason), func(part string) bool { return part == "" })
+	return strings.Join(parts, ": ")
+}
+
+// cutPolicy splits a path like policies[2].limit.window.
+func cutPolicy(path string) (index int, field string, ok bool) {
+	rest, ok := strings.CutPrefix(path, "policies[")
+	number, field, closed := strings.Cut(rest, "]")
+	index, err := strconv.Atoi(number)
+	return index, strings.TrimPrefix(field, "."), ok && closed && err == nil
+}
+
+// locate gives problems their lines and policies, adds what their values say about the mistake, and
+// puts them into the order of the text.
+func locate(doc []byte, problems policy.Problems) {
+	root, err := yamlTree(doc) // JSON is YAML, too.
+	if err != nil {
+		return
+	}
+	for i := range problems {
+		p := &problems[i]
+		found, line := follow(root, p.Path, p.Reason == givenTwice)
+		if p.Line == 0 {
+			p.Line = line
+		}
+		p.Reason = explain(*p, found)
+		if index, _, ok := cutPolicy(p.Path); ok {
+			p.Policy = nameOf(root, index)
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b policy.Problem) int { return a.Line - b.Line })
+}
+
+// givenTwice is the reason that the language gives for a repeated field.
+const givenTwice = "is given twice"
+
+// nameOf is the name of a policy of a document; empty if it has none.
+func nameOf(root *yaml.Node, index int) string {
+	list := yamlValue(root, "policies")
+	if list == nil || list.Kind != yaml.SequenceNode || index >= len(list.Content) {
+		return ""
+	}
+	name := yamlValue(list.Content[index], "name")
+	if name == nil || name.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return name.Value
+}
+
+// follow returns the value that a path leads to, nil if there is none, and the line of it or of the
+// last value on the way. Last: of two fields of one name the second is meant.
+func follow(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
+	line = n.Line
+	for path != "" {
+		var next *yaml.Node
+		next, line, path = step(n, path, line, last)
+		if next == nil {
+			return nil, line
+		}
+		n = next
+	}
+	return n, line
+}
+
+// step goes along the first part of a path, an index or a key.
+func step(n *yaml.Node, path string, before int, last bool) (next *yaml.Node, line int, rest string) {
+	if inner, ok := strings.CutPrefix(path, "["); ok {
+		number, rest, _ := strings.Cut(inner, "]")
+		if i, err := strconv.Atoi(number); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {
+			return n.Content[i], n.Content[i].Line, strings.TrimPrefix(rest, ".")
+		}
+		return nil, before, ""
+	}
+	key := path
+	if quoted, err := strconv.QuotedPrefix(path); err == nil {
+		key, _ = strconv.Unquote(quoted)
+		rest = path[len(quoted):]
+	} else if end := strings.IndexAny(path, ".["); end >= 0 && keyAt(n, path) < 0 {
+		key, rest = path[:end], path[end:]
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil, before, ""
+	}
+	line = before
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key && (next == nil || last) {
+			next, line = n.Content[i+1], n.Content[i].Line
+		}
+	}
+	return next, line, strings.TrimPrefix(rest, ".")
+}
+
+// InFile gives the problems of an error the file that they are in, below a folder if it is a part
+// of one.
+func InFile(folder string, err error) {
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		for i := range problems {
+			problems[i].File = filepath.Join(folder, problems[i].File)
+		}
+	}
+}
+
+// WithoutLines is an error of Load for a document that the reader of the error has not written.
+func WithoutLines(err error) error {
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		for i := range problems {
+			problems[i].Line = 0
+		}
+	}
+	return err
+}
