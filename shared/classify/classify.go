@@ -13,9 +13,9 @@ import (
 
 // Classifier holds the buffers of one VM, reused from request to request.
 type Classifier struct {
-	headers    []match.Header
-	path, host []byte
-	addr       [16]byte
+	headers            []match.Header
+	method, path, host []byte
+	addr               [16]byte
 	// Surprising counts the requests by which Envoy does not append the peer's address to
 	// x-forwarded-for, although the rules say so.
 	Surprising uint64
@@ -77,7 +77,8 @@ func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
 		}
 		switch {
 		case h.Is(":method"):
-			a.Method = h.Value
+			c.method = spelling.AppendMethod(c.method[:0], h.Value)
+			a.Method = c.method
 		case h.Is(":path"):
 			c.path, a.Vague = spelling.AppendPath(c.path[:0], h.Value, rules.Routing)
 			a.Path, a.Query = c.path, queryOf(h.Value)

@@ -8,7 +8,7 @@ import (
 
 // Attributes are what classification yields for one request. Texts alias memory of the caller.
 type Attributes struct {
-	// Method is as sent.
+	// Method is in upper case.
 	Method []byte
 	// Host is in lower case and without its port.
 	Host []byte

@@ -57,6 +57,8 @@ func partText(part policy.Part, v *Value, routing spelling.Routing) []byte {
 		return spelled(v.Source.Kind, v.Source.Name, v.Text)
 	case policy.PartHost:
 		return spelling.AppendHost(nil, v.Text)
+	case policy.PartMethod:
+		return spelling.AppendMethod(nil, v.Text)
 	case policy.PartPath:
 		path, _ := spelling.AppendPath(nil, v.Text, routing)
 		return path

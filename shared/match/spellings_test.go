@@ -207,3 +207,32 @@ func TestPathsWithoutCaseAreOneBucket(t *testing.T) {
 		}
 	}
 }
+
+// A method is one however it is spelled, for policies, exemptions and keys.
+func TestMethodsHaveNoCase(t *testing.T) {
+	set := decode(t, `{"version":"weir/v1","exempt":{"methods":["OPTIONS"]},"policies":[{"name":"p",
+		"match":{"methods":["POST"]},"partition":["method"],"limit":{"quota":1,"window":"1h"}}]}`)
+	ix := load(t, set)
+	var classifier classify.Classifier
+	var m match.Matcher
+	for method, want := range map[string]struct {
+		hits   int
+		access match.Access
+	}{
+		"POST": {1, match.Open}, "post": {1, match.Open}, "pOST": {1, match.Open}, "POSTS": {}, "GET": {},
+		"options": {0, match.Exempt}, "OPTIONS": {0, match.Exempt},
+	} {
+		a := classifier.Of([]match.Header{{Name: []byte(":method"), Value: []byte(method)}}, nil, classify.RulesOf(ix))
+		result := m.Match(ix, &a)
+		if len(result.Hits) != want.hits || result.Access != want.access {
+			t.Errorf("%s meets %d policies, access %d", method, len(result.Hits), result.Access)
+		}
+		if len(result.Hits) != 1 {
+			continue
+		}
+		named := match.NewPartition(secret, set, &set.Policies[0], []match.Value{{Text: []byte(method)}})
+		if named.Key() != result.Hits[0].Key {
+			t.Errorf("%s names another key than the request has", method)
+		}
+	}
+}

@@ -158,7 +158,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"everything below in the middle", inPolicy(`"match":{"paths":["/**/b"]}`), "policies[0].match.paths[0]: {name} and a final ** must be whole segments; write %7B %7D %2A for the characters: /**/b"},
 		{"a query", inPolicy(`"match":{"paths":["/a?b"]}`), "policies[0].match.paths[0]: is matched without query; write %3F %23 for the characters: /a?b"},
 		{"a host with port", inPolicy(`"match":{"hosts":["a:80"]}`), "policies[0].match.hosts[0]: must be a host name without port, in Punycode, *. and a host name, or an IPv6 address, not a:80"},
-		{"a method in lower case", inPolicy(`"match":{"methods":["get"]}`), "policies[0].match.methods[0]: methods are case-sensitive: write GET"},
+		{"a method in lower case", inPolicy(`"match":{"methods":["get"]}`), "policies[0].match.methods[0]: must be in upper case: write GET"},
 		{"a method for all", inPolicy(`"match":{"methods":["*"]}`), "policies[0].match.methods[0]: no method is called *: leave methods out to match all of them"},
 		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},

@@ -90,7 +90,7 @@ func (r *reader) method(path string, n Node, m *Match) {
 		return
 	}
 	if upper := strings.ToUpper(text); upper != text {
-		r.problem(path, "methods are case-sensitive: write "+upper)
+		r.problem(path, "must be in upper case: write "+upper)
 		return
 	}
 	m.Methods = append(m.Methods, text)

@@ -74,6 +74,18 @@ func (r Routing) Letter(ch byte) byte {
 	return ch
 }
 
+// AppendMethod appends a method in upper case: Envoy hands on a post that HTTP/2 brings, and
+// servers by the rules of WSGI take it for a POST.
+func AppendMethod(dst, method []byte) []byte {
+	for _, ch := range method {
+		if 'a' <= ch && ch <= 'z' {
+			ch -= 'a' - 'A'
+		}
+		dst = push(dst, ch)
+	}
+	return dst
+}
+
 // AppendPathByte appends a byte of a path that separates no segments: percent-encoded if it is none
 // of printable ASCII, if it means something else in a path or a pattern, or if servers disagree
 // about it.

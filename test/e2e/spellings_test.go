@@ -247,3 +247,31 @@ func pass(t *testing.T, w io.Writer, server, raw string) {
 	defer answer.Body.Close()
 	_, _ = io.Copy(w, answer.Body)
 }
+
+// Methods have one spelling: with HTTP/2 a client may write post, and servers by the rules of WSGI
+// take it for POST.
+func TestMethodsHaveOneSpelling(t *testing.T) {
+	w := start(t, setup{embedded: true, policies: `
+version: weir/v1
+policies:
+  - {name: p, match: {methods: [POST], paths: [/login]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}
+`})
+	var h2 http.Protocols
+	h2.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: &h2}}
+	for i, method := range []string{"POST", "post", "Post", "POST", "GET", "get"} {
+		request, err := http.NewRequest(method, w.envoys[0].URL()+"/login", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		limited := i > 0 && strings.EqualFold(method, "POST")
+		if got := answer.StatusCode == http.StatusTooManyRequests; got != limited {
+			t.Errorf("%s gets %d", method, answer.StatusCode)
+		}
+	}
+}
