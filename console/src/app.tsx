@@ -6,6 +6,7 @@ import { Actions } from './actions'
 import { Callers } from './screens/callers'
 import { Changes } from './screens/changes'
 import { Editor } from './screens/editor'
+import { Explain } from './screens/explain'
 import { Nodes } from './screens/nodes'
 import { Overview } from './screens/overview'
 import { Policies } from './screens/policies'
@@ -185,6 +186,8 @@ function Screen({ screen, of }: { screen: string; of: string }) {
       return of ? <PolicyScreen key={of} name={of} /> : <Policies />
     case 'callers':
       return <Callers />
+    case 'explain':
+      return <Explain />
     case 'nodes':
       return <Nodes />
     case 'changes':

@@ -3,6 +3,7 @@ import { useQuery } from '@tanstack/react-query'
 import { type FormEvent, useEffect, useState } from 'react'
 import { getConsumer, givenTo, mark, override, pardon, takeBack, useAct, type Who } from '../actions'
 import { client, data, type Policy, type PolicySet, Problem, type Schemas } from '../api'
+import { Standing } from '../standing'
 import { link, sought, useMay, usePolicySet, useRoute, useTop } from '../state'
 import { Asked, Badge, Card, Empty, Exact, Field, number, Short, Table, Time } from '../ui'
 import { shownWords, TopTable } from './overview'
@@ -16,7 +17,10 @@ export function Callers() {
   const policy = query.get('policy') ?? ''
   return (
     <>
-      <h1>Callers</h1>
+      <div className="heading">
+        <h1>Callers</h1>
+        <a className="button" href={link('explain')}>Explain a request</a>
+      </div>
       {key ? <ByKey policy={policy} hash={key} /> : <Asked of={now}>{({ set }) => <ByValue set={set} />}</Asked>}
     </>
   )
@@ -108,7 +112,7 @@ function Caller({ who, set }: { who: Who; set: PolicySet }) {
         <Usage who={who} set={set} />
       </div>
       <Card title="Why was it refused?">
-        <Asked of={why}>{(d) => <Decisions rows={d.decisions} />}</Asked>
+        <Asked of={why}>{(d) => <><Standing all={d.standing} /><Decisions rows={d.decisions} /></>}</Asked>
       </Card>
     </>
   )

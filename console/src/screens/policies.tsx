@@ -82,7 +82,12 @@ const columns: Column<Schemas['PolicyInForce']>[] = [
   { title: 'Mode', wide: true, cell: (p) => p.mode },
   {
     title: 'State', width: 'minmax(6rem, 1fr)',
-    cell: (p) => <State state={p.percent ? `${p.state} ${p.percent} %` : p.state} ordered={p.ordered} />,
+    cell: (p) => (
+      <>
+        <State state={p.percent ? `${p.state} ${p.percent} %` : p.state} ordered={p.ordered} />
+        {p.unmet_since && <span title={`No request has met it since ${p.unmet_since}`}> <Badge tone="warn">unmet</Badge></span>}
+      </>
+    ),
   },
 ]
 

@@ -54,6 +54,11 @@ type (
 	KeyAnswer    = gen.Key
 	BucketAnswer = gen.Bucket
 	HolderAnswer = gen.PermitHolder
+	// ExplainedAnswer is what a request would be answered, and why.
+	ExplainedAnswer = gen.Explained
+	// ExplainedPolicy is a policy that the request meets, MissedPolicy one that it does not.
+	ExplainedPolicy = gen.ExplainedPolicy
+	MissedPolicy    = gen.MissedPolicy
 	// UsageAnswer is what a caller has left.
 	UsageAnswer = gen.Usage
 	// PoliciesAnswer is a page of the policies in force, PolicyInForce one of them.

@@ -166,19 +166,27 @@ func changedInPart(cause error, c lease.Change, all, changed []place) error {
 
 // bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
 func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.Entry) (b gen.Bucket, err error) {
+	b, _, err = s.bucketWith(ctx, at, c, e)
+	return b, err
+}
+
+// bucketWith is bucket with what the store says beside it; for requests in flight that is nothing.
+func (s *server) bucketWith(
+	ctx context.Context, at place, c lease.Change, e audit.Entry,
+) (b gen.Bucket, held lease.Holding, err error) {
 	b = gen.Bucket{
 		Bucket: at.Bucket.String(), Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst,
 	}
 	if at.limit.InFlight {
-		held, err := s.config.Leases.Holders(ctx, at.Policy, at.limit, at.Bucket)
-		describePermits(&b, held)
-		return b, err
+		permits, err := s.config.Leases.Holders(ctx, at.Policy, at.limit, at.Bucket)
+		describePermits(&b, permits)
+		return b, held, err
 	}
 	if at.limit.Suspended() { // It holds nothing, and what it was counted before stays as it is.
 		b.Settles = settlesOf(at.Policy)
-		return b, nil
+		return b, held, nil
 	}
-	held, err := s.adjustOne(ctx, at.Key, c, e)
+	held, err = s.adjustOne(ctx, at.Key, c, e)
 	b.Level, b.Used, b.Leased, b.Given = held.Level, held.Used, held.Leased, held.Given
 	b.Above = held.Above
 	b.FullAfterSeconds = seconds(held.FullAfter)
@@ -186,7 +194,7 @@ func (s *server) bucket(ctx context.Context, at place, c lease.Change, e audit.E
 	if b.Settles != nil {
 		b.Owed, b.AdmitsAfterSeconds = held.Owed, seconds(held.AdmitsAfter)
 	}
-	return b, err
+	return b, held, err
 }
 
 // settlesOf says how requests of a policy are charged whose cost is known later.

@@ -30,6 +30,7 @@ func (s *server) ListPolicies(
 	}
 	answer.Version = current.Version.Number
 	orders := ordersOver(s.config.Enforcement, s.config.Now())
+	unmet, unmetSince := s.config.Series.Unmet(policyNames(current), current.Version.Time)
 	begin, err := following(current.Set.Policies, token)
 	if err != nil {
 		return nil, err
@@ -47,11 +48,15 @@ func (s *server) ListPolicies(
 		case i < begin:
 		case len(answer.Policies) < size:
 			last = fmt.Sprint(i, " ", p.Name)
-			answer.Policies = append(answer.Policies, gen.PolicyInForce{
+			one := gen.PolicyInForce{
 				Name: p.Name, Mode: gen.PolicyInForceMode(p.Mode.String()), Algorithm: p.Counting.Algorithm.String(),
 				Limits: append([]promises.Limit{}, promises.LimitsOf(*p, current.Set.Tiers)...), Partition: parts(p),
 				State: gen.PolicyInForceState(state), Percent: percent, Ordered: ordered,
-			})
+			}
+			if from := unmetSince.UTC(); unmet[p.Name] && state != enforcement.Off {
+				one.UnmetSince = &from
+			}
+			answer.Policies = append(answer.Policies, one)
 		default: // There is another page.
 			answer.Next = pageToken(last)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -24,6 +25,7 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Refused:     func() float64 { return float64(registry.RefusedNow()) },
+		Unmet:       func() float64 { return countUnmet(sets, on.Series) },
 		Version:     func() float64 { return currentVersion(sets) },
 		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
@@ -91,6 +93,22 @@ func currentVersion(sets *policies.Service) float64 {
 		return 0
 	}
 	return float64(current.Version.Number)
+}
+
+// countUnmet counts the policies that no request meets. Those that are off are not among them.
+func countUnmet(sets *policies.Service, history *series.Service) float64 {
+	current, _ := sets.Current()
+	if current == nil {
+		return 0
+	}
+	var names []string
+	for i := range current.Set.Policies {
+		if p := &current.Set.Policies[i]; p.Enforced != policy.EnforcedOff {
+			names = append(names, p.Name)
+		}
+	}
+	unmet, _ := history.Unmet(names, current.Version.Time)
+	return float64(len(unmet))
 }
 
 // census counts the active nodes by version, by step of the failure ladder, and those behind.

@@ -44,6 +44,7 @@ type commands struct {
 	Simulate    simulateCommand    `cmd:"" help:"Replay an access log against policies: who would have been limited, when, how often, by which policy."`
 	Import      importCommand      `cmd:"" help:"Make a policy set of another limiter's configuration, with a verdict for each of its items."`
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
+	Explain     explainCommand     `cmd:"" help:"Print which policies a request meets and why not others, whose request it is, what is left, and what it would be answered."`
 	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"Who was refused too often, and pardons."`
 	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
 	Suggest     suggestCommand     `cmd:"" help:"Suggest a quota for a policy from what its callers use."`

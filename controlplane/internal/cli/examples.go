@@ -49,6 +49,8 @@ var examples = map[string]string{
 	"usage":            "weir usage - < key.txt",
 	"why": "weir why alice\nweir why alice --source header:x-user\n" +
 		"weir why --policy login client_ip:192.0.2.1",
+	"explain": "weir explain GET https://shop.example/api/orders -H 'x-api-key: alice' --client-ip 192.0.2.1\n" +
+		"weir explain POST /login --verified jwt:sub=alice",
 	"top":     "weir top\nweir top --policy api-per-consumer",
 	"suggest": "weir suggest api-per-consumer\nweir suggest api-per-consumer --limit 50 --limit 100",
 	"series": "weir series\nweir series api-per-consumer --range 24h --outcome refused --outcome requests\n" +

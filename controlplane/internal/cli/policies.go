@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
@@ -61,7 +63,11 @@ func (c *getPolicies) found(env *environment, path string) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"version": all.Version, "found": all.Found, "policies": all.Policies})
 	}
-	return table(env.Out, "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT", func(w io.Writer) {
+	head := "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT"
+	if slices.ContainsFunc(all.Policies, func(p api.PolicyInForce) bool { return p.UnmetSince != nil }) {
+		head += "\tMET"
+	}
+	return table(env.Out, head, func(w io.Writer) {
 		for _, p := range all.Policies {
 			state := string(p.State)
 			if p.Percent > 0 {
@@ -69,6 +75,9 @@ func (c *getPolicies) found(env *environment, path string) error {
 			}
 			if p.Ordered {
 				state += ", ordered"
+			}
+			if p.UnmetSince != nil {
+				state += "\tby no request since " + p.UnmetSince.Format(time.RFC3339)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, limitTexts(p.Limits), p.Mode, p.Algorithm, state)
 		}

@@ -52,6 +52,8 @@ type Gauges struct {
 	Nodes, Version func() float64
 	// Refused is from how many addresses calls of nodes are refused now.
 	Refused func() float64
+	// Unmet is how many policies no request meets.
+	Unmet func() float64
 	// Census counts the nodes by a label's values.
 	Census func() Census
 	// Ready is 1 while the store can be followed.
@@ -202,6 +204,7 @@ func (m *Metrics) Read(g Gauges) {
 	}{
 		{"weir_nodes", "Envoys that share the buckets.", g.Nodes},
 		{"weir_nodes_refused", "Addresses from which calls of Envoys were refused within the last minute.", g.Refused},
+		{"weir_policies_unmet", "Policies in force that no request has met, for a day at most.", g.Unmet},
 		{"weir_policyset_version", "Version of the policy set on this replica.", g.Version},
 		{"weir_store_ready", "1 while the store can be followed.", g.Ready},
 		{"weir_regions_moving", "1 while shares can move between the regions, or if there is only one.", g.Regions},

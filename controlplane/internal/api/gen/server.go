@@ -54,6 +54,117 @@ func (e ChangesChanged) Valid() bool {
 	}
 }
 
+// Defines values for ExplainedAccess.
+const (
+	ExplainedAccessBanned ExplainedAccess = "banned"
+	ExplainedAccessExempt ExplainedAccess = "exempt"
+	ExplainedAccessOff    ExplainedAccess = "off"
+	ExplainedAccessOpen   ExplainedAccess = "open"
+)
+
+// Valid indicates whether the value is a known member of the ExplainedAccess enum.
+func (e ExplainedAccess) Valid() bool {
+	switch e {
+	case ExplainedAccessBanned:
+		return true
+	case ExplainedAccessExempt:
+		return true
+	case ExplainedAccessOff:
+		return true
+	case ExplainedAccessOpen:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ExplainedAnswerVerdict.
+const (
+	ExplainedAnswerVerdictDepends ExplainedAnswerVerdict = "depends"
+	ExplainedAnswerVerdictPasses  ExplainedAnswerVerdict = "passes"
+	ExplainedAnswerVerdictRefused ExplainedAnswerVerdict = "refused"
+)
+
+// Valid indicates whether the value is a known member of the ExplainedAnswerVerdict enum.
+func (e ExplainedAnswerVerdict) Valid() bool {
+	switch e {
+	case ExplainedAnswerVerdictDepends:
+		return true
+	case ExplainedAnswerVerdictPasses:
+		return true
+	case ExplainedAnswerVerdictRefused:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ExplainedPolicyMode.
+const (
+	ExplainedPolicyModeLeased     ExplainedPolicyMode = "leased"
+	ExplainedPolicyModeLocal      ExplainedPolicyMode = "local"
+	ExplainedPolicyModeOptimistic ExplainedPolicyMode = "optimistic"
+	ExplainedPolicyModeStrict     ExplainedPolicyMode = "strict"
+)
+
+// Valid indicates whether the value is a known member of the ExplainedPolicyMode enum.
+func (e ExplainedPolicyMode) Valid() bool {
+	switch e {
+	case ExplainedPolicyModeLeased:
+		return true
+	case ExplainedPolicyModeLocal:
+		return true
+	case ExplainedPolicyModeOptimistic:
+		return true
+	case ExplainedPolicyModeStrict:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ExplainedPolicyState.
+const (
+	ExplainedPolicyStateEnforce ExplainedPolicyState = "enforce"
+	ExplainedPolicyStateOff     ExplainedPolicyState = "off"
+	ExplainedPolicyStateShadow  ExplainedPolicyState = "shadow"
+)
+
+// Valid indicates whether the value is a known member of the ExplainedPolicyState enum.
+func (e ExplainedPolicyState) Valid() bool {
+	switch e {
+	case ExplainedPolicyStateEnforce:
+		return true
+	case ExplainedPolicyStateOff:
+		return true
+	case ExplainedPolicyStateShadow:
+		return true
+	default:
+		return false
+	}
+}
+
+// Defines values for ExplainedPolicyVerdict.
+const (
+	ExplainedPolicyVerdictDepends ExplainedPolicyVerdict = "depends"
+	ExplainedPolicyVerdictPasses  ExplainedPolicyVerdict = "passes"
+	ExplainedPolicyVerdictRefused ExplainedPolicyVerdict = "refused"
+)
+
+// Valid indicates whether the value is a known member of the ExplainedPolicyVerdict enum.
+func (e ExplainedPolicyVerdict) Valid() bool {
+	switch e {
+	case ExplainedPolicyVerdictDepends:
+		return true
+	case ExplainedPolicyVerdictPasses:
+		return true
+	case ExplainedPolicyVerdictRefused:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for KeyWhere.
 const (
 	KeyWhereNodes KeyWhere = "nodes"
@@ -788,6 +899,117 @@ type Enforcement struct {
 	Durable bool `json:"durable"`
 }
 
+// ExplainInput A request, as its Envoy sees it.
+type ExplainInput struct {
+	// ClientIP The client's address, after all proxies.
+	ClientIP string `json:"client_ip,omitempty"`
+	Headers  []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"headers,omitempty"`
+	Method string `json:"method,omitempty"`
+
+	// URL A whole URL, or a path with its query; then a header host says the host.
+	URL string `json:"url"`
+
+	// Verified What Envoy verifies and no header has: `jwt:CLAIM`, `spiffe` and `metadata:NS/KEY`, with the values.
+	Verified map[string]string `json:"verified,omitempty"`
+}
+
+// Explained What becomes of a request, without charging.
+type Explained struct {
+	// Access Policies decide; it is never limited; it is refused before any policy; or operators have switched off everything.
+	Access ExplainedAccess `json:"access"`
+	Answer ExplainedAnswer `json:"answer"`
+
+	// Complete False while the store is away: then what is left is not known.
+	Complete bool `json:"complete"`
+
+	// More How many others were left out.
+	More int `json:"more"`
+
+	// Others At most 100 of those that it does not meet, those first that it nearly meets.
+	Others []MissedPolicy `json:"others"`
+
+	// Policies The policies that it meets, in the document's order; none unless access is open.
+	Policies []ExplainedPolicy `json:"policies"`
+
+	// Standing What decides before any limit does, in the order in which requests meet it.
+	Standing []Standing `json:"standing"`
+
+	// Version The version of the policy set by which it is explained.
+	Version uint64 `json:"version"`
+}
+
+// ExplainedAccess Policies decide; it is never limited; it is refused before any policy; or operators have switched off everything.
+type ExplainedAccess string
+
+// ExplainedAnswer defines model for ExplainedAnswer.
+type ExplainedAnswer struct {
+	// Policy The policy that refuses.
+	Policy string `json:"policy,omitempty"`
+
+	// Reason Why it refuses, in one word, as decisions have it.
+	Reason string `json:"reason,omitempty"`
+
+	// RetryAfterSeconds When it passes, in whole seconds; absent where waiting does not help.
+	RetryAfterSeconds int64 `json:"retry_after_seconds,omitempty"`
+
+	// Sentence The answer as a sentence.
+	Sentence string `json:"sentence"`
+
+	// Status The status of a refusal.
+	Status int `json:"status,omitempty"`
+
+	// Verdict Depends: only the Envoy knows, or the store is away.
+	Verdict ExplainedAnswerVerdict `json:"verdict"`
+}
+
+// ExplainedAnswerVerdict Depends: only the Envoy knows, or the store is away.
+type ExplainedAnswerVerdict string
+
+// ExplainedPolicy defines model for ExplainedPolicy.
+type ExplainedPolicy struct {
+	// Caller Whose request it is: a PART:VALUE for each part of the partition, as `weir keys` takes them; none if all requests share a bucket.
+	Caller []string `json:"caller"`
+
+	// Cost What the request costs, or reserves where that is known later.
+	Cost int64 `json:"cost"`
+
+	// Key The hash by which the partition key is known; absent if the request has none.
+	Key string `json:"key,omitempty"`
+
+	// Limits What the buckets hold; none of a policy that each Envoy counts by itself.
+	Limits []Bucket            `json:"limits"`
+	Mode   ExplainedPolicyMode `json:"mode"`
+	Name   string              `json:"name"`
+
+	// Reason Why it is refused, in one word, as decisions have it.
+	Reason string `json:"reason,omitempty"`
+
+	// RetryAfterSeconds When it passes, in whole seconds.
+	RetryAfterSeconds int64 `json:"retry_after_seconds,omitempty"`
+
+	// State How it is enforced for this caller, by the policy set and the orders.
+	State ExplainedPolicyState `json:"state"`
+
+	// Tier The caller's tier, if the policy goes by tier.
+	Tier    string                 `json:"tier,omitempty"`
+	Verdict ExplainedPolicyVerdict `json:"verdict"`
+
+	// Why On what it depends.
+	Why string `json:"why,omitempty"`
+}
+
+// ExplainedPolicyMode defines model for ExplainedPolicy.Mode.
+type ExplainedPolicyMode string
+
+// ExplainedPolicyState How it is enforced for this caller, by the policy set and the orders.
+type ExplainedPolicyState string
+
+// ExplainedPolicyVerdict defines model for ExplainedPolicy.Verdict.
+type ExplainedPolicyVerdict string
+
 // FieldChange One field that is different.
 type FieldChange = policies.FieldChange
 
@@ -860,6 +1082,16 @@ type Mark struct {
 
 	// ExpiresAt When it ends by itself. Absent for one that is taken back.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
+}
+
+// MissedPolicy defines model for MissedPolicy.
+type MissedPolicy struct {
+	// Conditions How many conditions it has.
+	Conditions int `json:"conditions"`
+
+	// Fails The conditions that fail, in the document's order.
+	Fails []string `json:"fails"`
+	Name  string   `json:"name"`
 }
 
 // Node One process of one Envoy, as it described itself.
@@ -1078,6 +1310,9 @@ type PolicyInForce struct {
 
 	// Ordered An order says so, and not the policy set. Orders about a tier are left out.
 	Ordered bool `json:"ordered"`
+
+	// UnmetSince No request has met it since then, as far as is known: since the version is in force, for a day at most. Absent of one that requests meet, that is off, or that is too new to know.
+	UnmetSince *time.Time `json:"unmet_since,omitempty"`
 }
 
 // PolicyInForceMode defines model for PolicyInForce.Mode.
@@ -1928,6 +2163,9 @@ type PutConsumerJSONRequestBody = ConsumerInput
 // PutEnforcementJSONRequestBody defines body for PutEnforcement for application/json ContentType.
 type PutEnforcementJSONRequestBody = Enforcement
 
+// ExplainRequestJSONRequestBody defines body for ExplainRequest for application/json ContentType.
+type ExplainRequestJSONRequestBody = ExplainInput
+
 // BanKeyJSONRequestBody defines body for BanKey for application/json ContentType.
 type BanKeyJSONRequestBody = BanRequest
 
@@ -1987,6 +2225,9 @@ type ServerInterface interface {
 	// PutEnforcement Replace the orders
 	// (PUT /v1/enforcement)
 	PutEnforcement(ctx echo.Context, params PutEnforcementParams) error
+	// ExplainRequest What a request would be answered, and why
+	// (POST /v1/explain)
+	ExplainRequest(ctx echo.Context) error
 	// GetKey What the buckets of a partition key hold
 	// (GET /v1/keys/{policy})
 	GetKey(ctx echo.Context, policy string, params GetKeyParams) error
@@ -2494,6 +2735,15 @@ func (w *ServerInterfaceWrapper) PutEnforcement(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.PutEnforcement(ctx, params)
+	return err
+}
+
+// ExplainRequest converts echo context to params.
+func (w *ServerInterfaceWrapper) ExplainRequest(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExplainRequest(ctx)
 	return err
 }
 
@@ -3602,6 +3852,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/v1/decisions", wrapper.ListDecisions, options.OperationMiddlewares["listDecisions"]...)
 	router.GET(options.BaseURL+"/v1/enforcement", wrapper.GetEnforcement, options.OperationMiddlewares["getEnforcement"]...)
 	router.PUT(options.BaseURL+"/v1/enforcement", wrapper.PutEnforcement, options.OperationMiddlewares["putEnforcement"]...)
+	router.POST(options.BaseURL+"/v1/explain", wrapper.ExplainRequest, options.OperationMiddlewares["explainRequest"]...)
 	router.GET(options.BaseURL+"/v1/keys/:policy", wrapper.GetKey, options.OperationMiddlewares["getKey"]...)
 	router.DELETE(options.BaseURL+"/v1/keys/:policy/ban", wrapper.UnbanKey, options.OperationMiddlewares["unbanKey"]...)
 	router.POST(options.BaseURL+"/v1/keys/:policy/ban", wrapper.BanKey, options.OperationMiddlewares["banKey"]...)
@@ -4006,6 +4257,28 @@ func (response PutEnforcement200JSONResponse) VisitPutEnforcementResponse(w http
 	if response.Headers.ETag != nil {
 		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
 	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExplainRequestRequestObject struct {
+	Body *ExplainRequestJSONRequestBody
+}
+
+type ExplainRequestResponseObject interface {
+	VisitExplainRequestResponse(w http.ResponseWriter) error
+}
+
+type ExplainRequest200JSONResponse Explained
+
+func (response ExplainRequest200JSONResponse) VisitExplainRequestResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -4819,6 +5092,9 @@ type StrictServerInterface interface {
 	// PutEnforcement Replace the orders
 	// (PUT /v1/enforcement)
 	PutEnforcement(ctx context.Context, request PutEnforcementRequestObject) (PutEnforcementResponseObject, error)
+	// ExplainRequest What a request would be answered, and why
+	// (POST /v1/explain)
+	ExplainRequest(ctx context.Context, request ExplainRequestRequestObject) (ExplainRequestResponseObject, error)
 	// GetKey What the buckets of a partition key hold
 	// (GET /v1/keys/{policy})
 	GetKey(ctx context.Context, request GetKeyRequestObject) (GetKeyResponseObject, error)
@@ -5330,6 +5606,52 @@ func (sh *strictHandler) PutEnforcement(ctx echo.Context, params PutEnforcementP
 		return err
 	} else if validResponse, ok := response.(PutEnforcementResponseObject); ok {
 		return validResponse.VisitPutEnforcementResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExplainRequest operation middleware
+func (sh *strictHandler) ExplainRequest(ctx echo.Context) error {
+	var request ExplainRequestRequestObject
+
+	var body ExplainRequestJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExplainRequest(ctx.Request().Context(), request.(ExplainRequestRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExplainRequest")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExplainRequestResponseObject); ok {
+		return validResponse.VisitExplainRequestResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

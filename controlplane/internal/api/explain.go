@@ -1,0 +1,347 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/calls"
+	"github.com/weir-proxy/weir/controlplane/internal/explain"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// mostMissed is how many policies that a request does not meet one answer lists.
+const mostMissed = 100
+
+// explaining is one question about a request.
+type explaining struct {
+	*server
+	by     *policies.Compiled
+	secret [16]byte
+	view   *calls.View
+	explain.Explanation
+	answer gen.Explained
+	// about is the caller, as the policies know it that the request meets.
+	about subject
+	// refusing is what refuses the request; nil if nothing does so far.
+	refusing *refusing
+}
+
+// refusing is a policy that refuses a request.
+type refusing struct {
+	policy *policy.Policy
+	limit  policy.Limit
+	reason policy.Reason
+	cost   int64
+	left   int64
+	// wait is in whole seconds, 0 where waiting does not help.
+	wait int64
+}
+
+// ExplainRequest says what a request would be answered, and why.
+func (s *server) ExplainRequest(
+	ctx context.Context, r gen.ExplainRequestRequestObject,
+) (gen.ExplainRequestResponseObject, error) {
+	request, err := requestOf(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	x, err := s.explaining(ctx, request)
+	if err != nil {
+		return nil, err
+	}
+	for i, who := range x.Whose {
+		x.explainPolicy(ctx, i, &who)
+	}
+	var known bool
+	x.answer.Standing, known = s.standingOf(ctx, x.about)
+	x.answer.Complete = x.answer.Complete && known
+	x.answer.Standing = append([]gen.Standing{}, x.answer.Standing...)
+	if x.Access == match.Open {
+		x.listMisses()
+	}
+	x.conclude()
+	return gen.ExplainRequest200JSONResponse(x.answer), nil
+}
+
+// requestOf reads the request in question.
+func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
+	r.Method = cmp.Or(in.Method, "GET")
+	target, err := url.Parse(in.URL)
+	if err != nil || target.Host == "" && !strings.HasPrefix(in.URL, "/") {
+		return r, badRequest("url must be like https://shop.example/api?x=1, or a path like /api?x=1")
+	}
+	r.Host, r.Path = target.Host, cmp.Or(target.EscapedPath(), "/")
+	if target.RawQuery != "" {
+		r.Path += "?" + target.RawQuery
+	}
+	for _, h := range in.Headers {
+		name := strings.ToLower(h.Name)
+		if name == "host" || name == ":authority" {
+			r.Host = h.Value
+			continue
+		}
+		r.Headers = append(r.Headers, match.Header{Name: []byte(name), Value: []byte(h.Value)})
+	}
+	if in.ClientIP != "" {
+		if _, err := netip.ParseAddr(in.ClientIP); err != nil {
+			return r, badRequest("client_ip must be an address like 192.0.2.1 or 2001:db8::1")
+		}
+	}
+	r.ClientIP, r.Verified = in.ClientIP, in.Verified
+	return r, nil
+}
+
+// explaining has the matcher say what the policy set in force makes of a request.
+func (s *server) explaining(ctx context.Context, request explain.Request) (*explaining, error) {
+	x := &explaining{server: s}
+	var err error
+	x.secret, err = s.config.Hub.Secret()
+	if err != nil {
+		return nil, err
+	}
+	x.by, _ = s.config.Policies.Current()
+	if x.by == nil && s.config.Hub.Ready() != nil {
+		return nil, push.ErrNotReady
+	}
+	x.answer = gen.Explained{Complete: true, Policies: []gen.ExplainedPolicy{}, Others: []gen.MissedPolicy{}}
+	if x.by == nil { // There is none yet.
+		set, err := policydoc.Load([]byte(policies.EmptyDocument), policydoc.YAML)
+		if err != nil {
+			return nil, err
+		}
+		x.by = &policies.Compiled{Set: set}
+	}
+	x.answer.Version = x.by.Version.Number
+	orders := wire.Enforcement{}
+	if message, _, _ := s.config.Enforcement.After(0, true); len(message) > 0 {
+		if err := wire.DecodeEnforcement(message, &orders); err != nil {
+			return nil, err
+		}
+	}
+	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: x.by.Version.Number, Secret: x.secret, Set: x.by.Set})
+	now := s.config.Now().UnixMilli()
+	x.view, err = calls.NewView(snapshot, x.by.Set, &orders, now)
+	if err != nil {
+		return nil, err
+	}
+	x.Explanation, err = explain.Of(explain.Config{View: x.view, Secret: x.secret,
+		Consumers: calls.Knowing(s.config.Consumers, s.config.Now)(ctx)}, request)
+	if err != nil {
+		return nil, badRequest("verified: %v", err)
+	}
+	x.answer.Access = gen.ExplainedAccess([...]string{"open", "exempt", "banned", "off"}[x.Access])
+	return x, nil
+}
+
+// explainPolicy explains a policy that the request meets: whose request it is, and what is left.
+func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose) {
+	p := &x.by.Set.Policies[who.Policy]
+	one := gen.ExplainedPolicy{Name: p.Name, State: gen.ExplainedPolicyStateOff,
+		Verdict: gen.ExplainedPolicyVerdictPasses,
+		Mode:    gen.ExplainedPolicyMode(p.Mode.String()), Tier: string(x.view.Index.Tier(who.Tier)),
+		Caller: append([]string{}, explain.Label(p, who.Values)...), Limits: []gen.Bucket{}}
+	k := newKey(x.secret, x.by, p, who.Values)
+	if absent := slices.ContainsFunc(who.Values, func(v match.Value) bool { return v.Absent }); !absent ||
+		p.IfAbsent == policy.AbsentShared {
+		hash := who.Key.String()
+		one.Key, k.hash = hash, hash
+		x.about.keys = append(x.about.keys, k)
+	} else if p.IfAbsent == policy.AbsentSkip {
+		return // It is among the others.
+	}
+	x.about.person = cmp.Or(x.about.person, k.person)
+	if x.Access != match.Open {
+		return // No policy decides.
+	}
+	var worst *refusing
+	for _, h := range x.Hits {
+		if h.Policy != who.Policy || h.Candidate {
+			continue
+		}
+		one.State, one.Cost = gen.ExplainedPolicyStateEnforce, h.Cost
+		if h.Shadow {
+			one.State = gen.ExplainedPolicyStateShadow
+		}
+		if found := x.explainHit(ctx, &one, k, &h); found.isWorseThan(worst) {
+			worst = found
+		}
+	}
+	x.addPenalty(&one, &worst, k)
+	if worst != nil {
+		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, worst.reason.String()
+		one.RetryAfterSeconds, one.Why = worst.wait, ""
+		if one.State == gen.ExplainedPolicyStateEnforce && worst.isWorseThan(x.refusing) {
+			x.refusing = worst
+		}
+	}
+	x.answer.Policies = append(x.answer.Policies, one)
+}
+
+// isWorseThan reports whether a caller must wait longer for r than for the other. A caller that
+// cannot wait is refused for good.
+func (r *refusing) isWorseThan(other *refusing) bool {
+	switch {
+	case r == nil:
+		return false
+	case other == nil:
+		return true
+	}
+	return other.wait > 0 && (r.wait == 0 || r.wait > other.wait)
+}
+
+// explainHit explains one limit, and returns what refuses the request, nil if nothing does.
+func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k bucketKey, h *match.Hit) *refusing {
+	limits := k.policy.Limits
+	if h.Tier > 0 {
+		limits = k.policy.LimitsOf(int(h.Tier) - 1)
+	}
+	limit := *x.view.Index.Limit(h.Limit)
+	if h.Own > 0 {
+		limit = x.Own[h.Own-1]
+	}
+	no := &refusing{policy: k.policy, limit: limit, cost: h.Cost}
+	if because, is := verdicts[h.Verdict]; is {
+		no.reason = because
+		return no
+	}
+	switch {
+	case k.policy.Adaptive.Max > 0:
+		x.depends(one, "its limit follows how fast the upstream answers, which each Envoy knows")
+		return nil
+	case k.policy.Mode == policy.ModeLocal:
+		x.depends(one, "each Envoy counts by itself, "+policies.LimitText(limit))
+		return nil
+	}
+	at := place{Key: leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
+		Step: k.policy.StepOf(limits, min(int(h.Position), len(limits)-1)), Bucket: h.Key, Cost: h.Cost},
+		tier: one.Tier, limit: limit}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	held, store, err := x.bucketWith(ctx, at, lease.Change{}, audit.Entry{})
+	if err != nil {
+		x.answer.Complete = false
+		x.depends(one, failing(err)+": on_failure decides, "+k.policy.OnFailure.String())
+		return nil
+	}
+	one.Limits = append(one.Limits, held)
+	no.wait = int64((store.AdmitsAfter + quota.Second - 1) / quota.Second)
+	return x.judge(one, &held, no)
+}
+
+// verdicts are the refusals that no bucket has to be asked for.
+var verdicts = map[match.Verdict]policy.Reason{
+	match.RefusedAbsent: policy.ReasonAbsent, match.RefusedCost: policy.ReasonBadCost,
+	match.Suspended: policy.ReasonSuspended, match.RefusedSeveral: policy.ReasonSeveral,
+}
+
+// judge decides by what a bucket holds.
+func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refusing) *refusing {
+	no.left = held.Level
+	switch {
+	case held.Level >= no.cost:
+		return nil
+	case no.limit.InFlight:
+		x.depends(one, "all permits are held by Envoys; one that holds some and has a place free lets it pass")
+		return nil
+	case no.cost > no.limit.Params.Burst:
+		no.reason, no.wait = policy.ReasonTooDear, 0
+		return no
+	case held.Leased > 0 && no.policy.Mode != policy.ModeStrict: // In strict mode they were for requests that wait.
+		x.depends(one, "an Envoy that still holds of the tokens that are leased out lets it pass")
+		return nil
+	}
+	no.reason, no.wait = policy.ReasonQuota, max(no.wait, 1)
+	return no
+}
+
+func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
+	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
+}
+
+// addPenalty has the penalties in force refuse the request, as they do before any bucket is asked.
+func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, k bucketKey) {
+	keys, err := x.punished(k)
+	if err != nil || one.State == gen.ExplainedPolicyStateOff {
+		return
+	}
+	enforced := false
+	list, _ := x.config.Penalties.List(penalties.Query{Keys: keys, Shadow: &enforced}, 1)
+	if len(list) == 0 {
+		return
+	}
+	left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
+	*worst = &refusing{policy: k.policy, limit: k.policy.Limits[0], reason: policy.ReasonPenalty,
+		wait: max(1, int64((left+time.Second-1)/time.Second))}
+}
+
+// listMisses lists the policies that the request does not meet, those first that it nearly meets.
+func (x *explaining) listMisses() {
+	slices.SortStableFunc(x.Misses, func(a, b explain.Miss) int { return cmp.Compare(len(a.Fails), len(b.Fails)) })
+	for i, miss := range x.Misses {
+		if i == mostMissed {
+			x.answer.More = len(x.Misses) - i
+			break
+		}
+		fails := miss.Fails
+		if len(fails) == 0 {
+			fails = []string{"it is switched off, by the policy set or by an order"}
+		}
+		x.answer.Others = append(x.answer.Others, gen.MissedPolicy{Name: miss.Policy.Name, Fails: fails,
+			Conditions: miss.Of})
+	}
+}
+
+// conclude says what the request would be answered.
+func (x *explaining) conclude() {
+	a := &x.answer.Answer
+	a.Verdict = gen.ExplainedAnswerVerdictPasses
+	switch {
+	case x.Access == match.Off:
+		a.Sentence = "It passes: operators have switched everything off, bans too."
+	case x.Access == match.Banned:
+		a.Verdict, a.Status, a.Sentence = gen.ExplainedAnswerVerdictRefused, 403, refusal.Bans[x.Ban]
+	case x.Access == match.Exempt:
+		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
+	case x.refusing != nil:
+		x.refuse(a, x.refusing)
+	case slices.ContainsFunc(x.answer.Policies, func(p gen.ExplainedPolicy) bool {
+		return p.Verdict == gen.ExplainedPolicyVerdictDepends && p.State == gen.ExplainedPolicyStateEnforce
+	}):
+		a.Verdict = gen.ExplainedAnswerVerdictDepends
+		a.Sentence = "It depends on the Envoy: the policies below say on what."
+	case len(x.answer.Policies) == 0:
+		a.Sentence = "It passes: no policy is for it."
+	default:
+		a.Sentence = "It passes."
+	}
+}
+
+// refuse says how a refusal is answered.
+func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
+	about := refusal.About{Reason: by.reason, Source: policy.ByCentral, Policy: []byte(by.policy.Name),
+		Limit: &by.limit, Cost: by.cost, Left: by.left}
+	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
+	a.Policy, a.Reason = by.policy.Name, by.reason.String()
+	a.Status = int(about.Kind().Status)
+	if a.Status == 429 && by.policy.Response.Status != 0 {
+		a.Status = by.policy.Response.Status
+	}
+	a.Sentence = string(about.AppendSentence(nil, by.wait))
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+type explainCommand struct {
+	getFlags
+	Method   string            `arg:"" help:"The method, like GET."`
+	URL      string            `arg:"" help:"The address, like https://shop.example/api, or a path."`
+	Header   []string          `short:"H" sep:"none" help:"A header of the request; may be given several times." placeholder:"'NAME: VALUE'"`
+	ClientIP string            `name:"client-ip" help:"The client's address, after all proxies." placeholder:"ADDRESS"`
+	Verified map[string]string `help:"What Envoy verifies and no header has, by its source: jwt:CLAIM, spiffe or metadata:NS/KEY." placeholder:"SOURCE=VALUE"`
+}
+
+// body is the request in question as the control plane reads it.
+func (c *explainCommand) body() ([]byte, error) {
+	type header struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	}
+	asked := map[string]any{"method": c.Method, "url": c.URL}
+	var headers []header
+	for _, text := range c.Header {
+		name, value, ok := strings.Cut(text, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return nil, fmt.Errorf("-H %q: must be 'NAME: VALUE'", text)
+		}
+		headers = append(headers, header{strings.TrimSpace(name), strings.TrimSpace(value)})
+	}
+	if len(headers) > 0 {
+		asked["headers"] = headers
+	}
+	if c.ClientIP != "" {
+		asked["client_ip"] = c.ClientIP
+	}
+	if len(c.Verified) > 0 {
+		asked["verified"] = c.Verified
+	}
+	return json.Marshal(asked)
+}
+
+// Run prints what the request would be answered, and why.
+func (c *explainCommand) Run(env *environment) error {
+	body, err := c.body()
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodPost, "/v1/explain", map[string]string{"Content-Type": "application/json"}, body)
+	if err != nil {
+		return err
+	}
+	var a api.ExplainedAnswer
+	if printed, err := got.read(env, c.Output, &a); printed || err != nil {
+		return err
+	}
+	if !a.Complete {
+		fmt.Fprintln(env.Err, "weir: the store does not answer: what is left is not known")
+	}
+	printStanding(env.Out, a.Standing, true)
+	printAnswer(env.Out, &a)
+	if len(a.Policies) > 0 {
+		if err := printMet(env.Out, a.Policies); err != nil {
+			return err
+		}
+	}
+	return printMissed(env.Out, a.Others, a.More)
+}
+
+// printAnswer prints the answer in a sentence.
+func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
+	text := a.Answer.Sentence
+	if a.Answer.Status != 0 {
+		text = fmt.Sprintf("refused with %d: %s", a.Answer.Status, text)
+	}
+	fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
+}
+
+// printMet prints the policies that a request meets, with a line for each of their limits.
+func printMet(out io.Writer, met []api.ExplainedPolicy) error {
+	return table(out, "\nPOLICY\tSTATE\tMODE\tWHOSE\tCOST\tLEFT\tLIMIT\tLEASED OUT\tVERDICT\tKEY", func(w io.Writer) {
+		for _, p := range met {
+			whose := cmp.Or(printable(strings.Join(p.Caller, " ")), "(all)")
+			verdict := string(p.Verdict)
+			if why := cmp.Or(p.Reason, p.Why); why != "" {
+				verdict += ": " + why
+			}
+			line := func(left, limit, leased string) {
+				fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.State, p.Mode, whose, p.Cost,
+					left, limit, leased, verdict, p.Key)
+			}
+			if len(p.Limits) == 0 {
+				line("-", "-", "-")
+			}
+			for _, b := range p.Limits {
+				line(fmt.Sprintf("%d of %d", b.Level, b.Burst), b.Limit, fmt.Sprint(b.Leased))
+			}
+		}
+	})
+}
+
+// printMissed prints the policies that a request does not meet, with the conditions that fail.
+func printMissed(out io.Writer, others []api.MissedPolicy, more int) error {
+	if len(others) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out, "\nNot met, those first that it nearly meets:")
+	err := table(out, "\nPOLICY\tFAILS\tWHY", func(w io.Writer) {
+		for _, miss := range others {
+			fmt.Fprintf(w, "%s\t%d of %d\t%s\n", miss.Name, len(miss.Fails), max(miss.Conditions, len(miss.Fails)),
+				printable(strings.Join(miss.Fails, "; ")))
+		}
+	})
+	if err == nil && more > 0 {
+		fmt.Fprintf(out, "and %s that it does not meet\n", plural(more, "policy", "policies"))
+	}
+	return err
+}

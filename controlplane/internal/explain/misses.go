@@ -1,0 +1,195 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// atOnce is how many conditions are asked about together.
+const atOnce = 2000
+
+// condition is one condition of a policy: the policy as it is with that alone, and why it fails.
+type condition struct {
+	of    int // the index of the Miss
+	alone policy.Policy
+	fails string
+}
+
+// misses are the policies that the request does not meet. Those for calls of Envoy's own filters
+// are left out: a request has no descriptors.
+func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
+	one, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 0)
+	if err != nil {
+		return nil, err
+	}
+	plain := policy.Policy{Limits: []policy.Limit{one}, Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal,
+		OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll}
+	var asked []condition
+	for i := range x.View.Set.Policies {
+		p := &x.View.Set.Policies[i]
+		is := slices.ContainsFunc(met, func(w match.Whose) bool { return int(w.Policy) == i })
+		if p.Match.IsOfCalls() || is && !x.skips(p, met, i) {
+			continue
+		}
+		miss := Miss{Policy: p}
+		for _, c := range x.conditions(p, plain) {
+			c.of = len(all)
+			asked = append(asked, c)
+			miss.Of++
+		}
+		all = append(all, miss)
+	}
+	for some := range slices.Chunk(asked, atOnce) {
+		if err := x.ask(some, all); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// skips reports whether a policy leaves out a request that lacks a part of its key.
+func (x *explainer) skips(p *policy.Policy, met []match.Whose, number int) bool {
+	at := slices.IndexFunc(met, func(w match.Whose) bool { return int(w.Policy) == number })
+	return p.IfAbsent == policy.AbsentSkip &&
+		slices.ContainsFunc(met[at].Values, func(v match.Value) bool { return v.Absent })
+}
+
+// ask has the matcher say which of the conditions hold, and adds the others to the misses.
+func (x *explainer) ask(some []condition, all []Miss) error {
+	set := x.bare()
+	for i := range some {
+		some[i].alone.Name = fmt.Sprint("c", i)
+		set.Policies = append(set.Policies, some[i].alone)
+	}
+	ix, err := x.load(set)
+	if err != nil {
+		return err
+	}
+	a := x.attributes(ix)
+	if a.Consumers != nil { // Their bans and bypasses stand before the conditions.
+		a.Consumers = tiersOnly{a.Consumers}
+	}
+	holds := make([]bool, len(some))
+	for _, hit := range x.asking.Match(ix, &a).Hits {
+		holds[hit.Policy] = true
+	}
+	for i := range some {
+		if miss := &all[some[i].of]; !holds[i] {
+			miss.Fails = append(miss.Fails, some[i].fails)
+		}
+	}
+	return nil
+}
+
+// tiersOnly knows of consumers which tier they have, and nothing else.
+type tiersOnly struct{ of match.Consumers }
+
+// Exceptions implements match.Consumers.
+func (tiersOnly) Exceptions() (some bool, revision uint64) { return false, 0 }
+
+// Find implements match.Consumers.
+func (t tiersOnly) Find(c *match.Consumer) {
+	t.of.Find(c)
+	c.Banned, c.Bypass, c.Exceptions = false, false, nil
+}
+
+// conditions are those of a policy, in the document's order.
+func (x *explainer) conditions(p *policy.Policy, plain policy.Policy) (all []condition) {
+	add := func(change func(alone *policy.Policy), format string, args ...any) {
+		c := condition{alone: plain, fails: fmt.Sprintf(format, args...)}
+		change(&c.alone)
+		all = append(all, c)
+	}
+	m := &p.Match
+	if len(m.Hosts) > 0 {
+		add(func(alone *policy.Policy) { alone.Match.Hosts = m.Hosts },
+			"host is %s, and must be %s", orNone(x.request.Host), anyOf(m.Hosts))
+	}
+	if len(m.Methods) > 0 {
+		add(func(alone *policy.Policy) { alone.Match.Methods = m.Methods },
+			"method is %s, and must be %s", orNone(x.request.Method), anyOf(m.Methods))
+	}
+	if len(m.Paths) > 0 {
+		path, _, _ := strings.Cut(x.request.Path, "?")
+		add(func(alone *policy.Policy) { alone.Match.Paths = m.Paths },
+			"path is %s, and must be %s", orNone(path), anyOf(m.Paths))
+	}
+	for i := range m.Headers {
+		h := &m.Headers[i]
+		add(func(alone *policy.Policy) { alone.Match.Headers = m.Headers[i : i+1] },
+			"header %s is %s, and must %s", h.Name, x.header(h.Name), wanted(h))
+	}
+	if len(m.ClientIPs) > 0 {
+		add(func(alone *policy.Policy) { alone.Match.ClientIPs = m.ClientIPs },
+			"the client's address is %s, which is in none of match.client_ips", orNone(x.request.ClientIP))
+	}
+	if len(m.Tiers) > 0 {
+		var names []string
+		for _, at := range m.Tiers {
+			names = append(names, x.View.Set.Tiers[at])
+		}
+		add(func(alone *policy.Policy) { alone.Match.Tiers = m.Tiers }, "the caller's tier must be %s", anyOf(names))
+	}
+	if p.IfAbsent == policy.AbsentSkip {
+		for i, part := range p.Partition {
+			add(func(alone *policy.Policy) { alone.Partition = p.Partition[i : i+1] },
+				"it has no %s, by which the policy counts, and if_absent is skip", part)
+		}
+	}
+	if len(p.Tiers) > 0 {
+		add(func(alone *policy.Policy) { alone.Tiers, alone.Limits, alone.Counting = p.Tiers, p.Limits, p.Counting },
+			"callers of its tier are unlimited under it")
+	}
+	return all
+}
+
+// header is what the request has in a header, for people.
+func (x *explainer) header(name string) string {
+	var values []string
+	for _, h := range x.request.Headers {
+		if h.Is(name) {
+			values = append(values, string(h.Value))
+		}
+	}
+	if len(values) == 0 {
+		return "absent"
+	}
+	return fmt.Sprintf("%q", strings.Join(values, ","))
+}
+
+// wanted is what a header must do to meet a condition.
+func wanted(h *policy.HeaderMatch) string {
+	switch h.Op {
+	case policy.HeaderAbsent:
+		return "be absent"
+	case policy.HeaderPresent:
+		return "be there"
+	case policy.HeaderPrefix:
+		return fmt.Sprintf("begin with %q", h.Value)
+	}
+	return fmt.Sprintf("be %q", h.Value)
+}
+
+// anyOf lists some alternatives.
+func anyOf(all []string) string {
+	const most = 5
+	if len(all) > most {
+		return strings.Join(all[:most], ", ") + fmt.Sprintf(" or one of %d others", len(all)-most)
+	}
+	if last := len(all) - 1; last > 0 {
+		return strings.Join(all[:last], ", ") + " or " + all[last]
+	}
+	return all[0]
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "not given"
+	}
+	return text
+}

@@ -1,0 +1,99 @@
+package match
+
+import (
+	"bytes"
+
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// Whose is whose request it is to a policy.
+type Whose struct {
+	// Policy is the index of the policy in the policy set.
+	Policy uint32
+	// Values are what the request has for the parts of the partition, and Key is the hash that bans
+	// and people know the partition key by.
+	Values []Value
+	Key    keyhash.Key
+	// Tier is the caller's tier, for Index.Tier, if the policy goes by tier; 0 if it does not.
+	Tier uint8
+}
+
+// Whose says for each policy whose conditions a request meets whose request it is. Unlike Match it
+// makes new memory, since people ask, and not requests. It says nothing of what stands before the
+// policies, and nothing of those that no operator has switched on though the set has them off.
+func (m *Matcher) Whose(ix *Index, a *Attributes) (all []Whose) {
+	m.begin(ix, a)
+	found := m.find(a)
+	found, m.classMatches = cutClasses(found)
+	for _, one := range found {
+		p := &ix.policies[one.policy]
+		if !m.applies(p, a) {
+			continue
+		}
+		who := Whose{Policy: one.policy}
+		if p.needsTier {
+			who.Tier = uint8(m.tier) + 1
+		}
+		m.putPartition(p, one.pattern, a)
+		who.Key = m.hash()
+		for _, part := range ix.parts[p.parts.from:p.parts.to] {
+			who.Values = append(who.Values, m.valueOf(part, one.pattern, a))
+		}
+		all = append(all, who)
+	}
+	return all
+}
+
+// valueOf is what the request has for a part of a partition. Several values are one, with commas.
+func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
+	place := part.source
+	switch part.kind {
+	case policy.PartPolicyPath:
+		if v.Text = everyPath; pattern.Len > 0 {
+			v.Text = c.ix.Text(pattern)
+		}
+	case policy.PartTier:
+		v.Text = c.ix.Text(c.ix.tiers[c.tier])
+	case policy.PartClientIP:
+		v.Text = a.ClientIP
+	case policy.PartMethod:
+		v.Text = a.Method
+	case policy.PartHost:
+		v.Text = a.Host
+	case policy.PartPath:
+		v.Text = a.Path
+	case policy.PartUpstream:
+		v.Text = c.upstream(a)
+	case policy.PartConsumer:
+		for _, s := range c.ix.sources {
+			if c.hold(s, a).len() > 0 {
+				v.Source = policy.Source{Kind: s.kind, Name: string(c.ix.Text(s.name))}
+				place = s
+				break
+			}
+		}
+		if v.Source.Kind == 0 {
+			return Value{Absent: true}
+		}
+		v.Text = c.heldText(place, a)
+	default:
+		v.Text = c.heldText(place, a)
+	}
+	v.Text = bytes.Clone(v.Text)
+	v.Absent = len(v.Text) == 0
+	return v
+}
+
+// heldText is what the request holds at a place, as one text.
+func (c *caller) heldText(place source, a *Attributes) (text []byte) {
+	h := c.hold(place, a)
+	for i := h.from; i < h.to; i++ {
+		if i > h.from {
+			text = append(text, ',')
+		}
+		text = append(text, c.values[i].text...)
+	}
+	return text
+}
