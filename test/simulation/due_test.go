@@ -22,7 +22,8 @@ import (
 //   - a caller whose own figures change, since what was used by the larger ones counts;
 //   - a policy's own "deny" in a failure;
 //   - what a store has lost counts as half used, so a burst that is lowered afterwards may be used
-//     up.
+//     up, and so may that of a caller with figures of its own whose Envoy has not heard yet that
+//     they may be twice as large.
 
 // account is what was sent for one key of one policy and has not been earned since, in tokens.
 type account struct {
@@ -102,6 +103,16 @@ func (w *world) agree() {
 		}
 		f.latest = f.burst
 		w.dues.figures = append(w.dues.figures, f)
+	}
+}
+
+// losing takes in that the store loses its state: half of the newest burst may be all that a caller
+// with figures of its own has by an older version.
+func (w *world) losing() {
+	for i, s := range w.policies {
+		if f := w.dues.figures[i]; s.own && 2*f.burst <= f.latest {
+			w.dues.figures[i] = figures{latest: f.latest}
+		}
 	}
 }
 

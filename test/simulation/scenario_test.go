@@ -375,6 +375,7 @@ func (w *world) storeDown() {
 // leased may still be used.
 func (w *world) lose() {
 	w.happen(storeLost)
+	w.losing()
 	w.store.Lose()
 	for bucket, l := range w.laws {
 		extra := lease.Fill(l.params.Burst, planeFill)

@@ -16,13 +16,19 @@ func Leased(a lease.Ask) quota.Span { return max(a.TTL(), lease.Deadline) }
 // until its ledger, had it been kept, would surely be forgettable.
 func DoubtfulFor(a lease.Ask) quota.Span { return a.Params.Window() + 2*a.TTL() + 2*lease.Deadline }
 
+// Lacks reports whether a bucket whose state is lost may lack tokens of the ask's caller, where
+// lost buckets start with a percentage of their burst. If callers bring figures of their own, one
+// with larger figures may have been the first, and half of these may be more than this one has.
+func Lacks(percent int64, a lease.Ask) bool {
+	burst := max(a.Params.Burst, a.Windows.Quota, a.Most.Burst)
+	return lease.Fill(burst, percent) < burst
+}
+
 // InDoubt reports whether a bucket may lack unused tokens, by a grant that tells: it may have
 // started with a share of its burst because the store had lost its state, up to the last moment at
 // which absent buckets do, and lacks the rest for as long again.
 func InDoubt(lost, now quota.Instant, percent int64, a lease.Ask, g lease.Grant) bool {
-	burst := max(a.Params.Burst, a.Windows.Quota)
-	return lost > 0 && g.Tells() && lease.Fill(burst, percent) < burst &&
-		now < DoubtfulUntil(DoubtfulUntil(lost, a), a)
+	return lost > 0 && g.Tells() && Lacks(percent, a) && now < DoubtfulUntil(DoubtfulUntil(lost, a), a)
 }
 
 // DoubtfulUntil is until when an absent bucket may have been in use when the store lost its state:

@@ -175,7 +175,7 @@ func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
 	return arg(kindTokens, joined,
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
+		s.lacking(a, leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
 		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, earns(a), int64(a.Reserved))
 }
 
@@ -202,7 +202,16 @@ func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
 	return arg(kindWindows, joined,
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
-		int64(leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
+		s.lacking(a, leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
+}
+
+// lacking is a span after a loss of state as the script reads it: 0 where no lost bucket lacks
+// tokens.
+func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
+	if !leases.Lacks(s.fill, a) {
+		return 0
+	}
+	return int64(span)
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.

@@ -73,6 +73,39 @@ func testLostBuckets(t *testing.T, s *Instance) {
 	}
 }
 
+// testSmallFiguresAfterALoss: a lost bucket lacks half of its first caller's burst. To a caller
+// whose own figures hold less than that it is in doubt, also if half of them is no token, and when
+// he has waited as long as it says he gets one.
+func testSmallFiguresAfterALoss(t *testing.T, s *Instance) {
+	if s.Lose == nil {
+		t.Log("this store is spared a loss")
+		return
+	}
+	const window = quota.Hour
+	now := Base
+	for a := range quota.AlgorithmCount {
+		for _, small := range []int64{1, 2, 5} {
+			now += 5 * quota.Instant(window)
+			ask := askOf(t, quota.Algorithm(a), 10, window)
+			ask.Most, ask.Waiting = ask.Params, 1
+			item := leases.Item{Bucket: keyhash.Key{12, byte(a), byte(small)}, Ask: ask}
+			s.SetClock(now)
+			s.one(t, item)
+			s.Lose(t, now)
+			first := s.one(t, item)
+			item.Ask.Params = must[quota.Params](t)(quota.NewParams(small, window, small))
+			g := s.one(t, item)
+			if first.Waiting != 1 || g.Waiting != 0 || !g.Doubt || g.NotBefore <= 0 || g.NotBefore > 2*window {
+				t.Errorf("%v, %d of 10: after %+v %+v", quota.Algorithm(a), small, first, g)
+			}
+			s.SetClock(now + quota.Instant(g.NotBefore))
+			if g = s.one(t, item); g.Waiting != 1 {
+				t.Errorf("%v, %d of 10: after the wait %+v", quota.Algorithm(a), small, g)
+			}
+		}
+	}
+}
+
 // checkDoubt checks that a refusal is in doubt as long as a bucket lacks what it started without.
 func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Grant) {
 	t.Helper()

@@ -82,6 +82,7 @@ var suite = []struct {
 	{"returns follow the ledgers", testReturns},
 	{"a restart refills nobody", testRestart},
 	{"lost buckets start half full", testLostBuckets},
+	{"small figures after a loss wait as they are asked", testSmallFiguresAfterALoss},
 	{"permits are lent", testPermits},
 	{"permits follow the ledger", testPermitsFollowTheLedger},
 	{"games of permits are won", testGamesOfPermits},

@@ -2,13 +2,14 @@
 --
 -- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind:
 -- num den burst ttl version waiting cost deadline keep nodes, then doubtful_for, how long after a
--- loss of state an absent one may be a lost one, and doubtful_debt, what a bucket starts with whose
--- state is lost, and used, what a node reports to have used: it asks for nothing then, and gets the
--- debt in place of the delay; and optimistic, 1 for a bucket that nodes report on: its debt may be
--- larger than a burst, and stands in place of the delay in every answer, or 2 for one that only may
--- owe more than a burst: how long it takes until it is full stands there, unless callers bring
--- figures; and most_num most_den most, the largest figures where callers bring their own, else 0; and
--- what the limit earns in ttl; and the name of the reservations that are granted, else eight zeros.
+-- loss of state an absent one may be a lost one, 0 if that lacks nothing, and doubtful_debt, what a
+-- bucket starts with whose state is lost, and used, what a node reports to have used: it asks for
+-- nothing then, and gets the debt in place of the delay; and optimistic, 1 for a bucket that nodes
+-- report on: its debt may be larger than a burst, and stands in place of the delay in every answer,
+-- or 2 for one that only may owe more than a burst: how long it takes until it is full stands there,
+-- unless callers bring figures; and most_num most_den most, the largest figures where callers bring
+-- their own, else 0; and what the limit earns in ttl; and the name of the reservations that are
+-- granted, else eight zeros.
 -- With look it charges nothing,
 -- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
 -- the burst. It returns stale granted kept not_before level delay term. An absent bucket of a draft, or
@@ -478,8 +479,8 @@ local function functions_for_tokens()
   end
 
   -- Whether a bucket may lack what nobody has used, in place of stale.
-  local function state_of(key, doubtful_for, doubtful_debt)
-    local at = doubtful_debt > 0 and lost_at(key) or 0
+  local function state_of(key, doubtful_for)
+    local at = doubtful_for > 0 and lost_at(key) or 0
     return at > 0 and now < at + 2 * doubtful_for and IN_DOUBT or 0
   end
 
@@ -562,7 +563,7 @@ local function functions_for_tokens()
       debt = min(debt + units(used, den), SATURATED)
       save(key, encode(), max(forgettable(), now + hold))
       local level = max(0, ask_burst - ceiling(debt, den))
-      return state_of(key, doubtful_for, doubtful_debt), 0, 0, 0, level, debt_in(most_den), 0
+      return state_of(key, doubtful_for), 0, 0, 0, level, debt_in(most_den), 0
     end
     if optimistic == 0 and most == 0 then
       cap()
@@ -616,7 +617,7 @@ local function functions_for_tokens()
     elseif optimistic == 2 and most == 0 then
       delay = max(ready(burst) - now, 0)
     end
-    local state = tells(granted, not_before) and state_of(key, doubtful_for, doubtful_debt) or 0
+    local state = tells(granted, not_before) and state_of(key, doubtful_for) or 0
     return state, granted, kept, not_before, available, delay, term
   end
 

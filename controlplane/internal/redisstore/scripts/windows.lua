@@ -3,9 +3,10 @@
 -- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
 -- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
 -- deadline keep nodes leased doubtful_used own earns owing name: leased is how long after a loss of
--- state tokens may still be used that were granted before it, own a caller's own quota, else 0, earns
--- what the limit earns in ttl, owing not 0 where costs are known later, name that of the reservations
--- that are granted, else eight zeros. Those of charge_windows: hold, algorithm quota length grain
+-- state tokens may still be used that were granted before it, 0 if a lost bucket lacks nothing, own
+-- a caller's own quota, else 0, earns what the limit earns in ttl, owing not 0 where costs are known
+-- later, name that of the reservations that are granted, else eight zeros. Those of charge_windows:
+-- hold, algorithm quota length grain
 -- offset version leased doubtful_used and the longest lease of it, and cost deadline ttl reach of
 -- what the twin was asked, reach being for how long its marks count, and owing.
 --
@@ -463,7 +464,7 @@ local function functions_for_windows()
       save(key, encode(), max(forgettable(), now + hold))
     end
     local state = 0
-    if doubtful_used > 0 and tells(granted, not_before) then
+    if leased > 0 and tells(granted, not_before) then
       local at = lost_at(key)
       state = at > 0 and now < leaves(start_of(leaves(start_of(at + leased)) + leased)) and IN_DOUBT or 0
     end
