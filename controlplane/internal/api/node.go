@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -169,14 +170,15 @@ func (s *server) leases(c echo.Context) error {
 }
 
 // grant has the store answer when it is the node's turn. The turn ends before the answer is sent,
-// which may take as long as the node likes.
+// which may take as long as the node likes, and when the store takes too long.
 func (s *server) grant(c echo.Context, request wire.LeaseRequest) (wire.LeaseReply, error) {
 	done, err := s.turn(c, request.Node)
 	if err != nil {
 		return wire.LeaseReply{}, err
 	}
+	done = sync.OnceFunc(done)
 	defer done()
-	return s.config.Leases.Grant(c.Request().Context(), request)
+	return s.config.Leases.GrantOnce(c.Request().Context(), request, done)
 }
 
 func (s *server) askConsumers(c echo.Context) error {

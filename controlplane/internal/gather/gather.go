@@ -74,7 +74,8 @@ type member[T any] struct {
 
 // Do makes a call for an item of a size, or shares one. It returns when the call ends or ctx does.
 // An item whose ctx ends while it gathers is not sent. One that was sent may have taken effect
-// whatever the error is, and must be left alone by the caller: the call may still write to it.
+// whatever the error is, and must be left alone by the caller: the call may still write to it. With
+// a ctx of Outlast it returns when the call ends.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) error {
 	m := &member[T]{ctx, item, size}
 	l.mu.Lock()
@@ -119,8 +120,30 @@ func (l *Line[T]) await(b *batch[T], m *member[T]) error {
 		if l.leave(b, m) {
 			return m.ctx.Err()
 		}
-		return b.failure(m.ctx.Err())
+		err := b.failure(m.ctx.Err())
+		if late, outlasts := Outlasts(m.ctx); outlasts {
+			late(err)
+			<-b.done
+			err = b.err
+		}
+		return err
 	}
+}
+
+type outlastKey struct{}
+
+// Outlast has a caller who was sent in time learn how the call ends: Do, and the call, go on when
+// the deadline of ctx is over. That is when late is called, once and before they return, with the
+// error that would have been returned. For a caller who has left nothing goes on. Nil ends what an
+// outer ctx of Outlast says.
+func Outlast(ctx context.Context, late func(error)) context.Context {
+	return context.WithValue(ctx, outlastKey{}, late)
+}
+
+// Outlasts reports whether a call goes on when its ctx has ended, and what is to be called then.
+func Outlasts(ctx context.Context) (late func(error), outlasts bool) {
+	late, _ = ctx.Value(outlastKey{}).(func(error))
+	return late, late != nil && !errors.Is(ctx.Err(), context.Canceled)
 }
 
 // Waiting is how many callers gather for the next call.
@@ -246,10 +269,16 @@ func (l *Line[T]) ended() {
 }
 
 // context lasts as long as the most patient member's: no other ends the call, and none waits longer
-// than its own. Its values are those of the first.
+// than its own. Its values are those of the first. It outlasts its end if that of a member does.
 func (b *batch[T]) context() (context.Context, context.CancelFunc) {
 	ctx := context.WithoutCancel(b.members[0].ctx)
 	var latest time.Time
+	for _, m := range b.members {
+		if _, outlasts := Outlasts(m.ctx); outlasts {
+			ctx = Outlast(ctx, func(error) {}) // Each member hears of it by itself.
+			break
+		}
+	}
 	for _, m := range b.members {
 		deadline, ok := m.ctx.Deadline()
 		if !ok {

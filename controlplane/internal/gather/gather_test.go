@@ -246,3 +246,48 @@ func TestEachItemIsSentOnce(t *testing.T) {
 		}
 	})
 }
+
+// A caller that outlasts its patience learns how the call ends that it was sent in, and hears when
+// that is over. One that was not sent, or has left, waits no longer.
+func TestWhoOutlastsLearnsTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var line gather.Line[int]
+		line.Init(2*full, delay, func(ctx context.Context, together []int) error {
+			time.Sleep(10 * took)
+			if _, outlasts := gather.Outlasts(ctx); len(together) > 1 && !outlasts {
+				t.Errorf("%v: the call does not go on for those who outlast", together)
+			}
+			return nil
+		})
+		begin := time.Now()
+		var all sync.WaitGroup
+		for i, c := range []struct {
+			patience, leaves, want time.Duration
+			late                   bool
+		}{
+			{patience: time.Second, want: 10 * took},                               // Alone.
+			{patience: time.Second, want: delay + 10*took},                         // The next call.
+			{patience: 4 * took, want: delay + 10*took, late: true},                // It outlasts.
+			{patience: took, want: took},                                           // Not sent.
+			{patience: time.Second, leaves: 4 * took, want: 4 * took, late: false}, // It has left.
+		} {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), c.patience)
+				defer cancel()
+				late := false
+				ctx = gather.Outlast(ctx, func(err error) {
+					late = errors.Is(err, context.DeadlineExceeded) && time.Since(begin) == c.patience
+				})
+				if c.leaves > 0 {
+					time.AfterFunc(c.leaves, cancel)
+				}
+				err := line.Do(ctx, i, 1)
+				if time.Since(begin) != c.want || late != c.late || (err == nil) != (c.want >= 10*took) {
+					t.Errorf("%d: after %v, late %v: %v", i, time.Since(begin), late, err)
+				}
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}

@@ -181,6 +181,17 @@ func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseR
 	return s.GrantWithin(ctx, req, lease.Deadline)
 }
 
+// GrantOnce is Grant for a caller that asks again unless it is answered: that would be charged
+// twice if the store executes the first request after a request's patience. So it returns only when
+// it is known what has become of the request, or the store does not answer at all. It calls late
+// once a request's patience is over.
+func (s *Service) GrantOnce(ctx context.Context, req wire.LeaseRequest, late func()) (wire.LeaseReply, error) {
+	if !asksForNothing(req.Items) { // Nothing is charged twice by a look.
+		ctx = gather.Outlast(ctx, func(error) { late() })
+	}
+	return s.Grant(ctx, req)
+}
+
 // patience is how long a request waits for the store.
 func (s *Service) patience() time.Duration {
 	if s.config.Distance == nil {
@@ -224,12 +235,23 @@ func (s *Service) GrantWithin(
 	}
 	timed, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	reply, err := s.grant(timed, req, span)
+	reported := false
 	// A caller that went away is no evidence about the store, and many that shared one call are no
 	// more than one.
-	if err == nil || ctx.Err() == nil && !gather.IsShared(err) {
-		s.config.Breakers.Report(StoreName, err)
+	report := func(err error) {
+		if !reported && (err == nil || ctx.Err() == nil && !gather.IsShared(err)) {
+			s.config.Breakers.Report(StoreName, err)
+		}
+		reported = true
 	}
+	if late, outlasts := gather.Outlasts(ctx); outlasts {
+		timed = gather.Outlast(timed, func(err error) {
+			report(err)
+			late(err)
+		})
+	}
+	reply, err := s.grant(timed, req, span)
+	report(err)
 	if err != nil {
 		s.failure.Store(&err)
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, err)

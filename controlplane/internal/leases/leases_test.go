@@ -107,7 +107,11 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	w.asked = append(w.asked, items)
 	if w.block {
 		<-ctx.Done()
-		return nil, ctx.Err()
+		late, outlasts := gather.Outlasts(ctx)
+		if !outlasts {
+			return nil, ctx.Err()
+		}
+		late(ctx.Err())
 	}
 	var out []lease.Grant
 	for _, it := range items {

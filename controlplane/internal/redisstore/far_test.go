@@ -2,11 +2,15 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -54,6 +58,56 @@ func TestTheRoundTripIsMeasured(t *testing.T) {
 		longest := slices.Max(took[len(took)-5:])
 		if got := s.RoundTrip(); got < back || got == 0 || got > longest {
 			t.Errorf("%v after looks at a Redis %v away, which took up to %v", got, back, longest)
+		}
+	}
+}
+
+// A caller that asks again unless it is answered learns what it was granted, also after its
+// patience: alone, and in a call with others. These wait no longer than they like.
+func TestALateAnswerSaysWhatWasGranted(t *testing.T) {
+	t.Parallel()
+	const back, patience = 300 * time.Millisecond, 100 * time.Millisecond
+	way := startWay(t, redistest.Start(t).Addr())
+	s := openURL(t, "redis://"+way.addr(), slog.New(slog.DiscardHandler))
+	p := params(t, 100, quota.Hour, 100)
+	for range 3 { // There are connections.
+		together(t, s, [][]leases.Item{{want(p, 1, 1)}, {want(p, 1, 1)}}, nil)
+	}
+	way.back.Store(int64(back))
+	for _, callers := range []int{1, 3} {
+		var lates atomic.Int64
+		requests := make([][]leases.Item, callers)
+		for i := range requests {
+			requests[i] = []leases.Item{want(p, byte(10*callers+i), 2)}
+		}
+		begin := time.Now()
+		ask := func(i int) context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			t.Cleanup(cancel)
+			if i == 2 {
+				return ctx
+			}
+			return gather.Outlast(ctx, func(err error) {
+				if took := time.Since(begin); !errors.Is(err, context.DeadlineExceeded) || took < patience {
+					t.Errorf("after %v: %v", took, err)
+				}
+				lates.Add(1)
+			})
+		}
+		var answers []answer
+		if callers == 1 {
+			grants, err := s.Grant(ask(0), requests[0])
+			answers = []answer{{grants, err}}
+		} else {
+			answers = together(t, s, requests, ask)
+		}
+		for i, a := range answers {
+			if granted := a.err == nil && a.grants[0].Waiting == 2; granted != (i < 2) {
+				t.Errorf("%d callers, %d: %+v", callers, i, a)
+			}
+		}
+		if want := int64(min(callers, 2)); lates.Load() != want || time.Since(begin) < back {
+			t.Errorf("%d callers: %d late after %v", callers, lates.Load(), time.Since(begin))
 		}
 	}
 }

@@ -17,11 +17,12 @@ import (
 // also answers what other callers ask at the same time: see portion. In a cluster a group of joined
 // items is all or nothing only within each tag: if one part got nothing, the charges of the others
 // are lost. Items of a server that is away are left out, also of their groups. If no server
-// answers, Grant fails.
+// answers, Grant fails. In a cluster it never outlasts its ctx: other servers have answered.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	if !s.cluster {
 		return s.grantTogether(ctx, &s.lines[0], items)
 	}
+	ctx = gather.Outlast(ctx, nil)
 	groups := leases.Groups(items)
 	shards := split(items, groups)
 	ends := make([]end, len(shards))

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
 )
 
 // Calls go on when their callers' patience ends. A connection whose call is given up must be
@@ -80,7 +82,7 @@ func (s *Store) lookTime() time.Duration {
 }
 
 // outlast makes a call that may go on when ctx ends: for as long as an answer may take at all. The
-// caller is answered when the call or ctx ends.
+// caller is answered when the call or ctx ends; with a ctx of gather.Outlast when the call ends.
 func outlast(ctx context.Context, call func(context.Context) *redis.Cmd) *redis.Cmd {
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	done := make(chan *redis.Cmd, 1)
@@ -92,6 +94,10 @@ func outlast(ctx context.Context, call func(context.Context) *redis.Cmd) *redis.
 	case answered := <-done:
 		return answered
 	case <-ctx.Done():
+		if late, outlasts := gather.Outlasts(ctx); outlasts {
+			late(ctx.Err())
+			return <-done
+		}
 		given := redis.NewCmd(ctx)
 		given.SetErr(ctx.Err())
 		return given
