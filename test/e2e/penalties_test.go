@@ -125,8 +125,10 @@ func (w *world) refusedUntil(client *http.Client, o *offender, length time.Durat
 		retry, err := strconv.Atoi(got.Get("Retry-After"))
 		left := time.Duration(retry) * time.Second
 		// Whole seconds are rounded up. The wait is the later one of penalty and bucket, and the
-		// bucket earns a token in twelve hours. awaitNone checks that the penalty itself ends.
-		earliest, latest := o.from.Add(length), sent.Add(12*time.Hour+time.Second)
+		// bucket earns a token in twelve hours. awaitNone checks that the penalty itself ends. Two
+		// Envoys mean the same Unix millisecond, by clocks that a process keeps to 10 ms.
+		const apart = 11 * time.Millisecond
+		earliest, latest := o.from.Add(length-apart), sent.Add(12*time.Hour+time.Second)
 		if err != nil || got.at.Add(left).Before(earliest) || sent.Add(left).After(latest) {
 			return fmt.Errorf("%s at %s: the penalty ends in %v, %v after it began (%v)", o.name, envoy.Name, left,
 				got.at.Sub(o.to), err)

@@ -250,7 +250,7 @@ func (p *pluginContext) warnOfModes() {
 
 // setAhead notes by how much Unix time is ahead of the clock that decides.
 func (p *pluginContext) setAhead() {
-	p.limiter.Ahead = agreed(p.unixKey, quota.Span(p.clock.Wall()-int64(p.clock.Now())))
+	p.limiter.Ahead = agreed(p.unixKey, timer.Ahead(p.clock))
 	p.penalties.Ahead = p.limiter.Ahead
 	if p.central != nil {
 		p.central.consumers.Ahead = p.limiter.Ahead

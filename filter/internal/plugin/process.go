@@ -61,8 +61,7 @@ func agreedSets(space shareddata.Space, name shareddata.Name, sets int) int {
 }
 
 // clockSlack is by how much two clocks may be apart before a process takes it that the clock of the
-// machine was set. What two VMs find, each by reading the two clocks one after the other, differs
-// by much less, unless something came between.
+// machine was set. What two VMs find differs by much less, see timer.Ahead.
 const clockSlack = 10 * quota.Millisecond
 
 // agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process,
