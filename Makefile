@@ -201,6 +201,15 @@ chaos: ## break processes, connections and clocks under load, for half an hour; 
 	$(call announce,breaking processes connections and clocks)
 	@go test -count 1 -timeout 0 -v -run '^TestChaos' ./test/e2e -long
 
+# The short form of the same game, of two fixed seeds, is part of `make test`.
+CHAOS ?= 1h
+SEED ?= 0
+
+.PHONY: test-chaos
+test-chaos: ## draw faults, changes and pushes at random for CHAOS, an hour, and check every bound; SEED=N plays one again; needs `make setup build`
+	$(call announce,drawing faults for $(CHAOS))
+	@go test -count 1 -timeout 0 -v -run '^TestChaosGame$$' ./test/e2e -game '$(CHAOS)' -seed '$(SEED)'
+
 .PHONY: million
 million: ## measure the control plane with a million consumers and ten thousand policies in a Redis; needs `make setup build`
 	$(call announce,a million consumers and ten thousand policies)

@@ -29,6 +29,8 @@ type load struct {
 	during time.Duration
 	// keep the answers; otherwise only one for each status.
 	keep bool
+	// note, if not nil, is given the answer to each request by its client.
+	note func(i int, a answer)
 }
 
 // answer is one response.
@@ -108,8 +110,11 @@ func (l load) client(ctx context.Context, client *http.Client, i int, begin time
 		t.sent = append(t.sent, time.Now())
 		a, err := send(client, l.make(n))
 		if err != nil {
-			t.errors = append(t.errors, err)
+			t.errors = append(t.errors, fmt.Errorf("sent at %v: %w", t.sent[len(t.sent)-1].UTC(), err))
 			continue
+		}
+		if l.note != nil {
+			l.note(n, a)
 		}
 		if l.keep {
 			t.answers = append(t.answers, a)

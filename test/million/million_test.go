@@ -51,6 +51,7 @@ func start(t *testing.T) *plane {
 	control, err := stack.StartControlPlane(t.Context(), stack.ControlPlaneOptions{
 		Binary: binary, Port: port, DataDir: t.TempDir(), AdminToken: "the-administrator-of-the-tests",
 		NodeToken: "the-envoys-of-the-tests", RedisURL: server.URL(),
+		Env: []string{"WEIR_NODE_RATE=0", "WEIR_MAX_CONNECTIONS=8192"},
 	})
 	if err != nil {
 		t.Fatal(err)

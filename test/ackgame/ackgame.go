@@ -1,0 +1,179 @@
+// Package ackgame makes changes of all kinds at control planes, at random, and knows which of them
+// were acknowledged: in the end each of those is so, at every control plane.
+package ackgame
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Call asks a control plane; an error is an answer that did not come.
+type Call func(method, path string, body []byte, header ...string) (status int, answer []byte, err error)
+
+// Set is a policy set that has what the game changes: the quota of policy a.
+const Set = `version: weir/v1
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+tiers: [free, gold]
+policies:
+  - {name: a, partition: [consumer], limit: {quota: %d, window: 1h}}
+  - {name: b, partition: [consumer], limit: {quota: 10, window: 1h}}
+`
+
+// Game is what was acknowledged, by what it is about. What was refused or got no answer may have
+// been made or not, and is not in it.
+type Game struct {
+	T      testing.TB
+	Random *rand.Rand
+	// Planes are the control planes, the first of which the game counts as number 0.
+	Planes []Call
+	// Set makes a policy set of a quota of policy a.
+	Set func(quota int) string
+
+	want map[string]string
+	// held are changes that a control plane has acknowledged as not durable yet, by what they are
+	// about.
+	held map[string]int
+	// Made counts changes that were acknowledged, Held those of them that were not durable, Refused
+	// those that were not.
+	Made, Held, Refused int
+}
+
+// change makes a change through a control plane, and notes what is so if it is acknowledged.
+func (g *Game) change(plane int, about, so, method, path, body string) {
+	g.T.Helper()
+	kind := "application/json"
+	if path == "/v1/policyset" {
+		kind = "application/yaml"
+	}
+	if g.want == nil {
+		g.want, g.held = map[string]string{}, map[string]int{}
+	}
+	status, answer, err := g.Planes[plane](method, path, []byte(body), "If-Match", "*", "Content-Type", kind)
+	switch {
+	case err != nil || status/100 == 5:
+		delete(g.want, about)
+		delete(g.held, about)
+		g.Refused++
+	case status/100 == 2:
+		g.Made++
+		g.want[about] = so
+		delete(g.held, about)
+		if strings.Contains(string(answer), `"durable":false`) {
+			g.Held++
+			g.held[about] = plane
+		}
+	case status != http.StatusNotFound && status != http.StatusConflict:
+		g.T.Fatalf("%s %s: %d %s", method, path, status, answer)
+	}
+}
+
+// Begin puts a policy set into force.
+func (g *Game) Begin() {
+	g.T.Helper()
+	g.change(0, "quota", "10", "PUT", "/v1/policyset", g.Set(10))
+}
+
+// Draw makes a change of any kind through any control plane.
+func (g *Game) Draw() {
+	g.T.Helper()
+	p, who := g.Random.IntN(len(g.Planes)), fmt.Sprint("c", g.Random.IntN(6))
+	switch g.Random.IntN(8) {
+	case 0, 1:
+		g.change(p, "ban "+who, "yes", "POST", "/v1/keys/a/ban?partition=consumer:"+who, `{"reason": "x"}`)
+	case 2:
+		g.change(p, "ban "+who, "no", "POST", "/v1/keys/a/unban?partition=consumer:"+who, ``)
+	case 3, 4:
+		bodies := []string{`{"tier": "gold"}`, `{"banned": {"reason": "x"}}`, `{"bypass": {"reason": "x"}}`}
+		body := bodies[g.Random.IntN(len(bodies))]
+		g.change(p, "consumer "+who, strings.SplitN(body, `"`, 3)[1], "PUT", "/v1/consumers/"+who, body)
+	case 5:
+		g.change(p, "consumer "+who, "no", "DELETE", "/v1/consumers/"+who, "")
+	case 6:
+		quota := 10 + g.Random.IntN(1000)
+		g.change(p, "quota", fmt.Sprint(quota), "PUT", "/v1/policyset", g.Set(quota))
+	default:
+		state := []string{"off", "shadow"}[g.Random.IntN(2)]
+		order := fmt.Sprintf(`{"orders": [{"policy": "b", "state": %q, "reason": "x"}]}`, state)
+		g.change(p, "order", state, "PUT", "/v1/enforcement", order)
+	}
+}
+
+// Dies says that a control plane dies: what it alone holds, and has said so, dies with it.
+func (g *Game) Dies(plane int) {
+	for about, at := range g.held {
+		if at == plane {
+			delete(g.held, about)
+			delete(g.want, about)
+		}
+	}
+}
+
+// Wrong are the acknowledged changes that are not so at a control plane. If there are none, all are
+// durable.
+func (g *Game) Wrong() (wrong []string) {
+	for about, so := range g.want {
+		for i, call := range g.Planes {
+			if got := is(call, about); got != so {
+				wrong = append(wrong, fmt.Sprintf("%s: %s at control plane %d, acknowledged %s", about, got, i, so))
+			}
+		}
+	}
+	if len(wrong) == 0 {
+		clear(g.held)
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+// String says how many changes there were.
+func (g *Game) String() string {
+	return fmt.Sprintf("%d changes were acknowledged, %d of them as not durable, and %d were not", g.Made, g.Held,
+		g.Refused)
+}
+
+// is is what a control plane says now of what was changed.
+func is(call Call, about string) string {
+	kind, who, _ := strings.Cut(about, " ")
+	path := map[string]string{
+		"ban": "/v1/keys/a?partition=consumer:" + who, "consumer": "/v1/consumers/" + who, "order": "/v1/enforcement",
+		"quota": "/v1/policyset",
+	}[kind]
+	status, answer, err := call("GET", path, nil)
+	switch {
+	case err != nil:
+		return err.Error()
+	case kind == "quota":
+		_, rest, _ := strings.Cut(string(answer), "name: a, partition: [consumer], limit: {quota: ")
+		quota, _, _ := strings.Cut(rest, ",")
+		return quota
+	case status == http.StatusNotFound:
+		return "no"
+	}
+	var got struct {
+		Ban            *struct{}
+		Banned, Bypass *struct{}
+		Tier           string
+		Orders         []struct{ State string }
+	}
+	if err := json.Unmarshal(answer, &got); err != nil {
+		return err.Error()
+	}
+	switch {
+	case got.Ban != nil:
+		return "yes"
+	case got.Banned != nil:
+		return "banned"
+	case got.Bypass != nil:
+		return "bypass"
+	case kind == "consumer" && got.Tier == "gold":
+		return "tier"
+	case len(got.Orders) == 1:
+		return got.Orders[0].State
+	}
+	return "no"
+}

@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/logtest"
+	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// fleet is a world with two control planes and a proxy on each way: from each Envoy to each control
+// plane, and from each control plane to Redis.
+type fleet struct {
+	*world
+	clock  *redistest.Clock
+	planes [2]*stack.ControlPlane
+	serves [2]stack.ControlPlaneOptions
+	// toPlane are the ways of an Envoy, by its name.
+	toPlane map[string][2]*proxy
+	toRedis [2]*proxy
+	off     time.Duration // of Redis' clock
+	slow    slowLines
+}
+
+// slowLines keeps lines of access logs about requests that took seconds.
+type slowLines struct{ logtest.Buffer }
+
+var tookSeconds = regexp.MustCompile(`(?m)^.* \d{4,}ms .*\n`)
+
+// Write implements io.Writer.
+func (s *slowLines) Write(p []byte) (int, error) {
+	for _, line := range tookSeconds.FindAll(p, -1) {
+		if _, err := s.Buffer.Write(line); err != nil {
+			return 0, err
+		}
+	}
+	return len(p), nil
+}
+
+// calamity is a fault that the game draws.
+type calamity struct {
+	name string
+	// forget says that Redis may lose what it has: nothing else happens meanwhile, and nothing is
+	// changed just before.
+	forget bool
+	// begin lets it happen, end makes it good again.
+	begin, end func()
+	// wide says that no Envoy gets answers for tokens meanwhile.
+	wide bool
+	// dies is 1 or 2 for the control plane that is killed, 3 for both.
+	dies int
+	// lost is the part of a burst that buckets get anew, again how many seconds of a rate.
+	lost, again float64
+	// restarts is how many Envoys begin anew.
+	restarts float64
+}
+
+func (f *fleet) startPlane(i int) {
+	f.t.Helper()
+	c, err := stack.LaunchControlPlane(f.serves[i])
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.planes[i] = c
+	f.t.Cleanup(func() {
+		c.Stop()
+		f.show(c.Process)
+	})
+}
+
+// awaitPlanes waits until each control plane reads its store, and takes one for the world's.
+func (f *fleet) awaitPlanes() {
+	f.t.Helper()
+	for i, c := range f.planes {
+		f.await(fmt.Sprintf("control plane %d to read its store", i), func(ctx context.Context) error {
+			a, err := c.Call(ctx, http.MethodGet, "/readyz/store", nil)
+			if err != nil || a.Status != http.StatusOK {
+				return fmt.Errorf("%d %s %w", a.Status, a.Body, err)
+			}
+			return nil
+		})
+	}
+	f.controlPlane = f.planes[0]
+}
+
+// startFleet starts all but policies.
+func startFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t)}
+	second, err := stack.FreePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := hot(t)
+	launched := func(o *stack.EnvoyOptions) {
+		again(o)
+		o.Out = &f.slow
+	}
+	f.world = start(t, setup{envoys: 2, alone: true, launch: launched, ways: func(envoy string, port int) []int {
+		ways, known := f.toPlane[envoy]
+		if !known {
+			for i, at := range []int{port, second} {
+				ways[i] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", at))
+			}
+			f.toPlane[envoy] = ways
+		}
+		return []int{ways[0].port, ways[1].port}
+	}})
+	f.redis = f.clock.Start("--appendonly", "yes", "--appendfsync", "everysec")
+	for i, port := range []int{f.serve.Port, second} {
+		f.toRedis[i] = startProxy(t, f.redis.Addr())
+		f.serves[i] = f.serve
+		f.serves[i].Port, f.serves[i].DataDir = port, t.TempDir()
+		f.serves[i].RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", f.toRedis[i].port)
+		f.startPlane(i)
+	}
+	f.awaitPlanes()
+	return f
+}
+
+// parted is a cut of some ways.
+func parted(name string, h int, wide bool, ways ...*proxy) calamity {
+	return calamity{name: name + ": " + holds[h].name, wide: wide, begin: func() {
+		for _, p := range ways {
+			p.part(holds[h].streams)
+		}
+	}, end: func() {
+		for _, p := range ways {
+			p.heal()
+		}
+	}}
+}
+
+// bad is a way that is slow or breaks.
+func bad(name string, r *rand.Rand, way *proxy) calamity {
+	toxic := []struct {
+		kind string
+		attributes
+	}{
+		{"latency", attributes{"latency": 100}}, {"latency", attributes{"latency": 20, "jitter": 15}},
+		{"bandwidth", attributes{"rate": 1}}, {"reset_peer", attributes{"timeout": 0}},
+		{"slow_close", attributes{"delay": 1000}},
+	}[r.IntN(5)]
+	return calamity{name: fmt.Sprint(name, ": ", toxic.kind, toxic.attributes),
+		begin: func() { way.poison(toxic.kind, toxic.attributes) }, end: way.heal}
+}
+
+// draw is a fault of any kind.
+func (f *fleet) draw(r *rand.Rand) calamity {
+	p, e, h := r.IntN(2), r.IntN(2), r.IntN(len(holds))
+	envoy := fmt.Sprint("envoy-", e+1)
+	ways := f.toPlane[envoy]
+	switch r.IntN(16) {
+	case 0, 1:
+		return parted(fmt.Sprintf("control plane %d and Redis", p), h, false, f.toRedis[p])
+	case 2:
+		return parted("both control planes and Redis", h, true, f.toRedis[:]...)
+	case 3:
+		return parted(fmt.Sprintf("%s and control plane %d", envoy, p), h, false, ways[p])
+	case 4:
+		return parted(envoy+" and both control planes", h, false, ways[:]...)
+	case 5:
+		return bad(fmt.Sprintf("control plane %d and Redis", p), r, f.toRedis[p])
+	case 6:
+		return bad(fmt.Sprintf("%s and control plane %d", envoy, p), r, ways[p])
+	default:
+		return f.drawProcess(r, p, e)
+	}
+}
+
+// drawProcess is a fault of a process.
+func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
+	signal := func(s syscall.Signal, to interface{ Signal(syscall.Signal) error }) {
+		if err := to.Signal(s); err != nil {
+			f.t.Error(err)
+		}
+	}
+	switch r.IntN(10) {
+	case 0:
+		return calamity{name: fmt.Sprintf("control plane %d is killed", p), dies: p + 1, begin: f.planes[p].Kill,
+			end: func() { f.startPlane(p) }}
+	case 1:
+		return calamity{name: fmt.Sprintf("control plane %d is replaced", p), dies: p + 1, begin: func() {
+			f.planes[p].Stop()
+			f.startPlane(p)
+		}, end: func() {}}
+	case 2:
+		return calamity{name: "both control planes are killed", dies: 3, wide: true, begin: func() {
+			f.planes[0].Kill()
+			f.planes[1].Kill()
+		}, end: func() {
+			f.startPlane(0)
+			f.startPlane(1)
+		}}
+	case 3:
+		still := f.planes[p]
+		return calamity{name: fmt.Sprintf("control plane %d stands still", p),
+			begin: func() { signal(syscall.SIGSTOP, still) }, end: func() { signal(syscall.SIGCONT, still) }}
+	case 4:
+		return calamity{name: "Redis stands still", wide: true, begin: f.redis.Pause, end: f.redis.Resume}
+	case 5:
+		return calamity{name: "Redis is killed", forget: true, wide: true, again: 2, begin: f.redis.Kill,
+			end: f.redis.Restart}
+	case 6:
+		return calamity{name: "Redis is emptied", forget: true, lost: lostFill, again: 1,
+			begin: func() { f.redis.Do("FLUSHALL") }, end: func() {}}
+	case 7:
+		f.off = []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]
+		return calamity{name: fmt.Sprintf("Redis' clock jumps: to %v", f.off), forget: true, lost: 1,
+			begin: func() { f.clock.Set(f.off) }, end: func() {}}
+	case 8:
+		still := f.envoys[e]
+		return calamity{name: still.Name + " stands still",
+			begin: func() { signal(syscall.SIGSTOP, still) }, end: func() { signal(syscall.SIGCONT, still) }}
+	default:
+		return calamity{name: f.envoys[e].Name + " is restarted hot", restarts: 1, begin: func() { f.hotRestart(e) },
+			end: func() {}}
+	}
+}

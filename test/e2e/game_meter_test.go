@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// passed is a request that a limit let through: it was decided between the two times.
+type passed struct{ sent, at time.Time }
+
+// meter notes what a limit of a burst and a rate lets through, and holds it to the bound of every
+// interval. It is safe for concurrent use.
+type meter struct {
+	name        string
+	burst, rate float64
+
+	mu       sync.Mutex
+	passed   []passed
+	refused  int64
+	admitted int64
+	// closest is the greatest part of a bound that was reached.
+	closest float64
+}
+
+func (m *meter) note(a answer) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a.status != 200 {
+		m.refused++
+		return
+	}
+	m.admitted++
+	m.passed = append(m.passed, passed{a.at.Add(-a.took), a.at})
+}
+
+// hold checks all intervals since a time: what was sent and answered in one is at most what the
+// limit gives in it, and extra tokens. It forgets what was before that.
+func (m *meter) hold(since time.Time, extra float64) error {
+	m.mu.Lock()
+	m.passed = slices.DeleteFunc(m.passed, func(p passed) bool { return p.sent.Before(since) })
+	all := slices.Clone(m.passed)
+	m.mu.Unlock()
+	slices.SortFunc(all, func(a, b passed) int { return a.at.Compare(b.at) })
+	for _, first := range all {
+		n := 0.0
+		for _, p := range all {
+			if p.sent.Before(first.sent) {
+				continue
+			}
+			n++
+			most := m.burst + m.rate*p.at.Sub(first.sent).Seconds() + extra
+			m.closest = max(m.closest, n/most)
+			if n > most {
+				return fmt.Errorf("%s let %.0f through within %v, at most %.0f = %.0f + %.0f/s and %.0f may be", m.name,
+					n, p.at.Sub(first.sent), most, m.burst, m.rate, extra)
+			}
+		}
+	}
+	return nil
+}
+
+// counted is how many requests passed and were refused so far.
+func (m *meter) counted() (admitted, refused int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.admitted, m.refused
+}
+
+// Intervals are those in which requests were sent and answered: a meter finds the one that has too
+// many, and none where answers came late.
+func TestAMeterFindsTheIntervalThatHasTooMany(t *testing.T) {
+	begin := time.Now()
+	for _, c := range []struct {
+		late  time.Duration // of each answer
+		every time.Duration
+		n     int
+		extra float64
+		holds bool
+	}{
+		{0, 100 * time.Millisecond, 100, 0, true},
+		{0, 90 * time.Millisecond, 90, 0, true}, // The burst covers it.
+		{0, 90 * time.Millisecond, 200, 0, false},
+		{0, 90 * time.Millisecond, 200, 20, true},
+		{time.Second, 100 * time.Millisecond, 100, 0, true},
+		{0, 0, 10, 0, true}, {0, 0, 11, 0, false}, {0, 0, 12, 2, true},
+	} {
+		m := &meter{burst: 10, rate: 10}
+		for i := range c.n {
+			m.note(answer{status: 200, took: c.late, at: begin.Add(time.Duration(i)*c.every + c.late)})
+		}
+		if err := m.hold(begin, c.extra); (err == nil) != c.holds {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

@@ -1,0 +1,389 @@
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/test/ackgame"
+)
+
+var (
+	gameFor = flag.Duration("game", 0,
+		"how long TestChaosGame draws faults from -seed; 0 is two short games of fixed seeds")
+	gameSeed = flag.Uint64("seed", 0, "the seed of the game; 0 draws one")
+)
+
+// The limits of the game: as much in each policy, whose callers ask for three times that.
+const (
+	gameBurst = 60
+	gameRate  = 20
+	// gameSlack is of the optimistic one: half of the burst, for each Envoy but one.
+	gameSlack = gameBurst / 2
+	// healthy is for how long nothing happens between faults.
+	healthy = 4 * time.Second
+)
+
+// gameSet is the policy set of the game, whose policies a and b are those of ackgame.
+func gameSet(quota int) string {
+	head, own, _ := strings.Cut(fmt.Sprintf(ackgame.Set, quota), "policies:\n")
+	var limits strings.Builder
+	for _, p := range [][2]string{
+		{"shares", "mode: leased, on_failure: {then: local}"},
+		{"leased", "mode: leased, on_failure: {then: deny}"},
+		{"strict", "mode: strict, on_failure: {then: deny}"},
+		{"optimistic", "mode: optimistic, on_failure: {then: deny}"},
+		{"local", "mode: local"},
+	} {
+		fmt.Fprintf(&limits, "  - {name: %[1]s, match: {paths: [/%[1]s]}, partition: [], %[2]s, "+
+			"limit: {quota: 60, window: 3s}}\n", p[0], p[1])
+	}
+	limits.WriteString("  - {name: waits, match: {paths: [/waits]}, partition: [header:x-caller], " +
+		"limit: {quota: 4, window: 4s}}\n")
+	return head + "policies:\n" + own + limits.String() + within[1:]
+}
+
+// game is a fleet, and what its callers were given, and how it went.
+type game struct {
+	*fleet
+	random *rand.Rand
+	acks   *ackgame.Game
+	meters map[string]*meter
+	loads  []*background
+	waits  waiting
+
+	rounds map[string]int
+	// since is when the round before this one began, and extra what its fault allows.
+	since  time.Time
+	before allowance
+}
+
+// allowance is what a round allows beyond the bounds.
+type allowance struct {
+	lost, restarts float64
+	// again is in seconds of the rate.
+	again  float64
+	shares float64
+}
+
+func (a allowance) plus(b allowance) allowance {
+	return allowance{a.lost + b.lost, a.restarts + b.restarts, a.again + b.again, a.shares + b.shares}
+}
+
+// Faults, pushes and changes are drawn at random while callers ask without pause: in every interval
+// each limit holds; while all is well callers get what it gives, and those within their limits
+// always; each wait that is announced is true; and all that was acknowledged is so in the end.
+func TestChaosGame(t *testing.T) {
+	t.Parallel()
+	if *gameFor > 0 {
+		seed := *gameSeed
+		if seed == 0 {
+			seed = rand.Uint64()
+		}
+		play(t, seed, *gameFor)
+		return
+	}
+	for _, seed := range []uint64{1, 2} {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { play(t, seed, 35*time.Second) })
+	}
+}
+
+func play(t *testing.T, seed uint64, during time.Duration) {
+	fmt.Printf("the seed of this game is %d\n", seed)
+	g := &game{fleet: startFleet(t), random: rand.New(rand.NewPCG(seed, 0)), meters: map[string]*meter{},
+		rounds: map[string]int{}}
+	g.acks = &ackgame.Game{T: t, Random: g.random, Set: gameSet}
+	for i := range g.planes {
+		call := func(method, path string, body []byte, header ...string) (int, []byte, error) {
+			ctx, cancel := context.WithTimeout(g.ctx, patience)
+			defer cancel()
+			a, err := g.planes[i].Call(ctx, method, path, body, header...)
+			return a.Status, a.Body, err
+		}
+		g.acks.Planes = append(g.acks.Planes, call)
+	}
+	g.acks.Begin()
+	g.awaitApplied(1)
+	g.ask()
+	callers := g.withinLimits(g.envoys...)
+	begin := time.Now()
+	g.since = begin
+	time.Sleep(time.Second)
+	for n := 1; time.Since(begin) < during && !t.Failed(); n++ {
+		what := g.round()
+		at := time.Since(begin).Round(time.Second)
+		fmt.Printf("%8v round %d: %s; %s; %s\n", at, n, what, g.acks, g.waits.String())
+	}
+	for _, l := range g.loads {
+		l.end().mustBe(t, 200, 429)
+	}
+	noneRefused(t, "the game", callers)
+	g.waits.end(t)
+	if t.Failed() {
+		t.Logf("requests that took seconds, also where an Envoy stood still:\n%s", g.slow.String())
+	}
+	t.Logf("seed %d, %v: %s; faults: %v", seed, time.Since(begin).Round(time.Second), g.figures(), g.rounds)
+}
+
+// ask has callers ask each limit for three times what it gives, over both Envoys, and callers that
+// wait as long as they are asked to.
+func (g *game) ask() {
+	urls := []string{g.envoys[0].URL(), g.envoys[1].URL()}
+	for _, name := range []string{"shares", "leased", "strict", "optimistic"} {
+		m := &meter{name: name, burst: gameBurst, rate: gameRate}
+		g.meters[name] = m
+		g.loads = append(g.loads, load{clients: 16, rate: 3 * gameRate, request: func(i int) *http.Request {
+			return request(http.MethodGet, urls[i/16%2]+"/"+name)
+		}, note: func(_ int, a answer) { m.note(a) }}.background(g.ctx))
+	}
+	for i, url := range urls {
+		m := &meter{name: fmt.Sprint("local at ", i), burst: gameBurst, rate: gameRate}
+		g.meters[m.name] = m
+		g.loads = append(g.loads, load{clients: 8, rate: 2 * gameRate, request: func(int) *http.Request {
+			return request(http.MethodGet, url+"/local")
+		}, note: func(_ int, a answer) { m.note(a) }}.background(g.ctx))
+		g.waits.begin(g.ctx, url)
+	}
+}
+
+// round lets something happen, and then nothing, and holds callers and control planes to what must
+// be so.
+func (g *game) round() (what string) {
+	g.t.Helper()
+	begin := time.Now()
+	c := g.draw(g.random)
+	if c.forget || c.dies > 0 { // What one control plane alone has read may die with Redis, or with it.
+		g.awaitKept()
+		time.Sleep(1500 * time.Millisecond)
+	}
+	g.waits.trouble()
+	for p := range g.planes {
+		if c.dies&(p+1) != 0 {
+			g.acks.Dies(p)
+		}
+	}
+	g.rounds[kind(c.name)]++
+	c.begin()
+	for end := time.Now().Add(time.Duration(1500+g.random.IntN(1500)) * time.Millisecond); time.Now().Before(end); {
+		if !c.forget {
+			g.acks.Draw()
+		}
+		time.Sleep(time.Duration(200+g.random.IntN(300)) * time.Millisecond)
+	}
+	c.end()
+	g.awaitPlanes()
+	g.awaitPolicies()
+	g.awaitGround()
+	away := time.Since(begin)
+	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/failover.md says.
+	byShare := g.calm(c)
+	now := allowance{lost: c.lost, restarts: c.restarts, again: c.again,
+		shares: gameBurst + gameRate*away.Seconds() + byShare}
+	g.hold(c, now)
+	g.since, g.before = begin, now
+	return c.name
+}
+
+// kind is the name of a fault without its details.
+func kind(name string) string {
+	what, _, _ := strings.Cut(name, ":")
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return 'N'
+		}
+		return r
+	}, what)
+}
+
+// calm lets nothing happen, while changes go on, and wants callers to get what limits give. It
+// returns how many requests a share decided meanwhile, where a call was late.
+func (g *game) calm(c calamity) (byShare float64) {
+	g.t.Helper()
+	type counts struct{ admitted, refused int64 }
+	before := map[string]counts{}
+	for name, m := range g.meters {
+		a, r := m.counted()
+		before[name] = counts{a, r}
+	}
+	denied, shared := g.late(), g.decidedByShare()
+	g.waits.health()
+	begin := time.Now()
+	for time.Since(begin) < healthy {
+		g.acks.Draw()
+		time.Sleep(time.Duration(500+g.random.IntN(500)) * time.Millisecond)
+	}
+	took := time.Since(begin).Seconds()
+	g.waits.trouble()
+	denied, shared = g.late()-denied, g.decidedByShare()-shared
+	g.waits.settle(shared > 0)
+	for name, m := range g.meters {
+		if name == "shares" {
+			continue // What shares have let through is paid back now.
+		}
+		a, r := m.counted()
+		a, r = a-before[name].admitted, r-before[name].refused
+		least := 0.5*min(gameRate*took, float64(a+r)) - float64(denied)
+		if name == "optimistic" {
+			least -= gameSlack // It pays back what Envoys had used before they could report it.
+		}
+		if float64(a) < least {
+			g.t.Errorf("after %q %s let %d through in %.1f s while all was well, and refused %d; at least %.0f must",
+				c.name, name, a, took, r, least)
+		}
+	}
+	return float64(shared)
+}
+
+// hold checks the bounds of all intervals of this round and the one before it, and what was
+// acknowledged.
+func (g *game) hold(c calamity, now allowance) {
+	g.t.Helper()
+	all := now.plus(g.before)
+	for name, m := range g.meters {
+		extra := all.lost*gameBurst + all.again*gameRate
+		switch {
+		case name == "shares":
+			extra += all.shares
+		case name == "optimistic":
+			extra += gameSlack * (1 + all.restarts)
+		case strings.HasPrefix(name, "local"):
+			extra = gameBurst * all.restarts
+		}
+		if err := m.hold(g.since, extra); err != nil {
+			g.t.Errorf("in the round of %q: %v", c.name, err)
+		}
+	}
+	g.awaitKept()
+}
+
+// awaitKept waits until all that was acknowledged is so at both control planes.
+func (g *game) awaitKept() {
+	g.t.Helper()
+	g.await("all that was acknowledged to be so", func(context.Context) error {
+		if wrong := g.acks.Wrong(); len(wrong) > 0 {
+			return fmt.Errorf("%s", strings.Join(wrong, "\n"))
+		}
+		return nil
+	})
+}
+
+// figures say how it went so far.
+func (g *game) figures() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(g.meters)) {
+		m := g.meters[name]
+		admitted, refused := m.counted()
+		parts = append(parts, fmt.Sprintf("%s %d of %d passed, %.0f %% of its bound at most", name, admitted,
+			admitted+refused, 100*m.closest))
+	}
+	return strings.Join(parts, ", ") + "; " + g.acks.String() + "; " + g.waits.String()
+}
+
+// waiting are callers that wait as long as they are asked to, each at one Envoy.
+type waiting struct {
+	mu sync.Mutex
+	// well counts the times in which all was well, and is odd while it is.
+	well    int
+	callers sync.WaitGroup
+	cancel  []context.CancelFunc
+	kept    int
+	// doubtful are waits that were untrue while all was well, before it is known whether shares
+	// decided meanwhile: what they let through is charged later.
+	doubtful, wrong []string
+	excused         int
+}
+
+func (w *waiting) health()  { w.turn(1) }
+func (w *waiting) trouble() { w.turn(0) }
+
+func (w *waiting) turn(odd int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.well%2 != odd {
+		w.well++
+	}
+}
+
+func (w *waiting) now() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.well
+}
+
+// begin has a caller use up its limit at an Envoy, wait as long as it is asked to, and ask again.
+func (w *waiting) begin(ctx context.Context, url string) {
+	ctx, cancel := context.WithCancel(ctx)
+	w.cancel = append(w.cancel, cancel)
+	w.callers.Go(func() {
+		client := &http.Client{Timeout: patience}
+		for ctx.Err() == nil {
+			begun := w.now()
+			a, err := send(client, request(http.MethodGet, url+"/waits", "x-caller", url))
+			if err != nil || a.status != http.StatusTooManyRequests {
+				time.Sleep(10 * time.Millisecond)
+				continue
+			}
+			seconds, _ := strconv.Atoi(a.Get("Retry-After"))
+			time.Sleep(time.Duration(seconds) * time.Second)
+			again, err := send(client, request(http.MethodGet, url+"/waits", "x-caller", url))
+			w.judge(begun, a, again, err)
+		}
+	})
+}
+
+// judge notes a wait during which all was well.
+func (w *waiting) judge(begun int, first, again answer, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case begun != w.well || begun%2 == 0:
+	case err == nil && again.status == http.StatusOK:
+		w.kept++
+	case err == nil && strings.Contains(again.body, "#temporary-reduced-capacity"): // A late answer of a busy machine.
+	default:
+		w.doubtful = append(w.doubtful, fmt.Sprintf("after a wait of %s s, as announced: %d %s %v",
+			first.Get("Retry-After"), again.status, again.body, err))
+	}
+}
+
+// settle ends a time in which all was well. Shares decided meanwhile if calls were late.
+func (w *waiting) settle(shared bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if shared {
+		w.excused += len(w.doubtful)
+	} else {
+		w.wrong = append(w.wrong, w.doubtful...)
+	}
+	w.doubtful = nil
+}
+
+func (w *waiting) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return fmt.Sprintf("%d waits were true, %d were not, and %d were not as calls were late", w.kept, len(w.wrong),
+		w.excused)
+}
+
+func (w *waiting) end(t *testing.T) {
+	t.Helper()
+	for _, cancel := range w.cancel {
+		cancel()
+	}
+	w.callers.Wait()
+	if len(w.wrong) > 0 {
+		t.Errorf("%d waits were untrue, the first: %s", len(w.wrong), w.wrong[0])
+	}
+	if w.kept == 0 {
+		t.Error("no wait was tested")
+	}
+}
