@@ -17,6 +17,7 @@ import (
 type Consumers struct {
 	records  map[keyhash.Key]consumers.Record
 	revision uint64
+	set      func() *policy.Set
 }
 
 // Own is a limit that a consumer has of its own.
@@ -40,7 +41,11 @@ func (c *Consumers) Put(header, value, name string, limits []Own) {
 	if c.records == nil {
 		c.records = map[keyhash.Key]consumers.Record{}
 	}
-	c.records[match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: header}, value)] = r
+	key := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: header}, value)
+	if before := c.records[key]; c.set != nil {
+		r.Inherit(c.set(), &before)
+	}
+	c.records[key] = r
 }
 
 // ExceptionsRevision implements leases.Overrides.

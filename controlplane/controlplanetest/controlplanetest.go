@@ -65,6 +65,7 @@ func (c *ControlPlane) Restart(i int) {
 	}
 	if c.Consumers != nil {
 		config.Overrides = c.Consumers
+		c.Consumers.set = func() *policy.Set { return c.Current(0).Set }
 	}
 	c.replicas[i] = replica{p, leases.New(config)}
 }

@@ -10,27 +10,52 @@ import "github.com/weir-proxy/weir/shared/quota"
 // the one with the longest window, the others their window. Without limits before and others, a
 // list so means the same buckets whatever its order is.
 func Inherit(limits, before, others []Limit) {
-	done := uint(0)
+	done := takeSame(limits, before, 0)
+	done = takeNearest(limits, before, done)
+	for i := longest(limits, done); i >= 0; i = longest(limits, done) {
+		limits[i].Root = newRoot(&limits[i], limits, others, done)
+		done |= 1 << i
+	}
+}
+
+// InheritOwn gives the limits that a consumer has of its own their Root: those of the policy's
+// limits with the same windows, then those of its own list before, and then those of the policy's
+// limits whose windows are nearest. Further ones get the first roots that are free, which are below
+// the shortest window: lists that come and go have no more buckets than limits.
+func InheritOwn(limits, of, before []Limit) {
+	done := takeSame(limits, of, 0)
+	done = takeSame(limits, before, done)
+	done = takeNearest(limits, before, done)
+	done = takeNearest(limits, of, done)
+	for i := longest(limits, done); i >= 0; i = longest(limits, done) {
+		root := quota.Span(1)
+		for hasRoot(limits, done, root) {
+			root++
+		}
+		limits[i].Root = root
+		done |= 1 << i
+	}
+}
+
+// takeSame gives limits that are not done the roots of those before with the same windows, and
+// takeNearest those of the nearest windows. They return which limits are done then.
+func takeSame(limits, before []Limit, done uint) uint {
 	for i := range limits {
-		if was := sameWindow(&limits[i], before); was != nil {
+		if was := sameWindow(&limits[i], before); done>>i&1 == 0 && was != nil && !hasRoot(limits, done, was.Root) {
 			limits[i].Root = was.Root
 			done |= 1 << i
 		}
 	}
+	return done
+}
+
+func takeNearest(limits, before []Limit, done uint) uint {
 	for {
 		i, j := nearest(limits, before, done)
 		if j < 0 {
-			break
+			return done
 		}
 		limits[i].Root = before[j].Root
-		done |= 1 << i
-	}
-	for {
-		i := longest(limits, done)
-		if i < 0 {
-			return
-		}
-		limits[i].Root = newRoot(&limits[i], limits, others, done)
 		done |= 1 << i
 	}
 }

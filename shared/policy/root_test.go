@@ -104,3 +104,34 @@ func TestInheritAnyChange(t *testing.T) {
 		}
 	}
 }
+
+// Limits of a consumer's own, changed step by step, under a policy with a day and a minute.
+func TestOwnLimitsInheritTheirBuckets(t *testing.T) {
+	const s, m, h, d, month = quota.Second, quota.Minute, quota.Hour, quota.Day, 30 * quota.Day
+	of := listOf(t, d, m)
+	policy.Inherit(of, nil, nil)
+	for name, steps := range map[string][][2][]quota.Span{ // windows, and the roots that they have
+		"the policy's windows, turned": {{{d, m}, {0, m}}, {{m, d}, {m, 0}}, {{m}, {m}}, {{d}, {0}}},
+		"one whose window changes":     {{{h}, {0}}, {{2 * m}, {0}}, {{m}, {m}}, {{2 * m}, {m}}},
+		"a further one, ever new": {
+			{{d, m, s}, {0, m, 1}}, {{d, 2 * s, m}, {0, 1, m}}, {{month, d, m}, {1, 0, m}},
+		},
+		"further ones that come and go": {
+			{{d, m, s, h}, {0, m, 2, 1}}, {{d, m, 3 * s}, {0, m, 2}}, {{d, m}, {0, m}}, {{d, m, 9 * s}, {0, m, 1}}},
+		"the policy's window comes back": {{{2 * m}, {m}}, {{2 * m, m}, {0, m}}, {{2 * m, d, m}, {1, 0, m}}},
+	} {
+		var before []policy.Limit
+		for i, step := range steps {
+			limits := listOf(t, step[0]...)
+			policy.InheritOwn(limits, of, before)
+			var roots []quota.Span
+			for _, l := range limits {
+				roots = append(roots, l.Root)
+			}
+			if !slices.Equal(roots, step[1]) {
+				t.Errorf("%s: after step %d %v have the roots %v, want %v", name, i, step[0], roots, step[1])
+			}
+			before = limits
+		}
+	}
+}

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -122,6 +123,33 @@ func TestSpecialReadsBack(t *testing.T) {
 		if wire.FindOverride(b[:i], []byte("free-of-charge"), &l) {
 			t.Errorf("cut at %d an override is found", i)
 		}
+	}
+}
+
+// Roots stand behind all overrides, where filters that do not know of them read no more.
+func TestRootsOfOwnLimitsReadBack(t *testing.T) {
+	rooted := special
+	rooted.Rooted = true
+	last := wire.Override{Policy: "last", Until: 1, Limits: []wire.Figures{{Quota: 1, Window: quota.Hour, Root: 3}}}
+	first := special.Overrides[0]
+	first.Limits = slices.Clone(first.Limits)
+	first.Limits[0].Root, first.Limits[1].Root = quota.Minute, quota.MaxWindow
+	rooted.Overrides = []wire.Override{first, special.Overrides[1], last}
+	b := wire.AppendExceptions(nil, rooted)
+	var l wire.Limits
+	for _, o := range rooted.Overrides {
+		if !wire.FindOverride(b, []byte(o.Policy), &l) || !l.Rooted || !slices.Equal(l.Each[:l.Count], o.Limits) {
+			t.Errorf("%s: %+v", o.Policy, l)
+		}
+		for cut := 1; cut < 4; cut++ {
+			if wire.FindOverride(b[:len(b)-cut], []byte(o.Policy), &l) {
+				t.Errorf("cut by %d %s is found", cut, o.Policy)
+			}
+		}
+	}
+	rooted.Rooted = false
+	if old := wire.AppendExceptions(nil, rooted); string(b[:len(old)]) != string(old) {
+		t.Errorf("%x does not begin with %x", b, old)
 	}
 }
 

@@ -24,6 +24,8 @@ type Exceptions struct {
 	// neither.
 	Banned, Bypass int64
 	Overrides      []Override
+	// Rooted: the limits of all overrides have roots. Otherwise they have those of new limits.
+	Rooted bool
 }
 
 // Override is a consumer's own limits in place of a policy's, until an instant. Without limits the
@@ -35,10 +37,12 @@ type Override struct {
 }
 
 // Figures are a limit without its algorithm, which is the policy's. A Burst of 0 means the quota.
+// Root is its policy.Limit.Root, in exceptions that are Rooted.
 type Figures struct {
 	Quota  int64
 	Window quota.Span
 	Burst  int64
+	Root   quota.Span
 }
 
 // AppendExceptions appends s to dst, and no bytes for a zero s.
@@ -55,6 +59,13 @@ func AppendExceptions(dst []byte, s Exceptions) []byte {
 			dst = putUvarint(putUvarint(putUvarint(dst, f.Quota), int64(f.Window)), f.Burst)
 		}
 	}
+	for _, o := range s.Overrides { // Filters that do not know of roots read no further.
+		for i := range o.Limits {
+			if s.Rooted {
+				dst = putUvarint(dst, int64(o.Limits[i].Root))
+			}
+		}
+	}
 	return dst
 }
 
@@ -69,9 +80,10 @@ func Ends(exceptions []byte) (banned, bypass int64) {
 
 // Limits are the limits of one override, and until when they replace the policy's.
 type Limits struct {
-	Until int64
-	Count int
-	Each  [policy.MaxLimits]Figures
+	Until  int64
+	Count  int
+	Each   [policy.MaxLimits]Figures
+	Rooted bool
 }
 
 // FindOverride reads the override of a policy's limits from the form of AppendExceptions. If there
@@ -84,19 +96,30 @@ func FindOverride(exceptions, name []byte, l *Limits) bool {
 	c := cursor{buf: exceptions}
 	c.uvarint()
 	c.uvarint()
+	found, first, all := false, 0, 0
 	for left := c.u8(); left > 0 && c.err == nil; left-- {
-		same := string(c.text(63)) == string(name)
-		l.Until, l.Count = c.uvarint(), int(c.within(0, policy.MaxLimits))
-		for i := range l.Each[:l.Count] {
-			f := &l.Each[i]
-			for _, v := range [...]*int64{&f.Quota, (*int64)(&f.Window), &f.Burst} {
-				*v = c.uvarint()
+		same := string(c.text(63)) == string(name) && !found
+		until, n := c.uvarint(), int(c.within(0, policy.MaxLimits))
+		if same {
+			found, first, l.Until, l.Count = true, all, until, n
+		}
+		for i := range n {
+			f := Figures{Quota: c.uvarint(), Window: quota.Span(c.uvarint()), Burst: c.uvarint()}
+			if same {
+				l.Each[i] = f
 			}
 		}
-		if same && c.err == nil {
-			return true
+		all += n
+	}
+	l.Rooted = c.pos < len(c.buf)
+	for i := 0; l.Rooted && i < all; i++ {
+		if root := c.uvarint(); i >= first && i < first+l.Count {
+			l.Each[i-first].Root = quota.Span(root)
 		}
 	}
-	l.Count = 0
-	return false
+	if !found || c.err != nil {
+		l.Count = 0
+		return false
+	}
+	return true
 }

@@ -38,6 +38,8 @@ type listGame struct {
 	// lent: tokens of the limits before are in the hands of Envoys still. bucket is the target's.
 	lent   bool
 	bucket keyhash.Key
+	// shifts: the parts of windows change.
+	shifts bool
 }
 
 // listDoc is a policy set of the game.
@@ -450,15 +452,18 @@ func (g *listGame) whole() {
 	if g.own.window > 0 {
 		of = g.own
 	}
-	wait := of.window * 11 / 10
+	wait := (of.window*11 + 9) / 10
 	if slices.Contains([]string{"fixed_window", "sliding_window_counter"}, g.algorithm) {
-		wait = of.window * 22 / 10
+		wait = (of.window*22 + 9) / 10
 	}
 	if g.eager { // What cold Envoys used too much is paid back first: up to a burst.
 		wait, g.eager = 2*wait, false
 	}
 	if g.lent { // What was lent counts for one and a half leases, of the limit before, too.
 		wait += 46
+	}
+	if g.shifts { // A request that waited as a part ended counts as if it had been lent, with each change.
+		wait += int64(quota.LongestLease / quota.Second)
 	}
 	// A request that waited counts when it may be used last, and an answer has been on its way.
 	g.advance(g.now + quota.Instant(wait)*1e6 + quota.Instant(2*lease.Deadline))
@@ -468,4 +473,75 @@ func (g *listGame) whole() {
 				g.algorithm, of.quota, of.window, n, strings.Join(g.steps, "\n"))
 		}
 	}
+}
+
+// With each change a consumer's own list has windows that it had not before, in any order, and more
+// limits than the policy, or as many. One of them is tight. No more passes than the largest one in
+// force allows, and a caller who waits for a window of the new limit finds it whole.
+func TestNewWindowsOfOwnListsKeepWhatWasUsed(t *testing.T) {
+	refused, kinds := 0, map[string]int{}
+	for i := range *loneSeeds {
+		g := &listGame{lone: newLone(t, *first+i), kinds: map[string]int{}, alone: true}
+		r := rand.New(rand.NewPCG(g.seed, 0x0577))
+		g.algorithm = pick(r, "token_bucket", "sliding_window", "sliding_log", "sliding_window_counter")
+		g.doc.mode = pick(r, "local", "strict", "leased")
+		shortest, pause := int64(10), quota.Instant(0)
+		if g.doc.mode == "leased" {
+			if g.algorithm == "sliding_window_counter" {
+				g.algorithm = "sliding_window"
+			}
+			shortest, pause = 600, 31e6 // What was leased by the limit before has ended.
+		}
+		g.shifts = g.algorithm == "sliding_window"
+		kinds[g.doc.mode+" "+g.algorithm]++
+		g.doc.target[0] = listTarget{g.much(), 5} // The policy's limit is far away.
+		g.plane.Consumers = &controlplanetest.Consumers{}
+		g.plane.Restart(0)
+		g.push()
+		for node := range g.nodes {
+			g.decision(g.send(question{node: node, class: "free", path: "/", cost: 1}))
+		}
+		g.advance(g.now + 7200e6)
+		for range 25 {
+			g.advance(g.now + pause)
+			g.giveList(1+r.IntN(4), shortest)
+			g.limits(false)
+			if g.advance(g.now + 2000); r.IntN(3) == 0 {
+				g.whole()
+			}
+			for range r.IntN(50) {
+				if !g.ask() {
+					refused++
+				}
+				if r.IntN(4) == 0 {
+					g.advance(g.now + quota.Instant(r.Int64N(2e6)))
+				}
+			}
+		}
+	}
+	if t.Logf("%d refused: %v", refused, kinds); refused < 1000 || len(kinds) < 10 {
+		t.Error("too little was tried")
+	}
+}
+
+// giveList gives the caller so many limits of its own, with windows that it had not before: a tight
+// one, of one to three times the shortest window, and others that are far away, with windows nearer
+// to each other's than to that.
+func (g *listGame) giveList(size int, shortest int64) {
+	g.own = listTarget{1 + g.r.Int64N(20), shortest + g.r.Int64N(2*shortest)}
+	limits := []controlplanetest.Own{{Quota: g.own.quota, Window: quota.Span(g.own.window) * quota.Second}}
+	for len(limits) < size {
+		far := controlplanetest.Own{Quota: g.much()}
+		far.Window = quota.Second + quota.Span(g.r.Int64N(1000))*quota.Millisecond
+		if g.algorithm != "sliding_log" {
+			far.Window = quota.Span(20*shortest+g.r.Int64N(40*shortest)) * quota.Second
+		}
+		limits = append(limits, far)
+	}
+	g.r.Shuffle(len(limits), func(i, j int) { limits[i], limits[j] = limits[j], limits[i] })
+	g.plane.Consumers.Put("x-key", "a", "listed", limits)
+	for _, n := range g.nodes {
+		n.process.Consumers = g.plane.Consumers.View()
+	}
+	g.note("the caller has %v", limits)
 }

@@ -163,7 +163,8 @@ func (s *server) PutConsumer(
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
 	}
 	record.Revision, err = s.config.Consumers.Write(ctx,
-		consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
+		consumers.Changes{Writes: []consumers.Write{w}, Set: p.set.Set,
+			Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
@@ -208,7 +209,11 @@ func (s *server) PutConsumers(
 	}
 	e := entry(ctx, "consumers.put", "consumers")
 	e.After = audit.Value(map[string]int{"consumers": len(writes)})
-	if _, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: writes, Entry: e}); err != nil {
+	changes := consumers.Changes{Writes: writes, Entry: e}
+	if current, _ := s.config.Policies.Current(); current != nil {
+		changes.Set = current.Set
+	}
+	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}
 	s.config.Log.Info("consumers changed", "id", who.id, "consumers", len(writes), "author", who.name)

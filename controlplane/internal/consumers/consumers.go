@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -65,6 +67,8 @@ type Write struct {
 // Changes are made together or not at all. No consumer is in them twice.
 type Changes struct {
 	Writes []Write
+	// Set is the policy set whose limits the consumers' own stand in for; nil where none has any.
+	Set *policy.Set
 	// Entry is kept with the changes. For a single change the service fills in what comes after,
 	// and the store what was before.
 	Entry audit.Entry
@@ -240,6 +244,9 @@ func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (
 // Write makes changes at the present time and returns their revision. Nodes that are connected to
 // this replica get them at once.
 func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
+	if err := s.inherit(ctx, c); err != nil {
+		return 0, err
+	}
 	now := s.now().UTC().Truncate(time.Millisecond)
 	for i := range c.Writes {
 		if c.Writes[i].Record != nil {
@@ -258,6 +265,30 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	_ = s.Refresh(ctx)
 	s.acknowledged(revision, c.Writes)
 	return revision, nil
+}
+
+// inherit gives the consumers' own limits the buckets of those before.
+func (s *Service) inherit(ctx context.Context, c Changes) error {
+	var own []Write
+	for _, w := range c.Writes {
+		if w.Record != nil && len(w.Record.Overrides) > 0 && c.Set != nil {
+			own = append(own, w)
+		}
+	}
+	for some := range slices.Chunk(own, wire.MaxQuestions) {
+		keys := make([]keyhash.Key, len(some))
+		for i := range some {
+			keys[i] = some[i].Key
+		}
+		records, _, err := s.store.Consumers(ctx, keys)
+		if err != nil {
+			return err
+		}
+		for i := range some {
+			some[i].Record.Inherit(c.Set, &records[i])
+		}
+	}
+	return nil
 }
 
 // Ask answers a node's question.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,9 @@ type Override struct {
 	Policy string  `json:"policy"`
 	Limits []Limit `json:"limits,omitempty"`
 	Mark
+	// Roots are the policy.Limit.Root of each limit; none of an override that an older control
+	// plane has put.
+	Roots []quota.Span `json:"roots,omitempty"`
 }
 
 // Limit is the parameters of one limit; a burst of 0 means the quota.
@@ -101,7 +105,7 @@ const grace = time.Minute
 
 // Special returns what nodes receive of a record beside its tier.
 func (r *Record) Special(now time.Time) wire.Exceptions {
-	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
+	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now), Rooted: true}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
 		until := o.end(now.Add(-grace))
@@ -109,12 +113,60 @@ func (r *Record) Special(now time.Time) wire.Exceptions {
 			continue
 		}
 		own := wire.Override{Policy: o.Policy, Until: until}
-		for _, l := range o.Limits {
-			own.Limits = append(own.Limits, wire.Figures{Quota: l.Quota, Window: l.Window, Burst: l.Burst})
+		rooted := len(o.Roots) == len(o.Limits)
+		for n, l := range o.Limits {
+			f := wire.Figures{Quota: l.Quota, Window: l.Window, Burst: l.Burst}
+			if rooted {
+				f.Root = o.Roots[n]
+			}
+			own.Limits = append(own.Limits, f)
 		}
-		s.Overrides = append(s.Overrides, own)
+		s.Overrides, s.Rooted = append(s.Overrides, own), s.Rooted && rooted
 	}
+	s.Rooted = s.Rooted && len(s.Overrides) > 0
 	return s
+}
+
+// Inherit gives the limits of the record, which is to take the place of another, the buckets of
+// those that the consumer has now: under a policy of the set, or of its own. So what was used
+// counts by any windows.
+func (r *Record) Inherit(set *policy.Set, before *Record) {
+	for i := range r.Overrides {
+		o := &r.Overrides[i]
+		var of, was []policy.Limit
+		if at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == o.Policy }); at >= 0 {
+			of = set.Policies[at].LimitsOf(set.Identity.DefaultTier)
+		}
+		own := o.windows()
+		for n := range before.Overrides {
+			if b := &before.Overrides[n]; b.Policy == o.Policy {
+				if was = b.windows(); len(b.Roots) != len(was) {
+					policy.Inherit(was, of, nil)
+				}
+			}
+		}
+		policy.InheritOwn(own, of, was)
+		o.Roots = make([]quota.Span, len(own))
+		for n := range own {
+			o.Roots[n] = own[n].Root
+		}
+	}
+	if len(wire.AppendExceptions(nil, r.Special(time.Time{}))) > wire.MaxExceptions { // Nodes would not read it.
+		for i := range r.Overrides {
+			r.Overrides[i].Roots = nil
+		}
+	}
+}
+
+// windows are the limits without figures, with the roots that they have.
+func (o *Override) windows() []policy.Limit {
+	limits := make([]policy.Limit, len(o.Limits))
+	for i := range limits {
+		if limits[i].Window = o.Limits[i].Window; len(o.Roots) == len(limits) {
+			limits[i].Root = o.Roots[i]
+		}
+	}
+	return limits
 }
 
 // At returns the record without what has ended by now.
@@ -178,7 +230,13 @@ func (o *Override) Of(set *policy.Set, p *policy.Policy) (limits []policy.Limit,
 		}
 		limits = append(limits, own)
 	}
-	policy.Inherit(limits, p.LimitsOf(set.Identity.DefaultTier), nil)
+	if len(o.Roots) != len(limits) {
+		policy.Inherit(limits, p.LimitsOf(set.Identity.DefaultTier), nil)
+		return limits, nil
+	}
+	for i := range limits {
+		limits[i].Root = o.Roots[i]
+	}
 	return limits, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -213,5 +214,64 @@ func TestAfterTellsBans(t *testing.T) {
 	m, _, _ := s.After(50, false)
 	if old := consumers.Spoken(m, 1); old.Format > 1 || len(old.Items) != 0 {
 		t.Errorf("%+v", old)
+	}
+}
+
+// A consumer's own limits keep the roots of those before, whatever their windows are: by what the
+// store has, and by the policy's limits where that has none. More of them than nodes can read have
+// those of new limits.
+func TestOwnLimitsKeepTheirRoots(t *testing.T) {
+	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`
+	set, err := policydoc.Load([]byte(doc), policydoc.Sniff([]byte(doc)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, key := newLossy(), keyhash.Key{1}
+	s := consumers.New(consumers.Config{Store: l, Now: time.Now})
+	own := func(windows ...quota.Span) (o consumers.Override) {
+		o.Policy = "p"
+		for _, w := range windows {
+			o.Limits = append(o.Limits, consumers.Limit{Quota: 1, Window: w})
+		}
+		return o
+	}
+	for i, c := range []struct {
+		windows, roots []quota.Span
+	}{
+		{[]quota.Span{quota.Hour, quota.Second}, []quota.Span{0, quota.Second}}, // By an older control plane.
+		{[]quota.Span{2 * quota.Second, quota.Hour}, []quota.Span{quota.Second, 0}},
+		{[]quota.Span{3 * quota.Second, quota.Day, quota.Hour}, []quota.Span{quota.Second, 1, 0}},
+		{[]quota.Span{2 * quota.Day, quota.Hour}, []quota.Span{1, 0}},
+	} {
+		record := &consumers.Record{Overrides: []consumers.Override{own(c.windows...)}}
+		if i == 0 {
+			l.records[key] = *record
+			continue
+		}
+		write := consumers.Write{Key: key, Expected: l.records[key].Revision, Record: record}
+		_, err := s.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{write}, Set: set})
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := l.records[key]
+		limits, err := held.Overrides[0].Of(set, &set.Policies[0])
+		special := held.Special(time.Now())
+		for n := range limits {
+			sent := special.Overrides[0].Limits[n].Root
+			if err != nil || limits[n].Root != c.roots[n] || !special.Rooted || sent != c.roots[n] {
+				t.Errorf("step %d: %+v and %+v (%v), want %v", i, limits, special, err, c.roots)
+			}
+		}
+	}
+	many := consumers.Record{}
+	for i := range wire.MaxOverrides {
+		o := own()
+		for n := range 9 {
+			o.Limits = append(o.Limits, consumers.Limit{Quota: 1e9, Window: quota.Day + quota.Span(i*10+n)})
+		}
+		many.Overrides = append(many.Overrides, o)
+	}
+	if many.Inherit(set, &consumers.Record{}); many.Special(time.Now()).Rooted {
+		t.Error("a record that is too long has roots")
 	}
 }
