@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -63,8 +64,14 @@ type Echoed struct {
 	Headers http.Header `json:"headers"`
 }
 
-// Echo answers 200 with what it was asked, so that one sees what passed the proxy.
+// Echo answers 200 with the request that came, so that one sees what passed the proxy. A header
+// X-Echo-NAME of the request is the header NAME of the answer.
 func Echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
+	for name, values := range r.Header {
+		if own, echoed := strings.CutPrefix(name, "X-Echo-"); echoed {
+			w.Header()[own] = values
+		}
+	}
 	json.NewEncoder(w).Encode(Echoed{Method: r.Method, Path: r.URL.Path, Headers: r.Header})
 }
