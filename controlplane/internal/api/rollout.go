@@ -128,7 +128,7 @@ func shareOf(text string) (int, error) {
 	}
 	percent, err := strconv.Atoi(strings.TrimSuffix(text, "%"))
 	if err != nil || percent < 1 || percent > policies.Everyone {
-		return 0, badRequest("nodes must be a share of the nodes from 1%% to 100%%")
+		return 0, badRequest("nodes must be a share of the nodes from 1%% to 100%%, not %q", text)
 	}
 	return percent, nil
 }

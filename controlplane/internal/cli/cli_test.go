@@ -57,7 +57,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			env.Setenv("WEIR_SERVER", "http://"+serve(t, env))
+			env.Setenv("WEIR_SERVER", "http://"+serve(t, env.Defer))
 			env.Setenv("STRANGER", stranger(t))
 			env.Setenv("WITHOUT_STORE", withoutStore(t))
 			env.Setenv("ESCAPE", "\x1b]0;pwned\a\r\nbanned    no")
@@ -72,7 +72,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func serve(t *testing.T, env *testscript.Env) (address string) {
+// serve runs a control plane until what is given to atEnd is called.
+func serve(t *testing.T, atEnd func(func())) (address string) {
 	t.Helper()
 	token := func(name, secret string, role auth.Role) auth.Token {
 		return auth.Token{Name: name, Role: role, Sum: sha256.Sum256([]byte(secret))}
@@ -88,7 +89,7 @@ func serve(t *testing.T, env *testscript.Env) (address string) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, context.Background()) }()
-	env.Defer(func() {
+	atEnd(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -171,6 +172,10 @@ func (f importFlags) run(
 
 // print writes the policy set and the verdicts, and fails if an item was left out.
 func (f importFlags) print(env *environment, r *importer.Result) (err error) {
+	if len(r.Items) == 0 { // An empty set would look as if there were no limits to carry over.
+		return errors.New("cannot import this: it holds nothing that concerns limits; weir import --help says " +
+			"which command reads what")
+	}
 	if f.Shadow {
 		r.Shadow()
 	}

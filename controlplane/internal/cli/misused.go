@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // unexpectedWord finds the word in the parser's message that is no command.
@@ -24,7 +27,25 @@ func misused(err error) string {
 			return fmt.Sprintf("weir: %s\nTry %s --help.\n", better, command)
 		}
 	}
-	return fmt.Sprintf("weir: %v\nTry %s --help.\n", err, command)
+	return fmt.Sprintf("weir: %s\nTry %s --help.\n", inPlainWords(err.Error()), command)
+}
+
+// plainWords say what the parser means with the names of Go's types.
+var plainWords = []struct {
+	of    *regexp.Regexp
+	words string
+}{
+	{regexp.MustCompile(`expected a valid \d+ bit u?int but got (".*")`), "must be a whole number, not $1"},
+	{regexp.MustCompile(`expected \S+ value but got "(-[^"]*)" \(short flag\); perhaps try (--[^=]+)=.*`),
+		"$1 looks like a flag: a value that begins with - is written $2=$1"},
+	{regexp.MustCompile(`expected duration but got (".*"): .*`), "must be a time like 500ms or 10s, not $1"},
+}
+
+func inPlainWords(message string) string {
+	for _, p := range plainWords {
+		message = p.of.ReplaceAllString(message, p.words)
+	}
+	return message
 }
 
 // deepest is the last command that the words lead to; nil for none.
@@ -43,11 +64,19 @@ func elsewhere(c *kong.Context, message string) string {
 	if found == nil || deepest(c) != nil {
 		return ""
 	}
+	if strings.Contains(message, "did you mean") {
+		return ""
+	}
 	get := childOf(c.Model.Node, "get")
+	var names []string
 	for _, child := range get.Children {
 		if child.Name == found[1] || slices.Contains(child.Aliases, found[1]) {
 			return fmt.Sprintf("there is no command %s; it is weir get %s", found[1], child.Name)
 		}
+		names = append(names, child.Name)
+	}
+	if near := policy.Guess(found[1], names); near != "" && near != found[1] {
+		return fmt.Sprintf("there is no command %s: did you mean weir get %s?", found[1], near)
 	}
 	return ""
 }

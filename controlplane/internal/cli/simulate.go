@@ -61,17 +61,24 @@ func (c *simulateCommand) Run(env *environment) error {
 		}
 	}
 	report := s.Report()
+	if report.Requests == 0 { // Zeros would look as if all were well.
+		return unreadable(report)
+	}
 	if c.Output == "json" {
-		err = printJSON(env.Out, report)
-	} else {
-		_, err = io.WriteString(env.Out, simulated(report, c))
+		return printJSON(env.Out, report)
 	}
-	if err == nil && report.Requests == 0 {
-		fmt.Fprintf(env.Err, "weir: of %d lines none is a request that could be read: --field NAME=FIELD says what "+
-			"the log calls a field\n", report.Lines)
-		return errReported
-	}
+	_, err = io.WriteString(env.Out, simulated(report, c))
 	return err
+}
+
+// unreadable says why no line of a log is a request.
+func unreadable(r simulate.Report) error {
+	text := fmt.Sprintf("of %d lines none is a request that could be read: logs are lines of JSON, or CSV whose first "+
+		"line names the fields; --field NAME=FIELD says what the log calls a field", r.Lines)
+	for _, p := range r.Problems {
+		text += "\n  " + p
+	}
+	return errors.New(text)
 }
 
 // load reads a policy set from a file, or gets that of the control plane.

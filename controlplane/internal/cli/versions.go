@@ -69,6 +69,9 @@ func (c *getVersions) one(env *environment) error {
 func explainVersion(err error) error {
 	var r *refusal
 	if errors.As(err, &r) && r.Status == http.StatusNotFound {
+		if strings.Contains(r.Detail, "weir get versions") {
+			return errors.New(r.Detail)
+		}
 		return fmt.Errorf("%s: weir get versions lists what there is", r.Detail)
 	}
 	if errors.As(err, &r) && len(r.Problems) > 0 {

@@ -1,6 +1,7 @@
 package policydoc
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"strings"
@@ -17,6 +18,21 @@ var (
 	variable = regexp.MustCompile(`\$\{[^}]*\}|^\$[A-Za-z_][A-Za-z_0-9]*$`)
 	noBlank  = regexp.MustCompile(`^[a-z_]+:\S`)
 )
+
+// aSpan and aRate are a length of time and a limit as other programs write them.
+var (
+	aSpan = regexp.MustCompile(`(?i)^(\d+) *(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)$`)
+	aRate = regexp.MustCompile(`(?i)^(\d+) */ *(\d*)(s|sec|second|m|min|minute|h|hour|d|day)$`)
+)
+
+// shortUnit is how the language writes a unit of time.
+func shortUnit(unit string) string {
+	unit = strings.ToLower(unit)
+	if unit == "ms" || strings.HasPrefix(unit, "milli") {
+		return "ms"
+	}
+	return unit[:1]
+}
 
 // explain is the reason of a problem with a guess and with what its value says about the mistake.
 // Value is nil if there is none.
@@ -38,7 +54,16 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		}
 	}
 	number := isJSONNumber.MatchString(text)
-	switch {
+	switch span, limit := aSpan.FindStringSubmatch(text), aRate.FindStringSubmatch(text); {
+	case p.Path == "version" && !strings.Contains(p.Reason, policy.Version):
+		return p.Reason + ": write version: " + policy.Version
+	case strings.HasPrefix(p.Reason, "needs identity.consumer"):
+		return p.Reason + ", as in identity: {consumer: [{header: x-api-key}]}"
+	case span != nil && strings.Contains(p.Reason, "with a unit") && text != span[1]+shortUnit(span[2]):
+		return p.Reason + ": did you mean " + span[1] + shortUnit(span[2]) + "?"
+	case limit != nil && strings.HasPrefix(p.Reason, "must be a mapping like {quota"):
+		return p.Reason + ": did you mean {quota: " + limit[1] + ", window: " + cmp.Or(limit[2], "1") +
+			shortUnit(limit[3]) + "}?"
 	case number && strings.HasSuffix(p.Reason, ", not a string"):
 		return p.Reason + ": take the quotes away"
 	case number && strings.HasPrefix(p.Reason, "must be a length of time"),

@@ -1,8 +1,9 @@
 package policydoc
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,15 +34,19 @@ func Join(parts []Part) ([]byte, error) {
 		j.texts[part.Name] = part.Text
 		j.add(part)
 	}
-	if len(j.problems) > 0 {
-		return nil, &Refused{j.problems}
+	if j.unread {
+		return nil, &Refused{j.problems} // What the others mean may stand in the part that cannot be read.
 	}
 	doc, err := encodeYAML(j.document())
 	if err != nil {
 		return nil, err
 	}
-	if _, err := Load(doc, YAML); err != nil {
-		return nil, j.located(err)
+	_, err = Load(doc, YAML)
+	if err != nil {
+		j.take(err)
+	}
+	if len(j.problems) > 0 {
+		return nil, &Refused{j.problems}
 	}
 	return doc, nil
 }
@@ -71,6 +76,8 @@ type joiner struct {
 	names    map[string]place
 	texts    map[string][]byte
 	problems policy.Problems
+	// unread: a part could not be read.
+	unread bool
 }
 
 func (j *joiner) problem(at place, format string, args ...any) {
@@ -89,7 +96,8 @@ func (j *joiner) add(part Part) {
 		p.File = part.Name
 		j.problems = append(j.problems, p)
 	}
-	if err != nil {
+	if err != nil || len(values) > 0 {
+		j.unread = true
 		return
 	}
 	if keyAt(root, "version") < 0 {
@@ -170,16 +178,22 @@ func (j *joiner) document() *yaml.Node {
 	return root
 }
 
-// located has the problems of the whole document name parts and lines.
-func (j *joiner) located(err error) error {
-	var problems policy.Problems
-	if !errors.As(err, &problems) {
-		return &Refused{policy.Problems{{Reason: "all files together: " + err.Error()}}}
+// take takes in the problems of the whole document, which name parts and lines then.
+func (j *joiner) take(err error) {
+	problems, ok := ProblemsOf(err)
+	if !ok {
+		problems = policy.Problems{{Reason: err.Error()}}
 	}
-	for i := range problems {
-		j.locate(&problems[i])
+	for _, p := range problems {
+		j.locate(&p)
+		said := func(other policy.Problem) bool { return other.File == p.File && other.Line == p.Line && p.Line > 0 }
+		if !slices.ContainsFunc(j.problems, said) || !strings.HasSuffix(p.Path, ".name") {
+			j.problems = append(j.problems, p)
+		}
 	}
-	return &Refused{problems}
+	slices.SortStableFunc(j.problems, func(a, b policy.Problem) int {
+		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line)
+	})
 }
 
 // locate has a problem of the whole document, like that of policies[7].limit, name its part.

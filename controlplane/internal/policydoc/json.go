@@ -133,7 +133,7 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	c := doc[at]
 	switch {
 	case len(before) == 0 && c != '{' && c != '[':
-		return reason + "; if it is YAML, let the name of the file end in .yaml"
+		return "it begins with " + string(c) + " and not with {; if it is YAML, let the name of the file end in .yaml"
 	case (c == '}' || c == ']') && bytes.HasSuffix(before, []byte(",")):
 		return "the comma before the " + string(c) + " is one too many"
 	case c == '/' || c == '#':

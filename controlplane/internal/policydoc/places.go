@@ -3,6 +3,7 @@ package policydoc
 import (
 	"errors"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,12 +70,22 @@ func locate(doc []byte, problems policy.Problems) {
 		if p.Line == 0 {
 			p.Line = line
 		}
-		p.Reason = explain(*p, found)
+		p.Reason = linesOfPolicies(root, explain(*p, found))
 		if index, _, ok := cutPolicy(p.Path); ok {
 			p.Policy = nameOf(root, index)
 		}
 	}
 	slices.SortStableFunc(problems, func(a, b policy.Problem) int { return a.Line - b.Line })
+}
+
+var policyAt = regexp.MustCompile(`policies\[(\d+)\]`)
+
+// linesOfPolicies is a reason that names other policies by their lines.
+func linesOfPolicies(root *yaml.Node, reason string) string {
+	return policyAt.ReplaceAllStringFunc(reason, func(path string) string {
+		_, line := follow(root, path, false)
+		return "the policy of line " + strconv.Itoa(line)
+	})
 }
 
 // givenTwice is the reason that the language gives for a repeated field.

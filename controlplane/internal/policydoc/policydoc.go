@@ -106,7 +106,7 @@ func parseAll(doc []byte, format Format) (policy.Node, policy.Problems, error) {
 	}
 	if !utf8.Valid(doc) {
 		return policy.Node{}, nil, &SyntaxError{Line: lineAt(doc, invalidUTF8(doc)),
-			Reason: "is not UTF-8, as another encoding is: save the file as UTF-8"}
+			Reason: "is not UTF-8 but another encoding, like Latin-1: save the file as UTF-8"}
 	}
 	if format == JSON {
 		node, err := parseJSON(doc)

@@ -49,6 +49,9 @@ func yamlError(doc []byte, err error) error {
 		line++
 	}
 	line = min(max(line, 1), len(lines))
+	for line > 1 && strings.Contains(reason, "node content") && !strings.ContainsAny(lines[line-1], "[{") {
+		line--
+	}
 	return notYAML(line, unfinished(lines[line-1], reason))
 }
 
@@ -246,7 +249,7 @@ func unfinished(line, reason string) string {
 	switch {
 	case strings.Contains(reason, "end of stream"):
 		return "a text in quotes begins here and does not end"
-	case strings.Contains(reason, "',' or"):
+	case strings.Contains(reason, "',' or"), strings.Contains(reason, "node content"):
 		return "a bracket is opened here and not closed"
 	}
 	return reason
