@@ -8,6 +8,9 @@
 # in each round: on a machine that is busy with other things, many short rounds find the least time sooner than few long ones.
 # build/microbench/new.txt and base.txt keep the raw output of the last run. Needs redis-server: tools/setup.sh redis.
 set -euo pipefail
+case ${1-} in
+-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+esac
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 count=${1:-10} base=${2:-} only=${3:-.} benchtime=${4:-100ms}

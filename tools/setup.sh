@@ -23,6 +23,9 @@
 #
 # The cache folder is ${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}. When nothing is missing this takes well under a second.
 set -euo pipefail
+case ${1-} in
+-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+esac
 
 say() { printf '>> %s\n' "$*" >&2; }
 die() { printf 'tools/setup.sh: %s\n' "$*" >&2; exit 1; }

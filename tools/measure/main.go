@@ -9,6 +9,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,7 +17,12 @@ import (
 )
 
 func main() {
-	roots := os.Args[1:]
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: measure [DIR...]   prints how the code in the folders reads, "+
+			"in numbers; without one, that of the module here")
+	}
+	flag.Parse()
+	roots := flag.Args()
 	if len(roots) == 0 {
 		roots = []string{"."}
 	}

@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-const usage = "usage: wasmgate strip -o OUT IN\n       wasmgate check IN"
+const usage = `usage: wasmgate strip -o OUT IN   writes IN without the exports a filter does not need
+       wasmgate check IN          fails, with all reasons, if Envoy cannot run IN or IN leaks`
 
 func main() {
 	if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -25,6 +26,10 @@ func main() {
 func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New(usage)
+	}
+	if args[0] == "-h" || args[0] == "--help" {
+		_, err := fmt.Fprintln(out, usage)
+		return err
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
