@@ -30,10 +30,14 @@ type ifVersion struct {
 	IfVersion *uint64 `help:"Only if the policy set is still this version, from which the change was made: weir get policyset says which it is." placeholder:"N"`
 }
 
-// holds is an error if the policy set is another version.
-func (f ifVersion) holds(current answer) error {
-	if f.IfVersion == nil {
+// holds is an error if the policy set is another version than the one that is named or, if none is,
+// that the change was shown of.
+func (f ifVersion) holds(current answer, c change, dryRun bool) error {
+	if f.IfVersion == nil && dryRun {
 		return nil
+	}
+	if f.IfVersion == nil {
+		return c.holds(current)
 	}
 	wanted := fmt.Sprint(*f.IfVersion)
 	now := versionOf(current)
@@ -53,7 +57,7 @@ func (c *applyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if err := c.holds(t.current); err != nil {
+	if err := c.holds(t.current, t.change(), c.DryRun); err != nil {
 		return err
 	}
 	if gone, all := t.removed(); !c.Yes && !c.DryRun {
@@ -72,6 +76,7 @@ func (c *applyCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	t.change().shown(t.current, c.DryRun)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
@@ -170,6 +175,11 @@ func member(node policy.Node, key string) policy.Node {
 		return node.Items[at]
 	}
 	return policy.Node{}
+}
+
+// change is that of the file.
+func (t trial) change() change {
+	return changeAt(t.client.base.String(), "weir diff "+t.file, "apply", string(t.doc))
 }
 
 func (t trial) same() bool { return bytes.Equal(t.current.body, t.doc) }

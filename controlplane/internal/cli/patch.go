@@ -17,6 +17,7 @@ type patchCommand struct {
 	Policy string `arg:"" help:"The policy's name."`
 	Patch  string `arg:"" help:"What is different, as JSON: null removes a field, a list replaces a list (RFC 7396). - is the standard input."`
 	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	ifVersion
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
@@ -38,12 +39,22 @@ func (c *patchCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	header := map[string]string{"If-Match": "*", "Content-Type": "application/merge-patch+json"}
+	current, err := cl.do(http.MethodGet, "/v1/policyset", nil, nil)
+	if err != nil {
+		return err
+	}
+	change := changeAt(cl.base.String(), fmt.Sprintf("weir patch %s … --dry-run", c.Policy),
+		"patch", c.Policy, string(patch))
+	if err := c.holds(current, change, c.DryRun); err != nil {
+		return err
+	}
+	header := map[string]string{"If-Match": current.header.Get("ETag"), "Content-Type": "application/merge-patch+json"}
 	path := "/v1/policies/" + url.PathEscape(c.Policy) + shareQuery(c.Nodes, c.DryRun)
 	got, err := cl.do(http.MethodPatch, path, header, patch)
 	if err != nil {
 		return c.explain(env, err)
 	}
+	change.shown(current, c.DryRun)
 	var put api.PutAnswer
 	if printed, err := got.read(env, c.Output, &put); printed || err != nil {
 		return err
@@ -56,6 +67,9 @@ func (c *patchCommand) explain(env *environment, err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
 		return err
+	}
+	if r.Status == http.StatusPreconditionFailed {
+		return changedMeanwhile("patch")
 	}
 	for _, p := range r.Problems {
 		fmt.Fprintln(env.Err, policydoc.Sentence("the patch", p))

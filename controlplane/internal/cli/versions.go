@@ -111,6 +111,7 @@ func (c *diffCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	t.change().shown(t.current, true)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err
@@ -184,7 +185,9 @@ func (c *rollbackCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	if err := c.holds(current); err != nil {
+	change := changeAt(cl.base.String(), fmt.Sprintf("weir rollback %d --dry-run", c.Version),
+		"rollback", fmt.Sprint(c.Version))
+	if err := c.holds(current, change, c.DryRun); err != nil {
 		return err
 	}
 	put, body, err := c.roll(cl, current, c.DryRun || !c.Yes)
@@ -202,6 +205,7 @@ func (c *rollbackCommand) Run(env *environment) error {
 			return err
 		}
 	}
+	change.shown(current, c.DryRun)
 	if c.Output == "json" {
 		_, err := env.Out.Write(body)
 		return err

@@ -1,0 +1,95 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// shownFor is how long a change counts as seen, mostShown how many are remembered.
+const (
+	shownFor  = time.Hour
+	mostShown = 100
+)
+
+// change is one that a command has shown, or is to make, of a policy set at a control plane.
+type change struct {
+	// key is a hash of the control plane, the command and what it gives.
+	key string
+	// again is the command that shows the change.
+	again string
+}
+
+func changeAt(server, again string, given ...string) change {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", server, given))
+	return change{fmt.Sprintf("%x", sum[:16]), again}
+}
+
+// shownVersion is the version of which a change was shown, and when.
+type shownVersion struct {
+	Version string    `json:"version"`
+	At      time.Time `json:"at"`
+}
+
+// shownFile is where they are kept; empty where the user has no folder for that.
+func shownFile() string {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "weir", "shown.json")
+}
+
+// readShown returns what is remembered. What cannot be read is nothing: it is a help, not a lock.
+func readShown() map[string]shownVersion {
+	all := map[string]shownVersion{}
+	text, err := os.ReadFile(shownFile())
+	if err != nil || json.Unmarshal(text, &all) != nil {
+		return map[string]shownVersion{}
+	}
+	maps.DeleteFunc(all, func(_ string, s shownVersion) bool { return time.Since(s.At) > shownFor })
+	return all
+}
+
+// show remembers of which version the change was shown; of none if it has been made since.
+func (c change) show(version string) {
+	all := readShown()
+	delete(all, c.key)
+	if _, err := strconv.ParseUint(version, 10, 64); err == nil && len(all) < mostShown {
+		all[c.key] = shownVersion{version, time.Now()}
+	}
+	text, err := json.Marshal(all)
+	if err != nil || os.MkdirAll(filepath.Dir(shownFile()), 0o700) != nil {
+		return
+	}
+	own := fmt.Sprintf("%s.%d", shownFile(), os.Getpid())
+	if os.WriteFile(own, text, 0o600) == nil {
+		_ = os.Rename(own, shownFile()) // A change that is not remembered is made unasked, as the first time.
+	}
+}
+
+// shown remembers that a change was shown of the current version, or forgets it as made.
+func (c change) shown(current answer, only bool) {
+	version := ""
+	if only {
+		version = versionOf(current)
+	}
+	c.show(version)
+}
+
+// holds is an error if the change was shown of another version than the one that is there now: it
+// would take back unseen what has come between.
+func (c change) holds(current answer) error {
+	now := versionOf(current)
+	s, shown := readShown()[c.key]
+	if !shown || s.Version == now {
+		return nil
+	}
+	return fmt.Errorf("the policy set is version %s by now, and this change was shown of version %s: "+
+		"weir diff %[2]s %[1]s shows what has come between; look again with %[3]s, or give --if-version %[1]s", now, s.Version, c.again)
+}
