@@ -91,5 +91,6 @@ func (c change) holds(current answer) error {
 		return nil
 	}
 	return fmt.Errorf("the policy set is version %s by now, and this change was shown of version %s: "+
-		"weir diff %[2]s %[1]s shows what has come between; look again with %[3]s, or give --if-version %[1]s", now, s.Version, c.again)
+		"weir diff %[2]s %[1]s shows what has come between; look again with %[3]s, or give "+
+		"--if-version %[1]s", now, s.Version, c.again)
 }
