@@ -5,8 +5,10 @@ import (
 	"context"
 	crand "crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -148,7 +151,11 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	})
 	replica := crand.Text()
 	history := series.New(series.Config{Store: a.store, Replica: replica, Now: a.clock.Now, Log: a.log})
-	a.followers = append(a.followers, history.Run)
+	a.followers = append(a.followers, history.Run, func(ctx context.Context) {
+		// An authority that is taken out of its file is out, also if no connection comes and no
+		// probe asks.
+		every.Period(ctx, lookAtFiles, func(context.Context) { a.wrongFiles(s.Listeners) })
+	})
 	recent := decisions.New(decisions.Config{
 		Store: a.store, Sets: sets, Replica: replica, Now: a.clock.Now, Meter: a.metrics.Refused, Heard: history.Heard,
 	})
@@ -240,18 +247,30 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 	}
 	if a.files != nil && a.files.Refused() {
 		wrong["--policyset"] = "not in force, and the last good policy set is: the log says why"
+		if places := a.files.Places(); places != "" {
+			wrong["--policyset"] = "not in force, with mistakes in " + places + ", and the last good policy set is: " +
+				"the log says why"
+		}
 	}
 	if l.TLS != nil && l.TLS.Trouble(a.log) != "" {
 		wrong["--tls-cert"] = unusable
 	}
 	for name, pool := range map[string]*certs.Pool{"--node-client-ca": l.NodeClients, "--rls-client-ca": l.RLSClients,
 		"--rlqs-client-ca": l.RLQSClients} {
-		if pool != nil && pool.Trouble(a.log) != "" {
-			wrong[name] = unusable
+		if pool == nil || pool.Trouble(a.log) == "" {
+			continue
+		}
+		wrong[name] = unusable
+		if lines := pool.WrongLines(); len(lines) > 0 {
+			wrong[name] = "wrong in line " + strings.Trim(fmt.Sprint(lines), "[]") +
+				", whose certificate admits no client: the log says why"
 		}
 	}
 	return wrong
 }
+
+// lookAtFiles is how long a removed authority of client certificates may count.
+const lookAtFiles = time.Second
 
 // unusable is what is said of certificates, without what stands in their files.
 const unusable = "not to be used, and what was there before is: the log says why"

@@ -1,6 +1,7 @@
 package app_test
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -9,7 +10,9 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/test/certtest"
 )
 
 func policyFile(quota string) []byte {
@@ -87,22 +90,38 @@ func TestAWrongFileIsReported(t *testing.T) {
 	good := auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("ci")}.Line()
 	write(file, good)
 	write(filepath.Join(folder, "api.yaml"), string(policyFile("10")))
+	authority, err := os.ReadFile(certtest.New(t, "clients").Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients := filepath.Join(t.TempDir(), "clients.pem")
+	write(clients, string(authority))
+	pool, err := certs.LoadPool(clients)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := startWith(t, settings.Settings{
 		Listen: "127.0.0.1:0", DataDir: t.TempDir(), PolicySet: folder, TokensFile: file,
-		Tokens: auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
+		Tokens:    auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
+		Listeners: settings.Listeners{RLSClients: pool},
 	}, slog.New(slog.DiscardHandler))
 	p.servesQuota("10")
 	p.until("/metrics", 200, "weir_policyset_files_in_force 1")
-	for path, wrong := range map[string]string{
-		file: "ci viewer the-secret-itself", filepath.Join(folder, "api.yaml"): string(policyFile("-1")),
+	for _, c := range []struct{ setting, path, mended, wrong, said string }{
+		{"--tokens-file", file, good, good + "\nci viewer the-secret-itself", "wrong in line 2"},
+		{"--policyset", filepath.Join(folder, "api.yaml"), string(policyFile("10")), string(policyFile("-1")),
+			"api.yaml:"},
+		{"--rls-client-ca", clients, string(authority), string(authority) + "-----BEGIN CERTIFICATE-----\nsecret\n",
+			fmt.Sprint("wrong in line ", 1+strings.Count(string(authority), "\n"))},
 	} {
-		setting, mended := "--tokens-file", good
-		if path != file {
-			setting, mended = "--policyset", string(policyFile("10"))
-		}
-		write(path, wrong)
+		path, setting, mended := c.path, c.setting, c.mended
+		write(path, c.wrong)
 		for _, probe := range []string{"/readyz", "/readyz/store"} {
-			if got := p.until(probe, 200, "the file of "+setting+" is"); strings.Contains(string(got.body), "secret") {
+			got := p.until(probe, 200, c.said)
+			if !strings.Contains(string(got.body), "the file of "+setting+" is") {
+				t.Errorf("%s: %s names no %s", probe, got.body, setting)
+			}
+			if strings.Contains(string(got.body), "secret") {
 				t.Errorf("%s shows what stands in the file: %s", probe, got.body)
 			}
 		}

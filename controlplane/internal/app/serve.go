@@ -95,7 +95,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
 	})
 	server := &http.Server{
-		Handler:           a.closing(handler),
+		Handler:           clients.Guard(a.closing(handler)),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -4,12 +4,13 @@ package certs
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -19,31 +20,28 @@ type Pair struct {
 	files[tls.Certificate]
 }
 
-// Pool is a set of authorities, from one file. Make one with LoadPool. It is safe for concurrent
-// use.
+// Pool is a set of authorities, from one file. A certificate in it that is wrong is no authority,
+// and all others count: a mistake keeps no authority alive that has been taken out. Make one with
+// LoadPool. It is safe for concurrent use.
 type Pool struct {
 	files[x509.CertPool]
+	admitted admitted
 }
 
 // Load reads a certificate and its key, both in PEM.
 func Load(cert, key string) (*Pair, error) {
-	parse := func(texts [][]byte) (*tls.Certificate, error) {
+	parse := func(texts [][]byte) (*tls.Certificate, error, error) {
 		pair, err := tls.X509KeyPair(texts[0], texts[1])
-		return &pair, err
+		return &pair, nil, err
 	}
 	p := &Pair{files[tls.Certificate]{paths: []string{cert, key}, parse: parse}}
 	return p, p.read()
 }
 
-// LoadPool reads authorities in PEM.
+// LoadPool reads authorities in PEM. One that is wrong is an error.
 func LoadPool(path string) (*Pool, error) {
-	p := &Pool{files[x509.CertPool]{paths: []string{path}, parse: func(texts [][]byte) (*x509.CertPool, error) {
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(texts[0]) {
-			return nil, errors.New("it holds no certificate in PEM")
-		}
-		return pool, nil
-	}}}
+	parse := func(texts [][]byte) (*x509.CertPool, error, error) { return parsePool(texts[0]) }
+	p := &Pool{files: files[x509.CertPool]{paths: []string{path}, parse: parse}}
 	return p, p.read()
 }
 
@@ -75,11 +73,15 @@ func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.C
 // files is what some files mean together.
 type files[T any] struct {
 	paths []string
-	parse func(texts [][]byte) (*T, error)
+	// parse also says what is wrong with a part of the texts whose rest has a meaning.
+	parse func(texts [][]byte) (value *T, wrong, err error)
 
-	mu      sync.Mutex
-	texts   [][]byte
-	value   *T
+	mu    sync.Mutex
+	texts [][]byte
+	value *T
+	// wrong is what is wrong with the texts in use, seen are those of the last look.
+	wrong   error
+	seen    [][]byte
 	trouble string
 }
 
@@ -92,7 +94,8 @@ func (f *files[T]) current(log *slog.Logger) *T {
 		trouble = err.Error()
 	}
 	if trouble != "" && trouble != f.trouble {
-		log.Error("a certificate cannot be used; what was there before stays in use", "error", trouble)
+		log.Error("a certificate cannot be used: a wrong one among others admits no client; where none is right, "+
+			"what was there before stays in use", "error", trouble)
 	}
 	f.trouble = trouble
 	if f.value != before {
@@ -109,7 +112,8 @@ func (f *files[T]) Trouble(log *slog.Logger) string {
 	return f.trouble
 }
 
-// read takes over what has changed.
+// read takes over what has changed. Texts with a mistake count once two looks in a row have seen
+// them, so that none is taken for one while it is being written.
 func (f *files[T]) read() error {
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
 	for i, path := range f.paths {
@@ -121,12 +125,17 @@ func (f *files[T]) read() error {
 		same = same && bytes.Equal(texts[i], f.texts[i])
 	}
 	if same {
-		return nil
+		return f.wrong
 	}
-	value, err := f.parse(texts)
-	if err != nil {
-		return fmt.Errorf("%s: %w", f.paths[0], err)
+	value, wrong, err := f.parse(texts)
+	seen := slices.EqualFunc(texts, f.seen, bytes.Equal)
+	f.seen = texts
+	if wrong = cmp.Or(err, wrong); wrong != nil {
+		wrong = fmt.Errorf("%s: %w", f.paths[0], wrong)
 	}
-	f.texts, f.value = texts, value
-	return nil
+	if err != nil || wrong != nil && !seen && f.texts != nil {
+		return wrong
+	}
+	f.texts, f.value, f.wrong = texts, value, wrong
+	return wrong
 }

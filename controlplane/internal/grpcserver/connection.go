@@ -2,6 +2,7 @@ package grpcserver
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 
 	"google.golang.org/grpc/credentials"
@@ -22,6 +23,7 @@ func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthIn
 	of := caller{address: connlimit.Network(raw.RemoteAddr().String()), conn: raw}
 	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
 		of.subject = secure.State.PeerCertificates[0].Subject.String()
+		of.chain = secure.State.PeerCertificates
 	}
 	return secured, remembered{info, of}, err
 }
@@ -43,7 +45,9 @@ type caller struct {
 	address string
 	// subject is that of the certificate; empty without one.
 	subject string
-	conn    net.Conn
+	// chain begins with the certificate.
+	chain []*x509.Certificate
+	conn  net.Conn
 }
 
 func callerOf(ctx context.Context) caller {

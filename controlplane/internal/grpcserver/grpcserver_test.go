@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -346,6 +348,62 @@ func TestCertificates(t *testing.T) {
 	w.dial(credentials.NewTLS(ours.Client(ours.Issue(t.TempDir(), "envoy"))))
 	if got := w.call(t.Context(), "x"); got != codes.Unauthenticated {
 		t.Errorf("with a certificate alone: %s", got)
+	}
+}
+
+// Taking an authority out of the file ends calls and messages on connections that are open.
+func TestARemovedAuthorityIsOutAtOnce(t *testing.T) {
+	ours, others := certtest.New(t, "ours"), certtest.New(t, "others")
+	files, log := ours.Issue(t.TempDir(), "weir"), slog.New(slog.DiscardHandler)
+	text, err := os.ReadFile(ours.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "clients.pem")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := certs.LoadPool(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := start(t, func(c *grpcserver.Config) {
+		if c.TLS, err = certs.Load(files.Cert, files.Key); err != nil {
+			t.Fatal(err)
+		}
+		c.Clients = pool
+	})
+	ctx := bearer(t.Context(), nodeSecret)
+	w.dial(credentials.NewTLS(ours.Client(ours.Issue(t.TempDir(), "envoy"))))
+	stream, err := reflectionpb.NewServerReflectionClient(w.client).ServerReflectionInfo(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
+	exchange := func() error {
+		if err := stream.Send(ask); err != nil {
+			return err
+		}
+		_, err := stream.Recv()
+		return err
+	}
+	if got, err := w.call(ctx, "x"), exchange(); got != codes.OK || err != nil {
+		t.Fatalf("before: %s, %v", got, err)
+	}
+	if text, err = os.ReadFile(others.Path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if trouble := pool.Trouble(log); trouble != "" {
+		t.Fatal(trouble)
+	}
+	if got := w.call(ctx, "x"); got != codes.Unauthenticated {
+		t.Errorf("a call over the connection that is open: %s", got)
+	}
+	if err := exchange(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a message of the stream that is open: %v", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -64,7 +65,7 @@ func (s *Server) stream(
 	ctx, cancel := context.WithCancel(o.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
-	err = handle(by, endingStream{stream, ctx})
+	err = handle(by, endingStream{stream, ctx, s.stillAdmits})
 	if s.ending.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		return status.Error(codes.Unavailable, "this replica of the control plane ends")
 	}
@@ -75,6 +76,18 @@ func (s *Server) stream(
 type endingStream struct {
 	grpc.ServerStream
 	ctx context.Context
+	// admits reports whether the caller could open a connection now.
+	admits func(context.Context) bool
+}
+
+// RecvMsg implements grpc.ServerStream. A stream can be open for months, and the authority of its
+// caller's certificate be taken out of the file meanwhile.
+func (e endingStream) RecvMsg(m any) error {
+	err := e.ServerStream.RecvMsg(m)
+	if err == nil && !e.admits(e.ctx) {
+		return status.Error(codes.Unauthenticated, certs.Removed)
+	}
+	return err
 }
 
 // Context implements grpc.ServerStream.
@@ -146,6 +159,9 @@ func shown(err error) error {
 
 // admit reports, as an error, that the caller may not make this call, or not now.
 func (s *Server) admit(ctx context.Context, method string) error {
+	if !s.stillAdmits(ctx) {
+		return status.Error(codes.Unauthenticated, certs.Removed)
+	}
 	who, token := callerOf(ctx), ""
 	if s.config.Tokens == nil {
 		connlimit.KnownOn(who.conn)
@@ -164,6 +180,12 @@ func (s *Server) admit(ctx context.Context, method string) error {
 		return status.Errorf(codes.ResourceExhausted, "too many calls came from this caller; try again in %s", wait)
 	}
 	return nil
+}
+
+// stillAdmits reports whether the authority of the caller's certificate is still in the file; true
+// where callers need none.
+func (s *Server) stillAdmits(ctx context.Context) bool {
+	return s.config.TLS == nil || s.config.Clients == nil || s.config.Clients.Admits(callerOf(ctx).chain)
 }
 
 // authorize finds the caller's token, which must have the role node, and returns its name.

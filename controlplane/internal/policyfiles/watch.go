@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -61,6 +64,8 @@ type Watch struct {
 	inForce atomic.Bool
 	// known is whether a look has found anything out yet.
 	known atomic.Bool
+	// places are where the files are wrong, without what stands in them.
+	places atomic.Pointer[string]
 }
 
 // New makes a Watch.
@@ -195,9 +200,36 @@ func (w *Watch) compare() {
 
 // refuse notes that what the files say now is not in force.
 func (w *Watch) refuse(text string, err error) {
+	places := placesOf(err)
+	w.places.Store(&places)
 	w.inForce.Store(false)
 	w.known.Store(true)
 	w.note(slog.LevelError, text, err)
+}
+
+// Places are where the files are wrong, like "api.yaml:3, web.yaml:7"; empty if they are right, or
+// that is not known. It holds nothing of the files, and is safe for concurrent use.
+func (w *Watch) Places() string {
+	if places := w.places.Load(); places != nil && w.Refused() {
+		return *places
+	}
+	return ""
+}
+
+func placesOf(err error) string {
+	const most = 10
+	problems, _ := policydoc.ProblemsOf(err)
+	var places []string
+	for _, p := range problems {
+		if p.File == "" { // A file that is no document at all: there is one file.
+			p.File = "line"
+		}
+		place := filepath.Base(p.File) + ":" + strconv.Itoa(p.Line)
+		if p.Line > 0 && len(places) < most && !slices.Contains(places, place) {
+			places = append(places, place)
+		}
+	}
+	return strings.Join(places, ", ")
 }
 
 // note logs something about the files, once.
