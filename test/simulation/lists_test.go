@@ -417,6 +417,58 @@ func TestARolloutCountsWhatWasUsedOfOwnLimits(t *testing.T) {
 	}
 }
 
+// A draft suspends a limit, and a consumer's own limits come and go twice while it is rolled out.
+// What was used of them by Envoys of both versions counts in both, also once the draft is promoted
+// or taken back.
+func TestADraftThatSuspendsCountsWhatWasUsedOfOwnLimits(t *testing.T) {
+	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
+		for seed := range uint64(8) {
+			g := &listGame{lone: newLone(t, 1+seed), algorithm: algorithm, kinds: map[string]int{}}
+			for len(g.nodes) < 2 {
+				g.lone = newLone(t, g.seed+100)
+			}
+			g.doc = listDoc{mode: pick(g.r, "strict", "leased"), target: [2]listTarget{{5, 3600}, {5, 3600}}}
+			g.plane.Consumers = &controlplanetest.Consumers{}
+			g.plane.Restart(0)
+			g.push()
+			draft := g.doc
+			draft.target[0].quota = 0
+			g.draft = &draft
+			g.push()
+			ask := func(times int) (passed int) {
+				for range times {
+					d := g.decision(g.send(question{node: g.r.IntN(2), class: "free", path: "/", cost: 1}))
+					if g.advance(g.now + 2000); d.Allowed {
+						passed++
+					}
+				}
+				return passed
+			}
+			own := func(limits ...controlplanetest.Own) {
+				g.plane.Consumers.Put("x-key", "a", "listed", limits)
+				for _, n := range g.nodes {
+					n.process.Consumers = g.plane.Consumers.View()
+				}
+				g.advance(g.now + 31e6) // What was leased before has ended.
+			}
+			used, beside := 0, 0
+			for range 3 {
+				own(controlplanetest.Own{Quota: 30, Window: quota.Hour})
+				used += ask(12)
+				own()
+				beside += ask(10)
+			}
+			g.end()
+			beside += ask(10)
+			// A bucket earns two of the own limit meanwhile, and leases of both Envoys lie idle.
+			if used < 28 || used > 32 || beside > 0 {
+				t.Errorf("%s, seed %d, %s: %d of 30 pass, and %d by the policy's limits", algorithm, seed, g.doc.mode,
+					used, beside)
+			}
+		}
+	}
+}
+
 // Another algorithm, and local mode, begin with a bucket of their own, once: to go back gives
 // nothing again, and algorithms of windows share one.
 func TestAnotherAlgorithmBeginsOnce(t *testing.T) {

@@ -158,7 +158,7 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 		left = 0
 	}
 	l := &learn{
-		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left,
+		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left, late: call.late,
 		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: 1},
 		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter, Term: a.Term},
 	}

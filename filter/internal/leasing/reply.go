@@ -369,7 +369,7 @@ func (c *Client) learn(s *lineAnswer, nth, charged int) terms {
 			Term: a.Term, Doubt: a.Doubt,
 		},
 	}
-	l.ask.Nodes = c.reports.nodes
+	l.ask.Nodes, l.late = c.reports.nodes, s.late()
 	l.holds = !s.late() && a.Waiting == 0 && a.NotBefore == 0 && (it.waiting > 0 || it.need.Looks)
 	if s.late() || a.Waiting == 0 && a.NotBefore == 0 || s.never && a.NotBefore != quota.Never {
 		l.ask.Waiting = a.Waiting

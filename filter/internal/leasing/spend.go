@@ -232,8 +232,9 @@ type learn struct {
 	// unused are tokens of waiting requests that are gone or were refused for another policy's
 	// sake.
 	unused int64
-	// holds: the bucket holds what was asked for, and gives none of it.
-	holds bool
+	// holds: the bucket holds what was asked for, and gives none of it. late: later calls may have
+	// been answered before.
+	holds, late bool
 
 	// until is until when the node refuses a further such request, 0 if it does not.
 	until quota.Instant
@@ -264,6 +265,9 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	}
 	if l.need.Algorithm.Fixed() {
 		grant.FullAfter = sameEnd(c.FullAt, l.now, grant.FullAfter)
+	}
+	if level, known := c.Holds(l.now, p); l.late && known { // What others took since is not there again.
+		grant.Level = min(grant.Level, level)
 	}
 	c = c.Learn(l.now, l.ask, grant, backOff, l.jitter)
 	if l.holds && c.NotBefore != c.AskAfter {
