@@ -43,6 +43,10 @@ type Store struct {
 	tokens  map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
+	// lent is what control planes were answered about permits, and given the loss after which it
+	// was given back.
+	lent  leases.Lent
+	given quota.Instant
 	// draftTokens and draftWindows are those of a version that is rolled out.
 	draftTokens  map[keyhash.Key]lease.Ledger
 	draftWindows map[keyhash.Key]lease.WindowLedger

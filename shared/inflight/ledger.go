@@ -7,6 +7,9 @@ const (
 	// which it asked. A node renews them after a third of it. A crashed node costs its permits for
 	// as long.
 	TTL = 10 * quota.Second
+	// RenewedIn is within how long each node has claimed again what it holds, also if a claim or
+	// two are lost, unless it is cut off.
+	RenewedIn = TTL * 2 / 5
 	// wantFor is how long it counts that a node needs more permits than it got, and mostShort
 	// bounds the nodes of which it does: those that asked last.
 	wantFor   = quota.Second

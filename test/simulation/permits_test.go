@@ -73,14 +73,14 @@ func (l *lender) Claim(now quota.Instant, c inflight.Claim) (a inflight.Answer) 
 func (l *lender) Held(now quota.Instant) int64 { return l.store.Permits(lentBucket).Held(now) }
 
 // Lose implements inflighttest.Control: the store loses all, or goes back to what it was.
-func (l *lender) Lose(now quota.Instant) bool {
+func (l *lender) Lose(now quota.Instant) (doubt quota.Span, remembers bool) {
 	l.now = now
 	if l.r.IntN(2) == 0 {
 		l.store.Lose()
 	} else {
 		l.store.Fail(quota.Span(l.r.Int64N(int64(2 * inflight.TTL))))
 	}
-	return true
+	return controlplanetest.GivenBackIn, true
 }
 
 // Over nodes, messages that are lost, doubled and late, replicas, new policy sets, and a store that

@@ -17,12 +17,12 @@ func Permitted(a inflight.Answer) lease.Grant {
 }
 
 // PermitsDoubtful is for how long from now nodes may hold permits that were lost with the store's
-// state; lost is 0 if none was.
-func PermitsDoubtful(lost, now quota.Instant) quota.Span {
+// state, and that are known again within some time; lost is 0 if none was.
+func PermitsDoubtful(lost, now quota.Instant, within quota.Span) quota.Span {
 	if lost == 0 {
 		return 0
 	}
-	return max(quota.Span(lost-now)+inflight.TTL, 0)
+	return max(quota.Span(lost-now)+within, 0)
 }
 
 // claim returns an item that claims permits with what it asks of the store. A limit that is not

@@ -79,6 +79,7 @@ func TestConformance(t *testing.T) {
 			s = open(t, dir, localstore.Options{Now: clock.read})
 			in.Store = s
 		}
+		in.Doubt = inflight.RenewedIn
 		return in
 	})
 }

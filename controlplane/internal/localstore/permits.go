@@ -66,9 +66,10 @@ func (p *permits) changes(now quota.Instant, sweep bool, out []change) []change 
 func (l *ledgers) claim(now quota.Instant, bucket hash, c inflight.Claim) lease.Grant {
 	h := l.of(bucket)
 	p := &h.permits
-	c.Doubt = leases.PermitsDoubtful(l.lost, now)
+	// Nodes alone know what was lost with the process.
+	c.Doubt = leases.PermitsDoubtful(l.lost, now, inflight.RenewedIn)
 	if p.damaged {
-		c.Doubt = max(c.Doubt, leases.PermitsDoubtful(l.opened, now))
+		c.Doubt = max(c.Doubt, leases.PermitsDoubtful(l.opened, now, inflight.RenewedIn))
 	}
 	ledger, known := p.all[bucket]
 	if !known && h.room.lacks(len(p.all)) {

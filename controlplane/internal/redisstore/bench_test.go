@@ -384,6 +384,23 @@ func nodeCalls() []scriptCall {
 			return expect(err, got, secret)
 		}},
 		// Another process each time: all but the first have lost state.
+		{"looked", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			if s.WentBack(b.Context(), 1) && n > 1 {
+				return errors.New("the server forgot a look")
+			}
+			return nil
+		}},
+		{"lent", 10, func(b *testing.B, s *redisstore.Store, n int) error {
+			if n == 1 {
+				_, err := s.Grant(b.Context(), lentItems())
+				return err
+			}
+			lost, err := s.Lacks(b.Context(), lentClaims)
+			if lost != "" {
+				return errors.New("a claim is not known")
+			}
+			return err
+		}},
 		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
 		}},
@@ -521,4 +538,21 @@ func TestEachScriptHasABenchmark(t *testing.T) {
 			t.Errorf("no benchmark calls %s", file)
 		}
 	}
+}
+
+// lentClaims are claims of permits that were answered.
+var lentClaims = func() (claims []leases.Claim) {
+	for _, it := range lentItems() {
+		claims = append(claims, leases.Claim{Item: it})
+	}
+	return claims
+}()
+
+func lentItems() (items []leases.Item) {
+	for n := range 10 {
+		items = append(items, leases.Item{Bucket: keyhash.Key{1, byte(n)}, Claim: &inflight.Claim{
+			Node: inflight.Node{ID: "envoy", Boot: 1}, Seq: 1, Need: 1, Limit: 10, Nodes: 1,
+		}})
+	}
+	return items
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -19,6 +20,7 @@ func TestTheScriptsHaveTheFiguresOfGo(t *testing.T) {
 		{"tokens", "RESERVED = ", int64(lease.ReservedFor)},
 		{"tokens", "MAX_PAIRS = ", lease.MaxPairs},
 		{"tokens", "SATURATED = ", quota.MaxUnits + quota.MaxUnits/4},
+		{"permits", "GIVEN_BACK = ", int64(leases.GivenBackIn)},
 		{"whole", "LATE = ", int64(lease.Late)},
 		{"whole", "MAX_UNITS = ", quota.MaxUnits},
 		{"whole", `max\(tokens, 0\) \* `, quota.Parts},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -26,6 +27,8 @@ func (s *Store) UseTestClock() (set func(quota.Instant)) {
 		s.source, s.grant.Hash(), clock + bucketScript, s.read.Hash(), clock + holdersScript, s.holders.Hash(),
 	}}
 	s.client.AddHook(c)
+	s.begun = time.UnixMicro(0)
+	s.now = func() time.Time { return time.UnixMicro(c.now.Load()) }
 	return func(now quota.Instant) { c.now.Store(int64(now)) }
 }
 
@@ -76,6 +79,21 @@ func (s *Store) LayMarkersOf(ctx context.Context, lost quota.Instant) error {
 // Notice notes a process that keeps a tag's buckets, and returns 1 if state may have been lost.
 func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost int) {
 	return s.noticeAll(ctx, &part{s.client, []byte{tag}}, id, living)
+}
+
+// WentBack counts a look at the server of a tag, and reports whether it has forgotten earlier ones.
+func (s *Store) WentBack(ctx context.Context, tag byte) bool {
+	return s.wentBack(ctx, &part{s.client, []byte{tag}})
+}
+
+// Lacks returns when the store was found to lack one of some claims; "" if it has them all.
+func (s *Store) Lacks(ctx context.Context, claims []leases.Claim) (string, error) {
+	return s.lacks(ctx, &part{server: s.client}, claims)
+}
+
+// ClaimAgain makes all claims of permits again that were answered.
+func (s *Store) ClaimAgain(ctx context.Context) {
+	s.claimAgain(ctx, s.lent.Claims(s.age(), func(keyhash.Key) bool { return true }))
 }
 
 // Client is the connection, for tests that look at keys.

@@ -56,7 +56,7 @@ func (s *Store) Inspect(ctx context.Context) error {
 		return nil
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		s.log.Warn("Redis cannot be inspected: its user is not allowed the command INFO. Whether it may evict " +
-			"what cannot be lost, or comes back with an older state, is not known")
+			"what cannot be lost, or another process has nearly all of its state, is not known")
 		return nil
 	}
 	s.mu.Lock()

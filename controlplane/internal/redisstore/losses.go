@@ -107,9 +107,12 @@ func (s *Store) lay(ctx context.Context, lost quota.Instant) (missing int, err e
 		for tag := range byte(tagCount) {
 			p.SetArgs(ctx, lostKey(tag), int64(lost), redis.SetArgs{Mode: "NX"})
 		}
+		for tag := range byte(tagCount) {
+			p.SetArgs(ctx, lentKey(tag), int64(lost), redis.SetArgs{Mode: "NX"})
+		}
 		return nil
 	})
-	for _, l := range laid {
+	for _, l := range laid[:min(tagCount, len(laid))] {
 		if l.Err() == nil {
 			missing++
 		}
@@ -160,6 +163,9 @@ func (s *Store) watch(ctx context.Context) {
 	s.mu.Lock()
 	s.servers = servers
 	s.mu.Unlock()
+	for _, addr := range s.goneBack(ctx, parts) {
+		s.giveBackOrAgain(ctx, parts[addr])
+	}
 	ids := s.processes(ctx, parts)
 	living := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -219,6 +225,9 @@ func (s *Store) noticeAll(ctx context.Context, p *part, id, living string) (lost
 	s.mu.Unlock()
 	if len(changed) == 0 {
 		return 0
+	}
+	if s.giveBack(ctx, &part{p.server, changed}) != nil {
+		return 0 // The next look tries again.
 	}
 	answers, _ := p.server.Pipelined(ctx, func(to redis.Pipeliner) error { // Each answer has its error.
 		for _, tag := range changed {

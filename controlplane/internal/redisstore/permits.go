@@ -18,7 +18,12 @@ var holdersScript string
 // claimArg is what the script that grants must know of a claim of permits.
 func claimArg(c *inflight.Claim) []byte {
 	b := arg(kindPermits, false, int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
-	return append(binary.BigEndian.AppendUint64(b, c.Node.Boot), c.Node.ID...)
+	return append(b, nodeField(c.Node)...)
+}
+
+// nodeField is a node in the hash of a bucket's permits.
+func nodeField(n inflight.Node) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, n.Boot), n.ID...)
 }
 
 // Holders implements leases.Buckets.

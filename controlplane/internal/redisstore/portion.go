@@ -49,6 +49,7 @@ func (s *Store) grantTogether(
 	if err := line.Do(ctx, p, len(p.keys)); err != nil {
 		return nil, err
 	}
+	s.lent.Note(items, p.grants, s.age())
 	return p.grants, p.err
 }
 

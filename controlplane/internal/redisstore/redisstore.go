@@ -95,11 +95,15 @@ type Store struct {
 
 	// fill is the share of its burst, in percent, with which a bucket starts whose state is lost.
 	fill int64
+	// lent is what nodes were answered about permits.
+	lent leases.Lent
 	// breakers are those of a cluster's servers, by address.
 	breakers *breaker.Group
-	// now is the clock by which far measures how far the servers are.
-	now func() time.Time
-	far distances
+	// now is the clock by which far measures how far the servers are, and lent how old an answer
+	// is; begun is when the store was opened.
+	now   func() time.Time
+	begun time.Time
+	far   distances
 	// closing ends when the store is closed; looks are the checks in the background.
 	closing context.Context
 	close   context.CancelFunc
@@ -113,6 +117,7 @@ type Store struct {
 	secretless int
 	mayEvict   bool
 	kept       map[byte]string // the run id of the process that keeps a tag's buckets
+	looked     map[byte]int64  // how many looks at the server with a tag were counted
 	servers    map[string]bool // the addresses of a cluster's primaries
 }
 
@@ -127,7 +132,8 @@ func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent }
 // is always called.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
-// Now sets the clock by which RoundTrip is measured, time.Time{} by default: then it is 0.
+// Now sets the clock by which RoundTrip is measured and answers grow old, time.Time{} by default:
+// then it is 0, and they do not.
 func Now(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
 // MayEvict accepts a Redis that may evict what cannot be lost.
@@ -164,7 +170,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
 		client: l.client(), people: l.forPeople(), cluster: l.cluster,
-		log: log, fill: leases.LostFill, kept: map[byte]string{},
+		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]int64{},
 		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}
 	for i := range s.lines {
@@ -177,6 +183,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	for _, o := range options {
 		o(s)
 	}
+	s.begun = s.now()
 	s.client.AddHook(lanes{s.people})
 	if l.sentinels != nil {
 		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })

@@ -88,7 +88,9 @@ func TestConformance(t *testing.T) {
 				if err := s.LayMarkersOf(t.Context(), now); err != nil {
 					t.Fatal(err)
 				}
+				s.ClaimAgain(t.Context())
 			},
+			Doubt: leases.GivenBackIn, Remembers: true,
 		}
 	})
 }

@@ -267,8 +267,11 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{meta}:audit":       "who changed what, a bounded number",
 		"weir:{consumers}:audit":  "the same of consumers",
 	}
+	stay[redisstore.Tagged(0, "looked")] = "a number"
 	for tag := range byte(64) { // Their absence means that state was lost.
-		stay[redisstore.Tagged(tag, "lost")], stay[redisstore.Tagged(tag, "server")] = "a marker", "a marker"
+		for _, marker := range []string{"lost", "lent", "server"} {
+			stay[redisstore.Tagged(tag, marker)] = "a marker"
+		}
 	}
 	seen := map[string]bool{}
 	for _, key := range allMarked(t, s) {

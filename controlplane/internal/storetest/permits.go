@@ -157,13 +157,13 @@ func (c storeControl) Held(now quota.Instant) int64 {
 	return l.Held(now)
 }
 
-func (c storeControl) Lose(now quota.Instant) bool {
+func (c storeControl) Lose(now quota.Instant) (doubt quota.Span, remembers bool) {
 	if c.s.Lose == nil {
-		return false
+		return 0, false
 	}
 	c.s.SetClock(now)
 	c.s.Lose(c.t, now)
-	return true
+	return c.s.Doubt, c.s.Remembers
 }
 
 // testGamesOfPermits plays the games of nodes whose messages are lost, doubled and late.
@@ -266,7 +266,7 @@ func testPermitsOfManyNodes(t *testing.T, s *Instance) {
 }
 
 // testLostPermits: after a loss of state nodes keep what is lent to them, and get no more until
-// what was lost has ended.
+// what was lost is known again.
 func testLostPermits(t *testing.T, s *Instance) {
 	if s.Lose == nil {
 		return
@@ -277,7 +277,7 @@ func testLostPermits(t *testing.T, s *Instance) {
 			Limit: 10, Nodes: 1,
 		})
 	}
-	ttl := quota.Instant(inflight.TTL)
+	doubt := quota.Instant(s.Doubt)
 	if a := claim("a", 1, 0, 0, 4); a.Permits != 7 || a.Free != 3 {
 		t.Fatalf("of a deployment that has lost nothing: %+v", a)
 	}
@@ -290,14 +290,14 @@ func testLostPermits(t *testing.T, s *Instance) {
 		hold, lent, need int64
 		want, free       int64
 	}{
-		{2, "b", 1, 0, 0, 3, 0, 0},            // a may hold them all.
-		{3, "c", 1, 5, 0, 3, 0, 0},            // It was cut off: what it has in flight counts, and no more.
-		{4, "a", 2, 7, 7, 1, 5, 0},            // Since they do, a cannot have all that was lent to it.
-		{ttl, "c", 2, 1, 0, 0, 0, 0},          //
-		{ttl, "a", 3, 7, 7, 1, 7, 0},          //
-		{ttl + 1, "b", 2, 0, 0, 3, 2, 0},      // Now all that was lost has ended.
-		{ttl + 2, "a", 4, 2, 2, 0, 2, 10 - 5}, //
-		{ttl + 1<<20, "b", 3, 2, 2, 1, 4, 3},  // One more that it needs, and one to spare.
+		{2, "b", 1, 0, 0, 3, 0, 0},              // a may hold them all.
+		{3, "c", 1, 5, 0, 3, 0, 0},              // It was cut off: what it has in flight counts, and no more.
+		{4, "a", 2, 7, 7, 1, 5, 0},              // Since they do, a cannot have all that was lent to it.
+		{doubt, "c", 2, 1, 0, 0, 0, 0},          //
+		{doubt, "a", 3, 7, 7, 1, 7, 0},          //
+		{doubt + 1, "b", 2, 0, 0, 3, 2, 0},      // Now all that was lost is known again.
+		{doubt + 2, "a", 4, 2, 2, 0, 2, 10 - 5}, //
+		{doubt + 1<<20, "b", 3, 2, 2, 1, 4, 3},  // One more that it needs, and one to spare.
 	} {
 		s.SetClock(Base + step.at)
 		got := claim(step.node, step.seq, step.hold, step.lent, step.need)

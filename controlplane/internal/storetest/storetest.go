@@ -21,6 +21,10 @@ type Instance struct {
 	Restart func(t *testing.T)
 	// Lose loses all buckets at an instant, as a crash does; nil for a store that is spared it.
 	Lose func(t *testing.T, now quota.Instant)
+	// Doubt is for how long permits are in doubt after that. Remembers: those that were answered
+	// are known again then, otherwise those of nodes that have claimed since.
+	Doubt     quota.Span
+	Remembers bool
 	// Age makes every node look as if it had been seen that much earlier.
 	Age func(t *testing.T, by time.Duration)
 	// KeepsNodes says that nodes survive a restart.

@@ -16,8 +16,10 @@ type Control interface {
 	Claim(now quota.Instant, c inflight.Claim) inflight.Answer
 	// Held is how many permits nodes hold at now, as far as it knows.
 	Held(now quota.Instant) int64
-	// Lose forgets all at now, and knows that it did. It reports false if it cannot.
-	Lose(now quota.Instant) bool
+	// Lose forgets all at now, and knows that it did. It reports within how long it knows again
+	// what was answered, 0 if it cannot lose anything. Remembers: it does so without the nodes'
+	// help.
+	Lose(now quota.Instant) (doubt quota.Span, remembers bool)
 }
 
 // Bug is something done wrongly on purpose.
@@ -45,6 +47,12 @@ type node struct {
 	open    int64
 	// beyond is how many of the open requests were in flight when the permits ran out.
 	beyond int64
+	// heard is when its newest claim came, of that number.
+	heard  quota.Instant
+	newest uint64
+	// apart: the control plane has lost what the node had and did not hear of it in time, so all
+	// that it has counts as that of a node that was cut off, until it has an answer.
+	apart bool
 }
 
 // message is a claim, or the answer to one, on its way.
@@ -71,7 +79,11 @@ type Game struct {
 	// limit is in force, most the largest that ever was.
 	limit, most int64
 	lost        quota.Instant
-	seqs        map[inflight.Node]uint64
+	// known is when the control plane knows again what it has lost. asks: nodes have said it, and
+	// those that have not count as cut off.
+	known quota.Instant
+	asks  bool
+	seqs  map[inflight.Node]uint64
 	// Peak is how many requests were in flight at most, but for those of nodes that were cut off.
 	Peak int64
 }
@@ -103,7 +115,9 @@ func (g *Game) Limit() int64 { return g.most }
 // inFlight is how many requests count.
 func (g *Game) inFlight() (open int64) {
 	for _, n := range g.nodes {
-		open += n.open - n.beyond
+		if !n.apart {
+			open += n.open - n.beyond
+		}
 	}
 	return open
 }
@@ -152,6 +166,9 @@ func (g *Game) deliver(m message) {
 		c.Seq = max(c.Seq, g.seqs[c.Node]+1)
 	}
 	g.seqs[c.Node] = max(c.Seq, g.seqs[c.Node])
+	if c.Node == m.node.id && c.Seq > m.node.newest {
+		m.node.heard, m.node.newest = g.Now, c.Seq
+	}
 	a := g.control.Claim(g.Now, c)
 	if g.Bug == Adds && g.r.IntN(4) == 0 && a.For > 0 {
 		a.Permits++
@@ -173,6 +190,9 @@ func (g *Game) learn(m message) {
 	}
 	p.Learn(g.Now, seq, *m.answer)
 	doubt := g.lost > 0 && g.Now < g.lost+2*quota.Instant(inflight.TTL)
+	if counted && n.apart && g.Now >= g.known {
+		n.apart, n.beyond = false, n.open
+	}
 	if !counted || doubt && g.Bug != Doubtless {
 		return
 	}
@@ -187,6 +207,9 @@ func (g *Game) step() {
 	if g.r.IntN(100) == 0 {
 		g.Now += g.span(inflight.TTL)
 	}
+	for _, n := range g.nodes {
+		n.apart = n.apart || g.asks && g.Now >= g.known && n.heard <= g.lost
+	}
 	due := g.way
 	g.way = nil
 	for _, m := range due {
@@ -198,6 +221,7 @@ func (g *Game) step() {
 	}
 	for _, n := range g.nodes {
 		if g.Now >= n.permits.Until {
+			n.apart = false
 			n.beyond = n.open
 		}
 	}
@@ -236,8 +260,8 @@ func (g *Game) happenRarely(i int) {
 		g.limit = 1 + g.r.Int64N(12)
 		g.most = max(g.most, g.limit)
 	case 5:
-		if g.control.Lose(g.Now) {
-			g.lost = g.Now
+		if doubt, remembers := g.control.Lose(g.Now); doubt > 0 {
+			g.lost, g.known, g.asks = g.Now, g.Now+quota.Instant(doubt), !remembers
 		}
 	}
 }
@@ -253,7 +277,7 @@ type Arithmetic struct {
 // Claim implements Control.
 func (a *Arithmetic) Claim(now quota.Instant, c inflight.Claim) (answer inflight.Answer) {
 	if !a.Doubtless && a.lost > 0 {
-		c.Doubt = max(quota.Span(a.lost-now)+inflight.TTL, 0)
+		c.Doubt = max(quota.Span(a.lost-now)+inflight.RenewedIn, 0)
 	}
 	a.ledger, answer = a.ledger.Claim(now, c)
 	return answer
@@ -263,7 +287,7 @@ func (a *Arithmetic) Claim(now quota.Instant, c inflight.Claim) (answer inflight
 func (a *Arithmetic) Held(now quota.Instant) int64 { return a.ledger.Held(now) }
 
 // Lose implements Control.
-func (a *Arithmetic) Lose(now quota.Instant) bool {
+func (a *Arithmetic) Lose(now quota.Instant) (doubt quota.Span, remembers bool) {
 	a.ledger, a.lost = inflight.Ledger{}, now
-	return true
+	return inflight.RenewedIn, false
 }

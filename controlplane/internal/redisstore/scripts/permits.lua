@@ -15,6 +15,7 @@ local function functions_for_permits()
   local MAX_NODES = 10000 -- inflight.MaxNodes
   local KEPT = 60000     -- milliseconds: more than any permits last
   local CHUNK = 1000     -- of fields in one call
+  local GIVEN_BACK = 1000000 -- leases.GivenBackIn
   local TOTAL, SHORT = '', 'short'
   local WANT_FOR, MOST_SHORT = 1000000, 32 -- inflight.wantFor, inflight.mostShort
 
@@ -43,6 +44,14 @@ local function functions_for_permits()
       redis.call('HDEL', key, unpack(ended, from, math.min(from + CHUNK - 1, #ended)))
     end
     return sum, first, count
+  end
+
+  -- When permits were last lost, in microseconds, 0 for never. A marker of their own says so, since
+  -- control planes give them back, and a server that took over may have lost none.
+  local lent_lost
+  local function lent_lost_at(key)
+    lent_lost = lent_lost or tonumber(redis.call('GET', string.match(key, '^[^}]*}:') .. 'lent') or '') or lost_at(key)
+    return lent_lost
   end
 
   -- How many permits a node gets of those that are free.
@@ -90,8 +99,8 @@ local function functions_for_permits()
     if own[3] <= now + TTL - WANT_FOR then
       own[5] = 0
     end
-    local doubtful = lost_at(key)
-    local doubt = doubtful > 0 and math.max(doubtful + TTL - now, 0) or 0
+    local doubtful = lent_lost_at(key)
+    local doubt = doubtful > 0 and math.max(doubtful + GIVEN_BACK - now, 0) or 0
     local others = sum - own[2]
     local free = limit - others
     local keeps, short = leave(math.max(granted(free, hold, need, spare, nodes), 0), node, packed)

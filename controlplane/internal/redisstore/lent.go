@@ -1,0 +1,209 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed" // for the scripts
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weir-proxy/weir/controlplane/internal/gather"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Permits of requests in flight that a server has lost come back from the control planes: each
+// remembers what it has answered in the time for which permits last. A server writes one thing
+// after the other, so if it still has what it answered last it has lost nothing, and no permit is
+// in doubt. If it lacks some, permits are in doubt for leases.GivenBackIn, in which every control
+// plane notices and has the claims answered again.
+
+//go:embed scripts/lent.lua
+var lentScript string
+
+//go:embed scripts/looked.lua
+var lookedScript string
+
+// lentKey holds when permits of its tag were last lost, in µs, as lostKey does of buckets; where it
+// is missing, lostKey is for both. lookedKey counts the looks at a server.
+func lentKey(tag byte) string   { return tagged(tag, "lent") }
+func lookedKey(tag byte) string { return tagged(tag, "looked") }
+
+const (
+	// claimsAtOnce bounds the claims that one script looks for, and that are made again at once.
+	claimsAtOnce = 64
+	// giveBackAgain is when claims are made again that failed.
+	giveBackAgain = 50 * time.Millisecond
+)
+
+// age is the time by which claims are remembered.
+func (s *Store) age() quota.Instant { return quota.Instant(s.now().Sub(s.begun).Microseconds()) }
+
+// goneBack counts a look at each server, and returns the addresses of those that have gone back to
+// an older state, or have lost it.
+func (s *Store) goneBack(ctx context.Context, parts map[string]*part) (back []string) {
+	found := make(chan string, len(parts))
+	var wait errgroup.Group
+	for addr, p := range parts {
+		wait.Go(func() error {
+			if s.wentBack(ctx, p) {
+				found <- addr
+			}
+			return nil
+		})
+	}
+	_ = wait.Wait() // It has no error.
+	close(found)
+	for addr := range found {
+		back = append(back, addr)
+	}
+	return back
+}
+
+// wentBack counts a look, and reports whether the server of a part has forgotten earlier ones.
+func (s *Store) wentBack(ctx context.Context, p *part) bool {
+	tag := p.tags[0]
+	reply, err := p.server.Eval(ctx, lookedScript, []string{lookedKey(tag), lostKey(tag)}).Int64Slice()
+	if err != nil || len(reply) != 2 {
+		return false
+	}
+	s.mu.Lock()
+	before := s.looked[tag]
+	s.looked[tag] = reply[0]
+	s.mu.Unlock()
+	if reply[0] > before {
+		return false
+	}
+	if reply[0] > 1 && reply[1] == 1 { // A missing number, or marker, is noticed otherwise.
+		s.setBack(ctx, p)
+	}
+	return true
+}
+
+// setBack notes that a server has an older state of its buckets.
+func (s *Store) setBack(ctx context.Context, p *part) {
+	now, err := p.server.Time(ctx).Result()
+	if err != nil || s.mark(ctx, p, lostKey, strconv.FormatInt(now.UnixMicro(), 10)) != nil {
+		return
+	}
+	s.log.Warn("Redis has gone back to an older state of buckets: "+
+		"those that it does not know start with less than their burst", "parts", len(p.tags), "fill_percent", s.fill)
+}
+
+// mark sets when state of all tags of a part was lost.
+func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at string) error {
+	_, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
+		for _, tag := range p.tags {
+			to.Set(ctx, key(tag), at, 0)
+		}
+		return nil
+	})
+	return err
+}
+
+// giveBack gives a server back the permits that it may have lost of a part's tags, in the
+// background, and has them doubted if it has.
+func (s *Store) giveBack(ctx context.Context, p *part) error {
+	now := s.age()
+	claims := s.lent.Claims(now, func(bucket keyhash.Key) bool { return slices.Contains(p.tags, bucketTag(bucket)) })
+	if len(claims) == 0 {
+		return nil
+	}
+	latest := leases.Latest(claims, now)
+	lost, err := s.lacks(ctx, p, latest)
+	if err != nil {
+		return err
+	}
+	if len(latest) == 0 {
+		now, err := p.server.Time(ctx).Result()
+		if err != nil {
+			return err
+		}
+		lost = strconv.FormatInt(now.UnixMicro(), 10)
+	}
+	if lost == "" {
+		return nil
+	}
+	if err := s.mark(ctx, p, lentKey, lost); err != nil {
+		return err
+	}
+	s.log.Warn("Redis has lost permits of requests in flight: what this control plane knows of them is given back",
+		"permits_of", len(claims))
+	s.looks.Go(func() {
+		ctx, cancel := context.WithTimeout(s.closing, time.Duration(inflight.TTL)*time.Microsecond)
+		defer cancel()
+		s.claimAgain(ctx, claims)
+	})
+	return nil
+}
+
+// giveBackOrAgain gives back what a server has lost that has gone back, now or with the next look.
+func (s *Store) giveBackOrAgain(ctx context.Context, p *part) {
+	if s.giveBack(ctx, p) == nil {
+		return
+	}
+	s.mu.Lock()
+	s.looked[p.tags[0]] = math.MaxInt64
+	s.mu.Unlock()
+}
+
+// lacks returns when a server was found to lack one of the claims; "" if it has them all.
+func (s *Store) lacks(ctx context.Context, p *part, claims []leases.Claim) (lost string, err error) {
+	byTag := map[byte][]leases.Claim{}
+	for _, c := range claims {
+		byTag[bucketTag(c.Bucket)] = append(byTag[bucketTag(c.Bucket)], c)
+	}
+	answers, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
+		for _, of := range byTag {
+			for some := range slices.Chunk(of, claimsAtOnce) {
+				var keys []string
+				var args []any
+				for _, c := range some {
+					keys = append(keys, permitsKey(c.Bucket))
+					args = append(args, nodeField(c.Item.Claim.Node), int64(c.Item.Claim.Seq))
+				}
+				to.Eval(ctx, lentScript, keys, args...)
+			}
+		}
+		return nil
+	})
+	for _, a := range answers {
+		if text, _ := a.(*redis.Cmd).Text(); text != "" {
+			lost = text
+		}
+	}
+	return lost, err
+}
+
+// claimAgain makes claims again until they are answered.
+func (s *Store) claimAgain(ctx context.Context, claims []leases.Claim) {
+	of := map[*gather.Line[*portion]][]leases.Item{}
+	for _, c := range claims {
+		line := &s.lines[0]
+		if s.cluster {
+			line = &s.lines[bucketTag(c.Bucket)]
+		}
+		of[line] = append(of[line], c.Item)
+	}
+	for line, items := range of {
+		for some := range slices.Chunk(items, claimsAtOnce) {
+			for {
+				p := s.newPortion(some)
+				if line.Do(ctx, p, len(p.keys)) == nil && p.err == nil {
+					break
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(giveBackAgain):
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package redisstore_test
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/test/redistest"
+)
+
+var lentBucket = keyhash.Key{7, 7}
+
+// claims is a node that claims permits of a limit of 10 through a control plane.
+type claims struct {
+	t    *testing.T
+	s    *redisstore.Store
+	node string
+	seq  uint64
+	held int64
+}
+
+// replica opens a store as a control plane with a clock does.
+func replica(t *testing.T, url string) *redisstore.Store {
+	t.Helper()
+	return openURL(t, url, slog.New(slog.DiscardHandler), redisstore.Now(time.Now))
+}
+
+// claim claims so many more permits, and returns how many it has then, and for how long they are
+// in doubt.
+func (c *claims) claim(n int64) (permits int64, doubt quota.Span) {
+	c.t.Helper()
+	c.seq++
+	grants := askFor(c.t, c.s, leases.Item{Bucket: lentBucket, Claim: &inflight.Claim{
+		Node: inflight.Node{ID: c.node, Boot: 1}, Seq: c.seq, Hold: c.held, Lent: c.held, Need: n, Limit: 10, Nodes: 2,
+	}})
+	c.held = grants[0].Keep
+	return c.held, grants[0].NotBefore
+}
+
+// knows has every control plane look, as they do five times a second, until the store knows what
+// nodes hold.
+func knows(t *testing.T, want int64, all ...*redisstore.Store) {
+	t.Helper()
+	await(t, "the permits to be known", func() bool {
+		for _, s := range all {
+			watch(t, s)
+		}
+		l, now, err := all[0].Holders(t.Context(), lentBucket)
+		return err == nil && l.Held(now) == want
+	})
+}
+
+// A Redis that loses who holds permits, by FLUSHALL or as another process without its state: the
+// control planes give it back, so a second later what is free is lent again, and no more. The
+// second node has not been heard of since.
+func TestLostPermitsAreGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(*redistest.Server){
+		"FLUSHALL": func(s *redistest.Server) { s.Do("FLUSHALL") },
+		"killed":   func(s *redistest.Server) { s.Restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			one, two := replica(t, server.URL()), replica(t, server.URL())
+			watch(t, one)
+			watch(t, two)
+			a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
+			a.claim(4)
+			b.claim(3)
+			lose(server)
+			if got, doubt := a.claim(5); got != 4 || doubt == 0 {
+				t.Errorf("%d permits at once after the loss, in doubt for %d: want the 4 that it has", got, doubt)
+			}
+			knows(t, 7, one, two)
+			time.Sleep(time.Duration(leases.GivenBackIn) * time.Microsecond)
+			if got, doubt := a.claim(5); got != 7 || doubt != 0 {
+				t.Errorf("a second later %d permits, in doubt for %d: want 10 - 3", got, doubt)
+			}
+		})
+	}
+}
+
+// A Redis that goes on as another process with all that it had: no permit is in doubt.
+func TestPermitsThatWereNotLostAreNotDoubted(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, durable...)
+	one, two := replica(t, server.URL()), replica(t, server.URL())
+	watch(t, one)
+	watch(t, two)
+	a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
+	a.claim(4)
+	b.claim(3)
+	server.Restart()
+	watch(t, one)
+	watch(t, two)
+	if got, doubt := a.claim(5); got != 7 || doubt != 0 {
+		t.Errorf("%d permits, in doubt for %d: want 10 - 3", got, doubt)
+	}
+}
+
+// A Redis that comes back with an older state, to a user without the right to INFO: that is
+// noticed by the looks that it has forgotten. What it does not know starts half full, and permits
+// come back.
+func TestAnOlderStateIsNoticedWithoutInfo(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	server := redistest.Start(t, "--dir", dir)
+	user := func() {
+		t.Helper()
+		if got := server.Do(strings.Fields("ACL SETUSER weir on >x " + redisstore.ACL + " -info")...); got != "+OK" {
+			t.Fatal(got)
+		}
+	}
+	user()
+	s := replica(t, "redis://weir:x@"+server.Addr())
+	watch(t, s)
+	if got := server.Do("SAVE"); got != "+OK" {
+		t.Fatal(got)
+	}
+	watch(t, s)
+	a, p := &claims{t: t, s: s, node: "a"}, params(t, 100, quota.Hour, 100)
+	a.claim(4)
+	if g := one(t, s, keyhash.Key{1}, p, 100); g.Waiting != 100 {
+		t.Fatalf("%+v", g)
+	}
+	server.Restart()
+	user()
+	knows(t, 4, s)
+	if g := one(t, s, keyhash.Key{1}, p, 100); g.Waiting != 50 {
+		t.Errorf("%d of 100 tokens of a bucket that the older state does not have, want 50", g.Waiting)
+	}
+	if got, doubt := a.claim(1); got != 4 || doubt == 0 {
+		t.Errorf("%d permits, in doubt for %d: want the 4 that it has", got, doubt)
+	}
+}
+
+// A failover by Sentinel's word, with writes paused before: the new primary has all that was
+// claimed, so it lends what is free at once. Nodes claim all the time, as with requests that wait.
+func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartSentinels(t, separable...)
+	one, two := replica(t, servers.URL()), replica(t, servers.URL())
+	watch(t, one)
+	watch(t, two)
+	a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
+	a.claim(4)
+	b.claim(3)
+	servers.Primary.Do("CLIENT", "PAUSE", "20000", "WRITE")
+	if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
+		t.Fatal(got)
+	}
+	await(t, "the new primary", func() bool {
+		for _, s := range []*redisstore.Store{one, two} { // As every look does, which comes first.
+			if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+				return false
+			}
+		}
+		return strings.HasPrefix(servers.Replica.Do("ROLE"), "master")
+	})
+	if got, doubt := a.claim(5); got != 7 || doubt != 0 {
+		t.Errorf("%d permits, in doubt for %d: want 10 - 3", got, doubt)
+	}
+	if got, doubt := b.claim(1); got > 3 || doubt != 0 {
+		t.Errorf("%d permits, in doubt for %d: want no more than it had", got, doubt)
+	}
+}
