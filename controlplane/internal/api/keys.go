@@ -13,7 +13,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -38,8 +37,8 @@ func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.
 // policyNamed finds a policy of the policy set in force.
 func (s *server) policyNamed(name string) (*policies.Compiled, *policy.Policy, error) {
 	current, _ := s.config.Policies.Current()
-	if current == nil && s.config.Hub.Ready() != nil {
-		return nil, nil, push.ErrNotReady
+	if err := s.unread(); current == nil && err != nil {
+		return nil, nil, err
 	} else if current == nil {
 		return nil, nil, noPolicy(nil, name)
 	}
@@ -52,11 +51,11 @@ func (s *server) policyNamed(name string) (*policies.Compiled, *policy.Policy, e
 
 // key finds out which partition key is meant.
 func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
-	secret, err := s.config.Hub.Secret()
+	current, p, err := s.policyNamed(name)
 	if err != nil {
 		return k, err
 	}
-	current, p, err := s.policyNamed(name)
+	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return k, err
 	}
@@ -104,6 +103,11 @@ func (s *server) adjust(
 		return answer, err
 	}
 	buckets, once := make([]gen.Bucket, len(places)), eachOnce(places)
+	if c != (lease.Change{}) {
+		if err := s.config.Enforcement.CanFree(len(once)); err != nil {
+			return answer, err
+		}
+	}
 	var changed []place
 	for _, i := range once {
 		if buckets[i], err = s.bucket(ctx, places[i], c, e); err != nil {
@@ -270,6 +274,9 @@ func (s *server) resetNodes(
 	var buckets []keyhash.Key
 	for _, i := range eachOnce(places) {
 		buckets = append(buckets, places[i].Bucket)
+	}
+	if err := s.config.Enforcement.CanFree(len(buckets)); err != nil {
+		return answer, err
 	}
 	if err := s.config.Enforcement.Free(ctx, buckets, true, e); err != nil {
 		return answer, err

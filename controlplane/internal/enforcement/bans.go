@@ -6,13 +6,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
-
-// freedFor is how long nodes receive the notice of a bucket that was changed. A node that is not
-// connected for longer keeps a cached refusal until it ends.
-const freedFor = 10 * time.Minute
 
 // Ban bans a partition key, replacing its earlier ban, and returns the ban and whether it is
 // stored. The error is ErrTooMany, or ErrUnknown before the store has been reached, since other
@@ -89,19 +84,4 @@ func (s *Service) Banned(key string) *Ban {
 		}
 	}
 	return nil
-}
-
-// Free has nodes forget what they know of buckets that were changed. Full: the buckets are full
-// now. An entry without an action is not kept: the change has one of its own.
-func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
-	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
-		list := slices.DeleteFunc(d.Freed.List, func(f Freed) bool { return stamp.Time.Sub(f.At) > freedFor })
-		for _, b := range buckets {
-			list = append(list, Freed{Bucket: b.String(), Revision: stamp.Revision, Full: full, At: stamp.Time})
-		}
-		stamp.By = entry.By
-		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-wire.MaxFreed):]}
-		return entry, nil
-	})
-	return err
 }

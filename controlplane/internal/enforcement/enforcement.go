@@ -194,7 +194,12 @@ func unixMilli(expires *time.Time) int64 {
 
 // message returns the document as nodes receive it.
 func (d Document) message() ([]byte, error) {
-	m := wire.Enforcement{Revision: d.Revision}
+	return d.messageOf(d.Revision, d.Freed.List[max(0, len(d.Freed.List)-wire.MaxFreed):])
+}
+
+// messageOf returns the document as of a revision, with some of the changed buckets.
+func (d Document) messageOf(revision uint64, list []Freed) ([]byte, error) {
+	m := wire.Enforcement{Revision: revision}
 	for _, o := range d.Orders.List {
 		m.Orders = append(m.Orders, wire.Order{
 			State: enforced[o.State], Percent: uint8(o.Percent), Expires: unixMilli(o.Expires),
@@ -206,7 +211,7 @@ func (d Document) message() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range d.Freed.List {
+	for _, f := range list {
 		freed := wire.Freed{Revision: f.Revision, Full: f.Full}
 		freed.Bucket, err = keyhash.Parse(f.Bucket)
 		if err != nil {

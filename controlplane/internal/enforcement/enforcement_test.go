@@ -468,13 +468,20 @@ func TestFreedBuckets(t *testing.T) {
 			m.Freed[1].Revision != m.Revision || m.Freed[0].Revision >= m.Revision {
 			t.Errorf("%+v", m)
 		}
-		for range wire.MaxFreed {
-			free(3, true)
+		for n := range enforcement.MaxFreed {
+			one.free(256 + n)
 		}
-		if m, _ = one.message(0, false); len(m.Freed) != wire.MaxFreed || m.Freed[0].Bucket != (keyhash.Key{3}) {
+		if err := one.CanFree(1); !errors.Is(err, errs.TooManyRequests) {
+			t.Errorf("one more than nodes can hear of: %v", err)
+		}
+		m, _ = one.message(0, false)
+		if n := len(m.Freed); n != wire.MaxFreed || m.Freed[n-1].Bucket != (keyhash.Key{8, 255}) {
 			t.Errorf("%d are sent", len(m.Freed))
 		}
 		time.Sleep(time.Hour)
+		if err := one.CanFree(enforcement.MaxFreed); err != nil {
+			t.Error(err)
+		}
 		free(4, true)
 		_, kept := s.now()
 		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(kept) != 0 {

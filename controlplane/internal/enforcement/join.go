@@ -144,15 +144,13 @@ func joinedID(a, b string) string {
 }
 
 // join returns a document with everything that two documents order: for each scope the later order
-// or its lifting, the later list of changed buckets, and for each key the later of its bans and its
+// or its lifting, the changed buckets of both, and for each key the later of its bans and its
 // lifting. Later is the higher revision, because a change is made on top of all that its replica
 // knows; of a ban and a lifting with one revision the ban stays. The order of the two does not
 // matter. Dropped is how many bans had no room.
 func join(a, b Document, now time.Time) (d Document, dropped int) {
-	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders), Freed: a.Freed}
-	if b.Freed.after(a.Freed.Stamp) {
-		d.Freed = b.Freed
-	}
+	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders)}
+	d.Freed = joinFreed(a.Freed, b.Freed, now)
 	d.Bans, dropped = joinBans(a.Bans, b.Bans, now)
 	return d, dropped
 }

@@ -146,6 +146,7 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	if !merged.is(held) || merged.Revision <= stored.Revision {
 		merged.Revision++ // Nodes have another document of this number.
 	}
+	merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
 	if err := s.store.WriteEnforcement(ctx, write); err != nil {
 		return err
@@ -300,10 +301,16 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 
 // After returns the message for a node that has a revision, false if there is nothing new for it,
 // and a channel that is closed when there may be. A node may be ahead because another replica sent
-// it orders; it is overruled only after it has waited.
+// it orders; it is overruled only after it has waited. One that is far behind hears of the buckets
+// that were changed in several messages, each of a revision on the way.
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if upTo, list := s.held.page(revision); upTo > 0 {
+		if message, err := s.held.messageOf(upTo, list); err == nil {
+			return message, true, s.changed
+		}
+	}
 	if revision > s.held.Revision {
 		return s.message, waited && s.answering.Settled(s.now()), s.changed
 	}

@@ -1,0 +1,138 @@
+package enforcement
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	// freedFor is how long nodes receive the notice of a bucket that was changed. A node that is
+	// not connected for longer keeps a cached refusal until it ends.
+	freedFor = 10 * time.Minute
+	// MaxFreed bounds the buckets that are changed in that time: each stays in the document for all
+	// of it, and a node that comes back hears of all of them, wire.MaxFreed in a message.
+	MaxFreed = 2048
+)
+
+// ErrManyFreed: so many buckets were changed lately that a node that is away would not hear of one
+// more.
+var ErrManyFreed = errs.New(errs.TooManyRequests, "too many buckets were changed lately", fmt.Sprintf(
+	"%d buckets were reset or granted to within %d minutes: Envoys that are away would not hear of one more, "+
+		"and refuse its callers on; nothing has been changed: try again in a minute",
+	MaxFreed, int(freedFor.Minutes())))
+
+// CanFree returns ErrManyFreed if nodes would not surely hear of so many more changed buckets.
+func (s *Service) CanFree(buckets int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.held.Freed.lately(s.now()))+buckets > MaxFreed {
+		return ErrManyFreed
+	}
+	return nil
+}
+
+// Free has nodes forget what they know of buckets that were changed. Full: the buckets are full
+// now. An entry without an action is not kept: the change has one of its own.
+func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
+	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+		list := d.Freed.lately(stamp.Time)
+		for _, b := range buckets {
+			list = append(list, Freed{Bucket: b.String(), Revision: stamp.Revision, Full: full, At: stamp.Time})
+		}
+		stamp.By = entry.By
+		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-MaxFreed):]}
+		return entry, nil
+	})
+	return err
+}
+
+// lately returns the buckets that nodes are still to hear of.
+func (f FreedBuckets) lately(now time.Time) []Freed {
+	return slices.DeleteFunc(slices.Clone(f.List), func(one Freed) bool { return now.Sub(one.At) > freedFor })
+}
+
+// joinFreed joins two lists of changed buckets: all changes of both.
+func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
+	if b.after(a.Stamp) {
+		a, b = b, a
+	}
+	joined.Stamp, joined.List = a.Stamp, a.lately(now)
+	for _, one := range b.lately(now) {
+		if !slices.ContainsFunc(a.List, one.same) {
+			joined.List = append(joined.List, one)
+		}
+	}
+	slices.SortFunc(joined.List, func(a, b Freed) int {
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Bucket, b.Bucket))
+	})
+	joined.List = joined.List[max(0, len(joined.List)-MaxFreed):]
+	switch {
+	case a.holds(joined.List):
+		joined.List = a.List
+	case b.holds(joined.List):
+		joined.Stamp, joined.List = b.Stamp, b.List
+	default: // Two replicas that join the same lists make the same change.
+		joined.ID = joinedID(a.ID, b.ID)
+	}
+	return joined
+}
+
+// holds reports whether a list has all of others.
+func (f FreedBuckets) holds(others []Freed) bool {
+	for _, other := range others {
+		if !slices.ContainsFunc(f.List, other.same) {
+			return false
+		}
+	}
+	return true
+}
+
+// same reports whether two notices are of one change, whatever revision it has by now.
+func (f Freed) same(other Freed) bool {
+	return f.Bucket == other.Bucket && f.Full == other.Full && f.At.Equal(other.At)
+}
+
+// renew has nodes of both replicas hear of what one of them did not know: a node is at a revision
+// of its replica, and passes over what came before.
+func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) {
+	f.List = slices.Clone(f.List)
+	for i, one := range f.List {
+		for _, list := range known {
+			if !slices.ContainsFunc(list.List, one.same) {
+				f.List[i].Revision = revision
+			}
+		}
+	}
+}
+
+// page returns the revision up to which, and the changed buckets of which, a node at a revision
+// hears in one message; the revision is 0 if those are all that it needs. A node without a revision
+// knows of no bucket.
+func (d Document) page(after uint64) (upTo uint64, list []Freed) {
+	if after == 0 || len(d.Freed.List) <= wire.MaxFreed {
+		return 0, nil
+	}
+	for _, one := range d.Freed.List {
+		if one.Revision > after {
+			list = append(list, one)
+		}
+	}
+	if len(list) <= wire.MaxFreed {
+		return 0, list
+	}
+	slices.SortStableFunc(list, func(a, b Freed) int { return cmp.Compare(a.Revision, b.Revision) })
+	next := list[wire.MaxFreed].Revision
+	first := slices.IndexFunc(list, func(one Freed) bool { return one.Revision == next })
+	if first == 0 { // One change has more than a message does.
+		return 0, list[len(list)-wire.MaxFreed:]
+	}
+	return next - 1, list[:first]
+}
