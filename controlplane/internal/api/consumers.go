@@ -29,6 +29,9 @@ var errNoConsumers = &failure{code: errs.NoConsumers,
 // person finds out who is meant; the source may be left out where there is one only.
 func (s *server) person(id, source string) (p person, err error) {
 	current, _ := s.config.Policies.Current()
+	if err := s.unread(); current == nil && err != nil {
+		return p, err
+	}
 	if current == nil || len(current.Set.Identity.Consumer) == 0 {
 		return p, errNoConsumers
 	}

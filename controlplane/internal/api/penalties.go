@@ -111,7 +111,9 @@ func (s *server) ListPenalties(
 		}
 	}
 	q.Ended = r.Params.Ended
-	if !s.config.Penalties.Loaded() {
+	if err := s.unread(); err != nil && !s.config.Penalties.Loaded() {
+		return nil, err
+	} else if !s.config.Penalties.Loaded() {
 		return nil, push.ErrNotReady
 	}
 	list, count := s.config.Penalties.List(q, size)

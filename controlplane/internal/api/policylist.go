@@ -26,7 +26,7 @@ func (s *server) ListPolicies(
 	answer := gen.ListPolicies200JSONResponse{Policies: []gen.PolicyInForce{}}
 	current, _ := s.config.Policies.Current()
 	if current == nil {
-		return answer, nil
+		return answer, s.unread()
 	}
 	answer.Version = current.Version.Number
 	orders := ordersOver(s.config.Enforcement, s.config.Now())

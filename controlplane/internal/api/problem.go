@@ -129,6 +129,15 @@ func storeFailure(err error) error {
 	return &failure{code: errs.StoreUnavailable, detail: failing(err) + "; try again", cause: err}
 }
 
+// unread is the failure of all that may be in the store though nothing is known of it, as the store
+// cannot be followed; nil if it can.
+func (s *server) unread() error {
+	if err := s.config.Hub.Ready(); err != nil {
+		return &failure{code: errs.StoreUnavailable, detail: reason(err) + "; try again", cause: err, quiet: true}
+	}
+	return nil
+}
+
 // failing says without internals why the store did not do what it was asked for.
 func failing(err error) string {
 	if explained(err) {

@@ -42,6 +42,10 @@ func TestAnotherDeploymentIsNoticed(t *testing.T) {
 			if strings.Contains(body, words) != c.another || strings.Contains(log.String(), words) != c.another {
 				t.Errorf("another: %v, want %v: %s\n%s", !c.another, c.another, body, log.String())
 			}
+			want := map[bool]string{false: "weir_store_shared 0\n", true: "weir_store_shared 1\n"}[c.another]
+			if got := string(p.do("GET", "/metrics", nil).body); !strings.Contains(got, want) {
+				t.Errorf("the metrics lack %s", want)
+			}
 			p.stop()
 		})
 	}

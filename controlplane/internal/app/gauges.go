@@ -47,7 +47,16 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 			return ones
 		},
 		ClockAhead: a.clockAhead(),
+		Shared:     a.sharedStore(),
 	}
+}
+
+// sharedStore is nil for a store that no other deployment can use.
+func (a *App) sharedStore() func() float64 {
+	if _, ok := a.store.(shared); !ok {
+		return nil
+	}
+	return func() float64 { return indicator(a.neighbour.Warning() != "") }
 }
 
 // clockAhead is nil if the store has no clock but this machine's.

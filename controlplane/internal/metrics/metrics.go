@@ -61,6 +61,8 @@ type Gauges struct {
 	// ClockAhead is how many seconds this machine's clock is ahead of the store's, NaN before that
 	// is known; nil if the store has no other clock.
 	ClockAhead func() float64
+	// Shared is 1 while another deployment uses the same keys of the store; nil leaves it out.
+	Shared func() float64
 	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does
 	// not have them.
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
@@ -213,6 +215,7 @@ func (m *Metrics) Read(g Gauges) {
 		{"weir_store_poll_age_seconds", "How long ago the store was last followed.", g.PollAge},
 		{"weir_store_round_trip_seconds", "How long Redis takes to answer, the farthest of its servers.", g.Distance},
 		{"weir_clock_ahead_seconds", "How far this machine's clock is ahead of the store's.", g.ClockAhead},
+		{"weir_store_shared", "1 while another deployment uses the same keys of the store.", g.Shared},
 	} {
 		if each.read != nil {
 			opts := prometheus.GaugeOpts{Name: each.name, Help: each.help}
