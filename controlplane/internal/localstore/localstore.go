@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -57,6 +58,8 @@ type Store struct {
 	db    *bolt.DB
 	log   *slog.Logger
 	clock *clock
+	// doubt: the counters in the file were not as they were saved.
+	doubt bool
 
 	ledgers  ledgers
 	nodes    nodeMap
@@ -110,7 +113,7 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 		log.Warn("the file of the store was empty, and a new store begins: "+
 			"if there were policies, stop and restore a backup", "file", path)
 	}
-	err = inspect(path)
+	changed, err := inspect(path)
 	var db *bolt.DB
 	if err == nil {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
@@ -131,6 +134,11 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 		s.ledgers.fill = *o.LostFill
 	}
 	s.nodes.init(o.Now)
+	for _, list := range changed {
+		log.Error("a part of the store's file is not as it was saved, as where a disk has changed a bit: "+
+			"what is wrong there is not known; restore a backup if it matters", "file", path, "part", list)
+	}
+	s.doubt = slices.Contains(changed, string(ledgersBucket))
 	if err := s.loadSafely(path, o.Now); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot read %s: %w", path, err), db.Close())
 	}
@@ -162,11 +170,14 @@ func (s *Store) load(now func() time.Time) error {
 		s.clock = newClock(instant(meta.Get(clockKey)), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))
 		s.ledgers.opened = s.clock.now()
-		if meta.Get(runningKey) != nil {
-			s.ledgers.lost = s.clock.now()
+		crashed := meta.Get(runningKey) != nil
+		if crashed {
 			s.log.Warn("the last run did not end cleanly: "+
 				"buckets that may have been in use start with less than their burst",
 				"fill_percent", s.ledgers.fill)
+		}
+		if crashed || s.doubt {
+			s.ledgers.lost = s.clock.now()
 			if err := meta.Put(lostKey, putInstant(s.ledgers.lost)); err != nil {
 				return err
 			}
@@ -176,7 +187,7 @@ func (s *Store) load(now func() time.Time) error {
 			s.log.Warn("saved buckets cannot be read and start with less than their burst", "buckets", damaged,
 				"fill_percent", s.ledgers.fill)
 		}
-		return meta.Put(runningKey, []byte{1})
+		return errors.Join(meta.Put(runningKey, []byte{1}), meta.Delete(sumKey))
 	})
 }
 
@@ -230,7 +241,10 @@ func (s *Store) save(last bool) error {
 				return err
 			}
 		}
-		return meta.Put(clockKey, putInstant(s.clock.now()))
+		if err := meta.Put(clockKey, putInstant(s.clock.now())); err != nil || !last {
+			return err
+		}
+		return seal(tx)
 	})
 	if err != nil {
 		s.ledgers.dirtyAgain(changes)

@@ -25,36 +25,48 @@ func damaged(path string, cause any) error {
 var errCut = errors.New("its end is missing")
 
 // inspect reads every page of the file without changing it, so that damage is found before it can
-// do harm. A file that is missing or empty is sound.
-func inspect(path string) (err error) {
+// do harm. A file that is missing or empty is sound. It returns the lists that are not as they were
+// saved, if the store can go on all the same.
+func inspect(path string) (changed []string, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	// The database panics at what makes no sense, and reading beyond the end of a file is a fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = damaged(path, r)
+			changed, err = nil, damaged(path, r)
 		}
 	}()
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true})
 	switch {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
 		errors.Is(err, bolterrors.ErrVersionMismatch), tooSmall(err):
-		return damaged(path, err)
+		return nil, damaged(path, err)
 	case err != nil:
+		return nil, err
+	}
+	err = db.View(func(tx *bolt.Tx) error {
+		err := readAll(tx, info.Size())
+		if err == nil {
+			changed, err = changedLists(tx)
+		}
 		return err
-	}
-	err = db.View(func(tx *bolt.Tx) error { return readAll(tx, info.Size()) })
+	})
 	err = errors.Join(err, db.Close())
-	if err != nil {
-		return damaged(path, err)
+	for _, list := range changed {
+		if !mendable(list) {
+			err = errors.Join(err, fmt.Errorf("%q is not as it was saved, as where a disk has changed a bit", list))
+		}
 	}
-	return nil
+	if err != nil {
+		return nil, damaged(path, err)
+	}
+	return changed, nil
 }
 
 // tooSmall reports whether a file does not even hold the two pages that say where the rest is. The

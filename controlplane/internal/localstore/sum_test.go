@@ -1,0 +1,196 @@
+package localstore_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// ofEverything is a file with something in each of its lists, closed in good order.
+func ofEverything(t *testing.T) []byte {
+	t.Helper()
+	dir, ctx := t.TempDir(), t.Context()
+	s, err := localstore.Open(dir, slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry := audit.Entry{Action: "a", Resource: "r"}
+	_, e1 := s.Secret(ctx, [16]byte{1})
+	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("version: weir/v1")}, entry)
+	_, e3 := s.WriteConsumers(ctx, consumers.Changes{Entry: entry, Writes: []consumers.Write{
+		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "gold", Banned: &consumers.Mark{}}},
+	}})
+	e4 := s.WriteEnforcement(ctx, enforcement.Write{
+		Document: enforcement.Document{Revision: 7}, Entries: []audit.Entry{entry},
+	})
+	_, e5 := s.Region().Swap(ctx, 0, []byte("region"))
+	_, e6 := s.OfferPenalties(ctx, penalties.Offer{Records: []penalties.Known{{Record: penalties.Record{
+		Key: keyhash.Key{3}, Record: penalty.Record{Level: 1, Until: 1 << 50}, Forgotten: 1 << 50,
+	}}}})
+	p := perHour(t, 100)
+	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
+	claim := &inflight.Claim{Node: inflight.Node{ID: "n"}, Seq: 1, Need: 1, Limit: 10, Nodes: 1}
+	windows := ask
+	windows.Windows = quota.Windows{Algorithm: quota.SlidingLog, Quota: 100, Length: quota.Hour, Grain: 1}
+	_, e7 := s.Grant(ctx, []leases.Item{
+		{Bucket: keyhash.Key{1}, Ask: ask}, {Bucket: keyhash.Key{2}, Claim: claim},
+		{Bucket: keyhash.Key{3}, Ask: windows},
+	})
+	if err := errors.Join(e1, e2, e3, e4, e5, e6, e7, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(filepath.Join(dir, "weir.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// entries are all that a file holds, by their lists, but for what a start changes.
+func entries(t *testing.T, file []byte) map[string]string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	all := map[string]string{}
+	err = db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			all[string(name)] = ""
+			return b.ForEach(func(k, v []byte) error {
+				all[fmt.Sprintf("%s %q", name, k)] = string(k) + string(v) // As they lie in the file.
+				return nil
+			})
+		})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// A bit that flips in any key or value of any list, while no process has the file open, refuses the
+// start with what to do, and the file stays as it is. In the audit, and among the counters, it is
+// reported.
+func TestAFlippedBitIsNoticed(t *testing.T) {
+	file := ofEverything(t)
+	if err, _ := opened(t, file); err != nil {
+		t.Fatalf("a sound file: %v", err)
+	}
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	lists, all := map[string]bool{}, entries(t, file)
+	for name, entry := range all {
+		list, _, isEntry := strings.Cut(name, ` "`)
+		lists[list] = lists[list] || isEntry
+		if !isEntry {
+			continue
+		}
+		noticed := 0
+		for at := 0; ; at++ {
+			next := bytes.Index(file[at:], []byte(entry))
+			if next < 0 {
+				break
+			}
+			at += next
+			b := bytes.Clone(file)
+			b[at+random.IntN(len(entry))] ^= 1 << random.IntN(8)
+			if said := says(t, b); said != "" { // Otherwise it was in a page that is not in use.
+				noticed++
+				mended := list == "ledgers" || strings.HasPrefix(list, "audit")
+				if mended != strings.Contains(said, "level=ERROR") {
+					t.Errorf("seed %d: %s: %s", seed, name, said)
+				}
+			}
+		}
+		if noticed == 0 && name != `meta "sum"` {
+			t.Errorf("seed %d: %s: a flipped bit is not noticed", seed, name)
+		}
+	}
+	for list, tried := range lists {
+		if !tried && list != "audit penalties" {
+			t.Errorf("nothing of %q was flipped", list)
+		}
+	}
+	t.Logf("%d entries of %d lists", len(all)-len(lists), len(lists))
+}
+
+// says opens a file with the given content, and returns why it is refused, or the errors in the
+// log; empty if there are none.
+func says(t *testing.T, content []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir.db")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	only := &slog.HandlerOptions{Level: slog.LevelError}
+	s, err := localstore.Open(filepath.Dir(path), slog.New(slog.NewTextHandler(&log, only)),
+		localstore.Options{SaveByHand: true})
+	if err == nil {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return log.String()
+	}
+	after, e := os.ReadFile(path)
+	if e != nil || !bytes.Equal(after, content) || !strings.Contains(err.Error(), "weir.db is damaged (") ||
+		!strings.Contains(err.Error(), "restore a backup of the data directory") {
+		t.Errorf("%v, the file has been changed: %v", err, !bytes.Equal(after, content))
+	}
+	return err.Error()
+}
+
+// Whatever bit flips anywhere in the file: it refuses the start, is reported, or all that the file
+// holds is as it was.
+func TestAFlippedBitAnywhere(t *testing.T) {
+	file := ofEverything(t)
+	before := entries(t, file)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	noticed := 0
+	for range 300 {
+		b := bytes.Clone(file)
+		at := 2*4096 + random.IntN(len(b)-2*4096)
+		b[at] ^= 1 << random.IntN(8)
+		if says(t, b) != "" {
+			noticed++
+			continue
+		}
+		after := entries(t, b)
+		for name, value := range before {
+			if after[name] != value && name != `meta "sum"` {
+				t.Errorf("seed %d: at %d: %s was %q and is %q", seed, at, name, value, after[name])
+			}
+		}
+	}
+	if noticed == 0 {
+		t.Errorf("seed %d: none of 300 flipped bits was noticed", seed)
+	}
+}
