@@ -260,8 +260,8 @@ func (c *Credit) learnOfWaiting(now quota.Instant, ask Ask, g Grant, backOff quo
 		}
 		step := max(g.NotBefore, min(g.NotBefore<<(c.Short-1), most))
 		c.deny(now, ask, g, now+quota.Instant(step))
-	case ask.Waiting > 0:
-		c.NotBefore = 0
+	case ask.Waiting > 0, g.Level >= c.DenyCost && c.NotBefore != c.AskAfter:
+		c.NotBefore = 0 // Tokens have come back, or an answer has outrun this one: ask.
 	}
 }
 

@@ -133,6 +133,29 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 	return s
 }
 
+// shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
+// while another worker is about to bring tokens to keep; the tick looks again. Those that this
+// worker asks for come out of what was too little.
+func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
+	inHand := c.takeInHand(r, s.now)
+	switch {
+	case t.Outcome == Granted:
+	case wait == quota.Never:
+		t.Outcome, t.Until = Refused, quota.Forever
+	case inHand.KeepCall && s.now < r.deadline && !r.line.keepsWith(s.call):
+	case wait > 0:
+		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)
+		t.FullAt = max(t.FullAt, inHand.FullAt) // Requests before it may have had tokens in hand.
+		if inHand.Known {
+			t.Level = min(t.Level, inHand.Level)
+		}
+	case s.short:
+		t.Outcome = Spared
+	default:
+		t.Outcome, t.Since = Failed, s.now
+	}
+}
+
 // again reports whether the answer comes too late for tokens that were to be used soon. The
 // requests go on waiting and ask once more.
 func (s *lineAnswer) again() bool {

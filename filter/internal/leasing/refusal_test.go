@@ -91,3 +91,54 @@ func TestARequestThatWaitsForTokensToKeepAsksNoMore(t *testing.T) {
 		})
 	}
 }
+
+// heldTokens is the change that puts tokens in hand, as another worker's answer does.
+type heldTokens lease.Lease
+
+// Apply implements bucketstore.Change.
+func (h heldTokens) Apply(e *bucketstore.Entry) bool {
+	e.Credit = e.Credit.Receive(0, lease.Lease(h))
+	return true
+}
+
+// A refusal says what is left when the requests before it have taken what was in hand, and after
+// an answer that has outrun it: none, where it names a wait.
+func TestARefusalSaysThatNothingIsLeft(t *testing.T) {
+	const inHand = 3
+	a := newWorld(t, 100, quota.Hour, 100)
+	data := &shareddatatest.Data{}
+	a, b := worker(t, data, a.clock, a.plane), worker(t, data, a.clock, a.plane)
+	a.client.Keep(a.need(1, 1), 3, 0, [2]lease.Spent{})
+	a.client.Tick(a.now)
+	keeping := a.calls[0]
+	a.calls = a.calls[1:]
+	var tickets []*leasing.Ticket
+	for stream := range uint32(2 * inHand) {
+		ticket := &leasing.Ticket{Stream: stream + 1, Need: b.need(1, 1)}
+		if !b.client.Ask(b.now, ticket) {
+			t.Fatal("turned away")
+		}
+		tickets = append(tickets, ticket)
+	}
+	b.client.Flush(b.now)
+	a.now += ms
+	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, a.now, heldTokens{Tokens: inHand, Expiry: a.now + 1000*ms})
+	b.reply(short)
+	for i, ticket := range tickets {
+		switch {
+		case i < inHand && ticket.Outcome != leasing.Granted, i >= inHand && ticket.Outcome != leasing.Refused:
+			t.Errorf("request %d: %v", i, ticket.Outcome)
+		case i >= inHand && ticket.Level > 0:
+			t.Errorf("request %d is refused, and %d are left", i, ticket.Level)
+		}
+	}
+	// An answer from before comes last.
+	keeping.done(200, wire.AppendLeaseReply(nil, wire.LeaseReply{Seq: keeping.request.Seq, Nodes: 2,
+		Items: []wire.LeaseAnswer{{Level: 2}}}))
+	for range 3 {
+		a.now += ms
+		if s := b.spend(1, 1); s.State == leasing.Exhausted && s.Level > 0 {
+			t.Errorf("a request is refused for %d ms, and %d are left", (s.Until-s.Now)/ms, s.Level)
+		}
+	}
+}

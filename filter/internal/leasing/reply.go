@@ -337,26 +337,6 @@ func (c *Client) shareOutBucket(s *lineAnswer, nth int) bool {
 	return true
 }
 
-// shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
-// while another worker is about to bring tokens to keep; the tick looks again. Those that this
-// worker asks for come out of what was too little.
-func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
-	inHand := c.takeInHand(r, s.now)
-	switch {
-	case t.Outcome == Granted:
-	case wait == quota.Never:
-		t.Outcome, t.Until = Refused, quota.Forever
-	case inHand.KeepCall && s.now < r.deadline && !r.line.keepsWith(s.call):
-	case wait > 0:
-		t.Outcome, t.Until = Refused, s.now+quota.Instant(wait)
-		t.FullAt = max(t.FullAt, inHand.FullAt) // Requests before it may have had tokens in hand.
-	case s.short:
-		t.Outcome = Spared
-	default:
-		t.Outcome, t.Since = Failed, s.now
-	}
-}
-
 // learn takes in the answer about a leased or a strict bucket, by which so many requests are
 // charged. A bucket that had the tokens, and spent none because another had not, was not short of
 // them. A late answer refuses nothing, because its wait is over sooner than it says.
