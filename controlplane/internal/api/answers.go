@@ -13,6 +13,8 @@ type (
 	VersionAnswer = gen.VersionWithDocument
 	// DiffAnswer says what changes from one version to another.
 	DiffAnswer = gen.VersionDiff
+	// CheckedAnswer says what a document would promise and change.
+	CheckedAnswer = gen.CheckedPolicySet
 	// RolloutAnswer is how far a rollout is, RolloutStepAnswer what a step of one did.
 	RolloutAnswer     = gen.Rollout
 	RolloutStepAnswer = gen.RolloutStep

@@ -40,7 +40,7 @@ type Config struct {
 	Consumers   *consumers.Service
 	Penalties   *penalties.Service
 	Enforcement *enforcement.Service
-	Audit       audit.Store
+	Audit       *audit.Held
 	Decisions   *decisions.Service
 	Series      *series.Service
 	Nodes       *nodes.Registry

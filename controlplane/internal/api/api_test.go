@@ -195,7 +195,7 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})
 	p.hub = push.New(push.Config{
 		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: p.store,
-		Candidate: [16]byte{1}, Log: log,
+		Candidate: [16]byte{1}, Log: log, Now: time.Now,
 	})
 	stopping, stop := context.WithCancel(context.Background())
 	p.stop = stop
@@ -219,8 +219,9 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	p.past = series.New(series.Config{Store: p.store, Replica: "here", Now: time.Now, Log: log})
 	config := api.Config{
 		Series:   p.past,
-		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Audit: p.store, Nodes: registry,
-		Hub: p.hub,
+		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Nodes: registry,
+		Audit: audit.NewHeld(p.store, time.Now),
+		Hub:   p.hub,
 		Decisions: decisions.New(decisions.Config{Store: p.store, Sets: sets, Replica: "here", Now: time.Now,
 			Heard: p.past.Heard}),
 		Leases: leases.New(leases.Config{
@@ -633,7 +634,7 @@ func TestStoreAway(t *testing.T) {
 	for path, want := range map[string]string{"/v1/policyset": set, "/v1/policies/a": `"name":"a"`, "/v1/versions": `"version":1,`, "/v1/versions/1": `"version":1,`} {
 		w := p.do(call{"root", "GET", path, nil, ""})
 		if held := w.Header().Get(api.HeldHeader); w.Code != 200 || !strings.Contains(w.Body.String(), want) ||
-			!strings.HasPrefix(held, "this is what this control plane holds: ") {
+			!strings.HasPrefix(held, "this is what this control plane holds, as of 0s ago: ") {
 			t.Errorf("%s: %d, %q: %s", path, w.Code, held, w.Body)
 		}
 	}

@@ -35,7 +35,16 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 		return nil, badRequest("resource must begin with one of %s", strings.Join(audit.Resources, ", "))
 	}
 	query := audit.Query{Before: token, Since: r.Params.Since, By: r.Params.By, Resource: r.Params.Resource}
-	list, next, err := audit.Find(ctx, s.config.Audit, query, size)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	list, next, err := audit.Find(timed, s.config.Audit, query, size)
+	if err != nil && !errors.Is(err, audit.ErrCursor) {
+		held, since := s.config.Audit.InMemory()
+		if found, more, unknown := audit.Find(ctx, held, query, size); unknown == nil {
+			s.noteHeld(ctx, err, since)
+			list, next, err = found, more, nil
+		}
+	}
 	if errors.Is(err, audit.ErrCursor) {
 		return nil, errToken
 	}

@@ -134,6 +134,6 @@ func TestAuditFilters(t *testing.T) {
 		"x=1"} {
 		p.problem(p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""}), 400, "bad-request")
 	}
-	p.store.mode.Store("away")
-	p.problem(p.do(call{"eyes", "GET", "/v1/audit", nil, ""}), 503, "store-unavailable")
+	blind := newPlaneOn(t, "away", func(*api.Config) {})
+	blind.problem(blind.do(call{"eyes", "GET", "/v1/audit", nil, ""}), 503, "store-unavailable")
 }

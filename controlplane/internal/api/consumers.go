@@ -107,12 +107,19 @@ func (s *server) ListConsumers(
 	if err != nil {
 		return nil, err
 	}
-	list, next, err := s.config.Consumers.List(ctx,
-		consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}, func(one consumers.Record) bool {
-			return r.Params.Tier == "" || one.Tier == r.Params.Tier
-		})
+	wanted := func(one consumers.Record) bool { return r.Params.Tier == "" || one.Tier == r.Params.Tier }
+	asked := consumers.List{Token: token, Limit: size, Banned: r.Params.Banned}
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	list, next, err := s.config.Consumers.List(timed, asked, wanted)
 	if errors.Is(err, consumers.ErrToken) {
 		return nil, errToken
+	}
+	if err != nil && token == "" {
+		if held := s.config.Consumers.ListHeld(asked, wanted); held != nil {
+			s.noteHeld(ctx, err, s.config.Hub.Followed())
+			list, next, err = held, "", nil
+		}
 	}
 	if err != nil {
 		return nil, storeFailure(err)
@@ -137,7 +144,20 @@ func (s *server) GetConsumer(
 	if err != nil {
 		return nil, err
 	}
-	record, err := s.config.Consumers.Get(ctx, p.key)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	record, err := s.config.Consumers.Get(timed, p.key)
+	if err != nil && !errors.Is(err, consumers.ErrNotFound) {
+		held, known := s.config.Consumers.Held(p.key)
+		if !known {
+			return nil, &failure{code: errs.StoreUnavailable, cause: err, detail: failing(err) +
+				"; this control plane holds the bans and what it was lately asked, and nothing of this consumer"}
+		}
+		s.noteHeld(ctx, err, s.config.Hub.Followed())
+		if record, err = held, nil; held.Revision == 0 {
+			err = consumers.ErrNotFound
+		}
+	}
 	if err != nil {
 		return nil, storeFailure(err)
 	}

@@ -510,8 +510,7 @@ func TestEveryOperationRefusesInItsWords(t *testing.T) {
 	question := string(wire.AppendQuestion(nil, []keyhash.Key{{1}}))
 	p.store.mode.Store("away")
 	for _, c := range []call{
-		{"eyes", "GET", "/v1/consumers", nil, ""},
-		{"eyes", "GET", alice, nil, ""},
+		{"eyes", "GET", "/v1/consumers?page_token=eA", nil, ""},
 		{"ed", "DELETE", alice, match("", ""), ""},
 		{"ed", "POST", "/v1/consumers", match("", ""), batch},
 		{"envoy", "POST", "/node/v1/consumers", nil, question},

@@ -238,9 +238,16 @@ func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.Get
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.adjust(ctx, k, lease.Change{}, audit.Entry{})
-	if err != nil {
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	answer, err := s.adjust(timed, k, lease.Change{}, audit.Entry{})
+	if err != nil && explained(err) {
 		return nil, storeFailure(err)
+	}
+	if err != nil { // The key, its share and its ban are held, and the levels of its buckets are the store's.
+		answer.Body.Buckets = []gen.Bucket{}
+		s.describeBan(&answer.Body)
+		s.noteHeld(ctx, err, s.config.Hub.Followed())
 	}
 	return gen.GetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
 }

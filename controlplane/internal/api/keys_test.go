@@ -412,8 +412,8 @@ func TestKeysAreRefused(t *testing.T) {
 	blind := newPlaneOn(t, "away", func(*api.Config) {})
 	blind.problem(blind.do(call{"ed", "POST", "/v1/keys/shared/ban", nil, reason}), 503, "store-unavailable")
 	blind.problem(blind.do(call{who: "ed", method: "DELETE", path: "/v1/keys/shared/ban"}), 503, "store-unavailable")
+	blind.problem(blind.do(call{who: "eyes", method: "GET", path: "/v1/keys/shared"}), 503, "store-unavailable")
 	p.store.mode.Store("away")
-	p.problem(p.do(call{who: "eyes", method: "GET", path: "/v1/keys/shared"}), 503, "store-unavailable")
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/reset", nil, reason}), 503, "store-unavailable")
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/grant", nil, `{"tokens": 1, "reason": "x"}`}), 503, "store-unavailable")
 }

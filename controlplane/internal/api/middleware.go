@@ -183,11 +183,30 @@ const ClockHeader = "Weir-Clock"
 // HeldHeader says on an answer that the store is away, and that it is what this replica holds.
 const HeldHeader = "Weir-Held"
 
-// noteHeld sets HeldHeader if the store is away.
-func noteHeld(ctx context.Context, away error) {
-	if answer := callerOf(ctx).answer; away != nil && answer != nil {
-		answer.Set(HeldHeader, "this is what this control plane holds: "+reason(away))
+// noteHeld sets HeldHeader if the store is away: since when the answer is as it was, and why.
+func (s *server) noteHeld(ctx context.Context, away error, since time.Time) {
+	answer := callerOf(ctx).answer
+	if away == nil || answer == nil {
+		return
 	}
+	age := ""
+	if !since.IsZero() {
+		age = fmt.Sprintf(", as of %s ago", max(s.config.Now().Sub(since), 0).Truncate(time.Second))
+	}
+	answer.Set(HeldHeader, "this is what this control plane holds"+age+": "+reason(away))
+}
+
+// noteAway is noteHeld for an answer that comes from memory whether the store is away or not.
+func (s *server) noteAway(ctx context.Context) {
+	s.noteHeld(ctx, s.config.Hub.Ready(), s.config.Hub.Followed())
+}
+
+// atHand bounds how long a question waits for a store that is known to be away.
+func (s *server) atHand(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.config.Hub.Ready() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, touchPatience)
 }
 
 // OrdersHeader says on each answer to an operator which orders take limits out of force, so that no

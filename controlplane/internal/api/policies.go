@@ -15,11 +15,13 @@ const mergePatch = "application/merge-patch+json"
 // GetPolicy answers with JSON, or with YAML if the client asks for that by name. The ETag is that
 // of the whole policy set, in this form.
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
-	v, away, err := s.config.Policies.Newest(ctx)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	v, away, err := s.config.Policies.Newest(timed)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	noteHeld(ctx, away)
+	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	want, who := policydoc.JSON, callerOf(ctx)
 	if who.accepts(policydoc.YAML) && !who.accepts(policydoc.JSON) {
 		want = policydoc.YAML

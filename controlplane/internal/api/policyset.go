@@ -45,11 +45,13 @@ func documentHeaders(version uint64, form, usual policydoc.Format) gen.NotModifi
 func (s *server) GetPolicySet(
 	ctx context.Context, r gen.GetPolicySetRequestObject,
 ) (gen.GetPolicySetResponseObject, error) {
-	v, away, err := s.config.Policies.Newest(ctx)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	v, away, err := s.config.Policies.Newest(timed)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	noteHeld(ctx, away)
+	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	form := v.Format
 	if callerOf(ctx).accepts(policydoc.JSON) {
 		form = policydoc.JSON

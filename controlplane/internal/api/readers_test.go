@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -60,7 +61,7 @@ func (p *plane) read(readers int) (answered func()) {
 // meanwhile.
 func TestReadersTakeTurns(t *testing.T) {
 	slow := &slowAudit{began: make(chan struct{}, 100), goOn: make(chan struct{})}
-	p := newPlaneWith(t, func(c *api.Config) { c.Audit = slow })
+	p := newPlaneWith(t, func(c *api.Config) { c.Audit = audit.NewHeld(slow, time.Now) })
 	answered := p.read(20)
 	<-slow.began
 	if got := p.put("*", set); got.Code != http.StatusOK {
@@ -80,7 +81,7 @@ func TestReadersTakeTurns(t *testing.T) {
 // A reader that waits for the store holds up no other.
 func TestReadersThatWaitTakeNoTurn(t *testing.T) {
 	slow := &slowAudit{away: true, began: make(chan struct{}, 100), goOn: make(chan struct{})}
-	p := newPlaneWith(t, func(c *api.Config) { c.Audit = slow })
+	p := newPlaneWith(t, func(c *api.Config) { c.Audit = audit.NewHeld(slow, time.Now) })
 	answered := p.read(20)
 	for range 20 {
 		<-slow.began

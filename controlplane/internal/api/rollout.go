@@ -17,10 +17,13 @@ const rolloutBound = "each node decides by the limits of its version, and what i
 
 // GetRollout says how far the rollout is.
 func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) (gen.GetRolloutResponseObject, error) {
-	view, err := s.config.Policies.Rollout(ctx)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	view, away, err := s.config.Policies.Rollout(timed)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
+	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	r := view.Rollout
 	census := s.census(ctx, r)
 	return gen.GetRollout200JSONResponse{

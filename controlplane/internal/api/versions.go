@@ -27,11 +27,13 @@ func (s *server) ListVersions(
 			return nil, errToken
 		}
 	}
-	versions, away, err := s.config.Policies.List(ctx, before, size+1)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	versions, away, err := s.config.Policies.List(timed, before, size+1)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	noteHeld(ctx, away)
+	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	answer := gen.ListVersions200JSONResponse{Versions: versions}
 	if len(versions) > size {
 		answer.Versions = versions[:size]
@@ -45,11 +47,13 @@ func (s *server) ListVersions(
 
 // GetVersion answers with a version and its document as it was written.
 func (s *server) GetVersion(ctx context.Context, r gen.GetVersionRequestObject) (gen.GetVersionResponseObject, error) {
-	v, away, err := s.config.Policies.Load(ctx, r.Version)
+	timed, cancel := s.atHand(ctx)
+	defer cancel()
+	v, away, err := s.config.Policies.Load(timed, r.Version)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	noteHeld(ctx, away)
+	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	return gen.GetVersion200JSONResponse{Headers: gen.GetVersion200ResponseHeaders{ETag: etag(v.Number)},
 		Body: gen.VersionWithDocument{
 			Number: v.Number, Time: v.Time, Author: v.Author, Digest: v.Digest, Summary: v.Summary,
@@ -69,6 +73,7 @@ func (s *server) DiffVersions(
 	if err != nil {
 		return nil, versionFailure(err)
 	}
+	s.noteAway(ctx)
 	return gen.DiffVersions200JSONResponse{Version: r.Version, Against: against, Summary: diff.String(),
 		Diff: diff}, nil
 }

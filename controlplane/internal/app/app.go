@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
@@ -147,8 +148,10 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
-		Secrets: a.store, Candidate: candidate, Log: a.log, Polled: a.note,
+		Secrets: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Polled: a.note,
 	})
+	changes := audit.NewHeld(a.store, a.clock.Now)
+	a.followers = append(a.followers, changes.Run)
 	replica := crand.Text()
 	history := series.New(series.Config{Store: a.store, Replica: replica, Now: a.clock.Now, Log: a.log})
 	a.followers = append(a.followers, history.Run, func(ctx context.Context) {
@@ -160,7 +163,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Store: a.store, Sets: sets, Replica: replica, Now: a.clock.Now, Meter: a.metrics.Refused, Heard: history.Heard,
 	})
 	return api.Config{
-		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: a.store,
+		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement, Audit: changes,
 		Decisions: recent, Series: history, Nodes: nodes.New(a.store, a.clock.Now), Hub: a.hub, Tokens: a.tokens,
 		Tracing: a.tracing, Metrics: a.metrics, Log: a.log, Now: a.clock.Now, Wall: time.Now,
 		Stopping: stopping, Leaving: a.leaving,

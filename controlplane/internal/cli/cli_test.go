@@ -120,6 +120,12 @@ func withoutStore(t *testing.T) string {
 		w.Header().Set(api.HeldHeader, "this is what is held: Redis does not answer\u202e")
 		w.Header().Set(api.ClockHeader, "the clock is an hour behind")
 		switch {
+		case r.Method == http.MethodPut:
+			w.Header().Set("Content-Type", api.ProblemType)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = io.WriteString(w, `{"status": 503, "detail": "Redis does not answer; try again"}`)
+		case r.URL.Path == "/v1/check":
+			_, _ = io.WriteString(w, `{"valid": true, "summary": "a added", "diff": {"words": ["+ a: 1 per 1s; leased"]}}`)
 		case r.URL.Path == "/v1/policyset":
 			_, _ = io.WriteString(w, "version: weir/v1\n")
 		case r.URL.Query().Has("page_token"):

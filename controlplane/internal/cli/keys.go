@@ -80,6 +80,8 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		if k.Where == "nodes" {
 			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone. A reset fills them within "+
 				"two seconds; they cannot be looked at.")
+		} else {
+			fmt.Fprintln(out, "What its buckets hold is in the store alone, which does not answer.")
 		}
 		return nil
 	}

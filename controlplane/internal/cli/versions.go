@@ -108,6 +108,10 @@ func (c *diffCommand) Run(env *environment) error {
 		return err
 	}
 	put, body, err := t.put(env, "", true)
+	var r *refusal
+	if errors.As(err, &r) && r.Status == http.StatusServiceUnavailable {
+		return c.held(env, t)
+	}
 	if err != nil {
 		return err
 	}
@@ -118,6 +122,25 @@ func (c *diffCommand) Run(env *environment) error {
 	}
 	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From),
 		api.DiffAnswer{Summary: put.Summary, Diff: put.Diff})
+}
+
+// held prints the difference from the policy set that the control plane holds while its store is
+// away.
+func (c *diffCommand) held(env *environment, t trial) error {
+	header := map[string]string{"Content-Type": string(t.format)}
+	got, err := t.client.do(http.MethodPost, "/v1/check", header, t.doc)
+	if err != nil {
+		return err
+	}
+	var checked api.CheckedAnswer
+	if err := got.decode(&checked); err != nil {
+		return err
+	}
+	d := api.DiffAnswer{Summary: checked.Summary, Diff: checked.Diff}
+	if c.Output == "json" {
+		return printJSON(env.Out, map[string]any{"summary": d.Summary, "diff": d.Diff})
+	}
+	return printDiff(env, fmt.Sprintf("version %s to %s", t.version(), c.From), d)
 }
 
 func (c *diffCommand) versions(env *environment, from uint64) error {

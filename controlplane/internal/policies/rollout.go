@@ -227,19 +227,23 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	return out, nil
 }
 
-// Rollout returns the rollout that is under way, with its share and its revision. Errors:
+// Rollout returns the rollout that is under way, with its share and its revision. While the store
+// is away it is the one that this replica knows of, and away is the store's error. Errors:
 // ErrNoRollout, or the store's.
-func (s *Service) Rollout(ctx context.Context) (RollOutcome, error) {
+func (s *Service) Rollout(ctx context.Context) (out RollOutcome, away, err error) {
 	state, err := s.store.State(ctx)
+	if held, _ := s.Active(); err != nil && held.Current != nil {
+		state, away, err = held.State, err, nil
+	}
 	if err != nil {
-		return RollOutcome{}, err
+		return out, nil, err
 	}
 	if state.Rollout == nil {
-		return RollOutcome{}, ErrNoRollout
+		return out, away, ErrNoRollout
 	}
-	out, err := s.change(ctx, state, state.Rollout.Nodes)
+	out, err = s.change(ctx, state, state.Rollout.Nodes)
 	out.Revision = state.Revision
-	return out, err
+	return out, away, err
 }
 
 // change returns what becomes of a rollout with another share of the nodes.

@@ -77,6 +77,7 @@ type Hub struct {
 	secrets     Secrets
 	log         *slog.Logger
 	polled      func(error)
+	now         func() time.Time
 	looked      chan struct{}
 
 	mu      sync.Mutex
@@ -84,8 +85,10 @@ type Hub struct {
 	ready   bool          // the secret is the store's
 	rekeyed chan struct{} // closed when the secret becomes another one
 	failure error         // of the last poll
-	loaded  bool          // a poll has succeeded
-	encoded [2]News       // of the versions in force
+	// followed is when the last poll that succeeded began.
+	followed time.Time
+	loaded   bool    // a poll has succeeded
+	encoded  [2]News // of the versions in force
 }
 
 // Config is what a Hub stands on. Fields must be set unless they say otherwise.
@@ -98,6 +101,8 @@ type Config struct {
 	// Candidate becomes the deployment's secret if the store has none.
 	Candidate [16]byte
 	Log       *slog.Logger
+	// Now is the clock of Followed; nil leaves it zero.
+	Now func() time.Time
 	// Polled, if not nil, is called with how each poll of the store ended.
 	Polled func(error)
 }
@@ -107,7 +112,11 @@ func New(c Config) *Hub {
 	if c.Polled == nil {
 		c.Polled = func(error) {}
 	}
+	if c.Now == nil {
+		c.Now = func() time.Time { return time.Time{} }
+	}
 	return &Hub{
+		now:      c.Now,
 		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
 		secrets: c.Secrets,
 		log:     c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
@@ -126,6 +135,7 @@ func (h *Hub) Run(ctx context.Context) {
 func (h *Hub) poll(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
+	begun := h.now()
 	err := h.follow(timed)
 	if ctx.Err() != nil {
 		return
@@ -133,6 +143,9 @@ func (h *Hub) poll(ctx context.Context) {
 	h.mu.Lock()
 	before := h.failure
 	h.failure, h.loaded = err, h.loaded || err == nil
+	if err == nil {
+		h.followed = begun
+	}
 	h.mu.Unlock()
 	h.polled(err)
 	switch {
@@ -203,6 +216,14 @@ func (h *Hub) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failure
+}
+
+// Followed is since when what is in memory is known to be the store's: when the last poll that
+// succeeded began, zero before.
+func (h *Hub) Followed() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.followed
 }
 
 // Loaded is nil if a poll of the store has succeeded since the start, so that there is something to

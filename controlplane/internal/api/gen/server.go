@@ -711,7 +711,7 @@ type Build struct {
 	Go      string `json:"go"`
 }
 
-// CaughtCallers What a limit would have done, if each caller's use within a span were even.
+// CaughtCallers What a limit would have done, if each caller's use within a span were even, and nothing less than what the limit in force has refused.
 type CaughtCallers = series.Caught
 
 // Changed defines model for Changed.
@@ -881,8 +881,11 @@ type Distribution struct {
 	// Since Since when callers are known within the last hour.
 	Since time.Time `json:"since"`
 
-	// Suggestion The figure under which 99.9 % of callers stay, with a fifth of head-room; null without callers.
+	// Suggestion The figure under which 99.9 % of callers stay, with a fifth of head-room, and above the limit in force if that has refused within the hour; null without callers.
 	Suggestion *series.Caught `json:"suggestion"`
+
+	// Uncovered The window is longer than the hour that is kept, so that nothing is said of it.
+	Uncovered bool `json:"uncovered,omitempty"`
 
 	// Until The end of the last span that is read.
 	Until time.Time `json:"until"`
@@ -1049,7 +1052,9 @@ type Key struct {
 	Share int `json:"share"`
 
 	// Where Where its buckets are: nodes for a local policy.
-	Where   KeyWhere `json:"where"`
+	Where KeyWhere `json:"where"`
+
+	// Buckets None of a local policy, and none while the store is away, which alone has them.
 	Buckets []Bucket `json:"buckets"`
 	Ban     *KeyBan  `json:"ban,omitempty"`
 
