@@ -73,7 +73,9 @@ export function AnotherLimit({ name }: { name: string }) {
   return (
     <Card title="What would another limit do?">
       <Asked of={own}>
-        {(d) => (d.callers === 0
+        {(d) => (d.uncovered
+          ? <Empty>The window is {windowWords(d.window_seconds)}, and what callers use is kept for an hour: no figure can be suggested.</Empty>
+          : d.callers === 0
           ? <Empty>Nothing is known yet. Callers are counted in spans of five minutes: look again after requests for that long.</Empty>
           : <Slider name={name} own={d} />)}
       </Asked>

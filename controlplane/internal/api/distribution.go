@@ -24,10 +24,10 @@ func (s *server) GetDistribution(
 		limits = []int64{limit.Quota}
 	}
 	window := time.Duration(limit.Window) * time.Microsecond
-	d := s.config.Series.Distribution(r.Name, window, limits)
+	d := s.config.Series.Distribution(r.Name, window, limit.Quota, limits)
 	return gen.GetDistribution200JSONResponse{
 		Policy: r.Name, WindowSeconds: window.Seconds(), Since: d.Since, Until: d.Until, Complete: d.Complete,
 		Callers: d.Callers, Sampled: d.Sampled, Accuracy: series.Accuracy, Quantiles: d.Quantiles, Limits: d.Limits,
-		Suggestion: d.Suggestion,
+		Suggestion: d.Suggestion, Uncovered: d.Uncovered,
 	}, nil
 }

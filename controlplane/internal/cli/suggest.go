@@ -37,6 +37,11 @@ func (c *suggestCommand) Run(env *environment) error {
 		return err
 	}
 	window := time.Duration(d.WindowSeconds * float64(time.Second))
+	if d.Uncovered {
+		fmt.Fprintf(env.Out, "the window is %s, and what callers use is kept for an hour: no figure is suggested; "+
+			"weir simulate says of an access log what a limit would refuse\n", window)
+		return nil
+	}
 	if d.Suggestion == nil {
 		fmt.Fprintf(env.Out, "no callers of %s are known: there are some after five to ten minutes of traffic, "+
 			"unless it is local\n", c.Policy)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/DataDog/sketches-go/ddsketch"
@@ -11,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -69,9 +72,42 @@ func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 		r := &m.Refusals[i]
 		p, limit, _, ok := c.LimitAt(r.Limit)
 		if ok && r.Policy != wire.BanPolicy && isFirst(p, int64(limit.Window)) {
-			s.use(p.Name, r.Bucket, (r.Count-r.Over)*max(r.Cost, 1))
+			more := (r.Count - r.Over) * max(r.Cost, 1)
+			s.use(p.Name, r.Bucket, more)
+			s.use(p.Name+beyond+strconv.FormatInt(evenly(limit.Quota, limit.Window), 10), r.Bucket, more)
 		}
 	}
+}
+
+// beyond stands between a policy and the use that a limit of it allows in a span, in the name of a
+// sample of what that limit refused. No policy has it in its name.
+const beyond = "\x00"
+
+// evenly is how many tokens a limit allows in a span.
+func evenly(tokens int64, window quota.Span) int64 {
+	span := quota.Span(coarseStep / time.Microsecond)
+	return int64(math.Ceil(float64(tokens) * float64(span) / float64(max(window, 1))))
+}
+
+// atLeast is what callers used at least in a span that were refused in it: more than the limit,
+// though they may have been quiet for most of the span. An average alone would say that the limit
+// which refuses them catches none.
+func (s *samples) atLeast(policy string) map[uint64]int64 {
+	least := map[uint64]int64{}
+	for name, one := range s.of {
+		of, allowed, is := strings.Cut(name, beyond)
+		if !is || of != policy {
+			continue
+		}
+		limit, err := strconv.ParseInt(allowed, 10, 53)
+		if err != nil {
+			continue
+		}
+		for hash, refused := range one.used {
+			least[hash] = max(least[hash], limit+refused)
+		}
+	}
+	return least
 }
 
 func (s *Service) use(policy string, bucket keyhash.Key, tokens int64) {
@@ -126,6 +162,14 @@ func (s *Service) takeCallers(ctx context.Context, now time.Time) error {
 			}
 		}
 		for name, one := range all.of {
+			if strings.Contains(name, beyond) {
+				continue
+			}
+			for hash, least := range all.atLeast(name) {
+				if used, known := one.used[hash]; known {
+					one.used[hash] = max(used, least)
+				}
+			}
 			if hour[name] == nil {
 				hour[name] = newRates(span)
 			}
@@ -183,17 +227,27 @@ type Distribution struct {
 	Limits           []Caught
 	// Suggestion is nil without callers.
 	Suggestion *Caught
+	// Uncovered: the window is longer than the history, so that nothing can be said.
+	Uncovered bool
 }
 
+// covered is the longest window that the history says anything of.
+const covered = time.Hour
+
 // Distribution returns how many tokens a window the callers of a policy used in spans of the last
-// hour, and what each of some limits would have done.
-func (s *Service) Distribution(policy string, window time.Duration, limits []int64) Distribution {
+// hour, and what each of some limits would have done. InForce is the limit that there is: nothing
+// that is said contradicts what it has refused within the hour.
+func (s *Service) Distribution(policy string, window time.Duration, inForce int64, limits []int64) Distribution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	start := func(span int64) time.Time { return time.Unix(span*int64(coarseStep/time.Second), 0).UTC() }
 	d := Distribution{Complete: s.complete, Quantiles: []Quantile{}, Limits: []Caught{},
 		Until: start(s.callers.read + 1)}
 	d.Since = d.Until
+	if d.Uncovered = window > covered; d.Uncovered {
+		return d
+	}
+	seen := s.sight(policy)
 	r := s.callers.hour[policy]
 	if r == nil || r.sampled == 0 {
 		for _, limit := range limits {
@@ -211,13 +265,48 @@ func (s *Service) Distribution(policy string, window time.Duration, limits []int
 		}
 	}
 	for _, limit := range limits {
-		d.Limits = append(d.Limits, r.caught(limit, perSpan))
+		d.Limits = append(d.Limits, seen.join(r.caught(limit, perSpan), inForce, r))
 	}
 	if used, err := r.sketch.GetValueAtQuantile(below); err == nil {
-		suggestion := r.caught(round(used/perSpan*(1+headRoom)), perSpan)
+		limit := max(used/perSpan, seen.least(inForce)) * (1 + headRoom)
+		suggestion := seen.join(r.caught(round(limit), perSpan), inForce, r)
 		d.Suggestion = &suggestion
 	}
 	return d
+}
+
+// sight is what nodes have seen of a policy within an hour, whatever its callers used on average:
+// how many requests were refused, and how full the fullest bucket was, in percent.
+type sight struct{ refused, fullest int64 }
+
+// sight reads it. The lock is held.
+func (s *Service) sight(policy string) sight {
+	count := int64(time.Hour / fineStep)
+	first := Fine.At(s.Now()).Number - count + 1
+	of := row{ByPolicy, policy}
+	refused, _ := s.rings[Fine].span(of, Refused.index(), first, count)
+	fullest, _ := s.rings[Fine].span(of, Utilisation.index(), first, count)
+	return sight{refused, fullest}
+}
+
+// least is the limit that some caller needs at least.
+func (s sight) least(inForce int64) float64 {
+	if s.refused > 0 {
+		return float64(inForce)
+	}
+	return float64(inForce) * float64(min(s.fullest, 100)) / 100
+}
+
+// join has what is known of averages agree with what was refused: a limit that is no higher than
+// the one that refuses catches some caller of the rates.
+func (s sight) join(c Caught, inForce int64, of *rates) Caught {
+	if s.refused == 0 || c.Limit > inForce || c.Refused > 0 {
+		return c
+	}
+	c.Above = max(c.Above, 1)
+	c.Share = max(c.Share, 1/max(of.sketch.GetCount(), 1))
+	c.Refused = float64(s.refused) / max(of.sketch.GetSum(), float64(s.refused))
+	return c
 }
 
 func (r *rates) mean(callers float64) int64 {

@@ -68,13 +68,13 @@ func TestCallersAreAddedUp(t *testing.T) {
 		use(other, bucket, used/2)
 		one.Used(perMinute, int64(quota.Second), bucket, 1e6) // It is of the other limit.
 	}
-	if d := one.Distribution("api", time.Minute, []int64{5}); d.Suggestion != nil || len(d.Limits) != 1 ||
+	if d := one.Distribution("api", time.Minute, 0, []int64{5}); d.Suggestion != nil || len(d.Limits) != 1 ||
 		d.Callers != 0 {
 		t.Errorf("before the span is over: %+v", d)
 	}
 	w.pass(5*time.Minute + 20*time.Second)
 	for _, s := range w.all {
-		d := s.Distribution("api", time.Minute, []int64{100, 2000, 5})
+		d := s.Distribution("api", time.Minute, 0, []int64{100, 2000, 5})
 		start := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 		if d.Callers != 1000 || d.Sampled != 1000 || !d.Complete || !d.Since.Equal(start) ||
 			!d.Until.Equal(start.Add(5*time.Minute)) {
@@ -97,16 +97,17 @@ func TestCallersAreAddedUp(t *testing.T) {
 			t.Errorf("suggested is %+v", d.Suggestion)
 		}
 		// By the hour the same callers use sixty times as much.
-		near(t, "the median of an hour", s.Distribution("api", time.Hour, nil).Quantiles[0].Rate, 600, series.Accuracy)
+		hour := s.Distribution("api", time.Hour, 0, nil)
+		near(t, "the median of an hour", hour.Quantiles[0].Rate, 600, series.Accuracy)
 	}
 	// A second span makes means, and after an hour nothing is left.
 	use(one, bucketOf(random), 50)
 	w.pass(5 * time.Minute)
-	if d := other.Distribution("api", time.Minute, nil); d.Callers != 501 || d.Sampled != 1001 { // 500.5
+	if d := other.Distribution("api", time.Minute, 0, nil); d.Callers != 501 || d.Sampled != 1001 { // 500.5
 		t.Errorf("after two spans: %+v", d)
 	}
 	w.pass(65 * time.Minute)
-	if d := one.Distribution("api", time.Minute, nil); d.Suggestion != nil || d.Sampled != 0 {
+	if d := one.Distribution("api", time.Minute, 0, nil); d.Suggestion != nil || d.Sampled != 0 {
 		t.Errorf("after an hour: %+v", d)
 	}
 }
@@ -128,7 +129,7 @@ func TestRefusedCallersCount(t *testing.T) {
 		}})
 	}
 	w.pass(5*time.Minute + 20*time.Second)
-	near(t, "the rate", s.Distribution("api", time.Minute, nil).Quantiles[4].Rate, (100+50*2)/5, series.Accuracy)
+	near(t, "the rate", s.Distribution("api", time.Minute, 0, nil).Quantiles[4].Rate, 100+(50*2)/5, series.Accuracy)
 }
 
 // A sample of many callers is of all alike, and bounded.
@@ -146,7 +147,7 @@ func TestManyCallersAreSampled(t *testing.T) {
 		}
 	}
 	w.pass(5*time.Minute + 20*time.Second)
-	d := other.Distribution("api", time.Minute, []int64{900})
+	d := other.Distribution("api", time.Minute, 0, []int64{900})
 	if d.Sampled > 2048 || d.Sampled < 1024 {
 		t.Errorf("%d are sampled", d.Sampled)
 	}
@@ -170,7 +171,7 @@ func TestDamagedCallers(t *testing.T) {
 	w.store.slots[span] = map[string][]byte{"one": whole, "cut": whole[:len(whole)-1],
 		"long": append([]byte{0xff}, whole...)}
 	w.pass(20 * time.Second)
-	if d := s.Distribution("api", time.Minute, nil); d.Callers != 20 || d.Quantiles[4].Rate > 61 {
+	if d := s.Distribution("api", time.Minute, 0, nil); d.Callers != 20 || d.Quantiles[4].Rate > 61 {
 		t.Errorf("%+v", d)
 	}
 }

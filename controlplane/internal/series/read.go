@@ -103,6 +103,9 @@ func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *floa
 	if known == 0 {
 		return nil
 	}
+	if outcome == Requests {
+		return s.requests(kind, of, from, n)
+	}
 	value := float64(total)
 	if outcome == InFlight {
 		now := s.Now()
@@ -112,6 +115,23 @@ func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *floa
 		}
 		value = math.Round(value/hundredths/max(lasted.Seconds(), 1)*1000) / 1000
 	}
+	return &value
+}
+
+// requests are those that were decided: in each slot at least those that were refused, since the
+// others are estimated by one in sixteen. It is nil where none was seen, and tokens say that there
+// were some. The lock is held.
+func (s *Service) requests(kind Kind, of row, from, n int64) *float64 {
+	r, sum := s.rings[kind], int64(0)
+	for slot := from; slot < from+n; slot++ {
+		estimate, _ := r.span(of, Requests.index(), slot, 1)
+		refused, _ := r.span(of, Refused.index(), slot, 1)
+		sum += max(estimate, refused)
+	}
+	if tokens, _ := r.span(of, Tokens.index(), from, n); sum == 0 && tokens > 0 {
+		return nil
+	}
+	value := float64(sum)
 	return &value
 }
 

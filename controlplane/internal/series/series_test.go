@@ -149,7 +149,7 @@ func TestReplicasAgree(t *testing.T) {
 	for _, s := range w.all {
 		w.see(s, hour(series.ByPolicy, series.Refused), 4, "a refused 7: ? 7 0 0\nb refused 2: ? 0 2 0\n")
 		w.see(s, hour(series.ByPolicy, series.Requests, series.Tokens), 3,
-			"b requests 32: 32 0 0\nb tokens 20: 0 20 0\na requests 0: 0 0 0\na tokens 0: 0 0 0\n")
+			"b requests 34: 32 2 0\nb tokens 20: 0 20 0\na requests 7: 7 0 0\na tokens 0: 0 0 0\n")
 		w.see(s, hour(series.ByNode, series.Refused), 3, "edge-1 refused 5: 3 2 0\nedge-2 refused 4: 4 0 0\n")
 		w.see(s, hour(series.ByAll, series.Refused), 3, " refused 9: 7 2 0\n")
 		named := hour(series.ByPolicy, series.Refused)
@@ -522,7 +522,7 @@ func TestMemoryOfADay(t *testing.T) {
 	}
 	day := series.Query{By: series.ByPolicy, Outcomes: series.Outcomes, Kind: series.Coarse, Step: 5 * time.Minute,
 		Range: 24 * time.Hour, Most: 2000}
-	if d := s.Distribution(names[7], time.Minute, nil); d.Sampled < 12*50 {
+	if d := s.Distribution(names[7], time.Minute, 0, nil); d.Sampled < 12*50 {
 		t.Errorf("%d callers are sampled", d.Sampled)
 	}
 	all := s.Read(day).Series
