@@ -67,7 +67,7 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 
 // value is nil, and so left out, for what is not there.
 func value(raw json.RawMessage) any {
-	if raw == nil {
+	if raw == nil || string(raw) == "null" {
 		return nil
 	}
 	return raw

@@ -106,6 +106,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	case match.Banned:
 		meter.Call(Banned)
+		d.recordBanned(ban)
 		return d.banned(ban), nil
 	}
 	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()

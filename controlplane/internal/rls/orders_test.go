@@ -240,3 +240,33 @@ func TestReports(t *testing.T) {
 
 var _ match.Consumers = known{}
 var _ rls.Meter = (*world)(nil)
+
+// Calls that a ban refuses are reported as the filter reports such requests: in place of a policy,
+// and under the consumer where the call names one.
+func TestBansAreReported(t *testing.T) {
+	const document = `
+version: weir/v1
+banned: {client_ips: [192.0.2.1]}
+policies:
+  - {name: users, match: {domain: d}, partition: ["descriptor:user"], limit: {quota: 1, window: 1h}, mode: strict}
+`
+	w := begin(t, document)
+	for range 3 {
+		if out := w.ask(request("d", "remote_address=192.0.2.1|user=u")); out.OverallCode.String() != "OVER_LIMIT" {
+			t.Fatal(out)
+		}
+	}
+	m := w.service.Take()
+	if m == nil || len(m.Counts) != 1 || m.Counts[0] != (wire.RefusedCount{Policy: wire.BanPolicy, Refused: 3}) ||
+		len(m.Refusals) != 1 {
+		t.Fatalf("%+v", m)
+	}
+	r := m.Refusals[0]
+	if r.Count != 3 || r.Policy != wire.BanPolicy || r.Reason != wire.BanReason+uint8(match.AddressBan) ||
+		r.Retry != 0 || policy.DecisionSource(r.Source) != policy.ByRequest {
+		t.Errorf("%+v", r)
+	}
+	if err := wire.DecodeDecisions(wire.AppendDecisions(nil, m), &wire.Decisions{}); err != nil {
+		t.Error(err)
+	}
+}

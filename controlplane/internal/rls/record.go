@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/every"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -69,10 +70,7 @@ func (d *decision) record() {
 	r, now := &d.service.recorder, instant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.message.Version != d.view.Version {
-		r.message.Version = d.view.Version
-		r.clear()
-	}
+	r.under(d.view.Version)
 	if d.refusing != nil {
 		r.refused(d.refusing, id, now)
 	}
@@ -80,6 +78,30 @@ func (d *decision) record() {
 		if h := &d.hits[i]; sample && (i == 0 || d.hits[i-1].Policy != h.Policy) {
 			r.caller(h, id)
 		}
+	}
+}
+
+// recordBanned notes a call that a ban refuses, as the filter notes a request: in place of a
+// policy, under its consumer if it names one.
+func (d *decision) recordBanned(ban match.Ban) {
+	if d.service.config.Report == nil {
+		return
+	}
+	id := d.identify()
+	h := hit{Hit: match.Hit{Policy: wire.BanPolicy, Key: id.Consumer}, reason: wire.BanReason + policy.Reason(ban),
+		source: policy.ByRequest, retry: quota.Never}
+	r, now := &d.service.recorder, instant(d.service.config.Now())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.under(d.view.Version)
+	r.refused(&h, id, now)
+}
+
+// under begins a message about a version anew if it was about another. The lock is held.
+func (r *recorder) under(version uint64) {
+	if r.message.Version != version {
+		r.message.Version = version
+		r.clear()
 	}
 }
 
