@@ -47,7 +47,10 @@ type Policy struct {
 	MaxHold string
 	Limits  []Limit
 	Cost    int64
-	Mode    string
+	// Commit is the metadata that say what a response has cost, like ai/tokens; Cost is reserved till
+	// then.
+	Commit string
+	Mode   string
 	// OnFailure is the last and only step, allow or deny.
 	OnFailure string
 	// Enforcement is shadow or off, or a percentage like {enforce: 25}.

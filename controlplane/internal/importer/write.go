@@ -120,7 +120,10 @@ func (w *writer) policy(p Policy) {
 	}
 	w.limits(p.Limits)
 	w.field("max_hold", p.MaxHold)
-	if p.Cost > 0 {
+	if p.Commit != "" {
+		w.line(fmt.Sprintf("    cost: {reserve: %d, commit: {metadata: %s}, missing: 0}", max(p.Cost, 1),
+			quoted(p.Commit)))
+	} else if p.Cost > 0 {
 		w.line(fmt.Sprintf("    cost: %d", p.Cost))
 	}
 	w.field("mode", p.Mode)

@@ -124,6 +124,31 @@ acme-1,header:x-api-key,"[{""policy"":""kong"",""limit"":[{""quota"":50,""window
 	}
 }
 
+// The two plugins write "ask at each request" with different figures, and one of them keeps its
+// counters to itself with the other's.
+func TestHowOftenNodesAgree(t *testing.T) {
+	const advanced = "limit: [5], window_size: [60], strategy: redis, "
+	for _, c := range []struct{ plugin, config, mode, verdict string }{
+		{"rate-limiting", "minute: 5, policy: redis, sync_rate: -1", "strict", "exact"},
+		{"rate-limiting", "minute: 5, policy: redis, sync_rate: 0.5", "strict", "approximate"},
+		{"rate-limiting-advanced", advanced + "sync_rate: 0", "strict", "exact"},
+		{"rate-limiting-advanced", advanced + "sync_rate: 2", "strict", "approximate"},
+		{"rate-limiting-advanced", advanced + "sync_rate: -1", "local", "exact"},
+	} {
+		r := imported(t, "plugins: [{name: "+c.plugin+", config: {"+c.config+"}}]")
+		verdicts := importertest.Verdicts(r)
+		at := strings.Index(verdicts, "sync_rate: ")
+		if at < 0 || !strings.Contains(string(r.Document), "mode: "+c.mode) {
+			t.Errorf("%s {%s}: want mode %s:\n%s%s", c.plugin, c.config, c.mode, r.Document, verdicts)
+			continue
+		}
+		line := verdicts[strings.LastIndexByte(verdicts[:at], '\n')+1 : at]
+		if !strings.Contains(line, c.verdict+": ") {
+			t.Errorf("%s {%s}: %s, want %s", c.plugin, c.config, line, c.verdict)
+		}
+	}
+}
+
 // Limits of consumer groups and of Kubernetes' resources are left out, and named wherever they
 // stand.
 func TestWhatIsLeftOutIsNamed(t *testing.T) {

@@ -62,7 +62,8 @@ func (r *reader) instance(i *instance) {
 func otherPlugin(name string) string {
 	switch name {
 	case "response-ratelimiting":
-		return "it counts by what the response says; Weir's limits go by the request"
+		return "it counts by the header X-Kong-Limit of responses; write a policy by hand, whose cost says " +
+			"commit: {header: NAME}, with a header that holds a number alone"
 	case "request-size-limiting":
 		return "it limits bytes of one request, not requests: Envoy's buffer filter does that (max_request_bytes)"
 	}
@@ -177,7 +178,8 @@ func (c *conversion) byPath() {
 // storage is how global the counters are, and what happens without their store.
 func (c *conversion) storage() {
 	c.policy.Mode = "strict"
-	if c.config.Get("policy", "strategy").Or("local") == "local" {
+	apart := c.of.name == "rate-limiting-advanced" && c.config.Get("sync_rate").Text() == "-1"
+	if apart || c.config.Get("policy", "strategy").Or("local") == "local" {
 		c.policy.Mode = "local"
 		return
 	}

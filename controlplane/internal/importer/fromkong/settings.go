@@ -167,7 +167,12 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 	case "hide_client_headers":
 		return c.hidden(t)
 	case "sync_rate":
-		if t.Text() == "-1" || c.policy.Mode == "local" {
+		// The two plugins have different figures for asking at each request.
+		each := "-1"
+		if c.of.name == "rate-limiting-advanced" {
+			each = "0"
+		}
+		if t.Text() == each || c.policy.Mode == "local" {
 			return "", importer.Exact
 		}
 		return "Kong's nodes learn of each other's requests only so often, and let more pass; Weir does not",

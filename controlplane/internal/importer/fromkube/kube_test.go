@@ -152,6 +152,9 @@ func TestGateway(t *testing.T) {
 		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{path: {type: Exact, value: /a}}]",
 			"paths: [/a]"},
 		{"global", "limit: {requests: 5, unit: Hour}, cost: {request: {from: Number, number: 3}}", "cost: 3"},
+		{"global", "limit: {requests: 5, unit: Hour}, cost: {request: {from: Number, number: 0}, " +
+			"response: {from: Metadata, metadata: {namespace: ai.eg, key: tokens}}}",
+			"cost: {reserve: 1, commit: {metadata: ai.eg/tokens}, missing: 0}"},
 	} {
 		if r := imported(t, fromkube.ImportGateway,
 			gatewaysRule(c.kind, c.rule)); !strings.Contains(string(r.Document), c.want) {

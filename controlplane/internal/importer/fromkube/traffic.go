@@ -224,21 +224,34 @@ func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
 	return []string{pattern}, ""
 }
 
-// cost reads what a request costs. A cost of the response is known too late.
+// cost reads what a request costs. Envoy adds the cost of its response to that; in Weir the
+// response settles what the request has reserved.
 func (u *rule) cost() {
-	request := u.tree.Path("cost", "request")
-	if u.tree.Path("cost", "response").Exists() {
-		u.cannot("Weir's cost goes by the request, not by the response")
+	request, response := u.tree.Path("cost", "request"), u.tree.Path("cost", "response")
+	switch from := response.Get("from").Text(); from {
+	case "":
+	case "Metadata":
+		metadata := response.Get("metadata")
+		u.policy.Commit = metadata.Get("namespace").Text() + "/" + metadata.Get("key").Text()
+	default:
+		u.cannot("a cost of the response from " + from + " is one of the request for Weir: add it there")
 	}
 	switch request.Get("from").Text() {
 	case "":
 	case "Number":
 		n, ok := request.Get("number").Int()
-		if !ok || n < 1 {
+		if !ok || n < 1 && u.policy.Commit == "" {
 			u.cannot("a cost of " + request.Get("number").Short() + " charges nothing")
 		}
 		u.policy.Cost = n
 	default:
-		u.cannot("Weir's cost is a number or a header, not metadata: have that filter leave a header")
+		u.cannot("write it by hand: cost: {metadata: NAMESPACE/KEY, max: MOST}, since Weir needs the most that counts")
+	}
+	switch {
+	case u.policy.Commit == "":
+	case request.Get("number").Text() == "0":
+		u.remark("a request reserves 1 until its response says the cost")
+	default:
+		u.remark("the response's cost counts in place of the request's, to which Envoy Gateway adds it")
 	}
 }
