@@ -47,8 +47,8 @@ type Policy struct {
 	MaxHold string
 	Limits  []Limit
 	Cost    int64
-	// Commit is the metadata that say what a response has cost, like ai/tokens; Cost is reserved till
-	// then.
+	// Commit is the metadata that say what a response has cost, like ai/tokens. Cost is reserved
+	// till then.
 	Commit string
 	Mode   string
 	// OnFailure is the last and only step, allow or deny.
