@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
@@ -80,9 +82,18 @@ func (s *server) ExplainRequest(
 	return gen.ExplainRequest200JSONResponse(x.answer), nil
 }
 
+// methods are those that a request in small letters means.
+var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+
 // requestOf reads the request in question.
 func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
 	r.Method = cmp.Or(in.Method, "GET")
+	if capital := strings.ToUpper(r.Method); capital != r.Method && slices.Contains(methods, capital) {
+		return r, badRequest("method %q is another one than %s: methods have capital letters", r.Method, capital)
+	}
+	if !httpguts.ValidHeaderFieldName(r.Method) { // Both are tokens.
+		return r, badRequest("method must be one like GET or POST, not %q", r.Method)
+	}
 	target, err := url.Parse(in.URL)
 	if err != nil || target.Host == "" && !strings.HasPrefix(in.URL, "/") {
 		return r, badRequest("url must be like https://shop.example/api?x=1, or a path like /api?x=1")
@@ -93,6 +104,9 @@ func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
 	}
 	for _, h := range in.Headers {
 		name := strings.ToLower(h.Name)
+		if !httpguts.ValidHeaderFieldName(strings.TrimPrefix(name, ":")) {
+			return r, badRequest("headers: %q is no name that a header can have", h.Name)
+		}
 		if name == "host" || name == ":authority" {
 			r.Host = h.Value
 			continue
