@@ -17,6 +17,8 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 const (
@@ -126,10 +128,41 @@ func (s *server) protect(next echo.HandlerFunc, c echo.Context) (err error) {
 	return next(c)
 }
 
+// hint names the path that a mistyped one probably means, or the methods of a path.
+func hint(c echo.Context, code errs.Code) string {
+	switch code {
+	case errs.MethodNotAllowed:
+		return ": " + c.Response().Header().Get(echo.HeaderAllow)
+	case errs.NotFound:
+		const longest = 100 // A guess takes time with the square of the length.
+		asked := strings.Split(c.Request().URL.Path, "/")
+		if len(c.Request().URL.Path) > longest {
+			return ""
+		}
+		var near []string
+		for _, route := range c.Echo().Routes() { // With as many parts, those that are given being the same.
+			path := strings.Split(route.Path, "/")
+			for i := range path {
+				if i < len(asked) && strings.HasPrefix(path[i], ":") {
+					path[i] = asked[i]
+				}
+			}
+			near = append(near, strings.Join(path, "/"))
+		}
+		if guess := policy.Guess(c.Request().URL.Path, near); guess != "" {
+			return ": did you mean " + guess + "?"
+		}
+	}
+	return ""
+}
+
 // fail answers with a problem. Errors that are the control plane's own fault are logged.
 func (s *server) fail(err error, c echo.Context) {
 	f := failureOf(err)
 	p := f.problem()
+	if f.detail == "" {
+		p.Detail += hint(c, f.code)
+	}
 	p.RequestID = requestID(c)
 	switch {
 	case errors.Is(err, context.Canceled) && c.Request().Context().Err() != nil:
