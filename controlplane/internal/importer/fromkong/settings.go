@@ -167,16 +167,7 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 	case "hide_client_headers":
 		return c.hidden(t)
 	case "sync_rate":
-		// The two plugins have different figures for asking at each request.
-		each := "-1"
-		if c.of.name == "rate-limiting-advanced" {
-			each = "0"
-		}
-		if t.Text() == each || c.policy.Mode == "local" {
-			return "", importer.Exact
-		}
-		return "Kong's nodes learn of each other's requests only so often, and let more pass; Weir does not",
-			importer.Approximate
+		return c.synchronised(t)
 	case "retry_after_jitter_max":
 		return "Weir spreads Retry-After by at most 10 % and 30 s", importer.Approximate
 	case "namespace":
@@ -201,6 +192,20 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 		return notNeeded, importer.Exact
 	}
 	return "there is no such setting in Weir", importer.NotPossible
+}
+
+// synchronised is the verdict of how often nodes agree. The two plugins have different figures for
+// asking at each request.
+func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
+	each := "-1"
+	if c.of.name == "rate-limiting-advanced" {
+		each = "0"
+	}
+	if t.Text() == each || c.policy.Mode == "local" {
+		return "", importer.Exact
+	}
+	return "Kong's nodes learn of each other's requests only so often, and let more pass; Weir does not",
+		importer.Approximate
 }
 
 // hidden is the verdict of hide_client_headers, which in Weir is one for all policies.
