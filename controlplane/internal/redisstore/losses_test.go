@@ -235,3 +235,31 @@ func port(s *redistest.Server) string {
 	_, port, _ := net.SplitHostPort(s.Addr())
 	return port
 }
+
+// While a slot moves, and its marker has not moved yet, a caller who comes then starts with half:
+// what is missing there may be lost. Once the marker has moved callers start in full.
+func TestABucketThatBeginsWhileItsSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, false)
+	s := open(t, cluster)
+	watch(t, s)
+	p := params(t, 100, quota.Hour, 100)
+	if g := one(t, s, keyhash.Key{7, 1}, p, 30); g.Waiting != 30 {
+		t.Fatalf("%+v", g)
+	}
+	slot := cluster.Slot(redisstore.KeyOf(keyhash.Key{7}))
+	from := cluster.Primary(slot)
+	source, target, number := cluster.Primaries[from], cluster.Primaries[(from+1)%3], strconv.Itoa(slot)
+	target.Do("CLUSTER", "SETSLOT", number, "IMPORTING", source.Do("CLUSTER", "MYID"))
+	source.Do("CLUSTER", "SETSLOT", number, "MIGRATING", target.Do("CLUSTER", "MYID"))
+	if g := one(t, s, keyhash.Key{7, 1}, p, 70); g.Waiting != 70 {
+		t.Errorf("of a known bucket %d of the 70 that are left are granted", g.Waiting)
+	}
+	if g := one(t, s, keyhash.Key{7, 2}, p, 100); g.Waiting != 50 {
+		t.Errorf("of a bucket that begins meanwhile %d of 100 are granted, want 50", g.Waiting)
+	}
+	cluster.MoveSlot(slot, source, target)
+	if g := one(t, s, keyhash.Key{7, 3}, p, 100); g.Waiting != 100 {
+		t.Errorf("once all has moved %d of 100 are granted", g.Waiting)
+	}
+}
