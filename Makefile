@@ -102,8 +102,6 @@ test-unit: ## all tests that need no Envoy
 	$(call announce,tests)
 	@go test $(unit_packages)
 
-# TestEachKeyIsLost starts a control plane for each key, one after the other, which takes minutes under
-# the race detector and has nothing at once that other tests have not.
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.
 BBOLT := go.etcd.io/bbolt/...
@@ -111,7 +109,7 @@ BBOLT := go.etcd.io/bbolt/...
 .PHONY: test-race
 test-race: ## those of them that have goroutines, under the race detector
 	$(call announce,tests under the race detector)
-	@CGO_ENABLED=1 go test -race -gcflags='$(BBOLT)=-d=checkptr=0' -skip '^TestEachKeyIsLost$$' $(race_packages)
+	@CGO_ENABLED=1 go test -race -gcflags='$(BBOLT)=-d=checkptr=0' $(race_packages)
 
 # In the filter an int has 32 bits; this finds arithmetic that only holds with 64.
 .PHONY: test-386

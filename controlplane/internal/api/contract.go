@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -46,7 +47,10 @@ type operation struct {
 	json *openapi3.MediaType
 }
 
-func loadContract() (*contract, error) {
+// loadContract reads the contract once in a process, since it takes a while and never changes.
+var loadContract = sync.OnceValues(readContract)
+
+func readContract() (*contract, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(description.YAML)
 	if err != nil {
 		return nil, fmt.Errorf("api/openapi.yaml: %w", err)
