@@ -15,6 +15,8 @@ type (
 	DiffAnswer = gen.VersionDiff
 	// CheckedAnswer says what a document would promise and change.
 	CheckedAnswer = gen.CheckedPolicySet
+	// RolloutSide is what the nodes of a rollout, or the others, have decided lately.
+	RolloutSide = gen.RolloutSide
 	// RolloutAnswer is how far a rollout is, RolloutStepAnswer what a step of one did.
 	RolloutAnswer     = gen.Rollout
 	RolloutStepAnswer = gen.RolloutStep

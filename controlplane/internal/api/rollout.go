@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 // rolloutBound is what limits are worth while two versions are in force.
@@ -26,13 +27,35 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	r := view.Rollout
 	census := s.census(ctx, r)
+	its, others := s.sides(r)
 	return gen.GetRollout200JSONResponse{
 		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
 		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By,
 			Summary: view.Diff.String(),
 			Seen:    census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused,
-			Apart: view.Apart},
+			Its: its, Others: others, Apart: view.Apart},
 	}, nil
+}
+
+// sides are what the nodes of a rollout and the others have decided lately.
+func (s *server) sides(r policies.Rollout) (its, others gen.RolloutSide) {
+	const most = 10_000
+	step := series.Fine.Step()
+	since := max(min(s.config.Now().Sub(r.Since).Truncate(step), series.Window), step)
+	read := s.config.Series.Read(series.Query{By: series.ByNode, Kind: series.Fine, Step: step, Range: since,
+		Outcomes: []series.Outcome{series.Requests, series.Refused}, Most: most})
+	for _, one := range read.Series {
+		side := &others
+		if r.Includes(one.Node) {
+			side = &its
+		}
+		if one.Outcome == series.Refused {
+			side.Refused += int64(one.Total)
+		} else {
+			side.Requests += int64(one.Total)
+		}
+	}
+	return its, others
 }
 
 // PutRollout gives the version to another share of the nodes.

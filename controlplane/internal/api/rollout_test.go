@@ -9,6 +9,10 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Of four nodes half are among the first half; which ones is a property of their names.
@@ -210,5 +214,42 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 		{"ed", "DELETE", "/v1/rollout", match, ""},
 	} {
 		p.problem(p.do(c), 503, "store-unavailable")
+	}
+}
+
+// What the nodes of a rollout refuse is shown beside what the others do.
+func TestARolloutIsComparedWithTheOthers(t *testing.T) {
+	var past *series.Service
+	p := newPlaneWith(t, func(c *api.Config) { past = c.Series })
+	p.put(`"0"`, set)
+	w := p.do(call{"root", "PUT", "/v1/policyset?nodes=50%25", map[string]string{"If-Match": `"1"`},
+		strings.Replace(set, "10", "20", 1)})
+	if w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	rollout := policies.Rollout{Version: 2, Base: 1, Nodes: 50}
+	compiled := policies.Compiled{Version: policies.Version{Number: 1}, Set: &policy.Set{Policies: []policy.Policy{
+		{Name: "a"}}}}
+	var its, others int64
+	for n := range 40 {
+		node, refused := fmt.Sprint("node-", n), int64(n+1)
+		if rollout.Includes(node) {
+			its += refused
+		} else {
+			others += refused
+		}
+		past.Heard(&compiled, &wire.Decisions{Node: []byte(node), Counts: []wire.RefusedCount{{Refused: refused}}})
+	}
+	if err := past.Tick(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var got api.RolloutAnswer
+	w = p.do(call{"eyes", "GET", "/v1/rollout", nil, ""})
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if its == 0 || others == 0 || got.Its.Refused != its || got.Others.Refused != others ||
+		got.Its.Requests < its || got.Others.Requests < others {
+		t.Errorf("%+v and %+v, want %d and %d", got.Its, got.Others, its, others)
 	}
 }

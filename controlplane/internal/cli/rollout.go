@@ -43,6 +43,12 @@ func (c *rolloutStatus) Run(env *environment) error {
 	return printRollout(env.Out, r)
 }
 
+// refusedShare is how much of what some nodes decided they refused.
+func refusedShare(side api.RolloutSide) string {
+	share := 100 * float64(side.Refused) / float64(max(side.Requests, 1))
+	return fmt.Sprintf("%.3g %% (%d of %d)", share, side.Refused, side.Requests)
+}
+
 func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "version %d for %s of the nodes, the others stay on version %d\n", r.Version, r.Nodes, r.Current)
@@ -60,6 +66,10 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	text.WriteString("\n")
 	if r.Refused > 0 {
 		fmt.Fprintf(&text, "  %d could not apply it: weir get nodes says why\n", r.Refused)
+	}
+	if r.Its.Requests+r.Others.Requests > 0 {
+		fmt.Fprintf(&text, "  refused lately: %s on its nodes, %s on the others\n", refusedShare(r.Its),
+			refusedShare(r.Others))
 	}
 	writeApart(&text, r.Apart)
 	_, err := io.WriteString(out, text.String())

@@ -1400,6 +1400,12 @@ type Rollout struct {
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
 	Apart []string `json:"apart"`
+
+	// Its What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+	Its RolloutSide `json:"its"`
+
+	// Others What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+	Others RolloutSide `json:"others"`
 }
 
 // RolloutBegun The share of the nodes that gets a new version.
@@ -1418,6 +1424,15 @@ type RolloutBegun struct {
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
 	Apart []string `json:"apart"`
+}
+
+// RolloutSide What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+type RolloutSide struct {
+	// Refused Those that refused; exact.
+	Refused int64 `json:"refused"`
+
+	// Requests Decisions of policies, estimated as in /v1/series.
+	Requests int64 `json:"requests"`
 }
 
 // RolloutStep What a step of a rollout did, or would do.
