@@ -133,13 +133,37 @@ func TestToJSONKeepsTheMeaning(t *testing.T) {
 }
 
 // Whatever the bytes: no panic, and what is read survives being written as JSON.
+// Values behind keys that are none are left out of the policy set, and count all the same: an alias
+// in its own anchor, or many in many, would be unfolded without end.
+func TestValuesThatAreLeftOutAreBounded(t *testing.T) {
+	nested := "  a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := range 7 {
+		alias := fmt.Sprintf("*a%d, ", i)
+		nested += fmt.Sprintf("  a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(alias, 10), ", "))
+	}
+	for _, c := range []struct{ doc, want string }{
+		{"<<: &a [*a]\n", "deeper than"},
+		{"? &a [*a]\n: x\n", "deeper than"},
+		{"? {b: &a [*a]}\n: x\n", "deeper than"},
+		{"null: &a {b: *a}\n", "deeper than"},
+		{"<<:\n" + nested, "values, aliases included"},
+		{"<<: [1]\n", "merge keys"},
+	} {
+		_, err := policydoc.Load([]byte("version: weir/v1\npolicies: []\n"+c.doc), policydoc.YAML)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q in it", c.doc, err, c.want)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "a: 1", "{\"a\": [1, null]}", "&a [*a]", "a: &x {b: *x}", "- - - 1", "? a\n: b",
-		"<<: 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
+		"<<: 1", "<<: &a [*a]", "? &a [*a]\n: 1", "a: &a 1\n*a : 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		for _, format := range []policydoc.Format{policydoc.YAML, policydoc.JSON} {
+			_, _ = policydoc.Load(doc, format)
 			node, err := policydoc.Parse(doc, format)
 			if err != nil {
 				continue

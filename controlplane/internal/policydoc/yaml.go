@@ -96,28 +96,50 @@ func noTags(n *yaml.Node) string {
 func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 	node := policy.Node{Kind: policy.Map}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		switch {
-		case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
-			reason := "the key of a mapping must be a plain name"
-			if key.Kind == yaml.MappingNode && key.Style&yaml.FlowStyle != 0 {
-				reason = aTemplate
-			}
+		key, value := n.Content[i], n.Content[i+1]
+		if reason := noKey(key); reason != "" {
 			r.problem(key, reason)
+			if err := r.count(depth+1, key, value); err != nil {
+				return policy.Node{}, err
+			}
 			continue
-		case key.ShortTag() == "!!merge":
-			r.problem(key, "merge keys (<<) are not part of the policy language; write the fields out")
-			continue
-		case key.Style&yaml.TaggedStyle != 0:
+		}
+		if key.Style&yaml.TaggedStyle != 0 {
 			r.problem(key, noTags(key))
 		}
-		item, err := r.below("."+key.Value, n.Content[i+1], depth+1)
+		item, err := r.below("."+key.Value, value, depth+1)
 		if err != nil {
 			return policy.Node{}, err
 		}
 		node.Keys, node.Items = append(node.Keys, key.Value), append(node.Items, item)
 	}
 	return node, nil
+}
+
+// noKey says why a key is none, "" if it is one.
+func noKey(key *yaml.Node) string {
+	switch {
+	case key.Kind == yaml.MappingNode && key.Style&yaml.FlowStyle != 0:
+		return aTemplate
+	case key.Kind != yaml.ScalarNode || key.ShortTag() == "!!null":
+		return "the key of a mapping must be a plain name"
+	case key.ShortTag() == "!!merge":
+		return "merge keys (<<) are not part of the policy language; write the fields out"
+	}
+	return ""
+}
+
+// count holds values that are left out against the bounds of a document: others unfold its aliases
+// once it has been read.
+func (r *yamlReader) count(depth int, values ...*yaml.Node) error {
+	noted := r.problems
+	for _, n := range values {
+		if _, err := r.value(n, depth); err != nil {
+			return err
+		}
+	}
+	r.problems = noted
+	return nil
 }
 
 // scalar keeps the text as written, so that the language, not YAML, decides what a number may look
