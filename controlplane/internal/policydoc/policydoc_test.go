@@ -158,7 +158,8 @@ func TestValuesThatAreLeftOutAreBounded(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"", "a: 1", "{\"a\": [1, null]}", "&a [*a]", "a: &x {b: *x}", "- - - 1", "? a\n: b",
-		"<<: 1", "<<: &a [*a]", "? &a [*a]\n: 1", "a: &a 1\n*a : 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
+		"<<: 1", "<<: &a [*a]",
+		"? &a [*a]\n: 1", "a: &a 1\n*a : 1", "a: !t 1", "%YAML 1.1\n---\na", "a: |\n  b\n", "\xef\xbb\xbfa: 1"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -137,7 +137,7 @@ func (c *Client) charge(now quota.Instant) {
 // charged takes in the answer about a debt.
 func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	d := it.debt
-	d.asked = 0
+	d.asked, it.debt = 0, nil // Another call may carry the debt before this one is over.
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
 		d.at = now + quota.Instant(callTimeout)
@@ -186,7 +186,7 @@ func (c *Client) over(call *call, now quota.Instant) {
 	call.held = nil
 	for i := range call.items {
 		it := &call.items[i]
-		if d := it.debt; d != nil && d.asked > 0 {
+		if d := it.debt; d != nil {
 			d.asked, d.at = 0, now
 		}
 		if it.report != 0 {
