@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +147,10 @@ func TestChaosAReplicaLosesRedis(t *testing.T) {
 		time.Sleep(time.Second)
 		begin := time.Now()
 		way.part(h.streams)
+		pushed++
+		w.controlPlane = planes[1]
+		w.awaitApplied(w.apply(chaotic + fmt.Sprintf(
+			"  - {name: pushed, match: {paths: [/pushed]}, partition: [], limit: {quota: %d, window: 1h}}\n", pushed)))
 		w.await("the replica to tell of its store", func(ctx context.Context) error {
 			return w.tellsOfStore(ctx, planes[0])
 		})
@@ -159,10 +165,6 @@ func TestChaosAReplicaLosesRedis(t *testing.T) {
 			"Content-Type", "application/yaml"); err != nil || a.Status/100 != 5 {
 			t.Errorf("%s: a policy set is answered %d %s %v", h.name, a.Status, a.Body, err)
 		}
-		pushed++
-		w.controlPlane = planes[1]
-		w.awaitApplied(w.apply(chaotic + fmt.Sprintf(
-			"  - {name: pushed, match: {paths: [/pushed]}, partition: [], limit: {quota: %d, window: 1h}}\n", pushed)))
 		way.heal()
 		w.awaitReplicas(2)
 		for e := range w.envoys {
@@ -180,4 +182,23 @@ func TestChaosAReplicaLosesRedis(t *testing.T) {
 		noneRefused(t, h.name, callers)
 		mustHold(t, h.name, denies.end(), chaoticBurst, chaoticRate, 0, 0.1)
 	}
+	for _, e := range w.envoys {
+		last := 0
+		for _, found := range versionLine.FindAllStringSubmatch(e.Stderr.String(), -1) {
+			version, err := strconv.Atoi(found[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if version < last {
+				t.Errorf("the replica that was cut off took %s back from version %d to %d", e.Name, last, version)
+			}
+			last = version
+		}
+		if last == 0 {
+			t.Errorf("the log of %s has no version", e.Name)
+		}
+	}
 }
+
+// versionLine is how Envoy's log has a version of the policy set.
+var versionLine = regexp.MustCompile(`policy set version (\d+) is in force`)

@@ -485,7 +485,8 @@ func TestSnapshotAndLeases(t *testing.T) {
 	if w := p.do(call{"envoy", "GET", poll + "1&applied=1", nil, ""}); w.Code != 204 || w.Body.Len() > 0 {
 		t.Errorf("nothing new: %d %s", w.Code, w.Body)
 	}
-	if w := p.do(call{"envoy", "GET", poll + "9", nil, ""}); w.Code != 200 {
+	patient := strings.Replace(poll, "wait=0s", "wait=5s", 1) // It waits until the store was asked anew.
+	if w := p.do(call{"envoy", "GET", patient + "9", nil, ""}); w.Code != 200 {
 		t.Errorf("a node ahead of the control plane: %d", w.Code)
 	}
 	report := func(boot, version uint64, worst policy.Step, steps ...wire.PolicyStep) {

@@ -40,13 +40,13 @@ func (p *plane) rollout(method, path, ifMatch, body string) *httptest.ResponseRe
 	return p.do(call{"ed", method, path, map[string]string{"If-Match": ifMatch}, body})
 }
 
-// gets polls as each node and says which versions they get.
-func (p *plane) gets(after string) string {
+// gets polls as each node, with more in the query, and says which versions they get.
+func (p *plane) gets(after string, more ...string) string {
 	p.t.Helper()
 	var got []string
 	for _, n := range strings.Fields(firstHalf + " " + secondHalf) {
-		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=" + n + "&boot=1&after=" + after + "&applied=" + after,
-			nil, ""})
+		query := "node=" + n + "&boot=1&after=" + after + "&applied=" + after + strings.Join(more, "")
+		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?" + query, nil, ""})
 		got = append(got, n+":"+w.Header().Get("Weir-Version"))
 	}
 	slices.Sort(got)
@@ -142,7 +142,8 @@ func TestRolloutIsTakenBack(t *testing.T) {
 	if step.Rollout != "taken back" || step.Nodes != "0%" || step.Diff.Words[0] != "~ a: limit 5 per 1m → 10 per 1m" {
 		t.Errorf("taken back: %+v", step)
 	}
-	if got := p.gets("2"); got != "node-a:1 node-b:1 node-c:1 node-d:1" {
+	// A node goes back once the store was asked anew.
+	if got := p.gets("2", "&wait=5s"); got != "node-a:1 node-b:1 node-c:1 node-d:1" {
 		t.Errorf("afterwards: %s", got)
 	}
 	p.holds(1, set)

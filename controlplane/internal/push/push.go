@@ -87,8 +87,12 @@ type Hub struct {
 	failure error         // of the last poll
 	// followed is when the last poll that succeeded began.
 	followed time.Time
-	loaded   bool    // a poll has succeeded
-	encoded  [2]News // of the versions in force
+	// begun counts polls, and confirmed is the number of the last one that has succeeded; read is
+	// closed when another one has.
+	begun, confirmed uint64
+	read             chan struct{}
+	loaded           bool    // a poll has succeeded
+	encoded          [2]News // of the versions in force
 }
 
 // Config is what a Hub stands on. Fields must be set unless they say otherwise.
@@ -120,7 +124,7 @@ func New(c Config) *Hub {
 		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
 		secrets: c.Secrets,
 		log:     c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
-		looked: make(chan struct{}), rekeyed: make(chan struct{}),
+		looked: make(chan struct{}), rekeyed: make(chan struct{}), read: make(chan struct{}),
 	}
 }
 
@@ -136,6 +140,10 @@ func (h *Hub) poll(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	begun := h.now()
+	h.mu.Lock()
+	h.begun++
+	number := h.begun
+	h.mu.Unlock()
 	err := h.follow(timed)
 	if ctx.Err() != nil {
 		return
@@ -145,6 +153,9 @@ func (h *Hub) poll(ctx context.Context) {
 	h.failure, h.loaded = err, h.loaded || err == nil
 	if err == nil {
 		h.followed = begun
+		h.confirmed = number
+		close(h.read)
+		h.read = make(chan struct{})
 	}
 	h.mu.Unlock()
 	h.polled(err)
@@ -242,6 +253,32 @@ func (h *Hub) Loaded() error {
 // none of them polls more often.
 const overrule = 5 * time.Second
 
+// polls is how many polls have begun.
+func (h *Hub) polls() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.begun
+}
+
+// since reports whether a poll has succeeded that began after that many, and returns a channel that
+// is closed when the next one has succeeded.
+func (h *Hub) since(begun uint64) (bool, <-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.confirmed > begun, h.read
+}
+
+// lacks reports whether a node ought to get a version now, and returns a channel that is closed
+// when that may have changed. A node that has a later one keeps it until the store was asked anew,
+// after so many polls: a replica that cannot follow the store would take it back to an older one.
+func (h *Hub) lacks(v *policies.Version, node Seen, begun uint64) (bool, <-chan struct{}) {
+	has, rekeyed := h.has(v, node.Version, node.Mark)
+	if has || node.Version <= v.Number {
+		return !has, rekeyed
+	}
+	return h.since(begun)
+}
+
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
 // that it ought to have, changes of consumers, or changes of penalties, the first of these in that
 // order. It returns false when ctx ends first, and when the node is outdated. The error is
@@ -249,7 +286,7 @@ const overrule = 5 * time.Second
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()
-	waited := false
+	waited, begun := false, h.polls()
 	for {
 		var ordered <-chan struct{}
 		if node.WantsEnforcement {
@@ -264,8 +301,8 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		wanted := active.For(node.Node)
 		var rekeyed <-chan struct{}
 		if wanted != nil {
-			var has bool
-			if has, rekeyed = h.has(&wanted.Version, node.Version, node.Mark); !has {
+			var lacks bool
+			if lacks, rekeyed = h.lacks(&wanted.Version, node, begun); lacks {
 				news, err := h.encode(wanted, active)
 				return news, err == nil, err
 			}
