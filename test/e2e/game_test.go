@@ -55,11 +55,12 @@ func gameSet(quota int) string {
 // game is a fleet, and what its callers were given, and how it went.
 type game struct {
 	*fleet
-	random *rand.Rand
-	acks   *ackgame.Game
-	meters map[string]*meter
-	loads  []*background
-	waits  waiting
+	// faults draws these alone, so that a seed draws the same ones whatever else happens.
+	faults, random *rand.Rand
+	acks           *ackgame.Game
+	meters         map[string]*meter
+	loads          []*background
+	waits          waiting
 
 	rounds map[string]int
 	// since is when the round before this one began, and extra what its fault allows.
@@ -99,8 +100,8 @@ func TestChaosGame(t *testing.T) {
 
 func play(t *testing.T, seed uint64, during time.Duration) {
 	fmt.Printf("the seed of this game is %d\n", seed)
-	g := &game{fleet: startFleet(t), random: rand.New(rand.NewPCG(seed, 0)), meters: map[string]*meter{},
-		rounds: map[string]int{}}
+	g := &game{fleet: startFleet(t), faults: rand.New(rand.NewPCG(seed, 0)), random: rand.New(rand.NewPCG(seed, 1)),
+		meters: map[string]*meter{}, rounds: map[string]int{}}
 	g.acks = &ackgame.Game{T: t, Random: g.random, Set: gameSet}
 	for i := range g.planes {
 		call := func(method, path string, body []byte, header ...string) (int, []byte, error) {
@@ -160,7 +161,7 @@ func (g *game) ask() {
 func (g *game) round() (what string) {
 	g.t.Helper()
 	begin := time.Now()
-	c := g.draw(g.random)
+	c := g.draw(g.faults)
 	if c.forget || c.dies > 0 { // What one control plane alone has read may die with Redis, or with it.
 		g.awaitKept()
 		time.Sleep(1500 * time.Millisecond)
