@@ -1,8 +1,12 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -54,6 +58,7 @@ func (w *world) pause(mode string, pause time.Duration) {
 	if err := w.controlPlane.Signal(syscall.SIGSTOP); err != nil {
 		w.t.Fatal(err)
 	}
+	w.awaitStopped(w.controlPlane.PID())
 	stopped := time.Now()
 	passes("meanwhile", 4, 4)
 	time.Sleep(pause - time.Since(stopped))
@@ -64,4 +69,20 @@ func (w *world) pause(mode string, pause time.Duration) {
 	time.Sleep(1500 * time.Millisecond) // What is charged twice is charged by then.
 	passes("afterwards", 5, 5)
 	passes("beyond the limit", 1, 0)
+}
+
+// awaitStopped waits until no thread of a process runs any more: a call that is with Redis when the
+// control plane stops ends without an answer, and would be charged twice.
+func (w *world) awaitStopped(pid int) {
+	w.t.Helper()
+	w.await("the process to stop", func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		for _, thread := range threads {
+			status, _ := os.ReadFile(thread)
+			if !strings.Contains(string(status), "State:\tT") {
+				return fmt.Errorf("%s runs", thread)
+			}
+		}
+		return err
+	})
 }
