@@ -16,6 +16,8 @@ import (
 var causes = []struct{ sign, said string }{
 	{"may evict", "Redis may evict what cannot be lost: " +
 		"set maxmemory-policy noeviction, or start with --redis-may-evict"},
+	{"may still make the change", "the disk of the store does not answer, and may still make the change when " +
+		"it does: see weir audit before you try again, and look at the disk's health"},
 	{"the disk does not answer", "the disk of the store does not answer: look at its health and at the kernel's log"},
 	{"is damaged", "the store holds a damaged record, which the log names: restore a backup"},
 	{"NOAUTH", "Redis asks for a password: give it in the URL, or with password_file"},

@@ -1,5 +1,11 @@
 package localstore
 
+import (
+	"context"
+
+	bolt "go.etcd.io/bbolt"
+)
+
 // Break closes the file under the store: nothing can be saved any more.
 func (s *Store) Break() {
 	if err := s.db.Close(); err != nil {
@@ -19,4 +25,22 @@ func (s *Store) Hang() (release func()) {
 			panic(err)
 		}
 	}
+}
+
+// HangWithin has a change wait in the middle of its transaction until release ends, and then put a
+// value.
+func (s *Store) HangWithin(ctx context.Context, release <-chan struct{}) error {
+	return s.update(ctx, func(tx *bolt.Tx) error {
+		<-release
+		return tx.Bucket(metaBucket).Put([]byte("late"), []byte{1})
+	})
+}
+
+// HasLate reports whether the value of HangWithin is there.
+func (s *Store) HasLate() (has bool) {
+	_ = s.db.View(func(tx *bolt.Tx) error {
+		has = tx.Bucket(metaBucket).Get([]byte("late")) != nil
+		return nil
+	})
+	return has
 }

@@ -76,6 +76,26 @@ func TestADiskThatHangs(t *testing.T) {
 	}
 }
 
+// A change that has begun may be made after its caller has been refused. The refusal says so.
+func TestAChangeThatHasBegunMayStillBeMade(t *testing.T) {
+	s := open(t, t.TempDir(), localstore.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	release := make(chan struct{})
+	err := s.HangWithin(ctx, release)
+	if err == nil || !strings.Contains(err.Error(), "may still make the change") {
+		t.Errorf("the caller hears %v", err)
+	}
+	if s.HasLate() {
+		t.Error("the change is made already")
+	}
+	close(release)
+	save(t, s)
+	if !s.HasLate() {
+		t.Error("the change is not made")
+	}
+}
+
 // The process ends though its disk hangs.
 func TestAStoreEndsThoughItsDiskHangs(t *testing.T) {
 	s, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{})

@@ -12,7 +12,11 @@ import (
 // diskPatience is for how long a caller waits for the disk.
 const diskPatience = 2 * time.Second
 
-var errDisk = errors.New("the disk does not answer")
+var (
+	errDisk = errors.New("the disk does not answer")
+	// errBegun is the end of a wait for a change that has begun.
+	errBegun = errors.New("the disk does not answer, and may still make the change")
+)
 
 // written is what became of a transaction.
 type written[T any] struct {
@@ -53,7 +57,7 @@ func write[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error
 		}
 		return w.value, w.err
 	case <-patience.Done():
-		return none, context.Cause(patience)
+		return none, fmt.Errorf("%w: %w", errBegun, context.Cause(patience))
 	}
 }
 
