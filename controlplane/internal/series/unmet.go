@@ -7,13 +7,13 @@ import "time"
 const heardWithin = 10 * time.Minute
 
 // Unmet are those of some policies of which nothing has been counted since a time, as far as the
-// history goes back: no request has met them. From is since when that is so. It is none of them
-// before requests since then would be known, and where some policies are not counted for want of
-// room.
+// history goes back: no request is known that has met them. From is since when that is so, at the
+// beginning of a slot. It is none of them before requests since then would be known, and where some
+// policies are not counted for want of room.
 func (s *Service) Unmet(names []string, since time.Time) (unmet map[string]bool, from time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	coarse := s.rings[Coarse]
+	coarse, fine := s.rings[Coarse], s.rings[Fine]
 	now := s.Now()
 	newest := Coarse.At(now).Number
 	first := newest - coarse.kept + 1
@@ -22,22 +22,45 @@ func (s *Service) Unmet(names []string, since time.Time) (unmet map[string]bool,
 	}
 	from = Slot{Coarse, first}.start()
 	if since.After(from) {
-		from = since
+		if from = Fine.At(since).start(); now.Sub(from) >= time.Duration(fine.kept)*Fine.Step() {
+			// The first minutes may be those of a slot that began long before.
+			from = Slot{Coarse, firstSlot(Coarse, since)}.start()
+		}
 	}
 	if now.Sub(from) < heardWithin || coarse.of[ByPolicy] >= maxPolicies {
 		return nil, from
 	}
 	unmet = map[string]bool{}
 	for _, name := range names {
-		if !coarse.counts(name) && !s.rings[Fine].counts(name) {
+		// The coarse slot that is filled now may lack what fine ones have.
+		if !coarse.counts(name, firstSlot(Coarse, from)) && !fine.counts(name, firstSlot(Fine, from)) {
 			unmet[name] = true
 		}
 	}
 	return unmet, from
 }
 
-// counts reports whether anything of a policy is counted.
-func (r *ring) counts(policy string) bool {
+// firstSlot is the number of the first slot that does not begin before a time.
+func firstSlot(kind Kind, from time.Time) int64 {
+	slot := kind.At(from)
+	if slot.start().Before(from) {
+		slot.Number++
+	}
+	return slot.Number
+}
+
+// counts reports whether anything of a policy is counted in a slot or a later one.
+func (r *ring) counts(policy string, from int64) bool {
 	l := r.rows[row{ByPolicy, policy}]
-	return l != nil && !l.shrink()
+	if l == nil {
+		return false
+	}
+	for slot := r.last; slot >= max(from, r.last-r.kept+1); slot-- { // Most are found in the newest slots.
+		for _, values := range l {
+			if values != nil && values[slot%r.kept] > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }

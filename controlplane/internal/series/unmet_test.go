@@ -25,11 +25,20 @@ func TestUnmetPolicies(t *testing.T) {
 	expect("too early to know", time.Time{}, "map[] 12:00")
 	w.pass(15 * time.Minute)
 	expect("with a history of twenty minutes", time.Time{}, "map[never:true] 12:00")
-	expect("with a version of a quarter of an hour", begun.Add(5*time.Minute), "map[never:true] 12:05")
+	const all = "map[met:true never:true refused:true]"
+	expect("with a version of a quarter of an hour", begun.Add(5*time.Minute), all+" 12:05")
 	expect("with a version that is new", w.now, "map[] 12:20")
 	s.Granted("never", 5, 0)
 	w.pass(5 * time.Second)
 	expect("once it was met", time.Time{}, "map[] 12:00")
+	w.pass(20 * time.Minute)
+	changed := w.now
+	w.pass(11 * time.Minute)
+	s.Granted("never", 5, 0)
+	w.pass(time.Minute)
+	expect("in force for twelve minutes", changed, "map[met:true refused:true] 12:40")
+	w.pass(2 * time.Hour)
+	expect("in force for two hours", changed, "map[met:true refused:true] 12:45")
 	w.pass(26 * time.Hour)
 	unmet, from := s.Unmet([]string{"met", "never"}, begun)
 	if len(unmet) != 2 || w.now.Sub(from) < 24*time.Hour || w.now.Sub(from) > 25*time.Hour {
