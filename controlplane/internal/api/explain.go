@@ -82,25 +82,23 @@ func (s *server) ExplainRequest(
 	return gen.ExplainRequest200JSONResponse(x.answer), nil
 }
 
-// methods are those that a request in small letters means.
-var methods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-
 // requestOf reads the request in question.
 func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
 	r.Method = cmp.Or(in.Method, "GET")
-	if capital := strings.ToUpper(r.Method); capital != r.Method && slices.Contains(methods, capital) {
-		return r, badRequest("method %q is another one than %s: methods have capital letters", r.Method, capital)
-	}
 	if !httpguts.ValidHeaderFieldName(r.Method) { // Both are tokens.
 		return r, badRequest("method must be one like GET or POST, not %q", r.Method)
 	}
-	target, err := url.Parse(in.URL)
-	if err != nil || target.Host == "" && !strings.HasPrefix(in.URL, "/") {
-		return r, badRequest("url must be like https://shop.example/api?x=1, or a path like /api?x=1")
-	}
-	r.Host, r.Path = target.Host, cmp.Or(target.EscapedPath(), "/")
-	if target.RawQuery != "" {
-		r.Path += "?" + target.RawQuery
+	// A path stays as it is written, as //login and /a\login: the matcher knows what they mean.
+	r.Path, _, _ = strings.Cut(in.URL, "#")
+	if !strings.HasPrefix(in.URL, "/") {
+		target, err := url.Parse(in.URL)
+		if err != nil || target.Host == "" {
+			return r, badRequest("url must be like https://shop.example/api?x=1, or a path like /api?x=1")
+		}
+		r.Host, r.Path = target.Host, cmp.Or(target.EscapedPath(), "/")
+		if target.RawQuery != "" {
+			r.Path += "?" + target.RawQuery
+		}
 	}
 	for _, h := range in.Headers {
 		name := strings.ToLower(h.Name)
