@@ -94,7 +94,9 @@ var kinds = []struct{ begin, is string }{
 	{"\xff\xfe", "is in UTF-16: save it as UTF-8"},
 	{"\xfe\xff", "is in UTF-16: save it as UTF-8"},
 	{"-----BEGIN ", "is a certificate or a key"},
-	{"<", "is a page of HTML or XML, as a server answers in place of a file"},
+	{"<!", "is a page of HTML or XML, as a server answers in place of a file"},
+	{"<?", "is a page of HTML or XML, as a server answers in place of a file"},
+	{"<html", "is a page of HTML, as a server answers in place of a file"},
 }
 
 // aPolicySet is how one is known.

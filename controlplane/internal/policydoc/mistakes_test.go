@@ -103,6 +103,7 @@ func TestSomethingElse(t *testing.T) {
 		"abc\x00def":                                    "f:1: is a binary file",
 		"\xff\xfev\x00":                                 "f:1: is in UTF-16",
 		"<!DOCTYPE html>\n<html></html>\n":              "f:1: is a page of HTML or XML",
+		"<<<<<<< HEAD\nversion: weir/v1\n":              "f:1: is not YAML: a merge has left",
 		"-----BEGIN CERTIFICATE-----\nx\n":              "f:1: is a certificate or a key",
 		"apiVersion: v1\nkind: ConfigMap\ndata: {a: b}": "f:1: is a manifest of Kubernetes (ConfigMap)",
 		"apiVersion: v1\nkind: Service\n":               "f:1: is a manifest of Kubernetes (Service)",
