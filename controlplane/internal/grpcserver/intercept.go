@@ -195,7 +195,11 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 	switch {
 	case !strings.EqualFold(scheme, "bearer"), errors.Is(err, auth.ErrUnknown):
 		s.config.Metrics.AuthFailure(metrics.AuthUnknown)
-		s.refused(who, "no token is the one that it shows to the gRPC listener")
+		why := "no token is the one that it shows to the gRPC listener"
+		if secret == "" {
+			why = "it shows no token to the gRPC listener"
+		}
+		s.refused(who, why)
 		return "", status.Error(codes.Unauthenticated,
 			"send a token that this control plane knows as metadata: authorization: Bearer TOKEN")
 	case errors.Is(err, auth.ErrExpired):

@@ -84,6 +84,10 @@ func (r *lineReader) Read(into []byte) (int, error) {
 	return n, nil
 }
 
+// maxRetried is the size of the largest document that is read again and again, which takes half a
+// second, to find out where a mistake is. Of larger ones the line is the YAML reader's.
+const maxRetried = 128 << 10
+
 // brokenLine is the line, counted from 1, that no text behind it can mend; 0 if the text would only
 // have to go on.
 func brokenLine(doc []byte) int {
@@ -98,6 +102,9 @@ func brokenLine(doc []byte) int {
 				return r.lines, !errors.Is(err, io.EOF) && !r.ended
 			}
 		}
+	}
+	if len(doc) > maxRetried {
+		return 0
 	}
 	line, broken := stops(doc)
 	if !broken {

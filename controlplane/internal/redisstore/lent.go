@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -66,7 +65,8 @@ func (s *Store) goneBack(ctx context.Context, parts map[string]*part) (back []st
 	return back
 }
 
-// wentBack counts a look, and reports whether the server of a part has forgotten earlier ones.
+// wentBack counts a look, and reports whether the server of a part has forgotten earlier ones, or
+// did and was not given back what it lost.
 func (s *Store) wentBack(ctx context.Context, p *part) bool {
 	tag := p.tags[0]
 	reply, err := p.server.Eval(ctx, lookedScript, []string{lookedKey(tag), lostKey(tag)}).Int64Slice()
@@ -74,11 +74,11 @@ func (s *Store) wentBack(ctx context.Context, p *part) bool {
 		return false
 	}
 	s.mu.Lock()
-	before := s.looked[tag]
+	before, owed := s.looked[tag], s.owed[tag]
 	s.looked[tag] = reply[0]
 	s.mu.Unlock()
 	if reply[0] > before {
-		return false
+		return owed
 	}
 	if reply[0] > 1 && reply[1] == 1 { // A missing number, or marker, is noticed otherwise.
 		s.setBack(ctx, p)
@@ -145,11 +145,9 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 
 // giveBackOrAgain gives back what a server has lost that has gone back, now or with the next look.
 func (s *Store) giveBackOrAgain(ctx context.Context, p *part) {
-	if s.giveBack(ctx, p) == nil {
-		return
-	}
+	err := s.giveBack(ctx, p)
 	s.mu.Lock()
-	s.looked[p.tags[0]] = math.MaxInt64
+	s.owed[p.tags[0]] = err != nil
 	s.mu.Unlock()
 }
 

@@ -118,6 +118,7 @@ type Store struct {
 	mayEvict   bool
 	kept       map[byte]string // the run id of the process that keeps a tag's buckets
 	looked     map[byte]int64  // how many looks at the server with a tag were counted
+	owed       map[byte]bool   // whether the server with a tag was not given back what it has lost
 	servers    map[string]bool // the addresses of a cluster's primaries
 }
 
@@ -170,7 +171,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
 		client: l.client(), people: l.forPeople(), cluster: l.cluster,
-		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]int64{},
+		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]int64{}, owed: map[byte]bool{},
 		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}
 	for i := range s.lines {
