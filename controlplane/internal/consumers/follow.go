@@ -97,6 +97,9 @@ func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]
 	for _, c := range log.Changes {
 		again[c.Key] = true
 		delete(s.remembered, c.Key)
+		if c.Revision > s.gone[c.Key] {
+			delete(s.gone, c.Key)
+		}
 	}
 	if gap {
 		clear(s.remembered)

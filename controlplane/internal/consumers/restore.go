@@ -36,7 +36,10 @@ func (l Log) follows(held Log) bool {
 
 // missing returns the changes and bans that are held, are not in the store, and were not overtaken
 // there. The record of a ban that was not changed lately counts as its change.
-func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) {
+//
+// Gone are consumers of whom nothing is known any more, with the revisions of the changes that made
+// it so, where the log lists these no more.
+func missing(held Log, bans map[keyhash.Key]Record, gone map[keyhash.Key]uint64, stored Log) (lost []Change) {
 	known := make(map[keyhash.Key]uint64, len(stored.Changes))
 	for _, c := range stored.Changes {
 		known[c.Key] = c.Revision
@@ -55,6 +58,11 @@ func missing(held Log, bans map[keyhash.Key]Record, stored Log) (lost []Change) 
 	for key, r := range bans {
 		if !recent[key] {
 			add(Change{Revision: r.Revision, Key: key, Record: r})
+		}
+	}
+	for key, revision := range gone {
+		if !recent[key] {
+			add(Change{Revision: revision, Key: key})
 		}
 	}
 	return lost
@@ -133,7 +141,7 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64, part bool
 		log = Log{}
 	}
 	s.mu.Lock()
-	lost := missing(held, s.bans, log)
+	lost := missing(held, s.bans, s.gone, log)
 	s.mu.Unlock()
 	s.owed = append(s.owed, lost...)
 	s.loss = &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: stored, part: part}
@@ -168,6 +176,7 @@ func (s *Service) repay(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		s.keepGone(chunk)
 		s.loss.given += given
 		s.loss.bans += bans
 		s.owed = s.owed[len(chunk):]
@@ -181,6 +190,7 @@ func (s *Service) repay(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.keepGone(s.log.Changes)
 	if err := s.take(ctx, log, 0, true); err != nil {
 		return err
 	}
@@ -197,6 +207,23 @@ func (s *Service) repay(ctx context.Context) error {
 		"known", lost.known, "stored", lost.stored)
 	s.lost()
 	return nil
+}
+
+// keepGone remembers those of some changes after which nothing is known of a consumer: a store that
+// was emptied has no change that says so, and an older state of it, with the consumer's record, may
+// still come back.
+func (s *Service) keepGone(changes []Change) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range changes {
+		switch {
+		case c.Revision < s.gone[c.Key]:
+		case c.Record.Revision > 0:
+			delete(s.gone, c.Key)
+		case len(s.gone) < KeptChanges:
+			s.gone[c.Key] = c.Revision
+		}
+	}
 }
 
 // forgive leaves out what has been overtaken in the store.

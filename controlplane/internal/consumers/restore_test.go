@@ -218,3 +218,36 @@ func TestAnAcknowledgedChangeComesBack(t *testing.T) {
 		})
 	}
 }
+
+// A store is emptied, and afterwards an older state of it comes back, as when an operator restores a
+// backup after an accident: who was pardoned since then stays so, and who was banned anew, too.
+func TestAPardonOutlivesAnEmptyStore(t *testing.T) {
+	banned := &consumers.Record{Banned: &consumers.Mark{}}
+	l := newLossy()
+	for key := range byte(4) {
+		l.put(uint64(10+key), keyhash.Key{key}, banned)
+	}
+	back := l.copied()
+	l.put(30, keyhash.Key{1}, nil)
+	l.put(31, keyhash.Key{2}, nil)
+	s := consumers.New(consumers.Config{Store: l, Now: time.Now})
+	refresh(t, s)
+	*l = *newLossy()
+	refresh(t, s)
+	l.put(l.log.Revision+1, keyhash.Key{2}, banned)
+	refresh(t, s)
+	pardon := consumers.Write{Key: keyhash.Key{3}, Expected: l.records[keyhash.Key{3}].Revision}
+	l.switched = func() { *l = *newLossy() }
+	if _, err := s.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{pardon}}); err != nil {
+		t.Fatal(err)
+	}
+	refresh(t, s)
+	back()
+	refresh(t, s)
+	refresh(t, s)
+	for key, want := range []bool{true, false, true, false} {
+		if got := l.records[keyhash.Key{byte(key)}].Banned != nil; got != want {
+			t.Errorf("%d is banned: %v, want %v", key, got, want)
+		}
+	}
+}
