@@ -135,6 +135,27 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	}
 }
 
+// While one server of a cluster is silent, a look still reaches all others: how far they are stays
+// known, and so would a loss there.
+func TestASilentShardHoldsUpNoLook(t *testing.T) {
+	cluster := redistest.StartCluster(t, 3, false, slices.Concat(partly, durable)...)
+	s := found(t, openURL(t, cluster.URL(), slog.New(slog.DiscardHandler), redisstore.Now(time.Now)))
+	look := func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, _ = s.Secret(ctx, [16]byte{1})
+	}
+	await(t, "a measure of the way", func() bool { look(); return s.RoundTrip() > 0 })
+	cluster.Primaries[0].Pause()
+	defer cluster.Primaries[0].Resume()
+	for i := range 10 {
+		look()
+		if s.RoundTrip() == 0 {
+			t.Errorf("look %d reached no server", i)
+		}
+	}
+}
+
 // With the server away that keeps the consumers, who looks one up hears that only this part is;
 // with all away, that the store is.
 func TestConsumersOfADeadShard(t *testing.T) {
