@@ -100,24 +100,28 @@ func (f Freed) same(other Freed) bool {
 	return f.Bucket == other.Bucket && f.Full == other.Full && f.At.Equal(other.At)
 }
 
-// renew has nodes of both replicas hear of what one of them did not know: a node is at a revision
-// of its replica, and passes over what came before.
-func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) {
+// renew has nodes of both replicas hear of changes that one of them did not know: a node is at a
+// revision of its replica, and passes over what came before. From the given revision on each takes
+// no more changes than a message does. It returns the last one.
+func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) (last uint64) {
 	f.List = slices.Clone(f.List)
+	renewed := 0
 	for i, one := range f.List {
-		for _, list := range known {
-			if !slices.ContainsFunc(list.List, one.same) {
-				f.List[i].Revision = revision
-			}
+		unknown := func(list FreedBuckets) bool { return !slices.ContainsFunc(list.List, one.same) }
+		if slices.ContainsFunc(known, unknown) {
+			f.List[i].Revision = revision + uint64(renewed/wire.MaxFreed)
+			renewed++
 		}
 	}
+	slices.SortStableFunc(f.List, func(a, b Freed) int { return cmp.Compare(a.Revision, b.Revision) })
+	return revision + uint64(max(renewed-1, 0)/wire.MaxFreed)
 }
 
 // page returns the revision up to which, and the changed buckets of which, a node at a revision
-// hears in one message; the revision is 0 if those are all that it needs. A node without a revision
-// knows of no bucket.
+// hears in one message; the revision is 0 if the message for all nodes has them. A node without a
+// revision knows of no bucket.
 func (d Document) page(after uint64) (upTo uint64, list []Freed) {
-	if after == 0 || len(d.Freed.List) <= wire.MaxFreed {
+	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil
 	}
 	for _, one := range d.Freed.List {
@@ -126,13 +130,13 @@ func (d Document) page(after uint64) (upTo uint64, list []Freed) {
 		}
 	}
 	if len(list) <= wire.MaxFreed {
-		return 0, list
+		return d.Revision, list
 	}
 	slices.SortStableFunc(list, func(a, b Freed) int { return cmp.Compare(a.Revision, b.Revision) })
 	next := list[wire.MaxFreed].Revision
 	first := slices.IndexFunc(list, func(one Freed) bool { return one.Revision == next })
 	if first == 0 { // One change has more than a message does.
-		return 0, list[len(list)-wire.MaxFreed:]
+		return d.Revision, list[len(list)-wire.MaxFreed:]
 	}
 	return next - 1, list[:first]
 }

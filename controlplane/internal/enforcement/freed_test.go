@@ -107,3 +107,40 @@ func TestChangedBucketsOfTwoReplicasAreJoined(t *testing.T) {
 		}
 	})
 }
+
+// So it is where each replica changed more buckets than a message has.
+func TestManyChangedBucketsOfTwoReplicasAreJoined(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
+		time.Sleep(time.Second)
+		s.set(func(s *store) { s.away = true })
+		const ofOne, ofTwo = 2*wire.MaxFreed + 90, wire.MaxFreed + 40
+		for n := range ofOne {
+			one.free(n)
+			if n < ofTwo {
+				two.free(10_000 + n)
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		_, nodeOfOne := one.hears(0)
+		_, nodeOfTwo := two.hears(0)
+		s.set(func(s *store) { s.away = false })
+		time.Sleep(time.Second)
+		for name, c := range map[string]struct {
+			at           uint64
+			first, count int
+		}{"one": {nodeOfOne, 10_000, ofTwo}, "two": {nodeOfTwo, 0, ofOne}} {
+			for _, r := range []*replica{one, two} {
+				buckets, _ := r.hears(c.at)
+				missed := 0
+				for n := range c.count {
+					if b := c.first + n; buckets[keyhash.Key{byte(b >> 8), byte(b)}] == 0 {
+						missed++
+					}
+				}
+				if missed > 0 {
+					t.Errorf("a node of replica %s does not hear of %d of %d buckets", name, missed, c.count)
+				}
+			}
+		}
+	})
+}

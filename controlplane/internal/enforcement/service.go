@@ -146,7 +146,7 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	if !merged.is(held) || merged.Revision <= stored.Revision {
 		merged.Revision++ // Nodes have another document of this number.
 	}
-	merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
+	merged.Revision = merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
 	if err := s.store.WriteEnforcement(ctx, write); err != nil {
 		return err
