@@ -41,6 +41,7 @@ func TestAPolicyThatNoRequestMeetsIsMarked(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	tick()
+	ahead.Store(int64(2 * time.Minute))
 	past.Granted("login", 1, 0)
 	past.Tried("login-slow", "node", false, false)
 	if got := unmet(); got != "" {

@@ -166,8 +166,9 @@ type Service struct {
 	loss *loss
 	// remembered are records as they were read; every later change is applied to them.
 	remembered map[keyhash.Key]Record
-	// gone are consumers of whom nothing is known any more, and the revisions of the changes that made
-	// it so, at most KeptChanges: those that the log of a store which was emptied does not list.
+	// gone are consumers of whom nothing is known any more, and the revisions of the changes that
+	// made it so, at most KeptChanges: those that the log of a store which was emptied does not
+	// list.
 	gone map[keyhash.Key]uint64
 	// since is the revision at which the store got back what it had lost: a node that is behind it
 	// may have outdated records.

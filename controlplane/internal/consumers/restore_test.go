@@ -219,8 +219,8 @@ func TestAnAcknowledgedChangeComesBack(t *testing.T) {
 	}
 }
 
-// A store is emptied, and afterwards an older state of it comes back, as when an operator restores a
-// backup after an accident: who was pardoned since then stays so, and who was banned anew, too.
+// A store is emptied, and afterwards an older state of it comes back, as when an operator restores
+// a backup after an accident: who was pardoned since then stays so, and who was banned anew, too.
 func TestAPardonOutlivesAnEmptyStore(t *testing.T) {
 	banned := &consumers.Record{Banned: &consumers.Mark{}}
 	l := newLossy()

@@ -6,10 +6,14 @@ import "time"
 // estimated from one request in sixteen.
 const heardWithin = 10 * time.Minute
 
-// Unmet are those of some policies of which nothing has been counted since a time, as far as the
-// history goes back: no request is known that has met them. From is since when that is so, at the
-// beginning of a slot. It is none of them before requests since then would be known, and where some
-// policies are not counted for want of room.
+// reportedWithin is how long after a change of the policy set counts may still come of requests
+// that were decided before it.
+const reportedWithin = time.Minute
+
+// Unmet are those of some policies of which nothing has been counted since a minute after a time,
+// as far as the history goes back: no request is known that has met them. From is since when that
+// is so, at the beginning of a slot. It is none of them before requests since then would be known,
+// and where some policies are not counted for want of room.
 func (s *Service) Unmet(names []string, since time.Time) (unmet map[string]bool, from time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -21,6 +25,7 @@ func (s *Service) Unmet(names []string, since time.Time) (unmet map[string]bool,
 		first++
 	}
 	from = Slot{Coarse, first}.start()
+	since = since.Add(reportedWithin)
 	if since.After(from) {
 		if from = Fine.At(since).start(); now.Sub(from) >= time.Duration(fine.kept)*Fine.Step() {
 			// The first minutes may be those of a slot that began long before.

@@ -1316,7 +1316,7 @@ type PolicyInForce struct {
 	// Ordered An order says so, and not the policy set. Orders about a tier are left out.
 	Ordered bool `json:"ordered"`
 
-	// UnmetSince No request has met it since then, as far as is known: since the version is in force, for a day at most. Absent of one that requests meet, that is off, or that is too new to know.
+	// UnmetSince No request that met it is known since then: since a minute after the version came into force, for a day at most. A `local` policy that few requests meet may have it, since allowed requests are known by samples. Absent of one that requests meet, that is off, or that is too new to know.
 	UnmetSince *time.Time `json:"unmet_since,omitempty"`
 }
 
