@@ -151,19 +151,20 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 	if err == nil {
 		overrides, away, err = s.loadOverrides(ctx, r.items)
 	}
-	if err != nil {
+	if err == nil {
+		newer := *r
+		newer.overrides = overrides
+		newer.overridesAway = away
+		newer.late = true
+		newer.decideBy(active)
+		_, err = s.grantOnce(ctx, &newer, stale)
+	}
+	if err != nil { // The others have been charged: they need their answers.
 		for _, i := range stale {
 			r.answers[i] = unavailable(0)
 		}
-		return nil
 	}
-	newer := *r
-	newer.overrides = overrides
-	newer.overridesAway = away
-	newer.late = true
-	newer.decideBy(active)
-	_, err = s.grantOnce(ctx, &newer, stale)
-	return err
+	return nil
 }
 
 // answer turns a grant into the node's answer.

@@ -34,9 +34,11 @@ type world struct {
 	permits  map[keyhash.Key]inflight.Ledger
 	asked    [][]leases.Item
 	storeErr error
-	setsErr  error
-	block    bool // the store answers only when the caller gives up
-	settled  bool // it knows of no reservation any more
+	// failsFrom is the first call that the store fails; 0: none.
+	failsFrom int
+	setsErr   error
+	block     bool // the store answers only when the caller gives up
+	settled   bool // it knows of no reservation any more
 }
 
 func newWorld(t *testing.T) *world {
@@ -105,6 +107,9 @@ func (w *world) Count(context.Context) int64 { return 3 }
 
 func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
 	w.asked = append(w.asked, items)
+	if w.failsFrom > 0 && len(w.asked) >= w.failsFrom {
+		return nil, errors.New("away")
+	}
 	if w.block {
 		<-ctx.Done()
 		late, outlasts := gather.Outlasts(ctx)
@@ -343,6 +348,13 @@ func TestStaleIsRetriedOnce(t *testing.T) {
 	if len(w.asked) != 2 || len(w.asked[1]) != 1 || w.asked[1][0].Ask.Version != 2<<24 {
 		t.Errorf("asked %+v", w.asked)
 	}
+	w.asked, w.failsFrom = nil, 2 // The first pass has charged one of them, which is answered.
+	w.current = 1
+	if r := w.ask(1, item(1, 0, 10, 0), item(2, 1, 10, 0)); states(r) != "0+0 10+0 " ||
+		r.Items[0].State != wire.ItemUnavailable || r.Items[1].State != wire.ItemGranted {
+		t.Errorf("answers %+v where the second pass fails", r.Items)
+	}
+	w.failsFrom = 0
 	w.stored = 1 // Now the store is behind as well: the node must come back with a newer snapshot.
 	w.current, w.asked = 1, nil
 	if got := states(w.ask(1, item(1, 0, 60, 0))); got != "? " || len(w.asked) != 2 {
