@@ -41,6 +41,13 @@ const (
 	giveBackAgain = 50 * time.Millisecond
 )
 
+// looked is what looks at a server have found. Owed: it was not given back what it has lost.
+// Unmarked: it has an older state, which could not be noted there.
+type looked struct {
+	count          int64
+	owed, unmarked bool
+}
+
 // age is the time by which claims are remembered.
 func (s *Store) age() quota.Instant { return quota.Instant(s.now().Sub(s.begun).Microseconds()) }
 
@@ -81,26 +88,36 @@ func (s *Store) wentBack(ctx context.Context, p *part) bool {
 		return false
 	}
 	s.mu.Lock()
-	before, owed := s.looked[tag], s.owed[tag]
-	s.looked[tag] = reply[0]
+	before := s.looked[tag]
+	s.looked[tag] = looked{reply[0], before.owed, before.unmarked}
 	s.mu.Unlock()
-	if reply[0] > before {
-		return owed
+	back := reply[0] <= before.count
+	// A missing number, or marker, is noticed otherwise.
+	if before.unmarked || back && reply[0] > 1 && reply[1] == 1 {
+		marked := s.setBack(ctx, p)
+		s.note(tag, func(l *looked) { l.unmarked = !marked })
 	}
-	if reply[0] > 1 && reply[1] == 1 { // A missing number, or marker, is noticed otherwise.
-		s.setBack(ctx, p)
-	}
-	return true
+	return back || before.owed
 }
 
-// setBack notes that a server has an older state of its buckets.
-func (s *Store) setBack(ctx context.Context, p *part) {
+// note changes what is known of the server with a tag.
+func (s *Store) note(tag byte, change func(*looked)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.looked[tag]
+	change(&l)
+	s.looked[tag] = l
+}
+
+// setBack notes that a server has an older state of its buckets, and reports whether it could.
+func (s *Store) setBack(ctx context.Context, p *part) bool {
 	now, err := p.server.Time(ctx).Result()
 	if err != nil || s.mark(ctx, p, lostKey, strconv.FormatInt(now.UnixMicro(), 10)) != nil {
-		return
+		return false
 	}
 	s.log.Warn("Redis has gone back to an older state of buckets: "+
 		"those that it does not know start with less than their burst", "parts", len(p.tags), "fill_percent", s.fill)
+	return true
 }
 
 // mark sets when state of all tags of a part was lost.
@@ -153,9 +170,7 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 // giveBackOrAgain gives back what a server has lost that has gone back, now or with the next look.
 func (s *Store) giveBackOrAgain(ctx context.Context, p *part) {
 	err := s.giveBack(ctx, p)
-	s.mu.Lock()
-	s.owed[p.tags[0]] = err != nil
-	s.mu.Unlock()
+	s.note(p.tags[0], func(l *looked) { l.owed = err != nil })
 }
 
 // lacks returns when a server was found to lack one of the claims; "" if it has them all.

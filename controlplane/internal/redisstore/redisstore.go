@@ -117,8 +117,7 @@ type Store struct {
 	secretless int
 	mayEvict   bool
 	kept       map[byte]string // the run id of the process that keeps a tag's buckets
-	looked     map[byte]int64  // how many looks at the server with a tag were counted
-	owed       map[byte]bool   // whether the server with a tag was not given back what it has lost
+	looked     map[byte]looked // at the server with a tag
 	servers    map[string]bool // the addresses of a cluster's primaries
 }
 
@@ -171,7 +170,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
 		client: l.client(), people: l.forPeople(), cluster: l.cluster,
-		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]int64{}, owed: map[byte]bool{},
+		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]looked{},
 		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}
 	for i := range s.lines {
