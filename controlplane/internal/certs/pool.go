@@ -65,7 +65,7 @@ func parseOne(text []byte) (*x509.Certificate, error) {
 }
 
 // mostAdmitted bounds the certificates of clients that are remembered.
-const mostAdmitted = 10_000
+const mostAdmitted = 100_000
 
 // admitted are the certificates of clients that authorities have issued.
 type admitted struct {
@@ -86,23 +86,33 @@ func (p *Pool) Admits(chain []*x509.Certificate) bool {
 	p.mu.Unlock()
 	a, sum := &p.admitted, sha256.Sum256(chain[0].Raw)
 	a.Lock()
-	defer a.Unlock()
 	if a.by != by || len(a.known) >= mostAdmitted {
 		a.by, a.known = by, map[[sha256.Size]byte]bool{}
 	}
 	admits, known := a.known[sum]
-	if !known {
-		between := x509.NewCertPool()
-		for _, c := range chain[1:] {
-			between.AddCert(c)
-		}
-		_, err := chain[0].Verify(x509.VerifyOptions{
-			Roots: by, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-		})
-		admits = err == nil
+	a.Unlock()
+	if known {
+		return admits
+	}
+	admits = issued(by, chain) // Without the lock, for which all requests wait.
+	a.Lock()
+	defer a.Unlock()
+	if a.by == by {
 		a.known[sum] = admits
 	}
 	return admits
+}
+
+// issued reports whether an authority of a pool has issued the first certificate of a chain.
+func issued(by *x509.CertPool, chain []*x509.Certificate) bool {
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: by, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err == nil
 }
 
 // Guard has a handler serve only requests on connections whose clients the pool still admits, all

@@ -121,6 +121,13 @@ func (s *Store) BannedConsumers(_ context.Context, limit int) (out []consumers.L
 
 // WriteConsumers implements consumers.Store.
 func (s *Store) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
+	c.Writes = slices.Clone(c.Writes) // The transaction may outlast the caller, who has the records.
+	for i, w := range c.Writes {
+		if w.Record != nil {
+			own := *w.Record
+			c.Writes[i].Record = &own
+		}
+	}
 	return write(ctx, s, func(tx *bolt.Tx) (uint64, error) {
 		records, meta := tx.Bucket(consumersBucket), tx.Bucket(metaBucket)
 		last := number(meta.Get(revisionKey))

@@ -42,6 +42,10 @@ func inspect(path string) (changed []string, err error) {
 			changed, err = nil, damaged(path, r)
 		}
 	}()
+	freelist, err := checkFreelist(path)
+	if err != nil {
+		return nil, damaged(path, err)
+	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true})
 	switch {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
@@ -51,7 +55,7 @@ func inspect(path string) (changed []string, err error) {
 		return nil, err
 	}
 	err = db.View(func(tx *bolt.Tx) error {
-		err := readAll(tx, info.Size())
+		err := readAll(tx, info.Size(), freelist)
 		if err == nil {
 			changed, err = changedLists(tx)
 		}
@@ -78,17 +82,25 @@ func tooSmall(err error) bool {
 // readAll reads what is in a file of a size, each value also by its key, so that every page on the
 // way is one that makes sense. The database's own check does it in another goroutine, where a fault
 // ends the process.
-func readAll(tx *bolt.Tx, size int64) error {
+func readAll(tx *bolt.Tx, size int64, freelist int) error {
 	if size < tx.Size() {
 		return errCut
 	}
-	pages, err := readPages(tx)
+	pages, err := readPages(tx, freelist)
 	if err != nil {
 		return err
 	}
 	if err := pages.hasRoot(tx.Cursor().Bucket()); err != nil {
 		return err
 	}
+	if err := readLists(tx, pages, size); err != nil {
+		return err
+	}
+	return pages.allFound()
+}
+
+// readLists reads each value of each list.
+func readLists(tx *bolt.Tx, pages *tree, size int64) error {
 	left := size // Every key takes some bytes, so keys that come again and again have an end.
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		if b == nil {
@@ -123,11 +135,13 @@ type tree struct {
 	parents []int
 	// used are the pages that may be in the tree: neither free nor in the middle of a longer one.
 	used []bool
+	// roots are the pages at which lists begin.
+	roots []bool
 }
 
 // readPages checks that the pages in use are as long as they can be and lead to others as a tree
 // does.
-func readPages(tx *bolt.Tx) (*tree, error) {
+func readPages(tx *bolt.Tx, freelist int) (*tree, error) {
 	file, err := os.Open(tx.DB().Path())
 	if err != nil {
 		return nil, err
@@ -135,7 +149,7 @@ func readPages(tx *bolt.Tx) (*tree, error) {
 	defer file.Close()
 	size := tx.DB().Info().PageSize
 	pages := int(tx.Size()) / size
-	t := &tree{parents: make([]int, pages), used: make([]bool, pages)}
+	t := &tree{parents: make([]int, pages), used: make([]bool, pages), roots: make([]bool, pages)}
 	for id := 0; id < pages; id++ {
 		page, err := tx.Page(id)
 		switch {
@@ -145,7 +159,9 @@ func readPages(tx *bolt.Tx) (*tree, error) {
 			continue
 		case page.OverflowCount < 0 || page.OverflowCount >= pages-id:
 			return nil, fmt.Errorf("page %d is longer than the file", id)
+		case page.Type == "leaf", page.Type == "meta" && id < 2, page.Type == "freelist" && id == freelist:
 		case page.Type != "branch":
+			return nil, fmt.Errorf("page %d is neither free nor of any kind", id)
 		case elementSize*(page.Count+1) > size*(page.OverflowCount+1):
 			return nil, fmt.Errorf("page %d has more children than it has space for", id)
 		default:
@@ -185,6 +201,19 @@ func (t *tree) hasRoot(b *bolt.Bucket) error {
 		return errors.New("a short list leads to pages")
 	case root >= uint64(len(t.used)), root != 0 && !t.used[root]:
 		return fmt.Errorf("a list begins at page %d, which is not in use", root)
+	case root != 0:
+		t.roots[root] = true
+	}
+	return nil
+}
+
+// allFound checks that a list begins at each page in use, or another page leads to it: else one is
+// missing among the free ones, where another may be too much.
+func (t *tree) allFound() error {
+	for id, used := range t.used {
+		if used && t.parents[id] == 0 && !t.roots[id] {
+			return fmt.Errorf("nothing leads to page %d, which is not free", id)
+		}
 	}
 	return nil
 }

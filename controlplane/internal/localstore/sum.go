@@ -16,6 +16,9 @@ import (
 // bit that flips on a disk would be a quota or a ban from then on.
 var sumKey = []byte("sum")
 
+// madeBy is the last transaction of a file that was just made.
+const madeBy = 1
+
 var sumTable = crc32.MakeTable(crc32.Castagnoli)
 
 // sums returns the checksum of each list, but for the sums themselves.
@@ -59,7 +62,8 @@ func seal(tx *bolt.Tx) error {
 func changedLists(tx *bolt.Tx) (changed []string, err error) {
 	meta := tx.Bucket(metaBucket)
 	if meta == nil {
-		if k, _ := tx.Cursor().First(); k != nil {
+		// A file that was just made has no lists, and no transaction but those that make it.
+		if k, _ := tx.Cursor().First(); k != nil || tx.ID() > madeBy {
 			return nil, fmt.Errorf("it has lost the list %q", metaBucket)
 		}
 		return nil, nil

@@ -124,7 +124,9 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 			if said := says(t, b); said != "" { // Otherwise it was in a page that is not in use.
 				noticed++
 				mended := list == "ledgers" || strings.HasPrefix(list, "audit")
-				if mended != strings.Contains(said, "level=ERROR") {
+				// A list whose keys have lost their order cannot be read on.
+				refused := !mended || strings.Contains(said, "is not in its place")
+				if name != `meta "sum"` && refused == strings.Contains(said, "level=ERROR") {
 					t.Errorf("seed %d: %s: %s", seed, name, said)
 				}
 			}
