@@ -338,11 +338,21 @@ func (x *explaining) conclude() {
 	}):
 		a.Verdict = gen.ExplainedAnswerVerdictDepends
 		a.Sentence = "It depends on the Envoy: the policies below say on what."
+	case slices.ContainsFunc(x.Misses, lacksAddress):
+		a.Verdict = gen.ExplainedAnswerVerdictDepends
+		a.Sentence = "It depends on the client's address, which is not given: say --client-ip."
 	case len(x.answer.Policies) == 0:
 		a.Sentence = "It passes: no policy is for it."
 	default:
 		a.Sentence = "It passes."
 	}
+}
+
+// lacksAddress reports whether a policy that could refuse the request would be for it if the
+// client's address were given.
+func lacksAddress(m explain.Miss) bool {
+	decides := m.Policy.Enforced != policy.EnforcedOff && m.Policy.Enforced != policy.EnforcedShadow
+	return decides && m.Unaddressed > 0 && m.Unaddressed == len(m.Fails)
 }
 
 // refuse says how a refusal is answered.

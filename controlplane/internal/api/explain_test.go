@@ -74,6 +74,8 @@ func TestARequestIsExplained(t *testing.T) {
 		{`{"url": "//login/../login#x", "method": "post", "client_ip": "192.0.2.1", "headers": ` +
 			`[{"name": "x-app", "value": "web"}, {"name": "host", "value": "shop.example"}]}`,
 			"open passes login=enforce/passes[client_ip:192.0.2.1]:5"},
+		{`{"url": "https://shop.example/login", "method": "POST", "headers": ` +
+			`[{"name": "x-app", "value": "web"}]}`, "open depends"},
 		{`{"url": "/here"}`, "open depends here=enforce/depends[]"},
 		{`{"url": "/must"}`, "open refused 403 must absent must=enforce/refused[consumer:-]"},
 		{`{"url": "/zero"}`, "open refused 429 zero suspended zero=enforce/refused[]"},

@@ -24,6 +24,9 @@ type subject struct {
 	keys []bucketKey
 }
 
+// BannedBySet is the reason of a ban by the policy set itself.
+const BannedBySet = "banned.client_ips of the policy set"
+
 // standingOf is what decides about a caller before any limit does, or in the place of one, in the
 // order in which requests meet it. Complete is false if a part of it could not be found out.
 func (s *server) standingOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
@@ -75,8 +78,7 @@ func (s *server) bansOf(who subject) (all []gen.Standing) {
 		}
 		for i, part := range k.policy.Partition {
 			if part.Kind == policy.PartClientIP && holds(k.by.Set.Banned, k.values[i].Text) {
-				const reason = "banned.client_ips of the policy set"
-				all = append(all, gen.Standing{What: gen.StandingWhatBan, Reason: reason})
+				all = append(all, gen.Standing{What: gen.StandingWhatBan, Reason: BannedBySet})
 			}
 		}
 	}

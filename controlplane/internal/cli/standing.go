@@ -14,7 +14,7 @@ func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
 	for i := range all {
 		text, ends := standingText(&all[i])
 		if withCommands && ends != "" {
-			text += ": " + ends
+			text += "; to end it: " + ends
 		}
 		fmt.Fprintln(out, text)
 	}
@@ -23,18 +23,21 @@ func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
 func standingText(is *api.StandingAnswer) (text, ends string) {
 	switch is.What {
 	case api.StandingOff:
-		text, ends = "limits are OFF for "+coverage(is), "weir enforcement lift"
+		text, ends = "limits are OFF for "+coverage(is), liftOf(is)
 	case api.StandingShadow:
-		text, ends = "limits are in SHADOW, and refuse nothing, for "+coverage(is), "weir enforcement lift"
+		text, ends = "limits are in SHADOW, and refuse nothing, for "+coverage(is), liftOf(is)
 	case api.StandingBypass:
-		text, ends = "NEVER LIMITED, by a bypass", "weir consumers bypass --off"
+		text, ends = "NEVER LIMITED, by a bypass", "weir consumers bypass CONSUMER --off"
 	case api.StandingBan:
-		text, ends = "BANNED", "weir consumers unban"
-		if is.Policy != "" {
-			text, ends = "BANNED by its key of policy "+is.Policy, "weir keys unban "+is.Policy
+		text, ends = "BANNED", "weir consumers unban CONSUMER"
+		switch {
+		case is.Policy != "":
+			text, ends = "BANNED by its key of policy "+is.Policy, "weir keys unban "+is.Policy+" KEY"
+		case is.Reason == api.BannedBySet:
+			ends = "change the policy set"
 		}
 	case api.StandingPenalty:
-		text, ends = "under a PENALTY of policy "+is.Policy, "weir penalties pardon --key "+is.Key
+		text, ends = "under a PENALTY of policy "+is.Policy, "weir penalties pardon --key "+is.Key+" --reason TEXT"
 		if is.Shadow {
 			text = "under a penalty in shadow, which refuses nothing, of policy " + is.Policy
 		}
@@ -54,6 +57,18 @@ func standingText(is *api.StandingAnswer) (text, ends string) {
 		text += " (" + printable(is.By) + ", " + is.Since.Format(time.RFC3339) + ")"
 	}
 	return text, ends
+}
+
+// liftOf is the command that takes an order back.
+func liftOf(is *api.StandingAnswer) string {
+	command := "weir enforcement lift"
+	if is.Policy != "" {
+		command += " --policy " + is.Policy
+	}
+	if is.Tier != "" {
+		command += " --tier " + is.Tier
+	}
+	return command
 }
 
 // coverage is what an order covers.

@@ -52,8 +52,9 @@ type Miss struct {
 	// Fails are the conditions that fail, in words, in the document's order. Without one the policy
 	// is switched off.
 	Fails []string
-	// Of is how many conditions there are.
-	Of int
+	// Of is how many conditions there are. Unaddressed are those of them that fail because the
+	// client's address is not given.
+	Of, Unaddressed int
 }
 
 // properties are what is in no header, by path.

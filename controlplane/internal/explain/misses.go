@@ -81,9 +81,19 @@ func (x *explainer) ask(some []condition, all []Miss) error {
 	for i := range some {
 		if miss := &all[some[i].of]; !holds[i] {
 			miss.Fails = append(miss.Fails, some[i].fails)
+			if x.request.ClientIP == "" && some[i].isOfAddress() {
+				miss.Fails[len(miss.Fails)-1] = "the client's address is not given"
+				miss.Unaddressed++
+			}
 		}
 	}
 	return nil
+}
+
+// isOfAddress reports whether the condition is one of the client's address, which each request has.
+func (c *condition) isOfAddress() bool {
+	parts := c.alone.Partition
+	return len(c.alone.Match.ClientIPs) > 0 || len(parts) == 1 && parts[0].Kind == policy.PartClientIP
 }
 
 // tiersOnly knows of consumers which tier they have, and nothing else.
