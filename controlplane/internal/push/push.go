@@ -281,7 +281,8 @@ func (h *Hub) lacks(v *policies.Version, node Seen, begun uint64) (bool, <-chan 
 
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
 // that it ought to have, changes of consumers, or changes of penalties, the first of these in that
-// order. It returns false when ctx ends first, and when the node is outdated. The error is
+// order. It returns false when ctx ends first, when the node is outdated, and after some seconds
+// while the store cannot be followed. The error is
 // ErrNotReady if there is nothing because the store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
@@ -333,7 +334,9 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		case <-moved:
 		case <-ordered:
 		case <-patient.C:
-			if node.Outdated != nil && node.Outdated(ctx) {
+			// While the store cannot be followed here another replica may have news: the node asks
+			// anew, there if Envoy calls this one no more.
+			if h.Ready() != nil || node.Outdated != nil && node.Outdated(ctx) {
 				return News{}, false, nil
 			}
 			waited = true
