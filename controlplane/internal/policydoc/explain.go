@@ -14,7 +14,7 @@ import (
 // These stand here and not with the reader of policy sets because they would need room in the
 // filter, which no person writes policies for.
 var (
-	oneOf    = regexp.MustCompile(`^must be one of ([^,]+(?:, [^,]+)*), not (\S+)$`)
+	oneOf    = regexp.MustCompile(`^must be one of (?:the (?:tiers|classes) )?([^,]+(?:, [^,]+)*), not (\S+)$`)
 	variable = regexp.MustCompile(`\$\{[^}]*\}|^\$[A-Za-z_][A-Za-z_0-9]*$`)
 	noBlank  = regexp.MustCompile(`^[a-z_]+:\S`)
 )

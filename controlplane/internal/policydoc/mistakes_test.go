@@ -2,6 +2,7 @@ package policydoc_test
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -71,6 +72,20 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 			if got := sentences(t, head+c.bad+more); !strings.Contains(got, c.want) {
 				t.Errorf("%q before %q:\n%s\nwant %s", c.bad, more, got, c.want)
 			}
+		}
+	}
+}
+
+// Guesses are of the names alone that there are, and of both readings of a number.
+func TestGuesses(t *testing.T) {
+	const limited = "policies:\n  - {name: a, partition: [], limit: {quota: %s, window: 1m}}\n"
+	for doc, want := range map[string]string{
+		"tiers: [free, pro]\nidentity: {tier: [assignment], default_tier: fre}\npolicies: []\n": "did you mean free?",
+		fmt.Sprintf(limited, "020"):  "as in 20, or 16 if it was meant as octal",
+		fmt.Sprintf(limited, "0x10"): "as in 16, or in quotes",
+	} {
+		if got := sentences(t, "version: weir/v1\n"+doc); !strings.Contains(got, want) {
+			t.Errorf("%s\n%s\nwant %s", doc, got, want)
 		}
 	}
 }

@@ -159,6 +159,9 @@ func (r *yamlReader) scalar(n *yaml.Node) policy.Node {
 		reason := strconv.Quote(n.Value) + " is no number that this language has: write it in decimal"
 		if plain != "" {
 			reason += ", as in " + plain
+			if octal := strings.TrimLeft(n.Value, "0"); isJSONNumber.MatchString(octal) && octal != plain {
+				reason = strings.TrimSuffix(reason, plain) + octal + ", or " + plain + " if it was meant as octal"
+			}
 		}
 		r.problem(n, reason+", or in quotes if it is a text")
 		if plain != "" {
