@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -100,22 +101,24 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 	return problems
 }
 
-// checkScope refuses names that the policy set does not have. A replica that does not know the
-// policy set takes them for right.
+// checkScope refuses names that neither the policy set has nor the version that is rolled out. A
+// replica that does not know the policy set takes them for right.
 func (s *server) checkScope(name, tier string, wrong func(field, format string, args ...any)) {
-	current, _ := s.config.Policies.Current()
-	if current == nil && s.config.Hub.Ready() != nil {
+	active, _ := s.config.Policies.Active()
+	if active.Current == nil && s.config.Hub.Ready() != nil {
 		return
 	}
-	set := &policy.Set{}
-	if current != nil {
-		set = current.Set
+	var names, tiers []string
+	for _, c := range []*policies.Compiled{active.Current, active.Draft} {
+		if c != nil {
+			names, tiers = append(names, policyNames(c)...), append(tiers, c.Set.Tiers...)
+		}
 	}
-	if names := policyNames(current); name != "" && !slices.Contains(names, name) {
+	if name != "" && !slices.Contains(names, name) {
 		wrong("policy", "the policy set has no policy %q%s", name, guessed(name, names))
 	}
-	if tier != "" && !slices.Contains(set.Tiers, tier) {
-		wrong("tier", "the policy set has no tier %q%s", tier, guessed(tier, set.Tiers))
+	if tier != "" && !slices.Contains(tiers, tier) {
+		wrong("tier", "the policy set has no tier %q%s", tier, guessed(tier, tiers))
 	}
 }
 

@@ -141,6 +141,9 @@ func (s *server) explaining(ctx context.Context, request explain.Request) (*expl
 		x.by = &policies.Compiled{Set: set}
 	}
 	x.answer.Version = x.by.Version.Number
+	if active, _ := s.config.Policies.Active(); active.Draft != nil {
+		x.answer.RolledOut = active.Draft.Version.Number
+	}
 	orders := wire.Enforcement{}
 	if message, _, _ := s.config.Enforcement.After(0, true); len(message) > 0 {
 		if err := wire.DecodeEnforcement(message, &orders); err != nil {

@@ -254,3 +254,27 @@ func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 		t.Errorf("%+v and %+v, want %d and %d", got.Its, got.Others, its, others)
 	}
 }
+
+// A policy that only the version has which is rolled out refuses requests already: it can be
+// switched off, and an explanation says that there are two versions.
+func TestPoliciesOfADraftCanBeSwitchedOff(t *testing.T) {
+	p := newPlane(t)
+	p.put(`"0"`, changedSet(10))
+	if a := p.explain(`{"url": "/x"}`); a.Version != 1 || a.RolledOut != 0 {
+		t.Errorf("before a rollout: %+v", a)
+	}
+	more := changedSet(10) + "  - {name: added, partition: [], limit: {quota: 1, window: 1m}}\n"
+	if w := p.do(call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, more}); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if a := p.explain(`{"url": "/x"}`); a.Version != 1 || a.RolledOut != 2 {
+		t.Errorf("while one is under way: %+v", a)
+	}
+	for name, want := range map[string]int{"added": 200, "a": 200, "addedd": 422} {
+		order := fmt.Sprintf(`{"orders": [{"policy": %q, "state": "off", "reason": "x"}]}`, name)
+		header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+		if w := p.do(call{"ed", "PUT", "/v1/enforcement", header, order}); w.Code != want {
+			t.Errorf("an order about %s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}

@@ -85,6 +85,10 @@ func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 		text = fmt.Sprintf("refused with %d: %s", a.Answer.Status, text)
 	}
 	fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
+	if a.RolledOut > 0 {
+		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it, and not by version %d. See weir "+
+			"rollout.\n", a.RolledOut, a.Version)
+	}
 }
 
 // printMet prints the policies that a request meets, with a line for each of their limits.

@@ -937,6 +937,9 @@ type Explained struct {
 	// Policies The policies that it meets, in the document's order; none unless access is open.
 	Policies []ExplainedPolicy `json:"policies"`
 
+	// RolledOut The version that is rolled out to a part of the Envoys, which decide by that one; absent if none is.
+	RolledOut uint64 `json:"rolled_out,omitempty"`
+
 	// Standing What decides before any limit does, in the order in which requests meet it.
 	Standing []Standing `json:"standing"`
 
