@@ -20,6 +20,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -70,6 +71,10 @@ func (s *server) ExplainRequest(
 	}
 	for i, who := range x.Whose {
 		x.explainPolicy(ctx, i, &who)
+	}
+	if x.about.person == nil && x.Caller != nil {
+		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
+		x.about.person = (*keyhash.Key)(&key)
 	}
 	var known bool
 	x.answer.Standing, known = s.standingOf(ctx, x.about)

@@ -156,6 +156,33 @@ func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	}
 }
 
+// The ban or bypass of the caller comes first whatever policies the request meets.
+func TestWhatStandsBeforeTheLimitsIsExplained(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, toExplain); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	json := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	for _, c := range []struct{ record, access, what string }{
+		{`{"banned": {"reason": "leaked"}}`, "banned", "ban leaked"},
+		{`{"bypass": {"reason": "pays"}}`, "exempt", "bypass pays"},
+	} {
+		if w := p.do(call{"ed", "PUT", "/v1/consumers/alice", json, c.record}); w.Code != 200 {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+		for _, path := range []string{"/api/x", "/here", "/nothing"} {
+			a := p.explain(`{"url": "` + path + `", "headers": [{"name": "x-api-key", "value": "alice"}]}`)
+			if string(a.Access) != c.access || len(a.Standing) != 1 ||
+				fmt.Sprint(a.Standing[0].What, " ", a.Standing[0].Reason) != c.what {
+				t.Errorf("%s with %s: %s, %+v", path, c.record, a.Access, a.Standing)
+			}
+		}
+		if a := p.explain(`{"url": "/here"}`); a.Access != "open" || len(a.Standing) > 0 {
+			t.Errorf("without a key: %s, %+v", a.Access, a.Standing)
+		}
+	}
+}
+
 func TestAQuestionAboutARequestIsRefused(t *testing.T) {
 	p := newPlane(t)
 	if got := inWords(p.explain(`{"url": "/"}`)); got != "open passes" {

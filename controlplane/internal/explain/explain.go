@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -40,6 +41,9 @@ type Explanation struct {
 	match.Result
 	// Whose is whose request it is to the policies that it meets.
 	Whose []match.Whose
+	// Caller is the consumer that the request names, whatever policies it meets; nil if it names
+	// none.
+	Caller *match.Value
 	// Exempt is which list of the policy set exempts the request; empty if none does.
 	Exempt string
 	// Misses are the policies that the request does not meet, in the document's order.
@@ -104,7 +108,41 @@ func Of(c Config, r Request) (e Explanation, err error) {
 	if err == nil {
 		e.Misses, err = x.misses(e.Whose)
 	}
+	if err == nil {
+		e.Caller, err = x.caller()
+	}
 	return e, err
+}
+
+// caller asks a policy for all requests that counts by consumer.
+func (x *explainer) caller() (*match.Value, error) {
+	if len(x.View.Set.Identity.Consumer) == 0 {
+		return nil, nil
+	}
+	all, err := plain()
+	if err != nil {
+		return nil, err
+	}
+	all.Name, all.Partition = "c", []policy.Part{{Kind: policy.PartConsumer}}
+	set := x.bare()
+	set.Policies = []policy.Policy{all}
+	ix, err := x.load(set)
+	if err != nil {
+		return nil, err
+	}
+	a := x.attributes(ix)
+	a.Consumers = nil
+	if whose := x.asking.Whose(ix, &a); len(whose) == 1 && !whose[0].Values[0].Absent {
+		return &whose[0].Values[0], nil
+	}
+	return nil, nil
+}
+
+// plain is a policy without conditions.
+func plain() (policy.Policy, error) {
+	one, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 0)
+	return policy.Policy{Limits: []policy.Limit{one}, Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal,
+		OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll}, err
 }
 
 // verifiedSource reads a source of what is in no header.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // atOnce is how many conditions are asked about together.
@@ -23,12 +22,10 @@ type condition struct {
 // misses are the policies that the request does not meet. Those for calls of Envoy's own filters
 // are left out: a request has no descriptors.
 func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
-	one, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 0)
+	bare, err := plain()
 	if err != nil {
 		return nil, err
 	}
-	plain := policy.Policy{Limits: []policy.Limit{one}, Cost: policy.Cost{Fixed: 1}, Mode: policy.ModeLocal,
-		OnFailure: policy.DefaultOnFailure, Enforced: policy.EnforcedAll}
 	var asked []condition
 	for i := range x.View.Set.Policies {
 		p := &x.View.Set.Policies[i]
@@ -37,7 +34,7 @@ func (x *explainer) misses(met []match.Whose) (all []Miss, err error) {
 			continue
 		}
 		miss := Miss{Policy: p}
-		for _, c := range x.conditions(p, plain) {
+		for _, c := range x.conditions(p, bare) {
 			c.of = len(all)
 			asked = append(asked, c)
 			miss.Of++
