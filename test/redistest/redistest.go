@@ -131,6 +131,13 @@ func (s *Server) Do(args ...string) string {
 	return answer
 }
 
+// IsPrimary reports whether the server takes itself for a primary. A server whose role changes ends
+// its clients' connections, and is none then.
+func (s *Server) IsPrimary() bool {
+	role, err := s.ask("ROLE")
+	return err == nil && strings.HasPrefix(role, "master")
+}
+
 // await asks the server until the answer holds a text.
 func (s *Server) await(text string, args ...string) {
 	s.t.Helper()

@@ -83,7 +83,7 @@ func (w *watched) strike(t *testing.T, random *rand.Rand, draw func()) {
 		draw()
 		return
 	}
-	for end := time.Now().Add(20 * time.Second); !strings.HasPrefix(to.Do("ROLE"), "master"); {
+	for end := time.Now().Add(20 * time.Second); !to.IsPrimary(); {
 		if time.Now().After(end) {
 			t.Fatal("the replica does not take over")
 		}

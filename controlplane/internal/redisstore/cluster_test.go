@@ -229,7 +229,7 @@ func TestClusterPrimaryDiesUnderLoad(t *testing.T) {
 	lag := cutReplication(t, victim, heir, func() { d.awaitCalls(t, 500) })
 	killed := time.Now()
 	victim.Kill()
-	await(t, "the replica to take over", func() bool { return heir.Do("ROLE")[:6] == "master" })
+	await(t, "the replica to take over", heir.IsPrimary)
 	promoted := time.Since(killed)
 	d.awaitCalls(t, 100)
 	t.Logf("replication was %v behind; the replica took over after %v, grants went on after %v", lag, promoted,

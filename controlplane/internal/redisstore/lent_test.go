@@ -162,7 +162,7 @@ func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
 				return false
 			}
 		}
-		return strings.HasPrefix(servers.Replica.Do("ROLE"), "master")
+		return servers.Replica.IsPrimary()
 	})
 	if got, doubt := a.claim(5); got != 7 || doubt != 0 {
 		t.Errorf("%d permits, in doubt for %d: want 10 - 3", got, doubt)
