@@ -3,14 +3,12 @@ package api
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -104,21 +102,14 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 // checkScope refuses names that neither the policy set has nor the version that is rolled out. A
 // replica that does not know the policy set takes them for right.
 func (s *server) checkScope(name, tier string, wrong func(field, format string, args ...any)) {
-	active, _ := s.config.Policies.Active()
-	if active.Current == nil && s.config.Hub.Ready() != nil {
+	if current, _ := s.config.Policies.Current(); current == nil && s.config.Hub.Ready() != nil {
 		return
 	}
-	var names, tiers []string
-	for _, c := range []*policies.Compiled{active.Current, active.Draft} {
-		if c != nil {
-			names, tiers = append(names, policyNames(c)...), append(tiers, c.Set.Tiers...)
-		}
+	if unknown, all := s.unknown([]string{name}, policyNames); unknown != "" {
+		wrong("policy", "the policy set has no policy %q%s", unknown, guessed(unknown, all))
 	}
-	if name != "" && !slices.Contains(names, name) {
-		wrong("policy", "the policy set has no policy %q%s", name, guessed(name, names))
-	}
-	if tier != "" && !slices.Contains(tiers, tier) {
-		wrong("tier", "the policy set has no tier %q%s", tier, guessed(tier, tiers))
+	if unknown, all := s.unknown([]string{tier}, policyTiers); unknown != "" {
+		wrong("tier", "the policy set has no tier %q%s", unknown, guessed(unknown, all))
 	}
 }
 

@@ -55,12 +55,15 @@ func (s *server) knowPolicies(ctx context.Context, names ...string) error {
 
 // knowTiers is knowPolicies for tiers.
 func (s *server) knowTiers(ctx context.Context, names ...string) error {
-	return s.know(ctx, "tier", listsTiers, names, func(set *policies.Compiled) []string {
-		if set == nil {
-			return nil
-		}
-		return set.Set.Tiers
-	})
+	return s.know(ctx, "tier", listsTiers, names, policyTiers)
+}
+
+// policyTiers are the tiers of a policy set; none if there is no set.
+func policyTiers(set *policies.Compiled) []string {
+	if set == nil {
+		return nil
+	}
+	return set.Set.Tiers
 }
 
 // know refuses names that no policy set in force has. What another replica has put a moment ago
