@@ -68,12 +68,7 @@ func TestLostPermitsAreGivenBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			one, two := replica(t, server.URL()), replica(t, server.URL())
-			watch(t, one)
-			watch(t, two)
-			a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
-			a.claim(4)
-			b.claim(3)
+			one, two, a, _ := lending(t, server.URL())
 			lose(server)
 			if got, doubt := a.claim(5); got != 4 || doubt == 0 {
 				t.Errorf("%d permits at once after the loss, in doubt for %d: want the 4 that it has", got, doubt)
@@ -87,16 +82,22 @@ func TestLostPermitsAreGivenBack(t *testing.T) {
 	}
 }
 
+// lending are two replicas through which two nodes hold 4 and 3 permits.
+func lending(t *testing.T, url string) (one, two *redisstore.Store, a, b *claims) {
+	one, two = replica(t, url), replica(t, url)
+	watch(t, one)
+	watch(t, two)
+	a, b = &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
+	a.claim(4)
+	b.claim(3)
+	return one, two, a, b
+}
+
 // A Redis that goes on as another process with all that it had: no permit is in doubt.
 func TestPermitsThatWereNotLostAreNotDoubted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, durable...)
-	one, two := replica(t, server.URL()), replica(t, server.URL())
-	watch(t, one)
-	watch(t, two)
-	a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
-	a.claim(4)
-	b.claim(3)
+	one, two, a, _ := lending(t, server.URL())
 	server.Restart()
 	watch(t, one)
 	watch(t, two)
@@ -146,12 +147,7 @@ func TestAnOlderStateIsNoticedWithoutInfo(t *testing.T) {
 func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinels(t, separable...)
-	one, two := replica(t, servers.URL()), replica(t, servers.URL())
-	watch(t, one)
-	watch(t, two)
-	a, b := &claims{t: t, s: one, node: "a"}, &claims{t: t, s: two, node: "b"}
-	a.claim(4)
-	b.claim(3)
+	one, two, a, b := lending(t, servers.URL())
 	servers.Primary.Do("CLIENT", "PAUSE", "20000", "WRITE")
 	if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
 		t.Fatal(got)

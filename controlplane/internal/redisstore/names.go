@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,12 +54,6 @@ func (c *namedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// namedSystem is namedConn where the client can ask the system whether the server has ended it.
-type namedSystem struct {
-	*namedConn
-	syscall.Conn
-}
-
 // DialHook implements redis.Hook.
 func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -77,10 +70,7 @@ func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 		n.mu.Lock()
 		n.conns[c] = struct{}{}
 		n.mu.Unlock()
-		if system, ok := conn.(syscall.Conn); ok {
-			return namedSystem{c, system}, nil
-		}
-		return c, nil
+		return withSystem(c, conn), nil
 	}
 }
 

@@ -277,10 +277,7 @@ func (s *sentinels) keep(conn net.Conn, addr string) net.Conn {
 	if stale {
 		_ = led.Close() // Its first use fails.
 	}
-	if system, ok := conn.(syscall.Conn); ok {
-		return ledSystem{led, system}
-	}
-	return led
+	return withSystem(led, conn)
 }
 
 // ledConn is a connection that is closed once its server is the primary no more.
@@ -297,8 +294,19 @@ func (c *ledConn) Close() error {
 	return c.Conn.Close()
 }
 
-// ledSystem is ledConn where the client can ask the system whether the server has ended it.
-type ledSystem struct {
-	*ledConn
-	syscall.Conn
+// withSystem is a connection of our own around another one, so that the client can still ask the
+// system whether the server has ended it.
+func withSystem(own, inner net.Conn) net.Conn {
+	if its, ok := inner.(system); ok {
+		return systemConn{own, its}
+	}
+	return own
 }
+
+// systemConn has both. The alias gives the second field another name than the first.
+type systemConn struct {
+	net.Conn
+	system
+}
+
+type system = syscall.Conn
