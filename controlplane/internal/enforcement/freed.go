@@ -124,15 +124,13 @@ func (d Document) page(after uint64) (upTo uint64, list []Freed) {
 	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil
 	}
-	for _, one := range d.Freed.List {
-		if one.Revision > after {
-			list = append(list, one)
-		}
+	list = d.Freed.List // In the order of their revisions.
+	for len(list) > 0 && list[0].Revision <= after {
+		list = list[1:]
 	}
 	if len(list) <= wire.MaxFreed {
 		return d.Revision, list
 	}
-	slices.SortStableFunc(list, func(a, b Freed) int { return cmp.Compare(a.Revision, b.Revision) })
 	next := list[wire.MaxFreed].Revision
 	first := slices.IndexFunc(list, func(one Freed) bool { return one.Revision == next })
 	if first == 0 { // One change has more than a message does.

@@ -77,11 +77,12 @@ func (x *explainer) ask(some []condition, all []Miss) error {
 	}
 	for i := range some {
 		if miss := &all[some[i].of]; !holds[i] {
-			miss.Fails = append(miss.Fails, some[i].fails)
+			fails := some[i].fails
 			if x.request.ClientIP == "" && some[i].isOfAddress() {
-				miss.Fails[len(miss.Fails)-1] = "the client's address is not given"
+				fails = "the client's address is not given"
 				miss.Unaddressed++
 			}
+			miss.Fails = append(miss.Fails, fails)
 		}
 	}
 	return nil
