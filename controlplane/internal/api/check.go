@@ -23,14 +23,14 @@ func (s *server) CheckPolicySet(
 	}
 	answer := gen.CheckPolicySet200JSONResponse{Problems: policy.Problems{}, Policies: []promises.Promise{},
 		Diff: policies.Compare(&policy.Set{}, &policy.Set{})}
-	set, err := policydoc.Load(text, format)
+	set, err := policydoc.LoadNew(text, format)
 	if problems, ok := policydoc.ProblemsOf(err); ok {
 		answer.Problems = problems
 		return answer, nil
 	} else if err != nil {
 		return nil, err
 	}
-	answer.Valid, answer.Notes = true, set.Notes()
+	answer.Valid, answer.Notes = true, promises.NotesOf(set)
 	envoys, doors := s.config.Nodes.Fleet(ctx)
 	for _, p := range set.Policies {
 		answer.Policies = append(answer.Policies, promises.Of(p, set, max(1, envoys), doors))

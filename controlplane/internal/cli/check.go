@@ -77,7 +77,7 @@ func (c *checkCommand) check(name string, set *policy.Set, err error, shares map
 	} else if err != nil {
 		return f, err
 	}
-	f.Notes = set.Notes()
+	f.Notes = promises.NotesOf(set)
 	for _, p := range set.Policies {
 		one := c.promiseOf(p, set, shares)
 		if c.QuotaFilters || p.Match.IsOfCalls() {
@@ -180,7 +180,7 @@ func loadSet(env *environment, name string) (*policy.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	return policydoc.Load(doc.Text, doc.Format)
+	return policydoc.LoadNew(doc.Text, doc.Format)
 }
 
 // readInput reads a file, or the standard input for -. It reads a byte more than there may be, so

@@ -22,6 +22,7 @@ func (s *Service) Rollback(ctx context.Context, number uint64, c Change) (Outcom
 	c.Document = v.Document
 	c.Format = v.Format
 	c.Edit = nil
+	c.stored = true
 	c.Reason = fmt.Sprintf("back to version %d: ", number)
 	c.Entry.Reason = fmt.Sprintf("back to version %d", number)
 	return s.Put(ctx, c)

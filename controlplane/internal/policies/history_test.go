@@ -51,6 +51,46 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// An empty list in a match, which would limit every request, is refused in a new document. A
+// stored set that has one stays readable, comes back, and its other policies can be changed.
+func TestEmptyListsAreRefusedWhereTheyAreNew(t *testing.T) {
+	m := newMemory()
+	empty := func(quota string, match string) []byte {
+		return []byte("version: weir/v1\npolicies:\n  - {name: a, match: {" + match + "}, partition: [], " +
+			"limit: {quota: " + quota + ", window: 1s}}\n")
+	}
+	s := newService(m)
+	put(t, s, 0, empty("5", "methods: [GET]"))
+	refused := func(c policies.Change, want string) {
+		t.Helper()
+		c.Any, c.Format = true, policydoc.YAML
+		_, err := s.Put(t.Context(), c)
+		problems, _ := policydoc.ProblemsOf(err)
+		if len(problems) != 1 || !strings.HasPrefix(policydoc.Sentence("", problems[0]), want) {
+			t.Errorf("%s is answered: %v, want %s", c.Document, err, want)
+		}
+	}
+	refused(policies.Change{Document: empty("5", "paths: []")}, `line 3: policy "a": match.paths: is an empty list`)
+	edit := func([]byte, policydoc.Format) ([]byte, error) { return empty("5", "tiers: []"), nil }
+	refused(policies.Change{Edit: edit}, `policy "a": match.tiers: is an empty list`)
+
+	// As a version before this rule stored it.
+	v := m.versions[1]
+	v.Document = empty("6", "paths: []")
+	v.Digest = policies.Digest(v.Document)
+	m.versions[1] = v
+	s = newService(m)
+	if current, err := s.Refresh(t.Context()); err != nil || current.Set.Policies[0].Limits[0].Quota != 6 {
+		t.Fatalf("a stored set is read: %v", err)
+	}
+	put(t, s, 1, empty("7", "paths: []"))
+	refused(policies.Change{Document: empty("7", "paths: [], hosts: []")}, `line 3: policy "a": match.hosts: is`)
+	put(t, s, 2, empty("8", "paths: [/a]"))
+	if out, err := s.Rollback(t.Context(), 2, policies.Change{Any: true}); err != nil || out.Version != 4 {
+		t.Errorf("back to a version that has one: %+v, %v", out, err)
+	}
+}
+
 func TestRollback(t *testing.T) {
 	m := newMemory()
 	s := newService(m)

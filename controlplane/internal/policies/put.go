@@ -37,6 +37,8 @@ type Change struct {
 	// FromFiles: the change comes from the files that Config.Files names. Where there are such, no
 	// other change is stored. A first version goes to all nodes, whatever Nodes says.
 	FromFiles bool
+	// stored: the document is that of an older version, which was accepted then.
+	stored bool
 }
 
 // Outcome is what a Change did, or would do.
@@ -109,10 +111,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	set, err := policydoc.Load(c.Document, c.Format)
-	if err != nil && c.Edit != nil {
-		return Outcome{}, policydoc.WithoutLines(err) // The caller has not seen that text.
-	}
+	set, err := s.loadNew(ctx, state, c)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -176,6 +175,28 @@ func (s *Service) edited(ctx context.Context, state State, c Change) (Change, er
 	c.Format = written.Format
 	c.Document, err = c.Edit(written.Document, written.Format)
 	return c, err
+}
+
+// loadNew reads the document of a change, and refuses what policydoc.Unmeant finds unless the
+// version that it replaces has it too: that must not stop a change of another policy.
+func (s *Service) loadNew(ctx context.Context, state State, c Change) (*policy.Set, error) {
+	set, err := policydoc.Load(c.Document, c.Format)
+	if err == nil && !c.stored {
+		if unmeant := policydoc.Unmeant(c.Document, c.Format); len(unmeant) > 0 {
+			var before Version
+			if before, err = s.written(ctx, state); err != nil {
+				return nil, err
+			}
+			unmeant = policydoc.NotIn(unmeant, policydoc.Unmeant(before.Document, before.Format))
+			if len(unmeant) > 0 {
+				err = &policydoc.Refused{Problems: unmeant}
+			}
+		}
+	}
+	if err != nil && (c.Edit != nil || c.FromFiles) {
+		return nil, policydoc.WithoutLines(err) // The caller has not seen that text.
+	}
+	return set, err
 }
 
 // isCurrent reports whether a change's document is that of the current version already.

@@ -3,6 +3,7 @@ package policydoc
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,11 +35,16 @@ func shortUnit(unit string) string {
 	return unit[:1]
 }
 
+const unknownField = "unknown field"
+
 // explain is the reason of a problem with a guess and with what its value says about the mistake.
 // Value is nil if there is none.
 func explain(p policy.Problem, value *yaml.Node) string {
-	if p.Reason == "unknown field" {
-		return p.Reason + misplaced(p.Path)
+	if guess, ok := strings.CutPrefix(p.Reason, unknownField); ok {
+		if better := misplaced(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
+			return unknownField + better // A field of that very name is likelier than one that is like it.
+		}
+		return p.Reason
 	}
 	if value == nil {
 		return p.Reason
@@ -52,6 +58,10 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		if guess := policy.Guess(spelled, strings.Split(m[1], ", ")); guess != "" {
 			return p.Reason + ": did you mean " + guess + "?"
 		}
+	}
+	if strings.Contains(text, "/*") && strings.HasPrefix(p.Reason, "{name} and a final ** must be") &&
+		slices.Contains(strings.Split(text, "/"), "*") {
+		return "has * as a segment: write {name} for one segment, or /** for all below, not " + text
 	}
 	number := isJSONNumber.MatchString(text)
 	switch span, limit := aSpan.FindStringSubmatch(text), aRate.FindStringSubmatch(text); {
@@ -82,8 +92,30 @@ func misplaced(path string) string {
 	if name, value, _ := strings.Cut(key, ":"); noBlank.MatchString(key) {
 		return ": a blank is missing after the colon, as in " + name + ": " + value
 	}
+	if at := places[key]; at != "" {
+		return ": it stands " + at
+	}
 	return ""
 }
+
+// places are where fields stand that are sought elsewhere. Of one that has a place in several, none
+// is named.
+var places = func() map[string]string {
+	at := map[string]string{}
+	for where, fields := range map[string]string{
+		"in the match beside policies, for the whole set": "path_case path_parameters trailing_slash",
+		"beside policies, for the whole set":              "identity headers exempt banned show tiers priorities",
+		"in match":                                        "hosts methods paths client_ips descriptors domain",
+		"in limit":                                        "quota window burst in_flight",
+		"in identity":                                     "if_several default_tier client_ip",
+		"in identity.client_ip":                           "trusted_hops ipv6_prefix appended",
+	} {
+		for _, name := range strings.Fields(fields) {
+			at[name] = where
+		}
+	}
+	return at
+}()
 
 // kinds are texts that are something else, by how they begin.
 var kinds = []struct{ begin, is string }{
@@ -191,10 +223,8 @@ func has(node policy.Node, key string) bool {
 
 // field is the text of a field; empty if there is none.
 func field(node policy.Node, key string) string {
-	for i, k := range node.Keys {
-		if k == key && node.Items[i].Kind == policy.String {
-			return node.Items[i].Text
-		}
+	if value := valueOf(node, key); value.Kind == policy.String {
+		return value.Text
 	}
 	return ""
 }

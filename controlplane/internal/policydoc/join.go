@@ -27,8 +27,8 @@ type Part struct {
 // part is headed by the part's name. The document is YAML.
 //
 // The error is a *Refused if the parts do not make a valid set. Its problems name parts, and lines
-// and paths of them.
-func Join(parts []Part) ([]byte, error) {
+// and paths of them. Read is Load or LoadNew.
+func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte, error) {
 	j := joiner{fields: map[string]place{}, names: map[string]place{}, texts: map[string][]byte{}}
 	for _, part := range parts {
 		j.texts[part.Name] = part.Text
@@ -41,7 +41,7 @@ func Join(parts []Part) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = Load(doc, YAML)
+	_, err = read(doc, YAML)
 	if err != nil {
 		j.take(err)
 	}

@@ -38,7 +38,7 @@ policies:
 			[{"name": "search", "partition": ["consumer"], "limit": {"quota": 5, "window": "1s"}, "mode": "local"}]}`)},
 		yamlPart("nothing-yet.yaml", "version: weir/v1\npolicies: []\n"),
 	}
-	doc, err := policydoc.Join(parts)
+	doc, err := policydoc.Join(parts, policydoc.Load)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +61,7 @@ policies:
 			t.Errorf("no %q in\n%s", kept, doc)
 		}
 	}
-	again, err := policydoc.Join(parts)
+	again, err := policydoc.Join(parts, policydoc.Load)
 	if err != nil || string(again) != string(doc) {
 		t.Errorf("the same files make another document: %v", err)
 	}
@@ -95,7 +95,8 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 		"policies that are nothing": {"version: weir/v1\npolicies:\n", []string{"b.yaml:2: policies must be a list"}},
 		"two lists":                 {"version: weir/v1\npolicies: []\n\"policies\": []\n", []string{"b.yaml:"}},
 	} {
-		_, err := policydoc.Join([]policydoc.Part{yamlPart("a.yaml", platform), yamlPart("b.yaml", c.second)})
+		_, err := policydoc.Join(
+			[]policydoc.Part{yamlPart("a.yaml", platform), yamlPart("b.yaml", c.second)}, policydoc.Load)
 		var problems policy.Problems
 		if !errors.As(err, &problems) {
 			t.Errorf("%s: %v", name, err)
@@ -118,7 +119,8 @@ func FuzzJoin(f *testing.F) {
 	f.Add([]byte("version: weir/v1\nx: &a [1]\npolicies: *a\n"), []byte("? {a: b}\n: c\n"))
 	f.Add([]byte("{}"), []byte("version: weir/v1\npolicies:\n- &p {name: a}\n- *p\n"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		doc, err := policydoc.Join([]policydoc.Part{yamlPart("a.yaml", string(a)), yamlPart("b.yaml", string(b))})
+		doc, err := policydoc.Join(
+			[]policydoc.Part{yamlPart("a.yaml", string(a)), yamlPart("b.yaml", string(b))}, policydoc.Load)
 		if err != nil {
 			return
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -103,25 +104,15 @@ func (r *jsonReader) line() int { return lineAt(r.doc, int(r.dec.InputOffset()))
 func (r *jsonReader) syntax(err error) error {
 	var syntax *json.SyntaxError
 	at, reason := int(r.dec.InputOffset()), err.Error()
+	var whole json.RawMessage // Read at once, a document has its mistakes where they are.
 	switch {
-	case errors.As(err, &syntax):
-		at = int(syntax.Offset)
-		if at >= len(r.doc) || !strings.Contains(reason, "character "+quoted(r.doc[at])) {
-			at-- // The reader counts the byte that it could not read, or does not.
-		}
-		reason = brokenJSON(r.doc, at, syntax.Error())
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		at, reason = len(r.doc), "ends too early"
+	case errors.As(json.Unmarshal(r.doc, &whole), &syntax):
+		at = int(syntax.Offset) - 1
+		reason = brokenJSON(r.doc, at, syntax.Error())
 	}
 	return &SyntaxError{Line: lineAt(r.doc, at), Reason: "is not JSON: " + reason}
-}
-
-// quoted is a byte as the reader of JSON names it.
-func quoted(c byte) string {
-	if c == '"' {
-		return `'"'`
-	}
-	return strconv.QuoteRune(rune(c))
 }
 
 // brokenJSON explains what the reader of JSON says of the byte at an offset.
@@ -136,14 +127,57 @@ func brokenJSON(doc []byte, at int, reason string) string {
 		return "it begins with " + string(c) + " and not with {; if it is YAML, let the name of the file end in .yaml"
 	case (c == '}' || c == ']') && bytes.HasSuffix(before, []byte(",")):
 		return "the comma before the " + string(c) + " is one too many"
+	case c == ',' && !strings.Contains(reason, "after"):
+		return "the comma is one too many"
 	case c == '/' || c == '#':
 		return "JSON has no comments: take it out, or let the name of the file end in .yaml"
 	case c == '\'':
 		return "JSON has texts in double quotes only"
 	case c == '_' && bytes.ContainsAny(before[len(before)-1:], "0123456789"):
 		return "a number has digits only: leave the _ out"
-	case c == '"':
+	}
+	return brokenText(doc[at:], reason)
+}
+
+// words are what other languages have for values of JSON.
+var words = map[string]string{
+	"true": "write true in small letters", "false": "write false in small letters",
+	"null": "write null in small letters", "none": "None is no value: leave the field out",
+	"nil": "nil is no value: leave the field out",
+	"yes": "write true, without quotes", "no": "write false, without quotes",
+	"on": "write true, without quotes", "off": "write false, without quotes",
+}
+
+var aWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9-]*`)
+
+// brokenText explains what the reader of JSON says of the beginning of a text.
+func brokenText(rest []byte, reason string) string {
+	word := string(aWord.Find(rest))
+	after := strings.Contains(reason, "after object key:value pair") || strings.Contains(reason, "after array element")
+	switch c := rest[0]; {
+	case bytes.HasPrefix(rest, []byte("${")):
+		return foreign("${")
+	case bytes.HasPrefix(rest, []byte("{")) && strings.Contains(reason, "object key string"):
+		return aTemplate
+	case (c == '\n' || c == '\r') && strings.Contains(reason, "in string"):
+		return "the text has no closing quote in its line"
+	case word != "" && (after || strings.Contains(reason, "after object key")):
+		return "a quote is missing before " + word + ", which stands outside of a text"
+	case after && (c == '"' || c == '{' || c == '['):
 		return "a comma is missing before this line's field or value"
+	case after && c >= '0' && c <= '9':
+		return "a comma is missing before this line's number, or a number begins with 0: a number begins with no 0"
+	case strings.Contains(reason, "after object key"):
+		return "a colon is missing between the name of a field and its value"
+	case word != "" && strings.Contains(reason, "object key string"):
+		return "the name of a field needs double quotes: " + strconv.Quote(word)
+	case word != "" && strings.Contains(reason, "beginning of value"):
+		if better := words[strings.ToLower(word)]; better != "" {
+			return better
+		}
+		return "a text needs double quotes: " + strconv.Quote(word)
+	case c == '.' && strings.Contains(reason, "beginning of value"):
+		return "write 0 before the point"
 	}
 	return reason
 }

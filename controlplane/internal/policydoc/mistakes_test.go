@@ -13,7 +13,7 @@ import (
 // sentences are all problems of a document as weir check prints them.
 func sentences(t *testing.T, doc string) string {
 	t.Helper()
-	_, err := policydoc.Load([]byte(doc), policydoc.YAML)
+	_, err := policydoc.LoadNew([]byte(doc), policydoc.FormatOf("", []byte(doc)))
 	problems, ok := policydoc.ProblemsOf(err)
 	if !ok {
 		t.Fatalf("%q: %v, want problems", doc, err)
@@ -66,6 +66,24 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 			`f:6: policy "api": limit: is given twice`},
 		{"    limit: {quota: 1, window: 1m}\n    mode: stricct\n",
 			"did you mean strict?"},
+		{"    limit: {quota: 1, window: 1m}\n    match: {path_case: any}\n",
+			`f:6: policy "api": match.path_case: unknown field: it stands in the match beside policies`},
+		{"    limit: {quota: 1, window: 1m}\n    paths: [/a]\n",
+			`f:6: policy "api": paths: unknown field: it stands in match`},
+		{"    limit: {quota: 1, window: 1m}\n    exempt: {}\n",
+			`f:6: policy "api": exempt: unknown field: it stands beside policies`},
+		{"    limit: {quota: 1}\n    window: 1m\n",
+			`f:6: policy "api": window: unknown field: it stands in limit`},
+		{"    limit: {quota: 1, window: 1m}\n    match: {paths: [/x/*]}\n",
+			`write {name} for one segment, or /** for all below`},
+		{"    limit: {quota: 1, window: 1m}\n    match: {paths: []}\n",
+			`f:6: policy "api": match.paths: is an empty list, which lets every request match`},
+		{"    limit: {quota: 1, window: 1m}\n    match:\n      methods: [GET]\n      client_ips: []\n",
+			`f:8: policy "api": match.client_ips: is an empty list`},
+		{"=======\n    limit: {quota: 1, window: 1m}\n",
+			"f:5: is not YAML: a merge has left its mark here"},
+		{"||||||| base\n    limit: {quota: 1, window: 1m}\n",
+			"f:5: is not YAML: a merge has left its mark here"},
 	} {
 		// Blank lines and comments below must not move it, nor policies behind it.
 		for _, more := range []string{"", "\n\n# more\n\n", tail, "\n# more\n" + tail} {
@@ -108,6 +126,38 @@ f:8: policies[1].limit.quota: "0x10" is no number that this language has: write 
 f:9: polices: unknown field: did you mean policies?`
 	if got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
+
+// What the reader of JSON stumbles over is named as what was meant.
+func TestBrokenJSON(t *testing.T) {
+	for doc, want := range map[string]string{
+		`{"a" "b"}`: "a colon is missing", `{"a"= 1}`: "a colon is missing",
+		`{"a": "b" "c": 1}`:             "a comma is missing",
+		`["a" "b"]`:                     "a comma is missing",
+		`[1 2]`:                         "a comma is missing",
+		"{\"a\": 1\n\"b\": 2}":          "a comma is missing",
+		`{"name": login}`:               "a text needs double quotes",
+		`{name: 1}`:                     "the name of a field needs double quotes",
+		`{"a": 1, b": 2}`:               "the name of a field needs double quotes",
+		`{"name": "login, "mode": "x"}`: "a quote is missing before",
+		`["a, "b"]`:                     "a quote is missing before",
+		`{"a: 1, "b": 2}`:               "a quote is missing before",
+		"{\"a\": \"x\n}":                "the text has no closing quote in its line",
+		`{"a": True}`:                   "write true in small letters",
+		`{"a": FALSE}`:                  "write false in small letters",
+		`{"a": None}`:                   "None is no value: leave the field out",
+		`{"a": ${X}}`:                   "${ } is a variable",
+		`{"a": {{ .x }}}`:               "{{ }} is a place of a template",
+		`{"a": 1, "b": 2,}`:             "is one too many",
+		`{"a": 1,, "b": 2}`:             "the comma is one too many",
+		`{"a": 010}`:                    "a number begins with no 0",
+		`{"a": .5}`:                     "write 0 before the point",
+	} {
+		_, err := policydoc.LoadNew([]byte(doc), policydoc.JSON)
+		if got := fmt.Sprint(err); !strings.Contains(got, want) {
+			t.Errorf("%s\n%s\nwant %s", doc, got, want)
+		}
 	}
 }
 

@@ -152,7 +152,9 @@ var (
 )
 
 func isMergeMark(line string) bool {
-	return strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ")
+	line = strings.TrimRight(line, "\r")
+	return strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") ||
+		strings.HasPrefix(line, "||||||| ") || line == "======="
 }
 
 // foreign says of a line that holds something which is no YAML of a policy set by itself; empty if

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // MaxFiles is how many files a folder may hold.
@@ -73,17 +74,20 @@ func Load(path string) (Document, error) {
 	if err != nil {
 		return Document{}, err
 	}
-	return document(path, parts)
+	return document(path, parts, policydoc.LoadNew)
 }
 
-// document makes one document of what was read. A file stays as it is, to the byte.
-func document(path string, parts []policydoc.Part) (Document, error) {
+// document makes one document of what was read, and has it validated. A file stays as it is, to the
+// byte.
+func document(
+	path string, parts []policydoc.Part, load func([]byte, policydoc.Format) (*policy.Set, error),
+) (Document, error) {
 	if len(parts) == 1 && filepath.Base(path) == parts[0].Name {
-		_, err := policydoc.Load(parts[0].Text, parts[0].Format)
+		_, err := load(parts[0].Text, parts[0].Format)
 		policydoc.InFile(path, err)
 		return Document{parts[0].Text, parts[0].Format}, err
 	}
-	text, err := policydoc.Join(parts)
+	text, err := policydoc.Join(parts, load)
 	policydoc.InFile(path, err)
 	return Document{text, policydoc.YAML}, err
 }

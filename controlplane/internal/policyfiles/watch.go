@@ -1,6 +1,7 @@
 package policyfiles
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -103,12 +104,16 @@ func (w *Watch) Look(ctx context.Context) {
 		w.compare()
 		return
 	}
-	doc, err := document(w.config.Path, parts)
+	doc, err := document(w.config.Path, parts, policydoc.Load)
 	if err != nil {
 		w.refuse("the policy files are refused; the policy set stays as it is", err)
 		return
 	}
 	if err := w.put(ctx, doc); err != nil {
+		if _, ok := policydoc.ProblemsOf(err); ok { // Here they have their files and lines.
+			_, placed := document(w.config.Path, parts, policydoc.LoadNew)
+			err = cmp.Or(placed, err)
+		}
 		w.refuse("the policy set of the files is not in force yet; it is tried again", err)
 		return
 	}

@@ -106,6 +106,8 @@ func TestAFileIsThePolicySet(t *testing.T) {
 		{"nothing new", quotaOf(10), 3, 1, 10, true, ""},
 		{"changed", quotaOf(20), 2, 2, 20, true, "limit 10 per 1m → 20 per 1m"},
 		{"broken", strings.Replace(quotaOf(30), "30", "-30", 1), 2, 2, 20, false, `weir.yaml:3: policy \"api\": limit.quota`},
+		{"an empty list", strings.Replace(quotaOf(30), "{name", "{match: {paths: []}, name", 1),
+			2, 2, 20, false, `weir.yaml:3: policy \"api\": match.paths: is an empty list`},
 		{"no YAML", "version: [", 2, 2, 20, false, "is not YAML"},
 		{"gone", "", 2, 2, 20, false, "cannot be read"},
 		{"mended", quotaOf(30), 2, 3, 30, true, ""},

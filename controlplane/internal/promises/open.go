@@ -34,8 +34,10 @@ func openNote(p *policy.Policy, set *policy.Set) string {
 		route(&p.Match) + "; add one by client_ip, or say if_absent: deny or shared"
 }
 
-// limits reports whether a policy refuses requests.
-func limits(p *policy.Policy) bool { return p.Enforced == policy.EnforcedAll }
+// limits reports whether a policy refuses requests, be it of a share of the keys.
+func limits(p *policy.Policy) bool {
+	return p.Enforced > policy.EnforcedShadow && p.Enforced <= policy.EnforcedAll
+}
 
 // mayLack reports whether a request that the policy matches can lack a part.
 func mayLack(p *policy.Policy, part policy.Part, set *policy.Set) bool {
@@ -60,10 +62,11 @@ func asksFor(m *policy.Match, header string) bool {
 }
 
 // isBehind reports whether another policy limits all requests that a policy matches and that lack a
-// part.
+// part, for as large a share of the keys at least.
 func isBehind(p *policy.Policy, part string, set *policy.Set) bool {
 	return slices.ContainsFunc(set.Policies, func(other policy.Policy) bool {
-		if other.Name == p.Name || !limits(&other) || !covers(&other.Match, &p.Match, absent(part, set)) {
+		if other.Name == p.Name || !limits(&other) || other.Enforced < p.Enforced ||
+			!covers(&other.Match, &p.Match, absent(part, set)) {
 			return false
 		}
 		return other.IfAbsent != policy.AbsentSkip ||

@@ -9,6 +9,31 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/promises"
 )
 
+// A method that is another one misspelt is named; words that are methods of their own are not.
+func TestMisspeltMethodsAreNamed(t *testing.T) {
+	for method, want := range map[string]string{
+		"PSOT": "POST", "GTE": "GET", "DELET": "DELETE", "PATCHH": "PATCH",
+		"OPTION": "OPTIONS", "PIT": "PUT", "GETT": "GET",
+		"GET": "", "POST": "", "PURGE": "", "LIST": "", "COPY": "", "MOVE": "", "SUBSCRIBE": "", "QUERY": "", "G": "",
+	} {
+		set, err := policydoc.Load([]byte("version: weir/v1\npriorities:\n"+
+			"  - {name: first, match: {methods: ["+method+"]}}\n  - {name: rest}\npolicies:\n"+
+			"  - {name: a, match: {methods: ["+method+"]}, partition: [], limit: {quota: 9, window: 1m}}\n"),
+			policydoc.YAML)
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(promises.Of(set.Policies[0], set, 10, 0).Notes, "\n")
+		ofClass := strings.Join(promises.NotesOf(set), "\n")
+		said := "method " + method + ", which is not a common one: did you mean " + want + "?"
+		for _, got := range []string{notes, ofClass} {
+			if strings.Contains(got, "did you mean") != (want != "") || want != "" && !strings.Contains(got, said) {
+				t.Errorf("%s: %s, want %q", method, got, want)
+			}
+		}
+	}
+}
+
 // Each policy whose requests can lack a part, and then meet no limit at all, is named with its
 // route; one with another policy behind it is not.
 func TestRoutesThatAnAbsentPartLeavesOpenAreNamed(t *testing.T) {
@@ -17,6 +42,9 @@ func TestRoutesThatAnAbsentPartLeavesOpenAreNamed(t *testing.T) {
 	keyed := "  - {name: keyed, match: {paths: [/v1/**]}, partition: [consumer]" + limit
 	behind := func(match string) string { return "  - {name: behind" + match + ", partition: [client_ip]" + limit }
 	lacking := func(header string) string { return ", match: {headers: [{name: " + header + ", absent: true}]}" }
+	share := func(policies string) string {
+		return strings.ReplaceAll(policies, "], limit", "], enforcement: {enforce: 5}, limit")
+	}
 	const open = "unlimited without consumer: no other policy limits such requests to /v1/**"
 	for name, c := range map[string]struct{ policies, want string }{
 		"alone":                     {keyed, open},
@@ -28,6 +56,10 @@ func TestRoutesThatAnAbsentPartLeavesOpenAreNamed(t *testing.T) {
 		"one behind a host":         {keyed + behind(", match: {hosts: [a.example]}"), open},
 		"one behind without a key":  {keyed + behind(lacking("x-api-key")), ""},
 		"one behind another header": {keyed + behind(lacking("x-b")), open},
+		"enforced for a share":      {share(keyed), open},
+		"both for one share":        {share(keyed + behind("")), ""},
+		"one behind for a share":    {keyed + behind(", enforcement: {enforce: 5}"), open},
+		"enforced for none":         {strings.Replace(share(keyed), "5}", "0}", 1), ""},
 		"one behind in shadow":      {keyed + behind(", enforcement: shadow"), open},
 		"one behind that lacks it":  {keyed + "  - {name: behind, partition: [\"cookie:a\"]" + limit, open},
 		"denied":                    {strings.Replace(keyed, "[consumer]", "[consumer], if_absent: deny", 1), ""},

@@ -63,10 +63,22 @@ func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	if note := openNote(&p, set); note != "" {
 		notes = append(notes, note)
 	}
+	notes = append(notes, methodNotes(&p.Match)...)
 	return Promise{
 		Name: p.Name, Mode: p.Mode.String(), Algorithm: p.Counting.Algorithm.String(), Bound: p.Bound(set.Tiers),
 		Notes: append(notes, p.Notes(nodes)...), Limits: append([]Limit{}, LimitsOf(p, set.Tiers)...),
 	}
+}
+
+// NotesOf are what an operator should know of a set beside its policies.
+func NotesOf(set *policy.Set) []string {
+	notes := set.Notes()
+	for i := range set.Priorities {
+		for _, note := range methodNotes(&set.Priorities[i].Match) {
+			notes = append(notes, "class "+set.Priorities[i].Name+" "+note)
+		}
+	}
+	return notes
 }
 
 // LimitsOf are the limits of a policy, tier by tier.
