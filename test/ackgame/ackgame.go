@@ -43,11 +43,21 @@ type Game struct {
 	Made, Held, Refused int
 }
 
+// outcome is how a change ended.
+type outcome int
+
+const (
+	refused outcome = iota
+	made
+	// unknown: it may have been made.
+	unknown
+)
+
 // change makes a change through a control plane, and notes what is so if it is acknowledged.
-func (g *Game) change(plane int, about, so, method, path, body string) {
+func (g *Game) change(plane int, about, so, method, path, body string) outcome {
 	g.T.Helper()
 	kind := "application/json"
-	if path == "/v1/policyset" {
+	if strings.HasPrefix(path, "/v1/policyset") {
 		kind = "application/yaml"
 	}
 	if g.want == nil {
@@ -59,6 +69,7 @@ func (g *Game) change(plane int, about, so, method, path, body string) {
 		delete(g.want, about)
 		delete(g.held, about)
 		g.Refused++
+		return unknown
 	case status/100 == 2:
 		g.Made++
 		g.want[about] = so
@@ -67,28 +78,32 @@ func (g *Game) change(plane int, about, so, method, path, body string) {
 			g.Held++
 			g.held[about] = plane
 		}
+		return made
 	case status != http.StatusNotFound && status != http.StatusConflict:
 		g.T.Fatalf("%s %s: %d %s", method, path, status, answer)
 	}
+	return refused
 }
 
 // Begin puts a policy set into force.
 func (g *Game) Begin() {
 	g.T.Helper()
 	g.change(0, "quota", "10", "PUT", "/v1/policyset", g.Set(10))
+	g.want["rollout"] = "no"
 }
 
 // Draw makes a change of any kind through any control plane.
 func (g *Game) Draw() {
 	g.T.Helper()
 	p, who := g.Random.IntN(len(g.Planes)), fmt.Sprint("c", g.Random.IntN(6))
-	switch g.Random.IntN(8) {
+	switch g.Random.IntN(9) {
 	case 0, 1:
 		g.change(p, "ban "+who, "yes", "POST", "/v1/keys/a/ban?partition=consumer:"+who, `{"reason": "x"}`)
 	case 2:
 		g.change(p, "ban "+who, "no", "POST", "/v1/keys/a/unban?partition=consumer:"+who, ``)
 	case 3, 4:
-		bodies := []string{`{"tier": "gold"}`, `{"banned": {"reason": "x"}}`, `{"bypass": {"reason": "x"}}`}
+		bodies := []string{`{"tier": "gold"}`, `{"banned": {"reason": "x"}}`, `{"bypass": {"reason": "x"}}`,
+			`{"overrides": [{"policy": "a", "limit": {"quota": 7, "window": "1h"}}]}`}
 		body := bodies[g.Random.IntN(len(bodies))]
 		g.change(p, "consumer "+who, strings.SplitN(body, `"`, 3)[1], "PUT", "/v1/consumers/"+who, body)
 	case 5:
@@ -96,10 +111,32 @@ func (g *Game) Draw() {
 	case 6:
 		quota := 10 + g.Random.IntN(1000)
 		g.change(p, "quota", fmt.Sprint(quota), "PUT", "/v1/policyset", g.Set(quota))
+	case 7:
+		g.rollOut(p)
 	default:
 		state := []string{"off", "shadow"}[g.Random.IntN(2)]
 		order := fmt.Sprintf(`{"orders": [{"policy": "b", "state": %q, "reason": "x"}]}`, state)
 		g.change(p, "order", state, "PUT", "/v1/enforcement", order)
+	}
+}
+
+// rollOut gives a policy set to some nodes, or takes it back, or gives it to all.
+func (g *Game) rollOut(plane int) {
+	g.T.Helper()
+	quota, underWay := g.want["rollout"]
+	switch {
+	case !underWay || g.Random.IntN(3) == 0:
+		g.change(plane, "rollout", "no", "DELETE", "/v1/rollout", "")
+	case quota == "no":
+		n := 10 + g.Random.IntN(1000)
+		g.change(plane, "rollout", fmt.Sprint(n), "PUT", "/v1/policyset?nodes=50%25", g.Set(n))
+	default:
+		switch g.change(plane, "rollout", "no", "PUT", "/v1/rollout", `{"nodes": "100%"}`) {
+		case made:
+			g.want["quota"] = quota
+		case unknown:
+			delete(g.want, "quota")
+		}
 	}
 }
 
@@ -141,39 +178,53 @@ func is(call Call, about string) string {
 	kind, who, _ := strings.Cut(about, " ")
 	path := map[string]string{
 		"ban": "/v1/keys/a?partition=consumer:" + who, "consumer": "/v1/consumers/" + who, "order": "/v1/enforcement",
-		"quota": "/v1/policyset",
+		"quota": "/v1/policyset", "rollout": "/v1/rollout",
 	}[kind]
 	status, answer, err := call("GET", path, nil)
 	switch {
 	case err != nil:
 		return err.Error()
 	case kind == "quota":
-		_, rest, _ := strings.Cut(string(answer), "name: a, partition: [consumer], limit: {quota: ")
-		quota, _, _ := strings.Cut(rest, ",")
-		return quota
+		return quotaIn(answer)
 	case status == http.StatusNotFound:
 		return "no"
 	}
 	var got struct {
+		Version        int
 		Ban            *struct{}
 		Banned, Bypass *struct{}
 		Tier           string
+		Overrides      []struct{ Policy string }
 		Orders         []struct{ State string }
 	}
 	if err := json.Unmarshal(answer, &got); err != nil {
 		return err.Error()
 	}
 	switch {
+	case kind == "rollout":
+		if _, answer, err = call("GET", fmt.Sprint("/v1/versions/", got.Version), nil); err != nil {
+			return err.Error()
+		}
+		return quotaIn(answer)
 	case got.Ban != nil:
 		return "yes"
 	case got.Banned != nil:
 		return "banned"
 	case got.Bypass != nil:
 		return "bypass"
+	case len(got.Overrides) == 1 && got.Overrides[0].Policy == "a":
+		return "overrides"
 	case kind == "consumer" && got.Tier == "gold":
 		return "tier"
 	case len(got.Orders) == 1:
 		return got.Orders[0].State
 	}
 	return "no"
+}
+
+// quotaIn is the quota of policy a in an answer that has a policy set.
+func quotaIn(answer []byte) string {
+	_, rest, _ := strings.Cut(string(answer), "name: a, partition: [consumer], limit: {quota: ")
+	quota, _, _ := strings.Cut(rest, ",")
+	return quota
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"regexp"
 	"syscall"
 	"testing"
@@ -26,7 +27,11 @@ type fleet struct {
 	toPlane map[string][2]*proxy
 	toRedis [2]*proxy
 	off     time.Duration // of Redis' clock
-	slow    slowLines
+	// envoyClock is that of envoy-1.
+	envoyClock *redistest.Clock
+	dir        string // of Redis' files
+	kept       string // a copy of them
+	slow       slowLines
 }
 
 // slowLines keeps lines of access logs about requests that took seconds.
@@ -93,7 +98,8 @@ func (f *fleet) awaitPlanes() {
 // startFleet starts all but policies.
 func startFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t)}
+	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t),
+		envoyClock: redistest.NewClock(t)}
 	second, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +108,9 @@ func startFleet(t *testing.T) *fleet {
 	launched := func(o *stack.EnvoyOptions) {
 		again(o)
 		o.Out = &f.slow
+		if o.NodeID == "envoy-1" {
+			o.Env = f.envoyClock.Env()
+		}
 	}
 	f.world = start(t, setup{envoys: 2, alone: true, launch: launched, ways: func(envoy string, port int) []int {
 		ways, known := f.toPlane[envoy]
@@ -113,7 +122,8 @@ func startFleet(t *testing.T) *fleet {
 		}
 		return []int{ways[0].port, ways[1].port}
 	}})
-	f.redis = f.clock.Start("--appendonly", "yes", "--appendfsync", "everysec")
+	f.dir = t.TempDir()
+	f.redis = f.clock.Start("--appendonly", "yes", "--appendfsync", "everysec", "--dir", f.dir)
 	for i, port := range []int{f.serve.Port, second} {
 		f.toRedis[i] = startProxy(t, f.redis.Addr())
 		f.serves[i] = f.serve
@@ -152,6 +162,29 @@ func bad(name string, r *rand.Rand, way *proxy) calamity {
 		begin: func() { way.poison(toxic.kind, toxic.attributes) }, end: way.heal}
 }
 
+// keepData copies the files of Redis.
+func (f *fleet) keepData() {
+	f.t.Helper()
+	f.kept = f.t.TempDir()
+	if err := os.CopyFS(f.kept, os.DirFS(f.dir)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// goBack has Redis start from the copy.
+func (f *fleet) goBack() {
+	f.t.Helper()
+	f.redis.Kill()
+	err := os.RemoveAll(f.dir)
+	if err == nil {
+		err = os.CopyFS(f.dir, os.DirFS(f.kept))
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.redis.Restart()
+}
+
 // draw is a fault of any kind.
 func (f *fleet) draw(r *rand.Rand) calamity {
 	p, e, h := r.IntN(2), r.IntN(2), r.IntN(len(holds))
@@ -182,7 +215,17 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			f.t.Error(err)
 		}
 	}
-	switch r.IntN(10) {
+	switch r.IntN(13) {
+	case 12:
+		off := []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]
+		return calamity{name: fmt.Sprintf("the clock of envoy-1 jumps: to %v", off),
+			begin: func() { f.envoyClock.Set(off) }, end: func() {}}
+	case 10:
+		most := func(bytes string) func() { return func() { f.redis.Do("CONFIG", "SET", "maxmemory", bytes) } }
+		return calamity{name: "Redis is full", wide: true, begin: most("1"), end: most("0")}
+	case 11:
+		return calamity{name: "Redis comes back as it was some seconds ago", forget: true, wide: true, again: 5,
+			begin: f.keepData, end: f.goBack}
 	case 0:
 		return calamity{name: fmt.Sprintf("control plane %d is killed", p), dies: p + 1, begin: f.planes[p].Kill,
 			end: func() { f.startPlane(p) }}

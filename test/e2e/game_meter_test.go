@@ -23,6 +23,28 @@ type meter struct {
 	admitted int64
 	// closest is the greatest part of a bound that was reached.
 	closest float64
+	// scantest is the smallest part of what must pass that did; 0 if nothing had to.
+	scantest float64
+}
+
+// scant notes how many passed of those that must.
+func (m *meter) scant(passed, least float64) {
+	if part := passed / least; least > 0 && (m.scantest == 0 || part < m.scantest) {
+		m.scantest = part
+	}
+}
+
+// lately is how many passed in the time before now.
+func (m *meter) lately(during time.Duration) (n float64) {
+	since := time.Now().Add(-during)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, p := range m.passed {
+		if p.at.After(since) {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *meter) note(a answer) {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -29,9 +30,16 @@ const (
 	gameRate  = 20
 	// gameSlack is of the optimistic one: half of the burst, for each Envoy but one.
 	gameSlack = gameBurst / 2
+	// gameLeast is the part of what a limit gives that callers get at least while all is well.
+	gameLeast = 0.95
+	// reportTakes is how long ago an Envoy may have used what the control plane does not know.
+	reportTakes = 300 * time.Millisecond
 	// healthy is for how long nothing happens between faults.
 	healthy = 4 * time.Second
 )
+
+// waitModes are those whose waits are tested.
+var waitModes = []string{"leased", "strict"}
 
 // gameSet is the policy set of the game, whose policies a and b are those of ackgame.
 func gameSet(quota int) string {
@@ -47,8 +55,11 @@ func gameSet(quota int) string {
 		fmt.Fprintf(&limits, "  - {name: %[1]s, match: {paths: [/%[1]s]}, partition: [], %[2]s, "+
 			"limit: {quota: 60, window: 3s}}\n", p[0], p[1])
 	}
-	limits.WriteString("  - {name: waits, match: {paths: [/waits]}, partition: [header:x-caller], " +
-		"limit: {quota: 4, window: 4s}}\n")
+	// A failure refuses here: what a share lets through is charged later, and makes waits wrong.
+	for _, mode := range waitModes {
+		fmt.Fprintf(&limits, "  - {name: waits-%[1]s, match: {paths: [/waits/%[1]s]}, partition: [header:x-caller], "+
+			"mode: %[1]s, on_failure: {then: deny}, limit: {quota: 4, window: 4s}}\n", mode)
+	}
 	return head + "policies:\n" + own + limits.String() + within[1:]
 }
 
@@ -63,6 +74,8 @@ type game struct {
 	waits          waiting
 
 	rounds map[string]int
+	// violations counts what was not as it must be; the game goes on.
+	violations int
 	// since is when the round before this one began, and extra what its fault allows.
 	since  time.Time
 	before allowance
@@ -119,20 +132,24 @@ func play(t *testing.T, seed uint64, during time.Duration) {
 	begin := time.Now()
 	g.since = begin
 	time.Sleep(time.Second)
-	for n := 1; time.Since(begin) < during && !t.Failed(); n++ {
+	for n := 1; time.Since(begin) < during; n++ {
 		what := g.round()
 		at := time.Since(begin).Round(time.Second)
-		fmt.Printf("%8v round %d: %s; %s; %s\n", at, n, what, g.acks, g.waits.String())
+		fmt.Printf("%8v round %d: %s; %s; %s; %d violations\n", at, n, what, g.acks, g.waits.String(), g.violations)
 	}
+	requests := int64(g.waits.asked)
 	for _, l := range g.loads {
-		l.end().mustBe(t, 200, 429)
+		got := l.end()
+		got.mustBe(t, 200, 429)
+		requests += got.statuses[200] + got.statuses[429]
 	}
 	noneRefused(t, "the game", callers)
 	g.waits.end(t)
 	if t.Failed() {
 		t.Logf("requests that took seconds, also where an Envoy stood still:\n%s", g.slow.String())
 	}
-	t.Logf("seed %d, %v: %s; faults: %v", seed, time.Since(begin).Round(time.Second), g.figures(), g.rounds)
+	t.Logf("seed %d, %v, %d requests beside those, %d violations in rounds: %s; faults: %v", seed,
+		time.Since(begin).Round(time.Second), requests, g.violations, g.figures(), g.rounds)
 }
 
 // ask has callers ask each limit for three times what it gives, over both Envoys, and callers that
@@ -152,7 +169,9 @@ func (g *game) ask() {
 		g.loads = append(g.loads, load{clients: 8, rate: 2 * gameRate, request: func(int) *http.Request {
 			return request(http.MethodGet, url+"/local")
 		}, note: func(_ int, a answer) { m.note(a) }}.background(g.ctx))
-		g.waits.begin(g.ctx, url)
+		for _, mode := range waitModes {
+			g.waits.begin(g.ctx, url, mode)
+		}
 	}
 }
 
@@ -215,7 +234,7 @@ func (g *game) calm(c calamity) (byShare float64) {
 		a, r := m.counted()
 		before[name] = counts{a, r}
 	}
-	denied, shared := g.late(), g.decidedByShare()
+	denied, shared, owed := g.late(), g.decidedByShare(), g.owed()
 	g.waits.health()
 	begin := time.Now()
 	for time.Since(begin) < healthy {
@@ -225,23 +244,51 @@ func (g *game) calm(c calamity) (byShare float64) {
 	took := time.Since(begin).Seconds()
 	g.waits.trouble()
 	denied, shared = g.late()-denied, g.decidedByShare()-shared
-	g.waits.settle(shared > 0)
+	g.waits.settle(denied > 0)
 	for name, m := range g.meters {
 		if name == "shares" {
 			continue // What shares have let through is paid back now.
 		}
 		a, r := m.counted()
 		a, r = a-before[name].admitted, r-before[name].refused
-		least := 0.5*min(gameRate*took, float64(a+r)) - float64(denied)
+		least := gameLeast*min(gameRate*took, float64(a+r)) - float64(denied)
 		if name == "optimistic" {
-			least -= gameSlack // It pays back what Envoys had used before they could report it.
+			least -= owed // It pays back what Envoys had used before they could report it.
 		}
+		m.scant(float64(a), least)
 		if float64(a) < least {
-			g.t.Errorf("after %q %s let %d through in %.1f s while all was well, and refused %d; at least %.0f must",
+			g.violate("after %q %s let %d through in %.1f s while all was well, and refused %d; at least %.0f must",
 				c.name, name, a, took, r, least)
 		}
 	}
 	return float64(shared)
+}
+
+// owed is how many tokens of the optimistic limit Envoys have used beyond what it had: those that
+// the control plane knows, and those that it may not know yet.
+func (g *game) owed() float64 {
+	g.t.Helper()
+	unknown := g.meters["optimistic"].lately(reportTakes)
+	a, err := g.planes[0].Call(g.ctx, http.MethodGet, "/v1/keys/optimistic", nil)
+	var key struct {
+		Buckets []struct {
+			FullAfter float64 `json:"full_after_seconds"`
+		}
+	}
+	if err == nil {
+		err = json.Unmarshal(a.Body, &key)
+	}
+	if err != nil || len(key.Buckets) != 1 {
+		g.t.Fatalf("the optimistic bucket: %v %d %s", err, a.Status, a.Body)
+	}
+	return max(key.Buckets[0].FullAfter*gameRate-gameBurst, 0) + unknown
+}
+
+// violate notes that something was not as it must be.
+func (g *game) violate(format string, values ...any) {
+	g.t.Helper()
+	g.violations++
+	g.t.Errorf(format, values...)
 }
 
 // hold checks the bounds of all intervals of this round and the one before it, and what was
@@ -260,7 +307,7 @@ func (g *game) hold(c calamity, now allowance) {
 			extra = gameBurst * all.restarts
 		}
 		if err := m.hold(g.since, extra); err != nil {
-			g.t.Errorf("in the round of %q: %v", c.name, err)
+			g.violate("in the round of %q: %v", c.name, err)
 		}
 	}
 	g.awaitKept()
@@ -283,8 +330,8 @@ func (g *game) figures() string {
 	for _, name := range slices.Sorted(maps.Keys(g.meters)) {
 		m := g.meters[name]
 		admitted, refused := m.counted()
-		parts = append(parts, fmt.Sprintf("%s %d of %d passed, %.0f %% of its bound at most", name, admitted,
-			admitted+refused, 100*m.closest))
+		parts = append(parts, fmt.Sprintf("%s %d of %d passed, %.0f %% of its bound at most, %.2f of its least", name,
+			admitted, admitted+refused, 100*m.closest, m.scantest))
 	}
 	return strings.Join(parts, ", ") + "; " + g.acks.String() + "; " + g.waits.String()
 }
@@ -297,10 +344,15 @@ type waiting struct {
 	callers sync.WaitGroup
 	cancel  []context.CancelFunc
 	kept    int
-	// doubtful are waits that were untrue while all was well, before it is known whether shares
-	// decided meanwhile: what they let through is charged later.
-	doubtful, wrong []string
-	excused         int
+	wrong   []string
+	// doubtful are waits that were untrue, where an answer to the same caller named a failure while
+	// all was well: it came too late, so that what it was granted is lost, or tells of what Redis
+	// has lost before.
+	doubtful []string
+	// late counts those of them during which answers of the control plane were late.
+	late int
+	// asked counts requests.
+	asked int
 }
 
 func (w *waiting) health()  { w.turn(1) }
@@ -314,54 +366,75 @@ func (w *waiting) turn(odd int) {
 	}
 }
 
+// now is which time it is, and counts a request.
 func (w *waiting) now() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.asked++
 	return w.well
 }
 
 // begin has a caller use up its limit at an Envoy, wait as long as it is asked to, and ask again.
-func (w *waiting) begin(ctx context.Context, url string) {
+func (w *waiting) begin(ctx context.Context, url, mode string) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.cancel = append(w.cancel, cancel)
 	w.callers.Go(func() {
 		client := &http.Client{Timeout: patience}
+		late := -1 // The last time in which an answer may have come too late.
+		ask := func() (begun int, a answer, err error) {
+			begun = w.now()
+			a, err = send(client, request(http.MethodGet, url+"/waits/"+mode, "x-caller", url))
+			if err != nil || byFailure(a) {
+				late = begun
+			}
+			return begun, a, err
+		}
 		for ctx.Err() == nil {
-			begun := w.now()
-			a, err := send(client, request(http.MethodGet, url+"/waits", "x-caller", url))
-			if err != nil || a.status != http.StatusTooManyRequests {
+			begun, first, err := ask()
+			if err != nil || first.status != http.StatusTooManyRequests {
 				time.Sleep(10 * time.Millisecond)
 				continue
 			}
-			seconds, _ := strconv.Atoi(a.Get("Retry-After"))
+			seconds, _ := strconv.Atoi(first.Get("Retry-After"))
 			time.Sleep(time.Duration(seconds) * time.Second)
-			again, err := send(client, request(http.MethodGet, url+"/waits", "x-caller", url))
-			w.judge(begun, a, again, err)
+			_, again, err := ask()
+			w.judge(begun, late == begun, mode, first, again, err)
 		}
 	})
 }
 
-// judge notes a wait during which all was well.
-func (w *waiting) judge(begun int, first, again answer, err error) {
+// byFailure reports whether an answer names a failure as the reason of a refusal.
+func byFailure(a answer) bool { return strings.Contains(a.body, "#temporary-reduced-capacity") }
+
+// judge notes a wait during which all was well. Late: an answer to the caller may have been.
+func (w *waiting) judge(begun int, late bool, mode string, first, again answer, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	switch {
-	case begun != w.well || begun%2 == 0:
-	case err == nil && again.status == http.StatusOK:
+	if begun != w.well || begun%2 == 0 {
+		return
+	}
+	if err == nil && again.status == http.StatusOK {
 		w.kept++
-	case err == nil && strings.Contains(again.body, "#temporary-reduced-capacity"): // A late answer of a busy machine.
-	default:
-		w.doubtful = append(w.doubtful, fmt.Sprintf("after a wait of %s s, as announced: %d %s %v",
-			first.Get("Retry-After"), again.status, again.body, err))
+		return
+	}
+	text := fmt.Sprintf("%s: %d %s at %v, and after that wait of %s s: %d %s %v, at %v after %v", mode, first.status,
+		first.body, first.at.UTC(), first.Get("Retry-After"), again.status, again.body, err, again.at.UTC(), again.took)
+	if err == nil && late {
+		w.doubtful = append(w.doubtful, text)
+	} else {
+		w.wrong = append(w.wrong, text)
 	}
 }
 
-// settle ends a time in which all was well. Shares decided meanwhile if calls were late.
-func (w *waiting) settle(shared bool) {
+// settle ends a time in which all was well, and in which answers were late or not.
+func (w *waiting) settle(late bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if shared {
-		w.excused += len(w.doubtful)
+	for _, text := range w.doubtful {
+		fmt.Println(text)
+	}
+	if late {
+		w.late += len(w.doubtful)
 	} else {
 		w.wrong = append(w.wrong, w.doubtful...)
 	}
@@ -371,8 +444,8 @@ func (w *waiting) settle(shared bool) {
 func (w *waiting) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return fmt.Sprintf("%d waits were true, %d were not, and %d were not as calls were late", w.kept, len(w.wrong),
-		w.excused)
+	return fmt.Sprintf("%d waits were true, %d were not, and %d were not of callers with late answers", w.kept,
+		len(w.wrong), w.late)
 }
 
 func (w *waiting) end(t *testing.T) {
@@ -382,7 +455,7 @@ func (w *waiting) end(t *testing.T) {
 	}
 	w.callers.Wait()
 	if len(w.wrong) > 0 {
-		t.Errorf("%d waits were untrue, the first: %s", len(w.wrong), w.wrong[0])
+		t.Errorf("%d waits were untrue:\n%s", len(w.wrong), strings.Join(w.wrong, "\n"))
 	}
 	if w.kept == 0 {
 		t.Error("no wait was tested")
