@@ -2,11 +2,14 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +47,36 @@ type namedConn struct {
 	at   netip.Addr
 	// missing is in how many answers in a row at was not.
 	missing int
+	// left is set when no call may begin on it any more.
+	left atomic.Bool
 }
+
+// errLeft is for a connection to a server to which its name leads no longer.
+var errLeft = errors.New("the name of the server leads to another one")
+
+// SyscallConn implements syscall.Conn. The client asks for it before each call, and takes another
+// connection where there is an error.
+func (c *namedConn) SyscallConn() (syscall.RawConn, error) {
+	if c.left.Load() {
+		return nil, errLeft
+	}
+	if its, ok := c.Conn.(syscall.Conn); ok {
+		return its.SyscallConn()
+	}
+	return unseenConn{}, nil
+}
+
+// unseenConn is a connection whose state in the system cannot be seen: that of TLS.
+type unseenConn struct{}
+
+// Control implements syscall.RawConn.
+func (unseenConn) Control(func(uintptr)) error { return nil }
+
+// Read implements syscall.RawConn.
+func (unseenConn) Read(func(uintptr) bool) error { return nil }
+
+// Write implements syscall.RawConn.
+func (unseenConn) Write(func(uintptr) bool) error { return nil }
 
 // Close implements net.Conn.
 func (c *namedConn) Close() error {
@@ -70,7 +102,7 @@ func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 		n.mu.Lock()
 		n.conns[c] = struct{}{}
 		n.mu.Unlock()
-		return withSystem(c, conn), nil
+		return c, nil
 	}
 }
 
@@ -93,8 +125,9 @@ func (n *names) byHost() map[string][]*namedConn {
 	return all
 }
 
-// follow ends connections to servers to which their names lead no longer. While no name server
-// answers, all stay.
+// follow has no call begin on connections to servers to which their names lead no longer, and ends
+// those connections a look later: calls that were under way have their answers by then. While no
+// name server answers, all stay.
 func (n *names) follow(ctx context.Context) {
 	for host, conns := range n.byHost() {
 		ctx, cancel := context.WithTimeout(ctx, namesEvery)
@@ -112,7 +145,11 @@ func (n *names) follow(ctx context.Context) {
 			if slices.Contains(found, c.at) {
 				c.missing = 0
 			}
-			if c.missing >= movedAfter {
+			switch {
+			case c.missing > movedAfter:
+				_ = c.Close()
+			case c.missing == movedAfter:
+				c.left.Store(true)
 				left = append(left, c)
 			}
 		}
@@ -121,8 +158,5 @@ func (n *names) follow(ctx context.Context) {
 		}
 		n.log.Warn("the name of a Redis server resolves to other addresses: connections to the old one end",
 			"name", host, "old", left[0].at.String(), "addresses", found, "connections", len(left))
-		for _, c := range left {
-			_ = c.Close()
-		}
 	}
 }

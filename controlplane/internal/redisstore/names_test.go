@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -8,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/test/dnstest"
 	"github.com/weir-proxy/weir/test/logtest"
@@ -72,6 +76,22 @@ func TestTheNameOfRedisIsFollowed(t *testing.T) {
 	if !at(first, "at-first") {
 		t.Fatal("it did not go where the name led")
 	}
+	// Calls that are under way when the name leads somewhere else end where they have begun.
+	calls := t.Context()
+	moved, stop := context.WithCancel(calls)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for moved.Err() == nil {
+			if err := s.Client().BLPop(calls, time.Second, "never").Err(); !errors.Is(err, redis.Nil) {
+				t.Errorf("a call under way: %v", err)
+			}
+		}
+	}()
+	defer func() { stop(); <-done }()
+	for s.Client().PoolStats().TotalConns < 2 { // Two calls at once have a connection each.
+		write("first")
+	}
 	names.Answer("127.0.0.3", "127.0.0.1") // It still leads there, too.
 	time.Sleep(10 * time.Second)
 	write("both")
@@ -91,6 +111,7 @@ func TestTheNameOfRedisIsFollowed(t *testing.T) {
 		write(fmt.Sprint("moved-", n+1))
 	}
 	t.Logf("it follows after %v", time.Since(begin).Round(time.Millisecond))
+	time.Sleep(4 * time.Second) // Until the last connection to the old server has ended.
 	if !strings.Contains(log.String(), "resolves to other addresses") || strings.Count(log.String(), "\n") > 2 {
 		t.Errorf("the log says %s", log)
 	}
