@@ -150,6 +150,19 @@ func (g *Game) Dies(plane int) {
 	}
 }
 
+// Bans says of each caller whose state is known whether a ban was acknowledged last, and not taken
+// back: then nodes refuse it with 403. Of one with a ban and a bypass nothing is said.
+func (g *Game) Bans() map[string]bool {
+	banned := map[string]bool{}
+	for about, so := range g.want {
+		who, isConsumer := strings.CutPrefix(about, "consumer ")
+		if key, known := g.want["ban "+who]; isConsumer && known && so != "bypass" {
+			banned[who] = so == "banned" || key == "yes"
+		}
+	}
+	return banned
+}
+
 // Wrong are the acknowledged changes that are not so at a control plane. If there are none, all are
 // durable.
 func (g *Game) Wrong() (wrong []string) {

@@ -76,6 +76,8 @@ type game struct {
 	rounds map[string]int
 	// violations counts what was not as it must be; the game goes on.
 	violations int
+	// obeyed counts looks at Envoys that refused who was banned, or did not refuse who was not.
+	obeyed int
 	// since is when the round before this one began, and extra what its fault allows.
 	since  time.Time
 	before allowance
@@ -179,7 +181,7 @@ func (g *game) ask() {
 // be so.
 func (g *game) round() (what string) {
 	g.t.Helper()
-	begin := time.Now()
+	begin, shared := time.Now(), g.decidedByShare()
 	c := g.draw(g.faults)
 	if c.forget || c.dies > 0 { // What one control plane alone has read may die with Redis, or with it.
 		g.awaitKept()
@@ -208,6 +210,9 @@ func (g *game) round() (what string) {
 	byShare := g.calm(c)
 	now := allowance{lost: c.lost, restarts: c.restarts, again: c.again,
 		shares: gameBurst + gameRate*away.Seconds() + byShare}
+	if c.restarts == 0 { // A new process counts anew.
+		now.shares = min(now.shares, float64(g.decidedByShare()-shared))
+	}
 	g.hold(c, now)
 	g.since, g.before = begin, now
 	return c.name
@@ -311,6 +316,25 @@ func (g *game) hold(c calamity, now allowance) {
 		}
 	}
 	g.awaitKept()
+	g.awaitObeyed()
+}
+
+// awaitObeyed waits until each Envoy refuses the callers that are banned, and no other one as such.
+func (g *game) awaitObeyed() {
+	g.t.Helper()
+	bans := g.acks.Bans()
+	g.obeyed += len(bans) * len(g.envoys)
+	g.await("Envoys to obey", func(context.Context) error {
+		for who, banned := range bans {
+			for _, e := range g.envoys {
+				a, err := send(&http.Client{Timeout: patience}, request(http.MethodGet, e.URL()+"/", "x-api-key", who))
+				if err != nil || (a.status == http.StatusForbidden) != banned {
+					return fmt.Errorf("%s: %s is banned: %t, and is answered %d %w", e.Name, who, banned, a.status, err)
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // awaitKept waits until all that was acknowledged is so at both control planes.
@@ -333,7 +357,8 @@ func (g *game) figures() string {
 		parts = append(parts, fmt.Sprintf("%s %d of %d passed, %.0f %% of its bound at most, %.2f of its least", name,
 			admitted, admitted+refused, 100*m.closest, m.scantest))
 	}
-	return strings.Join(parts, ", ") + "; " + g.acks.String() + "; " + g.waits.String()
+	return fmt.Sprintf("%s; %s; %d times Envoys obeyed; %s", strings.Join(parts, ", "), g.acks, g.obeyed,
+		g.waits.String())
 }
 
 // waiting are callers that wait as long as they are asked to, each at one Envoy.
