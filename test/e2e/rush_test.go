@@ -103,6 +103,15 @@ func (u *rushUpstream) replaced(envoy int) {
 	u.dead[envoy] = false
 }
 
+// peaks are the largest numbers of requests in hand through each Envoy since it was last called.
+func (u *rushUpstream) peaks() [2]int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	most := u.mostBy
+	u.mostBy = u.by
+	return most
+}
+
 // atMost is the largest number of requests in hand since it was last called.
 func (u *rushUpstream) atMost() int {
 	u.mu.Lock()

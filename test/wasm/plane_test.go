@@ -26,6 +26,9 @@ type plane struct {
 	ledgers map[keyhash.Key]lease.Ledger
 	windows map[keyhash.Key]lease.WindowLedger
 	permits map[keyhash.Key]inflight.Ledger
+	// lent is what was answered about permits, lostUntil until when they are in doubt.
+	lent      lentPermits
+	lostUntil quota.Instant
 
 	// orders are what is ordered beside the policy set.
 	orders wire.Enforcement
@@ -95,7 +98,7 @@ func newPlane(w *world) *plane {
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
 		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{},
 		windows: map[keyhash.Key]lease.WindowLedger{},
-		permits: map[keyhash.Key]inflight.Ledger{}, measures: map[string]wire.Measure{},
+		permits: map[keyhash.Key]inflight.Ledger{}, lent: lentPermits{}, measures: map[string]wire.Measure{},
 	}
 }
 
@@ -242,13 +245,16 @@ func (c *plane) claim(node int, version uint64, nodes int64, it wire.LeaseItem) 
 	if !limit.InFlight {
 		return wire.LeaseAnswer{State: wire.ItemUnknown}
 	}
-	ledger, a := c.permits[it.Bucket].Claim(c.instant(), inflight.Claim{
+	claim := inflight.Claim{
 		Node: inflight.Node{ID: strconv.Itoa(node)}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
-		Spare: it.Keep,
-		Limit: limit.Quota, Nodes: nodes,
-	})
+		Spare: it.Keep, Limit: limit.Quota, Nodes: nodes, Doubt: quota.Span(max(c.lostUntil-c.instant(), 0)),
+	}
+	ledger, a := c.permits[it.Bucket].Claim(c.instant(), claim)
 	c.permits[it.Bucket] = ledger
-	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For}
+	if a.For > 0 {
+		c.lent.note(it.Bucket, claim, a.Permits, c.instant())
+	}
+	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For, NotBefore: a.Doubt}
 }
 
 // held is how many permits are with nodes.
