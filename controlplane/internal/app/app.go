@@ -5,10 +5,8 @@ import (
 	"context"
 	crand "crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,18 +253,25 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 				"the log says why"
 		}
 	}
-	if l.TLS != nil && l.TLS.Trouble(a.log) != "" {
-		wrong["--tls-cert"] = unusable
+	note := func(briefs []string, settings ...string) {
+		for i, brief := range briefs {
+			if brief != "" {
+				wrong[settings[i]] = brief
+			}
+		}
+	}
+	if l.TLS != nil {
+		note(l.TLS.Brief(a.log), "--tls-cert", "--tls-key")
 	}
 	for name, pool := range map[string]*certs.Pool{"--node-client-ca": l.NodeClients, "--rls-client-ca": l.RLSClients,
 		"--rlqs-client-ca": l.RLQSClients} {
-		if pool == nil || pool.Trouble(a.log) == "" {
-			continue
+		if pool != nil {
+			note(pool.Brief(a.log), name)
 		}
-		wrong[name] = unusable
-		if lines := pool.WrongLines(); len(lines) > 0 {
-			wrong[name] = "wrong in line " + strings.Trim(fmt.Sprint(lines), "[]") +
-				", whose certificate admits no client: the log says why"
+	}
+	if far, ok := a.store.(*redisstore.Store); ok {
+		for parameter, brief := range far.WrongFiles() {
+			wrong["--redis-url "+parameter] = brief
 		}
 	}
 	return wrong
@@ -274,9 +279,6 @@ func (a *App) wrongFiles(l settings.Listeners) map[string]string {
 
 // lookAtFiles is how long a removed authority of client certificates may count.
 const lookAtFiles = time.Second
-
-// unusable is what is said of certificates, without what stands in their files.
-const unusable = "not to be used, and what was there before is: the log says why"
 
 // note remembers when the store was last followed.
 func (a *App) note(err error) {

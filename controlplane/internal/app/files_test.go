@@ -3,6 +3,7 @@ package app_test
 import (
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/redistest"
 )
 
 func policyFile(quota string) []byte {
@@ -77,63 +79,132 @@ func TestThePolicySetComesFromFiles(t *testing.T) {
 	p.servesQuota("30")
 }
 
-// A file that is wrong is in the answers of the probes, without what stands in it, and in a metric,
-// until it is mended.
+// file is one that the control plane reads again, as it is when it is right.
+type file struct {
+	path, good string
+	// wrong is what it holds with a mistake in a line, and said how that line is named.
+	wrong, said string
+}
+
+// A file that is wrong is in the answers of the probes with the line, without what stands in it,
+// and in a metric, until it is mended. The table is of all files that are read again, by all kinds
+// of mistake; meanwhile the last good ones serve.
 func TestAWrongFileIsReported(t *testing.T) {
-	file, folder := filepath.Join(t.TempDir(), "tokens"), t.TempDir()
-	write := func(path, text string) {
+	read := func(path string) string {
 		t.Helper()
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	at := func(text string) string { return fmt.Sprint("wrong in line ", 1+strings.Count(text, "\n")) }
+	folder := t.TempDir()
+	in := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+		return path
 	}
-	good := auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("ci")}.Line()
-	write(file, good)
-	write(filepath.Join(folder, "api.yaml"), string(policyFile("10")))
-	authority, err := os.ReadFile(certtest.New(t, "clients").Path)
-	if err != nil {
-		t.Fatal(err)
+	const damaged = "-----BEGIN CERTIFICATE-----\nwritten by a secretary\n"
+	certificates := redistest.MakeCertificates(t)
+	server, address := redistest.StartTLS(t, certificates, "--appendonly", "no")
+	server.Do("ACL", "SETUSER", "weir", "on", ">opensesame", "~*", "&*", "+@all")
+	own := certtest.New(t, "own")
+	pair, clients := own.Issue(t.TempDir(), "weir"), read(certtest.New(t, "clients").Path)
+	token := auth.Token{Name: "ci", Role: auth.Viewer, Sum: auth.Sum("ci")}.Line()
+	policies := filepath.Join(t.TempDir(), "api.yaml")
+	limited, wrongly := string(policyFile("10")), string(policyFile("-1"))+"# secret"
+	const word = "opensesame\n"
+	authority, client, clientKey := read(certificates.CA), read(certificates.ClientCert), read(certificates.ClientKey)
+	files := map[string]file{
+		"--tokens-file":             {in("tokens", token), token, token + "\nci viewer secret", "wrong in line 2"},
+		"--policyset":               {policies, limited, wrongly, "api.yaml:3"},
+		"--rls-client-ca":           {in("clients.pem", clients), clients, clients + damaged, at(clients)},
+		"--tls-cert":                {pair.Cert, read(pair.Cert), damaged, "wrong in line 1"},
+		"--tls-key":                 {pair.Key, read(pair.Key), "\n" + damaged, "wrong in line 2"},
+		"--redis-url password_file": {in("password", word), word, word + "\nsecret", "wrong in line 3"},
+		"--redis-url ca_file":       {certificates.CA, authority, authority + damaged, at(authority)},
+		"--redis-url cert_file":     {certificates.ClientCert, client, "\n\n" + damaged, "wrong in line 3"},
+		"--redis-url key_file":      {certificates.ClientKey, clientKey, damaged, "wrong in line 1"},
 	}
-	clients := filepath.Join(t.TempDir(), "clients.pem")
-	write(clients, string(authority))
-	pool, err := certs.LoadPool(clients)
+	in("../"+filepath.Base(filepath.Dir(policies))+"/api.yaml", files["--policyset"].good)
+	pool, err := certs.LoadPool(files["--rls-client-ca"].path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := startWith(t, settings.Settings{
-		Listen: "127.0.0.1:0", DataDir: t.TempDir(), PolicySet: folder, TokensFile: file,
+		Listen: "127.0.0.1:0", PolicySet: filepath.Dir(policies), TokensFile: files["--tokens-file"].path,
+		RedisURL: "rediss://weir@" + address + "?" + url.Values{
+			"password_file": {files["--redis-url password_file"].path}, "ca_file": {certificates.CA},
+			"cert_file": {certificates.ClientCert}, "key_file": {certificates.ClientKey}}.Encode(),
 		Tokens:    auth.Tokens{{Name: "all", Role: auth.Admin, Sum: auth.Sum(secret)}},
-		Listeners: settings.Listeners{RLSClients: pool},
+		Listeners: settings.Listeners{RLSClients: pool, TLS: load(t, pair)},
 	}, slog.New(slog.DiscardHandler))
+	p.speak(p.app.Addr(), own.Client())
 	p.servesQuota("10")
 	p.until("/metrics", 200, "weir_policyset_files_in_force 1")
-	for _, c := range []struct{ setting, path, mended, wrong, said string }{
-		{"--tokens-file", file, good, good + "\nci viewer the-secret-itself", "wrong in line 2"},
-		{"--policyset", filepath.Join(folder, "api.yaml"), string(policyFile("10")), string(policyFile("-1")),
-			"api.yaml:"},
-		{"--rls-client-ca", clients, string(authority), string(authority) + "-----BEGIN CERTIFICATE-----\nsecret\n",
-			fmt.Sprint("wrong in line ", 1+strings.Count(string(authority), "\n"))},
-	} {
-		path, setting, mended := c.path, c.setting, c.mended
-		write(path, c.wrong)
-		for _, probe := range []string{"/readyz", "/readyz/store"} {
-			got := p.until(probe, 200, c.said)
-			if !strings.Contains(string(got.body), "the file of "+setting+" is") {
-				t.Errorf("%s: %s names no %s", probe, got.body, setting)
+	kinds := map[string]func(f file) (text string, gone bool){
+		"a mistake in a line": func(f file) (string, bool) { return f.wrong, false },
+		"gone":                func(file) (string, bool) { return "", true },
+		"empty":               func(file) (string, bool) { return "", false },
+		"something else":      func(file) (string, bool) { return "<html>\n<p>no secret\n", false },
+	}
+	for kind, damage := range kinds {
+		said := map[string]string{}
+		for setting, f := range files {
+			text, gone := damage(f)
+			if gone {
+				if err := os.Remove(f.path); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
 			}
-			if strings.Contains(string(got.body), "secret") {
-				t.Errorf("%s shows what stands in the file: %s", probe, got.body)
+			said[setting] = f.said
+		}
+		p.reports(kind, said)
+		// A connection that is new reaches the store with the files that were there before.
+		server.Do("CLIENT", "KILL", "USER", "weir")
+		p.until("/v1/policyset", 200, "quota: 10,")
+		for _, f := range files {
+			if err := os.WriteFile(f.path, []byte(f.good), 0o600); err != nil {
+				t.Fatal(err)
 			}
 		}
-		p.until("/metrics", 200, `weir_file_wrong{setting="`+setting+`"} 1`)
-		write(path, mended)
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-			if got := p.do("GET", "/readyz", nil); !strings.Contains(string(got.body), "warning") {
+			got := p.do("GET", "/readyz", nil)
+			if !strings.Contains(string(got.body), "the file of") {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatalf("%s is mended, and still reported", setting)
+				t.Fatalf("%s: all is mended, and still reported: %s", kind, got.body)
 			}
+		}
+	}
+}
+
+// reports waits until probes and metrics report just these settings.
+func (p *plane) reports(kind string, said map[string]string) {
+	p.t.Helper()
+	var texts, metrics []string
+	for setting, place := range said {
+		texts = append(texts, "the file of "+setting+" is ")
+		if kind == "a mistake in a line" {
+			texts = append(texts, place)
+		}
+		metrics = append(metrics, `weir_file_wrong{setting="`+setting+`"} 1`)
+	}
+	p.until("/metrics", 200, metrics...)
+	for _, probe := range []string{"/readyz", "/readyz/store"} {
+		got := p.until(probe, 200, texts...)
+		if strings.Contains(string(got.body), "secret") {
+			p.t.Errorf("%s: %s shows what stands in the file: %s", kind, probe, got.body)
+		}
+		if n := strings.Count(string(got.body), "the file of "); n != len(said) {
+			p.t.Errorf("%s: %s names %d files, want %d: %s", kind, probe, n, len(said), got.body)
 		}
 	}
 }

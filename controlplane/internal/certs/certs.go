@@ -1,13 +1,12 @@
-// Package certs keeps certificates as their files are, so that they can be renewed while the
-// process runs.
+// Package certs keeps certificates and passwords as their files are, so that they can be renewed
+// while the process runs.
 package certs
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
+	"errors"
 	"log/slog"
 	"os"
 	"slices"
@@ -30,20 +29,22 @@ type Pool struct {
 
 // Load reads a certificate and its key, both in PEM.
 func Load(cert, key string) (*Pair, error) {
-	parse := func(texts [][]byte) (*tls.Certificate, error, error) {
-		pair, err := tls.X509KeyPair(texts[0], texts[1])
-		return &pair, nil, err
-	}
-	p := &Pair{files[tls.Certificate]{paths: []string{cert, key}, parse: parse}}
-	return p, p.read()
+	p := &Pair{files[tls.Certificate]{kind: "a certificate", paths: []string{cert, key}, parse: parsePair}}
+	return p, p.read(true)
 }
+
+// Current is the certificate with its key, as the files are now or were when they last made sense.
+func (p *Pair) Current(log *slog.Logger) *tls.Certificate { return p.current(log) }
 
 // LoadPool reads authorities in PEM. One that is wrong is an error.
 func LoadPool(path string) (*Pool, error) {
 	parse := func(texts [][]byte) (*x509.CertPool, error, error) { return parsePool(texts[0]) }
-	p := &Pool{files: files[x509.CertPool]{paths: []string{path}, parse: parse}}
-	return p, p.read()
+	p := &Pool{files: files[x509.CertPool]{kind: "a certificate", paths: []string{path}, parse: parse}}
+	return p, p.read(true)
 }
+
+// Current are the authorities, as the file is now or was when it last made sense.
+func (p *Pool) Current(log *slog.Logger) *x509.CertPool { return p.current(log) }
 
 // The protocols that a listener speaks over TLS.
 const (
@@ -72,6 +73,8 @@ func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.C
 
 // files is what some files mean together.
 type files[T any] struct {
+	// kind is a word for the value, with its article.
+	kind  string
 	paths []string
 	// parse also says what is wrong with a part of the texts whose rest has a meaning.
 	parse func(texts [][]byte) (value *T, wrong, err error)
@@ -79,62 +82,78 @@ type files[T any] struct {
 	mu    sync.Mutex
 	texts [][]byte
 	value *T
-	// wrong is what is wrong with the texts in use, seen are those of the last look.
-	wrong   error
-	seen    [][]byte
-	trouble string
+	// wrong is what is wrong with the texts in use, seen are those of the last look of Trouble, and
+	// last is what was wrong when the files were read last.
+	wrong, last error
+	seen        [][]byte
+	trouble     string
 }
 
 // current is what the files mean now, or meant when they last made sense.
 func (f *files[T]) current(log *slog.Logger) *T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.look(log, false)
+	return f.value
+}
+
+// Trouble looks at the files, and says why they cannot be used as they are; empty if they can. It
+// is for looks at regular times: see read.
+func (f *files[T]) Trouble(log *slog.Logger) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.look(log, true)
+	return f.trouble
+}
+
+func (f *files[T]) look(log *slog.Logger, regular bool) {
 	before, trouble := f.value, ""
-	if err := f.read(); err != nil {
-		trouble = err.Error()
+	f.last = f.read(regular)
+	if f.last != nil {
+		trouble = f.last.Error()
 	}
 	if trouble != "" && trouble != f.trouble {
-		log.Error("a certificate cannot be used: a wrong one among others admits no client; where none is right, "+
+		log.Error(f.kind+" cannot be used: a wrong one among others counts as absent; where none is right, "+
 			"what was there before stays in use", "error", trouble)
 	}
 	f.trouble = trouble
 	if f.value != before {
-		log.Info("a certificate has changed and is in use", "files", f.paths)
+		log.Info(f.kind+" has changed and is in use", "files", f.paths)
 	}
-	return f.value
 }
 
-// Trouble looks at the files, and says why they cannot be used as they are; empty if they can.
-func (f *files[T]) Trouble(log *slog.Logger) string {
-	f.current(log)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.trouble
-}
-
-// read takes over what has changed. Texts with a mistake count once two looks in a row have seen
-// them, so that none is taken for one while it is being written.
-func (f *files[T]) read() error {
+// read takes over what has changed. Texts with a mistake count once two regular looks in a row have
+// seen them, so that none is taken for one while it is being written: two handshakes can be closer
+// than two writes of one file.
+func (f *files[T]) read(regular bool) error {
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
+	var lacking []error
 	for i, path := range f.paths {
 		var err error
-		texts[i], err = os.ReadFile(path)
-		if err != nil {
-			return err
+		if texts[i], err = os.ReadFile(path); err != nil {
+			lacking = append(lacking, &ofFile{i, err})
 		}
 		same = same && bytes.Equal(texts[i], f.texts[i])
 	}
-	if same {
+	switch {
+	case lacking != nil:
+		return errors.Join(lacking...)
+	case same:
 		return f.wrong
 	}
 	value, wrong, err := f.parse(texts)
-	seen := slices.EqualFunc(texts, f.seen, bytes.Equal)
-	f.seen = texts
-	if wrong = cmp.Or(err, wrong); wrong != nil {
-		wrong = fmt.Errorf("%s: %w", f.paths[0], wrong)
+	seen := regular && slices.EqualFunc(texts, f.seen, bytes.Equal)
+	if regular {
+		f.seen = texts
 	}
-	if err != nil || wrong != nil && !seen && f.texts != nil {
-		return wrong
+	if err != nil {
+		return f.placed(err)
+	}
+	if wrong != nil {
+		wrong = f.placed(wrong)
+		if !seen && f.texts != nil {
+			return wrong
+		}
 	}
 	f.texts, f.value, f.wrong = texts, value, wrong
 	return wrong

@@ -158,6 +158,62 @@ func TestAWrongCertificateKeepsNoOtherAlive(t *testing.T) {
 	}
 }
 
+// Handshakes may come faster than a file is written: what they read of it counts only if it is
+// right.
+func TestAFileThatIsBeingWrittenCountsNotYet(t *testing.T) {
+	w := start(t)
+	half := w.text(w.old)
+	w.write(w.text(w.other) + half[:len(half)/2])
+	for range 5 {
+		if !w.served(w.client(w.oldClient)) {
+			t.Fatal("a handshake has taken a half-written file for the whole")
+		}
+	}
+	w.write(w.text(w.other) + half)
+	w.pool.Trouble(quiet)
+	if got := w.pool.Trouble(quiet); got != "" || !w.served(w.client(w.oldClient)) {
+		t.Errorf("the file is written: %q", got)
+	}
+}
+
+// A password is one line, and what was there before is used while the file holds none.
+func TestAPasswordIsOneLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(" first \n")
+	password, err := certs.LoadSecret(path)
+	if err != nil || password.Current(quiet) != "first" {
+		t.Fatalf("%v: %q", err, password.Current(quiet))
+	}
+	for text, want := range map[string]string{
+		"": "empty", " \n\n": "empty", "one\ntwo": "line 2", "\none\n\n two\n": "line 4",
+		"a\x00b": "control characters", "one\r\ntwo": "line 2",
+	} {
+		write(text)
+		if got := password.Trouble(quiet); !strings.Contains(got, want) || password.Current(quiet) != "first" {
+			t.Errorf("%q: %q, and %q is used", text, got, password.Current(quiet))
+		}
+		if _, err := certs.LoadSecret(path); err == nil {
+			t.Errorf("%q: a control plane starts with it", text)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if password.Trouble(quiet) == "" || password.Current(quiet) != "first" {
+		t.Error("the file is gone, and nothing is said, or the password is lost")
+	}
+	write("second\r\n")
+	if got := password.Trouble(quiet); got != "" || password.Current(quiet) != "second" {
+		t.Errorf("%q, and %q is used", got, password.Current(quiet))
+	}
+}
+
 // block is one of PEM that holds a greeting.
 func block(kind string) string {
 	return "-----BEGIN " + kind + "-----\naGVsbG8=\n-----END " + kind + "-----\n"

@@ -57,7 +57,7 @@ func parseOne(text []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(text)
 	switch {
 	case block == nil:
-		return nil, errors.New("is no block of PEM: a line of it is missing or damaged")
+		return nil, errNoBlock
 	case block.Type != "CERTIFICATE":
 		return nil, fmt.Errorf("is a %s and no CERTIFICATE", block.Type)
 	}
@@ -133,18 +133,3 @@ func (p *Pool) Guard(next http.Handler) http.Handler {
 
 // Removed is said to a client on an open connection that could not open one now.
 const Removed = "the authority of this client's certificate is accepted no longer"
-
-// WrongLines are those of the file in use where certificates begin that are wrong, the first ten.
-func (p *Pool) WrongLines() (lines []int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if all, ok := errors.Unwrap(p.wrong).(interface{ Unwrap() []error }); ok {
-		for _, one := range all.Unwrap() {
-			var line *LineError
-			if errors.As(one, &line) && len(lines) < 10 {
-				lines = append(lines, line.Line)
-			}
-		}
-	}
-	return lines
-}

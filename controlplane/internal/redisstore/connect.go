@@ -3,12 +3,11 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/url"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/weir-proxy/weir/controlplane/internal/certs"
 )
 
 // Time-outs towards Redis; callers' contexts are usually shorter. They are variables because the
@@ -98,6 +99,11 @@ type location struct {
 	cluster                   bool
 	passwordFile              string
 	ca, cert, key, serverName string
+	// password, authorities and pair are what those files hold; nil without them.
+	password    *certs.Secret
+	authorities *certs.Pool
+	pair        *certs.Pair
+	log         *slog.Logger
 	// prefix begins all keys; empty for the plain one.
 	prefix string
 	// sentinels follow the primary; nil without Sentinels.
@@ -118,7 +124,8 @@ func locate(text string) (*location, error) {
 		return nil, errors.New("the parameters of the Redis URL cannot be read: " +
 			"they must be like ?NAME=VALUE&NAME=VALUE")
 	}
-	l := &location{options: defaults()}
+	l := &location{options: defaults(), log: slog.New(slog.DiscardHandler)}
+	l.options.Dialer = l.dialer(dialTimeout)
 	l.options.Username = u.User.Username()
 	l.options.Password, _ = u.User.Password()
 	l.options.Addrs = []string{u.Host} // The first, before those of parameters.
@@ -206,14 +213,13 @@ func (l *location) complete(secure bool) error {
 		if o.Password != "" {
 			return errors.New("the Redis URL has a password and password_file: choose one")
 		}
-		if _, err := readPassword(l.passwordFile); err != nil {
-			return err
+		var err error
+		if l.password, err = certs.LoadSecret(l.passwordFile); err != nil {
+			return fmt.Errorf("password_file of the Redis URL: %w", err)
 		}
 		user := o.Username
-		// Read for each connection, so that a password can be changed while this runs.
 		o.CredentialsProviderContext = func(context.Context) (string, string, error) {
-			password, err := readPassword(l.passwordFile)
-			return user, password, err
+			return user, l.password.Current(l.log), nil
 		}
 	}
 	if !secure {
@@ -223,46 +229,68 @@ func (l *location) complete(secure bool) error {
 		}
 		return nil
 	}
+	return l.tls()
+}
+
+// tls has all connections use TLS. Each server must prove the name by which it was called, or
+// server_name.
+func (l *location) tls() error {
+	l.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	var err error
-	o.TLSConfig, err = l.tls()
-	return err
-}
-
-func readPassword(path string) (string, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("password_file of the Redis URL: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
-}
-
-// tls returns the configuration of all connections. Each server must prove the name by which it was
-// called, or server_name.
-func (l *location) tls() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	if l.ca != "" {
-		text, err := os.ReadFile(l.ca)
-		if err != nil {
-			return nil, fmt.Errorf("ca_file of the Redis URL: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("ca_file of the Redis URL: %s holds no certificate in PEM", l.ca)
+		if l.authorities, err = certs.LoadPool(l.ca); err != nil {
+			return fmt.Errorf("ca_file of the Redis URL: %w", err)
 		}
 	}
 	if (l.cert == "") != (l.key == "") {
-		return nil, errors.New("cert_file and key_file of the Redis URL are given together or not at all")
+		return errors.New("cert_file and key_file of the Redis URL are given together or not at all")
 	}
 	if l.cert != "" {
-		// Read for each connection, so that a certificate can be renewed while this runs.
-		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(l.cert, l.key)
-			return &pair, err
+		if l.pair, err = certs.Load(l.cert, l.key); err != nil {
+			return fmt.Errorf("cert_file and key_file of the Redis URL: %w", err)
 		}
-		if _, err := load(nil); err != nil {
-			return nil, fmt.Errorf("cert_file and key_file of the Redis URL: %w", err)
-		}
-		config.GetClientCertificate = load
 	}
-	return config, nil
+	return nil
+}
+
+// dialer makes connections that use the files of TLS as they are then, so that they can be renewed
+// while this runs.
+func (l *location) dialer(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		config := l.options.TLSConfig
+		if config != nil {
+			config = config.Clone()
+			if l.authorities != nil {
+				config.RootCAs = l.authorities.Current(l.log)
+			}
+			if l.pair != nil {
+				config.Certificates = []tls.Certificate{*l.pair.Current(l.log)}
+			}
+		}
+		return redis.NewDialer(&redis.Options{DialTimeout: timeout, TLSConfig: config})(ctx, network, addr)
+	}
+}
+
+// WrongFiles are the parameters of the URL whose files cannot be used as they are now, each with
+// what is wrong, and nothing that stands in them.
+func (s *Store) WrongFiles() map[string]string {
+	wrong := map[string]string{}
+	note := func(briefs []string, parameters ...string) {
+		for i, brief := range briefs {
+			if brief != "" {
+				wrong[parameters[i]] = brief
+			}
+		}
+	}
+	l := s.at
+	if l.password != nil {
+		note(l.password.Brief(s.log), "password_file")
+	}
+	if l.authorities != nil {
+		note(l.authorities.Brief(s.log), "ca_file")
+	}
+	if l.pair != nil {
+		note(l.pair.Brief(s.log), "cert_file", "key_file")
+	}
+	return wrong
 }

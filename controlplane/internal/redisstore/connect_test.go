@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
@@ -50,7 +51,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"rediss://h:1?ca_file=" + url.QueryEscape(garbage):           "holds no certificate",
 		"rediss://h:1?cert_file=x":                                   "given together",
 		"rediss://h:1?cert_file=missing&key_file=" + garbage:         "open missing",
-		"rediss://h:1?key_file=" + garbage + "&cert_file=" + garbage: "failed to find any PEM data",
+		"rediss://h:1?key_file=" + garbage + "&cert_file=" + garbage: "it holds no CERTIFICATE in PEM",
 	} {
 		_, err := redisstore.Open(text, slog.New(slog.DiscardHandler))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
@@ -131,6 +132,38 @@ func TestTLSTrustsNoOtherCertificate(t *testing.T) {
 	s := openURL(t, strings.Replace(tlsURL(addr, certificates), "weir@", "", 1), slog.New(slog.DiscardHandler))
 	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
 		t.Error(err)
+	}
+}
+
+// An authority that is replaced in its file holds for the next connection, in both directions.
+func TestAuthoritiesAreReadAgain(t *testing.T) {
+	certificates := redistest.MakeCertificates(t)
+	server, addr := redistest.StartTLS(t, certificates)
+	right, err := os.ReadFile(certificates.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.ReadFile(redistest.MakeCertificates(t).CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Do(append([]string{"ACL", "SETUSER", "weir", "on", "nopass"}, strings.Fields(redisstore.ACL)...)...)
+	s := openURL(t, strings.Replace(tlsURL(addr, certificates), "weir@", "weir:any@", 1), slog.New(slog.DiscardHandler))
+	for _, step := range []struct {
+		authority []byte
+		trusted   bool
+	}{{right, true}, {other, false}, {[]byte("damaged"), false}, {right, true}, {nil, true}} {
+		if err := os.WriteFile(certificates.CA, step.authority, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		server.Do("CLIENT", "KILL", "USER", "weir")
+		await(t, fmt.Sprintf("trust is %v", step.trusted), func() bool {
+			_, err := s.Secret(t.Context(), [16]byte{1})
+			return (err == nil) == step.trusted
+		})
+		if got := s.WrongFiles()["ca_file"]; (got != "") == bytes.Contains(step.authority, []byte("BEGIN")) {
+			t.Errorf("%.20q: %q is reported", step.authority, got)
+		}
 	}
 }
 

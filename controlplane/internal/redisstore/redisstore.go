@@ -80,6 +80,8 @@ type Store struct {
 	people redis.UniversalClient
 	// cluster: the keys of one script must share a tag.
 	cluster bool
+	// at is what the URL says.
+	at *location
 	// grant is the script that grants, source its text.
 	grant  *redis.Script
 	source string
@@ -162,14 +164,16 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.log = log
 	if l.options.MasterName != "" {
 		l.sentinels = newSentinels(l.options, log)
+		l.sentinels.dialer = l.dialer
 	} else {
 		l.names = newNames(log)
 	}
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
-		client: l.client(), people: l.forPeople(), cluster: l.cluster,
+		client: l.client(), people: l.forPeople(), cluster: l.cluster, at: l,
 		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]looked{},
 		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}

@@ -35,6 +35,8 @@ type sentinels struct {
 	name    string
 	options *redis.UniversalOptions
 	log     *slog.Logger
+	// dialer makes connections, within a time.
+	dialer func(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu sync.Mutex
 	// said is what each Sentinel says, by its address; the zero word while one does not answer.
@@ -129,7 +131,7 @@ func (s *sentinels) sentinel(addr string) *redis.Options {
 	d := defaults()
 	o := s.options
 	return &redis.Options{
-		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, TLSConfig: o.TLSConfig,
+		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: s.dialer(askTime),
 		MaxRetries: d.MaxRetries, ContextTimeoutEnabled: true, PoolSize: 1,
 		DialTimeout: askTime, DialerRetries: 1, ReadTimeout: askTime, WriteTimeout: askTime, PoolTimeout: askTime,
 		DisableIdentity: true, MaintNotificationsConfig: d.MaintNotificationsConfig,
@@ -250,8 +252,7 @@ func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, erro
 	s.mu.Lock()
 	addr := s.primary.addr
 	s.mu.Unlock()
-	dialer := redis.NewDialer(&redis.Options{DialTimeout: s.options.DialTimeout, TLSConfig: s.options.TLSConfig})
-	conn, err := dialer(ctx, network, addr)
+	conn, err := s.dialer(s.options.DialTimeout)(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}

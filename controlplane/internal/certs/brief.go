@@ -1,0 +1,173 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+)
+
+// ofFile is a mistake in one of several files.
+type ofFile struct {
+	index int
+	err   error
+}
+
+func (e *ofFile) Error() string { return e.err.Error() }
+
+// Unwrap is the mistake.
+func (e *ofFile) Unwrap() error { return e.err }
+
+// placed is an error of parse whose mistakes name their files; those of no file are of the first.
+func (f *files[T]) placed(err error) error {
+	parts := filesOf(err)
+	if len(parts) == 0 {
+		parts = []*ofFile{{0, err}}
+	}
+	all := make([]error, len(parts))
+	for i, part := range parts {
+		all[i] = &ofFile{part.index, fmt.Errorf("%s: %w", f.paths[part.index], part.err)}
+	}
+	return errors.Join(all...)
+}
+
+// filesOf are the mistakes of an error that are said of a file.
+func filesOf(err error) []*ofFile {
+	switch e := err.(type) {
+	case *ofFile:
+		return []*ofFile{e}
+	case interface{ Unwrap() []error }:
+		var all []*ofFile
+		for _, one := range e.Unwrap() {
+			all = append(all, filesOf(one)...)
+		}
+		return all
+	}
+	return nil
+}
+
+// parsePair reads a certificate, with those between it and an authority, and its key. A mistake is
+// said of the file that has it.
+func parsePair(texts [][]byte) (pair *tls.Certificate, wrong, err error) {
+	both, err := tls.X509KeyPair(texts[0], texts[1])
+	if err == nil {
+		return &both, nil, nil
+	}
+	var all []error
+	for i, kind := range []string{"CERTIFICATE", "PRIVATE KEY"} {
+		if better := wrongBlock(texts[i], kind); better != nil {
+			all = append(all, &ofFile{i, better})
+		}
+	}
+	if all == nil {
+		all = append(all, err) // One does not fit the other.
+	}
+	return nil, nil, errors.Join(all...)
+}
+
+// wrongBlock says which block of a text in PEM is damaged, or that none is of a kind.
+func wrongBlock(text []byte, kind string) error {
+	found := false
+	for at := bytes.Index(text, begin); at >= 0; {
+		rest := text[at:]
+		next := bytes.Index(rest[1:], begin) + 1
+		if next > 0 {
+			rest = rest[:next]
+		}
+		line := 1 + bytes.Count(text[:at], []byte("\n"))
+		block, _ := pem.Decode(rest)
+		if block == nil {
+			return &LineError{line, errNoBlock}
+		}
+		if strings.HasSuffix(block.Type, kind) {
+			found = true
+		}
+		if block.Type == "CERTIFICATE" {
+			if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+				return &LineError{line, err}
+			}
+		}
+		if next == 0 {
+			break
+		}
+		at += next
+	}
+	if !found {
+		return fmt.Errorf("it holds no %s in PEM", kind)
+	}
+	return nil
+}
+
+var errNoBlock = errors.New("is no block of PEM: a line of it is missing or damaged")
+
+// Secret is the text of a file, without the spaces around it. Make one with LoadSecret. It is safe
+// for concurrent use.
+type Secret struct {
+	files[string]
+}
+
+// LoadSecret reads a text of one line.
+func LoadSecret(path string) (*Secret, error) {
+	s := &Secret{files[string]{kind: "a password", paths: []string{path}, parse: parseSecret}}
+	return s, s.read(true)
+}
+
+// Current is the text as the file is now, or was when it last made sense.
+func (s *Secret) Current(log *slog.Logger) string { return *s.current(log) }
+
+func parseSecret(texts [][]byte) (secret *string, wrong, err error) {
+	text := strings.TrimSpace(string(texts[0]))
+	first, more, several := strings.Cut(text, "\n")
+	switch {
+	case text == "":
+		return nil, nil, errors.New("it is empty")
+	case several:
+		end := len(texts[0]) - len(bytes.TrimLeft(texts[0], " \t\r\n")) + len(first)
+		end += 1 + len(more) - len(strings.TrimLeft(more, " \t\r\n"))
+		return nil, nil, &LineError{1 + bytes.Count(texts[0][:end], []byte("\n")),
+			errors.New("a password is one line, and here is another")}
+	case strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }):
+		return nil, nil, errors.New("it holds control characters")
+	}
+	return &text, nil, nil
+}
+
+// Brief is Trouble file by file, without anything that stands in them; empty for those that are
+// right.
+func (f *files[T]) Brief(log *slog.Logger) []string {
+	f.Trouble(log)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	briefs := make([]string, len(f.paths))
+	for _, part := range filesOf(f.last) {
+		switch lines := strings.Trim(fmt.Sprint(linesOf(part)), "[]"); {
+		case lines == "":
+			briefs[part.index] = "not to be used, and what was there before is: the log says why"
+		case f.last == f.wrong:
+			briefs[part.index] = "wrong in line " + lines + ", whose certificate counts as absent: the log says why"
+		default:
+			briefs[part.index] = "wrong in line " + lines + ", and what was there before is used: the log says why"
+		}
+	}
+	return briefs
+}
+
+// linesOf are those that an error names, the first ten.
+func linesOf(err error) (lines []int) {
+	if line, ok := err.(*LineError); ok {
+		return []int{line.Line}
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			lines = append(lines, linesOf(one)...)
+		}
+	case interface{ Unwrap() error }:
+		lines = linesOf(e.Unwrap())
+	}
+	return lines[:min(len(lines), 10)]
+}
