@@ -2,11 +2,14 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +29,9 @@ type fleet struct {
 	// toPlane are the ways of an Envoy, by its name.
 	toPlane map[string][2]*proxy
 	toRedis [2]*proxy
-	off     time.Duration // of Redis' clock
+	// sentinels watch the Redis; nil: there are none, and proxies on the ways to it.
+	sentinels *redistest.Sentinels
+	off       time.Duration // of Redis' clock
 	// envoyClock is that of envoy-1.
 	envoyClock *redistest.Clock
 	dir        string // of Redis' files
@@ -95,8 +100,8 @@ func (f *fleet) awaitPlanes() {
 	f.controlPlane = f.planes[0]
 }
 
-// startFleet starts all but policies.
-func startFleet(t *testing.T) *fleet {
+// startFleet starts all but policies. Watched: Sentinels watch the Redis, which has a replica.
+func startFleet(t *testing.T, watched bool) *fleet {
 	t.Helper()
 	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t),
 		envoyClock: redistest.NewClock(t)}
@@ -123,12 +128,21 @@ func startFleet(t *testing.T) *fleet {
 		return []int{ways[0].port, ways[1].port}
 	}})
 	f.dir = t.TempDir()
-	f.redis = f.clock.Start("--appendonly", "yes", "--appendfsync", "everysec", "--dir", f.dir)
+	kept := []string{"--appendonly", "yes", "--appendfsync", "everysec"}
+	if watched {
+		f.sentinels = redistest.StartSentinels(t, kept...)
+		f.redis = f.sentinels.Primary
+	} else {
+		f.redis = f.clock.Start(append(kept, "--dir", f.dir)...)
+	}
 	for i, port := range []int{f.serve.Port, second} {
 		f.toRedis[i] = startProxy(t, f.redis.Addr())
 		f.serves[i] = f.serve
 		f.serves[i].Port, f.serves[i].DataDir = port, t.TempDir()
 		f.serves[i].RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", f.toRedis[i].port)
+		if watched {
+			f.serves[i].RedisURL = f.sentinels.URL()
+		}
 		f.startPlane(i)
 	}
 	f.awaitPlanes()
@@ -190,7 +204,11 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 	p, e, h := r.IntN(2), r.IntN(2), r.IntN(len(holds))
 	envoy := fmt.Sprint("envoy-", e+1)
 	ways := f.toPlane[envoy]
-	switch r.IntN(16) {
+	drawn := r.IntN(16)
+	if f.sentinels != nil && slices.Contains([]int{0, 1, 2, 5}, drawn) {
+		return f.drawTakeover(r.IntN(3))
+	}
+	switch drawn {
 	case 0, 1:
 		return parted(fmt.Sprintf("control plane %d and Redis", p), h, false, f.toRedis[p])
 	case 2:
@@ -208,6 +226,50 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 	}
 }
 
+// drawTakeover has the replica take over from a primary that is well, is killed or stands still.
+func (f *fleet) drawTakeover(how int) calamity {
+	from, to := f.sentinels.Primary, f.sentinels.Replica
+	if to.IsPrimary() {
+		from, to = to, from
+	}
+	c := calamity{name: "Sentinels replace a primary that is well", again: 2}
+	end := func() {}
+	switch c.begin = f.takeOver; how {
+	case 0:
+		c.name, c.begin, end = "Sentinels replace a primary that was killed", from.Kill, from.Restart
+	case 1:
+		c.name, c.begin, end = "Sentinels replace a primary that stands still", from.Pause, from.Resume
+	}
+	c.end = func() {
+		f.awaitRole("the replica to take over", to, "master")
+		end()
+		f.awaitRole("the old primary to follow", from, "connected")
+		f.redis = to
+	}
+	return c
+}
+
+// takeOver has Sentinels replace the primary.
+func (f *fleet) takeOver() {
+	f.t.Helper()
+	f.await("Sentinels to replace the primary", func(context.Context) error {
+		if answer := f.sentinels.Watchers[0].Do("SENTINEL", "FAILOVER", redistest.MasterName); answer != "+OK" {
+			return errors.New(answer) // They know no good replica yet.
+		}
+		return nil
+	})
+}
+
+func (f *fleet) awaitRole(what string, server *redistest.Server, word string) {
+	f.t.Helper()
+	f.await(what, func(context.Context) error {
+		if role := server.Role(); !strings.Contains(role, word) {
+			return errors.New(role)
+		}
+		return nil
+	})
+}
+
 // drawProcess is a fault of a process.
 func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 	signal := func(s syscall.Signal, to interface{ Signal(syscall.Signal) error }) {
@@ -215,7 +277,11 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			f.t.Error(err)
 		}
 	}
-	switch r.IntN(13) {
+	drawn := r.IntN(13)
+	if f.sentinels != nil && slices.Contains([]int{4, 5, 7, 11}, drawn) {
+		return f.drawTakeover(r.IntN(3))
+	}
+	switch drawn {
 	case 12:
 		off := []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]
 		return calamity{name: fmt.Sprintf("the clock of envoy-1 jumps: to %v", off),

@@ -20,7 +20,7 @@ import (
 
 var (
 	gameFor = flag.Duration("game", 0,
-		"how long TestChaosGame draws faults from -seed; 0 is two short games of fixed seeds")
+		"how long TestChaosGame draws faults from -seed, half of it with Sentinels; 0 is two short games")
 	gameSeed = flag.Uint64("seed", 0, "the seed of the game; 0 draws one")
 )
 
@@ -100,22 +100,23 @@ func (a allowance) plus(b allowance) allowance {
 // always; each wait that is announced is true; and all that was acknowledged is so in the end.
 func TestChaosGame(t *testing.T) {
 	t.Parallel()
+	seeds, during := []uint64{1, 2}, 35*time.Second
 	if *gameFor > 0 {
 		seed := *gameSeed
 		if seed == 0 {
 			seed = rand.Uint64()
 		}
-		play(t, seed, *gameFor)
-		return
+		seeds, during = []uint64{seed, seed}, *gameFor/2
 	}
-	for _, seed := range []uint64{1, 2} {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { play(t, seed, 35*time.Second) })
+	for i, store := range []string{"one Redis", "Sentinels"} {
+		t.Run(store, func(t *testing.T) { play(t, seeds[i], during, i == 1) })
 	}
 }
 
-func play(t *testing.T, seed uint64, during time.Duration) {
+func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 	fmt.Printf("the seed of this game is %d\n", seed)
-	g := &game{fleet: startFleet(t), faults: rand.New(rand.NewPCG(seed, 0)), random: rand.New(rand.NewPCG(seed, 1)),
+	g := &game{fleet: startFleet(t, watched),
+		faults: rand.New(rand.NewPCG(seed, 0)), random: rand.New(rand.NewPCG(seed, 1)),
 		meters: map[string]*meter{}, rounds: map[string]int{}}
 	g.acks = &ackgame.Game{T: t, Random: g.random, Set: gameSet}
 	for i := range g.planes {
@@ -447,6 +448,7 @@ func (w *waiting) judge(begun int, late bool, mode string, first, again answer, 
 	if err == nil && late {
 		w.doubtful = append(w.doubtful, text)
 	} else {
+		fmt.Println(text)
 		w.wrong = append(w.wrong, text)
 	}
 }

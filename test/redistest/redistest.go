@@ -131,11 +131,17 @@ func (s *Server) Do(args ...string) string {
 	return answer
 }
 
-// IsPrimary reports whether the server takes itself for a primary. A server whose role changes ends
-// its clients' connections, and is none then.
-func (s *Server) IsPrimary() bool {
+// IsPrimary reports whether the server takes itself for a primary.
+func (s *Server) IsPrimary() bool { return strings.HasPrefix(s.Role(), "master") }
+
+// Role is the server's answer to ROLE, a line for each of its elements. A server whose role changes
+// ends its clients' connections, and has none then.
+func (s *Server) Role() string {
 	role, err := s.ask("ROLE")
-	return err == nil && strings.HasPrefix(role, "master")
+	if err != nil {
+		return ""
+	}
+	return role
 }
 
 // await asks the server until the answer holds a text.
