@@ -66,7 +66,7 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 		}
 		return next, g, booked
 	}
-	next.Draft, g = t.started(ask).Grant(now, ask)
+	next.Draft, g = t.Started(ask).Grant(now, ask)
 	booked = spends(ask, g)
 	if booked {
 		next.Main = t.Main.charge(now, other, ask, g)
@@ -78,15 +78,15 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g Grant) {
 	next = t
 	if draft {
-		next.Draft, g = t.started(ask).Look(now, ask)
+		next.Draft, g = t.Started(ask).Look(now, ask)
 	} else {
 		next.Main, g = t.Promoted(ask).Look(now, ask)
 	}
 	return next, g
 }
 
-// started is the draft's ledger, which begins as the main one.
-func (t Twins[L]) started(ask Ask) L {
+// Started is the draft's ledger, which begins as the main one.
+func (t Twins[L]) Started(ask Ask) L {
 	if t.Draft.known() && t.Draft.policySet() >= policySet(ask.Version) {
 		return t.Draft
 	}

@@ -65,6 +65,8 @@ type (
 	MissedPolicy    = gen.MissedPolicy
 	// UsageAnswer is what a caller has left.
 	UsageAnswer = gen.Usage
+	// UsedLimit is a limit of it.
+	UsedLimit = gen.UsedLimit
 	// PoliciesAnswer is a page of the policies in force, PolicyInForce one of them.
 	PoliciesAnswer = gen.Policies
 	PolicyInForce  = gen.PolicyInForce

@@ -100,7 +100,7 @@ func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
 }
 
 func (b *breakable) Adjust(
-	ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, e audit.Entry,
+	ctx context.Context, it leases.Item, c lease.Change, e audit.Entry,
 ) (lease.Holding, error) {
 	if err := b.check(); err != nil {
 		return lease.Holding{}, err
@@ -111,7 +111,7 @@ func (b *breakable) Adjust(
 		}
 		b.changes--
 	}
-	return b.Store.Adjust(ctx, bucket, ask, c, e)
+	return b.Store.Adjust(ctx, it, c, e)
 }
 
 func (b *breakable) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {

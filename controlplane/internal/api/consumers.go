@@ -28,18 +28,24 @@ var errNoConsumers = &failure{code: errs.NoConsumers,
 
 // person finds out who is meant; the source may be left out where there is one only.
 func (s *server) person(id, source string) (p person, err error) {
-	current, _ := s.config.Policies.Current()
+	active, _ := s.config.Policies.Active()
+	current := active.Current
 	if err := s.unread(); current == nil && err != nil {
 		return p, err
 	}
-	if current == nil || len(current.Set.Identity.Consumer) == 0 {
-		return p, errNoConsumers
+	found, err := policy.Source{}, error(errNoConsumers)
+	for _, by := range []*policies.Compiled{active.Draft, active.Current} {
+		if by == nil || len(by.Set.Identity.Consumer) == 0 {
+			continue
+		}
+		if one, wrong := consumerSource(by.Set, source); wrong == nil || err != nil {
+			found, err, current = one, wrong, by
+		}
 	}
-	p.set = current
-	found, err := consumerSource(current.Set, source)
 	if err != nil {
 		return p, err
 	}
+	p.set = current
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return p, err

@@ -161,12 +161,13 @@ func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
 
 // settle says how the policies of refusals charge now whose costs are known later.
 func (s *server) settle(list []decisions.Decision) {
-	current, _ := s.config.Policies.Current()
-	if current == nil {
-		return
-	}
+	active, _ := s.config.Policies.Active()
 	for i := range list {
-		if p, ok := current.Policy(list[i].Policy); ok {
+		deciding, _ := active.Deciding(list[i].Version)
+		if deciding == nil {
+			continue
+		}
+		if p, ok := deciding.Policy(list[i].Policy); ok {
 			list[i].Settles = settlesOf(p)
 		}
 	}
@@ -177,47 +178,62 @@ func (s *server) settle(list []decisions.Decision) {
 func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	asked := map[string]*decisions.Level{}
+	type ledger struct {
+		key     string
+		version uint64
+	}
+	asked := map[ledger]*decisions.Level{}
+	active, _ := s.config.Policies.Active()
 	for i := range list {
 		d := &list[i]
-		level, known := asked[d.Key]
+		deciding, _ := active.Deciding(d.Version)
+		if deciding == nil {
+			continue
+		}
+		of := ledger{d.Key, deciding.Version.Number}
+		level, known := asked[of]
 		if !known && len(asked) < wire.MaxItems {
-			level = s.level(ctx, d, person)
-			asked[d.Key] = level
+			level = s.level(ctx, d, deciding, person)
+			asked[of] = level
 		}
 		d.Now = level
 	}
 }
 
-// level is what the bucket of a refusal holds now, nil if the store does not know: for policies
-// that are local or optimistic, and while the store is away.
-func (s *server) level(ctx context.Context, d *decisions.Decision, person *keyhash.Key) *decisions.Level {
+// level is what the bucket of a refusal holds now by the version that decides for its node, nil if
+// the store does not know: for policies that are local or optimistic, and while the store is away.
+func (s *server) level(
+	ctx context.Context, d *decisions.Decision, by *policies.Compiled, person *keyhash.Key,
+) *decisions.Level {
 	set, err := s.config.Policies.At(ctx, d.Version)
 	key, damaged := keyhash.Parse(d.Key)
 	if err != nil || damaged != nil {
 		return nil
 	}
-	current, _ := s.config.Policies.Current()
-	if current == nil {
-		return nil
-	}
-	p, limit, ok := set.Resolve(d.LimitIndex, current)
+	p, limit, ok := set.Resolve(d.LimitIndex, by)
 	if !ok {
 		return nil
 	}
 	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
 	if p.ByConsumer() && person != nil {
 		item.Position, item.Consumer, item.Root = 1, *person, limit.Root
-		if own, _, err := s.config.Leases.Own(ctx, current.Set, p, person, nil, false); err == nil {
+		if own, _, err := s.config.Leases.Own(ctx, by.Set, p, person, nil, false); err == nil {
 			if mine, found := p.Find(own, &limit, 0); found {
 				limit = mine
 			}
 		}
 	}
 	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
-		_, limits := set.ResolveAll(d.LimitIndex, current)
-		return s.owing(ctx, leases.Key{By: current, Policy: p, Limits: limits, Consumer: person,
-			Limit: limit, Step: set.StepOf(d.LimitIndex), Bucket: key, Cost: d.Cost}, limit.Params.Burst)
+		_, limits := set.ResolveAll(d.LimitIndex, by)
+		k := leases.Key{By: by, Policy: p, Limits: limits, Consumer: person,
+			Limit: limit, Step: set.StepOf(d.LimitIndex), Bucket: key, Cost: d.Cost}
+		if active, _ := s.config.Policies.Active(); active.Draft == by {
+			_, k.Twin, err = s.config.Leases.Twin(ctx, k, d.Tier)
+		}
+		if err != nil {
+			return nil
+		}
+		return s.owing(ctx, k, limit.Params.Burst)
 	}
 	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
 	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {

@@ -40,6 +40,8 @@ type explaining struct {
 	view   *calls.View
 	explain.Explanation
 	answer gen.Explained
+	// drafted: the version is rolled out to a part of the nodes.
+	drafted bool
 	// about is the caller, as the policies know it that the request meets.
 	about subject
 	// refusing is what refuses the request; nil if nothing does so far.
@@ -65,7 +67,7 @@ func (s *server) ExplainRequest(
 	if err != nil {
 		return nil, err
 	}
-	x, err := s.explaining(ctx, request)
+	x, err := s.explaining(ctx, request, r.Body.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -125,17 +127,24 @@ func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
 	return r, nil
 }
 
-// explaining has the matcher say what the policy set in force makes of a request.
-func (s *server) explaining(ctx context.Context, request explain.Request) (*explaining, error) {
+// explaining has the matcher say what a policy set in force makes of a request: that of a version,
+// or if it is 0 that of the nodes to which none is rolled out.
+func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
 	x := &explaining{server: s}
 	var err error
 	x.secret, err = s.config.Hub.Secret()
 	if err != nil {
 		return nil, err
 	}
-	x.by, _ = s.config.Policies.Current()
+	active, _ := s.config.Policies.Active()
+	x.by = active.Current
 	if x.by == nil && s.config.Hub.Ready() != nil {
 		return nil, push.ErrNotReady
+	}
+	if active.Draft != nil && active.Draft.Version.Number == version {
+		x.by, x.drafted = active.Draft, true
+	} else if version > 0 && (x.by == nil || x.by.Version.Number != version) {
+		return nil, badRequest("version %d is not in force: leave it out, or name one that weir rollout does", version)
 	}
 	x.answer = gen.Explained{Complete: true, Policies: []gen.ExplainedPolicy{}, Others: []gen.MissedPolicy{}}
 	if x.by == nil { // There is none yet.
@@ -146,7 +155,7 @@ func (s *server) explaining(ctx context.Context, request explain.Request) (*expl
 		x.by = &policies.Compiled{Set: set}
 	}
 	x.answer.Version = x.by.Version.Number
-	if active, _ := s.config.Policies.Active(); active.Draft != nil {
+	if active.Draft != nil {
 		x.answer.RolledOut = active.Draft.Version.Number
 	}
 	orders := wire.Enforcement{}
@@ -254,7 +263,15 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 		tier: one.Tier, limit: limit}
 	ctx, cancel := context.WithTimeout(ctx, askPatience)
 	defer cancel()
-	held, store, err := x.bucketWith(ctx, at, lease.Change{}, audit.Entry{})
+	var err error
+	if x.drafted {
+		_, at.Twin, err = x.config.Leases.Twin(ctx, at.Key, one.Tier)
+	}
+	var held gen.Bucket
+	var store lease.Holding
+	if err == nil {
+		held, store, err = x.bucketWith(ctx, at, lease.Change{}, audit.Entry{})
+	}
 	if err != nil {
 		x.answer.Complete = false
 		x.depends(one, failing(err)+": on_failure decides, "+k.policy.OnFailure.String())

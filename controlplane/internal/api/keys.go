@@ -15,138 +15,113 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// bucketKey is the partition key of a policy that a request means.
-type bucketKey struct {
-	by        *policies.Compiled
-	policy    *policy.Policy
-	partition match.Partition
-	// person is the consumer whose key it is; nil if the partition does not go by consumers.
-	person *keyhash.Key
-	// values are those of the partition, and hash is the key as it is known.
-	values []match.Value
-	hash   string
-}
-
-func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
-
-// policyNamed finds a policy of the policy set in force.
-func (s *server) policyNamed(name string) (*policies.Compiled, *policy.Policy, error) {
-	current, _ := s.config.Policies.Current()
-	if err := s.unread(); current == nil && err != nil {
-		return nil, nil, err
-	} else if current == nil {
-		return nil, nil, noPolicy(nil, name)
-	}
-	p, ok := current.Policy(name)
-	if !ok {
-		return nil, nil, noPolicy(current, name)
-	}
-	return current, p, nil
-}
-
-// key finds out which partition key is meant.
-func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
-	current, p, err := s.policyNamed(name)
-	if err != nil {
-		return k, err
-	}
-	secret, err := s.config.Hub.Secret()
-	if err != nil {
-		return k, err
-	}
-	values, err := partitionValues(current.Set, p, params.Partition, params.Source)
-	if err != nil {
-		return k, err
-	}
-	return newKey(secret, current, p, values), nil
-}
-
-// newKey is the key of requests that have these values for the parts of the policy's partition.
-func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []match.Value) bucketKey {
-	k := bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
-		person: personOf(secret, p, values), values: values}
-	hash := k.partition.Key()
-	k.hash = hash.String()
-	return k
-}
-
-// personOf is the consumer among the values of a partition, nil if there is none.
-func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
-	for i, part := range p.Partition {
-		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {
-			key := match.ConsumerKey(secret, v.Source, string(v.Text))
-			return (*keyhash.Key)(&key)
-		}
-	}
-	return nil
-}
-
-// adjust looks at all buckets of a key, or changes them.
-func (s *server) adjust(
-	ctx context.Context, k bucketKey, c lease.Change, e audit.Entry,
-) (answer gen.OneKeyJSONResponse, err error) {
+// unlooked is the key without its buckets.
+func (s *server) unlooked(k bucketKey) (answer gen.OneKeyJSONResponse) {
 	answer.Headers.CacheControl = "no-store"
 	answer.Body = gen.Key{Policy: k.policy.Name, Key: k.hash, Share: k.partition.Share(), Where: gen.KeyWhereStore,
 		Buckets: []gen.Bucket{}}
-	if k.policy.Mode == policy.ModeLocal {
-		answer.Body.Where = gen.KeyWhereNodes
-		s.describeBan(&answer.Body)
+	if k.areLocal() {
+		answer.Body.Where, answer.Body.Complete = gen.KeyWhereNodes, true
+	}
+	s.describeBan(&answer.Body, k)
+	return answer
+}
+
+// look answers with what the buckets of a key hold.
+func (s *server) look(ctx context.Context, k bucketKey) (answer gen.OneKeyJSONResponse, err error) {
+	answer = s.unlooked(k)
+	if answer.Body.Complete {
 		return answer, nil
 	}
+	places, err := s.places(ctx, k)
+	for i := 0; i < len(places) && err == nil; i++ {
+		if !places[i].isLocal() {
+			var b gen.Bucket
+			b, err = s.bucket(ctx, places[i], lease.Change{}, audit.Entry{})
+			answer.Body.Buckets = append(answer.Body.Buckets, b)
+		}
+	}
+	if answer.Body.Complete = err == nil; err != nil {
+		answer.Body.Buckets = []gen.Bucket{}
+	}
+	return answer, err
+}
+
+// adjust changes all buckets of a key. The audit has one entry of that, whatever it changes.
+func (s *server) adjust(
+	ctx context.Context, k bucketKey, c lease.Change, e audit.Entry,
+) (answer gen.OneKeyJSONResponse, err error) {
 	places, err := s.places(ctx, k)
 	if err != nil {
 		return answer, err
 	}
-	buckets, once := make([]gen.Bucket, len(places)), eachOnce(places)
-	if c != (lease.Change{}) {
-		if err := s.config.Enforcement.CanFree(len(once)); err != nil {
-			return answer, err
-		}
+	once := slices.DeleteFunc(eachOnce(places), func(i int) bool { return !places[i].changeable(c) })
+	if len(once) == 0 {
+		return answer, unchangeable(k)
 	}
+	if err := s.config.Enforcement.CanFree(len(once)); err != nil {
+		return answer, err
+	}
+	buckets, stored := make([]gen.Bucket, len(places)), e
 	var changed []place
 	for _, i := range once {
-		if buckets[i], err = s.bucket(ctx, places[i], c, e); err != nil {
-			break
+		if !places[i].isLocal() {
+			if buckets[i], err = s.bucket(ctx, places[i], c, stored); err != nil {
+				break
+			}
+			stored = audit.Entry{By: e.By}
 		}
-		if !places[i].limit.InFlight {
-			changed = append(changed, places[i])
-		}
+		changed = append(changed, places[i])
 	}
-	if c != (lease.Change{}) && len(changed) > 0 {
+	if len(changed) > 0 {
 		if err != nil {
 			err = changedInPart(err, c, placesAt(places, once), changed)
 		}
-		var all []keyhash.Key
-		for _, at := range changed {
-			all = append(all, at.Bucket)
-		}
-		freed := s.config.Enforcement.Free(ctx, all, c.Reset, audit.Entry{By: e.By})
+		freed := s.config.Enforcement.Free(ctx, bucketsOf(changed), c.Reset, stored)
 		err = cmp.Or(err, freed)
 	}
+	answer = s.unlooked(k)
 	for i := 0; i < len(places) && err == nil; i++ {
+		if places[i].isLocal() {
+			continue
+		}
 		if !slices.Contains(once, i) { // The same bucket, as a caller of another tier finds it.
 			buckets[i], err = s.bucket(ctx, places[i], lease.Change{}, audit.Entry{})
 		}
+		answer.Body.Buckets = append(answer.Body.Buckets, buckets[i])
 	}
-	answer.Body.Buckets = buckets
-	s.describeBan(&answer.Body)
+	answer.Body.Complete = err == nil
 	return answer, err
+}
+
+// bucketsOf are the buckets of places, each once.
+func bucketsOf(places []place) (all []keyhash.Key) {
+	for _, at := range places {
+		if !slices.Contains(all, at.Bucket) {
+			all = append(all, at.Bucket)
+		}
+	}
+	return all
+}
+
+// unchangeable is the error for a key of which no bucket can be filled.
+func unchangeable(k bucketKey) error {
+	if k.areLocal() {
+		return &failure{code: errs.LocalPolicy,
+			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
+	}
+	return badRequest("policy %s has nothing for this key that can be filled: what is in flight ends by itself, and "+
+		"a quota of 0 refuses all", k.policy.Name)
 }
 
 // changedInPart is the failure to change all buckets of a key where some have been changed: which,
 // and what the same change would do to them once more.
 func changedInPart(cause error, c lease.Change, all, changed []place) error {
-	count, names := 0, ""
-	for _, at := range all {
-		if !at.limit.InFlight {
-			count++
-		}
-	}
+	names := ""
 	for i, at := range changed {
 		if i > 0 {
 			names += "; "
@@ -165,7 +140,8 @@ func changedInPart(cause error, c lease.Change, all, changed []place) error {
 		have = "has"
 	}
 	return &failure{code: errs.StoreUnavailable, cause: cause, detail: fmt.Sprintf(
-		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), count, have, names, failing(cause), again)}
+		"%d of %d buckets %s been changed (%s), then %s; %s", len(changed), len(all), have, names, failing(cause),
+		again)}
 }
 
 // bucket looks at one bucket of a key, or changes it. What nodes may have in flight stays as it is.
@@ -179,7 +155,8 @@ func (s *server) bucketWith(
 	ctx context.Context, at place, c lease.Change, e audit.Entry,
 ) (b gen.Bucket, held lease.Holding, err error) {
 	b = gen.Bucket{
-		Bucket: at.Bucket.String(), Tier: at.tier, Limit: policies.LimitText(at.limit), Burst: at.limit.Params.Burst,
+		Bucket: at.Bucket.String(), Tier: at.tier, Version: at.version, Limit: policies.LimitText(at.limit),
+		Burst: at.limit.Params.Burst,
 	}
 	if at.limit.InFlight {
 		permits, err := s.config.Leases.Holders(ctx, at.Policy, at.limit, at.Bucket)
@@ -217,18 +194,20 @@ func (s *server) adjustOne(ctx context.Context, k leases.Key, c lease.Change, e 
 		if _, err := s.config.Policies.Refresh(ctx); err != nil {
 			return held, err
 		}
-		current, _ := s.config.Policies.Current()
-		if current.Version.Is(&k.By.Version) {
+		active, _ := s.config.Policies.Active()
+		if k.Twin != nil || active.Has(&k.By.Version) {
 			return held, err
 		}
-		k.By = current
+		k.By = active.Current
 	}
 }
 
-func (s *server) describeBan(k *gen.Key) {
+func (s *server) describeBan(k *gen.Key, of bucketKey) {
 	_, k.Durable, _ = s.config.Enforcement.Held()
-	if b := s.config.Enforcement.Banned(k.Key); b != nil {
-		k.Ban = &gen.KeyBan{Reason: b.Reason, Expires: b.Expires, Since: b.Since, By: b.By}
+	for _, hash := range of.hashes() {
+		if b := s.config.Enforcement.Banned(hash); b != nil && k.Ban == nil {
+			k.Ban = &gen.KeyBan{Reason: b.Reason, Expires: b.Expires, Since: b.Since, By: b.By}
+		}
 	}
 }
 
@@ -240,13 +219,11 @@ func (s *server) GetKey(ctx context.Context, r gen.GetKeyRequestObject) (gen.Get
 	}
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
-	answer, err := s.adjust(timed, k, lease.Change{}, audit.Entry{})
+	answer, err := s.look(timed, k)
 	if err != nil && explained(err) {
 		return nil, storeFailure(err)
 	}
 	if err != nil { // The key, its share and its ban are held, and the levels of its buckets are the store's.
-		answer.Body.Buckets = []gen.Bucket{}
-		s.describeBan(&answer.Body)
 		s.noteHeld(ctx, err, s.config.Hub.Followed())
 	}
 	return gen.GetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
@@ -258,37 +235,11 @@ func (s *server) ResetKey(ctx context.Context, r gen.ResetKeyRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	var answer gen.OneKeyJSONResponse
-	if k.policy.Mode == policy.ModeLocal {
-		answer, err = s.resetNodes(ctx, k, e)
-	} else {
-		answer, err = s.adjust(ctx, k, lease.Change{Reset: true}, e)
-	}
+	answer, err := s.adjust(ctx, k, lease.Change{Reset: true}, e)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.ResetKey200JSONResponse{OneKeyJSONResponse: answer}, nil
-}
-
-// resetNodes fills the buckets that each node has by itself.
-func (s *server) resetNodes(
-	ctx context.Context, k bucketKey, e audit.Entry,
-) (answer gen.OneKeyJSONResponse, err error) {
-	places, err := s.places(ctx, k)
-	if err != nil {
-		return answer, err
-	}
-	var buckets []keyhash.Key
-	for _, i := range eachOnce(places) {
-		buckets = append(buckets, places[i].Bucket)
-	}
-	if err := s.config.Enforcement.CanFree(len(buckets)); err != nil {
-		return answer, err
-	}
-	if err := s.config.Enforcement.Free(ctx, buckets, true, e); err != nil {
-		return answer, err
-	}
-	return s.adjust(ctx, k, lease.Change{}, audit.Entry{})
 }
 
 // GrantKey gives tokens to the buckets of a key.
@@ -296,10 +247,6 @@ func (s *server) GrantKey(ctx context.Context, r gen.GrantKeyRequestObject) (gen
 	k, e, err := s.keyChange(ctx, "key.grant", r.Policy, gen.GetKeyParams(r.Params), r.Body.Reason)
 	if err != nil {
 		return nil, err
-	}
-	if k.policy.Mode == policy.ModeLocal {
-		return nil, &failure{code: errs.LocalPolicy,
-			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
 	e.After = audit.Value(map[string]int64{"tokens": r.Body.Tokens})
 	answer, err := s.adjust(ctx, k, lease.Change{Give: r.Body.Tokens}, e)
@@ -315,7 +262,7 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 	if err != nil {
 		return nil, err
 	}
-	ban := enforcement.Ban{Policy: k.policy.Name, Key: k.hash, Reason: r.Body.Reason}
+	ban := enforcement.Ban{Policy: k.policy.Name, Reason: r.Body.Reason}
 	if r.Body.Expires != nil {
 		until := r.Body.Expires.UTC()
 		ban.Expires = &until
@@ -323,8 +270,11 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 			return nil, badRequest("expires_at has passed")
 		}
 	}
-	if _, _, err := s.config.Enforcement.Ban(ctx, ban, e); err != nil {
-		return nil, storeFailure(err)
+	for _, ban.Key = range k.hashes() {
+		if _, _, err := s.config.Enforcement.Ban(ctx, ban, e); err != nil {
+			return nil, storeFailure(err)
+		}
+		e = audit.Entry{By: e.By}
 	}
 	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }
@@ -335,8 +285,12 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	if _, err := s.config.Enforcement.Unban(ctx, k.hash, entry(ctx, "key.unban", keyResource(k))); err != nil {
-		return nil, storeFailure(err)
+	e := entry(ctx, "key.unban", keyResource(k))
+	for _, hash := range k.hashes() {
+		if _, err := s.config.Enforcement.Unban(ctx, hash, e); err != nil {
+			return nil, storeFailure(err)
+		}
+		e = audit.Entry{By: e.By}
 	}
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }
@@ -346,11 +300,7 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 func (s *server) standing(ctx context.Context, k bucketKey) gen.OneKeyJSONResponse {
 	ctx, cancel := context.WithTimeout(ctx, touchPatience)
 	defer cancel()
-	answer, err := s.adjust(ctx, k, lease.Change{}, audit.Entry{})
-	if err != nil {
-		answer.Body.Buckets = []gen.Bucket{}
-		s.describeBan(&answer.Body)
-	}
+	answer, _ := s.look(ctx, k)
 	return answer
 }
 

@@ -269,6 +269,19 @@ func (s *server) noteOrders(answer http.Header) {
 	}
 }
 
+// RolloutHeader says on each answer to an operator that a version is rolled out to a part of the
+// nodes: an answer about the other version is not true for callers of these.
+const RolloutHeader = "Weir-Rollout"
+
+// noteRollout sets RolloutHeader while there is a rollout.
+func (s *server) noteRollout(answer http.Header) {
+	if active, _ := s.config.Policies.Active(); active.Draft != nil {
+		answer.Set(RolloutHeader, fmt.Sprintf(
+			"version %d is rolled out to %d %% of the nodes, version %d to the others",
+			active.Draft.Version.Number, active.State.Rollout.Nodes, active.Current.Version.Number))
+	}
+}
+
 type callerKey struct{}
 
 func withCaller(ctx context.Context, who caller) context.Context {

@@ -79,6 +79,13 @@ func (s *server) penaltyKeys(params gen.PardonPenaltiesParams) ([]keyhash.Key, e
 // punished are the keys by which penalties know a partition key.
 func (s *server) punished(k bucketKey) ([]keyhash.Key, error) {
 	keys := match.Keys(k.partition.Key(), len(k.policy.Reserve))
+	if k.drafted != nil {
+		theirs, err := s.punished(*k.drafted)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, theirs...)
+	}
 	if k.person != nil {
 		secret, err := s.config.Hub.Secret()
 		if err != nil {

@@ -3,10 +3,13 @@ package api
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"mime"
+
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"mime"
 )
 
 // mergePatch is the media type of RFC 7396.
@@ -17,7 +20,11 @@ const mergePatch = "application/merge-patch+json"
 func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (gen.GetPolicyResponseObject, error) {
 	timed, cancel := s.atHand(ctx)
 	defer cancel()
-	v, away, err := s.config.Policies.Newest(timed)
+	read := func() (policies.Version, error, error) { return s.config.Policies.Newest(timed) }
+	if r.Params.Version > 0 {
+		read = func() (policies.Version, error, error) { return s.config.Policies.Load(timed, r.Params.Version) }
+	}
+	v, away, err := read()
 	if err != nil {
 		return nil, storeFailure(err)
 	}
@@ -27,6 +34,12 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 		want = policydoc.YAML
 	}
 	doc, err := policydoc.Policy(v.Document, v.Format, r.Name, want)
+	if active, _ := s.config.Policies.Active(); err != nil && r.Params.Version == 0 && active.Draft != nil {
+		if _, drafted := active.Draft.Policy(r.Name); drafted {
+			return nil, &failure{code: errs.NotFound, detail: fmt.Sprintf("policy %s is in version %d alone, which is "+
+				"rolled out to a part of the Envoys: ask with version=%[2]d", r.Name, active.Draft.Version.Number)}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

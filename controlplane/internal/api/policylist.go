@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -31,13 +32,14 @@ func (s *server) ListPolicies(
 	answer.Version = current.Version.Number
 	orders := ordersOver(s.config.Enforcement, s.config.Now())
 	unmet, unmetSince := s.config.Series.Unmet(policyNames(current), current.Version.Time)
-	begin, err := following(current.Set.Policies, token)
+	all := s.listed()
+	begin, err := following(all, token)
 	if err != nil {
 		return nil, err
 	}
 	last := ""
-	for i := range current.Set.Policies {
-		p := &current.Set.Policies[i]
+	for i, one := range all {
+		p := one.policy
 		state, percent, ordered := orders.of(p)
 		if !has(p.Name, r.Params.Search) || r.Params.Mode != "" && string(r.Params.Mode) != p.Mode.String() ||
 			r.Params.State != "" && string(r.Params.State) != string(state) {
@@ -47,16 +49,17 @@ func (s *server) ListPolicies(
 		switch {
 		case i < begin:
 		case len(answer.Policies) < size:
-			last = fmt.Sprint(i, " ", p.Name)
-			one := gen.PolicyInForce{
-				Name: p.Name, Mode: gen.PolicyInForceMode(p.Mode.String()), Algorithm: p.Counting.Algorithm.String(),
-				Limits: append([]promises.Limit{}, promises.LimitsOf(*p, current.Set.Tiers)...), Partition: parts(p),
+			last = fmt.Sprint(i, " ", one.id())
+			answered := gen.PolicyInForce{
+				Name: p.Name, Version: one.version, Mode: gen.PolicyInForceMode(p.Mode.String()),
+				Algorithm: p.Counting.Algorithm.String(),
+				Limits:    append([]promises.Limit{}, promises.LimitsOf(*p, one.by.Set.Tiers)...), Partition: parts(p),
 				State: gen.PolicyInForceState(state), Percent: percent, Ordered: ordered,
 			}
 			if from := unmetSince.UTC(); unmet[p.Name] && state != enforcement.Off {
-				one.UnmetSince = &from
+				answered.UnmetSince = &from
 			}
-			answer.Policies = append(answer.Policies, one)
+			answer.Policies = append(answer.Policies, answered)
 		default: // There is another page.
 			answer.Next = pageToken(last)
 		}
@@ -64,18 +67,58 @@ func (s *server) ListPolicies(
 	return answer, nil
 }
 
+// listedPolicy is a policy in force.
+type listedPolicy struct {
+	by     *policies.Compiled
+	policy *policy.Policy
+	// version is the one that has it so, 0 if all in force have.
+	version uint64
+}
+
+// id tells the policies of a list apart.
+func (l listedPolicy) id() string {
+	if l.version == 0 {
+		return l.policy.Name
+	}
+	return fmt.Sprint(l.policy.Name, " ", l.version)
+}
+
+// listed are the policies in force: those that a version which is rolled out changes are two.
+func (s *server) listed() (all []listedPolicy) {
+	active, _ := s.config.Policies.Active()
+	differs := map[string]bool{}
+	if active.Draft != nil {
+		diff := policies.Compare(active.Current.Set, active.Draft.Set)
+		for _, name := range slices.Concat(diff.Added, diff.Removed, diff.Changed) {
+			differs[name] = true
+		}
+	}
+	for _, by := range []*policies.Compiled{active.Current, active.Draft} {
+		for i := 0; by != nil && i < len(by.Set.Policies); i++ {
+			one := listedPolicy{by: by, policy: &by.Set.Policies[i]}
+			if differs[one.policy.Name] {
+				one.version = by.Version.Number
+			} else if by == active.Draft {
+				continue
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // following is where a list goes on after the policy that a token names: behind it, wherever it is
 // by now, or where it was if it is gone.
-func following(all []policy.Policy, token string) (begin int, err error) {
+func following(all []listedPolicy, token string) (begin int, err error) {
 	if token == "" {
 		return 0, nil
 	}
-	at, name, _ := strings.Cut(token, " ")
+	at, id, _ := strings.Cut(token, " ")
 	begin, err = strconv.Atoi(at)
 	if err != nil || begin < 0 {
 		return 0, errToken
 	}
-	if now := slices.IndexFunc(all, func(p policy.Policy) bool { return p.Name == name }); now >= 0 {
+	if now := slices.IndexFunc(all, func(l listedPolicy) bool { return l.id() == id }); now >= 0 {
 		return now + 1, nil
 	}
 	return begin, nil

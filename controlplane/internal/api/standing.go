@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -71,16 +72,36 @@ func (s *server) switchedOff() (orders []enforcement.Order) {
 // bansOf are the bans of the caller's partition keys.
 func (s *server) bansOf(who subject) (all []gen.Standing) {
 	for _, k := range who.keys {
-		if b := s.config.Enforcement.Banned(k.hash); b != nil {
-			since := b.Since
-			all = append(all, gen.Standing{What: gen.StandingWhatBan, Policy: k.policy.Name, Key: k.hash,
-				Reason: b.Reason, Until: b.Expires, Since: &since, By: b.By})
-		}
-		for i, part := range k.policy.Partition {
-			if part.Kind == policy.PartClientIP && holds(k.by.Set.Banned, k.values[i].Text) {
-				all = append(all, gen.Standing{What: gen.StandingWhatBan, Reason: BannedBySet})
+		for _, hash := range k.hashes() {
+			if b := s.config.Enforcement.Banned(hash); b != nil {
+				since := b.Since
+				all = append(all, gen.Standing{What: gen.StandingWhatBan, Policy: k.policy.Name, Key: hash,
+					Reason: b.Reason, Until: b.Expires, Since: &since, By: b.By})
 			}
 		}
+		all = append(all, s.bannedBySets(k)...)
+	}
+	return all
+}
+
+// bannedBySets are the bans of an address of the key by the versions in force.
+func (s *server) bannedBySets(k bucketKey) (all []gen.Standing) {
+	active, _ := s.config.Policies.Active()
+	for i, part := range k.policy.Partition {
+		if part.Kind != policy.PartClientIP {
+			continue
+		}
+		by := func(c *policies.Compiled) bool { return c != nil && holds(c.Set.Banned, k.values[i].Text) }
+		one := gen.Standing{What: gen.StandingWhatBan, Reason: BannedBySet}
+		switch current, draft := by(active.Current), by(active.Draft); {
+		case current && !draft && active.Draft != nil:
+			one.Version = active.Current.Version.Number
+		case draft && !current:
+			one.Version = active.Draft.Version.Number
+		case !current:
+			continue
+		}
+		all = append(all, one)
 	}
 	return all
 }
@@ -151,24 +172,23 @@ func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 
 // keysOf are the keys of a consumer under all policies that go by consumers alone.
 func (s *server) keysOf(id, source string) (keys []bucketKey, err error) {
-	current, _ := s.config.Policies.Current()
-	if current == nil {
+	active, _ := s.config.Policies.Active()
+	if active.Current == nil {
 		return nil, nil
 	}
-	secret, err := s.config.Hub.Secret()
-	if err != nil {
-		return nil, err
-	}
-	for i := range current.Set.Policies {
-		p := &current.Set.Policies[i]
-		if len(p.Partition) != 1 || p.Partition[0].Kind != policy.PartConsumer {
+	for _, name := range namesInForce(active.Current, active.Draft) {
+		byConsumer := false
+		_ = s.eachNamed(name, func(_ *policies.Compiled, p *policy.Policy) {
+			byConsumer = byConsumer || len(p.Partition) == 1 && p.Partition[0].Kind == policy.PartConsumer
+		})
+		if !byConsumer {
 			continue
 		}
-		values, err := partitionValues(current.Set, p, []string{"consumer:" + id}, source)
+		k, err := s.key(name, gen.GetKeyParams{Partition: []string{"consumer:" + id}, Source: source})
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, newKey(secret, current, p, values))
+		keys = append(keys, k)
 	}
 	return keys, nil
 }

@@ -24,7 +24,7 @@ const maxUsage = 32
 type asker struct {
 	source policy.Source
 	value  string
-	tier   int // an index of the policy set's tiers
+	tier   string // by the version for the nodes to which none is rolled out
 }
 
 // GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks
@@ -34,33 +34,27 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	who.tier, err = s.assignedTier(ctx, secret, current.Set, who)
+	tier, err := s.assignedTier(ctx, secret, current.Set, who)
 	if err != nil {
 		return nil, storeFailure(err)
 	}
 	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
 	if len(current.Set.Tiers) > 0 {
-		answer.Body.Tier = current.Set.Tiers[who.tier]
+		who.tier = current.Set.Tiers[tier]
+		answer.Body.Tier = who.tier
 	}
 	person, used := match.ConsumerKey(secret, who.source, who.value), false
 	about := subject{person: (*keyhash.Key)(&person)}
-	for i := range current.Set.Policies {
-		p := &current.Set.Policies[i]
-		k, ok := keyOf(secret, current, p, who)
-		if !ok {
-			continue
-		}
+	for _, k := range s.keysOfAsker(secret, current, who) {
 		about.keys = append(about.keys, k)
-		if p.Mode == policy.ModeLocal || p.Enforced == policy.EnforcedOff {
-			continue
-		}
 		places, err := s.places(ctx, k)
 		if err != nil {
 			return nil, storeFailure(err)
 		}
 		for _, at := range places {
-			if at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
+			if at.isLocal() || at.Policy.Enforced == policy.EnforcedOff ||
+				at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
 				continue
 			}
 			held, err := s.bucket(ctx, at, lease.Change{}, audit.Entry{})
@@ -69,7 +63,8 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			}
 			used = used || held.Level < held.Burst
 			answer.Body.Limits = append(answer.Body.Limits,
-				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Quota: held.Burst, Remaining: held.Level,
+				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Version: held.Version, Quota: held.Burst,
+					Remaining:        held.Level,
 					FullAfterSeconds: held.FullAfterSeconds, Settles: held.Settles, Owed: held.Owed,
 					AdmitsAfterSeconds: held.AdmitsAfterSeconds})
 		}
@@ -164,6 +159,40 @@ func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.
 	return set.Identity.DefaultTier, nil
 }
 
+// keysOfAsker are the asker's keys of the policies in force that go by consumers alone.
+func (s *server) keysOfAsker(secret [16]byte, current *policies.Compiled, who asker) (keys []bucketKey) {
+	active, _ := s.config.Policies.Active()
+	for _, name := range namesInForce(current, active.Draft) {
+		var found []bucketKey
+		for _, by := range []*policies.Compiled{current, active.Draft} {
+			if by == nil {
+				continue
+			}
+			if p, ok := by.Policy(name); ok {
+				if k, ok := keyOf(secret, by, p, who); ok {
+					found = append(found, k)
+				}
+			}
+		}
+		if len(found) > 0 {
+			keys = append(keys, s.joined(found))
+		}
+	}
+	return keys
+}
+
+// namesInForce are the names of the policies of both versions in force, each once. Draft may be
+// nil.
+func namesInForce(current, draft *policies.Compiled) (names []string) {
+	names = policyNames(current)
+	for _, name := range policyNames(draft) {
+		if _, both := current.Policy(name); !both {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // keyOf is the asker's key of a policy; false for one that does not go by consumers alone.
 func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) (k bucketKey, ok bool) {
 	var values []match.Value
@@ -172,7 +201,7 @@ func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) 
 		case policy.PartConsumer:
 			values, ok = append(values, match.Value{Text: []byte(who.value), Source: who.source}), true
 		case policy.PartTier:
-			values = append(values, match.Value{Text: []byte(by.Set.Tiers[who.tier])})
+			values = append(values, match.Value{Text: []byte(who.tier)})
 		default:
 			return k, false
 		}

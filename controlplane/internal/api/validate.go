@@ -43,6 +43,7 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 			who.name, who.role = token.Name, token.Role
 			if !op.forNodes() {
 				s.noteOrders(who.answer)
+				s.noteRollout(who.answer)
 			}
 		}
 		if op.checked {

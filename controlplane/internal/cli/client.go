@@ -206,6 +206,7 @@ func (c *client) warnOnce(header http.Header) {
 	for _, warning := range []struct{ header, format string }{
 		{api.HeldHeader, "weir: %s\n"}, {api.ClockHeader, "weir: %s\n"},
 		{api.OrdersHeader, "weir: by an order limits are %s: weir enforcement says why\n"},
+		{api.RolloutHeader, "weir: %s: see weir rollout\n"},
 	} {
 		if text := header.Get(warning.header); text != "" && c.warn != nil && !c.warned[warning.header] {
 			fmt.Fprintf(c.warn, warning.format, printable(text))

@@ -17,6 +17,7 @@ type explainCommand struct {
 	URL      string            `arg:"" help:"The address, like https://shop.example/api, or a path."`
 	Header   []string          `short:"H" sep:"none" help:"A header of the request; may be given several times." placeholder:"'NAME: VALUE'"`
 	ClientIP string            `name:"client-ip" help:"The client's address, after all proxies." placeholder:"ADDRESS"`
+	In       uint64            `help:"Explain by this version, which is rolled out to a part of the Envoys." placeholder:"VERSION"`
 	Verified map[string]string `help:"What Envoy verifies and no header has, by its source: jwt:CLAIM, spiffe or metadata:NS/KEY." placeholder:"SOURCE=VALUE"`
 }
 
@@ -40,6 +41,9 @@ func (c *explainCommand) body() ([]byte, error) {
 	}
 	if c.ClientIP != "" {
 		asked["client_ip"] = c.ClientIP
+	}
+	if c.In > 0 {
+		asked["version"] = c.In
 	}
 	if len(c.Verified) > 0 {
 		asked["verified"] = c.Verified
@@ -85,9 +89,12 @@ func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 		text = fmt.Sprintf("refused with %d: %s", a.Answer.Status, text)
 	}
 	fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
-	if a.RolledOut > 0 {
-		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it, and not by version %d. See weir "+
-			"rollout.\n", a.RolledOut, a.Version)
+	switch {
+	case a.RolledOut > 0 && a.RolledOut == a.Version:
+		fmt.Fprintf(out, "Version %d is rolled out: only Envoys that have it decide so.\n", a.Version)
+	case a.RolledOut > 0:
+		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it, and not by version %d: see "+
+			"the same with --in %[1]d.\n", a.RolledOut, a.Version)
 	}
 }
 

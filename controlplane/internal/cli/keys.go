@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -85,8 +86,16 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		}
 		return nil
 	}
-	err := table(out, "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN\tBUCKET", func(w io.Writer) {
+	head := "TIER\tLIMIT\tLEVEL\tUSED\tLEASED OUT\tFULL IN\tGIVEN\tBUCKET"
+	rolledOut := slices.ContainsFunc(k.Buckets, func(b api.BucketAnswer) bool { return b.Version > 0 })
+	if rolledOut {
+		head = "VERSION\t" + head
+	}
+	err := table(out, head, func(w io.Writer) {
 		for _, b := range k.Buckets {
+			if rolledOut {
+				fmt.Fprintf(w, "%s\t", ofVersion(b.Version))
+			}
 			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%d\t%d\t%s\t%d\t%s\n", dash(b.Tier), b.Limit, b.Level, b.Burst, b.Used,
 				b.Leased, inSeconds(b.FullAfterSeconds), b.Given, b.Bucket)
 		}

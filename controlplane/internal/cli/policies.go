@@ -20,6 +20,7 @@ import (
 type getPolicies struct {
 	getFlags
 	Name   string `arg:"" optional:"" help:"One policy, which is printed as it was written."`
+	In     uint64 `help:"The policy NAME as this version has it, like one that is rolled out." placeholder:"VERSION"`
 	Search string `help:"Only those that have this in their name." placeholder:"TEXT"`
 	Mode   string `help:"Only those with this mode: local, leased, strict or optimistic." placeholder:"MODE"`
 	State  string `help:"Only those that are enforced like this, by the policy set or by an order: enforce, shadow or off." placeholder:"STATE"`
@@ -37,6 +38,8 @@ func (c *getPolicies) Run(env *environment) error {
 		return errors.New("a name is of one policy: give it, or what to find policies by")
 	case c.Name != "":
 		return c.one(env, cl)
+	case c.In > 0:
+		return errors.New("--in is for one policy: give its name; weir get version VERSION prints all")
 	case c.Output == "text" || strings.Contains(path, "?"):
 		return c.found(env, path)
 	}
@@ -64,6 +67,10 @@ func (c *getPolicies) found(env *environment, path string) error {
 		return printJSON(env.Out, map[string]any{"version": all.Version, "found": all.Found, "policies": all.Policies})
 	}
 	head := "POLICY\tLIMIT\tMODE\tALGORITHM\tENFORCEMENT"
+	rolledOut := slices.ContainsFunc(all.Policies, func(p api.PolicyInForce) bool { return p.Version > 0 })
+	if rolledOut {
+		head = "VERSION\t" + head
+	}
 	if slices.ContainsFunc(all.Policies, func(p api.PolicyInForce) bool { return p.UnmetSince != nil }) {
 		head += "\tMET"
 	}
@@ -79,9 +86,20 @@ func (c *getPolicies) found(env *environment, path string) error {
 			if p.UnmetSince != nil {
 				state += "\tby no request since " + p.UnmetSince.Format(time.RFC3339)
 			}
+			if rolledOut {
+				fmt.Fprintf(w, "%s\t", ofVersion(p.Version))
+			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", p.Name, limitTexts(p.Limits), p.Mode, p.Algorithm, state)
 		}
 	})
+}
+
+// ofVersion is the version of which something is true while one is rolled out.
+func ofVersion(version uint64) string {
+	if version == 0 {
+		return "both"
+	}
+	return fmt.Sprint(version)
 }
 
 func limitTexts(limits []promises.Limit) string {
@@ -97,7 +115,11 @@ func (c *getPolicies) one(env *environment, cl *client) error {
 	if c.Output == "json" {
 		accept = policydoc.JSON
 	}
-	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Name),
+	path := "/v1/policies/" + url.PathEscape(c.Name)
+	if c.In > 0 {
+		path += fmt.Sprintf("?version=%d", c.In)
+	}
+	got, err := cl.do(http.MethodGet, path,
 		map[string]string{"Accept": string(accept)}, nil)
 	if err != nil {
 		return err

@@ -32,6 +32,7 @@ func (c *rolloutStatus) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
+	cl.warned[api.RolloutHeader] = true // It is what is printed.
 	got, err := cl.do(http.MethodGet, "/v1/rollout", nil, nil)
 	if err != nil {
 		return explainRollout(err)
@@ -117,6 +118,7 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	if err != nil {
 		return err
 	}
+	cl.warned[api.RolloutHeader] = true
 	current, err := cl.do(http.MethodGet, "/v1/rollout", nil, nil)
 	if err != nil {
 		return explainRollout(err)

@@ -44,6 +44,9 @@ func standingText(is *api.StandingAnswer) (text, ends string) {
 	default: // A newer control plane knows more.
 		text = string(is.What)
 	}
+	if is.Version > 0 {
+		text += fmt.Sprintf(" at Envoys of version %d alone", is.Version)
+	}
 	if is.Until != nil {
 		text += " until " + is.Until.Format(time.RFC3339)
 	}

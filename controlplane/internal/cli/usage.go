@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -38,8 +39,16 @@ func (c *usageCommand) Run(env *environment) error {
 	if left.Tier != "" {
 		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)
 	}
-	err = table(env.Out, "POLICY\tLIMIT\tREMAINING\tFULL IN", func(w io.Writer) {
+	head := "POLICY\tLIMIT\tREMAINING\tFULL IN"
+	rolledOut := slices.ContainsFunc(left.Limits, func(l api.UsedLimit) bool { return l.Version > 0 })
+	if rolledOut {
+		head = "VERSION\t" + head
+	}
+	err = table(env.Out, head, func(w io.Writer) {
 		for _, l := range left.Limits {
+			if rolledOut {
+				fmt.Fprintf(w, "%s\t", ofVersion(l.Version))
+			}
 			fmt.Fprintf(w, "%s\t%s\t%d of %d\t%s\n", l.Policy, l.Limit, l.Remaining, l.Quota,
 				inSeconds(l.FullAfterSeconds))
 		}

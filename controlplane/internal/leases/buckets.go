@@ -32,10 +32,10 @@ var ErrStale = errs.New(errs.StoreUnavailable, "the policy set is being changed"
 type Buckets interface {
 	// Adjust changes a bucket as lease.Ledger.Adjust does, or lease.WindowLedger.Adjust if the ask
 	// has Windows, at the store's own time, and keeps the entry together with the change. The zero
-	// Change looks: nothing is kept. The error is ErrBusy, or the store could not be asked.
-	Adjust(
-		ctx context.Context, bucket keyhash.Key, ask lease.Ask, c lease.Change, entry audit.Entry,
-	) (lease.Holding, error)
+	// Change looks: nothing is kept. The item names the bucket, by its asks, and which ledger of it
+	// is meant. An entry without an action is not kept. The error is ErrBusy, or the store could
+	// not be asked.
+	Adjust(ctx context.Context, it Item, c lease.Change, entry audit.Entry) (lease.Holding, error)
 	// Holders returns who holds permits of a bucket, and the store's time. Ended ones are left out.
 	Holders(ctx context.Context, bucket keyhash.Key) (inflight.Ledger, quota.Instant, error)
 }
@@ -55,6 +55,9 @@ type Key struct {
 	Bucket keyhash.Key
 	// Cost is that of the request that Holding.AdmitsAfter is about.
 	Cost int64
+	// Twin, if not nil, is the ask for the ledger by which the other nodes are decided: By is
+	// rolled out, and nodes that have it are decided by a ledger of its own.
+	Twin *lease.Ask
 }
 
 // Adjust looks at a bucket, or changes it, by the figures that are in force. The error is ErrStale
@@ -82,7 +85,8 @@ func (s *Service) adjust(
 	by.bring(0, 0) // A bucket in use is looked at by the figures of its last caller.
 	ask := s.baseAsk(k.Bucket, by, k.By.Version.Number)
 	ask.Nodes, ask.Deadline, ask.Cost = 1, lease.Deadline, k.Cost
-	held, err := s.config.Buckets.Adjust(ctx, k.Bucket, ask, c, entry)
+	it := Item{Bucket: k.Bucket, Ask: ask, Twin: k.Twin, Draft: k.Twin != nil}
+	held, err := s.config.Buckets.Adjust(ctx, it, c, entry)
 	if err == nil && held.Stale {
 		err = ErrStale
 	}

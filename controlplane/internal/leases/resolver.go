@@ -167,27 +167,29 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 }
 
 // addTwin adds the ask for the bucket's ledger under the other version in force, if there is one.
-func (r *resolver) addTwin(one *resolved) {
+// Same: that version has the same limit, and one ledger serves both.
+func (r *resolver) addTwin(one *resolved) (same bool) {
 	if r.other == nil {
-		return
+		return false
 	}
 	by, ok := r.effective(one.item, r.other)
 	if !ok || by.policy.Mode == policy.ModeLocal {
-		return
+		return false
 	}
 	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
-		return
+		return false
 	}
 	if by.bring(one.item.Quota, one.item.Burst); by.limit.Suspended() {
-		return
+		return false
 	}
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
 	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) && r.sameForEachCaller(by.policy, one.policy) {
 		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.
-		return
+		return true
 	}
 	one.ask.Twin = &twin
 	one.ask.Draft = r.deciding.Version.Number != r.current
+	return false
 }
 
 // baseAsk asks for a limit by its figures: the part of them that this region may grant.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -27,7 +28,8 @@ func TestADiskThatHangs(t *testing.T) {
 	changes := map[string]func(context.Context) error{
 		"the counters": func(context.Context) error { return s.Save() },
 		"a reset": func(ctx context.Context) error {
-			_, err := s.Adjust(ctx, keyhash.Key{1}, ask, lease.Change{Reset: true}, audit.Entry{Action: "keys.reset"})
+			_, err := s.Adjust(ctx, leases.Item{Bucket: keyhash.Key{1}, Ask: ask}, lease.Change{Reset: true},
+				audit.Entry{Action: "keys.reset"})
 			return err
 		},
 		"a policy set": func(ctx context.Context) error {

@@ -202,6 +202,25 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
+// NumberOf returns the number of the limit of a policy of the set that has the buckets of a limit,
+// in the list of a tier and in a step; of the first one of the list if none has.
+func (c *Compiled) NumberOf(p *policy.Policy, tier string, like *policy.Limit, step int) (number uint32) {
+	found := false
+	for i, at := range c.places {
+		if &c.Set.Policies[at.policy] != p || at.candidate || at.tier >= 0 && c.Set.Tiers[at.tier] != tier {
+			continue
+		}
+		l, in := c.listed(uint32(i))
+		if l.Root == like.Root && l.InFlight == like.InFlight && in == step {
+			return uint32(i)
+		}
+		if !found {
+			number, found = uint32(i), true
+		}
+	}
+	return number
+}
+
 // IsCandidate reports whether a limit is a candidate.
 func (c *Compiled) IsCandidate(number uint32) bool {
 	return int(number) < len(c.places) && c.places[number].candidate

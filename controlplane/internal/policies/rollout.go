@@ -139,6 +139,11 @@ type Active struct {
 	Draft *Compiled
 }
 
+// Has reports whether a version is in force.
+func (a Active) Has(v *Version) bool {
+	return a.Current != nil && a.Current.Version.Is(v) || a.Draft != nil && a.Draft.Version.Is(v)
+}
+
 // Knows reports whether a version in force has a policy.
 func (a Active) Knows(name string) bool {
 	for _, c := range []*Compiled{a.Current, a.Draft} {

@@ -237,7 +237,7 @@ func bucketCalls() []scriptCall {
 			if err := spend(b, s, n); err != nil {
 				return err
 			}
-			held, err := s.Adjust(b.Context(), bucket, ask, c, entry)
+			held, err := s.Adjust(b.Context(), leases.Item{Bucket: bucket, Ask: ask}, c, entry)
 			return expect(err, [2]int64{held.Given, held.Level}, [2]int64{c.Give, c.Give * int64(n)})
 		}
 	}

@@ -24,7 +24,8 @@ func testAdjust(t *testing.T, s *Instance) {
 	ask := lease.Ask{Params: p, Version: 1, Nodes: 1, Deadline: lease.Deadline}
 	do := func(c lease.Change, level, leased, given int64) {
 		t.Helper()
-		got := must[lease.Holding](t)(s.Adjust(ctx, bucket, ask, c, audit.Entry{Action: "key.change"}))
+		it := leases.Item{Bucket: bucket, Ask: ask}
+		got := must[lease.Holding](t)(s.Adjust(ctx, it, c, audit.Entry{Action: "key.change"}))
 		if got.Level != level || got.Leased != leased || got.Given != given || got.Used != 100-level-leased {
 			t.Errorf("%+v: %+v, want level %d, leased %d, given %d", c, got, level, leased, given)
 		}
@@ -51,8 +52,60 @@ func testAdjust(t *testing.T, s *Instance) {
 	}
 	old := ask
 	old.Version, old.Params.Burst = 0, 50
-	if got := must[lease.Holding](t)(s.Adjust(ctx, bucket, old, lease.Change{Reset: true}, audit.Entry{})); !got.Stale {
+	it := leases.Item{Bucket: bucket, Ask: old}
+	if got := must[lease.Holding](t)(s.Adjust(ctx, it, lease.Change{Reset: true}, audit.Entry{})); !got.Stale {
 		t.Errorf("by an older limit: %+v", got)
+	}
+}
+
+// While a version is rolled out a bucket has two ledgers: each is looked at and changed alone. Once
+// the version is promoted, the draft's is the bucket's.
+func testAdjustTwins(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	for n, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.SlidingLog} {
+		bucket := keyhash.Key{9, byte(n)}
+		of := func(units int64, version uint64) lease.Ask {
+			p, err := quota.NewParams(units, quota.Day, units)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := lease.Ask{Params: p, Version: version << lease.EpochBits, Nodes: 1, Deadline: lease.Deadline}
+			if algorithm.Windowed() {
+				if a.Windows, err = quota.NewWindows(algorithm, units, quota.Day, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return a
+		}
+		main, draft := of(100, 1), of(60, 2)
+		look := func(what string, it leases.Item, c lease.Change, level, given int64) {
+			t.Helper()
+			it.Bucket = bucket
+			got := must[lease.Holding](t)(s.Adjust(ctx, it, c, audit.Entry{}))
+			if got.Level != level || got.Given != given || got.Stale {
+				t.Errorf("%v, %s: %+v, want level %d, given %d", algorithm, what, got, level, given)
+			}
+		}
+		its, theirs := leases.Item{Ask: main}, leases.Item{Ask: draft, Twin: &main, Draft: true}
+		look("unused", theirs, lease.Change{}, 60, 0)
+		spend := leases.Item{Bucket: bucket, Ask: draft, Twin: &main, Draft: true}
+		spend.Ask.Waiting, spend.Ask.Cost, spend.Ask.Deadline = 50, 1, 0
+		if g := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{spend})); g[0].Waiting != 50 {
+			t.Fatalf("%+v", g)
+		}
+		look("what a draft's node took", theirs, lease.Change{}, 10, 0)
+		look("the same for the others", its, lease.Change{}, 50, 0)
+		look("given at the draft", theirs, lease.Change{Give: 20}, 30, 20)
+		s.Restart(t)
+		look("kept", theirs, lease.Change{}, 30, 0)
+		look("not given at the other", its, lease.Change{}, 50, 0)
+		look("given there", its, lease.Change{Give: 5}, 55, 5)
+		look("a reset there", its, lease.Change{Reset: true}, 100, 45)
+		look("leaves the draft's", theirs, lease.Change{}, 30, 0)
+		look("promoted", leases.Item{Ask: draft}, lease.Change{}, 30, 0)
+	}
+	if n := len(must[[]audit.Entry](t)(s.Audit(ctx, "", 10))); n != 0 {
+		t.Errorf("%d entries of changes without an action", n)
 	}
 }
 
@@ -81,7 +134,8 @@ func testAdjustFollowsTheLedgers(t *testing.T, s *Instance) {
 			continue
 		}
 		c := lease.Change{Reset: r.IntN(3) == 0, Give: r.Int64N(20) * r.Int64N(2)}
-		got := must[lease.Holding](t)(s.Adjust(ctx, it.Bucket, it.Ask, c, audit.Entry{Action: "key.change"}))
+		looked := leases.Item{Bucket: it.Bucket, Ask: it.Ask}
+		got := must[lease.Holding](t)(s.Adjust(ctx, looked, c, audit.Entry{Action: "key.change"}))
 		var expected lease.Holding
 		changed := c != lease.Change{}
 		if it.Ask.Windows.Quota == 0 {
@@ -127,7 +181,7 @@ func testAdjustRace(t *testing.T, s *Instance) {
 	var given int64
 	wait.Go(func() {
 		for range gifts {
-			held, err := s.Adjust(ctx, bucket, ask, lease.Change{Give: 3}, audit.Entry{})
+			held, err := s.Adjust(ctx, leases.Item{Bucket: bucket, Ask: ask}, lease.Change{Give: 3}, audit.Entry{})
 			if err != nil {
 				t.Error(err)
 			}
@@ -135,7 +189,7 @@ func testAdjustRace(t *testing.T, s *Instance) {
 		}
 	})
 	wait.Wait()
-	held := must[lease.Holding](t)(s.Adjust(ctx, bucket, ask, lease.Change{}, audit.Entry{}))
+	held := must[lease.Holding](t)(s.Adjust(ctx, leases.Item{Bucket: bucket, Ask: ask}, lease.Change{}, audit.Entry{}))
 	if held.Used != users*uses-given {
 		t.Errorf("%d used, of which %d were given back: %+v", users*uses, given, held)
 	}

@@ -138,7 +138,7 @@ func adjustAs[L adjusted[L]](
 ) L {
 	t.Helper()
 	entry := audit.Entry{Action: "key.change"}
-	got := must[lease.Holding](t)(s.Adjust(testContext(t), item.Bucket, item.Ask, c, entry))
+	got := must[lease.Holding](t)(s.Adjust(testContext(t), leases.Item{Bucket: item.Bucket, Ask: item.Ask}, c, entry))
 	ledger, want := ledger.Adjust(now, item.Ask, c)
 	if got != want {
 		t.Fatalf("adjusted to %+v, want %+v", got, want)

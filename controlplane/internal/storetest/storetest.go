@@ -76,6 +76,7 @@ var suite = []struct {
 	{"a group is granted all or none", testGroups},
 	{"two ledgers of a bucket follow their arithmetic", testTwins},
 	{"buckets are looked at and changed", testAdjust},
+	{"both ledgers of a bucket are looked at and changed", testAdjustTwins},
 	{"changes of buckets follow the ledgers", testAdjustFollowsTheLedgers},
 	{"a bucket is changed while it is used", testAdjustRace},
 	{"settlements follow the ledgers", testSettlements},

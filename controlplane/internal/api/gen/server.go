@@ -703,6 +703,9 @@ type Bucket struct {
 
 	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
 	Settles *policies.Settles `json:"settles,omitempty"`
+
+	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // Build defines model for Build.
@@ -917,6 +920,9 @@ type ExplainInput struct {
 
 	// Verified What Envoy verifies and no header has: `jwt:CLAIM`, `spiffe` and `metadata:NS/KEY`, with the values.
 	Verified map[string]string `json:"verified,omitempty"`
+
+	// Version The version in force that is to decide; without one it is that of the Envoys to which none is rolled out.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // Explained What becomes of a request, without charging.
@@ -937,7 +943,7 @@ type Explained struct {
 	// Policies The policies that it meets, in the document's order; none unless access is open.
 	Policies []ExplainedPolicy `json:"policies"`
 
-	// RolledOut The version that is rolled out to a part of the Envoys, which decide by that one; absent if none is.
+	// RolledOut The version that is rolled out to a part of the Envoys, which decide by that one; absent if none is. Ask for it by version.
 	RolledOut uint64 `json:"rolled_out,omitempty"`
 
 	// Standing What decides before any limit does, in the order in which requests meet it.
@@ -1057,12 +1063,15 @@ type Key struct {
 	// Where Where its buckets are: nodes for a local policy.
 	Where KeyWhere `json:"where"`
 
-	// Buckets None of a local policy, and none while the store is away, which alone has them.
+	// Buckets None of a local policy, and none that is not complete.
 	Buckets []Bucket `json:"buckets"`
 	Ban     *KeyBan  `json:"ban,omitempty"`
 
 	// Durable The store has the bans. False while the store is away: then they are held in memory.
 	Durable bool `json:"durable"`
+
+	// Complete False while the store is away, which alone has the buckets: then nothing is known of them.
+	Complete bool `json:"complete"`
 }
 
 // KeyWhere Where its buckets are: nodes for a local policy.
@@ -1321,6 +1330,9 @@ type PolicyInForce struct {
 
 	// UnmetSince No request that met it is known since then: since a minute after the version came into force, for a day at most. A `local` policy that few requests meet may have it, since allowed requests are known by samples. Absent of one that requests meet, that is off, or that is too new to know.
 	UnmetSince *time.Time `json:"unmet_since,omitempty"`
+
+	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // PolicyInForceMode defines model for PolicyInForce.Mode.
@@ -1553,6 +1565,9 @@ type Standing struct {
 	// Until When it ends by itself; absent if it does not.
 	Until *time.Time `json:"until,omitempty"`
 
+	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	Version uint64 `json:"version,omitempty"`
+
 	// What An order switches limits off, or into shadow; the caller is banned, is never limited, or is under a penalty.
 	What StandingWhat `json:"what"`
 }
@@ -1626,6 +1641,9 @@ type UsedLimit struct {
 
 	// Settles How a policy charges requests whose cost is known once they are answered, by the policy set in force. Absent where costs are known before.
 	Settles *policies.Settles `json:"settles,omitempty"`
+
+	// Version The version of which that is true, while one is rolled out: Envoys that have it go by this. Absent where all Envoys do.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // Version defines model for Version.
@@ -1996,6 +2014,9 @@ type DeletePolicyParams struct {
 
 // GetPolicyParams defines parameters for GetPolicy.
 type GetPolicyParams struct {
+	// Version As this version has it, which may be one that is rolled out; without it, as the version that changes are made from.
+	Version uint64 `form:"version,omitempty" json:"version,omitempty"`
+
 	// IfNoneMatch The ETag that the client has; the answer is 304 if it is still the one.
 	IfNoneMatch IfNoneMatch `json:"If-None-Match,omitempty"`
 }
@@ -3227,6 +3248,12 @@ func (w *ServerInterfaceWrapper) GetPolicy(ctx echo.Context) error {
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params GetPolicyParams
+	// ------------- Optional query parameter "version" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "version", ctx.QueryParams(), &params.Version, runtime.BindQueryParameterOptions{Type: "integer", Format: "uint64"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter version: %s", err))
+	}
 
 	headers := ctx.Request().Header
 	// ------------- Optional header parameter "If-None-Match" -------------
