@@ -42,9 +42,6 @@ func (c *serveCommand) Run(env *environment) error {
 			strings.ReplaceAll(err.Error(), "\n", "\n  "))
 		return errReported
 	}
-	for _, path := range s.Generated {
-		log.Info("no token was given, so one was made", "file", path)
-	}
 	ctx, atOnce, stop := signals()
 	defer stop()
 	a, err := app.New(s, env.version, log)
@@ -53,6 +50,12 @@ func (c *serveCommand) Run(env *environment) error {
 			return fmt.Errorf("%w: choose another address for the listener that has it", err)
 		}
 		return err
+	}
+	for _, made := range s.Made { // Now the data directory is this process's.
+		if err := made.Keep(); err != nil {
+			return err
+		}
+		log.Info("no token was given, so one was made", "file", made.Path)
 	}
 	return a.Run(ctx, atOnce)
 }

@@ -78,8 +78,8 @@ type Settings struct {
 	DashboardURL string
 	// Regions says how several groups of control planes share the quotas; nil for one group alone.
 	Regions *Regions
-	// Generated are files of tokens that were made because none was given.
-	Generated []string
+	// Made are tokens that are not kept yet.
+	Made []Made
 }
 
 // maxDrain is the longest drain. What ends processes, like Kubernetes, is seldom more patient.
@@ -91,8 +91,8 @@ const mostPatience = time.Second
 // minTokenLength keeps out tokens that can be guessed.
 const minTokenLength = 16
 
-// Resolve checks the flags, reads token files and makes what is missing. The error lists every
-// problem, one a line.
+// Resolve checks the flags, reads token files and makes tokens that are missing, without keeping
+// them. The error lists every problem, one a line.
 func (f Flags) Resolve() (Settings, error) {
 	r := &resolver{}
 	s := Settings{
@@ -264,7 +264,7 @@ func (r *resolver) token(s *Settings, role auth.Role, given, path string) {
 		}
 		given = text
 		if made {
-			s.Generated = append(s.Generated, path)
+			s.Made = append(s.Made, Made{path, text})
 		}
 	}
 	if reason := weak(given); reason != "" {

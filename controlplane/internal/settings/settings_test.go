@@ -47,7 +47,7 @@ func TestGiven(t *testing.T) {
 			t.Errorf("%s is %+v, %v", secret, got, ok)
 		}
 	}
-	if len(s.Generated) > 0 || s.RedisURL != f.RedisURL || s.TokensFile != f.TokensFile || s.Listen != f.Listen {
+	if len(s.Made) > 0 || s.RedisURL != f.RedisURL || s.TokensFile != f.TokensFile || s.Listen != f.Listen {
 		t.Errorf("%+v", s)
 	}
 }
@@ -57,10 +57,20 @@ func TestGiven(t *testing.T) {
 func TestGenerated(t *testing.T) {
 	f := settings.Flags{Listen: ":0", DataDir: filepath.Join(t.TempDir(), "deep", "down")}
 	s, err := f.Resolve()
-	if err != nil || len(s.Generated) != 2 || len(s.Tokens) != 2 {
+	if err != nil || len(s.Made) != 2 || len(s.Tokens) != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	for i, path := range s.Generated {
+	for i, made := range s.Made {
+		path := made.Path
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is written before the data directory is held", path)
+		}
+		if err := made.Keep(); err != nil {
+			t.Error(err)
+		}
+		if made.Keep() == nil {
+			t.Errorf("%s is overwritten", path)
+		}
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
@@ -72,7 +82,7 @@ func TestGenerated(t *testing.T) {
 		}
 	}
 	again, err := f.Resolve()
-	if err != nil || len(again.Generated) != 0 || again.Tokens[0] != s.Tokens[0] || again.Tokens[1] != s.Tokens[1] {
+	if err != nil || len(again.Made) != 0 || again.Tokens[0] != s.Tokens[0] || again.Tokens[1] != s.Tokens[1] {
 		t.Errorf("%+v, %v", again, err)
 	}
 }

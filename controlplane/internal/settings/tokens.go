@@ -3,6 +3,7 @@ package settings
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -16,19 +17,34 @@ func readToken(path string) (string, error) {
 	return string(bytes.TrimSpace(b)), err
 }
 
-// keptToken reads the token in path, or makes one and keeps it there for its owner alone.
+// Made is a token that was made because none was given.
+type Made struct {
+	// Path is where it is to be kept.
+	Path string
+	text string
+}
+
+// keptToken reads the token in path, or makes one.
 func keptToken(path string) (text string, made bool, err error) {
 	text, err = readToken(path)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return text, false, err
+	if errors.Is(err, fs.ErrNotExist) {
+		return auth.NewSecret(), true, nil
 	}
-	text = auth.NewSecret()
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return text, false, err
+}
+
+// Keep writes the token for its owner alone. It is for a control plane that has its data directory:
+// one that another holds would be left with tokens that the other does not know.
+func (m Made) Keep() error {
+	f, err := os.OpenFile(m.Path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil {
+		_, err = f.WriteString(m.text + "\n")
+		err = errors.Join(err, f.Close())
+	}
 	if err != nil {
-		return "", false, err
+		return fmt.Errorf("cannot keep the token that was made: %w", err)
 	}
-	_, err = f.WriteString(text + "\n")
-	return text, true, errors.Join(err, f.Close())
+	return nil
 }
 
 // missing are the roles that need a token of their own: those that are wanted and that no token in
