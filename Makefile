@@ -141,6 +141,16 @@ test-chart: test-images ## the Helm chart and docs/kubernetes.md against a real 
 	$(call announce,the chart in a Kubernetes API)
 	@go test -count 1 -timeout 20m ./test/chart
 
+# Not part of `make test`: the first time it builds Kubernetes, for half an hour, and containers need
+# root. It compiles the control plane as `make images` does, for this machine alone.
+.PHONY: test-pods
+test-pods: build ## the chart's own pods, run by a kubelet, while their store is away; needs root
+	@tools/setup.sh envoy redis kube pods
+	$(call announce,pods whose store is away)
+	@go -C tools/images run . -version test -platforms linux/$$(go env GOARCH) -out ../../build/pod-images
+	@go vet -tags pods ./test/e2e
+	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/kubetest/apart.sh" -run '^TestPods' ./test/e2e
+
 .PHONY: kustomize
 kustomize: ## write deploy/kustomize/weir.yaml anew from the chart
 	@tools/setup.sh kube

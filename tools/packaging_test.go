@@ -214,6 +214,31 @@ func TestPinsAgree(t *testing.T) {
 	if image, module := pinned("Dockerfile", `golang:(\d+\.\d+)`), pinned("go.mod", `(?m)^go (\d+\.\d+)`); image != module {
 		t.Errorf("Go is %s in the Dockerfile and %s in go.mod", image, module)
 	}
+	const kubernetes = `(?m)k8s\.io/kubernetes (v\S+)`
+	server, node := pinned("tools/kube/apiserver/go.mod", kubernetes), pinned("tools/kube/node/go.mod", kubernetes)
+	if server != node {
+		t.Errorf("Kubernetes' API is %s, its kubelet %s", server, node)
+	}
+}
+
+// Kubernetes takes a pod that is not ready away from all Envoys, so readiness does not hang on the
+// store, which all pods have; and it restarts one that does not live, which mends no store.
+func TestManifestsAskEachProbeItsQuestion(t *testing.T) {
+	question := regexp.MustCompile(`(readiness|liveness)Probe: \{httpGet: \{path: ([^,}]+)`)
+	want := map[string]string{"readiness": "/readyz", "liveness": "/healthz"}
+	for _, path := range []string{"deploy/helm/weir/templates/deployment.yaml", "deploy/kustomize/weir.yaml",
+		"docs/istio.md", "docs/envoy-gateway.md"} {
+		text, asked := read(t, path), map[string]bool{}
+		for _, m := range question.FindAllStringSubmatch(text, -1) {
+			asked[m[1]] = true
+			if m[2] != want[m[1]] {
+				t.Errorf("%s: the %sProbe asks %s and not %s", path, m[1], m[2], want[m[1]])
+			}
+		}
+		if len(asked) != len(want) || strings.Contains(text, "publishNotReadyAddresses") {
+			t.Errorf("%s must have both probes, and send calls to no pod that is not ready: %v", path, asked)
+		}
+	}
 }
 
 // The five texts that the header of envoy.yaml names are all that differs on one machine; tools/run

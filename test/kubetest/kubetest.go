@@ -1,6 +1,6 @@
-// Package kubetest runs a Kubernetes API for tests: etcd and kube-apiserver, and nothing else.
-// Objects are validated, stored and served as in a cluster; nothing acts on them, so no pod starts.
-// tools/setup.sh kube builds both.
+// Package kubetest runs a Kubernetes API for tests: etcd and kube-apiserver. Objects are validated,
+// stored and served as in a cluster; nothing acts on them, so no pod starts, unless StartNode adds
+// what runs pods. tools/setup.sh kube and pods build these programs.
 package kubetest
 
 import (
@@ -20,8 +20,8 @@ import (
 // token is that of the administrator.
 const token = "administrator-of-the-tests"
 
-// A Server is a Kubernetes API without controllers and nodes. Its methods may be called from any
-// goroutine.
+// A Server is a Kubernetes API, without controllers and nodes unless StartNode made it. Its methods
+// may be called from any goroutine.
 type Server struct {
 	// URL is where the API is, like https://127.0.0.1:20443. Its certificate is its own.
 	URL string
@@ -30,7 +30,13 @@ type Server struct {
 }
 
 // Start runs an API until the test ends. It fails the test if that is not ready within a minute.
+// Without controllers there are no service accounts, so it does not ask for them.
 func Start(t testing.TB) *Server {
+	t.Helper()
+	return start(t, "--disable-admission-plugins=ServiceAccount")
+}
+
+func start(t testing.TB, flags ...string) *Server {
 	t.Helper()
 	dir := t.TempDir()
 	clients, peers := localURL(t, "http"), localURL(t, "http")
@@ -41,12 +47,12 @@ func Start(t testing.TB) *Server {
 	s := &Server{URL: fmt.Sprintf("https://127.0.0.1:%d", port), Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	private, public := accountKeys(t, dir)
 	write(t, filepath.Join(dir, "tokens.csv"), token+",admin,1,system:masters\n")
-	server := run(t, "kube-apiserver", "--etcd-servers="+clients,
+	server := run(t, "kube-apiserver", append(flags, "--etcd-servers="+clients,
 		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
 		"--cert-dir="+filepath.Join(dir, "certs"), "--service-cluster-ip-range=10.96.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+public,
 		"--service-account-signing-key-file="+private, "--token-auth-file="+filepath.Join(dir, "tokens.csv"),
-		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount")
+		"--authorization-mode=RBAC")...)
 	write(t, s.Kubeconfig, kubeconfig(s.URL))
 	s.awaitReady(t, server)
 	return s
@@ -55,7 +61,13 @@ func Start(t testing.TB) *Server {
 // run starts one of the programs that tools/setup.sh builds.
 func run(t testing.TB, name string, arguments ...string) *stack.Process {
 	t.Helper()
-	p, err := stack.Start(stack.Command{Name: name, Path: Program(t, name), Args: arguments})
+	return launch(t, name, Program(t, name), arguments...)
+}
+
+// launch starts a program that ends with the test.
+func launch(t testing.TB, name, path string, arguments ...string) *stack.Process {
+	t.Helper()
+	p, err := stack.Start(stack.Command{Name: name, Path: path, Args: arguments})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +80,7 @@ func run(t testing.TB, name string, arguments ...string) *stack.Process {
 	return p
 }
 
-// Program is the path of a program in the cache: etcd, kube-apiserver, helm or kustomize.
+// Program is the path of a program in the cache: etcd, kube-apiserver, kubelet, helm and so on.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	cache, err := stack.CacheDir()
@@ -77,7 +89,7 @@ func Program(t testing.TB, name string) string {
 	}
 	path := filepath.Join(cache, "bin", name)
 	if err := stack.Executable(path); err != nil {
-		t.Fatalf("%v: tools/setup.sh kube builds it, once, in some twelve minutes", err)
+		t.Fatalf("%v: tools/setup.sh kube pods builds it, once, in some twenty minutes", err)
 	}
 	return path
 }

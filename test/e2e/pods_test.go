@@ -1,0 +1,371 @@
+//go:build pods
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/tools/stack"
+)
+
+// The chart's own pods, run by a kubelet, and an Envoy that has its endpoints from the Service's
+// EndpointSlices and never calls one that is not ready, as under Istio and Envoy Gateway. While a
+// shard of the store is away, the one with the policies, and while all of it is, the pods stay
+// ready, and that Envoy decides the same callers as exactly, hears of bans and orders as well, and
+// gets policies as one with envoy.yaml. In between, the narrower question is the readinessProbe,
+// which cuts that Envoy off: so the others would notice it.
+func TestPodsServeEnvoysWhileTheStoreIsAway(t *testing.T) {
+	p := startPods(t)
+	// All of it comes last: shards that have come back empty give new callers half of their tokens.
+	_ = t.Run("a shard", p.loseAShard) && t.Run("asked by the readinessProbe", p.loseReadiness) &&
+		t.Run("all of it", p.loseAll)
+}
+
+// podKeys is how many callers there are, podQuota how many requests each has a day.
+const podKeys, podQuota = 60, 40
+
+func (p *pods) loseAShard(t *testing.T) {
+	c := p.startCallers(t, "shard")
+	w := c.w
+	seen := p.look(t)
+	meta := c.cluster.Primary(c.cluster.Slot("weir:{meta}:version"))
+	dead := c.kill(meta)
+	p.awaitProbes(t, seen)
+	p.mustHaveStayedReady(t, seen)
+	living := c.living(dead)
+	banned, living := living[0], living[1:]
+
+	w.startEnvoyBySlices("eds-late", p)
+	w.awaitPolicies()
+	c.mustBeDecided(t, "shard", living, false)
+	c.awaitAt(t, "a key with tokens", banned, 2)
+	p.eachPlane(w, func() { c.ban(t, "shard", banned) })
+	c.awaitBanned(t, banned)
+	c.mustObeyOrders(t, p, living[0])
+	c.mustHaveFoundPods(t)
+	p.mustHaveStayedReady(t, seen)
+
+	c.cluster.Primaries[meta].Restart()
+	c.cluster.AwaitWhole()
+	p.awaitProbe(t, "/readyz/store", http.StatusOK)
+	w.awaitApplied(w.apply(strings.Replace(policiesOf("shard"), "quota: 40", "quota: 41", 1)))
+}
+
+func (p *pods) loseReadiness(t *testing.T) {
+	p.setReadinessProbe(t, "/readyz/store")
+	c := p.startCallers(t, "asked")
+	meta := c.cluster.Primary(c.cluster.Slot("weir:{meta}:version"))
+	dead := c.kill(meta)
+	w := c.w
+	w.await("the endpoints to be taken away", func(context.Context) error {
+		if n := len(p.ready()); n != 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		return nil
+	})
+	living := c.living(dead)
+	before := w.measured(w.envoys[1])["leases.unsent"]
+	c.mustBeDecided(t, "asked", living, true)
+	if w.measured(w.envoys[1])["leases.unsent"] == before {
+		t.Error("the Envoy without endpoints has found one for each call")
+	}
+	c.cluster.Primaries[meta].Restart()
+	c.cluster.AwaitWhole()
+	p.setReadinessProbe(t, "/readyz")
+}
+
+func (p *pods) loseAll(t *testing.T) {
+	c := p.startCallers(t, "all")
+	w := c.w
+	seen := p.look(t)
+	for _, s := range c.cluster.Primaries {
+		s.Kill()
+	}
+	p.awaitProbes(t, seen)
+	p.mustHaveStayedReady(t, seen)
+	w.startEnvoyBySlices("eds-later", p)
+	w.awaitPolicies()
+	c.awaitAt(t, "the end of the ladder", 0, 0)
+	c.mustObeyOrders(t, p, 0)
+	c.mustHaveFoundPods(t)
+	p.mustHaveStayedReady(t, seen)
+	for _, s := range c.cluster.Primaries {
+		s.Restart()
+	}
+	c.cluster.AwaitWhole()
+	p.awaitProbe(t, "/readyz/store", http.StatusOK)
+	w.awaitApplied(w.apply(strings.Replace(policiesOf("all"), "quota: 40", "quota: 41", 1)))
+}
+
+// startCallers starts an Envoy with envoy.yaml and one that goes by the EndpointSlices, and has
+// each key of a policy of that name get a first token.
+func (p *pods) startCallers(t *testing.T, policy string) *callers {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), setup: setup{nodeToken: p.nodeToken}, controlPlane: p.planes()[0]}
+	var err error
+	if w.upstream, err = stack.StartUpstream(nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.upstream.Stop)
+	w.rewrite = p.byAddresses(t)
+	w.startEnvoy("plain-" + policy)
+	w.startEnvoyBySlices("eds-"+policy, p)
+	w.awaitApplied(w.apply(policiesOf(policy)))
+	c := &callers{w, p.redis, make([]int64, podKeys)}
+	for key := range podKeys {
+		w.await("a first token of each key", func(context.Context) error {
+			if c.send(key, 1) != 1 {
+				return errors.New("refused")
+			}
+			return nil
+		})
+	}
+	return c
+}
+
+func (w *world) startEnvoyBySlices(id string, p *pods) {
+	w.t.Helper()
+	w.rewrite = p.bySlices(w.t)
+	w.startEnvoy(id)
+}
+
+// policiesOf is keyed under another name, and so with other buckets.
+func policiesOf(policy string) string {
+	return strings.Replace(keyed, "name: keyed", "name: "+policy, 1)
+}
+
+// living waits until the ladder of a dead shard's keys has ended, and returns the other keys.
+func (c *callers) living(dead int) (keys []int) {
+	c.w.t.Helper()
+	refused := c.awaitRefused(dead)
+	for key := range c.passed {
+		if !slices.Contains(refused, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// through sends requests of one key through one Envoy, and returns how many passed.
+func (c *callers) through(e *stack.Envoy, key, times int) int64 {
+	c.w.t.Helper()
+	got := load{clients: 4, total: times, request: func(int) *http.Request {
+		r := request(http.MethodPost, e.URL()+"/keyed")
+		r.Header.Set("x-key", fmt.Sprint("key ", key))
+		return r
+	}}.run(c.w.ctx)
+	got.mustBe(c.w.t, 200, 429)
+	c.passed[key] += got.statuses[200]
+	return got.statuses[200]
+}
+
+// mustBeDecided has both Envoys use up each key, half of it each, to the last token that the
+// control plane has of it, and no more; with cut the second one, which has no control plane, must
+// do so for none. A key is not looked at if an answer came too late meanwhile, as on a busy
+// machine: a token may be lost then, and the ladder decides.
+func (c *callers) mustBeDecided(t *testing.T, policy string, keys []int, cut bool) {
+	t.Helper()
+	exact, late := [2]int{}, 0
+	for _, key := range keys {
+		left := c.left(t, policy, key)
+		before := [2]map[string]int64{c.counted(0), c.counted(1)}
+		want := [2]int64{left - left/2, left / 2}
+		got := [2]int64{c.through(c.w.envoys[0], key, int(want[0])), c.through(c.w.envoys[1], key, int(want[1]))}
+		over := [2]int64{c.through(c.w.envoys[0], key, 1), c.through(c.w.envoys[1], key, 1)}
+		if cut {
+			over[0] = 0 // The other one has left tokens.
+		}
+		wasLate := false
+		for i, counts := range before {
+			now := difference(c.counted(i), counts)
+			wasLate = wasLate || !(cut && i == 1) && now["leases.no_answer"]+now["decisions.by_share"]+
+				now["decisions.by_failure_deny"]+now["decisions.by_overload"] != 0
+		}
+		if wasLate {
+			late++
+			continue
+		}
+		for i := range exact {
+			if got[i] == want[i] && over[i] == 0 {
+				exact[i]++
+			}
+		}
+	}
+	want := [2]int{len(keys) - late, len(keys) - late}
+	if cut {
+		want[1] = 0
+	}
+	for i, e := range c.w.envoys[:2] {
+		t.Logf("%s decides %d of %d callers exactly; answers for %d came late", e.Name, exact[i], len(keys), late)
+		if exact[i] != want[i] || late == len(keys) {
+			t.Errorf("%s decides %d callers exactly and not %d", e.Name, exact[i], want[i])
+		}
+	}
+}
+
+// left is how many tokens the control plane has of a key.
+func (c *callers) left(t *testing.T, policy string, key int) (n int64) {
+	t.Helper()
+	path := "/v1/keys/" + policy + "?partition=" + url.QueryEscape(fmt.Sprint("header:x-key:key ", key))
+	c.w.await("the end of all leases", func(ctx context.Context) error {
+		var now held
+		a, err := c.w.controlPlane.Call(ctx, http.MethodGet, path, nil)
+		if err == nil && a.Status == http.StatusOK {
+			err = json.Unmarshal(a.Body, &now)
+		}
+		if err != nil || len(now.Buckets) != 1 || now.Buckets[0].Leased != 0 {
+			return fmt.Errorf("%d %s, %v", a.Status, a.Body, err)
+		}
+		n = now.Buckets[0].Level
+		return nil
+	})
+	return n
+}
+
+// counted is an Envoy's metrics when the filter has counted every request.
+func (c *callers) counted(i int) map[string]int64 {
+	c.w.t.Helper()
+	return c.w.awaitMetrics(c.w.envoys[i], "every request to be counted", func(m map[string]int64) bool {
+		sum := int64(0)
+		for _, end := range []string{"allowed", "refused", "unlimited", "banned", "exempt", "before_snapshot"} {
+			sum += m["requests."+end]
+		}
+		return sum == m["http.ingress.downstream_rq_total"] && m["requests.waiting"] == 0
+	})
+}
+
+// ban bans a key at the control plane that calls go to.
+func (c *callers) ban(t *testing.T, policy string, key int) {
+	t.Helper()
+	path := "/v1/keys/" + policy + "/ban?partition=" + url.QueryEscape(fmt.Sprint("header:x-key:key ", key))
+	a, err := c.w.controlPlane.Call(c.w.within(patience), http.MethodPost, path, []byte(`{"reason": "a test"}`))
+	if err != nil || a.Status != http.StatusOK {
+		t.Fatalf("the ban of key %d: %d %s %v", key, a.Status, a.Body, err)
+	}
+	var said struct{ Durable *bool }
+	if err := json.Unmarshal(a.Body, &said); err != nil || said.Durable == nil || *said.Durable {
+		t.Errorf("the ban of key %d is answered with %s, %v: nothing can have kept it", key, a.Body, err)
+	}
+}
+
+// mustHaveFoundPods fails the test if a call of an Envoy had nowhere to go.
+func (c *callers) mustHaveFoundPods(t *testing.T) {
+	t.Helper()
+	for _, e := range c.w.envoys {
+		if m := c.w.measured(e); m["leases.unsent"] != 0 || m["polls.unsent"] != 0 {
+			t.Errorf("%s had no pod for %d polls and %d lease calls", e.Name, m["polls.unsent"], m["leases.unsent"])
+		}
+	}
+}
+
+// awaitAt waits until each Envoy passes so many of two requests of a key.
+func (c *callers) awaitAt(t *testing.T, what string, key int, want int64) {
+	t.Helper()
+	for _, e := range c.w.envoys {
+		c.w.await(e.Name+": "+what, func(context.Context) error {
+			if n := c.through(e, key, 2); n != want {
+				return fmt.Errorf("%d of 2 pass", n)
+			}
+			return nil
+		})
+	}
+}
+
+// awaitBanned waits until each Envoy refuses a key because of its ban.
+func (c *callers) awaitBanned(t *testing.T, key int) {
+	t.Helper()
+	for _, e := range c.w.envoys {
+		c.w.await(e.Name+": the ban to be obeyed", func(context.Context) error {
+			a := ask(t, http.MethodPost, e.URL()+"/keyed", "x-key", fmt.Sprint("key ", key))
+			if a.status != http.StatusForbidden {
+				return fmt.Errorf("%d %s", a.status, a.body)
+			}
+			return nil
+		})
+	}
+}
+
+// mustObeyOrders gives each pod the order to limit nothing, and takes it back, which every Envoy
+// must obey for a key that is refused otherwise.
+func (c *callers) mustObeyOrders(t *testing.T, p *pods, refused int) {
+	t.Helper()
+	p.eachPlane(c.w, func() { c.w.order(`{"state": "off", "reason": "the store is away"}`) })
+	c.awaitAt(t, "the kill switch to be obeyed", refused, 2)
+	p.eachPlane(c.w, func() { c.w.order() })
+	c.awaitAt(t, "the end of the kill switch", refused, 0)
+}
+
+// A sight is what Kubernetes knew of the pods.
+type sight struct {
+	// probes is how often kubelet has asked each pod, by type and result.
+	probes map[string]map[string]int
+}
+
+func (p *pods) look(t *testing.T) sight {
+	t.Helper()
+	s := sight{map[string]map[string]int{}}
+	for _, pod := range p.list(t) {
+		s.probes[pod.name] = p.Probes(t, pod.name)
+	}
+	p.lowest.Store(int64(len(p.ready())))
+	return s
+}
+
+// awaitProbes waits until kubelet has asked both questions often enough to find pods unready, or to
+// restart them.
+func (p *pods) awaitProbes(t *testing.T, seen sight) {
+	t.Helper()
+	p.awaitProbe(t, "/readyz/store", http.StatusServiceUnavailable)
+	p.awaitProbe(t, "/readyz", http.StatusOK)
+	p.awaitProbe(t, "/healthz", http.StatusOK)
+	for pod, before := range seen.probes {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err := stack.Await(ctx, "kubelet to ask "+pod, func(context.Context) error {
+			now := asked(p.Probes(t, pod), before)
+			if now["Readiness successful"]+now["Readiness failed"] < 6 ||
+				now["Liveness successful"]+now["Liveness failed"] < 2 {
+				return fmt.Errorf("%v", now)
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mustHaveStayedReady fails the test if a probe has failed, or a pod was restarted or an endpoint
+// taken away.
+func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
+	t.Helper()
+	for _, pod := range p.list(t) {
+		now := asked(p.Probes(t, pod.name), seen.probes[pod.name])
+		if pod.restarts != 0 || !pod.ready || now["Readiness failed"] != 0 || now["Liveness failed"] != 0 {
+			t.Errorf("%s: ready %v, restarts %d, kubelet asked %v", pod.name, pod.ready, pod.restarts, now)
+		}
+	}
+	if n := p.lowest.Load(); n != podReplicas {
+		t.Errorf("only %d endpoints were left", n)
+	}
+}
+
+// asked is how often kubelet asked between two looks.
+func asked(after, before map[string]int) map[string]int {
+	d := map[string]int{}
+	for name, n := range after {
+		if n -= before[name]; n != 0 {
+			d[name] = n
+		}
+	}
+	return d
+}

@@ -1,0 +1,165 @@
+package kubetest
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// Media types of the Open Container Initiative.
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	configType   = "application/vnd.oci.image.config.v1+json"
+	layerType    = "application/vnd.oci.image.layer.v1.tar"
+)
+
+// A registry serves what can be pulled: blobs and manifests by digest, and digests by the name and
+// tag of an image.
+type registry struct {
+	blobs map[string][]byte
+	tags  map[string]string
+}
+
+// A descriptor says what a blob is.
+type descriptor struct {
+	MediaType   string            `json:"mediaType"`
+	Digest      string            `json:"digest"`
+	Size        int               `json:"size"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+// serveImages runs a registry with the images of a layout, as `make images` writes it, and the one
+// that every pod needs: pause:1. It returns host:port.
+func serveImages(t testing.TB, layout string) string {
+	t.Helper()
+	r := registry{map[string][]byte{}, map[string]string{}}
+	r.read(t, layout)
+	r.addPause(t)
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// read takes over the images of a layout.
+func (r registry) read(t testing.TB, layout string) {
+	t.Helper()
+	var index struct {
+		Manifests []descriptor `json:"manifests"`
+	}
+	content, err := os.ReadFile(filepath.Join(layout, "index.json"))
+	if err == nil {
+		err = json.Unmarshal(content, &index)
+	}
+	if err != nil || len(index.Manifests) == 0 {
+		t.Fatalf("cannot read images: %v; run make test-pods, which makes them", err)
+	}
+	for _, m := range index.Manifests {
+		r.tags[m.Annotations["org.opencontainers.image.ref.name"]] = m.Digest
+	}
+	files, err := filepath.Glob(filepath.Join(layout, "blobs/sha256/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.blobs["sha256:"+filepath.Base(file)] = content
+	}
+}
+
+func (r registry) add(media string, content []byte) descriptor {
+	sum := sha256.Sum256(content)
+	d := descriptor{MediaType: media, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: len(content)}
+	r.blobs[d.Digest] = content
+	return d
+}
+
+// addPause builds the program that a pod's containers share their network by.
+func (r registry) addPause(t testing.TB) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "pause")
+	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", binary,
+		"github.com/weir-proxy/weir/test/kubetest/pause")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if output, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files bytes.Buffer
+	w := tar.NewWriter(&files)
+	if err := w.WriteHeader(&tar.Header{Name: "pause", Mode: 0o755, Size: int64(len(program))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(program); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	layer := r.add(layerType, files.Bytes())
+	config := r.add(configType, encode(t, map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Entrypoint": []string{"/pause"}, "User": "65535:65535"},
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{layer.Digest}},
+	}))
+	r.tags["pause:1"] = r.add(manifestType, encode(t, map[string]any{
+		"schemaVersion": 2, "mediaType": manifestType, "config": config, "layers": []descriptor{layer},
+	})).Digest
+}
+
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// ServeHTTP answers GET and HEAD of /v2/, /v2/NAME/manifests/TAG-OR-DIGEST and
+// /v2/NAME/blobs/DIGEST.
+func (r registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	path := strings.TrimPrefix(q.URL.Path, "/v2/")
+	name, rest, _ := strings.Cut(path, "/")
+	kind, reference, _ := strings.Cut(rest, "/")
+	digest := reference
+	if tagged, found := r.tags[name+":"+reference]; found && kind == "manifests" {
+		digest = tagged
+	}
+	content, found := r.blobs[digest]
+	switch {
+	case path == "":
+		return
+	case !found:
+		http.NotFound(w, q)
+		return
+	case kind == "manifests":
+		var manifest descriptor
+		if err := json.Unmarshal(content, &manifest); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", manifest.MediaType)
+	}
+	w.Header().Set("Docker-Content-Digest", digest)
+	w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+	if q.Method == http.MethodGet {
+		_, _ = w.Write(content) // A caller that has gone asks again.
+	}
+}
