@@ -62,8 +62,6 @@ type calamity struct {
 	forget bool
 	// begin lets it happen, end makes it good again.
 	begin, end func()
-	// wide says that no Envoy gets answers for tokens meanwhile.
-	wide bool
 	// dies is 1 or 2 for the control plane that is killed, 3 for both.
 	dies int
 	// lost is the part of a burst that buckets get anew, again how many seconds of a rate.
@@ -150,8 +148,8 @@ func startFleet(t *testing.T, watched bool) *fleet {
 }
 
 // parted is a cut of some ways.
-func parted(name string, h int, wide bool, ways ...*proxy) calamity {
-	return calamity{name: name + ": " + holds[h].name, wide: wide, begin: func() {
+func parted(name string, h int, ways ...*proxy) calamity {
+	return calamity{name: name + ": " + holds[h].name, begin: func() {
 		for _, p := range ways {
 			p.part(holds[h].streams)
 		}
@@ -210,13 +208,13 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 	}
 	switch drawn {
 	case 0, 1:
-		return parted(fmt.Sprintf("control plane %d and Redis", p), h, false, f.toRedis[p])
+		return parted(fmt.Sprintf("control plane %d and Redis", p), h, f.toRedis[p])
 	case 2:
-		return parted("both control planes and Redis", h, true, f.toRedis[:]...)
+		return parted("both control planes and Redis", h, f.toRedis[:]...)
 	case 3:
-		return parted(fmt.Sprintf("%s and control plane %d", envoy, p), h, false, ways[p])
+		return parted(fmt.Sprintf("%s and control plane %d", envoy, p), h, ways[p])
 	case 4:
-		return parted(envoy+" and both control planes", h, false, ways[:]...)
+		return parted(envoy+" and both control planes", h, ways[:]...)
 	case 5:
 		return bad(fmt.Sprintf("control plane %d and Redis", p), r, f.toRedis[p])
 	case 6:
@@ -288,9 +286,9 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			begin: func() { f.envoyClock.Set(off) }, end: func() {}}
 	case 10:
 		most := func(bytes string) func() { return func() { f.redis.Do("CONFIG", "SET", "maxmemory", bytes) } }
-		return calamity{name: "Redis is full", wide: true, begin: most("1"), end: most("0")}
+		return calamity{name: "Redis is full", begin: most("1"), end: most("0")}
 	case 11:
-		return calamity{name: "Redis comes back as it was some seconds ago", forget: true, wide: true, again: 5,
+		return calamity{name: "Redis comes back as it was some seconds ago", forget: true, again: 5,
 			begin: f.keepData, end: f.goBack}
 	case 0:
 		return calamity{name: fmt.Sprintf("control plane %d is killed", p), dies: p + 1, begin: f.planes[p].Kill,
@@ -301,7 +299,7 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			f.startPlane(p)
 		}, end: func() {}}
 	case 2:
-		return calamity{name: "both control planes are killed", dies: 3, wide: true, begin: func() {
+		return calamity{name: "both control planes are killed", dies: 3, begin: func() {
 			f.planes[0].Kill()
 			f.planes[1].Kill()
 		}, end: func() {
@@ -313,9 +311,9 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 		return calamity{name: fmt.Sprintf("control plane %d stands still", p),
 			begin: func() { signal(syscall.SIGSTOP, still) }, end: func() { signal(syscall.SIGCONT, still) }}
 	case 4:
-		return calamity{name: "Redis stands still", wide: true, begin: f.redis.Pause, end: f.redis.Resume}
+		return calamity{name: "Redis stands still", begin: f.redis.Pause, end: f.redis.Resume}
 	case 5:
-		return calamity{name: "Redis is killed", forget: true, wide: true, again: 2, begin: f.redis.Kill,
+		return calamity{name: "Redis is killed", forget: true, again: 2, begin: f.redis.Kill,
 			end: f.redis.Restart}
 	case 6:
 		return calamity{name: "Redis is emptied", forget: true, lost: lostFill, again: 1,

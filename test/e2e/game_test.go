@@ -32,11 +32,17 @@ const (
 	gameSlack = gameBurst / 2
 	// gameLeast is the part of what a limit gives that callers get at least while all is well.
 	gameLeast = 0.95
+	// sharesLeast is that of the limit with shares in all of the game: it pays back what they let
+	// through, and nothing is lost.
+	sharesLeast = 0.9
 	// reportTakes is how long ago an Envoy may have used what the control plane does not know.
 	reportTakes = 300 * time.Millisecond
 	// healthy is for how long nothing happens between faults.
 	healthy = 4 * time.Second
 )
+
+// waitCallers is how many callers wait as they are asked to, at each Envoy.
+const waitCallers = 6
 
 // waitModes are those whose waits are tested.
 var waitModes = []string{"leased", "strict"}
@@ -146,6 +152,10 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 		got.mustBe(t, 200, 429)
 		requests += got.statuses[200] + got.statuses[429]
 	}
+	m := g.meters["shares"]
+	if a, _ := m.counted(); float64(a) < sharesLeast*gameRate*time.Since(begin).Seconds() {
+		g.violate("shares let %d through in %v", a, time.Since(begin))
+	}
 	noneRefused(t, "the game", callers)
 	g.waits.end(t)
 	if t.Failed() {
@@ -172,8 +182,8 @@ func (g *game) ask() {
 		g.loads = append(g.loads, load{clients: 8, rate: 2 * gameRate, request: func(int) *http.Request {
 			return request(http.MethodGet, url+"/local")
 		}, note: func(_ int, a answer) { m.note(a) }}.background(g.ctx))
-		for _, mode := range waitModes {
-			g.waits.begin(g.ctx, url, mode)
+		for i := range waitCallers {
+			g.waits.begin(g.ctx, url, waitModes[i%len(waitModes)], fmt.Sprint(url, i))
 		}
 	}
 }
@@ -401,18 +411,21 @@ func (w *waiting) now() int {
 }
 
 // begin has a caller use up its limit at an Envoy, wait as long as it is asked to, and ask again.
-func (w *waiting) begin(ctx context.Context, url, mode string) {
+func (w *waiting) begin(ctx context.Context, url, mode, caller string) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.cancel = append(w.cancel, cancel)
 	w.callers.Go(func() {
 		client := &http.Client{Timeout: patience}
 		late := -1 // The last time in which an answer may have come too late.
+		var seen []string
 		ask := func() (begun int, a answer, err error) {
 			begun = w.now()
-			a, err = send(client, request(http.MethodGet, url+"/waits/"+mode, "x-caller", url))
+			a, err = send(client, request(http.MethodGet, url+"/waits/"+mode, "x-caller", caller))
 			if err != nil || byFailure(a) {
 				late = begun
 			}
+			seen = append(seen[max(len(seen)-7, 0):], fmt.Sprintf("%s %d %v %s after %v", a.at.UTC().Format("05.000"),
+				a.status, err, a.Get("RateLimit"), a.took.Round(time.Millisecond)))
 			return begun, a, err
 		}
 		for ctx.Err() == nil {
@@ -424,7 +437,8 @@ func (w *waiting) begin(ctx context.Context, url, mode string) {
 			seconds, _ := strconv.Atoi(first.Get("Retry-After"))
 			time.Sleep(time.Duration(seconds) * time.Second)
 			_, again, err := ask()
-			w.judge(begun, late == begun, mode, first, again, err)
+			w.judge(begun, late == begun, fmt.Sprintf("%s at %s waited %s s, in vain: %s\n%s", mode, url,
+				first.Get("Retry-After"), again.body, strings.Join(seen, "\n")), again, err)
 		}
 	})
 }
@@ -432,8 +446,9 @@ func (w *waiting) begin(ctx context.Context, url, mode string) {
 // byFailure reports whether an answer names a failure as the reason of a refusal.
 func byFailure(a answer) bool { return strings.Contains(a.body, "#temporary-reduced-capacity") }
 
-// judge notes a wait during which all was well. Late: an answer to the caller may have been.
-func (w *waiting) judge(begun int, late bool, mode string, first, again answer, err error) {
+// judge notes a wait during which all was well, and how it went. Late: an answer to the caller may
+// have been.
+func (w *waiting) judge(begun int, late bool, text string, again answer, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if begun != w.well || begun%2 == 0 {
@@ -443,8 +458,6 @@ func (w *waiting) judge(begun int, late bool, mode string, first, again answer, 
 		w.kept++
 		return
 	}
-	text := fmt.Sprintf("%s: %d %s at %v, and after that wait of %s s: %d %s %v, at %v after %v", mode, first.status,
-		first.body, first.at.UTC(), first.Get("Retry-After"), again.status, again.body, err, again.at.UTC(), again.took)
 	if err == nil && late {
 		w.doubtful = append(w.doubtful, text)
 	} else {
