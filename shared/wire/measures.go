@@ -21,6 +21,7 @@ const (
 	maxBusy = 1 << 45
 	// maxNumbers bounds the numbers of one policy: newer nodes may have some more.
 	maxNumbers = 16
+	numbers    = 12
 	// leastNumbers are written of each policy; of further ones the zeros at the end are left out.
 	leastNumbers = 4
 )
@@ -50,13 +51,20 @@ type Measure struct {
 	// CandidateUndetermined and ShadowUndetermined are requests of which these do not know what
 	// they would have done.
 	CandidateUndetermined, ShadowUndetermined int64
+	// Decided are the requests that it let through or refused, enforced, and Refused the latter.
+	// Unsure are those that it decided without its bucket. Waited are those that waited for its
+	// tokens, and Held for how many milliseconds they did, added up.
+	Decided, Refused, Unsure, Waited, Held int64
+	// Version is the policy set that decided; 0 if nothing was decided, and of older nodes.
+	Version uint64
 }
 
 // numbers are those of a measure, in the order in which they are written. Further ones are added at
 // the end: a reader drops what it does not know, and takes 0 for what is not there.
-func (m *Measure) numbers() [6]*int64 {
+func (m *Measure) numbers(version *int64) [numbers]*int64 {
 	return [...]*int64{
 		&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used, &m.CandidateUndetermined, &m.ShadowUndetermined,
+		&m.Decided, &m.Refused, &m.Unsure, &m.Waited, &m.Held, version,
 	}
 }
 
@@ -68,7 +76,8 @@ func AppendMeasures(dst []byte, m *Measures) []byte {
 	for i := range m.Items {
 		one := &m.Items[i]
 		dst = putRaw(putUvarint(dst, int64(len(one.Policy))), one.Policy)
-		numbers := one.numbers()
+		version := int64(one.Version)
+		numbers := one.numbers(&version)
 		most := len(numbers)
 		for most > leastNumbers && *numbers[most-1] == 0 {
 			most--
@@ -93,7 +102,10 @@ func DecodeMeasures(b []byte, m *Measures) error {
 	m.Items = m.Items[:0]
 	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
 		one := Measure{Policy: c.text(maxName)}
-		known, most := one.numbers(), [...]int64{maxCount, maxCount, maxBusy, MaxUsed, maxCount, maxCount}
+		version := int64(0)
+		known := one.numbers(&version)
+		most := [numbers]int64{maxCount, maxCount, maxBusy, MaxUsed, maxCount, maxCount,
+			maxCount, maxCount, maxCount, maxCount, maxBusy, maxVersion}
 		for i := range c.within(0, maxNumbers) {
 			if i >= int64(len(known)) {
 				c.uvarint()
@@ -101,7 +113,8 @@ func DecodeMeasures(b []byte, m *Measures) error {
 				*known[i] = c.within(0, most[i])
 			}
 		}
-		if len(one.Policy) == 0 {
+		one.Version = uint64(version)
+		if len(one.Policy) == 0 || one.Refused > one.Decided {
 			c.fail(ErrValue)
 		}
 		m.Items = append(m.Items, one)

@@ -22,6 +22,8 @@ func (c *plane) handleMeasures(node int, call *envoytest.Call) {
 		sum.CandidateRefused += one.CandidateRefused
 		sum.ShadowRefused += one.ShadowRefused
 		sum.Busy += one.Busy
+		sum.Decided += one.Decided
+		sum.Refused += one.Refused
 		sum.Used = max(sum.Used, one.Used)
 		c.measures[string(one.Policy)] = sum
 	}
@@ -74,8 +76,7 @@ func TestInFlightIsReported(t *testing.T) {
 }
 
 // What candidates and policies in shadow would have refused is reported exactly, also after a time
-// in which the control plane was away. Other policies report how full they were, and nothing if
-// less than a hundredth is used.
+// in which the control plane was away. All policies report what they decided.
 func TestCandidatesAreReported(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
 		limits("plain", "local", "2/1h", forAll, `"match": {"paths": ["/plain"]}`),
@@ -90,16 +91,22 @@ func TestCandidatesAreReported(t *testing.T) {
 		}
 		w.advance(10 * time.Second)
 	}
-	if ask("/wide", 5); w.plane.measured > 0 {
-		t.Errorf("%d messages about a policy of which nothing is measured", w.plane.measured)
+	if ask("/wide", 5); w.plane.measures["wide"].Decided != 5 || w.plane.measures["wide"].Used != 0 {
+		t.Errorf("of a policy with much left %+v is measured", w.plane.measures["wide"])
+	}
+	before := w.plane.measured
+	if w.advance(time.Minute); w.plane.measured != before {
+		t.Errorf("%d messages at rest", w.plane.measured-before)
 	}
 	ask("/plain", 5)
-	if got := w.plane.measures["plain"]; got.Used != 100 || got.CandidateRefused != 0 || got.ShadowRefused != 0 {
+	got := w.plane.measures["plain"]
+	if got.Used != 100 ||
+		got.Decided != 5 || got.Refused != 3 || got.CandidateRefused != 0 || got.ShadowRefused != 0 {
 		t.Errorf("of a policy that has refused %+v is measured", got)
 	}
 	ask("/api", 8)
 	ask("/shadow", 6)
-	if got := w.plane.measures; len(got) != 3 || got["api"].Used != 80 ||
+	if got := w.plane.measures; len(got) != 4 || got["api"].Used != 80 ||
 		got["api"].CandidateRefused != 5 || got["api"].ShadowRefused != 0 ||
 		got["shadow"].ShadowRefused != 4 || got["shadow"].CandidateRefused != 0 {
 		t.Errorf("measured %+v", got)

@@ -27,6 +27,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 		return l.passTrial(req.trial, now)
 	}
 	l.Stats.Allowed++
+	noted := none
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		l.Stats.Decided[h.source]++
@@ -34,7 +35,11 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 			l.reserveCentral(req, h)
 		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
-			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed)
+			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed, 1)
+		}
+		if isUnsure(h.source) && int(h.Policy) != noted {
+			noted = int(h.Policy)
+			req.rules.Tally.Add(h.Policy, ruleset.CountUnsure, 1)
 		}
 		if h.knowsBucket() {
 			req.use(&h.Hit, h.Remaining)
@@ -75,7 +80,10 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
-	req.rules.Tally.Add(h.Policy, ruleset.CountRefused)
+	req.rules.Tally.Add(h.Policy, ruleset.CountRefused, 1)
+	if isUnsure(req.Source) {
+		req.rules.Tally.Add(h.Policy, ruleset.CountUnsure, 1)
+	}
 	if reason == policy.ReasonPenalty { // No bucket was asked for tokens.
 		l.unpause(req)
 		return Refused
@@ -121,6 +129,23 @@ func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
 		return policy.ByCachedDenial
 	}
 	return h.source
+}
+
+// isUnsure reports whether a source decides without the bucket.
+func isUnsure(s policy.DecisionSource) bool {
+	return s == policy.ByShare || s == policy.ByFailureAllow || s == policy.ByFailureDeny || s == policy.ByOverload
+}
+
+// CountWait counts a request that was held, of the policies that it has waited for.
+func (req *Request) CountWait(held int64) {
+	noted := none
+	for i := range req.Hits {
+		if h := &req.Hits[i]; h.ticket.Deadline != 0 && int(h.Policy) != noted {
+			noted = int(h.Policy)
+			req.rules.Tally.Add(h.Policy, ruleset.CountWaited, 1)
+			req.rules.Tally.Add(h.Policy, ruleset.CountHeld, uint32(held))
+		}
+	}
 }
 
 // giveBack leaves what a request has got of other buckets to the next ones, because it is refused

@@ -1138,11 +1138,11 @@ func TestTally(t *testing.T) {
 		{"name":"wide","partition":[],"limit":{"quota":9,"window":"1h"}},
 		{"name":"watched","partition":[],"limit":{"quota":1,"window":"1h"},"enforcement":"shadow"}`)
 	n.count()
-	got := map[uint32][ruleset.Outcomes]uint32{}
+	got := map[uint32]ruleset.Counts{}
 	for policy, counts, ok := n.rules.Tally.Take(); ok; policy, counts, ok = n.rules.Tally.Take() {
 		got[policy] = counts
 	}
-	want := map[uint32][ruleset.Outcomes]uint32{
+	want := map[uint32]ruleset.Counts{
 		0: {ruleset.CountAllowed: 2, ruleset.CountRefused: 1},
 		1: {ruleset.CountAllowed: 2},
 		2: {ruleset.CountShadowAllowed: 1, ruleset.CountShadowRefused: 1},
@@ -1159,6 +1159,37 @@ func TestTally(t *testing.T) {
 		}
 		if used := n.rules.Tally.TakeUsed(uint32(policy)); used != 0 {
 			t.Errorf("of policy %d %d percent are left after that was taken", policy, used)
+		}
+	}
+}
+
+// A policy counts a request that has waited for its tokens, and one that it decided without its
+// bucket, once each, however many limits it has. One that only its neighbour had to ask for is not
+// its wait.
+func TestTallyOfWaitsAndFailures(t *testing.T) {
+	n := newNode(t, true, `
+		{"name":"central","partition":[],"limit":[{"quota":9,"window":"1h"},{"quota":9,"window":"2h"}],"mode":"strict",
+			"on_failure":{"then":"allow"}},
+		{"name":"near","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"local"}`)
+	for _, c := range []struct {
+		answer int
+		unsure uint32
+	}{{200, 0}, {503, 1}} {
+		req, status := n.begin()
+		if status != limiter.Paused {
+			t.Fatalf("%v before the control plane was asked", status)
+		}
+		if status = n.answer(c.answer, req); status != limiter.Allowed {
+			t.Fatalf("after %d %v", c.answer, status)
+		}
+		req.CountWait(7)
+		got := map[uint32]ruleset.Counts{}
+		for policy, counts, ok := n.rules.Tally.Take(); ok; policy, counts, ok = n.rules.Tally.Take() {
+			got[policy] = counts
+		}
+		if want := (map[uint32]ruleset.Counts{0: {ruleset.CountAllowed: 1, ruleset.CountWaited: 1, ruleset.CountHeld: 7,
+			ruleset.CountUnsure: c.unsure}, 1: {ruleset.CountAllowed: 1}}); !reflect.DeepEqual(got, want) {
+			t.Errorf("after %d counted %v, want %v", c.answer, got, want)
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
 		outcomes = &candidateOutcomes
 	}
 	*stats[seen]++
-	req.rules.Tally.Add(m.Policy, outcomes[seen])
+	req.rules.Tally.Add(m.Policy, outcomes[seen], 1)
 }
 
 // The outcomes that a view counts as.

@@ -1,6 +1,6 @@
 // Package measures reports to the control plane what a worker has measured of policies: requests in
-// flight, how full limits were, and what candidates and policies in shadow would have refused. A
-// worker on which no policy has any of that reports nothing.
+// flight, how full limits were, what was decided, and what candidates and policies in shadow would
+// have refused. A worker on which no policy has any of that reports nothing.
 package measures
 
 import (
@@ -41,19 +41,23 @@ func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Record
 }
 
 // Decided notes what was counted for a policy: the requests that its candidate would have refused,
-// those that the policy would have, in shadow, and those of which they do not know it; and how much
-// of the fullest bucket was used at most, in percent.
-func (s *Recorder) Decided(policy []byte, counts *[ruleset.Outcomes]uint32, used int64) {
-	candidate, shadow := counts[ruleset.CountCandidateRefused], counts[ruleset.CountShadowRefused]
-	candidateOpen, shadowOpen := counts[ruleset.CountCandidateUndetermined], counts[ruleset.CountShadowUndetermined]
-	if candidate|shadow|candidateOpen|shadowOpen == 0 && used == 0 {
+// those that the policy would have, in shadow, and those of which they do not know it; what the
+// policy decided, which waited, and which it decided without its bucket; and how much of the
+// fullest bucket was used at most, in percent. Version is that of its policy set.
+func (s *Recorder) Decided(policy []byte, version uint64, counts *ruleset.Counts, used int64) {
+	if *counts == (ruleset.Counts{}) && used == 0 {
 		return
 	}
-	if one := s.of(string(policy)); one != nil {
-		one.CandidateRefused += int64(candidate)
-		one.ShadowRefused += int64(shadow)
-		one.CandidateUndetermined += int64(candidateOpen)
-		one.ShadowUndetermined += int64(shadowOpen)
+	if one := s.of(string(policy), version); one != nil {
+		one.CandidateRefused += int64(counts[ruleset.CountCandidateRefused])
+		one.ShadowRefused += int64(counts[ruleset.CountShadowRefused])
+		one.CandidateUndetermined += int64(counts[ruleset.CountCandidateUndetermined])
+		one.ShadowUndetermined += int64(counts[ruleset.CountShadowUndetermined])
+		one.Refused += int64(counts[ruleset.CountRefused])
+		one.Decided += int64(counts[ruleset.CountRefused]) + int64(counts[ruleset.CountAllowed])
+		one.Unsure += int64(counts[ruleset.CountUnsure])
+		one.Waited += int64(counts[ruleset.CountWaited])
+		one.Held += int64(counts[ruleset.CountHeld])
 		one.Used = min(max(one.Used, used), wire.MaxUsed)
 	}
 }
@@ -64,23 +68,27 @@ func (s *Recorder) Flown(policy string, busy quota.Span, since quota.Instant, us
 	if busy == 0 && used == 0 {
 		return
 	}
-	if one := s.of(policy); one != nil {
+	if one := s.of(policy, 0); one != nil {
 		one.Busy += int64(busy / quota.Millisecond)
 		one.Used = min(max(one.Used, used), wire.MaxUsed)
 		s.begun = min(s.begun, since)
 	}
 }
 
-// of is the measure of a policy in the next message, nil beyond the bound.
-func (s *Recorder) of(policy string) *wire.Measure {
+// of is the measure of a policy of a version in the next message, nil beyond the bound; of any
+// version for 0.
+func (s *Recorder) of(policy string, version uint64) *wire.Measure {
 	at, found := s.places[policy]
-	if !found {
+	if found && version != 0 && s.message.Items[at].Version == 0 {
+		s.message.Items[at].Version = version
+	}
+	if !found || version != 0 && s.message.Items[at].Version != version {
 		at = len(s.message.Items)
 		if at == wire.MaxMeasures {
 			return nil
 		}
 		s.places[policy] = at
-		s.message.Items = append(s.message.Items, wire.Measure{Policy: []byte(policy)})
+		s.message.Items = append(s.message.Items, wire.Measure{Policy: []byte(policy), Version: version})
 	}
 	return &s.message.Items[at]
 }

@@ -49,6 +49,10 @@ func (w *world) Call(path string, body []byte, _ quota.Span, done func(status in
 		if one.CandidateUndetermined+one.ShadowUndetermined > 0 {
 			text += fmt.Sprintf(" %d/%d not known", one.CandidateUndetermined, one.ShadowUndetermined)
 		}
+		if one.Decided > 0 {
+			text += fmt.Sprintf(" v%d %d of %d refused, %d unsure, %d waited %d ms", one.Version, one.Refused,
+				one.Decided, one.Unsure, one.Waited, one.Held)
+		}
 	}
 	w.sent, w.done = append(w.sent, text), done
 	return nil
@@ -85,17 +89,17 @@ func (w *world) want(sent ...string) {
 func TestMeasuresAreAddedUp(t *testing.T) {
 	w := newWorld(t)
 	w.pass(10*sec, 204)
-	w.s.Decided([]byte("none"), counts(0, 0), 0)
+	w.s.Decided([]byte("none"), 7, counts(0, 0), 0)
 	w.s.Flown("none", 0, w.now, 0)
 	w.pass(10*sec, 204)
 	w.want()
-	w.s.Decided([]byte("api"), counts(3, 0), 0)
+	w.s.Decided([]byte("api"), 7, counts(3, 0), 0)
 	w.pass(100*ms, 204)
 	w.want("0 api:3/0/0/0")
-	w.s.Decided([]byte("api"), counts(1, 2), 0)
-	w.s.Decided([]byte("api"), counts(4, 0), 70)
-	w.s.Decided([]byte("quiet"), counts(0, 0), 3)
-	w.s.Decided([]byte("quiet"), counts(0, 0), 2)
+	w.s.Decided([]byte("api"), 7, counts(1, 2), 0)
+	w.s.Decided([]byte("api"), 7, counts(4, 0), 70)
+	w.s.Decided([]byte("quiet"), 7, counts(0, 0), 3)
+	w.s.Decided([]byte("quiet"), 7, counts(0, 0), 2)
 	w.s.Flown("places", 2500*quota.Millisecond, w.now-sec, 40)
 	w.s.Flown("api", quota.Second, w.now-2*sec, 1<<40)
 	w.s.Flown("places", quota.Second, w.now, 20)
@@ -115,10 +119,10 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		status int
 		least  quota.Instant
 	}{{404, 60 * sec}, {503, 2 * sec}, {503, 4 * sec}} {
-		w.s.Decided([]byte("a"), counts(1, 0), 0)
+		w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 		w.pass(100*ms, c.status)
 		w.want("0 a:1/0/0/0")
-		w.s.Decided([]byte("a"), counts(1, 0), 0)
+		w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 		if due := w.s.NextDue(false); due < w.now+c.least {
 			t.Errorf("after %d the next one is due in %d", c.status, due-w.now)
 		}
@@ -128,15 +132,15 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		w.now += 80 * sec
 	}
 	w.unsent = errors.New("no cluster")
-	w.s.Decided([]byte("a"), counts(1, 0), 0)
+	w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 	w.pass(100*ms, 204)
 	w.unsent = nil
 	w.pass(20*sec, 204)
 	w.want()
 	// None leaves while one is under way.
-	w.s.Decided([]byte("a"), counts(1, 0), 0)
+	w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 	w.pass(sec, 0)
-	w.s.Decided([]byte("a"), counts(1, 0), 0)
+	w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 	if w.s.Due(w.now+100*sec) || w.s.NextDue(true) != quota.Forever {
 		t.Error("due while a message is under way")
 	}
@@ -146,7 +150,7 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 func TestMeasuresAreBounded(t *testing.T) {
 	w := newWorld(t)
 	for n := range 2 * wire.MaxMeasures {
-		w.s.Decided(fmt.Append(nil, "policy-", n), counts(1, 0), 0)
+		w.s.Decided(fmt.Append(nil, "policy-", n), 7, counts(1, 0), 0)
 	}
 	w.pass(100*ms, 204)
 	if len(w.sent) != 1 {
@@ -155,16 +159,32 @@ func TestMeasuresAreBounded(t *testing.T) {
 }
 
 // counts are so many requests that a candidate would have refused, and a policy in shadow.
-func counts(candidate, shadow uint32) *[ruleset.Outcomes]uint32 {
-	return &[ruleset.Outcomes]uint32{ruleset.CountCandidateRefused: candidate, ruleset.CountShadowRefused: shadow}
+func counts(candidate, shadow uint32) *ruleset.Counts {
+	return &ruleset.Counts{ruleset.CountCandidateRefused: candidate, ruleset.CountShadowRefused: shadow}
 }
 
 // What is not known is reported also where nothing would have been refused.
 func TestWhatIsNotKnownIsReported(t *testing.T) {
 	w := newWorld(t)
-	w.s.Decided([]byte("api"), &[ruleset.Outcomes]uint32{
+	w.s.Decided([]byte("api"), 7, &ruleset.Counts{
 		ruleset.CountCandidateUndetermined: 2, ruleset.CountShadowUndetermined: 5,
 	}, 0)
 	w.pass(100*ms, 200)
 	w.want("0 api:0/0/0/0 2/5 not known")
+}
+
+// What was decided is reported apart for each version of the policy set, and added up where one
+// message has several counts of a version.
+func TestDecisionsAreReportedByVersion(t *testing.T) {
+	w := newWorld(t)
+	one := &ruleset.Counts{ruleset.CountAllowed: 5, ruleset.CountRefused: 2, ruleset.CountUnsure: 1,
+		ruleset.CountWaited: 3, ruleset.CountHeld: 40}
+	w.s.Flown("api", quota.Second, w.now-sec, 40)
+	w.s.Decided([]byte("api"), 7, one, 0)
+	w.s.Decided([]byte("api"), 7, one, 0)
+	w.s.Decided([]byte("api"), 8, one, 0)
+	w.s.Flown("api", quota.Second, w.now-sec, 90)
+	w.pass(100*ms, 204)
+	w.want("1100 api:0/0/1000/40 v7 4 of 14 refused, 2 unsure, 6 waited 80 ms" +
+		" api:0/0/1000/90 v8 2 of 7 refused, 1 unsure, 3 waited 40 ms")
 }

@@ -119,6 +119,7 @@ func (c *httpContext) decided(now quota.Instant) {
 	}
 	held := (int64(now-c.asking) + millisecond - 1) / millisecond
 	c.plugin.metrics.hold.Record(uint64(held))
+	c.request.CountWait(held)
 	c.asking = 0
 }
 

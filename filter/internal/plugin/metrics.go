@@ -284,10 +284,10 @@ func (p *pluginContext) report() {
 		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
 			name := rules.Index.Text(rules.Index.Policy(policy).Name)
 			if p.central != nil && rules.Index.Version() > 0 { // The control plane knows no other policies.
-				p.central.measures.Decided(name, &counts, rules.Tally.TakeUsed(policy))
+				p.central.measures.Decided(name, rules.Index.Version(), &counts, rules.Tally.TakeUsed(policy))
 			}
 			counters := p.metrics.ofPolicy(string(name))
-			for o := range counts {
+			for o := range ruleset.Outcomes {
 				if counters != nil {
 					counters[o].Add(uint64(counts[o]))
 				}

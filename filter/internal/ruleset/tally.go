@@ -17,6 +17,18 @@ const (
 	Outcomes
 )
 
+// What else is counted of a policy: requests that waited for its tokens, for how many milliseconds
+// they did, and requests that it decided without its bucket, by a share, a failure or a bound.
+const (
+	CountWaited = Outcomes + iota
+	CountHeld
+	CountUnsure
+	counted
+)
+
+// Counts are what was counted of one policy.
+type Counts [counted]uint32
+
 // String is the outcome's name in metrics.
 func (o Outcome) String() string {
 	return [...]string{"allowed", "refused", "shadow_allowed", "shadow_refused", "shadow_undetermined",
@@ -25,7 +37,7 @@ func (o Outcome) String() string {
 
 // Tally counts outcomes by policy until they are reported. The zero value has room for no policy.
 type Tally struct {
-	counts  [][Outcomes]uint32
+	counts  []Counts
 	touched []uint32
 	// used is how much of the fullest bucket of a policy was used at most, in percent.
 	used []uint8
@@ -34,7 +46,7 @@ type Tally struct {
 // Reset makes room for n policies and forgets what was counted.
 func (t *Tally) Reset(n int) {
 	if cap(t.counts) < n {
-		t.counts, t.used = make([][Outcomes]uint32, n), make([]uint8, n)
+		t.counts, t.used = make([]Counts, n), make([]uint8, n)
 	}
 	t.counts, t.used = t.counts[:n], t.used[:n]
 	clear(t.counts)
@@ -42,16 +54,16 @@ func (t *Tally) Reset(n int) {
 	t.touched = t.touched[:0]
 }
 
-// Add counts an outcome of a policy.
-func (t *Tally) Add(policy uint32, o Outcome) {
+// Add counts an outcome of a policy, n times.
+func (t *Tally) Add(policy uint32, o Outcome, n uint32) {
 	if int(policy) >= len(t.counts) {
 		return
 	}
 	c := &t.counts[policy]
-	if *c == ([Outcomes]uint32{}) {
+	if *c == (Counts{}) {
 		t.touched = append(t.touched, policy)
 	}
-	c[o]++
+	c[o] += n
 }
 
 // Use notes how much of a bucket of a policy is used, by what is left of so many tokens. The same
@@ -75,7 +87,7 @@ func (t *Tally) TakeUsed(policy uint32) (percent int64) {
 
 // Take returns one policy with what was counted for it since it was last taken; false if there is
 // none left.
-func (t *Tally) Take() (policy uint32, counts [Outcomes]uint32, ok bool) {
+func (t *Tally) Take() (policy uint32, counts Counts, ok bool) {
 	last := len(t.touched) - 1
 	if last < 0 {
 		return 0, counts, false
