@@ -18,6 +18,9 @@ const (
 	// MaxUsed is the highest part of a limit, in percent.
 	MaxUsed = 1000
 
+	// AllRequests is the Policy of the measure of all requests, whether policies match them or not.
+	AllRequests = "*"
+
 	maxBusy = 1 << 45
 	// maxNumbers bounds the numbers of one policy: newer nodes may have some more.
 	maxNumbers = 16

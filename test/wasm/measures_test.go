@@ -106,7 +106,8 @@ func TestCandidatesAreReported(t *testing.T) {
 	}
 	ask("/api", 8)
 	ask("/shadow", 6)
-	if got := w.plane.measures; len(got) != 4 || got["api"].Used != 80 ||
+	if got := w.plane.measures; len(got) != 5 || got["*"].Decided != 24 ||
+		got["*"].Refused != 3 || got["api"].Used != 80 ||
 		got["api"].CandidateRefused != 5 || got["api"].ShadowRefused != 0 ||
 		got["shadow"].ShadowRefused != 4 || got["shadow"].CandidateRefused != 0 {
 		t.Errorf("measured %+v", got)

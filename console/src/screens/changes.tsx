@@ -2,7 +2,7 @@ import { queryOptions, useQuery } from '@tanstack/react-query'
 import { endRollout, rollback, useAct } from '../actions'
 import { client, data, type Schemas } from '../api'
 import { link, useAudit, useMay, usePolicySet, useRollout } from '../state'
-import { Asked, Badge, Card, Empty, Exact, Table, Time, Words } from '../ui'
+import { Asked, Badge, Card, Empty, Exact, number, Table, Time, Words } from '../ui'
 
 type Entry = Schemas['AuditEntry']
 
@@ -12,6 +12,9 @@ const verbs: Record<string, string> = {
   'policy.patch': 'changed a policy',
   'policy.delete': 'removed a policy',
   'version.rollback': 'rolled back',
+  'rollout.put': 'changed the share of a rollout',
+  'rollout.delete': 'took a rollout back',
+  'rollout.abort': 'took a rollout back by its rule',
   'enforcement.put': 'gave orders',
   'consumer.put': 'changed a caller',
   'consumer.delete': 'forgot a caller',
@@ -146,6 +149,27 @@ function Difference({ version }: { version: number }) {
   )
 }
 
+// Sides shows what the nodes of a rollout decided lately beside what the others did.
+function Sides({ of: r }: { of: Schemas['Rollout'] }) {
+  type Side = Schemas['RolloutSide']
+  const share = (side: Side, n: number) => (side.requests === 0 ? '–' : `${Number((100 * n / side.requests).toPrecision(3))} %`)
+  const both = (its: Side, others: Side, of: (side: Side) => number) => `${share(its, of(its))} / ${share(others, of(others))}`
+  const rows = [{ policy: '', its: r.its, others: r.others }, ...r.policies.slice(0, 20)]
+  if (r.its.requests + r.others.requests === 0) return <Empty>Nothing was decided in the last five minutes, or since it began.</Empty>
+  return (
+    <Table
+      label="Its nodes / the others, in the last five minutes" rows={rows} id={(one) => one.policy} empty=""
+      columns={[
+        { title: 'Its nodes / the others', cell: (one) => one.policy || 'All requests' },
+        { title: 'Requests', cell: (one) => `${number(one.its.requests)} / ${number(one.others.requests)}` },
+        { title: 'Refused', cell: (one) => both(one.its, one.others, (side) => side.refused) },
+        { title: 'Waited', cell: (one) => both(one.its, one.others, (side) => side.waited) },
+        { title: 'Errors', cell: (one) => both(one.its, one.others, (side) => side.errors) },
+      ]}
+    />
+  )
+}
+
 function RolloutCard() {
   const rollout = useRollout()
   const act = useAct()
@@ -165,7 +189,9 @@ function RolloutCard() {
         Begun by {r.by} <Time at={r.since} />.
       </p>
       <progress max={Math.max(1, r.chosen)} value={r.applied} aria-label="Nodes that have the version" />
+      {r.abort_if && <p>It is taken back if {r.abort_if}{r.verdict === 'kept' ? ', which is not so.' : '; too few requests to judge yet.'}</p>}
       {r.apart.length > 0 && <Empty>Both versions count apart for: {r.apart.join(', ')}.</Empty>}
+      <Sides of={r} />
     </Card>
   )
 }

@@ -54,7 +54,8 @@ func (s *server) GetPolicy(ctx context.Context, r gen.GetPolicyRequestObject) (g
 
 // PutPolicy replaces a policy or adds it at the end.
 func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (gen.PutPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, "policy.put", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes},
+	answer, err := s.editPolicy(ctx, "policy.put", r.Name,
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes, r.Params.AbortIf},
 		func() (edit, error) {
 			body, bodyFormat, err := document(ctx, r.Body)
 			return func(doc []byte, format policydoc.Format) ([]byte, error) {
@@ -68,7 +69,8 @@ func (s *server) PutPolicy(ctx context.Context, r gen.PutPolicyRequestObject) (g
 func (s *server) PatchPolicy(
 	ctx context.Context, r gen.PatchPolicyRequestObject,
 ) (gen.PatchPolicyResponseObject, error) {
-	answer, err := s.editPolicy(ctx, "policy.patch", r.Name, terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes},
+	answer, err := s.editPolicy(ctx, "policy.patch", r.Name,
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes, r.Params.AbortIf},
 		func() (edit, error) {
 			if err := isPatch(callerOf(ctx).contentType); err != nil {
 				return nil, err
@@ -86,7 +88,7 @@ func (s *server) DeletePolicy(
 	ctx context.Context, r gen.DeletePolicyRequestObject,
 ) (gen.DeletePolicyResponseObject, error) {
 	answer, err := s.editPolicy(ctx, "policy.delete", r.Name,
-		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes}, func() (edit, error) {
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes, r.Params.AbortIf}, func() (edit, error) {
 			return func(doc []byte, format policydoc.Format) ([]byte, error) {
 				return policydoc.DeletePolicy(doc, format, r.Name)
 			}, nil

@@ -86,7 +86,7 @@ func (s *server) PutPolicySet(
 	ctx context.Context, r gen.PutPolicySetRequestObject,
 ) (gen.PutPolicySetResponseObject, error) {
 	change, err := changeOf(ctx, "policyset.put", policySetResource,
-		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes})
+		terms{r.Params.IfMatch, r.Params.DryRun, r.Params.Nodes, r.Params.AbortIf})
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +105,8 @@ type terms struct {
 	dryRun gen.DryRun
 	// nodes is the share of the nodes that gets the new version; empty is all.
 	nodes gen.NodeShare
+	// abortIf is the rule by which it is taken back; empty is none.
+	abortIf gen.AbortIf
 }
 
 // changeOf says what a change of the policy set replaces, who makes it, for whom, and whether it is
@@ -112,6 +114,13 @@ type terms struct {
 func changeOf(ctx context.Context, action, resource string, on terms) (change policies.Change, err error) {
 	change.Entry, change.DryRun = entry(ctx, action, resource), on.dryRun
 	change.Nodes, err = shareOf(on.nodes)
+	if err == nil && on.abortIf != "" && change.Nodes == policies.Everyone {
+		err = badRequest("abort_if needs nodes, like nodes=25%%: a version that all nodes have is compared " +
+			"with nothing")
+	}
+	if err == nil {
+		change.AbortIf, err = ruleOf(on.abortIf)
+	}
 	if err != nil {
 		return change, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
@@ -27,35 +28,53 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	r := view.Rollout
 	census := s.census(ctx, r)
-	its, others := s.sides(r)
+	both := rollouts.Compare(r, s.config.Series, s.config.Now())
 	return gen.GetRollout200JSONResponse{
 		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
 		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By,
 			Summary: view.Diff.String(),
 			Seen:    census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused,
-			Its: its, Others: others, Apart: view.Apart},
+			AbortIf: r.AbortIf, Verdict: verdictOf(r, both),
+			Its: sideOf(both.All.Its), Others: sideOf(both.All.Others), Policies: rowsOf(both.Rows),
+			PoliciesLeftOut: max(len(both.Rows)-mostCompared, 0), Apart: view.Apart},
 	}, nil
 }
 
-// sides are what the nodes of a rollout and the others have decided lately.
-func (s *server) sides(r policies.Rollout) (its, others gen.RolloutSide) {
-	const most = 10_000
-	step := series.Fine.Step()
-	since := max(min(s.config.Now().Sub(r.Since).Truncate(step), series.Window), step)
-	read := s.config.Series.Read(series.Query{By: series.ByNode, Kind: series.Fine, Step: step, Range: since,
-		Outcomes: []series.Outcome{series.Requests, series.Refused}, Most: most})
-	for _, one := range read.Series {
-		side := &others
-		if r.Includes(one.Node) {
-			side = &its
-		}
-		if one.Outcome == series.Refused {
-			side.Refused += int64(one.Total)
-		} else {
-			side.Requests += int64(one.Total)
-		}
+// mostCompared bounds the policies of which an answer has both sides.
+const mostCompared = 200
+
+func verdictOf(r policies.Rollout, both rollouts.Comparison) gen.RolloutVerdict {
+	switch {
+	case r.AbortIf == "":
+		return ""
+	case both.Verdict == rollouts.Few:
+		return gen.TooFewRequests
 	}
-	return its, others
+	return gen.Kept
+}
+
+func rowsOf(rows []rollouts.Row) []gen.RolloutPolicy {
+	list := []gen.RolloutPolicy{}
+	for _, row := range rows[:min(len(rows), mostCompared)] {
+		list = append(list, gen.RolloutPolicy{Policy: row.Policy, Its: sideOf(row.Its), Others: sideOf(row.Others)})
+	}
+	return list
+}
+
+func sideOf(side series.Side) gen.RolloutSide {
+	return gen.RolloutSide{Requests: side.Decided, Refused: side.Refused, Errors: side.Unsure, Waited: side.Waited,
+		WaitedMs: side.Held.Milliseconds()}
+}
+
+// ruleOf reads the rule by which a rollout is taken back; empty or off is none.
+func ruleOf(text string) (string, error) {
+	if text == "" || text == "off" {
+		return "", nil
+	}
+	if _, err := rollouts.Parse(text); err != nil {
+		return "", badRequest("abort_if: %v", err)
+	}
+	return text, nil
 }
 
 // PutRollout gives the version to another share of the nodes.
@@ -64,7 +83,15 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 	if err != nil {
 		return nil, err
 	}
-	answer, err := s.roll(ctx, "rollout.put", percent, r.Params.IfMatch, r.Params.DryRun)
+	change := policies.RollChange{Nodes: percent, DryRun: r.Params.DryRun}
+	if r.Body.AbortIf != "" {
+		rule, err := ruleOf(r.Body.AbortIf)
+		if err != nil {
+			return nil, err
+		}
+		change.AbortIf = &rule
+	}
+	answer, err := s.roll(ctx, "rollout.put", change, r.Params.IfMatch)
 	return gen.PutRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
@@ -72,14 +99,15 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 func (s *server) DeleteRollout(
 	ctx context.Context, r gen.DeleteRolloutRequestObject,
 ) (gen.DeleteRolloutResponseObject, error) {
-	answer, err := s.roll(ctx, "rollout.delete", 0, r.Params.IfMatch, r.Params.DryRun)
+	answer, err := s.roll(ctx, "rollout.delete", policies.RollChange{DryRun: r.Params.DryRun}, r.Params.IfMatch)
 	return gen.DeleteRollout200JSONResponse{RolloutStepJSONResponse: answer}, err
 }
 
 func (s *server) roll(
-	ctx context.Context, action string, percent int, match gen.IfMatch, dryRun gen.DryRun,
+	ctx context.Context, action string, change policies.RollChange, match gen.IfMatch,
 ) (answer gen.RolloutStepJSONResponse, err error) {
-	change := policies.RollChange{Nodes: percent, DryRun: dryRun, Entry: entry(ctx, action, "rollout")}
+	change.Entry = entry(ctx, action, "rollout")
+	percent, dryRun := change.Nodes, change.DryRun
 	change.Expected, change.Any, err = ifMatch(match)
 	if err != nil {
 		return answer, err
@@ -111,7 +139,7 @@ func (s *server) begun(ctx context.Context, out policies.Outcome) *gen.RolloutBe
 	}
 	census := s.census(ctx, *out.Rollout)
 	return &gen.RolloutBegun{Nodes: shareText(out.Rollout.Nodes), Seen: census.seen, Chosen: census.chosen,
-		Bound: rolloutBound, Apart: out.Apart}
+		AbortIf: out.Rollout.AbortIf, Bound: rolloutBound, Apart: out.Apart}
 }
 
 // census counts the nodes that share the buckets: all, those that a rollout includes, and those of

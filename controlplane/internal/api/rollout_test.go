@@ -9,9 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -218,40 +216,86 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 	}
 }
 
-// What the nodes of a rollout refuse is shown beside what the others do.
+// What the nodes of a rollout decide is shown beside what the others do, exactly, by policy. Counts
+// of other versions, of policies that a version lacks, and of older nodes are none of it.
 func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 	var past *series.Service
 	p := newPlaneWith(t, func(c *api.Config) { past = c.Series })
-	p.put(`"0"`, set)
-	w := p.do(call{"root", "PUT", "/v1/policyset?nodes=50%25", map[string]string{"If-Match": `"1"`},
-		strings.Replace(set, "10", "20", 1)})
-	if w.Code != 200 {
-		t.Fatalf("%d %s", w.Code, w.Body)
-	}
-	rollout := policies.Rollout{Version: 2, Base: 1, Nodes: 50}
-	compiled := policies.Compiled{Version: policies.Version{Number: 1}, Set: &policy.Set{Policies: []policy.Policy{
-		{Name: "a"}}}}
-	var its, others int64
-	for n := range 40 {
-		node, refused := fmt.Sprint("node-", n), int64(n+1)
-		if rollout.Includes(node) {
-			its += refused
-		} else {
-			others += refused
+	p.put(`"0"`, changedSet(10))
+	measure := func(version uint64, name string, decided, refused int64) {
+		t.Helper()
+		m := wire.Measures{Node: []byte("n"), Items: []wire.Measure{{Policy: []byte(name), Version: version,
+			Decided: decided, Refused: refused, Unsure: 1, Waited: 2, Held: 30}}}
+		w := p.do(call{"envoy", "POST", "/node/v1/measures", nil, string(wire.AppendMeasures(nil, &m))})
+		if w.Code != 204 {
+			t.Fatalf("%d %s", w.Code, w.Body)
 		}
-		past.Heard(&compiled, &wire.Decisions{Node: []byte(node), Counts: []wire.RefusedCount{{Refused: refused}}})
 	}
-	if err := past.Tick(t.Context()); err != nil {
-		t.Fatal(err)
+	measure(1, "a", 50, 50) // Before it began.
+	w := p.do(call{"ed", "PUT", "/v1/policyset?nodes=50%25&abort_if=refused+%3E+2x", map[string]string{"If-Match": `"1"`},
+		changedSet(20)})
+	if got := decoded[api.PutAnswer](t, w).Rollout; got.AbortIf != "refused > 2x" {
+		t.Errorf("begun: %+v", got)
 	}
-	var got api.RolloutAnswer
-	w = p.do(call{"eyes", "GET", "/v1/rollout", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	status := func() api.RolloutAnswer {
+		t.Helper()
+		if err := past.Tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return decoded[api.RolloutAnswer](t, p.do(call{"eyes", "GET", "/v1/rollout", nil, ""}))
 	}
-	if its == 0 || others == 0 || got.Its.Refused != its || got.Others.Refused != others ||
-		got.Its.Requests < its || got.Others.Requests < others {
-		t.Errorf("%+v and %+v, want %d and %d", got.Its, got.Others, its, others)
+	if got := status(); got.Verdict != "too few requests" || got.Its.Requests+got.Others.Requests != 0 {
+		t.Errorf("before anything was decided: %+v", got)
+	}
+	for range 2 {
+		measure(1, "a", 100, 10)
+		measure(2, "a", 200, 60)
+		measure(1, "*", 110, 10)
+		measure(2, "*", 220, 60)
+	}
+	measure(3, "a", 1000, 1000)
+	measure(0, "a", 1000, 1000)
+	measure(1, "b", 1000, 1000)
+	got := status()
+	side := func(requests, refused int64) api.RolloutSide {
+		return api.RolloutSide{Requests: requests, Refused: refused, Errors: 2, Waited: 4, WaitedMs: 60}
+	}
+	if len(got.Policies) != 1 || got.Policies[0].Its != side(400, 120) || got.Policies[0].Others != side(200, 20) ||
+		got.Its != side(440, 120) || got.Others != side(220, 20) || got.AbortIf != "refused > 2x" ||
+		got.Verdict != "kept" || got.PoliciesLeftOut != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A rule is refused with a sentence wherever one is given, and can be changed and removed.
+func TestTheRuleOfARollout(t *testing.T) {
+	p := newPlane(t)
+	p.put(`"0"`, changedSet(10))
+	match := map[string]string{"If-Match": "*"}
+	for _, c := range []call{
+		{"ed", "PUT", "/v1/policyset?nodes=50%25&abort_if=refused+%3E+2", match, changedSet(20)},
+		{"ed", "PATCH", "/v1/policies/a?nodes=50%25&abort_if=refused+%3E+2", match, `{"limit":{"quota":1,"window":"1s"}}`},
+	} {
+		if got := p.problem(p.do(c), 400, "bad-request"); got.Detail !=
+			`abort_if: "2" lacks its unit: 2x is twice the share of the other nodes, 2% is a share` {
+			t.Error(got.Detail)
+		}
+	}
+	w := p.do(call{"ed", "PUT", "/v1/policyset?abort_if=refused+%3E+2x", match, changedSet(20)})
+	got := p.problem(w, 400, "bad-request")
+	if !strings.Contains(got.Detail, "abort_if needs nodes, like nodes=25%") {
+		t.Error(got.Detail)
+	}
+	p.holds(1, changedSet(10))
+	p.do(call{"ed", "PUT", "/v1/policyset?nodes=50%25", match, changedSet(20)})
+	p.problem(p.rollout("PUT", "/v1/rollout", "*", `{"nodes":"50%","abort_if":"refuse"}`), 400, "bad-request")
+	for _, c := range [][2]string{{`{"nodes":"60%","abort_if":"errors > 1%"}`, "errors > 1%"},
+		{`{"nodes":"70%"}`, "errors > 1%"}, {`{"nodes":"70%","abort_if":"off"}`, ""}} {
+		p.rollout("PUT", "/v1/rollout", "*", c[0])
+		got := decoded[api.RolloutAnswer](t, p.do(call{"eyes", "GET", "/v1/rollout", nil, ""}))
+		if got.AbortIf != c[1] || (got.Verdict == "") != (c[1] == "") {
+			t.Errorf("after %s: %+v", c[0], got)
+		}
 	}
 }
 

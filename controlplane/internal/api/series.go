@@ -35,6 +35,9 @@ func (s *server) noteMeasures(c echo.Context) error {
 	}
 	active, _ := s.config.Policies.Active()
 	s.config.Series.Measured(&m, active.Knows)
+	if active.Draft != nil {
+		s.config.Series.Compared(&m, active.Has)
+	}
 	return c.NoContent(http.StatusNoContent)
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
@@ -157,6 +158,10 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		// probe asks.
 		every.Period(ctx, lookAtFiles, func(context.Context) { a.wrongFiles(s.Listeners) })
 	})
+	watch := rollouts.Watch{Config: rollouts.Config{
+		Sets: sets, History: history, Now: a.clock.Now, Stopped: a.metrics.Stopped, Log: a.log,
+	}}
+	a.followers = append(a.followers, watch.Run)
 	recent := decisions.New(decisions.Config{
 		Store: a.store, Sets: sets, Replica: replica, Now: a.clock.Now, Meter: a.metrics.Refused, Heard: history.Heard,
 	})

@@ -19,7 +19,7 @@ type applyCommand struct {
 	File  string `arg:"" optional:"" help:"The policy file, YAML or JSON; - is the standard input."`
 	Named string `short:"f" name:"filename" help:"The policy file, as kubectl takes it." placeholder:"FILE"`
 	Yes   bool   `short:"y" help:"Also if more than half of the policies would be removed."`
-	Nodes string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	forSome
 	ifVersion
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
@@ -62,7 +62,7 @@ func (c *applyCommand) Run(env *environment) error {
 	}
 	if gone, all := t.removed(); !c.Yes && !c.DryRun {
 		if err := guard(gone, all, "weir diff "+t.file); err != nil {
-			if _, _, wrong := t.put(env, c.Nodes, true); wrong != nil { // A mistake may be why it removes so many.
+			if _, _, wrong := t.put(env, c.forSome, true); wrong != nil { // A mistake may be why it removes so many.
 				return wrong
 			}
 			return err
@@ -72,7 +72,7 @@ func (c *applyCommand) Run(env *environment) error {
 		_, err := fmt.Fprintf(env.Out, "version %s is this document already\n", t.version())
 		return err
 	}
-	put, body, err := t.put(env, c.Nodes, c.DryRun)
+	put, body, err := t.put(env, c.forSome, c.DryRun)
 	if err != nil {
 		return err
 	}
@@ -194,9 +194,9 @@ func versionOf(a answer) string {
 
 // put asks the control plane to take the file for a share of the nodes, all of them if none is
 // named, or only what would change.
-func (t trial) put(env *environment, share string, dryRun bool) (put api.PutAnswer, body []byte, err error) {
+func (t trial) put(env *environment, share forSome, dryRun bool) (put api.PutAnswer, body []byte, err error) {
 	header := map[string]string{"If-Match": t.current.header.Get("ETag"), "Content-Type": string(t.format)}
-	got, err := t.client.do(http.MethodPut, "/v1/policyset"+shareQuery(share, dryRun), header, t.doc)
+	got, err := t.client.do(http.MethodPut, "/v1/policyset"+share.query(dryRun), header, t.doc)
 	if err != nil {
 		return put, nil, t.explain(env, err)
 	}
@@ -245,6 +245,7 @@ func printPut(env *environment, put api.PutAnswer) error {
 		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen,
 			plural(r.Seen, "node", "nodes"))
 		fmt.Fprintf(&out, "  %s\n", r.Bound)
+		writeRule(&out, r.AbortIf, "")
 		writeApart(&out, r.Apart)
 	}
 	_, err := env.Out.Write([]byte(out.String()))

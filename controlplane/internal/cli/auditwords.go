@@ -63,12 +63,17 @@ func rolloutSentence(e *gen.AuditEntry) string {
 	var before, after struct {
 		Version uint64
 		Nodes   string
+		AbortIf string `json:"abort_if"`
 	}
 	switch {
 	case !into(e.Before, &before) || !into(e.After, &after):
 		return ""
 	case e.After == nil:
 		return fmt.Sprintf("version %d taken back, which %s of the nodes had", before.Version, before.Nodes)
+	}
+	if e.Action == "rollout.abort" {
+		return fmt.Sprintf("version %d taken back by its rule, %s of the nodes had it: %s", before.Version,
+			before.Nodes, e.Reason)
 	}
 	return fmt.Sprintf("version %d for %s of the nodes, before for %s", after.Version, after.Nodes, before.Nodes)
 }

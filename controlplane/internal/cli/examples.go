@@ -13,6 +13,8 @@ var examples = map[string]string{
 		`weir patch api '{"limit": {"quota": 80}}' --nodes 25%`,
 	"diff":            "weir diff policies.yaml\nweir diff 7 9",
 	"rollback":        "weir rollback 7 --dry-run\nweir rollback 7",
+	"get rollout":     "weir get rollout\nweir get rollout -o json",
+	"rollout start":   "weir rollout start policies.yaml --nodes 25% --abort-if 'refused > 2x'",
 	"rollout status":  "weir rollout\nweir rollout -o json",
 	"rollout promote": "weir rollout promote --nodes 50%\nweir rollout promote",
 	"rollout cancel":  "weir rollout cancel",

@@ -15,11 +15,12 @@ import (
 )
 
 type getCommand struct {
-	Policyset getPolicySet `cmd:"" help:"The policy set as it was written."`
-	Policies  getPolicies  `cmd:"" aliases:"policy" help:"The policies, or one of them as it was written."`
-	Versions  getVersions  `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or one of them as it was written."`
-	Regions   getRegions   `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and what all regions hold."`
-	Nodes     getNodes     `cmd:"" aliases:"node" help:"The Envoys, and which version each applies."`
+	Policyset getPolicySet  `cmd:"" help:"The policy set as it was written."`
+	Policies  getPolicies   `cmd:"" aliases:"policy" help:"The policies, or one of them as it was written."`
+	Versions  getVersions   `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or one of them as it was written."`
+	Regions   getRegions    `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and what all regions hold."`
+	Rollout   rolloutStatus `cmd:"" help:"How far the rollout under way is, and its nodes beside the others: the same as rollout status."`
+	Nodes     getNodes      `cmd:"" aliases:"node" help:"The Envoys, and which version each applies."`
 }
 
 type getFlags struct {

@@ -16,7 +16,7 @@ type patchCommand struct {
 	serverFlags
 	Policy string `arg:"" help:"The policy's name."`
 	Patch  string `arg:"" help:"What is different, as JSON: null removes a field, a list replaces a list (RFC 7396). - is the standard input."`
-	Nodes  string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	forSome
 	ifVersion
 	DryRun bool   `help:"Check and show what would change; change nothing."`
 	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
@@ -49,7 +49,7 @@ func (c *patchCommand) Run(env *environment) error {
 		return err
 	}
 	header := map[string]string{"If-Match": current.header.Get("ETag"), "Content-Type": "application/merge-patch+json"}
-	path := "/v1/policies/" + url.PathEscape(c.Policy) + shareQuery(c.Nodes, c.DryRun)
+	path := "/v1/policies/" + url.PathEscape(c.Policy) + c.query(c.DryRun)
 	got, err := cl.do(http.MethodPatch, path, header, patch)
 	if err != nil {
 		return c.explain(env, err)

@@ -14,6 +14,7 @@ import (
 )
 
 type rolloutCommand struct {
+	Start   rolloutStart   `cmd:"" help:"Give a policy set to a share of the nodes, 25% unless --nodes says another: the same as weir apply FILE --nodes 25%."`
 	Status  rolloutStatus  `cmd:"" default:"withargs" help:"How far the rollout under way is: which share of the nodes, and how many have the version."`
 	Promote rolloutPromote `cmd:"" help:"Give the version to a larger share of the nodes, or make it the current one for all."`
 	Cancel  rolloutCancel  `cmd:"" help:"Take the version back: all nodes are on the current one again."`
@@ -22,6 +23,16 @@ type rolloutCommand struct {
 // Help is shown below the commands.
 func (rolloutCommand) Help() string {
 	return `weir apply FILE --nodes 25% begins a rollout. The nodes are chosen by a hash of their ids: those of a smaller share are among those of a larger one.`
+}
+
+type rolloutStart struct{ applyCommand }
+
+// Run begins a rollout.
+func (c *rolloutStart) Run(env *environment) error {
+	if c.Nodes == "" {
+		c.Nodes = "25%"
+	}
+	return c.applyCommand.Run(env)
 }
 
 type rolloutStatus struct{ getFlags }
@@ -44,10 +55,64 @@ func (c *rolloutStatus) Run(env *environment) error {
 	return printRollout(env.Out, r)
 }
 
-// refusedShare is how much of what some nodes decided they refused.
-func refusedShare(side api.RolloutSide) string {
-	share := 100 * float64(side.Refused) / float64(max(side.Requests, 1))
-	return fmt.Sprintf("%.3g %% (%d of %d)", share, side.Refused, side.Requests)
+// shareOf is how much n requests are of those that a side decided, a dash where it decided none.
+func shareOf(side api.RolloutSide, n int64) string {
+	if side.Requests == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3g %%", 100*float64(n)/float64(side.Requests))
+}
+
+// waitOf is how many requests of a side waited, and for how long on average.
+func waitOf(side api.RolloutSide) string {
+	text := shareOf(side, side.Waited)
+	if side.Waited > 0 {
+		text += fmt.Sprintf(", %.3g ms", float64(side.WaitedMs)/float64(side.Waited))
+	}
+	return text
+}
+
+// mostSides is how many policies the status of a rollout lists.
+const mostSides = 20
+
+// writeSides shows what both sides decided, all requests first.
+func writeSides(text *strings.Builder, r api.RolloutAnswer) {
+	if r.Its.Requests+r.Others.Requests == 0 {
+		text.WriteString("  nothing was decided in the last five minutes, or since it began\n")
+		return
+	}
+	text.WriteString("\ndecided in the last five minutes, or since it began: its nodes / the others\n\n")
+	_ = table(text, "POLICY\tREQUESTS\tREFUSED\tWAITED\tERRORS", func(w io.Writer) {
+		row := func(name string, its, others api.RolloutSide) {
+			fmt.Fprintf(w, "%s\t%d / %d\t%s / %s\t%s / %s\t%s / %s\n", name, its.Requests, others.Requests,
+				shareOf(its, its.Refused), shareOf(others, others.Refused), waitOf(its), waitOf(others),
+				shareOf(its, its.Errors), shareOf(others, others.Errors))
+		}
+		row("(all requests)", r.Its, r.Others)
+		for i, one := range r.Policies {
+			if i < mostSides {
+				row(one.Policy, one.Its, one.Others)
+			}
+		}
+	})
+	if more := len(r.Policies) - mostSides; more > 0 {
+		fmt.Fprintf(text, "  and %d more policies, which differ less: -o json\n", more+r.PoliciesLeftOut)
+	}
+}
+
+// writeRule shows the rule of a rollout, and what it says now.
+func writeRule(text *strings.Builder, rule, verdict string) {
+	if rule == "" {
+		return
+	}
+	fmt.Fprintf(text, "  taken back if %s", rule)
+	switch verdict {
+	case "kept":
+		text.WriteString("; it is not")
+	case "too few requests":
+		text.WriteString("; too few requests to judge yet")
+	}
+	text.WriteString("\n")
 }
 
 func printRollout(out io.Writer, r api.RolloutAnswer) error {
@@ -68,11 +133,9 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	if r.Refused > 0 {
 		fmt.Fprintf(&text, "  %d could not apply it: weir get nodes says why\n", r.Refused)
 	}
-	if r.Its.Requests+r.Others.Requests > 0 {
-		fmt.Fprintf(&text, "  refused lately: %s on its nodes, %s on the others\n", refusedShare(r.Its),
-			refusedShare(r.Others))
-	}
+	writeRule(&text, r.AbortIf, string(r.Verdict))
 	writeApart(&text, r.Apart)
+	writeSides(&text, r)
 	_, err := io.WriteString(out, text.String())
 	return err
 }
@@ -87,14 +150,19 @@ func writeApart(text *strings.Builder, apart []string) {
 
 type rolloutPromote struct {
 	serverFlags
-	Nodes  string `default:"100%" help:"The share of the nodes, like 50%; 100% makes it the current version and ends the rollout." placeholder:"SHARE"`
-	DryRun bool   `help:"Show what would change; change nothing."`
-	Output string `short:"o" enum:"text,json" default:"text" help:"text or json."`
+	Nodes   string `default:"100%" help:"The share of the nodes, like 50%; 100% makes it the current version and ends the rollout." placeholder:"SHARE"`
+	AbortIf string `help:"Another rule by which it is taken back, as weir apply has it; off is none." placeholder:"RULE"`
+	DryRun  bool   `help:"Show what would change; change nothing."`
+	Output  string `short:"o" enum:"text,json" default:"text" help:"text or json."`
 }
 
 // Run gives the version to that share of the nodes.
 func (c *rolloutPromote) Run(env *environment) error {
-	body, err := json.Marshal(map[string]string{"nodes": withSign(c.Nodes)})
+	step := map[string]string{"nodes": withSign(c.Nodes)}
+	if c.AbortIf != "" {
+		step["abort_if"] = c.AbortIf
+	}
+	body, err := json.Marshal(step)
 	if err != nil {
 		return err
 	}
@@ -173,11 +241,20 @@ func explainRollout(err error) error {
 	return err
 }
 
-// shareQuery is the query that gives a new version to a share of the nodes, with the rest of it.
-func shareQuery(share string, dryRun bool) string {
+// forSome are the flags of a change that some of the nodes get first.
+type forSome struct {
+	Nodes   string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
+	AbortIf string `help:"Take it back by itself once it does harm: 'refused > 2x' is twice the refused share of the other nodes, 'refused > 5%' a share. Also waits and errors; 'over 500' at the end is how many requests it takes, 100 otherwise; 'or' joins rules." placeholder:"RULE"`
+}
+
+// query gives a new version to a share of the nodes, with the rest of it.
+func (f forSome) query(dryRun bool) string {
 	query := url.Values{}
-	if share != "" {
-		query.Set("nodes", withSign(share))
+	if f.Nodes != "" {
+		query.Set("nodes", withSign(f.Nodes))
+	}
+	if f.AbortIf != "" {
+		query.Set("abort_if", f.AbortIf)
 	}
 	if dryRun {
 		query.Set("dry_run", "true")

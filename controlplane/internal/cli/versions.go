@@ -107,7 +107,7 @@ func (c *diffCommand) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	put, body, err := t.put(env, "", true)
+	put, body, err := t.put(env, forSome{}, true)
 	var r *refusal
 	if errors.As(err, &r) && r.Status == http.StatusServiceUnavailable {
 		return c.held(env, t)

@@ -31,6 +31,7 @@ type Metrics struct {
 	breaker *prometheus.GaugeVec
 	changes *prometheus.CounterVec
 	lost    *prometheus.CounterVec
+	stopped prometheus.Counter
 
 	tokens, returned *prometheus.CounterVec
 	asked            *prometheus.CounterVec
@@ -187,6 +188,10 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 		Name: "weir_refused_total",
 		Help: "Requests that nodes say they refused.",
 	}, []string{"policy", "tier"})
+	m.stopped = register.NewCounter(prometheus.CounterOpts{
+		Name: "weir_rollouts_stopped_total",
+		Help: "Rollouts that this replica has taken back by their rule, abort_if.",
+	})
 	m.penalties = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_penalties_begun_total",
 		Help: "Penalties that nodes say they have begun, by policy, and by whether they refuse or are in shadow.",
@@ -301,6 +306,9 @@ const (
 
 // Lost counts that the store has lost something.
 func (m *Metrics) Lost(what string) { m.lost.WithLabelValues(what).Inc() }
+
+// Stopped counts a rollout that was taken back by its rule.
+func (m *Metrics) Stopped() { m.stopped.Inc() }
 
 // Handler serves the metrics in Prometheus' text format.
 func (m *Metrics) Handler() http.Handler {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
@@ -32,6 +33,8 @@ type Change struct {
 	// Nodes is the share of the nodes that get the new version, in percent; 0 means all, as
 	// Everyone does.
 	Nodes int
+	// AbortIf is the rule of the rollout that begins; see Rollout.
+	AbortIf string
 	// DryRun checks everything and stores nothing.
 	DryRun bool
 	// FromFiles: the change comes from the files that Config.Files names. Where there are such, no
@@ -132,7 +135,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	now := s.now().UTC()
 	roots, gone := inherit(set, before, gone, now)
 	if partly {
-		out.Rollout = &Rollout{Version: out.Version, Base: state.Current, Nodes: c.Nodes, Since: now, By: c.Entry.By}
+		out.Rollout = c.begin(out.Version, state.Current, now)
 		out.Apart = Apart(before, set)
 	}
 	if c.DryRun {
@@ -148,6 +151,11 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		c.Entry.After = auditBegun(v.Summary, *out.Rollout)
 	}
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
+}
+
+// begin returns the rollout that a change begins.
+func (c Change) begin(version, base uint64, now time.Time) *Rollout {
+	return &Rollout{Version: version, Base: base, Nodes: c.Nodes, Since: now, By: c.Entry.By, AbortIf: c.AbortIf}
 }
 
 // fits returns why a change cannot be made of a state.

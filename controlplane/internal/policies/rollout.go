@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Everyone is the share of all nodes, in percent.
@@ -47,6 +48,9 @@ type Rollout struct {
 	// token.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
+	// AbortIf is the rule by which its nodes are compared with the others, and the version taken
+	// back; empty for none. Package rollouts reads it.
+	AbortIf string `json:"abort_if,omitempty"`
 }
 
 // sameRollout reports whether two rollouts are the same; nil is none.
@@ -157,6 +161,18 @@ func (a Active) Knows(name string) bool {
 	return false
 }
 
+// Has reports whether one version in force is this one, and has the policy or stands for all
+// requests.
+func (a Active) Has(version uint64, name string) bool {
+	for _, c := range []*Compiled{a.Current, a.Draft} {
+		if c != nil && c.Version.Number == version {
+			_, found := c.Policy(name)
+			return found || name == wire.AllRequests
+		}
+	}
+	return false
+}
+
 // For returns the version that a node ought to have; nil if there is none.
 func (a Active) For(node string) *Compiled {
 	if a.Draft != nil && a.State.Rollout.Includes(node) {
@@ -181,9 +197,11 @@ type RollChange struct {
 	Any      bool
 	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0
 	// takes it back.
-	Nodes  int
-	Entry  audit.Entry
-	DryRun bool
+	Nodes int
+	// AbortIf replaces the rule unless it is nil.
+	AbortIf *string
+	Entry   audit.Entry
+	DryRun  bool
 }
 
 // RollOutcome is what a RollChange did, or would do.
@@ -217,6 +235,9 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 	}
 	was := *state.Rollout
 	out, err := s.change(ctx, state, c.Nodes)
+	if c.AbortIf != nil {
+		out.Rollout.AbortIf = *c.AbortIf
+	}
 	if err != nil || c.DryRun {
 		return out, err
 	}
@@ -312,7 +333,8 @@ func auditBegun(summary string, r Rollout) json.RawMessage {
 		Version uint64 `json:"version"`
 		Nodes   string `json:"nodes"`
 		Summary string `json:"summary,omitempty"`
-	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary})
+		AbortIf string `json:"abort_if,omitempty"`
+	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary, r.AbortIf})
 }
 
 // Apart returns the policies of both sets whose buckets the two do not share, so that each counts

@@ -9,7 +9,7 @@ type row struct {
 }
 
 // line has a row's values of each outcome, nil for those of which it has none.
-type line [outcomes][]uint32
+type line [places][]uint32
 
 // ring keeps the last slots of a kind. Its cost is fixed for each row and outcome.
 type ring struct {
@@ -63,13 +63,16 @@ func (r *ring) write(slot int64, t *tally) {
 	for name, c := range t.Nodes {
 		r.atLeast(row{ByNode, name}, at, c)
 	}
+	for name, c := range t.Versions {
+		r.atLeast(row{byVersion, name}, at, c)
+	}
 }
 
 // atLeast makes the counts of a row at least n, if there is room for the row.
 func (r *ring) atLeast(of row, at int64, n *counts) {
 	l := r.rows[of]
 	if l == nil {
-		most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes}[of.by]
+		most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes, byVersion: maxVersionRows}[of.by]
 		if r.of[of.by] >= most || *n == (counts{}) {
 			return
 		}

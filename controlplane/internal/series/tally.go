@@ -13,8 +13,8 @@ const (
 	maxText = 1 << 20
 )
 
-// counts are the counts of each of Outcomes.
-type counts [outcomes]uint32
+// counts are the counts of each of Outcomes, and those of byVersion rows behind them.
+type counts [places]uint32
 
 // add counts n more of an outcome; of a utilisation the highest counts.
 func (c *counts) add(outcome int, n int64) {
@@ -48,11 +48,14 @@ type tally struct {
 	All      counts             `json:"all"`
 	Policies map[string]*counts `json:"policies"`
 	Nodes    map[string]*counts `json:"nodes"`
+	Versions map[string]*counts `json:"versions,omitempty"`
 	// stored: the store has it as it is.
 	stored bool
 }
 
-func newTally() *tally { return &tally{Policies: map[string]*counts{}, Nodes: map[string]*counts{}} }
+func newTally() *tally {
+	return &tally{Policies: map[string]*counts{}, Nodes: map[string]*counts{}, Versions: map[string]*counts{}}
+}
 
 // add counts n of an outcome; node may be empty.
 func (t *tally) add(policy, node string, outcome int, n int64) {
@@ -104,6 +107,7 @@ func sum(texts map[string][]byte) *tally {
 		all.All.addAll(&one.All)
 		merge(all.Policies, one.Policies, maxPolicies)
 		merge(all.Nodes, one.Nodes, maxNodes)
+		merge(all.Versions, one.Versions, maxVersionRows)
 	}
 	return all
 }

@@ -13,6 +13,7 @@ func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
 	l.countLifted(req, now)
 	l.Send(req, now)
+	req.rules.Tally.Add(req.rules.Tally.All(), ruleset.CountAllowed, 1)
 	if req.bypassed {
 		l.Stats.Bypassed++
 		return Bypassed
@@ -27,6 +28,8 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 		return l.passTrial(req.trial, now)
 	}
 	l.Stats.Allowed++
+	t := &req.rules.Tally
+	t.Add(t.All(), ruleset.CountAllowed, 1)
 	noted := none
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -35,11 +38,14 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 			l.reserveCentral(req, h)
 		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
-			req.rules.Tally.Add(h.Policy, ruleset.CountAllowed, 1)
+			t.Add(h.Policy, ruleset.CountAllowed, 1)
 		}
 		if isUnsure(h.source) && int(h.Policy) != noted {
+			if noted == none {
+				t.Add(t.All(), ruleset.CountUnsure, 1)
+			}
 			noted = int(h.Policy)
-			req.rules.Tally.Add(h.Policy, ruleset.CountUnsure, 1)
+			t.Add(h.Policy, ruleset.CountUnsure, 1)
 		}
 		if h.knowsBucket() {
 			req.use(&h.Hit, h.Remaining)
@@ -80,9 +86,12 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
-	req.rules.Tally.Add(h.Policy, ruleset.CountRefused, 1)
-	if isUnsure(req.Source) {
-		req.rules.Tally.Add(h.Policy, ruleset.CountUnsure, 1)
+	t := &req.rules.Tally
+	for _, of := range [...]uint32{h.Policy, t.All()} {
+		t.Add(of, ruleset.CountRefused, 1)
+		if isUnsure(req.Source) {
+			t.Add(of, ruleset.CountUnsure, 1)
+		}
 	}
 	if reason == policy.ReasonPenalty { // No bucket was asked for tokens.
 		l.unpause(req)
@@ -138,12 +147,13 @@ func isUnsure(s policy.DecisionSource) bool {
 
 // CountWait counts a request that was held, of the policies that it has waited for.
 func (req *Request) CountWait(held int64) {
+	t := &req.rules.Tally
+	t.Wait(t.All(), held)
 	noted := none
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.ticket.Deadline != 0 && int(h.Policy) != noted {
 			noted = int(h.Policy)
-			req.rules.Tally.Add(h.Policy, ruleset.CountWaited, 1)
-			req.rules.Tally.Add(h.Policy, ruleset.CountHeld, uint32(held))
+			t.Wait(h.Policy, held)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // A counter is an Envoy counter and the number behind it, which the package that knows it counts.
@@ -271,6 +272,9 @@ func (p *pluginContext) showGauges(now quota.Instant) {
 	last.leader, last.led = gauges, true
 }
 
+// allRequests is the name under which all requests are measured.
+var allRequests = []byte(wire.AllRequests)
+
 // report brings Envoy's counters up to what was counted since the last report: once a tick, not
 // once a request.
 func (p *pluginContext) report() {
@@ -282,9 +286,15 @@ func (p *pluginContext) report() {
 	p.showFlights()
 	for _, rules := range p.sync.Tallied() {
 		for policy, counts, ok := rules.Tally.Take(); ok; policy, counts, ok = rules.Tally.Take() {
-			name := rules.Index.Text(rules.Index.Policy(policy).Name)
+			name := allRequests
+			if policy != rules.Tally.All() {
+				name = rules.Index.Text(rules.Index.Policy(policy).Name)
+			}
 			if p.central != nil && rules.Index.Version() > 0 { // The control plane knows no other policies.
 				p.central.measures.Decided(name, rules.Index.Version(), &counts, rules.Tally.TakeUsed(policy))
+			}
+			if policy == rules.Tally.All() {
+				continue
 			}
 			counters := p.metrics.ofPolicy(string(name))
 			for o := range ruleset.Outcomes {

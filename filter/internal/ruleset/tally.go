@@ -43,8 +43,9 @@ type Tally struct {
 	used []uint8
 }
 
-// Reset makes room for n policies and forgets what was counted.
+// Reset makes room for n policies, and for All, and forgets what was counted.
 func (t *Tally) Reset(n int) {
+	n++
 	if cap(t.counts) < n {
 		t.counts, t.used = make([]Counts, n), make([]uint8, n)
 	}
@@ -53,6 +54,9 @@ func (t *Tally) Reset(n int) {
 	clear(t.used)
 	t.touched = t.touched[:0]
 }
+
+// All stands in place of a policy for all requests, each counted once.
+func (t *Tally) All() uint32 { return uint32(len(t.counts)) - 1 }
 
 // Add counts an outcome of a policy, n times.
 func (t *Tally) Add(policy uint32, o Outcome, n uint32) {
@@ -64,6 +68,12 @@ func (t *Tally) Add(policy uint32, o Outcome, n uint32) {
 		t.touched = append(t.touched, policy)
 	}
 	c[o] += n
+}
+
+// Wait counts a request that has waited for tokens of a policy, for so many milliseconds.
+func (t *Tally) Wait(policy uint32, held int64) {
+	t.Add(policy, CountWaited, 1)
+	t.Add(policy, CountHeld, uint32(held))
 }
 
 // Use notes how much of a bucket of a policy is used, by what is left of so many tokens. The same

@@ -228,6 +228,24 @@ func (e PolicyInForceState) Valid() bool {
 	}
 }
 
+// Defines values for RolloutVerdict.
+const (
+	Kept           RolloutVerdict = "kept"
+	TooFewRequests RolloutVerdict = "too few requests"
+)
+
+// Valid indicates whether the value is a known member of the RolloutVerdict enum.
+func (e RolloutVerdict) Valid() bool {
+	switch e {
+	case Kept:
+		return true
+	case TooFewRequests:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for RolloutStepRollout.
 const (
 	RolloutStepRolloutPromoted  RolloutStepRollout = "promoted"
@@ -1416,12 +1434,29 @@ type Rollout struct {
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
 	Apart []string `json:"apart"`
 
-	// Its What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+	// AbortIf The rule by which the version is taken back; absent if it has none.
+	AbortIf string `json:"abort_if,omitempty"`
+
+	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
+	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
 	Its RolloutSide `json:"its"`
 
-	// Others What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
+	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
 	Others RolloutSide `json:"others"`
+
+	// Policies Up to 200 policies, those first whose refused share differs most.
+	Policies []RolloutPolicy `json:"policies"`
+
+	// PoliciesLeftOut How many more there are.
+	PoliciesLeftOut int `json:"policies_left_out"`
+
+	// Verdict What the rule says now: no figure has enough requests on both sides to judge, or none is broken. A rule that is broken ends the rollout. Absent without a rule.
+	Verdict RolloutVerdict `json:"verdict,omitempty"`
 }
+
+// RolloutVerdict What the rule says now: no figure has enough requests on both sides to judge, or none is broken. A rule that is broken ends the rollout. Absent without a rule.
+type RolloutVerdict string
 
 // RolloutBegun The share of the nodes that gets a new version.
 type RolloutBegun struct {
@@ -1439,15 +1474,40 @@ type RolloutBegun struct {
 
 	// Apart The policies whose buckets the two versions do not share, because they are partitioned, identified or counted otherwise: each version's limit counts alone, and together both are the bound.
 	Apart []string `json:"apart"`
+
+	// AbortIf The rule by which the version is taken back; absent if it has none.
+	AbortIf string `json:"abort_if,omitempty"`
 }
 
-// RolloutSide What the nodes of the version, or the other ones, have decided in the last five minutes, or since the rollout began.
+// RolloutPolicy What a policy decided on both sides.
+type RolloutPolicy struct {
+	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
+	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	Its RolloutSide `json:"its"`
+
+	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
+	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	Others RolloutSide `json:"others"`
+	Policy string      `json:"policy"`
+}
+
+// RolloutSide What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
+// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
 type RolloutSide struct {
-	// Refused Those that refused; exact.
+	// Errors Those that were decided without their bucket: by a share of the limit or on_failure because the control plane did not answer, or by a bound of waiting requests.
+	Errors int64 `json:"errors"`
+
+	// Refused Those that were refused.
 	Refused int64 `json:"refused"`
 
-	// Requests Decisions of policies, estimated as in /v1/series.
+	// Requests Requests that were decided: of a policy those that it let through or refused, enforced; of all those that met no ban and no exemption.
 	Requests int64 `json:"requests"`
+
+	// Waited Those that waited for tokens of the control plane.
+	Waited int64 `json:"waited"`
+
+	// WaitedMs For how long these waited, added up, in milliseconds.
+	WaitedMs int64 `json:"waited_ms"`
 }
 
 // RolloutStep What a step of a rollout did, or would do.
@@ -1693,6 +1753,9 @@ type Versions struct {
 	// Next Leads to the following page; empty on the last.
 	Next string `json:"next_page_token"`
 }
+
+// AbortIf defines model for AbortIf.
+type AbortIf = string
 
 // DryRun defines model for DryRun.
 type DryRun = bool
@@ -2008,6 +2071,12 @@ type DeletePolicyParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
+	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
+	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
+	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
+	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
+
 	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
@@ -2030,6 +2099,12 @@ type PatchPolicyParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
+	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
+	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
+	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
+	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
+
 	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
@@ -2042,6 +2117,12 @@ type PutPolicyParams struct {
 	// Nodes The share of the nodes that gets the new version, like `25%`; the others stay on the current one. `100%`, or nothing, is all of
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
+
+	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
+	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
+	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
+	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
 
 	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
@@ -2068,6 +2149,12 @@ type PutPolicySetParams struct {
 	// them at once.
 	Nodes NodeShare `form:"nodes,omitempty" json:"nodes,omitempty"`
 
+	// AbortIf The rule by which the version is taken back, like `refused > 2x`: where on its nodes the refused share of a policy, or of all
+	// requests, is more than twice that of the other nodes, and chance does not explain it. A rule is `refused`, `waits` or `errors`,
+	// `>`, and so many times the others' share (`2x`) or a share (`5%`), and may end with `over 500`: at least so many requests on
+	// each side, 100 unless it says so. `or` joins rules. It needs `nodes` below 100%.
+	AbortIf AbortIf `form:"abort_if,omitempty" json:"abort_if,omitempty"`
+
 	// IfMatch The ETag of what is replaced, as `GET` returned it in any of its forms; `"0"` for nothing yet; `*` for whatever there is.
 	IfMatch IfMatch `json:"If-Match"`
 }
@@ -2083,6 +2170,9 @@ type DeleteRolloutParams struct {
 
 // PutRolloutJSONBody defines parameters for PutRollout.
 type PutRolloutJSONBody struct {
+	// AbortIf Another rule by which the version is taken back; `off` for none. Absent: it stays.
+	AbortIf string `json:"abort_if,omitempty"`
+
 	// Nodes The share, from 1% to 100%.
 	Nodes string `json:"nodes"`
 }
@@ -3211,6 +3301,13 @@ func (w *ServerInterfaceWrapper) DeletePolicy(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
 	}
 
+	// ------------- Optional query parameter "abort_if" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "abort_if", ctx.QueryParams(), &params.AbortIf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter abort_if: %s", err))
+	}
+
 	headers := ctx.Request().Header
 	// ------------- Required header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
@@ -3304,6 +3401,13 @@ func (w *ServerInterfaceWrapper) PatchPolicy(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
 	}
 
+	// ------------- Optional query parameter "abort_if" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "abort_if", ctx.QueryParams(), &params.AbortIf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter abort_if: %s", err))
+	}
+
 	headers := ctx.Request().Header
 	// ------------- Required header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
@@ -3353,6 +3457,13 @@ func (w *ServerInterfaceWrapper) PutPolicy(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
+	}
+
+	// ------------- Optional query parameter "abort_if" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "abort_if", ctx.QueryParams(), &params.AbortIf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter abort_if: %s", err))
 	}
 
 	headers := ctx.Request().Header
@@ -3451,6 +3562,13 @@ func (w *ServerInterfaceWrapper) PutPolicySet(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "nodes", ctx.QueryParams(), &params.Nodes, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter nodes: %s", err))
+	}
+
+	// ------------- Optional query parameter "abort_if" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "abort_if", ctx.QueryParams(), &params.AbortIf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter abort_if: %s", err))
 	}
 
 	headers := ctx.Request().Header

@@ -1,0 +1,198 @@
+// Package rollouts compares what the nodes of a rollout decide with what the others do, policy by
+// policy, and takes a version back once a rule says that it does harm.
+package rollouts
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/series"
+)
+
+// Figure is a share of what a policy decided.
+type Figure string
+
+// The figures: requests that were refused, that waited for tokens, and that were decided without
+// their bucket.
+const (
+	Refused Figure = "refused"
+	Waits   Figure = "waits"
+	Errors  Figure = "errors"
+)
+
+// Bounds of rules, and how many requests each side must have decided unless a rule says otherwise.
+const (
+	maxText    = 200
+	maxRules   = 6
+	maxFactor  = 1000
+	maxLeast   = 1_000_000_000
+	usualLeast = 100
+)
+
+// Rule says when a rollout is stopped: a figure of its nodes is above Bound or, for a Factor, above
+// so many times that of the others.
+type Rule struct {
+	Figure Figure
+	// Factor: Bound is so many times the share of the others. Otherwise it is a share, 0 to 1.
+	Factor bool
+	Bound  float64
+	// Least is how many requests each side that is compared must have decided.
+	Least int64
+}
+
+// String is the rule as it is written.
+func (r Rule) String() string {
+	text := fmt.Sprintf("%s > %s", r.Figure, r.bound())
+	if r.Least != usualLeast {
+		text += " over " + strconv.FormatInt(r.Least, 10)
+	}
+	return text
+}
+
+func (r Rule) bound() string {
+	if r.Factor {
+		return strconv.FormatFloat(r.Bound, 'f', -1, 64) + "x"
+	}
+	return strconv.FormatFloat(math.Round(r.Bound*1e8)/1e6, 'f', -1, 64) + "%"
+}
+
+// Parse reads rules that are separated by "or". Its errors are sentences that say what to write.
+func Parse(text string) (rules []Rule, err error) {
+	if len(text) > maxText {
+		return nil, fmt.Errorf("it has %d characters: write at most %d", len(text), maxText)
+	}
+	words := strings.Fields(strings.NewReplacer(">", " > ", ",", " , ", "<", " < ", "=", " = ").Replace(text))
+	if len(words) == 0 {
+		return nil, fmt.Errorf("it is empty: write when to stop, like 'refused > 2x'")
+	}
+	for len(words) > 0 {
+		var r Rule
+		if r, words, err = parseOne(words); err != nil {
+			return nil, err
+		}
+		if rules = append(rules, r); len(rules) > maxRules {
+			return nil, fmt.Errorf("it has more than %d rules", maxRules)
+		}
+		if len(words) == 0 {
+			break
+		}
+		if word := words[0]; word != "or" && word != "," {
+			return nil, fmt.Errorf("%q cannot follow %q: put 'or' between two rules, or 'over 500' for at least "+
+				"500 requests", word, r)
+		}
+		if words = words[1:]; len(words) == 0 {
+			return nil, fmt.Errorf("it ends with %q: a rule has to follow", "or")
+		}
+	}
+	return rules, nil
+}
+
+// parseOne reads the rule that words begin with.
+func parseOne(words []string) (r Rule, rest []string, err error) {
+	r.Least = usualLeast
+	switch r.Figure = Figure(words[0]); {
+	case r.Figure != Refused && r.Figure != Waits && r.Figure != Errors:
+		return r, nil, fmt.Errorf("%q is not known: a rule begins with refused, waits or errors, like 'refused > 2x'",
+			words[0])
+	case len(words) < 2 || words[1] != ">":
+		return r, nil, fmt.Errorf("after %q comes '>', like '%[1]s > 2x': a rollout stops when the share is above "+
+			"something", words[0])
+	case len(words) < 3:
+		return r, nil, fmt.Errorf("after '>' comes 2x, so many times the share of the other nodes, or 5%%, a share")
+	}
+	if err := r.parseBound(words[2]); err != nil {
+		return r, nil, err
+	}
+	rest = words[3:]
+	if len(rest) == 0 || rest[0] != "over" {
+		return r, rest, nil
+	}
+	if len(rest) > 1 {
+		r.Least, err = strconv.ParseInt(rest[1], 10, 64)
+	}
+	if len(rest) < 2 || err != nil || r.Least < 1 || r.Least > maxLeast {
+		return r, nil, fmt.Errorf("after 'over' comes a number of requests from 1 to %d, like 'over 500'", maxLeast)
+	}
+	if rest = rest[2:]; len(rest) > 0 && rest[0] == "requests" {
+		rest = rest[1:]
+	}
+	return r, rest, nil
+}
+
+func (r *Rule) parseBound(text string) (err error) {
+	number, unit := text[:len(text)-1], text[len(text)-1]
+	r.Factor = unit == 'x'
+	if unit != 'x' && unit != '%' {
+		return fmt.Errorf("%q lacks its unit: 2x is twice the share of the other nodes, 2%% is a share", text)
+	}
+	r.Bound, err = strconv.ParseFloat(number, 64)
+	switch {
+	case err != nil || strings.ContainsAny(number, "eExXpPnNiI_+"):
+		return fmt.Errorf("%q is not a number with its unit, like 2x or 5%%", text)
+	case r.Factor && (r.Bound < 1 || r.Bound > maxFactor):
+		return fmt.Errorf("%s must be from 1x to %dx: below that a rollout would stop though its nodes are no worse",
+			text, maxFactor)
+	case !r.Factor && (r.Bound < 0 || r.Bound >= 100):
+		return fmt.Errorf("%s must be a share from 0%% up, below 100%%", text)
+	}
+	if !r.Factor {
+		r.Bound /= 100
+	}
+	return nil
+}
+
+// of is how many requests of a side the figure is about.
+func (f Figure) of(side series.Side) int64 {
+	switch f {
+	case Waits:
+		return side.Waited
+	case Errors:
+		return side.Unsure
+	}
+	return side.Refused
+}
+
+// Verdict is what a rule says of two sides.
+type Verdict int
+
+// Few: too few requests were decided to judge. Kept: the rule stops nothing. Broken: it stops the
+// rollout.
+const (
+	Few Verdict = iota
+	Kept
+	Broken
+)
+
+// Judge compares two sides. A rule is broken if chance does not explain it: the least that the
+// share of the nodes may be is above the bound, with the most that the others' may be.
+func (r Rule) Judge(its, others series.Side) Verdict {
+	if its.Decided < r.Least || r.Factor && others.Decided < r.Least {
+		return Few
+	}
+	least, _ := interval(r.Figure.of(its), its.Decided)
+	bound := r.Bound
+	if r.Factor {
+		_, most := interval(r.Figure.of(others), others.Decided)
+		bound *= most
+	}
+	if least > bound {
+		return Broken
+	}
+	return Kept
+}
+
+// deviations is how far chance is trusted to go, in standard deviations.
+const deviations = 3
+
+// interval is between what the share lies of which n requests are a sample with k hits: Wilson's
+// score interval, which holds for few hits as well.
+func interval(k, n int64) (least, most float64) {
+	const zz = deviations * deviations
+	total := float64(n)
+	p := float64(min(k, n)) / total
+	middle := (p + zz/(2*total)) / (1 + zz/total)
+	width := deviations / (1 + zz/total) * math.Sqrt(p*(1-p)/total+zz/(4*total*total))
+	return max(middle-width, 0), min(middle+width, 1)
+}
