@@ -15,18 +15,26 @@ import (
 // the permits that the store has lost.
 const GivenBackIn = quota.Second
 
+// mostLent bounds the holders that are remembered of each span of a lease, some 140 bytes each.
+const mostLent = 100_000
+
 // prefixLag is how much earlier than another answer one may come that a store wrote later.
 const prefixLag = quota.Second
 
 // Lent remembers what a control plane has answered to claims of permits, for as long as those last.
 // Whatever permits nodes hold, some control plane has answered them, so all control planes together
-// can give a store back what it has lost. The zero value remembers none. It is safe for concurrent
-// use.
+// can give a store back what it has lost. It remembers a bounded number of holders: while there are
+// more, nodes alone know all. The zero value remembers none. It is safe for concurrent use.
 type Lent struct {
+	// Most bounds the holders of a span, 100 000 by default.
+	Most int
+
 	mu sync.Mutex
 	// young is of the current span of a lease, old of the one before.
 	young, old map[holder]held
 	since      quota.Instant
+	// whole is from when on all is remembered that lasts.
+	whole quota.Instant
 }
 
 // holder is who holds permits of which bucket.
@@ -57,9 +65,25 @@ func (l *Lent) note(h holder, c *inflight.Claim, granted int64, now quota.Instan
 	if l.young == nil || now >= l.since+quota.Instant(inflight.TTL) {
 		l.old, l.young, l.since = l.young, map[holder]held{}, now
 	}
-	if known, ok := l.young[h]; !ok || known.seq <= c.Seq {
+	known, ok := l.young[h]
+	switch {
+	case !ok && len(l.young) >= cmp.Or(l.Most, mostLent):
+		l.whole = now + quota.Instant(inflight.TTL)
+	case !ok || known.seq <= c.Seq:
 		l.young[h] = held{seq: c.Seq, permits: max(granted, c.Hold), lent: granted, most: c.Limit, at: now}
 	}
+}
+
+// KnownIn is within how long from now all is known again that a store has lost: by what control
+// planes remember, or if this one could not remember all, by what nodes say. Then what it remembers
+// does not prove that a store has lost nothing.
+func (l *Lent) KnownIn(now quota.Instant) quota.Span {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now < l.whole {
+		return inflight.RenewedIn
+	}
+	return GivenBackIn
 }
 
 // Claim is a claim that was answered.

@@ -401,6 +401,9 @@ func nodeCalls() []scriptCall {
 			}
 			return err
 		}},
+		{"doubt", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			return s.DoubtPermits(b.Context(), 1, fmt.Sprint(n))
+		}},
 		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
 		}},

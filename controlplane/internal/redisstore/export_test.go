@@ -86,6 +86,14 @@ func (s *Store) WentBack(ctx context.Context, tag byte) bool {
 	return s.wentBack(ctx, &part{s.client, []byte{tag}})
 }
 
+// RememberLent bounds the claims of permits that are remembered.
+func (s *Store) RememberLent(most int) { s.lent.Most = most }
+
+// DoubtPermits notes when permits of a tag were lost.
+func (s *Store) DoubtPermits(ctx context.Context, tag byte, lost string) error {
+	return s.doubtPermits(ctx, &part{s.client, []byte{tag}}, lost, 0)
+}
+
 // Lacks returns when the store was found to lack one of some claims; "" if it has them all.
 func (s *Store) Lacks(ctx context.Context, claims []leases.Claim) (string, error) {
 	return s.lacks(ctx, &part{server: s.client}, claims)

@@ -26,6 +26,9 @@ import (
 //go:embed scripts/lent.lua
 var lentScript string
 
+//go:embed scripts/doubt.lua
+var doubtScript string
+
 //go:embed scripts/looked.lua
 var lookedScript string
 
@@ -144,7 +147,8 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	if len(latest) == 0 {
+	known := s.lent.KnownIn(now)
+	if len(latest) == 0 || lost == "" && known > leases.GivenBackIn {
 		now, err := p.server.Time(ctx).Result()
 		if err != nil {
 			return err
@@ -154,17 +158,29 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if lost == "" {
 		return nil
 	}
-	if err := s.mark(ctx, p, lentKey, lost); err != nil {
+	if err := s.doubtPermits(ctx, p, lost, known-leases.GivenBackIn); err != nil {
 		return err
 	}
 	s.log.Warn("Redis has lost permits of requests in flight: what this control plane knows of them is given back",
-		"permits_of", len(claims))
+		"permits_of", len(claims), "in_doubt_for", time.Duration(known)*time.Microsecond)
 	s.looks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.closing, time.Duration(inflight.TTL)*time.Microsecond)
 		defer cancel()
 		s.claimAgain(ctx, claims)
 	})
 	return nil
+}
+
+// doubtPermits notes when a part's permits were lost, and that they are in doubt for so much longer
+// than they usually are. It shortens no doubt of another control plane.
+func (s *Store) doubtPermits(ctx context.Context, p *part, lost string, longer quota.Span) error {
+	_, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
+		for _, tag := range p.tags {
+			to.Eval(ctx, doubtScript, []string{lentKey(tag)}, lost, int64(longer), int64(inflight.RenewedIn))
+		}
+		return nil
+	})
+	return err
 }
 
 // giveBackOrAgain gives back what a server has lost that has gone back, now or with the next look.

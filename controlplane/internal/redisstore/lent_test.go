@@ -167,3 +167,31 @@ func TestAPlannedFailoverDoubtsNoPermit(t *testing.T) {
 		t.Errorf("%d permits, in doubt for %d: want no more than it had", got, doubt)
 	}
 }
+
+// A control plane that has answered more claims than it can remember does not know all that Redis
+// has lost. So permits are in doubt until nodes have said themselves what they hold, also if
+// another control plane remembers all that it has answered.
+func TestMorePermitsThanAreRemembered(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	full, other := replica(t, server.URL()), replica(t, server.URL())
+	full.RememberLent(1)
+	watch(t, full)
+	watch(t, other)
+	a, b, c := &claims{t: t, s: full, node: "a"}, &claims{t: t, s: full, node: "b"}, &claims{t: t, s: other, node: "c"}
+	a.claim(4)
+	b.claim(3)
+	c.claim(1)
+	server.Do("FLUSHALL")
+	knows(t, 5, full, other)
+	doubted := time.Now()
+	got, doubt := a.claim(5)
+	if got != 4 || doubt <= leases.GivenBackIn || doubt > inflight.RenewedIn {
+		t.Errorf("%d permits, in doubt for %d: want the 4 that it has, and %d", got, doubt, inflight.RenewedIn)
+	}
+	b.claim(0) // It says what it holds.
+	time.Sleep(time.Until(doubted.Add(time.Duration(doubt) * time.Microsecond)))
+	if got, doubt := a.claim(5); got != 6 || doubt != 0 {
+		t.Errorf("then %d permits, in doubt for %d: want 10 - 3 - 1", got, doubt)
+	}
+}
