@@ -45,34 +45,41 @@ func readMeta(file io.ReaderAt, at int64) (m meta, ok bool) {
 	return m, order.Uint32(b[:]) == metaMagic && order.Uint64(b[metaSum:]) == sum.Sum64() && m.pageSize > pageHead
 }
 
-// newestMeta reads the meta data that counts. It reports false if the file has none, which the
-// database says better.
-func newestMeta(file io.ReaderAt) (m meta, ok bool) {
-	first, ok := readMeta(file, 0)
+// newestMeta reads the meta data that counts, and how many pages of it can be read. If there are
+// none the database says so better. If one cannot be read, it was perhaps that of the last
+// transaction.
+func newestMeta(file io.ReaderAt) (m meta, readable int) {
 	size := int64(os.Getpagesize())
+	m, ok := readMeta(file, 0)
 	if ok {
-		size = int64(first.pageSize)
+		readable, size = 1, int64(m.pageSize)
 	}
-	second, also := readMeta(file, size)
-	if also && (!ok || second.transaction > first.transaction) {
-		return second, true
+	if second, ok := readMeta(file, size); ok {
+		readable++
+		if second.transaction > m.transaction || readable == 1 {
+			m = second
+		}
 	}
-	return first, ok
+	return m, readable
 }
 
-// checkFreelist checks that the free pages of a file are listed as the database lists them. It
-// returns the page of the list, 0 if there is none.
-func checkFreelist(path string) (page int, err error) {
+// checkHead checks that the free pages of a file are listed as the database lists them. It returns
+// the page of the list, 0 if there is none, and whether both pages of meta data can be read.
+func checkHead(path string) (page int, both bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer file.Close()
-	m, ok := newestMeta(file)
+	m, readable := newestMeta(file)
 	const none = ^uint64(0)
-	if !ok || m.freelist == none {
-		return 0, nil
+	if readable > 0 && m.freelist != none {
+		page, err = checkFreelist(file, m)
 	}
+	return page, readable > 1, err
+}
+
+func checkFreelist(file *os.File, m meta) (page int, err error) {
 	info, err := file.Stat()
 	if err != nil {
 		return 0, err

@@ -111,17 +111,23 @@ func cutKey(k []byte) (key hash, suffix byte, ok bool) {
 
 func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
 
-// load reads what was saved and returns how many buckets could not be read.
+// load reads what was saved and returns how many buckets could not be read. Where some cannot, it
+// is not known which ones they are: nodes may hold permits of any.
 func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 	c := saved.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		key, suffix, ok := cutKey(k)
-		if !ok {
-			continue
+		value := unsummed(k, v)
+		var of kind
+		if key, suffix, ok := cutKey(k); ok {
+			of = l.of(key).kind(suffix)
 		}
-		if kind := l.of(key).kind(suffix); kind != nil && !kind.load(key, v, l.lost) {
+		switch {
+		case of == nil && value == nil, of != nil && !of.load(hash(k[:len(hash{})]), value, l.lost):
 			damaged++
 		}
+	}
+	for i := range l.shards {
+		l.shards[i].permits.damaged = damaged > 0
 	}
 	return damaged
 }

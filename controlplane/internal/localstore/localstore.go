@@ -68,6 +68,8 @@ type Store struct {
 
 	// writing has room for the one transaction that changes the file.
 	writing chan struct{}
+	// nextSums is from when on sums may be made again. Who writes has it.
+	nextSums time.Time
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -167,7 +169,7 @@ func (s *Store) load(now func() time.Time) error {
 			}
 		}
 		meta := tx.Bucket(metaBucket)
-		s.clock = newClock(instant(meta.Get(clockKey)), now)
+		s.clock = newClock(instant(unsummed(clockKey, meta.Get(clockKey))), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))
 		s.ledgers.opened = s.clock.now()
 		crashed := meta.Get(runningKey) != nil
@@ -187,7 +189,7 @@ func (s *Store) load(now func() time.Time) error {
 			s.log.Warn("saved buckets cannot be read and start with less than their burst", "buckets", damaged,
 				"fill_percent", s.ledgers.fill)
 		}
-		return errors.Join(meta.Put(runningKey, []byte{1}), meta.Delete(sumKey))
+		return errors.Join(meta.Put(runningKey, []byte{1}), meta.Delete(sumKey), noteChange(tx))
 	})
 }
 
@@ -228,23 +230,8 @@ func (s *Store) Saved() (ago time.Duration, err error) {
 func (s *Store) save(last bool) error {
 	s.warnIfFull()
 	changes := s.ledgers.changes(s.clock.now())
-	err := s.update(context.Background(), func(tx *bolt.Tx) error {
-		saved := tx.Bucket(ledgersBucket)
-		for _, c := range changes {
-			if err := c.apply(saved); err != nil {
-				return err
-			}
-		}
-		meta := tx.Bucket(metaBucket)
-		if last {
-			if err := meta.Delete(runningKey); err != nil {
-				return err
-			}
-		}
-		if err := meta.Put(clockKey, putInstant(s.clock.now())); err != nil || !last {
-			return err
-		}
-		return seal(tx)
+	_, err := transact(context.Background(), s, func(tx *bolt.Tx) (none struct{}, err error) {
+		return none, s.saveIn(tx, changes, last)
 	})
 	if err != nil {
 		s.ledgers.dirtyAgain(changes)
@@ -256,6 +243,24 @@ func (s *Store) save(last bool) error {
 		s.saved = s.now()
 	}
 	return err
+}
+
+// saveIn puts what has changed of the counters into the file.
+func (s *Store) saveIn(tx *bolt.Tx, changes []change, last bool) error {
+	saved := tx.Bucket(ledgersBucket)
+	for _, c := range changes {
+		if err := c.apply(saved); err != nil {
+			return err
+		}
+	}
+	meta := tx.Bucket(metaBucket)
+	if err := meta.Put(clockKey, summed(clockKey, putInstant(s.clock.now()))); err != nil {
+		return err
+	}
+	if !last {
+		return s.sealOpen(tx)
+	}
+	return errors.Join(meta.Delete(runningKey), seal(tx, ofAll, uint64(tx.ID())))
 }
 
 // Close saves everything and closes the file. It may be called more than once.

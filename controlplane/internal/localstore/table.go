@@ -144,7 +144,7 @@ func (c change) apply(saved *bolt.Bucket) error {
 	if c.value == nil {
 		return saved.Delete(c.key)
 	}
-	return saved.Put(c.key, c.value)
+	return saved.Put(c.key, summed(c.key, c.value))
 }
 
 // needed reports whether a draft's ledger must be kept because the main one still owes tokens: an

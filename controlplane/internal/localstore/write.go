@@ -25,9 +25,20 @@ type written[T any] struct {
 	panic any
 }
 
-// write makes a change of the file in one transaction, after those before it. A disk that does not
-// answer holds up no caller: the change may still be made when it does, unless it has not begun.
+// write makes a change of what callers change of the file.
 func write[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
+	return transact(ctx, s, func(tx *bolt.Tx) (value T, err error) {
+		if value, err = change(tx); err == nil {
+			err = noteChange(tx)
+		}
+		return value, err
+	})
+}
+
+// transact makes a change of the file in one transaction, after those before it. A disk that does
+// not answer holds up no caller: the change may still be made when it does, unless it has not
+// begun.
+func transact[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
 	var none T
 	patience, cancel := context.WithTimeoutCause(ctx, diskPatience,
 		fmt.Errorf("%w within %v: look at its health and at the kernel's log", errDisk, diskPatience))
