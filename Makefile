@@ -144,9 +144,9 @@ test-chart: test-images ## the Helm chart and docs/kubernetes.md against a real 
 # Not part of `make test`: the first time it builds Kubernetes, for half an hour, and containers need
 # root. It compiles the control plane as `make images` does, for this machine alone.
 .PHONY: test-pods
-test-pods: build ## the chart's own pods, run by a kubelet, while their store is away; needs root
+test-pods: build ## the chart's own pods, run by a kubelet, also while their store is away; needs root
 	@tools/setup.sh envoy redis kube pods
-	$(call announce,pods whose store is away)
+	$(call announce,the chart's pods under a kubelet)
 	@go -C tools/images run . -version test -platforms linux/$$(go env GOARCH) -out ../../build/pod-images
 	@go vet -tags pods ./test/e2e
 	@go test -count 1 -timeout 20m -v -tags pods -exec "$(CURDIR)/test/kubetest/apart.sh" -run '^TestPods' ./test/e2e

@@ -110,12 +110,7 @@ func (p *pods) loseAll(t *testing.T) {
 // each key of a policy of that name get a first token.
 func (p *pods) startCallers(t *testing.T, policy string) *callers {
 	t.Helper()
-	w := &world{t: t, ctx: t.Context(), setup: setup{nodeToken: p.nodeToken}, controlPlane: p.planes()[0]}
-	var err error
-	if w.upstream, err = stack.StartUpstream(nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.upstream.Stop)
+	w := p.startWorld(t)
 	w.rewrite = p.byAddresses(t)
 	w.startEnvoy("plain-" + policy)
 	w.startEnvoyBySlices("eds-"+policy, p)
@@ -130,6 +125,18 @@ func (p *pods) startCallers(t *testing.T, policy string) *callers {
 		})
 	}
 	return c
+}
+
+// startWorld starts an upstream, and calls the control plane of a pod.
+func (p *pods) startWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, ctx: t.Context(), setup: setup{nodeToken: p.nodeToken}, controlPlane: p.planes()[0]}
+	var err error
+	if w.upstream, err = stack.StartUpstream(nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.upstream.Stop)
+	return w
 }
 
 func (w *world) startEnvoyBySlices(id string, p *pods) {
@@ -354,7 +361,7 @@ func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
 			t.Errorf("%s: ready %v, restarts %d, kubelet asked %v", pod.name, pod.ready, pod.restarts, now)
 		}
 	}
-	if n := p.lowest.Load(); n != podReplicas {
+	if n := p.lowest.Load(); n != int64(p.replicas) {
 		t.Errorf("only %d endpoints were left", n)
 	}
 }
@@ -368,4 +375,69 @@ func asked(after, before map[string]int) map[string]int {
 		}
 	}
 	return d
+}
+
+// Without any value set the chart is one pod with its store on a volume. What that holds is there
+// after the pod was deleted, which another one replaces, and after its process was killed, which
+// kubelet starts again: an Envoy that goes by the EndpointSlices passes nothing anew.
+func TestPodsKeepTheirVolume(t *testing.T) {
+	p := startNode(t, 1)
+	p.Apply(t, fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: disk}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  local: {path: %q}
+  nodeAffinity:
+    required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [node]}]}]}
+`, t.TempDir()))
+	p.install("drain=1s")
+	w := p.startWorld(t)
+	w.startEnvoyBySlices("eds", p)
+	version := w.apply(policiesOf("kept"))
+	w.awaitApplied(version)
+	c := &callers{w, nil, make([]int64, 1)}
+	c.awaitAt(t, "tokens to be granted", 0, 2)
+	for c.through(w.envoys[0], 0, podQuota) != 0 {
+		continue // An answer that came late leaves some.
+	}
+	left, first := c.left(t, "kept", 0), p.list(t)[0]
+
+	status, answer, err := p.Call(http.MethodDelete, "/api/v1/namespaces/weir/pods/"+first.name, "", "")
+	if err != nil || status != http.StatusOK {
+		t.Fatal(status, answer, err)
+	}
+	second := p.awaitPod(t, "another pod", func(now pod) bool { return now.name != first.name && now.ready })
+	left = c.mustBeKept(t, p, version, left)
+
+	killProcess(t)
+	p.awaitPod(t, "the process to be started again", func(now pod) bool {
+		return now.name == second.name && now.restarts == 1 && now.ready
+	})
+	c.mustBeKept(t, p, version, left)
+}
+
+// mustBeKept fails the test unless the control plane has the policy set of that version and at most
+// that many tokens of the first key, more than which no Envoy passes. It returns how many are left.
+func (c *callers) mustBeKept(t *testing.T, p *pods, version uint64, left int64) int64 {
+	t.Helper()
+	p.awaitProbe(t, "/readyz/store", http.StatusOK)
+	c.w.controlPlane = p.planes()[0]
+	a, err := c.w.controlPlane.Call(c.w.within(patience), http.MethodGet, "/v1/policyset", nil)
+	if err != nil || a.ETag != fmt.Sprintf("%q", fmt.Sprint(version)) {
+		t.Errorf("the policy set is %s, not %d: %s, %v", a.ETag, version, a.Body, err)
+	}
+	c.w.awaitApplied(version)
+	if now := c.left(t, "kept", 0); now > left {
+		t.Errorf("the key has %d tokens, not %d", now, left)
+	}
+	before := c.counted(0)
+	n := c.through(c.w.envoys[0], 0, podQuota)
+	shared := difference(c.counted(0), before)["decisions.by_share"]
+	if n > left+shared {
+		t.Errorf("%d requests pass, %d by the Envoy's share; the key had %d tokens", n, shared, left)
+	}
+	return max(0, left-n)
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -30,18 +31,19 @@ import (
 
 const (
 	// podImages is where make test-pods puts the images, with podTag as their version.
-	podImages   = repository + "/build/pod-images"
-	podTag      = "test"
-	podReplicas = 2
-	podPort     = 8080
+	podImages = repository + "/build/pod-images"
+	podTag    = "test"
+	podPort   = 8080
 	// podPatience bounds what Kubernetes does on a busy machine: pull, start, roll out.
 	podPatience = 3 * time.Minute
 )
 
-// pods are the chart's, in a Kubernetes with one node, on a Redis Cluster outside of it.
+// pods are the chart's, in a Kubernetes with one node.
 type pods struct {
 	*kubetest.Node
-	t     *testing.T
+	t        *testing.T
+	replicas int
+	// redis is beside the node; nil where the pods' store is on a volume.
 	redis *redistest.Cluster
 	// The tokens are those that the chart has drawn.
 	adminToken, nodeToken string
@@ -55,30 +57,45 @@ type pods struct {
 	folder string
 }
 
-// startPods installs the chart, as docs/kubernetes.md does for more than one replica.
-func startPods(t *testing.T) *pods {
+// startNode starts a node for pods, without any.
+func startNode(t *testing.T, replicas int) *pods {
 	t.Helper()
-	p := &pods{Node: kubetest.StartNode(t, podImages), t: t, folder: t.TempDir()}
-	p.redis = redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no", "--bind", "127.0.0.1",
-		p.Host, "--protected-mode", "no", "--cluster-announce-ip", p.Host)
-	p.Apply(t, fmt.Sprintf(`
+	p := &pods{Node: kubetest.StartNode(t, podImages), t: t, replicas: replicas, folder: t.TempDir()}
+	p.Apply(t, `
 apiVersion: v1
 kind: Namespace
 metadata: {name: weir, labels: {pod-security.kubernetes.io/enforce: restricted}}
----
+`)
+	return p
+}
+
+// startPods installs the chart with two replicas, as docs/kubernetes.md does with a Redis.
+func startPods(t *testing.T) *pods {
+	t.Helper()
+	p := startNode(t, 2)
+	p.redis = redistest.StartCluster(t, 3, false, "--cluster-require-full-coverage", "no", "--bind", "127.0.0.1",
+		p.Host, "--protected-mode", "no", "--cluster-announce-ip", p.Host)
+	p.Apply(t, fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
 metadata: {name: weir-redis, namespace: weir}
 stringData: {url: %q}
 `, strings.ReplaceAll(p.redis.URL(), "127.0.0.1", p.Host)))
-	helm := exec.Command(kubetest.Program(t, "helm"), "install", "weir", repository+"/deploy/helm/weir", "--namespace",
-		"weir", "--set", fmt.Sprintf("redis.existingSecret=weir-redis,replicas=%d", podReplicas),
-		"--set", fmt.Sprintf("image.repository=%s/weir,image.tag=%s", p.Images, podTag))
-	helm.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "HOME="+t.TempDir())
+	p.install("redis.existingSecret=weir-redis", fmt.Sprint("replicas=", p.replicas))
+	return p
+}
+
+// install installs the chart and waits for its pods.
+func (p *pods) install(values ...string) {
+	p.t.Helper()
+	values = append(values, "image.repository="+p.Images+"/weir", "image.tag="+podTag)
+	helm := exec.Command(kubetest.Program(p.t, "helm"), "install", "weir", repository+"/deploy/helm/weir",
+		"--namespace", "weir", "--set", strings.Join(values, ","))
+	helm.Env = append(os.Environ(), "KUBECONFIG="+p.Kubeconfig, "HOME="+p.t.TempDir())
 	if output, err := helm.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, output)
+		p.t.Fatalf("%v\n%s", err, output)
 	}
-	t.Cleanup(p.show)
+	p.t.Cleanup(p.show)
 	p.follow()
 	p.awaitRollout()
 	var secret struct {
@@ -89,7 +106,6 @@ stringData: {url: %q}
 	}
 	p.read("/api/v1/namespaces/weir/secrets/weir-tokens", &secret)
 	p.adminToken, p.nodeToken = string(secret.Data.Admin), string(secret.Data.Node)
-	return p
 }
 
 // show prints what happened to pods, if the test has failed.
@@ -314,7 +330,7 @@ func (p *pods) planes() (all []*stack.ControlPlane) {
 		}
 		all = append(all, stack.ControlPlaneAt(number, p.adminToken))
 	}
-	if len(all) != podReplicas {
+	if len(all) != p.replicas {
 		p.t.Fatalf("there are %d pods", len(all))
 	}
 	return all
@@ -382,13 +398,60 @@ func (p *pods) awaitRollout() {
 			return err
 		}
 		s, known := d.Status, len(p.ready())
-		if s.Observed < d.Metadata.Generation || s.Replicas != podReplicas || s.Updated != podReplicas ||
-			s.Available != podReplicas || known != podReplicas {
+		if s.Observed < d.Metadata.Generation || s.Replicas != p.replicas || s.Updated != p.replicas ||
+			s.Available != p.replicas || known != p.replicas {
 			return fmt.Errorf("%+v, %d endpoints", d, known)
 		}
 		return nil
 	})
 	if err != nil {
 		p.t.Fatal(err)
+	}
+}
+
+// awaitPod waits until the only pod is as wanted, and Envoys know it alone.
+func (p *pods) awaitPod(t *testing.T, what string, right func(pod) bool) (now pod) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), podPatience)
+	defer cancel()
+	err := stack.Await(ctx, what, func(context.Context) error {
+		all, known := p.list(t), p.ready()
+		if len(all) != 1 || !right(all[0]) || !slices.Equal(known, []string{all[0].address}) {
+			return fmt.Errorf("pods %+v, endpoints %v", all, known)
+		}
+		now = all[0]
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// killProcess kills the only control plane, as a crash would. In its own pod it is the first
+// process, which nothing inside can kill.
+func killProcess(t *testing.T) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := 0
+	for _, file := range files {
+		words, _ := os.ReadFile(file) // It may have ended.
+		if string(words) != "/usr/local/bin/weir\x00serve\x00" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		killed++
+	}
+	if killed != 1 {
+		t.Fatalf("%d control planes were killed", killed)
 	}
 }
