@@ -36,7 +36,7 @@ func (s *server) noteMeasures(c echo.Context) error {
 	active, _ := s.config.Policies.Active()
 	s.config.Series.Measured(&m, active.Knows)
 	if active.Draft != nil {
-		s.config.Series.Compared(&m, active.Has)
+		s.config.Series.Compared(&m, active.HasPolicy)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

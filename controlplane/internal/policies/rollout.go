@@ -161,9 +161,9 @@ func (a Active) Knows(name string) bool {
 	return false
 }
 
-// Has reports whether one version in force is this one, and has the policy or stands for all
+// HasPolicy reports whether one version in force is this one, and has the policy or stands for all
 // requests.
-func (a Active) Has(version uint64, name string) bool {
+func (a Active) HasPolicy(version uint64, name string) bool {
 	for _, c := range []*Compiled{a.Current, a.Draft} {
 		if c != nil && c.Version.Number == version {
 			_, found := c.Policy(name)
