@@ -25,7 +25,6 @@ import (
 // which cuts that Envoy off: so the others would notice it.
 func TestPodsServeEnvoysWhileTheStoreIsAway(t *testing.T) {
 	p := startPods(t)
-	// All of it comes last: shards that have come back empty give new callers half of their tokens.
 	_ = t.Run("a shard", p.loseAShard) && t.Run("asked by the readinessProbe", p.loseReadiness) &&
 		t.Run("all of it", p.loseAll)
 }
@@ -38,7 +37,7 @@ func (p *pods) loseAShard(t *testing.T) {
 	w := c.w
 	seen := p.look(t)
 	meta := c.cluster.Primary(c.cluster.Slot("weir:{meta}:version"))
-	dead := c.kill(meta)
+	dead := p.kill(t, meta)
 	p.awaitProbes(t, seen)
 	p.mustHaveStayedReady(t, seen)
 	living := c.living(dead)
@@ -57,14 +56,22 @@ func (p *pods) loseAShard(t *testing.T) {
 	c.cluster.Primaries[meta].Restart()
 	c.cluster.AwaitWhole()
 	p.awaitProbe(t, "/readyz/store", http.StatusOK)
+
+	// Any other shard may be away while policies are pushed.
+	other := c.cluster.Primaries[(meta+1)%len(c.cluster.Primaries)]
+	other.Kill()
 	w.awaitApplied(w.apply(strings.Replace(policiesOf("shard"), "quota: 40", "quota: 41", 1)))
+	c.mustHaveFoundPods(t)
+	p.mustHaveStayedReady(t, seen)
+	other.Restart()
+	c.cluster.AwaitWhole()
 }
 
 func (p *pods) loseReadiness(t *testing.T) {
 	p.setReadinessProbe(t, "/readyz/store")
 	c := p.startCallers(t, "asked")
 	meta := c.cluster.Primary(c.cluster.Slot("weir:{meta}:version"))
-	dead := c.kill(meta)
+	dead := p.kill(t, meta)
 	w := c.w
 	w.await("the endpoints to be taken away", func(context.Context) error {
 		if n := len(p.ready()); n != 0 {
@@ -116,6 +123,7 @@ func (p *pods) startCallers(t *testing.T, policy string) *callers {
 	w.startEnvoyBySlices("eds-"+policy, p)
 	w.awaitApplied(w.apply(policiesOf(policy)))
 	c := &callers{w, p.redis, make([]int64, podKeys)}
+	p.others = p.buckets()
 	for key := range podKeys {
 		w.await("a first token of each key", func(context.Context) error {
 			if c.send(key, 1) != 1 {
@@ -125,6 +133,36 @@ func (p *pods) startCallers(t *testing.T, policy string) *callers {
 		})
 	}
 	return c
+}
+
+// buckets is the buckets in each shard of Redis.
+func (p *pods) buckets() (all []map[string]bool) {
+	p.t.Helper()
+	for _, s := range p.redis.Primaries {
+		names := map[string]bool{}
+		for name := range strings.FieldsSeq(s.Do("KEYS", "weir:*")) {
+			if strings.Contains(name, "}:b:") {
+				names[name] = true
+			}
+		}
+		all = append(all, names)
+	}
+	return all
+}
+
+// kill kills a shard, and returns how many buckets it has of the keys that have just got a token.
+func (p *pods) kill(t *testing.T, shard int) (dead int) {
+	t.Helper()
+	for name := range p.buckets()[shard] {
+		if !p.others[shard][name] {
+			dead++
+		}
+	}
+	if dead == 0 || dead >= podKeys {
+		t.Fatalf("the shard keeps %d of %d keys", dead, podKeys)
+	}
+	p.redis.Primaries[shard].Kill()
+	return dead
 }
 
 // startWorld starts an upstream, and calls the control plane of a pod.
@@ -176,47 +214,61 @@ func (c *callers) through(e *stack.Envoy, key, times int) int64 {
 }
 
 // mustBeDecided has both Envoys use up each key, half of it each, to the last token that the
-// control plane has of it, and no more; with cut the second one, which has no control plane, must
-// do so for none. A key is not looked at if an answer came too late meanwhile, as on a busy
-// machine: a token may be lost then, and the ladder decides.
+// control plane has of it, and no more. With cut the first one does so alone, and the second one,
+// which has no control plane, must decide by the ladder. Otherwise a key for which that decided is
+// not looked at: on a busy machine an answer comes too late, and a token may be lost.
 func (c *callers) mustBeDecided(t *testing.T, policy string, keys []int, cut bool) {
 	t.Helper()
-	exact, late := [2]int{}, 0
+	exact, looked := [2]int{}, 0
 	for _, key := range keys {
 		left := c.left(t, policy, key)
-		before := [2]map[string]int64{c.counted(0), c.counted(1)}
-		want := [2]int64{left - left/2, left / 2}
-		got := [2]int64{c.through(c.w.envoys[0], key, int(want[0])), c.through(c.w.envoys[1], key, int(want[1]))}
-		over := [2]int64{c.through(c.w.envoys[0], key, 1), c.through(c.w.envoys[1], key, 1)}
-		if cut {
-			over[0] = 0 // The other one has left tokens.
-		}
-		wasLate := false
-		for i, counts := range before {
-			now := difference(c.counted(i), counts)
-			wasLate = wasLate || !(cut && i == 1) && now["leases.no_answer"]+now["decisions.by_share"]+
-				now["decisions.by_failure_deny"]+now["decisions.by_overload"] != 0
-		}
-		if wasLate {
-			late++
+		if left < 2 {
 			continue
 		}
+		want := [2]int64{left - left/2, left / 2}
+		if cut {
+			want[0] = left
+		}
+		got, laddered := c.useUp(key, want)
+		if laddered[0] || laddered[1] && !cut {
+			continue
+		}
+		looked++
 		for i := range exact {
-			if got[i] == want[i] && over[i] == 0 {
+			if got[i] == want[i] && !laddered[i] {
 				exact[i]++
 			}
 		}
 	}
-	want := [2]int{len(keys) - late, len(keys) - late}
+	want := [2]int{looked, looked}
 	if cut {
 		want[1] = 0
 	}
 	for i, e := range c.w.envoys[:2] {
-		t.Logf("%s decides %d of %d callers exactly; answers for %d came late", e.Name, exact[i], len(keys), late)
-		if exact[i] != want[i] || late == len(keys) {
+		t.Logf("%s decides %d of %d callers exactly; %d were not looked at", e.Name, exact[i], looked, len(keys)-looked)
+		if exact[i] != want[i] || looked == 0 {
 			t.Errorf("%s decides %d callers exactly and not %d", e.Name, exact[i], want[i])
 		}
 	}
+}
+
+// useUp sends so many requests of a key through each of the first two Envoys, and then one more. It
+// returns how many passed, and whether the ladder decided one.
+func (c *callers) useUp(key int, want [2]int64) (got [2]int64, laddered [2]bool) {
+	c.w.t.Helper()
+	before := [2]map[string]int64{c.counted(0), c.counted(1)}
+	for i := range got {
+		got[i] = c.through(c.w.envoys[i], key, int(want[i]))
+	}
+	for i := range got {
+		got[i] += c.through(c.w.envoys[i], key, 1)
+	}
+	for i, counts := range before {
+		now := difference(c.counted(i), counts)
+		laddered[i] = now["leases.no_answer"]+now["decisions.by_share"]+now["decisions.by_failure_deny"]+
+			now["decisions.by_overload"] != 0
+	}
+	return got, laddered
 }
 
 // left is how many tokens the control plane has of a key.

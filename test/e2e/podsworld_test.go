@@ -45,6 +45,8 @@ type pods struct {
 	replicas int
 	// redis is beside the node; nil where the pods' store is on a volume.
 	redis *redistest.Cluster
+	// others is the buckets of earlier tests in each of its shards.
+	others []map[string]bool
 	// The tokens are those that the chart has drawn.
 	adminToken, nodeToken string
 
