@@ -68,7 +68,7 @@ type Store struct {
 
 	// writing has room for the one transaction that changes the file.
 	writing chan struct{}
-	// nextSums is from when on sums may be made again. Who writes has it.
+	// nextSums is from when on sums may be made again. The writer has it.
 	nextSums time.Time
 
 	stop chan struct{}

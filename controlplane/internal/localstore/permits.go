@@ -18,7 +18,8 @@ type permits struct {
 	all map[hash]inflight.Ledger
 	// dirty names what differs from the file.
 	dirty map[hash]struct{}
-	// damaged: a record of the file could not be read, so nodes may hold more permits than all says.
+	// damaged: a record of the file could not be read, so nodes may hold more permits than all
+	// says.
 	damaged bool
 }
 
