@@ -63,9 +63,11 @@ func (s *server) adjust(
 	if len(once) == 0 {
 		return answer, unchangeable(k)
 	}
-	if err := s.config.Enforcement.CanFree(len(once)); err != nil {
+	done, err := s.config.Enforcement.ReserveFree(len(once))
+	if err != nil {
 		return answer, err
 	}
+	defer done()
 	buckets, stored := make([]gen.Bucket, len(places)), e
 	var changed []place
 	for _, i := range once {

@@ -471,7 +471,7 @@ func TestFreedBuckets(t *testing.T) {
 		for n := range enforcement.MaxFreed {
 			one.free(256 + n)
 		}
-		if err := one.CanFree(1); !errors.Is(err, errs.TooManyRequests) {
+		if _, err := one.ReserveFree(1); !errors.Is(err, errs.TooManyRequests) {
 			t.Errorf("one more than nodes can hear of: %v", err)
 		}
 		m, _ = one.message(0, false)
@@ -479,9 +479,14 @@ func TestFreedBuckets(t *testing.T) {
 			t.Errorf("%d are sent", len(m.Freed))
 		}
 		time.Sleep(time.Hour)
-		if err := one.CanFree(enforcement.MaxFreed); err != nil {
-			t.Error(err)
+		done, err := one.ReserveFree(enforcement.MaxFreed - 1)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if _, err := one.ReserveFree(2); err == nil {
+			t.Error("two changes at a time have room for one")
+		}
+		done()
 		free(4, true)
 		_, kept := s.now()
 		if m, _ = one.message(0, false); len(m.Freed) != 1 || len(kept) != 0 {

@@ -20,6 +20,9 @@ const (
 	// MaxFreed bounds the buckets that are changed in that time: each stays in the document for all
 	// of it, and a node that comes back hears of all of them, wire.MaxFreed in a message.
 	MaxFreed = 2048
+	// keptFreed bounds the buckets in the document. Replicas that do not know yet what the others
+	// have changed may together pass MaxFreed, and no change is forgotten for that.
+	keptFreed = 2 * MaxFreed
 )
 
 // ErrManyFreed: so many buckets were changed lately that a node that is away would not hear of one
@@ -29,14 +32,20 @@ var ErrManyFreed = errs.New(errs.TooManyRequests, "too many buckets were changed
 		"and refuse its callers on; nothing has been changed: try again in a minute",
 	MaxFreed, int(freedFor.Minutes())))
 
-// CanFree returns ErrManyFreed if nodes would not surely hear of so many more changed buckets.
-func (s *Service) CanFree(buckets int) error {
+// ReserveFree reserves room for so many more changed buckets that Free names then, until done. It
+// returns ErrManyFreed if nodes would not surely hear of them.
+func (s *Service) ReserveFree(buckets int) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.held.Freed.lately(s.now()))+buckets > MaxFreed {
-		return ErrManyFreed
+	if len(s.held.Freed.lately(s.now()))+s.freeing+buckets > MaxFreed {
+		return nil, ErrManyFreed
 	}
-	return nil
+	s.freeing += buckets
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.freeing -= buckets
+	}, nil
 }
 
 // Free has nodes forget what they know of buckets that were changed. Full: the buckets are full
@@ -48,7 +57,7 @@ func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, en
 			list = append(list, Freed{Bucket: b.String(), Revision: stamp.Revision, Full: full, At: stamp.Time})
 		}
 		stamp.By = entry.By
-		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-MaxFreed):]}
+		d.Freed = FreedBuckets{Stamp: stamp, List: list[max(0, len(list)-keptFreed):]}
 		return entry, nil
 	})
 	return err
@@ -73,7 +82,7 @@ func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
 	slices.SortFunc(joined.List, func(a, b Freed) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision), cmp.Compare(a.Bucket, b.Bucket))
 	})
-	joined.List = joined.List[max(0, len(joined.List)-MaxFreed):]
+	joined.List = joined.List[max(0, len(joined.List)-keptFreed):]
 	switch {
 	case a.holds(joined.List):
 		joined.List = a.List

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -108,12 +109,13 @@ func TestChangedBucketsOfTwoReplicasAreJoined(t *testing.T) {
 	})
 }
 
-// So it is where each replica changed more buckets than a message has.
+// So it is where each replica changed more buckets than a message has, and both together more than
+// one replica takes, since neither knew of the other's.
 func TestManyChangedBucketsOfTwoReplicasAreJoined(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
 		time.Sleep(time.Second)
 		s.set(func(s *store) { s.away = true })
-		const ofOne, ofTwo = 2*wire.MaxFreed + 90, wire.MaxFreed + 40
+		const ofOne, ofTwo = enforcement.MaxFreed - 100, wire.MaxFreed + 140
 		for n := range ofOne {
 			one.free(n)
 			if n < ofTwo {

@@ -45,11 +45,13 @@ type Service struct {
 	// the revision that it was made on.
 	loaded, unsaved bool
 	held            Document
-	base            uint64
-	entries         []audit.Entry // of what is unsaved
-	message         []byte
-	answering       breaker.Answering
-	changed         chan struct{} // closed when held changes
+	// freeing is how many buckets are being changed that Free has not named yet.
+	freeing   int
+	base      uint64
+	entries   []audit.Entry // of what is unsaved
+	message   []byte
+	answering breaker.Answering
+	changed   chan struct{} // closed when held changes
 }
 
 // New makes a Service over a store; now is its clock.
