@@ -21,9 +21,9 @@ func ExampleLedger_Grant() {
 	bucket, first := bucket.Grant(now, ask(1, 30))
 	fmt.Println("first node: requests", first.Waiting, "tokens to keep", first.Keep, "left", first.Level)
 
-	_, second := bucket.Grant(now, ask(90, 0))
+	_, second := bucket.Grant(now, ask(95, 0))
 	fmt.Println("second node: requests", second.Waiting, "left", second.Level)
 	// Output:
-	// first node: requests 1 tokens to keep 17 left 82
-	// second node: requests 82 left 0
+	// first node: requests 1 tokens to keep 8 left 91
+	// second node: requests 91 left 0
 }

@@ -6,17 +6,18 @@ import "github.com/weir-proxy/weir/shared/quota"
 const scarcePerWindow = 20
 
 // keepShare is how many of the available tokens a node may hold: as many as the limit earns in the
-// time of a lease and a quarter of its even share of the bucket. If the bucket could not serve all
-// nodes with as much as this one wants, it gets half of its even share. So the last tokens do not
-// lie on nodes that may not need them. Several nodes get none of what does not go round, and no
-// node gets fewer than a request costs.
+// time of a lease and a quarter of the bucket. Of one that several nodes share it is half of both,
+// the second of the node's even share: a burst that goes on at other nodes lacks what this one
+// holds. If the bucket could not serve all nodes with as much as this one wants, it gets half of
+// its even share. So the last tokens do not lie on nodes that may not need them. Several nodes get
+// none of what does not go round, and no node gets fewer than a request costs.
 func keepShare(ask Ask, available int64) int64 {
 	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
-	share := (available + 3) / 4
+	earned := ask.Params.Earned(ask.TTL())
+	share := (available+3)/4 + earned
 	if nodes > 1 {
-		share = available / (4 * nodes)
+		share = available/(8*nodes) + earned/2
 	}
-	share += ask.Params.Earned(ask.TTL())
 	if nodes > 1 && keep > available/nodes {
 		share = min(share, available/(2*nodes))
 	}

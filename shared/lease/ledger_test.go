@@ -26,15 +26,14 @@ func TestLedgerTimeline(t *testing.T) {
 	}{
 		{at: 0, waiting: 1, keep: 0, nodes: 2, wantWaiting: 1, wantLevel: 99},
 		// Plenty is left: the node gets what it wants to keep.
-		{at: 0, waiting: 1, keep: 15, nodes: 2, wantWaiting: 1, wantKeep: 15, wantLevel: 83},
-		// It gets what is earned in 3 s at most, which are 5, and an eighth of 83.
-		{at: 0, keep: 40, nodes: 2, wantKeep: 15, wantLevel: 68},
-		// Two nodes asking for 35 would exhaust 68: that eighth, which is less than a quarter of
-		// it.
-		{at: 0, keep: 35, nodes: 2, wantKeep: 13, wantLevel: 55},
+		{at: 0, waiting: 1, keep: 7, nodes: 2, wantWaiting: 1, wantKeep: 7, wantLevel: 91},
+		// It gets half of what is earned in 3 s at most, which is 2, and a sixteenth of 91.
+		{at: 0, keep: 40, nodes: 2, wantKeep: 7, wantLevel: 84},
+		// Two nodes asking for 43 would exhaust 84: that, which is less than a quarter of it.
+		{at: 0, keep: 43, nodes: 2, wantKeep: 7, wantLevel: 77},
 		// Waiting requests are served in full while there are tokens. They count as leased until
 		// 100 ms, so the bucket refills from then on: one token at 700 ms.
-		{at: 0, waiting: 60, keep: 5, nodes: 2, wantWaiting: 55, wantLevel: 0, notBefore: 700_000},
+		{at: 0, waiting: 80, keep: 5, nodes: 2, wantWaiting: 77, wantLevel: 0, notBefore: 700_000},
 		// A half-earned token is none.
 		{at: 400 * ms, waiting: 1, nodes: 2, notBefore: 300_000},
 		{at: 700 * ms, waiting: 1, nodes: 2, wantWaiting: 1},

@@ -465,7 +465,7 @@ func TestTakenBackTooLate(t *testing.T) {
 // What is taken back never exceeds what is leased, and a term of an unknown bucket is none.
 func TestTakeBackTimeline(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100) // TTL 3 s: kept tokens end up to 4.5 s later
-	ask := lease.Ask{Params: p, Version: 1, Keep: 10, Nodes: 2, Cost: 1, Deadline: lease.Deadline}
+	ask := lease.Ask{Params: p, Version: 1, Keep: 10, Nodes: 1, Cost: 1, Deadline: lease.Deadline}
 	l, first := lease.Ledger{}.Grant(0, ask)
 	l, second := l.Grant(2*sec, ask)
 	if first.Keep != 10 || second.Keep != 10 || first.Term == second.Term || first.Term == 0 {

@@ -56,10 +56,11 @@ func (c Credit) TakeUsed(now quota.Instant) (Credit, [2]Spent) {
 	return c, used
 }
 
-// Refills reports whether tokens that count as leased keep a bucket from refilling so that it
-// shows: it is nearly full, and more than a part of what it earns is used.
+// Refills reports whether tokens that count as leased may keep a bucket from refilling so that it
+// shows: it is not nearly empty, and more than a part of what it earns is used. Who empties a
+// bucket of a second has used most of it before its first lease is over.
 func (c Credit) Refills(now quota.Instant, p quota.Params) bool {
-	return c.Level > p.Burst-p.Burst/4 && showsFrom*c.tokensIn(now, p, TTL(p)) >= p.Earned(TTL(p))
+	return c.Level > p.Burst/4 && showsFrom*c.tokensIn(now, p, TTL(p)) >= p.Earned(TTL(p))
 }
 
 // Rests reports whether a bucket was not touched for the time that kept tokens cover; for half of

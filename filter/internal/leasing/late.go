@@ -87,7 +87,7 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 		}
 		return
 	}
-	inHand := c.takeInHand(r, now)
+	inHand := c.takeInHand(r, now, false)
 	t := r.tickets[0]
 	switch {
 	case t.Outcome == Granted:
@@ -112,10 +112,12 @@ func (c *Client) failRequest(r *request, now quota.Instant) {
 
 // takeInHand spends tokens that this node holds on a request, which other workers may have brought.
 // A request for several buckets takes none: it would take them one by one. An optimistic bucket has
-// none, and who only Looks takes none.
-func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
+// none, and who only Looks takes none. Ahead of a call that leaves at once it asks for none to
+// keep.
+func (c *Client) takeInHand(r *request, now quota.Instant, ahead bool) *Spend {
 	t, s := r.tickets[0], &c.spend
 	*s = Spend{Need: t.Need, Now: now, Charge: true}
+	s.Strict = s.Strict || ahead
 	if len(r.tickets) > 1 || t.Need.Optimistic || t.Need.Looks {
 		s.State = Missing
 		return s
@@ -137,7 +139,7 @@ func (c *Client) takeInHand(r *request, now quota.Instant) *Spend {
 // while another worker is about to bring tokens to keep; the tick looks again. Those that this
 // worker asks for come out of what was too little.
 func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
-	inHand := c.takeInHand(r, s.now)
+	inHand := c.takeInHand(r, s.now, false)
 	switch {
 	case t.Outcome == Granted:
 	case wait == quota.Never:
@@ -186,6 +188,15 @@ func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
 			c.lookAfter(r, now)
 		}
 	}
+}
+
+// serveFromHand gives tokens in hand to the first requests of a line whose call has ended: what
+// came to keep would lie idle beside those that they ask for.
+func (c *Client) serveFromHand(l *line, now quota.Instant) {
+	for len(l.waiting) > 0 && c.takeInHand(l.waiting[0], now, true).State == Ready {
+		c.queue.end(l.waiting[0])
+	}
+	c.queue.forget(l)
 }
 
 func (c *Client) forgetCall(call *call) {

@@ -54,5 +54,5 @@ func (p *pace) answered(trip quota.Span) {
 	p.slow = max(trip, p.slow-p.slow/slowMemory)
 }
 
-// quick reports whether answers come soon.
-func (p *pace) quick() bool { return p.trip > 0 && p.slow <= quickTrip }
+// quick reports whether answers come soon, as is assumed before the first one.
+func (p *pace) quick() bool { return p.slow <= quickTrip }

@@ -232,6 +232,7 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 			if c.queue.callEnded(l, l.waitOn); asks {
 				c.queue.markReady(l)
 			}
+			c.serveFromHand(l, now)
 		}
 	} else {
 		c.serveFromKept(items[0].need.Bucket, now)

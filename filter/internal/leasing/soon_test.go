@@ -21,8 +21,8 @@ func quick(t *testing.T, window quota.Span) *world {
 }
 
 // Where answers come soon, tokens of requests to a short limit count as leased for no longer than
-// that. Before the first answer, after a slow one, and for a long limit they do so as long as a
-// request may wait.
+// that, and so do those of the first call, which may be the only one that an Envoy makes of a
+// bucket. After a slow answer and for a long limit they do so as long as a request may wait.
 func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 	for name, c := range map[string]struct {
 		window quota.Span
@@ -47,8 +47,8 @@ func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 		}
 	}
 	w := newWorld(t, 100, quota.Second, 100)
-	if w.join(t, 1, 1); w.calls[0].request.Items[0].Soon {
-		t.Error("it does not know yet how long an answer takes")
+	if w.join(t, 1, 1); !w.calls[0].request.Items[0].Soon {
+		t.Error("the first request does not")
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// lends is a world of 100 an hour, whose leases last 30 s, that has 12 tokens of a bucket in hand.
+// lends is a world of 100 an hour, whose leases last 30 s, that has 6 tokens of a bucket in hand.
 func lends(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, 100, quota.Hour, 100)
@@ -18,7 +18,7 @@ func lends(t *testing.T) *world {
 	w.client.Keep(w.need(1, 1), 12, 0, [2]lease.Spent{})
 	w.join(t, 1, 1)
 	w.answer(w.now)
-	if held := w.held(1); held != 12 {
+	if held := w.held(1); held != 6 {
 		t.Fatalf("%d in hand", held)
 	}
 	return w
@@ -74,7 +74,7 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 		t.Fatal("nothing went back")
 	}
 	it := w.calls[0].request.Items[0]
-	if len(w.calls[0].request.Items) != 1 || it.Returned != 10 || it.Used != 2 || it.Cost != 1 || w.held(1) != 0 {
+	if len(w.calls[0].request.Items) != 1 || it.Returned != 4 || it.Used != 2 || it.Cost != 1 || w.held(1) != 0 {
 		t.Fatalf("%+v went back, %d are in hand", w.calls[0].request.Items, w.held(1))
 	}
 	if s := w.spend(1, 0); s.State != leasing.Ready || s.Level != 97 ||
@@ -82,7 +82,7 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 		t.Errorf("a client would hear of %d left, full in %d ms", s.Level, (s.FullAt-w.now)/ms)
 	}
 	w.answer(w.now)
-	if w.left(1) != 97 || w.client.Stats.Returned != 10 {
+	if w.left(1) != 97 || w.client.Stats.Returned != 4 {
 		t.Errorf("%d are left, %d returned", w.left(1), w.client.Stats.Returned)
 	}
 	if w.tickUntil(w.now+quota.Instant(quota.Minute)) || w.client.NextDue(w.now) != quota.Forever {
@@ -115,7 +115,7 @@ func TestTheOnlyNodeKeepsItsTokensForTheNextBurst(t *testing.T) {
 		if !w.tickUntil(ends) || w.held(1) != 0 {
 			t.Errorf("%d are in hand at the end", w.held(1))
 		}
-		if it := w.calls[0].request.Items[0]; it.Returned != 7 {
+		if it := w.calls[0].request.Items[0]; it.Returned != 1 {
 			t.Errorf("%+v", it)
 		}
 		w.answer(w.now)
@@ -135,7 +135,7 @@ func TestReturnsRideAlong(t *testing.T) {
 		}
 		w.join(t, 2, 1)
 		items := w.calls[0].request.Items
-		if rode := len(items) == 2 && items[1].Returned == 12; rode != rides || !rides && len(items) != 1 {
+		if rode := len(items) == 2 && items[1].Returned == 6; rode != rides || !rides && len(items) != 1 {
 			t.Errorf("%+v left, the bucket rests %v", items, rides)
 		}
 	}
@@ -229,7 +229,7 @@ func TestALostReturnIsSentAgain(t *testing.T) {
 			}
 		}
 		w.answer(w.now)
-		if got := w.client.Stats; got.Returned != 12 || got.Lapsed != 0 || w.left(1) != 99 {
+		if got := w.client.Stats; got.Returned != 6 || got.Lapsed != 0 || w.left(1) != 99 {
 			t.Errorf("%s: %d returned, %d lapsed, %d left", name, got.Returned, got.Lapsed, w.left(1))
 		}
 		if w.tickUntil(w.now + quota.Instant(quota.Minute)) {
@@ -243,7 +243,7 @@ func TestALostReturnIsSentAgain(t *testing.T) {
 	w.now += quota.Instant(lease.TTL(w.plane.params))
 	lost.done(504, nil)
 	w.tickUntil(w.now + quota.Instant(quota.Second)) // It finds out whether it is answered.
-	if w.client.Stats.Lapsed != 12 || w.calls[0].request.Items[0].Term != 0 {
+	if w.client.Stats.Lapsed != 6 || w.calls[0].request.Items[0].Term != 0 {
 		t.Errorf("%d lapsed, %+v left", w.client.Stats.Lapsed, w.calls[0].request.Items)
 	}
 }
@@ -252,7 +252,7 @@ func TestALostReturnIsSentAgain(t *testing.T) {
 func TestNothingGoesBackInAnOutage(t *testing.T) {
 	w := lends(t)
 	w.client.Health.Hear(w.now + 1)
-	if w.tickUntil(w.now+10_000*ms) || w.held(1) != 12 {
+	if w.tickUntil(w.now+10_000*ms) || w.held(1) != 6 {
 		t.Errorf("%d calls, %d in hand", len(w.calls), w.held(1))
 	}
 }
@@ -263,10 +263,10 @@ func TestTheNextContextGivesBack(t *testing.T) {
 	w := lends(t)
 	next := worker(t, w.data, w.clock, w.plane)
 	next.client.TakeOver(w.client)
-	if held := next.held(1); held != 12 {
+	if held := next.held(1); held != 6 {
 		t.Fatalf("%d in hand", held)
 	}
-	if !next.tickUntil(w.now+10_000*ms) || next.calls[0].request.Items[0].Returned != 12 {
+	if !next.tickUntil(w.now+10_000*ms) || next.calls[0].request.Items[0].Returned != 6 {
 		t.Errorf("%+v left", next.calls)
 	}
 }
@@ -280,7 +280,7 @@ func TestTokensGoBackAfterALateCall(t *testing.T) {
 	w.client.EndLate(w.now)
 	late.done(504, nil)
 	w.calls = nil
-	if !w.tickUntil(w.now+10_000*ms) || w.calls[0].request.Items[0].Returned != 12 {
+	if !w.tickUntil(w.now+10_000*ms) || w.calls[0].request.Items[0].Returned != 6 {
 		t.Errorf("%+v left", w.calls)
 	}
 }

@@ -55,7 +55,7 @@ end
 local function keep_share(keep, nodes, available, earns, cost)
   local share
   if nodes > 1 then
-    share = quotient(available, 4 * nodes) + earns
+    share = quotient(available, 8 * nodes) + quotient(earns, 2)
     if keep > quotient(available, nodes) then
       share = min(share, quotient(available, 2 * nodes))
     end
