@@ -52,7 +52,8 @@ type Ticket struct {
 	Deadline quota.Instant
 	// Delay is how long a leaky bucket holds a Granted request back.
 	Delay quota.Span
-	// Name is that of the reservation of a Granted ticket, if its need Reserves; else 0.
+	// Name is that of the reservation of a ticket that is Granted or Charged, if its need Reserves;
+	// else 0.
 	Name uint64
 	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
 	Charged bool
@@ -162,8 +163,10 @@ type item struct {
 	// line is where the waiters wait; nil if there are none.
 	line    *line
 	waiters []*request
-	// debt is what the item asks to charge; nil for other items.
+	// debt is what the item asks to charge, and owed are reservations that it asks for; nil for
+	// other items.
 	debt *debt
+	owed []*Reservation
 	// prepaid are tokens that a late answer has charged and that have paid no debt: they are for
 	// requests of the call that have not gone on yet.
 	prepaid int64

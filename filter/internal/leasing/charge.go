@@ -10,14 +10,15 @@ import (
 
 // Owe notes that a request took its tokens from the node's share. The whole bucket held so many
 // tokens at most. Ticket is what the request waited with before, if it did. If its answer came
-// late, the tokens are charged already. If no answer has come yet, they may be.
-func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
+// late, the tokens are charged already. If no answer has come yet, they may be. It returns what is
+// to be settled if the need Reserves and the tokens are not charged already; else nil.
+func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) (r *Reservation) {
 	if t.Charged || t.lateCall.takePrepaid(&need) {
-		return
+		return nil
 	}
 	d := c.debts.of(need)
 	if d == nil {
-		return
+		return nil
 	}
 	c.fade(d, now)
 	if d.tokens == 0 {
@@ -27,13 +28,16 @@ func (c *Client) Owe(now quota.Instant, need Need, t *Ticket, holds int64) {
 	if missing := p.Burst - holds; missing > 0 {
 		d.fadesFrom = max(d.fadesFrom, now+quota.Instant(need.earning(missing)))
 	}
-	d.tokens += need.Cost
+	if d.tokens += need.Cost; need.Reserves {
+		r = d.owe(need)
+	}
 	c.debts.rise(d)
 	if call := t.lateCall; call != nil && !call.over {
 		d.held += need.Cost
 		call.held = append(call.held, heldDebt{d, need.Cost})
 	}
 	c.chargeSoon()
+	return r
 }
 
 // takePrepaid reports whether a call's late answer has charged what a request of it takes. It takes
@@ -140,26 +144,29 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	d.asked, it.debt = 0, nil // Another call may carry the debt before this one is over.
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
+		d.charged(c, it, 0, now)
 		d.at = now + quota.Instant(callTimeout)
 		return
 	case a.State == wire.ItemUnknown:
 		// Another policy set is in force, and may know other buckets: the debt is forgiven, but for
 		// what a late call may have charged.
 		c.Stats.ItemsUnknown++
+		d.charged(c, it, 0, now)
 		d.tokens = d.held
 		return
 	}
 	d.at = now + quota.Instant(a.NotBefore)
-	left := c.debts.pay(it.need.Bucket, a.Waiting+it.used)
+	left := c.debts.pay(it.need.Bucket, a.Waiting*it.need.Cost+it.used)
+	d.charged(c, it, a.Waiting, now)
 	if it.need.Optimistic {
 		return
 	}
-	if it.need.leaky() {
+	if it.need.leaky() || it.need.Reserves {
 		left = 0
 	}
 	l := &learn{
 		need: &it.need, now: now, sent: call.sent, jitter: c.random.Jitter(), unused: left, late: call.late,
-		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: 1},
+		ask:   lease.Ask{Params: it.need.Params, Version: it.need.Version, Waiting: a.Waiting, Cost: it.need.Cost},
 		grant: lease.Grant{Waiting: a.Waiting, Level: a.Level, FullAfter: a.FullAfter, Term: a.Term},
 	}
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, now, l); err == nil {
@@ -188,6 +195,11 @@ func (c *Client) over(call *call, now quota.Instant) {
 		it := &call.items[i]
 		if d := it.debt; d != nil {
 			d.asked, d.at = 0, now
+			for i := range it.owed { // It may be charged all the same.
+				lost := &Reservation{Need: it.need, Name: it.name + uint64(i) + 1, sent: true}
+				c.Settle(now, lost, 0)
+			}
+			d.charged(c, it, 0, now)
 		}
 		if it.report != 0 {
 			c.reports.again(it, now, c.store)

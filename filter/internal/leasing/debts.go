@@ -1,6 +1,8 @@
 package leasing
 
 import (
+	"slices"
+
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -44,6 +46,8 @@ type debt struct {
 	at quota.Instant
 	// asked are those of them that a call under way asks for; 0: none does.
 	asked int64
+	// reserved are those of requests whose cost is known later.
+	reserved []*Reservation
 	// index is the debt's among all.
 	index int
 }
@@ -129,17 +133,30 @@ func (d *debt) due(now quota.Instant) int64 {
 	if d.asked > 0 || now < d.at {
 		return 0
 	}
-	return min(max(d.tokens-d.held, 0), maxDue)
+	free := max(d.tokens-d.held, 0)
+	if plain := d.plain(); plain > 0 || len(d.reserved) == 0 {
+		return min(free, plain, maxDue)
+	}
+	return int64(d.alike(free)) * d.reserved[0].Need.Cost
 }
 
 // ask is the item that asks for a debt. A report counts what was used, if the bucket held it or
-// not; of other buckets the debt waits like so many requests.
+// not; of other buckets the debt waits like so many requests. Reservations wait like those that
+// they are of.
 func (d *debt) ask(need Need, tokens int64) item {
 	d.asked = tokens
 	need.Cost = 1
 	it := item{need: need, debt: d, waiting: tokens}
 	if need.Optimistic {
 		it.waiting, it.used = 0, tokens
+	}
+	if it.need.Reserves = d.plain() == 0 && len(d.reserved) > 0; it.need.Reserves {
+		it.need.Cost = d.reserved[0].Need.Cost
+		it.waiting = tokens / it.need.Cost
+		it.owed = slices.Clone(d.reserved[:it.waiting])
+		for _, r := range it.owed {
+			r.asked = true
+		}
 	}
 	return it
 }

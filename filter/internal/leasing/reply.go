@@ -284,7 +284,11 @@ func (c *Client) failBucket(s *lineAnswer, nth int, since quota.Instant) {
 	for i, r := range s.waiting {
 		t := r.tickets[nth]
 		t.Outcome, t.Since = Failed, since
-		t.Charged = t.Charged || i < charged
+		if i < charged {
+			if t.Charged = true; it.need.Reserves {
+				t.Name = it.name + uint64(i) + 1
+			}
+		}
 	}
 	switch {
 	case !usable:

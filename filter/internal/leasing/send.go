@@ -85,7 +85,7 @@ func (c *Client) send(call *call) {
 	quick := c.paceOf(call).quick()
 	for i := range call.items {
 		it := &call.items[i]
-		if it.need.Reserves && it.waiting > 0 && it.debt == nil {
+		if it.need.Reserves && it.waiting > 0 {
 			c.settlements.names += 1 << nameBits
 			it.name = c.settlements.names
 		}

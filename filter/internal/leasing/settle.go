@@ -19,6 +19,9 @@ const (
 // Settle has the control plane make a reservation cost what its request has cost. It keeps r. The
 // settlement leaves at once, or with the next call if one is under way that requests wait for.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
+	if c.settleOwed(r, actual) {
+		return
+	}
 	r.actual, r.since = actual, now
 	s := &c.settlements
 	if len(s.waiting) >= maxSettling {

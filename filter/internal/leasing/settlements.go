@@ -19,7 +19,15 @@ type Reservation struct {
 	since  quota.Instant
 	// sent: a call has carried the settlement before.
 	sent bool
+	// owes is the debt of the share that it is part of, as long as it is not charged. asked: a call
+	// asks for it; known: it was settled meanwhile.
+	owes         *debt
+	asked, known bool
 }
+
+// Owes reports whether the request has taken its tokens from the share, and the control plane has
+// not charged them.
+func (r *Reservation) Owes() bool { return r.owes != nil }
 
 // Tally counts settlements.
 type Tally interface {

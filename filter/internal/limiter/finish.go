@@ -34,8 +34,8 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		l.Stats.Decided[h.source]++
-		if h.ticket.Outcome == leasing.Granted && h.ticket.Name > 0 {
-			l.reserveCentral(req, h)
+		if h.ticket.Name > 0 {
+			l.reserveCentral(req, h, &leasing.Reservation{Need: h.ticket.Need, Name: h.ticket.Name})
 		}
 		if i == 0 || req.Hits[i-1].Policy != h.Policy {
 			t.Add(h.Policy, ruleset.CountAllowed, 1)
@@ -167,7 +167,7 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 		switch {
 		case h.passed && h.release != 0:
 			l.leave(h.turn(), now)
-		case h.ticket.Outcome == leasing.Granted:
+		case h.ticket.Outcome == leasing.Granted, h.ticket.Name > 0:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.isInFlight(req): // stopCounting frees its place.
 		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.

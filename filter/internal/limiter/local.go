@@ -34,7 +34,10 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 		l.reserve(req, &h.Hit, out.taken)
 	}
 	if charging && part.isShare && h.Cost > 0 {
-		l.leases.Owe(now, l.need(req, h), &h.ticket, h.holdsAtMost(req))
+		need := l.need(req, h)
+		if owed := l.leases.Owe(now, need, &h.ticket, h.holdsAtMost(req)); owed != nil {
+			l.reserveCentral(req, h, owed)
+		}
 	}
 	if charging && h.queued {
 		h.release, h.params, h.after = now+quota.Instant(out.delay), l.local.used, l.local.after

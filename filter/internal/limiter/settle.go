@@ -29,13 +29,11 @@ func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
 	})
 }
 
-// reserveCentral notes what the control plane has granted a request whose cost is known later.
-func (l *Limiter) reserveCentral(req *Request, h *Hit) {
+// reserveCentral notes what the control plane has granted a request whose cost is known later, or
+// what it has taken of the share and the control plane is to charge.
+func (l *Limiter) reserveCentral(req *Request, h *Hit, central *leasing.Reservation) {
 	if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil {
-		l.note(req, &h.Hit, &reservation{
-			commit: commit, taken: quota.Reservation{Tokens: h.Cost},
-			central: &leasing.Reservation{Need: h.ticket.Need, Name: h.ticket.Name},
-		})
+		l.note(req, &h.Hit, &reservation{commit: commit, taken: quota.Reservation{Tokens: h.Cost}, central: central})
 	}
 }
 
@@ -188,7 +186,7 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 	if actual < 0 {
 		return
 	}
-	if r.central != nil && r.central.Name == 0 { // A trial's, which is not granted yet.
+	if r.central != nil && r.central.Name == 0 && !r.central.Owes() { // A trial's, which is not granted yet.
 		r.settled, r.actual = true, actual
 		return
 	}

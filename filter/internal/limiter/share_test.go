@@ -258,3 +258,38 @@ func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
 		t.Errorf("asked %+v, want a settlement with 0", n.asked)
 	}
 }
+
+// What a share has let through is charged as it has cost: less than was reserved, more, or nothing.
+func TestWhatAShareLetThroughIsChargedAsItHasCost(t *testing.T) {
+	for used, want := range map[string]int64{"0": 0, "1": 1, "4": 4, "9": 9} {
+		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
+			"on_failure":{"then":"local"},"cost":{"reserve":4,"commit":{"header":"x-used"}}}`)
+		req, status := n.begin()
+		if status == limiter.Paused {
+			status = n.answer(503, req)
+		}
+		if status != limiter.Allowed {
+			t.Fatal(status)
+		}
+		n.answered(req, answer{"x-used": used})
+		var charged int64
+		for range 100 {
+			n.now += 20 * ms
+			n.leases.Tick(n.now)
+			for len(n.calls) > 0 {
+				for _, it := range n.asked {
+					charged += it.Waiting * it.Cost
+				}
+				call := n.calls[0]
+				n.calls = n.calls[1:]
+				call(200)
+			}
+		}
+		if charged != want {
+			t.Errorf("used %s: %d are charged", used, charged)
+		}
+		if got := n.limiter.Stats.Settled; got.Settled != 1 || got.Reserved != 4 {
+			t.Errorf("used %s: %+v", used, got)
+		}
+	}
+}
