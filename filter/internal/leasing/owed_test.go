@@ -184,7 +184,7 @@ func TestWhatAShareLetThroughIsSettled(t *testing.T) {
 	for game := range uint64(200) {
 		w := &owing{clock: &clock{now: 1000 * ms}, t: t, r: rand.New(rand.NewPCG(game, 9)), open: map[uint64]int64{},
 			waiting: map[uint32]*leasing.Ticket{}, loses: game%2 == 1}
-		w.slow = []quota.Span{quota.Millisecond, 40 * quota.Millisecond, 300 * quota.Millisecond, 2 * quota.Second}[w.r.IntN(4)]
+		w.slow = []quota.Span{1, 40, 300, 2000}[w.r.IntN(4)] * quota.Millisecond
 		w.client = leasing.New(leasing.Config{
 			Store: bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), Client: w, Clock: w.clock,
 			Shared: &shareddatatest.Data{}, Node: "node", Boot: 1, Seed: game,
