@@ -224,7 +224,7 @@ func TestAlgorithms(t *testing.T) {
 	w.current = 1
 	got := w.ask(1, item(1, 0, 60, 9), item(2, 1, 6, 9), item(3, 2, 3, 0), item(4, 3, 1, 0), item(3, 2, 1, 0),
 		item(4, 3, 1, 0))
-	if states(got) != "60+8 5+0 3+0 1+0 1+0 1+0 " {
+	if states(got) != "60+3 5+0 3+0 1+0 1+0 1+0 " {
 		t.Errorf("answers %s", states(got))
 	}
 	for i, want := range []quota.Span{2: 0, 4: 600 * quota.Millisecond, 5: quota.Hour} {

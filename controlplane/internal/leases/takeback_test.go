@@ -30,7 +30,7 @@ func TestTokensGoBack(t *testing.T) {
 		return reply.Items
 	}
 	lent := ask(1, item(1, 0, 1, 10))[0]
-	if lent.Keep != 10 || lent.Term == 0 || lent.Level != 89 {
+	if lent.Keep != 6 || lent.Term == 0 || lent.Level != 93 {
 		t.Fatalf("%+v", lent)
 	}
 	returns := func(limit uint32, name uint64, n int64) wire.LeaseItem {
@@ -48,7 +48,7 @@ func TestTokensGoBack(t *testing.T) {
 	if want := (leases.Return{Name: 5, Term: lent.Term, Back: lease.Back{Unused: 6, Used: 1}}); *asked != want {
 		t.Errorf("asked %+v, want %+v", *asked, want)
 	}
-	if got[3].Level != 95 || back != 6 {
+	if got[3].Level != 99 || back != 6 {
 		t.Errorf("%d are left, %d are counted", got[3].Level, back)
 	}
 }
