@@ -63,6 +63,8 @@ type pluginContext struct {
 	refusal          respond.Refusal
 	scratch, details []byte
 	timer            timer.Timer
+	// later are streams that go on at the next tick, if they still wait.
+	later []uint32
 
 	passed passed
 	// leftOut counts policies that the response fields had no room for.
@@ -294,32 +296,40 @@ func (p *pluginContext) handOver() {
 }
 
 // resumeResolved goes on with waiting requests whose tokens or places came, or will not come; the
-// next tick does with those beyond atOnce. If one of them is own, whose callback is running, its
-// status is returned instead: Paused if it still waits.
+// next tick does with those beyond atOnce. If the callback of a request is running, own, all others
+// wait for the next tick: Envoy never goes on with a request whose callback has refused any. If one
+// of them is own, its status is returned: Paused if it still waits.
 func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
 	p.limiter.SettleTrials(p.clock.Now())
-	status, others, left := limiter.Paused, false, atOnce
+	if own == nil {
+		for _, stream := range p.later {
+			resume(stream)
+		}
+		p.later = p.later[:0]
+	}
+	status, left := limiter.Paused, atOnce
 	for streams := p.takeResolved(left); len(streams) > 0; streams = p.takeResolved(left) {
 		left -= len(streams)
 		for _, stream := range streams {
-			ctx := find(stream)
 			switch {
-			case own != nil && stream == own.request.Stream:
-				if status == limiter.Paused {
-					status = p.limiter.Resume(&own.request, p.clock.Now())
-				}
-			case ctx == nil || !ctx.waiting:
-			case host.Select(stream):
-				others = true
-				ctx.resume()
+			case own == nil:
+				resume(stream)
+			case stream != own.request.Stream:
+				p.later = append(p.later, stream)
+			case status == limiter.Paused:
+				status = p.limiter.Resume(&own.request, p.clock.Now())
 			}
 		}
 	}
-	if own != nil && others {
-		host.Select(own.request.Stream)
-	}
 	p.hasten(p.nextResume(p.clock.Now()))
 	return status
+}
+
+// resume goes on with a request that waits, if it still does.
+func resume(stream uint32) {
+	if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+		c.resume()
+	}
 }
 
 // takeResolved returns streams that have what they wait for, or do not get it.

@@ -15,14 +15,14 @@ func (p *pluginContext) OnTick() {
 	p.release(now)
 	due := now
 	if p.timer.Begin(now) {
-		p.work(now)
+		p.work(now, nil)
 		due = p.nextDue(now)
 	} else if p.central != nil {
 		p.central.leasing.EndLate(now)
 		p.central.leasing.Flush(now)
 		p.resumeResolved(nil)
 	} else {
-		p.resumeSeated(now)
+		p.resumeSeated(now, nil)
 	}
 	p.setTick(p.timer.Plan(now, p.nextResume(now), due))
 }
@@ -31,15 +31,16 @@ func (p *pluginContext) OnTick() {
 // orders or clocks that are older than a timer.Tick.
 func (p *pluginContext) catchUp(c *httpContext) {
 	if now := p.clock.Now(); p.timer.Begin(now) {
-		p.work(now)
+		p.work(now, c)
 		host.Begin()
 		host.Select(c.request.Stream)
 	}
 	p.wake()
 }
 
-// work is what a VM does at most once a timer.Tick. What it does, nextDue must know.
-func (p *pluginContext) work(now quota.Instant) {
+// work is what a VM does at most once a timer.Tick, in a tick or in the callback of a request, own.
+// What it does, nextDue must know.
+func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	p.setAhead()
 	p.store.Tick(now)
 	p.flights.Tick(now)
@@ -47,7 +48,7 @@ func (p *pluginContext) work(now quota.Instant) {
 	p.report()
 	if p.central == nil {
 		p.sync.Tick(now)
-		p.resumeSeated(now)
+		p.resumeSeated(now, own)
 		return
 	}
 	c := p.central
@@ -64,7 +65,7 @@ func (p *pluginContext) work(now quota.Instant) {
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
-	p.resumeResolved(nil)
+	p.resumeResolved(own)
 	c.decisions.Tick(now)
 	p.measure(now)
 	p.showGauges(now)
@@ -82,6 +83,9 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 
 // nextResume is when a request that waits goes on, or what gathers for a call leaves.
 func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
+	if len(p.later) > 0 {
+		return now
+	}
 	next := min(p.limiter.NextRelease(), p.flights.NextResume(now))
 	if p.central != nil {
 		next = min(next, p.central.leasing.NextResume(now))
@@ -102,9 +106,9 @@ func (p *pluginContext) release(now quota.Instant) {
 
 // resumeSeated goes on with requests that waited for places, in a plugin where none waits for
 // anything else.
-func (p *pluginContext) resumeSeated(now quota.Instant) {
-	if p.flights.NextResume(now) <= now {
-		p.resumeResolved(nil)
+func (p *pluginContext) resumeSeated(now quota.Instant, own *httpContext) {
+	if p.nextResume(now) <= now {
+		p.resumeResolved(own)
 	}
 }
 

@@ -1,0 +1,33 @@
+package wasm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/envoytest"
+)
+
+// Envoy goes on with no request in whose callback the filter has refused one, also another one. A
+// request whose call cannot be sent fails the others that wait for a call: they are refused by
+// their policy, and it passes by its own.
+func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(
+		limits("denies", "strict", "100/1h", thenDeny, `"partition": ["header:x-denied"]`),
+		limits("allows", "strict", "100/1h", thenAllow, `"partition": ["header:x-allowed"]`))})
+	w.plane.lag = func() (up, down time.Duration) { return time.Hour, time.Hour }
+	asked, queued := w.request(0, 0, get("x-denied", "a")), w.request(0, 0, get("x-denied", "b"))
+	w.nodes[0].SetClusters()
+	w.skip(6 * time.Millisecond)
+	other := w.request(0, 0, get("x-allowed", "a"))
+	t.Logf("the ones that waited are %v and %v, the other one is %v", asked.stream.State(), queued.stream.State(),
+		other.stream.State())
+	w.advance(200 * time.Millisecond)
+	if !other.passed {
+		t.Errorf("the request that passes is %v", other.stream.State())
+	}
+	for _, a := range []*attempt{asked, queued} {
+		if state := a.stream.State(); state != envoytest.Replied {
+			t.Errorf("one that waited is %v", state)
+		}
+	}
+}
