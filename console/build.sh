@@ -3,6 +3,10 @@
 # and the packages that package-lock.json pins, which tools/setup.sh console installs.
 set -euo pipefail
 
+case ${1:-} in
+	-h | --help) sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit ;;
+	-*) echo "unknown option $1, see --help" >&2; exit 2 ;;
+esac
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 into=${1:-$here/../controlplane/internal/console/dist}
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
