@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// Deciding is for tests of the metric of policies that no request meets.
+var Deciding = deciding
+
 // AddrOf is where a door is; nil if there is none of that name.
 func (a *App) AddrOf(name string) net.Addr {
 	for _, l := range a.listeners {

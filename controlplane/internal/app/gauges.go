@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -25,7 +26,7 @@ func (a *App) gauges(on api.Config) metrics.Gauges {
 	return metrics.Gauges{
 		Nodes:       func() float64 { return countNodes(registry) },
 		Refused:     func() float64 { return float64(registry.RefusedNow()) },
-		Unmet:       func() float64 { return countUnmet(sets, on.Series) },
+		Unmet:       func() float64 { return countUnmet(sets, on.Series, on.Enforcement, on.Now()) },
 		Version:     func() float64 { return currentVersion(sets) },
 		Census:      func() metrics.Census { return census(sets, registry, a.hub) },
 		Ready:       func() float64 { return indicator(a.hub.Ready() == nil) },
@@ -105,19 +106,40 @@ func currentVersion(sets *policies.Service) float64 {
 }
 
 // countUnmet counts the policies that no request meets. Those that are off are not among them.
-func countUnmet(sets *policies.Service, history *series.Service) float64 {
+func countUnmet(
+	sets *policies.Service, history *series.Service, orders *enforcement.Service, now time.Time,
+) float64 {
 	current, _ := sets.Current()
 	if current == nil {
 		return 0
 	}
-	var names []string
-	for i := range current.Set.Policies {
-		if p := &current.Set.Policies[i]; p.Enforced != policy.EnforcedOff {
-			names = append(names, p.Name)
+	held, _, _ := orders.Held() // While they are not known there are none.
+	unmet, _ := history.Unmet(deciding(current.Set.Policies, held.Orders, now), current.Version.Time)
+	return float64(len(unmet))
+}
+
+// deciding are the names of the policies that neither the set nor an order has off.
+func deciding(all []policy.Policy, orders enforcement.Orders, now time.Time) (names []string) {
+	ordered := map[string]enforcement.Order{}
+	for _, o := range orders.List {
+		if o.Tier == "" && o.InForce(now) {
+			ordered[o.Policy] = o
 		}
 	}
-	unmet, _ := history.Unmet(names, current.Version.Time)
-	return float64(len(unmet))
+	for i := range all {
+		o, is := ordered[all[i].Name]
+		if !is {
+			o, is = ordered[""]
+		}
+		off := all[i].Enforced == policy.EnforcedOff
+		if is {
+			off = o.State == enforcement.Off && o.Percent == 100
+		}
+		if !off {
+			names = append(names, all[i].Name)
+		}
+	}
+	return names
 }
 
 // census counts the active nodes by version, by step of the failure ladder, and those behind.

@@ -1374,7 +1374,7 @@ type Reasoned struct {
 	Reason string `json:"reason"`
 }
 
-// RefusedNode An address whose calls as a node are refused. An Envoy there enforces no limit that it was not sent before, and is no node of any list.
+// RefusedNode An address whose calls as a node are refused. An Envoy there enforces what it was sent before, or the policy set of its own configuration, and is no node of any list.
 type RefusedNode struct {
 	// Active The last one was within a minute.
 	Active bool `json:"active"`
