@@ -24,10 +24,90 @@ var (
 		`[a-zA-Z0-9_-]+`, `[a-f0-9]+`, `[0-9a-f]+`, `[0-9a-f-]+`, `[a-f0-9-]+`}
 )
 
-// RegexPath is a regular expression for paths as a pattern, where one can say the same: literal
-// segments, groups for one segment, and an end that is fixed ($) or open. The expression is
-// anchored at the beginning. The remark names what the pattern covers beside the expression.
-func RegexPath(expression string) (pattern, remark string, ok bool) {
+// mostAlternatives bounds the patterns that one expression becomes.
+const mostAlternatives = 32
+
+// RegexPaths is a regular expression for paths as patterns, where some can say the same: literal
+// segments, groups for one segment, groups of alternatives, and an end that is fixed ($) or open.
+// The expression is anchored at the beginning. The remark names what the patterns cover beside it.
+func RegexPaths(expression string) (patterns []string, remark string, ok bool) {
+	all := alternatives(expression)
+	for _, one := range all {
+		pattern, more, ok := regexPath(one)
+		if !ok || len(all) > mostAlternatives {
+			return nil, "", false
+		}
+		remark = join(remark, more)
+		if !slices.Contains(patterns, pattern) {
+			patterns = append(patterns, pattern)
+		}
+	}
+	return patterns, remark, true
+}
+
+// alternatives are the expressions that a group like (a|b) stands for, each with one of them.
+func alternatives(expression string) []string {
+	for open := 0; open < len(expression) && len(expression) < 4096; open++ {
+		switch expression[open] {
+		case '\\':
+			open++
+			continue
+		case '(':
+		default:
+			continue
+		}
+		end, bars := group(expression, open)
+		after := end + 1
+		if len(bars) == 0 || after < len(expression) && strings.IndexByte("?*+{", expression[after]) >= 0 {
+			continue
+		}
+		inner := open + 1
+		if strings.HasPrefix(expression[inner:], "?:") {
+			inner += 2
+		} else if expression[inner] == '?' {
+			continue
+		}
+		var all []string
+		for _, bar := range append(bars, end) {
+			one := expression[:open] + expression[inner:bar] + expression[after:]
+			if all = append(all, alternatives(one)...); len(all) > mostAlternatives {
+				break
+			}
+			inner = bar + 1
+		}
+		return all
+	}
+	return []string{expression}
+}
+
+// group is where a group ends, and where its own bars are; without bars if it has no end.
+func group(expression string, open int) (end int, bars []int) {
+	depth := 0
+	for i := open; i < len(expression); i++ {
+		switch expression[i] {
+		case '\\':
+			i++
+		case '[': // A class may hold what else is a sign.
+			if close := strings.IndexByte(expression[i:], ']'); close > 0 {
+				i += close
+			}
+		case '(':
+			depth++
+		case '|':
+			if depth == 1 {
+				bars = append(bars, i)
+			}
+		case ')':
+			if depth--; depth == 0 {
+				return i, bars
+			}
+		}
+	}
+	return len(expression), nil
+}
+
+// regexPath is one pattern for an expression without alternatives.
+func regexPath(expression string) (pattern, remark string, ok bool) {
 	text, fixed := strings.CutSuffix(strings.TrimPrefix(expression, "^"), "$")
 	for _, rest := range []string{"/.*", "(/.*)?", "/(.*)", "(?:/.*)?"} {
 		if before, found := strings.CutSuffix(text, rest); found {

@@ -230,12 +230,12 @@ func (s *scope) path(match *importer.Tree) {
 	case match.Get("safe_regex").Exists():
 		expression := match.Path("safe_regex", "regex").Text()
 		match.Path("safe_regex", "google_re2")
-		pattern, remark, ok := importer.RegexPath(strings.TrimSuffix(expression, "$") + "$")
+		patterns, remark, ok := importer.RegexPaths(strings.TrimSuffix(expression, "$") + "$")
 		if !ok {
 			s.impossible = "route " + s.name + ": no pattern of Weir says the same as " + expression
 			return
 		}
-		s.match.Paths = []string{pattern}
+		s.match.Paths = patterns
 		if remark != "" {
 			s.remarks = append(s.remarks, remark)
 		}

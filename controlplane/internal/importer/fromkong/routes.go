@@ -63,14 +63,14 @@ func (o *route) read(t *importer.Tree) {
 // path adds a path to a match; false if no pattern can say it.
 func (o *route) path(path string, m *importer.Match) bool {
 	if expression, found := strings.CutPrefix(path, "~"); found {
-		pattern, remark, ok := importer.RegexPath(expression)
+		patterns, remark, ok := importer.RegexPaths(expression)
 		if !ok {
 			o.impossible = "path " + path + " of route " + o.name +
 				": no pattern of Weir says the same as this expression"
 			return false
 		}
 		o.remark(remark)
-		m.Paths = append(m.Paths, pattern)
+		m.Paths = append(m.Paths, patterns...)
 		return true
 	}
 	patterns := importer.Prefix(path)

@@ -251,7 +251,7 @@ func (c *conversion) path(t *importer.Tree) []string {
 	}
 	if annotation(c.of, "use-regex").Is() ||
 		annotation(c.of, "rewrite-target").Exists() && strings.ContainsAny(path, "(*[") {
-		pattern, remark, ok := importer.RegexPath(path)
+		patterns, remark, ok := importer.RegexPaths(path)
 		if !ok {
 			c.impossible = "path " + path + ": no pattern of Weir says the same as this expression"
 			return nil
@@ -259,7 +259,7 @@ func (c *conversion) path(t *importer.Tree) []string {
 		if remark != "" {
 			c.remarks = append(c.remarks, remark)
 		}
-		return []string{pattern}
+		return patterns
 	}
 	if kind != "Prefix" && !strings.HasSuffix(path, "/") {
 		c.remarks = append(c.remarks,

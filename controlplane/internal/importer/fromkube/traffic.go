@@ -214,14 +214,14 @@ func (u *rule) path(t *importer.Tree) (paths []string, reason string) {
 	case "PathPrefix":
 		return importer.Prefix(value), ""
 	}
-	pattern, remark, ok := importer.RegexPath(strings.TrimSuffix(value, "$") + "$")
+	patterns, remark, ok := importer.RegexPaths(strings.TrimSuffix(value, "$") + "$")
 	if !ok {
 		return nil, "path " + value + ": no pattern of Weir says the same as this expression"
 	}
 	if remark != "" {
 		u.remark(remark)
 	}
-	return []string{pattern}, ""
+	return patterns, ""
 }
 
 // cost reads what a request costs. Envoy adds the cost of its response to that; in Weir the

@@ -311,9 +311,9 @@ func (v *variable) byHeader(name string) ([]branch, error) {
 func (v *variable) byPath() ([]branch, error) {
 	var all []branch
 	for _, e := range v.entries {
-		pattern, remark, ok := e.key, "", e.key != "default"
+		patterns, remark, ok := []string{e.key}, "", e.key != "default"
 		if expression, found := strings.CutPrefix(e.key, "~"); found {
-			pattern, remark, ok = importer.RegexPath(strings.TrimPrefix(expression, "*"))
+			patterns, remark, ok = importer.RegexPaths(strings.TrimPrefix(expression, "*"))
 			if !ok {
 				return nil, errors.New(v.place.String() + ": no pattern of Weir says the same as " + e.key)
 			}
@@ -321,7 +321,7 @@ func (v *variable) byPath() ([]branch, error) {
 		if !ok {
 			continue
 		}
-		all = append(all, branch{text: e.value, match: importer.Match{Paths: []string{pattern}},
+		all = append(all, branch{text: e.value, match: importer.Match{Paths: patterns},
 			remarks: remarksOf(remark)})
 	}
 	other := branch{text: v.fallback()}

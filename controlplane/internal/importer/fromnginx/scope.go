@@ -147,7 +147,7 @@ func (l *level) patterns() (paths []string, remark string, err error) {
 	case l.modifier == "=":
 		return []string{l.path}, "", nil
 	case l.isExpression():
-		pattern, remark, ok := importer.RegexPath(l.path)
+		patterns, remark, ok := importer.RegexPaths(l.path)
 		if !ok || !strings.HasPrefix(l.path, "^") {
 			return nil, "", errors.New("location " + l.modifier + " " + l.path +
 				": no pattern of Weir says the same; write the paths by hand")
@@ -155,7 +155,7 @@ func (l *level) patterns() (paths []string, remark string, err error) {
 		if l.modifier == "~*" {
 			remark = importer.Join("; ", remark, "Weir's paths are case-sensitive")
 		}
-		return []string{pattern}, remark, nil
+		return patterns, remark, nil
 	}
 	paths = importer.Prefix(l.path)
 	if paths != nil && !strings.HasSuffix(l.path, "/") {
