@@ -10,6 +10,13 @@ import (
 // Range is a range of addresses, both ends included.
 type Range struct{ First, Last ipaddr.Addr }
 
+// all4 are the IPv4 addresses, before4 and after4 the addresses around them.
+var (
+	all4    = Range{ipaddr.Addr{10: 0xff, 0xff}, ipaddr.Addr{10: 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}
+	before4 = ipaddr.Addr{10: 0xff, 0xfe, 0xff, 0xff, 0xff, 0xff}
+	after4  = ipaddr.Addr{9: 1}
+)
+
 // Contains reports whether one of the ranges, in rising order and apart, holds the address.
 func Contains(ranges []Range, address ipaddr.Addr) bool {
 	low, high := 0, len(ranges)
@@ -34,7 +41,14 @@ func (r *reader) addresses(path string, n Node) []Range {
 			return
 		}
 		if first, last, ok := ipaddr.ParseNetwork(text); ok {
-			ranges = append(ranges, Range{first, last})
+			if first.Less(all4.First) && !last.Less(all4.Last) {
+				// An IPv6 network as wide as ::/0 has the IPv4 addresses in it by their form alone.
+				ranges = append(ranges, Range{first, before4})
+				first = after4
+			}
+			if !last.Less(first) {
+				ranges = append(ranges, Range{first, last})
+			}
 		} else {
 			r.problem(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+
 				shorten(text))

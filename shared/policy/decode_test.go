@@ -316,6 +316,23 @@ func TestOnFailureDefaults(t *testing.T) {
 }
 
 func TestAddresses(t *testing.T) {
+	for _, c := range []struct {
+		network string
+		v4, v6  bool
+	}{
+		{"::/0", false, true}, {"0.0.0.0/0", true, false}, {`0.0.0.0/0","::/0`, true, true}, {"::/80", false, false},
+		{"::ffff:0:0/96", true, false},
+	} {
+		set, err := decode(t, `{"version":"weir/v1","banned":{"client_ips":["`+c.network+`"]}}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v4, _, _ := ipaddr.ParseNetwork("203.0.113.7")
+		v6, _, _ := ipaddr.ParseNetwork("2001:db8::1")
+		if policy.Contains(set.Banned, v4) != c.v4 || policy.Contains(set.Banned, v6) != c.v6 {
+			t.Errorf("%s: %v", c.network, set.Banned)
+		}
+	}
 	set, err := decode(t, `{"version":"weir/v1","banned":{"client_ips":["10.0.0.0/8","10.1.2.3","192.0.2.7","2001:db8::/32","9.255.255.255/32","::1","10.255.0.0/16"]}}`)
 	if err != nil {
 		t.Fatal(err)

@@ -32,7 +32,8 @@ func (r *SetReader) sources(kinds uint, each func(kind policy.SourceKind, name R
 func (r *SetReader) ranges(each func(policy.Range)) {
 	c := &r.c
 	var last policy.Range
-	for n, i := c.within(0, policy.MaxAddresses), int64(0); i < n && c.err == nil; i++ {
+	// A network as wide as ::/0 is two ranges, before the IPv4 addresses and after them.
+	for n, i := c.within(0, policy.MaxAddresses+1), int64(0); i < n && c.err == nil; i++ {
 		var one policy.Range
 		copy(one.First[:], c.bytes(16))
 		copy(one.Last[:], c.bytes(16))
