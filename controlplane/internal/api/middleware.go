@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -242,17 +244,30 @@ func (s *server) atHand(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, touchPatience)
 }
 
-// OrdersHeader says on each answer to an operator which orders take limits out of force, so that no
+// OrdersHeader says on each answer to an operator which orders are in force, so that no
 // kill switch is left on unseen.
 const OrdersHeader = "Weir-Orders"
 
-// noteOrders sets OrdersHeader if there are such orders.
-func (s *server) noteOrders(answer http.Header) {
+// noteOrders sets OrdersHeader if there are such orders: one that enforces is named where a policy
+// in force, or of the sets that come into force, is not enforced by itself.
+func (s *server) noteOrders(answer http.Header, coming ...*policy.Set) {
+	active, _ := s.config.Policies.Active()
+	for _, c := range []*policies.Compiled{active.Current, active.Draft} {
+		if c != nil {
+			coming = append(coming, c.Set)
+		}
+	}
 	var texts []string
-	for _, o := range s.switchedOff() {
+	for _, o := range s.ordersInForce() {
+		if o.State == enforcement.Enforce && !overrules(o, coming) {
+			continue
+		}
 		text := "off for " + o.Scope()
-		if o.State == enforcement.Shadow {
+		switch o.State {
+		case enforcement.Shadow:
 			text = "in shadow for " + o.Scope()
+		case enforcement.Enforce: // A set that is applied meanwhile, to watch it in shadow, refuses.
+			text = "enforced for " + o.Scope() + " whatever the policy set says"
 		}
 		if o.Percent < 100 {
 			text += fmt.Sprintf(", %d %% of the keys", o.Percent)
@@ -267,6 +282,15 @@ func (s *server) noteOrders(answer http.Header) {
 	if len(texts) > 0 {
 		answer.Set(OrdersHeader, strings.Join(texts, "; "))
 	}
+}
+
+// overrules reports whether an order is about a policy that is not enforced by itself.
+func overrules(o enforcement.Order, sets []*policy.Set) bool {
+	return slices.ContainsFunc(sets, func(set *policy.Set) bool {
+		return set != nil && slices.ContainsFunc(set.Policies, func(p policy.Policy) bool {
+			return (o.Policy == "" || o.Policy == p.Name) && p.Enforced != policy.EnforcedAll
+		})
+	})
 }
 
 // RolloutHeader says on each answer to an operator that a version is rolled out to a part of the

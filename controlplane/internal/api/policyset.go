@@ -159,6 +159,9 @@ func (s *server) changed(
 		s.config.Log.Info("policy set changed", "id", callerOf(ctx).id, "version", out.Version, "author",
 			change.Entry.By, "summary", out.Summary)
 	}
+	if who := callerOf(ctx); who.answer != nil {
+		s.noteOrders(who.answer, out.Set)
+	}
 	answer.Body = gen.Change{Version: out.Version, DryRun: change.DryRun, Unchanged: out.Unchanged,
 		Summary: out.Summary, Diff: out.Diff, Rollout: s.begun(ctx, out)}
 	return answer, nil

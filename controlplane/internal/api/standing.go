@@ -58,14 +58,19 @@ func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
 }
 
 // switchedOff are the orders in force that take limits out of force.
-func (s *server) switchedOff() (orders []enforcement.Order) {
+func (s *server) switchedOff() []enforcement.Order {
+	return slices.DeleteFunc(s.ordersInForce(), func(o enforcement.Order) bool { return o.State == enforcement.Enforce })
+}
+
+// ordersInForce are the orders in force.
+func (s *server) ordersInForce() (orders []enforcement.Order) {
 	held, _, err := s.config.Enforcement.Held()
 	if err != nil {
 		return nil
 	}
 	now := s.config.Now()
 	return slices.DeleteFunc(slices.Clone(held.Orders.List), func(o enforcement.Order) bool {
-		return o.State == enforcement.Enforce || !o.InForce(now)
+		return !o.InForce(now)
 	})
 }
 

@@ -119,7 +119,8 @@ func (p *plane) punish(t *testing.T, consumer string) {
 	p.t.Fatal("the penalty is not listed")
 }
 
-// Each answer to an operator names the orders that take limits out of force, and no other does.
+// Each answer to an operator names the orders that are in force beside the policy set, also one that
+// enforces what the set has in shadow; no other answer does.
 func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {
@@ -133,12 +134,29 @@ func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	p.must("PUT", "/v1/enforcement", `{"orders": [{"state": "off", "percent": 25, "reason": "a"},
 		{"state": "shadow", "policy": "api", "reason": "b", "expires_at": "2099-01-01T00:00:00Z"},
 		{"state": "enforce", "policy": "login", "reason": "c"}]}`)
-	want := "off for everything, 25 % of the keys, without an end; in shadow for policy api until 2099-01-01T00:00:00Z"
+	want := "off for everything, 25 % of the keys, without an end; in shadow for policy api until " +
+		"2099-01-01T00:00:00Z"
 	missing := call{"root", "PATCH", "/v1/policies/nobody", map[string]string{"If-Match": "*"}, "{}"}
 	for _, c := range []call{versions, missing} {
 		if got := named(c); got != want {
 			t.Errorf("%s: %q, want %q", c.path, got, want)
 		}
+	}
+	// An order that enforces is named by the answer that puts a policy in shadow, or would.
+	p.must("PUT", "/v1/enforcement", `{"orders": [{"state": "enforce", "reason": "c"}]}`)
+	if got := named(versions); got != "" {
+		t.Errorf("where all is enforced: %q", got)
+	}
+	const all = "enforced for everything whatever the policy set says, without an end"
+	shadow := strings.Replace(standingSet, "login,", "login, enforcement: shadow,", 1)
+	for _, query := range []string{"?dry_run=true", ""} {
+		w := p.do(call{"ed", "PUT", "/v1/policyset" + query, map[string]string{"If-Match": "*"}, shadow})
+		if got := w.Header().Get(api.OrdersHeader); w.Code != 200 || got != all {
+			t.Errorf("%s: %d %q, want %q", query, w.Code, got, all)
+		}
+	}
+	if got := named(versions); got != all {
+		t.Errorf("afterwards: %q", got)
 	}
 	poll := call{"envoy", "GET", "/node/v1/snapshot?node=n&boot=1", nil, ""}
 	for _, c := range []call{usage("bob"), poll, {method: "GET", path: "/readyz"}} {

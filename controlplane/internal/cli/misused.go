@@ -61,8 +61,11 @@ func deepest(c *kong.Context) *kong.Node {
 // elsewhere names the command that was meant where a word is one of get's, like weir policies.
 func elsewhere(c *kong.Context, message string) string {
 	found := unexpectedWord.FindStringSubmatch(message)
-	if found == nil || deepest(c) != nil {
+	if found == nil {
 		return ""
+	}
+	if at := deepest(c); at != nil {
+		return beside(at, found[1])
 	}
 	if strings.Contains(message, "did you mean") {
 		return ""
@@ -77,6 +80,26 @@ func elsewhere(c *kong.Context, message string) string {
 	}
 	if near := policy.Guess(found[1], names); near != "" && near != found[1] {
 		return fmt.Sprintf("there is no command %s: did you mean weir get %s?", found[1], near)
+	}
+	return ""
+}
+
+// beside names the command that was meant where a word follows a group of commands, of which the
+// parser then takes the default: weir rollout stats, weir enforcement off.
+func beside(at *kong.Node, word string) string {
+	if at.Parent == nil || at.Parent.Type != kong.CommandNode || at.Parent.DefaultCmd != at {
+		return ""
+	}
+	group := at.Parent.Path()
+	if at.Parent.Name == "enforcement" && slices.Contains([]string{"enforce", "shadow", "off"}, word) {
+		return fmt.Sprintf("there is no command %s %s: it is weir %[1]s set %[2]s --reason TEXT", group, word)
+	}
+	var names []string
+	for _, child := range at.Parent.Children {
+		names = append(names, child.Name)
+	}
+	if near := policy.Guess(word, names); near != "" && near != word {
+		return fmt.Sprintf("there is no command %s %s: did you mean weir %[1]s %[3]s?", group, word, near)
 	}
 	return ""
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -158,6 +159,9 @@ type rolloutPromote struct {
 
 // Run gives the version to that share of the nodes.
 func (c *rolloutPromote) Run(env *environment) error {
+	if err := checkShare(c.Nodes); err != nil {
+		return err
+	}
 	step := map[string]string{"nodes": withSign(c.Nodes)}
 	if c.AbortIf != "" {
 		step["abort_if"] = c.AbortIf
@@ -221,6 +225,14 @@ func (f serverFlags) roll(env *environment, method string, dryRun bool, output s
 	writeWords(&text, step.Diff, mostRemoved)
 	_, err = io.WriteString(env.Out, text.String())
 	return err
+}
+
+// checkShare is an error if a text is no share of the nodes.
+func checkShare(text string) error {
+	if n, err := strconv.Atoi(strings.TrimSuffix(text, "%")); err != nil || n < 1 || n > 100 {
+		return fmt.Errorf("--nodes must be a share of the nodes from 1%% to 100%%, not %s", text)
+	}
+	return nil
 }
 
 // withSign adds what people leave out.

@@ -142,7 +142,10 @@ func (d *Diff) settings(before, after *policy.Set) {
 		if field == "Policies" || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			continue
 		}
-		name := strings.ToLower(field) // The keys of the document are named like the fields.
+		name := strings.ToLower(field) // The keys of the document are named like the fields,
+		if field == "Routing" {        // but for this one.
+			name = "match"
+		}
 		d.Settings = append(d.Settings, name)
 		d.add(name, true, changed(old[name], new[name]))
 	}

@@ -215,3 +215,20 @@ func disturb(t *testing.T, v reflect.Value) {
 		t.Fatalf("a field of kind %s", v.Kind())
 	}
 }
+
+// How paths are read is named as in the document, with both values.
+func TestCompareHowPathsAreRead(t *testing.T) {
+	const rest = "policies: [{name: a, partition: [], limit: {quota: 1, window: 1m}}]"
+	before, after := load(t, rest), load(t, "match: {path_case: fold, trailing_slash: cut}\n"+rest)
+	for _, c := range []struct {
+		diff policies.Diff
+		want string
+	}{
+		{policies.Compare(before, after), "[~ match: path_case keep → fold; trailing_slash keep → cut]"},
+		{policies.Compare(after, before), "[~ match: path_case fold → keep; trailing_slash cut → keep]"},
+	} {
+		if got := fmt.Sprint(c.diff.Words); got != c.want || fmt.Sprint(c.diff.Settings) != "[match]" {
+			t.Errorf("%s of %v, want %s", got, c.diff.Settings, c.want)
+		}
+	}
+}
