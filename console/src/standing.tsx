@@ -15,7 +15,8 @@ export function Standing({ all }: { all: One[] | undefined }) {
     <>
       {all?.map((s) => (
         <p key={[s.what, s.policy, s.tier, s.key, s.since].join(' ')}>
-          <Badge tone={tones[s.what]}>{words[s.what]}{s.shadow ? ' in shadow' : ''}</Badge>
+          <Badge tone={s.lifted ? 'warn' : tones[s.what]}>{s.lifted ? 'Lifted while limits are off: ' : ''}{words[s.what]}{s.shadow ? ' in shadow' : ''}</Badge>
+          {s.version && ` at Envoys of version ${s.version} alone`}
           {s.policy && ` by policy ${s.policy}`}{s.tier && ` for the tier ${s.tier}`}{s.percent && ` for ${s.percent} % of the keys`}
           {s.reason && `, because: ${s.reason}`}
           {s.until ? <> until <Time at={s.until} /></> : ', without an end'}{s.by && ` (${s.by})`}

@@ -205,10 +205,10 @@ function Usage({ who, set }: { who: Who; set: PolicySet }) {
         <Asked of={usage}>
           {(rows) => (
             <Table
-              label="What it has left" rows={rows} id={(b) => b.policy + (b.tier ?? '') + b.limit}
+              label="What it has left" rows={rows} id={(b) => [b.policy, b.version, b.tier, b.limit].join(' ')}
               empty="Its limits are in each Envoy alone."
               columns={[
-                { title: 'Policy', width: 'minmax(0, 2fr)', cell: (b) => <a href={link('policies', b.policy)}>{b.policy}</a> },
+                { title: 'Policy', width: 'minmax(0, 2fr)', cell: (b) => <><a href={link('policies', b.policy)}>{b.policy}</a>{b.version && ` in version ${b.version}`}</> },
                 { title: 'Tier', wide: true, cell: (b) => b.tier ?? '' },
                 { title: 'Limit', cell: (b) => b.limit },
                 {

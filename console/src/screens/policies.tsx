@@ -64,7 +64,7 @@ export function Policies() {
           return (
             <Card title="In force" more={<span className="quiet">{plural(found, 'policy', 'policies')}</span>}>
               <Table
-                label="Policies" rows={rowsOf(list, pages.map((p) => p.policies), found)} id={(p) => p.name} columns={columns}
+                label="Policies" rows={rowsOf(list, pages.map((p) => p.policies), found)} id={(p) => [p.name, p.version].join(' ')} columns={columns}
                 empty={asked ? 'No policy is like this.' : 'There is no policy yet: edit the policy set, or run weir apply FILE.'}
               />
             </Card>
@@ -76,7 +76,7 @@ export function Policies() {
 }
 
 const columns: Column<Schemas['PolicyInForce']>[] = [
-  { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <a href={link('policies', p.name)}>{p.name}</a> },
+  { title: 'Policy', width: 'minmax(0, 2fr)', cell: (p) => <><a href={link('policies', p.name)}>{p.name}</a>{p.version && ` in version ${p.version}`}</> },
   { title: 'Limit', width: 'minmax(0, 3fr)', cell: (p) => <Limits of={p.limits} /> },
   { title: 'Whose', wide: true, cell: (p) => p.partition.join(', ') || 'everyone together' },
   { title: 'Mode', wide: true, cell: (p) => p.mode },

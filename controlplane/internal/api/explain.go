@@ -3,13 +3,8 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/netip"
-	"net/url"
 	"slices"
-	"strings"
 	"time"
-
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -89,44 +84,6 @@ func (s *server) ExplainRequest(
 	return gen.ExplainRequest200JSONResponse(x.answer), nil
 }
 
-// requestOf reads the request in question.
-func requestOf(in *gen.ExplainInput) (r explain.Request, err error) {
-	r.Method = cmp.Or(in.Method, "GET")
-	if !httpguts.ValidHeaderFieldName(r.Method) { // Both are tokens.
-		return r, badRequest("method must be one like GET or POST, not %q", r.Method)
-	}
-	// A path stays as it is written, as //login and /a\login: the matcher knows what they mean.
-	r.Path, _, _ = strings.Cut(in.URL, "#")
-	if !strings.HasPrefix(in.URL, "/") {
-		target, err := url.Parse(in.URL)
-		if err != nil || target.Host == "" {
-			return r, badRequest("url must be like https://shop.example/api?x=1, or a path like /api?x=1")
-		}
-		r.Host, r.Path = target.Host, cmp.Or(target.EscapedPath(), "/")
-		if target.RawQuery != "" {
-			r.Path += "?" + target.RawQuery
-		}
-	}
-	for _, h := range in.Headers {
-		name := strings.ToLower(h.Name)
-		if !httpguts.ValidHeaderFieldName(strings.TrimPrefix(name, ":")) {
-			return r, badRequest("headers: %q is no name that a header can have", h.Name)
-		}
-		if name == "host" || name == ":authority" {
-			r.Host = h.Value
-			continue
-		}
-		r.Headers = append(r.Headers, match.Header{Name: []byte(name), Value: []byte(h.Value)})
-	}
-	if in.ClientIP != "" {
-		if _, err := netip.ParseAddr(in.ClientIP); err != nil {
-			return r, badRequest("client_ip must be an address like 192.0.2.1 or 2001:db8::1")
-		}
-	}
-	r.ClientIP, r.Verified = in.ClientIP, in.Verified
-	return r, nil
-}
-
 // explaining has the matcher say what a policy set in force makes of a request: that of a version,
 // or if it is 0 that of the nodes to which none is rolled out.
 func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
@@ -187,6 +144,11 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 		Mode:    gen.ExplainedPolicyMode(p.Mode.String()), Tier: string(x.view.Index.Tier(who.Tier)),
 		Caller: append([]string{}, explain.Label(p, who.Values)...), Limits: []gen.Bucket{}}
 	k := newKey(x.secret, x.by, p, who.Values)
+	for _, v := range who.Values {
+		if v.Source != (policy.Source{}) && len(x.by.Set.Identity.Consumer) > 1 {
+			one.Source = v.Source.String()
+		}
+	}
 	if absent := slices.ContainsFunc(who.Values, func(v match.Value) bool { return v.Absent }); !absent ||
 		p.IfAbsent == policy.AbsentShared {
 		hash := who.Key.String()
@@ -300,6 +262,9 @@ func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refus
 	case no.cost > no.limit.Params.Burst:
 		no.reason, no.wait = policy.ReasonTooDear, 0
 		return no
+	case no.policy.Mode == policy.ModeOptimistic:
+		x.depends(one, "an Envoy that has not used up its slack lets it pass before it asks")
+		return nil
 	case held.Leased > 0 && no.policy.Mode != policy.ModeStrict: // In strict mode they were for requests that wait.
 		x.depends(one, "an Envoy that still holds of the tokens that are leased out lets it pass")
 		return nil
@@ -324,8 +289,11 @@ func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, k bu
 		return
 	}
 	left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
-	*worst = &refusing{policy: k.policy, limit: k.policy.Limits[0], reason: policy.ReasonPenalty,
-		wait: max(1, int64((left+time.Second-1)/time.Second))}
+	wait := max(1, int64((left+time.Second-1)/time.Second))
+	if *worst != nil { // A request is let in when neither refuses it.
+		wait = max(wait, (*worst).wait)
+	}
+	*worst = &refusing{policy: k.policy, limit: k.policy.Limits[0], reason: policy.ReasonPenalty, wait: wait}
 }
 
 // listMisses lists the policies that the request does not meet, those first that it nearly meets.

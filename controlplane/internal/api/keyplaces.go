@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -84,12 +85,13 @@ func (s *server) places(ctx context.Context, k bucketKey) (all []place, err erro
 // placesOf are the key's buckets in one version: those in shadow if the policy is watched for the
 // key.
 func (s *server) placesOf(ctx context.Context, k bucketKey, version uint64) (all []place, err error) {
-	shadow := k.partition.Share() >= int(k.policy.Enforced) // What is off has the buckets of what is enforced.
 	for tier, limits := range k.limitsByTier() {
 		own, _, err := s.config.Leases.Own(ctx, k.by.Set, k.policy, k.person, limits, false)
 		if err != nil {
 			return nil, err
 		}
+		// What is off has the buckets of what is enforced.
+		shadow := k.partition.Share() >= int(s.enforcedFor(k.policy, tier, k.partition.Share()))
 		for n, limit := range own {
 			key := leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
 				Step: k.policy.StepOf(own, n), Bucket: k.partition.Bucket(tier, own, n, shadow),
@@ -99,6 +101,28 @@ func (s *server) placesOf(ctx context.Context, k bucketKey, version uint64) (all
 	}
 	return all, nil
 }
+
+// enforcedFor is how a policy is enforced for keys of a share whose callers have a tier: by the
+// most specific order about them, and without one as the document has it.
+func (s *server) enforcedFor(p *policy.Policy, tier string, share int) policy.Enforced {
+	held, _, err := s.config.Enforcement.Held()
+	if err != nil {
+		return p.Enforced
+	}
+	now := s.config.Now()
+	for _, about := range [...][2]string{{p.Name, tier}, {p.Name, ""}, {"", tier}, {"", ""}} {
+		for _, o := range held.Orders.List {
+			if o.Policy == about[0] && o.Tier == about[1] && share < o.Percent && o.InForce(now) {
+				return states[o.State]
+			}
+		}
+	}
+	return p.Enforced
+}
+
+// states are what orders say, as policies have it.
+var states = map[enforcement.State]policy.Enforced{enforcement.Enforce: policy.EnforcedAll,
+	enforcement.Shadow: policy.EnforcedShadow, enforcement.Off: policy.EnforcedOff}
 
 // limitsByTier are the limits of the policy: of each tier under its name, or those of all tiers
 // under none.

@@ -208,7 +208,8 @@ func (s *server) describeBan(k *gen.Key, of bucketKey) {
 	_, k.Durable, _ = s.config.Enforcement.Held()
 	for _, hash := range of.hashes() {
 		if b := s.config.Enforcement.Banned(hash); b != nil && k.Ban == nil {
-			k.Ban = &gen.KeyBan{Reason: b.Reason, Expires: b.Expires, Since: b.Since, By: b.By}
+			k.Ban = &gen.KeyBan{Lifted: s.allOff() || s.isOff(of), Reason: b.Reason, Expires: b.Expires,
+				Since: b.Since, By: b.By}
 		}
 	}
 }

@@ -38,7 +38,36 @@ func (s *server) standingOf(ctx context.Context, who subject) (all []gen.Standin
 	special, complete := s.specialOf(ctx, who)
 	all = append(append(all, bans...), special...)
 	all = append(all, s.penaltiesOf(who)...)
+	s.lift(all, who)
 	return append(all, s.ordered(who, false)...), complete
+}
+
+// lift marks the bans and penalties that refuse nothing meanwhile.
+func (s *server) lift(all []gen.Standing, who subject) {
+	off := s.allOff()
+	for i := range all {
+		one := &all[i]
+		switch {
+		case one.What != gen.StandingWhatBan && one.What != gen.StandingWhatPenalty:
+		case off:
+			one.Lifted = true
+		default:
+			at := slices.IndexFunc(who.keys, func(k bucketKey) bool { return k.policy.Name == one.Policy })
+			one.Lifted = at >= 0 && s.isOff(who.keys[at])
+		}
+	}
+}
+
+// allOff reports whether an order switches everything off, which lifts bans, too.
+func (s *server) allOff() bool {
+	return slices.ContainsFunc(s.switchedOff(), func(o enforcement.Order) bool {
+		return o.Policy == "" && o.Tier == "" && o.Percent == 100 && o.State == enforcement.Off
+	})
+}
+
+// isOff reports whether the policy of a key is switched off for it: then nothing looks for its ban.
+func (s *server) isOff(k bucketKey) bool {
+	return s.enforcedFor(k.policy, "", k.partition.Share()) == policy.EnforcedOff
 }
 
 // ordered are the orders in force that switch off, or into shadow, what the caller meets: the one

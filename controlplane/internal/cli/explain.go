@@ -103,6 +103,9 @@ func printMet(out io.Writer, met []api.ExplainedPolicy) error {
 	return table(out, "\nPOLICY\tSTATE\tMODE\tWHOSE\tCOST\tLEFT\tLIMIT\tLEASED OUT\tVERDICT\tKEY", func(w io.Writer) {
 		for _, p := range met {
 			whose := cmp.Or(printable(strings.Join(p.Caller, " ")), "(all)")
+			if p.Source != "" {
+				whose += " --source " + p.Source
+			}
 			verdict := string(p.Verdict)
 			if why := cmp.Or(p.Reason, p.Why); why != "" {
 				verdict += ": " + why

@@ -71,7 +71,11 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 		if b.Expires != nil {
 			until = "until " + b.Expires.Format(time.RFC3339)
 		}
-		fmt.Fprintf(out, "It is BANNED %s, because: %s (%s, %s)\n", until, printable(b.Reason), printable(b.By),
+		is := "BANNED"
+		if b.Lifted {
+			is = "banned, which an order lifts meanwhile,"
+		}
+		fmt.Fprintf(out, "It is %s %s, because: %s (%s, %s)\n", is, until, printable(b.Reason), printable(b.By),
 			b.Since.Format(time.RFC3339))
 	}
 	if !k.Durable {

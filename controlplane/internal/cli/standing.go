@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -43,6 +44,10 @@ func standingText(is *api.StandingAnswer) (text, ends string) {
 		}
 	default: // A newer control plane knows more.
 		text = string(is.What)
+	}
+	if is.Lifted {
+		text = "LIFTED while limits are off: " + strings.Replace(strings.Replace(text, "BANNED", "banned", 1),
+			"PENALTY", "penalty", 1)
 	}
 	if is.Version > 0 {
 		text += fmt.Sprintf(" at Envoys of version %d alone", is.Version)

@@ -75,6 +75,9 @@ func (c *whyCommand) Run(env *environment) error {
 		return err
 	}
 	got, err := cl.do(http.MethodGet, "/v1/decisions?"+query.Encode(), nil, nil)
+	if _, no := netip.ParseAddr(c.Caller[0]); err != nil && no == nil {
+		return fmt.Errorf("%w\n%s", err, c.askForAddress())
+	}
 	if err != nil {
 		return err
 	}
@@ -104,11 +107,15 @@ func (c *whyCommand) Run(env *environment) error {
 func (c *whyCommand) nothing(out io.Writer) error {
 	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
 	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {
-		text += "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" +
-			c.Caller[0] + "\n"
+		text += c.askForAddress() + "\n"
 	}
 	_, err := io.WriteString(out, text)
 	return err
+}
+
+// askForAddress is how to ask about an address that was taken for a consumer.
+func (c *whyCommand) askForAddress() string {
+	return "If it is a client's address: weir why --policy " + cmp.Or(c.Policy, "NAME") + " client_ip:" + c.Caller[0]
 }
 
 // reasons say in words why a request was refused.

@@ -1020,6 +1020,9 @@ type ExplainedPolicy struct {
 	// RetryAfterSeconds When it passes, in whole seconds.
 	RetryAfterSeconds int64 `json:"retry_after_seconds,omitempty"`
 
+	// Source Where the consumer of its caller was found, if the policy set names several places: `weir keys` takes it as `--source`.
+	Source string `json:"source,omitempty"`
+
 	// State How it is enforced for this caller, by the policy set and the orders.
 	State ExplainedPolicyState `json:"state"`
 
@@ -1105,6 +1108,9 @@ type KeyBan struct {
 
 	// By The name of the token that banned it.
 	By string `json:"by"`
+
+	// Lifted It refuses nothing meanwhile: the policy is switched off, or everything is. Absent if it refuses.
+	Lifted bool `json:"lifted,omitempty"`
 }
 
 // Level What a bucket holds when the answer is made. Absent where the control plane does not know.
@@ -1603,6 +1609,9 @@ type Standing struct {
 
 	// Level The level of a penalty.
 	Level int `json:"level,omitempty"`
+
+	// Lifted A ban or a penalty that refuses nothing meanwhile: the policy is switched off, or everything is. Absent if it refuses.
+	Lifted bool `json:"lifted,omitempty"`
 
 	// Percent The share of the partition keys that an order covers; absent if it covers all.
 	Percent int `json:"percent,omitempty"`
