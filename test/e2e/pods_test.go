@@ -125,11 +125,13 @@ func (p *pods) startCallers(t *testing.T, policy string) *callers {
 	c := &callers{w, p.redis, make([]int64, podKeys)}
 	p.others = p.buckets()
 	for key := range podKeys {
-		w.await("a first token of each key", func(context.Context) error {
-			if c.send(key, 1) != 1 {
-				return errors.New("refused")
+		w.await("a first token of each key", func(ctx context.Context) error {
+			c.send(key, 1)
+			now, err := c.at(ctx, policy, key)
+			if err == nil && now.Used == 0 {
+				err = errors.New("the Envoy's share has decided")
 			}
-			return nil
+			return err
 		})
 	}
 	return c
@@ -274,20 +276,31 @@ func (c *callers) useUp(key int, want [2]int64) (got [2]int64, laddered [2]bool)
 // left is how many tokens the control plane has of a key.
 func (c *callers) left(t *testing.T, policy string, key int) (n int64) {
 	t.Helper()
-	path := "/v1/keys/" + policy + "?partition=" + url.QueryEscape(fmt.Sprint("header:x-key:key ", key))
 	c.w.await("the end of all leases", func(ctx context.Context) error {
-		var now held
-		a, err := c.w.controlPlane.Call(ctx, http.MethodGet, path, nil)
-		if err == nil && a.Status == http.StatusOK {
-			err = json.Unmarshal(a.Body, &now)
+		now, err := c.at(ctx, policy, key)
+		if err == nil && now.Leased != 0 {
+			err = fmt.Errorf("%d are leased", now.Leased)
 		}
-		if err != nil || len(now.Buckets) != 1 || now.Buckets[0].Leased != 0 {
-			return fmt.Errorf("%d %s, %v", a.Status, a.Body, err)
-		}
-		n = now.Buckets[0].Level
-		return nil
+		n = now.Level
+		return err
 	})
 	return n
+}
+
+// tokens is what the control plane has of a bucket.
+type tokens struct{ Level, Used, Leased int64 }
+
+func (c *callers) at(ctx context.Context, policy string, key int) (tokens, error) {
+	path := "/v1/keys/" + policy + "?partition=" + url.QueryEscape(fmt.Sprint("header:x-key:key ", key))
+	a, err := c.w.controlPlane.Call(ctx, http.MethodGet, path, nil)
+	var now struct{ Buckets []tokens }
+	if err == nil && a.Status == http.StatusOK {
+		err = json.Unmarshal(a.Body, &now)
+	}
+	if err != nil || len(now.Buckets) != 1 {
+		return tokens{}, fmt.Errorf("%d %s, %w", a.Status, a.Body, err)
+	}
+	return now.Buckets[0], nil
 }
 
 // counted is an Envoy's metrics when the filter has counted every request.

@@ -399,10 +399,14 @@ func (p *pods) awaitRollout() {
 		if err := p.ask("/apis/apps/v1/namespaces/weir/deployments/weir", &d); err != nil {
 			return err
 		}
-		s, known := d.Status, len(p.ready())
+		s, known, now := d.Status, p.ready(), []string(nil)
+		for _, pod := range p.list(p.t) {
+			now = append(now, pod.address)
+		}
+		slices.Sort(now)
 		if s.Observed < d.Metadata.Generation || s.Replicas != p.replicas || s.Updated != p.replicas ||
-			s.Available != p.replicas || known != p.replicas {
-			return fmt.Errorf("%+v, %d endpoints", d, known)
+			s.Available != p.replicas || !slices.Equal(known, now) {
+			return fmt.Errorf("%+v, pods at %v, endpoints %v", d, now, known)
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@
 # nothing behind, however it ends, and meet no other containers of the machine.
 set -eu
 [ "$(id -u)" = 0 ] || { echo "apart.sh: containers need root" >&2; exit 1; }
+export WEIR_TESTS_APART=yes
 exec unshare --net --mount --pid --fork --kill-child --mount-proc sh -euc '
 	ip link set lo up
 	mkdir -p /var/lib/kubelet

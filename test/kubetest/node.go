@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -56,6 +55,7 @@ func StartNode(t testing.TB, layout string) *Node {
 		"link set " + bridge + " up"} {
 		command(t, "ip", strings.Fields(line)...)
 	}
+	t.Cleanup(func() { command(t, "ip", "link", "del", bridge) })
 	socket := n.startContainerd(t, dir)
 	n.startKubelet(t, dir, socket)
 	return n
@@ -64,10 +64,8 @@ func StartNode(t testing.TB, layout string) *Node {
 // mustBeApart fails the test where it would change the machine's own network.
 func mustBeApart(t testing.TB) {
 	t.Helper()
-	all, err := net.Interfaces()
-	if err != nil || len(all) != 1 {
-		t.Fatalf("there are %d network interfaces, %v: run this in test/kubetest/apart.sh, as make test-pods does",
-			len(all), err)
+	if os.Getenv("WEIR_TESTS_APART") == "" {
+		t.Fatal("this is the machine's own network: run it in test/kubetest/apart.sh, as make test-pods does")
 	}
 }
 
@@ -131,7 +129,7 @@ evictionHard: {memory.available: 1Mi, nodefs.available: 1Mi, imagefs.available: 
 resolvConf: ""
 `, n.kubelet, socket, makeCgroup(t)))
 	p := run(t, "kubelet", "--kubeconfig="+n.Kubeconfig, "--config="+configuration, "--hostname-override=node",
-		"--node-ip="+host)
+		"--node-ip="+host, "--root-dir="+filepath.Join(dir, "kubelet"))
 	await(t, p, func(context.Context) error {
 		o := n.Get(t, "/api/v1/nodes/node")
 		conditions, _ := Object(o.part("status"))["conditions"].([]any)
