@@ -402,7 +402,7 @@ func (p *pods) awaitProbes(t *testing.T, seen sight) {
 	for pod, before := range seen.probes {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := stack.Await(ctx, "kubelet to ask "+pod, func(context.Context) error {
-			now := asked(p.Probes(t, pod), before)
+			now := probesSince(p.Probes(t, pod), before)
 			if now["Readiness successful"]+now["Readiness failed"] < 6 ||
 				now["Liveness successful"]+now["Liveness failed"] < 2 {
 				return fmt.Errorf("%v", now)
@@ -421,7 +421,7 @@ func (p *pods) awaitProbes(t *testing.T, seen sight) {
 func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
 	t.Helper()
 	for _, pod := range p.list(t) {
-		now := asked(p.Probes(t, pod.name), seen.probes[pod.name])
+		now := probesSince(p.Probes(t, pod.name), seen.probes[pod.name])
 		if pod.restarts != 0 || !pod.ready || now["Readiness failed"] != 0 || now["Liveness failed"] != 0 {
 			t.Errorf("%s: ready %v, restarts %d, kubelet asked %v", pod.name, pod.ready, pod.restarts, now)
 		}
@@ -431,8 +431,8 @@ func (p *pods) mustHaveStayedReady(t *testing.T, seen sight) {
 	}
 }
 
-// asked is how often kubelet asked between two looks.
-func asked(after, before map[string]int) map[string]int {
+// probesSince is how often kubelet asked between two looks.
+func probesSince(after, before map[string]int) map[string]int {
 	d := map[string]int{}
 	for name, n := range after {
 		if n -= before[name]; n != 0 {

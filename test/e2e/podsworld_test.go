@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -322,8 +324,10 @@ func withCluster(t *testing.T, config string, change func(cluster map[string]any
 func (p *pods) planes() (all []*stack.ControlPlane) {
 	p.t.Helper()
 	for _, pod := range p.list(p.t) {
-		way := httptest.NewServer(httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http",
-			Host: fmt.Sprintf("%s:%d", pod.address, podPort)}))
+		proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http",
+			Host: fmt.Sprintf("%s:%d", pod.address, podPort)})
+		proxy.ErrorLog = log.New(io.Discard, "", 0) // Callers hear of pods that have ended.
+		way := httptest.NewServer(proxy)
 		p.t.Cleanup(way.Close)
 		_, port, _ := strings.Cut(strings.TrimPrefix(way.URL, "http://"), ":")
 		number, err := strconv.Atoi(port)
