@@ -88,7 +88,9 @@ func (s *server) ordered(who subject, everything bool) (all []gen.Standing) {
 
 // switchedOff are the orders in force that take limits out of force.
 func (s *server) switchedOff() []enforcement.Order {
-	return slices.DeleteFunc(s.ordersInForce(), func(o enforcement.Order) bool { return o.State == enforcement.Enforce })
+	return slices.DeleteFunc(s.ordersInForce(), func(o enforcement.Order) bool {
+		return o.State == enforcement.Enforce
+	})
 }
 
 // ordersInForce are the orders in force.

@@ -119,8 +119,8 @@ func (p *plane) punish(t *testing.T, consumer string) {
 	p.t.Fatal("the penalty is not listed")
 }
 
-// Each answer to an operator names the orders that are in force beside the policy set, also one that
-// enforces what the set has in shadow; no other answer does.
+// Each answer to an operator names the orders that are in force beside the policy set, also one
+// that enforces what the set has in shadow; no other answer does.
 func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {
