@@ -225,7 +225,7 @@ func TestRequestsAreHeldAgainstTheDescription(t *testing.T) {
 	}{
 		{call{"eyes", "GET", "/v1/nodes?size=1", nil, ""}, 400, `there is no query parameter "size"; there are away, behind, fallen, page_size, page_token, search, zone`, ""},
 		{call{"eyes", "GET", "/v1/policyset?dry_run=true", nil, ""}, 400, `there is no query parameter "dry_run"; this takes none`, ""},
-		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there are dry_run, nodes`, ""},
+		{call{"ed", "PUT", "/v1/policyset?dryrun=true", match, set}, 400, `there is no query parameter "dryrun"; there are abort_if, dry_run, nodes`, ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=true&dry_run=false", match, set}, 400,
 			"dry_run is given 2 times; give it once", ""},
 		{call{"ed", "PUT", "/v1/policyset?dry_run=1", match, set}, 400, "dry_run must be true or false", ""},
