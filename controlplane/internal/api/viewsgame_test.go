@@ -123,7 +123,7 @@ func (g *viewsGame) turn(who string) {
 	case 7:
 		if g.rolledOut = !g.rolledOut; g.rolledOut {
 			g.version++
-			g.act("PUT", "/v1/policyset?nodes=50", gameSet(5+g.r.IntN(40)))
+			g.act("PUT", "/v1/policyset?nodes=50", gameSet(21+g.r.IntN(40)))
 		} else {
 			g.act("DELETE", "/v1/rollout", "")
 		}
