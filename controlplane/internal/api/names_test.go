@@ -27,8 +27,8 @@ var misspelt = map[string][2]string{
 
 // free are the parameters that name nothing: any text is a sensible question.
 var free = map[string]bool{
-	"since": true, "search": true, "id": true, "consumer": true, "key": true, "nodes": true, "page_token": true, "abort_if": true,
-	"If-Match": true, "If-None-Match": true, "X-Api-Key": true,
+	"since": true, "search": true, "id": true, "consumer": true, "key": true, "nodes": true, "page_token": true,
+	"abort_if": true, "If-Match": true, "If-None-Match": true, "X-Api-Key": true,
 }
 
 // bodies are those without which an operation is refused for another reason.
