@@ -31,10 +31,14 @@ type debts struct {
 	next quota.Instant
 	// away is since when the control plane does not answer; 0 if it does.
 	away quota.Instant
+	// owed is how many reservations the debts have.
+	owed int
 }
 
 // debt is what the control plane has not charged of one bucket.
 type debt struct {
+	// in are the debts that it is one of.
+	in     *debts
 	need   Need
 	tokens int64
 	// held are those of them that a late call may have charged, which is not answered yet.
@@ -68,7 +72,7 @@ func (ds *debts) of(need Need) *debt {
 		if ds.byBucket == nil {
 			ds.byBucket = make(map[keyhash.Key]*debt)
 		}
-		d = &debt{index: len(ds.all)}
+		d = &debt{in: ds, index: len(ds.all)}
 		ds.byBucket[need.Bucket] = d
 		ds.all = append(ds.all, d)
 	}
@@ -86,6 +90,8 @@ func (ds *debts) makeRoom() bool {
 	if d.asked+d.held > 0 {
 		return false
 	}
+	d.tokens = 0
+	d.plain()
 	delete(ds.byBucket, d.need.Bucket)
 	ds.all = ds.all[:last]
 	return true
@@ -166,6 +172,7 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 	rest := ds.all[:0]
 	for _, d := range ds.all {
 		if d.tokens == 0 && d.held+d.asked == 0 {
+			d.plain()
 			delete(ds.byBucket, d.need.Bucket)
 			continue
 		}

@@ -1,15 +1,40 @@
 package leasing
 
-import "github.com/weir-proxy/weir/shared/quota"
+import (
+	"slices"
+
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	// maxOwed bounds the reservations that a VM remembers of what shares have let through, and
+	// maxOwedOf those of a bucket. One more costs what it has reserved.
+	maxOwed   = 4096
+	maxOwedOf = 1024
+	// maxOwedAsked bounds those of an item: if its call has no answer, each is settled alone.
+	maxOwedAsked = 128
+)
 
 // What a share has let through before its cost was known is charged as a reservation of its own, so
 // that it can be settled. What is settled before it is charged is charged as it has cost.
 
-// owe notes that a request whose cost is known later has taken its tokens from the share.
+// owe notes that a request whose cost is known later has taken its tokens from the share. It
+// returns nil if there is no room for another reservation.
 func (d *debt) owe(need Need) *Reservation {
+	if d.in.owed == maxOwed || len(d.reserved) == maxOwedOf {
+		return nil
+	}
 	r := &Reservation{Need: need, owes: d}
 	d.reserved = append(d.reserved, r)
+	d.in.owed++
 	return r
+}
+
+// forget takes the i-th reservation off the debt.
+func (d *debt) forget(i int) {
+	d.reserved[i].owes = nil
+	d.reserved = slices.Delete(d.reserved, i, i+1)
+	d.in.owed--
 }
 
 // plain is how many tokens of the debt are of no reservation. Reservations that have faded, the
@@ -21,8 +46,7 @@ func (d *debt) plain() int64 {
 	}
 	for plain < 0 && len(d.reserved) > 0 {
 		plain += d.reserved[0].Need.Cost
-		d.reserved[0].owes = nil
-		d.reserved = d.reserved[1:]
+		d.forget(0)
 	}
 	return plain
 }
@@ -30,7 +54,7 @@ func (d *debt) plain() int64 {
 // alike is how many of the first reservations cost the same and fit into so many tokens.
 func (d *debt) alike(tokens int64) (n int) {
 	cost := d.reserved[0].Need.Cost
-	for n < len(d.reserved) && d.reserved[n].Need.Cost == cost && tokens >= cost && n < maxDue-1 {
+	for n < len(d.reserved) && d.reserved[n].Need.Cost == cost && tokens >= cost && n < maxOwedAsked {
 		tokens -= cost
 		n++
 	}
@@ -43,8 +67,10 @@ func (d *debt) charged(c *Client, it *item, n int64, now quota.Instant) {
 	for i, r := range it.owed {
 		r.asked = false
 		if int64(i) < n {
-			r.Name, r.owes = it.name+uint64(i)+1, nil
-			d.reserved = d.reserved[1:]
+			r.Name = it.name + uint64(i) + 1
+			if r.owes != nil { // It may have faded meanwhile.
+				d.forget(slices.Index(d.reserved, r))
+			}
 		}
 		if r.known {
 			c.Settle(now, r, r.actual)
@@ -58,19 +84,14 @@ func (d *debt) charged(c *Client, it *item, n int64, now quota.Instant) {
 func (c *Client) settleOwed(r *Reservation, actual int64) bool {
 	d := r.owes
 	switch {
-	case d == nil:
-		return r.Name == 0
 	case r.asked: // The answer says how.
 		r.actual, r.known = actual, true
 		return true
+	case d == nil:
+		return r.Name == 0
 	}
-	for i := range d.reserved {
-		if d.reserved[i] == r {
-			d.reserved = append(d.reserved[:i], d.reserved[i+1:]...)
-			break
-		}
-	}
-	d.tokens, r.owes = max(d.tokens+actual-r.Need.Cost, 0), nil
+	d.forget(slices.Index(d.reserved, r))
+	d.tokens = max(d.tokens+actual-r.Need.Cost, 0)
 	c.chargeSoon()
 	if r.Tally != nil {
 		r.Tally.CountSettled((r.Need.Cost - actual) * quota.Parts)

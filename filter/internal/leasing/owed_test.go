@@ -200,3 +200,70 @@ func TestWhatAShareLetThroughIsSettled(t *testing.T) {
 		t.Error("none went by the share")
 	}
 }
+
+// silent is a control plane that answers nothing.
+type silent struct{}
+
+// Call implements rpc.Client.
+func (silent) Call(_ string, _ []byte, _ quota.Span, done func(int, []byte)) error {
+	done(503, nil)
+	return nil
+}
+
+// In an outage a worker remembers a bounded number of reservations of what shares have let through,
+// none of those that have faded, and loses none while there are few.
+func TestWhatIsRememberedOfSharesHasABound(t *testing.T) {
+	for _, c := range []struct {
+		name                      string
+		buckets, requests, within int
+		quota                     int64
+	}{
+		{"few", 1, 100, 0, 1_000_000},
+		{"one bucket", 1, 100_000, 1024, 1_000_000},
+		{"many buckets", 900, 200_000, 4096, 1_000_000},
+		{"faded", 1, 100_000, 1, 500},
+	} {
+		clock := &clock{now: 1000 * ms}
+		client := leasing.New(leasing.Config{
+			Store: bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0), Client: silent{}, Clock: clock,
+			Shared: &shareddatatest.Data{}, Node: "node", Boot: 1, Seed: 1,
+		})
+		p, _ := quota.NewParams(c.quota, quota.Second, c.quota)
+		need := func(n int) leasing.Need {
+			return leasing.Need{Bucket: keyhash.Key{1, byte(n), byte(n >> 8)}, Version: 1, Params: p, Cost: 1,
+				Strict: true, Reserves: true}
+		}
+		for n := range 2000 { // Until the client knows that it has no control plane.
+			client.Ask(clock.now, &leasing.Ticket{Stream: uint32(n + 1), Need: need(0)})
+			client.Flush(clock.now)
+			clock.now += 10 * ms
+			client.Tick(clock.now)
+			client.TakeResolved(1 << 20)
+		}
+		if _, away := client.Health.Away(); !away {
+			t.Fatal("the control plane is not away")
+		}
+		var owed []*leasing.Reservation
+		for n := range c.requests {
+			if n%1000 == 0 && c.quota < 1000 {
+				clock.now += 4000 * ms
+			}
+			if r := client.Owe(clock.now, need(n%c.buckets), &leasing.Ticket{}, c.quota); r != nil {
+				owed = append(owed, r)
+			}
+		}
+		if c.quota < 1000 {
+			clock.now += 10_000 * ms
+			client.Owe(clock.now, need(0), &leasing.Ticket{}, c.quota)
+		}
+		owing := 0
+		for _, r := range owed {
+			if r.Owes() {
+				owing++
+			}
+		}
+		if want := c.within; want == 0 && owing != c.requests || want > 0 && owing > want {
+			t.Errorf("%s: %d of %d reservations are remembered, at most %d", c.name, owing, c.requests, want)
+		}
+	}
+}
