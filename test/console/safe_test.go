@@ -15,7 +15,8 @@ import (
 )
 
 // The screens, and what each of them shows once it has its answers.
-var screens = []string{"", "policies", "policies/shorten-per-ip", "callers", "nodes", "changes", "settings", "edit"}
+var screens = []string{"", "policies", "policies/shorten-per-ip", "callers", "nodes", "changes", "settings", "edit",
+	"explain"}
 
 // axe-core finds nothing on any screen, whatever one may do there, in either theme, on a desk and on
 // a telephone.
