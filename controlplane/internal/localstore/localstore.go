@@ -169,6 +169,11 @@ func (s *Store) load(now func() time.Time) error {
 			}
 		}
 		meta := tx.Bucket(metaBucket)
+		if isEarlier(meta) {
+			if err := takeOver(tx); err != nil {
+				return err
+			}
+		}
 		s.clock = newClock(instant(unsummed(clockKey, meta.Get(clockKey))), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))
 		s.ledgers.opened = s.clock.now()

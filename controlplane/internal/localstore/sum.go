@@ -124,10 +124,14 @@ func changedLists(tx *bolt.Tx) (changed []string, err error) {
 		}
 		return nil, nil
 	}
-	if at := meta.Get(clockKey); at != nil && unsummed(clockKey, at) == nil {
+	value := meta.Get(sumKey)
+	at := meta.Get(clockKey)
+	switch {
+	case isEarlier(meta):
+		value = append([]byte{ofAll}, value...)
+	case at != nil && unsummed(clockKey, at) == nil:
 		return nil, errors.New("its clock is not as it was saved, as where a disk has changed a bit")
 	}
-	value := meta.Get(sumKey)
 	if len(value) < sumsHead {
 		return nil, nil
 	}
