@@ -259,3 +259,32 @@ func (c *call) lateAt() quota.Instant {
 	}
 	return c.sent + quota.Instant(callTimeout)
 }
+
+// Reservation is what the control plane has granted a request before its cost was known, by its
+// Name.
+type Reservation struct {
+	Need Need
+	Name uint64
+	// Tally counts its settlement; nil where no request has used it.
+	Tally Tally
+
+	// actual is what it has cost, which became known at since.
+	actual int64
+	since  quota.Instant
+	// sent: a call has carried the settlement before.
+	sent bool
+	// owes: it is part of a debt of the share, as long as it is not charged. asked: a call asks for
+	// it; known: it was settled meanwhile.
+	owes, asked, known bool
+}
+
+// Owes reports whether the request has taken its tokens from the share, and the control plane has
+// not charged them.
+func (r *Reservation) Owes() bool { return r.owes }
+
+// Tally counts settlements.
+type Tally interface {
+	// CountSettled counts a reservation that was settled, and what its bucket gave back in parts of
+	// a token, below 0 what it took.
+	CountSettled(back int64)
+}

@@ -145,20 +145,20 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	d.asked, it.debt = 0, nil // Another call may carry the debt before this one is over.
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
-		d.charged(c, it, 0, now)
+		c.chargeOwed(d, it, 0, now)
 		d.at = now + quota.Instant(callTimeout)
 		return
 	case a.State == wire.ItemUnknown:
 		// Another policy set is in force, and may know other buckets: the debt is forgiven, but for
 		// what a late call may have charged.
 		c.Stats.ItemsUnknown++
-		d.charged(c, it, 0, now)
+		c.chargeOwed(d, it, 0, now)
 		d.tokens = d.held
 		return
 	}
 	d.at = now + quota.Instant(a.NotBefore)
 	left := c.debts.pay(it.need.Bucket, a.Waiting*it.need.Cost+it.used)
-	d.charged(c, it, a.Waiting, now)
+	c.chargeOwed(d, it, a.Waiting, now)
 	if it.need.Optimistic {
 		return
 	}
@@ -173,6 +173,13 @@ func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.In
 	if err := c.store.Update(bucketstore.Leased, it.need.Bucket, now, l); err == nil {
 		c.Stats.Lapsed += uint64(c.debts.pay(it.need.Bucket, l.lapsed))
 		c.watch(now, &it.need, l.again)
+	}
+}
+
+// chargeOwed notes which reservations of a debt a call has charged, the first n that it asked for.
+func (c *Client) chargeOwed(d *debt, it *item, n int64, now quota.Instant) {
+	for _, r := range d.named(it, n) {
+		c.Settle(now, r, r.actual)
 	}
 }
 
@@ -200,7 +207,7 @@ func (c *Client) over(call *call, now quota.Instant) {
 				lost := &Reservation{Need: it.need, Name: it.name + uint64(i) + 1, sent: true}
 				c.Settle(now, lost, 0)
 			}
-			d.charged(c, it, 0, now)
+			c.chargeOwed(d, it, 0, now)
 		}
 		if it.report != 0 {
 			c.reports.again(it, now, c.store)

@@ -19,7 +19,8 @@ const (
 // Settle has the control plane make a reservation cost what its request has cost. It keeps r. The
 // settlement leaves at once, or with the next call if one is under way that requests wait for.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
-	if c.settleOwed(r, actual) {
+	if c.debts.settle(r, actual) {
+		c.chargeSoon()
 		return
 	}
 	r.actual, r.since = actual, now

@@ -6,36 +6,6 @@ import "github.com/weir-proxy/weir/shared/quota"
 // They are the lowest; all reservations of an item have the others in common.
 const nameBits = 16
 
-// Reservation is what the control plane has granted a request before its cost was known, by its
-// Name.
-type Reservation struct {
-	Need Need
-	Name uint64
-	// Tally counts its settlement; nil where no request has used it.
-	Tally Tally
-
-	// actual is what it has cost, which became known at since.
-	actual int64
-	since  quota.Instant
-	// sent: a call has carried the settlement before.
-	sent bool
-	// owes is the debt of the share that it is part of, as long as it is not charged. asked: a call
-	// asks for it; known: it was settled meanwhile.
-	owes         *debt
-	asked, known bool
-}
-
-// Owes reports whether the request has taken its tokens from the share, and the control plane has
-// not charged them.
-func (r *Reservation) Owes() bool { return r.owes != nil }
-
-// Tally counts settlements.
-type Tally interface {
-	// CountSettled counts a reservation that was settled, and what its bucket gave back in parts of
-	// a token, below 0 what it took.
-	CountSettled(back int64)
-}
-
 // settlements are the reservations whose requests have cost something else, which the control plane
 // does not know yet. They go before what requests ask for, in the same call; if none is under way,
 // in one of their own.
