@@ -273,11 +273,8 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 			return nil, badRequest("expires_at has passed")
 		}
 	}
-	for _, ban.Key = range k.hashes() {
-		if _, _, err := s.config.Enforcement.Ban(ctx, ban, e); err != nil {
-			return nil, storeFailure(err)
-		}
-		e = audit.Entry{By: e.By}
+	if _, err := s.config.Enforcement.Ban(ctx, ban, k.hashes(), e); err != nil {
+		return nil, storeFailure(err)
 	}
 	return gen.BanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }
@@ -289,11 +286,8 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 		return nil, err
 	}
 	e := entry(ctx, "key.unban", keyResource(k))
-	for _, hash := range k.hashes() {
-		if _, err := s.config.Enforcement.Unban(ctx, hash, e); err != nil {
-			return nil, storeFailure(err)
-		}
-		e = audit.Entry{By: e.By}
+	if _, err := s.config.Enforcement.Unban(ctx, k.hashes(), e); err != nil {
+		return nil, storeFailure(err)
 	}
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -30,11 +29,6 @@ const (
 	listsPolicies = "weir get policies lists them"
 	listsTiers    = "the policy set's tiers list them"
 )
-
-// noPolicy is the failure for a path that names a policy which there is not.
-func noPolicy(set *policies.Compiled, name string) error {
-	return policydoc.NoPolicy(name, policyNames(set))
-}
 
 func policyNames(set *policies.Compiled) (names []string) {
 	if set != nil {

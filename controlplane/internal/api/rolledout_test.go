@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -190,6 +191,86 @@ func TestWhyGoesByTheVersionOfTheNode(t *testing.T) {
 	slices.Sort(got)
 	if text := strings.Join(got, ", "); text != "v1 10 per 1h: 7 of 10, v2 5 per 1h: 2 of 5" {
 		t.Error(text)
+	}
+}
+
+// otherHeader are two versions of a set that read the consumer of one policy in other headers, so
+// each knows a caller by another hash.
+func otherHeader(header string) string {
+	return "version: weir/v1\nidentity: {consumer: [{header: " + header + "}]}\n" +
+		"policies:\n  - {name: a, partition: [consumer], limit: {quota: 9, window: 1h}}\n"
+}
+
+// Whichever version's hash of a key is banned: lifting the ban lifts it, once, as one entry.
+func TestUnbanningLiftsWhatIsBannedOfEitherVersion(t *testing.T) {
+	const path = "/v1/keys/a/ban?partition=alice"
+	header := map[string]string{"Content-Type": "application/json"}
+	ban := call{"ed", "POST", path, header, `{"reason": "x"}`}
+	for name, acts := range map[string][]string{
+		"of the current version": {"x-a", "ban", "draft x-b"},
+		"of the draft":           {"x-b", "ban", "x-a", "draft x-b"},
+		"of both":                {"x-a", "draft x-b", "ban"},
+	} {
+		p := newPlane(t)
+		number := 0
+		for _, act := range acts {
+			if act == "ban" {
+				p.key(t, ban)
+				continue
+			}
+			from, isDraft := strings.CutPrefix(act, "draft ")
+			put := call{"ed", "PUT", "/v1/policyset", map[string]string{"If-Match": fmt.Sprintf(`"%d"`, number)},
+				otherHeader(from)}
+			if isDraft {
+				put.path += "?nodes=50"
+			}
+			if w := p.do(put); w.Code != 200 {
+				t.Fatal(name, w.Body)
+			}
+			number++
+		}
+		entries := func() int {
+			return len(decoded[api.AuditAnswer](t, p.do(call{who: "eyes", method: "GET", path: "/v1/audit"})).Entries)
+		}
+		get := call{who: "eyes", method: "GET", path: "/v1/keys/a?partition=alice"}
+		if p.key(t, get).Ban == nil {
+			t.Errorf("%s: no ban is shown", name)
+		}
+		before := entries()
+		lift := call{who: "ed", method: "DELETE", path: path}
+		if w := p.do(lift); w.Code != 200 {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+		if p.key(t, get).Ban != nil || entries()-before != 1 {
+			t.Errorf("%s: banned %t, %d entries", name, p.key(t, get).Ban != nil, entries()-before)
+		}
+		p.problem(p.do(lift), 404, "not-found")
+	}
+}
+
+// Where there is room for a ban by one version's hash of a key and not for the other's, the key is
+// banned by neither.
+func TestABanOfBothVersionsIsMadeWholeOrNotAtAll(t *testing.T) {
+	p := newPlane(t)
+	d := enforcement.Document{Revision: uint64(time.Now().UnixMilli()),
+		Bans: enforcement.Bans{Stamp: enforcement.Stamp{ID: "many"}}}
+	for n := range wire.MaxBans - 1 {
+		d.Bans.List = append(d.Bans.List, enforcement.Ban{Policy: "a", Key: fmt.Sprintf("%032x", n), Reason: "x"})
+	}
+	if err := p.store.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+		t.Fatal(err)
+	}
+	if w := p.put(`"0"`, otherHeader("x-a")); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	draft := call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, otherHeader("x-b")}
+	if w := p.do(draft); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	header := map[string]string{"Content-Type": "application/json"}
+	p.problem(p.do(call{"ed", "POST", "/v1/keys/a/ban?partition=alice", header, `{"reason": "x"}`}), 409, "too-many-bans")
+	if k := p.key(t, call{who: "eyes", method: "GET", path: "/v1/keys/a?partition=alice"}); k.Ban != nil {
+		t.Errorf("banned by one version: %+v", k.Ban)
 	}
 }
 

@@ -9,69 +9,74 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Ban bans a partition key, replacing its earlier ban, and returns the ban and whether it is
-// stored. The error is ErrTooMany, or ErrUnknown before the store has been reached, since other
-// bans would be lost.
-func (s *Service) Ban(ctx context.Context, b Ban, entry audit.Entry) (Ban, bool, error) {
+// Ban bans a partition key by each of its hashes, replacing earlier bans, and reports whether that
+// is stored: by all of them or none. The error is ErrTooMany, or ErrUnknown before the store has
+// been reached, since other bans would be lost.
+func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.Entry) (bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
 			return entry, ErrUnknown
 		}
-		before := s.dropBan(d, b.Key, stamp.Time)
-		if len(d.Bans.List) >= wire.MaxBans {
+		before := d.dropBans(hashes, stamp.Time)
+		if len(d.Bans.List)+len(hashes) > wire.MaxBans {
 			return entry, ErrTooMany
 		}
 		stamp.By = entry.By
 		b.Since, b.By, b.Revision = stamp.Time, stamp.By, stamp.Revision
-		d.Bans.Stamp, d.Bans.List = stamp, append(d.Bans.List, b)
-		entry.Before = auditBan(before)
-		entry.After = audit.Value(b)
-		entry.Reason = b.Reason
+		for _, b.Key = range hashes {
+			d.Bans.List = append(d.Bans.List, b)
+		}
+		b.Key = hashes[0]
+		d.Bans.Stamp, entry.Before, entry.After, entry.Reason = stamp, auditBan(before), audit.Value(b), b.Reason
 		return entry, nil
 	})
-	return b, durable, err
+	return durable, err
 }
 
-// Unban lifts the ban of a partition key, and reports whether that is stored. The error is
-// ErrNotBanned, or ErrUnknown as in Ban.
-func (s *Service) Unban(ctx context.Context, key string, entry audit.Entry) (bool, error) {
+// Unban lifts the bans of a partition key by its hashes, and reports whether that is stored. The
+// error is ErrNotBanned if there is none by any of them, or ErrUnknown as in Ban.
+func (s *Service) Unban(ctx context.Context, hashes []string, entry audit.Entry) (bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
 			return entry, ErrUnknown
 		}
-		before := s.dropBan(d, key, stamp.Time)
-		if before == nil {
+		lifted := d.dropBans(hashes, stamp.Time)
+		if len(lifted) == 0 {
 			return entry, ErrNotBanned
 		}
 		stamp.By = entry.By
-		d.Bans.Stamp, entry.Before = stamp, auditBan(before)
-		d.Bans.Lifted = append(d.Bans.Lifted, Lifted{key, stamp.Revision, stamp.Time})
+		d.Bans.Stamp, entry.Before = stamp, auditBan(lifted)
+		for _, b := range lifted {
+			d.Bans.Lifted = append(d.Bans.Lifted, Lifted{b.Key, stamp.Revision, stamp.Time})
+		}
 		d.Bans.Lifted = d.Bans.Lifted[max(0, len(d.Bans.Lifted)-wire.MaxBans):]
 		return entry, nil
 	})
 	return durable, err
 }
 
-// dropBan removes a key's ban and its lifting from the document, and all bans and liftings that no
-// longer matter. It returns the key's ban if it was in force.
-func (s *Service) dropBan(d *Document, key string, now time.Time) (held *Ban) {
+// dropBans removes a key's bans and their liftings from the document, and all bans and liftings
+// that no longer matter. It returns the key's bans that were in force.
+func (d *Document) dropBans(hashes []string, now time.Time) (held []Ban) {
 	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
-		if b.Key == key && b.InForce(now) {
-			held = &b
+		isOfKey := slices.Contains(hashes, b.Key)
+		if isOfKey && b.InForce(now) {
+			held = append(held, b)
 		}
-		return b.Key == key || !b.InForce(now)
+		return isOfKey || !b.InForce(now)
 	})
 	d.Bans.Lifted = slices.DeleteFunc(d.Bans.Lifted, func(l Lifted) bool {
-		return l.Key == key || !l.matters(now)
+		return slices.Contains(hashes, l.Key) || !l.matters(now)
 	})
 	return held
 }
 
-func auditBan(b *Ban) []byte {
-	if b == nil {
+// auditBan is the first of a key's bans, which differ in nothing but the hash if one act made them.
+func auditBan(bans []Ban) []byte {
+	if len(bans) == 0 {
 		return nil
 	}
-	return audit.Value(b)
+	return audit.Value(bans[0])
 }
 
 // Banned returns the ban of a partition key, nil if there is none.

@@ -364,7 +364,7 @@ func TestABlindReplica(t *testing.T) {
 		if _, _, err := r.Put(t.Context(), enforcement.Change{Expected: 7}); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
 		}
-		if _, _, err := r.Ban(t.Context(), enforcement.Ban{Key: "0000000000000000000000000000000b"},
+		if _, err := r.Ban(t.Context(), enforcement.Ban{}, []string{"0000000000000000000000000000000b"},
 			audit.Entry{}); !errors.Is(err, enforcement.ErrUnknown) {
 			t.Errorf("%v", err)
 		}
@@ -391,12 +391,12 @@ func TestBans(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *store, one, two *replica) {
 		key := func(n int) string { return fmt.Sprintf("%032x", n) }
 		ban := func(r *replica, n int, end time.Duration, reason string) (bool, error) {
-			b := enforcement.Ban{Policy: "api", Key: key(n), Reason: reason}
+			b := enforcement.Ban{Policy: "api", Reason: reason}
 			if end > 0 {
 				until := time.Now().Add(end)
 				b.Expires = &until
 			}
-			_, durable, err := r.Ban(t.Context(), b, audit.Entry{Action: "key.ban", By: "me"})
+			durable, err := r.Ban(t.Context(), b, []string{key(n)}, audit.Entry{Action: "key.ban", By: "me"})
 			return durable, err
 		}
 		for n, end := range []time.Duration{3: time.Minute, 2: 0, 1: 0} {
@@ -419,7 +419,7 @@ func TestBans(t *testing.T) {
 		if one.Banned(key(3)) != nil {
 			t.Error("a ban does not end")
 		}
-		if _, err := two.Unban(t.Context(), key(3),
+		if _, err := two.Unban(t.Context(), []string{key(3)},
 			audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
 			t.Errorf("lifting what has ended: %v", err)
 		}
@@ -434,7 +434,8 @@ func TestBans(t *testing.T) {
 		if d := two.expect("both", "elsewhere", true); len(d.Bans.List) != 4 || two.Banned(key(5)) == nil {
 			t.Errorf("%+v", d.Bans.List)
 		}
-		if durable, err := two.Unban(t.Context(), key(5), audit.Entry{Action: "key.unban"}); !durable || err != nil ||
+		if durable, err := two.Unban(t.Context(), []string{key(5)},
+			audit.Entry{Action: "key.unban"}); !durable || err != nil ||
 			two.Banned(key(5)) != nil {
 			t.Errorf("%v %v", durable, err)
 		}

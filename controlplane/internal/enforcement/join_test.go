@@ -18,11 +18,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
+// hashes are those of a key of one byte.
+func hashes(key byte) []string { return []string{keyhash.Key{key}.String()} }
+
 // ban bans a key of one byte and reports whether that is stored.
 func (r *replica) ban(key byte) bool {
 	r.t.Helper()
-	b := enforcement.Ban{Policy: "p", Key: keyhash.Key{key}.String(), Reason: fmt.Sprint("ban ", key)}
-	_, durable, err := r.Ban(r.t.Context(), b, audit.Entry{Action: "ban", Reason: b.Reason})
+	b := enforcement.Ban{Policy: "p", Reason: fmt.Sprint("ban ", key)}
+	durable, err := r.Ban(r.t.Context(), b, hashes(key), audit.Entry{Action: "ban", Reason: b.Reason})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -32,7 +35,7 @@ func (r *replica) ban(key byte) bool {
 // lift lifts the ban of a key.
 func (r *replica) lift(key byte) {
 	r.t.Helper()
-	if _, err := r.Unban(r.t.Context(), keyhash.Key{key}.String(), audit.Entry{Action: "lift"}); err != nil {
+	if _, err := r.Unban(r.t.Context(), hashes(key), audit.Entry{Action: "lift"}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -95,8 +98,8 @@ func TestTooManyBansOfTwoReplicas(t *testing.T) {
 		s.set(func(s *store) { s.away = true })
 		for i, r := range []*replica{one, two} {
 			for n := range wire.MaxBans/2 + 10 {
-				b := enforcement.Ban{Policy: "p", Key: keyhash.Key{byte(i), byte(n >> 8), byte(n)}.String()}
-				if _, _, err := r.Ban(t.Context(), b, audit.Entry{}); err != nil {
+				hash := keyhash.Key{byte(i), byte(n >> 8), byte(n)}.String()
+				if _, err := r.Ban(t.Context(), enforcement.Ban{Policy: "p"}, []string{hash}, audit.Entry{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -172,7 +175,7 @@ func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
 		if random.IntN(7) >= 3 {
 			r.ban(key)
 			want[key] = true
-		} else if _, err := r.Unban(t.Context(), keyhash.Key{key}.String(), audit.Entry{}); err == nil {
+		} else if _, err := r.Unban(t.Context(), hashes(key), audit.Entry{}); err == nil {
 			want[key] = false
 		}
 	})
