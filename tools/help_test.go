@@ -16,6 +16,7 @@ import (
 // generators by go generate.
 var noTools = []string{
 	"controlplane/main.go", "filter/main.go", "test/bench/empty/main.go", "test/clients/retryable/main.go",
+	"test/kubetest/pause/main.go",
 	"controlplane/internal/policydoc/reference/main.go",
 }
 
@@ -55,6 +56,7 @@ func TestEveryToolHasHelp(t *testing.T) {
 			run = exec.CommandContext(ctx, "go", "run", ".", "--help")
 		}
 		run.Dir = filepath.Join("..", filepath.Dir(path))
+		run.WaitDelay = time.Second // Its children may hold its output.
 		if out, err := run.CombinedOutput(); err != nil || len(out) < 100 {
 			t.Errorf("%s --help: %v\n%s", path, err, out)
 		}
