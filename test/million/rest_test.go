@@ -57,6 +57,21 @@ func (p *plane) atRest(during time.Duration) int64 {
 	return least
 }
 
+// peak is the most that the process has held.
+func (p *plane) peak() int64 {
+	p.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.control.PID()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kilobytes int64
+	if _, err := fmt.Sscan(after, &kilobytes); err != nil {
+		p.t.Fatal(err)
+	}
+	return kilobytes * 1024
+}
+
 // set is a policy set of many policies of a limit.
 func set(policies, quota int, window string) string {
 	var b strings.Builder
@@ -80,8 +95,11 @@ func TestMemoryAfterPushes(t *testing.T) {
 	p := start(t)
 	t.Logf("without policies: %s", mb(p.atRest(rest)))
 	var half, whole int64
+	var spent time.Duration
 	for i := range pushes {
-		p.call(http.MethodPut, "/v1/policyset", set(policies, 100+i, "1m"))
+		document, before := set(policies, 100+i, "1m"), p.processor()
+		p.call(http.MethodPut, "/v1/policyset", document)
+		spent += p.processor() - before
 		switch i + 1 {
 		case max(pushes/10, 2):
 			t.Logf("after %d pushes of %d policies: %s at rest", i+1, policies, mb(p.atRest(rest)))
@@ -90,7 +108,8 @@ func TestMemoryAfterPushes(t *testing.T) {
 			t.Logf("after %d: %s", i+1, mb(half))
 		case pushes:
 			whole = p.atRest(rest)
-			t.Logf("after %d: %s", i+1, mb(whole))
+			t.Logf("after %d: %s; %.1f MB each, %.2f s of a processor; %s at most", i+1, mb(whole),
+				float64(len(document))/1e6, spent.Seconds()/float64(pushes), mb(p.peak()))
 		}
 	}
 	if whole > half+half/4+10e6 {

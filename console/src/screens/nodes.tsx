@@ -63,7 +63,7 @@ function sumUp({ counts: n, current_version: version }: Fleet): string {
   return (
     `${plural(n.active, 'node')} active, ${n.behind === 0 ? 'all up to date' : `${n.behind} not up to date`}, ` +
     `${n.fallen === 0 ? 'none' : n.fallen} on the failure ladder, ` +
-    `${n.refused === 0 ? 'none' : n.refused} refused. Version ${version} is current.`
+    `${n.refused === 0 ? 'no address' : plural(n.refused, 'address', 'addresses')} refused. Version ${version} is current.`
   )
 }
 

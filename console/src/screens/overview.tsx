@@ -160,8 +160,8 @@ function FleetTiles({ fleet }: { fleet: Fleet | undefined }) {
         tone={down ? 'bad' : 'plain'} note={`of ${plural(all, 'active node')}`}
       />
       <Tile
-        label="Up to date" href={link('nodes')} value={fleet ? `${all - late} of ${all + refused}` : '…'}
-        tone={refused ? 'bad' : late ? 'warn' : 'plain'} note={refused ? `${refused} refused: no limit is sent there` : upToDate}
+        label="Up to date" href={link('nodes')} value={fleet ? `${all - late} of ${all}` : '…'}
+        tone={refused ? 'bad' : late ? 'warn' : 'plain'} note={refused ? `calls from ${plural(refused, 'address', 'addresses')} refused: no limit is sent there` : upToDate}
       />
     </>
   )

@@ -206,6 +206,16 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 	} {
 		p.problem(p.do(c.call), c.status, c.kind)
 	}
+	for body, says := range map[string]string{
+		`{"nodes":"200%"}`: `nodes: must be a share of the nodes from 1% to 100%, not "200%"`,
+		`{"nodes":"half"}`: `nodes: must be a share of the nodes from 1% to 100%, not "half"`,
+		`{"nodes":50}`:     `the body must be JSON like {"nodes":"50%"}`,
+	} {
+		got := p.problem(p.do(call{"ed", "PUT", "/v1/rollout", match, body}), 400, "bad-request")
+		if got.Detail != says {
+			t.Errorf("%s: %q, want %q", body, got.Detail, says)
+		}
+	}
 	p.store.mode.Store("away")
 	for _, c := range []call{
 		{"eyes", "GET", "/v1/rollout", nil, ""},

@@ -192,7 +192,12 @@ func (op *operation) checkBody(c echo.Context) error {
 		return op.badBody(nil)
 	}
 	if err := op.json.Schema.Value.VisitJSON(value, openapi3.VisitAsRequest(), openapi3.MultiErrors()); err != nil {
-		return op.badBody(bodyProblems(nil, err))
+		problems := bodyProblems(nil, err)
+		if formed(err) {
+			return &failure{code: errs.BadRequest, problems: problems,
+				detail: strings.ReplaceAll(problems.Error(), "\n", "; ")}
+		}
+		return op.badBody(problems)
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.Header.Set(echo.HeaderContentType, echo.MIMEApplicationJSON) // What it is, whatever a tool said unasked.
@@ -233,6 +238,26 @@ func bodyProblems(problems policy.Problems, err error) policy.Problems {
 	return append(problems, policy.Problem{Path: fieldPath(path), Reason: fieldReason(wrong)})
 }
 
+// formed reports whether a body has the fields that it should and of the right types, and only
+// values are wrong: an example would not help.
+func formed(err error) bool {
+	var several openapi3.MultiError
+	if errors.As(err, &several) {
+		return !slices.ContainsFunc(several, func(one error) bool { return !formed(one) })
+	}
+	var wrong *openapi3.SchemaError
+	if !errors.As(err, &wrong) {
+		return false
+	}
+	switch wrong.SchemaField {
+	case "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems":
+		return true
+	}
+	return false
+}
+
+// fieldReason says how a field is wrong, and what it has where its form is right and its value is
+// not.
 func fieldReason(wrong *openapi3.SchemaError) string {
 	switch wrong.SchemaField {
 	case "required":
@@ -247,8 +272,47 @@ func fieldReason(wrong *openapi3.SchemaError) string {
 		if wrong.Schema != nil && wrong.Schema.Type != nil {
 			return "must be of type " + strings.Join(wrong.Schema.Type.Slice(), " or ")
 		}
+	case "enum":
+		if wrong.Schema != nil {
+			return "must be " + alternatives(wrong.Schema.Enum) + notThat(wrong.Value)
+		}
 	}
-	return wrong.Reason
+	if wrong.Schema != nil {
+		if text, ok := wrong.Schema.Extensions["x-must"].(string); ok {
+			return text + notThat(wrong.Value)
+		}
+	}
+	return wrong.Reason + notThat(wrong.Value)
+}
+
+// alternatives are the values that a field may have, in words.
+func alternatives(values []any) string {
+	words := make([]string, len(values))
+	for i, value := range values {
+		words[i] = fmt.Sprint(value)
+	}
+	if last := len(words) - 1; last > 0 {
+		return strings.Join(words[:last], ", ") + " or " + words[last]
+	}
+	return strings.Join(words, "")
+}
+
+// mostShown bounds the characters of a wrong value that an answer repeats.
+const mostShown = 64
+
+// notThat names a value that a field may not have, empty where it has parts or is long.
+func notThat(value any) string {
+	switch value := value.(type) {
+	case string:
+		if len(value) <= mostShown {
+			return fmt.Sprintf(", not %q", value)
+		}
+	case float64:
+		return ", not " + strconv.FormatFloat(value, 'f', -1, 64)
+	case bool:
+		return ", not " + strconv.FormatBool(value)
+	}
+	return ""
 }
 
 // fieldPath writes a place as the policy language does: a.b[2].

@@ -15,9 +15,18 @@ import (
 // scripted is a store that has one log.
 type scripted struct {
 	consumers.Store
-	log  consumers.Log
-	bans []consumers.Listed
-	err  error
+	log   consumers.Log
+	bans  []consumers.Listed
+	found map[keyhash.Key]consumers.Record
+	err   error
+}
+
+func (s *scripted) Consumers(_ context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
+	list := make([]consumers.Record, len(keys))
+	for i, key := range keys {
+		list[i] = s.found[key]
+	}
+	return list, s.log.State, s.err
 }
 
 func (s *scripted) ConsumerRevision(context.Context) (uint64, error) { return s.log.Revision, s.err }

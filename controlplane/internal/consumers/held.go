@@ -37,25 +37,27 @@ func (s *Service) ListHeld(list List, want func(Record) bool) []Listed {
 		return nil
 	}
 	page, seen := []Listed{}, map[keyhash.Key]bool{}
-	add := func(key keyhash.Key) {
+	add := func(key keyhash.Key, r Record) {
 		if seen[key] || len(page) == list.Limit {
 			return
 		}
 		seen[key] = true
-		r, _ := s.heldOf(key)
 		r = r.At(s.now())
 		if r.Revision > 0 && want(r) && (!list.Banned || r.Banned != nil) {
 			page = append(page, Listed{key, r})
 		}
 	}
 	for i := len(s.log.Changes) - 1; i >= 0; i-- {
-		add(s.log.Changes[i].Key)
+		add(s.log.Changes[i].Key, s.log.Changes[i].Record)
 	}
-	for key := range s.bans {
-		add(key)
+	for key, r := range s.bans {
+		if asked, ok := s.remembered[key]; ok {
+			r = asked
+		}
+		add(key, r)
 	}
-	for key := range s.remembered {
-		add(key)
+	for key, r := range s.remembered {
+		add(key, r)
 	}
 	return page
 }

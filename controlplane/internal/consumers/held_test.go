@@ -48,6 +48,10 @@ func TestWhatIsHeldOfConsumers(t *testing.T) {
 	if list := s.ListHeld(consumers.List{Limit: 9, Banned: true}, all); len(list) != 1 || list[0].Key != key(3) {
 		t.Errorf("banned: %+v", list)
 	}
+	list := s.ListHeld(consumers.List{Limit: 2}, all)
+	if len(list) != 2 || list[0].Key != key(2) || list[1].Key != key(1) {
+		t.Errorf("the newest two: %+v", list)
+	}
 	whole := consumers.New(consumers.Config{Now: time.Now, Store: &scripted{
 		log: consumers.Log{State: consumers.State{Revision: 1}, Whole: true}}})
 	if err := whole.Refresh(t.Context()); err != nil {
@@ -59,3 +63,36 @@ func TestWhatIsHeldOfConsumers(t *testing.T) {
 }
 
 func all(consumers.Record) bool { return true }
+
+// A consumer stands once in the list: as it changed last, or else as it was asked for.
+func TestWhatIsHeldIsTheNewest(t *testing.T) {
+	key := keyhash.Key{1}
+	banned := consumers.Record{Revision: 3, Banned: &consumers.Mark{Reason: "a leak"}}
+	pardoned := consumers.Record{Revision: 4, Tier: "premium"}
+	store := &scripted{
+		log:   consumers.Log{State: consumers.State{Revision: 4}, Floor: 4},
+		bans:  []consumers.Listed{{Key: key, Record: banned}},
+		found: map[keyhash.Key]consumers.Record{key: pardoned},
+	}
+	s := consumers.New(consumers.Config{Store: store, Now: time.Now})
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list := s.ListHeld(consumers.List{Limit: 9}, all); len(list) != 1 || list[0].Banned == nil {
+		t.Errorf("of the bans: %+v", list)
+	}
+	if _, err := s.Known(t.Context(), []keyhash.Key{key}); err != nil {
+		t.Fatal(err)
+	}
+	if list := s.ListHeld(consumers.List{Limit: 9}, all); len(list) != 1 || list[0].Tier != "premium" {
+		t.Errorf("as it was asked for: %+v", list)
+	}
+	store.log = consumers.Log{State: consumers.State{Revision: 5}, Floor: 4, Changes: []consumers.Change{
+		{Revision: 5, Key: key, Record: consumers.Record{Revision: 5, Tier: "free"}}}}
+	if err := s.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list := s.ListHeld(consumers.List{Limit: 9}, all); len(list) != 1 || list[0].Tier != "free" {
+		t.Errorf("as it changed last: %+v", list)
+	}
+}
