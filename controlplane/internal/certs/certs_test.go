@@ -151,6 +151,9 @@ func TestAWrongCertificateKeepsNoOtherAlive(t *testing.T) {
 		if _, err := certs.LoadPool(w.file); err == nil {
 			t.Errorf("%s: a control plane starts with it", name)
 		}
+		if p, err := certs.LoadRight(w.file); err != nil || !strings.Contains(p.Trouble(quiet), want) {
+			t.Errorf("%s: authorities of a server: %v, %q", name, err, p.Trouble(quiet))
+		}
 		w.write(w.text(w.other) + w.text(w.old))
 		if got := w.pool.Trouble(quiet); got != "" || !w.served(w.client(w.oldClient)) {
 			t.Errorf("%s: mended: %q", name, got)

@@ -238,7 +238,7 @@ func (l *location) tls() error {
 	l.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	var err error
 	if l.ca != "" {
-		if l.authorities, err = certs.LoadPool(l.ca); err != nil {
+		if l.authorities, err = certs.LoadRight(l.ca); err != nil {
 			return fmt.Errorf("ca_file of the Redis URL: %w", err)
 		}
 	}

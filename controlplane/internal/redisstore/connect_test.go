@@ -167,6 +167,28 @@ func TestAuthoritiesAreReadAgain(t *testing.T) {
 	}
 }
 
+// A file of authorities that also holds something else, as bundles of a system do: the others count
+// from the start on, and it is reported.
+func TestAWrongAuthorityLeavesTheOthersAtTheStart(t *testing.T) {
+	certificates := redistest.MakeCertificates(t)
+	_, addr := redistest.StartTLS(t, certificates)
+	right, err := os.ReadFile(certificates.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const none = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	if err := os.WriteFile(certificates.CA, append([]byte(none), right...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := openURL(t, strings.Replace(tlsURL(addr, certificates), "weir@", "", 1), slog.New(slog.DiscardHandler))
+	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+		t.Error(err)
+	}
+	if got := s.WrongFiles()["ca_file"]; !strings.Contains(got, "line 1") {
+		t.Errorf("%q is reported", got)
+	}
+}
+
 // A password that is changed in its file is used by the next connection.
 func TestPasswordFileIsReadAgain(t *testing.T) {
 	server := redistest.Start(t)
