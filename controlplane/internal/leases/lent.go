@@ -15,7 +15,7 @@ import (
 // the permits that the store has lost.
 const GivenBackIn = quota.Second
 
-// mostLent bounds the holders that are remembered of each span of a lease, some 140 bytes each.
+// mostLent bounds the holders that are remembered of each span of a lease, some 170 bytes each.
 const mostLent = 100_000
 
 // prefixLag is how much earlier than another answer one may come that a store wrote later.

@@ -135,11 +135,14 @@ func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at
 }
 
 // giveBack gives a server back the permits that it may have lost of a part's tags, in the
-// background, and has them doubted if it has.
+// background, and has them doubted if it has, or if this control plane does not remember all that
+// would show it.
 func (s *Store) giveBack(ctx context.Context, p *part) error {
 	now := s.age()
 	claims := s.lent.Claims(now, func(bucket keyhash.Key) bool { return slices.Contains(p.tags, bucketTag(bucket)) })
-	if len(claims) == 0 {
+	known := s.lent.KnownIn(now)
+	forgotten := known > leases.GivenBackIn
+	if len(claims) == 0 && !forgotten {
 		return nil
 	}
 	latest := leases.Latest(claims, now)
@@ -147,8 +150,7 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
-	known := s.lent.KnownIn(now)
-	if len(latest) == 0 || lost == "" && known > leases.GivenBackIn {
+	if len(latest) == 0 || lost == "" && forgotten {
 		now, err := p.server.Time(ctx).Result()
 		if err != nil {
 			return err
@@ -161,7 +163,8 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if err := s.doubtPermits(ctx, p, lost, known-leases.GivenBackIn); err != nil {
 		return err
 	}
-	s.log.Warn("Redis has lost permits of requests in flight: what this control plane knows of them is given back",
+	s.log.Warn("Redis may have lost permits of requests in flight: "+
+		"what this control plane knows of them is given back",
 		"permits_of", len(claims), "in_doubt_for", time.Duration(known)*time.Microsecond)
 	s.looks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.closing, time.Duration(inflight.TTL)*time.Microsecond)
