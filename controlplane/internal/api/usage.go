@@ -24,7 +24,25 @@ const maxUsage = 32
 type asker struct {
 	source policy.Source
 	value  string
-	tier   string // by the version for the nodes to which none is rolled out
+	tiers  map[*policies.Compiled]string // in each version in force that has tiers
+}
+
+// meets reports whether the caller's tier has a bucket, which both versions in force may have. It
+// notes the version if the caller has that tier in one of two.
+func (a *asker) meets(at *place) bool {
+	if at.tier == "" || at.version != 0 {
+		return at.tier == "" || at.tier == a.tiers[at.By]
+	}
+	var by []uint64
+	for version, tier := range a.tiers {
+		if tier == at.tier {
+			by = append(by, version.Version.Number)
+		}
+	}
+	if len(by) == 1 && len(a.tiers) > 1 {
+		at.version = by[0]
+	}
+	return len(by) > 0
 }
 
 // GetUsage shows a caller what it has left. Every caller with a key may ask; an unknown key looks
@@ -34,16 +52,11 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	tier, err := s.assignedTier(ctx, secret, current.Set, who)
-	if err != nil {
+	if who.tiers, err = s.tiersOf(ctx, secret, current, who); err != nil {
 		return nil, storeFailure(err)
 	}
-	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}},
+	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[current]},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
-	if len(current.Set.Tiers) > 0 {
-		who.tier = current.Set.Tiers[tier]
-		answer.Body.Tier = who.tier
-	}
 	person, used := match.ConsumerKey(secret, who.source, who.value), false
 	about := subject{person: (*keyhash.Key)(&person)}
 	for _, k := range s.keysOfAsker(secret, current, who) {
@@ -54,7 +67,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 		}
 		for _, at := range places {
 			if at.isLocal() || at.Policy.Enforced == policy.EnforcedOff ||
-				at.tier != "" && at.tier != answer.Body.Tier || len(answer.Body.Limits) == maxUsage {
+				!who.meets(&at) || len(answer.Body.Limits) == maxUsage {
 				continue
 			}
 			held, err := s.bucket(ctx, at, lease.Change{}, audit.Entry{})
@@ -137,6 +150,25 @@ func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
 	return who, badRequest("send the key that your requests have, in one of:%s", places)
 }
 
+// tiersOf are the asker's tiers in the versions in force that have tiers.
+func (s *server) tiersOf(
+	ctx context.Context, secret [16]byte, current *policies.Compiled, who asker,
+) (map[*policies.Compiled]string, error) {
+	active, _ := s.config.Policies.Active()
+	tiers := map[*policies.Compiled]string{}
+	for _, by := range []*policies.Compiled{current, active.Draft} {
+		if by == nil || len(by.Set.Tiers) == 0 {
+			continue
+		}
+		tier, err := s.assignedTier(ctx, secret, by.Set, who)
+		if err != nil {
+			return nil, err
+		}
+		tiers[by] = by.Set.Tiers[tier]
+	}
+	return tiers, nil
+}
+
 // assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found,
 // and else the default one.
 func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who asker) (int, error) {
@@ -201,7 +233,7 @@ func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) 
 		case policy.PartConsumer:
 			values, ok = append(values, match.Value{Text: []byte(who.value), Source: who.source}), true
 		case policy.PartTier:
-			values = append(values, match.Value{Text: []byte(who.tier)})
+			values = append(values, match.Value{Text: []byte(who.tiers[by])})
 		default:
 			return k, false
 		}

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -76,4 +77,44 @@ func TestUsage(t *testing.T) {
 	p.store.mode.Store("away")
 	p.problem(p.do(usage("bob")), 503, "store-unavailable")
 	p.problem(newPlane(t).do(usage("bob")), 409, "no-consumers")
+}
+
+// During a rollout a caller sees the limits of the tier that it has in each version.
+func TestUsageGoesByTheTiersOfEachVersion(t *testing.T) {
+	const header = "version: weir/v1\nidentity: {consumer: [{header: x-api-key}]"
+	plain := header + "}\npolicies:\n  - {name: a, partition: [consumer], limit: {quota: 9, window: 1h}}\n"
+	tiers := func(names, byDefault, partition, limits string) string {
+		return header + ", tier: [assignment], default_tier: " + byDefault + "}\ntiers: [" + names + "]\n" +
+			"policies:\n  - {name: a, partition: [" + partition + "], " + limits + "}\n"
+	}
+	const each = "limits: {free: {quota: 3, window: 1h}, gold: {quota: 30, window: 1h}}"
+	const renamed = "limits: {basic: {quota: 4, window: 1h}, gold: {quota: 30, window: 1h}}"
+	const one = "limit: {quota: 5, window: 1h}"
+	free, gold := tiers("free, gold", "free", "consumer", each), tiers("free, gold", "gold", "consumer", each)
+	for _, c := range []struct{ current, draft, tier, want string }{
+		{plain, free, "", "9 v1, 3 v2"},
+		{free, plain, "free", "3 v1, 9 v2"},
+		{free, tiers("basic, gold", "basic", "consumer", renamed), "free", "3 v1, 4 v2"},
+		{free, gold, "free", "3 v1, 30 v2"},
+		{free, free + "# the same\n", "free", "3 v0"},
+		{tiers("free, gold", "free", "consumer, tier", one), tiers("free, gold", "gold", "consumer, tier", one), "free",
+			"5 v1, 5 v2"},
+	} {
+		p := newPlane(t)
+		if w := p.put(`"0"`, c.current); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+		draft := call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, c.draft}
+		if w := p.do(draft); w.Code != 200 {
+			t.Fatal(w.Body)
+		}
+		got := decoded[api.UsageAnswer](t, p.do(usage("alice")))
+		var lines []string
+		for _, l := range got.Limits {
+			lines = append(lines, fmt.Sprintf("%d v%d", l.Quota, l.Version))
+		}
+		if all := strings.Join(lines, ", "); all != c.want || got.Tier != c.tier {
+			t.Errorf("tier %q: %s, want %q: %s; of\n%s\n%s", got.Tier, all, c.tier, c.want, c.current, c.draft)
+		}
+	}
 }
