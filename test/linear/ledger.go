@@ -69,12 +69,13 @@ func grant(before levels, ask Ask) (after levels, answers []Granted) {
 	return after, answers
 }
 
-// kept is what a node may keep while nothing is earned: what it wants, up to a quarter of its
-// share, if that is enough for a request. The only node has it rounded up.
+// kept is what a node may keep while nothing is earned, if that is enough for a request: what it
+// wants, up to a quarter of the bucket, rounded up; one of several nodes up to an eighth of its
+// share.
 func kept(p Part, left int64) int64 {
-	share := left / (4 * p.Nodes)
-	if p.Nodes == 1 && 4*share < left {
-		share++
+	share := (left + 3) / 4
+	if p.Nodes > 1 {
+		share = left / (8 * p.Nodes)
 	}
 	if share = min(p.Keep, share); share < p.Cost {
 		return 0

@@ -76,14 +76,14 @@ func (s *server) eachNamed(name string, each func(by *policies.Compiled, p *poli
 
 // key finds out which partition key is meant, in each version in force.
 func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
-	secret, err := s.config.Hub.Secret()
-	if err != nil {
-		return k, err
-	}
 	var found []bucketKey
 	var wrong error
 	err = s.eachNamed(name, func(by *policies.Compiled, p *policy.Policy) {
-		values, err := partitionValues(by.Set, p, params.Partition, params.Source)
+		secret, err := s.config.Hub.Secret()
+		var values []match.Value
+		if err == nil {
+			values, err = partitionValues(by.Set, p, params.Partition, params.Source)
+		}
 		if err == nil {
 			found = append(found, newKey(secret, by, p, values))
 		}

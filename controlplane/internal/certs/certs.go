@@ -43,8 +43,8 @@ func LoadPool(path string) (*Pool, error) {
 	return p, p.read(true)
 }
 
-// LoadRight is LoadPool for authorities of a server that this process calls: a wrong one among others
-// is absent and admits nobody, as in a file that is read again, and Trouble reports it.
+// LoadRight is LoadPool for authorities of a server that this process calls: a wrong one among
+// others is absent and admits no server, as in a file that is read again, and Trouble reports it.
 func LoadRight(path string) (*Pool, error) {
 	p, err := LoadPool(path)
 	if p.value != nil {

@@ -98,8 +98,8 @@ func TestTooManyBansOfTwoReplicas(t *testing.T) {
 		s.set(func(s *store) { s.away = true })
 		for i, r := range []*replica{one, two} {
 			for n := range wire.MaxBans/2 + 10 {
-				hash := keyhash.Key{byte(i), byte(n >> 8), byte(n)}.String()
-				if _, err := r.Ban(t.Context(), enforcement.Ban{Policy: "p"}, []string{hash}, audit.Entry{}); err != nil {
+				hashes := []string{keyhash.Key{byte(i), byte(n >> 8), byte(n)}.String()}
+				if _, err := r.Ban(t.Context(), enforcement.Ban{Policy: "p"}, hashes, audit.Entry{}); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -18,7 +18,7 @@ func isEarlier(meta *bolt.Bucket) bool {
 }
 
 // takeOver gives the clock and the counters of such a file their checksums. Counters that have one
-// were there before somebody went back to the earlier build, and have not changed since.
+// were there before an operator went back to the earlier build, and have not changed since.
 func takeOver(tx *bolt.Tx) error {
 	meta, saved := tx.Bucket(metaBucket), tx.Bucket(ledgersBucket)
 	lacking := map[string][]byte{} // A list does not change while it is read.
