@@ -45,7 +45,7 @@ func Start(t testing.TB) *Server {
 // Port is where it listens on 127.0.0.1, over UDP.
 func (s *Server) Port() int { return s.conn.LocalAddr().(*net.UDPAddr).Port }
 
-// Answer has all names resolve to some IPv4 addresses from now on; to none: they do not exist.
+// Answer has all names resolve to some addresses from now on; to none: they do not exist.
 func (s *Server) Answer(addresses ...string) {
 	var all []netip.Addr
 	for _, a := range addresses {
@@ -115,13 +115,17 @@ func (s *Server) reply(question dnsmessage.Message) (dnsmessage.Message, bool) {
 	if len(s.addresses) == 0 {
 		answer.RCode = dnsmessage.RCodeNameError
 	}
-	if q.Type == dnsmessage.TypeA {
-		for _, a := range s.addresses {
-			answer.Answers = append(answer.Answers, dnsmessage.Resource{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1},
-				Body:   &dnsmessage.AResource{A: a.As4()},
-			})
+	for _, a := range s.addresses {
+		r := dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1}}
+		switch {
+		case q.Type == dnsmessage.TypeA && a.Is4():
+			r.Body = &dnsmessage.AResource{A: a.As4()}
+		case q.Type == dnsmessage.TypeAAAA && a.Is6():
+			r.Body = &dnsmessage.AAAAResource{AAAA: a.As16()}
+		default:
+			continue
 		}
+		answer.Answers = append(answer.Answers, r)
 	}
 	return answer, !s.silent
 }

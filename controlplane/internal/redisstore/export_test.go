@@ -3,6 +3,8 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -84,6 +86,19 @@ func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost i
 // WentBack counts a look at the server of a tag, and reports whether it has forgotten earlier ones.
 func (s *Store) WentBack(ctx context.Context, tag byte) bool {
 	return s.wentBack(ctx, &part{s.client, []byte{tag}})
+}
+
+// Stays reports whether calls may still begin on a connection to addr after more looks at where its
+// name leads than end one to a server that has moved.
+func Stays(ctx context.Context, addr string, conn net.Conn) (bool, error) {
+	n := newNames(slog.New(slog.DiscardHandler))
+	dial := n.DialHook(func(context.Context, string, string) (net.Conn, error) { return conn, nil })
+	named, err := dial(ctx, "tcp", addr)
+	for range movedAfter + 1 {
+		n.follow(ctx)
+	}
+	c, ok := named.(*namedConn)
+	return ok && !c.left.Load(), err
 }
 
 // RememberLent bounds the claims of permits that are remembered.

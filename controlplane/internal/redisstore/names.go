@@ -91,19 +91,29 @@ func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		host, _, wrong := net.SplitHostPort(addr)
-		if err != nil || wrong != nil || net.ParseIP(host) != nil {
+		if err != nil || wrong != nil || isAddress(host) {
 			return conn, err
 		}
 		at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 		if err != nil {
 			return conn, nil
 		}
-		c := &namedConn{Conn: conn, by: n, host: host, at: at.Addr().Unmap()}
+		c := &namedConn{Conn: conn, by: n, host: host, at: plain(at.Addr())}
 		n.mu.Lock()
 		n.conns[c] = struct{}{}
 		n.mu.Unlock()
 		return c, nil
 	}
+}
+
+// plain is an address without its link, which a name server leaves out and connections name as the
+// system does.
+func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+
+// isAddress reports whether a host has no name that could lead elsewhere.
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // ProcessHook implements redis.Hook, and changes nothing.
@@ -137,7 +147,7 @@ func (n *names) follow(ctx context.Context) {
 			continue
 		}
 		for i := range found {
-			found[i] = found[i].Unmap()
+			found[i] = plain(found[i])
 		}
 		var left []*namedConn
 		for _, c := range conns {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/test/dnstest"
 	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -114,5 +115,33 @@ func TestTheNameOfRedisIsFollowed(t *testing.T) {
 	time.Sleep(4 * time.Second) // Until the last connection to the old server has ended.
 	if !strings.Contains(log.String(), "resolves to other addresses") || strings.Count(log.String(), "\n") > 2 {
 		t.Errorf("the log says %s", log)
+	}
+}
+
+// reached is a connection to an address.
+type reached struct {
+	net.Conn
+	at net.TCPAddr
+}
+
+func (r reached) RemoteAddr() net.Addr { return &r.at }
+func (reached) Close() error           { return nil }
+
+// An address that holds on one link alone comes from a name without the link, or with its number,
+// and from a connection with its name.
+func TestAnAddressOfALinkIsKnown(t *testing.T) {
+	names := dnstest.Start(t)
+	before := net.DefaultResolver
+	net.DefaultResolver = names.Resolver()
+	t.Cleanup(func() { net.DefaultResolver = before })
+	names.Answer("fe80::1", "10.0.0.1")
+	for address, want := range map[string]bool{"fe80::1": true, "fe80::2": false, "10.0.0.1": true, "10.0.0.2": false} {
+		conn := reached{at: net.TCPAddr{IP: net.ParseIP(address), Port: 6379}}
+		if conn.at.IP.To4() == nil {
+			conn.at.Zone = "eth0"
+		}
+		if stays, err := redisstore.Stays(t.Context(), "redis.test.:6379", conn); stays != want || err != nil {
+			t.Errorf("%s: it stays: %t, %v", conn.RemoteAddr(), stays, err)
+		}
 	}
 }
