@@ -98,17 +98,18 @@ func misplaced(path string) string {
 	return ""
 }
 
-// places are where fields stand that are sought elsewhere. Of one that has a place in several, none
-// is named.
+// places are where fields stand that are sought elsewhere, all that there are.
 var places = func() map[string]string {
 	at := map[string]string{}
 	for where, fields := range map[string]string{
-		"in the match beside policies, for the whole set": "path_case path_parameters trailing_slash",
-		"beside policies, for the whole set":              "identity headers exempt banned show tiers priorities",
-		"in match":                                        "hosts methods paths client_ips descriptors domain",
-		"in limit":                                        "quota window burst in_flight",
-		"in identity":                                     "if_several default_tier client_ip",
-		"in identity.client_ip":                           "trusted_hops ipv6_prefix appended",
+		"in the match beside policies, for the whole set":    "path_case path_parameters trailing_slash",
+		"beside policies, for the whole set":                 "identity headers exempt banned show tiers priorities",
+		"in match":                                           "hosts descriptors domain",
+		"in match, and in exempt beside policies":            "methods paths",
+		"in match, and in exempt and banned beside policies": "client_ips",
+		"in limit":              "quota window burst in_flight",
+		"in identity":           "if_several default_tier client_ip",
+		"in identity.client_ip": "trusted_hops ipv6_prefix appended",
 	} {
 		for _, name := range strings.Fields(fields) {
 			at[name] = where

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-proxy/weir/shared/policy"
 )
@@ -123,8 +125,11 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	before := bytes.TrimRight(doc[:at], " \t\r\n")
 	c := doc[at]
 	switch {
+	case bytes.HasPrefix(doc, []byte(byteOrderMark)):
+		return "it begins with a byte order mark: save it as UTF-8 without one"
 	case len(before) == 0 && c != '{' && c != '[':
-		return "it begins with " + string(c) + " and not with {; if it is YAML, let the name of the file end in .yaml"
+		first, _ := utf8.DecodeRune(doc[at:])
+		return "it begins with " + string(first) + " and not with {; if it is YAML, let the name of the file end in .yaml"
 	case (c == '}' || c == ']') && bytes.HasSuffix(before, []byte(",")):
 		return "the comma before the " + string(c) + " is one too many"
 	case c == ',' && !strings.Contains(reason, "after"):
@@ -136,7 +141,28 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	case c == '_' && bytes.ContainsAny(before[len(before)-1:], "0123456789"):
 		return "a number has digits only: leave the _ out"
 	}
+	if strings.Contains(reason, "in literal") || isAfterValue(reason) {
+		begin := len(bytes.TrimRightFunc(doc[:at], isInWord))
+		if word := aPlainText.Find(doc[begin:]); begin < at && bytes.ContainsFunc(word, unicode.IsLetter) {
+			return needsQuotes(word)
+		}
+	}
 	return brokenText(doc[at:], reason)
+}
+
+// byteOrderMark is what some editors put before a text.
+const byteOrderMark = "\ufeff"
+
+func isAfterValue(reason string) bool {
+	return strings.Contains(reason, "after object key:value pair") || strings.Contains(reason, "after array element")
+}
+
+func isInWord(r rune) bool {
+	return strings.ContainsRune("_-.", r) || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+func needsQuotes[T string | []byte](text T) string {
+	return "a text needs double quotes: " + strconv.Quote(string(text))
 }
 
 // words are what other languages have for values of JSON.
@@ -148,12 +174,16 @@ var words = map[string]string{
 	"on": "write true, without quotes", "off": "write false, without quotes",
 }
 
-var aWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9-]*`)
+var (
+	aWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9-]*`)
+	// aPlainText also begins as a number does.
+	aPlainText = regexp.MustCompile(`^[A-Za-z_0-9.-]+`)
+)
 
 // brokenText explains what the reader of JSON says of the beginning of a text.
 func brokenText(rest []byte, reason string) string {
 	word := string(aWord.Find(rest))
-	after := strings.Contains(reason, "after object key:value pair") || strings.Contains(reason, "after array element")
+	after := isAfterValue(reason)
 	switch c := rest[0]; {
 	case bytes.HasPrefix(rest, []byte("${")):
 		return foreign("${")
@@ -175,7 +205,7 @@ func brokenText(rest []byte, reason string) string {
 		if better := words[strings.ToLower(word)]; better != "" {
 			return better
 		}
-		return "a text needs double quotes: " + strconv.Quote(word)
+		return needsQuotes(word)
 	case c == '.' && strings.Contains(reason, "beginning of value"):
 		return "write 0 before the point"
 	}

@@ -69,7 +69,11 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 		{"    limit: {quota: 1, window: 1m}\n    match: {path_case: any}\n",
 			`f:6: policy "api": match.path_case: unknown field: it stands in the match beside policies`},
 		{"    limit: {quota: 1, window: 1m}\n    paths: [/a]\n",
-			`f:6: policy "api": paths: unknown field: it stands in match`},
+			`f:6: policy "api": paths: unknown field: it stands in match, and in exempt beside policies`},
+		{"    limit: {quota: 1, window: 1m}\n    hosts: [a.b]\n",
+			`f:6: policy "api": hosts: unknown field: it stands in match`},
+		{"    limit: {quota: 1, window: 1m}\n    client_ips: [10.0.0.0/8]\n",
+			`f:6: policy "api": client_ips: unknown field: it stands in match, and in exempt and banned beside policies`},
 		{"    limit: {quota: 1, window: 1m}\n    exempt: {}\n",
 			`f:6: policy "api": exempt: unknown field: it stands beside policies`},
 		{"    limit: {quota: 1}\n    window: 1m\n",
@@ -153,6 +157,13 @@ func TestBrokenJSON(t *testing.T) {
 		`{"a": 1,, "b": 2}`:             "the comma is one too many",
 		`{"a": 010}`:                    "a number begins with no 0",
 		`{"a": .5}`:                     "write 0 before the point",
+		`{"a": nulls}`:                  `a text needs double quotes: "nulls"`,
+		`{"a": tru}`:                    `a text needs double quotes: "tru"`,
+		`{"a": [falsey]}`:               `a text needs double quotes: "falsey"`,
+		`{"a": 10s}`:                    `a text needs double quotes: "10s"`,
+		`{"a": "b"c}`:                   "a quote is missing before c",
+		"\ufeff{\"a\": 1}":              "begins with a byte order mark",
+		"über: 1":                       "it begins with ü and not with {",
 	} {
 		_, err := policydoc.LoadNew([]byte(doc), policydoc.JSON)
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
