@@ -75,6 +75,9 @@ func (s *Stream) enter(cb callback, args ...uint64) bool {
 	v := s.context.vm
 	result := uint32(v.call(cb, s.context, args...))
 	stopped := v.stop
+	if stopped && result == filterContinue && !s.replying {
+		s.h.problem("context %d: Envoy does not go on with it: another one was answered in its callback", s.context.id)
+	}
 	failed := s.check()
 	v.afterCall()
 	switch {

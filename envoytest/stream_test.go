@@ -118,6 +118,7 @@ func TestProblems(t *testing.T) {
 		{"second local reply from the response callback", "reply 429 - - -1", "reply 430 - - -1",
 			"a second local reply", Replied},
 		{"resumed inside its own callback", "resume 0; return 1", "", "resumed inside its own callback", Continued},
+		{"another one answered in its callback", "effective 1; reply 429 - - -1", "", "does not go on with it", Paused},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := guest.New(Options{T: quiet{}})

@@ -31,3 +31,24 @@ func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
 		}
 	}
 }
+
+// A request can come before a tick that is late, as in an Envoy that stood still, and does its work.
+// So one that asks for no tokens, too, finds that the call that another one waits for is too late.
+func TestARefusalHoldsUpNoRequestOfALocalLimit(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(
+		limits("denies", "strict", "100/1h", thenDeny, `"partition": ["header:x-denied"]`),
+		limits("local", "local", "100/1h", `"partition": ["header:x-local"]`))})
+	w.plane.lag = func() (up, down time.Duration) { return time.Hour, time.Hour }
+	w.advance(2 * time.Second)
+	w.skip(2 * time.Second) // Ticks come once a second: the next one is late.
+	asked := w.request(0, 0, get("x-denied", "a"))
+	w.skip(51 * time.Millisecond)
+	local := w.request(0, 0, get("x-local", "a"))
+	if !local.passed {
+		t.Errorf("the request of the local limit is %v", local.stream.State())
+	}
+	w.advance(5 * time.Millisecond)
+	if state := asked.stream.State(); state != envoytest.Replied {
+		t.Errorf("the one that waited is %v", state)
+	}
+}
