@@ -23,6 +23,7 @@ var (
 // aSpan and aRate are a length of time and a limit as other programs write them.
 var (
 	aSpan = regexp.MustCompile(`(?i)^(\d+) *(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)$`)
+	weeks = regexp.MustCompile(`(?i)^(\d{1,3}) *(w|weeks?)$`)
 	aRate = regexp.MustCompile(`(?i)^(\d+) */ *(\d*)(s|sec|second|m|min|minute|h|hour|d|day)$`)
 )
 
@@ -44,6 +45,9 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		if better := misplaced(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
 			return unknownField + better // A field of that very name is likelier than one that is like it.
 		}
+		if better := sameAs(p.Path); better != "" && guess == "" {
+			return unknownField + better
+		}
 		return p.Reason
 	}
 	if value == nil {
@@ -54,9 +58,15 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		return p.Reason + "; " + text + " stays as it is written: put the value there before, as with envsubst"
 	}
 	if m := oneOf.FindStringSubmatch(p.Reason); m != nil {
+		if word := meant(p.Path, strings.ToLower(m[2])); word != "" {
+			return p.Reason + ": did you mean " + word + "?"
+		}
 		spelled := strings.ToLower(strings.ReplaceAll(m[2], "-", "_"))
 		if guess := policy.Guess(spelled, strings.Split(m[1], ", ")); guess != "" {
 			return p.Reason + ": did you mean " + guess + "?"
+		}
+		if header := headerFor(p.Path, strings.ToLower(m[2])); header != "" {
+			return p.Reason + ": did you mean " + header + "?"
 		}
 	}
 	if strings.Contains(text, "/*") && strings.HasPrefix(p.Reason, "{name} and a final ** must be") &&
@@ -71,6 +81,9 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		return p.Reason + ", as in identity: {consumer: [{header: x-api-key}]}"
 	case span != nil && strings.Contains(p.Reason, "with a unit") && text != span[1]+shortUnit(span[2]):
 		return p.Reason + ": did you mean " + span[1] + shortUnit(span[2]) + "?"
+	case weeks.MatchString(text) && strings.Contains(p.Reason, "with a unit"):
+		n, _ := strconv.Atoi(weeks.FindStringSubmatch(text)[1])
+		return p.Reason + ": did you mean " + strconv.Itoa(7*n) + "d?"
 	case limit != nil && strings.HasPrefix(p.Reason, "must be a mapping like {quota"):
 		return p.Reason + ": did you mean {quota: " + limit[1] + ", window: " + cmp.Or(limit[2], "1") +
 			shortUnit(limit[3]) + "}?"

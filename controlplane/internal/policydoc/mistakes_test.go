@@ -112,6 +112,27 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
+// Words of other programs are known by what they mean, not by their letters.
+func TestWordsOfOtherPrograms(t *testing.T) {
+	for line, want := range map[string]string{
+		"mode: global":                  "not global: did you mean leased?",
+		"mode: strct":                   "not strct: did you mean strict?",
+		"enforcement: on":               "not on: did you mean enforce?",
+		"enforcement: 25%":              "not 25%: did you mean {enforce: 25}?",
+		"partition: [ip]":               "not ip: did you mean client_ip?",
+		"partition: [client-ip]":        "not client-ip: did you mean client_ip?",
+		"partition: [X-Api-Key]":        "did you mean header:x-api-key?",
+		"limit: {quota: 1, window: 2w}": "not 2w: did you mean 14d?",
+		"limit: {rate: 5, per: 1m}":     "limit.rate: unknown field: did you mean quota?",
+		"limit: [{quota: 1, window: 1m}, {quota: 5, per: 1h}]": "per: unknown field: did you mean window?",
+	} {
+		got := sentences(t, "version: weir/v1\npolicies:\n  - name: a\n    "+line+"\n")
+		if !strings.Contains(got, want) {
+			t.Errorf("%s\n%s\nwant %s", line, got, want)
+		}
+	}
+}
+
 func TestAllMistakesAtOnce(t *testing.T) {
 	got := sentences(t, head+`    limit: {quota: 1_000, window: 60}
     modde: strict
