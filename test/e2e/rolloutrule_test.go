@@ -76,24 +76,26 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 	if got, _ := w.compared(); got.Verdict != "too few requests" || got.Its.Requests+got.Others.Requests != 0 {
 		t.Errorf("without traffic: %+v", got)
 	}
-	its, theirs := spend(chosen, 400), spend(others, 800)
-	if its.statuses[429]+theirs.statuses[429] > 0 {
-		t.Errorf("refused: %s and %s", its, theirs)
-	}
+	askedOfIts, askedOfOthers := int64(0), int64(0)
 	w.await("both sides to be compared", func(context.Context) error {
+		const n = 40
+		its, theirs := spend(chosen, n), spend(others, n)
+		askedOfIts, askedOfOthers = askedOfIts+n, askedOfOthers+n
+		if its.statuses[429]+theirs.statuses[429] > 0 {
+			t.Fatalf("refused: %s and %s", its, theirs)
+		}
 		got, found := w.compared()
 		if !found {
 			t.Fatal("a rollout that is no worse was taken back")
 		}
-		all := got.Its.Requests + got.Others.Requests
-		if len(got.Policies) != 1 || all < 1200 || got.Verdict != "kept" {
-			return fmt.Errorf("%+v", got)
+		// A report may be missing, none is counted twice. A worker that has not switched yet
+		// decides by the version before, and says so.
+		if got.Its.Requests > askedOfIts || got.Its.Requests+got.Others.Requests > askedOfIts+askedOfOthers ||
+			got.Its.Refused+got.Others.Refused+got.Its.Errors+got.Others.Errors > 0 {
+			t.Fatalf("of %d and %d: %+v", askedOfIts, askedOfOthers, got)
 		}
-		of := got.Policies[0]
-		// A worker that has not switched yet decides by the version before, and says so.
-		if of.Its.Requests+of.Others.Requests != 600 || all != 1200 || got.Its.Requests > 400 ||
-			of.Its.Requests < 100 || of.Its.Refused+of.Others.Refused+got.Its.Errors+got.Others.Errors > 0 {
-			t.Fatalf("%+v", got)
+		if len(got.Policies) != 1 || got.Verdict != "kept" || got.Policies[0].Its.Requests == 0 {
+			return fmt.Errorf("%+v", got)
 		}
 		return nil
 	})
@@ -104,11 +106,9 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 	chosen, others = begin(1, 10)
 	w.controlPlane.Kill()
 	w.controlPlane = one
-	spend(others, 600)
-	if got := spend(chosen, 600); got.statuses[429] < 200 {
-		t.Fatalf("the draft's nodes refused %s", got)
-	}
 	w.await("the rollout to be taken back", func(context.Context) error {
+		spend(others, 40)
+		spend(chosen, 40)
 		if got, found := w.compared(); found {
 			return fmt.Errorf("%+v", got)
 		}

@@ -56,6 +56,10 @@ func TestTheTimeThatRequestsAreHeldIsAMetric(t *testing.T) {
 	strict.mustHave("the client went away", 2)
 	strict.advance(20 * quantum)
 	strict.mustHave("its answer")
+	strict.advance(10 * time.Second)
+	if got := strict.plane.measures["*"]; got.Decided != 4 || got.Waited != 3 {
+		t.Errorf("of 4 requests that were decided 3 waited; reported are %+v", got)
+	}
 
 	strict.plane.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
 	late := strict.ask(0, 0, get("x-key", "c"))

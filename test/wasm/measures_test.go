@@ -24,6 +24,7 @@ func (c *plane) handleMeasures(node int, call *envoytest.Call) {
 		sum.Busy += one.Busy
 		sum.Decided += one.Decided
 		sum.Refused += one.Refused
+		sum.Waited += one.Waited
 		sum.Used = max(sum.Used, one.Used)
 		c.measures[string(one.Policy)] = sum
 	}

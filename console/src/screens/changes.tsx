@@ -189,7 +189,7 @@ function RolloutCard() {
         Begun by {r.by} <Time at={r.since} />.
       </p>
       <progress max={Math.max(1, r.chosen)} value={r.applied} aria-label="Nodes that have the version" />
-      {r.abort_if && <p>It is taken back if {r.abort_if}{r.verdict === 'kept' ? ', which is not so.' : '; too few requests to judge yet.'}</p>}
+      {r.abort_if && <p>It is taken back if {r.abort_if}{{ kept: ', which is not so.', broken: `, which is so: ${r.because}.`, 'too few requests': '; too few requests to judge yet.' }[r.verdict ?? 'kept']}</p>}
       {r.apart.length > 0 && <Empty>Both versions count apart for: {r.apart.join(', ')}.</Empty>}
       <Sides of={r} />
     </Card>

@@ -28,13 +28,13 @@ func (s *server) GetRollout(ctx context.Context, _ gen.GetRolloutRequestObject) 
 	s.noteHeld(ctx, away, s.config.Hub.Followed())
 	r := view.Rollout
 	census := s.census(ctx, r)
-	both := rollouts.Compare(r, s.config.Series, s.config.Now())
+	both := rollouts.Compare(r, view.Unlike, s.config.Series, s.config.Now())
 	return gen.GetRollout200JSONResponse{
 		Headers: gen.GetRollout200ResponseHeaders{ETag: etag(view.Revision), CacheControl: "no-cache"},
 		Body: gen.Rollout{Version: r.Version, Current: r.Base, Nodes: shareText(r.Nodes), Since: r.Since, By: r.By,
 			Summary: view.Diff.String(),
 			Seen:    census.seen, Chosen: census.chosen, Applied: census.applied, Refused: census.refused,
-			AbortIf: r.AbortIf, Verdict: verdictOf(r, both),
+			AbortIf: r.AbortIf, Verdict: verdictOf(r, both), Because: both.Why(),
 			Its: sideOf(both.All.Its), Others: sideOf(both.All.Others), Policies: rowsOf(both.Rows),
 			PoliciesLeftOut: max(len(both.Rows)-mostCompared, 0), Apart: view.Apart},
 	}, nil
@@ -49,6 +49,8 @@ func verdictOf(r policies.Rollout, both rollouts.Comparison) gen.RolloutVerdict 
 		return ""
 	case both.Verdict == rollouts.Few:
 		return gen.TooFewRequests
+	case both.Verdict == rollouts.Broken:
+		return gen.Broken
 	}
 	return gen.Kept
 }
@@ -88,6 +90,10 @@ func (s *server) PutRollout(ctx context.Context, r gen.PutRolloutRequestObject) 
 		rule, err := ruleOf(r.Body.AbortIf)
 		if err != nil {
 			return nil, err
+		}
+		if rule != "" && percent == policies.Everyone {
+			return nil, badRequest("abort_if needs nodes below 100%%: a version that all nodes have is compared " +
+				"with nothing")
 		}
 		change.AbortIf = &rule
 	}

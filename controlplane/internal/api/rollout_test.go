@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
@@ -230,7 +231,10 @@ func TestRolloutRefusesInItsWords(t *testing.T) {
 // of other versions, of policies that a version lacks, and of older nodes are none of it.
 func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 	var past *series.Service
-	p := newPlaneWith(t, func(c *api.Config) { past = c.Series })
+	var later time.Duration
+	p := newPlaneWith(t, func(c *api.Config) {
+		past, c.Now = c.Series, func() time.Time { return time.Now().Add(later) }
+	})
 	p.put(`"0"`, changedSet(10))
 	measure := func(version uint64, name string, decided, refused int64) {
 		t.Helper()
@@ -254,9 +258,12 @@ func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 		}
 		return decoded[api.RolloutAnswer](t, p.do(call{"eyes", "GET", "/v1/rollout", nil, ""}))
 	}
+	measure(1, "a", 50, 50) // An Envoy counted that before it began, at least in part.
+	measure(1, "*", 50, 50)
 	if got := status(); got.Verdict != "too few requests" || got.Its.Requests+got.Others.Requests != 0 {
 		t.Errorf("before anything was decided: %+v", got)
 	}
+	later = 10 * time.Second
 	for range 2 {
 		measure(1, "a", 100, 10)
 		measure(2, "a", 200, 60)
@@ -272,8 +279,13 @@ func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 	}
 	if len(got.Policies) != 1 || got.Policies[0].Its != side(400, 120) || got.Policies[0].Others != side(200, 20) ||
 		got.Its != side(440, 120) || got.Others != side(220, 20) || got.AbortIf != "refused > 2x" ||
-		got.Verdict != "kept" || got.PoliciesLeftOut != 0 {
+		got.Verdict != "kept" || got.Because != "" || got.PoliciesLeftOut != 0 {
 		t.Errorf("%+v", got)
+	}
+	measure(2, "a", 400, 400)
+	if got := status(); got.Verdict != "broken" || got.Because !=
+		"refused > 2x: by policy a on its nodes 65 % (520 of 800) were refused, on the others 10 % (20 of 200)" {
+		t.Errorf("%s: %q", got.Verdict, got.Because)
 	}
 }
 
@@ -299,6 +311,10 @@ func TestTheRuleOfARollout(t *testing.T) {
 	p.holds(1, changedSet(10))
 	p.do(call{"ed", "PUT", "/v1/policyset?nodes=50%25", match, changedSet(20)})
 	p.problem(p.rollout("PUT", "/v1/rollout", "*", `{"nodes":"50%","abort_if":"refuse"}`), 400, "bad-request")
+	got = p.problem(p.rollout("PUT", "/v1/rollout", "*", `{"nodes":"100%","abort_if":"errors > 1%"}`), 400, "bad-request")
+	if !strings.Contains(got.Detail, "abort_if needs nodes below 100%") {
+		t.Error(got.Detail)
+	}
 	for _, c := range [][2]string{{`{"nodes":"60%","abort_if":"errors > 1%"}`, "errors > 1%"},
 		{`{"nodes":"70%"}`, "errors > 1%"}, {`{"nodes":"70%","abort_if":"off"}`, ""}} {
 		p.rollout("PUT", "/v1/rollout", "*", c[0])

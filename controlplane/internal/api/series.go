@@ -20,6 +20,10 @@ var steps = map[gen.GetSeriesParamsStep]time.Duration{
 	"30m": 30 * time.Minute, "1h": time.Hour,
 }
 
+// beforeRollout is for how long messages come that are about the time before: one covers five
+// seconds, and leaves within one more.
+const beforeRollout = 6 * time.Second
+
 // noteMeasures takes in what a worker of a node has measured of the policies in force.
 func (s *server) noteMeasures(c echo.Context) error {
 	body, err := s.body(c, wire.MaxMeasuresBytes)
@@ -36,7 +40,11 @@ func (s *server) noteMeasures(c echo.Context) error {
 	active, _ := s.config.Policies.Active()
 	s.config.Series.Measured(&m, active.Knows)
 	if active.Draft != nil {
-		s.config.Series.Compared(&m, active.HasPolicy)
+		// A message of the current version may be about the time before the rollout.
+		earlier := s.config.Now().Sub(active.State.Rollout.Since) < beforeRollout
+		s.config.Series.Compared(&m, func(version uint64, name string) bool {
+			return active.HasPolicy(version, name) && !(earlier && version == active.State.Current)
+		})
 	}
 	return c.NoContent(http.StatusNoContent)
 }

@@ -245,7 +245,7 @@ func printPut(env *environment, put api.PutAnswer) error {
 		fmt.Fprintf(&out, "for %s of the nodes: %d of %s; weir rollout shows how far it is\n", r.Nodes, r.Chosen,
 			plural(r.Seen, "node", "nodes"))
 		fmt.Fprintf(&out, "  %s\n", r.Bound)
-		writeRule(&out, r.AbortIf, "")
+		writeRule(&out, api.RolloutAnswer{AbortIf: r.AbortIf})
 		writeApart(&out, r.Apart)
 	}
 	_, err := env.Out.Write([]byte(out.String()))

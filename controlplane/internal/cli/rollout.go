@@ -102,14 +102,16 @@ func writeSides(text *strings.Builder, r api.RolloutAnswer) {
 }
 
 // writeRule shows the rule of a rollout, and what it says now.
-func writeRule(text *strings.Builder, rule, verdict string) {
-	if rule == "" {
+func writeRule(text *strings.Builder, r api.RolloutAnswer) {
+	if r.AbortIf == "" {
 		return
 	}
-	fmt.Fprintf(text, "  taken back if %s", rule)
-	switch verdict {
+	fmt.Fprintf(text, "  taken back if %s", r.AbortIf)
+	switch r.Verdict {
 	case "kept":
 		text.WriteString("; it is not")
+	case "broken":
+		text.WriteString("; it is, and is taken back once the store answers: " + r.Because)
 	case "too few requests":
 		text.WriteString("; too few requests to judge yet")
 	}
@@ -134,7 +136,7 @@ func printRollout(out io.Writer, r api.RolloutAnswer) error {
 	if r.Refused > 0 {
 		fmt.Fprintf(&text, "  %d could not apply it: weir get nodes says why\n", r.Refused)
 	}
-	writeRule(&text, r.AbortIf, string(r.Verdict))
+	writeRule(&text, r)
 	writeApart(&text, r.Apart)
 	writeSides(&text, r)
 	_, err := io.WriteString(out, text.String())
@@ -161,6 +163,10 @@ type rolloutPromote struct {
 func (c *rolloutPromote) Run(env *environment) error {
 	if err := checkShare(c.Nodes); err != nil {
 		return err
+	}
+	if c.AbortIf != "" && c.AbortIf != "off" && withSign(c.Nodes) == "100%" {
+		return errors.New("--abort-if needs --nodes below 100%, like --nodes 50%: a version that all nodes have is " +
+			"compared with nothing")
 	}
 	step := map[string]string{"nodes": withSign(c.Nodes)}
 	if c.AbortIf != "" {

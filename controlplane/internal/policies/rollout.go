@@ -215,6 +215,8 @@ type RollOutcome struct {
 	Diff Diff
 	// Apart are the policies whose buckets the two versions do not share.
 	Apart []string
+	// Unlike are those of which the two differ in the requests that they decide.
+	Unlike map[string]bool
 }
 
 // Roll changes the share of the nodes that have the draft, makes it the current version, or takes
@@ -291,7 +293,7 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	if err != nil {
 		return out, err
 	}
-	out.Apart = Apart(before, after)
+	out.Apart, out.Unlike = Apart(before, after), Unlike(before, after)
 	if percent < was.Nodes {
 		before, after = after, before
 	}

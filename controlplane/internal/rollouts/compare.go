@@ -21,6 +21,8 @@ type Row struct {
 	// Policy is empty for all requests, whether policies match them or not.
 	Policy      string
 	Its, Others series.Side
+	// Unlike: the versions differ in which requests it decides, so that only a share is judged.
+	Unlike bool
 }
 
 // Comparison is what has been decided since From, all requests and by policy, those first whose
@@ -38,8 +40,9 @@ type Comparison struct {
 	By      Row
 }
 
-// Compare compares both sides over the last minutes, and judges them by the rollout's rule.
-func Compare(r policies.Rollout, history History, now time.Time) (c Comparison) {
+// Compare compares both sides over the last minutes, and judges them by the rollout's rule. Unlike
+// are the policies of which the versions differ in the requests that they decide.
+func Compare(r policies.Rollout, unlike map[string]bool, history History, now time.Time) (c Comparison) {
 	c.From = r.Since
 	if earliest := now.Add(-series.Window); c.From.Before(earliest) {
 		c.From = earliest
@@ -59,8 +62,11 @@ func Compare(r policies.Rollout, history History, now time.Time) (c Comparison) 
 		return cmp.Or(cmp.Compare(b.apart(), a.apart()), cmp.Compare(b.Its.Decided, a.Its.Decided),
 			cmp.Compare(a.Policy, b.Policy))
 	})
+	for i := range c.Rows {
+		c.Rows[i].Unlike = unlike[c.Rows[i].Policy]
+	}
 	if r.AbortIf != "" {
-		c.judge(r.AbortIf)
+		c.judge(r.AbortIf, now.Sub(r.Since))
 	}
 	return c
 }
@@ -79,14 +85,18 @@ func (r Row) apart() float64 {
 	return max(its-others, others-its)
 }
 
-func (c *Comparison) judge(text string) {
+func (c *Comparison) judge(text string, age time.Duration) {
 	rules, err := Parse(text)
 	if err != nil { // A replica of another version took it: this one leaves it to that.
 		return
 	}
+	doubt := doubtOf(len(rules)*(1+len(c.Rows)), age)
 	for _, rule := range rules {
 		for _, row := range append([]Row{c.All}, c.Rows...) {
-			switch rule.Judge(row.Its, row.Others) {
+			if rule.Factor && row.Unlike {
+				continue
+			}
+			switch rule.Judge(row.Its, row.Others, doubt) {
 			case Broken:
 				c.Verdict, c.Rule, c.By = Broken, rule, row
 				return
@@ -97,8 +107,11 @@ func (c *Comparison) judge(text string) {
 	}
 }
 
-// Why is the sentence that says why a rollout is stopped.
+// Why is the sentence that says why a rollout is stopped; empty if no rule is broken.
 func (c Comparison) Why() string {
+	if c.Verdict != Broken {
+		return ""
+	}
 	of := "of all requests"
 	if c.By.Policy != "" {
 		of = "by policy " + c.By.Policy

@@ -7,6 +7,8 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
@@ -60,8 +62,8 @@ func (r Rule) bound() string {
 
 // Parse reads rules that are separated by "or". Its errors are sentences that say what to write.
 func Parse(text string) (rules []Rule, err error) {
-	if len(text) > maxText {
-		return nil, fmt.Errorf("it has %d characters: write at most %d", len(text), maxText)
+	if n := utf8.RuneCountInString(text); n > maxText {
+		return nil, fmt.Errorf("it has %d characters: write at most %d", n, maxText)
 	}
 	words := strings.Fields(strings.NewReplacer(">", " > ", ",", " , ", "<", " < ", "=", " = ").Replace(text))
 	if len(words) == 0 {
@@ -165,34 +167,58 @@ const (
 	Broken
 )
 
-// Judge compares two sides. A rule is broken if chance does not explain it: the least that the
-// share of the nodes may be is above the bound, with the most that the others' may be.
-func (r Rule) Judge(its, others series.Side) Verdict {
+// Judge compares two sides. A rule is broken if chance does not explain it, but in e^-doubt of all
+// cases: the least that the share of the nodes may be is above the bound, with the most that the
+// others' may be.
+func (r Rule) Judge(its, others series.Side, doubt float64) Verdict {
 	if its.Decided < r.Least || r.Factor && others.Decided < r.Least {
 		return Few
 	}
-	least, _ := interval(r.Figure.of(its), its.Decided)
-	bound := r.Bound
+	bound, k, n := r.Bound, r.Figure.of(its), its.Decided
 	if r.Factor {
-		_, most := interval(r.Figure.of(others), others.Decided)
-		bound *= most
+		theirs, of := r.Figure.of(others), others.Decided
+		if its.Share(k) <= bound*others.Share(theirs) {
+			return Kept // As most are: the intervals cost more.
+		}
+		bound *= 1 - least(of-theirs, of, doubt)
 	}
-	if least > bound {
+	if least(k, n, doubt) > bound {
 		return Broken
 	}
 	return Kept
 }
 
-// deviations is how far chance is trusted to go, in standard deviations.
-const deviations = 3
+// wrong is how many of all rollouts may be stopped by chance, over the whole time that they last.
+const wrong = 0.001
 
-// interval is between what the share lies of which n requests are a sample with k hits: Wilson's
-// score interval, which holds for few hits as well.
-func interval(k, n int64) (least, most float64) {
-	const zz = deviations * deviations
+// doubtOf is what a Judge doubts of one of so many comparisons that are made at a time, each second
+// of a rollout: all of them together are then wrong in fewer cases than wrong, because the sum over
+// all n of 1/n(n+1) is 1, and each comparison estimates two shares.
+func doubtOf(comparisons int, age time.Duration) float64 {
+	n := max(math.Floor(age.Seconds()), 1)
+	return math.Log(2 * float64(comparisons) * n * (n + 1) / wrong)
+}
+
+// least is the lowest share of which n requests may be a sample with k hits. By Chernoff's bound a
+// lower one has so many hits in fewer than e^-doubt of all cases, however few they are.
+func least(k, n int64, doubt float64) float64 {
+	if k <= 0 {
+		return 0
+	}
 	total := float64(n)
-	p := float64(min(k, n)) / total
-	middle := (p + zz/(2*total)) / (1 + zz/total)
-	width := deviations / (1 + zz/total) * math.Sqrt(p*(1-p)/total+zz/(4*total*total))
-	return max(middle-width, 0), min(middle+width, 1)
+	p := min(float64(k)/total, 1)
+	low, high := 0.0, p
+	for range 100 {
+		q := (low + high) / 2
+		far := p * math.Log(p/q)
+		if p < 1 {
+			far += (1 - p) * math.Log((1-p)/(1-q))
+		}
+		if total*far > doubt {
+			low = q
+		} else {
+			high = q
+		}
+	}
+	return high
 }

@@ -26,17 +26,23 @@ type Config struct {
 	Sets    Sets
 	History History
 	Now     func() time.Time
-	// Stopped is called when this replica has stopped a rollout.
+	// Stopped is called when this replica has stopped a rollout, and when one is gone that it could
+	// not stop: the store may have made the step and its answer may be lost.
 	Stopped func()
 	Log     *slog.Logger
 }
 
 // Watch stops rollouts whose rule is broken. Every replica has one: they judge the same counts, and
 // the store lets one make the step, so a rollout is watched as long as one replica is there.
-type Watch struct{ Config }
+type Watch struct {
+	Config
+	// tried is the version that could not be taken back, 0 for none, and said the error.
+	tried uint64
+	said  string
+}
 
 // Run calls Look until ctx ends.
-func (w Watch) Run(ctx context.Context) {
+func (w *Watch) Run(ctx context.Context) {
 	every.Period(ctx, Every, func(ctx context.Context) {
 		timed, cancel := context.WithTimeout(ctx, Every)
 		defer cancel()
@@ -46,29 +52,44 @@ func (w Watch) Run(ctx context.Context) {
 
 // Look judges the rollout under way, and takes its version back if its rule is broken. It reports
 // whether it did.
-func (w Watch) Look(ctx context.Context) (stopped bool) {
+func (w *Watch) Look(ctx context.Context) (stopped bool) {
 	active, _ := w.Sets.Active()
 	r := active.State.Rollout
+	if tried := w.tried; tried != 0 && (r == nil || r.Version != tried) {
+		w.tried, w.said = 0, ""
+		if active.State.Current != tried { // The answer was lost, or another replica was faster.
+			w.Stopped()
+			w.Log.Warn("the rollout whose rule was broken is taken back", "version", tried)
+			return true
+		}
+	}
 	if r == nil || r.AbortIf == "" {
 		return false
 	}
-	c := Compare(*r, w.History, w.Now())
+	c := Compare(*r, active.Unlike(), w.History, w.Now())
 	if c.Verdict != Broken || !c.Complete {
 		return false
 	}
-	why := c.Why()
+	return w.stop(ctx, *r, active.State.Revision, c.Why())
+}
+
+func (w *Watch) stop(ctx context.Context, r policies.Rollout, revision uint64, why string) bool {
 	_, err := w.Sets.Roll(ctx, policies.RollChange{
-		Expected: active.State.Revision, Nodes: 0,
+		Expected: revision, Nodes: 0,
 		Entry: audit.Entry{Action: "rollout.abort", Resource: "rollout", Reason: why},
 	})
 	switch {
 	case errors.Is(err, errs.Conflict), errors.Is(err, policies.ErrNoRollout): // Someone was faster.
 		return false
 	case err != nil:
-		w.Log.Warn("the rollout cannot be taken back though its rule says so: the store does not answer; trying again",
-			"version", r.Version, "rule", r.AbortIf, "because", why, "error", err.Error())
+		if w.tried != r.Version || w.said != err.Error() {
+			w.Log.Warn("the rollout cannot be taken back though its rule is broken; trying again", "version", r.Version,
+				"rule", r.AbortIf, "because", why, "error", err.Error())
+		}
+		w.tried, w.said = r.Version, err.Error()
 		return false
 	}
+	w.tried, w.said = 0, ""
 	w.Stopped()
 	w.Log.Warn("the rollout is taken back by its rule", "version", r.Version, "rule", r.AbortIf, "because", why)
 	return true

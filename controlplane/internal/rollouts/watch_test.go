@@ -76,8 +76,8 @@ func newWorld(rule string) *world {
 }
 
 // watch is a replica's.
-func (w *world) watch() rollouts.Watch {
-	return rollouts.Watch{Config: rollouts.Config{Sets: &w.sets, History: &w.history,
+func (w *world) watch() *rollouts.Watch {
+	return &rollouts.Watch{Config: rollouts.Config{Sets: &w.sets, History: &w.history,
 		Now: func() time.Time { return w.now }, Stopped: func() { w.stopped++ },
 		Log: slog.New(slog.NewTextHandler(&w.log, nil))}}
 }
@@ -165,12 +165,67 @@ func TestARuleIsTriedAgain(t *testing.T) {
 	}
 }
 
+// A policy that decides other requests in the new version is not compared, since it refuses a
+// larger share where it only leaves out those that it never refused. A share of it is judged.
+func TestAPolicyOfOtherRequestsIsNotCompared(t *testing.T) {
+	w := newWorld("refused > 2x")
+	w.sides[1] = map[string]series.Side{"api": {Decided: 10_000, Refused: 100},
+		wire.AllRequests: {Decided: 10_000, Refused: 100}}
+	w.sides[2] = map[string]series.Side{"api": {Decided: 1000, Refused: 100},
+		wire.AllRequests: {Decided: 10_000, Refused: 100}}
+	for _, c := range []struct {
+		rule   string
+		unlike bool
+		want   rollouts.Verdict
+	}{
+		{"refused > 2x", false, rollouts.Broken},
+		{"refused > 2x", true, rollouts.Kept},
+		{"refused > 4%", true, rollouts.Broken},
+	} {
+		w.state.Rollout.AbortIf = c.rule
+		got := rollouts.Compare(*w.state.Rollout, map[string]bool{"api": c.unlike}, &w.history, w.now)
+		if got.Verdict != c.want || (got.Why() != "") != (c.want == rollouts.Broken) {
+			t.Errorf("%s, unlike %v: %v %q", c.rule, c.unlike, got.Verdict, got.Why())
+		}
+	}
+}
+
+// A step of which the store lost the answer is counted; the reason why it cannot be made is logged
+// once.
+func TestAStepWithoutAnAnswerIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*world)
+		want   int
+	}{
+		"taken back": {func(w *world) { w.state.Rollout = nil }, 1},
+		"followed":   {func(w *world) { w.state.Rollout.Version, w.state.Rollout.AbortIf = 3, "" }, 1},
+		"promoted":   {func(w *world) { w.state.Rollout, w.state.Current = nil, 2 }, 0},
+	} {
+		w := newWorld("refused > 2x")
+		watch := w.watch()
+		w.away = errors.New("version 1 cannot be read")
+		for range 3 {
+			watch.Look(t.Context())
+		}
+		if n := strings.Count(w.log.String(), "version 1 cannot be read"); n != 1 || w.stopped != 0 {
+			t.Errorf("%d counted, %d lines: %s", w.stopped, n, w.log.String())
+		}
+		c.change(w)
+		for range 3 {
+			watch.Look(t.Context())
+		}
+		if w.stopped != c.want {
+			t.Errorf("%s: %d counted", name, w.stopped)
+		}
+	}
+}
+
 // At most the last five minutes count, and nothing from before the rollout.
 func TestTheTimeThatIsCompared(t *testing.T) {
 	w := newWorld("refused > 2x")
 	for age, want := range map[time.Duration]time.Duration{time.Minute: time.Minute, time.Hour: series.Window} {
 		w.state.Rollout.Since = w.now.Add(-age)
-		rollouts.Compare(*w.state.Rollout, &w.history, w.now)
+		rollouts.Compare(*w.state.Rollout, nil, &w.history, w.now)
 		if got := w.now.Sub(w.since); got != want {
 			t.Errorf("begun %v ago, %v count", age, got)
 		}

@@ -14,6 +14,8 @@ type line [places][]uint32
 // ring keeps the last slots of a kind. Its cost is fixed for each row and outcome.
 type ring struct {
 	kept int64
+	// ofVersions: it has the byVersion rows, and no others, which the other rings lack.
+	ofVersions bool
 	// last is the newest slot. known are the slots that some replica has put.
 	last  int64
 	known []bool
@@ -56,6 +58,12 @@ func (r *ring) raise(slot int64, t *tally) {
 func (r *ring) write(slot int64, t *tally) {
 	at := slot % r.kept
 	r.known[at] = true
+	if r.ofVersions {
+		for name, c := range t.Versions {
+			r.atLeast(row{byVersion, name}, at, c)
+		}
+		return
+	}
 	r.atLeast(row{ByAll, ""}, at, &t.All)
 	for name, c := range t.Policies {
 		r.atLeast(row{ByPolicy, name}, at, c)
@@ -63,16 +71,14 @@ func (r *ring) write(slot int64, t *tally) {
 	for name, c := range t.Nodes {
 		r.atLeast(row{ByNode, name}, at, c)
 	}
-	for name, c := range t.Versions {
-		r.atLeast(row{byVersion, name}, at, c)
-	}
 }
 
 // atLeast makes the counts of a row at least n, if there is room for the row.
 func (r *ring) atLeast(of row, at int64, n *counts) {
 	l := r.rows[of]
 	if l == nil {
-		most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes, byVersion: maxVersionRows}[of.by]
+		most := map[By]int{ByAll: 1, ByPolicy: maxPolicies, ByNode: maxNodes,
+			byVersion: mostVersionRows(of.name)}[of.by]
 		if r.of[of.by] >= most || *n == (counts{}) {
 			return
 		}
@@ -100,7 +106,7 @@ func (r *ring) advance(slot int64) {
 	}
 	before := r.last
 	r.last = slot
-	if before/sweepEvery == slot/sweepEvery {
+	if !r.ofVersions && before/sweepEvery == slot/sweepEvery {
 		return
 	}
 	for of, l := range r.rows {

@@ -153,6 +153,8 @@ type Service struct {
 	// own is what this replica has counted in slots that the store may lack.
 	own   map[Slot]*tally
 	rings map[Kind]*ring
+	// versions are the Fine slots of the byVersion rows.
+	versions *ring
 	// back are tokens of policies that went back and have not made their figures less yet.
 	back map[string]int64
 	// callers.read belongs to Tick.
@@ -170,6 +172,8 @@ func New(c Config) *Service {
 		callers: callers{own: map[int64]*samples{}},
 		back:    map[string]int64{},
 		rings:   map[Kind]*ring{Fine: newRing(fineKept), Coarse: newRing(coarseKept)},
+		versions: &ring{kept: versionsKept, ofVersions: true, known: make([]bool, versionsKept), rows: map[row]*line{},
+			of: map[By]int{}},
 	}
 }
 
@@ -269,6 +273,9 @@ func (s *Service) Tick(ctx context.Context) error {
 	if err != nil {
 		for slot, t := range s.own {
 			s.rings[slot.Kind].raise(slot.Number, t)
+			if slot.Kind == Fine {
+				s.versions.raise(slot.Number, t)
+			}
 		}
 	}
 	close(s.ticked)
@@ -354,7 +361,11 @@ func (s *Service) take(ctx context.Context, now time.Time) error {
 		}
 		s.mu.Lock()
 		for i, slot := range part {
-			s.rings[slot.Kind].set(slot.Number, sum(texts[i]))
+			t := sum(texts[i])
+			s.rings[slot.Kind].set(slot.Number, t)
+			if slot.Kind == Fine {
+				s.versions.set(slot.Number, t)
+			}
 		}
 		s.mu.Unlock()
 	}

@@ -105,19 +105,19 @@ func sum(texts map[string][]byte) *tally {
 			all = newTally()
 		}
 		all.All.addAll(&one.All)
-		merge(all.Policies, one.Policies, maxPolicies)
-		merge(all.Nodes, one.Nodes, maxNodes)
-		merge(all.Versions, one.Versions, maxVersionRows)
+		merge(all.Policies, one.Policies, func(string) int { return maxPolicies })
+		merge(all.Nodes, one.Nodes, func(string) int { return maxNodes })
+		merge(all.Versions, one.Versions, mostVersionRows)
 	}
 	return all
 }
 
-func merge(into, from map[string]*counts, most int) {
+func merge(into, from map[string]*counts, most func(name string) int) {
 	for name, n := range from {
 		if n == nil {
 			continue
 		}
-		if c := named(into, name, most); c != nil {
+		if c := named(into, name, most(name)); c != nil {
 			c.addAll(n)
 		}
 	}

@@ -13,7 +13,10 @@ import (
 const (
 	byVersion By = "version"
 
+	// maxVersionRows bounds the rows of policies; those of all requests have room beside them.
 	maxVersionRows = 2 * maxPolicies
+	maxRowsOfAll   = 100
+	versionsKept   = int64(Window/fineStep) + 2
 
 	decided = outcomes
 	unsure  = outcomes + 1
@@ -52,7 +55,8 @@ func (s *Service) Compared(m *wire.Measures, has func(version uint64, policy str
 		if one.Decided == 0 || !has(one.Version, name) {
 			continue
 		}
-		c := named(t.Versions, versionRow(one.Version, name), maxVersionRows)
+		row := versionRow(one.Version, name)
+		c := named(t.Versions, row, mostVersionRows(row))
 		if c == nil {
 			continue
 		}
@@ -63,6 +67,14 @@ func (s *Service) Compared(m *wire.Measures, has func(version uint64, policy str
 			c.add(at, n)
 		}
 	}
+}
+
+// mostVersionRows is how many rows there may be for one of a name to be among them.
+func mostVersionRows(name string) int {
+	if strings.HasSuffix(name, " "+wire.AllRequests) {
+		return maxVersionRows + maxRowsOfAll
+	}
+	return maxVersionRows
 }
 
 func versionRow(version uint64, policy string) string {
@@ -76,7 +88,7 @@ func (s *Service) Decided(version uint64, since time.Time) (sides map[string]Sid
 	first, last := Fine.At(since).Number, Fine.At(s.Now()).Number
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r := s.rings[Fine]
+	r := s.versions
 	for of := range r.rows {
 		name, found := strings.CutPrefix(of.name, prefix)
 		if of.by != byVersion || !found {

@@ -17,9 +17,13 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		return Bypassed
 	case match.Banned:
 		l.Stats.Banned++
+		if req.Ban == match.AddressBan { // The set's own: operators' bans hold in each version.
+			rules.Tally.Add(rules.Tally.All(), ruleset.CountRefused, 1)
+		}
 		return Banned
 	case match.Exempt:
 		l.Stats.Exempt++
+		rules.Tally.Add(rules.Tally.All(), ruleset.CountAllowed, 1)
 		return Unlimited
 	}
 	for i := range req.Hits {

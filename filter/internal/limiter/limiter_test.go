@@ -1164,6 +1164,28 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// A set that bans or exempts too many shows it among all requests: both sides of a rollout then
+// count the same requests.
+func TestTallyOfBansAndExemptions(t *testing.T) {
+	n := newNode(t, false, "")
+	for list, want := range map[string]ruleset.Counts{
+		`"banned":{"client_ips":["10.0.0.0/8"]}`:                               {ruleset.CountRefused: 1},
+		`"exempt":{"methods":["GET"]}`:                                         {ruleset.CountAllowed: 1},
+		`"exempt":{"methods":["GET"]},"banned":{"client_ips":["10.0.0.0/8"]}`:  {ruleset.CountRefused: 1},
+		`"exempt":{"methods":["PUT"]},"banned":{"client_ips":["10.9.0.0/16"]}`: {ruleset.CountAllowed: 1},
+	} {
+		n.pushDocument(1, `{"version":"weir/v1",`+list+`,"policies":[{"name":"p","partition":[],
+			"match":{"paths":["/other"]},"limit":{"quota":1,"window":"1h"}}]}`)
+		a := match.Attributes{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h"),
+			ClientIP: []byte{10, 0, 0, 1}, Address: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 1}}
+		n.limiter.Begin(&limiter.Request{Stream: 1}, n.rules, &a, n.now)
+		policy, got, ok := n.rules.Tally.Take()
+		if !ok || policy != n.rules.Tally.All() || got != want {
+			t.Errorf("%s: counted %v of %d, want %v of all", list, got, policy, want)
+		}
+	}
+}
+
 // A policy counts a request that has waited for its tokens, and one that it decided without its
 // bucket, once each, however many limits it has. One that only its neighbour had to ask for is not
 // its wait.

@@ -13,6 +13,8 @@ import (
 const (
 	path  = "/node/v1/measures"
 	apart = 5 * quota.Second
+	// placesOfAll are kept in each message for all requests, of each version in use.
+	placesOfAll = 4
 )
 
 // pauses are the pauses after messages that did not arrive.
@@ -82,9 +84,17 @@ func (s *Recorder) of(policy string, version uint64) *wire.Measure {
 	if found && version != 0 && s.message.Items[at].Version == 0 {
 		s.message.Items[at].Version = version
 	}
-	if !found || version != 0 && s.message.Items[at].Version != version {
+	if found && version != 0 && s.message.Items[at].Version != version { // Seldom: two are in use.
+		for at = 0; at < len(s.message.Items); at++ {
+			if one := &s.message.Items[at]; one.Version == version && string(one.Policy) == policy {
+				return one
+			}
+		}
+		found = false
+	}
+	if !found {
 		at = len(s.message.Items)
-		if at == wire.MaxMeasures {
+		if at == wire.MaxMeasures || at >= wire.MaxMeasures-placesOfAll && policy != wire.AllRequests {
 			return nil
 		}
 		s.places[policy] = at

@@ -3,6 +3,7 @@ package measures_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/measures"
@@ -155,6 +156,27 @@ func TestMeasuresAreBounded(t *testing.T) {
 	w.pass(100*ms, 204)
 	if len(w.sent) != 1 {
 		t.Errorf("%d messages", len(w.sent))
+	}
+}
+
+// All requests are reported also where more policies than a message has were met before them, of
+// both versions while a worker changes from one to the other; and each version has one measure.
+func TestAllRequestsHaveAPlace(t *testing.T) {
+	w := newWorld(t)
+	for range 3 {
+		for version := range uint64(2) {
+			for n := range wire.MaxMeasures {
+				w.s.Decided(fmt.Append(nil, "policy-", n), 7+version, counts(1, 0), 0)
+			}
+			w.s.Decided([]byte(wire.AllRequests), 7+version, &ruleset.Counts{ruleset.CountAllowed: 5}, 0)
+		}
+	}
+	w.pass(100*ms, 204)
+	for version := range 2 {
+		want := fmt.Sprintf(" *:0/0/0/0 v%d 0 of 15 refused", 7+version)
+		if len(w.sent) != 1 || strings.Count(w.sent[0], want) != 1 || strings.Count(w.sent[0], " policy-9:") > 2 {
+			t.Errorf("not %s in %s", want, w.sent)
+		}
 	}
 }
 

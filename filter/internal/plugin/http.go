@@ -111,16 +111,20 @@ func (c *httpContext) waits(now quota.Instant) {
 	}
 }
 
-// decided records how long the request was held for tokens that came, or that its client did not
-// wait for.
+// decided records how long a request was held that is now decided.
 func (c *httpContext) decided(now quota.Instant) {
-	if c.asking == 0 {
-		return
+	if c.asking != 0 {
+		c.request.CountWait(c.held(now))
 	}
-	held := (int64(now-c.asking) + millisecond - 1) / millisecond
-	c.plugin.metrics.hold.Record(uint64(held))
-	c.request.CountWait(held)
+}
+
+// held records how long the request was held for tokens that came, or that its client did not wait
+// for.
+func (c *httpContext) held(now quota.Instant) (milliseconds int64) {
+	milliseconds = (int64(now-c.asking) + millisecond - 1) / millisecond
+	c.plugin.metrics.hold.Record(uint64(milliseconds))
 	c.asking = 0
+	return milliseconds
 }
 
 // act does what a decision made at now asks for and reports whether the request goes on. Its
@@ -256,7 +260,9 @@ func (c *httpContext) onDone() {
 		return
 	}
 	now := c.plugin.clock.Now()
-	c.decided(now)
+	if c.asking != 0 {
+		c.held(now)
+	}
 	c.plugin.limiter.Cancel(&c.request, now)
 	c.plugin.wakeForPlaces(now)
 }

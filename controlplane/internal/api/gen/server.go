@@ -230,6 +230,7 @@ func (e PolicyInForceState) Valid() bool {
 
 // Defines values for RolloutVerdict.
 const (
+	Broken         RolloutVerdict = "broken"
 	Kept           RolloutVerdict = "kept"
 	TooFewRequests RolloutVerdict = "too few requests"
 )
@@ -237,6 +238,8 @@ const (
 // Valid indicates whether the value is a known member of the RolloutVerdict enum.
 func (e RolloutVerdict) Valid() bool {
 	switch e {
+	case Broken:
+		return true
 	case Kept:
 		return true
 	case TooFewRequests:
@@ -1443,6 +1446,9 @@ type Rollout struct {
 	// AbortIf The rule by which the version is taken back; absent if it has none.
 	AbortIf string `json:"abort_if,omitempty"`
 
+	// Because Why the rule is broken; absent if it is not.
+	Because string `json:"because,omitempty"`
+
 	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
 	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
 	Its RolloutSide `json:"its"`
@@ -1457,11 +1463,11 @@ type Rollout struct {
 	// PoliciesLeftOut How many more there are.
 	PoliciesLeftOut int `json:"policies_left_out"`
 
-	// Verdict What the rule says now: no figure has enough requests on both sides to judge, or none is broken. A rule that is broken ends the rollout. Absent without a rule.
+	// Verdict What the rule says now: no figure has enough requests on both sides to judge, none is broken, or one is. A rule that is broken ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
 	Verdict RolloutVerdict `json:"verdict,omitempty"`
 }
 
-// RolloutVerdict What the rule says now: no figure has enough requests on both sides to judge, or none is broken. A rule that is broken ends the rollout. Absent without a rule.
+// RolloutVerdict What the rule says now: no figure has enough requests on both sides to judge, none is broken, or one is. A rule that is broken ends the rollout within seconds, once the store answers and has the counts of all replicas. Absent without a rule.
 type RolloutVerdict string
 
 // RolloutBegun The share of the nodes that gets a new version.
@@ -1506,7 +1512,7 @@ type RolloutSide struct {
 	// Refused Those that were refused.
 	Refused int64 `json:"refused"`
 
-	// Requests Requests that were decided: of a policy those that it let through or refused, enforced; of all those that met no ban and no exemption.
+	// Requests Requests that were decided: of a policy those that it let through or refused, enforced; of all those that no order and no ban of an operator decided, also those that the set bans or exempts.
 	Requests int64 `json:"requests"`
 
 	// Waited Those that waited for tokens of the control plane.
