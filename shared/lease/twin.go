@@ -60,7 +60,7 @@ func (t Twins[L]) Grant(now quota.Instant, draft bool, ask, other Ask) (next Twi
 	next = t
 	if !draft {
 		next.Main, g = t.Promoted(ask).Grant(now, ask)
-		booked = spends(ask, g) && t.Draft.known() && t.Draft.policySet() >= policySet(other.Version)
+		booked = spends(ask, g) && t.HasDraft(other)
 		if booked {
 			next.Draft = t.Draft.charge(now, other, ask, g)
 		}
@@ -85,9 +85,14 @@ func (t Twins[L]) Look(now quota.Instant, draft bool, ask Ask) (next Twins[L], g
 	return next, g
 }
 
+// HasDraft reports whether there is a ledger of the draft that ask is about.
+func (t Twins[L]) HasDraft(ask Ask) bool {
+	return t.Draft.known() && t.Draft.policySet() >= policySet(ask.Version)
+}
+
 // Started is the draft's ledger, which begins as the main one.
 func (t Twins[L]) Started(ask Ask) L {
-	if t.Draft.known() && t.Draft.policySet() >= policySet(ask.Version) {
+	if t.HasDraft(ask) {
 		return t.Draft
 	}
 	return t.Main.seed()

@@ -65,3 +65,55 @@ func TestEachCrashGivesHalfABurstAtMost(t *testing.T) {
 		}
 	}
 }
+
+// A crash takes from both ledgers of a bucket that the file knows no more than leaves each half of
+// its own limit, also if the draft's had not begun: it lacks the half of no other limit.
+func TestACrashLeavesADraftHalfOfItsOwnLimit(t *testing.T) {
+	for a := range quota.Algorithm(quota.AlgorithmCount) {
+		for _, limits := range [][2]int64{{60, 20}, {20, 60}} {
+			for first := range 2 {
+				for _, before := range []int64{5, 15} {
+					dir, clock := t.TempDir(), newWall()
+					s := open(t, dir, localstore.Options{Now: clock.read})
+					take := func(which int, n int64, alone bool) int64 {
+						asks := [2]lease.Ask{}
+						for i, q := range limits {
+							version := uint64(i+1) << lease.EpochBits
+							asks[i] = lease.Ask{Params: perHour(t, q), Version: version, Cost: 1, Nodes: 1}
+							if a.Windowed() {
+								w, err := quota.NewWindows(a, q, quota.Hour, 10)
+								if err != nil {
+									t.Fatal(err)
+								}
+								asks[i].Windows = w
+							}
+						}
+						asks[which].Waiting = n
+						it := leases.Item{Bucket: keyhash.Key{byte(a)}, Ask: asks[which], Draft: which == 1}
+						if !alone {
+							it.Twin = &asks[1-which]
+						}
+						grants, err := s.Grant(t.Context(), []leases.Item{it})
+						if err != nil {
+							t.Fatal(err)
+						}
+						return grants[0].Waiting
+					}
+					if got := take(0, before, true); got != before {
+						t.Fatalf("%v: %d of %d before", a, got, before)
+					}
+					save(t, s)
+					s = open(t, crash(t, dir), localstore.Options{Now: clock.read})
+					left := func(which int) int64 { return min(limits[which]/2, limits[which]-before) }
+					if got := take(first, 1, false); got != 1 {
+						t.Errorf("%v, %d: %d of 1 after a crash", a, limits, got)
+					}
+					if got, want := take(1-first, 100, false), left(1-first)-1; got != want {
+						t.Errorf("%v, %d, %d used, %d first: %d left after a crash, want %d",
+							a, limits, before, first, got, want)
+					}
+				}
+			}
+		}
+	}
+}

@@ -227,30 +227,34 @@ func (h *shard) doubt(now quota.Instant, it leases.Item, percent int64) {
 
 func (l *ledgers) grantTokens(now quota.Instant, it leases.Item, look bool) lease.Grant {
 	h, a := l.of(it.Bucket), it.Ask
+	tokens := func(a lease.Ask, percent int64) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, percent) }
+	windows := func(a lease.Ask, percent int64) lease.WindowLedger { return lease.FreshWindows(a, now, percent) }
+	if it.Twin != nil {
+		if a.Windows.Quota == 0 {
+			return pairs[lease.Ledger]{&h.tokens, &h.draftTokens, l.lost, l.fill, tokens}.grant(now, it, look)
+		}
+		return pairs[lease.WindowLedger]{&h.windows, &h.draftWindows, l.lost, l.fill, windows}.grant(now, it, look)
+	}
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if doubt {
 		h.doubt(now, it, l.fill)
 	}
 	if a.Windows.Quota == 0 {
-		fresh := func(a lease.Ask) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, l.fill) }
-		if it.Twin != nil {
-			return grantTwins(now, it, look, l.lost, &h.tokens, &h.draftTokens, fresh)
-		}
 		decide := lease.Ledger.Grant
 		if look {
 			decide = lease.Ledger.Look
 		}
-		return h.tokens.grant(now, it, &h.draftTokens, doubt, decide, fresh)
-	}
-	fresh := func(a lease.Ask) lease.WindowLedger { return lease.FreshWindows(a, now, l.fill) }
-	if it.Twin != nil {
-		return grantTwins(now, it, look, l.lost, &h.windows, &h.draftWindows, fresh)
+		return h.tokens.grant(now, it, &h.draftTokens, doubt, decide, func(a lease.Ask) lease.Ledger {
+			return tokens(a, l.fill)
+		})
 	}
 	decide := lease.WindowLedger.Grant
 	if look {
 		decide = lease.WindowLedger.Look
 	}
-	return h.windows.grant(now, it, &h.draftWindows, doubt, decide, fresh)
+	return h.windows.grant(now, it, &h.draftWindows, doubt, decide, func(a lease.Ask) lease.WindowLedger {
+		return windows(a, l.fill)
+	})
 }
 
 // changes forgets what can be forgotten in some of the shards and returns what differs from the

@@ -90,43 +90,6 @@ func (t *table[L]) grant(
 	return g
 }
 
-// grantTwins answers an item of a bucket that has two ledgers; see lease.Twins. Ledgers that are
-// absent since state was lost start with the share that all such buckets start with.
-func grantTwins[L lease.Counted[L]](
-	now quota.Instant, it leases.Item, look bool, lost quota.Instant,
-	main, draft *table[L], fresh func(lease.Ask) L,
-) lease.Grant {
-	ask, isDraft := it.Ask, it.Draft
-	if isDraft {
-		ask = *it.Twin
-	}
-	pair := lease.Twins[L]{Main: main.all[it.Bucket], Draft: draft.all[it.Bucket]}
-	_, counted := main.all[it.Bucket]
-	_, drafted := draft.all[it.Bucket]
-	if !counted && main.room.lacks(len(main.all)) || isDraft && !drafted && draft.room.lacks(len(draft.all)) {
-		return lease.Grant{NotBefore: quota.Second}
-	}
-	_, damaged := main.damaged[it.Bucket]
-	doubtful := !counted && (damaged || now < leases.DoubtfulUntil(lost, ask))
-	if doubtful {
-		pair.Main = fresh(ask)
-	}
-	var g lease.Grant
-	booked := false
-	if look {
-		pair, g = pair.Look(now, isDraft, it.Ask)
-	} else {
-		pair, g, booked = pair.Grant(now, isDraft, it.Ask, *it.Twin)
-	}
-	if doubtful || g.Changed && !isDraft || booked && isDraft {
-		main.put(it.Bucket, pair.Main)
-	}
-	if g.Changed && isDraft || booked && !isDraft {
-		draft.put(it.Bucket, pair.Draft)
-	}
-	return g
-}
-
 func (t *table[L]) put(key hash, ledger L) {
 	t.all[key] = ledger
 	t.dirty[key] = struct{}{}

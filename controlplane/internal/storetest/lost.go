@@ -106,6 +106,68 @@ func testSmallFiguresAfterALoss(t *testing.T, s *Instance) {
 	}
 }
 
+// testLostTwins: of a bucket that has two ledgers each starts with half of its own limit after a
+// loss, whichever is asked first, and whether that gets something or not. One whose limit has
+// earned by then all that it may have lost starts whole.
+func testLostTwins(t *testing.T, s *Instance) {
+	if s.Lose == nil {
+		t.Log("this store is spared a loss")
+		return
+	}
+	type figures struct {
+		quota, left int64
+		window      quota.Span
+	}
+	cases := []struct {
+		main, draft figures
+		later       quota.Span
+	}{
+		{figures{60, 30, quota.Hour}, figures{20, 10, quota.Hour}, 0},
+		{figures{20, 10, quota.Hour}, figures{60, 30, quota.Hour}, 0},
+		{figures{60, 60, quota.Minute}, figures{20, 10, quota.Hour}, 10 * quota.Minute},
+		{figures{20, 10, quota.Hour}, figures{60, 60, quota.Minute}, 10 * quota.Minute},
+	}
+	now := Base - Base%quota.Instant(quota.Hour)
+	for i, c := range cases {
+		now += quota.Instant(10 * quota.Hour)
+		s.SetClock(now)
+		s.one(t, leases.Item{Bucket: keyhash.Key{13}, Ask: askOf(t, quota.TokenBucket, 10, quota.Hour)})
+		s.Lose(t, now)
+		s.SetClock(now + quota.Instant(c.later))
+		for a := range quota.AlgorithmCount {
+			for first := range 4 {
+				pair := [2]figures{c.main, c.draft}
+				item := func(draft, waiting, cost int64) leases.Item {
+					asks := [2]lease.Ask{}
+					for j, f := range pair {
+						asks[j] = askOf(t, quota.Algorithm(a), f.quota, f.window)
+						asks[j].Version = uint64(j+1) << lease.EpochBits
+					}
+					asks[draft].Waiting, asks[draft].Cost = waiting, cost
+					return leases.Item{Bucket: keyhash.Key{14, byte(a), byte(first), byte(i)},
+						Ask: asks[draft], Twin: &asks[1-draft], Draft: draft == 1}
+				}
+				draft, taken := int64(first%2), int64(1)
+				if first/2 == 0 {
+					s.one(t, item(draft, 1, 1))
+				} else if taken = 0; pair[draft].left < pair[draft].quota {
+					s.one(t, item(draft, 1, pair[draft].quota))
+				}
+				g := s.one(t, item(1-draft, 100, 1))
+				if want := pair[1-draft].left - taken; g.Waiting != want {
+					t.Errorf("%v, case %d, draft %d first, which took %d: the other gives %d, want %d",
+						quota.Algorithm(a), i, draft, taken, g.Waiting, want)
+				}
+				g = s.one(t, item(draft, 100, 1))
+				if want := max(0, pair[draft].left-max(taken, pair[1-draft].left)); g.Waiting != want {
+					t.Errorf("%v, case %d, draft %d first, which took %d: then it gives %d, want %d",
+						quota.Algorithm(a), i, draft, taken, g.Waiting, want)
+				}
+			}
+		}
+	}
+}
+
 // checkDoubt checks that a refusal is in doubt as long as a bucket lacks what it started without.
 func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Grant) {
 	t.Helper()

@@ -87,6 +87,7 @@ var suite = []struct {
 	{"returns follow the ledgers", testReturns},
 	{"a restart refills nobody", testRestart},
 	{"lost buckets start half full", testLostBuckets},
+	{"both ledgers of a lost bucket start half full", testLostTwins},
 	{"small figures after a loss wait as they are asked", testSmallFiguresAfterALoss},
 	{"permits are lent", testPermits},
 	{"permits follow the ledger", testPermitsFollowTheLedger},

@@ -93,7 +93,13 @@ local function answer(k, look)
     twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
   end
   local grant = kind == TOKENS and grant_tokens or functions_for(kind)
-  local stale, granted, kept, not_before, level, delay, term = grant(KEYS[k], arg, look, twin, hold)
+  local stale, granted, kept, not_before, level, delay, term, begun = grant(KEYS[k], arg, look, twin, hold)
+  if begun and (next_kind == DRAFT_TOKENS or next_kind == DRAFT_WINDOWS) then
+    -- Each of both lacks a share of its own limit. A draft's that started as the main one would lack a
+    -- share of that one's limit, which may be all that the draft allows.
+    local _, begin = functions_for(next_kind)
+    begin(KEYS[k + 1], ARGV[2 + k], 0, 0, true, begun)
+  end
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   reply[r + 7] = term or 0 -- Permits have none.
   return stale ~= 1 and not_before == 0

@@ -12,7 +12,8 @@
 -- granted, else eight zeros.
 -- With look it charges nothing,
 -- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
--- the burst. It returns stale granted kept not_before level delay term. An absent bucket of a draft, or
+-- the burst. It returns stale granted kept not_before level delay term, and IN_DOUBT if the bucket
+-- starts as a lost one, 0 if it starts full, or nothing if it is known. An absent bucket of a draft, or
 -- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
 -- nothing for all others.
 --
@@ -20,7 +21,8 @@
 -- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt
 -- most_num most_den most, then cost deadline ttl num den of what the twin was asked, 2 for a bucket
 -- that may owe more than a burst, and used of what the twin was asked. That of a draft is left absent
--- if it is.
+-- if it is. Before that, where grant_tokens found the main one absent, an absent one of a draft is begun
+-- if either may be a lost one: begins is then IN_DOUBT if the main one may be, else 0.
 --
 -- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
 -- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
@@ -510,6 +512,7 @@ local function functions_for_tokens()
       local at = lost_at(key)
       doubtful = at > 0 and now < at + doubtful_for
     end
+    local begun = not known and (doubtful and IN_DOUBT or 0) or nil
     local changed, was_back = doubtful, false
     if known then
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
@@ -563,7 +566,7 @@ local function functions_for_tokens()
       debt = min(debt + units(used, den), SATURATED)
       save(key, encode(), max(forgettable(), now + hold))
       local level = max(0, ask_burst - ceiling(debt, den))
-      return state_of(key, doubtful_for), 0, 0, 0, level, debt_in(most_den), 0
+      return state_of(key, doubtful_for), 0, 0, 0, level, debt_in(most_den), 0, begun
     end
     if optimistic == 0 and most == 0 then
       cap()
@@ -618,17 +621,19 @@ local function functions_for_tokens()
       delay = max(ready(burst) - now, 0)
     end
     local state = tells(granted, not_before) and state_of(key, doubtful_for) or 0
-    return state, granted, kept, not_before, available, delay, term
+    return state, granted, kept, not_before, available, delay, term, begun
   end
 
-  local function charge_tokens(key, arg, granted, kept, draft)
+  local function charge_tokens(key, arg, granted, kept, draft, begins)
     local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
       deadline, ttl, by_num, by_den, owing, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
-    if raw then
+    if begins and raw then
+      return
+    elseif raw then
       fine, good = pcall(decode, raw)
-    elseif draft then
+    elseif draft and not begins then
       return
     end
     if fine and good then
@@ -644,9 +649,13 @@ local function functions_for_tokens()
       version, last, debt, num, den, burst = ask_version, now, 0, ask_num, ask_den, ask_burst
       ends, tokens, leases, since, over, gone = {}, {}, 0, owing == 2 and now or 0, 0, 0
       local at = not raw and lost_at(key) or 0
-      if raw or at > 0 and now < at + doubtful_for then
+      local doubtful = raw or at > 0 and now < at + doubtful_for
+      if begins == 0 and not doubtful then
+        return
+      elseif doubtful then
         debt = doubtful_debt
       end
+      used = begins and 0 or used
     end
     bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, owing, 0)
     local waited = granted * cost

@@ -375,7 +375,8 @@ local function functions_for_windows()
   end
 
   -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or
-  -- nil if the ask is stale. An absent one starts as that of the key twin, if one is given.
+  -- nil if the ask is stale. An absent one starts as that of the key twin, if one is given. Also what
+  -- grant_tokens returns last.
   local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
     local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
     local seed
@@ -417,15 +418,15 @@ local function functions_for_windows()
       if doubtful_used > 0 then
         add(now, doubtful_used)
       end
-      return true
+      return true, IN_DOUBT
     end
-    return false
+    return false, 0
   end
 
   local function grant_windows(key, arg, look, twin, hold)
     local ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ttl, ask_version, waiting, cost, deadline, keep, nodes,
       leased, doubtful_used, own, earns, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
-    local changed = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
+    local changed, begun = open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
     if changed == nil then
       return 1, 0, 0, 0, 0, 0, 0
     end
@@ -468,17 +469,19 @@ local function functions_for_windows()
       local at = lost_at(key)
       state = at > 0 and now < leaves(start_of(leaves(start_of(at + leased)) + leased)) and IN_DOUBT or 0
     end
-    return state, granted, kept, not_before, level, full_after(), term
+    return state, granted, kept, not_before, level, full_after(), term, begun
   end
 
-  local function charge_windows(key, arg, granted, kept, draft)
+  local function charge_windows(key, arg, granted, kept, draft, begins)
     local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
       deadline, ttl, twin_reach, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
-    if raw then
+    if begins and raw then
+      return
+    elseif raw then
       fine, good = pcall(decode, raw)
-    elseif draft then
+    elseif draft and not begins then
       return
     end
     if fine and good then
@@ -501,7 +504,10 @@ local function functions_for_windows()
       algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
       since, released, stayed = owing ~= 0 and now or 0, 0, 0
       local lost = not raw and lost_at(key) or 0
-      if doubtful_used > 0 and (raw or lost > 0 and now < leaves(start_of(lost + leased))) then
+      local doubtful = raw or lost > 0 and now < leaves(start_of(lost + leased))
+      if begins == 0 and not doubtful then
+        return
+      elseif doubtful and doubtful_used > 0 then
         add(now, doubtful_used)
       end
     end
