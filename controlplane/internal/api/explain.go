@@ -284,7 +284,7 @@ func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, k bu
 		return
 	}
 	enforced := false
-	list, _ := x.config.Penalties.List(penalties.Query{Keys: keys, Shadow: &enforced}, 1)
+	list, _ := x.config.Penalties.List(penalties.Query{Keys: keys, Shadow: &enforced, Version: x.by.Version.Number}, 1)
 	if len(list) == 0 {
 		return
 	}

@@ -191,8 +191,8 @@ func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 			}
 			seen[r.Key] = true
 			until, since := time.UnixMilli(r.Until).UTC(), r.Since
-			all = append(all, gen.Standing{What: gen.StandingWhatPenalty, Policy: r.Policy, Key: r.Key.String(),
-				Level: r.Level, Until: &until, Since: &since, Shadow: r.Shadow})
+			all = append(all, gen.Standing{What: gen.StandingWhatPenalty, Policy: r.Policy, Key: r.Caller().String(),
+				Version: r.Version, Level: r.Level, Until: &until, Since: &since, Shadow: r.Shadow})
 		}
 	}
 	if who.person != nil {

@@ -109,6 +109,8 @@ func stateOf(p *api.PenaltyAnswer) string {
 		return "ended"
 	case p.Shadow:
 		return "shadow"
+	case p.Version > 0:
+		return fmt.Sprintf("refuses at version %d", p.Version)
 	}
 	return "refuses"
 }

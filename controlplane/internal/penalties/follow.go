@@ -9,10 +9,18 @@ import (
 )
 
 // Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
-// those back that this replica holds.
+// those back that this replica holds. It ends what nodes of a version began whose rollout has
+// ended.
 func (s *Service) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
+	if err := s.refresh(ctx); err != nil {
+		return err
+	}
+	return s.settle(ctx)
+}
+
+func (s *Service) refresh(ctx context.Context) error {
 	now := s.Now()
 	if e := s.note(now); e.Action != "" {
 		if _, err := s.Store.OfferPenalties(ctx, Offer{Entry: e}); err != nil {
@@ -63,9 +71,9 @@ func (s *Service) take(some []Record, state State, whole, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if anew || state.Cleared > s.state.Cleared {
-		for key, r := range s.records {
+		for _, r := range s.records {
 			if anew || r.Revision < state.Cleared {
-				delete(s.records, key)
+				s.drop(r)
 			}
 		}
 	}
@@ -74,7 +82,7 @@ func (s *Service) take(some []Record, state State, whole, anew bool) {
 	}
 	for i := range some {
 		r := some[i]
-		s.records[r.Key] = &r
+		s.put(&r)
 		s.order = append(s.order, place{r.Revision, r.Key})
 	}
 	s.state.First, s.state.Cleared = state.First, state.Cleared
@@ -88,6 +96,30 @@ func (s *Service) take(some []Record, state State, whole, anew bool) {
 	}
 	close(s.changed)
 	s.changed = make(chan struct{})
+}
+
+// put holds a record in place of another of its key. The caller holds the lock.
+func (s *Service) put(r *Record) {
+	if held := s.records[r.Key]; held != nil {
+		s.drop(held)
+	}
+	s.records[r.Key] = r
+	if r.Version == 0 || r.Level == 0 {
+		return
+	}
+	if s.drafts[r.Version] == nil {
+		s.drafts[r.Version] = map[keyhash.Key]bool{}
+	}
+	s.drafts[r.Version][r.Key] = true
+}
+
+// drop forgets a record. The caller holds the lock.
+func (s *Service) drop(r *Record) {
+	delete(s.records, r.Key)
+	delete(s.drafts[r.Version], r.Key)
+	if len(s.drafts[r.Version]) == 0 {
+		delete(s.drafts, r.Version)
+	}
 }
 
 // outdated reports whether a record has changed since. The caller holds the lock.
@@ -104,9 +136,9 @@ func (s *Service) sweep(now time.Time) {
 		return
 	}
 	s.swept = now
-	for key, r := range s.records {
+	for _, r := range s.records {
 		if r.Forgotten <= now.UnixMilli() {
-			delete(s.records, key)
+			s.drop(r)
 		}
 	}
 	s.order = slices.DeleteFunc(s.order, s.outdated)

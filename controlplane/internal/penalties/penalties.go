@@ -27,9 +27,11 @@ const (
 
 // Sets finds policy sets. *policies.Service is one.
 type Sets interface {
-	// At is a version of the policy set, and Current the one in force, nil for none.
+	// At is a version of the policy set, and Active those in force.
 	At(ctx context.Context, version uint64) (*policies.Compiled, error)
-	Current() (*policies.Compiled, <-chan struct{})
+	Active() (policies.Active, <-chan struct{})
+	// Load is a version as it is stored, or as this replica knows it if the store is away.
+	Load(ctx context.Context, version uint64) (v policies.Version, away, err error)
 }
 
 // Meter counts what nodes report.
@@ -65,7 +67,9 @@ type Service struct {
 	state   State
 	records map[keyhash.Key]*Record
 	// order are the records by revision, rising. Those that have changed since are in it twice.
-	order   []place
+	order []place
+	// drafts are the records of one version's nodes that are no pardons, by version.
+	drafts  map[uint64]map[keyhash.Key]bool
 	changed chan struct{} // closed when a record changes
 	swept   time.Time
 
@@ -81,7 +85,10 @@ type place struct {
 
 // New makes a Service.
 func New(c Config) *Service {
-	s := &Service{Config: c, records: map[keyhash.Key]*Record{}, changed: make(chan struct{}), begun: map[string]int{}}
+	s := &Service{
+		Config: c, records: map[keyhash.Key]*Record{}, drafts: map[uint64]map[keyhash.Key]bool{},
+		changed: make(chan struct{}), begun: map[string]int{},
+	}
 	if s.Lost == nil {
 		s.Lost = func() {}
 	}
@@ -95,9 +102,9 @@ func (s *Service) Revision() uint64 {
 	return s.state.Revision
 }
 
-// After returns what a node lacks that knows the changes up to a revision, and a channel that is
-// closed when there is more. News: there is something.
-func (s *Service) After(revision uint64) (m wire.Penalties, news bool, changed <-chan struct{}) {
+// After returns what a node of a version of the policy set lacks that knows the changes up to a
+// revision, and a channel that is closed when there is more. News: there is something.
+func (s *Service) After(revision, version uint64) (m wire.Penalties, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loaded || revision >= s.state.Revision {
@@ -112,14 +119,42 @@ func (s *Service) After(revision uint64) (m wire.Penalties, news bool, changed <
 		if r == nil || r.Revision != p.revision || revision == 0 && r.Level == 0 {
 			continue // It has changed since, or is a pardon that a new node need not know.
 		}
-		if len(m.Items) == wire.MaxPenalties {
+		if len(m.Items)+mostItems > wire.MaxPenalties {
 			m.Revision = last // The next poll brings the rest.
 			break
 		}
 		last = p.revision
-		m.Items = append(m.Items, wire.Penalty{Key: r.Key, Level: uint8(r.Level), Until: r.Until})
+		m.Items = s.items(m.Items, r, version)
 	}
 	return m, true, s.changed
+}
+
+// mostItems is how many items one change makes at most.
+const mostItems = 3
+
+// items adds a change as nodes of a version hear of it. A node knows one penalty of a caller, so a
+// pardon ends it, and what is left of the caller's follows. The caller holds the lock.
+func (s *Service) items(all []wire.Penalty, r *Record, version uint64) []wire.Penalty {
+	caller := r.Caller()
+	add := func(r *Record) {
+		all = append(all, wire.Penalty{Key: caller, Level: uint8(r.Level), Until: r.Until})
+	}
+	if r.Level > 0 {
+		if r.HoldsAt(version) {
+			add(r)
+		}
+		return all
+	}
+	add(r)
+	for _, v := range [...]uint64{0, version} {
+		if left := s.records[draftKey(caller, v)]; left != nil && left.Level > 0 && left.Version == v {
+			add(left)
+		}
+		if version == 0 {
+			break
+		}
+	}
+	return all
 }
 
 // note is the audit entry that is due at now, empty if none is: at most one in auditEvery, so that
@@ -141,6 +176,8 @@ type Query struct {
 	// Consumer is a keyed hash; Keys are those of callers, one of which is the record's.
 	Consumer string
 	Keys     []keyhash.Key
+	// Version selects what nodes of a version obey.
+	Version uint64
 	// Shadow is whether a record is in shadow.
 	Shadow *bool
 	// Before is a revision; only records that changed earlier are selected.
@@ -152,8 +189,8 @@ type Query struct {
 func (q *Query) wants(r *Record, now time.Time) bool {
 	return r.Level > 0 && (q.Ended || r.InForce(now)) && now.UnixMilli() < r.Forgotten &&
 		(q.Policy == "" || q.Policy == r.Policy) && (q.Consumer == "" || q.Consumer == r.Consumer) &&
-		(q.Keys == nil || slices.Contains(q.Keys, r.Key)) && (q.Shadow == nil || *q.Shadow == r.Shadow) &&
-		(q.Before == 0 || r.Revision < q.Before)
+		(q.Keys == nil || slices.Contains(q.Keys, r.Caller())) && (q.Shadow == nil || *q.Shadow == r.Shadow) &&
+		(q.Before == 0 || r.Revision < q.Before) && (q.Version == 0 || r.HoldsAt(q.Version))
 }
 
 // List returns at most limit records, those that changed last first, and how many there are in all.
@@ -205,10 +242,11 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 
 // All reports whether the query selects all records.
 func (q *Query) All() bool {
-	return q.Policy == "" && q.Consumer == "" && q.Keys == nil && q.Shadow == nil && q.Before == 0
+	return q.Policy == "" && q.Consumer == "" && q.Keys == nil && q.Shadow == nil && q.Before == 0 && q.Version == 0
 }
 
-// held is the record of a caller, zero if there is none, and how far changes have come.
+// held is the record of a caller that all nodes obey, zero if there is none, and how far changes
+// have come. The gRPC services go by the version in force for all.
 func (s *Service) held(key keyhash.Key) (Record, State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

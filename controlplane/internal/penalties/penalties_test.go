@@ -55,7 +55,13 @@ var inForce = sync.OnceValue(func() *policies.Compiled {
 	return current
 })
 
-func (unknown) Current() (*policies.Compiled, <-chan struct{}) { return inForce(), nil }
+func (unknown) Active() (policies.Active, <-chan struct{}) {
+	return policies.Active{Current: inForce()}, nil
+}
+
+func (unknown) Load(context.Context, uint64) (v policies.Version, away, err error) {
+	return v, nil, policies.ErrNotFound
+}
 
 func (unknown) At(context.Context, uint64) (*policies.Compiled, error) {
 	return nil, policies.ErrNotFound
@@ -148,13 +154,15 @@ func (p *plane) refresh(s *penalties.Service) {
 
 // node follows a service as filters do.
 type node struct {
+	// version is that of its policy set.
+	version           uint64
 	revision, cleared uint64
 	known             map[keyhash.Key]penalty.Record
 }
 
 func (n *node) follow(s *penalties.Service) (messages int) {
 	for ; ; messages++ {
-		m, news, _ := s.After(n.revision)
+		m, news, _ := s.After(n.revision, n.version)
 		if !news {
 			return messages
 		}
@@ -163,7 +171,10 @@ func (n *node) follow(s *penalties.Service) (messages int) {
 		}
 		n.revision, n.cleared = m.Revision, m.Cleared
 		for _, it := range m.Items {
-			n.known[it.Key] = penalty.Record{Level: int(it.Level), Until: it.Until}
+			heard := penalty.Record{Level: int(it.Level), Until: it.Until}
+			if heard.Level == 0 || heard.Beats(n.known[it.Key]) {
+				n.known[it.Key] = heard
+			}
 		}
 	}
 }
@@ -180,12 +191,12 @@ func (n *node) inForce(now time.Time) (count int) {
 func TestEveryReplicaTellsItsNodes(t *testing.T) {
 	p := newPlane(t)
 	one, two := p.replica(), p.replica()
-	if _, news, _ := one.After(0); news {
+	if _, news, _ := one.After(0, 0); news {
 		t.Error("news before the store was read")
 	}
 	p.refresh(two)
 	p.report(one, 0, 1, 2, 3)
-	_, _, changed := two.After(0)
+	_, _, changed := two.After(0, 0)
 	p.refresh(two)
 	select {
 	case <-changed:
@@ -277,7 +288,7 @@ func TestAHostileNodeIsBounded(t *testing.T) {
 	p := newPlane(t)
 	looks := 0
 	s := penalties.New(penalties.Config{
-		Store: current{p}, Sets: sets(func(uint64) { looks++ }), Now: func() time.Time { return p.now },
+		Store: current{p}, Sets: sets{note: func(uint64) { looks++ }}, Now: func() time.Time { return p.now },
 		Meter: &p.meter, Log: slog.New(slog.DiscardHandler),
 	})
 	m := wire.Offences{Node: []byte("\x1b[2Je")}
@@ -318,13 +329,14 @@ func TestAHostileNodeIsBounded(t *testing.T) {
 
 const year = 365 * 86_400_000
 
-// sets knows no policy set, and notes which is asked for.
-type sets func(version uint64)
-
-func (sets) Current() (*policies.Compiled, <-chan struct{}) { return inForce(), nil }
+// sets knows no version, and notes which is asked for.
+type sets struct {
+	unknown
+	note func(version uint64)
+}
 
 func (s sets) At(_ context.Context, version uint64) (*policies.Compiled, error) {
-	s(version)
+	s.note(version)
 	return nil, policies.ErrNotFound
 }
 

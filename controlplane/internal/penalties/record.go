@@ -4,6 +4,7 @@ package penalties
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -21,7 +22,7 @@ const Kept = 100_000
 
 // Record is what is known of one caller. The zero value is a caller without offences.
 type Record struct {
-	// Key is the caller: a match.Subject's Key, or what match.ShadowOf makes of it.
+	// Key is the record's: Caller, or what draftKey makes of it.
 	Key keyhash.Key
 	// Revision is that of the last change.
 	Revision uint64
@@ -43,11 +44,28 @@ type Facts struct {
 	Since time.Time `json:"since"`
 	// Shadow: the penalty refuses nothing.
 	Shadow bool `json:"shadow,omitempty"`
+	// Version is the version of the policy set whose nodes alone obey the penalty, because it was
+	// rolled out to them when they began it. 0: all nodes do.
+	Version uint64 `json:"version,omitempty"`
 	// Consumer is the consumer's keyed hash, Shown what the policy set lets be shown of the
 	// request; both are empty if there was nothing to say.
 	Consumer string            `json:"consumer,omitempty"`
 	Shown    map[string]string `json:"shown,omitempty"`
 }
+
+// draftKey is the key of a caller's record that only nodes of a version obey, and the caller of a
+// record by its key: doing it twice changes nothing.
+func draftKey(k keyhash.Key, version uint64) keyhash.Key {
+	part := k[4:12]
+	binary.LittleEndian.PutUint64(part, binary.LittleEndian.Uint64(part)^version)
+	return k
+}
+
+// Caller is who the record is about: a match.Subject's Key, or what match.ShadowOf makes of it.
+func (r *Record) Caller() keyhash.Key { return draftKey(r.Key, r.Version) }
+
+// HoldsAt reports whether nodes of a version obey the record.
+func (r *Record) HoldsAt(version uint64) bool { return r.Version == 0 || r.Version == version }
 
 // InForce reports whether the record refuses requests at now, or would in shadow.
 func (r *Record) InForce(now time.Time) bool { return r.Record.InForce(now.UnixMilli()) }

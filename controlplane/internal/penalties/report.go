@@ -28,6 +28,8 @@ type incoming struct {
 	sets map[uint64]*policies.Compiled
 	// current is the policy set in force.
 	current *policies.Compiled
+	// same: a policy of a version is that of the one in force.
+	same map[partOf]bool
 }
 
 // errNoSet: without a policy set there is no rule to hold a penalty against. The node sends it
@@ -40,9 +42,10 @@ var errNoSet = errors.New("no policy set is known here, by whose rules penalties
 func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	in := incoming{
 		node: decisions.Clean(string(m.Node)), now: s.Now().UTC().Truncate(time.Millisecond),
-		sets: map[uint64]*policies.Compiled{},
+		sets: map[uint64]*policies.Compiled{}, same: map[partOf]bool{},
 	}
-	if in.current, _ = s.Sets.Current(); in.current == nil {
+	active, _ := s.Sets.Active()
+	if in.current = active.Current; in.current == nil {
 		return errNoSet
 	}
 	var o Offer
@@ -106,7 +109,13 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	if it.Consumer != (keyhash.Key{}) {
 		r.Consumer = it.Consumer.String()
 	}
-	for _, c := range []*policies.Compiled{set, in.current} {
+	r.Version = in.versionOf(r.Policy, set)
+	r.Key = draftKey(r.Key, r.Version)
+	rules := []*policies.Compiled{set, in.current}
+	if r.Version > 0 {
+		rules = rules[:1] // Its nodes alone obey it, by their own rule.
+	}
+	for _, c := range rules {
 		if p, ok := c.Policy(string(it.Policy)); ok && p.Penalty != nil {
 			r.Record = within(p.Penalty, r.Record, in.now.UnixMilli())
 			r.Forgotten = min(r.Forgotten, p.Penalty.Forgotten(r.Record))

@@ -115,6 +115,18 @@ func Compare(before, after *policy.Set) Diff {
 	return d
 }
 
+// Same reports whether two sets have a policy of a name, and mean the same by it.
+func Same(before, after *policy.Set, name string) bool {
+	named := func(p policy.Policy) bool { return p.Name == name }
+	was, is := slices.IndexFunc(before.Policies, named), slices.IndexFunc(after.Policies, named)
+	if was < 0 || is < 0 || policyIdentity(before) != policyIdentity(after) {
+		return false
+	}
+	var d Diff
+	d.policy(before, &before.Policies[was], after, &after.Policies[is])
+	return len(d.Changed) == 0
+}
+
 func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set, is *policy.Policy) {
 	if (len(is.Tiers) == 0 || slices.Equal(before.Tiers, after.Tiers)) && reflect.DeepEqual(was, is) {
 		return // Most policies of a large set do not change, and this is faster than comparing words.

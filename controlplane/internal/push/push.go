@@ -320,7 +320,7 @@ func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 		if node.WantsPenalties {
 			var m wire.Penalties
 			var news bool
-			m, news, punished = h.penalties.After(node.Penalties)
+			m, news, punished = h.penalties.After(node.Penalties, node.Version)
 			if news {
 				return News{Bytes: wire.AppendPenalties(nil, &m)}, true, nil
 			}

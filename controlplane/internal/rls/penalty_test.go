@@ -18,7 +18,13 @@ import (
 // noSets knows the policy set in force and no version.
 type noSets struct{ w *world }
 
-func (s noSets) Current() (*policies.Compiled, <-chan struct{}) { return s.w.plane.Current(0), nil }
+func (s noSets) Active() (policies.Active, <-chan struct{}) {
+	return policies.Active{Current: s.w.plane.Current(0)}, nil
+}
+
+func (noSets) Load(context.Context, uint64) (v policies.Version, away, err error) {
+	return v, nil, policies.ErrNotFound
+}
 
 func (noSets) At(context.Context, uint64) (*policies.Compiled, error) {
 	return nil, policies.ErrNotFound

@@ -21,7 +21,7 @@ func offered(n, level, minutes int, at uint64) penalties.Known {
 	return penalties.Known{At: at, Record: penalties.Record{
 		Key: consumerKey(n), Record: penalty.Record{Level: level, Until: until}, Forgotten: until + 3_600_000,
 		Facts: penalties.Facts{Policy: "api", Node: "e", Since: now, Shadow: n%2 == 1, Consumer: "c",
-			Shown: map[string]string{"path": "/ä b"}},
+			Version: uint64(n), Shown: map[string]string{"path": "/ä b"}},
 	}}
 }
 

@@ -1306,6 +1306,9 @@ type Penalty struct {
 
 	// Until When the penalty ends or has ended.
 	Until time.Time `json:"until"`
+
+	// Version The version that is rolled out to some nodes, one of which began the penalty: only nodes that have it obey. Absent where all nodes do.
+	Version uint64 `json:"version,omitempty"`
 }
 
 // PermitHolder A process of an Envoy that may have requests in flight.
