@@ -92,6 +92,27 @@ func TestCount(t *testing.T) {
 	}
 }
 
+// A store that has lost its state knows no node until each has polled again. Those that have polled
+// here lately count even so, and for no longer than others.
+func TestALossOfStateTakesNoNodeFromTheCount(t *testing.T) {
+	s, now := &store{count: 2}, time.Unix(1000, 0)
+	r := nodes.New(s, func() time.Time { return now })
+	for _, id := range []string{"a", "b"} {
+		if err := r.Touch(t.Context(), nodes.Node{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, c := range []struct {
+		pass        time.Duration
+		count, want int64
+	}{{0, 2, 2}, {time.Second, 2, 2}, {time.Second, 0, 2}, {time.Second, 1, 2}, {nodes.Counted, 1, 1}} {
+		now, s.count = now.Add(c.pass), c.count
+		if got := r.Count(t.Context()); i > 0 && got != c.want { // The first one counts new ones twice.
+			t.Errorf("step %d: %d nodes, want %d", i, got, c.want)
+		}
+	}
+}
+
 // A node counts from its first poll, also before the store is asked again and while it does not
 // answer: a node that takes itself for the only one uses the whole of an optimistic limit.
 func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
@@ -121,7 +142,7 @@ func TestCountHasNodesThatHaveJustPolled(t *testing.T) {
 	count(3)
 	poll("four")
 	count(4)
-	now, s.count = now.Add(time.Second), 2
+	now, s.count = now.Add(nodes.Counted), 2
 	count(2)
 	// One that polls while the store counts is not lost: it may be in the next count only.
 	now, s.meanwhile = now.Add(time.Second), func() { poll("five") }

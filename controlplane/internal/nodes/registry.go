@@ -30,9 +30,12 @@ type Registry struct {
 	// count is what the store counted last, when it was asked at counted; added are nodes that have
 	// polled for the first time and may be missing from it.
 	count, added int64
-	counted      time.Time
-	counting     bool // the store is counting now
-	remembered   map[string]*memory
+	// heard is how many nodes had polled here lately by then: a store that has lost its state knows
+	// each of them again with its next poll.
+	heard      int64
+	counted    time.Time
+	counting   bool // the store is counting now
+	remembered map[string]*memory
 	// late are the keys of nodes that the store does not have as they are; catching: a goroutine
 	// stores them.
 	late     map[string]bool
@@ -260,7 +263,7 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	r.mu.Lock()
 	if r.counting || !r.counted.IsZero() && now.Sub(r.counted) < countEvery {
 		defer r.mu.Unlock()
-		return max(r.count+r.added, 1)
+		return r.atLeastHeard()
 	}
 	r.counted, r.counting = now, true // Callers that come meanwhile take the last count.
 	added := r.added
@@ -279,8 +282,11 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(r.count+r.added, 1)
+	return r.atLeastHeard()
 }
+
+// atLeastHeard is how many nodes there are by the last count. The lock is held.
+func (r *Registry) atLeastHeard() int64 { return max(r.count+r.added, r.heard, 1) }
 
 // recount has the store count. So many nodes have come here since the last count.
 func (r *Registry) recount(ctx context.Context, added int64) {
@@ -293,7 +299,13 @@ func (r *Registry) recount(ctx context.Context, added int64) {
 	if err != nil {
 		return
 	}
-	r.count = count
+	r.count, r.heard = count, 0
+	now := r.now()
+	for _, m := range r.remembered {
+		if m.polled && now.Sub(m.node.Seen) < Counted {
+			r.heard++
+		}
+	}
 	r.added -= added // Those who came while the store counted may be missing.
 }
 
