@@ -319,6 +319,9 @@ func (g *game) hold(c calamity, now allowance) {
 			extra += all.shares
 		case name == "optimistic":
 			extra += gameSlack * (1 + all.restarts)
+			if all.lost > 0 { // What the bucket owed beyond its burst is lost, too.
+				extra += gameSlack * float64(len(g.envoys))
+			}
 		case strings.HasPrefix(name, "local"):
 			extra = gameBurst * all.restarts
 		}

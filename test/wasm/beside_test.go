@@ -32,8 +32,8 @@ func TestARefusalHoldsUpNoOtherRequest(t *testing.T) {
 	}
 }
 
-// A request can come before a tick that is late, as in an Envoy that stood still, and does its work.
-// So one that asks for no tokens, too, finds that the call that another one waits for is too late.
+// A request can come before a tick that is late, as in an Envoy that stood still, and does its
+// work. So one that asks for no tokens, too, finds that the call that another waits for is late.
 func TestARefusalHoldsUpNoRequestOfALocalLimit(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(
 		limits("denies", "strict", "100/1h", thenDeny, `"partition": ["header:x-denied"]`),
