@@ -23,9 +23,9 @@ const (
 	remembered = 1000
 	// Age is how long refusals are shown.
 	Age = time.Hour
-	// A bucket that is refused for the same reason again within quiet is not kept once more. A
-	// replica keeps at most perSecond refusals a second, and at most pairPerSecond of one policy
-	// and tier.
+	// A bucket that is refused for the same reason by the same version again within quiet is kept
+	// once more when that is over, or when its caller is asked for. A replica keeps at most
+	// perSecond refusals a second, and at most pairPerSecond of one policy and tier.
 	quiet         = 10 * time.Second
 	maxQuiet      = 4096
 	perSecond     = 100
@@ -66,7 +66,8 @@ type Decision struct {
 	Left int64 `json:"left"`
 	// Ends is when the wait would have been over; nil if waiting would not have helped.
 	Ends *time.Time `json:"ends,omitempty"`
-	// Count is how many refusals of the bucket the node had counted within about a second.
+	// Count is how many refusals of the bucket nodes had counted since the one before it of the
+	// same bucket, reason and version.
 	Count int64 `json:"count"`
 	// Now is what the bucket holds at the time of the answer, nil where that is not known.
 	Now *Level `json:"now,omitempty"`

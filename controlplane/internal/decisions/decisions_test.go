@@ -36,10 +36,10 @@ policies:
 func (versions) Current(context.Context) (uint64, error) { return 1, nil }
 
 func (versions) Load(_ context.Context, number uint64) (policies.Version, error) {
-	if number != 1 {
+	if number != 1 && number != 2 {
 		return policies.Version{}, policies.ErrNotFound
 	}
-	return policies.Version{Number: 1, Format: policydoc.YAML, Document: []byte(document)}, nil
+	return policies.Version{Number: number, Format: policydoc.YAML, Document: []byte(document)}, nil
 }
 
 func (versions) Append(context.Context, uint64, policies.Version, audit.Entry) error { return nil }
@@ -298,8 +298,9 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 	w.now = w.now.Add(6 * time.Second)
 	w.note(s, wire.Decisions{Refusals: []wire.Refusal{refusal(1)}})
-	if n := len(w.store.list); n != 27 {
-		t.Errorf("the same bucket is not kept again after 11 s: %d", n)
+	// Each of the 25 buckets had come once more, too soon; now all of these are due.
+	if n := len(w.store.list); n != 26+25 {
+		t.Errorf("the same buckets are not kept again after 11 s: %d", n)
 	}
 }
 
@@ -392,5 +393,49 @@ func TestSummaryKeepsItsBounds(t *testing.T) {
 				t.Fatalf("round %d: %s with %d of %d is not among %d", round, key, truth, total, room)
 			}
 		}
+	}
+}
+
+// While two versions are in force each that refuses a caller is shown, and the counts add up to all
+// that was refused, also to what came again so soon that it is no refusal of its own.
+func TestVersionsThatRefuseACallerAreAllShown(t *testing.T) {
+	w := newWorld(t)
+	s, consumer := w.replica("one"), keyhash.Key{9, 1}
+	for _, report := range []struct {
+		version uint64
+		count   int64
+	}{{2, 10}, {1, 40}, {2, 5}, {1, 7}} {
+		r := refusal(1)
+		r.Count, r.Over = report.count, 0
+		m := wire.Decisions{Node: []byte("edge"), Version: report.version, Refusals: []wire.Refusal{r}}
+		if err := s.Note(t.Context(), &m); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	shown := func(q decisions.Query) (rows int, of [3]int64) {
+		list, _, _ := w.find(s, q, 10)
+		for _, d := range list {
+			of[d.Version] += d.Count
+		}
+		return len(list), of
+	}
+	if rows, of := shown(decisions.Query{}); rows != 2 || of != [3]int64{0, 40, 10} {
+		t.Errorf("all callers: %d rows with %v", rows, of)
+	}
+	if rows, of := shown(decisions.Query{Consumer: &consumer}); rows != 4 || of != [3]int64{0, 47, 15} {
+		t.Errorf("the caller: %d rows with %v", rows, of)
+	}
+	list, _, _ := w.find(s, decisions.Query{}, 1)
+	if top := s.Top(t.Context(), decisions.ByRefused, "", "", 5); len(top.Callers) != 1 || top.Callers[0].Count != 62 ||
+		!list[0].At.Equal(w.now.Add(-2*time.Second)) {
+		t.Errorf("%+v beside %+v", top, list)
+	}
+	// Without a question it is kept as soon as it is due.
+	r := refusal(1)
+	w.note(s, wire.Decisions{Refusals: []wire.Refusal{r}})
+	w.now = w.now.Add(10 * time.Second)
+	if rows, of := shown(decisions.Query{}); rows != 5 || of != [3]int64{0, 47 + r.Count - r.Over, 15} {
+		t.Errorf("when it is due: %d rows with %v", rows, of)
 	}
 }

@@ -3,6 +3,7 @@ package decisions
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -26,9 +27,11 @@ type Service struct {
 	recent []Decision
 	// unsaved are the last refusals that the store has not taken, the newest last.
 	unsaved []Decision
-	// quiet is until when a bucket's refusals for a reason are not kept again. second, kept and
-	// keptOf bound how many are kept in a second.
+	// quiet is until when a bucket's refusals for a reason by a version are not kept again; late is
+	// the newest of those that came meanwhile, with the counts of all. second, kept and keptOf bound
+	// how many are kept in a second.
 	quiet  map[string]time.Time
+	late   map[string]Decision
 	second int64
 	kept   int
 	keptOf map[pair]int
@@ -54,7 +57,7 @@ type Config struct {
 func New(c Config) *Service {
 	s := &Service{
 		store: c.Store, sets: c.Sets, now: c.Now, replica: c.Replica, meter: c.Meter, heard: c.Heard,
-		quiet: map[string]time.Time{}, keptOf: map[pair]int{}, tops: newTops(c.Now()),
+		quiet: map[string]time.Time{}, late: map[string]Decision{}, keptOf: map[pair]int{}, tops: newTops(c.Now()),
 	}
 	if s.meter == nil {
 		s.meter = func(string, string, int64) {}
@@ -83,10 +86,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			fresh = append(fresh, d)
 		}
 	}
-	s.recent = append(s.recent, fresh...)
-	if over := len(s.recent) - remembered; over > 0 {
-		s.recent = slices.Delete(s.recent, 0, over)
-	}
+	s.remember(fresh)
 	publish := s.tops.note(set, m, now)
 	s.mu.Unlock()
 	for _, c := range m.Counts {
@@ -94,7 +94,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}
-	err = s.save(ctx, fresh)
+	err = s.save(ctx, append(s.overdue(now, nil), fresh...))
 	if publish != nil && err == nil {
 		err = s.store.PutTop(ctx, s.replica, publish)
 	}
@@ -121,12 +121,43 @@ func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	return err
 }
 
-// admit reports whether a refusal is to be kept. The caller holds the lock.
+// remember keeps refusals in memory. The caller holds the lock.
+func (s *Service) remember(list []Decision) {
+	s.recent = append(s.recent, list...)
+	if over := len(s.recent) - remembered; over > 0 {
+		s.recent = slices.Delete(s.recent, 0, over)
+	}
+}
+
+// again names what is kept once in a quiet time.
+func again(d *Decision) string {
+	return d.Key + " " + d.Reason + " " + strconv.FormatUint(d.Version, 10)
+}
+
+// admit reports whether a refusal is to be kept. One that comes too soon is added to those that are
+// late. The caller holds the lock.
 func (s *Service) admit(d Decision, now time.Time) bool {
-	again := d.Key + " " + d.Reason
-	if now.Before(s.quiet[again]) {
+	key := again(&d)
+	if now.Before(s.quiet[key]) {
+		if before, known := s.late[key]; known || len(s.late) < maxQuiet {
+			d.Count += before.Count
+			s.late[key] = d
+		}
 		return false
 	}
+	if !s.fits(d, now) {
+		return false
+	}
+	if before, known := s.late[key]; known {
+		d.Count += before.Count
+		delete(s.late, key)
+	}
+	return true
+}
+
+// fits counts a refusal among those of the second, unless there is no room for it. The caller holds
+// the lock.
+func (s *Service) fits(d Decision, now time.Time) bool {
 	if second := now.Unix(); second != s.second {
 		s.second, s.kept = second, 0
 		clear(s.keptOf)
@@ -140,8 +171,25 @@ func (s *Service) admit(d Decision, now time.Time) bool {
 	if len(s.quiet) == maxQuiet {
 		clear(s.quiet)
 	}
-	s.quiet[again] = now.Add(quiet)
+	s.quiet[again(&d)] = now.Add(quiet)
 	return true
+}
+
+// overdue takes out the late refusals whose quiet time is over, and those that q, if not nil, asks
+// for. They are remembered.
+func (s *Service) overdue(now time.Time, q *Query) (list []Decision) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, d := range s.late {
+		due := !now.Before(s.quiet[key]) || q != nil && q.oneCaller() && q.wants(&d)
+		if due && s.fits(d, now) {
+			list = append(list, d)
+			delete(s.late, key)
+		}
+	}
+	slices.SortFunc(list, func(a, b Decision) int { return a.At.Compare(b.At) })
+	s.remember(list)
+	return list
 }
 
 // Query selects refusals. A zero field selects all.
@@ -161,6 +209,9 @@ func (q Query) wants(d *Decision) bool {
 		(q.Policy == "" || d.Policy == q.Policy) && (q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
 }
 
+// oneCaller reports whether the query is about one caller.
+func (q Query) oneCaller() bool { return q.Consumer != nil || q.Buckets != nil }
+
 // chunk is how many refusals are read at a time.
 const chunk = 1000
 
@@ -175,7 +226,7 @@ func (s *Service) Find(
 			return nil, "", false, err
 		}
 	}
-	_ = s.save(ctx, nil) // A store that is away is noticed below.
+	_ = s.save(ctx, s.overdue(s.now(), &q)) // A store that is away is noticed below.
 	if oldest := s.now().Add(-Age); q.Since.Before(oldest) {
 		q.Since = oldest
 	}
