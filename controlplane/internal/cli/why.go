@@ -166,7 +166,7 @@ func explain(out io.Writer, d *decisions.Decision) {
 		return
 	}
 	fmt.Fprintf(out, "refused by policy %s at %s on %s: %s\n", d.Policy, d.At.Format(time.RFC3339), d.Node,
-		inOtherWords(reasons, d.Reason))
+		reasonOf(d))
 	fmt.Fprintf(out, "  limit    %s, %s (version %d)\n", d.Limit, whose, d.Version)
 	fmt.Fprintf(out, "  decided  by %s; mode %s\n", inOtherWords(sources, d.Source), d.Mode)
 	fmt.Fprintf(out, "  tokens   %d then, for a cost of %d", d.Left, d.Cost)
@@ -181,6 +181,15 @@ func explain(out io.Writer, d *decisions.Decision) {
 	if d.Now != nil {
 		fmt.Fprintf(out, "  owed     %s\n", owedText(d.Now.Owed, d.Now.AdmitsAfterSeconds, "a request like it"))
 	}
+}
+
+// reasonOf says in words why a request was refused. A failure by what the store holds is a bucket
+// that lacks what it started without after a loss: without the store other sources decide.
+func reasonOf(d *decisions.Decision) string {
+	if d.Reason == "failure" && slices.Contains([]string{"central", "lease", "cached_denial", "optimistic"}, d.Source) {
+		return "the limiter has lost how much this caller had used, and allows less of the limit for a time"
+	}
+	return inOtherWords(reasons, d.Reason)
 }
 
 // settlesText says how requests are charged whose cost is known later.
