@@ -360,13 +360,13 @@ func TestOneEnvoyGivesAllThatIsThere(t *testing.T) {
 	all.check(t, 0.002)
 }
 
-// longWindow: games draw it and longer ones, and those of 1 and 2 s, of which a lease is a fifth or a
-// tenth.
+// longWindow: games draw it and longer ones, and those of 1 and 2 s, of which a lease is a fifth or
+// a tenth.
 const longWindow = 5 * quota.Second
 
 // With several Envoys a caller who stays under the limit gets at least 95 % of what it asks for,
-// but one token, whichever Envoy it meets; with a window of a second or two nearly always, and never
-// less than nine tenths.
+// but one token, whichever Envoy it meets; with a window of a second or two nearly always, and
+// never less than nine tenths.
 func TestSeveralEnvoysServeACallerUnderTheLimit(t *testing.T) {
 	all := &tally{worst: 1}
 	for seed := *first; seed < *first+*seeds/4; seed++ {

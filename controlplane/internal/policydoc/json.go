@@ -129,7 +129,8 @@ func brokenJSON(doc []byte, at int, reason string) string {
 		return "it begins with a byte order mark: save it as UTF-8 without one"
 	case len(before) == 0 && c != '{' && c != '[':
 		first, _ := utf8.DecodeRune(doc[at:])
-		return "it begins with " + string(first) + " and not with {; if it is YAML, let the name of the file end in .yaml"
+		return "it begins with " + string(first) +
+			" and not with {; if it is YAML, let the name of the file end in .yaml"
 	case (c == '}' || c == ']') && bytes.HasSuffix(before, []byte(",")):
 		return "the comma before the " + string(c) + " is one too many"
 	case c == ',' && !strings.Contains(reason, "after"):
