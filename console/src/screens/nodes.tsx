@@ -55,8 +55,8 @@ const refusedColumns = [
   { title: 'Address', cell: (r: RefusedNode) => r.address },
   { title: 'Calls itself', wide: true, cell: (r: RefusedNode) => r.node ?? '' },
   { title: 'Why', width: 'minmax(0, 2fr)', cell: (r: RefusedNode) => <span title={r.reason}>{r.reason}</span> },
-  { title: 'Calls', cell: (r: RefusedNode) => r.calls },
-  { title: 'Last', cell: (r: RefusedNode) => <>{r.active && <Badge tone="bad">still calls</Badge>} <Time at={r.last_seen} /></> },
+  { title: 'Calls', wide: true, cell: (r: RefusedNode) => r.calls },
+  { title: 'Last', width: 'minmax(0, 1.5fr)', cell: (r: RefusedNode) => (r.active ? <Badge tone="bad">still calls</Badge> : <Time at={r.last_seen} />) },
 ]
 
 function sumUp({ counts: n, current_version: version }: Fleet): string {
