@@ -54,6 +54,13 @@ func (p *Pool) Due() quota.Instant {
 	return due
 }
 
+// Hurry has every filter due now.
+func (p *Pool) Hurry(now quota.Instant) {
+	for i := range p.holders {
+		p.holders[i].due = min(p.holders[i].due, now)
+	}
+}
+
 // Forgotten is a filter that has the bucket no more, in Pool.Open.
 type Forgotten struct {
 	Filter uint64

@@ -93,7 +93,11 @@ type bucket struct {
 	pool assign.Pool
 	// level is how many requests the limits held after the last grant; -1 before.
 	level int64
-	due   quota.Instant
+	// verdict and figures are how it stood at the last look, look is when to look again.
+	verdict Verdict
+	figures assign.Figures
+	look    quota.Instant
+	due     quota.Instant
 	at    int // in Engine.order; -1 if it is not there
 }
 
@@ -211,7 +215,7 @@ func (e *Engine) Due() quota.Instant {
 
 // settle puts a bucket in its place among those that are due, or forgets it if no filter has it.
 func (e *Engine) settle(b *bucket) {
-	b.due = b.pool.Due()
+	b.due = min(b.pool.Due(), b.look)
 	e.order.put(b)
 	if b.pool.Size() == 0 {
 		e.order.remove(b)

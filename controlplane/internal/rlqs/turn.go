@@ -10,8 +10,8 @@ import (
 const (
 	// perTurn bounds the buckets of one turn, so that a turn ends soon.
 	perTurn = 512
-	// standFor is the life of an assignment that is not by a limit: so soon does a change of the
-	// policies reach the filter.
+	// standFor is the life of an assignment that is not by a limit. A bucket is looked at twice in
+	// that time, however long its assignment lives: so soon does a change reach the filter.
 	standFor = 4 * quota.Second
 )
 
@@ -45,6 +45,7 @@ func (e *Engine) take(now quota.Instant) (due []*bucket) {
 	for len(e.order) > 0 && e.order[0].due <= now && len(due) < perTurn {
 		b := e.order[0]
 		e.order.remove(b)
+		b.look = now + quota.Instant(standFor/2)
 		due = append(due, b)
 	}
 	return due
@@ -56,6 +57,11 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 	defer e.mu.Unlock()
 	for i, b := range due {
 		s := &standings[i]
+		b.change(now, s)
+		if b.pool.Due() > now {
+			e.settle(b)
+			continue
+		}
 		if b.level >= 0 {
 			s.Figures.Level = min(s.Figures.Level, b.level)
 		}
@@ -76,6 +82,15 @@ func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (r
 		}
 	}
 	return rounds, asks
+}
+
+// change has all filters of a bucket assigned anew if it stands otherwise than at the last look.
+func (b *bucket) change(now quota.Instant, s *Standing) {
+	if s.Verdict == Unknown || s.Verdict == b.verdict && s.Figures == b.figures {
+		return
+	}
+	b.verdict, b.figures = s.Verdict, s.Figures
+	b.pool.Hurry(now)
 }
 
 // forget notes that a filter has a bucket no more, which the pool knows already.
