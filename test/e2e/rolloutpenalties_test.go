@@ -11,7 +11,7 @@ import (
 )
 
 // A version that is too strict is tried on some Envoys. The penalties that its Envoys begin refuse
-// nobody at the others: so the rule sees what the version does, and takes it back, and the
+// no caller at the others: so the rule sees what the version does, and takes it back, and the
 // penalties with it. Once such a version is promoted, all Envoys obey them.
 func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	t.Parallel()

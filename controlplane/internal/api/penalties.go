@@ -142,7 +142,8 @@ func (s *server) ListPenalties(
 
 func penaltyAnswer(r *penalties.Record, now time.Time) gen.Penalty {
 	return gen.Penalty{
-		Key: r.Caller().String(), Version: r.Version, Policy: r.Policy, Level: r.Level, Until: time.UnixMilli(r.Until).UTC(),
+		Key: r.Caller().String(), Version: r.Version,
+		Policy: r.Policy, Level: r.Level, Until: time.UnixMilli(r.Until).UTC(),
 		InForce: r.InForce(now), Forgotten: time.UnixMilli(r.Forgotten).UTC(), Since: r.Since, Shadow: r.Shadow,
 		Node: r.Node, Consumer: r.Consumer, Shown: r.Shown,
 	}

@@ -79,7 +79,7 @@ func (s *Service) end(ctx context.Context, version uint64, everywhere bool) erro
 	all := map[keyhash.Key]Known{}
 	for _, key := range keys {
 		r := *s.records[key]
-		// Who pardoned the caller since knew of the penalty.
+		// A pardon since then knew of the penalty.
 		known := Known{Record: r, At: r.Revision}
 		known.Key, known.Version = r.Caller(), 0
 		all[key] = known

@@ -110,8 +110,8 @@ func (w *trial) must(when string, caller, old, new int) {
 	}
 }
 
-// A penalty that nodes of a rolled out version begin holds at them alone, until the version is
-// everybody's or is taken back. One that stood before, or that the other nodes begin, or that is of
+// A penalty that nodes of a rolled out version begin holds at them alone, until all nodes have the
+// version or it is taken back. One that stood before, or that the other nodes begin, or that is of
 // a policy which the version leaves alone, holds at all nodes.
 func TestPenaltiesOfARollout(t *testing.T) {
 	const before, draft, both, others, unchanged = 1, 2, 3, 4, 5
