@@ -39,8 +39,8 @@ func StartUpstream(handler http.Handler) (*Upstream, error) {
 			u.requests.Add(1)
 			handler.ServeHTTP(w, r)
 		}),
-		// Also of a connection that Envoy keeps and has not used yet. If it closed as a request comes,
-		// Envoy would answer 503. No client here is slow.
+		// Also of a connection that Envoy keeps and has not used yet. If it closed as a request
+		// comes, Envoy would answer 503. No client here is slow.
 		ReadHeaderTimeout: time.Hour,
 	}
 	go u.server.Serve(l)

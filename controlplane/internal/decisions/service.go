@@ -28,8 +28,8 @@ type Service struct {
 	// unsaved are the last refusals that the store has not taken, the newest last.
 	unsaved []Decision
 	// quiet is until when a bucket's refusals for a reason by a version are not kept again; late is
-	// the newest of those that came meanwhile, with the counts of all. second, kept and keptOf bound
-	// how many are kept in a second.
+	// the newest of those that came meanwhile, with the counts of all. second, kept and keptOf
+	// bound how many are kept in a second.
 	quiet  map[string]time.Time
 	late   map[string]Decision
 	second int64

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// changing stands as it is set to, and has tokens for everybody.
+// changing stands as it is set to, and has tokens for each ask.
 type changing struct{ rlqs.Standing }
 
 func (c *changing) Stand(context.Context, rlqs.ID) rlqs.Standing { return c.Standing }
