@@ -98,7 +98,7 @@ type bucket struct {
 	figures assign.Figures
 	look    quota.Instant
 	due     quota.Instant
-	at    int // in Engine.order; -1 if it is not there
+	at      int // in Engine.order; -1 if it is not there
 }
 
 // Engine assigns. It has no clock: callers say what time it is. It is safe for concurrent use.
