@@ -304,6 +304,39 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
+// Refusals that came too soon are kept once they are due, also where new callers are refused so
+// often that there is no room for all.
+func TestAFloodOfNewCallersHoldsUpNoRefusalThatIsDue(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	for n := range 20 {
+		r := refusal(byte(n))
+		w.note(s, wire.Decisions{Refusals: []wire.Refusal{r, r}})
+	}
+	for second := range 15 {
+		w.now = w.now.Add(time.Second)
+		var flood []wire.Refusal
+		for n := range 60 {
+			r := refusal(byte(n))
+			r.Bucket[1] = byte(second + 1)
+			flood = append(flood, r)
+		}
+		w.note(s, wire.Decisions{Refusals: flood})
+	}
+	again, key := 0, refusal(0).Bucket
+	for n := range 20 {
+		key[0] = refusal(byte(n)).Bucket[0]
+		for _, d := range w.store.list {
+			if d.Key == key.String() {
+				again++
+			}
+		}
+	}
+	if again != 40 {
+		t.Errorf("%d refusals of 20 callers are kept, want two of each", again)
+	}
+}
+
 func TestTopOverAllReplicas(t *testing.T) {
 	w := newWorld(t)
 	refused := map[string]int64{}

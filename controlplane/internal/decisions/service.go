@@ -30,8 +30,10 @@ type Service struct {
 	// quiet is until when a bucket's refusals for a reason by a version are not kept again; late is
 	// the newest of those that came meanwhile, with the counts of all. second, kept and keptOf
 	// bound how many are kept in a second.
-	quiet  map[string]time.Time
-	late   map[string]Decision
+	quiet map[string]time.Time
+	late  map[string]Decision
+	// swept is the second in which those that are late were looked through.
+	swept  int64
 	second int64
 	kept   int
 	keptOf map[pair]int
@@ -78,15 +80,16 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	}
 	s.heard(set, m)
 	now, node := s.now(), string(m.Node)
-	var fresh []Decision
+	fresh := s.overdue(now, nil)
 	s.mu.Lock()
+	before := len(fresh)
 	for i := range m.Refusals {
 		d, ok := inWords(set, node, &m.Refusals[i], now)
 		if ok && s.admit(d, now) {
 			fresh = append(fresh, d)
 		}
 	}
-	s.remember(fresh)
+	s.remember(fresh[before:])
 	publish := s.tops.note(set, m, now)
 	s.mu.Unlock()
 	for _, c := range m.Counts {
@@ -94,7 +97,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}
-	err = s.save(ctx, append(s.overdue(now, nil), fresh...))
+	err = s.save(ctx, fresh)
 	if publish != nil && err == nil {
 		err = s.store.PutTop(ctx, s.replica, publish)
 	}
@@ -145,14 +148,16 @@ func (s *Service) admit(d Decision, now time.Time) bool {
 		}
 		return false
 	}
-	if !s.fits(d, now) {
-		return false
-	}
-	if before, known := s.late[key]; known {
-		d.Count += before.Count
+	before, known := s.late[key]
+	d.Count += before.Count
+	fits := s.fits(d, now)
+	switch {
+	case fits:
 		delete(s.late, key)
+	case known:
+		s.late[key] = d
 	}
-	return true
+	return fits
 }
 
 // fits counts a refusal among those of the second, unless there is no room for it. The caller holds
@@ -180,11 +185,22 @@ func (s *Service) fits(d Decision, now time.Time) bool {
 func (s *Service) overdue(now time.Time, q *Query) (list []Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if q == nil && now.Unix() == s.swept { // It walks through all that are late.
+		return nil
+	}
+	s.swept = now.Unix()
+	var due []Decision
 	for key, d := range s.late {
-		due := !now.Before(s.quiet[key]) || q != nil && q.oneCaller() && q.wants(&d)
-		if due && s.fits(d, now) {
+		if !now.Before(s.quiet[key]) || q != nil && q.oneCaller() && q.wants(&d) {
+			due = append(due, d)
+		}
+	}
+	// Those that have waited longest come first: there may not be room for all.
+	slices.SortFunc(due, func(a, b Decision) int { return s.quiet[again(&a)].Compare(s.quiet[again(&b)]) })
+	for _, d := range due {
+		if s.fits(d, now) {
 			list = append(list, d)
-			delete(s.late, key)
+			delete(s.late, again(&d))
 		}
 	}
 	slices.SortFunc(list, func(a, b Decision) int { return a.At.Compare(b.At) })

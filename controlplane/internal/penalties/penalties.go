@@ -213,8 +213,10 @@ func (s *Service) List(q Query, limit int) (page []Record, all int) {
 // Pardon pardons those that a query selects, also if their penalty has ended, and returns how many.
 // A query that selects all pardons every record at once. Nodes get it without delay.
 func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardoned int, err error) {
-	if err := s.Refresh(ctx); err != nil {
-		return 0, err
+	for range 2 { // The first may promote penalties of a rollout, which the second reads.
+		if err := s.Refresh(ctx); err != nil {
+			return 0, err
+		}
 	}
 	q.Ended = true
 	list, count := s.List(q, Kept)

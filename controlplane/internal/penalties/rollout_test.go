@@ -189,3 +189,20 @@ func TestAPardonDuringARollout(t *testing.T) {
 	w.roll(policies.Everyone)
 	w.must("promoted", 1, 0, 0)
 }
+
+// A pardon right after a promotion ends the penalty that has just begun at all nodes.
+func TestAPardonAfterAPromotion(t *testing.T) {
+	w := newTrial(t)
+	w.put(4, 50)
+	w.offends(&w.new, "api", 2, 20)
+	if _, err := w.sets[0].Roll(t.Context(), policies.RollChange{Any: true, Nodes: policies.Everyone}); err != nil {
+		t.Fatal(err)
+	}
+	w.old.version = 2
+	n, err := w.replicas[0].Pardon(t.Context(), penalties.Query{Keys: []keyhash.Key{key(4)}}, audit.Entry{Action: "a"})
+	if err != nil || n != 1 {
+		t.Errorf("%d pardoned: %v", n, err)
+	}
+	w.follow()
+	w.must("pardoned", 2, 0, 0)
+}

@@ -9,14 +9,21 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// changing stands as it is set to, and has tokens for each ask.
-type changing struct{ rlqs.Standing }
+// changing stands as it is set to, and has tokens for each ask but the next ones that fail.
+type changing struct {
+	rlqs.Standing
+	failing int
+}
 
 func (c *changing) Stand(context.Context, rlqs.ID) rlqs.Standing { return c.Standing }
 
 func (c *changing) Take(_ context.Context, asks []rlqs.Ask) {
 	for i := range asks {
 		asks[i].Granted, asks[i].Level = asks[i].Want, 5
+		if c.failing > 0 {
+			c.failing--
+			asks[i].Granted, asks[i].Failed = 0, true
+		}
 	}
 }
 
@@ -42,7 +49,7 @@ func TestAChangeDoesNotWaitForTheEndOfAnAssignment(t *testing.T) {
 		f := assign.Figures{}.With(p, 1, n)
 		return rlqs.Standing{Verdict: rlqs.Limited, Figures: f}
 	}
-	source, out := &changing{limited(10)}, &newest{}
+	source, out := &changing{Standing: limited(10)}, &newest{}
 	e := rlqs.NewEngine(source, rlqs.Room{All: 10, Each: 10}, func() int64 { return 0 })
 	filter, now := e.Join(out), quota.Instant(1)
 	pass := func(span quota.Span) {
@@ -59,20 +66,21 @@ func TestAChangeDoesNotWaitForTheEndOfAnAssignment(t *testing.T) {
 		t.Fatalf("the filter was sent %+v", out.Action)
 	}
 	for _, c := range []struct {
-		name string
-		to   rlqs.Standing
-		want rlqs.Kind
+		name    string
+		to      rlqs.Standing
+		want    rlqs.Kind
+		failing int
 	}{
-		{"a ban", rlqs.Standing{Verdict: rlqs.Denied}, rlqs.Deny}, {"its end", limited(10), rlqs.Assign},
-		{"a bypass", rlqs.Standing{Verdict: rlqs.Allowed}, rlqs.Allow}, {"its end", limited(10), rlqs.Assign},
-		{"another limit", limited(20), rlqs.Assign},
+		{"a ban", rlqs.Standing{Verdict: rlqs.Denied}, rlqs.Deny, 0}, {"its end", limited(10), rlqs.Assign, 0},
+		{"a bypass", rlqs.Standing{Verdict: rlqs.Allowed}, rlqs.Allow, 0}, {"its end", limited(10), rlqs.Assign, 1},
+		{"another limit", limited(20), rlqs.Assign, 0}, {"and another", limited(1000), rlqs.Assign, 1},
 	} {
-		source.Standing = c.to
+		source.Standing, source.failing = c.to, c.failing
 		before := out.n
-		pass(4 * quota.Second)
+		pass(quota.Span(4+2*c.failing) * quota.Second)
 		e.Report(now, filter, theBucket, 1)
 		if out.n == before || out.Kind != c.want {
-			t.Errorf("%s: after 4 s the filter has had %d more, the last %+v", c.name, out.n-before, out.Action)
+			t.Errorf("%s: in time the filter has had %d more, the last %+v", c.name, out.n-before, out.Action)
 		}
 	}
 	e.Report(now, filter, theBucket, 1)

@@ -112,7 +112,9 @@ func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
 		var ask Ask
 		if r.verdict == Limited {
 			ask, asks = asks[0], asks[1:]
-			if !ask.Failed {
+			if ask.Failed {
+				r.bucket.verdict = Unknown // The next look has it assigned.
+			} else {
 				r.bucket.level = ask.Level
 			}
 		}
