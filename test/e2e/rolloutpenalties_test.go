@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -80,7 +81,16 @@ func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	if admitted, _ := spend(others, "bot-"); admitted != callers*each {
 		t.Errorf("the other Envoy admitted %d of %d", admitted, callers*each)
 	}
+	// Requests of the first seconds are compared with nothing: others count what was before it.
+	more := 0
 	w.await("the rollout to be taken back", func(context.Context) error {
+		for n := range 20 {
+			more++
+			_, err := ask(others, fmt.Sprint("user-", more))
+			if _, also := ask(chosen, fmt.Sprint("bot-", n%callers)); err != nil || also != nil {
+				return errors.Join(err, also)
+			}
+		}
 		if got, found := w.compared(); found {
 			return fmt.Errorf("%+v", got)
 		}
