@@ -83,7 +83,7 @@ func TestPenaltiesOfARolledOutVersion(t *testing.T) {
 	}
 	// Requests of the first seconds are compared with nothing: others count what was before it.
 	more := 0
-	w.await("the rollout to be taken back", func(context.Context) error {
+	w.awaitComparison("the rollout to be taken back", func(context.Context) error {
 		for n := range 20 {
 			more++
 			_, err := ask(others, fmt.Sprint("user-", more))

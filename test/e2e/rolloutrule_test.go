@@ -77,7 +77,7 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 		t.Errorf("without traffic: %+v", got)
 	}
 	askedOfIts, askedOfOthers := int64(0), int64(0)
-	w.await("both sides to be compared", func(context.Context) error {
+	w.awaitComparison("both sides to be compared", func(context.Context) error {
 		const n = 40
 		its, theirs := spend(chosen, n), spend(others, n)
 		askedOfIts, askedOfOthers = askedOfIts+n, askedOfOthers+n
@@ -106,7 +106,7 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 	chosen, others = begin(1, 10)
 	w.controlPlane.Kill()
 	w.controlPlane = one
-	w.await("the rollout to be taken back", func(context.Context) error {
+	w.awaitComparison("the rollout to be taken back", func(context.Context) error {
 		spend(others, 40)
 		spend(chosen, 40)
 		if got, found := w.compared(); found {
@@ -128,6 +128,15 @@ func TestARolloutIsStoppedByItsRule(t *testing.T) {
 		if !strings.Contains(entry, part) && !strings.Contains(entry, strings.ReplaceAll(part, `\u003e`, ">")) {
 			t.Errorf("the audit lacks %s: %s", part, entry)
 		}
+	}
+}
+
+// awaitComparison waits for a thing that both sides of a rollout must be compared for: reports come
+// each five seconds, and those of the first six are left out.
+func (w *world) awaitComparison(what string, ready func(context.Context) error) {
+	w.t.Helper()
+	if err := stack.Await(w.within(4*patience), what, ready); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
