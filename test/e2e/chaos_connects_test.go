@@ -8,8 +8,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/weir-proxy/weir/test/redistest"
 )
 
 // swallow ends all connections and has those to come neither made nor refused, as where a network
@@ -56,16 +54,7 @@ func (p *proxy) swallow() (heal func()) {
 // network is whole.
 func TestChaosConnectionsAreSwallowed(t *testing.T) {
 	t.Parallel()
-	ways := map[string]*proxy{}
-	w := start(t, setup{envoys: 2, alone: true, ways: func(envoy string, port int) []int {
-		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
-		return []int{ways[envoy].port}
-	}})
-	w.redis = redistest.Start(t)
-	toRedis := startProxy(t, w.redis.Addr())
-	w.serve.RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", toRedis.port)
-	w.startControlPlane()
-	w.awaitApplied(w.apply(chaotic))
+	w, ways, toRedis := startBehindProxies(t)
 	var heal []func()
 	whole := func() {
 		for _, one := range heal {

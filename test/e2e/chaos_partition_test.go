@@ -60,22 +60,30 @@ func (w *world) tellsOfStore(ctx context.Context, c *stack.ControlPlane) error {
 	return nil
 }
 
+// startBehindProxies starts two Envoys and a control plane on a Redis, with a proxy on each way
+// between them: ways are the Envoys', by their names.
+func startBehindProxies(t *testing.T) (w *world, ways map[string]*proxy, toRedis *proxy) {
+	t.Helper()
+	ways = map[string]*proxy{}
+	w = start(t, setup{envoys: 2, alone: true, ways: func(envoy string, port int) []int {
+		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
+		return []int{ways[envoy].port}
+	}})
+	w.redis = redistest.Start(t)
+	toRedis = startProxy(t, w.redis.Addr())
+	w.serve.RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", toRedis.port)
+	w.startControlPlane()
+	w.awaitApplied(w.apply(chaotic))
+	return w, ways, toRedis
+}
+
 // Each connection between two parts is cut, one way and both ways, for longer than calls live, and
 // what was under way comes when it is whole: a limit that refuses in a failure holds to the token,
 // shares are all that passes beyond the other, no caller within its limits is refused, and who
 // serves says so.
 func TestChaosPartitions(t *testing.T) {
 	t.Parallel()
-	ways := map[string]*proxy{}
-	w := start(t, setup{envoys: 2, alone: true, ways: func(envoy string, port int) []int {
-		ways[envoy] = startProxy(t, fmt.Sprintf("127.0.0.1:%d", port))
-		return []int{ways[envoy].port}
-	}})
-	w.redis = redistest.Start(t)
-	toRedis := startProxy(t, w.redis.Addr())
-	w.serve.RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", toRedis.port)
-	w.startControlPlane()
-	w.awaitApplied(w.apply(chaotic))
+	w, ways, toRedis := startBehindProxies(t)
 	for _, h := range holds {
 		w.endure(fault{name: "control plane and Redis: " + h.name, ladder: true,
 			inflict: func() { toRedis.part(h.streams) },

@@ -205,14 +205,7 @@ func (c *callers) living(dead int) (keys []int) {
 // through sends requests of one key through one Envoy, and returns how many passed.
 func (c *callers) through(e *stack.Envoy, key, times int) int64 {
 	c.w.t.Helper()
-	got := load{clients: 4, total: times, request: func(int) *http.Request {
-		r := request(http.MethodPost, e.URL()+"/keyed")
-		r.Header.Set("x-key", fmt.Sprint("key ", key))
-		return r
-	}}.run(c.w.ctx)
-	got.mustBe(c.w.t, 200, 429)
-	c.passed[key] += got.statuses[200]
-	return got.statuses[200]
+	return c.sendTo(key, times, []*stack.Envoy{e})
 }
 
 // mustBeDecided has both Envoys use up each key, half of it each, to the last token that the

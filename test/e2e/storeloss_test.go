@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // keyed limits each key to 40 requests a day; a key whose counter cannot be had is refused soon.
@@ -151,8 +152,14 @@ func startKeyed(t *testing.T, keys int, s setup) *callers {
 // send sends requests of one key through both Envoys by turns, and returns how many passed.
 func (c *callers) send(key, times int) int64 {
 	c.w.t.Helper()
+	return c.sendTo(key, times, c.w.envoys)
+}
+
+// sendTo sends requests of one key through some Envoys by turns, and returns how many passed.
+func (c *callers) sendTo(key, times int, envoys []*stack.Envoy) int64 {
+	c.w.t.Helper()
 	got := load{clients: 4, total: times, request: func(i int) *http.Request {
-		r := request(http.MethodPost, c.w.envoys[i%len(c.w.envoys)].URL()+"/keyed")
+		r := request(http.MethodPost, envoys[i%len(envoys)].URL()+"/keyed")
 		r.Header.Set("x-key", fmt.Sprint("key ", key))
 		return r
 	}}.run(c.w.ctx)

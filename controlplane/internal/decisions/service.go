@@ -80,16 +80,16 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	}
 	s.heard(set, m)
 	now, node := s.now(), string(m.Node)
-	fresh := s.overdue(now, nil)
+	late := s.overdue(now, nil)
+	var fresh []Decision
 	s.mu.Lock()
-	before := len(fresh)
 	for i := range m.Refusals {
 		d, ok := inWords(set, node, &m.Refusals[i], now)
 		if ok && s.admit(d, now) {
 			fresh = append(fresh, d)
 		}
 	}
-	s.remember(fresh[before:])
+	s.remember(fresh)
 	publish := s.tops.note(set, m, now)
 	s.mu.Unlock()
 	for _, c := range m.Counts {
@@ -97,7 +97,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 			s.meter(p.Policy, p.Tier, c.Refused)
 		}
 	}
-	err = s.save(ctx, fresh)
+	err = s.save(ctx, append(late, fresh...))
 	if publish != nil && err == nil {
 		err = s.store.PutTop(ctx, s.replica, publish)
 	}

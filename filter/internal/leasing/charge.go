@@ -85,7 +85,7 @@ func (c *Client) fade(d *debt, now quota.Instant) {
 	for {
 		n := min(share.Earned(quota.Span(now-d.fadesFrom)), d.tokens, share.Burst)
 		if n <= 0 {
-			d.plain()
+			d.forgetPaid()
 			return
 		}
 		d.tokens -= n

@@ -97,7 +97,7 @@ func (ds *debts) makeRoom() bool {
 		return false
 	}
 	d.tokens = 0
-	d.plain()
+	d.forgetPaid()
 	delete(ds.byBucket, d.need.Bucket)
 	ds.all = ds.all[:last]
 	return true
@@ -159,10 +159,10 @@ func (d *debt) forget(i int) {
 	d.in.owed--
 }
 
-// plain is how many tokens of the debt are of no reservation. Reservations that have faded, the
-// first ones, cost nothing more: the bucket has earned them.
-func (d *debt) plain() int64 {
-	plain := d.tokens
+// forgetPaid takes the first reservations off a debt that has fewer tokens than all of them: the
+// bucket has earned the others. It returns how many tokens are of no reservation.
+func (d *debt) forgetPaid() (plain int64) {
+	plain = d.tokens
 	for _, r := range d.reserved {
 		plain -= r.Need.Cost
 	}
@@ -227,7 +227,7 @@ func (d *debt) due(now quota.Instant) int64 {
 		return 0
 	}
 	free := max(d.tokens-d.held, 0)
-	if plain := d.plain(); plain > 0 || len(d.reserved) == 0 {
+	if plain := d.forgetPaid(); plain > 0 || len(d.reserved) == 0 {
 		return min(free, plain, maxDue)
 	}
 	return int64(d.alike(free)) * d.reserved[0].Need.Cost
@@ -243,7 +243,7 @@ func (d *debt) ask(need Need, tokens int64) item {
 	if need.Optimistic {
 		it.waiting, it.used = 0, tokens
 	}
-	if it.need.Reserves = d.plain() == 0 && len(d.reserved) > 0; it.need.Reserves {
+	if it.need.Reserves = d.forgetPaid() == 0 && len(d.reserved) > 0; it.need.Reserves {
 		it.need.Cost = d.reserved[0].Need.Cost
 		it.waiting = tokens / it.need.Cost
 		it.owed = slices.Clone(d.reserved[:it.waiting])
@@ -259,7 +259,7 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 	rest := ds.all[:0]
 	for _, d := range ds.all {
 		if d.tokens == 0 && d.held+d.asked == 0 {
-			d.plain()
+			d.forgetPaid()
 			delete(ds.byBucket, d.need.Bucket)
 			continue
 		}
