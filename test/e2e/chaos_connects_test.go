@@ -2,48 +2,20 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// swallow ends all connections and has those to come neither made nor refused, as where a network
-// drops what opens them: a listener whose queue is full answers nothing. It goes on until heal.
+// swallow ends all connections and has those to come neither made nor refused, until heal.
 func (p *proxy) swallow() (heal func()) {
 	p.t.Helper()
 	p.Stop()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	err = errors.Join(
-		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
-		syscall.Bind(fd, &syscall.SockaddrInet4{Port: p.port, Addr: [4]byte{127, 0, 0, 1}}),
-		syscall.Listen(fd, 0),
-	)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	var queued []net.Conn
-	for len(queued) < 100 {
-		conn, err := net.DialTimeout("tcp", fmt.Sprintf("127.0.0.1:%d", p.port), 100*time.Millisecond)
-		if timed, is := errors.AsType[net.Error](err); is && timed.Timeout() {
-			break
-		}
-		if err != nil {
-			p.t.Fatal(err)
-		}
-		queued = append(queued, conn)
-	}
-	p.t.Logf("the queue is full with %d connections", len(queued))
+	end := redistest.Swallow(p.t, fmt.Sprintf("127.0.0.1:%d", p.port))
 	return func() {
-		for _, conn := range queued {
-			conn.Close()
-		}
-		if err := errors.Join(syscall.Close(fd), p.Start()); err != nil {
+		end()
+		if err := p.Start(); err != nil {
 			p.t.Fatal(err)
 		}
 	}

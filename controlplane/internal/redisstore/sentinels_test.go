@@ -34,36 +34,55 @@ func holds(server *redistest.Server, n int) bool {
 	return server.Do("EXISTS", redisstore.BucketKey(numbered(n))) == ":1"
 }
 
-// The Sentinel that the URL names hangs, and the others make the replica the primary: grants are
-// made there while the old primary still takes itself for one.
+// The Sentinel that the URL names hangs, or connections to it are neither made nor refused, and the
+// others make the replica the primary: grants are made there while the old primary still takes
+// itself for one. A store that starts then, and knows them all, grants there too.
 func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 	t.Parallel()
-	servers := redistest.StartSentinels(t, separable...)
-	var log logtest.Buffer
-	url := "redis://" + servers.Watchers[0].Addr() + "/0?master_name=" + redistest.MasterName
-	s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)))
-	p := params(t, 100, quota.Hour, 100)
-	if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
-		t.Fatal(err)
-	}
-	if !asks(t, s, 1, p) || !holds(servers.Primary, 1) {
-		t.Fatal("the primary grants nothing")
-	}
-	servers.Watchers[0].Pause()
-	defer servers.Watchers[0].Resume()
-	if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
-		t.Fatal(got)
-	}
-	n := 1
-	await(t, "a grant of the new primary", func() bool {
-		n++
-		return asks(t, s, n, p) && holds(servers.Replica, n) && !holds(servers.Primary, n)
-	})
-	if !servers.Primary.IsPrimary() {
-		t.Error("grants went there only once the old primary was none")
-	}
-	if !strings.Contains(log.String(), "the Sentinels have made another Redis the primary") {
-		t.Errorf("the log does not say so: %s", log.String())
+	for name, lose := range map[string]func(*testing.T, *redistest.Server){
+		"hangs": func(t *testing.T, w *redistest.Server) {
+			w.Pause()
+			t.Cleanup(w.Resume)
+		},
+		"swallows connections": func(t *testing.T, w *redistest.Server) {
+			w.Kill()
+			t.Cleanup(redistest.Swallow(t, w.Addr()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.StartSentinels(t, separable...)
+			var log logtest.Buffer
+			url := "redis://" + servers.Watchers[0].Addr() + "/0?master_name=" + redistest.MasterName
+			s := openURL(t, url, slog.New(slog.NewTextHandler(&log, nil)))
+			p := params(t, 100, quota.Hour, 100)
+			if _, err := s.Secret(t.Context(), [16]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			if !asks(t, s, 1, p) || !holds(servers.Primary, 1) {
+				t.Fatal("the primary grants nothing")
+			}
+			lose(t, servers.Watchers[0])
+			if got := servers.Watchers[1].Do("SENTINEL", "FAILOVER", redistest.MasterName); got != "+OK" {
+				t.Fatal(got)
+			}
+			n := 1
+			await(t, "a grant of the new primary", func() bool {
+				n++
+				return asks(t, s, n, p) && holds(servers.Replica, n) && !holds(servers.Primary, n)
+			})
+			if !servers.Primary.IsPrimary() {
+				t.Error("grants went there only once the old primary was none")
+			}
+			if !strings.Contains(log.String(), "the Sentinels have made another Redis the primary") {
+				t.Errorf("the log does not say so: %s", log.String())
+			}
+			later := openURL(t, servers.URL(), slog.New(slog.DiscardHandler))
+			await(t, "a grant of the new primary to a store that starts then", func() bool {
+				n++
+				return asks(t, later, n, p) && holds(servers.Replica, n)
+			})
+		})
 	}
 }
 

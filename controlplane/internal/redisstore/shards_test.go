@@ -72,14 +72,19 @@ func grantWithin(
 	return grants, answered, err
 }
 
-// A primary that dies, or falls silent, without a replica takes its own buckets along and no
-// others: those are granted exactly, from the first call on, and once the breaker is open no call
-// waits for the dead.
+// A primary without a replica that dies, falls silent, or swallows connections, so that they are
+// neither made nor refused, takes its own buckets along and no others: those are granted exactly,
+// from the first call on, and once the breaker is open no call waits for the dead.
 func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	t.Parallel()
+	var heal func()
 	for name, c := range map[string]struct{ lose, back func(*redistest.Server) }{
 		"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
 		"silent": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+		"swallowing connections": {
+			func(s *redistest.Server) { s.Kill(); heal = redistest.Swallow(t, s.Addr()) },
+			func(s *redistest.Server) { heal(); s.Restart() },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cluster := redistest.StartCluster(t, 3, false, slices.Concat(partly, durable)...)
