@@ -115,9 +115,9 @@ func hashed(secret *[16]byte, encoded []byte) keyhash.Key {
 	return k
 }
 
-// shareOf places a partition key among a hundred. A policy that is enforced for a share of its
+// ShareOf places a partition key among a hundred. A policy that is enforced for a share of its
 // keys goes by this. The zero key, of requests without one, is the first.
-func shareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
+func ShareOf(k keyhash.Key) uint32 { return (uint32(k[14]) | uint32(k[15])<<8) % 100 }
 
 // putText encodes a text and its length.
 //

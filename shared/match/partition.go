@@ -78,7 +78,7 @@ func partText(part policy.Part, v *Value, routing spelling.Routing) []byte {
 func (p Partition) Key() keyhash.Key { return hashed(&p.secret, p.encoded) }
 
 // Share is where the key stands among a hundred, by which a policy is enforced for a share.
-func (p Partition) Share() int { return int(shareOf(p.Key())) }
+func (p Partition) Share() int { return int(ShareOf(p.Key())) }
 
 // Bucket is the bucket of the n-th limit of a tier, which has these limits. A consumer has one for
 // all tiers that it may have. A policy that is in shadow for the key has other buckets.

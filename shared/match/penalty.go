@@ -64,7 +64,7 @@ func (c *collector) addWideOf(consumer keyhash.Key, a *Attributes) {
 			c.findClass(a)
 		}
 		key := classed(c.wideKey(p, consumer), c.step(p))
-		share := shareOf(key)
+		share := ShareOf(key)
 		state := e.state(number, share, c.tier, p.Enforced)
 		if state == policy.EnforcedOff {
 			continue

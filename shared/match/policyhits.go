@@ -32,7 +32,7 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	if !absent {
 		partition = c.hash()
 	}
-	share := shareOf(partition)
+	share := ShareOf(partition)
 	state := e.state(found.policy, share, c.tier, p.Enforced)
 	lifted := p.InFlight && p.adaptive == 0 && !absent && !unlimited &&
 		refuses(p.Enforced, share) && !refuses(state, share)

@@ -58,6 +58,8 @@ type (
 	KeyAnswer    = gen.Key
 	BucketAnswer = gen.Bucket
 	HolderAnswer = gen.PermitHolder
+	// BansAnswer are bans of partition keys.
+	BansAnswer = gen.KeyBans
 	// ExplainedAnswer is what a request would be answered, and why.
 	ExplainedAnswer = gen.Explained
 	// ExplainedPolicy is a policy that the request meets, MissedPolicy one that it does not.

@@ -68,7 +68,8 @@ func TestEachTokenHasARate(t *testing.T) {
 		p.do(call{who: "root", method: "GET", path: poll.path})
 		p.from(here, call{method: "GET", path: "/v1/usage"}) // Needs no token, so the address counts.
 	}
-	replace := strings.NewReplacer("{name}", "a", "{id}", "alice", "{version}", "1")
+	replace := strings.NewReplacer("{name}", "a", "{id}", "alice", "{version}", "1",
+		"{key}", strings.Repeat("0", 32))
 	for _, route := range api.Routes(p.handler) {
 		method, path, _ := strings.Cut(route, " ")
 		if !strings.Contains(path, "/v1/") || path == "/v1/session" && method != "GET" {

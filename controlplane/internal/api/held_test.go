@@ -36,6 +36,7 @@ var heldQuestions = []struct{ path, how, has string }{
 	{"/v1/regions", "none", ""},
 	{"/v1/enforcement", "memory", `"orders":`},
 	{"/v1/penalties", "memory", `"penalties":`},
+	{"/v1/bans", "memory", `"bans":[]`},
 	{"/v1/decisions", "memory", `"complete":`},
 	{"/v1/decisions?consumer=alice", "memory", `"complete":`},
 	{"/v1/top", "memory", `"complete":`},

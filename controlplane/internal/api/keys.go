@@ -286,7 +286,7 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 		return nil, err
 	}
 	e := entry(ctx, "key.unban", keyResource(k))
-	if _, err := s.config.Enforcement.Unban(ctx, k.hashes(), e); err != nil {
+	if _, _, err := s.config.Enforcement.Unban(ctx, k.hashes(), e); err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil

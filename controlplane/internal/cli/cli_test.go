@@ -51,7 +51,8 @@ const scripts = "testdata/script"
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: scripts, RequireExplicitExec: true, UpdateScripts: os.Getenv("WEIR_UPDATE_GOLDEN") != "",
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls, "offends": offends},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls, "offends": offends,
+			"remember": remember},
 		Setup: func(env *testscript.Env) error {
 			examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples"))
 			if err != nil {
@@ -144,6 +145,15 @@ func polls(ts *testscript.TestScript, _ bool, nodes []string) {
 		version := poll(ts, "node="+node+"&boot=1")
 		poll(ts, "node="+node+"&boot=1&after="+version+"&applied="+version)
 	}
+}
+
+// remember sets a variable to what the first group of an expression is in what was printed last.
+func remember(ts *testscript.TestScript, _ bool, args []string) {
+	found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(found) != 2 {
+		ts.Fatalf("%s is not in what was printed", args[1])
+	}
+	ts.Setenv(args[0], found[1])
 }
 
 // offends reports a penalty of an hour as Envoys do: policy and the 32 digits of the caller's hash,

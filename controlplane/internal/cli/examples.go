@@ -22,6 +22,7 @@ var examples = map[string]string{
 	"get policies":    "weir get policies --search login --state shadow\nweir get policies api-per-consumer",
 	"get versions":    "weir get versions\nweir get versions 7",
 	"get regions":     "weir get regions",
+	"get bans":        "weir get bans\nweir get bans -o json",
 	"nodes":           "weir nodes",
 	"get nodes":       "weir get nodes --zone eu-1 --behind",
 	"consumers get":   "weir consumers get alice --source header:x-user",
@@ -47,8 +48,9 @@ var examples = map[string]string{
 	"keys reset":       "weir keys reset api client_ip:192.0.2.1 --reason 'their client was fixed'",
 	"keys grant":       "weir keys grant api client_ip:192.0.2.1 --tokens 20 --reason 'for the outage'",
 	"keys ban":         "weir keys ban api client_ip:192.0.2.1 --for 1h --reason 'tries passwords'",
-	"keys unban":       "weir keys unban api client_ip:192.0.2.1",
-	"usage":            "weir usage - < key.txt",
+	"keys unban": "weir keys unban api client_ip:192.0.2.1\n" +
+		"weir keys unban --key 5f0c8a1d2b3e4f60718293a4b5c6d7e8",
+	"usage": "weir usage - < key.txt",
 	"why": "weir why alice\nweir why alice --source header:x-user\n" +
 		"weir why --policy login client_ip:192.0.2.1",
 	"explain": "weir explain GET https://shop.example/api/orders -H 'x-api-key: alice' --client-ip 192.0.2.1\n" +

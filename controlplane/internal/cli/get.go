@@ -20,6 +20,7 @@ type getCommand struct {
 	Versions  getVersions   `cmd:"" aliases:"version" help:"The versions of the policy set, newest first, or one of them as it was written."`
 	Regions   getRegions    `cmd:"" aliases:"region" help:"The share of each policy that this region uses, and what all regions hold."`
 	Rollout   rolloutStatus `cmd:"" help:"How far the rollout under way is, and its nodes beside the others: the same as rollout status."`
+	Bans      getBans       `cmd:"" aliases:"ban" help:"The partition keys and the consumers that are banned now, by whom, until when and why."`
 	Nodes     getNodes      `cmd:"" aliases:"node" help:"The Envoys, and which version each applies."`
 }
 

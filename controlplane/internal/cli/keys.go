@@ -17,7 +17,7 @@ type keysCommand struct {
 	Reset resetKey `cmd:"" help:"Fill the buckets of a partition key, less what nodes hold."`
 	Grant grantKey `cmd:"" help:"Give tokens to the buckets of a partition key, once."`
 	Ban   banKey   `cmd:"" help:"Refuse all requests of a partition key. Every node does within two seconds."`
-	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key."`
+	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key, or of a hash that get bans lists."`
 }
 
 // keyFlags say which partition key is meant.
@@ -183,8 +183,3 @@ func (c *banKey) Run(env *environment) error {
 	}
 	return c.do(env, http.MethodPost, "/ban", body)
 }
-
-type unbanKey struct{ keyFlags }
-
-// Run lifts the ban.
-func (c *unbanKey) Run(env *environment) error { return c.do(env, http.MethodDelete, "/ban", nil) }

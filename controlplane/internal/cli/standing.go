@@ -33,7 +33,7 @@ func standingText(is *api.StandingAnswer) (text, ends string) {
 		text, ends = "BANNED", "weir consumers unban CONSUMER"
 		switch {
 		case is.Policy != "":
-			text, ends = "BANNED by its key of policy "+is.Policy, "weir keys unban "+is.Policy+" KEY"
+			text, ends = "BANNED by its key of policy "+is.Policy, "weir keys unban --key "+is.Key
 		case is.Reason == api.BannedBySet:
 			ends = "change the policy set"
 		}

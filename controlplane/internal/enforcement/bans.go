@@ -1,6 +1,7 @@
 package enforcement
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -33,15 +34,17 @@ func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.E
 	return durable, err
 }
 
-// Unban lifts the bans of a partition key by its hashes, and reports whether that is stored. The
-// error is ErrNotBanned if there is none by any of them, or ErrUnknown as in Ban.
-func (s *Service) Unban(ctx context.Context, hashes []string, entry audit.Entry) (bool, error) {
-	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+// Unban lifts the bans of a partition key by its hashes, and those of other hashes that the same
+// acts gave, as during a rollout. It returns these bans and reports whether that is stored. The
+// error is ErrNotBanned if there is none by any of the hashes, or ErrUnknown as in Ban.
+func (s *Service) Unban(
+	ctx context.Context, hashes []string, entry audit.Entry,
+) (lifted []Ban, stored bool, err error) {
+	_, stored, err = s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
 			return entry, ErrUnknown
 		}
-		lifted := d.dropBans(hashes, stamp.Time)
-		if len(lifted) == 0 {
+		if lifted = d.dropBans(d.Bans.together(hashes), stamp.Time); len(lifted) == 0 {
 			return entry, ErrNotBanned
 		}
 		stamp.By = entry.By
@@ -52,7 +55,23 @@ func (s *Service) Unban(ctx context.Context, hashes []string, entry audit.Entry)
 		d.Bans.Lifted = d.Bans.Lifted[max(0, len(d.Bans.Lifted)-wire.MaxBans):]
 		return entry, nil
 	})
-	return durable, err
+	return lifted, stored, err
+}
+
+// together returns these hashes and all that acts banned together with one of them.
+func (b Bans) together(hashes []string) (all []string) {
+	all = slices.Clone(hashes)
+	for _, one := range b.List {
+		if !slices.Contains(hashes, one.Key) {
+			continue
+		}
+		for _, other := range b.List {
+			if other.Policy == one.Policy && other.Revision == one.Revision && other.Since.Equal(one.Since) {
+				all = append(all, other.Key)
+			}
+		}
+	}
+	return all
 }
 
 // dropBans removes a key's bans and their liftings from the document, and all bans and liftings
@@ -77,6 +96,21 @@ func auditBan(bans []Ban) []byte {
 		return nil
 	}
 	return audit.Value(bans[0])
+}
+
+// BansInForce returns all bans that have not ended, by policy and then by time, and whether the
+// store has them. The error is that of Held.
+func (s *Service) BansInForce() (bans []Ban, durable bool, err error) {
+	d, durable, err := s.Held()
+	if err != nil {
+		return nil, false, err
+	}
+	now := s.now()
+	bans = slices.DeleteFunc(slices.Clone(d.Bans.List), func(b Ban) bool { return !b.InForce(now) })
+	slices.SortStableFunc(bans, func(a, b Ban) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), a.Since.Compare(b.Since))
+	})
+	return bans, durable, nil
 }
 
 // Banned returns the ban of a partition key, nil if there is none.

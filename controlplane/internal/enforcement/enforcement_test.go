@@ -419,7 +419,7 @@ func TestBans(t *testing.T) {
 		if one.Banned(key(3)) != nil {
 			t.Error("a ban does not end")
 		}
-		if _, err := two.Unban(t.Context(), []string{key(3)},
+		if _, _, err := two.Unban(t.Context(), []string{key(3)},
 			audit.Entry{Action: "key.unban"}); !errors.Is(err, enforcement.ErrNotBanned) {
 			t.Errorf("lifting what has ended: %v", err)
 		}
@@ -434,7 +434,7 @@ func TestBans(t *testing.T) {
 		if d := two.expect("both", "elsewhere", true); len(d.Bans.List) != 4 || two.Banned(key(5)) == nil {
 			t.Errorf("%+v", d.Bans.List)
 		}
-		if durable, err := two.Unban(t.Context(), []string{key(5)},
+		if _, durable, err := two.Unban(t.Context(), []string{key(5)},
 			audit.Entry{Action: "key.unban"}); !durable || err != nil ||
 			two.Banned(key(5)) != nil {
 			t.Errorf("%v %v", durable, err)

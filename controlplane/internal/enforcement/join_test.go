@@ -35,7 +35,7 @@ func (r *replica) ban(key byte) bool {
 // lift lifts the ban of a key.
 func (r *replica) lift(key byte) {
 	r.t.Helper()
-	if _, err := r.Unban(r.t.Context(), hashes(key), audit.Entry{Action: "lift"}); err != nil {
+	if _, _, err := r.Unban(r.t.Context(), hashes(key), audit.Entry{Action: "lift"}); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -175,7 +175,7 @@ func playBans(t *testing.T, seed uint64, s *store, one, two *replica) {
 		if random.IntN(7) >= 3 {
 			r.ban(key)
 			want[key] = true
-		} else if _, err := r.Unban(t.Context(), hashes(key), audit.Entry{}); err == nil {
+		} else if _, _, err := r.Unban(t.Context(), hashes(key), audit.Entry{}); err == nil {
 			want[key] = false
 		}
 	})

@@ -1116,8 +1116,36 @@ type KeyBan struct {
 	Lifted bool `json:"lifted,omitempty"`
 }
 
+// KeyBans defines model for KeyBans.
+type KeyBans struct {
+	Bans []ListedBan `json:"bans"`
+
+	// Durable The store has the bans. False while the store is away: then they are held in memory.
+	Durable bool `json:"durable"`
+}
+
 // Level What a bucket holds when the answer is made. Absent where the control plane does not know.
 type Level = decisions.Level
+
+// ListedBan defines model for ListedBan.
+type ListedBan struct {
+	// By The name of the token that banned it.
+	By string `json:"by"`
+
+	// Expires When it ends by itself; absent: when it is lifted.
+	Expires *time.Time `json:"expires_at,omitempty"`
+
+	// Key The hash of the key; its values are stored nowhere.
+	Key string `json:"key"`
+
+	// Lifted It refuses nothing meanwhile: the policy is switched off, or everything is, or no version in force has the policy. Absent if it refuses.
+	Lifted bool `json:"lifted,omitempty"`
+
+	// Policy The policy whose key is banned.
+	Policy string    `json:"policy"`
+	Reason string    `json:"reason"`
+	Since  time.Time `json:"since"`
+}
 
 // Mark Of a ban: requests are refused with 403, before any bucket. Of a bypass: they are never limited and never charged.
 type Mark struct {
@@ -2347,6 +2375,12 @@ type ServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx echo.Context, params ListAuditParams) error
+	// ListBans Which partition keys are banned
+	// (GET /v1/bans)
+	ListBans(ctx echo.Context) error
+	// EndBan Lift a ban of which only the hash is known
+	// (DELETE /v1/bans/{key})
+	EndBan(ctx echo.Context, key string) error
 	// GetChanges Wait until something has changed
 	// (GET /v1/changes)
 	GetChanges(ctx echo.Context, params GetChangesParams) error
@@ -2544,6 +2578,31 @@ func (w *ServerInterfaceWrapper) ListAudit(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.ListAudit(ctx, params)
+	return err
+}
+
+// ListBans converts echo context to params.
+func (w *ServerInterfaceWrapper) ListBans(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListBans(ctx)
+	return err
+}
+
+// EndBan converts echo context to params.
+func (w *ServerInterfaceWrapper) EndBan(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "key" -------------
+	var key string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key", ctx.Param("key"), &key, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter key: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.EndBan(ctx, key)
 	return err
 }
 
@@ -4028,6 +4087,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/readyz", wrapper.Readyz, options.OperationMiddlewares["readyz"]...)
 	router.GET(options.BaseURL+"/readyz/store", wrapper.ReadyzStore, options.OperationMiddlewares["readyzStore"]...)
 	router.GET(options.BaseURL+"/v1/audit", wrapper.ListAudit, options.OperationMiddlewares["listAudit"]...)
+	router.GET(options.BaseURL+"/v1/bans", wrapper.ListBans, options.OperationMiddlewares["listBans"]...)
+	router.DELETE(options.BaseURL+"/v1/bans/:key", wrapper.EndBan, options.OperationMiddlewares["endBan"]...)
 	router.GET(options.BaseURL+"/v1/changes", wrapper.GetChanges, options.OperationMiddlewares["getChanges"]...)
 	router.POST(options.BaseURL+"/v1/check", wrapper.CheckPolicySet, options.OperationMiddlewares["checkPolicySet"]...)
 	router.GET(options.BaseURL+"/v1/consumers", wrapper.ListConsumers, options.OperationMiddlewares["listConsumers"]...)
@@ -4088,6 +4149,15 @@ type EnforcementInForceJSONResponse struct {
 	Body Enforcement
 
 	Headers EnforcementInForceResponseHeaders
+}
+
+type KeyBansResponseHeaders struct {
+	CacheControl string
+}
+type KeyBansJSONResponse struct {
+	Body KeyBans
+
+	Headers KeyBansResponseHeaders
 }
 
 type NotModifiedResponseHeaders struct {
@@ -4207,6 +4277,51 @@ func (response ListAudit200JSONResponse) VisitListAuditResponse(w http.ResponseW
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListBansRequestObject struct {
+}
+
+type ListBansResponseObject interface {
+	VisitListBansResponse(w http.ResponseWriter) error
+}
+
+type ListBans200JSONResponse struct{ KeyBansJSONResponse }
+
+func (response ListBans200JSONResponse) VisitListBansResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EndBanRequestObject struct {
+	Key string `json:"key"`
+}
+
+type EndBanResponseObject interface {
+	VisitEndBanResponse(w http.ResponseWriter) error
+}
+
+type EndBan200JSONResponse struct{ KeyBansJSONResponse }
+
+func (response EndBan200JSONResponse) VisitEndBanResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", fmt.Sprint(response.Headers.CacheControl))
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
@@ -5248,6 +5363,12 @@ type StrictServerInterface interface {
 	// ListAudit Who changed what, newest first
 	// (GET /v1/audit)
 	ListAudit(ctx context.Context, request ListAuditRequestObject) (ListAuditResponseObject, error)
+	// ListBans Which partition keys are banned
+	// (GET /v1/bans)
+	ListBans(ctx context.Context, request ListBansRequestObject) (ListBansResponseObject, error)
+	// EndBan Lift a ban of which only the hash is known
+	// (DELETE /v1/bans/{key})
+	EndBan(ctx context.Context, request EndBanRequestObject) (EndBanResponseObject, error)
 	// GetChanges Wait until something has changed
 	// (GET /v1/changes)
 	GetChanges(ctx context.Context, request GetChangesRequestObject) (GetChangesResponseObject, error)
@@ -5470,6 +5591,54 @@ func (sh *strictHandler) ListAudit(ctx echo.Context, params ListAuditParams) err
 		return err
 	} else if validResponse, ok := response.(ListAuditResponseObject); ok {
 		return validResponse.VisitListAuditResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListBans operation middleware
+func (sh *strictHandler) ListBans(ctx echo.Context) error {
+	var request ListBansRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListBans(ctx.Request().Context(), request.(ListBansRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListBans")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListBansResponseObject); ok {
+		return validResponse.VisitListBansResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EndBan operation middleware
+func (sh *strictHandler) EndBan(ctx echo.Context, key string) error {
+	var request EndBanRequestObject
+
+	request.Key = key
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.EndBan(ctx.Request().Context(), request.(EndBanRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EndBan")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EndBanResponseObject); ok {
+		return validResponse.VisitEndBanResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -1,0 +1,67 @@
+package api
+
+import (
+	"context"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// ListBans lists the bans of partition keys.
+func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListBansResponseObject, error) {
+	bans, durable, err := s.config.Enforcement.BansInForce()
+	if err != nil {
+		return nil, err
+	}
+	return gen.ListBans200JSONResponse{KeyBansJSONResponse: s.bansAnswer(bans, durable)}, nil
+}
+
+// EndBan lifts the bans of a hash.
+func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
+	// Another replica may have banned it a moment ago. Whether the store answers, Unban finds out.
+	_ = s.config.Enforcement.Refresh(ctx)
+	resource := "keys/"
+	if held := s.config.Enforcement.Banned(r.Key); held != nil {
+		resource += held.Policy
+	}
+	e := entry(ctx, "key.unban", resource+"/"+r.Key)
+	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, e)
+	if err != nil {
+		return nil, storeFailure(err)
+	}
+	return gen.EndBan200JSONResponse{KeyBansJSONResponse: s.bansAnswer(lifted, durable)}, nil
+}
+
+func (s *server) bansAnswer(bans []enforcement.Ban, durable bool) (answer gen.KeyBansJSONResponse) {
+	answer.Headers.CacheControl = "no-store"
+	answer.Body = gen.KeyBans{Bans: []gen.ListedBan{}, Durable: durable}
+	for i := range bans {
+		b := &bans[i]
+		answer.Body.Bans = append(answer.Body.Bans, gen.ListedBan{Policy: b.Policy, Key: b.Key, Reason: b.Reason,
+			Expires: b.Expires, Since: b.Since, By: b.By, Lifted: s.refusesNothing(b)})
+	}
+	return answer
+}
+
+// refusesNothing reports whether nothing looks at the keys of a ban's policy.
+func (s *server) refusesNothing(b *enforcement.Ban) bool {
+	key, err := keyhash.Parse(b.Key)
+	active, _ := s.config.Policies.Active()
+	if active.Current == nil || err != nil {
+		return false
+	}
+	for _, by := range []*policies.Compiled{active.Current, active.Draft} {
+		if by == nil {
+			continue
+		}
+		p, has := by.Policy(b.Policy)
+		if has && s.enforcedFor(p, "", int(match.ShareOf(key))) != policy.EnforcedOff {
+			return s.allOff()
+		}
+	}
+	return true
+}

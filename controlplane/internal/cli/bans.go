@@ -1,0 +1,118 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/api"
+)
+
+const bansPath = "/v1/bans"
+
+type getBans struct{ getFlags }
+
+// Run prints the bans of keys, then those of consumers.
+func (c *getBans) Run(env *environment) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodGet, bansPath, nil, nil)
+	if err != nil {
+		return err
+	}
+	var keys api.BansAnswer
+	if err := got.decode(&keys); err != nil {
+		return err
+	}
+	people := []api.ConsumerAnswer{}
+	err = c.pages("/v1/consumers?banned=true", func(body []byte) (string, error) {
+		var page api.ConsumersAnswer
+		err := json.Unmarshal(body, &page)
+		people = append(people, page.Consumers...)
+		return page.Next, err
+	})
+	if err != nil {
+		return err
+	}
+	if c.Output == "json" {
+		return printJSON(env.Out, map[string]any{"bans": keys.Bans, "durable": keys.Durable, "consumers": people})
+	}
+	if len(keys.Bans)+len(people) == 0 {
+		_, err = fmt.Fprintln(env.Out, "no key and no consumer is banned; weir get policyset has what banned lists")
+		return err
+	}
+	warnUnsaved(env, keys.Durable)
+	return table(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
+		row := func(of, key string, until *time.Time, changed time.Time, by, reason string) {
+			end := "it is lifted"
+			if until != nil {
+				end = until.Format(time.RFC3339)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", of, key, end, changed.Format(time.RFC3339), printable(by),
+				printable(reason))
+		}
+		for _, b := range keys.Bans {
+			row(ofPolicy(b.Policy, b.Lifted), b.Key, b.Expires, b.Since, b.By, b.Reason)
+		}
+		for _, one := range people {
+			row("consumer", one.Key, one.Banned.ExpiresAt, one.Updated, one.By, one.Banned.Reason)
+		}
+	})
+}
+
+// ofPolicy says whose key is banned, and whether that refuses nothing meanwhile.
+func ofPolicy(name string, lifted bool) string {
+	if lifted {
+		return "policy " + name + " (refuses nothing)"
+	}
+	return "policy " + name
+}
+
+// warnUnsaved says that bans are held in memory alone.
+func warnUnsaved(env *environment, durable bool) {
+	if !durable {
+		fmt.Fprintln(env.Err, "weir: the store is away: bans are held in memory until it is back")
+	}
+}
+
+type unbanKey struct {
+	getFlags
+	Policy    string   `arg:"" optional:"" help:"The policy."`
+	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, as in keys ban."`
+	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
+	Key       string   `help:"In place of the policy and its parts: the hash of the key, as get bans lists it. Also where no policy set in force has the policy." placeholder:"HASH"`
+}
+
+// Run lifts the ban.
+func (c *unbanKey) Run(env *environment) error {
+	switch {
+	case (c.Key == "") == (c.Policy == ""):
+		return errors.New("give the policy and the parts of the key, or --key HASH: weir get bans lists both")
+	case c.Key == "":
+		key := keyFlags{getFlags: c.getFlags, Policy: c.Policy, Partition: c.Partition, Source: c.Source}
+		return key.do(env, http.MethodDelete, "/ban", nil)
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	got, err := cl.do(http.MethodDelete, bansPath+"/"+url.PathEscape(c.Key), nil, nil)
+	if err != nil {
+		return problemsOf(err)
+	}
+	var ended api.BansAnswer
+	if printed, err := got.read(env, c.Output, &ended); printed || err != nil {
+		return err
+	}
+	warnUnsaved(env, ended.Durable)
+	for _, b := range ended.Bans {
+		fmt.Fprintf(env.Out, "key %s of policy %s is not banned any more\n", b.Key, b.Policy)
+	}
+	return nil
+}
