@@ -158,13 +158,14 @@ func (b *breakable) Nodes(ctx context.Context) ([]nodes.Node, error) {
 
 // plane is a control plane's interface over an embedded store.
 type plane struct {
-	t       testing.TB
-	store   *breakable
-	handler http.Handler
-	hub     *push.Hub
-	past    *series.Service
-	stop    context.CancelFunc
-	log     *logtest.Buffer
+	t        testing.TB
+	store    *breakable
+	handler  http.Handler
+	hub      *push.Hub
+	past     *series.Service
+	punished *penalties.Service
+	stop     context.CancelFunc
+	log      *logtest.Buffer
 }
 
 func newPlane(t testing.TB) *plane { return newPlaneWith(t, func(*api.Config) {}) }
@@ -193,6 +194,7 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	orders := enforcement.New(p.store, time.Now, log)
 	counts := metrics.New("test")
 	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})
+	p.punished = punished
 	p.hub = push.New(push.Config{
 		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: p.store,
 		Candidate: [16]byte{1}, Log: log, Now: time.Now,

@@ -31,8 +31,8 @@ func (s *server) noteDecisions(c echo.Context) error {
 	if err := wire.DecodeDecisions(body, &m); err != nil {
 		return badRequest("the decisions cannot be read: %v", err)
 	}
-	if len(m.Node) == 0 {
-		return badRequest("the message does not name the node")
+	if m.Node, err = nameIn(m.Node); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()

@@ -26,8 +26,8 @@ func (s *server) notePenalties(c echo.Context) error {
 	if err := wire.DecodeOffences(body, &m); err != nil {
 		return badRequest("the penalties cannot be read: %v", err)
 	}
-	if len(m.Node) == 0 {
-		return badRequest("the message does not name the node")
+	if m.Node, err = nameIn(m.Node); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
 	defer cancel()

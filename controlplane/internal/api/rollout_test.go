@@ -25,7 +25,7 @@ func changedSet(quota int) string {
 		quota)
 }
 
-func decoded[T any](t *testing.T, w *httptest.ResponseRecorder) (v T) {
+func decoded[T any](t testing.TB, w *httptest.ResponseRecorder) (v T) {
 	t.Helper()
 	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil || w.Code != 200 {
 		t.Fatalf("%d %s: %v", w.Code, w.Body, err)

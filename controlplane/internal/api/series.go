@@ -34,8 +34,8 @@ func (s *server) noteMeasures(c echo.Context) error {
 	if err := wire.DecodeMeasures(body, &m); err != nil {
 		return badRequest("the measures cannot be read: %v", err)
 	}
-	if len(m.Node) == 0 {
-		return badRequest("the message does not name the node")
+	if m.Node, err = nameIn(m.Node); err != nil {
+		return err
 	}
 	active, _ := s.config.Policies.Active()
 	s.config.Series.Measured(&m, active.Knows)

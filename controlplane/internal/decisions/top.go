@@ -96,7 +96,7 @@ func (t *tops) turn(now time.Time) {
 // does not have.
 func pairIn(set *policies.Compiled, of uint32, tier uint8) (p pair, ok bool) {
 	name, ok := set.NameOf(of)
-	return pair{name, tierOf(set.Set, tier)}, ok
+	return pair{name, tierOf(set.Set, tier)}, ok && set.HasTier(tier)
 }
 
 // note counts a node's report, and returns what is to be published if that is due.
@@ -121,8 +121,12 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 		}
 	}
 	for i := range m.Refusals {
-		if p := pairOf(m.Refusals[i].Policy, m.Refusals[i].Tier); p != nil {
-			add(p.refused, &m.Refusals[i].CallerCount)
+		r := &m.Refusals[i]
+		if _, _, _, fits := c.RefusedBy(r); !fits && r.Policy != wire.BanPolicy {
+			continue
+		}
+		if p := pairOf(r.Policy, r.Tier); p != nil {
+			add(p.refused, &r.CallerCount)
 		}
 	}
 	for i := range m.Callers {

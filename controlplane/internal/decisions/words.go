@@ -18,8 +18,8 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	if name, _ := c.NameOf(r.Policy); name == policies.Banned {
 		return banInWords(c, node, r, now), true
 	}
-	p, limit, byTier, ok := c.LimitAt(r.Limit)
-	if !ok || int(r.Policy) >= len(c.Set.Policies) || p != &c.Set.Policies[r.Policy] || int(r.Tier) > len(c.Set.Tiers) {
+	p, limit, byTier, ok := c.RefusedBy(r)
+	if !ok {
 		return Decision{}, false
 	}
 	at := now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC()

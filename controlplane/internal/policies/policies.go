@@ -237,6 +237,17 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	return &c.Set.Policies[at.policy], l, at.tier >= 0, true
 }
 
+// RefusedBy returns the policy and the limit of a refusal as LimitAt does. It reports false also if
+// the node that says so names a policy, a limit and a tier that do not belong together.
+func (c *Compiled) RefusedBy(r *wire.Refusal) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
+	p, l, byTier, ok = c.LimitAt(r.Limit)
+	ok = ok && int(r.Policy) < len(c.Set.Policies) && p == &c.Set.Policies[r.Policy] && c.HasTier(r.Tier)
+	return p, l, byTier, ok
+}
+
+// HasTier reports whether a message may have this number of a tier: see wire.RefusedCount.
+func (c *Compiled) HasTier(number uint8) bool { return int(number) <= len(c.Set.Tiers) }
+
 // StepOf returns the step of its policy to which a limit belongs: see policy.Policy.Steps. It is 0
 // for a number that the set does not have.
 func (c *Compiled) StepOf(number uint32) (step int) {

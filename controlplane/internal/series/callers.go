@@ -70,9 +70,10 @@ func isFirst(p *policy.Policy, window int64) bool {
 func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 	for i := range m.Refusals {
 		r := &m.Refusals[i]
-		p, limit, _, ok := c.LimitAt(r.Limit)
-		if ok && r.Policy != wire.BanPolicy && isFirst(p, int64(limit.Window)) {
-			more := (r.Count - r.Over) * max(r.Cost, 1)
+		p, limit, _, ok := c.RefusedBy(r)
+		if ok && isFirst(p, int64(limit.Window)) {
+			cost := max(r.Cost, 1)
+			more := min(r.Count-r.Over, maxUsed/cost) * cost
 			s.use(p.Name, r.Bucket, more)
 			s.use(p.Name+beyond+strconv.FormatInt(evenly(limit.Quota, limit.Window), 10), r.Bucket, more)
 		}

@@ -57,6 +57,44 @@ func TestASuggestionContradictsNoRefusal(t *testing.T) {
 	}
 }
 
+// What nodes say that callers used is no more than a bound, and counts for the policy that refused.
+func TestRefusedCallersAreBelievedUpToABound(t *testing.T) {
+	const most = 1 << 53
+	for _, c := range []struct {
+		count, cost int64
+		policy      uint32
+		want        float64
+	}{
+		{count: 3, cost: 200, want: 1100}, {count: 3, cost: 200, policy: 1},
+		{count: 1 << 40, cost: 1 << 32, want: most}, {count: 1 << 40, cost: 1 << 23, want: most},
+		{count: 1 << 31, cost: 1 << 32, want: most},
+	} {
+		w := newWorld(t)
+		s := w.replica("one")
+		now := func() time.Time { return w.now }
+		set, err := policies.New(policies.Config{Store: oneSet{}, Now: now}).At(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bucket := bucketOf(rand.New(rand.NewPCG(3, 4)))
+		for range 3 { // What is over the bound adds up to no more.
+			s.Heard(set, &wire.Decisions{Node: []byte("n"), Refusals: []wire.Refusal{{Cost: c.cost,
+				CallerCount: wire.CallerCount{Policy: c.policy, Bucket: bucket, Count: c.count}}}})
+			if c.want < most {
+				break
+			}
+		}
+		w.pass(5*time.Minute + 20*time.Second)
+		got := 0.0
+		for _, q := range s.Distribution("api", 5*time.Minute, 100, nil).Quantiles {
+			got = max(got, q.Rate)
+		}
+		if got < c.want*0.98 || got > c.want*1.02 {
+			t.Errorf("%d refusals of %d by policy %d: %v tokens, want %v", c.count, c.cost, c.policy, got, c.want)
+		}
+	}
+}
+
 // A window that is longer than what is kept gets no figure, and a bucket that was nearly full none
 // that would have been passed.
 func TestWhatTheHistoryDoesNotCover(t *testing.T) {

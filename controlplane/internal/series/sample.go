@@ -9,6 +9,8 @@ import (
 const (
 	maxSampled    = 2048
 	maxSampledAll = 1 << 15
+	// maxUsed is the most tokens that one caller is said to have used.
+	maxUsed = 1 << 53
 )
 
 // sample is what some callers of a policy used in a span. The keyed hash of a bucket chooses them,
@@ -31,7 +33,7 @@ func (s *sample) add(hash uint64, n int64) bool {
 		return false
 	}
 	before := len(s.used)
-	s.used[hash] += n
+	s.used[hash] = min(s.used[hash]+min(n, maxUsed), maxUsed)
 	return len(s.used) > before
 }
 
@@ -156,7 +158,7 @@ func decodeSamples(b []byte) (*samples, error) {
 			}
 			hash := binary.LittleEndian.Uint64(b)
 			b = b[8:]
-			one.add(hash, int64(min(number(), 1<<53)))
+			one.add(hash, int64(min(number(), maxUsed)))
 		}
 	}
 	if damaged {

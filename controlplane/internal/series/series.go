@@ -183,13 +183,13 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range m.Counts {
-		if name, ok := c.NameOf(one.Policy); ok {
+		if name, ok := c.NameOf(one.Policy); ok && c.HasTier(one.Tier) {
 			s.add(name, node, Refused, one.Refused)
 		}
 	}
 	s.refusedCallers(c, m)
 	for i := range m.Callers {
-		if name, ok := c.NameOf(m.Callers[i].Policy); ok {
+		if name, ok := c.NameOf(m.Callers[i].Policy); ok && c.HasTier(m.Callers[i].Tier) {
 			// A caller that took another's place has its count as well, so the sum is right.
 			s.add(name, node, Requests, m.Callers[i].Count)
 		}
