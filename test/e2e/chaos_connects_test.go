@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -37,9 +36,7 @@ func TestChaosConnectionsAreSwallowed(t *testing.T) {
 	w.endure(fault{name: "control plane and Redis", ladder: true,
 		inflict: func() { heal = append(heal, toRedis.swallow()) },
 		heal: func() {
-			w.await("the control plane to tell of its store", func(ctx context.Context) error {
-				return w.tellsOfStore(ctx, w.controlPlane)
-			})
+			w.awaitTold()
 			whole()
 		},
 	}, either(1, 4))

@@ -17,8 +17,7 @@ import (
 func named(kind string, names *dnstest.Server) func(string) string {
 	return func(config string) string {
 		before, weir, _ := strings.Cut(config, "    - name: weir\n      type: STRICT_DNS\n")
-		endpoint := strings.LastIndex(weir, `socket_address: {address: "127.0.0.1"`)
-		weir = weir[:endpoint] + strings.Replace(weir[endpoint:], `"127.0.0.1"`, "controlplane.test", 1)
+		weir = strings.ReplaceAll(weir, `socket_address: {address: "127.0.0.1"`, "socket_address: {address: controlplane.test")
 		return before + fmt.Sprintf(`    - name: weir
       type: %s
       dns_lookup_family: V4_ONLY

@@ -88,9 +88,7 @@ func TestChaosPartitions(t *testing.T) {
 		w.endure(fault{name: "control plane and Redis: " + h.name, ladder: true,
 			inflict: func() { toRedis.part(h.streams) },
 			heal: func() {
-				w.await("the control plane to tell of its store", func(ctx context.Context) error {
-					return w.tellsOfStore(ctx, w.controlPlane)
-				})
+				w.awaitTold()
 				toRedis.heal()
 			},
 		}, either(1, 4))

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -97,8 +99,13 @@ func (w *world) endure(f fault, rounds int) {
 
 func startChaotic(t *testing.T, options ...string) *world {
 	t.Helper()
+	return startChaoticOn(t, redistest.Start(t, options...))
+}
+
+func startChaoticOn(t *testing.T, redis *redistest.Server) *world {
+	t.Helper()
 	w := start(t, setup{envoys: 2, alone: true})
-	w.redis = redistest.Start(t, options...)
+	w.redis = redis
 	w.serve.RedisURL = w.redis.URL()
 	w.startControlPlane()
 	w.awaitApplied(w.apply(chaotic))
@@ -130,6 +137,16 @@ func counted(s *redistest.Server, section, name string) (n int) {
 	return n
 }
 
+// hasAnswered looks whether Redis has ever answered with an error of a kind.
+func (w *world) hasAnswered(kind string) func() error {
+	return func() error {
+		if counted(w.redis, "errorstats", "errorstat_"+kind+":count=") == 0 {
+			return fmt.Errorf("Redis has never answered %s", kind)
+		}
+		return nil
+	}
+}
+
 func TestChaosRedisMisbehaves(t *testing.T) {
 	t.Parallel()
 	w := startChaotic(t, "--enable-debug-command", "yes")
@@ -141,22 +158,14 @@ func TestChaosRedisMisbehaves(t *testing.T) {
 		}
 	}
 	none, answers := func() {}, do("PING") // PING is answered when the pause is over.
-	errors := func(code string) func() error {
-		return func() error {
-			if counted(w.redis, "errorstats", "errorstat_"+code+":count=") == 0 {
-				return fmt.Errorf("Redis has never answered %s", code)
-			}
-			return nil
-		}
-	}
 	pause := fmt.Sprint(either(1500, 5000))
 	for _, f := range []fault{
 		{name: "CLIENT PAUSE", inflict: do("CLIENT", "PAUSE", pause, "ALL"), heal: answers, ladder: true},
 		{name: "DEBUG SLEEP", inflict: func() { go w.redis.Do("DEBUG", "SLEEP", "1.5") }, heal: answers, ladder: true},
 		{name: "OOM", inflict: do("CONFIG", "SET", "maxmemory", "1"), heal: do("CONFIG", "SET", "maxmemory", "0"),
 			ladder:   true,
-			happened: errors("OOM")},
-		{name: "SCRIPT FLUSH", inflict: do("SCRIPT", "FLUSH"), heal: none, happened: errors("NOSCRIPT")},
+			happened: w.hasAnswered("OOM")},
+		{name: "SCRIPT FLUSH", inflict: do("SCRIPT", "FLUSH"), heal: none, happened: w.hasAnswered("NOSCRIPT")},
 		{name: "CONFIG RESETSTAT", inflict: do("CONFIG", "RESETSTAT"), heal: none},
 		{name: "FLUSHALL", inflict: do("FLUSHALL"), heal: none, loses: true, happened: func() error {
 			if !strings.Contains(w.controlPlane.Stderr.String(), "Redis has lost the state of buckets") {
@@ -172,4 +181,35 @@ func TestChaosRedisMisbehaves(t *testing.T) {
 			w.endure(f, either(1, 4))
 		})
 	}
+}
+
+// The disk of a Redis that appends to a file is full: it takes no changes. The disk hangs: within
+// two seconds Redis waits for it, and answers nothing. Nothing that it has answered is lost.
+func TestChaosTheDiskOfRedis(t *testing.T) {
+	t.Parallel()
+	disk := redistest.NewDisk(t)
+	w := startChaoticOn(t, disk.Start("--appendonly", "yes", "--appendfsync", "everysec"))
+	w.endure(fault{name: "a full disk", ladder: true, inflict: disk.Fill, heal: func() {
+		w.awaitTold()
+		a, err := w.controlPlane.Call(w.within(patience), http.MethodPut, "/v1/policyset",
+			[]byte(strings.ReplaceAll(chaotic, "quota: 300", "quota: 301")), "If-Match", "*", "Content-Type",
+			"application/yaml")
+		const why = "Redis cannot write its file"
+		if err != nil || a.Status != http.StatusServiceUnavailable || !strings.Contains(string(a.Body), why) {
+			t.Errorf("a policy set is answered %d %s %v, want %q", a.Status, a.Body, err, why)
+		}
+		disk.Mend()
+	}, happened: w.hasAnswered("MISCONF")}, either(1, 4))
+	w.endure(fault{name: "a disk that hangs", ladder: true, inflict: disk.Hang, heal: func() {
+		w.awaitTold()
+		disk.Mend()
+	}}, either(1, 4))
+}
+
+// awaitTold waits until the control plane says that its store is away.
+func (w *world) awaitTold() {
+	w.t.Helper()
+	w.await("the control plane to tell of its store", func(ctx context.Context) error {
+		return w.tellsOfStore(ctx, w.controlPlane)
+	})
 }

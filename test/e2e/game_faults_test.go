@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/test/dnstest"
 	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"
 	"github.com/weir-proxy/weir/tools/stack"
@@ -24,6 +25,8 @@ import (
 type fleet struct {
 	*world
 	clock  *redistest.Clock
+	disk   *redistest.Disk // of Redis, but for Sentinels
+	names  *dnstest.Server // at which Envoys look up control planes
 	planes [2]*stack.ControlPlane
 	serves [2]stack.ControlPlaneOptions
 	// toPlane are the ways of an Envoy, by its name.
@@ -101,8 +104,9 @@ func (f *fleet) awaitPlanes() {
 // startFleet starts all but policies. Watched: Sentinels watch the Redis, which has a replica.
 func startFleet(t *testing.T, watched bool) *fleet {
 	t.Helper()
-	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t),
-		envoyClock: redistest.NewClock(t)}
+	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t), disk: redistest.NewDisk(t),
+		names: dnstest.Start(t), envoyClock: redistest.NewClock(t)}
+	f.names.Answer(planesAt)
 	second, err := stack.FreePort()
 	if err != nil {
 		t.Fatal(err)
@@ -110,6 +114,8 @@ func startFleet(t *testing.T, watched bool) *fleet {
 	again := hot(t)
 	launched := func(o *stack.EnvoyOptions) {
 		again(o)
+		rewrite := o.Rewrite
+		o.Rewrite = func(config string) string { return named("STRICT_DNS", f.names)(rewrite(config)) }
 		o.Out = &f.slow
 		if o.NodeID == "envoy-1" {
 			o.Env = f.envoyClock.Env()
@@ -131,7 +137,7 @@ func startFleet(t *testing.T, watched bool) *fleet {
 		f.sentinels = redistest.StartSentinels(t, kept...)
 		f.redis = f.sentinels.Primary
 	} else {
-		f.redis = f.clock.Start(append(kept, "--dir", f.dir)...)
+		f.redis = f.clock.StartOn(f.disk, append(kept, "--dir", f.dir)...)
 	}
 	for i, port := range []int{f.serve.Port, second} {
 		f.toRedis[i] = startProxy(t, f.redis.Addr())
@@ -268,6 +274,69 @@ func (f *fleet) awaitRole(what string, server *redistest.Server, word string) {
 	})
 }
 
+// planesAt is where control planes are for Envoys, and movedTo where they are after a move.
+const planesAt, movedTo = "127.0.0.1", "127.0.0.2"
+
+// drawMove has the name of the control planes lead to other addresses, and those that they had be
+// there no more; and back.
+func (f *fleet) drawMove() calamity {
+	var moved []*proxy
+	follow := func(to, from string, leave func()) {
+		f.names.Answer(to)
+		f.awaitAddress("to hear of "+to, to, true)
+		leave()
+		f.awaitAddress("to forget "+from, from, false)
+	}
+	return calamity{name: "control planes move to other addresses", begin: func() {
+		for _, ways := range f.toPlane {
+			for _, way := range ways {
+				moved = append(moved, startProxyAt(f.t, movedTo, way.port, way.Upstream))
+			}
+		}
+		follow(movedTo, planesAt, func() {
+			for _, ways := range f.toPlane {
+				for _, way := range ways {
+					way.Stop()
+				}
+			}
+		})
+	}, end: func() {
+		for _, ways := range f.toPlane {
+			for _, way := range ways {
+				if err := way.Start(); err != nil {
+					f.t.Fatal(err)
+				}
+			}
+		}
+		follow(planesAt, movedTo, func() {
+			for _, way := range moved {
+				way.Stop()
+			}
+		})
+	}}
+}
+
+// awaitAddress waits until each Envoy knows both control planes at an address and finds them well,
+// or knows none there.
+func (f *fleet) awaitAddress(what, address string, want bool) {
+	f.t.Helper()
+	f.await("Envoys "+what, func(ctx context.Context) error {
+		for _, e := range f.envoys {
+			text, err := e.Admin(ctx, "/clusters?filter=^weir$")
+			if err != nil {
+				return err
+			}
+			here := "weir::" + address + ":"
+			all := strings.Count(string(text), here)
+			well := len(regexp.MustCompile(regexp.QuoteMeta(here)+`\d+::health_flags::healthy\n`).FindAll(text, -1))
+			if want && well < len(f.planes) || !want && all > 0 {
+				return fmt.Errorf("%s: %s", e.Name, text)
+			}
+		}
+		return nil
+	})
+}
+
 // drawProcess is a fault of a process.
 func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 	signal := func(s syscall.Signal, to interface{ Signal(syscall.Signal) error }) {
@@ -275,11 +344,23 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			f.t.Error(err)
 		}
 	}
-	drawn := r.IntN(13)
-	if f.sentinels != nil && slices.Contains([]int{4, 5, 7, 11}, drawn) {
+	drawn := r.IntN(17)
+	if f.sentinels != nil && slices.Contains([]int{4, 5, 7, 11, 13, 14}, drawn) {
 		return f.drawTakeover(r.IntN(3))
 	}
 	switch drawn {
+	case 13:
+		return calamity{name: "the disk of Redis is full", begin: f.disk.Fill, end: f.disk.Mend}
+	case 14:
+		return calamity{name: "the disk of Redis hangs", begin: f.disk.Hang, end: f.disk.Mend}
+	case 15:
+		here := func() { f.names.Answer(planesAt) }
+		if r.IntN(2) == 0 {
+			return calamity{name: "no name server answers", begin: f.names.Silence, end: here}
+		}
+		return calamity{name: "the name of control planes leads nowhere", begin: func() { f.names.Answer() }, end: here}
+	case 16:
+		return f.drawMove()
 	case 12:
 		off := []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]
 		return calamity{name: fmt.Sprintf("the clock of envoy-1 jumps: to %v", off),

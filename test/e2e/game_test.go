@@ -134,6 +134,7 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 		}
 		g.acks.Planes = append(g.acks.Planes, call)
 	}
+	g.waits.retries = g.retries
 	g.acks.Begin()
 	g.awaitApplied(1)
 	g.ask()
@@ -186,6 +187,16 @@ func (g *game) ask() {
 			g.waits.begin(g.ctx, url, waitModes[i%len(waitModes)], fmt.Sprint(url, i))
 		}
 	}
+}
+
+// retries are how often each Envoy has sent a call to a control plane again, since it started.
+func (g *game) retries() string {
+	var all []string
+	for _, e := range g.envoys {
+		text, err := e.Admin(g.ctx, `/stats?filter=^cluster\.weir\.upstream_rq_retry$`)
+		all = append(all, fmt.Sprintf("%s %s %v", e.Name, strings.TrimSpace(string(text)), err))
+	}
+	return strings.Join(all, ", ")
 }
 
 // round lets something happen, and then nothing, and holds callers and control planes to what must
@@ -392,9 +403,20 @@ type waiting struct {
 	late int
 	// asked counts requests.
 	asked int
+	// retries are how often each Envoy has sent a call to a control plane again so far: one that
+	// both have heard is decided twice. before is what they were when all was well at first.
+	retries func() string
+	before  string
 }
 
-func (w *waiting) health()  { w.turn(1) }
+func (w *waiting) health() {
+	retries := w.retries()
+	w.turn(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.before = retries
+}
+
 func (w *waiting) trouble() { w.turn(0) }
 
 func (w *waiting) turn(odd int) {
@@ -440,8 +462,10 @@ func (w *waiting) begin(ctx context.Context, url, mode, caller string) {
 			seconds, _ := strconv.Atoi(first.Get("Retry-After"))
 			time.Sleep(time.Duration(seconds) * time.Second)
 			_, again, err := ask()
-			w.judge(begun, late == begun, fmt.Sprintf("%s at %s waited %s s, in vain: %s\n%s", mode, url,
-				first.Get("Retry-After"), again.body, strings.Join(seen, "\n")), again, err)
+			w.judge(begun, late == begun, func() string {
+				return fmt.Sprintf("%s at %s waited %s s, in vain: %s\n%s\ncalls were sent again: %s; before: %s", mode,
+					url, first.Get("Retry-After"), again.body, strings.Join(seen, "\n"), w.retries(), w.before)
+			}, again, err)
 		}
 	})
 }
@@ -451,7 +475,7 @@ func byFailure(a answer) bool { return strings.Contains(a.body, "#temporary-redu
 
 // judge notes a wait during which all was well, and how it went. Late: an answer to the caller may
 // have been.
-func (w *waiting) judge(begun int, late bool, text string, again answer, err error) {
+func (w *waiting) judge(begun int, late bool, say func() string, again answer, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if begun != w.well || begun%2 == 0 {
@@ -461,6 +485,7 @@ func (w *waiting) judge(begun int, late bool, text string, again answer, err err
 		w.kept++
 		return
 	}
+	text := say()
 	if err == nil && late {
 		w.doubtful = append(w.doubtful, text)
 	} else {

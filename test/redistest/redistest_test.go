@@ -52,6 +52,41 @@ func TestClockCanBeWrong(t *testing.T) {
 	}
 }
 
+// A full disk has Redis refuse changes, one that hangs has it answer nothing, and both end.
+func TestDiskCanBeFullAndHang(t *testing.T) {
+	d := redistest.NewDisk(t)
+	s := d.Start("--appendonly", "yes", "--appendfsync", "always")
+	d.Hang()
+	answered := make(chan string)
+	go func() { answered <- s.Do("SET", "k", "v") }()
+	select {
+	case got := <-answered:
+		t.Errorf("while the disk hangs SET says %s", got)
+	case <-time.After(200 * time.Millisecond):
+	}
+	d.Mend()
+	if got := <-answered; got != "+OK" {
+		t.Errorf("SET says %s", got)
+	}
+	s = d.Start("--appendonly", "yes", "--appendfsync", "everysec")
+	d.Fill()
+	await(t, "-MISCONF", s)
+	d.Mend()
+	await(t, "+OK", s)
+}
+
+// await sets a key until the answer begins like this.
+func await(t *testing.T, want string, s *redistest.Server) {
+	t.Helper()
+	var got string
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if got = s.Do("SET", "k", "v"); strings.HasPrefix(got, want) {
+			return
+		}
+	}
+	t.Errorf("SET says %s, want %s", got, want)
+}
+
 func TestClusterMovesSlots(t *testing.T) {
 	c := redistest.StartCluster(t, 3, true)
 	slot := c.Slot("k")
