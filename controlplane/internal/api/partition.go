@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,7 +12,8 @@ import (
 )
 
 // partitionValues reads what requests of a key have for each part of a policy's partition, as
-// PART:VALUE. Where the partition has one part the value alone is enough.
+// PART:VALUE. Where the partition has one part the value alone is enough, unless it begins as a
+// part does.
 func partitionValues(
 	set *policy.Set, p *policy.Policy, given []string, source string,
 ) ([]match.Value, error) {
@@ -21,6 +23,9 @@ func partitionValues(
 		if part, value, ok := policies.MisspeltPart(text); ok {
 			return nil, badRequest("%q: give a part as %s:%s; a value that begins so is %s:%s", text, part, value,
 				part, text)
+		}
+		if err := unlikeParts(p, text); err != nil {
+			return nil, err
 		}
 	}
 	if len(p.Partition) == 1 && len(given) == 1 && !policies.NamesPart(given[0]) {
@@ -56,6 +61,39 @@ func partitionValues(
 	name, _, _ := strings.Cut(given[0], ":")
 	return nil, badRequest("%s is given, and the partition of policy %s is [%s], each part once",
 		name, p.Name, whole)
+}
+
+// unlikeParts is the failure for a text like tenant:bob, which names a part that the policy does
+// not have; nil for another text. As a value it would be that of another caller. An address may
+// begin with letters and a colon.
+func unlikeParts(p *policy.Policy, text string) error {
+	name, value, found := strings.Cut(text, ":")
+	isWord := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-_") == ""
+	if _, err := netip.ParseAddr(text); !found || !isWord || err == nil || policies.NamesPart(text) ||
+		len(p.Partition) == 0 {
+		return nil
+	}
+	var names []string
+	whole := map[string]string{}
+	for _, part := range p.Partition {
+		for _, is := range []string{part.String(), cmp.Or(part.Name, part.String())} {
+			names, whole[is] = append(names, is), part.String()
+		}
+	}
+	first := p.Partition[0].String()
+	meant, alone := whole[policy.Guess(name, names)], len(p.Partition) == 1
+	hint := ""
+	switch {
+	case meant != "":
+		hint = ": did you mean " + meant + ":" + value + "?"
+		if alone {
+			hint += " A value that begins so is " + first + ":" + text
+		}
+	case alone:
+		hint = ": give " + first + ":" + value + ", or " + first + ":" + text + " if that is the value"
+	}
+	return badRequest("%q: the partition of policy %s is [%s], which has no part %s%s", text, p.Name,
+		policies.PartitionText(p.Partition), name, hint)
 }
 
 func partitionValue(
