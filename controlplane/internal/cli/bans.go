@@ -96,7 +96,13 @@ func (c *unbanKey) Run(env *environment) error {
 		return errors.New("give the policy and the parts of the key, or --key HASH: weir get bans lists both")
 	case c.Key == "":
 		key := keyFlags{getFlags: c.getFlags, Policy: c.Policy, Partition: c.Partition, Source: c.Source}
-		return key.do(env, http.MethodDelete, "/ban", nil)
+		err := key.do(env, http.MethodDelete, "/ban", nil)
+		if err != nil || c.Output == "json" || len(c.Partition) == 0 {
+			return err
+		}
+		caller := key.caller()
+		caller.Set("policy", c.Policy)
+		return c.printBansLeft(env, caller)
 	}
 	cl, err := c.client()
 	if err != nil {

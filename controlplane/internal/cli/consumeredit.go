@@ -72,10 +72,11 @@ func (c *unbanConsumer) Run(env *environment) error {
 		r.Banned = nil
 		return nil
 	})
-	if err == nil {
-		_, err = fmt.Fprintln(env.Out, "not banned any more")
+	if err != nil {
+		return err
 	}
-	return err
+	fmt.Fprintln(env.Out, "not banned any more")
+	return c.printBansLeft(env)
 }
 
 type bypassConsumer struct {
@@ -98,8 +99,11 @@ func (c *bypassConsumer) Run(env *environment) error {
 	if err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Bypass = m; return nil }); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(env.Out, text)
-	return err
+	fmt.Fprintln(env.Out, text)
+	if c.Off {
+		return nil
+	}
+	return c.printBansLeft(env)
 }
 
 type overrideConsumer struct {

@@ -42,6 +42,7 @@ func (f *consumerFlags) path(env *environment) (string, error) {
 	if id == "" {
 		return "", errors.New("the consumer is empty: give what its requests say, like an API key")
 	}
+	f.ID = id // The standard input is read once.
 	path := "/v1/consumers/" + url.PathEscape(id)
 	if f.Source != "" {
 		path += "?source=" + url.QueryEscape(f.Source)
@@ -60,6 +61,15 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 		return answer{}, err
 	}
 	return cl.do(method, path, header, body)
+}
+
+// printBansLeft names the bans of the consumer that stay. Its value has been read.
+func (f *consumerFlags) printBansLeft(env *environment) error {
+	caller := url.Values{"consumer": {f.ID}}
+	if f.Source != "" {
+		caller.Set("source", f.Source)
+	}
+	return f.serverFlags.printBansLeft(env, caller)
 }
 
 // attempts is how often a change is made anew that others were faster than.

@@ -32,16 +32,22 @@ type reasonFlag struct {
 	Reason string `required:"" help:"Why, in a few words." placeholder:"TEXT"`
 }
 
+// caller says in a query which key is meant, beside its policy.
+func (f *keyFlags) caller() url.Values {
+	query := url.Values{"partition": f.Partition}
+	if f.Source != "" {
+		query.Set("source", f.Source)
+	}
+	return query
+}
+
 // do sends a request about the key and prints the answer.
 func (f *keyFlags) do(env *environment, method, what string, body map[string]any) error {
 	cl, err := f.client()
 	if err != nil {
 		return err
 	}
-	query := url.Values{"partition": f.Partition}
-	if f.Source != "" {
-		query.Set("source", f.Source)
-	}
+	query := f.caller()
 	var text []byte
 	header := map[string]string{}
 	if body != nil {

@@ -3,6 +3,9 @@ package cli
 import (
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +22,31 @@ func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
 		}
 		fmt.Fprintln(out, text)
 	}
+}
+
+// printBansLeft names the bans of a caller that stay after a command, and how each ends.
+func (f serverFlags) printBansLeft(env *environment, caller url.Values) error {
+	cl, err := f.client()
+	if err != nil {
+		return err
+	}
+	cl.warn = nil // The command has warned already.
+	caller.Set("page_size", "1")
+	got, err := cl.do(http.MethodGet, "/v1/decisions?"+caller.Encode(), nil, nil)
+	var page api.DecisionsAnswer
+	if err == nil {
+		err = got.decode(&page)
+	}
+	if err != nil || !page.Complete { // The command itself is done.
+		fmt.Fprintln(env.Err, "weir: the control plane cannot say now whether other bans of this caller stay: see "+
+			"weir get bans")
+	}
+	bans := slices.DeleteFunc(page.Standing, func(is api.StandingAnswer) bool { return is.What != api.StandingBan })
+	if len(bans) > 0 {
+		fmt.Fprintln(env.Out, "bans of this caller that stay:")
+	}
+	printStanding(env.Out, bans, true)
+	return nil
 }
 
 func standingText(is *api.StandingAnswer) (text, ends string) {
