@@ -27,6 +27,9 @@ const (
 	maxEntries = 32
 	maxKey     = 256
 	maxValue   = 1024
+	// maxReported is the most requests that a report can claim of a bucket: as many as make no sum
+	// overflow, and leave a counter able to count on.
+	maxReported = 1 << 40
 	// leastPause is between two turns: what is due meanwhile is asked of the store in one call.
 	leastPause = 5 * time.Millisecond
 )
@@ -153,18 +156,13 @@ func (s *Server) report(
 			s.meter.QuotaIgnored(IgnoredInvalid)
 			continue
 		}
-		admitted, refused := usage.GetNumRequestsAllowed(), usage.GetNumRequestsDenied()
+		admitted := min(usage.GetNumRequestsAllowed(), maxReported)
+		refused := min(usage.GetNumRequestsDenied(), maxReported)
 		s.meter.QuotaReported(admitted, refused)
-		if !s.engine.Report(now, filter, id, requests(admitted, refused)) {
+		if !s.engine.Report(now, filter, id, int64(admitted+refused)) {
 			s.meter.QuotaIgnored(IgnoredFull)
 		}
 	}
-}
-
-// requests is the sum of both, far below where it could overflow.
-func requests(admitted, refused uint64) int64 {
-	const most = 1 << 40
-	return int64(min(admitted, most) + min(refused, most))
 }
 
 // idOf returns the bucket with these entries; false if it is beyond a bound.
