@@ -27,6 +27,9 @@ const actQuota = 10
 // it takes is in the log.
 const actPatience = 20 * time.Second
 
+// inFlight is in place of the algorithm of a policy that limits requests in flight.
+const inFlight = "in_flight"
+
 // actPolicy is a mode with an algorithm, which has a policy and a path of that name.
 type actPolicy struct{ mode, algorithm string }
 
@@ -45,18 +48,21 @@ func actPolicies() (all []actPolicy) {
 	return append(all, actPolicy{"optimistic", "token_bucket"})
 }
 
-// actSet is a policy set of them.
-func actSet(enforcement string) string {
+// actSet is a policy set of such policies.
+func actSet(policies []actPolicy, enforcement string) string {
 	text := "version: weir/v1\ntiers: [free, gold]\n" +
 		"identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}\npolicies:\n"
-	for _, p := range actPolicies() {
-		more := ""
+	for _, p := range policies {
+		more, algorithm, limit := "", "algorithm: "+p.algorithm, fmt.Sprintf("{quota: %d, window: 365d}", actQuota)
+		if p.algorithm == inFlight {
+			algorithm, limit = "max_hold: 10m", "{in_flight: 1}"
+		}
 		if p.mode != "local" { // A busy machine lets nothing pass.
 			more = ", on_failure: [deny]"
 		}
-		text += fmt.Sprintf("  - {name: %s, match: {paths: [/%[1]s]}, partition: [consumer], mode: %s, algorithm: %s, "+
-			"enforcement: %s, limits: {free: {quota: %d, window: 365d}, gold: unlimited}%s}\n",
-			p.name(), p.mode, p.algorithm, enforcement, actQuota, more)
+		text += fmt.Sprintf("  - {name: %s, match: {paths: [/%[1]s, /%[1]s/held]}, partition: [consumer], mode: %s, "+
+			"%s, enforcement: %s, limits: {free: %s, gold: unlimited}%s}\n",
+			p.name(), p.mode, algorithm, enforcement, limit, more)
 	}
 	return text
 }
@@ -129,7 +135,7 @@ func startActs(t *testing.T) *actWorld {
 		t.Fatal(err)
 	}
 	w := start(t, setup{
-		env: []string{fmt.Sprintf("WEIR_RLS_LISTEN=127.0.0.1:%d", calls)}, policies: actSet("enforce"),
+		env: []string{fmt.Sprintf("WEIR_RLS_LISTEN=127.0.0.1:%d", calls)}, policies: actSet(actPolicies(), "enforce"),
 	})
 	doors := map[string]*stack.Envoy{"filter": w.envoys[0]}
 	w.rewrite = func(string) string { return callsConfig(t, w.upstream.Port, calls) }
@@ -197,12 +203,25 @@ func TestEachActDoesWhatItSaysAtEachDoor(t *testing.T) {
 		}
 		return err
 	})
-	file := filepath.Join(t.TempDir(), "shadow.yaml")
-	if err := os.WriteFile(file, []byte(actSet("shadow")), 0o600); err != nil {
-		t.Fatal(err)
+	w.take(step{one: keyAct("grant", "--tokens 2 --reason outage -o json"), passes: true, tokens: 2, refuses: isLocal})
+	w.take(step{one: keyAct("reset", "--reason fixed -o json"), passes: true, tokens: actQuota})
+	for _, s := range w.acts(actPolicies()) {
+		w.take(s)
 	}
-	keys := func(act, more string) func(*caller) string {
-		return func(c *caller) string { return "keys " + act + " " + c.name() + " " + c.id + " " + more }
+}
+
+// keyAct is the command that does something to the key of a caller.
+func keyAct(act, more string) func(*caller) string {
+	return func(c *caller) string { return "keys " + act + " " + c.name() + " " + c.id + " " + more }
+}
+
+// acts are all that change whether a caller's requests pass that are refused before, and take it
+// back.
+func (w *actWorld) acts(policies []actPolicy) []step {
+	w.t.Helper()
+	file := filepath.Join(w.t.TempDir(), "shadow.yaml")
+	if err := os.WriteFile(file, []byte(actSet(policies, "shadow")), 0o600); err != nil {
+		w.t.Fatal(err)
 	}
 	consumers := func(act, more string) func(*caller) string {
 		return func(c *caller) string { return "consumers " + act + " " + c.id + " " + more }
@@ -215,22 +234,27 @@ func TestEachActDoesWhatItSaysAtEachDoor(t *testing.T) {
 			return "consumers override " + c.id + " " + c.name() + " " + limit
 		}
 	}
-	for _, s := range []step{
-		{one: keys("grant", "--tokens 2 --reason outage -o json"), passes: true, tokens: 2, refuses: isLocal},
-		{one: keys("reset", "--reason fixed -o json"), passes: true, tokens: actQuota},
-		{one: override("200/365d"), passes: true}, {one: override("none")},
+	flies := func(why string) func(*caller) string {
+		return func(c *caller) string {
+			if c.algorithm == inFlight {
+				return why
+			}
+			return ""
+		}
+	}
+	return []step{
+		{one: override("200/365d"), passes: true, refuses: flies("its limit is the same for all")},
+		{one: override("none"), refuses: flies("has no limit of its own")},
 		{one: consumers("set", "gold"), passes: true}, {one: consumers("set", "free")},
 		{one: consumers("bypass", ""), passes: true},
 		{one: consumers("ban", "")}, {one: consumers("unban", ""), passes: true},
-		{one: keys("ban", "--reason abuse")}, {one: keys("unban", ""), passes: true},
+		{one: keyAct("ban", "--reason abuse")}, {one: keyAct("unban", ""), passes: true},
 		{one: consumers("bypass", "--off")},
 		{all: "enforcement set off --reason off", passes: true}, {all: "enforcement lift"},
 		{all: "enforcement set shadow --reason shadow", passes: true}, {all: "enforcement lift"},
 		{all: "apply " + file, passes: true},
 		{all: "enforcement set enforce --reason now"}, {all: "enforcement lift", passes: true},
 		{all: "rollback 1"},
-	} {
-		w.take(s)
 	}
 }
 

@@ -61,7 +61,7 @@ func (s *server) adjust(
 	}
 	once := slices.DeleteFunc(eachOnce(places), func(i int) bool { return !places[i].changeable(c) })
 	if len(once) == 0 {
-		return answer, unchangeable(k)
+		return answer, unchangeable(k, places)
 	}
 	done, err := s.config.Enforcement.ReserveFree(len(once))
 	if err != nil {
@@ -110,9 +110,9 @@ func bucketsOf(places []place) (all []keyhash.Key) {
 	return all
 }
 
-// unchangeable is the error for a key of which no bucket can be filled.
-func unchangeable(k bucketKey) error {
-	if k.areLocal() {
+// unchangeable is the error for a key of which no bucket can be changed as was asked.
+func unchangeable(k bucketKey, places []place) error {
+	if slices.ContainsFunc(places, func(at place) bool { return at.changeable(lease.Change{Reset: true}) }) {
 		return &failure{code: errs.LocalPolicy,
 			detail: "the buckets of a local policy are in each Envoy alone: reset fills them"}
 	}
