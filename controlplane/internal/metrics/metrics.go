@@ -190,7 +190,8 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	}, []string{"policy", "tier"})
 	m.stopped = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_rollouts_stopped_total",
-		Help: "Rollouts that this replica has taken back by their rule, abort_if.",
+		Help: "Rollouts that this replica has taken back by their rule, abort_if, or had tried to when they were " +
+			"taken back: of one rollout several replicas may count.",
 	})
 	m.penalties = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_penalties_begun_total",
