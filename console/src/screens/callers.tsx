@@ -245,6 +245,15 @@ const reasons: Record<string, string> = {
   several: 'the request names several callers',
 }
 
+// reasonOf says why a request was refused. A failure by what the store holds is a bucket that lacks what
+// it started without after a loss: without the store other sources decide.
+function reasonOf({ reason, source }: Decision) {
+  if (reason === 'failure' && ['central', 'lease', 'cached_denial', 'optimistic'].includes(source)) {
+    return 'the limiter has lost how much this caller had used'
+  }
+  return reasons[reason] ?? reason
+}
+
 function Decisions({ rows }: { rows: Decision[] }) {
   return (
     <Table
@@ -253,7 +262,7 @@ function Decisions({ rows }: { rows: Decision[] }) {
       columns={[
         { title: 'When', width: '6rem', cell: (d) => <Time at={d.at} /> },
         { title: 'Policy', cell: (d) => <a href={link('policies', d.policy)}>{d.policy}</a> },
-        { title: 'Why', width: 'minmax(0, 2fr)', cell: (d) => <span title={`decided by: ${d.source}`}>{reasons[d.reason] ?? d.reason}</span> },
+        { title: 'Why', width: 'minmax(0, 2fr)', cell: (d) => <span title={`decided by: ${d.source}`}>{reasonOf(d)}</span> },
         { title: 'Limit', wide: true, cell: (d) => d.limit + (d.tier ? ` (${d.tier})` : '') },
         { title: 'Request', wide: true, width: 'minmax(0, 2fr)', cell: (d) => <span title={shownWords(d.shown)}>{shownWords(d.shown)}</span> },
         { title: 'Node', wide: true, cell: (d) => d.node },
@@ -282,7 +291,7 @@ function ByKey({ policy, hash }: { policy: string; hash: string }) {
         to change its limits, <a href={link('callers')}>find it by its value</a>.
       </p>
       {penalty.data?.penalties.map((p) => (
-        <Card key={p.policy} title="Penalty" more={may && <button type="button" onClick={() => act(pardon(p.key, p.policy))}>Pardon</button>}>
+        <Card key={`${p.policy} ${p.version ?? ''}`} title={p.version ? `Penalty at Envoys of version ${p.version}` : 'Penalty'} more={may && <button type="button" onClick={() => act(pardon(p.key, p.policy))}>Pardon</button>}>
           <p>Level {p.level}, until <Exact at={p.until} />.</p>
         </Card>
       ))}
