@@ -46,9 +46,9 @@ type commands struct {
 	Why         whyCommand         `cmd:"" help:"Print why a consumer was limited."`
 	Explain     explainCommand     `cmd:"" help:"Print which policies a request meets and why not others, whose request it is, what is left, and what it would be answered."`
 	Penalties   penaltiesCommand   `cmd:"" aliases:"penalty" help:"Who was refused too often, and pardons."`
-	Top         topCommand         `cmd:"" help:"Print the heaviest callers."`
+	Top         topCommand         `cmd:"" help:"Print the heaviest callers, during a rollout of both versions together."`
 	Suggest     suggestCommand     `cmd:"" help:"Suggest a quota for a policy from what its callers use."`
-	Series      seriesCommand      `cmd:"" help:"Print what was decided over time."`
+	Series      seriesCommand      `cmd:"" help:"Print what was decided over time, during a rollout by both versions together."`
 	Audit       auditCommand       `cmd:"" help:"Print who changed what, newest first."`
 	Usage       usageCommand       `cmd:"" help:"Print what is left of your own limits, by your key."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`

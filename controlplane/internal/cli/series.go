@@ -58,8 +58,12 @@ func (c *seriesCommand) Run(env *environment) error {
 			"and what is in flight every five")
 		return nil
 	}
-	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark\n\n", answer.From.Format(time.RFC3339),
-		answer.Until.Format(time.RFC3339), time.Duration(answer.StepSeconds)*time.Second)
+	whole := ofBoth(got)
+	if whole != "" {
+		whole += ": weir rollout has each"
+	}
+	fmt.Fprintf(env.Out, "from %s to %s, %s for each mark%s\n\n", answer.From.Format(time.RFC3339),
+		answer.Until.Format(time.RFC3339), time.Duration(answer.StepSeconds)*time.Second, whole)
 	return table(env.Out, "TOTAL\tHIGHEST\tOUTCOME\tPOLICY\tNODE\tOVER TIME", func(w io.Writer) {
 		for _, one := range answer.Series {
 			marks, highest := spark(one.Values)
@@ -67,6 +71,14 @@ func (c *seriesCommand) Run(env *environment) error {
 				one.Policy, one.Node, marks)
 		}
 	})
+}
+
+// ofBoth says of counts during a rollout that they are of both versions; empty at other times.
+func ofBoth(got answer) string {
+	if got.header.Get(api.RolloutHeader) == "" {
+		return ""
+	}
+	return ", of both versions together"
 }
 
 // spark draws values as bars, a space for what is not known, and returns the highest of them.
