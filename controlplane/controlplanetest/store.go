@@ -149,7 +149,7 @@ func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Gra
 	} else {
 		g, doubt = s.grantTokens(now, it, look, doubt, fill, &c)
 	}
-	g.Doubt = leases.InDoubt(s.lost, now, fill, it.Ask, g)
+	g.Doubt = g.Tells() && leases.InDoubt(s.lost, now, fill, it.Ask)
 	c.granted = g.Waiting*max(it.Ask.Cost, 1) + g.Keep + it.Ask.Used
 	if g.Changed || doubt {
 		s.journal = append(s.journal, c)

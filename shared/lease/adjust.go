@@ -34,6 +34,9 @@ type Holding struct {
 	AdmitsAfter quota.Span
 	// FullAfter is the wait until the bucket is full if it is not used.
 	FullAfter quota.Span
+	// Doubt: the bucket may lack tokens that were not used, because its store has lost state. The
+	// store says it.
+	Doubt bool
 	// Given are the tokens that a Change gave back.
 	Given int64
 }

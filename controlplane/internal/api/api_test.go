@@ -45,6 +45,8 @@ type breakable struct {
 	// unable, if not nil, is what the store fails with once so many buckets have been changed.
 	changes int
 	unable  error
+	// lost: it has lost state, so that no bucket is known to hold what was not used.
+	lost bool
 }
 
 func (b *breakable) check() error {
@@ -111,7 +113,9 @@ func (b *breakable) Adjust(
 		}
 		b.changes--
 	}
-	return b.Store.Adjust(ctx, it, c, e)
+	held, err := b.Store.Adjust(ctx, it, c, e)
+	held.Doubt = held.Doubt || b.lost
+	return held, err
 }
 
 func (b *breakable) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {

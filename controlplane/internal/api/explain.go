@@ -52,6 +52,8 @@ type refusing struct {
 	left   int64
 	// wait is in whole seconds, 0 where waiting does not help.
 	wait int64
+	// doubt: the bucket may lack what its store has lost.
+	doubt bool
 }
 
 // ExplainRequest says what a request would be answered, and why.
@@ -241,6 +243,7 @@ func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k
 	}
 	one.Limits = append(one.Limits, held)
 	no.wait = int64((store.AdmitsAfter + quota.Second - 1) / quota.Second)
+	no.doubt = store.Doubt
 	return x.judge(one, &held, no)
 }
 
@@ -270,6 +273,9 @@ func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refus
 		return nil
 	}
 	no.reason, no.wait = policy.ReasonQuota, max(no.wait, 1)
+	if no.doubt {
+		no.reason = policy.ReasonFailure
+	}
 	return no
 }
 

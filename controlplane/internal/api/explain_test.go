@@ -156,6 +156,33 @@ func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	}
 }
 
+// What a bucket lacks after a loss of the store may be what was lost: explain says so in the words
+// of the refusal, and does not say that the limit is used up.
+func TestALossIsNoUse(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, toExplain); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	const body = `{"url": "/api/x", "headers": [{"name": "x-api-key", "value": "alice"}]}`
+	bucket, err := keyhash.Parse(p.explain(body).Policies[0].Limits[0].Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.spend(t, bucket, 0, 3)
+	for lost, want := range map[bool]string{
+		false: "quota: Policy api allows 3 per 1h, and that is used up.",
+		true: "failure: The limiter has lost how much this caller had used of policy api, and allows less of it " +
+			"for a time.",
+	} {
+		p.store.lost = lost
+		a := p.explain(body).Answer
+		if got := a.Reason + ": " + a.Sentence; !strings.HasPrefix(got, want) || a.Status != 429 ||
+			a.RetryAfterSeconds < 1 {
+			t.Errorf("%d %s, want %s", a.Status, got, want)
+		}
+	}
+}
+
 // The ban or bypass of the caller comes first whatever policies the request meets.
 func TestWhatStandsBeforeTheLimitsIsExplained(t *testing.T) {
 	p := newPlane(t)

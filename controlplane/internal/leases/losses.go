@@ -24,11 +24,11 @@ func Lacks(percent int64, a lease.Ask) bool {
 	return lease.Fill(burst, percent) < burst
 }
 
-// InDoubt reports whether a bucket may lack unused tokens, by a grant that tells: it may have
-// started with a share of its burst because the store had lost its state, up to the last moment at
-// which absent buckets do, and lacks the rest for as long again.
-func InDoubt(lost, now quota.Instant, percent int64, a lease.Ask, g lease.Grant) bool {
-	return lost > 0 && g.Tells() && Lacks(percent, a) && now < DoubtfulUntil(DoubtfulUntil(lost, a), a)
+// InDoubt reports whether a bucket may lack unused tokens: it may have started with a share of its
+// burst because the store had lost its state, up to the last moment at which absent buckets do, and
+// lacks the rest for as long again.
+func InDoubt(lost, now quota.Instant, percent int64, a lease.Ask) bool {
+	return lost > 0 && Lacks(percent, a) && now < DoubtfulUntil(DoubtfulUntil(lost, a), a)
 }
 
 // DoubtfulUntil is until when an absent bucket may have been in use when the store lost its state:

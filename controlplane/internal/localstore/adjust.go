@@ -31,11 +31,12 @@ func (s *Store) Adjust(
 }
 
 // adjust is what a bucket holds after a change, which it makes or only tries.
-func (s *Store) adjust(it leases.Item, c lease.Change, apply bool) lease.Holding {
+func (s *Store) adjust(it leases.Item, c lease.Change, apply bool) (held lease.Holding) {
 	h := s.ledgers.of(it.Bucket)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now, ask := s.clock.now(), it.Ask
+	defer func() { held.Doubt = leases.InDoubt(s.ledgers.lost, now, s.ledgers.fill, ask) }()
 	doubt := now < leases.DoubtfulUntil(s.ledgers.lost, ask)
 	if ask.Windows.Quota == 0 {
 		return adjust(&h.tokens, &h.draftTokens, now, it, c, apply, doubt, lease.Ledger.Adjust, func() lease.Ledger {

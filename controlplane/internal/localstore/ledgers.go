@@ -210,7 +210,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 		return l.of(it.Bucket).takeBack(now, it)
 	}
 	g := l.grantTokens(now, it, look)
-	g.Doubt = leases.InDoubt(l.lost, now, l.fill, it.Ask, g)
+	g.Doubt = g.Tells() && leases.InDoubt(l.lost, now, l.fill, it.Ask)
 	return g
 }
 

@@ -96,12 +96,14 @@ func (s *Store) adjusted(
 			return lease.FreshWindows(ask, now, s.fill)
 		})
 		l, held = l.Adjust(now, ask, c)
+		held.Doubt = leases.InDoubt(lost, now, s.fill, ask)
 		return packWindows(l), l.Forgettable(), held
 	}
 	l := ledgerOf(raw, it, doubt, readLedger, func() lease.Ledger {
 		return lease.Fresh(ask.Params, ask.Version, now, s.fill)
 	})
 	l, held = l.Adjust(now, ask, c)
+	held.Doubt = leases.InDoubt(lost, now, s.fill, ask)
 	return packLedger(l), l.Forgettable(), held
 }
 

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
@@ -30,7 +31,7 @@ func testLostBuckets(t *testing.T, s *Instance) {
 				s.SetClock(at)
 				ask.Waiting = n
 				g := s.one(t, leases.Item{Bucket: bucket, Ask: ask})
-				checkDoubt(t, at, lost, ask, g)
+				s.checkDoubts(t, at, lost, leases.Item{Bucket: bucket, Ask: ask}, g)
 				return g.Waiting
 			}
 			// Use some at the begin of a window and lose it. Ask for all, at once and then again
@@ -171,10 +172,27 @@ func testLostTwins(t *testing.T, s *Instance) {
 // checkDoubt checks that a refusal is in doubt as long as a bucket lacks what it started without.
 func checkDoubt(t *testing.T, at, lost quota.Instant, ask lease.Ask, g lease.Grant) {
 	t.Helper()
-	until := leases.DoubtfulUntil(leases.DoubtfulUntil(lost, ask), ask)
-	if g.Waiting < ask.Waiting && lost > 0 && g.Doubt != (at < until) {
+	if g.Waiting < ask.Waiting && lost > 0 && g.Doubt != inDoubt(at, lost, ask) {
 		t.Errorf("%v, refused %d µs after a loss: in doubt %v", ask.Windows, at-lost, g.Doubt)
 	}
+}
+
+// checkDoubts is checkDoubt, and checks that one who looks at the bucket hears the same.
+func (s *Instance) checkDoubts(t *testing.T, at, lost quota.Instant, it leases.Item, g lease.Grant) {
+	t.Helper()
+	checkDoubt(t, at, lost, it.Ask, g)
+	held, err := s.Adjust(t.Context(), it, lease.Change{}, audit.Entry{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if held.Doubt != inDoubt(at, lost, it.Ask) {
+		t.Errorf("%v, looked at %d µs after a loss: in doubt %v", it.Ask.Windows, at-lost, held.Doubt)
+	}
+}
+
+// inDoubt reports whether a bucket lacks what it started without after a loss, 0 for none.
+func inDoubt(at, lost quota.Instant, ask lease.Ask) bool {
+	return lost > 0 && at < leases.DoubtfulUntil(leases.DoubtfulUntil(lost, ask), ask)
 }
 
 // askOf is an ask of a limit of an algorithm, of one token at a time.
