@@ -101,8 +101,9 @@ func (f *fleet) awaitPlanes() {
 	f.controlPlane = f.planes[0]
 }
 
-// startFleet starts all but policies. Watched: Sentinels watch the Redis, which has a replica.
-func startFleet(t *testing.T, watched bool) *fleet {
+// startFleet starts all but policies, in front of a service. Watched: Sentinels watch the Redis,
+// which has a replica.
+func startFleet(t *testing.T, watched bool, service http.Handler) *fleet {
 	t.Helper()
 	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t), disk: redistest.NewDisk(t),
 		names: dnstest.Start(t), envoyClock: redistest.NewClock(t)}
@@ -121,7 +122,8 @@ func startFleet(t *testing.T, watched bool) *fleet {
 			o.Env = f.envoyClock.Env()
 		}
 	}
-	f.world = start(t, setup{envoys: 2, alone: true, launch: launched, ways: func(envoy string, port int) []int {
+	s := setup{envoys: 2, alone: true, launch: launched, handler: service}
+	s.ways = func(envoy string, port int) []int {
 		ways, known := f.toPlane[envoy]
 		if !known {
 			for i, at := range []int{port, second} {
@@ -130,7 +132,8 @@ func startFleet(t *testing.T, watched bool) *fleet {
 			f.toPlane[envoy] = ways
 		}
 		return []int{ways[0].port, ways[1].port}
-	}})
+	}
+	f.world = start(t, s)
 	f.dir = t.TempDir()
 	kept := []string{"--appendonly", "yes", "--appendfsync", "everysec"}
 	if watched {

@@ -66,7 +66,7 @@ func gameSet(quota int) string {
 		fmt.Fprintf(&limits, "  - {name: waits-%[1]s, match: {paths: [/waits/%[1]s]}, partition: [header:x-caller], "+
 			"mode: %[1]s, on_failure: {then: deny}, limit: {quota: 4, window: 4s}}\n", mode)
 	}
-	return head + "policies:\n" + own + limits.String() + within[1:]
+	return head + "policies:\n" + own + limits.String() + others + within[1:]
 }
 
 // game is a fleet, and what its callers were given, and how it went.
@@ -78,6 +78,12 @@ type game struct {
 	meters         map[string]*meter
 	loads          []*background
 	waits          waiting
+	// places are the requests in flight of both Envoys, of which so many were at most.
+	places     *rushUpstream
+	mostPlaces int
+	good       good
+	// penalties counts callers that have one.
+	penalties int
 
 	rounds map[string]int
 	// violations counts what was not as it must be; the game goes on.
@@ -121,7 +127,8 @@ func TestChaosGame(t *testing.T) {
 
 func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 	fmt.Printf("the seed of this game is %d\n", seed)
-	g := &game{fleet: startFleet(t, watched),
+	places := &rushUpstream{}
+	g := &game{fleet: startFleet(t, watched, servePlaces(places)), places: places,
 		faults: rand.New(rand.NewPCG(seed, 0)), random: rand.New(rand.NewPCG(seed, 1)),
 		meters: map[string]*meter{}, rounds: map[string]int{}}
 	g.acks = &ackgame.Game{T: t, Random: g.random, Set: gameSet}
@@ -138,7 +145,7 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 	g.acks.Begin()
 	g.awaitApplied(1)
 	g.ask()
-	callers := g.withinLimits(g.envoys...)
+	callers, rush := g.withinLimits(g.envoys...), g.rush()
 	begin := time.Now()
 	g.since = begin
 	time.Sleep(time.Second)
@@ -158,6 +165,9 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 		g.violate("shares let %d through in %v", a, time.Since(begin))
 	}
 	noneRefused(t, "the game", callers)
+	if c := rush(); c.failed > 0 || c.refused == 0 {
+		t.Errorf("of requests in flight: %v", c)
+	}
 	g.waits.end(t)
 	if t.Failed() {
 		t.Logf("requests that took seconds, also where an Envoy stood still:\n%s", g.slow.String())
@@ -177,6 +187,7 @@ func (g *game) ask() {
 			return request(http.MethodGet, urls[i/16%2]+"/"+name)
 		}, note: func(_ int, a answer) { m.note(a) }}.background(g.ctx))
 	}
+	g.loads = append(g.loads, g.good.begin(g.ctx, urls))
 	for i, url := range urls {
 		m := &meter{name: fmt.Sprint("local at ", i), burst: gameBurst, rate: gameRate}
 		g.meters[m.name] = m
@@ -194,7 +205,11 @@ func (g *game) retries() string {
 	var all []string
 	for _, e := range g.envoys {
 		text, err := e.Admin(g.ctx, `/stats?filter=^cluster\.weir\.upstream_rq_retry$`)
-		all = append(all, fmt.Sprintf("%s %s %v", e.Name, strings.TrimSpace(string(text)), err))
+		_, n, found := strings.Cut(strings.TrimSpace(string(text)), ": ")
+		if !found {
+			n = fmt.Sprint("unknown: ", err)
+		}
+		all = append(all, e.Name+" "+n)
 	}
 	return strings.Join(all, ", ")
 }
@@ -229,6 +244,7 @@ func (g *game) round() (what string) {
 	g.awaitGround()
 	away := time.Since(begin)
 	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/failover.md says.
+	most := g.places.atMost()
 	byShare := g.calm(c)
 	now := allowance{lost: c.lost, restarts: c.restarts, again: c.again,
 		shares: gameBurst + gameRate*away.Seconds() + byShare}
@@ -236,6 +252,8 @@ func (g *game) round() (what string) {
 		now.shares = min(now.shares, float64(g.decidedByShare()-shared))
 	}
 	g.hold(c, now)
+	g.holdPlaces(c, now, away, most)
+	g.offend(c)
 	g.since, g.before = begin, now
 	return c.name
 }
@@ -263,6 +281,7 @@ func (g *game) calm(c calamity) (byShare float64) {
 	}
 	denied, shared, owed := g.late(), g.decidedByShare(), g.owed()
 	g.waits.health()
+	g.places.peaks()
 	begin := time.Now()
 	for time.Since(begin) < healthy {
 		g.acks.Draw()
@@ -382,8 +401,9 @@ func (g *game) figures() string {
 		parts = append(parts, fmt.Sprintf("%s %d of %d passed, %.0f %% of its bound at most, %.2f of its least", name,
 			admitted, admitted+refused, 100*m.closest, m.scantest))
 	}
-	return fmt.Sprintf("%s; %s; %d times Envoys obeyed; %s", strings.Join(parts, ", "), g.acks, g.obeyed,
-		g.waits.String())
+	return fmt.Sprintf("%s; %s; %d times Envoys obeyed; %s; %d of %d places in flight at most; "+
+		"%d callers have a penalty, and none for %d failures", strings.Join(parts, ", "), g.acks, g.obeyed, g.waits.String(), g.mostPlaces,
+		gamePlaces, g.penalties, g.good.failed.Load())
 }
 
 // waiting are callers that wait as long as they are asked to, each at one Envoy.
