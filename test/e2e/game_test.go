@@ -402,8 +402,8 @@ func (g *game) figures() string {
 			admitted, admitted+refused, 100*m.closest, m.scantest))
 	}
 	return fmt.Sprintf("%s; %s; %d times Envoys obeyed; %s; %d of %d places in flight at most; "+
-		"%d callers have a penalty, and none for %d failures", strings.Join(parts, ", "), g.acks, g.obeyed, g.waits.String(), g.mostPlaces,
-		gamePlaces, g.penalties, g.good.failed.Load())
+		"%d callers have a penalty, and none for %d failures", strings.Join(parts, ", "), g.acks, g.obeyed,
+		g.waits.String(), g.mostPlaces, gamePlaces, g.penalties, g.good.failed.Load())
 }
 
 // waiting are callers that wait as long as they are asked to, each at one Envoy.
