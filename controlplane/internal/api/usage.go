@@ -20,11 +20,20 @@ import (
 // maxUsage is how many limits one answer lists.
 const maxUsage = 32
 
-// asker is who asks what is left: a consumer, as its requests say it.
-type asker struct {
+// sender is a consumer, as its requests say it.
+type sender struct {
 	source policy.Source
 	value  string
-	tiers  map[*policies.Compiled]string // in each version in force that has tiers
+}
+
+// asker is who asks what is left.
+type asker struct {
+	sender // as it is in the first version
+	// first is the version in force that finds the caller, that of the nodes to which none is
+	// rolled out before the other one; by has the caller as each version finds it that does.
+	first *policies.Compiled
+	by    map[*policies.Compiled]sender
+	tiers map[*policies.Compiled]string // in each of them that has tiers
 }
 
 // meets reports whether the caller's tier has a bucket, which both versions in force may have. It
@@ -52,10 +61,10 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	if who.tiers, err = s.tiersOf(ctx, secret, current, who); err != nil {
+	if who.tiers, err = s.tiersOf(ctx, secret, who); err != nil {
 		return nil, storeFailure(err)
 	}
-	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[current]},
+	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[who.first]},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
 	person, used := match.ConsumerKey(secret, who.source, who.value), false
 	about := subject{person: (*keyhash.Key)(&person)}
@@ -97,10 +106,9 @@ func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compil
 	case err != nil:
 	case by == nil && s.config.Hub.Ready() != nil:
 		err = push.ErrNotReady
-	case by == nil || len(by.Set.Identity.Consumer) == 0:
-		err = errNoConsumers
 	default:
-		who, err = askerOf(by.Set, callerOf(ctx).header)
+		active, _ := s.config.Policies.Active()
+		who, err = askerOf(by, active.Draft, callerOf(ctx).header)
 	}
 	key := ""
 	if err == nil {
@@ -123,9 +131,33 @@ func (s *server) standingForCallers(ctx context.Context, about subject) []gen.St
 	return all
 }
 
-// askerOf finds who asks, by the first header or cookie that is present of those that the policy
+// askerOf finds who asks, as each version does that can. Both may be nil.
+func askerOf(current, draft *policies.Compiled, header http.Header) (who asker, err error) {
+	who.by, err = map[*policies.Compiled]sender{}, errNoConsumers
+	for _, version := range []*policies.Compiled{current, draft} {
+		if version == nil || len(version.Set.Identity.Consumer) == 0 {
+			continue
+		}
+		found, wrong := senderOf(version.Set, header)
+		switch {
+		case wrong == nil:
+			who.by[version] = found
+			if who.first == nil {
+				who.first, who.sender = version, found
+			}
+		case err == error(errNoConsumers):
+			err = wrong
+		}
+	}
+	if who.first != nil {
+		err = nil
+	}
+	return who, err
+}
+
+// senderOf finds who asks, by the first header or cookie that is present of those that the policy
 // set names. What only Envoy can verify does not count here.
-func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
+func senderOf(set *policy.Set, header http.Header) (who sender, err error) {
 	places := ""
 	for _, source := range set.Identity.Consumer {
 		var values []string
@@ -143,24 +175,23 @@ func askerOf(set *policy.Set, header http.Header) (who asker, err error) {
 		case len(values) > 1 || len(values) == 1 && len(values[0]) > policy.MaxText:
 			return who, badRequest("%s is given more than once, or is too long", source)
 		case len(values) == 1:
-			return asker{source: source, value: values[0]}, nil
+			return sender{source: source, value: values[0]}, nil
 		}
 		places += " " + source.String()
 	}
 	return who, badRequest("send the key that your requests have, in one of:%s", places)
 }
 
-// tiersOf are the asker's tiers in the versions in force that have tiers.
+// tiersOf are the asker's tiers in the versions that find it and have tiers.
 func (s *server) tiersOf(
-	ctx context.Context, secret [16]byte, current *policies.Compiled, who asker,
+	ctx context.Context, secret [16]byte, who asker,
 ) (map[*policies.Compiled]string, error) {
-	active, _ := s.config.Policies.Active()
 	tiers := map[*policies.Compiled]string{}
-	for _, by := range []*policies.Compiled{current, active.Draft} {
-		if by == nil || len(by.Set.Tiers) == 0 {
+	for by, found := range who.by {
+		if len(by.Set.Tiers) == 0 {
 			continue
 		}
-		tier, err := s.assignedTier(ctx, secret, by.Set, who)
+		tier, err := s.assignedTier(ctx, secret, by.Set, found)
 		if err != nil {
 			return nil, err
 		}
@@ -171,7 +202,7 @@ func (s *server) tiersOf(
 
 // assignedTier is the asker's tier where tiers are assigned or go by where the consumer is found,
 // and else the default one.
-func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who asker) (int, error) {
+func (s *server) assignedTier(ctx context.Context, secret [16]byte, set *policy.Set, who sender) (int, error) {
 	for _, source := range set.Identity.Tier {
 		tier := ""
 		switch from, named := source.Found(); {
@@ -197,7 +228,7 @@ func (s *server) keysOfAsker(secret [16]byte, current *policies.Compiled, who as
 	for _, name := range namesInForce(current, active.Draft) {
 		var found []bucketKey
 		for _, by := range []*policies.Compiled{current, active.Draft} {
-			if by == nil {
+			if _, finds := who.by[by]; !finds {
 				continue
 			}
 			if p, ok := by.Policy(name); ok {
@@ -231,7 +262,7 @@ func keyOf(secret [16]byte, by *policies.Compiled, p *policy.Policy, who asker) 
 	for _, part := range p.Partition {
 		switch part.Kind {
 		case policy.PartConsumer:
-			values, ok = append(values, match.Value{Text: []byte(who.value), Source: who.source}), true
+			values, ok = append(values, match.Value{Text: []byte(who.by[by].value), Source: who.by[by].source}), true
 		case policy.PartTier:
 			values = append(values, match.Value{Text: []byte(who.tiers[by])})
 		default:

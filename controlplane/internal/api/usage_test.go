@@ -118,3 +118,39 @@ func TestUsageGoesByTheTiersOfEachVersion(t *testing.T) {
 		}
 	}
 }
+
+// During a rollout that finds consumers elsewhere a caller is found by each version as its Envoys
+// find it: a caller of the draft alone is answered too.
+func TestUsageFindsCallersAsEachVersionDoes(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, otherHeader("x-a")); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	draft := call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, otherHeader("x-b")}
+	if w := p.do(draft); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	p.must("PUT", "/v1/consumers/bob?source=header:x-b", `{"banned": {"reason": "abuse"}}`)
+	for _, c := range []struct{ a, b, want string }{
+		{"alice", "", "9 v1"}, {"", "alice", "9 v2"}, {"alice", "alice", "9 v1, 9 v2"}, {"", "bob", "9 v2, ban"},
+	} {
+		header := map[string]string{}
+		for name, value := range map[string]string{"X-A": c.a, "X-B": c.b} {
+			if value != "" {
+				header[name] = value
+			}
+		}
+		got := decoded[api.UsageAnswer](t, p.do(call{method: "GET", path: "/v1/usage", header: header}))
+		var words []string
+		for _, l := range got.Limits {
+			words = append(words, fmt.Sprintf("%d v%d", l.Quota, l.Version))
+		}
+		for _, one := range got.Standing {
+			words = append(words, string(one.What))
+		}
+		if all := strings.Join(words, ", "); all != c.want {
+			t.Errorf("x-a %q, x-b %q: %s, want %s", c.a, c.b, all, c.want)
+		}
+	}
+	p.problem(p.do(call{method: "GET", path: "/v1/usage"}), 400, "bad-request")
+}
