@@ -17,3 +17,13 @@ func (s *Service) Take() *wire.Decisions { return s.recorder.take(instant(s.conf
 
 // WithMetadata has allowed calls answered with metadata too.
 func (s *Service) WithMetadata() { s.config.Metadata = true }
+
+// MaxShares bounds the buckets of Held.
+const MaxShares = maxShares
+
+// Held is how many buckets of its own the service has, and how much else it keeps: calls with the
+// store, and callers that a report is to have.
+func (s *Service) Held() (shares, others int) {
+	m := &s.recorder.message
+	return len(s.shares.buckets), len(s.asking) + len(s.watching) + len(m.Counts) + len(m.Refusals) + len(m.Callers)
+}
