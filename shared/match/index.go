@@ -17,6 +17,8 @@ type Index struct {
 	secret   [16]byte
 	head     wire.SetHead
 	reading  wire.Reading
+	// responses are those of the set.
+	responses [policy.AnswerCount]wire.Response
 
 	// places numbers the places where requests hold values: a node for each, below the number of
 	// its kind.
@@ -206,6 +208,9 @@ func (ix *Index) TrustedHops() int { return ix.head.TrustedHops }
 
 // IPv6Prefix is how many bits of an IPv6 address identify a client.
 func (ix *Index) IPv6Prefix() int { return ix.head.IPv6Prefix }
+
+// Response is the set's response to refusals of a group.
+func (ix *Index) Response(to policy.Answer) wire.Response { return ix.responses[to] }
 
 // Reading says how requests are read.
 func (ix *Index) Reading() wire.Reading { return ix.reading }

@@ -58,6 +58,7 @@ func (ix *Index) Continue(work int) (done bool, err error) {
 	}
 	ix.loadClasses(&l.set)
 	ix.reading = l.set.Reading()
+	l.set.Responses(&ix.responses)
 	ix.loadShown(&l.set)
 	return true, l.set.End()
 }

@@ -473,9 +473,21 @@ func FuzzLoad(f *testing.F) {
 		}
 		f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
 	}
+	node, _ = policy.ParseJSON([]byte(`{"version":"weir/v1","responses":{"ban":{"status":400,"body":"x","headers":{"a":"b"}}}}`))
+	if set, err = policy.Decode(node); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Set: set}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var ix match.Index
 		if ix.Load(wire.Reseal(b)) == nil {
+			for to := range policy.AnswerCount {
+				one := ix.Response(to)
+				n := len(ix.Text(one.Headers)) + len(ix.Text(one.Body)) + len(ix.Text(one.ContentType))
+				if one.Status > 599 || n > policy.MaxHeaderLines+policy.MaxBody+policy.MaxText {
+					t.Fatalf("%d bytes, status %d", n, one.Status)
+				}
+			}
 			hold(&ix, request("GET", "a.x.y", "/a/b", "a", "b"))
 		}
 	})

@@ -51,6 +51,7 @@ func (r *reader) set(path string, doc Node) *Set {
 			r.object(path, n, field{"client_ips", func(path string, n Node) { set.Banned = r.addresses(path, n) }})
 		}},
 		field{"show", func(path string, n Node) { r.show(path, n, &set.Show) }},
+		field{"responses", func(path string, n Node) { r.responses(path, n, set) }},
 		field{"match", done}, field{"tiers", done}, field{"priorities", done},
 	)
 	if doc.Kind == Map && !versioned {

@@ -178,7 +178,21 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no limit in the list", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":[]}]}`, "policies[0].limit: is empty: write at least one limit"},
 		{"a window twice", `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local","limit":[{"quota":1,"window":"60s"},{"quota":2,"window":"1m"}]}]}`, "policies[0].limit[1].window: is that of another limit in the list: the stricter of the two is enough"},
 		{"a response that is none", inPolicy(`"response":{"status":200}`), "policies[0].response.status: must be a whole number from 400 to 599, not 200"},
-		{"a type of no body", inPolicy(`"response":{"content_type":"application/json"}`), "policies[0].response.content_type: is that of a body: write response.body too"},
+		{"a response to nothing", responses(`"quotas":{}`), "responses.quotas: unknown field: did you mean quota?"},
+		{"a status of no refusal", responses(`"absent":{"status":399}`), "responses.absent.status: must be a whole number from 400 to 599, not 399"},
+		{"a status above all", responses(`"absent":{"status":600}`), "responses.absent.status: must be a whole number from 400 to 599, not 600"},
+		{"a long body", responses(`"ban":{"body":"` + strings.Repeat("x", policy.MaxBody+1) + `"}`), "responses.ban.body: must have at most 4096 bytes"},
+		{"a ban with a limit", responses(`"ban":{"body":"{limit}"}`), "responses.ban.body: is that of a ban, which no limit decides: of the fields it can have retry_after alone"},
+		{"headers of a policy", inPolicy(`"response":{"headers":{"x-a":"b"}}`), "policies[0].response.headers: unknown field"},
+		{"a header of Weir", responses(`"quota":{"headers":{"Retry-After":"5"}}`), "responses.quota.headers.Retry-After: is not yours to set: Weir, Envoy or the protocol does"},
+		{"a header of a family", responses(`"quota":{"headers":{"x-ratelimit-by":"5"}}`), "responses.quota.headers.x-ratelimit-by: is not yours to set: Weir, Envoy or the protocol does"},
+		{"a header with a line end", responses(`"quota":{"headers":{"x-a":"b\r\nc: d"}}`), "responses.quota.headers.x-a: has blanks around it or a control character, as no header's value has"},
+		{"no header", responses(`"quota":{"headers":{"x a":"b"}}`), "responses.quota.headers.\"x a\": must be a header name, not \"x a\""},
+		{"an empty header", responses(`"quota":{"headers":{"x-a":""}}`), "responses.quota.headers.x-a: must have 1 to 1024 bytes"},
+		{"a header twice", responses(`"quota":{"headers":{"x-a":"b","x-a":"c"}}`), "responses.quota.headers.x-a: is given twice"},
+		{"long headers", responses(`"quota":{"headers":` + longHeaders(policy.MaxHeaderLines+1) + `}`), "responses.quota.headers: must have at most 4096 bytes together"},
+		{"nine headers", responses(`"quota":{"headers":` + headersOf(9) + `}`), "responses.quota.headers: must be a mapping of at most 8 headers, not a mapping"},
+		{"a type of no body", inPolicy(`"response":{"content_type":"application/json"}`), "policies[0].response.content_type: is that of a body: write the body too"},
 		{"no media type", inPolicy(`"response":{"body":"x","content_type":"json"}`), "policies[0].response.content_type: must be a media type like application/json, not json"},
 		{"a type with a line end", inPolicy(`"response":{"body":"x","content_type":"text/html;\r\nx: y"}`), `policies[0].response.content_type: must be a media type like application/json, not "text/html;\r\nx: y"`},
 		{"an unknown field of a body", inPolicy(`"response":{"body":"in {retry} s"}`), "policies[0].response.body: has the field retry: there are policy, limit, window, retry_after and reset"},
@@ -215,10 +229,61 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
+// responses is a set with these responses.
+func responses(all string) string { return `{"version":"weir/v1","responses":{` + all + `}}` }
+
+// headersOf are n headers.
+func headersOf(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"x-%d":"v"`, i)
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// longHeaders are headers whose lines have so many bytes together.
+func longHeaders(size int) string {
+	var all []string
+	for i := 0; size > 0; i++ {
+		value := min(size, 1000) - len("x-0\n\n")
+		all = append(all, fmt.Sprintf(`"x-%d":"%s"`, i, strings.Repeat("v", value)))
+		size -= min(size, 1000)
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+func TestResponsesOfTheSet(t *testing.T) {
+	set, err := decode(t, responses(`"quota":{"status":400,"body":"{{limit}} {limit}","content_type":"text/html",
+		"headers":{"X-A":"b c","server-timing":"d"}},"ban":{"body":"`+strings.Repeat("x", policy.MaxBody)+`"},
+		"penalty":{"headers":`+longHeaders(policy.MaxHeaderLines)+`},
+		"overload":{"status":599,"headers":`+headersOf(8)+`}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := set.Response(policy.AnswerQuota), (policy.Response{Status: 400, Body: "{{limit}} {limit}",
+		ContentType: "text/html", Literal: true, Headers: "x-a\nb c\nserver-timing\nd\n"}); got != want {
+		t.Errorf("%+v", got)
+	}
+	if len(set.Response(policy.AnswerBan).Body) != policy.MaxBody ||
+		len(set.Response(policy.AnswerPenalty).Headers) != policy.MaxHeaderLines ||
+		set.Response(policy.AnswerAbsent) != (policy.Response{}) {
+		t.Errorf("%+v", set.Responses)
+	}
+	if n := strings.Count(set.Response(policy.AnswerOverload).Headers, "\n"); n != 16 {
+		t.Errorf("%d lines of headers", n)
+	}
+	if (&policy.Set{}).Response(policy.AnswerBan) != (policy.Response{}) {
+		t.Error("a set without responses has one")
+	}
+	if set, err = decode(t, inPolicy(`"response":{"body":"{{word}}"}`)); err != nil || !set.Policies[0].Response.Literal {
+		t.Errorf("a word in double braces: %v", err)
+	}
+}
+
 func TestOwnBodies(t *testing.T) {
 	for body, contentType := range map[string]string{
 		`{"error":"rate_limited","retry_after":{retry_after}}`: "application/json", `{"by":"{policy}","in":"{window}"}`: "application/problem+json; charset=utf-8",
-		"a { b } {A} {{limit}}": "text/html", "{reset}": "",
+		"a { b } {A} {{ {limit}}": "text/html", "{reset}": "",
 	} {
 		doc := fmt.Sprintf(`"response":{"body":%q}`, body)
 		if contentType != "" {

@@ -135,7 +135,7 @@ func (r *reader) policyFields() []field {
 		{"algorithm", done}, {"subwindows", done}, {"align", done}, {"max_wait", done},
 		{"max_hold", done}, {"reserve", done},
 		{"adaptive", done}, {"shed_by", done},
-		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response) }},
+		{"response", func(path string, n Node) { r.response(path, n, &d.policy.Response, AnswerCount) }},
 		{"penalty", func(path string, n Node) { d.policy.Penalty = r.penaltyOf(path, n) }},
 	}
 }

@@ -24,8 +24,9 @@ type Set struct {
 	Priorities []Class
 	// Routing is how the paths of requests and of policies are read.
 	Routing spelling.Routing
-	// Show lists the parts of a refused request that nodes may report in plain text, at most
-	// MaxShown.
+	// Responses are by Answer; none: each is the usual one.
+	Responses []Response
+	// Show lists the parts of a refused request that nodes may report in the clear, up to MaxShown.
 	Show []Part
 }
 

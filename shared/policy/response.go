@@ -11,7 +11,70 @@ type Response struct {
 	Body string
 	// ContentType is that of Body; empty for plain text.
 	ContentType string
+	// Literal: Body has a FieldLiteral.
+	Literal bool
+	// Headers are further headers, of Set.Responses only: a line for each name, in lower case, and
+	// one for its value.
+	Headers string
 }
+
+// Answer is a group of refusals that Set.Responses words alike. The numbers travel in messages:
+// never renumber.
+type Answer uint8
+
+// The answers are by what a caller can do about them. AnswerCount is their number.
+const (
+	AnswerQuota Answer = iota
+	AnswerPenalty
+	AnswerBan
+	AnswerAbsent
+	AnswerFailure
+	AnswerOverload
+	AnswerSuspended
+	AnswerCount
+)
+
+// Answers are the words for them.
+var Answers = [AnswerCount]string{"quota", "penalty", "ban", "absent", "failure", "overload", "suspended"}
+
+// answers are by reason.
+var answers = [...]Answer{
+	ReasonQuota: AnswerQuota, ReasonTooDear: AnswerQuota, ReasonAbsent: AnswerAbsent, ReasonBadCost: AnswerAbsent,
+	ReasonFailure: AnswerFailure, ReasonTooManyWaiting: AnswerOverload, ReasonContended: AnswerOverload,
+	ReasonInFlight: AnswerQuota, ReasonPenalty: AnswerPenalty, ReasonShed: AnswerOverload,
+	ReasonSuspended: AnswerSuspended, ReasonSeveral: AnswerAbsent,
+}
+
+// Answer is the group that a reason is of.
+func (r Reason) Answer() Answer { return answers[r] }
+
+// Response is that of the set to refusals of a group, the zero value if it has none.
+func (s *Set) Response(to Answer) Response {
+	if len(s.Responses) == 0 {
+		return Response{}
+	}
+	return s.Responses[to]
+}
+
+// ResponseOf is how a refusal by a policy is answered whose usual status is given: field by field,
+// its own response goes before that of the set.
+func (s *Set) ResponseOf(p *Policy, why Reason, status int) Response {
+	out := s.Response(why.Answer())
+	if own := &p.Response; own.Body != "" {
+		out.Body, out.ContentType = own.Body, own.ContentType
+	}
+	if p.Response.Status != 0 && status == 429 {
+		out.Status = p.Response.Status
+	}
+	return out
+}
+
+// MaxResponseHeaders is how many headers a response has at most, MaxHeaderLines how many bytes its
+// Headers have.
+const (
+	MaxResponseHeaders = 8
+	MaxHeaderLines     = 4096
+)
 
 // Field is a place in a body where a value of the refusal is filled in.
 type Field uint8
@@ -25,21 +88,27 @@ const (
 	FieldWindow
 	FieldRetryAfter
 	FieldReset
+	// FieldLiteral is a word in double braces. It stands for the word in single ones.
+	FieldLiteral
 )
 
 var fieldNames = [...]string{"policy", "limit", "window", "retry_after", "reset"}
 
 // fieldSamples are values as they may be filled in.
-var fieldSamples = [len(fieldNames)]string{"p", "1", "1m", "1", "1"}
+var fieldSamples = [...]string{"p", "1", "1m", "1", "1", "{p}"}
 
 // CutField cuts a body at its first field. Without a field it reports false, and all of the body
 // lies before.
 func CutField(body []byte) (before []byte, f Field, rest []byte, ok bool) {
 	for i := range body {
 		if name := braced(body[i:]); name != nil {
+			end := i + len(name) + 2
+			if i > 0 && body[i-1] == '{' && end < len(body) && body[end] == '}' {
+				return body[:i-1], FieldLiteral, body[end+1:], true
+			}
 			for f := range fieldNames {
 				if string(name) == fieldNames[f] {
-					return body[:i], Field(f), body[i+len(name)+2:], true
+					return body[:i], Field(f), body[end:], true
 				}
 			}
 		}
@@ -63,22 +132,33 @@ func braced(b []byte) []byte {
 }
 
 // IsJSON reports whether a media type is one of JSON.
-func IsJSON(contentType []byte) bool {
+func IsJSON(contentType string) bool {
 	end := 0
 	for end < len(contentType) && contentType[end] != ';' && contentType[end] != ' ' {
 		end++
 	}
 	const json = "json"
-	if end <= len(json) || string(contentType[end-len(json):end]) != json {
+	if end <= len(json) || contentType[end-len(json):end] != json {
 		return false
 	}
 	before := contentType[end-len(json)-1]
 	return before == '/' || before == '+'
 }
 
-func (r *reader) response(path string, n Node, out *Response) {
+// responses reads the responses of the set.
+func (r *reader) responses(path string, n Node, set *Set) {
+	set.Responses = make([]Response, AnswerCount)
+	fields := make([]field, AnswerCount)
+	for i := range fields {
+		fields[i] = field{Answers[i], func(path string, n Node) { r.response(path, n, &set.Responses[i], Answer(i)) }}
+	}
+	r.object(path, n, fields...)
+}
+
+// response reads the response of an answer, or with AnswerCount that of a policy.
+func (r *reader) response(path string, n Node, out *Response, of Answer) {
 	status := int64(0)
-	r.object(path, n,
+	fields := []field{
 		field{"status", func(path string, n Node) { r.integer(path, n, 400, 599, &status) }},
 		field{"body", func(path string, n Node) {
 			switch {
@@ -96,18 +176,50 @@ func (r *reader) response(path string, n Node, out *Response) {
 				out.ContentType = text
 			}
 		}},
-	)
+		field{"headers", func(path string, n Node) { r.responseHeaders(path, n, out) }},
+	}
+	if of == AnswerCount {
+		fields = fields[:3]
+	}
+	r.object(path, n, fields...)
 	out.Status = int(status)
 	r.present(r.join(path, "content_type"), out.ContentType == "" || out.Body != "",
-		"is that of a body: write response.body too")
+		"is that of a body: write the body too")
 	if out.Body != "" {
-		r.fields(r.join(path, "body"), out)
+		r.fields(r.join(path, "body"), out, of)
 	}
+}
+
+// notOfResponses are the beginnings of the headers that are not the operator's to set: Weir, Envoy
+// or the protocol does. A blank ends a name.
+var notOfResponses = [...]string{
+	"cache-control ", "connection ", "content-length ", "content-type ", "date ", "grpc-", "keep-alive ", "proxy-",
+	"ratelimit", "retry-after ", "server ", "te ", "trailer ", "transfer-encoding ", "upgrade ", "x-envoy-",
+	"x-ratelimit-",
+}
+
+func (r *reader) responseHeaders(path string, n Node, out *Response) {
+	if n.Kind != Map || len(n.Keys) > MaxResponseHeaders {
+		r.wrongKind(path, n, "a mapping of at most 8 headers")
+		return
+	}
+	for i, key := range n.Keys {
+		at := r.join(path, key)
+		name, _ := r.headerName(at, Node{Kind: String, Text: key})
+		value, _ := r.text(at, n.Items[i])
+		out.Headers += name + "\n" + value + "\n"
+		for _, begin := range notOfResponses {
+			r.present(at, !strings.HasPrefix(name+" ", begin), "is not yours to set: Weir, Envoy or the protocol does")
+		}
+		r.present(at, !contains(n.Keys[:i], key), "is given twice")
+		r.present(at, !neverSent(value, false), noHeaderValue)
+	}
+	r.present(path, len(out.Headers) <= MaxHeaderLines, "must have at most 4096 bytes together")
 }
 
 // fields refuses a body with an unknown field, and a JSON body that is not valid JSON once its
 // fields are filled in.
-func (r *reader) fields(path string, out *Response) {
+func (r *reader) fields(path string, out *Response, of Answer) {
 	filled := make([]byte, 0, len(out.Body))
 	for rest := []byte(out.Body); ; {
 		before, f, after, ok := CutField(rest)
@@ -121,9 +233,12 @@ func (r *reader) fields(path string, out *Response) {
 		if !ok {
 			break
 		}
+		out.Literal = out.Literal || f == FieldLiteral
+		r.present(path, of != AnswerBan || f == FieldLiteral || f == FieldRetryAfter,
+			"is that of a ban, which no limit decides: of the fields it can have retry_after alone")
 		filled, rest = append(filled, fieldSamples[f]...), after
 	}
-	r.present(path, out.ContentType == "" || !IsJSON([]byte(out.ContentType)) || validJSON(filled),
+	r.present(path, out.ContentType == "" || !IsJSON(out.ContentType) || validJSON(filled),
 		"is not valid JSON once its fields are filled in: {policy} and {window} are texts and belong into quotes")
 }
 

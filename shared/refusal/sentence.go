@@ -3,6 +3,7 @@ package refusal
 import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // About is what was refused, and why.
@@ -46,32 +47,32 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 		b = a.appendTooDear(b)
 	case l.InFlight:
 		b = ratelimitheader.AppendInt(around(b, "Policy ", a.Policy, " allows "), l.Quota)
-		b = append(b, " requests at the same time, and as many are under way."...)
+		b = text.Append(b, " requests at the same time, and as many are under way.")
 	case l.Algorithm.Queues():
 		b = appendRate(around(b, "Policy ", a.Policy, " lets "), l)
-		b = append(b, " through, and its queue is full."...)
+		b = text.Append(b, " through, and its queue is full.")
 	default:
 		b = a.appendUsedUp(around(b, "Policy ", a.Policy, " allows "))
 	}
 	if retry <= 0 {
 		return b
 	}
-	b = ratelimitheader.AppendInt(append(b, " Try again in "...), retry)
+	b = ratelimitheader.AppendInt(text.Append(b, " Try again in "), retry)
 	if retry == 1 {
-		return append(b, " second."...)
+		return text.Append(b, " second.")
 	}
-	return append(b, " seconds."...)
+	return text.Append(b, " seconds.")
 }
 
 // appendTooDear says that the request costs more than may ever pass.
 func (a *About) appendTooDear(b []byte) []byte {
-	b = ratelimitheader.AppendInt(append(b, "This request costs "...), a.Cost)
+	b = ratelimitheader.AppendInt(text.Append(b, "This request costs "), a.Cost)
 	b = around(b, ", and policy ", a.Policy, " never allows ")
 	if a.Cost <= a.Limit.Params.Burst { // A region grants a part only.
-		return append(b, "as much at once in this region: waiting does not help."...)
+		return text.Append(b, "as much at once in this region: waiting does not help.")
 	}
-	b = ratelimitheader.AppendInt(append(b, "more than "...), a.Limit.Params.Burst)
-	return append(b, " at once: waiting does not help."...)
+	b = ratelimitheader.AppendInt(text.Append(b, "more than "), a.Limit.Params.Burst)
+	return text.Append(b, " at once: waiting does not help.")
 }
 
 // appendUsedUp says how much the policy allows, and that it is used up, or that less is left than
@@ -79,31 +80,31 @@ func (a *About) appendTooDear(b []byte) []byte {
 func (a *About) appendUsedUp(b []byte) []byte {
 	l, atOnce := a.Limit, a.Limit.Params.Burst != a.Limit.Quota
 	if atOnce {
-		b = append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once and "...)
+		b = text.Append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once and ")
 	}
 	if b = appendRate(b, l); atOnce {
-		b = append(b, " in the long run"...)
+		b = text.Append(b, " in the long run")
 	}
 	if len(a.After) > 0 {
 		b = around(b, " to the classes after ", a.After, "")
 	}
 	switch {
 	case a.Left > 0:
-		b = ratelimitheader.AppendInt(append(b, ". This request costs "...), a.Cost)
-		return append(ratelimitheader.AppendInt(append(b, ", and "...), a.Left), " are left."...)
+		b = ratelimitheader.AppendInt(text.Append(b, ". This request costs "), a.Cost)
+		return text.Append(ratelimitheader.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
 	case atOnce:
-		return append(b, ", and what it allows at once is used up."...)
+		return text.Append(b, ", and what it allows at once is used up.")
 	}
-	return append(b, ", and that is used up."...)
+	return text.Append(b, ", and that is used up.")
 }
 
 // appendRate writes a limit as 100 per 1h.
 func appendRate(b []byte, l *policy.Limit) []byte {
-	b = append(ratelimitheader.AppendInt(b, l.Quota), " per "...)
+	b = text.Append(ratelimitheader.AppendInt(b, l.Quota), " per ")
 	return policy.AppendSpan(b, l.Window)
 }
 
 // around appends a name between two texts, without building a text of all three.
 func around(b []byte, before string, name []byte, after string) []byte {
-	return append(append(append(b, before...), name...), after...)
+	return text.Append(append(text.Append(b, before), name...), after)
 }

@@ -21,6 +21,11 @@ func hasPrefix[T []byte | string](b []byte, prefix T) bool {
 	return true
 }
 
+// Append appends a text. A call of it is shorter than what TinyGo makes of append.
+//
+//go:noinline
+func Append(dst []byte, s string) []byte { return append(dst, s...) }
+
 // Cut splits at the first separator. Without one, all comes before it.
 func Cut(b []byte, separator byte) (before, after []byte) {
 	for i := range b {

@@ -23,9 +23,11 @@ const (
 	extraAlso
 	extraUnfinished
 	extraRoots
+	// extraLiteral has no value: the body has a policy.FieldLiteral.
+	extraLiteral
 
 	// extrasKnown are those that this build reads.
-	extrasKnown = extraRoots<<1 - 1
+	extrasKnown = extraLiteral<<1 - 1
 )
 
 // maxRoot bounds the root of a limit: a window, and one more for each limit that has had it.
@@ -122,6 +124,9 @@ func extrasOf(p *policy.Policy) (extras int64) {
 	}
 	if len(p.Roots) > 0 {
 		extras |= extraRoots
+	}
+	if p.Response.Literal {
+		extras |= extraLiteral
 	}
 	return extras
 }

@@ -11,8 +11,9 @@ import (
 const (
 	setPriorities = 1 << iota
 	setReading
+	setResponses
 
-	setExtrasKnown = setReading<<1 - 1
+	setExtrasKnown = setResponses<<1 - 1
 )
 
 // setExtrasOf are the extras that a set has.
@@ -22,6 +23,9 @@ func setExtrasOf(set *policy.Set) (extras int64) {
 	}
 	if readingOf(set) != (Reading{}) {
 		extras |= setReading
+	}
+	if len(set.Responses) > 0 {
+		extras |= setResponses
 	}
 	return extras
 }
@@ -50,6 +54,20 @@ func putSetExtras(dst []byte, set *policy.Set) []byte {
 		one := readingOf(set)
 		dst = append(dst, byte(one.IfSeveral), byte(one.Routing), boolByte(one.NotAppended))
 	}
+	if extras&setResponses != 0 {
+		dst = putResponses(dst, set.Responses)
+	}
+	return dst
+}
+
+//go:noinline
+func putResponses(dst []byte, all []policy.Response) []byte {
+	for i := range all {
+		dst = putUvarint(dst, int64(all[i].Status))
+		for _, part := range [...]string{all[i].Body, all[i].ContentType, all[i].Headers} {
+			dst = putText(dst, part)
+		}
+	}
 	return dst
 }
 
@@ -70,7 +88,7 @@ func (r *SetReader) Classes() int {
 	if extras&^setExtrasKnown != 0 {
 		r.c.fail(ErrValue)
 	}
-	r.reads = extras&setReading != 0
+	r.setExtras = extras
 	if extras&setPriorities == 0 {
 		return 0
 	}
@@ -95,10 +113,29 @@ func (r *SetReader) Class(
 
 // Reading reads how requests are read. It must follow the last class.
 func (r *SetReader) Reading() (one Reading) {
-	if r.reads {
+	if r.setExtras&setReading != 0 {
 		one.IfSeveral = policy.IfSeveral(r.oneOf(0, uint8(policy.SeveralJoined)))
 		one.Routing = spelling.Routing(r.oneOf(0, uint8(spelling.AnyRouting)))
 		one.NotAppended = r.oneOf(0, 1) == 1
 	}
 	return one
+}
+
+// Response is policy.Response with references for its texts.
+type Response struct {
+	Status                     int
+	Body, ContentType, Headers Ref
+}
+
+// Responses reads the responses of the set into all. They must follow Reading.
+//
+//go:noinline
+func (r *SetReader) Responses(all *[policy.AnswerCount]Response) {
+	for i := range all {
+		one := &all[i]
+		if *one = (Response{}); r.setExtras&setResponses != 0 {
+			one.Status, one.Body = r.status(), r.ref(policy.MaxBody)
+			one.ContentType, one.Headers = r.ref(policy.MaxText), r.ref(policy.MaxHeaderLines)
+		}
+	}
 }

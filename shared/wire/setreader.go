@@ -13,6 +13,7 @@ import (
 //	k := Classes
 //	k times: Class
 //	Reading
+//	Responses
 //	m := Shown
 //	m times: ShownPart
 //	End
@@ -28,8 +29,9 @@ type SetReader struct {
 	// and of the candidate.
 	policyLimits int64
 	format       byte
-	// reads: the extras of the set hold a Reading. hasRoots: those of the policy end with roots.
-	reads, hasRoots bool
+	// setExtras are those that the set has. hasRoots: the extras of the policy end with roots.
+	setExtras int64
+	hasRoots  bool
 }
 
 // SetHead is the part before the policies.
@@ -186,11 +188,18 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	p.Cost.Max = c.within(0, policy.MaxCost)
 	p.Cost.Invalid = c.within(0, policy.MaxCost)
 	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1
-	if p.Status = int(c.within(0, 599)); p.Status != 0 && p.Status < 400 {
-		c.fail(ErrValue)
-	}
+	p.Status = r.status()
 	p.Body = r.ref(policy.MaxBody)
 	return p
+}
+
+// status reads the status of a refusal, 0 for the usual one.
+func (r *SetReader) status() int {
+	status := int(r.c.within(0, 599))
+	if status != 0 && status < 400 {
+		r.c.fail(ErrValue)
+	}
+	return status
 }
 
 func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limit func(policy.Limit)) {

@@ -133,8 +133,8 @@ func (c *cursor) end() error {
 //go:noinline
 func putUvarint(dst []byte, v int64) []byte { return binary.AppendUvarint(dst, uint64(v)) }
 
-func putText(dst []byte, text string) []byte {
-	return append(putUvarint(dst, int64(len(text))), text...)
+func putText(dst []byte, s string) []byte {
+	return text.Append(putUvarint(dst, int64(len(s))), s)
 }
 
 // checksum finds damage in storage and transit. It is no protection against forgery, for which one

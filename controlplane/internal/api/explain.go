@@ -328,6 +328,7 @@ func (x *explaining) conclude() {
 		a.Sentence = "It passes: operators have switched everything off, bans too."
 	case x.Access == match.Banned:
 		a.Verdict, a.Status, a.Sentence = gen.ExplainedAnswerVerdictRefused, 403, refusal.Bans[x.Ban]
+		a.Status = cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, a.Status)
 	case x.Access == match.Exempt:
 		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
 	case x.refusing != nil:
@@ -361,8 +362,6 @@ func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
 	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
 	a.Policy, a.Reason = by.policy.Name, by.reason.String()
 	a.Status = int(about.Kind().Status)
-	if a.Status == 429 && by.policy.Response.Status != 0 {
-		a.Status = by.policy.Response.Status
-	}
+	a.Status = cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, a.Status).Status, a.Status)
 	a.Sentence = string(about.AppendSentence(nil, by.wait))
 }

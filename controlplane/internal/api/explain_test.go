@@ -56,6 +56,22 @@ func inWords(a api.ExplainedAnswer) string {
 	return strings.Join(words, " ")
 }
 
+// The status of an answer is that of the set's responses where they say one.
+func TestAnAnswerOfTheSetIsExplained(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, toExplain+
+		"responses: {suspended: {status: 402}, ban: {status: 451}}\n"); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for body, want := range map[string]int{
+		`{"url": "/zero"}`: 402, `{"url": "/must"}`: 403, `{"url": "/", "client_ip": "203.0.113.66"}`: 451,
+	} {
+		if a := p.explain(body); a.Answer.Status != want {
+			t.Errorf("%s: %+v, want %d", body, a.Answer, want)
+		}
+	}
+}
+
 func TestARequestIsExplained(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, toExplain); w.Code != 200 {

@@ -155,6 +155,10 @@ func TestWords(t *testing.T) {
 		{"banned: {client_ips: [10.0.0.0/8, '2001:db8::/32', 192.0.2.1]}",
 			"banned: {client_ips: [10.0.0.0/8, 10.0.0.0/7]}",
 			"banned: client_ips with 10.0.0.0/7 without 10.0.0.0/8, 192.0.2.1, 2001:db8::/32"},
+		{"responses: {quota: {body: a}}",
+			"responses: {quota: {status: 503, body: a, headers: {X-A: b}}, ban: {content_type: text/html, body: c}}",
+			`responses: quota.status none → 503; quota.headers with x-a: b; ban.body none → "c"; ` +
+				`ban.content_type none → "text/html"`},
 		{"exempt: {methods: [OPTIONS]}", "exempt: {methods: [OPTIONS, A, B, C, D, E, F, G]}",
 			"exempt: methods with A, B, C, D, E and 2 more"},
 		{"identity: {client_ip: {trusted_hops: 1}}", "identity: {client_ip: {ipv6_prefix: 56}}",

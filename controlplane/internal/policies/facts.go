@@ -30,18 +30,16 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	)
 	facts = append(append(facts, countingFacts(p.Counting)...), fact{field: "max_hold", text: holdText(p)})
 	facts = append(facts, limitFacts(set, p)...)
-	return append(facts,
+	facts = append(facts,
 		fact{field: "reserve", text: reserveText(set, p)},
 		fact{field: "candidate.limit", text: limitsText(p, p.Named(p.Candidate))},
 		fact{field: "cost", text: costText(p.Cost, p.Commit)},
 		fact{field: "mode", text: p.Mode.String()},
 		fact{field: "on_failure", text: p.OnFailure.String()},
 		fact{field: "enforcement", text: p.Enforced.String()},
-		fact{field: "response.status", text: number(p.Response.Status)},
-		fact{field: "response.body", text: quoted(p.Response.Body)},
-		fact{field: "response.content_type", text: quoted(p.Response.ContentType)},
-		fact{field: "penalty", text: penaltyText(p.Penalty)},
 	)
+	facts = append(facts, responseFacts("response.", p.Response)...)
+	return append(facts, fact{field: "penalty", text: penaltyText(p.Penalty)})
 }
 
 // matchFacts returns the conditions on a request that an Envoy sees.
@@ -128,6 +126,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 		"banned":     {{field: "client_ips", list: rangeTexts(set.Banned)}},
 		"priorities": {{field: "classes", text: classesText(set)}},
 		"show":       {{field: "parts", list: partTexts(set.Show)}},
+		"responses":  responsesFacts(set.Responses),
 	}
 }
 

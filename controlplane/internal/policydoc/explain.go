@@ -115,9 +115,10 @@ func misplaced(path string) string {
 var places = func() map[string]string {
 	at := map[string]string{}
 	for where, fields := range map[string]string{
-		"in the match beside policies, for the whole set":    "path_case path_parameters trailing_slash",
-		"beside policies, for the whole set":                 "identity headers exempt banned show tiers priorities",
-		"in match":                                           "hosts descriptors domain",
+		"in the match beside policies, for the whole set": "path_case path_parameters trailing_slash",
+		"beside policies, for the whole set": "identity headers exempt banned show tiers priorities " +
+			"responses",
+		"in match": "hosts descriptors domain",
 		"in match, and in exempt beside policies":            "methods paths",
 		"in match, and in exempt and banned beside policies": "client_ips",
 		"in limit":              "quota window burst in_flight",

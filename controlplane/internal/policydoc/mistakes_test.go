@@ -98,6 +98,27 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 	}
 }
 
+// Mistakes in the responses of the set are shown by their lines, and a misspelt reason is guessed.
+func TestMistakesInResponses(t *testing.T) {
+	const head = "version: weir/v1\nresponses:\n  quota: {body: slow}\n"
+	const unknown, status = "unknown field: did you mean ", "must be a whole number from 400 to 599, not 200"
+	for bad, want := range map[string]string{
+		"  penality: {body: a}\n":   "f:4: responses.penality: " + unknown + "penalty?",
+		"  quotas: {body: a}\n":     unknown + "quota?",
+		"  ban:\n    status: 200\n": "f:5: responses.ban.status: " + status,
+		"  ban:\n    headers:\n      Content-Type: text/html\n": "f:6: responses.ban.headers." +
+			"Content-Type: is not yours to set",
+		"  ban: {headers: [x-a]}\n": "f:4: responses.ban.headers: must be a mapping of at most 8 headers, " +
+			"not a list",
+		"policies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1m}, responses: {body: a}}\n": "" +
+			`policy "a": responses: unknown field: it stands beside policies, for the whole set`,
+	} {
+		if got := sentences(t, head+bad); !strings.Contains(got, want) {
+			t.Errorf("%q:\n%s\nwant %s", bad, got, want)
+		}
+	}
+}
+
 // Guesses are of the names alone that there are, and of both readings of a number.
 func TestGuesses(t *testing.T) {
 	const limited = "policies:\n  - {name: a, partition: [], limit: {quota: %s, window: 1m}}\n"

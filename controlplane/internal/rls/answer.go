@@ -159,8 +159,12 @@ func (d *decision) metadata() *structpb.Struct {
 // banned refuses a call of a banned caller. It names what is banned and nothing else.
 func (d *decision) banned(ban match.Ban) *rlspb.RateLimitResponse {
 	out := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT)
-	out.ResponseHeadersToAdd = headers("cache-control", "no-store", "content-type", problemType)
-	out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[ban] + "\"}\n")
+	out.ResponseHeadersToAdd = headers("cache-control", "no-store")
+	own := d.view.Set.Response(policy.AnswerBan)
+	if d.writer.out = out; !d.writer.own(&own, d, nil, 0) {
+		d.writer.add("content-type", problemType)
+		out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[ban] + "\"}\n")
+	}
 	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		"decision": structpb.NewStringValue("banned"),
 	}}

@@ -1,9 +1,11 @@
 package rls
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	corepb "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -211,13 +213,8 @@ func (d *decision) costOf(h *hit) (cost int64) {
 // body writes the body of a refusal: the policy's own, or a problem.
 func (w *writer) body(d *decision, retry int64) {
 	h := d.refusing
-	if own := h.policy.Response; own.Body != "" {
-		contentType := own.ContentType
-		if contentType == "" {
-			contentType = "text/plain; charset=utf-8"
-		}
-		w.add("content-type", contentType)
-		w.out.RawBody = ownBody(d, h, retry, policy.IsJSON([]byte(contentType)))
+	own := d.view.Set.ResponseOf(h.policy, h.reason, int(refusal.Kinds[h.reason].Status))
+	if w.own(&own, d, h, retry) {
 		return
 	}
 	about := refusal.About{
@@ -237,15 +234,35 @@ func (w *writer) body(d *decision, retry int64) {
 	w.out.RawBody = append(text, '\n')
 }
 
-// ownBody is the body of the policy, with its fields filled in.
-func ownBody(d *decision, h *hit, retry int64, isJSON bool) (out []byte) {
-	for body := []byte(h.policy.Response.Body); ; {
+// own writes what a response of the operator's says, and reports whether that has a body. A ban,
+// which no limit decides, has no hit.
+func (w *writer) own(own *policy.Response, d *decision, h *hit, retry int64) bool {
+	for rest := own.Headers; rest != ""; {
+		var name, value string
+		name, rest, _ = strings.Cut(rest, "\n")
+		value, rest, _ = strings.Cut(rest, "\n")
+		w.add(name, value)
+	}
+	if own.Body == "" {
+		return false
+	}
+	contentType := cmp.Or(own.ContentType, "text/plain; charset=utf-8")
+	w.add("content-type", contentType)
+	w.out.RawBody = ownBody(own.Body, d, h, retry, policy.IsJSON(contentType))
+	return true
+}
+
+// ownBody is a body with its fields filled in.
+func ownBody(text string, d *decision, h *hit, retry int64, isJSON bool) (out []byte) {
+	for body := []byte(text); ; {
 		before, field, rest, ok := policy.CutField(body)
 		out = append(out, before...)
 		if !ok {
 			return out
 		}
 		switch {
+		case field == policy.FieldLiteral:
+			out = append(out, body[len(before)+1:len(body)-len(rest)-1]...)
 		case field == policy.FieldPolicy:
 			out = append(out, h.name(d)...)
 		case field == policy.FieldLimit:

@@ -415,6 +415,36 @@ func TestHeadersAndBody(t *testing.T) {
 	}
 }
 
+// The responses of the set answer here too, bans among them; a policy's own goes before.
+func TestResponsesOfTheSet(t *testing.T) {
+	w := begin(t, users+`    if_absent: deny
+  - {name: own, match: {domain: own}, partition: [], limit: {quota: 0, window: 1m}, response: {body: own}}
+  - {name: zero, match: {domain: zero}, partition: [], limit: {quota: 0, window: 1m}}
+banned: {client_ips: [192.0.2.1]}
+responses:
+  quota: {body: 'all {{used}} {retry_after}', headers: {x-code: slow}}
+  suspended: {content_type: application/json, body: '{"off":{retry_after}}', headers: {x-code: "off"}}
+  ban: {body: 'banned {retry_after}', headers: {x-code: banned}}
+`)
+	in := request("edge", "api=v1 user=a")
+	in.HitsAddend = 3
+	for _, c := range []struct {
+		in            *rlspb.RateLimitRequest
+		body, headers string
+	}{
+		{in, "all {used} never", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
+		{request("own", "a=b"), "own", "cache-control: no-store\nx-code: off\ncontent-type: text/plain; charset=utf-8"},
+		{request("zero", "a=b"), `{"off":null}`, "cache-control: no-store\nx-code: off\ncontent-type: application/json"},
+		{request("edge", "remote_address=192.0.2.1"), "banned never",
+			"cache-control: no-store\nx-code: banned\ncontent-type: text/plain; charset=utf-8"},
+	} {
+		out := w.ask(c.in)
+		if got := headersOf(out); string(out.RawBody) != c.body || got != c.headers {
+			t.Errorf("%s\n%s\nwant %s\n%s", out.RawBody, got, c.body, c.headers)
+		}
+	}
+}
+
 // The answer's metadata names the policy that has decided.
 func TestMetadata(t *testing.T) {
 	w := begin(t, users)

@@ -5,6 +5,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/ratelimitheader"
+	"github.com/weir-proxy/weir/shared/text"
 )
 
 // Refusal is the answer that a refused client gets.
@@ -16,9 +17,6 @@ type Refusal struct {
 	GRPC  int32
 	frame []byte
 }
-
-// plainText is the media type of a body whose policy names none.
-var plainText = []byte("text/plain; charset=utf-8")
 
 // Write makes the answer to a refused request. Now and wall are the same moment on the monotonic
 // clock and as Unix time, in microseconds. A gRPC caller gets the sentence as its body, which Envoy
@@ -40,23 +38,18 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	if r.Status == 429 {
 		r.Headers.Limits(req, true, retry, wall)
 	}
-	p := ix.Policy(hit.Policy)
+	p, own := ix.Policy(hit.Policy), ix.Response(req.Reason.Answer())
 	if r.Status == 429 && p.Status != 0 {
-		r.Status = uint32(p.Status)
+		own.Status = p.Status
+	}
+	if p.Body.Len > 0 {
+		own.Body, own.ContentType = p.Body, p.ContentType
 	}
 	switch {
+	case r.writeOwn(&own, req, retry, grpc):
 	case grpc:
 		r.Body = about.AppendSentence(r.Body, retry)
-	case p.Body.Len > 0:
-		contentType := ix.Text(p.ContentType)
-		if len(contentType) == 0 {
-			contentType = plainText
-		}
-		r.Headers.buf = append(r.Headers.buf, contentType...)
-		r.Headers.close("content-type")
-		r.writeOwn(ix.Text(p.Body), policy.IsJSON(contentType), req, retry)
 	default:
-		r.Headers.add("content-type", "application/problem+json")
 		r.writeProblem(&about, req, hit, retry)
 	}
 }
@@ -85,9 +78,9 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 	ix := &req.Rules().Index
 	shown := req.Refusing
 	if status == limiter.Refused {
-		dst = append(dst, "refused policy="...)
+		dst = text.Append(dst, "refused policy=")
 	} else {
-		dst = append(dst, "allowed policy="...)
+		dst = text.Append(dst, "allowed policy=")
 		shown = 0
 		for i := range req.Hits {
 			if req.Hits[i].Remaining < req.Hits[shown].Remaining {
@@ -98,14 +91,14 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 	hit := &req.Hits[shown]
 	dst = append(dst, ix.Text(ix.Policy(hit.Policy).Name)...)
 	if status == limiter.Refused {
-		dst = append(append(dst, " reason="...), req.Reason.String()...)
+		dst = text.Append(text.Append(dst, " reason="), req.Reason.String())
 		if hit.Retry != quota.Never {
-			dst = ratelimitheader.AppendInt(append(dst, " retry_us="...), int64(hit.Retry))
+			dst = ratelimitheader.AppendInt(text.Append(dst, " retry_us="), int64(hit.Retry))
 		}
 	}
-	dst = ratelimitheader.AppendInt(append(dst, " remaining="...), hit.Remaining)
+	dst = ratelimitheader.AppendInt(text.Append(dst, " remaining="), hit.Remaining)
 	if status == limiter.Delayed {
-		dst = ratelimitheader.AppendInt(append(dst, " delayed_us="...), int64(req.Delay))
+		dst = ratelimitheader.AppendInt(text.Append(dst, " delayed_us="), int64(req.Delay))
 	}
 	return dst
 }
@@ -115,11 +108,11 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 func AppendCosts(dst []byte, req *limiter.Request) []byte {
 	for i, c := range req.Costs {
 		if i > 0 {
-			dst = append(dst, "; "...)
+			dst = text.Append(dst, "; ")
 		}
-		dst = ratelimitheader.AppendInt(append(dst, "reserved="...), c.Reserved)
+		dst = ratelimitheader.AppendInt(text.Append(dst, "reserved="), c.Reserved)
 		if c.Actual >= 0 {
-			dst = ratelimitheader.AppendInt(append(dst, " actual="...), c.Actual)
+			dst = ratelimitheader.AppendInt(text.Append(dst, " actual="), c.Actual)
 		}
 	}
 	return dst

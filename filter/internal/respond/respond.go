@@ -30,8 +30,9 @@ type Headers struct {
 	LeftOut int
 }
 
-// maxHeaders is above what a refusal has in the dialect with the most headers.
-const maxHeaders = 16
+// maxHeaders is what a refusal has in the dialect with the most headers, beside those of a
+// response.
+const maxHeaders = 12 + policy.MaxResponseHeaders
 
 // Len is the number of headers.
 func (h *Headers) Len() int { return h.n }
@@ -54,6 +55,7 @@ func (h *Headers) close(name string) {
 	h.n++
 }
 
+//go:noinline
 func (h *Headers) add(name, value string) {
 	h.buf = append(h.buf, value...)
 	h.close(name)

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -552,6 +553,110 @@ func TestOwnResponse(t *testing.T) {
 	}
 }
 
+// The set's responses answer by what a refusal is for, with their headers, and a policy's own goes
+// before, field by field.
+func TestResponsesOfTheSet(t *testing.T) {
+	const set = `{"version":"weir/v1","responses":{
+		"quota":{"status":420,"body":"quota {{limit}} {{x}} {limit} {{","headers":{"X-Code":"slow","x-two":"2"}},
+		"penalty":{"body":"penalty"},"failure":{"status":504,"body":"failure"},"overload":{"body":"overload"},
+		"absent":{"status":401,"body":"{\"absent\":{\"in\":{retry_after}}}","content_type":"application/json"},
+		"suspended":{"status":402}},
+		"policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}%s}]}`
+	for _, c := range []struct {
+		own    string
+		reason policy.Reason
+		want   string
+	}{
+		{"", policy.ReasonQuota, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{"", policy.ReasonInFlight, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{"", policy.ReasonTooDear, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{"", policy.ReasonPenalty, "429 text/plain; charset=utf-8  penalty"},
+		{"", policy.ReasonAbsent, `401 application/json  {"absent":{"in":null}}`},
+		{"", policy.ReasonSeveral, `401 application/json  {"absent":{"in":null}}`},
+		{"", policy.ReasonBadCost, `401 application/json  {"absent":{"in":null}}`},
+		{"", policy.ReasonFailure, "504 text/plain; charset=utf-8  failure"},
+		{"", policy.ReasonShed, "503 text/plain; charset=utf-8  overload"},
+		{"", policy.ReasonContended, "429 text/plain; charset=utf-8  overload"},
+		{"", policy.ReasonTooManyWaiting, "429 text/plain; charset=utf-8  overload"},
+		{"", policy.ReasonSuspended, `402 application/problem+json  {"type":"https`},
+		{`{"body":"own"}`, policy.ReasonQuota, "420 text/plain; charset=utf-8 slow own"},
+		{`{"status":503}`, policy.ReasonQuota, "503 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{`{"status":503,"body":"own"}`, policy.ReasonAbsent, "401 text/plain; charset=utf-8  own"},
+	} {
+		if c.own != "" {
+			c.own = `,"response":` + c.own
+		}
+		req, _ := decide(t, strings.Replace(set, "%s", c.own, 1), 2)
+		if req.Reason = c.reason; !refusal.Kinds[c.reason].Waits {
+			req.Hits[0].Retry, req.Hits[0].Reset = quota.Never, quota.Never
+		}
+		var r respond.Refusal
+		r.Write(req, now, wall, false)
+		got := fmt.Sprint(r.Status, " ", header(&r.Headers, "content-type"), " ", header(&r.Headers, "x-code"), " ",
+			string(r.Body))
+		if !strings.HasPrefix(got, c.want) {
+			t.Errorf("%v with %s:\n%s\nwant\n%s", c.reason, c.own, got, c.want)
+		}
+		if r.Write(req, now, wall, true); strings.Contains(string(r.Body), "{") ||
+			header(&r.Headers, "x-two") != "2" && strings.Contains(c.want, "slow") {
+			t.Errorf("%v by gRPC: %s\n%s", c.reason, r.Body, lines(&r.Headers))
+		}
+	}
+}
+
+// header is the value of a header, empty if it is not there.
+func header(h *respond.Headers, name string) string {
+	for i := range h.Len() {
+		if at, value := h.At(i); at == name {
+			return string(value)
+		}
+	}
+	return ""
+}
+
+// A ban has a response too, of which no limit is part.
+func TestTheResponseToBans(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","responses":{"ban":{"status":451,"headers":{"x-code":"banned"},
+		"body":"{\"end\":{retry_after}}","content_type":"application/json"}}}`, 1)
+	var r respond.Refusal
+	for ends, want := range map[int64]string{0: `{"end":null}`, 65_001: `{"end":61}`} {
+		req.BanEnds = ends
+		r.WriteBan(req, 5_000_000, false)
+		if r.Status != 451 || string(r.Body) != want || header(&r.Headers, "x-code") != "banned" ||
+			header(&r.Headers, "content-type") != "application/json" {
+			t.Errorf("%d %s\n%s", r.Status, r.Body, lines(&r.Headers))
+		}
+	}
+	if r.WriteBan(req, 5_000_000, true); !strings.HasPrefix(string(r.Body), "This request is banned") || r.GRPC != 7 {
+		t.Errorf("by gRPC: %d %s", r.GRPC, r.Body)
+	}
+}
+
+// A snapshot that no control plane writes leaves the filter whole: header lines without an end,
+// more of them than there is room for, and a ban with fields of limits.
+func TestResponsesThatNoDocumentHas(t *testing.T) {
+	for _, c := range []policy.Response{
+		{Headers: "x-code"}, {Headers: "\n\n\n"}, {Headers: strings.Repeat("a\nb\n", 500)},
+		{Body: "{policy} {limit} {window} {reset}"},
+	} {
+		set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}}
+		set.Responses = make([]policy.Response, policy.AnswerCount)
+		set.Headers.Legacy, set.Responses[policy.AnswerBan] = policy.LegacyDiscord, c
+		rules := &ruleset.Rules{}
+		if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
+			t.Fatal(err)
+		}
+		req := &limiter.Request{}
+		a := &match.Attributes{Method: []byte("GET"), Path: []byte("/")}
+		limiter.New(limiter.Config{}).Begin(req, rules, a, now)
+		var r respond.Refusal
+		r.WriteBan(req, 0, false)
+		if r.Status != 403 || r.Headers.Len() > 20 || strings.Contains(string(r.Body), "{policy}") {
+			t.Errorf("%d %s\n%s", r.Status, r.Body, lines(&r.Headers))
+		}
+	}
+}
+
 // The sentence says what happened, in figures that are the limit's.
 func TestWordsOfRefusals(t *testing.T) {
 	for _, c := range []struct {
@@ -642,7 +747,8 @@ func TestWordsOfBans(t *testing.T) {
 	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity",
 		match.KeyBan: "counted by"} {
 		var r respond.Refusal
-		req := &limiter.Request{Ban: ban}
+		req, _ := decide(t, `{"version":"weir/v1"}`, 1)
+		req.Ban = ban
 		r.WriteBan(req, 5_000_000, false)
 		if r.Status != 403 || !json.Valid(r.Body) || !strings.Contains(string(r.Body), want) {
 			t.Errorf("%d %s, want %s", r.Status, r.Body, want)

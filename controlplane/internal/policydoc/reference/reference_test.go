@@ -157,6 +157,9 @@ func TestEveryFieldThatIsReadIsDescribed(t *testing.T) {
 			}
 		}
 	}
+	for _, name := range policy.Answers { // They are read in a loop.
+		found[name]++
+	}
 	for name, count := range found {
 		if known[name] < count {
 			t.Errorf("shared/policy reads the field %s in %d mappings, and %d schemas of api/openapi.yaml have it",

@@ -1,0 +1,33 @@
+package policies
+
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// responsesFacts returns what each response of the set says.
+func responsesFacts(all []policy.Response) (facts []fact) {
+	if len(all) == 0 {
+		all = make([]policy.Response, policy.AnswerCount)
+	}
+	for i, r := range all {
+		headers := strings.Split(r.Headers, "\n")
+		list := make([]string, 0, len(headers)/2)
+		for at := 0; at+1 < len(headers); at += 2 {
+			list = append(list, headers[at]+": "+headers[at+1])
+		}
+		name := policy.Answers[i] + "."
+		facts = append(append(facts, responseFacts(name, r)...), fact{field: name + "headers", list: list})
+	}
+	return facts
+}
+
+// responseFacts returns what a response says, each fact under a prefix.
+func responseFacts(prefix string, r policy.Response) []fact {
+	return []fact{
+		{field: prefix + "status", text: number(r.Status)},
+		{field: prefix + "body", text: quoted(r.Body)},
+		{field: prefix + "content_type", text: quoted(r.ContentType)},
+	}
+}
