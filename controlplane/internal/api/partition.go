@@ -63,37 +63,60 @@ func partitionValues(
 		name, p.Name, whole)
 }
 
-// unlikeParts is the failure for a text like tenant:bob, which names a part that the policy does
-// not have; nil for another text. As a value it would be that of another caller. An address may
-// begin with letters and a colon.
+// unlikeParts is the failure for a text like tenant:bob or Consumer:bob, which names a part that
+// the policy does not have; nil for another text. As a value it would be that of another caller. An
+// address may begin with a word and a colon.
 func unlikeParts(p *policy.Policy, text string) error {
 	name, value, found := strings.Cut(text, ":")
-	isWord := name != "" && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-_") == ""
-	if _, err := netip.ParseAddr(text); !found || !isWord || err == nil || policies.NamesPart(text) ||
+	if _, err := netip.ParseAddr(text); !found || !isWord(name) || err == nil || policies.NamesPart(text) ||
 		len(p.Partition) == 0 {
 		return nil
 	}
-	var names []string
-	whole := map[string]string{}
-	for _, part := range p.Partition {
-		for _, is := range []string{part.String(), cmp.Or(part.Name, part.String())} {
-			names, whole[is] = append(names, is), part.String()
-		}
-	}
+	meant, alone := meantPart(p, text), len(p.Partition) == 1
 	first := p.Partition[0].String()
-	meant, alone := whole[policy.Guess(name, names)], len(p.Partition) == 1
 	hint := ""
 	switch {
 	case meant != "":
-		hint = ": did you mean " + meant + ":" + value + "?"
+		hint = ": did you mean " + meant + "?"
 		if alone {
 			hint += " A value that begins so is " + first + ":" + text
 		}
+	case alone && strings.HasPrefix(value, "//"):
+		hint = ": give " + first + ":" + text + " if that is the value"
 	case alone:
 		hint = ": give " + first + ":" + value + ", or " + first + ":" + text + " if that is the value"
 	}
 	return badRequest("%q: the partition of policy %s is [%s], which has no part %s%s", text, p.Name,
 		policies.PartitionText(p.Partition), name, hint)
+}
+
+// isWord reports whether a text could be the name of a part: a letter, then letters, digits, - and
+// _.
+func isWord(text string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	text = strings.ToLower(text)
+	return text != "" && strings.Contains(letters, text[:1]) && strings.Trim(text, letters+"0123456789-_") == ""
+}
+
+// meantPart is the PART:VALUE of the policy that a misspelt one probably means; empty if none is
+// near. Letters may be large for small ones.
+func meantPart(p *policy.Policy, text string) string {
+	name, value, _ := strings.Cut(text, ":")
+	var names []string
+	whole := map[string]string{}
+	for _, part := range p.Partition {
+		full := part.String() + ":"
+		if len(text) > len(full) && strings.EqualFold(text[:len(full)], full) {
+			return full + text[len(full):]
+		}
+		for _, is := range []string{part.String(), cmp.Or(part.Name, part.String())} {
+			names, whole[is] = append(names, is), full
+		}
+	}
+	if full := whole[policy.Guess(strings.ToLower(name), names)]; full != "" {
+		return full + value
+	}
+	return ""
 }
 
 func partitionValue(

@@ -24,7 +24,7 @@ type keysCommand struct {
 type keyFlags struct {
 	getFlags
 	Policy    string   `arg:"" help:"The policy."`
-	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme. The value alone is enough for a partition of one part, unless it begins as a part does, with letters and a colon."`
+	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, like client_ip:192.0.2.1 or header:x-tenant:acme. The value alone is enough for a partition of one part, unless it begins as a part does, with a word and a colon."`
 	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
 }
 

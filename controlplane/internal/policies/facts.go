@@ -307,10 +307,11 @@ func NamesPart(text string) bool {
 	return found && (known || kind == "descriptor")
 }
 
-// MisspeltPart reports whether a text is like client_ip=192.0.2.1, where PART:VALUE was meant. As a
-// value it would be that of another caller.
+// MisspeltPart reports whether a text is like client_ip=192.0.2.1, where PART:VALUE was meant, in
+// letters of any size. As a value it would be that of another caller.
 func MisspeltPart(text string) (part, value string, is bool) {
 	part, value, is = strings.Cut(text, "=")
+	part = strings.ToLower(part)
 	return part, value, is && NamesPart(part+":") && !NamesPart(text)
 }
 

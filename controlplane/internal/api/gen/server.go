@@ -1958,7 +1958,7 @@ type PutEnforcementParams struct {
 type GetKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
 	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with letters and a colon. It is neither stored nor logged.
+	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -1969,7 +1969,7 @@ type GetKeyParams struct {
 type UnbanKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
 	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with letters and a colon. It is neither stored nor logged.
+	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -1980,7 +1980,7 @@ type UnbanKeyParams struct {
 type BanKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
 	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with letters and a colon. It is neither stored nor logged.
+	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -1991,7 +1991,7 @@ type BanKeyParams struct {
 type GrantKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
 	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with letters and a colon. It is neither stored nor logged.
+	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
@@ -2002,7 +2002,7 @@ type GrantKeyParams struct {
 type ResetKeyParams struct {
 	// Partition What requests of the key have for each part of the policy's `partition`, as `PART:VALUE`, like `client_ip:1.2.3.4`,
 	// `consumer:alice` or `header:x-tenant:acme`; in any order, each once. Where the partition has one part the value alone is
-	// enough, unless it begins as a part does, with letters and a colon. It is neither stored nor logged.
+	// enough, unless it begins as a part does, with a word and a colon. It is neither stored nor logged.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Source Where requests say who they are, as in the policy set's `identity.consumer`. Needed for a consumer where there are several places.
