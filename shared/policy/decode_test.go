@@ -253,14 +253,14 @@ func longHeaders(size int) string {
 }
 
 func TestResponsesOfTheSet(t *testing.T) {
-	set, err := decode(t, responses(`"quota":{"status":400,"body":"{{limit}} {limit}","content_type":"text/html",
+	set, err := decode(t, responses(`"quota":{"status":400,"body":"{{word}} {limit}","content_type":"text/html",
 		"headers":{"X-A":"b c","server-timing":"d"}},"ban":{"body":"`+strings.Repeat("x", policy.MaxBody)+`"},
 		"penalty":{"headers":`+longHeaders(policy.MaxHeaderLines)+`},
 		"overload":{"status":599,"headers":`+headersOf(8)+`}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := set.Response(policy.AnswerQuota), (policy.Response{Status: 400, Body: "{{limit}} {limit}",
+	if got, want := set.Response(policy.AnswerQuota), (policy.Response{Status: 400, Body: "{{word}} {limit}",
 		ContentType: "text/html", Literal: true, Headers: "x-a\nb c\nserver-timing\nd\n"}); got != want {
 		t.Errorf("%+v", got)
 	}
@@ -283,7 +283,7 @@ func TestResponsesOfTheSet(t *testing.T) {
 func TestOwnBodies(t *testing.T) {
 	for body, contentType := range map[string]string{
 		`{"error":"rate_limited","retry_after":{retry_after}}`: "application/json", `{"by":"{policy}","in":"{window}"}`: "application/problem+json; charset=utf-8",
-		"a { b } {A} {{ {limit}}": "text/html", "{reset}": "",
+		"a { b } {A} {{ {limit}}": "text/html", "{reset}": "", "{{limit}} {{policy}}": "text/plain",
 	} {
 		doc := fmt.Sprintf(`"response":{"body":%q}`, body)
 		if contentType != "" {

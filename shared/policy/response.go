@@ -88,7 +88,7 @@ const (
 	FieldWindow
 	FieldRetryAfter
 	FieldReset
-	// FieldLiteral is a word in double braces. It stands for the word in single ones.
+	// FieldLiteral is another word in double braces. It stands for the word in single ones.
 	FieldLiteral
 )
 
@@ -103,13 +103,13 @@ func CutField(body []byte) (before []byte, f Field, rest []byte, ok bool) {
 	for i := range body {
 		if name := braced(body[i:]); name != nil {
 			end := i + len(name) + 2
-			if i > 0 && body[i-1] == '{' && end < len(body) && body[end] == '}' {
-				return body[:i-1], FieldLiteral, body[end+1:], true
-			}
 			for f := range fieldNames {
 				if string(name) == fieldNames[f] {
 					return body[:i], Field(f), body[end:], true
 				}
+			}
+			if i > 0 && body[i-1] == '{' && end < len(body) && body[end] == '}' {
+				return body[:i-1], FieldLiteral, body[end+1:], true
 			}
 		}
 	}

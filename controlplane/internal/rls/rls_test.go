@@ -422,7 +422,7 @@ func TestResponsesOfTheSet(t *testing.T) {
   - {name: zero, match: {domain: zero}, partition: [], limit: {quota: 0, window: 1m}}
 banned: {client_ips: [192.0.2.1]}
 responses:
-  quota: {body: 'all {{used}} {retry_after}', headers: {x-code: slow}}
+  quota: {body: 'all {{used}} {{limit}} {retry_after}', headers: {x-code: slow}}
   suspended: {content_type: application/json, body: '{"off":{retry_after}}', headers: {x-code: "off"}}
   ban: {body: 'banned {retry_after}', headers: {x-code: banned}}
 `)
@@ -432,7 +432,7 @@ responses:
 		in            *rlspb.RateLimitRequest
 		body, headers string
 	}{
-		{in, "all {used} never", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
+		{in, "all {used} {2} never", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
 		{request("own", "a=b"), "own", "cache-control: no-store\nx-code: off\ncontent-type: text/plain; charset=utf-8"},
 		{request("zero", "a=b"), `{"off":null}`, "cache-control: no-store\nx-code: off\ncontent-type: application/json"},
 		{request("edge", "remote_address=192.0.2.1"), "banned never",

@@ -567,9 +567,9 @@ func TestResponsesOfTheSet(t *testing.T) {
 		reason policy.Reason
 		want   string
 	}{
-		{"", policy.ReasonQuota, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
-		{"", policy.ReasonInFlight, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
-		{"", policy.ReasonTooDear, "420 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{"", policy.ReasonQuota, "420 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
+		{"", policy.ReasonInFlight, "420 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
+		{"", policy.ReasonTooDear, "420 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
 		{"", policy.ReasonPenalty, "429 text/plain; charset=utf-8  penalty"},
 		{"", policy.ReasonAbsent, `401 application/json  {"absent":{"in":null}}`},
 		{"", policy.ReasonSeveral, `401 application/json  {"absent":{"in":null}}`},
@@ -580,7 +580,7 @@ func TestResponsesOfTheSet(t *testing.T) {
 		{"", policy.ReasonTooManyWaiting, "429 text/plain; charset=utf-8  overload"},
 		{"", policy.ReasonSuspended, `402 application/problem+json  {"type":"https`},
 		{`{"body":"own"}`, policy.ReasonQuota, "420 text/plain; charset=utf-8 slow own"},
-		{`{"status":503}`, policy.ReasonQuota, "503 text/plain; charset=utf-8 slow quota {limit} {x} 1 {{"},
+		{`{"status":503}`, policy.ReasonQuota, "503 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
 		{`{"status":503,"body":"own"}`, policy.ReasonAbsent, "401 text/plain; charset=utf-8  own"},
 	} {
 		if c.own != "" {
