@@ -22,14 +22,7 @@ func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListB
 
 // EndBan lifts the bans of a hash.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
-	// Another replica may have banned it a moment ago. Whether the store answers, Unban finds out.
-	_ = s.config.Enforcement.Refresh(ctx)
-	resource := "keys/"
-	if held := s.config.Enforcement.Banned(r.Key); held != nil {
-		resource += held.Policy
-	}
-	e := entry(ctx, "key.unban", resource+"/"+r.Key)
-	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, e)
+	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
 	if err != nil {
 		return nil, storeFailure(err)
 	}

@@ -89,6 +89,7 @@ func TestABanOutlivesItsDraftAndCanBeEnded(t *testing.T) {
 		if text != "a x, a x, only x" || !all.Bans[2].Lifted || all.Bans[0].Lifted {
 			t.Fatalf("%s: listed are %s %+v", name, text, all.Bans)
 		}
+		trail := call{who: "eyes", method: "GET", path: "/v1/audit?resource=keys/a/" + all.Bans[0].Key}
 		p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/keys/only/ban" + key}), 404, "not-found")
 		ends := end(p, []string{all.Bans[0].Key, all.Bans[1].Key})
 		for _, path := range []string{ends, "/v1/bans/" + all.Bans[2].Key} {
@@ -98,6 +99,10 @@ func TestABanOutlivesItsDraftAndCanBeEnded(t *testing.T) {
 		}
 		if _, text := p.bans(t); text != "" {
 			t.Errorf("%s: left are %s", name, text)
+		}
+		if text := p.do(trail).Body.String(); strings.Count(text, `"key.ban"`) != 1 ||
+			strings.Count(text, `"key.unban"`) != 1 {
+			t.Errorf("%s: of one ban and its end the audit has %s", name, text)
 		}
 	}
 }
@@ -115,6 +120,9 @@ func TestRefusedRequestsAboutBans(t *testing.T) {
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: none,
 		header: map[string]string{"Content-Encoding": "gzip"}}), 415, "unsupported-media-type")
 	blind := newPlaneOn(t, "away", func(*api.Config) {})
-	blind.problem(blind.do(call{who: "eyes", method: "GET", path: "/v1/bans"}), 503, "store-unavailable")
-	blind.problem(blind.do(call{who: "ed", method: "DELETE", path: none}), 503, "store-unavailable")
+	for range 2 { // An order that is held in memory says nothing of bans.
+		blind.problem(blind.do(call{who: "eyes", method: "GET", path: "/v1/bans"}), 503, "store-unavailable")
+		blind.problem(blind.do(call{who: "ed", method: "DELETE", path: none}), 503, "store-unavailable")
+		blind.must("PUT", "/v1/enforcement", `{"orders": [{"state": "off", "policy": "here", "reason": "night"}]}`)
+	}
 }

@@ -285,8 +285,7 @@ func (s *server) UnbanKey(ctx context.Context, r gen.UnbanKeyRequestObject) (gen
 	if err != nil {
 		return nil, err
 	}
-	e := entry(ctx, "key.unban", keyResource(k))
-	if _, _, err := s.config.Enforcement.Unban(ctx, k.hashes(), e); err != nil {
+	if _, _, err := s.config.Enforcement.Unban(ctx, k.hashes(), entry(ctx, "key.unban", "")); err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.UnbanKey200JSONResponse{OneKeyJSONResponse: s.standing(ctx, k)}, nil

@@ -43,11 +43,11 @@ func (c *getBans) Run(env *environment) error {
 	if c.Output == "json" {
 		return printJSON(env.Out, map[string]any{"bans": keys.Bans, "durable": keys.Durable, "consumers": people})
 	}
+	warnUnsaved(env, keys.Durable)
 	if len(keys.Bans)+len(people) == 0 {
 		_, err = fmt.Fprintln(env.Out, "no key and no consumer is banned; weir get policyset has what banned lists")
 		return err
 	}
-	warnUnsaved(env, keys.Durable)
 	return table(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
 		row := func(of, key string, until *time.Time, changed time.Time, by, reason string) {
 			end := "it is lifted"

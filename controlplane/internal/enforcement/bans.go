@@ -36,7 +36,8 @@ func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.E
 
 // Unban lifts the bans of a partition key by its hashes, and those of other hashes that the same
 // acts gave, as during a rollout. It returns these bans and reports whether that is stored. The
-// error is ErrNotBanned if there is none by any of the hashes, or ErrUnknown as in Ban.
+// entry gets the resource of the ban, which another hash may have named. The error is ErrNotBanned
+// if there is none by any of the hashes, or ErrUnknown as in Ban.
 func (s *Service) Unban(
 	ctx context.Context, hashes []string, entry audit.Entry,
 ) (lifted []Ban, stored bool, err error) {
@@ -49,6 +50,7 @@ func (s *Service) Unban(
 		}
 		stamp.By = entry.By
 		d.Bans.Stamp, entry.Before = stamp, auditBan(lifted)
+		entry.Resource = "keys/" + lifted[0].Policy + "/" + lifted[0].Key
 		for _, b := range lifted {
 			d.Bans.Lifted = append(d.Bans.Lifted, Lifted{b.Key, stamp.Revision, stamp.Time})
 		}
@@ -99,14 +101,16 @@ func auditBan(bans []Ban) []byte {
 }
 
 // BansInForce returns all bans that have not ended, by policy and then by time, and whether the
-// store has them. The error is that of Held.
+// store has them. The error is ErrUnknown before the store has been reached, also after an order.
 func (s *Service) BansInForce() (bans []Ban, durable bool, err error) {
-	d, durable, err := s.Held()
-	if err != nil {
-		return nil, false, err
+	s.mu.Lock()
+	list, loaded, durable := s.held.Bans.List, s.loaded, !s.unsaved
+	s.mu.Unlock()
+	if !loaded {
+		return nil, false, ErrUnknown
 	}
 	now := s.now()
-	bans = slices.DeleteFunc(slices.Clone(d.Bans.List), func(b Ban) bool { return !b.InForce(now) })
+	bans = slices.DeleteFunc(slices.Clone(list), func(b Ban) bool { return !b.InForce(now) })
 	slices.SortStableFunc(bans, func(a, b Ban) int {
 		return cmp.Or(cmp.Compare(a.Policy, b.Policy), a.Since.Compare(b.Since))
 	})
