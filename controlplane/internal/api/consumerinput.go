@@ -1,9 +1,11 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,7 +45,7 @@ func (s *server) batch(
 			continue
 		}
 		first[p.key] = i
-		record, wrong := s.wanted(p.set, at,
+		record, wrong := s.wanted(p.set, at, consumers.Record{},
 			gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
 		record.By = by
 		problems = append(problems, wrong...)
@@ -55,9 +57,11 @@ func (s *server) batch(
 // maxBatchProblems bounds the answer to a hopeless batch.
 const maxBatchProblems = 100
 
-// input reads what one consumer is to have and collects what is wrong with it.
+// input reads what one consumer is to have and collects what is wrong with it. The tier and the
+// overrides that stood before need not fit the policy set of now.
 type input struct {
 	set      *policies.Compiled
+	before   consumers.Record
 	now      time.Time
 	at       string
 	problems policy.Problems
@@ -67,9 +71,28 @@ func (in *input) problem(path, format string, args ...any) {
 	in.problems = append(in.problems, policy.Problem{Path: in.at + path, Reason: fmt.Sprintf(format, args...)})
 }
 
-// wanted is what a consumer is to have, by a document whose fields have the prefix at.
-func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInput) (consumers.Record, policy.Problems) {
-	in := &input{set: set, now: s.config.Now(), at: at}
+// replaced is what a consumer is to have in place of what it has. That is read only if the document
+// is wrong without it.
+func (s *server) replaced(
+	ctx context.Context, p person, body gen.ConsumerInput,
+) (r consumers.Record, problems policy.Problems, err error) {
+	r, problems = s.wanted(p.set, "", consumers.Record{}, body)
+	if len(problems) == 0 {
+		return r, nil, nil
+	}
+	before, err := s.config.Consumers.Get(ctx, p.key)
+	if errors.Is(err, consumers.ErrNotFound) {
+		return r, problems, nil
+	}
+	r, problems = s.wanted(p.set, "", before, body)
+	return r, problems, err
+}
+
+// wanted is what a consumer is to have after before, by a document whose fields have the prefix at.
+func (s *server) wanted(
+	set *policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
+) (consumers.Record, policy.Problems) {
+	in := &input{set: set, before: before, now: s.config.Now(), at: at}
 	r := consumers.Record{Tier: body.Tier}
 	in.tier(body.Tier)
 	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)
@@ -90,7 +113,7 @@ func (s *server) wanted(set *policies.Compiled, at string, body gen.ConsumerInpu
 func (in *input) tier(tier string) {
 	tiers := in.set.Set.Tiers
 	switch {
-	case tier == "" || slices.Contains(tiers, tier):
+	case tier == "" || tier == in.before.Tier || slices.Contains(tiers, tier):
 	case len(tiers) == 0:
 		in.problem("tier", "is none: the policy set names no tiers")
 	default:
@@ -132,18 +155,21 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
 	in.reason(path, o.Reason)
 	p, ok := in.set.Policy(o.Policy)
+	stood := in.stood(o)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
 		in.problem(path+".policy", "is overridden already: at most one override for each policy")
 		return own
+	case stood != nil:
+		return *stood
 	case !ok:
-		in.problem(path+".policy", "is none: the policy set has no policy of this name%s",
+		in.problem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
 			guessed(o.Policy, policyNames(in.set)))
 		return own
 	case !p.ByConsumer():
-		in.problem(path+".policy", "does not count by consumer: "+
+		in.problem(path+".policy", "%q does not count by consumer: "+
 			"its partition has no part consumer, so this consumer shares its buckets with "+
-			"others and a limit of its own would be a limit of theirs")
+			"others and a limit of its own would be a limit of theirs", o.Policy)
 		return own
 	}
 	node, err := policy.ParseJSON(o.Limit)
@@ -163,6 +189,23 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	return own
 }
 
+// stood is the override that was there before exactly as it is written here; nil for none.
+func (in *input) stood(o gen.Override) *consumers.Override {
+	for i := range in.before.Overrides {
+		was := overrideAnswer(&in.before.Overrides[i])
+		var limit, before any
+		if was.Policy != o.Policy || was.Reason != o.Reason || json.Unmarshal(o.Limit, &limit) != nil ||
+			json.Unmarshal(was.Limit, &before) != nil || !reflect.DeepEqual(limit, before) {
+			continue
+		}
+		ends := was.ExpiresAt != nil
+		if ends == (o.ExpiresAt != nil) && (!ends || was.ExpiresAt.Equal(*o.ExpiresAt)) {
+			return &in.before.Overrides[i]
+		}
+	}
+	return nil
+}
+
 // consumerAnswer is a record as clients see it.
 func consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 	c := gen.Consumer{
@@ -170,11 +213,14 @@ func consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass),
 	}
 	for _, o := range r.Overrides {
-		m := markAnswer(&o.Mark)
-		c.Overrides = append(c.Overrides,
-			gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt})
+		c.Overrides = append(c.Overrides, overrideAnswer(&o))
 	}
 	return c
+}
+
+func overrideAnswer(o *consumers.Override) gen.Override {
+	m := markAnswer(&o.Mark)
+	return gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt}
 }
 
 func markAnswer(m *consumers.Mark) *gen.Mark {

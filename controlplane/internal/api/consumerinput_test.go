@@ -100,8 +100,8 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 		`{"banned": {"reason": "\u001b[31mred"}, "bypass": {"reason": " "}}`: "banned.reason: must be one line of printable text\n" +
 			"bypass.reason: must say why",
 		`{"overrides": [{"policy": "api", "limit": "unlimited", "reason": "a\r\nb"}]}`:                              "overrides[0].reason: must be one line of printable text",
-		`{"overrides": [{"policy": "none", "limit": "unlimited"}]}`:                                                 "overrides[0].policy: is none: the policy set has no policy of this name",
-		`{"overrides": [{"policy": "all", "limit": {"quota": 1, "window": "1s"}}]}`:                                 "overrides[0].policy: does not count by consumer: its partition has no part consumer",
+		`{"overrides": [{"policy": "none", "limit": "unlimited"}]}`:                                                 "overrides[0].policy: is none: the policy set has no policy \"none\"",
+		`{"overrides": [{"policy": "all", "limit": {"quota": 1, "window": "1s"}}]}`:                                 "overrides[0].policy: \"all\" does not count by consumer: its partition has no part consumer",
 		`{"overrides": [{"policy": "api", "limit": "unlimited"}, {"policy": "api", "limit": "unlimited"}]}`:         "overrides[1].policy: is overridden already",
 		`{"overrides": [{"policy": "api", "limit": "much"}]}`:                                                       "overrides[0].limit: must be a mapping like {quota: 100, window: 1m}, a list of such, or unlimited",
 		`{"overrides": [{"policy": "api", "limit": {"quota": 1, "window": "1x", "bust": 1}}]}`:                      "overrides[0].limit.window: must be a whole number with a unit",
@@ -122,6 +122,56 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A part that stood before stays when another one changes, whatever the policy set says of it now:
+// a ban must begin and end beside an override that sleeps and a tier that is gone.
+func TestAPartThatStoodStays(t *testing.T) {
+	p := withPolicies(t)
+	put := func(body string) call {
+		return call{who: "ed", method: "PUT", path: "/v1/consumers/alice", header: whatever, body: body}
+	}
+	must := func(path, body string) {
+		t.Helper()
+		if w := p.do(call{who: "root", method: "PUT", path: path, header: whatever, body: body}); w.Code != 200 {
+			t.Fatalf("%s %s: %d %s", path, body, w.Code, w.Body)
+		}
+	}
+	const api = `{"policy": "api", "limit": {"quota": 500, "window": "1m", "burst": 50}, "reason": "launch"}`
+	const log = `{"policy": "log", "limit": [{"quota": 20, "window": "1m"}, {"quota": 2, "window": "1s"}]}`
+	must("/v1/consumers/alice", `{"tier": "premium", "overrides": [`+api+`, `+log+`]}`)
+	must("/v1/policyset", strings.NewReplacer("name: api", "name: other", "tiers: [free, premium]", "tiers: [free]",
+		"[consumer, method]", "[client_ip, method]").Replace(byConsumer))
+	for _, body := range []string{
+		`{"tier": "premium", "banned": {"reason": "abuse"}, "overrides": [` + api + `, ` + log + `]}`,
+		`{"tier": "premium", "bypass": {}, "overrides": [` + log + `, ` + api + `]}`,
+		`{"tier": "free", "overrides": [` + api + `, ` + log + `, {"policy": "dear", "limit": "unlimited"}]}`,
+		`{"overrides": [` + api + `, ` + log + `]}`,
+	} {
+		must("/v1/consumers/alice", body)
+		w := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"})
+		if !strings.Contains(w.Body.String(), `"policy":"api","limit":{"quota":500,"window":"1m","burst":50},"reason":"launch"`) ||
+			!strings.Contains(w.Body.String(), `[{"quota":20,"window":"1m"},{"quota":2,"window":"1s"}]`) {
+			t.Errorf("after %s\n%s", body, w.Body)
+		}
+	}
+	// A part that changes is held to the policy set of now, and so is one that was taken back.
+	for body, want := range map[string]string{
+		`{"tier": "premium", "overrides": [` + api + `, ` + log + `]}`:        "tier: must be one of the tiers free",
+		`{"overrides": [` + strings.Replace(api, "500", "501", 1) + `]}`:      "overrides[0].policy: is none: the policy set has no policy \"api\"",
+		`{"overrides": [` + strings.Replace(api, "launch", "other", 1) + `]}`: "overrides[0].policy: is none",
+		`{"overrides": [` + api + `, ` + api + `]}`:                           "overrides[1].policy: is overridden already",
+	} {
+		got := p.problem(p.do(put(body)), 422, "invalid-consumer")
+		if len(got.Problems) != 1 || !strings.HasPrefix(got.Problems[0].String(), want) {
+			t.Errorf("%s: %v\nwant %s", body, got.Problems, want)
+		}
+	}
+	p.store.mode.Store("away")
+	p.problem(p.do(put(`{"banned": {}, "overrides": [`+api+`]}`)), 503, "store-unavailable")
+	p.store.mode.Store("")
+	must("/v1/policyset", byConsumer)
+	must("/v1/consumers/alice", `{"tier": "premium", "overrides": [`+api+`]}`)
 }
 
 // A batch is put as a whole or not at all, and says which of many is wrong.

@@ -179,7 +179,10 @@ func (s *server) PutConsumer(
 		return nil, err
 	}
 	who := callerOf(ctx)
-	record, problems := s.wanted(p.set, "", *r.Body)
+	record, problems, err := s.replaced(ctx, p, *r.Body)
+	if err != nil {
+		return nil, storeFailure(err)
+	}
 	if len(problems) > 0 {
 		return nil, invalidConsumer(problems)
 	}
