@@ -238,6 +238,9 @@ func TestNoFieldOfDecisionsIsBelievedBeyondItsBound(t *testing.T) {
 		{field: "CallerCount.Policy", say: of(func(r *wire.Refusal) { r.Policy = 2 }), shown: noRefusal},
 		{field: "CallerCount.Policy", say: called(func(c *wire.CallerCount) { c.Policy = 3 }), shown: noCaller},
 		{field: "CallerCount.Tier", say: of(func(r *wire.Refusal) { r.Tier = 3 }), shown: noRefusal},
+		{field: "CallerCount.Tier", say: of(func(r *wire.Refusal) { r.Tier = 0 }), shown: noRefusal},
+		{field: "CallerCount.Tier", say: of(func(r *wire.Refusal) { r.Tier = 2 }), // It may be a limit of its own.
+			shown: []string{"tiers free: 10", "tiers gold: 10", "tiers free 7", "tiers gold 7"}},
 		{field: "CallerCount.Tier", say: called(func(c *wire.CallerCount) { c.Tier = 3 }), shown: noCaller},
 		{field: "CallerCount.Bucket", say: of(func(r *wire.Refusal) { r.Bucket = keyhash.Key{9} })},
 		{field: "CallerCount.Count", say: of(func(r *wire.Refusal) { r.Count = -1 }), refused: outOfRange},

@@ -238,10 +238,13 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 }
 
 // RefusedBy returns the policy and the limit of a refusal as LimitAt does. It reports false also if
-// the node that says so names a policy, a limit and a tier that do not belong together.
+// the node that says so names a limit of another policy, a tier that the set does not have, or none
+// where limits go by tier. The limit may be another tier's: a consumer's own limits, of which there
+// can be more than the document's, have the number of any.
 func (c *Compiled) RefusedBy(r *wire.Refusal) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
 	p, l, byTier, ok = c.LimitAt(r.Limit)
-	ok = ok && int(r.Policy) < len(c.Set.Policies) && p == &c.Set.Policies[r.Policy] && c.HasTier(r.Tier)
+	ok = ok && int(r.Policy) < len(c.Set.Policies) && p == &c.Set.Policies[r.Policy] && c.HasTier(r.Tier) &&
+		(!byTier || r.Tier > 0)
 	return p, l, byTier, ok
 }
 
