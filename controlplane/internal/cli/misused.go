@@ -48,6 +48,22 @@ func inPlainWords(message string) string {
 	return message
 }
 
+// eachOnce refuses a flag that takes one value and is given two, of which the last would count.
+func eachOnce(c *kong.Context) error {
+	given := map[*kong.Flag]bool{}
+	for _, at := range c.Path {
+		f := at.Flag
+		if f == nil || f.IsBool() || f.IsCumulative() {
+			continue
+		}
+		if given[f] {
+			return fmt.Errorf("--%s is given twice: give it once", f.Name)
+		}
+		given[f] = true
+	}
+	return nil
+}
+
 // deepest is the last command that the words lead to; nil for none.
 func deepest(c *kong.Context) *kong.Node {
 	for _, at := range slices.Backward(c.Path) {
