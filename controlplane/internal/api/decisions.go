@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"net/http"
+	"slices"
 
 	"github.com/labstack/echo/v4"
 
@@ -115,11 +116,24 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	for _, bucket := range k.buckets() {
 		q.Buckets = append(q.Buckets, bucket.String())
 	}
-	who.keys = append(who.keys, k)
 	if who.person == nil {
 		who.person = k.person
+		who.keys = s.otherKeys(k, params.Source)
 	}
+	who.keys = append(who.keys, k)
 	return who, nil
+}
+
+// otherKeys are the keys of the consumer of a key under other policies that go by consumers alone.
+// A version that finds callers elsewhere has none.
+func (s *server) otherKeys(k bucketKey, source string) []bucketKey {
+	for i, part := range k.policy.Partition {
+		if part.Kind == policy.PartConsumer && !k.values[i].Absent {
+			keys, _ := s.keysOf(string(k.values[i].Text), source)
+			return slices.DeleteFunc(keys, func(one bucketKey) bool { return one.policy.Name == k.policy.Name })
+		}
+	}
+	return nil
 }
 
 // ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked

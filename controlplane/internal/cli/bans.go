@@ -50,7 +50,7 @@ func (c *getBans) Run(env *environment) error {
 	}
 	return table(env.Out, "OF\tKEY\tUNTIL\tCHANGED\tBY\tREASON", func(w io.Writer) {
 		row := func(of, key string, until *time.Time, changed time.Time, by, reason string) {
-			end := "it is lifted"
+			end := "lifted by hand"
 			if until != nil {
 				end = until.Format(time.RFC3339)
 			}
@@ -77,7 +77,7 @@ func ofPolicy(name string, lifted bool) string {
 // warnUnsaved says that bans are held in memory alone.
 func warnUnsaved(env *environment, durable bool) {
 	if !durable {
-		fmt.Fprintln(env.Err, "weir: the store is away: bans are held in memory until it is back")
+		fmt.Fprintln(env.Err, "weir: changes are held in memory that the store does not have yet")
 	}
 }
 
@@ -89,11 +89,16 @@ type unbanKey struct {
 	Key       string   `help:"In place of the policy and its parts: the hash of the key, as get bans lists it. Also where no policy set in force has the policy." placeholder:"HASH"`
 }
 
+// ofKey reports whether it is a ban by the policy's key.
+func (c *unbanKey) ofKey(is api.StandingAnswer) bool { return is.Policy == c.Policy }
+
 // Run lifts the ban.
 func (c *unbanKey) Run(env *environment) error {
 	switch {
 	case (c.Key == "") == (c.Policy == ""):
 		return errors.New("give the policy and the parts of the key, or --key HASH: weir get bans lists both")
+	case c.Key != "" && c.Source != "":
+		return errors.New("--source goes with the policy and the parts of the key: leave it out beside --key HASH")
 	case c.Key == "":
 		key := keyFlags{getFlags: c.getFlags, Policy: c.Policy, Partition: c.Partition, Source: c.Source}
 		err := key.do(env, http.MethodDelete, "/ban", nil)
@@ -102,7 +107,7 @@ func (c *unbanKey) Run(env *environment) error {
 		}
 		caller := key.caller()
 		caller.Set("policy", c.Policy)
-		return c.printBansLeft(env, caller)
+		return c.printBansLeft(env, caller, c.ofKey)
 	}
 	cl, err := c.client()
 	if err != nil {

@@ -61,6 +61,9 @@ func (c *banConsumer) Run(env *environment) error {
 	return err
 }
 
+// ofRecord reports whether it is the ban in the consumer's own record.
+func ofRecord(is api.StandingAnswer) bool { return is.Policy == "" && is.Reason != api.BannedBySet }
+
 type unbanConsumer struct{ consumerFlags }
 
 // Run takes the ban back.
@@ -76,7 +79,7 @@ func (c *unbanConsumer) Run(env *environment) error {
 		return err
 	}
 	fmt.Fprintln(env.Out, "not banned any more")
-	return c.printBansLeft(env)
+	return c.printBansLeft(env, ofRecord)
 }
 
 type bypassConsumer struct {
@@ -103,7 +106,7 @@ func (c *bypassConsumer) Run(env *environment) error {
 	if c.Off {
 		return nil
 	}
-	return c.printBansLeft(env)
+	return c.printBansLeft(env, func(api.StandingAnswer) bool { return false })
 }
 
 type overrideConsumer struct {

@@ -64,12 +64,12 @@ func (f *consumerFlags) do(env *environment, method string, header map[string]st
 }
 
 // printBansLeft names the bans of the consumer that stay. Its value has been read.
-func (f *consumerFlags) printBansLeft(env *environment) error {
+func (f *consumerFlags) printBansLeft(env *environment, ended isEnded) error {
 	caller := url.Values{"consumer": {f.ID}}
 	if f.Source != "" {
 		caller.Set("source", f.Source)
 	}
-	return f.serverFlags.printBansLeft(env, caller)
+	return f.serverFlags.printBansLeft(env, caller, ended)
 }
 
 // attempts is how often a change is made anew that others were faster than.

@@ -17,7 +17,7 @@ type keysCommand struct {
 	Reset resetKey `cmd:"" help:"Fill the buckets of a partition key, less what nodes hold."`
 	Grant grantKey `cmd:"" help:"Give tokens to the buckets of a partition key, once."`
 	Ban   banKey   `cmd:"" help:"Refuse all requests of a partition key. Every node does within two seconds."`
-	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key, or of a hash that get bans lists."`
+	Unban unbanKey `cmd:"" help:"Lift the ban of a partition key, or of a hash that get bans lists, and name the bans of the caller that stay, unless given --key or -o json."`
 }
 
 // keyFlags say which partition key is meant.
@@ -85,7 +85,7 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 			b.Since.Format(time.RFC3339))
 	}
 	if !k.Durable {
-		fmt.Fprintln(out, "The store is away: bans are held in memory until it is back.")
+		fmt.Fprintln(out, "Changes are held in memory that the store does not have yet.")
 	}
 	if len(k.Buckets) == 0 {
 		if k.Where == "nodes" {

@@ -24,8 +24,17 @@ func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
 	}
 }
 
+// isEnded reports whether a command has just ended a ban.
+type isEnded func(is api.StandingAnswer) bool
+
+// bansLeft are the bans of a caller that stay after a command. Another replica may have answered,
+// which still has what the command has ended.
+func bansLeft(all []api.StandingAnswer, ended isEnded) []api.StandingAnswer {
+	return slices.DeleteFunc(all, func(is api.StandingAnswer) bool { return is.What != api.StandingBan || ended(is) })
+}
+
 // printBansLeft names the bans of a caller that stay after a command, and how each ends.
-func (f serverFlags) printBansLeft(env *environment, caller url.Values) error {
+func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended isEnded) error {
 	cl, err := f.client()
 	if err != nil {
 		return err
@@ -41,7 +50,7 @@ func (f serverFlags) printBansLeft(env *environment, caller url.Values) error {
 		fmt.Fprintln(env.Err, "weir: the control plane cannot say now whether other bans of this caller stay: see "+
 			"weir get bans")
 	}
-	bans := slices.DeleteFunc(page.Standing, func(is api.StandingAnswer) bool { return is.What != api.StandingBan })
+	bans := bansLeft(page.Standing, ended)
 	if len(bans) > 0 {
 		fmt.Fprintln(env.Out, "bans of this caller that stay:")
 	}

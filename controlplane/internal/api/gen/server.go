@@ -1091,7 +1091,7 @@ type Key struct {
 	Buckets []Bucket `json:"buckets"`
 	Ban     *KeyBan  `json:"ban,omitempty"`
 
-	// Durable The store has the bans. False while the store is away: then they are held in memory.
+	// Durable The store has all. False: this replica holds changes of bans or orders in memory that are not in the store yet.
 	Durable bool `json:"durable"`
 
 	// Complete False while the store is away, which alone has the buckets: then nothing is known of them.
@@ -1120,7 +1120,7 @@ type KeyBan struct {
 type KeyBans struct {
 	Bans []ListedBan `json:"bans"`
 
-	// Durable The store has the bans. False while the store is away: then they are held in memory.
+	// Durable The store has all. False: this replica holds changes of bans or orders in memory that are not in the store yet.
 	Durable bool `json:"durable"`
 }
 
