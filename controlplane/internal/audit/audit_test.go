@@ -85,6 +85,28 @@ func history(n int) (l list) {
 	return l
 }
 
+// A resource selects itself and what is below, by whole segments, with or without a slash.
+func TestFindWhatIsBelow(t *testing.T) {
+	var all list
+	for _, r := range []string{"keys/calls/1", "keys/calls2/1", "keys", "keys2", "rollout", "policies/keys"} {
+		all = append(all, audit.Entry{ID: r, Resource: r})
+	}
+	for asked, want := range map[string]string{
+		"": "keys/calls/1 keys/calls2/1 keys keys2 rollout policies/keys", "keys": "keys/calls/1 keys/calls2/1 keys",
+		"keys/": "keys/calls/1 keys/calls2/1 keys", "keys/calls": "keys/calls/1", "keys/calls/": "keys/calls/1",
+		"keys/calls/1": "keys/calls/1", "keys/call": "", "rollout/": "rollout", "rollout": "rollout", "consumers": "",
+	} {
+		found, _, err := audit.Find(t.Context(), all, audit.Query{Resource: asked}, 10)
+		var got []string
+		for _, e := range found {
+			got = append(got, e.Resource)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%q: %v, %q, want %q", asked, err, got, want)
+		}
+	}
+}
+
 // Whatever is asked for, all pages together are exactly what is wanted, in order.
 func TestFindPages(t *testing.T) {
 	all := history(120)

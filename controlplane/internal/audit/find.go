@@ -20,7 +20,7 @@ type Query struct {
 	Since time.Time
 	// By is the name of a token.
 	By string
-	// Resource is a resource, or with a slash at the end everything below.
+	// Resource is a resource with everything below; a slash at the end makes no difference.
 	Resource string
 }
 
@@ -28,10 +28,8 @@ func (q Query) wants(e Entry) bool {
 	if q.By != "" && e.By != q.By {
 		return false
 	}
-	if strings.HasSuffix(q.Resource, "/") {
-		return strings.HasPrefix(e.Resource, q.Resource)
-	}
-	return q.Resource == "" || e.Resource == q.Resource
+	below, found := strings.CutPrefix(e.Resource, strings.TrimSuffix(q.Resource, "/"))
+	return q.Resource == "" || found && (below == "" || below[0] == '/')
 }
 
 // Find returns at most limit entries, newest first, and where to go on, empty at the end. It reads

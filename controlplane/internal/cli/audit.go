@@ -22,7 +22,7 @@ type auditCommand struct {
 	getFlags
 	Since    string `help:"Only what was changed since then: 2h, 7d, or a time like 2030-01-01T00:00:00Z." placeholder:"TIME"`
 	By       string `help:"Only what was changed with the token of this name." placeholder:"NAME"`
-	Resource string `help:"Only changes of this, like policyset, policies/NAME, consumers/KEY; policies/ is all policies." placeholder:"RESOURCE"`
+	Resource string `help:"Only changes of this, like policyset, policies/NAME, consumers/KEY, and of all below: policies is all policies." placeholder:"RESOURCE"`
 	Full     bool   `help:"Print below each change what was there before and after, and the request."`
 }
 
@@ -46,7 +46,7 @@ func (c *auditCommand) Run(env *environment) error {
 		}
 		query.Set("resource", c.Resource)
 	}
-	all := api.AuditAnswer{}
+	all := api.AuditAnswer{Entries: []gen.AuditEntry{}}
 	err := c.pages("/v1/audit?"+query.Encode(), func(body []byte) (string, error) {
 		var page api.AuditAnswer
 		err := json.Unmarshal(body, &page)

@@ -1847,7 +1847,7 @@ type ListAuditParams struct {
 	// By The name of the token with which the change was made.
 	By string `form:"by,omitempty" json:"by,omitempty"`
 
-	// Resource What was changed, like `policyset`, `policies/api` or `consumers/` and a key; with a slash at the end all below.
+	// Resource What was changed, like `policyset`, `policies/api` or `consumers/` and a key, with all below.
 	Resource string `form:"resource,omitempty" json:"resource,omitempty"`
 
 	// PageSize How many to list at most. 0, or nothing, is 50; more than 200 is 200.
