@@ -192,20 +192,23 @@ func (s *server) isProxy(a netip.Addr) bool {
 	return slices.ContainsFunc(s.config.Proxies, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// admitUsage charges a question about what is left to its key, and to its address unless the key is
-// in use: a stranger who invents keys holds up no caller that has one.
-func (s *server) admitUsage(from, key string) error {
+// admitUsage charges a question about what is left to each key that it has, and to its address
+// unless a key is in use: a stranger who invents keys holds up no caller that has one.
+func (s *server) admitUsage(from string, keys []foundIn) error {
 	refuse := func(wait time.Duration, what string) error {
 		s.config.Metrics.Throttled(metrics.BoundAddress)
 		return tooMany(wait, "too many requests %s", what)
 	}
-	if key != "" {
+	known := false
+	for _, one := range keys {
+		key := one.Key.String()
 		if wait, ok := s.bounds.keys.Take(key); !ok {
 			return refuse(wait, "ask what this key has left")
 		}
-		if s.bounds.known.Has(key) {
-			return nil
-		}
+		known = known || s.bounds.known.Has(key)
+	}
+	if known {
+		return nil
 	}
 	if wait, ok := s.bounds.open.Take(from); !ok {
 		return refuse(wait, "without a token came from this address")

@@ -21,6 +21,8 @@ import (
 type subject struct {
 	policy string
 	person *keyhash.Key
+	// people are the consumers as which the versions in force find the caller, in place of person.
+	people []foundIn
 	// keys are the partition keys that are known to be the caller's.
 	keys []bucketKey
 }
@@ -152,16 +154,35 @@ func holds(ranges []policy.Range, address []byte) bool {
 	return ok && policy.Contains(ranges, a)
 }
 
-// specialOf are the ban and the bypass of a consumer.
+// consumers are the consumers as which the caller is known; none if it is not known as one.
+func (who subject) consumers() []foundIn {
+	if who.person != nil {
+		return []foundIn{{Key: *who.person}}
+	}
+	return who.people
+}
+
+// specialOf are the bans and the bypasses of the caller's consumers.
 func (s *server) specialOf(ctx context.Context, who subject) (all []gen.Standing, complete bool) {
-	if who.person == nil {
+	var keys []keyhash.Key
+	for _, one := range who.consumers() {
+		keys = append(keys, one.Key)
+	}
+	if len(keys) == 0 {
 		return nil, true
 	}
-	known, err := s.config.Consumers.Known(ctx, []keyhash.Key{*who.person})
+	known, err := s.config.Consumers.Known(ctx, keys)
 	if err != nil {
 		return nil, false
 	}
-	record := known[*who.person].Record.At(s.config.Now())
+	for _, one := range who.consumers() {
+		all = append(all, marksOf(known[one.Key].Record.At(s.config.Now()), one.version)...)
+	}
+	return all, true
+}
+
+// marksOf are the ban and the bypass of a record, as a version has them.
+func marksOf(record consumers.Record, version uint64) (all []gen.Standing) {
 	for _, one := range []struct {
 		what gen.StandingWhat
 		mark *consumers.Mark
@@ -169,13 +190,13 @@ func (s *server) specialOf(ctx context.Context, who subject) (all []gen.Standing
 		if one.mark == nil {
 			continue
 		}
-		is := gen.Standing{What: one.what, Reason: one.mark.Reason}
+		is := gen.Standing{What: one.what, Reason: one.mark.Reason, Version: version}
 		if until := one.mark.Expires; !until.IsZero() {
 			is.Until = &until
 		}
 		all = append(all, is)
 	}
-	return all, true
+	return all
 }
 
 // penaltiesOf are the caller's penalties.
@@ -195,8 +216,8 @@ func (s *server) penaltiesOf(who subject) (all []gen.Standing) {
 				Version: r.Version, Level: r.Level, Until: &until, Since: &since, Shadow: r.Shadow})
 		}
 	}
-	if who.person != nil {
-		add(penalties.Query{Consumer: who.person.String()})
+	for _, one := range who.consumers() {
+		add(penalties.Query{Consumer: one.Key.String()})
 	}
 	for _, k := range who.keys {
 		if keys, err := s.punished(k); err == nil {

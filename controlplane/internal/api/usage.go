@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -31,9 +33,17 @@ type asker struct {
 	sender // as it is in the first version
 	// first is the version in force that finds the caller, that of the nodes to which none is
 	// rolled out before the other one; by has the caller as each version finds it that does.
-	first *policies.Compiled
-	by    map[*policies.Compiled]sender
-	tiers map[*policies.Compiled]string // in each of them that has tiers
+	first  *policies.Compiled
+	by     map[*policies.Compiled]sender
+	people []foundIn
+	tiers  map[*policies.Compiled]string // in each of them that has tiers
+}
+
+// foundIn is a consumer, and the version in force that finds it where the other one finds another
+// or none; 0 if both find it, or there is one.
+type foundIn struct {
+	keyhash.Key
+	version uint64
 }
 
 // meets reports whether the caller's tier has a bucket, which both versions in force may have. It
@@ -66,8 +76,7 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 	}
 	answer := gen.GetUsage200JSONResponse{Body: gen.Usage{Limits: []gen.UsedLimit{}, Tier: who.tiers[who.first]},
 		Headers: gen.GetUsage200ResponseHeaders{CacheControl: "no-store"}}
-	person, used := match.ConsumerKey(secret, who.source, who.value), false
-	about := subject{person: (*keyhash.Key)(&person)}
+	about := subject{people: who.people}
 	for _, k := range s.keysOfAsker(secret, current, who) {
 		about.keys = append(about.keys, k)
 		places, err := s.places(ctx, k)
@@ -83,16 +92,15 @@ func (s *server) GetUsage(ctx context.Context, _ gen.GetUsageRequestObject) (gen
 			if err != nil {
 				return nil, storeFailure(err)
 			}
-			used = used || held.Level < held.Burst
+			if held.Level < held.Burst {
+				s.bounds.known.Add(at.Consumer.String())
+			}
 			answer.Body.Limits = append(answer.Body.Limits,
 				gen.UsedLimit{Policy: k.policy.Name, Limit: held.Limit, Version: held.Version, Quota: held.Burst,
 					Remaining:        held.Level,
 					FullAfterSeconds: held.FullAfterSeconds, Settles: held.Settles, Owed: held.Owed,
 					AdmitsAfterSeconds: held.AdmitsAfterSeconds})
 		}
-	}
-	if used {
-		s.bounds.known.Add(person.String())
 	}
 	answer.Body.Standing = s.standingForCallers(ctx, about)
 	return answer, nil
@@ -108,14 +116,9 @@ func (s *server) asks(ctx context.Context) (secret [16]byte, by *policies.Compil
 		err = push.ErrNotReady
 	default:
 		active, _ := s.config.Policies.Active()
-		who, err = askerOf(by, active.Draft, callerOf(ctx).header)
+		who, err = askerOf(secret, by, active.Draft, callerOf(ctx).header)
 	}
-	key := ""
-	if err == nil {
-		person := match.ConsumerKey(secret, who.source, who.value)
-		key = person.String()
-	}
-	if tooMany := s.admitUsage(callerOf(ctx).from, key); tooMany != nil {
+	if tooMany := s.admitUsage(callerOf(ctx).from, who.people); tooMany != nil {
 		err = tooMany
 	}
 	return secret, by, who, err
@@ -132,33 +135,64 @@ func (s *server) standingForCallers(ctx context.Context, about subject) []gen.St
 }
 
 // askerOf finds who asks, as each version does that can. Both may be nil.
-func askerOf(current, draft *policies.Compiled, header http.Header) (who asker, err error) {
-	who.by, err = map[*policies.Compiled]sender{}, errNoConsumers
+func askerOf(secret [16]byte, current, draft *policies.Compiled, header http.Header) (who asker, err error) {
+	who.by = map[*policies.Compiled]sender{}
+	var places []string
+	asked := false
 	for _, version := range []*policies.Compiled{current, draft} {
 		if version == nil || len(version.Set.Identity.Consumer) == 0 {
 			continue
 		}
-		found, wrong := senderOf(version.Set, header)
-		switch {
-		case wrong == nil:
-			who.by[version] = found
-			if who.first == nil {
-				who.first, who.sender = version, found
-			}
-		case err == error(errNoConsumers):
-			err = wrong
+		asked = true
+		found, ok, wrong := senderOf(version.Set, header)
+		if ok {
+			who.add(secret, version, found, draft != nil)
 		}
+		err = cmp.Or(err, wrong)
+		places = appendNew(places, version.Set.Identity.Consumer)
 	}
-	if who.first != nil {
-		err = nil
+	switch {
+	case who.first != nil:
+		return who, nil
+	case !asked:
+		return who, errNoConsumers
+	case err == nil:
+		err = badRequest("send the key that your requests have, in one of: %s", strings.Join(places, " "))
 	}
 	return who, err
 }
 
+// add notes the caller as a version finds it.
+func (a *asker) add(secret [16]byte, by *policies.Compiled, found sender, rolledOut bool) {
+	a.by[by] = found
+	if a.first == nil {
+		a.first, a.sender = by, found
+	}
+	is := foundIn{Key: match.ConsumerKey(secret, found.source, found.value)}
+	if len(a.people) == 1 && a.people[0].Key == is.Key {
+		a.people[0].version = 0
+		return
+	}
+	if rolledOut {
+		is.version = by.Version.Number
+	}
+	a.people = append(a.people, is)
+}
+
+// appendNew adds the headers and cookies among sources that are not yet in a list.
+func appendNew(places []string, sources []policy.Source) []string {
+	for _, source := range sources {
+		sent := source.Kind == policy.SourceHeader || source.Kind == policy.SourceCookie
+		if sent && !slices.Contains(places, source.String()) {
+			places = append(places, source.String())
+		}
+	}
+	return places
+}
+
 // senderOf finds who asks, by the first header or cookie that is present of those that the policy
-// set names. What only Envoy can verify does not count here.
-func senderOf(set *policy.Set, header http.Header) (who sender, err error) {
-	places := ""
+// set names; false if none is. Where only Envoy can verify the source it does not count here.
+func senderOf(set *policy.Set, header http.Header) (who sender, ok bool, err error) {
 	for _, source := range set.Identity.Consumer {
 		var values []string
 		switch source.Kind {
@@ -173,13 +207,12 @@ func senderOf(set *policy.Set, header http.Header) (who sender, err error) {
 		}
 		switch {
 		case len(values) > 1 || len(values) == 1 && len(values[0]) > policy.MaxText:
-			return who, badRequest("%s is given more than once, or is too long", source)
+			return who, false, badRequest("%s is given more than once, or is too long", source)
 		case len(values) == 1:
-			return sender{source: source, value: values[0]}, nil
+			return sender{source: source, value: values[0]}, true, nil
 		}
-		places += " " + source.String()
 	}
-	return who, badRequest("send the key that your requests have, in one of:%s", places)
+	return who, false, nil
 }
 
 // tiersOf are the asker's tiers in the versions that find it and have tiers.

@@ -3,8 +3,10 @@ package api_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -132,7 +134,8 @@ func TestUsageFindsCallersAsEachVersionDoes(t *testing.T) {
 	}
 	p.must("PUT", "/v1/consumers/bob?source=header:x-b", `{"banned": {"reason": "abuse"}}`)
 	for _, c := range []struct{ a, b, want string }{
-		{"alice", "", "9 v1"}, {"", "alice", "9 v2"}, {"alice", "alice", "9 v1, 9 v2"}, {"", "bob", "9 v2, ban"},
+		{"alice", "", "9 v1"}, {"", "alice", "9 v2"}, {"alice", "alice", "9 v1, 9 v2"}, {"", "bob", "9 v2, ban v2"},
+		{"alice", "bob", "9 v1, 9 v2, ban v2"},
 	} {
 		header := map[string]string{}
 		for name, value := range map[string]string{"X-A": c.a, "X-B": c.b} {
@@ -146,11 +149,44 @@ func TestUsageFindsCallersAsEachVersionDoes(t *testing.T) {
 			words = append(words, fmt.Sprintf("%d v%d", l.Quota, l.Version))
 		}
 		for _, one := range got.Standing {
-			words = append(words, string(one.What))
+			words = append(words, fmt.Sprintf("%s v%d", one.What, one.Version))
 		}
 		if all := strings.Join(words, ", "); all != c.want {
 			t.Errorf("x-a %q, x-b %q: %s, want %s", c.a, c.b, all, c.want)
 		}
 	}
-	p.problem(p.do(call{method: "GET", path: "/v1/usage"}), 400, "bad-request")
+	got := p.problem(p.do(call{method: "GET", path: "/v1/usage"}), 400, "bad-request")
+	if want := "in one of: header:x-a header:x-b"; !strings.HasSuffix(got.Detail, want) {
+		t.Errorf("a caller without a key hears %q, want %q", got.Detail, want)
+	}
+}
+
+// During a rollout a question is charged to the key of each version: beside a header that only the
+// other version reads, which anyone can invent, a key has no more questions.
+func TestUsageIsChargedToTheKeyOfEachVersion(t *testing.T) {
+	p := newPlaneWith(t, func(c *api.Config) {
+		c.TokenRate = 30
+		now := time.Unix(1_000_000, 0)
+		c.Now = func() time.Time { return now }
+	})
+	if w := p.put(`"0"`, otherHeader("x-a")); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	draft := call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, otherHeader("x-b")}
+	if w := p.do(draft); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	got := map[int]int{}
+	for n := range 300 {
+		r := httptest.NewRequest("GET", "/v1/usage", nil)
+		r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", n/100, n%100)
+		r.Header.Set("X-A", fmt.Sprint("invented ", n))
+		r.Header.Set("X-B", "bob")
+		w := httptest.NewRecorder()
+		p.handler.ServeHTTP(w, r)
+		got[w.Code]++
+	}
+	if got[200] == 0 || got[429] < 200 || got[200]+got[429] != 300 {
+		t.Errorf("300 questions at once get %v, want most refused with 429", got)
+	}
 }
