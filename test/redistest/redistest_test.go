@@ -61,7 +61,7 @@ func TestDiskCanBeFullAndHang(t *testing.T) {
 	go func() { answered <- s.Do("SET", "k", "v") }()
 	select {
 	case got := <-answered:
-		t.Errorf("while the disk hangs SET says %s", got)
+		t.Fatalf("while the disk hangs SET says %s", got)
 	case <-time.After(200 * time.Millisecond):
 	}
 	d.Mend()

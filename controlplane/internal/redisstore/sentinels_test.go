@@ -46,7 +46,7 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 		},
 		"swallows connections": func(t *testing.T, w *redistest.Server) {
 			w.Kill()
-			t.Cleanup(redistest.Swallow(t, w.Addr()))
+			redistest.Swallow(t, w.Addr())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

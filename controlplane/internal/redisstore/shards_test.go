@@ -77,13 +77,13 @@ func grantWithin(
 // from the first call on, and once the breaker is open no call waits for the dead.
 func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 	t.Parallel()
-	var heal func()
-	for name, c := range map[string]struct{ lose, back func(*redistest.Server) }{
-		"dead":   {(*redistest.Server).Kill, (*redistest.Server).Restart},
-		"silent": {(*redistest.Server).Pause, (*redistest.Server).Resume},
-		"swallowing connections": {
-			func(s *redistest.Server) { s.Kill(); heal = redistest.Swallow(t, s.Addr()) },
-			func(s *redistest.Server) { heal(); s.Restart() },
+	for name, lose := range map[string]func(*testing.T, *redistest.Server) (back func()){
+		"dead":   func(_ *testing.T, s *redistest.Server) func() { s.Kill(); return s.Restart },
+		"silent": func(_ *testing.T, s *redistest.Server) func() { s.Pause(); return s.Resume },
+		"swallowing connections": func(t *testing.T, s *redistest.Server) func() {
+			s.Kill()
+			end := redistest.Swallow(t, s.Addr())
+			return func() { end(); s.Restart() }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 			const calls, burst = 200, 500
 			p := params(t, burst, 24*quota.Hour, burst)
 			askFor(t, s, spread(p, 1, 0)...)
-			c.lose(cluster.Primaries[0])
+			back := lose(t, cluster.Primaries[0])
 			var got [64]int64
 			var took []time.Duration
 			leftAlone := 0
@@ -131,7 +131,7 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 				grants[0].Waiting != 1 || grants[2].Waiting != 1 {
 				t.Errorf("a group over three servers: %v %+v", answered, grants)
 			}
-			c.back(cluster.Primaries[0])
+			back()
 			await(t, "the dead shard's buckets", func() bool {
 				_, _, err := grantWithin(t, s, spread(p, 1, 0))
 				return err == nil
