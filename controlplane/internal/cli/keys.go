@@ -89,8 +89,8 @@ func printKey(out io.Writer, k api.KeyAnswer) error {
 	}
 	if len(k.Buckets) == 0 {
 		if k.Where == "nodes" {
-			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone. A reset fills them within "+
-				"two seconds; they cannot be looked at.")
+			fmt.Fprintln(out, "The policy is local: its buckets are in each Envoy alone and cannot be looked at. "+
+				"A reset fills them within two seconds, but not those of requests in flight.")
 		} else {
 			fmt.Fprintln(out, "What its buckets hold is in the store alone, which does not answer.")
 		}
