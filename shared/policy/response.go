@@ -1,6 +1,11 @@
 package policy
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+
+	"github.com/weir-proxy/weir/shared/spelling"
+)
 
 // Response is what a refused client gets instead of 429 and problem+json. The zero value changes
 // nothing.
@@ -193,25 +198,31 @@ func (r *reader) response(path string, n Node, out *Response, of Answer) {
 // notOfResponses are the beginnings of the headers that are not the operator's to set: Weir, Envoy
 // or the protocol does. A blank ends a name.
 var notOfResponses = [...]string{
-	"cache-control ", "connection ", "content-length ", "content-type ", "date ", "grpc-", "keep-alive ", "proxy-",
-	"ratelimit", "retry-after ", "server ", "te ", "trailer ", "transfer-encoding ", "upgrade ", "x-envoy-",
-	"x-ratelimit-",
+	"cache-control ", "connection ", "content-encoding ", "content-length ", "content-range ", "content-type ", "date ",
+	"grpc-", "host ", "keep-alive ", "proxy-", "ratelimit", "retry-after ", "server ", "te ", "trailer ",
+	"transfer-encoding ", "upgrade ", "x-envoy-", "x-ratelimit-",
 }
 
 func (r *reader) responseHeaders(path string, n Node, out *Response) {
-	if n.Kind != Map || len(n.Keys) > MaxResponseHeaders {
-		r.wrongKind(path, n, "a mapping of at most 8 headers")
+	if n.Kind != Map {
+		r.wrongKind(path, n, "a mapping of headers")
 		return
 	}
+	if len(n.Keys) > MaxResponseHeaders {
+		r.problem(path, "must have at most 8 headers, not "+strconv.Itoa(len(n.Keys)))
+		return
+	}
+	names := make([]string, len(n.Keys))
 	for i, key := range n.Keys {
-		at := r.join(path, key)
-		name, _ := r.headerName(at, Node{Kind: String, Text: key})
+		at, name := r.join(path, key), spelling.HeaderName(key)
+		r.present(at, isToken(key), "must be a header name, not "+shorten(key))
 		value, _ := r.text(at, n.Items[i])
+		names[i] = name
 		out.Headers += name + "\n" + value + "\n"
 		for _, begin := range notOfResponses {
 			r.present(at, !strings.HasPrefix(name+" ", begin), "is not yours to set: Weir, Envoy or the protocol does")
 		}
-		r.present(at, !contains(n.Keys[:i], key), "is given twice")
+		r.present(at, !contains(names[:i], name), "is given twice")
 		r.present(at, !neverSent(value, false), noHeaderValue)
 	}
 	r.present(path, len(out.Headers) <= MaxHeaderLines, "must have at most 4096 bytes together")
