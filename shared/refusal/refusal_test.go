@@ -152,7 +152,13 @@ func TestWordsOfALostCount(t *testing.T) {
 	if got := text(&about); got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
+	if about.Answer() != policy.AnswerFailure {
+		t.Error("a lost count is answered as no failure")
+	}
 	about.Elsewhere = true
+	if about.Answer() != policy.AnswerQuota {
+		t.Error("places that others hold are answered otherwise than those under way here")
+	}
 	want = "429 8 #temporary-reduced-capacity waits marked " +
 		"Policy p has no place for this request here: the others are held for other proxies. " +
 		"Try again in 7 seconds."

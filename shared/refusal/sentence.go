@@ -36,6 +36,15 @@ func (a *About) Kind() *Kind {
 	return &Kinds[a.Reason]
 }
 
+// Answer is the group that the refusal is of. A limit that is full through other nodes too is one to
+// the caller, though the reason, which counts no refusal as its own, is a failure.
+func (a *About) Answer() policy.Answer {
+	if a.Kind() == &heldElsewhere {
+		return policy.AnswerQuota
+	}
+	return a.Reason.Answer()
+}
+
 // AppendSentence appends the reason as a sentence for people, and the seconds to wait, if there are
 // any. It needs no escaping: it is made of numbers and of names that validation keeps plain.
 func (a *About) AppendSentence(b []byte, retry int64) []byte {

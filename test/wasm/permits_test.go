@@ -231,3 +231,21 @@ func TestCallsOfLeasedInFlight(t *testing.T) {
 			calls)
 	}
 }
+
+// A limit that is full through two Envoys is one to the caller, whose places are the other's: it is
+// answered as a limit that is full through one.
+func TestTheAnswerToPlacesElsewhere(t *testing.T) {
+	set := `{"version": "weir/v1", "responses": {"quota": {"status": 420}, "failure": {"status": 504}}, "policies": [
+		{"name": "places", "partition": [], "mode": "leased", "limit": {"in_flight": 4}}]}`
+	r := newRush(t, fleet{nodes: 2, workers: 1, set: set})
+	for node, reason := range []string{"in_flight", "failure"} {
+		if n := r.fill(4-len(r.open), 0); n != 4 {
+			t.Fatalf("%d in flight", n)
+		}
+		a := r.request(node, 0, get())
+		r.pass(time.Second)
+		if d := r.decision(a); a.passed || d.reason != reason || a.stream.Reply().Status != 420 {
+			t.Errorf("node %d: %s, passed %v, status %d", node, d.reason, a.passed, a.stream.Reply().Status)
+		}
+	}
+}

@@ -7,6 +7,18 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 )
 
+// A limit of requests in flight has lost no use of the caller's: its places are elsewhere.
+func TestWhySaysThatPlacesAreElsewhere(t *testing.T) {
+	for limit, want := range map[string]bool{"4 in flight": true, "4 per 1m": false} {
+		var out strings.Builder
+		explain(&out, &decisions.Decision{Reason: "failure", Source: "cached_denial", Limit: limit})
+		if strings.Contains(out.String(), "held for other Envoys") != want ||
+			strings.Contains(out.String(), "has lost how much") == want {
+			t.Errorf("%s: %s", limit, out.String())
+		}
+	}
+}
+
 // A refusal by what a store has lost is no failure to reach it, which other sources are of.
 func TestWhySaysThatCountersWereLost(t *testing.T) {
 	for source, lost := range map[string]bool{"central": true, "lease": true, "cached_denial": true,

@@ -78,7 +78,8 @@ func (r *Refusal) fill(field policy.Field, req *limiter.Request, retry int64) (w
 		r.Body = policy.AppendSpan(r.Body, l.Window)
 	default:
 		if retry == 0 && hit.Reset != quota.Never {
-			return ratelimitheader.Seconds(hit.Reset)
+			r.putInt("", ratelimitheader.Seconds(hit.Reset))
+			return -1
 		}
 		return retry
 	}

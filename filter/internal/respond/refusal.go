@@ -38,7 +38,7 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	if r.Status == 429 {
 		r.Headers.Limits(req, true, retry, wall)
 	}
-	p, own := ix.Policy(hit.Policy), ix.Response(req.Reason.Answer())
+	p, own := ix.Policy(hit.Policy), ix.Response(about.Answer())
 	if r.Status == 429 && p.Status != 0 {
 		own.Status = p.Status
 	}

@@ -553,6 +553,20 @@ func TestOwnResponse(t *testing.T) {
 	}
 }
 
+// A request that costs more than a full bucket holds never passes, and {reset} is 0, not never.
+func TestTheResetOfAFullBucket(t *testing.T) {
+	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"},
+		"response":{"body":"{retry_after} {reset}"}}]}`, 2)
+	req.Reason, req.Hits[0].Retry = policy.ReasonTooDear, quota.Never
+	var r respond.Refusal
+	for reset, want := range map[quota.Span]string{0: "never 0", 1: "never 1", quota.Never: "never never"} {
+		req.Hits[0].Reset = reset
+		if r.Write(req, now, wall, false); string(r.Body) != want {
+			t.Errorf("%d: %s, want %s", reset, r.Body, want)
+		}
+	}
+}
+
 // The set's responses answer by what a refusal is for, with their headers, and a policy's own goes
 // before, field by field.
 func TestResponsesOfTheSet(t *testing.T) {
