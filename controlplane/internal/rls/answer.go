@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/ratelimitheader"
 	"github.com/weir-proxy/weir/shared/refusal"
 )
 
@@ -156,14 +157,21 @@ func (d *decision) metadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// banned refuses a call of a banned caller. It names what is banned and nothing else.
-func (d *decision) banned(ban match.Ban) *rlspb.RateLimitResponse {
-	out := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT)
-	out.ResponseHeadersToAdd = headers("cache-control", "no-store")
+// banned refuses a call of a banned caller. It names what is banned and, if it ends by itself, when,
+// and nothing else.
+func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
+	out, retry := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT), int64(0)
+	d.writer.out = out
+	if found.BanEnds > 0 {
+		left := time.UnixMilli(found.BanEnds).Sub(d.service.config.Now())
+		retry = max(ratelimitheader.Seconds(quota.Span(left.Microseconds())), 1)
+		d.writer.number("retry-after", retry)
+	}
+	d.writer.add("cache-control", "no-store")
 	own := d.view.Set.Response(policy.AnswerBan)
-	if d.writer.out = out; !d.writer.own(&own, d, nil, 0) {
+	if !d.writer.own(&own, d, nil, retry) {
 		d.writer.add("content-type", problemType)
-		out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[ban] + "\"}\n")
+		out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[found.Ban] + "\"}\n")
 	}
 	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		"decision": structpb.NewStringValue("banned"),

@@ -95,9 +95,9 @@ func (d *decision) begin(s *Service, view *calls.View, in *rlspb.RateLimitReques
 
 // decide answers the call.
 func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error) {
-	access, ban := d.match(ctx)
+	found := d.match(ctx)
 	meter := d.service.config.Meter
-	switch access {
+	switch found.Access {
 	case match.Off:
 		meter.Call(Bypassed)
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
@@ -106,8 +106,8 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	case match.Banned:
 		meter.Call(Banned)
-		d.recordBanned(ban)
-		return d.banned(ban), nil
+		d.recordBanned(found.Ban)
+		return d.banned(&found), nil
 	}
 	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()
 	if len(d.hits) == 0 {
@@ -129,8 +129,9 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 	return d.answer(), nil
 }
 
-// match finds the hits of the call as a whole and of each descriptor.
-func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
+// match finds the hits of the call as a whole and of each descriptor. The result has its Access and
+// what bans it, no hits.
+func (d *decision) match(ctx context.Context) match.Result {
 	for _, one := range d.in.Descriptors {
 		for _, e := range one.GetEntries() {
 			d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value})
@@ -145,15 +146,18 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 	result := d.matcher.Match(ix, &d.attributes)
 	access := result.Access
 	if access == match.Off || access == match.Banned {
-		return access, result.Ban
+		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds}
 	}
 	wholeAddend := int64(max(1, d.in.HitsAddend))
 	d.take(&result, wholeCall, wholeAddend)
-	banned := false
+	found := match.Result{Access: access}
 	takePolicy := func(descriptor int, addend int64) func(uint32) {
 		return func(number uint32) {
 			result := d.matcher.MatchOne(ix, &d.attributes, number, access)
-			banned = banned || result.Access == match.Banned
+			if result.Access == match.Banned {
+				found.BanEnds = laterEnd(&found, &result)
+				found.Access, found.Ban = match.Banned, match.KeyBan
+			}
 			d.take(&result, descriptor, addend)
 		}
 	}
@@ -162,10 +166,18 @@ func (d *decision) match(ctx context.Context) (match.Access, match.Ban) {
 		d.describe(one)
 		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, takePolicy(i, addend(d.in, one)))
 	}
-	if banned {
-		return match.Banned, match.KeyBan
+	return found
+}
+
+// laterEnd is when the last of the bans that were found ends, with one more; 0 for never.
+func laterEnd(found, more *match.Result) int64 {
+	switch {
+	case found.Access != match.Banned:
+		return more.BanEnds
+	case found.BanEnds == 0 || more.BanEnds == 0:
+		return 0
 	}
-	return access, match.NoBan
+	return max(found.BanEnds, more.BanEnds)
 }
 
 // describe adds the entries of a descriptor to the attributes, as the headers that partitions know

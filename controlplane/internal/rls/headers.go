@@ -18,14 +18,6 @@ import (
 
 const problemType = "application/problem+json"
 
-// headers are response headers by name and value.
-func headers(pairs ...string) (list []*corepb.HeaderValue) {
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, &corepb.HeaderValue{Key: pairs[i], Value: pairs[i+1]})
-	}
-	return list
-}
-
 // writer writes what clients see of a decision, as the filter does. Its memory is used again.
 type writer struct {
 	items []ratelimitheader.Item
@@ -269,7 +261,7 @@ func ownBody(text string, d *decision, h *hit, retry int64, isJSON bool) (out []
 			out = strconv.AppendInt(out, h.limit.Quota, 10)
 		case field == policy.FieldWindow:
 			out = policy.AppendSpan(out, h.limit.Window)
-		case field == policy.FieldReset && h.reset != quota.Never:
+		case field == policy.FieldReset && retry == 0 && h.reset != quota.Never:
 			out = strconv.AppendInt(out, ratelimitheader.Seconds(h.reset), 10)
 		case retry > 0:
 			out = strconv.AppendInt(out, retry, 10)

@@ -1,14 +1,17 @@
 package rls_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -29,6 +32,9 @@ func (k known) Find(c *match.Consumer) {
 	c.Now, c.Sure = k.now().UnixMilli(), true
 	c.Tier, c.Exceptions = []byte(k.tier), wire.AppendExceptions(nil, k.exceptions)
 	c.Banned, c.Bypass = k.exceptions.Banned > c.Now, k.exceptions.Bypass > c.Now
+	if c.BanEnds = k.exceptions.Banned; c.BanEnds == wire.ForGood {
+		c.BanEnds = 0
+	}
 }
 
 const ordered = `
@@ -120,6 +126,53 @@ policies:
 	}
 	if w.counted["exempt"] != 9 || w.counted["banned"] != 3 {
 		t.Error(w.counted)
+	}
+}
+
+// A ban that ends by itself says when, as at an Envoy: of a consumer, and of a key that only a policy
+// for calls knows, of several the last one.
+func TestWhenABanEnds(t *testing.T) {
+	const document = `
+version: weir/v1
+identity: {consumer: [{header: x-api-key}]}
+responses: {ban: {body: 'banned {retry_after}'}}
+policies:
+  - {name: users, match: {domain: d}, partition: ["descriptor:user"], limit: {quota: 1, window: 1h}, mode: strict}
+`
+	w := begin(t, document)
+	key := func(user string) keyhash.Key {
+		var m match.Matcher
+		return m.MatchOne(&w.view.Index, &match.Attributes{Headers: []match.Header{
+			{Name: []byte(policy.Descriptor("user").Name), Value: []byte(user)},
+		}}, 0, match.Open).Hits[0].Key
+	}
+	in := func(d time.Duration) int64 { return start.Add(d).UnixMilli() }
+	bans := []wire.Ban{{Key: key("brief"), Expires: in(61_001 * time.Millisecond)},
+		{Key: key("long"), Expires: in(time.Hour)}, {Key: key("ever")}}
+	slices.SortFunc(bans, func(a, b wire.Ban) int { return bytes.Compare(a.Key[:], b.Key[:]) })
+	w.putOrdered(document, &wire.Enforcement{Bans: bans})
+	for _, c := range []struct {
+		call   string
+		banned int64
+		want   string
+	}{
+		{"user=brief", 0, "banned 62"},
+		{"user=brief|user=long", 0, "banned 3600"},
+		{"user=long|user=brief", 0, "banned 3600"},
+		{"user=brief|user=ever", 0, "banned never"},
+		{"user=ever|user=brief", 0, "banned never"},
+		{"header:x-api-key=k", in(time.Millisecond), "banned 1"},
+		{"header:x-api-key=k", in(90 * time.Second), "banned 90"},
+		{"header:x-api-key=k", wire.ForGood, "banned never"},
+	} {
+		w.consumers = known{"", wire.Exceptions{Banned: c.banned}, func() time.Time { return w.now }}
+		out, want := w.ask(request("d", c.call)), "cache-control: no-store\ncontent-type: text/plain; charset=utf-8"
+		if seconds := strings.TrimPrefix(c.want, "banned "); seconds != "never" {
+			want = "retry-after: " + seconds + "\n" + want
+		}
+		if got := headersOf(out); string(out.RawBody) != c.want || got != want {
+			t.Errorf("%s until %d: %s\n%s\nwant %s\n%s", c.call, c.banned, out.RawBody, got, c.want, want)
+		}
 	}
 }
 

@@ -422,7 +422,7 @@ func TestResponsesOfTheSet(t *testing.T) {
   - {name: zero, match: {domain: zero}, partition: [], limit: {quota: 0, window: 1m}}
 banned: {client_ips: [192.0.2.1]}
 responses:
-  quota: {body: 'all {{used}} {{limit}} {retry_after}', headers: {x-code: slow}}
+  quota: {body: 'all {{used}} {{limit}} {retry_after} {reset}', headers: {x-code: slow}}
   suspended: {content_type: application/json, body: '{"off":{retry_after}}', headers: {x-code: "off"}}
   ban: {body: 'banned {retry_after}', headers: {x-code: banned}}
 `)
@@ -432,7 +432,7 @@ responses:
 		in            *rlspb.RateLimitRequest
 		body, headers string
 	}{
-		{in, "all {used} {2} never", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
+		{in, "all {used} {2} never 0", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
 		{request("own", "a=b"), "own", "cache-control: no-store\nx-code: off\ncontent-type: text/plain; charset=utf-8"},
 		{request("zero", "a=b"), `{"off":null}`, "cache-control: no-store\nx-code: off\ncontent-type: application/json"},
 		{request("edge", "remote_address=192.0.2.1"), "banned never",
@@ -442,6 +442,18 @@ responses:
 		if got := headersOf(out); string(out.RawBody) != c.body || got != c.headers {
 			t.Errorf("%s\n%s\nwant %s\n%s", out.RawBody, got, c.body, c.headers)
 		}
+	}
+}
+
+// All seconds of a refusal are when it passes, also those of {reset}: a quota of 2 is full after 60.
+func TestResetIsTheWait(t *testing.T) {
+	w := begin(t, users+"    response: {body: '{reset}'}\n")
+	in := request("edge", "api=v1 user=a")
+	w.ask(in)
+	in.HitsAddend = 2
+	out := w.ask(in)
+	if got := headersOf(out); string(out.RawBody) == "60" || !strings.Contains(got, "retry-after: "+string(out.RawBody)+"\n") {
+		t.Errorf("{reset} is %s beside\n%s", out.RawBody, got)
 	}
 }
 
