@@ -44,6 +44,7 @@ func TestPolicies(t *testing.T) {
 			"- {name: x-tenant, absent: true}\n    partition: [client_ip]"},
 		{"minute: 5, limit_by: path, path: /login", "paths: [/login]\n    partition: []"},
 		{"minute: 5, error_code: 503, error_message: 'Slow, please'", `status: 503` + "\n" + `      body: "{\"message\":\"Slow, please\"}"`},
+		{"minute: 5, error_message: 'Wait {limit} {{word}}'", `"{\"message\":\"Wait \\u007blimit} \\u007b\\u007bword}}\"}"`},
 		{"minute: 5, hide_client_headers: true", `headers: {standard: "off"}`},
 		{"minute: 5, hide_client_headers: false", `headers: {standard: "off", legacy: ratelimit}`},
 	} {

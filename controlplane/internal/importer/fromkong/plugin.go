@@ -196,7 +196,8 @@ func (c *conversion) answer() {
 	}
 	message := c.config.Get("error_message").Text()
 	if message != "" && message != "API rate limit exceeded" {
-		c.policy.Response.Body = `{"message":` + importer.JSON(message) + `}`
+		// Braces are escaped, so that no word in them is a field.
+		c.policy.Response.Body = `{"message":` + strings.ReplaceAll(importer.JSON(message), "{", `\u007b`) + `}`
 		c.policy.Response.ContentType = "application/json"
 	}
 }
