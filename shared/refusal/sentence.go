@@ -36,8 +36,8 @@ func (a *About) Kind() *Kind {
 	return &Kinds[a.Reason]
 }
 
-// Answer is the group that the refusal is of. A limit that is full through other nodes too is one to
-// the caller, though the reason, which counts no refusal as its own, is a failure.
+// Answer is the group that the refusal is of. A limit that is full through other nodes too is one
+// to the caller, though the reason, which counts no refusal as its own, is a failure.
 func (a *About) Answer() policy.Answer {
 	if a.Kind() == &heldElsewhere {
 		return policy.AnswerQuota

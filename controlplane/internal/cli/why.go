@@ -184,8 +184,8 @@ func explain(out io.Writer, d *decisions.Decision) {
 }
 
 // reasonOf says in words why a request was refused. A failure by what the store holds is a bucket
-// that lacks what it started without after a loss, or places that this Envoy does not have: without the
-// store other sources decide.
+// that lacks what it started without after a loss, or places that this Envoy does not have: without
+// the store other sources decide.
 func reasonOf(d *decisions.Decision) string {
 	if d.Reason == "failure" && slices.Contains([]string{"central", "lease", "cached_denial", "optimistic"}, d.Source) {
 		if strings.HasSuffix(d.Limit, "in flight") {

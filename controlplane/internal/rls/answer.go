@@ -157,8 +157,8 @@ func (d *decision) metadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// banned refuses a call of a banned caller. It names what is banned and, if it ends by itself, when,
-// and nothing else.
+// banned refuses a call of a banned caller. It names what is banned and, if it ends by itself,
+// when, and nothing else.
 func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
 	out, retry := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT), int64(0)
 	d.writer.out = out

@@ -129,8 +129,8 @@ policies:
 	}
 }
 
-// A ban that ends by itself says when, as at an Envoy: of a consumer, and of a key that only a policy
-// for calls knows, of several the last one.
+// A ban that ends by itself says when, as at an Envoy: of a consumer, and of a key that only a
+// policy for calls knows, of several the last one.
 func TestWhenABanEnds(t *testing.T) {
 	const document = `
 version: weir/v1

@@ -432,7 +432,8 @@ responses:
 		in            *rlspb.RateLimitRequest
 		body, headers string
 	}{
-		{in, "all {used} {2} never 0", "cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
+		{in, "all {used} {2} never 0",
+			"cache-control: no-store\nx-code: slow\ncontent-type: text/plain; charset=utf-8"},
 		{request("own", "a=b"), "own", "cache-control: no-store\nx-code: off\ncontent-type: text/plain; charset=utf-8"},
 		{request("zero", "a=b"), `{"off":null}`, "cache-control: no-store\nx-code: off\ncontent-type: application/json"},
 		{request("edge", "remote_address=192.0.2.1"), "banned never",
@@ -445,15 +446,16 @@ responses:
 	}
 }
 
-// All seconds of a refusal are when it passes, also those of {reset}: a quota of 2 is full after 60.
+// All seconds of a refusal are when it passes, also {reset}: a quota of 2 is full after 60.
 func TestResetIsTheWait(t *testing.T) {
 	w := begin(t, users+"    response: {body: '{reset}'}\n")
 	in := request("edge", "api=v1 user=a")
 	w.ask(in)
 	in.HitsAddend = 2
 	out := w.ask(in)
-	if got := headersOf(out); string(out.RawBody) == "60" || !strings.Contains(got, "retry-after: "+string(out.RawBody)+"\n") {
-		t.Errorf("{reset} is %s beside\n%s", out.RawBody, got)
+	got, reset := headersOf(out), string(out.RawBody)
+	if reset == "60" || !strings.Contains(got, "retry-after: "+reset+"\n") {
+		t.Errorf("{reset} is %s beside\n%s", reset, got)
 	}
 }
 
