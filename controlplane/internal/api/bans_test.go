@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
 // bans lists the bans of keys, by policy and reason.
@@ -104,6 +105,31 @@ func TestABanOutlivesItsDraftAndCanBeEnded(t *testing.T) {
 			strings.Count(text, `"key.unban"`) != 1 {
 			t.Errorf("%s: of one ban and its end the audit has %s", name, text)
 		}
+	}
+}
+
+// The end of a key that two acts banned leaves both in the audit.
+func TestTheEndOfTwoBansIsAuditedWhole(t *testing.T) {
+	p := newPlane(t)
+	ban := call{who: "ed", method: "POST", path: "/v1/keys/a/ban?partition=alice",
+		header: map[string]string{"Content-Type": "application/json"}}
+	for header, reason := range map[string]string{"x-a": "floods", "x-b": "scans"} {
+		p.must("PUT", "/v1/policyset", otherHeader(header))
+		ban.body = `{"reason": "` + reason + `"}`
+		p.key(t, ban)
+	}
+	for _, header := range []string{"x-a", "x-b"} {
+		p.must("PUT", "/v1/policyset"+map[string]string{"x-b": "?nodes=50"}[header], otherHeader(header))
+	}
+	p.must("DELETE", "/v1/keys/a/ban?partition=alice", "")
+	if all, text := p.bans(t); text != "" {
+		t.Errorf("left are %s %+v", text, all)
+	}
+	audit := decoded[struct{ Entries []audit.Entry }](t, p.do(call{who: "eyes", method: "GET",
+		path: "/v1/audit?page_size=1"}))
+	before := string(audit.Entries[0].Before)
+	if !strings.Contains(before, `"floods"`) || !strings.Contains(before, `"scans"`) {
+		t.Errorf("the audit has %s", before)
 	}
 }
 

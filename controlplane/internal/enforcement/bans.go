@@ -68,7 +68,7 @@ func (b Bans) together(hashes []string) (all []string) {
 			continue
 		}
 		for _, other := range b.List {
-			if other.Policy == one.Policy && other.Revision == one.Revision && other.Since.Equal(one.Since) {
+			if other.isOfAct(one) {
 				all = append(all, other.Key)
 			}
 		}
@@ -92,12 +92,21 @@ func (d *Document) dropBans(hashes []string, now time.Time) (held []Ban) {
 	return held
 }
 
-// auditBan is the first of a key's bans, which differ in nothing but the hash if one act made them.
+// isOfAct reports whether one act gave both bans: then they differ in nothing but the hash.
+func (b Ban) isOfAct(other Ban) bool {
+	return other.Policy == b.Policy && other.Revision == b.Revision && other.Since.Equal(b.Since)
+}
+
+// auditBan is the first of a key's bans; if several acts gave them, a list of the first of each.
 func auditBan(bans []Ban) []byte {
-	if len(bans) == 0 {
+	switch acts := slices.CompactFunc(slices.Clone(bans), Ban.isOfAct); len(acts) {
+	case 0:
 		return nil
+	case 1:
+		return audit.Value(acts[0])
+	default:
+		return audit.Value(acts)
 	}
-	return audit.Value(bans[0])
 }
 
 // BansInForce returns all bans that have not ended, by policy and then by time, and whether the

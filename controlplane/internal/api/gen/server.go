@@ -1138,7 +1138,7 @@ type ListedBan struct {
 	// Key The hash of the key; its values are stored nowhere.
 	Key string `json:"key"`
 
-	// Lifted It refuses nothing meanwhile: the policy is switched off, or everything is, or no version in force has the policy. Absent if it refuses.
+	// Lifted It refuses nothing meanwhile: the policy is switched off, or everything is, or no version in force has the policy. Absent if it may refuse: a hash does not tell whether the policy still takes such keys, so the ban of a key by an earlier `partition` or `identity` of the policy, or by a rollout that was taken back, looks as if it refused.
 	Lifted bool `json:"lifted,omitempty"`
 
 	// Policy The policy whose key is banned.
