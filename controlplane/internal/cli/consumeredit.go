@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/shared/policy"
 )
 
 // markFlags say why something is so, and how long.
@@ -99,7 +100,14 @@ func (c *bypassConsumer) Run(env *environment) error {
 	if c.Off {
 		m, text = nil, "limited again"
 	}
-	if err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Bypass = m; return nil }); err != nil {
+	err = c.edit(env, func(r *api.ConsumerAnswer) error {
+		if c.Off && r.Bypass == nil {
+			return errors.New("the consumer has no bypass")
+		}
+		r.Bypass = m
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(env.Out, text)
@@ -133,7 +141,15 @@ func (c *overrideConsumer) Run(env *environment) error {
 			r.Overrides = append(r.Overrides,
 				api.ConsumerOverride{Policy: c.Policy, Limit: limit, Reason: c.Reason, ExpiresAt: end})
 		} else if len(r.Overrides) == before {
-			return fmt.Errorf("the consumer has no limit of its own under %s", c.Policy)
+			text := "the consumer has no limit of its own under " + c.Policy
+			var names []string
+			for _, o := range r.Overrides {
+				names = append(names, o.Policy)
+			}
+			if near := policy.Guess(c.Policy, names); near != "" {
+				text += ": did you mean " + near + "?"
+			}
+			return errors.New(text)
 		}
 		return nil
 	})
