@@ -276,6 +276,9 @@ func TestResponsesOfTheSet(t *testing.T) {
 	if n := strings.Count(set.Response(policy.AnswerOverload).Headers, "\n"); n != 16 {
 		t.Errorf("%d lines of headers", n)
 	}
+	if set, err = decode(t, responses(`"quota":{}`)); err != nil || set.Responses != nil {
+		t.Errorf("responses that say nothing: %+v, %v", set.Responses, err)
+	}
 	if (&policy.Set{}).Response(policy.AnswerBan) != (policy.Response{}) {
 		t.Error("a set without responses has one")
 	}

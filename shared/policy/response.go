@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,9 @@ func (r *reader) responses(path string, n Node, set *Set) {
 		fields[i] = field{Answers[i], func(path string, n Node) { r.response(path, n, &set.Responses[i], Answer(i)) }}
 	}
 	r.object(path, n, fields...)
+	if !slices.ContainsFunc(set.Responses, func(one Response) bool { return one != (Response{}) }) {
+		set.Responses = nil // Older filters refuse a set that has some.
+	}
 }
 
 // response reads the response of an answer, or with AnswerCount that of a policy.

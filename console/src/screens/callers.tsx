@@ -245,11 +245,13 @@ const reasons: Record<string, string> = {
   several: 'the request names several callers',
 }
 
-// reasonOf says why a request was refused. A failure by what the store holds is a bucket that lacks what
-// it started without after a loss: without the store other sources decide.
-function reasonOf({ reason, source }: Decision) {
+// reasonOf says why a request was refused. A failure by the store's answer is a bucket that lacks
+// tokens since a loss, or places that this Envoy does not have: without the store other sources decide.
+function reasonOf({ reason, source, limit }: Decision) {
   if (reason === 'failure' && ['central', 'lease', 'cached_denial', 'optimistic'].includes(source)) {
-    return 'the limiter has lost how much this caller had used'
+    return limit.endsWith('in flight')
+      ? 'the other places are held for other Envoys, or it is not known who holds them'
+      : 'the limiter has lost how much this caller had used'
   }
   return reasons[reason] ?? reason
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -29,7 +30,7 @@ func describePermits(b *gen.Bucket, held leases.Permits) {
 		last = max(last, h.Until)
 		if len(b.Holders) < maxHolders {
 			b.Holders = append(b.Holders, gen.PermitHolder{
-				Node: h.Node.ID, Boot: strconv.FormatUint(h.Node.Boot, 16), Permits: h.Permits,
+				Node: nodes.Node{ID: h.Node.ID}.Clean().ID, Boot: strconv.FormatUint(h.Node.Boot, 16), Permits: h.Permits,
 				EndsAfterSeconds: seconds(quota.Span(h.Until - held.Now)),
 			})
 		}

@@ -47,7 +47,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 		}
 	}
 	places := alice.Bucket("", set.Policies[0].Limits, 1, false)
-	claim("b", 1<<63, places, 0, 3)
+	claim("b\x1b", 1<<63, places, 0, 3)
 	claim("a", 0xab, places, 3, 0)
 	claim("idle", 1, places, 0, 0)
 	const path = "/v1/keys/jobs"
@@ -69,7 +69,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 		want := []api.BucketAnswer{{Limit: "10 per 1m", Burst: 10, Level: 10}, {
 			Limit: "20 in flight", Burst: 20, Level: 14, Used: 6, Leased: 6,
 			Holders: []api.HolderAnswer{{Node: "a", Boot: "ab", Permits: 3},
-				{Node: "b", Boot: "8000000000000000", Permits: 3}},
+				{Node: "b?", Boot: "8000000000000000", Permits: 3}},
 		}}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s %s: %+v, want %+v", c.method, c.path, got, want)
