@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
@@ -20,13 +22,30 @@ func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListB
 	return gen.ListBans200JSONResponse{KeyBansJSONResponse: s.bansAnswer(bans, durable)}, nil
 }
 
+// errBanOfConsumer keeps an operator from taking a listed hash for one that is not banned.
+var errBanOfConsumer = errs.New(errs.NotFound, "the hash is that of a consumer",
+	"this is the hash of a consumer: end its ban by its name, with weir consumers unban")
+
 // EndBan lifts the bans of a hash.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
 	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
+	if errors.Is(err, enforcement.ErrNotBanned) && s.isConsumer(r.Key) {
+		return nil, errBanOfConsumer
+	}
 	if err != nil {
 		return nil, storeFailure(err)
 	}
 	return gen.EndBan200JSONResponse{KeyBansJSONResponse: s.bansAnswer(lifted, durable)}, nil
+}
+
+// isConsumer reports whether this replica knows a banned consumer by a hash.
+func (s *server) isConsumer(hash string) bool {
+	key, err := keyhash.Parse(hash)
+	if err != nil || s.config.Consumers == nil {
+		return false
+	}
+	held, known := s.config.Consumers.Held(key)
+	return known && held.Banned != nil
 }
 
 func (s *server) bansAnswer(bans []enforcement.Ban, durable bool) (answer gen.KeyBansJSONResponse) {

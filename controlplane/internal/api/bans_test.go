@@ -145,6 +145,12 @@ func TestRefusedRequestsAboutBans(t *testing.T) {
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: none}), 404, "not-found")
 	p.problem(p.do(call{who: "ed", method: "DELETE", path: none,
 		header: map[string]string{"Content-Encoding": "gzip"}}), 415, "unsupported-media-type")
+	p.must("PUT", "/v1/consumers/mallory?source=header:x-api-key", `{"banned": {"reason": "abuse"}}`)
+	one := decoded[api.ConsumersAnswer](t, p.do(call{who: "eyes", method: "GET", path: "/v1/consumers"})).Consumers[0]
+	ofConsumer := p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/bans/" + one.Key}), 404, "not-found")
+	if !strings.Contains(ofConsumer.Detail, "weir consumers unban") {
+		t.Errorf("of a consumer's hash it says %q", ofConsumer.Detail)
+	}
 	blind := newPlaneOn(t, "away", func(*api.Config) {})
 	for range 2 { // An order that is held in memory says nothing of bans.
 		blind.problem(blind.do(call{who: "eyes", method: "GET", path: "/v1/bans"}), 503, "store-unavailable")
