@@ -30,8 +30,8 @@ func describePermits(b *gen.Bucket, held leases.Permits) {
 		last = max(last, h.Until)
 		if len(b.Holders) < maxHolders {
 			b.Holders = append(b.Holders, gen.PermitHolder{
-				Node: nodes.Node{ID: h.Node.ID}.Clean().ID, Boot: strconv.FormatUint(h.Node.Boot, 16), Permits: h.Permits,
-				EndsAfterSeconds: seconds(quota.Span(h.Until - held.Now)),
+				Node: nodes.Node{ID: h.Node.ID}.Clean().ID, Boot: strconv.FormatUint(h.Node.Boot, 16),
+				Permits: h.Permits, EndsAfterSeconds: seconds(quota.Span(h.Until - held.Now)),
 			})
 		}
 	}

@@ -365,7 +365,12 @@ func TestAllViewsSayTheSame(t *testing.T) {
 		penalised: map[string]bool{}}
 	g.act("PUT", "/v1/policyset", gameSet(20))
 	lies := map[string]bool{}
-	for range 30 {
+	untried := func() []string {
+		return slices.DeleteFunc([]string{"standing", "entries", "access", "api penalty", "api refused", "log banned",
+			"opt key", "here state", "api v0 20 per 1d level"}, func(fact string) bool { return lies[fact] })
+	}
+	// Chance may keep a fact from several views for as long as thirty turns.
+	for turn := 0; turn < 30 || len(untried()) > 0 && turn < 300; turn++ {
 		who := []string{"alice", "bob"}[g.r.IntN(2)]
 		g.turn(who)
 		views := g.views(who)
@@ -374,11 +379,8 @@ func TestAllViewsSayTheSame(t *testing.T) {
 		}
 		g.lie(views, lies)
 	}
-	for _, fact := range []string{"standing", "entries", "access", "api penalty", "api refused", "log banned",
-		"opt key", "here state", "api v0 20 per 1d level"} {
-		if !lies[fact] {
-			t.Errorf("no lie about %s was tried", url.QueryEscape(fact))
-		}
+	for _, fact := range untried() {
+		t.Errorf("no lie about %s was tried", url.QueryEscape(fact))
 	}
 }
 
