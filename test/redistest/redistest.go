@@ -131,6 +131,20 @@ func (s *Server) Do(args ...string) string {
 	return answer
 }
 
+// Has reports whether the server has a key. Sentinels end the connections of a server that they
+// give another role, so it is asked again.
+func (s *Server) Has(key string) bool {
+	s.t.Helper()
+	answer, err := s.ask("EXISTS " + key)
+	for tries := 0; err != nil && tries < 3; tries++ {
+		answer, err = s.ask("EXISTS " + key)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer == ":1"
+}
+
 // IsPrimary reports whether the server takes itself for a primary.
 func (s *Server) IsPrimary() bool { return strings.HasPrefix(s.Role(), "master") }
 
