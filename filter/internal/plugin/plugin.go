@@ -35,9 +35,9 @@ import (
 const millisecond = int64(quota.Millisecond)
 
 // atOnce is how many held requests of a kind go on within one callback. The answer to each enters
-// the filter again, inside the callback of the answer before: some hundred nested ones exhaust the
+// the filter again, inside the callback of the answer before: more than fifty nested ones exhaust the
 // stack.
-const atOnce = 64
+const atOnce = 32
 
 // pluginContext is one plugin configuration in one VM.
 type pluginContext struct {
