@@ -35,8 +35,7 @@ import (
 const millisecond = int64(quota.Millisecond)
 
 // atOnce is how many held requests of a kind go on within one callback. The answer to each enters
-// the filter again, inside the callback of the answer before: more than fifty nested ones exhaust the
-// stack.
+// the filter again, inside the callback of the answer before: 64 nested ones exhaust the stack.
 const atOnce = 32
 
 // pluginContext is one plugin configuration in one VM.
