@@ -72,7 +72,7 @@ func TestASentinelThatHangsIsNotFollowed(t *testing.T) {
 				n++
 				return asks(t, s, n, p) && holds(servers.Replica, n)
 			})
-			// The old one is a replica after eight seconds, which is more than a thousand questions.
+			// The old one is a replica after eight seconds, or more than a thousand questions.
 			if n > 400 {
 				t.Errorf("it took %d questions to follow the Sentinels' word", n)
 			}
