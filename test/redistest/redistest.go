@@ -136,11 +136,11 @@ func (s *Server) Do(args ...string) string {
 func (s *Server) Has(key string) bool {
 	s.t.Helper()
 	answer, err := s.ask("EXISTS " + key)
-	for tries := 0; err != nil && tries < 3; tries++ {
+	for again := 0; err != nil; again++ {
+		if again == 3 {
+			s.t.Fatal(err)
+		}
 		answer, err = s.ask("EXISTS " + key)
-	}
-	if err != nil {
-		s.t.Fatal(err)
 	}
 	return answer == ":1"
 }

@@ -29,7 +29,7 @@ var errBanOfConsumer = errs.New(errs.NotFound, "the hash is that of a consumer",
 // EndBan lifts the bans of a hash.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
 	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
-	if errors.Is(err, enforcement.ErrNotBanned) && s.isConsumer(r.Key) {
+	if errors.Is(err, enforcement.ErrNotBanned) && s.isBannedConsumer(r.Key) {
 		return nil, errBanOfConsumer
 	}
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.End
 	return gen.EndBan200JSONResponse{KeyBansJSONResponse: s.bansAnswer(lifted, durable)}, nil
 }
 
-// isConsumer reports whether this replica knows a banned consumer by a hash.
-func (s *server) isConsumer(hash string) bool {
+// isBannedConsumer reports whether this replica knows a banned consumer by a hash.
+func (s *server) isBannedConsumer(hash string) bool {
 	key, err := keyhash.Parse(hash)
 	if err != nil || s.config.Consumers == nil {
 		return false

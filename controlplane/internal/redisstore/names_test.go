@@ -72,9 +72,8 @@ func TestTheNameOfRedisIsFollowed(t *testing.T) {
 			t.Errorf("%s: %v", key, err)
 		}
 	}
-	at := func(server *redistest.Server, key string) bool { return server.Do("EXISTS", key) == ":1" }
 	write("at-first")
-	if !at(first, "at-first") {
+	if !first.Has("at-first") {
 		t.Fatal("it did not go where the name led")
 	}
 	// Calls that are under way when the name leads somewhere else end where they have begun.
@@ -99,12 +98,12 @@ func TestTheNameOfRedisIsFollowed(t *testing.T) {
 	names.Silence()
 	time.Sleep(10 * time.Second)
 	write("silence")
-	if !at(first, "both") || !at(first, "silence") {
+	if !first.Has("both") || !first.Has("silence") {
 		t.Error("it has left a server that the name still leads to")
 	}
 	names.Answer("127.0.0.2")
 	begin := time.Now()
-	for n := 0; !at(second, fmt.Sprint("moved-", n)); n++ {
+	for n := 0; !second.Has(fmt.Sprint("moved-", n)); n++ {
 		if time.Since(begin) > 20*time.Second {
 			t.Fatalf("it is still at the old server; its log says %s", log)
 		}
