@@ -24,7 +24,7 @@ func (s *Service) Refresh(ctx context.Context) error {
 }
 
 func (s *Service) meet(ctx context.Context) error {
-	if len(s.owed) > 0 {
+	if len(s.owed) > 0 || s.loss != nil {
 		if err := s.repay(ctx); err != nil {
 			return err
 		}

@@ -182,8 +182,8 @@ func (s *Service) repay(ctx context.Context) error {
 		s.owed = s.owed[len(chunk):]
 	}
 	lost := *s.loss
-	s.owed, s.loss = nil, nil
 	if lost.known == 0 && lost.given == 0 {
+		s.owed, s.loss = nil, nil
 		return nil // The store had everything.
 	}
 	log, err := s.store.ConsumerLog(ctx, 0)
@@ -197,6 +197,7 @@ func (s *Service) repay(ctx context.Context) error {
 	s.mu.Lock()
 	s.since = log.Revision
 	s.mu.Unlock()
+	s.owed, s.loss = nil, nil
 	said := "the store had lost changes of consumers; it has all of them back"
 	if !lost.whole {
 		said = fmt.Sprintf("the store had lost changes of consumers; it has those back that this replica knew: "+

@@ -20,11 +20,17 @@ type lossy struct {
 	conflict bool
 	// switched, if not nil, happens once, right after a write was answered.
 	switched func()
+	// unreadable: the next log after a write cannot be read.
+	unreadable bool
 }
 
 func (l *lossy) ConsumerRevision(context.Context) (uint64, error) { return l.log.Revision, nil }
 
 func (l *lossy) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
+	if l.unreadable && len(l.entries) > 0 {
+		l.unreadable = false
+		return consumers.Log{}, context.DeadlineExceeded
+	}
 	log := l.log
 	log.Changes, log.Special = nil, false
 	for _, r := range l.records {
@@ -182,6 +188,27 @@ func refresh(t *testing.T, s *consumers.Service) {
 	t.Helper()
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The store goes away right after it got all back: nodes hear of the loss all the same, once.
+func TestALossIsSaidAfterAnInterruption(t *testing.T) {
+	l, losses := newLossy(), 0
+	back := l.copied()
+	l.put(10, keyhash.Key{1}, &consumers.Record{Banned: &consumers.Mark{}})
+	s := consumers.New(consumers.Config{Store: l, Now: time.Now, Lost: func() { losses++ }})
+	refresh(t, s)
+	back()
+	l.unreadable = true
+	if err := s.Refresh(t.Context()); err == nil {
+		t.Fatal("the log was not read")
+	}
+	for range 3 {
+		refresh(t, s)
+	}
+	m, news, _ := s.After(10, false)
+	if losses != 1 || !news || m.Complete || len(m.Items) != 1 {
+		t.Errorf("%d losses; a node that knows the lost state receives %v: %+v", losses, news, m)
 	}
 }
 
