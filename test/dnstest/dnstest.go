@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
@@ -70,11 +71,30 @@ func (s *Server) Asked() int {
 	return s.asked
 }
 
-// Resolver asks this server alone.
-func (s *Server) Resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp4", s.conn.LocalAddr().String())
-	}}
+// resolves is the server that this process asks for names; nil: the machine's own.
+var resolves atomic.Pointer[Server]
+
+// init has this process ask through resolves. A later change of the resolver itself would race with
+// goroutines that look for a name.
+func init() {
+	net.DefaultResolver = &net.Resolver{
+		PreferGo: true,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if s := resolves.Load(); s != nil {
+				network, address = "udp4", s.conn.LocalAddr().String()
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}
+}
+
+// Resolve has this process ask this server alone, until the test ends.
+func (s *Server) Resolve() {
+	s.t.Helper()
+	if !resolves.CompareAndSwap(nil, s) {
+		s.t.Fatal("another test's server is asked already; do not run the two side by side")
+	}
+	s.t.Cleanup(func() { resolves.Store(nil) })
 }
 
 func (s *Server) serve() {

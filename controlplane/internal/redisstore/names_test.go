@@ -57,9 +57,7 @@ func forward(t *testing.T, from, to string) *net.TCPAddr {
 // leave what they have while none answers.
 func TestTheNameOfRedisIsFollowed(t *testing.T) {
 	names := dnstest.Start(t)
-	before := net.DefaultResolver
-	net.DefaultResolver = names.Resolver()
-	t.Cleanup(func() { net.DefaultResolver = before })
+	names.Resolve()
 	first, second := redistest.Start(t), redistest.Start(t)
 	port := forward(t, "127.0.0.1:0", first.Addr()).Port
 	forward(t, fmt.Sprintf("127.0.0.2:%d", port), second.Addr())
@@ -130,9 +128,7 @@ func (reached) Close() error           { return nil }
 // and from a connection with its name.
 func TestAnAddressOfALinkIsKnown(t *testing.T) {
 	names := dnstest.Start(t)
-	before := net.DefaultResolver
-	net.DefaultResolver = names.Resolver()
-	t.Cleanup(func() { net.DefaultResolver = before })
+	names.Resolve()
 	names.Answer("fe80::1", "10.0.0.1")
 	for address, want := range map[string]bool{"fe80::1": true, "fe80::2": false, "10.0.0.1": true, "10.0.0.2": false} {
 		conn := reached{at: net.TCPAddr{IP: net.ParseIP(address), Port: 6379}}
