@@ -23,35 +23,64 @@ func invalidConsumer(problems policy.Problems) error {
 	return &failure{code: errs.InvalidConsumer, problems: problems}
 }
 
-// batch reads the changes of many consumers. It is an error only if consumers cannot be identified,
-// because the policy set or the store is missing.
+// batch reads the changes of many consumers. It is an error only if the policy set or the store is
+// missing. Records that stood before are read only of consumers that are wrong without them.
 func (s *server) batch(
-	items []gen.ConsumerItem, by string,
+	ctx context.Context, items []gen.ConsumerItem, by string,
 ) (writes []consumers.Write, problems policy.Problems, err error) {
 	first := make(map[keyhash.Key]int, len(items))
+	found := make([]policy.Problems, len(items))
+	var again []int
+	var keys []keyhash.Key
+	var set *policies.Compiled
 	for i, it := range items {
-		at := fmt.Sprintf("consumers[%d].", i)
 		p, err := s.person(it.ID, it.Source)
 		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
-			problems = append(problems, policy.Problem{Path: at + "id", Reason: f.detail})
+			found[i] = policy.Problems{{Path: batchAt(i) + "id", Reason: f.detail}}
 			continue
 		}
 		if err != nil {
 			return nil, nil, err
 		}
 		if before, twice := first[p.key]; twice {
-			problems = append(problems, policy.Problem{Path: at + "id",
-				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)})
+			found[i] = policy.Problems{{Path: batchAt(i) + "id",
+				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)}}
 			continue
 		}
-		first[p.key] = i
-		record, wrong := s.wanted(p.set, at, consumers.Record{},
-			gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
-		record.By = by
-		problems = append(problems, wrong...)
+		first[p.key], set = i, p.set
+		record, wrong := s.item(set, i, consumers.Record{}, it, by)
+		if len(wrong) > 0 {
+			again, keys = append(again, i), append(keys, p.key)
+			continue
+		}
 		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
 	}
+	before, err := s.config.Consumers.GetAll(ctx, keys)
+	if err != nil {
+		return nil, nil, storeFailure(err)
+	}
+	for n, i := range again {
+		record, wrong := s.item(set, i, before[n], items[i], by)
+		found[i] = wrong
+		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
+	}
+	problems = slices.Concat(found...)
 	return writes, problems[:min(len(problems), maxBatchProblems)], nil
+}
+
+// item reads what the consumer with number i of a batch is to have after before.
+func (s *server) item(
+	set *policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
+) (consumers.Record, policy.Problems) {
+	r, wrong := s.wanted(set, batchAt(i), before,
+		gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
+	r.By = by
+	return r, wrong
+}
+
+// batchAt is what the fields of a consumer of a batch begin with.
+func batchAt(i int) string {
+	return fmt.Sprintf("consumers[%d].", i)
 }
 
 // maxBatchProblems bounds the answer to a hopeless batch.

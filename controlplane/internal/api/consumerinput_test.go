@@ -125,12 +125,21 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 }
 
 // A part that stood before stays when another one changes, whatever the policy set says of it now:
-// a ban must begin and end beside an override that sleeps and a tier that is gone.
+// a ban must begin and end beside an override that sleeps and a tier that is gone. So it is when
+// she is one of many that are put at once.
 func TestAPartThatStoodStays(t *testing.T) {
-	p := withPolicies(t)
-	put := func(body string) call {
+	partStays(t, "", func(body string) call {
 		return call{who: "ed", method: "PUT", path: "/v1/consumers/alice", header: whatever, body: body}
-	}
+	})
+	partStays(t, "consumers[1].", func(body string) call {
+		items := `{"consumers": [{"id": "bob", "tier": "free"}, {"id": "alice", ` + strings.TrimPrefix(body, "{") + `]}`
+		return call{who: "ed", method: "POST", path: "/v1/consumers", header: whatever, body: items}
+	})
+}
+
+// partStays tries it with the calls that put makes, whose problems have paths that begin with at.
+func partStays(t *testing.T, at string, put func(body string) call) {
+	p := withPolicies(t)
 	must := func(path, body string) {
 		t.Helper()
 		if w := p.do(call{who: "root", method: "PUT", path: path, header: whatever, body: body}); w.Code != 200 {
@@ -148,7 +157,9 @@ func TestAPartThatStoodStays(t *testing.T) {
 		`{"tier": "free", "overrides": [` + api + `, ` + log + `, {"policy": "dear", "limit": "unlimited"}]}`,
 		`{"overrides": [` + api + `, ` + log + `]}`,
 	} {
-		must("/v1/consumers/alice", body)
+		if w := p.do(put(body)); w.Code != 200 {
+			t.Fatalf("%s%s: %d %s", at, body, w.Code, w.Body)
+		}
 		w := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers/alice"})
 		if !strings.Contains(w.Body.String(), `"policy":"api","limit":{"quota":500,"window":"1m","burst":50},"reason":"launch"`) ||
 			!strings.Contains(w.Body.String(), `[{"quota":20,"window":"1m"},{"quota":2,"window":"1s"}]`) {
@@ -163,8 +174,8 @@ func TestAPartThatStoodStays(t *testing.T) {
 		`{"overrides": [` + api + `, ` + api + `]}`:                           "overrides[1].policy: is overridden already",
 	} {
 		got := p.problem(p.do(put(body)), 422, "invalid-consumer")
-		if len(got.Problems) != 1 || !strings.HasPrefix(got.Problems[0].String(), want) {
-			t.Errorf("%s: %v\nwant %s", body, got.Problems, want)
+		if len(got.Problems) != 1 || !strings.HasPrefix(got.Problems[0].String(), at+want) {
+			t.Errorf("%s%s: %v\nwant %s", at, body, got.Problems, want)
 		}
 	}
 	p.store.mode.Store("away")

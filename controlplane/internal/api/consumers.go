@@ -228,7 +228,7 @@ func (s *server) PutConsumers(
 		return nil, badRequest("If-Match must be *: each of the consumers has an ETag of its own")
 	}
 	who := callerOf(ctx)
-	writes, problems, err := s.batch(r.Body.Consumers, who.name)
+	writes, problems, err := s.batch(ctx, r.Body.Consumers, who.name)
 	if err != nil {
 		return nil, err
 	}

@@ -220,6 +220,21 @@ func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 	return records[0].At(s.now()), nil
 }
 
+// GetAll returns the records in force of consumers, the zero Record where there is none.
+func (s *Service) GetAll(ctx context.Context, keys []keyhash.Key) ([]Record, error) {
+	all := make([]Record, 0, len(keys))
+	for some := range slices.Chunk(keys, wire.MaxQuestions) {
+		records, _, err := s.store.Consumers(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range records {
+			all = append(all, r.At(s.now()))
+		}
+	}
+	return all, nil
+}
+
 // maxListed bounds the records that are read for one page.
 const maxListed = 5000
 
