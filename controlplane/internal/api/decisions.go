@@ -87,6 +87,9 @@ func (s *server) ListDecisions(
 func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
 	who.policy = params.Policy
 	if params.Consumer != "" {
+		if err := s.unlikeKey(params.Policy, params.Consumer); err != nil {
+			return who, err
+		}
 		p, err := s.person(params.Consumer, params.Source)
 		if err != nil {
 			return who, err
@@ -122,6 +125,21 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	}
 	who.keys = append(who.keys, k)
 	return who, nil
+}
+
+// unlikeKey refuses a consumer like client-ip:192.0.2.1 beside a policy that has a part of nearly
+// that name: it would be another caller, of whom nothing is known.
+func (s *server) unlikeKey(policyName, consumer string) (err error) {
+	if policyName == "" || !beginsLikePart(consumer) {
+		return nil
+	}
+	_ = s.eachNamed(policyName, func(_ *policies.Compiled, p *policy.Policy) {
+		if meant := meantPart(p, consumer); meant != "" && err == nil {
+			err = badRequest("%q: the partition of policy %s is [%s]: did you mean the partition %s? A consumer of "+
+				"this name is found without policy", consumer, p.Name, policies.PartitionText(p.Partition), meant)
+		}
+	})
+	return err
 }
 
 // otherKeys are the keys of the consumer of a key under other policies that go by consumers alone.

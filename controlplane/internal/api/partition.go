@@ -19,6 +19,11 @@ func partitionValues(
 ) ([]match.Value, error) {
 	whole := policies.PartitionText(p.Partition)
 	given = slices.Clone(given)
+	byConsumer := func(part policy.Part) bool { return part.Kind == policy.PartConsumer }
+	if source != "" && !slices.ContainsFunc(p.Partition, byConsumer) {
+		return nil, badRequest("source says where a consumer is found, and the partition of policy %s is [%s], "+
+			"without consumer: leave it out", p.Name, whole)
+	}
 	for _, text := range given {
 		if part, value, ok := policies.MisspeltPart(text); ok {
 			return nil, badRequest("%q: give a part as %s:%s; a value that begins so is %s:%s", text, part, value,
@@ -67,9 +72,8 @@ func partitionValues(
 // the policy does not have; nil for another text. As a value it would be that of another caller. An
 // address may begin with a word and a colon.
 func unlikeParts(p *policy.Policy, text string) error {
-	name, value, found := strings.Cut(text, ":")
-	if _, err := netip.ParseAddr(text); !found || !isWord(name) || err == nil || policies.NamesPart(text) ||
-		len(p.Partition) == 0 {
+	name, value, _ := strings.Cut(text, ":")
+	if !beginsLikePart(text) || len(p.Partition) == 0 {
 		return nil
 	}
 	meant, alone := meantPart(p, text), len(p.Partition) == 1
@@ -88,6 +92,14 @@ func unlikeParts(p *policy.Policy, text string) error {
 	}
 	return badRequest("%q: the partition of policy %s is [%s], which has no part %s%s", text, p.Name,
 		policies.PartitionText(p.Partition), name, hint)
+}
+
+// beginsLikePart reports whether a text begins with a word and a colon, as a part does, and is
+// neither a part of any policy nor an address.
+func beginsLikePart(text string) bool {
+	name, _, found := strings.Cut(text, ":")
+	_, err := netip.ParseAddr(text)
+	return found && isWord(name) && err != nil && !policies.NamesPart(text)
 }
 
 // isWord reports whether a text could be the name of a part: a letter, then letters, digits, - and

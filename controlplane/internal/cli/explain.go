@@ -72,7 +72,11 @@ func (c *explainCommand) Run(env *environment) error {
 	if !a.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: what is left is not known")
 	}
-	printStanding(env.Out, a.Standing, true)
+	source := ""
+	for _, p := range a.Policies {
+		source = cmp.Or(source, p.Source)
+	}
+	printWaysOut(env.Out, a.Standing, source)
 	printAnswer(env.Out, &a)
 	if len(a.Policies) > 0 {
 		if err := printMet(env.Out, a.Policies); err != nil {
@@ -88,13 +92,15 @@ func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 	if a.Answer.Status != 0 {
 		text = fmt.Sprintf("refused with %d: %s", a.Answer.Status, text)
 	}
-	fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
 	switch {
-	case a.RolledOut > 0 && a.RolledOut == a.Version:
-		fmt.Fprintf(out, "Version %d is rolled out: only Envoys that have it decide so.\n", a.Version)
-	case a.RolledOut > 0:
-		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it, and not by version %d: see "+
-			"the same with --in %[1]d.\n", a.RolledOut, a.Version)
+	case a.RolledOut == 0:
+		fmt.Fprintf(out, "%s (version %d)\n", text, a.Version)
+	case a.RolledOut == a.Version:
+		fmt.Fprintf(out, "At Envoys of version %d, which is rolled out, and at no others: %s\n", a.Version, text)
+	default:
+		fmt.Fprintf(out, "At Envoys of version %d: %s\n", a.Version, text)
+		fmt.Fprintf(out, "Version %d is rolled out: Envoys that have it decide by it: see the same with --in %[1]d.\n",
+			a.RolledOut)
 	}
 }
 

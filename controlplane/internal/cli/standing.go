@@ -13,11 +13,23 @@ import (
 )
 
 // printStanding says what decides about a caller before any limit does: it comes first in each
-// answer about a caller. With commands each line names the one that ends it.
-func printStanding(out io.Writer, all []api.StandingAnswer, withCommands bool) {
+// answer about a caller.
+func printStanding(out io.Writer, all []api.StandingAnswer) {
+	for i := range all {
+		text, _ := standingText(&all[i])
+		fmt.Fprintln(out, text)
+	}
+}
+
+// printWaysOut is printStanding with the command that ends each. The source is where requests say
+// who the consumer is, if the caller of this command has said so.
+func printWaysOut(out io.Writer, all []api.StandingAnswer, source string) {
 	for i := range all {
 		text, ends := standingText(&all[i])
-		if withCommands && ends != "" {
+		if source != "" && strings.Contains(ends, " CONSUMER") {
+			ends += " --source " + source
+		}
+		if ends != "" {
 			text += "; to end it: " + ends
 		}
 		fmt.Fprintln(out, text)
@@ -54,7 +66,7 @@ func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended is
 	if len(bans) > 0 {
 		fmt.Fprintln(env.Out, "bans of this caller that stay:")
 	}
-	printStanding(env.Out, bans, true)
+	printWaysOut(env.Out, bans, caller.Get("source"))
 	return nil
 }
 

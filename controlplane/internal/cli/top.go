@@ -42,7 +42,11 @@ func (c *topCommand) Run(env *environment) error {
 	if !top.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what nodes reported to this control plane")
 	}
-	fmt.Fprintf(env.Out, "since %s, %d refused in all%s\n\n", top.Since.Format(time.RFC3339), top.Refused,
+	counted := ""
+	if c.By == "requests" {
+		counted = "; below, requests are counted, refused or not"
+	}
+	fmt.Fprintf(env.Out, "since %s, %d refused in all%s%s\n\n", top.Since.Format(time.RFC3339), top.Refused, counted,
 		ofBoth(got))
 	return table(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tBUCKET\tCONSUMER\tSHOWN", func(w io.Writer) {
 		for _, t := range top.Callers {

@@ -35,7 +35,7 @@ func (c *usageCommand) Run(env *environment) error {
 	if printed, err := got.read(env, c.Output, &left); printed || err != nil {
 		return err
 	}
-	printStanding(env.Out, left.Standing, false)
+	printStanding(env.Out, left.Standing)
 	if left.Tier != "" {
 		fmt.Fprintf(env.Out, "Your tier is %s.\n", left.Tier)
 	}

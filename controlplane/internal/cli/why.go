@@ -88,9 +88,9 @@ func (c *whyCommand) Run(env *environment) error {
 	if !page.Complete {
 		fmt.Fprintln(env.Err, "weir: the store does not answer: this is what this control plane has heard of")
 	}
-	printStanding(env.Out, page.Standing, true)
+	printWaysOut(env.Out, page.Standing, c.Source)
 	if len(page.Decisions) == 0 {
-		return c.nothing(env.Out)
+		return c.nothing(env.Out, cl)
 	}
 	explain(env.Out, &page.Decisions[0])
 	return table(env.Out, "\nTIME\tNODE\tPOLICY\tTIER\tREASON\tSOURCE\tLEFT\tENDS\tCOUNT\tSHOWN", func(w io.Writer) {
@@ -102,15 +102,38 @@ func (c *whyCommand) Run(env *environment) error {
 	})
 }
 
-// nothing says that there is no refusal, and how to ask about an address if one was taken for a
-// consumer.
-func (c *whyCommand) nothing(out io.Writer) error {
+// nothing says that there is no refusal, and how to ask if a part of a partition key was taken for
+// a consumer.
+func (c *whyCommand) nothing(out io.Writer, cl *client) error {
 	text := "no refusal of this caller is known; nodes report one within two seconds, and it is kept for an hour\n"
-	if _, err := netip.ParseAddr(c.Caller[0]); err == nil {
+	_, none := netip.ParseAddr(c.Caller[0])
+	switch {
+	case slices.ContainsFunc(c.Caller, policies.NamesPart):
+	case none == nil:
 		text += c.askForAddress() + "\n"
+	case c.Policy != "":
+		text += cl.askForKey(c.Policy)
 	}
 	_, err := io.WriteString(out, text)
 	return err
+}
+
+// askForKey is how to ask about a partition key of a policy whose partition is not consumer alone;
+// empty for another.
+func (cl *client) askForKey(name string) string {
+	path := withQuery("/v1/policies", map[string]string{"search": name, "page_size": "200"})
+	got, err := cl.do(http.MethodGet, path, nil, nil)
+	var page api.PoliciesAnswer
+	if err != nil || got.decode(&page) != nil {
+		return ""
+	}
+	for _, p := range page.Policies {
+		if p.Name == name && len(p.Partition) > 0 && !slices.Equal(p.Partition, []string{"consumer"}) {
+			return fmt.Sprintf("It was taken for a consumer. If it is a part of the policy's key: weir why --policy "+
+				"%s %s:VALUE\n", name, strings.Join(p.Partition, ":VALUE "))
+		}
+	}
+	return ""
 }
 
 // askForAddress is how to ask about an address that was taken for a consumer.
