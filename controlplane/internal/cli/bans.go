@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -31,7 +32,7 @@ func (c *getBans) Run(env *environment) error {
 		return err
 	}
 	people := []api.ConsumerAnswer{}
-	err = c.pages("/v1/consumers?banned=true", func(body []byte) (string, error) {
+	err = cl.pages("/v1/consumers?banned=true", func(body []byte) (string, error) {
 		var page api.ConsumersAnswer
 		err := json.Unmarshal(body, &page)
 		people = append(people, page.Consumers...)
@@ -102,8 +103,12 @@ func (c *unbanKey) Run(env *environment) error {
 	case c.Key == "":
 		key := keyFlags{getFlags: c.getFlags, Policy: c.Policy, Partition: c.Partition, Source: c.Source}
 		err := key.do(env, http.MethodDelete, "/ban", nil)
-		if err != nil || c.Output == "json" || len(c.Partition) == 0 {
+		if err != nil || c.Output == "json" {
 			return err
+		}
+		fmt.Fprintln(env.Out, "It is not banned any more.")
+		if len(c.Partition) == 0 {
+			return nil
 		}
 		caller := key.caller()
 		caller.Set("policy", c.Policy)
@@ -113,7 +118,7 @@ func (c *unbanKey) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	got, err := cl.do(http.MethodDelete, bansPath+"/"+url.PathEscape(c.Key), nil, nil)
+	got, err := cl.do(http.MethodDelete, bansPath+"/"+url.PathEscape(strings.ToLower(c.Key)), nil, nil)
 	if err != nil {
 		return problemsOf(err)
 	}

@@ -171,6 +171,7 @@ type banKey struct {
 	keyFlags
 	reasonFlag
 	endFlags
+	Yes bool `short:"y" help:"Also without a part of a key, which bans the one bucket of many callers, or of all."`
 }
 
 // Run bans the key.
@@ -178,6 +179,13 @@ func (c *banKey) Run(env *environment) error {
 	cl, err := c.client()
 	if err != nil {
 		return err
+	}
+	if len(c.Partition) == 0 && !c.Yes {
+		if _, err := cl.do(http.MethodGet, "/v1/keys/"+url.PathEscape(c.Policy), nil, nil); err != nil {
+			return problemsOf(err)
+		}
+		return fmt.Errorf("policy %s has one bucket for all requests without such a part: the ban refuses each of "+
+			"them; give --yes if that is meant", c.Policy)
 	}
 	body := map[string]any{"reason": c.Reason}
 	until, err := cl.end(c.endFlags)
