@@ -109,7 +109,7 @@ func (s *server) checkScope(name, tier string, wrong func(field, format string, 
 		wrong("policy", "the policy set has no policy %q%s", unknown, guessed(unknown, all))
 	}
 	if unknown, all := s.unknown([]string{tier}, policyTiers); unknown != "" {
-		wrong("tier", "the policy set has no tier %q%s", unknown, guessed(unknown, all))
+		wrong("tier", "the policy set has no tier %q%s", unknown, listed(unknown, all))
 	}
 }
 

@@ -120,7 +120,7 @@ func TestEnforcementIsRefused(t *testing.T) {
 	want := policy.Problems{
 		{Path: "orders[0].reason", Reason: "must say why"},
 		{Path: "orders[0].policy", Reason: `the policy set has no policy "apj": did you mean api?`},
-		{Path: "orders[0].tier", Reason: `the policy set has no tier "gold"`},
+		{Path: "orders[0].tier", Reason: `the policy set has no tier "gold": it has free, premium`},
 		{Path: "orders[1].expires_at", Reason: "has passed"},
 		{Path: "orders[1].reason", Reason: "must be one line of printable text"},
 		{Path: "orders[2].state", Reason: "orders[1] is about everything already"},

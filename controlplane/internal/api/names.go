@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -23,6 +24,14 @@ func guessed(name string, names []string) string {
 		return ": did you mean " + best + "?"
 	}
 	return ""
+}
+
+// listed is guessed, or where nothing is near the names that there are.
+func listed(name string, names []string) string {
+	if text := guessed(name, names); text != "" || len(names) == 0 {
+		return text
+	}
+	return ": it has " + strings.Join(names, ", ")
 }
 
 const (

@@ -53,6 +53,9 @@ func (c *applyCommand) Run(env *environment) error {
 	if (c.File == "") == (c.Named == "") {
 		return errors.New("give one policy file: weir apply FILE")
 	}
+	if err := c.checkRule(); err != nil {
+		return err
+	}
 	t, err := tryFile(env, c.serverFlags, c.File+c.Named)
 	if err != nil {
 		return err

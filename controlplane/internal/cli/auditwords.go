@@ -99,6 +99,9 @@ func orderSentence(e *gen.AuditEntry) string {
 			said = append(said, fmt.Sprintf("enforcement no longer %s for %s", o.State, o.Scope()))
 		}
 	}
+	if len(before)+len(after) == 0 {
+		return "enforcement: all orders taken back, of which there were none"
+	}
 	return strings.Join(said, "; ")
 }
 
@@ -168,7 +171,7 @@ func consumerSentence(e *gen.AuditEntry) string {
 	said = append(said, overridden(before.Overrides, after.Overrides)...)
 	switch {
 	case e.Action == "consumer.delete":
-		said = []string{"forgotten"}
+		said = append([]string{"forgotten"}, said...)
 	case len(said) == 0:
 		said = []string{"put again as it was"}
 	}

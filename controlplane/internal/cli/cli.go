@@ -65,7 +65,7 @@ type environment struct {
 
 const description = `Weir limits request rates over many Envoys. This is its control plane and command line.
 
-Exit codes: 0 all is well, 1 something was refused or failed, 2 the command line is wrong.`
+Exit codes: 0 all is well, 1 something was refused or failed, 2 the command line cannot be read.`
 
 // errReported ends a command that has said on the error stream what was wrong.
 var errReported = errors.New("reported")

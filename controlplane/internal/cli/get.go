@@ -202,6 +202,10 @@ func (f getFlags) pages(path string, read func(body []byte) (next string, err er
 	if err != nil {
 		return err
 	}
+	return cl.pages(path, read)
+}
+
+func (cl *client) pages(path string, read func(body []byte) (next string, err error)) error {
 	path, query, _ := strings.Cut(path, "?")
 	for token := ""; ; {
 		got, err := cl.do(http.MethodGet, path+"?page_size=200&page_token="+url.QueryEscape(token)+"&"+query, nil, nil)

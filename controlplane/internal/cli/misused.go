@@ -80,8 +80,15 @@ func elsewhere(c *kong.Context, message string) string {
 	if found == nil {
 		return ""
 	}
-	if at := deepest(c); at != nil {
+	switch at := deepest(c); {
+	case at != nil && at.Name == "get":
+		return outsideGet(c.Model.Node, found[1])
+	case at != nil && at.Name == "nodes":
+		return fmt.Sprintf("nodes are found by a part of their names: weir nodes --search %s", found[1])
+	case at != nil:
 		return beside(at, found[1])
+	case found[1] == "help":
+		return "the commands are in weir --help, and the flags of one in weir COMMAND --help"
 	}
 	if strings.Contains(message, "did you mean") {
 		return ""
@@ -98,6 +105,22 @@ func elsewhere(c *kong.Context, message string) string {
 		return fmt.Sprintf("there is no command %s: did you mean weir get %s?", found[1], near)
 	}
 	return ""
+}
+
+// outsideGet names the command that lists what get does not print, like weir consumers list.
+func outsideGet(root *kong.Node, word string) string {
+	command := childOf(root, word)
+	if command == nil {
+		return ""
+	}
+	name := "weir " + command.Name
+	for _, lists := range []string{"list", "get"} {
+		if childOf(command, lists) != nil {
+			name += " " + lists
+			break
+		}
+	}
+	return fmt.Sprintf("there is no command weir get %s: it is %s", word, name)
 }
 
 // beside names the command that was meant where a word follows a group of commands, of which the

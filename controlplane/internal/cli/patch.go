@@ -24,6 +24,9 @@ type patchCommand struct {
 
 // Run changes some fields of one policy.
 func (c *patchCommand) Run(env *environment) error {
+	if err := c.checkRule(); err != nil {
+		return err
+	}
 	patch := []byte(c.Patch)
 	if c.Patch == "-" {
 		var err error

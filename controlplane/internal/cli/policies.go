@@ -121,6 +121,9 @@ func (c *getPolicies) one(env *environment, cl *client) error {
 	}
 	got, err := cl.do(http.MethodGet, path,
 		map[string]string{"Accept": string(accept)}, nil)
+	if c.In > 0 && refusedWith(err, http.StatusNotFound) {
+		return fmt.Errorf("version %d has no policy %q: weir get versions %[1]d prints all that it has", c.In, c.Name)
+	}
 	if err != nil {
 		return err
 	}

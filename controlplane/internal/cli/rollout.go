@@ -47,7 +47,7 @@ func (c *rolloutStatus) Run(env *environment) error {
 	cl.warned[api.RolloutHeader] = true // It is what is printed.
 	got, err := cl.do(http.MethodGet, "/v1/rollout", nil, nil)
 	if err != nil {
-		return explainRollout(err)
+		return cl.addLastRollout(explainRollout(err))
 	}
 	var r api.RolloutAnswer
 	if printed, err := got.read(env, c.Output, &r); printed || err != nil {
@@ -244,6 +244,24 @@ func checkShare(text string) error {
 // withSign adds what people leave out.
 func withSign(share string) string { return strings.TrimSuffix(share, "%") + "%" }
 
+var errNoRollout = errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
+
+// addLastRollout says how the last rollout ended, where none is under way: a rule may have stopped
+// it, which no other command says. Without a right to read the audit that is left out.
+func (cl *client) addLastRollout(err error) error {
+	if !errors.Is(err, errNoRollout) {
+		return err
+	}
+	var page api.AuditAnswer
+	got, failed := cl.do(http.MethodGet, "/v1/audit?resource=rollout&page_size=1", nil, nil)
+	if failed != nil || got.decode(&page) != nil || len(page.Entries) == 0 {
+		return err
+	}
+	last := &page.Entries[0]
+	return fmt.Errorf("%w\nthe last one: %s (%s, %s)", err, sentence(last), printable(by(last)),
+		last.At.Format(time.RFC3339))
+}
+
 func explainRollout(err error) error {
 	var r *refusal
 	if !errors.As(err, &r) {
@@ -251,7 +269,7 @@ func explainRollout(err error) error {
 	}
 	switch r.Status {
 	case http.StatusNotFound:
-		return errors.New("no rollout is under way: weir apply FILE --nodes 25% begins one")
+		return errNoRollout
 	case http.StatusPreconditionFailed:
 		return errors.New("the rollout has been changed by someone else just now: look at weir rollout, then " +
 			"try again")
@@ -263,6 +281,15 @@ func explainRollout(err error) error {
 type forSome struct {
 	Nodes   string `help:"Give it to a share of the nodes first, like 25%; the others stay on the current version until weir rollout promote." placeholder:"SHARE"`
 	AbortIf string `help:"Take it back by itself once it does harm: 'refused > 2x' is twice the refused share of the other nodes, 'refused > 5%' a share. Also waits and errors; 'over 500' at the end is how many requests it takes, 100 otherwise; 'or' joins rules." placeholder:"RULE"`
+}
+
+// checkRule refuses a rule without a share of the nodes.
+func (f forSome) checkRule() error {
+	if f.AbortIf != "" && f.Nodes == "" {
+		return errors.New("--abort-if needs --nodes, like --nodes 25%: a version that all nodes have is compared " +
+			"with nothing")
+	}
+	return nil
 }
 
 // query gives a new version to a share of the nodes, with the rest of it.

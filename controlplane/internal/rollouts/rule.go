@@ -126,6 +126,10 @@ func parseOne(words []string) (r Rule, rest []string, err error) {
 func (r *Rule) parseBound(text string) (err error) {
 	number, unit := text[:len(text)-1], text[len(text)-1]
 	r.Factor = unit == 'x'
+	if strings.Trim(text, "<=>") == "" {
+		return fmt.Errorf("after '>' comes 2x, so many times the share of the other nodes, or 5%%, a share; not %q",
+			text)
+	}
 	if unit != 'x' && unit != '%' {
 		return fmt.Errorf("%q lacks its unit: 2x is twice the share of the other nodes, 2%% is a share", text)
 	}
