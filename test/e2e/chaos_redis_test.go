@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -104,9 +106,15 @@ func startChaotic(t *testing.T, options ...string) *world {
 
 func startChaoticOn(t *testing.T, redis *redistest.Server) *world {
 	t.Helper()
-	w := start(t, setup{envoys: 2, alone: true})
+	w := startChaoticAt(t, redis.URL())
 	w.redis = redis
-	w.serve.RedisURL = w.redis.URL()
+	return w
+}
+
+func startChaoticAt(t *testing.T, url string) *world {
+	t.Helper()
+	w := start(t, setup{envoys: 2, alone: true})
+	w.serve.RedisURL = url
 	w.startControlPlane()
 	w.awaitApplied(w.apply(chaotic))
 	return w
@@ -204,6 +212,45 @@ func TestChaosTheDiskOfRedis(t *testing.T) {
 		w.awaitTold()
 		disk.Mend()
 	}}, either(1, 4))
+}
+
+// Sentinels replace a primary whose disk is full, or hangs, and nothing that it has answered is
+// lost, but for the last moment. A replica whose disk is full ends itself.
+func TestChaosDisksUnderSentinels(t *testing.T) {
+	t.Parallel()
+	disks := [2]*redistest.Disk{redistest.NewDisk(t), redistest.NewDisk(t)}
+	servers := redistest.StartSentinelsOn(t, disks[0], disks[1], keptFiles...)
+	w := startChaoticAt(t, servers.URL())
+	f := &fleet{world: w, sentinels: servers}
+	w.endure(fault{name: "a replica's full disk", inflict: func() {
+		disks[1].Fill()
+		w.await("the replica to end", func(context.Context) error {
+			conn, err := net.Dial("tcp", servers.Replica.Addr())
+			if err != nil {
+				return nil
+			}
+			conn.Close()
+			return errors.New("it goes on")
+		})
+	}, heal: func() {
+		disks[1].Mend()
+		startAgain(servers.Replica, servers.Primary)
+		f.awaitFollows()
+	}}, 1)
+	for name, fail := range map[string]func(*redistest.Disk){
+		"is full": (*redistest.Disk).Fill, "hangs": (*redistest.Disk).Hang,
+	} {
+		from, to := f.roles()
+		disk := disks[0]
+		if from == servers.Replica {
+			disk = disks[1]
+		}
+		c := f.takeover("whose disk "+name, func() { fail(disk) }, func() {
+			disk.Mend()
+			startAgain(from, to)
+		})
+		w.endure(fault{name: c.name, ladder: true, forgets: time.Second, inflict: c.begin, heal: c.end}, 1)
+	}
 }
 
 // awaitTold waits until the control plane says that its store is away.

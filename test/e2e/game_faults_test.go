@@ -24,14 +24,19 @@ import (
 // plane, and from each control plane to Redis.
 type fleet struct {
 	*world
-	clock  *redistest.Clock
-	disk   *redistest.Disk // of Redis, but for Sentinels
-	names  *dnstest.Server // at which Envoys look up control planes
-	planes [2]*stack.ControlPlane
-	serves [2]stack.ControlPlaneOptions
+	clock *redistest.Clock
+	// disks are those of Redis servers.
+	disks map[*redistest.Server]*redistest.Disk
+	names *dnstest.Server // at which Envoys look up control planes
+	// redisNames is where control planes look up Redis, but for Sentinels.
+	redisNames *dnstest.Server
+	planes     [2]*stack.ControlPlane
+	serves     [2]stack.ControlPlaneOptions
 	// toPlane are the ways of an Envoy, by its name.
 	toPlane map[string][2]*proxy
 	toRedis [2]*proxy
+	// elsewhere are at the other address of Redis, and lead nowhere.
+	elsewhere [2]*proxy
 	// sentinels watch the Redis; nil: there are none, and proxies on the ways to it.
 	sentinels *redistest.Sentinels
 	off       time.Duration // of Redis' clock
@@ -71,6 +76,8 @@ type calamity struct {
 	lost, again float64
 	// restarts is how many Envoys begin anew.
 	restarts float64
+	// both says that two Redis servers grant at the same time.
+	both bool
 }
 
 func (f *fleet) startPlane(i int) {
@@ -105,8 +112,9 @@ func (f *fleet) awaitPlanes() {
 // which has a replica.
 func startFleet(t *testing.T, watched bool, service http.Handler) *fleet {
 	t.Helper()
-	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t), disk: redistest.NewDisk(t),
-		names: dnstest.Start(t), envoyClock: redistest.NewClock(t)}
+	f := &fleet{toPlane: map[string][2]*proxy{}, clock: redistest.NewClock(t),
+		disks: map[*redistest.Server]*redistest.Disk{}, names: dnstest.Start(t), redisNames: dnstest.Start(t),
+		envoyClock: redistest.NewClock(t)}
 	f.names.Answer(planesAt)
 	second, err := stack.FreePort()
 	if err != nil {
@@ -134,22 +142,13 @@ func startFleet(t *testing.T, watched bool, service http.Handler) *fleet {
 		return []int{ways[0].port, ways[1].port}
 	}
 	f.world = start(t, s)
-	f.dir = t.TempDir()
-	kept := []string{"--appendonly", "yes", "--appendfsync", "everysec"}
 	if watched {
-		f.sentinels = redistest.StartSentinels(t, kept...)
-		f.redis = f.sentinels.Primary
+		f.startWatched()
 	} else {
-		f.redis = f.clock.StartOn(f.disk, append(kept, "--dir", f.dir)...)
+		f.startNamed()
 	}
 	for i, port := range []int{f.serve.Port, second} {
-		f.toRedis[i] = startProxy(t, f.redis.Addr())
-		f.serves[i] = f.serve
 		f.serves[i].Port, f.serves[i].DataDir = port, t.TempDir()
-		f.serves[i].RedisURL = fmt.Sprintf("redis://127.0.0.1:%d/0", f.toRedis[i].port)
-		if watched {
-			f.serves[i].RedisURL = f.sentinels.URL()
-		}
 		f.startPlane(i)
 	}
 	f.awaitPlanes()
@@ -212,8 +211,11 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 	envoy := fmt.Sprint("envoy-", e+1)
 	ways := f.toPlane[envoy]
 	drawn := r.IntN(16)
-	if f.sentinels != nil && slices.Contains([]int{0, 1, 2, 5}, drawn) {
-		return f.drawTakeover(r.IntN(3))
+	if f.sentinels != nil {
+		f.redis, _ = f.roles()
+		if slices.Contains([]int{0, 1, 2, 5}, drawn) {
+			return f.drawTakeover(r.IntN(3))
+		}
 	}
 	switch drawn {
 	case 0, 1:
@@ -235,25 +237,36 @@ func (f *fleet) draw(r *rand.Rand) calamity {
 
 // drawTakeover has the replica take over from a primary that is well, is killed or stands still.
 func (f *fleet) drawTakeover(how int) calamity {
-	from, to := f.sentinels.Primary, f.sentinels.Replica
-	if to.IsPrimary() {
-		from, to = to, from
-	}
-	c := calamity{name: "Sentinels replace a primary that is well", again: 2}
-	end := func() {}
-	switch c.begin = f.takeOver; how {
+	primary, _ := f.roles()
+	switch how {
 	case 0:
-		c.name, c.begin, end = "Sentinels replace a primary that was killed", from.Kill, from.Restart
+		return f.takeover("that was killed", primary.Kill, primary.Restart)
 	case 1:
-		c.name, c.begin, end = "Sentinels replace a primary that stands still", from.Pause, from.Resume
+		return f.takeover("that stands still", primary.Pause, primary.Resume)
 	}
-	c.end = func() {
+	return f.takeover("that is well", f.takeOver, func() {})
+}
+
+// roles are the Redis servers that Sentinels watch.
+func (f *fleet) roles() (primary, replica *redistest.Server) {
+	f.t.Helper()
+	if f.sentinels.Replica.IsPrimary() {
+		return f.sentinels.Replica, f.sentinels.Primary
+	}
+	return f.sentinels.Primary, f.sentinels.Replica
+}
+
+// electedAgain is how many seconds of a rate are granted again where Sentinels choose a primary.
+const electedAgain = 2
+
+// takeover has something happen to a primary, which Sentinels replace then, and ends it.
+func (f *fleet) takeover(which string, begin, end func()) calamity {
+	_, to := f.roles()
+	return calamity{name: "Sentinels replace a primary " + which, again: electedAgain, begin: begin, end: func() {
 		f.awaitRole("the replica to take over", to, "master")
 		end()
-		f.awaitRole("the old primary to follow", from, "connected")
-		f.redis = to
-	}
-	return c
+		f.awaitFollows()
+	}}
 }
 
 // takeOver has Sentinels replace the primary.
@@ -277,7 +290,8 @@ func (f *fleet) awaitRole(what string, server *redistest.Server, word string) {
 	})
 }
 
-// planesAt is where control planes are for Envoys, and movedTo where they are after a move.
+// planesAt is where control planes are for Envoys, and Redis for these, and movedTo where they are
+// after a move.
 const planesAt, movedTo = "127.0.0.1", "127.0.0.2"
 
 // drawMove has the name of the control planes lead to other addresses, and those that they had be
@@ -347,23 +361,22 @@ func (f *fleet) drawProcess(r *rand.Rand, p, e int) calamity {
 			f.t.Error(err)
 		}
 	}
-	drawn := r.IntN(17)
-	if f.sentinels != nil && slices.Contains([]int{4, 5, 7, 11, 13, 14}, drawn) {
+	drawn := r.IntN(19)
+	if f.sentinels != nil && slices.Contains([]int{4, 5, 7, 11, 17}, drawn) {
 		return f.drawTakeover(r.IntN(3))
 	}
 	switch drawn {
-	case 13:
-		return calamity{name: "the disk of Redis is full", begin: f.disk.Fill, end: f.disk.Mend}
-	case 14:
-		return calamity{name: "the disk of Redis hangs", begin: f.disk.Hang, end: f.disk.Mend}
+	case 13, 14:
+		return f.drawDisk(r, drawn == 13)
 	case 15:
-		here := func() { f.names.Answer(planesAt) }
-		if r.IntN(2) == 0 {
-			return calamity{name: "no name server answers", begin: f.names.Silence, end: here}
-		}
-		return calamity{name: "the name of control planes leads nowhere", begin: func() { f.names.Answer() }, end: here}
+		return f.drawNames(r)
 	case 16:
 		return f.drawMove()
+	case 17, 18:
+		if f.sentinels != nil {
+			return f.drawDisk(r, r.IntN(2) == 0)
+		}
+		return f.drawRedisMove(r.IntN(3))
 	case 12:
 		off := []time.Duration{time.Hour, -time.Hour, 0}[r.IntN(3)]
 		return calamity{name: fmt.Sprintf("the clock of envoy-1 jumps: to %v", off),

@@ -57,7 +57,8 @@ func (g *game) rush() (end func() rushed) {
 func (g *game) holdPlaces(c calamity, now allowance, away time.Duration, most int) {
 	g.t.Helper()
 	may := gamePlaces
-	if c.lost == 1 || away > permitLease { // Its clock says that all leases have ended; or so it is.
+	// Its clock says that all leases have ended; or so it is; or another Redis knows of none.
+	if c.lost == 1 || away > permitLease || c.both {
 		may += gamePlaces
 	}
 	by := g.places.peaks()

@@ -218,7 +218,7 @@ func (g *game) retries() string {
 // be so.
 func (g *game) round() (what string) {
 	g.t.Helper()
-	begin, shared := time.Now(), g.decidedByShare()
+	begin, shared, elected := time.Now(), g.decidedByShare(), g.elections()
 	c := g.draw(g.faults)
 	if c.forget || c.dies > 0 { // What one control plane alone has read may die with Redis, or with it.
 		g.awaitKept()
@@ -246,7 +246,8 @@ func (g *game) round() (what string) {
 	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/failover.md says.
 	most := g.places.atMost()
 	byShare := g.calm(c)
-	now := allowance{lost: c.lost, restarts: c.restarts, again: c.again,
+	again := max(c.again, electedAgain*float64(g.elections()-elected))
+	now := allowance{lost: c.lost, restarts: c.restarts, again: again,
 		shares: gameBurst + gameRate*away.Seconds() + byShare}
 	if c.restarts == 0 { // A new process counts anew.
 		now.shares = min(now.shares, float64(g.decidedByShare()-shared))

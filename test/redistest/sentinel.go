@@ -22,9 +22,21 @@ const MasterName = "weir"
 // the test.
 func StartSentinels(t testing.TB, options ...string) *Sentinels {
 	t.Helper()
+	here := func(options ...string) *Server { return Start(t, options...) }
+	return startSentinels(t, here, here, options)
+}
+
+// StartSentinelsOn is StartSentinels for a primary and a replica that have these disks.
+func StartSentinelsOn(t testing.TB, primary, replica *Disk, options ...string) *Sentinels {
+	t.Helper()
+	return startSentinels(t, primary.Start, replica.Start, options)
+}
+
+func startSentinels(t testing.TB, primary, replica func(...string) *Server, options []string) *Sentinels {
+	t.Helper()
 	options = append([]string{"--repl-diskless-sync-delay", "0"}, options...)
-	s := &Sentinels{Primary: Start(t, options...)}
-	s.Replica = Start(t, append(options, "--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Primary.port))...)
+	s := &Sentinels{Primary: primary(options...)}
+	s.Replica = replica(append(options, "--replicaof", fmt.Sprintf("127.0.0.1 %d", s.Primary.port))...)
 	s.Primary.awaitReplica()
 	for range 3 {
 		s.Watchers = append(s.Watchers, s.watcher(t))
