@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -22,15 +23,17 @@ func (s *server) ListBans(context.Context, gen.ListBansRequestObject) (gen.ListB
 	return gen.ListBans200JSONResponse{KeyBansJSONResponse: s.bansAnswer(bans, durable)}, nil
 }
 
-// errBanOfConsumer keeps an operator from taking a listed hash for one that is not banned.
-var errBanOfConsumer = errs.New(errs.NotFound, "the hash is that of a consumer",
-	"this is the hash of a consumer: end its ban by its name, with weir consumers unban")
-
-// EndBan lifts the bans of a hash.
+// EndBan lifts the bans of a hash, which is that of a partition key or of a consumer.
 func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.EndBanResponseObject, error) {
 	lifted, durable, err := s.config.Enforcement.Unban(ctx, []string{r.Key}, entry(ctx, "key.unban", ""))
-	if errors.Is(err, enforcement.ErrNotBanned) && s.isBannedConsumer(r.Key) {
-		return nil, errBanOfConsumer
+	if errors.Is(err, enforcement.ErrNotBanned) && s.config.Consumers != nil {
+		ban, err := s.unbanConsumer(ctx, r.Key)
+		if err != nil {
+			return nil, storeFailure(err)
+		}
+		answer := s.bansAnswer(nil, true)
+		answer.Body.Bans = append(answer.Body.Bans, ban)
+		return gen.EndBan200JSONResponse{KeyBansJSONResponse: answer}, nil
 	}
 	if err != nil {
 		return nil, storeFailure(err)
@@ -38,14 +41,51 @@ func (s *server) EndBan(ctx context.Context, r gen.EndBanRequestObject) (gen.End
 	return gen.EndBan200JSONResponse{KeyBansJSONResponse: s.bansAnswer(lifted, durable)}, nil
 }
 
-// isBannedConsumer reports whether this replica knows a banned consumer by a hash.
-func (s *server) isBannedConsumer(hash string) bool {
+// unbanAttempts is how often the end of a consumer's ban is tried again because another change was
+// faster.
+const unbanAttempts = 5
+
+// unbanConsumer lifts the ban of the consumer with a hash, and leaves the rest of its record as it
+// is. A consumer of whom nothing is left is forgotten.
+func (s *server) unbanConsumer(ctx context.Context, hash string) (ban gen.ListedBan, err error) {
 	key, err := keyhash.Parse(hash)
-	if err != nil || s.config.Consumers == nil {
-		return false
+	for range unbanAttempts {
+		var record consumers.Record
+		if err == nil {
+			record, err = s.config.Consumers.Get(ctx, key)
+		}
+		switch {
+		case errors.Is(err, consumers.ErrNotFound) || err == nil && record.Banned == nil:
+			return ban, enforcement.ErrNotBanned
+		case err != nil:
+			return ban, err
+		}
+		ban = gen.ListedBan{Key: hash, Reason: record.Banned.Reason, Since: record.Updated, By: record.By}
+		if until := record.Banned.Expires; !until.IsZero() {
+			ban.Expires = &until
+		}
+		err = s.storeUnbanned(ctx, key, record)
+		if !errors.Is(err, errs.Conflict) && !errors.Is(err, consumers.ErrNotFound) {
+			break
+		}
+		err = nil
 	}
-	held, known := s.config.Consumers.Held(key)
-	return known && held.Banned != nil
+	return ban, err
+}
+
+// storeUnbanned stores a consumer's record without its ban, or removes it if nothing else is in it.
+func (s *server) storeUnbanned(ctx context.Context, key keyhash.Key, record consumers.Record) error {
+	w, action := consumers.Write{Key: key, Expected: record.Revision}, "consumer.delete"
+	record.Banned, record.By = nil, callerOf(ctx).name
+	if record.Tier != "" || record.Bypass != nil || len(record.Overrides) > 0 {
+		w.Record, action = &record, "consumer.put"
+	}
+	changes := consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, action, consumerResource(key))}
+	if current, _ := s.config.Policies.Current(); current != nil {
+		changes.Set = current.Set
+	}
+	_, err := s.config.Consumers.Write(ctx, changes)
+	return err
 }
 
 func (s *server) bansAnswer(bans []enforcement.Ban, durable bool) (answer gen.KeyBansJSONResponse) {

@@ -87,7 +87,7 @@ type unbanKey struct {
 	Policy    string   `arg:"" optional:"" help:"The policy."`
 	Partition []string `arg:"" optional:"" sep:"none" help:"What requests of the key have for each part of the policy's partition, as in keys ban."`
 	Source    string   `help:"Where requests say who they are, if the policy set names several places." placeholder:"header:NAME"`
-	Key       string   `help:"In place of the policy and its parts: the hash of the key, as get bans lists it. Also where no policy set in force has the policy." placeholder:"HASH"`
+	Key       string   `help:"In place of the policy and its parts: the hash of the key or the consumer, as get bans lists it. Also where no policy set in force has the policy." placeholder:"HASH"`
 }
 
 // ofKey reports whether it is a ban by the policy's key.
@@ -128,7 +128,11 @@ func (c *unbanKey) Run(env *environment) error {
 	}
 	warnUnsaved(env, ended.Durable)
 	for _, b := range ended.Bans {
-		fmt.Fprintf(env.Out, "key %s of policy %s is not banned any more\n", b.Key, b.Policy)
+		is := "consumer " + b.Key
+		if b.Policy != "" {
+			is = "key " + b.Key + " of policy " + b.Policy
+		}
+		fmt.Fprintf(env.Out, "%s is not banned any more\n", is)
 	}
 	return nil
 }

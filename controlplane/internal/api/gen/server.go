@@ -1135,14 +1135,14 @@ type ListedBan struct {
 	// Expires When it ends by itself; absent: when it is lifted.
 	Expires *time.Time `json:"expires_at,omitempty"`
 
-	// Key The hash of the key; its values are stored nowhere.
+	// Key The hash of the key or the consumer; its values are stored nowhere.
 	Key string `json:"key"`
 
 	// Lifted It refuses nothing meanwhile: the policy is switched off, or everything is, or no version in force has the policy. Absent if it may refuse: a hash does not tell whether the policy still takes such keys, so the ban of a key by an earlier `partition` or `identity` of the policy, or by a rollout that was taken back, looks as if it refused.
 	Lifted bool `json:"lifted,omitempty"`
 
-	// Policy The policy whose key is banned.
-	Policy string    `json:"policy"`
+	// Policy The policy whose key is banned; absent for the ban of a consumer.
+	Policy string    `json:"policy,omitempty"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
 }
