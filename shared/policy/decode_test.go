@@ -113,6 +113,8 @@ func TestNamesWithDots(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
+	const noJSON = "policies[0].response.body: is not valid JSON once its fields are filled in: " +
+		"{policy} and {window} are texts and belong into quotes"
 	for _, c := range []struct{ name, doc, want string }{
 		{"no JSON", `{`, "is not valid JSON"},
 		{"deep nesting", strings.Repeat("[", 40) + strings.Repeat("]", 40), "nests too deep"},
@@ -200,9 +202,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no media type", inPolicy(`"response":{"body":"x","content_type":"json"}`), "policies[0].response.content_type: must be a media type like application/json, not json"},
 		{"a type with a line end", inPolicy(`"response":{"body":"x","content_type":"text/html;\r\nx: y"}`), `policies[0].response.content_type: must be a media type like application/json, not "text/html;\r\nx: y"`},
 		{"an unknown field of a body", inPolicy(`"response":{"body":"in {retry} s"}`), "policies[0].response.body: has the field retry: there are policy, limit, window, retry_after and reset"},
-		{"a body that is no JSON", inPolicy(`"response":{"body":"{\"window\":{window}}","content_type":"application/json"}`),
-			"policies[0].response.body: is not valid JSON once its fields are filled in: {policy} and {window} are " +
-				"texts and belong into quotes"},
+		{"a body that is no JSON, in large letters", inPolicy(`"response":{"body":"{","content_type":"Application/X+JSON"}`), noJSON},
+		{"a body that is no JSON", inPolicy(`"response":{"body":"{\"window\":{window}}","content_type":"application/json"}`), noJSON},
 		{"the trio beside the standard", `{"version":"weir/v1","headers":{"standard":"draft-11","legacy":"ratelimit"}}`,
 			"headers.standard: must be off beside legacy: ratelimit, whose names begin like those of the standard"},
 		{"more than all", inPolicy(`"enforcement":{"enforce":101}`), "policies[0].enforcement.enforce: must be a whole number from 0 to 100, not 101"},

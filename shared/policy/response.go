@@ -137,18 +137,23 @@ func braced(b []byte) []byte {
 	return b[1:end]
 }
 
-// IsJSON reports whether a media type is one of JSON.
+// IsJSON reports whether a media type, in letters of any case, is one of JSON.
 func IsJSON(contentType string) bool {
 	end := 0
-	for end < len(contentType) && contentType[end] != ';' && contentType[end] != ' ' {
+	for end < len(contentType) && contentType[end] != ';' && contentType[end] > ' ' {
 		end++
 	}
 	const json = "json"
-	if end <= len(json) || contentType[end-len(json):end] != json {
+	at := end - len(json)
+	if at <= 0 {
 		return false
 	}
-	before := contentType[end-len(json)-1]
-	return before == '/' || before == '+'
+	for i := range len(json) {
+		if contentType[at+i]|0x20 != json[i] {
+			return false
+		}
+	}
+	return contentType[at-1] == '/' || contentType[at-1] == '+'
 }
 
 // responses reads the responses of the set.

@@ -573,9 +573,10 @@ func TestResponsesOfTheSet(t *testing.T) {
 	const set = `{"version":"weir/v1","responses":{
 		"quota":{"status":420,"body":"quota {{limit}} {{x}} {limit} {{","headers":{"X-Code":"slow","x-two":"2"}},
 		"penalty":{"body":"penalty"},"failure":{"status":504,"body":"failure"},"overload":{"body":"overload"},
-		"absent":{"status":401,"body":"{\"absent\":{\"in\":{retry_after}}}","content_type":"application/json"},
+		"absent":{"status":401,"body":"{\"absent\":{\"in\":{retry_after}}}","content_type":"Application/JSON\t; q=1"},
 		"suspended":{"status":402}},
 		"policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}%s}]}`
+	const absent = "401 Application/JSON\t; q=1 "
 	for _, c := range []struct {
 		own    string
 		reason policy.Reason
@@ -585,9 +586,9 @@ func TestResponsesOfTheSet(t *testing.T) {
 		{"", policy.ReasonInFlight, "420 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
 		{"", policy.ReasonTooDear, "420 text/plain; charset=utf-8 slow quota {1} {x} 1 {{"},
 		{"", policy.ReasonPenalty, "429 text/plain; charset=utf-8  penalty"},
-		{"", policy.ReasonAbsent, `401 application/json  {"absent":{"in":null}}`},
-		{"", policy.ReasonSeveral, `401 application/json  {"absent":{"in":null}}`},
-		{"", policy.ReasonBadCost, `401 application/json  {"absent":{"in":null}}`},
+		{"", policy.ReasonAbsent, absent + ` {"absent":{"in":null}}`},
+		{"", policy.ReasonSeveral, absent + ` {"absent":{"in":null}}`},
+		{"", policy.ReasonBadCost, absent + ` {"absent":{"in":null}}`},
 		{"", policy.ReasonFailure, "504 text/plain; charset=utf-8  failure"},
 		{"", policy.ReasonShed, "503 text/plain; charset=utf-8  overload"},
 		{"", policy.ReasonContended, "429 text/plain; charset=utf-8  overload"},
