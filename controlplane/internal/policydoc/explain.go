@@ -18,6 +18,7 @@ var (
 	oneOf    = regexp.MustCompile(`^must be one of (?:the (?:tiers|classes) )?([^,]+(?:, [^,]+)*), not (\S+)$`)
 	variable = regexp.MustCompile(`\$\{[^}]*\}|^\$[A-Za-z_][A-Za-z_0-9]*$`)
 	noBlank  = regexp.MustCompile(`^[a-z_]+:\S`)
+	aField   = regexp.MustCompile(`^has the field (\S+): there are (.+) and (\S+)$`)
 )
 
 // aSpan and aRate are a length of time and a limit as other programs write them.
@@ -49,6 +50,11 @@ func explain(p policy.Problem, value *yaml.Node) string {
 			return unknownField + better
 		}
 		return p.Reason
+	}
+	if m := aField.FindStringSubmatch(p.Reason); m != nil {
+		if guess := policy.Guess(m[1], append(strings.Split(m[2], ", "), m[3])); guess != "" {
+			return p.Reason + ": did you mean " + guess + "?"
+		}
 	}
 	if value == nil {
 		return p.Reason
@@ -98,6 +104,9 @@ func explain(p policy.Problem, value *yaml.Node) string {
 
 // misplaced says what an unknown field of a path probably is.
 func misplaced(path string) string {
+	if better := ofResponses(path); better != "" {
+		return better
+	}
 	key := path
 	if quoted := strings.LastIndexByte(path, '"'); quoted < 0 {
 		key = path[strings.LastIndexByte(path, '.')+1:]
@@ -107,6 +116,21 @@ func misplaced(path string) string {
 	}
 	if at := places[key]; at != "" {
 		return ": it stands " + at
+	}
+	return ""
+}
+
+// ofResponses says what an unknown field of a response or of the set's responses probably is.
+func ofResponses(path string) string {
+	if strings.HasPrefix(path, "policies[") && strings.HasSuffix(path, "].response.headers") {
+		return ": a policy's own response has none; those of responses, beside policies, have some"
+	}
+	word, ok := strings.CutPrefix(path, "responses.")
+	if why := slices.Index(policy.Reasons[:], word); ok && why >= 0 {
+		return ": refusals for this reason are answered by " + policy.Answers[policy.Reason(why).Answer()]
+	}
+	if ok && word == "banned" {
+		return ": did you mean " + policy.Answers[policy.AnswerBan] + "?"
 	}
 	return ""
 }

@@ -102,6 +102,7 @@ func TestMistakesHaveTheirLine(t *testing.T) {
 func TestMistakesInResponses(t *testing.T) {
 	const head = "version: weir/v1\nresponses:\n  quota: {body: slow}\n"
 	const unknown, status = "unknown field: did you mean ", "must be a whole number from 400 to 599, not 200"
+	const answered = "refusals for this reason are answered by "
 	for bad, want := range map[string]string{
 		"  penality: {body: a}\n":   "f:4: responses.penality: " + unknown + "penalty?",
 		"  quotas: {body: a}\n":     unknown + "quota?",
@@ -111,6 +112,15 @@ func TestMistakesInResponses(t *testing.T) {
 		"  ban: {headers: [x-a]}\n": "f:4: responses.ban.headers: must be a mapping of headers, not a list",
 		"policies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1m}, responses: {body: a}}\n": "" +
 			`policy "a": responses: unknown field: it stands beside policies, for the whole set`,
+		"  banned: {body: a}\n":    unknown + "ban?",
+		"  shed: {body: a}\n":      "responses.shed: unknown field: " + answered + "overload",
+		"  in_flight: {body: a}\n": "responses.in_flight: unknown field: " + answered + "quota",
+		"  several: {body: a}\n":   "responses.several: unknown field: " + answered + "absent",
+		"  ban: {body: 'in {retry_afer}, {policies}'}\n": "responses.ban.body: has the field retry_afer: there " +
+			"are policy, limit, window, retry_after and reset: did you mean retry_after?",
+		"policies:\n  - {name: a, partition: [], limit: {quota: 1, window: 1m}, response: {headers: {a: b}}}\n": "" +
+			`policy "a": response.headers: unknown field: a policy's own response has none; those of responses, ` +
+			"beside policies, have some",
 	} {
 		if got := sentences(t, head+bad); !strings.Contains(got, want) {
 			t.Errorf("%q:\n%s\nwant %s", bad, got, want)
