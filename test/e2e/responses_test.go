@@ -1,6 +1,9 @@
 package e2e
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // house are answers for the whole set, and a policy with one of its own.
 const house = `
@@ -17,6 +20,7 @@ responses:
   ban: {status: 451, body: 'banned, {retry_after}', headers: {x-code: banned}}
 policies:
   - {name: keys, match: {paths: [/key]}, partition: ["header:x-api-key"], if_absent: deny, limit: {quota: 1, window: 1h}, mode: strict}
+  - {name: lacks, match: {paths: [/lacks]}, partition: ["header:x-lacks"], if_absent: deny, limit: {quota: 1, window: 1h}}
   - {name: own, match: {paths: [/own]}, partition: [], limit: {quota: 1, window: 1h}, mode: strict, response: {body: own}}
 `
 
@@ -36,6 +40,7 @@ func TestResponsesOfTheSet(t *testing.T) {
 			body, header, value string
 		}{
 			{"/key", "192.0.2.1", key, 420, `{"code":"slow","of":{"limit":1},"see":"{plan}"}`, "x-code", "slow"},
+			{"/lacks", "192.0.2.1", key, 401, "no key", "www-authenticate", "ApiKey"},
 			{"/key", "192.0.2.1", nil, 401, "no key", "www-authenticate", "ApiKey"},
 			{"/key", "203.0.113.9", nil, 451, "banned, never", "x-code", "banned"},
 			{"/own", "192.0.2.1", nil, 420, "own", "content-type", "text/plain; charset=utf-8"},
@@ -50,6 +55,11 @@ func TestResponsesOfTheSet(t *testing.T) {
 			if a.status != c.status || a.body != c.body || a.Get(c.header) != c.value {
 				t.Errorf("%s at %s: %d %s %v, want %d %s", c.path, e.Name, a.status, a.body, a.Header, c.status, c.body)
 			}
+		}
+		a := ask(t, "POST", e.URL()+"/key", append([]string{"content-type", "application/grpc"}, key...)...)
+		if message := a.Get("grpc-message"); a.Get("grpc-status") != "8" || a.Get("x-code") != "slow" ||
+			!strings.HasPrefix(message, "Policy keys allows 1 per 1h, and that is used up. Try again in ") {
+			t.Errorf("gRPC at %s: %d %s %v", e.Name, a.status, a.body, a.Header)
 		}
 	}
 }

@@ -169,7 +169,11 @@ func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
 	}
 	d.writer.add("cache-control", "no-store")
 	own := d.view.Set.Response(policy.AnswerBan)
-	if !d.writer.own(&own, d, nil, retry) {
+	switch {
+	case d.writer.own(&own, d, nil, retry):
+	case d.speaksGRPC():
+		out.RawBody = []byte(refusal.Bans[found.Ban])
+	default:
 		d.writer.add("content-type", problemType)
 		out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[found.Ban] + "\"}\n")
 	}

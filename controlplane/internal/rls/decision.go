@@ -1,6 +1,7 @@
 package rls
 
 import (
+	"bytes"
 	"context"
 	"strconv"
 	"strings"
@@ -230,6 +231,18 @@ func addend(in *rlspb.RateLimitRequest, d *pbDescriptor) int64 {
 		return int64(min(d.GetHitsAddend().GetValue(), policy.MaxCost))
 	}
 	return int64(max(1, in.HitsAddend))
+}
+
+// speaksGRPC reports whether the call says that its request is one of gRPC. One of gRPC-Web that
+// still has this type here gets no status of gRPC from Envoy.
+func (d *decision) speaksGRPC() bool {
+	for _, h := range d.attributes.Headers[:d.whole] {
+		if string(h.Name) == "content-type" {
+			return bytes.HasPrefix(h.Value, []byte("application/grpc")) &&
+				!bytes.HasPrefix(h.Value, []byte("application/grpc-web"))
+		}
+	}
+	return false
 }
 
 // take copies the hits of a result. Policies that only an Envoy can count for are left out: its own

@@ -202,7 +202,8 @@ func (d *decision) costOf(h *hit) (cost int64) {
 	return max(cost, h.cost)
 }
 
-// body writes the body of a refusal: the policy's own, or a problem.
+// body writes the body of a refusal: the policy's own, a problem, or for gRPC the sentence, since
+// Envoy makes the body the message of the status.
 func (w *writer) body(d *decision, retry int64) {
 	h := d.refusing
 	own := d.view.Set.ResponseOf(h.policy, h.reason, int(refusal.Kinds[h.reason].Status))
@@ -212,6 +213,10 @@ func (w *writer) body(d *decision, retry int64) {
 	about := refusal.About{
 		Reason: h.reason, Source: h.source, Policy: []byte(h.policy.Name), After: d.view.Index.After(&h.Hit),
 		Limit: &h.limit, Cost: d.costOf(h), Left: h.remaining,
+	}
+	if d.speaksGRPC() {
+		w.out.RawBody = about.AppendSentence(nil, retry)
+		return
 	}
 	kind := about.Kind()
 	text, err := json.Marshal(problem{
@@ -226,8 +231,8 @@ func (w *writer) body(d *decision, retry int64) {
 	w.out.RawBody = append(text, '\n')
 }
 
-// own writes what a response of the operator's says, and reports whether that has a body. A ban,
-// which no limit decides, has no hit.
+// own writes what a response of the operator's says, and reports whether that is all: whether the
+// body is written. A ban, which no limit decides, has no hit.
 func (w *writer) own(own *policy.Response, d *decision, h *hit, retry int64) bool {
 	for rest := own.Headers; rest != ""; {
 		var name, value string
@@ -235,7 +240,7 @@ func (w *writer) own(own *policy.Response, d *decision, h *hit, retry int64) boo
 		value, rest, _ = strings.Cut(rest, "\n")
 		w.add(name, value)
 	}
-	if own.Body == "" {
+	if own.Body == "" || d.speaksGRPC() {
 		return false
 	}
 	contentType := cmp.Or(own.ContentType, "text/plain; charset=utf-8")

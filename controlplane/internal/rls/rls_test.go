@@ -417,7 +417,8 @@ func TestHeadersAndBody(t *testing.T) {
 
 // The responses of the set answer here too, bans among them; a policy's own goes before.
 func TestResponsesOfTheSet(t *testing.T) {
-	w := begin(t, users+`    if_absent: deny
+	w := begin(t, users+`
+  - {name: keyed, match: {domain: key}, partition: ["header:x-key"], if_absent: deny, limit: {quota: 1, window: 1m}}
   - {name: own, match: {domain: own}, partition: [], limit: {quota: 0, window: 1m}, response: {body: own}}
   - {name: zero, match: {domain: zero}, partition: [], limit: {quota: 0, window: 1m}}
 banned: {client_ips: [192.0.2.1]}
@@ -425,7 +426,9 @@ responses:
   quota: {body: 'all {{used}} {{limit}} {retry_after} {reset}', headers: {x-code: slow}}
   suspended: {content_type: application/json, body: '{"off":{retry_after}}', headers: {x-code: "off"}}
   ban: {body: 'banned {retry_after}', headers: {x-code: banned}}
+  absent: {status: 401, body: 'who? {policy} {retry_after}', headers: {www-authenticate: ApiKey}}
 `)
+	const grpc = "header:content-type=application/grpc+proto"
 	in := request("edge", "api=v1 user=a")
 	in.HitsAddend = 3
 	for _, c := range []struct {
@@ -438,6 +441,18 @@ responses:
 		{request("zero", "a=b"), `{"off":null}`, "cache-control: no-store\nx-code: off\ncontent-type: application/json"},
 		{request("edge", "remote_address=192.0.2.1"), "banned never",
 			"cache-control: no-store\nx-code: banned\ncontent-type: text/plain; charset=utf-8"},
+		{request("key", "a=b"), "who? keyed never",
+			"cache-control: no-store\nwww-authenticate: ApiKey\ncontent-type: text/plain; charset=utf-8"},
+		{request("key", grpc),
+			"Policy keyed needs to know whose request this is, and the request does not say.",
+			"cache-control: no-store\nwww-authenticate: ApiKey"},
+		{request("zero", "a=b|"+grpc),
+			"Policy zero is suspended for this caller: its quota is 0, and waiting does not help.",
+			"cache-control: no-store\nx-code: off"},
+		{request("edge", "remote_address=192.0.2.1|"+grpc), "Requests from this address are banned.",
+			"cache-control: no-store\nx-code: banned"},
+		{request("zero", "a=b|header:content-type=application/grpc-web"), `{"off":null}`,
+			"cache-control: no-store\nx-code: off\ncontent-type: application/json"},
 	} {
 		out := w.ask(c.in)
 		if got := headersOf(out); string(out.RawBody) != c.body || got != c.headers {
