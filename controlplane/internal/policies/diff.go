@@ -45,6 +45,7 @@ type FieldChange struct {
 // Bounds of the words, so that a line stays readable. Changes hold everything.
 const (
 	wordsOfValue   = 120
+	wordsBefore    = 20
 	wordsOfList    = 5
 	wordsOfSummary = 160
 )
@@ -55,22 +56,43 @@ func (c FieldChange) String() string {
 		return c.Field + " changed"
 	}
 	if len(c.Added)+len(c.Removed) == 0 {
-		return fmt.Sprintf("%s %s → %s", c.Field, short(c.Before), short(c.After))
+		before, after := apart(c.Before, c.After)
+		return fmt.Sprintf("%s %s → %s", c.Field, before, after)
 	}
+	added, removed := apart(listed(c.Added), listed(c.Removed))
 	text := c.Field
 	for _, side := range []struct {
-		word  string
-		items []string
-	}{{" with ", c.Added}, {" without ", c.Removed}} {
+		word, text string
+		items      []string
+	}{{" with ", added, c.Added}, {" without ", removed, c.Removed}} {
 		if len(side.items) == 0 {
 			continue
 		}
-		text += side.word + short(strings.Join(side.items[:min(len(side.items), wordsOfList)], ", "))
+		text += side.word + side.text
 		if more := len(side.items) - wordsOfList; more > 0 {
 			text += fmt.Sprintf(" and %d more", more)
 		}
 	}
 	return text
+}
+
+// listed is the beginning of a list.
+func listed(items []string) string {
+	return strings.Join(items[:min(len(items), wordsOfList)], ", ")
+}
+
+// apart shortens two values, and where their beginnings are alike from a little before they differ.
+func apart(a, b string) (shortA, shortB string) {
+	shortA, shortB = short(a), short(b)
+	if shortA != shortB || a == b {
+		return shortA, shortB
+	}
+	same := 0
+	for same < min(len(a), len(b)) && a[same] == b[same] {
+		same++
+	}
+	from := same - wordsBefore
+	return "…" + short(strings.ToValidUTF8(a[from:], "")), "…" + short(strings.ToValidUTF8(b[from:], ""))
 }
 
 // short shortens a value, at a whole character.
