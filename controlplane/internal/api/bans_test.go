@@ -145,7 +145,8 @@ func TestTheBanOfAConsumerEndsByItsHash(t *testing.T) {
 			"default_tier: free}\ntiers: [free, paid]\npolicies:\n"+
 			"  - {name: a, partition: [consumer], limit: {quota: 10, window: 1m}}\n")
 		p.must("PUT", "/v1/consumers/mallory", record)
-		one := decoded[api.ConsumersAnswer](t, p.do(call{who: "eyes", method: "GET", path: "/v1/consumers"})).Consumers[0]
+		list := p.do(call{who: "eyes", method: "GET", path: "/v1/consumers"})
+		one := decoded[api.ConsumersAnswer](t, list).Consumers[0]
 		lift := call{who: "ed", method: "DELETE", path: "/v1/bans/" + one.Key}
 		ended := decoded[api.BansAnswer](t, p.do(lift))
 		if len(ended.Bans) != 1 || ended.Bans[0].Policy != "" || ended.Bans[0].Key != one.Key ||
