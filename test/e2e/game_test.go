@@ -245,7 +245,7 @@ func (g *game) round() (what string) {
 	away := time.Since(begin)
 	time.Sleep(time.Second) // Until what shares have let through is charged: 0.7 s, as docs/failover.md says.
 	most := g.places.atMost()
-	byShare := g.calm(c)
+	byShare, late := g.calm(c)
 	again := max(c.again, electedAgain*float64(g.elections()-elected))
 	now := allowance{lost: c.lost, restarts: c.restarts, again: again,
 		shares: gameBurst + gameRate*away.Seconds() + byShare}
@@ -253,7 +253,7 @@ func (g *game) round() (what string) {
 		now.shares = min(now.shares, float64(g.decidedByShare()-shared))
 	}
 	g.hold(c, now)
-	g.holdPlaces(c, now, away, most)
+	g.holdPlaces(c, now, away, most, late)
 	g.offend(c)
 	g.since, g.before = begin, now
 	return c.name
@@ -271,8 +271,9 @@ func kind(name string) string {
 }
 
 // calm lets nothing happen, while changes go on, and wants callers to get what limits give. It
-// returns how many requests a share decided meanwhile, where a call was late.
-func (g *game) calm(c calamity) (byShare float64) {
+// returns how many requests a share decided meanwhile, where a call was late, and how many a failure
+// refused.
+func (g *game) calm(c calamity) (byShare float64, late int) {
 	g.t.Helper()
 	type counts struct{ admitted, refused int64 }
 	before := map[string]counts{}
@@ -308,7 +309,7 @@ func (g *game) calm(c calamity) (byShare float64) {
 				c.name, name, a, took, r, least)
 		}
 	}
-	return float64(shared)
+	return float64(shared), int(denied)
 }
 
 // owed is how many tokens of the optimistic limit Envoys have used beyond what it had: those that
