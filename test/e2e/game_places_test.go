@@ -73,8 +73,8 @@ func (g *game) holdPlaces(c calamity, now allowance, away time.Duration, most, l
 	}
 	for envoy, had := range by {
 		if had < gamePlaces/2-2-late {
-			g.violate("after %q Envoy %d had %d in flight at most while all was well, its share is %d, and %d were late",
-				c.name, envoy, had, gamePlaces/2, late)
+			g.violate("after %q Envoy %d had %d in flight at most while all was well; its share is %d, and %d were "+
+				"late", c.name, envoy, had, gamePlaces/2, late)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,7 +143,7 @@ func play(t *testing.T, seed uint64, during time.Duration, watched bool) {
 		}
 		g.acks.Planes = append(g.acks.Planes, call)
 	}
-	g.waits.retries = g.retries
+	g.waits.calls, g.waits.bucket = g.calls, g.bucket
 	g.acks.Begin()
 	g.awaitApplied(1)
 	g.ask()
@@ -200,18 +202,30 @@ func (g *game) ask() {
 	}
 }
 
-// retries are how often each Envoy has sent a call to a control plane again, since it started.
-func (g *game) retries() string {
+// calls are how those of each Envoy to control planes went, since it started: also how often it has
+// sent one again, which is decided twice if both have heard it.
+func (g *game) calls() string {
 	var all []string
 	for _, e := range g.envoys {
-		text, err := e.Admin(g.ctx, `/stats?filter=^cluster\.weir\.upstream_rq_retry$`)
-		_, n, found := strings.Cut(strings.TrimSpace(string(text)), ": ")
-		if !found {
-			n = fmt.Sprint("unknown: ", err)
+		text, err := e.Admin(g.ctx, `/stats?filter=^(cluster\.weir\.upstream_rq_retry|wasmcustom\.weir\.leases\..*)$`)
+		if err != nil {
+			text = []byte(err.Error())
 		}
-		all = append(all, e.Name+" "+n)
+		words := strings.NewReplacer("cluster.weir.upstream_rq_", "", "wasmcustom.weir.leases.", "", "\n", ", ")
+		all = append(all, e.Name+": "+words.Replace(strings.TrimSpace(string(text))))
 	}
-	return strings.Join(all, ", ")
+	return strings.Join(all, "; ")
+}
+
+// bucket is what both control planes say of one of a caller that waits.
+func (g *game) bucket(mode, caller string) string {
+	var all strings.Builder
+	for _, p := range g.planes {
+		a, err := p.Call(g.ctx, http.MethodGet,
+			"/v1/keys/waits-"+mode+"?partition="+url.QueryEscape("header:x-caller:"+caller), nil)
+		fmt.Fprintf(&all, "%s %d %s %v\n", time.Now().UTC().Format("05.000"), a.Status, bytes.TrimSpace(a.Body), err)
+	}
+	return all.String()
 }
 
 // round lets something happen, and then nothing, and holds callers and control planes to what must
@@ -271,8 +285,8 @@ func kind(name string) string {
 }
 
 // calm lets nothing happen, while changes go on, and wants callers to get what limits give. It
-// returns how many requests a share decided meanwhile, where a call was late, and how many a failure
-// refused.
+// returns how many requests a share decided meanwhile, where a call was late, and how many a
+// failure refused.
 func (g *game) calm(c calamity) (byShare float64, late int) {
 	g.t.Helper()
 	type counts struct{ admitted, refused int64 }
@@ -425,18 +439,19 @@ type waiting struct {
 	late int
 	// asked counts requests.
 	asked int
-	// retries are how often each Envoy has sent a call to a control plane again so far: one that
-	// both have heard is decided twice. before is what they were when all was well at first.
-	retries func() string
-	before  string
+	// calls are how calls to control planes went so far, before is the same when all was well at
+	// first, bucket one of a caller in a mode.
+	calls  func() string
+	before string
+	bucket func(mode, caller string) string
 }
 
 func (w *waiting) health() {
-	retries := w.retries()
+	calls := w.calls()
 	w.turn(1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.before = retries
+	w.before = calls
 }
 
 func (w *waiting) trouble() { w.turn(0) }
@@ -485,8 +500,9 @@ func (w *waiting) begin(ctx context.Context, url, mode, caller string) {
 			time.Sleep(time.Duration(seconds) * time.Second)
 			_, again, err := ask()
 			w.judge(begun, late == begun, func() string {
-				return fmt.Sprintf("%s at %s waited %s s, in vain: %s\n%s\ncalls were sent again: %s; before: %s", mode,
-					url, first.Get("Retry-After"), again.body, strings.Join(seen, "\n"), w.retries(), w.before)
+				return fmt.Sprintf("%s at %s waited %s s, in vain: %s\n%s\ncalls: %s\nbefore: %s\n%sstalls of %v", mode,
+					url, first.Get("Retry-After"), again.body, strings.Join(seen, "\n"), w.calls(), w.before,
+					w.bucket(mode, caller), stalls.between(first.at, again.at))
 			}, again, err)
 		}
 	})
