@@ -57,11 +57,11 @@ export function Badge({ tone = 'plain', children }: { tone?: Tone; children: Rea
   return <span className={`badge ${tone}`}>{children}</span>
 }
 
-// Short is the beginning of a hash, which is at hand as a whole.
+// Short is the beginning of a hash, which is at hand as a whole. Zeros alone are no key.
 export function Short({ hash }: { hash: string }) {
   return (
     <code title={hash} className="hash">
-      {hash.slice(0, 10)}
+      {/^0*$/.test(hash) ? '-' : hash.slice(0, 10)}
     </code>
   )
 }

@@ -41,13 +41,14 @@ func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (compl
 
 // bansKey reports whether the partition key of a policy that was encoded last is banned, or one
 // that the request would have with another choice of the values of which it holds several.
-// Partition is that key.
+// Partition is the key that was encoded. The banned one is bannedKey then.
 func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition keyhash.Key) (banned bool) {
 	if !c.ix.bansKeys() {
 		return false
 	}
 	choices := min(c.spread, maxSpread)
 	for key := partition; ; key = c.hash() {
+		c.bannedKey = key
 		if banned, c.banEnds = c.ix.enforcement.bansKey(key); banned || choices == 1 || c.choice == choices {
 			break
 		}

@@ -16,10 +16,11 @@ type caller struct {
 	revision uint64
 	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
 	// unsure: it names more than can be looked up. banEnds is when the ban that was found ends by
-	// itself, 0 for never.
+	// itself, 0 for never; bannedKey is its key if it is one of a key.
 	consumer                       Consumer
 	lookedUp, othersBanned, unsure bool
 	banEnds                        int64
+	bannedKey                      keyhash.Key
 	// tier is the index of the caller's tier, or unknownTier. guessed: the consumer may have been
 	// assigned another one, which is not known here yet.
 	tier    int

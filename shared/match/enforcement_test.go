@@ -181,6 +181,9 @@ func TestBannedKeys(t *testing.T) {
 			if got := result.Access == match.Banned && result.Ban == match.KeyBan; got != want {
 				t.Errorf("%s: %s is banned: %v", name, value, got)
 			}
+			if (result.BannedKey == key) != want || (result.BannedKey == keyhash.Key{}) == want {
+				t.Errorf("%s: %s is banned by %v, the ban is one of %v", name, value, result.BannedKey, key)
+			}
 		}
 	}
 	ix.Enforce(&wire.Enforcement{Bans: bans}, 0)

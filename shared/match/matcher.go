@@ -43,7 +43,7 @@ func (m *Matcher) Match(ix *Index, a *Attributes) Result {
 	}
 	switch {
 	case m.keyBanned:
-		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds}
+		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds, BannedKey: m.bannedKey}
 	case exempt:
 		return Result{Access: Exempt}
 	}
@@ -81,7 +81,7 @@ func (m *Matcher) MatchOne(ix *Index, a *Attributes, number uint32, access Acces
 	m.addPolicy(pathMatch{policy: number}, a)
 	switch {
 	case m.keyBanned:
-		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds}
+		return Result{Access: Banned, Ban: KeyBan, BanEnds: m.banEnds, BannedKey: m.bannedKey}
 	case access == Exempt:
 		return Result{Access: Exempt}
 	}

@@ -160,6 +160,40 @@ func TestWhatABanRefusesIsSeen(t *testing.T) {
 	w.knowsNothingOf(apiKey, e)
 }
 
+// Requests that a ban of a partition key refuses are seen under the hash of that key, as the list of
+// bans has it, also where one asks by the key.
+func TestWhatABanOfAKeyRefusesIsSeen(t *testing.T) {
+	w := start(t, setup{policies: whyPolicies})
+	e := w.envoys[0]
+	w.run("keys", "ban", "cheap", "consumer:bob", "--reason", "floods")
+	w.await("the ban", func(context.Context) error {
+		if got := w.ask(e, "/cheap", "bob"); got != http.StatusForbidden {
+			return fmt.Errorf("a banned key gets %d", got)
+		}
+		return nil
+	})
+	bans := w.run("get", "bans")
+	hash := regexp.MustCompile(`\b[0-9a-f]{32}\b`).FindString(bans)
+	if hash == "" || strings.Trim(hash, "0") == "" {
+		t.Fatalf("weir get bans has no key:\n%s", bans)
+	}
+	w.await("the refusals of the key", func(context.Context) error {
+		for command, part := range map[string]string{
+			"top": hash, "top --policy (banned)": hash, "why bob": "ban_of_key",
+			"why --policy cheap consumer:bob": "ban_of_key", "why --policy cheap consumer:bob -o json": `"key":"` + hash,
+		} {
+			said := w.run(strings.Fields(command)...)
+			if !strings.Contains(said, part) || strings.Contains(said, strings.Repeat("0", 32)) {
+				return fmt.Errorf("weir %s lacks %s:\n%s", command, part, said)
+			}
+		}
+		return nil
+	})
+	if said := w.run("why", "--policy", "cheap", "consumer:alice"); strings.Contains(said, "ban_of_key") {
+		t.Errorf("another key:\n%s", said)
+	}
+}
+
 // ask is the status of a request with a key.
 func (w *world) ask(e *stack.Envoy, path, key string) int {
 	w.t.Helper()

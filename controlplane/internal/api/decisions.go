@@ -115,7 +115,7 @@ func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who
 	if err != nil {
 		return who, err
 	}
-	q.Buckets = []string{}
+	q.Buckets = k.hashes() // Bans of the key refuse under these.
 	for _, bucket := range k.buckets() {
 		q.Buckets = append(q.Buckets, bucket.String())
 	}
@@ -218,6 +218,9 @@ func (s *server) levels(ctx context.Context, list []decisions.Decision, person *
 	active, _ := s.config.Policies.Active()
 	for i := range list {
 		d := &list[i]
+		if d.Policy == policies.Banned {
+			continue // A ban has no bucket.
+		}
 		deciding, _ := active.Deciding(d.Version)
 		if deciding == nil {
 			continue

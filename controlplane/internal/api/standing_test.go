@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -166,19 +167,66 @@ func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	}
 }
 
+// bansRefuse has a node report what bans refused, of each key and reason three requests.
+func (p *plane) bansRefuse(reasons map[keyhash.Key]uint8) {
+	p.t.Helper()
+	m := wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+		Counts: []wire.RefusedCount{{Policy: wire.BanPolicy, Refused: 3 * int64(len(reasons))}}}
+	for key, reason := range reasons {
+		m.Refusals = append(m.Refusals, wire.Refusal{Reason: wire.BanReason + reason,
+			CallerCount: wire.CallerCount{Policy: wire.BanPolicy, Bucket: key, Count: 3}})
+	}
+	body := string(wire.AppendDecisions(nil, &m))
+	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
+		p.t.Fatal(w.Code, w.Body)
+	}
+}
+
+// What a ban of a key refuses is found by the key, as the policy has it, beside no other key's; a
+// ban has no bucket that holds anything.
+func TestWhatABanOfAKeyRefusesIsFoundByTheKey(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, standingSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	const banned = "/v1/keys/api/ban?partition=consumer:key"
+	p.must("POST", banned, `{"reason": "floods"}`)
+	hash := p.key(t, call{"root", "GET", "/v1/keys/api?partition=consumer:key", nil, ""}).Key
+	key, err := keyhash.Parse(hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.bansRefuse(map[keyhash.Key]uint8{key: uint8(match.KeyBan), {}: uint8(match.AddressBan), {1}: uint8(match.KeyBan)})
+	for query, want := range map[string][]string{
+		"policy=api&partition=consumer:key": {"ban_of_key " + hash}, "policy=api&key=" + hash: {"ban_of_key " + hash},
+		"policy=(banned)&key=" + hash: {"ban_of_key " + hash}, "policy=api&partition=consumer:other": nil,
+		"policy=api": nil, "policy=login&partition=client_ip:192.0.2.1": nil,
+	} {
+		w := p.do(call{"eyes", "GET", "/v1/decisions?" + strings.ReplaceAll(query, ":", "%3A"), nil, ""})
+		var got api.DecisionsAnswer
+		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
+			t.Fatalf("?%s: %d %s", query, w.Code, w.Body)
+		}
+		var found []string
+		for _, d := range got.Decisions {
+			found = append(found, d.Reason+" "+d.Key)
+			if d.Now != nil || d.Count != 3 {
+				t.Errorf("?%s: %+v", query, d)
+			}
+		}
+		if !slices.Equal(found, want) {
+			t.Errorf("?%s: %q, want %q", query, found, want)
+		}
+	}
+}
+
 // What a ban refuses is in every answer about refusals, as the description has them.
 func TestWhatABanRefusesIsInEveryAnswer(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, standingSet); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	who := wire.CallerCount{Policy: wire.BanPolicy, Bucket: keyhash.Key{1}, Count: 3}
-	body := string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
-		Counts:   []wire.RefusedCount{{Policy: wire.BanPolicy, Refused: 3}},
-		Refusals: []wire.Refusal{{CallerCount: who, Reason: wire.BanReason + 1}}}))
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
-		t.Fatal(w.Code, w.Body)
-	}
+	p.bansRefuse(map[keyhash.Key]uint8{{1}: uint8(match.AddressBan)})
 	if err := p.past.Tick(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
@@ -50,8 +51,16 @@ func (c *topCommand) Run(env *environment) error {
 		ofBoth(got))
 	return table(env.Out, "COUNT\tTOO HIGH BY UP TO\tPOLICY\tTIER\tBUCKET\tCONSUMER\tSHOWN", func(w io.Writer) {
 		for _, t := range top.Callers {
-			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Count, t.Over, t.Policy, t.Tier, t.Key, t.Consumer,
-				parts(t.Shown))
+			fmt.Fprintf(w, "%d\t%d\t%s\t%s\t%s\t%s\t%s\n", t.Count, t.Over, t.Policy, t.Tier, keyText(t.Key),
+				t.Consumer, parts(t.Shown))
 		}
 	})
+}
+
+// keyText is a hash, or a dash for zeros alone, which are no key.
+func keyText(hash string) string {
+	if strings.Trim(hash, "0") == "" {
+		return "-"
+	}
+	return hash
 }

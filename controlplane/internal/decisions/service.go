@@ -214,7 +214,8 @@ type Query struct {
 	Before string
 	// Consumer is a match.ConsumerKey.
 	Consumer *keyhash.Key
-	Policy   string
+	// Policy refuses, or a ban of one of the Buckets, which are its own then.
+	Policy string
 	// Buckets are hashes in hexadecimal, one of which is the refusal's; nil for any.
 	Buckets []string
 	Since   time.Time
@@ -222,7 +223,8 @@ type Query struct {
 
 func (q Query) wants(d *Decision) bool {
 	return (q.Consumer == nil || d.Consumer == q.Consumer.String()) &&
-		(q.Policy == "" || d.Policy == q.Policy) && (q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
+		(q.Policy == "" || d.Policy == q.Policy || q.Buckets != nil && d.Policy == policies.Banned) &&
+		(q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
 }
 
 // oneCaller reports whether the query is about one caller.

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -107,7 +108,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	case match.Banned:
 		meter.Call(Banned)
-		d.recordBanned(found.Ban)
+		d.recordBanned(&found)
 		return d.banned(&found), nil
 	}
 	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()
@@ -147,7 +148,7 @@ func (d *decision) match(ctx context.Context) match.Result {
 	result := d.matcher.Match(ix, &d.attributes)
 	access := result.Access
 	if access == match.Off || access == match.Banned {
-		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds}
+		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds, BannedKey: result.BannedKey}
 	}
 	wholeAddend := int64(max(1, d.in.HitsAddend))
 	d.take(&result, wholeCall, wholeAddend)
@@ -158,6 +159,7 @@ func (d *decision) match(ctx context.Context) match.Result {
 			if result.Access == match.Banned {
 				found.BanEnds = laterEnd(&found, &result)
 				found.Access, found.Ban = match.Banned, match.KeyBan
+				found.BannedKey = cmp.Or(found.BannedKey, result.BannedKey)
 			}
 			d.take(&result, descriptor, addend)
 		}

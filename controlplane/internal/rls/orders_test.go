@@ -127,6 +127,13 @@ policies:
 	if w.counted["exempt"] != 9 || w.counted["banned"] != 3 {
 		t.Error(w.counted)
 	}
+	report := w.service.Take()
+	if report == nil || len(report.Refusals) != 1 {
+		t.Fatalf("%+v", report)
+	}
+	if r := report.Refusals[0]; r.Count != 3 || r.Bucket != key || r.Reason != wire.BanReason+uint8(match.KeyBan) {
+		t.Errorf("reported %+v, the banned key is %v", r, key)
+	}
 }
 
 // A ban that ends by itself says when, as at an Envoy: of a consumer, and of a key that only a

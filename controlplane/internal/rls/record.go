@@ -82,14 +82,17 @@ func (d *decision) record() {
 }
 
 // recordBanned notes a call that a ban refuses, as the filter notes a request: in place of a
-// policy, under its consumer if it names one.
-func (d *decision) recordBanned(ban match.Ban) {
+// policy, under the banned partition key or else its consumer if it names one.
+func (d *decision) recordBanned(found *match.Result) {
 	if d.service.config.Report == nil {
 		return
 	}
 	id := d.identify()
-	h := hit{Hit: match.Hit{Policy: wire.BanPolicy, Key: id.Consumer}, reason: wire.BanReason + policy.Reason(ban),
-		source: policy.ByRequest, retry: quota.Never}
+	h := hit{Hit: match.Hit{Policy: wire.BanPolicy, Key: id.Consumer}, source: policy.ByRequest, retry: quota.Never,
+		reason: wire.BanReason + policy.Reason(found.Ban)}
+	if found.Ban == match.KeyBan {
+		h.Key = found.BannedKey
+	}
 	r, now := &d.service.recorder, instant(d.service.config.Now())
 	r.mu.Lock()
 	defer r.mu.Unlock()

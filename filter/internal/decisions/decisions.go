@@ -80,7 +80,9 @@ func (s *Recorder) Banned(req *limiter.Request, a *match.Attributes, id *wire.Id
 	h.Policy = wire.BanPolicy
 	first := s.count(&h)
 	s.describe(req.Rules(), &s.banned, a, id, true)
-	h.Key = s.banned.Consumer // A ban of an address, or of one without a consumer, is one entry for all.
+	if h.Key = req.BannedKey; req.Ban != match.KeyBan {
+		h.Key = s.banned.Consumer // Bans of addresses, and of others without a consumer, are one entry for all.
+	}
 	i := s.entry(&h, first)
 	if i < 0 {
 		return

@@ -182,7 +182,7 @@ func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 }
 
 // Requests that a ban refuses are counted and sampled as those that a policy refuses, by their
-// consumer where they name one.
+// consumer where they name one, and by the key if that is banned.
 func TestWhatBansRefuseIsReported(t *testing.T) {
 	w := newWorld(t)
 	who := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, "a")
@@ -191,11 +191,25 @@ func TestWhatBansRefuseIsReported(t *testing.T) {
 		w.request.Ban = match.ConsumerBan
 		w.samples.Banned(&w.request, ask, nil, w.now)
 	}
+	keys := map[keyhash.Key]int64{}
+	for of, n := range map[int]int64{allowing: 2, 1: 3} { // Two keys of one consumer.
+		ask := w.ask(of, "a")
+		key := w.request.Hits[0].Key
+		keys[key] = n
+		w.rules.Index.Enforce(&wire.Enforcement{Bans: []wire.Ban{{Key: key}}}, 0)
+		for range n {
+			if got := w.limiter.Begin(&w.request, w.rules, ask, w.now); got != limiter.Banned {
+				t.Fatalf("a banned key of policy %d: %v", of, got)
+			}
+			w.samples.Banned(&w.request, ask, nil, w.now)
+		}
+		w.rules.Index.Enforce(&wire.Enforcement{}, 0)
+	}
 	w.request.Ban = match.AddressBan
 	w.samples.Banned(&w.request, &match.Attributes{Path: []byte("/login")}, nil, w.now)
 	w.refuse(1, "b")
 	w.flush()
-	if counts, buckets := w.total(); counts[wire.BanPolicy] != 8 || buckets[wire.BanPolicy] != 2 || counts[1] != 1 {
+	if counts, buckets := w.total(); counts[wire.BanPolicy] != 13 || buckets[wire.BanPolicy] != 4 || counts[1] != 1 {
 		t.Fatalf("counted %v in %v buckets", counts, buckets)
 	}
 	for _, r := range w.sent[0].Refusals {
@@ -208,7 +222,15 @@ func TestWhatBansRefuseIsReported(t *testing.T) {
 			if r.Count != 1 || r.Consumer != (keyhash.Key{}) || string(r.Shown) != "\x00\x06/login" {
 				t.Errorf("a banned address: %+v", r)
 			}
+		case wire.BanReason + uint8(match.KeyBan):
+			if r.Count != keys[r.Bucket] || r.Consumer != who {
+				t.Errorf("a banned key: %+v, want one of %v", r, keys)
+			}
+			delete(keys, r.Bucket)
 		}
+	}
+	if len(keys) != 0 {
+		t.Errorf("the bans of %v are not reported", keys)
 	}
 }
 

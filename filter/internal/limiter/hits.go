@@ -9,7 +9,7 @@ import (
 // serves other requests while this one waits.
 func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	found := l.matcher.Match(&req.rules.Index, a)
-	req.Ban, req.BanEnds, req.bypassed = found.Ban, found.BanEnds, found.Bypassed
+	req.Ban, req.BanEnds, req.BannedKey, req.bypassed = found.Ban, found.BanEnds, found.BannedKey, found.Bypassed
 	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
 	req.own, req.rank = append(req.own[:0], found.Own...), found.Rank
 	if l.penalties != nil {

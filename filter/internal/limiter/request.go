@@ -47,9 +47,10 @@ type Request struct {
 	Reason   policy.Reason
 	Source   policy.DecisionSource
 	// Ban is what a Banned request is banned by. BanEnds is when that ends by itself, in Unix
-	// milliseconds, 0 for never.
-	Ban     match.Ban
-	BanEnds int64
+	// milliseconds, 0 for never. BannedKey is the partition key of a match.KeyBan; zero of others.
+	Ban       match.Ban
+	BanEnds   int64
+	BannedKey keyhash.Key
 	// Delay is how long leaky buckets hold an allowed request back; 0 for one that goes on at once.
 	Delay quota.Span
 	// Costs are those that are known later, in the order of the limits.

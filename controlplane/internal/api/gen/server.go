@@ -1931,8 +1931,9 @@ type ListDecisionsParams struct {
 	// Key Only refusals of this partition key, by its hash as `key` of a refusal or of `/v1/top` has it.
 	Key string `form:"key,omitempty" json:"key,omitempty"`
 
-	// Partition Only refusals of one partition key of the policy, named as under `/v1/keys/{policy}`: what its requests have for each part
-	// of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither stored nor logged here.
+	// Partition Only refusals of one partition key of the policy, also by a ban of the key, named as under `/v1/keys/{policy}`: what its
+	// requests have for each part of the policy's `partition`, like `client_ip:1.2.3.4`. It is hashed and looked up, and neither
+	// stored nor logged here.
 	Partition []string `form:"partition,omitempty" json:"partition,omitempty"`
 
 	// Since The earliest time.
