@@ -312,6 +312,16 @@ func TestAStoreThatLosesEverythingGetsItBack(t *testing.T) {
 		if stored.Revision < d.Revision {
 			t.Errorf("stored %+v", stored)
 		}
+		// It is said, also where the answer to what was given back is lost.
+		const said = "the store had lost orders or bans"
+		before := strings.Count(one.log.String()+two.log.String(), said)
+		s.set(func(s *store) { s.held, s.mute = enforcement.Document{}, true })
+		time.Sleep(time.Second)
+		s.set(func(s *store) { s.mute = false })
+		time.Sleep(time.Second + time.Millisecond) // No poll comes at the same moment.
+		if now := strings.Count(one.log.String()+two.log.String(), said); before != 1 || now != 2 {
+			t.Errorf("%d losses are said, then %d", before, now)
+		}
 		// A write that was made, and whose answer was lost, is no other change.
 		s.set(func(s *store) { s.mute = true })
 		two.put(d.Orders.Revision, false, order(enforcement.Off, "mute"))

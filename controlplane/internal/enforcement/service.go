@@ -39,6 +39,9 @@ type Service struct {
 	changing sync.Mutex
 	// lost is called when the store has lost something, or had no room for it. Changing guards it.
 	lost func()
+	// unsaid: the store was given back orders or bans that it had lost, and the answer did not come.
+	// Changing guards it.
+	unsaid bool
 
 	mu sync.Mutex
 	// loaded: the store has been read since the start. unsaved: held has not been stored; base is
@@ -115,7 +118,7 @@ func (s *Service) meet(ctx context.Context) error {
 	unsaved := s.unsaved
 	loaded := s.loaded
 	s.mu.Unlock()
-	if loaded && !unsaved && revision == held.Revision {
+	if loaded && !unsaved && !s.unsaid && revision == held.Revision {
 		return nil
 	}
 	stored, err := s.store.Enforcement(ctx)
@@ -124,6 +127,9 @@ func (s *Service) meet(ctx context.Context) error {
 	}
 	merged, dropped := join(held, stored, s.now())
 	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
+		if s.unsaid {
+			s.sayRegained(stored, 0)
+		}
 		return s.adopt(stored, true)
 	}
 	if dropped > 0 {
@@ -151,23 +157,31 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	merged.Revision = merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
 	if err := s.store.WriteEnforcement(ctx, write); err != nil {
+		s.unsaid = !s.unsaved && !errors.Is(err, errs.Conflict)
 		return err
-	}
-	facts := []any{
-		"orders", len(merged.Orders.List), "bans", len(merged.Bans.List),
-		"revision", merged.Revision, "replaces", stored.Revision,
 	}
 	switch {
 	case merged.is(stored):
 		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
-			append(facts, "by", stored.Orders.By)...)
+			append(merged.facts(stored.Revision), "by", stored.Orders.By)...)
 	case !s.unsaved:
-		s.log.Warn("the store had lost orders or bans; it has back what this replica knew", facts...)
-		s.lost()
+		s.sayRegained(merged, stored.Revision)
 	default:
-		s.log.Info("what was ordered while the store was away is stored", facts...)
+		s.log.Info("what was ordered while the store was away is stored", merged.facts(stored.Revision)...)
 	}
 	return s.adopt(merged, true)
+}
+
+// sayRegained says that the store had lost what it has back by now.
+func (s *Service) sayRegained(now Document, replaces uint64) {
+	s.unsaid = false
+	s.log.Warn("the store had lost orders or bans; it has back what this replica knew", now.facts(replaces)...)
+	s.lost()
+}
+
+// facts are those that the log has of a document that is stored.
+func (d *Document) facts(replaces uint64) []any {
+	return []any{"orders", len(d.Orders.List), "bans", len(d.Bans.List), "revision", d.Revision, "replaces", replaces}
 }
 
 // adopt puts a document into force on this replica.

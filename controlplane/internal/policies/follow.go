@@ -47,6 +47,7 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 		return nil, err
 	}
 	held, _ := s.Active()
+	s.sayIfRestored(state, held)
 	switch {
 	case held.Current == nil && state.Current == 0:
 		return nil, nil
@@ -151,12 +152,39 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 	if errors.Is(err, errs.Conflict) {
 		return held.Current, nil
 	}
+	given := restored{had: has.Current, to: step.To}
 	if err == nil {
-		s.forget(held)
-		s.log.Warn("the store had lost the current version of the policy set; it has it back",
-			"had", has.Current, "version", step.To.Current, "summary", held.Current.Version.Summary)
+		s.sayRestored(given, held)
+		return held.Current, nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unsaid = &given
 	return held.Current, err
+}
+
+// restored is what a store was given back, and the version that it had in its place.
+type restored struct {
+	had uint64
+	to  State
+}
+
+func (s *Service) sayRestored(given restored, held Active) {
+	s.forget(held)
+	s.log.Warn("the store had lost the current version of the policy set; it has it back",
+		"had", given.had, "version", given.to.Current, "summary", held.Current.Version.Summary)
+}
+
+// sayIfRestored says that the store had lost a version if it turns out to have what it was given
+// back without an answer.
+func (s *Service) sayIfRestored(state State, held Active) {
+	s.mu.Lock()
+	given := s.unsaid
+	s.unsaid = nil
+	s.mu.Unlock()
+	if given != nil && state.Current == given.to.Current && state.Digest == given.to.Digest {
+		s.sayRestored(*given, held)
+	}
 }
 
 // has reports whether the store has a version, and if not, whether its number is taken by another.

@@ -28,6 +28,8 @@ type memory struct {
 	entries  []audit.Entry // of rollouts
 	away     bool
 	loads    int
+	// mute: steps are taken, and their answers are lost.
+	mute bool
 	// before runs once before the next Append, like another writer that is faster. busy, if not
 	// nil, runs before each.
 	before, busy func()
@@ -74,6 +76,9 @@ func (m *memory) Roll(_ context.Context, step policies.Step) error {
 	}
 	m.current, m.revision, m.rollout = step.To.Current, step.To.Revision, step.To.Rollout
 	m.entries = append(m.entries, step.Entry)
+	if m.mute {
+		return errAway
+	}
 	return nil
 }
 
@@ -375,6 +380,28 @@ func TestANumberThatIsUsedTwice(t *testing.T) {
 	}
 	if e := m.entries[len(m.entries)-1]; e.Action != "policyset.renumber" {
 		t.Errorf("the audit ends with %+v", e)
+	}
+}
+
+// A loss is said once, also where the answer to what was given back is lost.
+func TestALossIsSaidWhereTheAnswerIsLost(t *testing.T) {
+	m, losses := newMemory(), 0
+	s := policies.New(policies.Config{Store: m, Now: func() time.Time { return time.Unix(1, 0) },
+		Lost: func() { losses++ }})
+	put(t, s, 0, document(10))
+	put(t, s, 1, document(20))
+	m.set(func() { m.current, m.mute = 1, true; delete(m.versions, 2) })
+	if _, err := s.Refresh(t.Context()); !errors.Is(err, errAway) {
+		t.Fatalf("the answer came: %v", err)
+	}
+	m.set(func() { m.mute = false })
+	for range 3 {
+		if now, err := s.Refresh(t.Context()); err != nil || now.Version.Number != 2 {
+			t.Errorf("in force is %+v, %v", now, err)
+		}
+	}
+	if m.current != 2 || losses != 1 {
+		t.Errorf("the store is at version %d, %d losses are said", m.current, losses)
 	}
 }
 

@@ -34,6 +34,9 @@ type Service struct {
 	versions map[uint64]*Compiled
 	// taken is the highest number that a node has reported.
 	taken uint64
+	// unsaid is what the store was given back after a loss, and the answer did not come; nil for
+	// nothing.
+	unsaid *restored
 
 	log  *slog.Logger
 	lost func()
