@@ -75,7 +75,11 @@ func (r *Refusal) fill(field policy.Field, req *limiter.Request, retry int64) (w
 	case policy.FieldLimit:
 		r.putInt("", l.Quota)
 	case policy.FieldWindow:
-		r.Body = policy.AppendSpan(r.Body, l.Window)
+		window := l.Window
+		if l.InFlight { // It has none, but the longest that a request counts.
+			window = 0
+		}
+		r.Body = policy.AppendSpan(r.Body, window)
 	default:
 		if retry == 0 && hit.Reset != quota.Never {
 			r.putInt("", ratelimitheader.Seconds(hit.Reset))

@@ -619,6 +619,16 @@ func TestResponsesOfTheSet(t *testing.T) {
 	}
 }
 
+// Requests in flight have no window: how long one counts at most is no figure for callers.
+func TestInFlightHasNoWindow(t *testing.T) {
+	req, status := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"in_flight":1},
+		"max_hold":"10m","mode":"local","response":{"body":"{limit} in {window}"}}]}`, 2)
+	var r respond.Refusal
+	if r.Write(req, now, wall, false); status != limiter.Refused || string(r.Body) != "1 in 0s" {
+		t.Errorf("%v: %s", status, r.Body)
+	}
+}
+
 // header is the value of a header, empty if it is not there.
 func header(h *respond.Headers, name string) string {
 	for i := range h.Len() {
