@@ -133,6 +133,9 @@ func beside(at *kong.Node, word string) string {
 	if at.Parent.Name == "enforcement" && slices.Contains([]string{"enforce", "shadow", "off"}, word) {
 		return fmt.Sprintf("there is no command %s %s: it is weir %[1]s set %[2]s --reason TEXT", group, word)
 	}
+	if word == "get" {
+		return fmt.Sprintf("there is no command %s get: it is weir %[1]s %[2]s", group, at.Name)
+	}
 	var names []string
 	for _, child := range at.Parent.Children {
 		names = append(names, child.Name)
