@@ -12,8 +12,8 @@ type Result struct {
 	// Access is whether the limits apply at all. Only an Open request has Hits.
 	Access Access
 	// Ban is what is banned about a Banned request. BanEnds is when that ends by itself, in Unix
-	// milliseconds, 0 for never. BannedKey is the partition key of a KeyBan, as the ban names it; zero
-	// of other bans.
+	// milliseconds, 0 for never. BannedKey is the partition key of a KeyBan, as the ban names it;
+	// zero of other bans.
 	Ban       Ban
 	BanEnds   int64
 	BannedKey keyhash.Key

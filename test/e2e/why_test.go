@@ -160,8 +160,8 @@ func TestWhatABanRefusesIsSeen(t *testing.T) {
 	w.knowsNothingOf(apiKey, e)
 }
 
-// Requests that a ban of a partition key refuses are seen under the hash of that key, as the list of
-// bans has it, also where one asks by the key.
+// Requests that a ban of a partition key refuses are seen under the hash of that key, as the list
+// of bans has it, also where one asks by the key.
 func TestWhatABanOfAKeyRefusesIsSeen(t *testing.T) {
 	w := start(t, setup{policies: whyPolicies})
 	e := w.envoys[0]

@@ -156,7 +156,7 @@ function Has({ who, set }: { who: Who; set: PolicySet }) {
           ) : (
             <dl>
               {c.tier && <><dt>Tier</dt><dd>{c.tier}</dd></>}
-              {c.banned && <><dt>Banned</dt><dd><Badge tone="bad">banned</Badge> {c.banned.reason} <Until at={c.banned.expires_at} /> {back('banned')}</dd></>}
+              {c.banned && <><dt>Banned</dt><dd><Badge tone={c.lifted ? 'warn' : 'bad'}>{c.lifted ? 'lifted while limits are off: banned' : 'banned'}</Badge> {c.banned.reason} <Until at={c.banned.expires_at} /> {back('banned')}</dd></>}
               {c.bypass && <><dt>Bypass</dt><dd><Badge tone="warn">never limited</Badge> {c.bypass.reason} <Until at={c.bypass.expires_at} /> {back('bypass')}</dd></>}
               {c.overrides?.map((o) => (
                 <div key={o.policy}>

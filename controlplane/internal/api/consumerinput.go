@@ -236,10 +236,10 @@ func (in *input) stood(o gen.Override) *consumers.Override {
 }
 
 // consumerAnswer is a record as clients see it.
-func consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
+func (s *server) consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
 	c := gen.Consumer{
 		Key: key.String(), Tier: r.Tier, Updated: r.Updated, By: r.By,
-		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass),
+		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass), Lifted: r.Banned != nil && s.allOff(),
 	}
 	for _, o := range r.Overrides {
 		c.Overrides = append(c.Overrides, overrideAnswer(&o))

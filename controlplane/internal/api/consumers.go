@@ -94,13 +94,13 @@ func isSource(s policy.Source, text string) bool {
 	return text == full || s.Name != "" && text == s.Name
 }
 
-func (p person) answer(r consumers.Record, stored bool) gen.OneConsumerJSONResponse {
+func (s *server) oneConsumer(p person, r consumers.Record, stored bool) gen.OneConsumerJSONResponse {
 	headers := gen.OneConsumerResponseHeaders{CacheControl: "no-cache"}
 	if stored {
 		tag := etag(r.Revision)
 		headers.ETag = &tag
 	}
-	body := consumerAnswer(p.key, r)
+	body := s.consumerAnswer(p.key, r)
 	body.Source = p.source
 	return gen.OneConsumerJSONResponse{Headers: headers, Body: body}
 }
@@ -137,7 +137,7 @@ func (s *server) ListConsumers(
 	}
 	answer := gen.ListConsumers200JSONResponse{Consumers: []gen.Consumer{}, Next: pageToken(next)}
 	for _, one := range list {
-		answer.Consumers = append(answer.Consumers, consumerAnswer(one.Key, one.Record))
+		answer.Consumers = append(answer.Consumers, s.consumerAnswer(one.Key, one.Record))
 	}
 	return answer, nil
 }
@@ -167,7 +167,7 @@ func (s *server) GetConsumer(
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
+	return gen.GetConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
 }
 
 // PutConsumer replaces what is known of a consumer.
@@ -192,7 +192,7 @@ func (s *server) PutConsumer(
 			return nil, storeFailure(conflict(err, consumerChanged))
 		}
 		record.Updated = s.config.Now().UTC()
-		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, false)}, nil
+		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, false)}, nil
 	}
 	record.Revision, err = s.config.Consumers.Write(ctx,
 		consumers.Changes{Writes: []consumers.Write{w}, Set: p.set.Set,
@@ -203,7 +203,7 @@ func (s *server) PutConsumer(
 	s.config.Log.Info("consumer changed", "id", who.id, "source", p.source, "consumer", p.key.String(),
 		"tier", record.Tier, "overrides", len(record.Overrides), "banned", record.Banned != nil,
 		"bypass", record.Bypass != nil, "author", record.By)
-	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: p.answer(record, true)}, nil
+	return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, true)}, nil
 }
 
 // wouldMatch reports whether a change replaces what it expects to.

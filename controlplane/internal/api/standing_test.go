@@ -167,6 +167,30 @@ func TestOrdersAreNamedOnEachAnswer(t *testing.T) {
 	}
 }
 
+// The ban of a consumer says wherever it is answered that an order lifts it, and only then.
+func TestABanOfAConsumerSaysThatItIsLifted(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, standingSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	p.must("PUT", "/v1/consumers/bad", `{"banned": {"reason": "abuse"}}`)
+	p.must("PUT", "/v1/consumers/vip", `{"bypass": {"reason": "pays"}}`)
+	for orders, lifted := range map[string]int{
+		`{"orders": []}`: 0, `{"orders": [{"state": "off", "reason": "night"}]}`: 1,
+		`{"orders": [{"state": "off", "policy": "api", "reason": "night"}]}`: 0,
+		`{"orders": [{"state": "shadow", "reason": "night"}]}`:               0,
+	} {
+		p.must("PUT", "/v1/enforcement", orders)
+		for path, want := range map[string]int{"/v1/consumers": lifted, "/v1/consumers?banned=true": lifted,
+			"/v1/consumers/bad": lifted, "/v1/consumers/vip": 0} {
+			w := p.do(call{"eyes", "GET", path, nil, ""})
+			if n := strings.Count(w.Body.String(), `"lifted":true`); w.Code != 200 || n != want {
+				t.Errorf("%s under %s: %d, %d bans are lifted, want %d: %s", path, orders, w.Code, n, want, w.Body)
+			}
+		}
+	}
+}
+
 // bansRefuse has a node report what bans refused, of each key and reason three requests.
 func (p *plane) bansRefuse(reasons map[keyhash.Key]uint8) {
 	p.t.Helper()

@@ -59,20 +59,20 @@ func (c *getBans) Run(env *environment) error {
 				printable(reason))
 		}
 		for _, b := range keys.Bans {
-			row(ofPolicy(b.Policy, b.Lifted), b.Key, b.Expires, b.Since, b.By, b.Reason)
+			row(banOf("policy "+b.Policy, b.Lifted), b.Key, b.Expires, b.Since, b.By, b.Reason)
 		}
 		for _, one := range people {
-			row("consumer", one.Key, one.Banned.ExpiresAt, one.Updated, one.By, one.Banned.Reason)
+			row(banOf("consumer", one.Lifted), one.Key, one.Banned.ExpiresAt, one.Updated, one.By, one.Banned.Reason)
 		}
 	})
 }
 
-// ofPolicy says whose key is banned, and whether that refuses nothing meanwhile.
-func ofPolicy(name string, lifted bool) string {
+// banOf says whose ban it is, and whether it refuses nothing meanwhile.
+func banOf(whose string, lifted bool) string {
 	if lifted {
-		return "policy " + name + " (refuses nothing)"
+		return whose + " (refuses nothing)"
 	}
-	return "policy " + name
+	return whose
 }
 
 // warnUnsaved says that bans are held in memory alone.

@@ -55,11 +55,20 @@ func (c *banConsumer) Run(env *environment) error {
 		return err
 	}
 	m := &api.ConsumerMark{Reason: c.Reason, ExpiresAt: end}
-	if err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil }); err != nil {
+	now, err := c.changed(env, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil })
+	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(env.Out, "banned %s\n", markText("", end))
+	_, err = fmt.Fprintf(env.Out, "%s %s\n", bannedText(now.Lifted), markText("", end))
 	return err
+}
+
+// bannedText says that something is banned, and whether that refuses nothing meanwhile.
+func bannedText(lifted bool) string {
+	if lifted {
+		return "banned, which an order lifts meanwhile,"
+	}
+	return "banned"
 }
 
 // ofRecord reports whether it is the ban in the consumer's own record.

@@ -33,7 +33,8 @@ func (c *listConsumers) Run(env *environment) error {
 	}
 	return table(env.Out, "KEY\tTIER\tBANNED\tBYPASS\tOVERRIDES\tCHANGED\tBY", func(w io.Writer) {
 		for _, one := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", one.Key, one.Tier, shortMark(one.Banned),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\t%s\n", one.Key, one.Tier,
+				banOf(shortMark(one.Banned), one.Lifted),
 				shortMark(one.Bypass), len(one.Overrides),
 				one.Updated.Format(time.RFC3339), one.By)
 		}

@@ -78,53 +78,64 @@ const attempts = 5
 // edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom
 // nothing is left is forgotten.
 func (f *consumerFlags) edit(env *environment, change func(c *api.ConsumerAnswer) error) error {
+	_, err := f.changed(env, change)
+	return err
+}
+
+// changed changes a consumer as edit does, and returns it as it is then; zero if it is forgotten.
+func (f *consumerFlags) changed(
+	env *environment, change func(c *api.ConsumerAnswer) error,
+) (now api.ConsumerAnswer, err error) {
 	cl, err := f.client()
 	if err != nil {
-		return err
+		return now, err
 	}
 	path, err := f.path(env)
 	if err != nil {
-		return err
+		return now, err
 	}
 	for range attempts {
-		err = editOnce(cl, path, change)
+		now, err = editOnce(cl, path, change)
 		if !refusedWith(err, http.StatusPreconditionFailed) {
 			break
 		}
 	}
-	return problemsOf(err)
+	return now, problemsOf(err)
 }
 
-func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error) error {
+func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error) (now api.ConsumerAnswer, err error) {
 	var c api.ConsumerAnswer
 	header := map[string]string{"If-Match": `"0"`, "Content-Type": "application/json"}
 	held, err := cl.do(http.MethodGet, path, nil, nil)
 	switch {
 	case refusedWith(err, http.StatusNotFound):
 	case err != nil:
-		return err
+		return now, err
 	default:
 		header["If-Match"] = held.header.Get("ETag")
 		if err := json.Unmarshal(held.body, &c); err != nil {
-			return err
+			return now, err
 		}
 	}
 	if err := change(&c); err != nil {
-		return err
+		return now, err
 	}
 	if c.Tier == "" && c.Banned == nil && c.Bypass == nil && len(c.Overrides) == 0 {
 		if len(held.body) > 0 {
 			_, err = cl.do(http.MethodDelete, path, header, nil)
-			return err
+			return now, err
 		}
-		return nil
+		return now, nil
 	}
 	body, err := json.Marshal(api.ConsumerInput{Tier: c.Tier, Banned: c.Banned, Bypass: c.Bypass,
 		Overrides: c.Overrides})
 	if err == nil {
-		_, err = cl.do(http.MethodPut, path, header, body)
+		held, err = cl.do(http.MethodPut, path, header, body)
 	}
-	return err
+	if err == nil {
+		err = json.Unmarshal(held.body, &now)
+	}
+	return now, err
 }
 
 func refusedWith(err error, status int) bool {
@@ -169,7 +180,7 @@ func (c *getConsumer) Run(env *environment) error {
 		fmt.Fprintf(env.Out, "tier      %s\n", r.Tier)
 	}
 	if r.Banned != nil {
-		fmt.Fprintf(env.Out, "banned    %s\n", markText(r.Banned.Reason, r.Banned.ExpiresAt))
+		fmt.Fprintf(env.Out, "%-9s %s\n", bannedText(r.Lifted), markText(r.Banned.Reason, r.Banned.ExpiresAt))
 	}
 	if r.Bypass != nil {
 		fmt.Fprintf(env.Out, "bypass    %s\n", markText(r.Bypass.Reason, r.Bypass.ExpiresAt))

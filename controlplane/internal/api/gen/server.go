@@ -811,6 +811,9 @@ type Consumer struct {
 
 	// By The name of the token that put it.
 	By string `json:"by"`
+
+	// Lifted The ban refuses nothing meanwhile: everything is switched off. Absent if it refuses, or without one.
+	Lifted bool `json:"lifted,omitempty"`
 }
 
 // ConsumerBatch defines model for ConsumerBatch.
