@@ -39,7 +39,7 @@ type Service struct {
 	changing sync.Mutex
 	// lost is called when the store has lost something, or had no room for it. Changing guards it.
 	lost func()
-	// unsaid: the store was given back orders or bans that it had lost, and the answer did not come.
+	// unsaid: the store was given back orders or bans it had lost, and the answer did not come.
 	// Changing guards it.
 	unsaid bool
 
