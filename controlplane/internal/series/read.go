@@ -53,7 +53,7 @@ func (s *Service) Read(q Query) Answer {
 	count := int64(q.Range / q.Step)
 	for _, of := range r.selected(q) {
 		for _, outcome := range q.Outcomes {
-			if (outcome == InFlight || outcome == Utilisation) && q.Names == nil && !r.has(of, outcome) {
+			if outcome.isSpecial() && q.Names == nil && !r.has(of, outcome) && !r.has(of, outcome.beside()) {
 				continue // Most policies have no such limit.
 			}
 			one := Series{Outcome: outcome}
@@ -166,6 +166,27 @@ func (r *ring) selected(q Query) (rows []row) {
 		}
 	}
 	return rows
+}
+
+// isSpecial reports whether only some policies can have an outcome: those in shadow or with a
+// candidate, with limits of requests in flight, or of which a node knows how full a bucket is.
+func (o Outcome) isSpecial() bool {
+	return o == InFlight || o == Utilisation || o.beside() != o
+}
+
+// beside is the outcome that is shown with one of a trial, of others the outcome itself.
+func (o Outcome) beside() Outcome {
+	switch o {
+	case ShadowRefused:
+		return ShadowUndetermined
+	case ShadowUndetermined:
+		return ShadowRefused
+	case CandidateRefused:
+		return CandidateUndetermined
+	case CandidateUndetermined:
+		return CandidateRefused
+	}
+	return o
 }
 
 // has reports whether anything is known of a row's outcome.

@@ -297,6 +297,24 @@ func TestCandidatesCount(t *testing.T) {
 	}
 }
 
+// A policy without a figure of a trial has no line of it unless it is named: most are in no trial.
+// Of one that has such a figure the requests that nothing is known of stand beside it.
+func TestOnlyWhatIsTriedHasLinesOfTrials(t *testing.T) {
+	w := newWorld(t)
+	s := w.replica("one")
+	s.Tried("a", "n", false, false)
+	s.Tried("c", "n", true, true)
+	s.Measured(measured("n", 0, wire.Measure{Policy: []byte("b"), Used: 7}), always)
+	w.pass(10 * time.Second)
+	trials := []series.Outcome{series.ShadowRefused, series.ShadowUndetermined, series.CandidateRefused,
+		series.CandidateUndetermined}
+	w.see(s, hour(series.ByPolicy, trials...), 2, "c candidate_undetermined 1: 1 0\na shadow_refused 1: 1 0\n"+
+		"c candidate_refused 0: 0 0\na shadow_undetermined 0: 0 0\n")
+	named := hour(series.ByPolicy, series.ShadowRefused)
+	named.Names = []string{"b"}
+	w.see(s, named, 2, "b shadow_refused 0: 0 0\n")
+}
+
 func TestStepsAddUp(t *testing.T) {
 	w, set := newWorld(t), sets("a")
 	s := w.replica("one")
