@@ -264,6 +264,7 @@ func (f *fleet) takeover(which string, begin, end func()) calamity {
 	_, to := f.roles()
 	return calamity{name: "Sentinels replace a primary " + which, again: electedAgain, begin: begin, end: func() {
 		f.awaitRole("the replica to take over", to, "master")
+		f.awaitAgreed(to)
 		end()
 		f.awaitFollows()
 	}}

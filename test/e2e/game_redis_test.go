@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-proxy/weir/test/dnstest"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -99,15 +100,38 @@ func startAgain(s, follows *redistest.Server) {
 	s.Do(append([]string{"REPLICAOF"}, strings.Split(follows.Addr(), ":")...)...)
 }
 
-// awaitFollows waits until there are a primary and a replica of it. On a busy machine Sentinels may
-// replace a primary once more.
+// settles is for how long Sentinels choose no other primary when they are done. They connect to a
+// server once a second at most, and with time-outs of half a second may replace one for that alone.
+const settles = 1500 * time.Millisecond
+
+// awaitFollows waits until there are a primary, which stays, and a replica of it.
 func (f *fleet) awaitFollows() {
 	f.t.Helper()
 	f.await("a replica to follow the primary", func(context.Context) error {
+		before := f.elections()
+		time.Sleep(settles)
+		if after := f.elections(); after != before {
+			return fmt.Errorf("%d elections, and %d before", after, before)
+		}
 		primary, replica := f.roles()
 		if !primary.IsPrimary() || !strings.Contains(replica.Role(), "connected") {
 			return fmt.Errorf("the primary says %s, the replica %s", primary.Role(), replica.Role())
 		}
+		return nil
+	})
+}
+
+// awaitAgreed waits until all Sentinels take a server for the primary.
+func (f *fleet) awaitAgreed(primary *redistest.Server) {
+	f.t.Helper()
+	f.await("Sentinels to agree", func(context.Context) error {
+		for _, w := range f.sentinels.Watchers {
+			at := strings.ReplaceAll(w.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.MasterName), "\n", ":")
+			if at != primary.Addr() {
+				return fmt.Errorf("one says %s, not %s", at, primary.Addr())
+			}
+		}
+		time.Sleep(settles)
 		return nil
 	})
 }
