@@ -56,6 +56,7 @@ type vm struct {
 	failed  bool // trapped: the guest is never entered again
 	stop    bool // a local reply was sent in this callback: do not continue, whatever it returns
 	actions []func()
+	nested  int // the calls within each other that run actions
 
 	contexts  map[uint32]*wasmContext
 	nextID    uint32
@@ -157,10 +158,20 @@ func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 	return v.stack[0]
 }
 
+// maxNested is how many answers and resumptions of streams may be nested. Envoy carries out each
+// within the callback of the one before: 64 go well, and some hundred of them exhaust its stack.
+const maxNested = 64
+
 // afterCall runs what the guest's call had to put off until it returned: local replies,
 // resumptions, deletions.
 func (v *vm) afterCall() {
 	v.stop = false
+	v.nested++
+	defer func() { v.nested-- }()
+	if v.nested == maxNested+1 && len(v.actions) > 0 {
+		v.h.problem("more than %d answers are nested: a callback decided too many streams for the stack of Envoy",
+			maxNested)
+	}
 	for len(v.actions) > 0 {
 		action := v.actions[0]
 		v.actions = v.actions[1:]

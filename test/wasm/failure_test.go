@@ -342,6 +342,29 @@ func TestCircuitOpens(t *testing.T) {
 	}
 }
 
+// Many requests wait when the control plane stops answering, and more come: however many are
+// refused at once, Envoy can carry it out, and each is answered.
+func TestManyThatWaitAreAnswered(t *testing.T) {
+	for _, mode := range []string{"strict", "leased"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", mode, "100/1h", thenDeny))})
+			w.plane.lease = func(*envoytest.Call, wire.LeaseRequest) bool { return true }
+			var all []*attempt
+			w.run(200*time.Millisecond, func() {
+				for range 20 {
+					all = append(all, w.request(0, 0, get("x-key", "a")))
+				}
+			})
+			w.advance(time.Second)
+			for _, a := range all {
+				if !a.done || a.passed {
+					t.Fatalf("of %d requests one has passed (%v) or still waits", len(all), a.passed)
+				}
+			}
+		})
+	}
+}
+
 // Strict: each request is one decision of the control plane, and no token idles on a node.
 func TestStrictAsksForEachRequest(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 2, workers: 2, set: setOf(limits("api", "strict", "200/10s", thenDeny))})

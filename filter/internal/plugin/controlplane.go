@@ -41,7 +41,8 @@ func (cp *controlPlane) Call(
 	cp.post[1][1] = path
 	return host.Call(cp.plugin.id, cp.cluster, cp.post, message, timeout, func(status int, answer []byte) {
 		done(status, answer)
-		cp.plugin.resumeResolved(nil)
+		cp.plugin.room = atOnce
+		cp.plugin.resumeResolved()
 		cp.plugin.wake()
 	})
 }

@@ -79,7 +79,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		}
 		c.waiting = true
 		c.waits(now)
-		status = p.resumeResolved(c)
+		status = p.resumeOwn(c)
 		if status == limiter.Paused {
 			return types.ActionPause
 		}

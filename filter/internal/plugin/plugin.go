@@ -34,8 +34,8 @@ import (
 // millisecond is as long in the microseconds of the clocks.
 const millisecond = int64(quota.Millisecond)
 
-// atOnce is how many held requests of a kind go on within one callback. The answer to each enters
-// the filter again, inside the callback of the answer before: 64 nested ones exhaust the stack.
+// atOnce is how many held requests go on within one callback. The answer to each enters the filter
+// again, inside the callback of the answer before: some hundred nested ones exhaust the stack.
 const atOnce = 32
 
 // pluginContext is one plugin configuration in one VM.
@@ -62,8 +62,8 @@ type pluginContext struct {
 	refusal          respond.Refusal
 	scratch, details []byte
 	timer            timer.Timer
-	// later are streams that go on at the next tick, if they still wait.
-	later []uint32
+	// room is how many more held requests may go on within this callback.
+	room int
 
 	passed passed
 	// leftOut counts policies that the response fields had no room for.
@@ -294,51 +294,39 @@ func (p *pluginContext) handOver() {
 	}
 }
 
-// resumeResolved goes on with waiting requests whose tokens or places came, or will not come; the
-// next tick does with those beyond atOnce. If the callback of a request is running, own, all others
-// wait for the next tick: Envoy never goes on with a request whose callback has refused any. If one
-// of them is own, its status is returned: Paused if it still waits.
-func (p *pluginContext) resumeResolved(own *httpContext) limiter.Status {
+// resumeResolved goes on with waiting requests whose tokens or places came, or will not come. The
+// next tick does with those that this callback has no room for.
+func (p *pluginContext) resumeResolved() {
 	p.limiter.SettleTrials(p.clock.Now())
-	if own == nil {
-		for _, stream := range p.later {
-			resume(stream)
-		}
-		p.later = p.later[:0]
-	}
-	status, left := limiter.Paused, atOnce
-	for streams := p.takeResolved(left); len(streams) > 0; streams = p.takeResolved(left) {
-		left -= len(streams)
+	for streams := p.takeResolved(); len(streams) > 0; streams = p.takeResolved() {
+		p.room -= len(streams)
 		for _, stream := range streams {
-			switch {
-			case own == nil:
-				resume(stream)
-			case stream != own.request.Stream:
-				p.later = append(p.later, stream)
-			case status == limiter.Paused:
-				status = p.limiter.Resume(&own.request, p.clock.Now())
+			if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+				c.resume()
 			}
 		}
 	}
 	p.hasten(p.nextResume(p.clock.Now()))
+}
+
+// resumeOwn goes on with the request whose callback is running, if it waits and can. All others
+// wait for the next tick: Envoy never goes on with a request whose callback has refused any.
+func (p *pluginContext) resumeOwn(own *httpContext) limiter.Status {
+	p.limiter.SettleTrials(p.clock.Now())
+	status := p.limiter.Resume(&own.request, p.clock.Now())
+	p.hasten(p.nextResume(p.clock.Now()))
 	return status
 }
 
-// resume goes on with a request that waits, if it still does.
-func resume(stream uint32) {
-	if c := find(stream); c != nil && c.waiting && host.Select(stream) {
-		c.resume()
-	}
-}
-
-// takeResolved returns streams that have what they wait for, or do not get it.
-func (p *pluginContext) takeResolved(most int) []uint32 {
+// takeResolved returns streams that have what they wait for, or do not get it, as far as there is
+// room.
+func (p *pluginContext) takeResolved() []uint32 {
 	if p.central != nil {
-		if streams := p.central.leasing.TakeResolved(most); len(streams) > 0 {
+		if streams := p.central.leasing.TakeResolved(p.room); len(streams) > 0 {
 			return streams
 		}
 	}
-	return p.flights.TakeResolved(most)
+	return p.flights.TakeResolved(p.room)
 }
 
 // passBeforeSnapshot notes a request that no policy set was there for.

@@ -11,6 +11,7 @@ import (
 func (p *pluginContext) OnTick() {
 	host.Begin()
 	now := p.clock.Now()
+	p.room = atOnce
 	p.guards.Late(p.timer.Late(now))
 	p.release(now)
 	due := now
@@ -20,7 +21,7 @@ func (p *pluginContext) OnTick() {
 	} else if p.central != nil {
 		p.central.leasing.EndLate(now)
 		p.central.leasing.Flush(now)
-		p.resumeResolved(nil)
+		p.resumeResolved()
 	} else {
 		p.resumeSeated(now, nil)
 	}
@@ -65,7 +66,7 @@ func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
-	p.resumeResolved(own)
+	p.resume(own)
 	c.decisions.Tick(now)
 	p.measure(now)
 	p.showGauges(now)
@@ -83,9 +84,6 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 
 // nextResume is when a request that waits goes on, or what gathers for a call leaves.
 func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
-	if len(p.later) > 0 {
-		return now
-	}
 	next := min(p.limiter.NextRelease(), p.flights.NextResume(now))
 	if p.central != nil {
 		next = min(next, p.central.leasing.NextResume(now))
@@ -95,7 +93,8 @@ func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
 
 // release goes on with the delayed requests whose turn has come.
 func (p *pluginContext) release(now quota.Instant) {
-	for _, stream := range p.limiter.Release(now, atOnce) {
+	for _, stream := range p.limiter.Release(now, p.room) {
+		p.room--
 		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
 			c.waiting, c.life.Sent = false, now
 			p.limiter.Send(&c.request, now)
@@ -108,7 +107,16 @@ func (p *pluginContext) release(now quota.Instant) {
 // anything else.
 func (p *pluginContext) resumeSeated(now quota.Instant, own *httpContext) {
 	if p.nextResume(now) <= now {
-		p.resumeResolved(own)
+		p.resume(own)
+	}
+}
+
+// resume goes on with requests that waited: in the callback of a request, own, with that one alone.
+func (p *pluginContext) resume(own *httpContext) {
+	if own == nil {
+		p.resumeResolved()
+	} else {
+		p.resumeOwn(own)
 	}
 }
 
