@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -84,8 +85,13 @@ func listed(items []string) string {
 // apart shortens two values, and where their beginnings are alike from a little before they differ.
 func apart(a, b string) (shortA, shortB string) {
 	shortA, shortB = short(a), short(b)
-	if shortA != shortB || a == b {
+	switch {
+	case shortA != shortB || a == b:
 		return shortA, shortB
+	case a == "":
+		return shortA, strconv.Quote(b)
+	case b == "":
+		return strconv.Quote(a), shortB
 	}
 	same := 0
 	for same < min(len(a), len(b)) && a[same] == b[same] {

@@ -87,6 +87,17 @@ policies:
 	}
 }
 
+// A value that reads like the word for no value is quoted.
+func TestNoneIsNotNothing(t *testing.T) {
+	for change, want := range map[[2]string]string{
+		{"", "none"}: `tier none → "none"`, {"none", ""}: `tier "none" → none`,
+	} {
+		if got := (policies.FieldChange{Field: "tier", Before: change[0], After: change[1]}).String(); got != want {
+			t.Errorf("%q: %s, want %s", change, got, want)
+		}
+	}
+}
+
 // What the words say of one change in one policy or setting, and the summary when it is the only
 // one.
 func TestWords(t *testing.T) {
