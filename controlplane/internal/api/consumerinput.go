@@ -31,8 +31,8 @@ func (s *server) batch(
 	first := make(map[keyhash.Key]int, len(items))
 	found := make([]policy.Problems, len(items))
 	var again []int
+	var people []person
 	var keys []keyhash.Key
-	var set *policies.Compiled
 	for i, it := range items {
 		p, err := s.person(it.ID, it.Source)
 		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
@@ -47,10 +47,10 @@ func (s *server) batch(
 				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)}}
 			continue
 		}
-		first[p.key], set = i, p.set
-		record, wrong := s.item(set, i, consumers.Record{}, it, by)
+		first[p.key] = i
+		record, wrong := s.item(p.set, i, consumers.Record{}, it, by)
 		if len(wrong) > 0 {
-			again, keys = append(again, i), append(keys, p.key)
+			again, people, keys = append(again, i), append(people, p), append(keys, p.key)
 			continue
 		}
 		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
@@ -60,7 +60,7 @@ func (s *server) batch(
 		return nil, nil, storeFailure(err)
 	}
 	for n, i := range again {
-		record, wrong := s.item(set, i, before[n], items[i], by)
+		record, wrong := s.item(people[n].set, i, before[n], items[i], by)
 		found[i] = wrong
 		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
 	}
