@@ -40,14 +40,14 @@ func (s *Service) meet(ctx context.Context) error {
 	case loaded && held.Revision == revision:
 		return s.examine(ctx, held)
 	case loaded && revision < held.Revision:
-		return s.regain(ctx, held, revision, false)
+		return s.regain(ctx, held, false)
 	}
 	log, err := s.store.ConsumerLog(ctx, max(held.Revision, 1)-1)
 	if err != nil {
 		return err
 	}
 	if !log.follows(held) {
-		return s.regain(ctx, held, revision, false)
+		return s.regain(ctx, held, false)
 	}
 	log.Changes = slices.DeleteFunc(log.Changes, func(c Change) bool { return c.Revision <= held.Revision })
 	return s.take(ctx, log, held.Revision, !loaded || held.Revision < log.Floor && !(log.Whole && held.Revision == 0))

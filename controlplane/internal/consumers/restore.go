@@ -101,7 +101,7 @@ func (s *Service) examine(ctx context.Context, held Log) error {
 	if err != nil || whole {
 		return err
 	}
-	return s.regain(ctx, held, held.Revision, true)
+	return s.regain(ctx, held, true)
 }
 
 // whole reports whether the store, at the revision that is held, has the records that are known,
@@ -132,11 +132,12 @@ func (s *Service) whole(ctx context.Context, held Log, known []keyhash.Key, bann
 
 // regain gives a store that went back the changes that this replica holds, all of them if it has
 // lost a part.
-func (s *Service) regain(ctx context.Context, held Log, stored uint64, part bool) error {
+func (s *Service) regain(ctx context.Context, held Log, part bool) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
 		return err
 	}
+	found := &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: log.Revision, part: part}
 	if part {
 		log = Log{}
 	}
@@ -144,7 +145,7 @@ func (s *Service) regain(ctx context.Context, held Log, stored uint64, part bool
 	lost := missing(held, s.bans, s.gone, log)
 	s.mu.Unlock()
 	s.owed = append(s.owed, lost...)
-	s.loss = &loss{whole: held.Whole && s.bansWhole, known: held.Revision, stored: stored, part: part}
+	s.loss = found
 	return s.repay(ctx)
 }
 
@@ -156,20 +157,38 @@ type loss struct {
 	given, bans   int
 	// part: it still says that it has them, and has to list them anew.
 	part bool
+	// last is the latest change that the store was seen to have since; zero for none.
+	last Change
 }
+
+// errWentBack is the failure to give a store back what it had lost: it has lost more meanwhile.
+var errWentBack = errors.New("the store went back once more")
 
 // repay gives the store what it owes: what this replica has acknowledged or read, and the store
 // lacks. What has no time now stays owed. Afterwards nodes learn that they may have missed changes.
+// What this replica holds is compared anew with a store that went back once more meanwhile.
 func (s *Service) repay(ctx context.Context) error {
 	if s.loss == nil {
 		s.loss = &loss{whole: true}
 	}
+	err := s.giveAll(ctx)
+	if !errors.Is(err, errWentBack) {
+		return err
+	}
+	s.mu.Lock()
+	held := s.log
+	s.mu.Unlock()
+	return s.regain(ctx, held, false)
+}
+
+// giveAll is repay for a store that does not go back meanwhile.
+func (s *Service) giveAll(ctx context.Context) error {
 	if err := s.forgive(ctx); err != nil {
 		return err
 	}
 	for len(s.owed) > 0 {
 		chunk := s.owed[:min(len(s.owed), restoredAtOnce)]
-		given, bans, err := s.giveBack(ctx, chunk, s.loss.part)
+		err := s.giveBack(ctx, chunk)
 		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
 			continue // Another writer was faster with one of them.
 		}
@@ -177,16 +196,13 @@ func (s *Service) repay(ctx context.Context) error {
 			return err
 		}
 		s.keepGone(chunk)
-		s.loss.given += given
-		s.loss.bans += bans
 		s.owed = s.owed[len(chunk):]
 	}
-	lost := *s.loss
-	if lost.known == 0 && lost.given == 0 {
+	if s.loss.known == 0 && s.loss.given == 0 {
 		s.owed, s.loss = nil, nil
 		return nil // The store had everything.
 	}
-	log, err := s.store.ConsumerLog(ctx, 0)
+	log, err := s.logAfterLoss(ctx)
 	if err != nil {
 		return err
 	}
@@ -197,6 +213,13 @@ func (s *Service) repay(ctx context.Context) error {
 	s.mu.Lock()
 	s.since = log.Revision
 	s.mu.Unlock()
+	s.sayLoss()
+	return nil
+}
+
+// sayLoss says what the store had lost and has back, and that nodes may have missed changes.
+func (s *Service) sayLoss() {
+	lost := *s.loss
 	s.owed, s.loss = nil, nil
 	said := "the store had lost changes of consumers; it has all of them back"
 	if !lost.whole {
@@ -207,7 +230,25 @@ func (s *Service) repay(ctx context.Context) error {
 	s.logger.Warn(said, "consumers", lost.given, "bans", lost.bans, "all", lost.whole,
 		"known", lost.known, "stored", lost.stored)
 	s.lost()
-	return nil
+}
+
+// logAfterLoss reads the log of a store that is getting back what it had lost.
+func (s *Service) logAfterLoss(ctx context.Context) (Log, error) {
+	log, err := s.store.ConsumerLog(ctx, 0)
+	if err != nil {
+		return Log{}, err
+	}
+	var seen Log
+	seen.Revision, seen.Changes = s.loss.last.Revision, []Change{s.loss.last}
+	if seen.Revision > 0 && (log.Revision < seen.Revision || !log.follows(seen)) {
+		return Log{}, errWentBack
+	}
+	for _, c := range log.Changes {
+		if c.Revision > s.loss.last.Revision {
+			s.loss.last = c
+		}
+	}
+	return log, nil
 }
 
 // keepGone remembers those of some changes after which nothing is known of a consumer: a store that
@@ -229,7 +270,7 @@ func (s *Service) keepGone(changes []Change) {
 
 // forgive leaves out what has been overtaken in the store.
 func (s *Service) forgive(ctx context.Context) error {
-	log, err := s.store.ConsumerLog(ctx, 0)
+	log, err := s.logAfterLoss(ctx)
 	if err != nil {
 		return err
 	}
@@ -270,25 +311,26 @@ func (s *Service) acknowledged(revision uint64, writes []Write) {
 	}
 }
 
-// giveBack stores changes that the store has lost, and returns the number of records and of bans.
-// If it has lost a part, a record that it has must be listed anew.
-func (s *Service) giveBack(ctx context.Context, changes []Change, part bool) (given, bans int, err error) {
+// giveBack stores changes that the store has lost. If it has lost a part, a record that it has must
+// be listed anew.
+func (s *Service) giveBack(ctx context.Context, changes []Change) error {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {
 		keys[i] = changes[i].Key
 	}
 	records, _, err := s.store.Consumers(ctx, keys)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	var writes []Write
+	bans := 0
 	for i, c := range changes {
 		has := records[i].Revision
 		w := Write{Key: c.Key, Expected: has}
 		if c.Record.Revision > 0 {
 			w.Record = &c.Record
 		}
-		if has > c.Revision || has == c.Revision && !part || w.Record == nil && has == 0 {
+		if has > c.Revision || has == c.Revision && !s.loss.part || w.Record == nil && has == 0 {
 			continue
 		}
 		if !c.Record.Banned.Ends(s.now()) {
@@ -297,11 +339,17 @@ func (s *Service) giveBack(ctx context.Context, changes []Change, part bool) (gi
 		writes = append(writes, w)
 	}
 	if len(writes) == 0 {
-		return 0, 0, nil
+		return nil
 	}
-	_, err = s.store.WriteConsumers(ctx,
+	revision, err := s.store.WriteConsumers(ctx,
 		Changes{Writes: writes, ExceptionsRevision: s.ExceptionsRevision(), Entry: audit.Entry{
 			Action: "consumers.restore", Resource: "consumers", Reason: "the store had lost them",
 			After: audit.Value(map[string]int{"consumers": len(writes), "bans": bans})}})
-	return len(writes), bans, err
+	if err != nil {
+		return err
+	}
+	s.loss.given += len(writes)
+	s.loss.bans += bans
+	s.loss.last = Change{Revision: revision, Key: writes[len(writes)-1].Key}
+	return nil
 }

@@ -212,6 +212,42 @@ func TestALossIsSaidAfterAnInterruption(t *testing.T) {
 	}
 }
 
+// The store gets back what it had lost, goes away before that was said, and comes back as it was
+// long before, or empty, or with another's change: nothing that was known is forgotten.
+func TestALossDuringALoss(t *testing.T) {
+	banned := &consumers.Record{Banned: &consumers.Mark{}}
+	one, two, other := keyhash.Key{1}, keyhash.Key{2}, keyhash.Key{9}
+	for name, again := range map[string]func(l *lossy, back func()){
+		"an older state":            func(_ *lossy, back func()) { back() },
+		"nothing":                   func(l *lossy, _ func()) { *l = *newLossy() },
+		"nothing, and a change":     func(l *lossy, _ func()) { *l = *newLossy(); l.put(900, other, banned) },
+		"an older one and a change": func(l *lossy, back func()) { back(); l.put(900, other, banned) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLossy()
+			l.put(10, one, banned)
+			back := l.copied()
+			l.put(20, two, banned)
+			l.put(30, one, nil)
+			s := consumers.New(consumers.Config{Store: l, Now: time.Now})
+			refresh(t, s)
+			*l = *newLossy()
+			l.unreadable = true
+			if err := s.Refresh(t.Context()); err == nil {
+				t.Fatal("the log was read")
+			}
+			again(l, back)
+			for range 3 {
+				refresh(t, s)
+			}
+			if l.records[one].Banned != nil || l.records[two].Banned == nil {
+				t.Errorf("the first is banned: %t, the second: %t", l.records[one].Banned != nil,
+					l.records[two].Banned != nil)
+			}
+		})
+	}
+}
+
 // A server that has not heard of a change takes over right after the change was acknowledged, and
 // before it was read again: it comes back, unless another has changed the consumer since.
 func TestAnAcknowledgedChangeComesBack(t *testing.T) {
