@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -235,14 +236,15 @@ func (s *Service) GrantWithin(
 	}
 	timed, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	reported := false
 	// A caller that went away is no evidence about the store, and many that shared one call are no
-	// more than one.
+	// more than one. A late answer may come at the same time as the end of the call.
+	var once sync.Once
 	report := func(err error) {
-		if !reported && (err == nil || ctx.Err() == nil && !gather.IsShared(err)) {
-			s.config.Breakers.Report(StoreName, err)
-		}
-		reported = true
+		once.Do(func() {
+			if err == nil || ctx.Err() == nil && !gather.IsShared(err) {
+				s.config.Breakers.Report(StoreName, err)
+			}
+		})
 	}
 	if late, outlasts := gather.Outlasts(ctx); outlasts {
 		timed = gather.Outlast(timed, func(err error) {
