@@ -271,14 +271,15 @@ func (l *Line[T]) ended() {
 // context lasts as long as the most patient member's: no other ends the call, and none waits longer
 // than its own. Its values are those of the first. It outlasts its end if that of a member does.
 func (b *batch[T]) context() (context.Context, context.CancelFunc) {
-	ctx := context.WithoutCancel(b.members[0].ctx)
 	var latest time.Time
+	var late func(error)
 	for _, m := range b.members {
 		if _, outlasts := Outlasts(m.ctx); outlasts {
-			ctx = Outlast(ctx, func(error) {}) // Each member hears of it by itself.
+			late = func(error) {} // Each member hears of it by itself.
 			break
 		}
 	}
+	ctx := Outlast(context.WithoutCancel(b.members[0].ctx), late)
 	for _, m := range b.members {
 		deadline, ok := m.ctx.Deadline()
 		if !ok {

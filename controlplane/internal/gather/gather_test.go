@@ -291,3 +291,13 @@ func TestWhoOutlastsLearnsTheEnd(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A caller who has left before its call began hears nothing of how that ends.
+func TestACallerWhoHasLeftHearsNothing(t *testing.T) {
+	left, cancel := context.WithCancel(gather.Outlast(t.Context(), func(error) { t.Error("it hears of the call") }))
+	cancel()
+	if late, outlasts := gather.Outlasts(gather.ContextOf(left, t.Context())); outlasts {
+		late(context.DeadlineExceeded)
+		t.Error("the call goes on, and no caller waits for it")
+	}
+}
