@@ -159,8 +159,8 @@ func (v *vm) call(cb callback, c *wasmContext, args ...uint64) uint64 {
 }
 
 // maxNested is how many answers and resumptions of streams may be nested. Envoy carries out each
-// within the callback of the one before: 64 go well, and some hundred of them exhaust its stack.
-const maxNested = 64
+// within the callback of the one before: 200 go well, and some hundred more exhaust its stack.
+const maxNested = 100
 
 // afterCall runs what the guest's call had to put off until it returned: local replies,
 // resumptions, deletions.
