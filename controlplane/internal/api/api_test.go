@@ -23,6 +23,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
@@ -41,7 +42,7 @@ import (
 // breakable is an embedded store that a test can take away or make panic.
 type breakable struct {
 	*localstore.Store
-	mode atomic.Value // "", "away" or "panic"
+	mode atomic.Value // "", "away", "panic" or "outrun": others are faster with consumers
 	// unable, if not nil, is what the store fails with once so many buckets have been changed.
 	changes int
 	unable  error
@@ -76,6 +77,9 @@ func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]polic
 func (b *breakable) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
 	if err := b.check(); err != nil {
 		return 0, err
+	}
+	if b.mode.Load() == "outrun" {
+		return 0, errs.Conflict
 	}
 	return b.Store.WriteConsumers(ctx, c)
 }

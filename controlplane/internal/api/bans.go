@@ -49,15 +49,16 @@ const unbanAttempts = 5
 // is. A consumer of whom nothing is left is forgotten.
 func (s *server) unbanConsumer(ctx context.Context, hash string) (ban gen.ListedBan, err error) {
 	key, err := keyhash.Parse(hash)
+	if err != nil {
+		return ban, err
+	}
 	for range unbanAttempts {
 		var record consumers.Record
-		if err == nil {
-			record, err = s.config.Consumers.Get(ctx, key)
-		}
-		switch {
-		case errors.Is(err, consumers.ErrNotFound) || err == nil && record.Banned == nil:
+		record, err = s.config.Consumers.Get(ctx, key)
+		if errors.Is(err, consumers.ErrNotFound) || err == nil && record.Banned == nil {
 			return ban, enforcement.ErrNotBanned
-		case err != nil:
+		}
+		if err != nil {
 			return ban, err
 		}
 		ban = gen.ListedBan{Key: hash, Reason: record.Banned.Reason, Since: record.Updated, By: record.By}
@@ -66,11 +67,10 @@ func (s *server) unbanConsumer(ctx context.Context, hash string) (ban gen.Listed
 		}
 		err = s.storeUnbanned(ctx, key, record)
 		if !errors.Is(err, errs.Conflict) && !errors.Is(err, consumers.ErrNotFound) {
-			break
+			return ban, err
 		}
-		err = nil
 	}
-	return ban, err
+	return ban, conflict(err, "others have changed the consumer at each attempt; try again")
 }
 
 // storeUnbanned stores a consumer's record without its ban, or removes it if nothing else is in it.

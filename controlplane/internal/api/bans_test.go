@@ -165,6 +165,20 @@ func TestTheBanOfAConsumerEndsByItsHash(t *testing.T) {
 	}
 }
 
+// A ban that others change at each attempt is not said to have ended.
+func TestAConsumerThatOthersChangeStaysBanned(t *testing.T) {
+	p := withKeysPlane(t)
+	p.must("PUT", "/v1/consumers/mallory?source=header:x-api-key", `{"banned": {"reason": "abuse"}}`)
+	list := call{who: "eyes", method: "GET", path: "/v1/consumers"}
+	one := decoded[api.ConsumersAnswer](t, p.do(list)).Consumers[0]
+	p.store.mode.Store("outrun")
+	p.problem(p.do(call{who: "ed", method: "DELETE", path: "/v1/bans/" + one.Key}), 412, "changed-meanwhile")
+	p.store.mode.Store("")
+	if now := decoded[api.ConsumersAnswer](t, p.do(list)).Consumers; len(now) != 1 || now[0].Banned == nil {
+		t.Errorf("it is %+v", now)
+	}
+}
+
 func TestRefusedRequestsAboutBans(t *testing.T) {
 	p := withKeysPlane(t)
 	const none = "/v1/bans/00000000000000000000000000000000"
