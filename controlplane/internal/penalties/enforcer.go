@@ -94,27 +94,37 @@ func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 			e.report(c, &o, who(), true)
 		}
 	}
-	return quota.Span(o.Until)*quota.Millisecond - quota.Span(now.UnixMicro())
+	return o.left(now)
 }
 
-// Refused counts that a policy has refused a caller because its quota is used up.
-func (e *Enforcer) Refused(c *Caller, who *wire.Identity) {
-	now := e.service.Now().UnixMilli()
+// Refused counts that a policy has refused a caller because its quota is used up. It returns for
+// how long a penalty, also one in shadow, lasts from now on, 0 if none does.
+func (e *Enforcer) Refused(c *Caller, who *wire.Identity) quota.Span {
+	now := e.service.Now()
+	at := now.UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	o := e.at(c.Key)
-	if o.InForce(now) {
-		return // Another call was faster.
+	if !o.InForce(at) { // Else another call was faster.
+		o.last = at
+		offence := o.refusals.Add(c.Rule, at)
+		if offence {
+			o.Record = c.Rule.Offend(o.Record, at, e.random())
+		}
+		e.keep(c.Key, o)
+		if offence {
+			e.report(c, &o, who, false)
+		}
 	}
-	o.last = now
-	offence := o.refusals.Add(c.Rule, now)
-	if offence {
-		o.Record = c.Rule.Offend(o.Record, now, e.random())
+	return o.left(now)
+}
+
+// left is how long the penalty lasts from now on, 0 if none is in force.
+func (o *offender) left(now time.Time) quota.Span {
+	if !o.InForce(now.UnixMilli()) {
+		return 0
 	}
-	e.keep(c.Key, o)
-	if offence {
-		e.report(c, &o, who, false)
-	}
+	return quota.Span(o.Until)*quota.Millisecond - quota.Span(now.UnixMicro())
 }
 
 // at is what is known of a caller, here and by the service. The lock is held.

@@ -111,6 +111,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.recordBanned(&found)
 		return d.banned(&found), nil
 	}
+	limits := len(d.hits)
 	penalised := !d.suspended() && len(d.callers) > 0 && d.penalised()
 	if len(d.hits) == 0 {
 		outcome := Unlimited
@@ -121,10 +122,15 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.watch()
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	}
-	if !penalised && !d.refusedByRequest() {
-		if err := d.ask(ctx); err != nil {
-			return nil, err
-		}
+	var err error
+	switch {
+	case penalised:
+		err = d.lookAround(ctx, d.hits[:limits])
+	case !d.refusedByRequest():
+		err = d.ask(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	d.judge()
 	d.note()

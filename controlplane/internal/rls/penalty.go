@@ -1,10 +1,15 @@
 package rls
 
 import (
+	"context"
+	"errors"
+
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/refusal"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // caller is who makes a call, as the penalties of one policy know it.
@@ -90,6 +95,62 @@ func (d *decision) penalised() (refused bool) {
 	return refused
 }
 
+// lookAround looks at the buckets of the limits that apply to a call which a penalty refuses: what
+// they hold, and when they let the call through if that is later. It takes no tokens, and says
+// nothing of a bucket that the store does not tell of. The error is the caller's: it went away.
+func (d *decision) lookAround(ctx context.Context, hits []hit) error {
+	d.items = d.items[:0]
+	for i := range hits {
+		if h := &hits[i]; h.Verdict == match.Limited {
+			d.add(h)
+		}
+	}
+	if len(d.items) == 0 {
+		return nil
+	}
+	for i := range d.items {
+		d.items[i].Waiting = 0
+	}
+	answers, err := d.askStore(ctx)
+	if err != nil {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return ctx.Err()
+		}
+		return nil
+	}
+	wait := quota.Span(0)
+	for i := range hits {
+		if h := &hits[i]; h.item != none {
+			wait = max(wait, h.lookAt(&answers[h.item]))
+		}
+	}
+	d.judge()
+	if h := d.refusing; h.reason == policy.ReasonPenalty {
+		h.retry = max(h.retry, wait)
+		h.reset = h.retry
+	}
+	return nil
+}
+
+// lookAt describes the bucket of a hit, and returns for how long it lacks what the hit costs. A hit
+// that no wait helps refuses.
+func (h *hit) lookAt(a *wire.LeaseAnswer) quota.Span {
+	if a.State == wire.ItemUnknown || a.State == wire.ItemUnavailable {
+		return 0
+	}
+	h.describe(a.Level, a.FullAfter)
+	switch {
+	case a.State == wire.ItemSuspended:
+		h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
+	case h.cost == 0:
+	case a.NotBefore < quota.Never:
+		return a.NotBefore
+	default:
+		h.refuseBy(quota.Never)
+	}
+	return 0
+}
+
 // hitFor is the hit that stands for a penalty. One of a policy that does not apply to the call, and
 // whose penalty holds under every policy, is added.
 func (d *decision) hitFor(c *caller) *hit {
@@ -105,12 +166,16 @@ func (d *decision) hitFor(c *caller) *hit {
 	return &d.hits[len(d.hits)-1]
 }
 
-// offend counts that a policy has refused the caller, for a reason that is the caller's own use.
+// offend counts that a policy has refused the caller, for a reason that is the caller's own use. A
+// penalty that begins by it is waited for, too.
 func (d *decision) offend() {
 	if d.refusing == nil || !refusal.Kinds[d.refusing.reason].Counts {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {
-		d.service.config.Penalties.Refused(&c.by, d.identify())
+		left := d.service.config.Penalties.Refused(&c.by, d.identify())
+		if !c.Shadow {
+			d.refusing.retry = max(d.refusing.retry, left)
+		}
 	}
 }

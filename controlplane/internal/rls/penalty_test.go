@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
@@ -53,17 +55,17 @@ func (w *world) withPenalties() *penalties.Service {
 	return service
 }
 
-// punished is a policy for a user's calls to /a with one token an hour, and one for its calls to
-// /b with many.
+// punished is a policy for a user's calls to /a with one token in ten seconds, and one for its
+// calls to /b with many.
 func punished(penalty, more string) string {
 	return `
 version: weir/v1
 headers: {standard: "off"}
 identity: {consumer: [{header: x-api-key}]}
 policies:
-  - {name: a, match: {domain: a}, partition: [consumer], limit: {quota: 1, window: 1h}, mode: strict` + more + `,
+  - {name: a, match: {domain: a}, partition: [consumer], limit: {quota: 1, window: 10s}, mode: strict` + more + `,
      penalty: {after: {refusals: 3, within: 10s}, jitter: 0%` + penalty + `}}
-  - {name: b, match: {domain: b, descriptors: [{name: user, present: true}]}, partition: [consumer, "descriptor:user"], limit: {quota: 1000, window: 1m}, mode: strict}
+  - {name: b, match: {domain: b, descriptors: [{name: user, present: true}]}, partition: [consumer, "descriptor:user"], limit: {quota: 1000, window: 1h}, mode: strict}
 `
 }
 
@@ -97,11 +99,11 @@ func TestPenalties(t *testing.T) {
 		"each offence doubles the time, and hits its caller alone": {punished("", ""), append(four, []step{
 			{2, "eve a", "penalty 60 by a"}, {2, "bob a", "allowed"}, {31, "eve a", "penalty 31 by a"},
 			{31, "eve b", "allowed"},
-			{61, "eve a", "penalty 1 by a"}, {62, "eve a", "quota"}, {62, "eve a", "quota"}, {63, "eve a", "quota"},
-			{63, "eve a", "penalty 120 by a"},
+			{61, "eve a", "penalty 1 by a"}, {62, "eve a", "allowed"}, {62, "eve a", "quota"}, {62, "eve a", "quota"},
+			{63, "eve a", "quota"}, {63, "eve a", "penalty 120 by a"},
 		}...)},
 		"with extend it starts over": {punished(", extend: true", ""), append(four, []step{
-			{30, "eve a", "penalty 60 by a"}, {89, "eve a", "penalty 60 by a"}, {149, "eve a", "quota"},
+			{30, "eve a", "penalty 60 by a"}, {89, "eve a", "penalty 60 by a"}, {149, "eve a", "allowed"},
 		}...)},
 		"for all policies": {punished(", scope: all", ""), append(four, []step{
 			{3, "eve b", "penalty 59 by a"}, {3, "eve a", "penalty 59 by a"}, {3, "bob b", "allowed"},
@@ -109,7 +111,7 @@ func TestPenalties(t *testing.T) {
 			{62, "eve b", "allowed"},
 		}...)},
 		"a penalty in shadow refuses nothing": {punished(", shadow: true", ""), append(four, []step{
-			{3, "eve a", "quota"}, {62, "eve a", "quota"},
+			{3, "eve a", "quota"}, {62, "eve a", "allowed"}, {62, "eve a", "quota"},
 		}...)},
 		"nor does that of a policy in shadow": {punished("", ", enforcement: shadow"), []step{
 			{0, "eve a", "allowed"}, {0, "eve a", "allowed"}, {0, "eve a", "allowed"}, {0, "eve a", "allowed"},
@@ -154,12 +156,98 @@ func TestWordsOfPenalties(t *testing.T) {
 	}
 	want := `{"type":"https://iana.org/assignments/http-problem-types#abnormal-usage-detected","title":"Abnormal Usage Detected",` +
 		`"detail":"Policy a has refused this caller too often, so all its requests are refused until the penalty ends. Try again in 60 seconds.",` +
-		`"violated-policies":["a"],"limit":1,"window":"1h","retry_after":60}` + "\n"
+		`"violated-policies":["a"],"limit":1,"window":"10s","retry_after":60}` + "\n"
 	if string(out.RawBody) != want {
 		t.Errorf("%s, want %s", out.RawBody, want)
 	}
 	if source := out.DynamicMetadata.Fields["source"].GetStringValue(); source != "penalty" {
 		t.Error(source)
+	}
+}
+
+// A refusal by a penalty shows what the buckets of the call hold, and names a wait after which all
+// of them let it through, as the filter's does. It only looks: no bucket is charged.
+func TestAPenaltySaysWhatTheBucketsHold(t *testing.T) {
+	const one, none, two = "ratelimit: \"a\";r=1;t=49", "ratelimit: \"a\";r=0;t=60", "ratelimit: \"b\";r="
+	set := strings.Replace(punished(", scope: all", ""), `{standard: "off"}`, "{legacy: x-ratelimit}", 1)
+	long := strings.Replace(set, "quota: 1, window: 10s", "quota: 1, window: 1h", 1)
+	for name, c := range map[string]struct {
+		document, domain string
+		after            time.Duration
+		used, hits       uint64 // of b, before the penalty and under it
+		down             bool
+		want, not        string
+	}{
+		"its own bucket is empty": {
+			set, "a", 0, 0, 1, false, "retry-after: 60\n|remaining: 0|" + none, "",
+		},
+		"it is full again": {
+			set, "a", 11 * time.Second, 0, 1, false, "retry-after: 49\n|remaining: 1|" + one, "",
+		},
+		"it is empty for longer": {
+			long, "a", 0, 0, 1, false, "retry-after: 3601\n|ratelimit: \"a\";r=0;t=3601\n", "",
+		},
+		"another policy's bucket is full": {
+			set, "b", 0, 0, 1, false, "retry-after: 60\n|" + two + "1000\n", "x-ratelimit-|\"a\"",
+		},
+		"another's lacks what the call costs": {
+			set, "b", 0, 1000, 1000, false, "retry-after: 3601\n|" + two + "0;t=3601\n", "",
+		},
+		"a call that takes nothing waits for no bucket": {
+			set, "b", 0, 1000, 0, false, "retry-after: 60\n|" + two + "0\n", "",
+		},
+		"another's never lets it through": {
+			set, "b", 0, 0, 2000, false, two + "1000;t=0\n", "retry-after",
+		},
+		"the store does not answer": {
+			set, "a", 0, 0, 1, true, "retry-after: 60\n", "ratelimit",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := begin(t, c.document)
+			w.withPenalties()
+			ask := func(domain string, hits uint64) string {
+				in := request(domain, "header:x-api-key=eve|user=u")
+				in.Descriptors[1].HitsAddend = wrapperspb.UInt64(hits)
+				return headersOf(w.ask(in)) + "\n"
+			}
+			ask("b", c.used)
+			for range 4 {
+				w.call("eve", "a")
+			}
+			w.now, w.store.Down = w.now.Add(c.after), c.down
+			for range 2 {
+				said := ask(c.domain, c.hits)
+				for _, part := range strings.Split(c.want, "|") {
+					if !strings.Contains(said, part) {
+						t.Errorf("no %q in\n%s", part, said)
+					}
+				}
+				for _, part := range strings.Split(c.not, "|") {
+					if part != "" && strings.Contains(said, part) {
+						t.Errorf("%q in\n%s", part, said)
+					}
+				}
+			}
+		})
+	}
+}
+
+// The refusal that begins a penalty names its end too; one in shadow has no one wait.
+func TestTheRefusalThatBeginsAPenaltyNamesItsEnd(t *testing.T) {
+	for penalty, want := range map[string]float64{"": 60e6, ", shadow: true": 10e6} {
+		w := begin(t, punished(penalty, ""))
+		w.withPenalties()
+		for i := range 4 {
+			least := float64(0)
+			if i == 3 {
+				least = want
+			}
+			fields := w.ask(request("a", "header:x-api-key=eve|user=u")).DynamicMetadata.GetFields()
+			if retry := fields["retry_us"].GetNumberValue(); retry < least || retry > max(least, 10e6)+1e6 {
+				t.Errorf("%q, call %d: a wait of %v µs", penalty, i, retry)
+			}
+		}
 	}
 }
 

@@ -44,11 +44,11 @@ func (d *decision) note() {
 			s.config.Meter.Decided(h.policy.Name, h.source.String(), h.refuses)
 		}
 	}
-	d.record()
 	if d.refusing == nil || d.refusing.reason != policy.ReasonPenalty {
 		d.offend()
 		d.watch()
 	}
+	d.record()
 }
 
 // identify returns who makes the call, as far as the policy set lets it be shown.
