@@ -75,7 +75,11 @@ function Explanation({ e }: { e: Explained }) {
     <>
       <Card title="The answer" more={<span className="quiet">by version {e.version}; nothing is charged</span>}>
         <Standing all={e.standing} />
-        <p><Badge tone={tones[e.answer.verdict]}>{e.answer.status ?? e.answer.verdict}</Badge> {e.answer.sentence}</p>
+        <p>
+          <Badge tone={tones[e.answer.verdict]}>
+            {e.answer.grpc_status ? `gRPC status ${e.answer.grpc_status}` : e.answer.status ?? e.answer.verdict}
+          </Badge> {e.answer.sentence}
+        </p>
         {e.complete || <p>The store does not answer: what is left is not known.</p>}
       </Card>
       <Card title="Policies that it meets">

@@ -3,7 +3,9 @@ package api
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
@@ -39,6 +41,8 @@ type explaining struct {
 	drafted bool
 	// about is the caller, as the policies know it that the request meets.
 	about subject
+	// speaksGRPC: its caller gets a status of gRPC.
+	speaksGRPC bool
 	// refusing is what refuses the request; nil if nothing does so far.
 	refusing *refusing
 }
@@ -89,7 +93,9 @@ func (s *server) ExplainRequest(
 // explaining has the matcher say what a policy set in force makes of a request: that of a version,
 // or if it is 0 that of the nodes to which none is rolled out.
 func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
-	x := &explaining{server: s}
+	x := &explaining{server: s, speaksGRPC: slices.ContainsFunc(request.Headers, func(h match.Header) bool {
+		return string(h.Name) == "content-type" && strings.HasPrefix(string(h.Value), "application/grpc")
+	})}
 	var err error
 	x.secret, err = s.config.Hub.Secret()
 	if err != nil {
@@ -327,8 +333,8 @@ func (x *explaining) conclude() {
 	case x.Access == match.Off:
 		a.Sentence = "It passes: operators have switched everything off, bans too."
 	case x.Access == match.Banned:
-		a.Verdict, a.Status, a.Sentence = gen.ExplainedAnswerVerdictRefused, 403, refusal.Bans[x.Ban]
-		a.Status = cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, a.Status)
+		a.Verdict, a.Sentence = gen.ExplainedAnswerVerdictRefused, refusal.Bans[x.Ban]
+		x.status(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), refusal.BanGRPC)
 	case x.Access == match.Exempt:
 		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
 	case x.refusing != nil:
@@ -361,7 +367,14 @@ func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
 		Limit: &by.limit, Cost: by.cost, Left: by.left}
 	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
 	a.Policy, a.Reason = by.policy.Name, by.reason.String()
-	a.Status = int(about.Kind().Status)
-	a.Status = cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, a.Status).Status, a.Status)
+	status := int(about.Kind().Status)
+	x.status(a, cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, status).Status, status), about.Kind().GRPC)
 	a.Sentence = string(about.AppendSentence(nil, by.wait))
+}
+
+// status fills in the status of a refusal: that of HTTP, or for a gRPC caller that of gRPC.
+func (x *explaining) status(a *gen.ExplainedAnswer, ofHTTP int, ofGRPC int32) {
+	if a.Status = ofHTTP; x.speaksGRPC {
+		a.Status, a.GrpcStatus = http.StatusOK, int(ofGRPC)
+	}
 }

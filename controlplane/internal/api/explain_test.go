@@ -72,6 +72,31 @@ func TestAnAnswerOfTheSetIsExplained(t *testing.T) {
 	}
 }
 
+// A gRPC caller gets 200 and a status of gRPC, also where the set's responses say another status;
+// so does a browser that calls by gRPC-Web.
+func TestTheStatusOfGRPCIsExplained(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, toExplain+"responses: {suspended: {status: 402}}\n"); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	for body, want := range map[string]string{
+		`"/zero", %s "application/grpc"}]`:                                   "200 8 Policy zero is suspended for this caller: its quota is 0, and waiting does not help.",
+		`"/must", %s "application/grpc+proto"}]`:                             "200 7 Policy must needs to know whose request this is, and the request does not say.",
+		`"/", "client_ip": "203.0.113.66", %s "application/grpc-web-text"}]`: "200 7 Requests from this address are banned.",
+		`"/zero", %s "application/json"}]`:                                   "402 - Policy zero is suspended for this caller: its quota is 0, and waiting does not help.",
+		`"/nothing", %s "application/grpc"}]`:                                "0 - It passes: no policy is for it.",
+	} {
+		a := p.explain(`{"url": ` + fmt.Sprintf(body, `"headers": [{"name": "Content-Type", "value":`) + `}`).Answer
+		got := fmt.Sprintf("%d - %s", a.Status, a.Sentence)
+		if a.GrpcStatus != 0 {
+			got = fmt.Sprintf("%d %d %s", a.Status, a.GrpcStatus, a.Sentence)
+		}
+		if got != want {
+			t.Errorf("%s: %s, want %s", body, got, want)
+		}
+	}
+}
+
 func TestARequestIsExplained(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, toExplain); w.Code != 200 {

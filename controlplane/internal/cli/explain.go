@@ -86,10 +86,18 @@ func (c *explainCommand) Run(env *environment) error {
 	return printMissed(env.Out, a.Others, a.More)
 }
 
+// statusesOfGRPC are the names of those that refusals have.
+var statusesOfGRPC = map[int]string{
+	3: "INVALID_ARGUMENT", 7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 14: "UNAVAILABLE",
+}
+
 // printAnswer prints the answer in a sentence.
 func printAnswer(out io.Writer, a *api.ExplainedAnswer) {
 	text := a.Answer.Sentence
-	if a.Answer.Status != 0 {
+	switch grpc := a.Answer.GrpcStatus; {
+	case grpc != 0:
+		text = fmt.Sprintf("refused with the gRPC status %d (%s): %s", grpc, statusesOfGRPC[grpc], text)
+	case a.Answer.Status != 0:
 		text = fmt.Sprintf("refused with %d: %s", a.Answer.Status, text)
 	}
 	switch {

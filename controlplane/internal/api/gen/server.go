@@ -982,6 +982,9 @@ type ExplainedAccess string
 
 // ExplainedAnswer defines model for ExplainedAnswer.
 type ExplainedAnswer struct {
+	// GrpcStatus The status of gRPC that a refused gRPC caller gets, with the sentence as its message; absent for others.
+	GrpcStatus int `json:"grpc_status,omitempty"`
+
 	// Policy The policy that refuses.
 	Policy string `json:"policy,omitempty"`
 
@@ -994,7 +997,7 @@ type ExplainedAnswer struct {
 	// Sentence The answer as a sentence.
 	Sentence string `json:"sentence"`
 
-	// Status The status of a refusal.
+	// Status The status of a refusal: of HTTP, so that it is 200 for a gRPC caller.
 	Status int `json:"status,omitempty"`
 
 	// Verdict Depends: only the Envoy knows, or the store is away.
