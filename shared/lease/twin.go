@@ -11,7 +11,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 //	max(burst, burst') + max(rate, rate')·t
 //
 // is admitted in any interval t; for a window algorithm of unchanged length max(quota, quota') in
-// any window. The proof: a bucket with the larger of both figures that is charged for everything
+// any window, and the sum of both limits where the lengths differ. The proof: a bucket with the larger of both figures that is charged for everything
 // never holds less than either ledger, so it always has what either grants. This holds because a
 // twin charges a ledger at most down to nothing. What there is no room for is kept apart, as after
 // a change of the limit, so that drafts that are begun and cancelled give nothing again.
