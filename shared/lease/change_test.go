@@ -97,9 +97,9 @@ func (c *changingLimit[L]) allowed(t *testing.T, inForce []quota.Params, onGrid 
 }
 
 // However often a limit is changed, drafted, promoted and cancelled, in any interval no more is
-// granted than the largest limit in force in it allows, and the sum of both where a draft has windows
-// of another length; and a caller who waits for a window of the
-// limit that is left finds it whole.
+// granted than the largest limit in force in it allows, and the sum of both where a draft has
+// windows of another length; and a caller who waits for a window of the limit that is left finds it
+// whole.
 func TestChangesOfLedgersMintNothingAndTakeNothing(t *testing.T) {
 	spans := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute, quota.Hour}
 	draw := func(r *rand.Rand, a quota.Algorithm) (ask lease.Ask, burst int64) {
