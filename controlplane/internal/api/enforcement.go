@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -67,9 +68,11 @@ func (s *server) inForce(orders enforcement.Orders, durable, dryRun bool) (answe
 	return answer
 }
 
-// checkOrders finds what no order may say, and puts in what it leaves out.
+// checkOrders finds what no order may say, and puts in what it leaves out. An order that stands
+// already may outlive its policy, its tier and its end: it must not keep others from being given.
 func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Problems) {
 	now := s.config.Now()
+	held, _, _ := s.config.Enforcement.Held() // If they are not known, none stands.
 	scopes := map[string]int{}
 	for i := range orders {
 		o := &orders[i]
@@ -83,9 +86,10 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 		if o.Expires != nil {
 			utc := o.Expires.UTC()
 			o.Expires = &utc
-			if !utc.After(now) {
-				wrong("expires_at", "has passed")
-			}
+		}
+		stands := slices.ContainsFunc(held.Orders.List, o.Same)
+		if o.Expires != nil && !stands && !o.Expires.After(now) {
+			wrong("expires_at", "has passed")
 		}
 		if why := badReason(o.Reason); why != "" {
 			wrong("reason", "%s", why)
@@ -94,7 +98,9 @@ func (s *server) checkOrders(orders []enforcement.Order) (problems policy.Proble
 			wrong("state", "orders[%d] is about %s already", first, o.Scope())
 		}
 		scopes[o.Scope()] = i
-		s.checkScope(o.Policy, o.Tier, wrong)
+		if !stands {
+			s.checkScope(o.Policy, o.Tier, wrong)
+		}
 	}
 	return problems
 }

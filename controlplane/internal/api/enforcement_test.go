@@ -135,6 +135,36 @@ func TestEnforcementIsRefused(t *testing.T) {
 	}
 }
 
+// An order outlives the policy and the tier that it is about. It stands in the way of no other order.
+func TestAnOrderAboutNothingStopsNoOther(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, tieredPolicies); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	old := `{"state": "shadow", "policy": "api", "tier": "premium", "reason": "a trial"}`
+	_, etag := p.orders(t, `"0"`, `{"orders": [`+old+`]}`)
+	w := p.put(`"1"`, `{version: weir/v1, policies: [{name: other, partition: [], limit: {quota: 1, window: 1m}}]}`)
+	if w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	got, etag := p.orders(t, etag, `{"orders": [`+old+`, {"state": "off", "reason": "now"}]}`)
+	if len(got.Orders) != 2 || got.Orders[0].Policy != "api" || got.Orders[1].Scope() != "everything" {
+		t.Errorf("%+v", got.Orders)
+	}
+	// A change of it is an order of its own, and so is one about another of the lost tiers.
+	for _, wrong := range []string{
+		`{"state": "off", "policy": "api", "tier": "premium", "reason": "a trial"}`,
+		`{"state": "shadow", "policy": "api", "tier": "free", "reason": "a trial"}`,
+	} {
+		body := `{"orders": [` + wrong + `]}`
+		put := call{"ed", "PUT", "/v1/enforcement", map[string]string{"If-Match": "*"}, body}
+		p.problem(p.do(put), 422, "invalid-enforcement")
+	}
+	if lifted, _ := p.orders(t, etag, `{"orders": [{"state": "off", "reason": "now"}]}`); len(lifted.Orders) != 1 {
+		t.Errorf("%+v", lifted.Orders)
+	}
+}
+
 // The kill switch works without the store, and says that it is not stored.
 func TestEnforcementWithoutTheStore(t *testing.T) {
 	p := newPlane(t)

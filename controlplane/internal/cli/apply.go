@@ -120,7 +120,8 @@ func tryFile(env *environment, flags serverFlags, file string) (t trial, err err
 	}
 	t.doc, t.format = doc.Text, doc.Format
 	if _, err := policydoc.Parse(t.doc, t.format); err != nil { // What it means is for the control plane to judge.
-		return t, showProblems(env, file, err)
+		_, all := policydoc.LoadNew(t.doc, t.format) // But all that is wrong is said at once.
+		return t, showProblems(env, file, all)
 	}
 	t.client, err = flags.client()
 	if err != nil {

@@ -112,7 +112,8 @@ func newParser(cmds *commands, streams Streams, exit func(code int)) (*kong.Kong
 	parser, err := kong.New(cmds, kong.Name("weir"), kong.Description(description),
 		kong.Writers(streams.Out, streams.Err), kong.Bind(streams), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: helpWidth}),
-		kong.ValueFormatter(withDefault), kong.WithBeforeApply(eachOnce))
+		kong.ValueFormatter(withDefault), kong.WithBeforeApply(eachOnce),
+		kong.WithBeforeApply(noneEmpty))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,6 +63,38 @@ func eachOnce(c *kong.Context) error {
 		given[f] = true
 	}
 	return nil
+}
+
+// noneEmpty refuses a value that is empty, as that of a variable that is not set: it would count as
+// one that is not given, so that an order about one policy would be about all.
+func noneEmpty(c *kong.Context) error {
+	if at := deepest(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
+		return nil
+	}
+	for _, at := range c.Path {
+		switch {
+		case at.Flag != nil && hasEmpty(c.Value(at)):
+			return fmt.Errorf("--%s has an empty value: give one, or leave it out", at.Flag.Name)
+		case at.Positional != nil && !at.Positional.Required && hasEmpty(c.Value(at)):
+			return fmt.Errorf("<%s> is empty: give one, or leave it out", at.Positional.Name)
+		}
+	}
+	return nil
+}
+
+// hasEmpty reports whether a value is an empty text, or a list that has one.
+func hasEmpty(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.String:
+		return v.Len() == 0
+	case reflect.Slice:
+		for i := range v.Len() {
+			if hasEmpty(v.Index(i)) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // deepest is the last command that the words lead to; nil for none.

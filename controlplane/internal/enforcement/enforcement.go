@@ -64,8 +64,8 @@ type Order struct {
 	By    string    `json:"by"`
 }
 
-// same reports whether two orders mean the same, regardless of author and time.
-func (o Order) same(other Order) bool {
+// Same reports whether two orders mean the same, regardless of author and time.
+func (o Order) Same(other Order) bool {
 	o.Since = time.Time{}
 	o.By = ""
 	other.Since = time.Time{}

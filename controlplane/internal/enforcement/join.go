@@ -50,7 +50,7 @@ func (o *Orders) note(before []Order, all bool) {
 	for _, list := range [][]Order{before, o.List} {
 		for _, one := range list {
 			was, is := of(before, one.scope()), of(o.List, one.scope())
-			if was != nil && is != nil && was.same(*is) {
+			if was != nil && is != nil && was.Same(*is) {
 				continue
 			}
 			o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool { return c.scope() == one.scope() })
@@ -135,7 +135,7 @@ func joinOrders(a, b Orders) (joined Orders) {
 
 // equal reports whether two orders, or none, are one.
 func equal(a, b *Order) bool {
-	return a == b || a != nil && b != nil && a.same(*b) && a.Since.Equal(b.Since)
+	return a == b || a != nil && b != nil && a.Same(*b) && a.Since.Equal(b.Since)
 }
 
 func joinedID(a, b string) string {

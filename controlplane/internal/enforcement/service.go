@@ -298,7 +298,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 		for i := range d.Orders.List {
 			o := &d.Orders.List[i]
 			o.Since, o.By = stamp.Time, stamp.By
-			if at := slices.IndexFunc(before, o.same); at >= 0 {
+			if at := slices.IndexFunc(before, o.Same); at >= 0 {
 				*o = before[at]
 			} else {
 				reasons = append(reasons, o.Reason)
