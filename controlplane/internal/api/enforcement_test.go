@@ -135,7 +135,7 @@ func TestEnforcementIsRefused(t *testing.T) {
 	}
 }
 
-// An order outlives the policy and the tier that it is about. It stands in the way of no other order.
+// An order outlives the policy and the tier that it is about. It stands in the way of no other.
 func TestAnOrderAboutNothingStopsNoOther(t *testing.T) {
 	p := newPlane(t)
 	if w := p.put(`"0"`, tieredPolicies); w.Code != 200 {

@@ -75,6 +75,7 @@ func (s *server) ExplainRequest(
 	for i, who := range x.Whose {
 		x.explainPolicy(ctx, i, &who)
 	}
+	x.addWide()
 	if x.about.person == nil && x.Caller != nil {
 		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
 		x.about.person = (*keyhash.Key)(&key)
@@ -182,7 +183,7 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 			worst = found
 		}
 	}
-	x.addPenalty(&one, &worst, k)
+	x.addPenalty(&one, &worst, who.Policy)
 	if worst != nil {
 		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, worst.reason.String()
 		one.RetryAfterSeconds, one.Why = worst.wait, ""
@@ -289,23 +290,50 @@ func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
 	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
 }
 
-// addPenalty has the penalties in force refuse the request, as they do before any bucket is asked.
-func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, k bucketKey) {
-	keys, err := x.punished(k)
-	if err != nil || one.State == gen.ExplainedPolicyStateOff {
+// addPenalty has the policy's penalties refuse the request, as they do before any bucket is asked.
+func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, number uint32) {
+	if by := x.penaltyOf(number, one.State == gen.ExplainedPolicyStateShadow); by != nil {
+		if *worst != nil { // A request is let in when neither refuses it.
+			by.wait = max(by.wait, (*worst).wait)
+		}
+		*worst = by
+	}
+}
+
+// addWide has penalties that hold under every policy refuse what a limit in force is for.
+func (x *explaining) addWide() {
+	if !slices.ContainsFunc(x.Hits, func(h match.Hit) bool { return !h.Shadow && !h.Candidate }) {
 		return
 	}
-	enforced := false
-	list, _ := x.config.Penalties.List(penalties.Query{Keys: keys, Shadow: &enforced, Version: x.by.Version.Number}, 1)
-	if len(list) == 0 {
-		return
+	for i := range x.Subjects {
+		if by := x.penaltyOf(x.Subjects[i].Policy, false); by.isWorseThan(x.refusing) {
+			x.refusing = by
+		}
 	}
-	left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
-	wait := max(1, int64((left+time.Second-1)/time.Second))
-	if *worst != nil { // A request is let in when neither refuses it.
-		wait = max(wait, (*worst).wait)
+}
+
+// penaltyOf is the penalty of a policy that holds for the request, nil if none does: one that
+// refuses, or one in shadow.
+func (x *explaining) penaltyOf(number uint32, shadow bool) (worst *refusing) {
+	p := &x.by.Set.Policies[number]
+	for i := range x.Subjects {
+		s := &x.Subjects[i]
+		if s.Policy != number || s.Shadow != shadow {
+			continue
+		}
+		q := penalties.Query{Keys: []keyhash.Key{s.PenaltyKey()}, Version: x.by.Version.Number}
+		list, _ := x.config.Penalties.List(q, 1)
+		if len(list) == 0 {
+			continue
+		}
+		left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
+		by := &refusing{policy: p, limit: p.Limits[0], reason: policy.ReasonPenalty,
+			wait: max(1, int64((left+time.Second-1)/time.Second))}
+		if by.isWorseThan(worst) {
+			worst = by
+		}
 	}
-	*worst = &refusing{policy: k.policy, limit: k.policy.Limits[0], reason: policy.ReasonPenalty, wait: wait}
+	return worst
 }
 
 // listMisses lists the policies that the request does not meet, those first that it nearly meets.

@@ -310,3 +310,57 @@ func (p *plane) reportsTooLong(t *testing.T, version uint64) {
 		}
 	}
 }
+
+// A penalty refuses in the explanation what it refuses at the Envoys: with scope all what any limit
+// in force is for, and nothing in shadow.
+func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
+	p := newPlane(t)
+	const set = `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[
+		{"name":"all","match":{"paths":["/all"]},"partition":["consumer"],"limit":{"quota":5,"window":"1m"},
+			"penalty":{"after":{"refusals":3,"within":"1m"},"scope":"all"}},
+		{"name":"own","match":{"paths":["/own"]},"partition":["client_ip"],"limit":{"quota":5,"window":"1m"},
+			"penalty":{"after":{"refusals":3,"within":"1m"}}},
+		{"name":"other","match":{"paths":["/other"]},"partition":[],"limit":{"quota":5,"window":"1m"}}]}`
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(path, want string) {
+		t.Helper()
+		got := inWords(p.explain(`{"method":"GET","url":"` + path + `","client_ip":"192.0.2.1",
+			"headers":[{"name":"x-api-key","value":"alice"}]}`))
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	says("/other", "open passes other")
+	alice := match.WideKey(secret, "all", match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader,
+		Name: "x-api-key"}, "alice"))
+	address, err := keyhash.Parse(p.explain(`{"method":"GET","url":"/own","client_ip":"192.0.2.1"}`).Policies[0].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.offend(0, wire.Offence{Key: alice, Policy: []byte("all")}, wire.Offence{Key: address, Policy: []byte("own")})
+	for deadline := time.Now().Add(10 * time.Second); len(p.penalised(t)) < 2 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	says("/all", "open refused 429 all penalty all=enforce/refused[consumer:alice]")
+	says("/other", "open refused 429 all penalty other=enforce/passes[]")
+	says("/none", "open passes")
+	p.orders(t, "*", `{"orders": [{"state": "shadow", "policy": "all", "reason": "x"},
+		{"state": "off", "policy": "own", "reason": "x"}]}`)
+	says("/all", "open passes all=shadow/passes[consumer:alice]")
+	says("/other", "open passes other=enforce/passes[]")
+	says("/own", "open passes own=off/passes[client_ip:192.0.2.1]")
+	p.orders(t, "*", `{"orders": [{"state": "shadow", "policy": "own", "reason": "x"}]}`)
+	says("/own", "open passes own=shadow/passes[client_ip:192.0.2.1]")
+	p.offend(0, wire.Offence{Key: match.ShadowOf(address), Policy: []byte("own"), Shadow: true})
+	for deadline := time.Now().Add(10 * time.Second); len(p.penalised(t)) < 3 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	says("/own", "open passes own=shadow/refused[client_ip:192.0.2.1]")
+}
