@@ -57,11 +57,25 @@ func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 // request, to what docs/guarantees.md says: 98 % of a perfect bucket. Two things are not lost: the
 // tokens in hand at the end, which last for half the life of a lease, and those of requests for
 // which a machine without processors to spare has answered too late, one for each that was held for
-// longer than Envoys ask ahead.
+// longer than Envoys ask ahead. If it answers much too late, shares are beside the limit, and are
+// charged later.
 func (w *world) mustLend(got tally, burst, rate float64) {
 	w.t.Helper()
 	const exact, inHand = 0.98, 0.1
-	mustAdmitBut(w.t, got, burst, rate, exact, inHand*rate+w.heldLong())
+	shares := w.byShares()
+	mustAdmitBut(w.t, got, burst+shares, rate, exact, inHand*rate+w.heldLong()+2*shares)
+}
+
+// byShares is how many requests the Envoys have decided by their shares.
+func (w *world) byShares() (n float64) {
+	for _, e := range w.envoys {
+		m, err := w.metricsOf(w.ctx, e)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		n += float64(m["decisions.by_share"])
+	}
+	return n
 }
 
 // heldLong is how many requests the Envoys have held for longer than 25 ms.

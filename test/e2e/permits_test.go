@@ -186,6 +186,8 @@ func TestPermitsOfAnEnvoyThatIsCutOff(t *testing.T) {
 	r.watch("cut off", permitLease, fleetLimit-3, fleetLimit+max(had, 10))
 	r.watch("cut off for longer than a lease", 3*time.Second, fleetLimit, fleetLimit+max(had, 10))
 	ways["envoy-1"].heal()
+	w.awaitMetrics(w.envoys[0], "it to be off the ladder",
+		func(m map[string]int64) bool { return m["ladder.step"] == 0 })
 	time.Sleep(permitLease)
 	r.watch("back for a lease", 5*time.Second, fleetLimit-3, fleetLimit)
 	r.end()
