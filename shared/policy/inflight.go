@@ -99,10 +99,10 @@ func (r *reader) inFlightFits(path string, n Node, p *Policy) {
 	switch p.Mode {
 	case ModeStrict:
 		r.problem(path+".mode", "cannot be strict with in_flight: a lost answer would leave a request counted; use "+
-			"leased, which is as exact, or local, or write in_flight in a policy of its own")
+			"leased, which is as exact, or local; a strict quota needs its own policy")
 	case ModeOptimistic:
 		r.problem(path+".mode", "cannot be optimistic with in_flight: what runs too much cannot be paid back; use "+
-			"leased or local, or write in_flight in a policy of its own")
+			"leased or local; an optimistic quota needs its own policy")
 	}
 }
 

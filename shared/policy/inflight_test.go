@@ -60,8 +60,8 @@ func TestInFlightIsRefused(t *testing.T) {
 		`"mode":"local","limit":{"in_flight":2},"max_hold":"1ms"`:                                       "policies[0].max_hold: must be a whole number with a unit (ms s m h d) from 1s to 366d, not 1ms",
 		`"mode":"local","limit":{"in_flight":2},"max_wait":"2h"`:                                        "policies[0].max_wait: must be a whole number with a unit (ms s m h d) from 0s to 1h, not 2h",
 		`"limit":{"quota":2,"window":"1s"},"max_hold":"1m"`:                                             "policies[0].max_hold: is for limits of requests in flight only",
-		`"mode":"strict","limit":{"in_flight":2}`:                                                       "policies[0].mode: cannot be strict with in_flight: a lost answer would leave a request counted; use leased, which is as exact, or local, or write in_flight in a policy of its own",
-		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: what runs too much cannot be paid back; use leased or local, or write in_flight in a policy of its own",
+		`"mode":"strict","limit":{"in_flight":2}`:                                                       "policies[0].mode: cannot be strict with in_flight: a lost answer would leave a request counted; use leased, which is as exact, or local; a strict quota needs its own policy",
+		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: what runs too much cannot be paid back; use leased or local; an optimistic quota needs its own policy",
 		`"mode":"local","algorithm":"leaky_bucket","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`: "policies[0].algorithm: cannot be leaky_bucket beside in_flight: both have requests wait, and one max_wait cannot be for both; write two policies",
 	} {
 		if _, err := decode(t, inFlight(fields)); err == nil || err.Error() != want {

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
 type keysCommand struct {
@@ -43,6 +45,10 @@ func (f *keyFlags) caller() url.Values {
 
 // do sends a request about the key and prints the answer.
 func (f *keyFlags) do(env *environment, method, what string, body map[string]any) error {
+	if slices.Contains(f.Partition, "") {
+		return fmt.Errorf("a value is empty: give PART:VALUE for each part of the partition of policy %s, and nothing "+
+			"if it has none", f.Policy)
+	}
 	cl, err := f.client()
 	if err != nil {
 		return err
@@ -184,8 +190,8 @@ func (c *banKey) Run(env *environment) error {
 		if _, err := cl.do(http.MethodGet, "/v1/keys/"+url.PathEscape(c.Policy), nil, nil); err != nil {
 			return problemsOf(err)
 		}
-		return fmt.Errorf("policy %s has one bucket for all requests without such a part: the ban refuses each of "+
-			"them; give --yes if that is meant", c.Policy)
+		return fmt.Errorf("policy %s has one bucket for all %s: the ban refuses each of them; give --yes if that is "+
+			"meant", c.Policy, c.sharers(cl))
 	}
 	body := map[string]any{"reason": c.Reason}
 	until, err := cl.end(c.endFlags)
@@ -196,4 +202,18 @@ func (c *banKey) Run(env *environment) error {
 		body["expires_at"] = until
 	}
 	return c.do(env, http.MethodPost, "/ban", body)
+}
+
+// sharers are the requests that share the bucket of a key without a part, in words.
+func (c *banKey) sharers(cl *client) string {
+	var p struct{ Partition []string }
+	header := map[string]string{"Accept": string(policydoc.JSON)}
+	got, err := cl.do(http.MethodGet, "/v1/policies/"+url.PathEscape(c.Policy), header, nil)
+	switch {
+	case err != nil || json.Unmarshal(got.body, &p) != nil: // A rollout may have it alone.
+		return "requests that lack what it counts by"
+	case len(p.Partition) == 0:
+		return "its requests"
+	}
+	return "requests without " + strings.Join(p.Partition, " and ")
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -24,11 +25,32 @@ func misused(err error) string {
 		if path := pathOf(deepest(parse.Context)); path != "" {
 			command += " " + path
 		}
-		if better := elsewhere(parse.Context, err.Error()); better != "" {
+		better := cmp.Or(elsewhere(parse.Context, err.Error()), noFlag(deepest(parse.Context), err.Error()))
+		if better != "" {
 			return fmt.Sprintf("weir: %s\nTry %s --help.\n", better, command)
 		}
 	}
 	return fmt.Sprintf("weir: %s\nTry %s --help.\n", inPlainWords(err.Error()), command)
+}
+
+// unknownFlag finds the flag in the parser's message that the command does not have.
+var unknownFlag = regexp.MustCompile(`^unknown flag --([a-z-]+)`)
+
+// noFlag says how the command is used where a flag is one of its arguments; empty for another.
+func noFlag(at *kong.Node, message string) string {
+	found := unknownFlag.FindStringSubmatch(message)
+	if found == nil || at == nil {
+		return ""
+	}
+	usage, is := "weir "+pathOf(at), false
+	for _, argument := range at.Positional {
+		usage += " " + argument.Summary()
+		is = is || argument.Name == found[1]
+	}
+	if !is {
+		return ""
+	}
+	return fmt.Sprintf("there is no flag --%s, since the %[1]s is an argument: %s", found[1], usage)
 }
 
 // plainWords say what the parser means with the names of Go's types.
