@@ -91,7 +91,7 @@ func TestWhatOperatorsOrder(t *testing.T) {
 	w.put(ordered, wire.Order{State: policy.EnforcedShadow, Percent: 100})
 	step("shadow", user, "OK ")
 	if got := fmt.Sprint(w.counted); !strings.Contains(got, "a candidate=false allowed:1") ||
-		!strings.Contains(got, "bypassed:1") {
+		!strings.Contains(got, "bypassed:1") || !strings.Contains(got, "exempt:2") {
 		t.Error(got)
 	}
 }

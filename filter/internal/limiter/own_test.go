@@ -80,6 +80,9 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 			t.Errorf("step %d: %d allowed, want %d", i, got, c.want)
 		}
 	}
+	if got := n.limiter.Stats.Exempt; got != 100 {
+		t.Errorf("%d requests counted as exempt, want the 100 with a bypass", got)
+	}
 }
 
 // What is asked of the control plane names the consumer where the limit may be its own.
