@@ -90,7 +90,7 @@ function Heaviest() {
   return (
     <div className="columns">
       <Card title="Refused most">
-        <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="Nobody was refused in the last minutes." />}</Asked>
+        <Asked of={refused}>{(t) => <TopTable rows={t.callers} empty="No caller was refused in the last minutes." />}</Asked>
       </Card>
       <Card title="Heaviest">
         <Asked of={heavy}>{(t) => <TopTable rows={t.callers} empty="No requests were heard of in the last minutes." />}</Asked>
