@@ -58,12 +58,15 @@ func (g *Gatherer) Begin() {
 	g.properties, g.seen = g.properties[:0], g.seen[:0]
 }
 
-// Add takes in an entry. What a call says twice is said once: proxies repeat entries in several
-// descriptors.
-func (g *Gatherer) Add(e Entry) {
+// Add takes in an entry, and reports whether it says what the request is. What a call says twice is
+// said once: proxies repeat entries in several descriptors.
+func (g *Gatherer) Add(e Entry) bool {
 	kind, name, _ := strings.Cut(e.Key, ":")
-	if e.Value == "" || !g.speaks(e.Key, kind) || g.has(e) {
-		return
+	if e.Value == "" || !g.speaks(e.Key, kind) {
+		return false
+	}
+	if g.has(e) {
+		return true
 	}
 	g.seen = append(g.seen, e)
 	switch kind {
@@ -91,6 +94,7 @@ func (g *Gatherer) Add(e Entry) {
 	case keySPIFFE:
 		g.property(policy.Source{Kind: policy.SourceSPIFFE}, e.Value)
 	}
+	return true
 }
 
 // speaks reports whether a key is spelled like a part of a partition.

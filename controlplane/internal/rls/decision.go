@@ -140,11 +140,7 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 // match finds the hits of the call as a whole and of each descriptor. The result has its Access and
 // what bans it, no hits.
 func (d *decision) match(ctx context.Context) match.Result {
-	for _, one := range d.in.Descriptors {
-		for _, e := range one.GetEntries() {
-			d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value})
-		}
-	}
+	wholeAddend := d.gather()
 	ix := &d.view.Index
 	d.attributes = d.gatherer.Attributes(ix)
 	d.whole = len(d.attributes.Headers)
@@ -156,7 +152,6 @@ func (d *decision) match(ctx context.Context) match.Result {
 	if access == match.Off || access == match.Banned {
 		return match.Result{Access: access, Ban: result.Ban, BanEnds: result.BanEnds, BannedKey: result.BannedKey}
 	}
-	wholeAddend := int64(max(1, d.in.HitsAddend))
 	d.take(&result, wholeCall, wholeAddend)
 	found := match.Result{Access: access}
 	takePolicy := func(descriptor int, addend int64) func(uint32) {
@@ -176,6 +171,25 @@ func (d *decision) match(ctx context.Context) match.Result {
 		d.keys = d.view.Find(d.in.Domain, d.entries, d.keys, takePolicy(i, addend(d.in, one)))
 	}
 	return found
+}
+
+// gather takes in what the entries say of the request, and returns how many hits the call as a whole
+// counts for: the largest number of their own of the descriptors that say so, else the call's.
+func (d *decision) gather() int64 {
+	largest := int64(none)
+	for _, one := range d.in.Descriptors {
+		says := false
+		for _, e := range one.GetEntries() {
+			says = d.gatherer.Add(calls.Entry{Key: e.Key, Value: e.Value}) || says
+		}
+		if says && (one.GetHitsAddend() != nil || one.GetIsNegativeHits()) {
+			largest = max(largest, addend(d.in, one))
+		}
+	}
+	if largest == none {
+		largest = int64(max(1, d.in.HitsAddend))
+	}
+	return largest
 }
 
 // laterEnd is when the last of the bans that were found ends, with one more; 0 for never.
