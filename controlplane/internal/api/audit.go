@@ -56,6 +56,11 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 			return nil, noName("token", r.Params.By, "and no change by one of this name is kept", names)
 		}
 	}
+	if len(list) == 0 && token == "" {
+		if err := s.knowResource(ctx, r.Params.Resource); err != nil {
+			return nil, err
+		}
+	}
 	answer := gen.ListAudit200JSONResponse{Entries: []gen.AuditEntry{}, Next: pageToken(next)}
 	for _, e := range list {
 		answer.Entries = append(answer.Entries,
@@ -63,6 +68,21 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 				RequestID: e.RequestID, Before: value(e.Before), After: value(e.After), Reason: e.Reason})
 	}
 	return answer, nil
+}
+
+// knowResource refuses what no resource is called, where no change of it is found.
+func (s *server) knowResource(ctx context.Context, resource string) error {
+	of, below, _ := strings.Cut(resource, "/")
+	name, _, _ := strings.Cut(below, "/")
+	switch of {
+	case "policies", "keys":
+		return s.know(ctx, "policy", "and no change of one of this name is found", []string{name}, policyNames)
+	case "consumers", "penalties":
+		if _, err := keyhash.Parse(name); err != nil && name != "" {
+			return badRequest("resource: %s are known by their hash, 32 hexadecimal digits, and not by %q", of, name)
+		}
+	}
+	return nil
 }
 
 // value is nil, and so left out, for what is not there.

@@ -151,6 +151,9 @@ func TestAFileThatIsGoneChangesNothing(t *testing.T) {
 		w.watch.Look(w.now)
 		w.expect("with an empty file", "root", "old")
 	}
+	if got := w.watch.Trouble(); !strings.HasPrefix(got, "not readable, empty or too long") {
+		t.Errorf("behind the words `the file of --tokens-file is`: %q", got)
+	}
 	if w.write(old.Line()); w.watch.Trouble() != "" {
 		t.Errorf("there again: %q", w.watch.Trouble())
 	}

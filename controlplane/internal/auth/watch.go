@@ -145,7 +145,7 @@ func briefly(err error) string {
 		}
 	}
 	if len(lines) == 0 {
-		return "it cannot be read, is empty or too long, and the tokens stay as they were: the log says why"
+		return "not readable, empty or too long, so the tokens stay as they were: the log says why"
 	}
 	return "wrong in line " + strings.Join(lines, ", ") + ", which accepts no token: the log says why"
 }

@@ -75,6 +75,30 @@ func (f *keyFlags) do(env *environment, method, what string, body map[string]any
 	return printKey(env.Out, k)
 }
 
+// show is do, and prints what else decides about the caller, whatever its buckets hold: a bypass,
+// penalties, and bans other than that of the key.
+func (f *keyFlags) show(env *environment, method, what string, body map[string]any) error {
+	err := f.do(env, method, what, body)
+	if err != nil || f.Output == "json" || len(f.Partition) == 0 {
+		return err
+	}
+	cl, err := f.client()
+	if err != nil {
+		return err
+	}
+	caller := f.caller()
+	caller.Set("policy", f.Policy)
+	all, known := cl.standingOf(caller)
+	if !known {
+		fmt.Fprintln(env.Err, "weir: the control plane cannot say now whether bans, a bypass or penalties decide first")
+	}
+	printWaysOut(env.Out, slices.DeleteFunc(all, func(is api.StandingAnswer) bool {
+		ofKey := is.What == api.StandingBan && is.Policy == f.Policy
+		return ofKey || is.What == api.StandingOff || is.What == api.StandingShadow
+	}), f.Source)
+	return nil
+}
+
 func printKey(out io.Writer, k api.KeyAnswer) error {
 	fmt.Fprintf(out, "Key %s of policy %s. With enforcement: {enforce: N} it is limited from N = %d on.\n", k.Key,
 		k.Policy, k.Share+1)
@@ -150,7 +174,7 @@ func dash(text string) string {
 type getKey struct{ keyFlags }
 
 // Run prints the key.
-func (c *getKey) Run(env *environment) error { return c.do(env, http.MethodGet, "", nil) }
+func (c *getKey) Run(env *environment) error { return c.show(env, http.MethodGet, "", nil) }
 
 type resetKey struct {
 	keyFlags
@@ -159,7 +183,7 @@ type resetKey struct {
 
 // Run fills the buckets.
 func (c *resetKey) Run(env *environment) error {
-	return c.do(env, http.MethodPost, "/reset", map[string]any{"reason": c.Reason})
+	return c.show(env, http.MethodPost, "/reset", map[string]any{"reason": c.Reason})
 }
 
 type grantKey struct {
@@ -170,7 +194,7 @@ type grantKey struct {
 
 // Run gives tokens.
 func (c *grantKey) Run(env *environment) error {
-	return c.do(env, http.MethodPost, "/grant", map[string]any{"reason": c.Reason, "tokens": c.Tokens})
+	return c.show(env, http.MethodPost, "/grant", map[string]any{"reason": c.Reason, "tokens": c.Tokens})
 }
 
 type banKey struct {

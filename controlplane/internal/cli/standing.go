@@ -51,6 +51,21 @@ func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended is
 	if err != nil {
 		return err
 	}
+	all, known := cl.standingOf(caller)
+	if !known { // The command itself is done.
+		fmt.Fprintln(env.Err, "weir: the control plane cannot say now whether other bans of this caller stay: see "+
+			"weir get bans")
+	}
+	bans := bansLeft(all, ended)
+	if len(bans) > 0 {
+		fmt.Fprintln(env.Out, "bans of this caller that stay:")
+	}
+	printWaysOut(env.Out, bans, caller.Get("source"))
+	return nil
+}
+
+// standingOf is what decides about a caller before any limit does; false if that is not all.
+func (cl *client) standingOf(caller url.Values) (all []api.StandingAnswer, known bool) {
 	cl.warn = nil // The command has warned already.
 	caller.Set("page_size", "1")
 	got, err := cl.do(http.MethodGet, "/v1/decisions?"+caller.Encode(), nil, nil)
@@ -58,16 +73,7 @@ func (f serverFlags) printBansLeft(env *environment, caller url.Values, ended is
 	if err == nil {
 		err = got.decode(&page)
 	}
-	if err != nil || !page.Complete { // The command itself is done.
-		fmt.Fprintln(env.Err, "weir: the control plane cannot say now whether other bans of this caller stay: see "+
-			"weir get bans")
-	}
-	bans := bansLeft(page.Standing, ended)
-	if len(bans) > 0 {
-		fmt.Fprintln(env.Out, "bans of this caller that stay:")
-	}
-	printWaysOut(env.Out, bans, caller.Get("source"))
-	return nil
+	return page.Standing, err == nil && page.Complete
 }
 
 func standingText(is *api.StandingAnswer) (text, ends string) {
