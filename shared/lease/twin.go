@@ -11,10 +11,11 @@ import "github.com/weir-proxy/weir/shared/quota"
 //	max(burst, burst') + max(rate, rate')·t
 //
 // is admitted in any interval t; for a window algorithm of unchanged length max(quota, quota') in
-// any window, and the sum of both limits where the lengths differ. The proof: a bucket with the larger of both figures that is charged for everything
-// never holds less than either ledger, so it always has what either grants. This holds because a
-// twin charges a ledger at most down to nothing. What there is no room for is kept apart, as after
-// a change of the limit, so that drafts that are begun and cancelled give nothing again.
+// any window, and the sum of both limits where the lengths differ. The proof: a bucket with the
+// larger of both figures that is charged for everything never holds less than either ledger, so it
+// always has what either grants. This holds because a twin charges a ledger at most down to
+// nothing. What there is no room for is kept apart, as after a change of the limit, so that drafts
+// that are begun and cancelled give nothing again.
 //
 // Tokens that a node gives back leave both ledgers. One that was charged down to nothing for them
 // gets back no more than the larger bucket does, so it still never holds more than that.
