@@ -43,7 +43,7 @@ func (c *Consumers) Put(header, value, name string, limits []Own) {
 	}
 	key := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: header}, value)
 	if before := c.records[key]; c.set != nil {
-		r.Inherit(c.set(), &before)
+		r.Inherit([]*policy.Set{c.set()}, &before)
 	}
 	c.records[key] = r
 }

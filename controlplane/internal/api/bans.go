@@ -80,11 +80,8 @@ func (s *server) storeUnbanned(ctx context.Context, key keyhash.Key, record cons
 	if record.Tier != "" || record.Bypass != nil || len(record.Overrides) > 0 {
 		w.Record, action = &record, "consumer.put"
 	}
-	changes := consumers.Changes{Writes: []consumers.Write{w}, Entry: entry(ctx, action, consumerResource(key))}
-	if current, _ := s.config.Policies.Current(); current != nil {
-		changes.Set = current.Set
-	}
-	_, err := s.config.Consumers.Write(ctx, changes)
+	_, err := s.config.Consumers.Write(ctx, consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
+		Entry: entry(ctx, action, consumerResource(key))})
 	return err
 }
 

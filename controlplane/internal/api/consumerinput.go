@@ -48,7 +48,7 @@ func (s *server) batch(
 			continue
 		}
 		first[p.key] = i
-		record, wrong := s.item(p.set, i, consumers.Record{}, it, by)
+		record, wrong := s.item(p.sets, i, consumers.Record{}, it, by)
 		if len(wrong) > 0 {
 			again, people, keys = append(again, i), append(people, p), append(keys, p.key)
 			continue
@@ -60,7 +60,7 @@ func (s *server) batch(
 		return nil, nil, storeFailure(err)
 	}
 	for n, i := range again {
-		record, wrong := s.item(people[n].set, i, before[n], items[i], by)
+		record, wrong := s.item(people[n].sets, i, before[n], items[i], by)
 		found[i] = wrong
 		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
 	}
@@ -70,9 +70,9 @@ func (s *server) batch(
 
 // item reads what the consumer with number i of a batch is to have after before.
 func (s *server) item(
-	set *policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
+	sets []*policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
 ) (consumers.Record, policy.Problems) {
-	r, wrong := s.wanted(set, batchAt(i), before,
+	r, wrong := s.wanted(sets, batchAt(i), before,
 		gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
 	r.By = by
 	return r, wrong
@@ -87,9 +87,9 @@ func batchAt(i int) string {
 const maxBatchProblems = 100
 
 // input reads what one consumer is to have and collects what is wrong with it. The tier and the
-// overrides that stood before need not fit the policy set of now.
+// overrides that stood before need not fit the policy sets of now.
 type input struct {
-	set      *policies.Compiled
+	sets     []*policies.Compiled
 	before   consumers.Record
 	now      time.Time
 	at       string
@@ -105,7 +105,7 @@ func (in *input) problem(path, format string, args ...any) {
 func (s *server) replaced(
 	ctx context.Context, p person, body gen.ConsumerInput,
 ) (r consumers.Record, problems policy.Problems, err error) {
-	r, problems = s.wanted(p.set, "", consumers.Record{}, body)
+	r, problems = s.wanted(p.sets, "", consumers.Record{}, body)
 	if len(problems) == 0 {
 		return r, nil, nil
 	}
@@ -113,15 +113,15 @@ func (s *server) replaced(
 	if errors.Is(err, consumers.ErrNotFound) {
 		return r, problems, nil
 	}
-	r, problems = s.wanted(p.set, "", before, body)
+	r, problems = s.wanted(p.sets, "", before, body)
 	return r, problems, err
 }
 
 // wanted is what a consumer is to have after before, by a document whose fields have the prefix at.
 func (s *server) wanted(
-	set *policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
+	sets []*policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
 ) (consumers.Record, policy.Problems) {
-	in := &input{set: set, before: before, now: s.config.Now(), at: at}
+	in := &input{sets: sets, before: before, now: s.config.Now(), at: at}
 	r := consumers.Record{Tier: body.Tier}
 	in.tier(body.Tier)
 	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)
@@ -140,12 +140,17 @@ func (s *server) wanted(
 }
 
 func (in *input) tier(tier string) {
-	tiers := in.set.Set.Tiers
+	var tiers []string
+	for _, set := range in.sets {
+		tiers = append(tiers, policyTiers(set)...)
+	}
 	switch {
 	case tier == "" || tier == in.before.Tier || slices.Contains(tiers, tier):
 	case len(tiers) == 0:
 		in.problem("tier", "is none: the policy set names no tiers")
 	default:
+		slices.Sort(tiers)
+		tiers = slices.Compact(tiers)
 		in.problem("tier", "must be one of the tiers %s%s", strings.Join(tiers, ", "), guessed(tier, tiers))
 	}
 }
@@ -183,7 +188,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	own := consumers.Override{Policy: o.Policy,
 		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
 	in.reason(path, o.Reason)
-	p, ok := in.set.Policy(o.Policy)
+	p, ok := in.policy(o.Policy)
 	stood := in.stood(o)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
@@ -193,7 +198,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		return *stood
 	case !ok:
 		in.problem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
-			guessed(o.Policy, policyNames(in.set)))
+			guessed(o.Policy, in.policyNames()))
 		return own
 	case !p.ByConsumer():
 		in.problem(path+".policy", "%q does not count by consumer: "+
@@ -216,6 +221,23 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		own.Limits = append(own.Limits, figures)
 	}
 	return own
+}
+
+// policy is the policy of a name: one that counts by consumer if a set in force has such.
+func (in *input) policy(name string) (found *policy.Policy, ok bool) {
+	for _, set := range in.sets {
+		if p, has := set.Policy(name); has && (!ok || !found.ByConsumer()) {
+			found, ok = p, true
+		}
+	}
+	return found, ok
+}
+
+func (in *input) policyNames() (names []string) {
+	for _, set := range in.sets {
+		names = append(names, policyNames(set)...)
+	}
+	return names
 }
 
 // stood is the override that was there before exactly as it is written here; nil for none.

@@ -222,3 +222,54 @@ func TestManyConsumersAtOnce(t *testing.T) {
 		t.Errorf("%s", log)
 	}
 }
+
+// A consumer's own limit can be under a policy that only the version has which is rolled out, and
+// its tier one of that version. What is cancelled with the version sleeps.
+func TestAConsumerHasWhatARolloutBrings(t *testing.T) {
+	p := newPlane(t)
+	set := func(tiers, only string) string {
+		return "version: weir/v1\ntiers: [" + tiers + `]
+identity: {consumer: [{header: x-api-key}], tier: [assignment], default_tier: free}
+policies:
+  - {name: ` + only + `, partition: [consumer], limit: {quota: 7, window: 1h}}
+`
+	}
+	if w := p.put(`"0"`, set("free", "old")); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	const body = `"tier": "gold", "overrides": [{"policy": "new", "limit": {"quota": 50, "window": "1h"}}]`
+	alice := call{"ed", "PUT", "/v1/consumers/alice", whatever, "{" + body + "}"}
+	p.problem(p.do(alice), 422, "invalid-consumer")
+	draft := call{"ed", "PUT", "/v1/policyset?nodes=50", map[string]string{"If-Match": `"1"`}, set("free, gold", "new")}
+	if w := p.do(draft); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	if w := p.do(alice); w.Code != 200 {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	batch := call{"ed", "POST", "/v1/consumers", whatever, `{"consumers": [{"id": "bob", ` + body + `}]}`}
+	if w := p.do(batch); w.Code != 200 {
+		t.Errorf("in a batch: %d %s", w.Code, w.Body)
+	}
+	for _, who := range []string{"alice", "bob"} {
+		w := p.do(call{"eyes", "GET", "/v1/keys/new?partition=" + who, nil, ""})
+		if !strings.Contains(w.Body.String(), `"burst":50`) {
+			t.Errorf("%s: %s", who, w.Body)
+		}
+	}
+	for _, one := range []string{`{"tier": "golt"}`, strings.Replace(alice.body, `"new"`, `"nwe"`, 1)} {
+		w := p.do(call{"ed", "PUT", "/v1/consumers/carol", whatever, one})
+		if !strings.Contains(w.Body.String(), "did you mean") {
+			t.Errorf("%s: %s", one, w.Body)
+		}
+	}
+	if w := p.rollout("DELETE", "/v1/rollout", "*", ""); w.Code >= 300 {
+		t.Fatal(w.Body)
+	}
+	alice.body = `{` + body + `, "banned": {"reason": "leaked"}}`
+	if w := p.do(alice); w.Code != 200 {
+		t.Errorf("a ban beside what sleeps: %d %s", w.Code, w.Body)
+	}
+	alice.path = "/v1/consumers/carol"
+	p.problem(p.do(alice), 422, "invalid-consumer")
+}

@@ -18,7 +18,9 @@ import (
 
 // person is the consumer that a request names.
 type person struct {
-	set    *policies.Compiled
+	// sets are the policy sets in force that find it there, first that of the nodes to which none is
+	// rolled out.
+	sets   []*policies.Compiled
 	source string
 	key    keyhash.Key
 }
@@ -38,14 +40,16 @@ func (s *server) person(id, source string) (p person, err error) {
 		if by == nil || len(by.Set.Identity.Consumer) == 0 {
 			continue
 		}
-		if one, wrong := consumerSource(by.Set, source); wrong == nil || err != nil {
-			found, err, current = one, wrong, by
+		switch one, wrong := consumerSource(by.Set, source); {
+		case wrong == nil && err == nil && one == found:
+			p.sets, current = []*policies.Compiled{by, current}, by
+		case wrong == nil || err != nil:
+			found, err, current, p.sets = one, wrong, by, []*policies.Compiled{by}
 		}
 	}
 	if err != nil {
 		return p, err
 	}
-	p.set = current
 	secret, err := s.config.Hub.Secret()
 	if err != nil {
 		return p, err
@@ -61,6 +65,17 @@ func (s *server) person(id, source string) (p person, err error) {
 	}
 	p.source, p.key = found.String(), match.ConsumerKey(secret, found, string(value))
 	return p, nil
+}
+
+// setsInForce are the policy sets in force, first that of the nodes to which none is rolled out.
+func (s *server) setsInForce() (sets []*policy.Set) {
+	active, _ := s.config.Policies.Active()
+	for _, by := range []*policies.Compiled{active.Current, active.Draft} {
+		if by != nil {
+			sets = append(sets, by.Set)
+		}
+	}
+	return sets
 }
 
 // consumerSource is where a consumer's value is found; it may be left out where there is one place
@@ -195,7 +210,7 @@ func (s *server) PutConsumer(
 		return gen.PutConsumer200JSONResponse{OneConsumerJSONResponse: s.oneConsumer(p, record, false)}, nil
 	}
 	record.Revision, err = s.config.Consumers.Write(ctx,
-		consumers.Changes{Writes: []consumers.Write{w}, Set: p.set.Set,
+		consumers.Changes{Writes: []consumers.Write{w}, Sets: s.setsInForce(),
 			Entry: entry(ctx, "consumer.put", consumerResource(p.key))})
 	if err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
@@ -241,10 +256,7 @@ func (s *server) PutConsumers(
 	}
 	e := entry(ctx, "consumers.put", "consumers")
 	e.After = audit.Value(map[string]int{"consumers": len(writes)})
-	changes := consumers.Changes{Writes: writes, Entry: e}
-	if current, _ := s.config.Policies.Current(); current != nil {
-		changes.Set = current.Set
-	}
+	changes := consumers.Changes{Writes: writes, Sets: s.setsInForce(), Entry: e}
 	if _, err := s.config.Consumers.Write(ctx, changes); err != nil {
 		return nil, storeFailure(conflict(err, consumerChanged))
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
@@ -251,12 +250,7 @@ const OrdersHeader = "Weir-Orders"
 // noteOrders sets OrdersHeader if there are such orders: one that enforces is named where a policy
 // in force, or of the sets that come into force, is not enforced by itself.
 func (s *server) noteOrders(answer http.Header, coming ...*policy.Set) {
-	active, _ := s.config.Policies.Active()
-	for _, c := range []*policies.Compiled{active.Current, active.Draft} {
-		if c != nil {
-			coming = append(coming, c.Set)
-		}
-	}
+	coming = append(coming, s.setsInForce()...)
 	var texts []string
 	for _, o := range s.ordersInForce() {
 		if o.State == enforcement.Enforce && !overrules(o, coming) {

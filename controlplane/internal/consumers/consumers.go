@@ -67,8 +67,9 @@ type Write struct {
 // Changes are made together or not at all. No consumer is in them twice.
 type Changes struct {
 	Writes []Write
-	// Set is the policy set whose limits the consumers' own stand in for; nil where none has any.
-	Set *policy.Set
+	// Sets are the policy sets whose limits the consumers' own stand in for, the first that has the
+	// policy; none where no consumer has any.
+	Sets []*policy.Set
 	// Entry is kept with the changes. For a single change the service fills in what comes after,
 	// and the store what was before.
 	Entry audit.Entry
@@ -291,7 +292,7 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 func (s *Service) inherit(ctx context.Context, c Changes) error {
 	var own []Write
 	for _, w := range c.Writes {
-		if w.Record != nil && len(w.Record.Overrides) > 0 && c.Set != nil {
+		if w.Record != nil && len(w.Record.Overrides) > 0 && len(c.Sets) > 0 {
 			own = append(own, w)
 		}
 	}
@@ -305,7 +306,7 @@ func (s *Service) inherit(ctx context.Context, c Changes) error {
 			return err
 		}
 		for i := range some {
-			some[i].Record.Inherit(c.Set, &records[i])
+			some[i].Record.Inherit(c.Sets, &records[i])
 		}
 	}
 	return nil

@@ -128,14 +128,18 @@ func (r *Record) Special(now time.Time) wire.Exceptions {
 }
 
 // Inherit gives the limits of the record, which is to take the place of another, the buckets of
-// those that the consumer has now: under a policy of the set, or of its own. So what was used
-// counts by any windows.
-func (r *Record) Inherit(set *policy.Set, before *Record) {
+// those that the consumer has now: under a policy of the first set that has it, or of its own. So
+// what was used counts by any windows.
+func (r *Record) Inherit(sets []*policy.Set, before *Record) {
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
 		var of, was []policy.Limit
-		if at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == o.Policy }); at >= 0 {
-			of = set.Policies[at].LimitsOf(set.Identity.DefaultTier)
+		for _, set := range sets {
+			at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == o.Policy })
+			if at >= 0 {
+				of = set.Policies[at].LimitsOf(set.Identity.DefaultTier)
+				break
+			}
 		}
 		own := o.windows()
 		for n := range before.Overrides {

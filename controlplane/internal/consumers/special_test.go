@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -226,6 +227,7 @@ func TestOwnLimitsKeepTheirRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	sets := []*policy.Set{{}, set} // As of a policy that only a version which is rolled out has.
 	l, key := newLossy(), keyhash.Key{1}
 	s := consumers.New(consumers.Config{Store: l, Now: time.Now})
 	own := func(windows ...quota.Span) (o consumers.Override) {
@@ -249,7 +251,7 @@ func TestOwnLimitsKeepTheirRoots(t *testing.T) {
 			continue
 		}
 		write := consumers.Write{Key: key, Expected: l.records[key].Revision, Record: record}
-		_, err := s.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{write}, Set: set})
+		_, err := s.Write(t.Context(), consumers.Changes{Writes: []consumers.Write{write}, Sets: sets})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +273,7 @@ func TestOwnLimitsKeepTheirRoots(t *testing.T) {
 		}
 		many.Overrides = append(many.Overrides, o)
 	}
-	if many.Inherit(set, &consumers.Record{}); many.Special(time.Now()).Rooted {
+	if many.Inherit(sets, &consumers.Record{}); many.Special(time.Now()).Rooted {
 		t.Error("a record that is too long has roots")
 	}
 }
