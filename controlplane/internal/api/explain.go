@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -350,59 +348,5 @@ func (x *explaining) listMisses() {
 		}
 		x.answer.Others = append(x.answer.Others, gen.MissedPolicy{Name: miss.Policy.Name, Fails: fails,
 			Conditions: miss.Of})
-	}
-}
-
-// conclude says what the request would be answered.
-func (x *explaining) conclude() {
-	a := &x.answer.Answer
-	a.Verdict = gen.ExplainedAnswerVerdictPasses
-	switch {
-	case x.Access == match.Off:
-		a.Sentence = "It passes: operators have switched everything off, bans too."
-	case x.Access == match.Banned:
-		a.Verdict, a.Sentence = gen.ExplainedAnswerVerdictRefused, refusal.Bans[x.Ban]
-		x.status(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), refusal.BanGRPC)
-	case x.Access == match.Exempt:
-		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
-	case x.refusing != nil:
-		x.refuse(a, x.refusing)
-	case slices.ContainsFunc(x.answer.Policies, func(p gen.ExplainedPolicy) bool {
-		return p.Verdict == gen.ExplainedPolicyVerdictDepends && p.State == gen.ExplainedPolicyStateEnforce
-	}):
-		a.Verdict = gen.ExplainedAnswerVerdictDepends
-		a.Sentence = "It depends on the Envoy: the policies below say on what."
-	case slices.ContainsFunc(x.Misses, lacksAddress):
-		a.Verdict = gen.ExplainedAnswerVerdictDepends
-		a.Sentence = "It depends on the client's address, which is not given: say --client-ip."
-	case len(x.answer.Policies) == 0:
-		a.Sentence = "It passes: no policy is for it."
-	default:
-		a.Sentence = "It passes."
-	}
-}
-
-// lacksAddress reports whether a policy that could refuse the request would be for it if the
-// client's address were given.
-func lacksAddress(m explain.Miss) bool {
-	decides := m.Policy.Enforced != policy.EnforcedOff && m.Policy.Enforced != policy.EnforcedShadow
-	return decides && m.Unaddressed > 0 && m.Unaddressed == len(m.Fails)
-}
-
-// refuse says how a refusal is answered.
-func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
-	about := refusal.About{Reason: by.reason, Source: policy.ByCentral, Policy: []byte(by.policy.Name),
-		Limit: &by.limit, Cost: by.cost, Left: by.left}
-	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
-	a.Policy, a.Reason = by.policy.Name, by.reason.String()
-	status := int(about.Kind().Status)
-	x.status(a, cmp.Or(x.by.Set.ResponseOf(by.policy, by.reason, status).Status, status), about.Kind().GRPC)
-	a.Sentence = string(about.AppendSentence(nil, by.wait))
-}
-
-// status fills in the status of a refusal: that of HTTP, or for a gRPC caller that of gRPC.
-func (x *explaining) status(a *gen.ExplainedAnswer, ofHTTP int, ofGRPC int32) {
-	if a.Status = ofHTTP; x.speaksGRPC {
-		a.Status, a.GrpcStatus = http.StatusOK, int(ofGRPC)
 	}
 }
