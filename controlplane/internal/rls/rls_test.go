@@ -249,9 +249,8 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// A policy for the call as a whole counts by the number that a descriptor of its own has which says
-// what the request is, the largest of several, and else by the call's. Descriptors of other policies
-// change nothing.
+// A policy for the call as a whole counts by the number of a descriptor that says what the request
+// is, the largest of several, and else by the call's. Descriptors of other policies change nothing.
 func TestHitsOfTheCallAsAWhole(t *testing.T) {
 	w := begin(t, `
 version: weir/v1
