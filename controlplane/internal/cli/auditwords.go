@@ -102,6 +102,9 @@ func orderSentence(e *gen.AuditEntry) string {
 	if len(before)+len(after) == 0 {
 		return "enforcement: all orders taken back, of which there were none"
 	}
+	if len(said) == 0 {
+		return "enforcement: all orders as before"
+	}
 	return strings.Join(said, "; ")
 }
 

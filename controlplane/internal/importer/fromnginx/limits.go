@@ -132,6 +132,7 @@ func (r *reader) group(g *group, all []*group) {
 				r.b.Say(u.item(importer.NotPossible, problem))
 				continue
 			}
+			u.written = u.written || v != importer.NotPossible
 			r.b.Say(u.item(v, reason, policies...))
 		}
 	}

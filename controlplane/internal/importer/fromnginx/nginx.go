@@ -156,6 +156,8 @@ type use struct {
 	place
 	kind string
 	args []string
+	// written: a policy says it.
+	written bool
 }
 
 // zone is a limit_req_zone or limit_conn_zone.

@@ -144,6 +144,12 @@ func TestVerdicts(t *testing.T) {
 		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir says the same`},
 		{"a part of a file", zone + "limit_req zone=one;", "2 exact: limit_req zone=one"},
 		{"a setting in a part of a file", zone + "limit_req_status 429;", "2 exact: limit_req_status 429"},
+		{"a setting of limits that are left out", "http {" + zone + "server { location ~ \\.php$ {\n" +
+			"limit_req_status 444; limit_req zone=one; } } }",
+			"3 not possible: limit_req_status 444: each limit that it is for is left out"},
+		{"a setting of limits of which one is left out", "http {" + zone + "limit_req_status 444;\n" +
+			"server { location ~ \\.php$ { limit_req zone=one; }\nlocation /a/ { limit_req zone=one; } } }",
+			"2 exact: limit_req_status 444"},
 		{"a stream", "stream { limit_conn_zone $binary_remote_addr zone=a:1m;\nserver { limit_conn a 1; } }",
 			"2 not possible: limit_conn a 1: it limits connections of stream"},
 		{"bandwidth", "http { limit_rate 10k; }", "not possible: limit_rate 10k: it limits the speed"},

@@ -80,9 +80,32 @@ func (r *reader) leftovers() {
 	}
 	for _, l := range r.levels {
 		for name, p := range l.set {
-			r.b.Say(settingOf(name, p))
+			item := settingOf(name, p)
+			if item.Verdict == importer.Exact && r.isForNone(l, name) {
+				item = p.item(importer.NotPossible, "each limit that it is for is left out")
+			}
+			r.b.Say(item)
 		}
 	}
+}
+
+// isForNone reports whether each limit that a directive beside limits is for is left out.
+func (r *reader) isForNone(l *level, name string) bool {
+	_, kind, _ := strings.Cut(name, "_")
+	kind, _, _ = strings.Cut(kind, "_")
+	found := false
+	for _, at := range r.levels {
+		if at != l && !below(at, []*level{l}) {
+			continue
+		}
+		for _, u := range at.inForce(kind) {
+			if u.written {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
 }
 
 // settingOf is the verdict of a directive beside limits.
