@@ -173,8 +173,8 @@ func (d *decision) match(ctx context.Context) match.Result {
 	return found
 }
 
-// gather takes in what the entries say of the request, and returns how many hits the call as a whole
-// counts for: the largest number of their own of the descriptors that say so, else the call's.
+// gather takes in what the entries say of the request, and returns how many hits the call as a
+// whole counts for: the largest number of a descriptor that says something, else the call's own.
 func (d *decision) gather() int64 {
 	largest := int64(none)
 	for _, one := range d.in.Descriptors {
