@@ -18,8 +18,8 @@ import (
 
 // person is the consumer that a request names.
 type person struct {
-	// sets are the policy sets in force that find it there, first that of the nodes to which none is
-	// rolled out.
+	// sets are the policy sets in force that find it there, first that of the nodes to which none
+	// is rolled out.
 	sets   []*policies.Compiled
 	source string
 	key    keyhash.Key
