@@ -97,7 +97,8 @@ func (d *decision) penalised() (refused bool) {
 
 // lookAround looks at the buckets of the limits that apply to a call which a penalty refuses: what
 // they hold, and when they let the call through if that is later. It takes no tokens, and says
-// nothing of a bucket that the store does not tell of. The error is the caller's: it went away.
+// nothing of a bucket that the store does not tell of. While the store does not answer, few calls
+// look. The error is the caller's: it went away.
 func (d *decision) lookAround(ctx context.Context, hits []hit) error {
 	d.items = d.items[:0]
 	for i := range hits {
@@ -105,7 +106,8 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) error {
 			d.add(h)
 		}
 	}
-	if len(d.items) == 0 {
+	failing, now := &d.service.failing, d.service.config.Now
+	if len(d.items) == 0 || !failing.mayLook(now()) {
 		return nil
 	}
 	for i := range d.items {
@@ -113,6 +115,9 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) error {
 	}
 	answers, err := d.askStore(ctx)
 	if err != nil {
+		if !errors.Is(err, errOverloaded) {
+			failing.missedLook(now())
+		}
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return ctx.Err()
 		}

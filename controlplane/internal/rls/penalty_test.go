@@ -233,6 +233,37 @@ func TestAPenaltySaysWhatTheBucketsHold(t *testing.T) {
 	}
 }
 
+// While the store does not answer, a caller under a penalty is refused without it: one call a
+// second looks whether it does. A call that waits for it could outlast the patience of its Envoy,
+// which lets the request pass then.
+func TestPenaltiesDoNotWaitForAStoreThatIsAway(t *testing.T) {
+	w := begin(t, punished("", ""))
+	w.withPenalties()
+	for range 4 {
+		w.call("eve", "a")
+	}
+	looks := func(down bool, calls int, want int64) {
+		t.Helper()
+		w.store.Down = down
+		before := w.grants.Load()
+		for range calls {
+			if got := w.call("eve", "a"); !strings.HasPrefix(got, "penalty") {
+				t.Error(got)
+			}
+		}
+		if got := w.grants.Load() - before; got != want {
+			t.Errorf("%d of %d calls asked the store at %s, want %d", got, calls, w.now.Sub(start), want)
+		}
+	}
+	looks(false, 3, 3)
+	looks(true, 10, 1)
+	w.now = w.now.Add(1100 * time.Millisecond)
+	looks(true, 10, 1)
+	looks(false, 3, 0)
+	w.now = w.now.Add(1100 * time.Millisecond)
+	looks(false, 3, 3)
+}
+
 // The refusal that begins a penalty names its end too; one in shadow has no one wait.
 func TestTheRefusalThatBeginsAPenaltyNamesItsEnd(t *testing.T) {
 	for penalty, want := range map[string]float64{"": 60e6, ", shadow: true": 10e6} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,6 +46,14 @@ type world struct {
 	would     map[string]int
 	consumers match.Consumers
 	penalties *penalties.Enforcer
+	// grants is how often the service has asked for tokens, or has looked.
+	grants atomic.Int64
+}
+
+// Grant implements rls.Leases.
+func (w *world) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
+	w.grants.Add(1)
+	return w.plane.Grant(ctx, req)
 }
 
 // start is on a whole minute, hour and day.
@@ -63,7 +72,7 @@ func begin(t testing.TB, document string) *world {
 // restart makes the service anew.
 func (w *world) restart() {
 	w.service = rls.New(rls.Config{
-		Leases: w.plane, View: func() *calls.View { return w.view },
+		Leases: w, View: func() *calls.View { return w.view },
 		Consumers: func(context.Context) match.Consumers { return w.consumers },
 		Penalties: w.penalties,
 		Report:    func(m *wire.Decisions) { w.reports = append(w.reports, m) },
