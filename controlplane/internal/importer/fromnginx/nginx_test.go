@@ -144,6 +144,10 @@ func TestVerdicts(t *testing.T) {
 		{"an expression", "http {" + zone + `server { location ~ \.php$ { limit_req zone=one; } } }`, `location ~ \.php$: no pattern of Weir says the same`},
 		{"a part of a file", zone + "limit_req zone=one;", "2 exact: limit_req zone=one"},
 		{"a setting in a part of a file", zone + "limit_req_status 429;", "2 exact: limit_req_status 429"},
+		{"an expression beside plain names", "http {" + zone +
+			"server { server_name a.example ~^www\\d+$ .b.example;\nlimit_req zone=one; } }",
+			"3 approximate: limit_req zone=one: left out there: server_name ~^www\\d+$: Weir's hosts have a " +
+				"wildcard only at the beginning"},
 		{"a setting of limits that are left out", "http {" + zone + "server { location ~ \\.php$ {\n" +
 			"limit_req_status 444; limit_req zone=one; } } }",
 			"3 not possible: limit_req_status 444: each limit that it is for is left out"},

@@ -12,14 +12,16 @@ import (
 // they cannot leave out.
 func (r *reader) scope(g *group) (matches []importer.Match, remarks []string, err error) {
 	for _, l := range g.levels {
-		all, remark, impossible := l.matches()
+		all, more, impossible := l.matches()
 		if impossible != nil {
 			err = impossible
 			remarks = append(remarks, "left out there: "+impossible.Error())
 			continue
 		}
 		matches = append(matches, all...)
-		remarks = append(remarks, remark)
+		remarks = append(remarks, slices.DeleteFunc(more, func(one string) bool {
+			return one == "" || slices.Contains(remarks, one)
+		})...)
 	}
 	if len(matches) == 0 {
 		return nil, nil, err
@@ -103,40 +105,54 @@ func (r *reader) exempt(l *level) bool {
 }
 
 // matches are the requests that a level takes.
-func (l *level) matches() (all []importer.Match, remark string, err error) {
+func (l *level) matches() (all []importer.Match, remarks []string, err error) {
 	m := importer.Match{}
 	server := l
 	for server != nil && server.kind != "server" {
 		server = server.parent
 	}
 	if server != nil {
-		m.Hosts, err = server.hosts()
+		var left string
+		m.Hosts, left, err = server.hosts()
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
+		remarks = append(remarks, left)
 	}
 	if l.kind != "location" {
-		return []importer.Match{m}, "", nil
+		return []importer.Match{m}, remarks, nil
 	}
+	var remark string
 	m.Paths, remark, err = l.patterns()
-	return []importer.Match{m}, remark, err
+	return []importer.Match{m}, append(remarks, remark), err
 }
 
-// hosts are the names of a server; none where it takes all.
-func (l *level) hosts() (hosts []string, err error) {
+// hosts are the names of a server, and which of them are left out; none where it takes all. It is
+// an error if each is left out.
+func (l *level) hosts() (hosts []string, remark string, err error) {
+	var left []string
 	for _, name := range l.names {
 		switch {
 		case name == "_", name == "":
-			return nil, nil
+			return nil, "", nil
 		case strings.HasPrefix(name, "~"), strings.HasSuffix(name, ".*"):
-			return nil, errors.New("server_name " + name + ": Weir's hosts have a wildcard only at the beginning")
+			left = append(left, name)
 		case strings.HasPrefix(name, "."):
 			hosts = append(hosts, name[1:], "*"+name)
 		default:
 			hosts = append(hosts, strings.ToLower(name))
 		}
 	}
-	return hosts, nil
+	if left != nil {
+		remark = "server_name " + strings.Join(left, ", ") + ": Weir's hosts have a wildcard only at the beginning"
+	}
+	switch {
+	case hosts == nil && left != nil:
+		return nil, "", errors.New(remark)
+	case left != nil:
+		remark = "left out there: " + remark
+	}
+	return hosts, remark, nil
 }
 
 // patterns are the paths of a location; none for all.
