@@ -130,7 +130,8 @@ func (s *server) wanted(
 	}
 	if body.Tier == "" && body.Banned == nil && body.Bypass == nil && len(body.Overrides) == 0 {
 		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."),
-			Reason: "says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer"})
+			Reason: "says nothing: give a tier, overrides, banned or bypass; weir consumers delete or DELETE " +
+				"forgets a consumer"})
 	}
 	if n := len(wire.AppendExceptions(nil, r.Special(in.now))); n > wire.MaxExceptions {
 		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,

@@ -95,7 +95,7 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 func TestWhatAConsumerCannotHave(t *testing.T) {
 	p := withPolicies(t)
 	for body, want := range map[string]string{
-		`{}`: ": says nothing: give a tier, overrides, banned or bypass; DELETE forgets a consumer",
+		`{}`: ": says nothing: give a tier, overrides, banned or bypass; weir consumers delete or DELETE forgets a consumer",
 		`{"tier": "gold", "banned": {"expires_at": "2020-01-01T00:00:00Z"}}`: "tier: must be one of the tiers free, premium\nbanned.expires_at: is over",
 		`{"banned": {"reason": "\u001b[31mred"}, "bypass": {"reason": " "}}`: "banned.reason: must be one line of printable text\n" +
 			"bypass.reason: must say why",

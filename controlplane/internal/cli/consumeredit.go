@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,6 +173,21 @@ func (c *overrideConsumer) Run(env *environment) error {
 	}
 	return err
 }
+
+// ofOneChange says what is wrong with a change in the words of the command line, which makes one:
+// an override, a ban or a bypass.
+func ofOneChange(err error) error {
+	var problems policy.Problems
+	if errors.As(err, &problems) {
+		for i, p := range problems {
+			problems[i].Path = strings.Replace(partOfConsumer.ReplaceAllString(p.Path, ""), "expires_at", "--until", 1)
+		}
+	}
+	return err
+}
+
+// partOfConsumer is how the fields of such parts begin in the document of a consumer.
+var partOfConsumer = regexp.MustCompile(`^(overrides\[\d+\]|banned|bypass)\.`)
 
 type limitJSON struct {
 	Quota  int64  `json:"quota"`

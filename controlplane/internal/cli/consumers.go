@@ -100,7 +100,7 @@ func (f *consumerFlags) changed(
 			break
 		}
 	}
-	return now, problemsOf(err)
+	return now, ofOneChange(problemsOf(err))
 }
 
 func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error) (now api.ConsumerAnswer, err error) {

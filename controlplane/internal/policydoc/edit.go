@@ -18,12 +18,12 @@ var ErrNoPolicy = errors.New("there is no policy of that name")
 
 // NoPolicy is ErrNoPolicy for a name that is none of names.
 func NoPolicy(name string, names []string) error {
-	guess := ""
+	guess := ";"
 	if best := policy.Guess(name, names); best != "" {
 		guess = ": did you mean " + best + "?"
 	}
 	return &errs.Error{Code: errs.NotFound, Cause: ErrNoPolicy, Detail: fmt.Sprintf(
-		"there is no policy %q%s; weir get policies lists them, PUT adds one", name, guess)}
+		"there is no policy %q%s weir get policies lists them, weir apply or PUT adds one", name, guess)}
 }
 
 // namesIn are the names of the policies in a list.
