@@ -209,7 +209,7 @@ func (c *conversion) allowed() (networks []netip.Prefix) {
 			c.remarks = append(c.remarks, strconv.Quote(text)+" is no network")
 		}
 	}
-	if c.r.common && limits(c.of) {
+	if c.r.common && limits(c.of) && c.impossible == "" {
 		c.r.b.Set.ExemptIPs = importer.Networks(networks)
 	}
 	return networks
@@ -221,6 +221,7 @@ func (c *conversion) scope() (matches []importer.Match) {
 	if spec.Get("defaultBackend").Exists() && len(spec.Get("rules").Items()) == 0 {
 		return []importer.Match{{}}
 	}
+	var left []string
 	for _, rule := range spec.Get("rules").Items() {
 		var m importer.Match
 		if host := rule.Get("host").Text(); host != "" {
@@ -232,40 +233,50 @@ func (c *conversion) scope() (matches []importer.Match) {
 		}
 		for _, p := range paths {
 			one := m
-			one.Paths = c.path(p)
+			var problem string
+			if one.Paths, problem = c.path(p); problem != "" {
+				left = append(left, problem)
+				continue
+			}
 			matches = append(matches, one)
 		}
 	}
-	if len(matches) == 0 {
+	switch {
+	case len(matches) > 0:
+		for _, problem := range left {
+			c.remarks = append(c.remarks, "left out there: "+problem)
+		}
+	case left != nil:
+		c.impossible = importer.Join("; ", left...)
+	default:
 		c.impossible = "the ingress has no rules"
 	}
 	return importer.Merge(matches)
 }
 
-// path is one path of a rule.
-func (c *conversion) path(t *importer.Tree) []string {
+// path is one path of a rule, or says why no pattern can be it.
+func (c *conversion) path(t *importer.Tree) (patterns []string, problem string) {
 	path := t.Get("path").Or("/")
 	kind := t.Get("pathType").Or("ImplementationSpecific")
 	if kind == "Exact" {
-		return []string{path}
+		return []string{path}, ""
 	}
 	if annotation(c.of, "use-regex").Is() ||
 		annotation(c.of, "rewrite-target").Exists() && strings.ContainsAny(path, "(*[") {
 		patterns, remark, ok := importer.RegexPaths(path)
 		if !ok {
-			c.impossible = "path " + path + ": no pattern of Weir says the same as this expression"
-			return nil
+			return nil, "path " + path + ": no pattern of Weir says the same as this expression"
 		}
 		if remark != "" {
 			c.remarks = append(c.remarks, remark)
 		}
-		return patterns
+		return patterns, ""
 	}
 	if kind != "Prefix" && !strings.HasSuffix(path, "/") {
 		c.remarks = append(c.remarks,
 			"path "+path+" also covers "+path+"x in nginx, in Weir only what is below "+path+"/")
 	}
-	return importer.Prefix(path)
+	return importer.Prefix(path), ""
 }
 
 // annotations notes each annotation that limits something.

@@ -100,6 +100,29 @@ func (b *bucket) take(at int64) bool {
 	return true
 }
 
+// One path that no pattern says leaves out that path, and not the limits of the others.
+func TestAPathOfAnIngressIsLeftOut(t *testing.T) {
+	const head = "metadata:\n  name: x\n  annotations:\n    nginx.ingress.kubernetes.io/use-regex: \"true\"\n" +
+		"    nginx.ingress.kubernetes.io/limit-rps: \"5\"\n" +
+		"    nginx.ingress.kubernetes.io/limit-whitelist: 10.0.0.0/8\n"
+	const begin = "apiVersion: networking.k8s.io/v1\nkind: Ingress\n" + head + "spec:\n  rules:\n"
+	const odd = "  - {host: a.example, http: {paths: [{path: '/api(/|$)(.*)', pathType: ImplementationSpecific}]}}\n"
+	const plain = "  - {host: b.example, http: {paths: [{path: /b, pathType: Exact}]}}\n"
+	const left = "path /api(/|$)(.*): no pattern of Weir says the same as this expression"
+	both := imported(t, fromkube.ImportIngress, begin+odd+plain)
+	said := importertest.Verdicts(both)
+	if !strings.Contains(said, "approximate: Ingress x: limit-rps: 5: left out there: "+left) ||
+		!strings.Contains(string(both.Document), "paths: [/b]") ||
+		strings.Contains(string(both.Document), "hosts: [a.example") {
+		t.Errorf("%s\n%s", said, both.Document)
+	}
+	none := imported(t, fromkube.ImportIngress, begin+odd)
+	if said := importertest.Verdicts(none); !strings.Contains(said, "not possible: Ingress x: limit-rps: 5: "+left) ||
+		strings.Contains(string(none.Document), "exempt") {
+		t.Errorf("%s\n%s", said, none.Document)
+	}
+}
+
 func TestIngressDecidesAlike(t *testing.T) {
 	for _, n := range []int64{1, 3, 20} {
 		for _, multiplier := range []int64{1, 5} {
