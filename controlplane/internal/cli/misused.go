@@ -97,8 +97,7 @@ func noneEmpty(c *kong.Context) error {
 		switch {
 		case at.Flag != nil && hasEmpty(c.Value(at)):
 			return fmt.Errorf("--%s has an empty value: give one, or leave it out", at.Flag.Name)
-		case at.Positional == nil || at.Positional.Required || at.Positional.Name == "partition": // keyFlags see to it.
-		case hasEmpty(c.Value(at)):
+		case at.Positional != nil && !at.Positional.Required && hasEmpty(c.Value(at)):
 			return fmt.Errorf("<%s> is empty: give one, or leave it out", at.Positional.Name)
 		}
 	}
