@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
@@ -270,7 +271,8 @@ func (s *server) BanKey(ctx context.Context, r gen.BanKeyRequestObject) (gen.Ban
 		until := r.Body.Expires.UTC()
 		ban.Expires = &until
 		if !until.After(s.config.Now()) {
-			return nil, badRequest("expires_at has passed")
+			return nil, badRequest("expires_at (weir --until) has passed: it is %s now",
+				s.config.Now().UTC().Format(time.RFC3339))
 		}
 	}
 	if _, err := s.config.Enforcement.Ban(ctx, ban, k.hashes(), e); err != nil {

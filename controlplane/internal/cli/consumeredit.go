@@ -175,19 +175,19 @@ func (c *overrideConsumer) Run(env *environment) error {
 }
 
 // ofOneChange says what is wrong with a change in the words of the command line, which makes one:
-// an override, a ban or a bypass.
+// an override, a ban, a bypass or an order.
 func ofOneChange(err error) error {
 	var problems policy.Problems
-	if errors.As(err, &problems) {
+	if errors.As(problemsOf(err), &problems) {
 		for i, p := range problems {
-			problems[i].Path = strings.Replace(partOfConsumer.ReplaceAllString(p.Path, ""), "expires_at", "--until", 1)
+			problems[i].Path = strings.Replace(partOfMore.ReplaceAllString(p.Path, ""), "expires_at", "--until", 1)
 		}
 	}
 	return err
 }
 
-// partOfConsumer is how the fields of such parts begin in the document of a consumer.
-var partOfConsumer = regexp.MustCompile(`^(overrides\[\d+\]|banned|bypass)\.`)
+// partOfMore is how the fields of such parts begin in the document of a consumer, or of all orders.
+var partOfMore = regexp.MustCompile(`^(overrides\[\d+\]|banned|bypass|orders\[\d+\])\.`)
 
 type limitJSON struct {
 	Quota  int64  `json:"quota"`

@@ -177,7 +177,7 @@ func (cl *client) tryOrder(
 	}
 	got, err := cl.do(http.MethodPut, path, header, body)
 	if err != nil {
-		return now, err
+		return now, ofOneChange(err)
 	}
 	now = api.EnforcementAnswer{}
 	return now, json.Unmarshal(got.body, &now)
