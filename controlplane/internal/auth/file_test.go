@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,6 +113,28 @@ func (w *watched) expect(when string, secrets ...string) {
 			w.t.Errorf("%s: %s: %v", when, secret, err)
 		}
 	}
+}
+
+// A named pipe in the place of the file is as an empty file, and the next file counts: no process
+// that might write into the pipe is waited for.
+func TestAPipeInThePlaceOfTheFile(t *testing.T) {
+	w := newWatched(t)
+	before := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("old")}
+	after := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("new")}
+	w.write(before.Line())
+	if err := errors.Join(os.Remove(w.path), syscall.Mkfifo(w.path, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	w.watch.Look(w.now)
+	w.expect("a pipe", "root", "old")
+	if w.watch.Trouble() == "" {
+		t.Error("nothing says that the file is wrong")
+	}
+	if err := os.Remove(w.path); err != nil {
+		t.Fatal(err)
+	}
+	w.write(after.Line())
+	w.expect("a file again", "root", "new")
 }
 
 // A token is replaced while everything runs: at each moment one that callers have is accepted.

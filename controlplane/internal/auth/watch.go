@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/every"
@@ -25,9 +26,10 @@ const (
 	warnEvery  = 24 * time.Hour
 )
 
-// ReadFile returns a file's text, which must be short.
+// ReadFile returns a file's text, which must be short. A named pipe into which no process writes is
+// empty, and does not keep the reader waiting.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,12 @@ func (c *setEnforcement) Run(env *environment) error {
 		if c.Replace {
 			orders = nil
 		}
-		return append(slices.DeleteFunc(orders, c.is), wanted), nil
+		orders = slices.DeleteFunc(orders, c.is)
+		if len(orders) >= enforcement.Most {
+			return nil, fmt.Errorf("cannot give another order: %d are in force, the most that there may be; take one "+
+				"back (weir enforcement show, then lift), or take back all others with --replace", len(orders))
+		}
+		return append(orders, wanted), nil
 	})
 }
 

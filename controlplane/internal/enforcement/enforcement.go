@@ -32,6 +32,9 @@ var (
 	ErrNotBanned = errs.New(errs.NotFound, "the key is not banned", "this key is not banned")
 )
 
+// Most is how many orders there may be at a time.
+const Most = wire.MaxOrders
+
 // State is what an order does to the policies that it names.
 type State string
 
