@@ -115,8 +115,8 @@ func (w *watched) expect(when string, secrets ...string) {
 	}
 }
 
-// A named pipe in the place of the file is as an empty file, and the next file counts: no process
-// that might write into the pipe is waited for.
+// A named pipe in the place of the file changes nothing, and the next file counts: no process that
+// might write into the pipe is waited for.
 func TestAPipeInThePlaceOfTheFile(t *testing.T) {
 	w := newWatched(t)
 	before := auth.Token{Name: "ci", Role: auth.Editor, Sum: auth.Sum("old")}

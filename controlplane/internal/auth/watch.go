@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/every"
@@ -26,10 +25,9 @@ const (
 	warnEvery  = 24 * time.Hour
 )
 
-// ReadFile returns a file's text, which must be short. A named pipe into which no process writes is
-// empty, and does not keep the reader waiting.
+// ReadFile returns a file's text, which must be short.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -75,12 +73,21 @@ func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 // or is empty, the tokens stay as they are. A file with a mistake counts once two looks in a row
 // have seen it, so that none is taken for one while it is being written.
 func (w *Watch) Look(now time.Time) {
-	text, err := ReadFile(w.path)
+	text, err := w.read()
 	if err == nil {
 		err = w.take(text)
 	}
 	w.note(err)
 	w.warn(now)
+}
+
+// read returns the text of the file. A named pipe could keep its reader waiting for ever, and is
+// refused.
+func (w *Watch) read() ([]byte, error) {
+	if info, err := os.Stat(w.path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return nil, fmt.Errorf("%s is a named pipe, and not a file that can be read again", w.path)
+	}
+	return ReadFile(w.path)
 }
 
 // take puts what the file says into force, unless it is in force.

@@ -116,7 +116,6 @@ type conversion struct {
 func (r *ingresses) ingress(o object) {
 	c := conversion{r: r, of: o}
 	matches := c.scope()
-	except := c.allowed()
 	rates := importer.Policy{
 		Name: "ingress-" + o.namespace + "-" + o.name, Partition: []string{"client_ip"}, Mode: "local",
 		From: []string{fmt.Sprintf("%s:%d: %s", o.tree.File(), o.tree.Path("metadata", "annotations").Line(), o)},
@@ -125,6 +124,7 @@ func (r *ingresses) ingress(o object) {
 	connections.Name += "-connections"
 	c.rates(&rates)
 	c.connections(&connections)
+	except := c.allowed()
 	if len(matches) > 1 {
 		c.remarks = append(c.remarks,
 			"ingress-nginx has one counter for the whole ingress, Weir one for each of the policies")

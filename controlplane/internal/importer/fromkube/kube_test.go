@@ -116,6 +116,10 @@ func TestAPathOfAnIngressIsLeftOut(t *testing.T) {
 		strings.Contains(string(both.Document), "hosts: [a.example") {
 		t.Errorf("%s\n%s", said, both.Document)
 	}
+	wrong := imported(t, fromkube.ImportIngress, strings.Replace(begin, `"5"`, "many", 1)+plain)
+	if strings.Contains(string(wrong.Document), "exempt") {
+		t.Errorf("a limit that is none exempts:\n%s", wrong.Document)
+	}
 	none := imported(t, fromkube.ImportIngress, begin+odd)
 	if said := importertest.Verdicts(none); !strings.Contains(said, "not possible: Ingress x: limit-rps: 5: "+left) ||
 		strings.Contains(string(none.Document), "exempt") {

@@ -18,7 +18,9 @@ type group struct {
 	uses []*use
 	// levels are those at which the limit is in force, without those below another of them.
 	levels []*level
-	status int64
+	// everywhere are all levels at which it is in force.
+	everywhere []*level
+	status     int64
 	shadow bool
 }
 
@@ -78,9 +80,9 @@ func (r *reader) groups(kind string) (all []*group) {
 		}
 	}
 	for _, g := range all {
+		g.everywhere = slices.Clone(g.levels)
+		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return r.isShared(l, g.everywhere) })
 		whole := slices.Clone(g.levels)
-		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return r.isShared(l, whole) })
-		whole = slices.Clone(g.levels)
 		g.levels = slices.DeleteFunc(g.levels, func(l *level) bool { return below(l, whole) })
 	}
 	return all
@@ -132,7 +134,9 @@ func (r *reader) group(g *group, all []*group) {
 				r.b.Say(u.item(importer.NotPossible, problem))
 				continue
 			}
-			u.written = u.written || v != importer.NotPossible
+			if v != importer.NotPossible {
+				u.written = append(u.written, g.everywhere...)
+			}
 			r.b.Say(u.item(v, reason, policies...))
 		}
 	}

@@ -156,8 +156,8 @@ type use struct {
 	place
 	kind string
 	args []string
-	// written: a policy says it.
-	written bool
+	// written are the levels at which a policy says it.
+	written []*level
 }
 
 // zone is a limit_req_zone or limit_conn_zone.

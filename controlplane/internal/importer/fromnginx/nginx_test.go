@@ -151,6 +151,10 @@ func TestVerdicts(t *testing.T) {
 		{"a setting of limits that are left out", "http {" + zone + "server { location ~ \\.php$ {\n" +
 			"limit_req_status 444; limit_req zone=one; } } }",
 			"3 not possible: limit_req_status 444: each limit that it is for is left out"},
+		{"a setting of a server that is left out, of a limit that others have", "http {" + zone +
+			"limit_req zone=one;\nserver { server_name ~^x\\d;\nlimit_req_status 444; }\n" +
+			"server { server_name b.example; } }",
+			"4 not possible: limit_req_status 444: each limit that it is for is left out"},
 		{"a setting of limits of which one is left out", "http {" + zone + "limit_req_status 444;\n" +
 			"server { location ~ \\.php$ { limit_req zone=one; }\nlocation /a/ { limit_req zone=one; } } }",
 			"2 exact: limit_req_status 444"},

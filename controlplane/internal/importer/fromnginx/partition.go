@@ -99,7 +99,7 @@ func (r *reader) isForNone(l *level, name string) bool {
 			continue
 		}
 		for _, u := range at.inForce(kind) {
-			if u.written {
+			if slices.Contains(u.written, at) {
 				return false
 			}
 			found = true
