@@ -21,7 +21,7 @@ type group struct {
 	// everywhere are all levels at which it is in force.
 	everywhere []*level
 	status     int64
-	shadow bool
+	shadow     bool
 }
 
 // limits makes the policies.
