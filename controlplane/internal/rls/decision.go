@@ -122,15 +122,13 @@ func (d *decision) decide(ctx context.Context) (*rlspb.RateLimitResponse, error)
 		d.watch()
 		return plain(d.in, rlspb.RateLimitResponse_OK), nil
 	}
-	var err error
 	switch {
 	case penalised:
-		err = d.lookAround(ctx, d.hits[:limits])
+		d.lookAround(ctx, d.hits[:limits])
 	case !d.refusedByRequest():
-		err = d.ask(ctx)
-	}
-	if err != nil {
-		return nil, err
+		if err := d.ask(ctx); err != nil {
+			return nil, err
+		}
 	}
 	d.judge()
 	d.note()

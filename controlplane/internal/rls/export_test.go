@@ -25,5 +25,15 @@ const MaxShares = maxShares
 // store, and callers that a report is to have.
 func (s *Service) Held() (shares, others int) {
 	m := &s.recorder.message
-	return len(s.shares.buckets), len(s.asking) + len(s.watching) + len(m.Counts) + len(m.Refusals) + len(m.Callers)
+	places := len(s.asking) + len(s.looks.places) + len(s.watching)
+	return len(s.shares.buckets), places + len(m.Counts) + len(m.Refusals) + len(m.Callers)
 }
+
+// LooksAtOnce and MaxLookers bound the looks of penalised calls.
+const (
+	LooksAtOnce = looksAtOnce
+	MaxLookers  = maxLookers
+)
+
+// Lookers is how many callers there are whose looks are remembered.
+func (s *Service) Lookers() int { return len(s.looks.callers) }

@@ -11,28 +11,7 @@ import (
 )
 
 // failing knows since when the store has not answered, in microseconds.
-type failing struct {
-	first atomic.Int64
-	// looked is when a call that can do without an answer last had none; 0 if the store has
-	// answered since.
-	looked atomic.Int64
-}
-
-// lookEvery is how often such a call tries, while the store does not answer.
-const lookEvery = time.Second
-
-// mayLook reports whether a call that can do without an answer may wait for one.
-func (f *failing) mayLook(now time.Time) bool {
-	last := f.looked.Load()
-	if last == 0 && f.first.Load() == 0 {
-		return true
-	}
-	return now.UnixMicro()-last >= lookEvery.Microseconds() && f.looked.CompareAndSwap(last, now.UnixMicro())
-}
-
-// missedLook notes that such a call had no answer. Its caller may have gone meanwhile: an Envoy has
-// less patience with the service than the service with the store.
-func (f *failing) missedLook(now time.Time) { f.looked.Store(now.UnixMicro()) }
+type failing struct{ first atomic.Int64 }
 
 // since notes a failure at a time, and returns for how long the store has not answered.
 func (f *failing) since(now time.Time) quota.Span {
@@ -41,9 +20,8 @@ func (f *failing) since(now time.Time) quota.Span {
 }
 
 func (f *failing) answered() {
-	if f.first.Load() != 0 || f.looked.Load() != 0 {
+	if f.first.Load() != 0 {
 		f.first.Store(0)
-		f.looked.Store(0)
 	}
 }
 

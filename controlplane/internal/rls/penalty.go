@@ -2,7 +2,6 @@ package rls
 
 import (
 	"context"
-	"errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/match"
@@ -95,38 +94,33 @@ func (d *decision) penalised() (refused bool) {
 	return refused
 }
 
-// lookAround looks at the buckets of the limits that apply to a call which a penalty refuses: what
-// they hold, and when they let the call through if that is later. It takes no tokens, and says
-// nothing of a bucket that the store does not tell of. While the store does not answer, few calls
-// look. The error is the caller's: it went away.
-func (d *decision) lookAround(ctx context.Context, hits []hit) error {
+// lookAround describes the buckets of the limits that apply to a call which a penalty refuses, and
+// names when they let the call through if that is later. It takes no tokens, and says nothing of a
+// bucket whose state the store has not said lately.
+func (d *decision) lookAround(ctx context.Context, hits []hit) {
 	d.items = d.items[:0]
 	for i := range hits {
 		if h := &hits[i]; h.Verdict == match.Limited {
 			d.add(h)
 		}
 	}
-	failing, now := &d.service.failing, d.service.config.Now
-	if len(d.items) == 0 || !failing.mayLook(now()) {
-		return nil
+	if len(d.items) == 0 {
+		return
 	}
 	for i := range d.items {
 		d.items[i].Waiting = 0
 	}
-	answers, err := d.askStore(ctx)
-	if err != nil {
-		if !errors.Is(err, errOverloaded) {
-			failing.missedLook(now())
-		}
-		if errors.Is(ctx.Err(), context.Canceled) {
-			return ctx.Err()
-		}
-		return nil
+	d.judge()
+	one := d.service.look(ctx, d.callerOf(d.refusing).by.Key, d.view.Version, d.items)
+	if one == nil || one.answers == nil {
+		return
 	}
-	wait := quota.Span(0)
+	wait, now := quota.Span(0), d.service.config.Now()
 	for i := range hits {
 		if h := &hits[i]; h.item != none {
-			wait = max(wait, h.lookAt(&answers[h.item]))
+			a := one.answers[h.item]
+			a.NotBefore, a.FullAfter = one.left(a.NotBefore, now), one.left(a.FullAfter, now)
+			wait = max(wait, h.lookAt(&a))
 		}
 	}
 	d.judge()
@@ -134,7 +128,6 @@ func (d *decision) lookAround(ctx context.Context, hits []hit) error {
 		h.retry = max(h.retry, wait)
 		h.reset = h.retry
 	}
-	return nil
 }
 
 // lookAt describes the bucket of a hit, and returns for how long it lacks what the hit costs. A hit

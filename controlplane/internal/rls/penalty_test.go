@@ -233,10 +233,8 @@ func TestAPenaltySaysWhatTheBucketsHold(t *testing.T) {
 	}
 }
 
-// While the store does not answer, a caller under a penalty is refused without it: one call a
-// second looks whether it does. A call that waits for it could outlast the patience of its Envoy,
-// which lets the request pass then.
-func TestPenaltiesDoNotWaitForAStoreThatIsAway(t *testing.T) {
+// A caller under a penalty looks at the store once a second, also while that does not answer.
+func TestPenaltiesLookAgainAtAStoreThatWasAway(t *testing.T) {
 	w := begin(t, punished("", ""))
 	w.withPenalties()
 	for range 4 {
@@ -255,13 +253,13 @@ func TestPenaltiesDoNotWaitForAStoreThatIsAway(t *testing.T) {
 			t.Errorf("%d of %d calls asked the store at %s, want %d", got, calls, w.now.Sub(start), want)
 		}
 	}
-	looks(false, 3, 3)
-	looks(true, 10, 1)
+	looks(false, 3, 1)
+	looks(true, 10, 0)
 	w.now = w.now.Add(1100 * time.Millisecond)
 	looks(true, 10, 1)
 	looks(false, 3, 0)
 	w.now = w.now.Add(1100 * time.Millisecond)
-	looks(false, 3, 3)
+	looks(false, 3, 1)
 }
 
 // The refusal that begins a penalty names its end too; one in shadow has no one wait.

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -72,6 +73,8 @@ type Service struct {
 	watching chan struct{}
 	// together is where calls gather that are to go to the store.
 	together gather.Line[*asked]
+	// looks are those of penalised calls.
+	looks    looks
 	recorder recorder
 	// beside runs what no caller waits for.
 	beside func(func())
@@ -81,6 +84,7 @@ type Service struct {
 func New(c Config) *Service {
 	s := &Service{config: c, asking: make(chan struct{}, atStore), watching: make(chan struct{}, atStore)}
 	s.beside = func(f func()) { go f() }
+	s.looks = looks{places: make(chan struct{}, looksAtOnce), callers: map[keyhash.Key][]*look{}}
 	s.decisions.New = func() any { return &decision{} }
 	s.recorder.begin()
 	s.together.Init(wire.MaxItems, gatherTime, s.grantTogether)
