@@ -172,8 +172,8 @@ func (d *decision) offend() {
 	}
 	if c := d.callerOf(d.refusing); c != nil {
 		left := d.service.config.Penalties.Refused(&c.by, d.identify())
-		if !c.Shadow {
-			d.refusing.retry = max(d.refusing.retry, left)
+		if h := d.refusing; !c.Shadow {
+			h.retry, h.reset = max(h.retry, left), max(h.reset, left)
 		}
 	}
 }

@@ -272,7 +272,12 @@ func TestTheRefusalThatBeginsAPenaltyNamesItsEnd(t *testing.T) {
 			if i == 3 {
 				least = want
 			}
-			fields := w.ask(request("a", "header:x-api-key=eve|user=u")).DynamicMetadata.GetFields()
+			out := w.ask(request("a", "header:x-api-key=eve|user=u"))
+			fields := out.DynamicMetadata.GetFields()
+			reset := out.Statuses[0].DurationUntilReset.AsDuration()
+			if i > 0 && float64(reset.Microseconds()) < least {
+				t.Errorf("%q, call %d: a reset after %s", penalty, i, reset)
+			}
 			if retry := fields["retry_us"].GetNumberValue(); retry < least || retry > max(least, 10e6)+1e6 {
 				t.Errorf("%q, call %d: a wait of %v µs", penalty, i, retry)
 			}
