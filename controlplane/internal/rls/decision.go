@@ -172,7 +172,8 @@ func (d *decision) match(ctx context.Context) match.Result {
 }
 
 // gather takes in what the entries say of the request, and returns how many hits the call as a
-// whole counts for: the largest number of a descriptor that says something, else the call's own.
+// whole counts for: the largest number that a descriptor which says something has of its own, else
+// the call's.
 func (d *decision) gather() int64 {
 	largest := int64(none)
 	for _, one := range d.in.Descriptors {

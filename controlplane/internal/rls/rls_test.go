@@ -258,46 +258,51 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// A policy for the call as a whole counts by the number of a descriptor that says what the request
-// is, the largest of several, and else by the call's. Descriptors of other policies change nothing.
+// A policy for the call as a whole counts by the largest number that a descriptor has of its own
+// which says what the request is, and else by the call's. Descriptors of other policies change
+// nothing.
 func TestHitsOfTheCallAsAWhole(t *testing.T) {
-	w := begin(t, `
-version: weir/v1
-policies:
-  - {name: keyed, match: {domain: edge}, partition: ["header:x-key"], limit: {quota: 20, window: 1m}, mode: strict}
-  - {name: bare, partition: ["header:x-key"], limit: {quota: 20, window: 1m}, mode: strict}
-`)
 	own := func(n uint64) *wrapperspb.UInt64Value { return wrapperspb.UInt64(n) }
 	const key, other = "header:x-key=a", "tokens=many"
-	for _, c := range []struct {
-		name        string
-		addend      uint32
-		descriptors string
-		own         []*wrapperspb.UInt64Value
-		negative    bool
-		takes       int64
-	}{
-		{"none is one", 0, key, []*wrapperspb.UInt64Value{nil}, false, 1},
-		{"the call's", 3, key, []*wrapperspb.UInt64Value{nil}, false, 3},
-		{"the descriptor's", 3, key, []*wrapperspb.UInt64Value{own(5)}, false, 5},
-		{"a look", 3, key, []*wrapperspb.UInt64Value{own(0)}, false, 0},
-		{"to be given back", 3, key, []*wrapperspb.UInt64Value{own(2)}, true, 0},
-		{"the largest", 0, key + "|header:x-key=a path=/a", []*wrapperspb.UInt64Value{own(2), own(4)}, false, 4},
-		{"its own before the call's", 3, key + "|path=/a", []*wrapperspb.UInt64Value{own(2), nil}, false, 2},
-		{"a look that names its content", 0, key + "|header:content-type=a/b", []*wrapperspb.UInt64Value{own(0), nil},
-			false, 0},
-		{"the tokens of another policy", 0, key + "|" + other, []*wrapperspb.UInt64Value{nil, own(9)}, false, 1},
-		{"a look of another policy", 0, key + "|" + other, []*wrapperspb.UInt64Value{nil, own(0)}, false, 1},
-	} {
-		w.now = w.now.Add(time.Hour)
-		in := request("edge", c.descriptors)
-		in.HitsAddend = c.addend
-		for i := range c.own {
-			in.Descriptors[i].HitsAddend, in.Descriptors[i].IsNegativeHits = c.own[i], c.negative
-		}
-		for _, s := range w.ask(in).Statuses {
-			if got := 20 - int64(s.LimitRemaining); got != c.takes {
-				t.Errorf("%s: takes %d, want %d", c.name, got, c.takes)
+	for _, of := range []string{"match: {domain: edge}, ", ""} {
+		w := begin(t, `
+version: weir/v1
+policies:
+  - {name: keyed, `+of+`partition: ["header:x-key"], limit: {quota: 20, window: 1m}, mode: strict}
+`)
+		for _, c := range []struct {
+			name        string
+			addend      uint32
+			descriptors string
+			own         []*wrapperspb.UInt64Value
+			negative    bool
+			takes       int64
+		}{
+			{"none is one", 0, key, []*wrapperspb.UInt64Value{nil}, false, 1},
+			{"the call's", 3, key, []*wrapperspb.UInt64Value{nil}, false, 3},
+			{"the descriptor's", 3, key, []*wrapperspb.UInt64Value{own(5)}, false, 5},
+			{"a look", 3, key, []*wrapperspb.UInt64Value{own(0)}, false, 0},
+			{"to be given back", 3, key, []*wrapperspb.UInt64Value{own(2)}, true, 0},
+			{"the largest", 0, key + "|header:x-key=a path=/a", []*wrapperspb.UInt64Value{own(2), own(4)}, false, 4},
+			{"its own before the call's", 3, key + "|path=/a", []*wrapperspb.UInt64Value{own(2), nil}, false, 2},
+			{"a look that names its content", 0, key + "|header:content-type=a/b",
+				[]*wrapperspb.UInt64Value{own(0), nil}, false, 0},
+			{"the tokens of another policy", 0, key + "|" + other, []*wrapperspb.UInt64Value{nil, own(9)}, false, 1},
+			{"a look of another policy", 0, key + "|" + other, []*wrapperspb.UInt64Value{nil, own(0)}, false, 1},
+			{"tokens of another, with what the request is", 0, key + "|path=/a " + other,
+				[]*wrapperspb.UInt64Value{nil, own(9)}, false, 9},
+		} {
+			w.now = w.now.Add(time.Hour)
+			in := request("edge", c.descriptors)
+			in.HitsAddend = c.addend
+			for i := range c.own {
+				in.Descriptors[i].HitsAddend, in.Descriptors[i].IsNegativeHits = c.own[i], c.negative
+			}
+			for i, s := range w.ask(in).Statuses {
+				if got := 20 - int64(s.LimitRemaining); got != c.takes || s.CurrentLimit.GetName() != "keyed" {
+					t.Errorf("with %q, %s: descriptor %d takes %d of %v, want %d", of, c.name, i, got,
+						s.CurrentLimit, c.takes)
+				}
 			}
 		}
 	}
