@@ -51,13 +51,8 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	if err != nil {
 		return nil, storeFailure(err)
 	}
-	if len(list) == 0 && token == "" && r.Params.By != "" {
-		if names := s.config.Tokens.Names(); !slices.Contains(names, r.Params.By) {
-			return nil, noName("token", r.Params.By, "and no change by one of this name is kept", names)
-		}
-	}
 	if len(list) == 0 && token == "" {
-		if err := s.knowResource(ctx, r.Params.Resource); err != nil {
+		if err := s.knowQuery(timed, query); err != nil {
 			return nil, err
 		}
 	}
@@ -70,19 +65,32 @@ func (s *server) ListAudit(ctx context.Context, r gen.ListAuditRequestObject) (g
 	return answer, nil
 }
 
-// knowResource refuses what no resource is called, where no change of it is found.
-func (s *server) knowResource(ctx context.Context, resource string) error {
-	of, below, _ := strings.Cut(resource, "/")
+// knowQuery refuses a query by which no change is found, and that has a name which there is not.
+func (s *server) knowQuery(ctx context.Context, q audit.Query) error {
+	names := s.config.Tokens.Names()
+	if q.By != "" && !slices.Contains(names, q.By) && s.hasNone(ctx, audit.Query{By: q.By}) {
+		return noName("token", q.By, "and no change by one of this name is kept", names)
+	}
+	of, below, _ := strings.Cut(q.Resource, "/")
 	name, _, _ := strings.Cut(below, "/")
 	switch of {
 	case "policies", "keys":
-		return s.know(ctx, "policy", "and no change of one of this name is found", []string{name}, policyNames)
+		if s.hasNone(ctx, audit.Query{Resource: of + "/" + name}) {
+			return s.know(ctx, "policy", "and no change of one of this name is found", []string{name}, policyNames)
+		}
 	case "consumers", "penalties":
 		if _, err := keyhash.Parse(name); err != nil && name != "" {
 			return badRequest("resource: %s are known by their hash, 32 hexadecimal digits, and not by %q", of, name)
 		}
 	}
 	return nil
+}
+
+// hasNone reports whether no entry is kept that a query wants. It is not known of more entries than
+// one answer looks through, nor while the store is away.
+func (s *server) hasNone(ctx context.Context, q audit.Query) bool {
+	found, next, err := audit.Find(ctx, s.config.Audit, q, 1)
+	return err == nil && len(found) == 0 && next == ""
 }
 
 // value is nil, and so left out, for what is not there.

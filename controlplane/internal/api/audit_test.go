@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
 func (p *plane) audit(query string) (answer api.AuditAnswer) {
@@ -136,4 +138,76 @@ func TestAuditFilters(t *testing.T) {
 	}
 	blind := newPlaneOn(t, "away", func(*api.Config) {})
 	blind.problem(blind.do(call{"eyes", "GET", "/v1/audit", nil, ""}), 503, "store-unavailable")
+}
+
+// busy is a store whose audit has so many newer entries of other changes.
+type busy struct {
+	*breakable
+	newer []audit.Entry
+}
+
+func (b *busy) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
+	var all []audit.Entry
+	for _, e := range b.newer {
+		if before == "" || e.ID < before {
+			all = append(all, e)
+		}
+	}
+	if len(all) >= limit {
+		return all[:limit], nil
+	}
+	if len(all) > 0 {
+		before = ""
+	}
+	older, err := b.breakable.Audit(ctx, before, limit-len(all))
+	return append(all, older...), err
+}
+
+// A name of which no change is found is refused only where the whole audit was looked at: what is
+// further back, or out of reach, may be about it.
+func TestAuditRefusesNoNameThatItMayHave(t *testing.T) {
+	var store *busy
+	p := newPlaneWith(t, func(c *api.Config) {
+		store = &busy{breakable: c.Audit.Store.(*breakable)}
+		c.Audit = audit.NewHeld(store, time.Now)
+	})
+	const gone = "resource=policies/gone"
+	any := map[string]string{"If-Match": "*"}
+	change := func(c call) {
+		t.Helper()
+		if w := p.do(c); w.Code/100 != 2 {
+			t.Fatalf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
+		}
+	}
+	change(call{"ed", "PUT", "/v1/policyset", any, set})
+	p.problem(p.do(call{"eyes", "GET", "/v1/audit?" + gone, nil, ""}), 400, "bad-request")
+	p.audit("") // It is held while the store is away.
+	change(call{"ed", "PUT", "/v1/policies/gone", any, `{"partition": [], "limit": {"quota": 5, "window": "1s"}}`})
+	change(call{"ed", "DELETE", "/v1/policies/gone", any, ""})
+	for query, want := range map[string]int{gone: 2, gone + "&by=root": 0, gone + "&since=2099-01-01T00:00:00Z": 0} {
+		if got := p.audit(query); len(got.Entries) != want {
+			t.Errorf("%s: %+v, want %d", query, got, want)
+		}
+	}
+	for i := range 5000 { // As many as one answer looks through.
+		at := time.Now().Add(2*time.Hour - time.Duration(i)*time.Second)
+		store.newer = append(store.newer, audit.Read("meta", at.UnixMicro(),
+			fmt.Sprint(at.UnixMicro(), ` {"by": "root", "action": "penalty.pardon", "resource": "penalties"}`)))
+	}
+	for _, query := range []string{gone, "by=former"} {
+		if first := p.audit(query); len(first.Entries) > 0 || first.Next == "" {
+			t.Errorf("%s: %+v, want none and where to go on", query, first)
+		}
+	}
+	if found := p.audit(gone + "&page_token=" + p.audit(gone).Next); len(found.Entries) != 2 || found.Next != "" {
+		t.Errorf("%+v, want the two changes", found)
+	}
+	store.newer = nil
+	p.store.mode.Store("away")
+	for _, query := range []string{gone, "by=former"} {
+		w := p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""})
+		if w.Code != 200 || w.Header().Get(api.HeldHeader) == "" {
+			t.Errorf("%s while the store is away: %d %s", query, w.Code, w.Body)
+		}
+	}
 }
