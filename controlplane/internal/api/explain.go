@@ -41,7 +41,9 @@ type explaining struct {
 	about subject
 	// speaksGRPC: its caller gets a status of gRPC.
 	speaksGRPC bool
-	// refusing is what refuses the request; nil if nothing does so far.
+	// refusals are all that refuse the request, and refusing the one that it is answered with; nil if
+	// nothing does.
+	refusals []*refusing
 	refusing *refusing
 }
 
@@ -74,6 +76,7 @@ func (s *server) ExplainRequest(
 		x.explainPolicy(ctx, i, &who)
 	}
 	x.addWide()
+	x.refusing = deciding(x.refusals)
 	if x.about.person == nil && x.Caller != nil {
 		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
 		x.about.person = (*keyhash.Key)(&key)
@@ -168,7 +171,7 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 	if x.Access != match.Open {
 		return // No policy decides.
 	}
-	var worst *refusing
+	var all []*refusing
 	for _, h := range x.Hits {
 		if h.Policy != who.Policy || h.Candidate {
 			continue
@@ -177,31 +180,60 @@ func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose)
 		if h.Shadow {
 			one.State = gen.ExplainedPolicyStateShadow
 		}
-		if found := x.explainHit(ctx, &one, k, &h); found.isWorseThan(worst) {
-			worst = found
+		if found := x.explainHit(ctx, &one, k, &h); found != nil {
+			all = append(all, found)
 		}
 	}
-	x.addPenalty(&one, &worst, who.Policy)
-	if worst != nil {
-		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, worst.reason.String()
-		one.RetryAfterSeconds, one.Why = worst.wait, ""
-		if one.State == gen.ExplainedPolicyStateEnforce && worst.isWorseThan(x.refusing) {
-			x.refusing = worst
-		}
+	if by := x.penaltyOf(who.Policy, one.State == gen.ExplainedPolicyStateShadow); by != nil {
+		all = append(all, by)
+	}
+	if by := deciding(all); by != nil {
+		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, by.reason.String()
+		one.RetryAfterSeconds, one.Why = by.wait, ""
+	}
+	if one.State == gen.ExplainedPolicyStateEnforce {
+		x.refusals = append(x.refusals, all...)
 	}
 	x.answer.Policies = append(x.answer.Policies, one)
 }
 
-// isWorseThan reports whether a caller must wait longer for r than for the other. A caller that
-// cannot wait is refused for good.
-func (r *refusing) isWorseThan(other *refusing) bool {
-	switch {
-	case r == nil:
-		return false
-	case other == nil:
-		return true
+// deciding is the one of several refusals that a request is answered with; nil for none. A limit
+// that is suspended comes before penalties, these before what the request lacks, and that before
+// buckets. Of equal ones the longest wait counts. A penalty names the longest of all waits, and one
+// beside a cost that no bucket ever holds gives way to that: no wait helps.
+func deciding(all []*refusing) (worst *refusing) {
+	penalised := slices.ContainsFunc(all, func(r *refusing) bool { return r.reason == policy.ReasonPenalty })
+	wait := int64(0)
+	for _, r := range all {
+		wait = max(wait, r.wait)
+		if worst == nil || cmp.Or(cmp.Compare(r.rank(penalised), worst.rank(penalised)),
+			cmp.Compare(r.wait, worst.wait)) > 0 {
+			worst = r
+		}
 	}
-	return other.wait > 0 && (r.wait == 0 || r.wait > other.wait)
+	if worst != nil && worst.wait > 0 {
+		longest := *worst
+		longest.wait = wait
+		return &longest
+	}
+	return worst
+}
+
+// rank is greater for a refusal that comes before another; penalised: a penalty is among them.
+func (r *refusing) rank(penalised bool) int {
+	switch r.reason {
+	case policy.ReasonSuspended:
+		return 4
+	case policy.ReasonAbsent, policy.ReasonBadCost, policy.ReasonSeveral:
+		if !penalised {
+			return 3
+		}
+	case policy.ReasonTooDear:
+		return 2
+	case policy.ReasonPenalty:
+		return 1
+	}
+	return 0
 }
 
 // explainHit explains one limit, and returns what refuses the request, nil if nothing does.
@@ -288,24 +320,14 @@ func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
 	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
 }
 
-// addPenalty has the policy's penalties refuse the request, as they do before any bucket is asked.
-func (x *explaining) addPenalty(one *gen.ExplainedPolicy, worst **refusing, number uint32) {
-	if by := x.penaltyOf(number, one.State == gen.ExplainedPolicyStateShadow); by != nil {
-		if *worst != nil { // A request is let in when neither refuses it.
-			by.wait = max(by.wait, (*worst).wait)
-		}
-		*worst = by
-	}
-}
-
 // addWide has penalties that hold under every policy refuse what a limit in force is for.
 func (x *explaining) addWide() {
 	if !slices.ContainsFunc(x.Hits, func(h match.Hit) bool { return !h.Shadow && !h.Candidate }) {
 		return
 	}
 	for i := range x.Subjects {
-		if by := x.penaltyOf(x.Subjects[i].Policy, false); by.isWorseThan(x.refusing) {
-			x.refusing = by
+		if by := x.penaltyOf(x.Subjects[i].Policy, false); by != nil {
+			x.refusals = append(x.refusals, by)
 		}
 	}
 }
@@ -327,7 +349,7 @@ func (x *explaining) penaltyOf(number uint32, shadow bool) (worst *refusing) {
 		left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
 		by := &refusing{policy: p, limit: p.Limits[0], reason: policy.ReasonPenalty,
 			wait: max(1, int64((left+time.Second-1)/time.Second))}
-		if by.isWorseThan(worst) {
+		if worst == nil || by.wait > worst.wait {
 			worst = by
 		}
 	}

@@ -364,3 +364,63 @@ func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
 	}
 	says("/own", "open passes own=shadow/refused[client_ip:192.0.2.1]")
 }
+
+// A penalty comes before buckets and before what a request lacks, and names the longest wait. A
+// limit that is suspended comes before it, and a cost that no bucket ever holds takes its place: no
+// wait helps there.
+func TestAPenaltyGivesWayWhereNoWaitHelps(t *testing.T) {
+	p := newPlane(t)
+	const set = `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[
+		{"name":"lacks","match":{"paths":["/lacks"]},"partition":["header:x-tenant"],"if_absent":"deny",
+			"limit":{"quota":5,"window":"1m"}},
+		{"name":"slow","match":{"paths":["/slow"]},"partition":[],"mode":"strict","limit":{"quota":1,"window":"1h"}},
+		{"name":"zero","match":{"paths":["/zero"]},"partition":[],"limit":{"quota":0,"window":"1m"}},
+		{"name":"dear","match":{"paths":["/dear"]},"partition":["client_ip"],"cost":{"header":"x-rows","max":500},
+			"limit":{"quota":5,"window":"1m"},"penalty":{"after":{"refusals":3,"within":"1m"}}},
+		{"name":"wide","match":{"paths":["/wide","/zero"]},"partition":["consumer"],"limit":{"quota":5,"window":"1m"},
+			"penalty":{"after":{"refusals":3,"within":"1m"},"scope":"all"}}]}`
+	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
+	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
+		t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	explain := func(path, caller string, rows int) api.ExplainedAnswer {
+		return p.explain(fmt.Sprintf(`{"method":"GET","url":%q,"client_ip":"192.0.2.1","headers":[
+			{"name":"x-api-key","value":%q},{"name":"x-rows","value":"%d"}]}`, path, caller, rows))
+	}
+	slow, err := keyhash.Parse(explain("/slow", "bob", 1).Policies[0].Limits[0].Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.spend(t, slow, 0, 1)
+	says := func(path, caller string, rows int, want string, from, to int64) {
+		t.Helper()
+		got := explain(path, caller, rows)
+		if wait := got.Answer.RetryAfterSeconds; inWords(got) != want || wait < from || wait > to {
+			t.Errorf("%s of %s: %s, in %d s; want %s, in %d to %d", path, caller, inWords(got), wait, want, from, to)
+		}
+	}
+	address, err := keyhash.Parse(explain("/dear", "bob", 1).Policies[0].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	says("/lacks", "bob", 1, "open refused 403 lacks absent lacks=enforce/refused[header:x-tenant:-]", 0, 0)
+	says("/dear", "bob", 9, "open refused 429 dear too_dear dear=enforce/refused[client_ip:192.0.2.1]:5", 0, 0)
+	alice := match.WideKey(secret, "wide", match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader,
+		Name: "x-api-key"}, "alice"))
+	p.offend(0, wire.Offence{Key: alice, Policy: []byte("wide")}, wire.Offence{Key: address, Policy: []byte("dear")})
+	for deadline := time.Now().Add(10 * time.Second); len(p.penalised(t)) < 2 && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	says("/lacks", "alice", 1, "open refused 429 wide penalty lacks=enforce/refused[header:x-tenant:-]", 1, 200)
+	says("/slow", "bob", 1, "open refused 429 slow quota slow=enforce/refused[]:0", 201, 3601)
+	says("/slow", "alice", 1, "open refused 429 wide penalty slow=enforce/refused[]:0", 201, 3601)
+	says("/dear", "bob", 1, "open refused 429 dear penalty dear=enforce/refused[client_ip:192.0.2.1]:5", 1, 200)
+	says("/dear", "bob", 9, "open refused 429 dear too_dear dear=enforce/refused[client_ip:192.0.2.1]:5", 0, 0)
+	says("/dear", "alice", 9, "open refused 429 dear too_dear dear=enforce/refused[client_ip:192.0.2.1]:5", 0, 0)
+	says("/zero", "alice", 1, "open refused 429 zero suspended zero=enforce/refused[] wide=enforce/refused[consumer:alice]:5",
+		0, 0)
+}
