@@ -189,7 +189,13 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 	own := consumers.Override{Policy: o.Policy,
 		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
 	in.reason(path, o.Reason)
-	p, ok := in.policy(o.Policy)
+	var sets []*policy.Set
+	for _, set := range in.sets {
+		if set != nil {
+			sets = append(sets, set.Set)
+		}
+	}
+	_, p := consumers.FindPolicy(sets, o.Policy)
 	stood := in.stood(o)
 	switch {
 	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
@@ -197,7 +203,7 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		return own
 	case stood != nil:
 		return *stood
-	case !ok:
+	case p == nil:
 		in.problem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
 			guessed(o.Policy, in.policyNames()))
 		return own
@@ -222,16 +228,6 @@ func (in *input) override(path string, o gen.Override, before []gen.Override) co
 		own.Limits = append(own.Limits, figures)
 	}
 	return own
-}
-
-// policy is the policy of a name: one that counts by consumer if a set in force has such.
-func (in *input) policy(name string) (found *policy.Policy, ok bool) {
-	for _, set := range in.sets {
-		if p, has := set.Policy(name); has && (!ok || !found.ByConsumer()) {
-			found, ok = p, true
-		}
-	}
-	return found, ok
 }
 
 func (in *input) policyNames() (names []string) {

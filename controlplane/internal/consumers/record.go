@@ -127,19 +127,30 @@ func (r *Record) Special(now time.Time) wire.Exceptions {
 	return s
 }
 
+// FindPolicy is the policy that an override is for, with its set: that of the first set by which it
+// counts by consumer, else of the first that has it; nil for none.
+func FindPolicy(sets []*policy.Set, name string) (of *policy.Set, found *policy.Policy) {
+	for _, set := range sets {
+		at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name })
+		if at >= 0 && (found == nil || set.Policies[at].ByConsumer()) {
+			of, found = set, &set.Policies[at]
+		}
+		if found != nil && found.ByConsumer() {
+			break
+		}
+	}
+	return of, found
+}
+
 // Inherit gives the limits of the record, which is to take the place of another, the buckets of
-// those that the consumer has now: under a policy of the first set that has it, or of its own. So
-// what was used counts by any windows.
+// those that the consumer has now: under the policy that FindPolicy finds, or of its own. So what
+// was used counts by any windows.
 func (r *Record) Inherit(sets []*policy.Set, before *Record) {
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
 		var of, was []policy.Limit
-		for _, set := range sets {
-			at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == o.Policy })
-			if at >= 0 {
-				of = set.Policies[at].LimitsOf(set.Identity.DefaultTier)
-				break
-			}
+		if set, p := FindPolicy(sets, o.Policy); p != nil {
+			of = p.LimitsOf(set.Identity.DefaultTier)
 		}
 		own := o.windows()
 		for n := range before.Overrides {

@@ -222,12 +222,18 @@ func TestAfterTellsBans(t *testing.T) {
 // store has, and by the policy's limits where that has none. More of them than nodes can read have
 // those of new limits.
 func TestOwnLimitsKeepTheirRoots(t *testing.T) {
-	doc := `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`
-	set, err := policydoc.Load([]byte(doc), policydoc.Sniff([]byte(doc)))
-	if err != nil {
-		t.Fatal(err)
+	var sets []*policy.Set
+	for _, p := range []string{`"partition":[],"limit":{"quota":1,"window":"2s"}`,
+		`"partition":["consumer"],"limit":{"quota":1,"window":"1h"}`} {
+		doc := `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[{"name":"p",` + p + `}]}`
+		set, err := policydoc.Load([]byte(doc), policydoc.Sniff([]byte(doc)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sets = append(sets, set)
 	}
-	sets := []*policy.Set{{}, set} // As of a policy that only a version which is rolled out has.
+	// As of a policy that only a version which is rolled out has, or has by consumer.
+	set, sets := sets[1], append([]*policy.Set{{}}, sets...)
 	l, key := newLossy(), keyhash.Key{1}
 	s := consumers.New(consumers.Config{Store: l, Now: time.Now})
 	own := func(windows ...quota.Span) (o consumers.Override) {
