@@ -88,7 +88,8 @@ func eachOnce(c *kong.Context) error {
 }
 
 // noneEmpty refuses a value that is empty, as that of a variable that is not set: it would count as
-// one that is not given, so that an order about one policy would be about all.
+// one that is not given, so that an order about one policy would be about all, or as none, so that a
+// consumer would lose its tier.
 func noneEmpty(c *kong.Context) error {
 	if at := deepest(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
 		return nil
@@ -97,8 +98,12 @@ func noneEmpty(c *kong.Context) error {
 		switch {
 		case at.Flag != nil && hasEmpty(c.Value(at)):
 			return fmt.Errorf("--%s has an empty value: give one, or leave it out", at.Flag.Name)
-		case at.Positional != nil && !at.Positional.Required && hasEmpty(c.Value(at)):
-			return fmt.Errorf("<%s> is empty: give one, or leave it out", at.Positional.Name)
+		case at.Positional != nil && hasEmpty(c.Value(at)):
+			text := "give one"
+			if !at.Positional.Required {
+				text += ", or leave it out"
+			}
+			return fmt.Errorf("<%s> is empty: %s", at.Positional.Name, text)
 		}
 	}
 	return nil
