@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ func (c *banConsumer) Run(env *environment) error {
 		return err
 	}
 	m := &api.ConsumerMark{Reason: c.Reason, ExpiresAt: end}
-	now, err := c.changed(env, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil })
+	now, err := c.changed(env, banWritten, func(r *api.ConsumerAnswer) error { r.Banned = m; return nil })
 	if err != nil {
 		return err
 	}
@@ -79,7 +78,7 @@ type unbanConsumer struct{ consumerFlags }
 
 // Run takes the ban back.
 func (c *unbanConsumer) Run(env *environment) error {
-	err := c.edit(env, func(r *api.ConsumerAnswer) error {
+	err := c.edit(env, written{}, func(r *api.ConsumerAnswer) error {
 		if r.Banned == nil {
 			return errors.New("the consumer is not banned")
 		}
@@ -110,7 +109,7 @@ func (c *bypassConsumer) Run(env *environment) error {
 	if c.Off {
 		m, text = nil, "limited again"
 	}
-	err = c.edit(env, func(r *api.ConsumerAnswer) error {
+	err = c.edit(env, bypassWritten, func(r *api.ConsumerAnswer) error {
 		if c.Off && r.Bypass == nil {
 			return errors.New("the consumer has no bypass")
 		}
@@ -144,7 +143,11 @@ func (c *overrideConsumer) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	err = c.edit(env, func(r *api.ConsumerAnswer) error {
+	writes := overrideWritten
+	if limit == nil {
+		writes = written{}
+	}
+	err = c.edit(env, writes, func(r *api.ConsumerAnswer) error {
 		before := len(r.Overrides)
 		r.Overrides = slices.DeleteFunc(r.Overrides, func(o api.ConsumerOverride) bool { return o.Policy == c.Policy })
 		if limit != nil {
@@ -174,20 +177,47 @@ func (c *overrideConsumer) Run(env *environment) error {
 	return err
 }
 
-// ofOneChange says what is wrong with a change in the words of the command line, which makes one:
-// an override, a ban, a bypass or an order.
-func ofOneChange(err error) error {
+// written is the part of a document that a command writes, with how its command line says the
+// fields of that. The part is the last of a list that is named.
+type written struct {
+	part  string
+	words map[string]string
+}
+
+var (
+	tierWritten     = written{"tier", map[string]string{"": "<tier>"}}
+	banWritten      = written{"banned", map[string]string{"expires_at": "--until", "reason": "--reason"}}
+	bypassWritten   = written{"bypass", banWritten.words}
+	overrideWritten = written{"overrides", map[string]string{"expires_at": "--until", "reason": "--reason",
+		"policy": "<policy>", "limit": "<limit>"}}
+	orderWritten = written{"orders", map[string]string{"expires_at": "--until", "reason": "--reason",
+		"policy": "--policy", "tier": "--tier", "percent": "--percent", "state": "<state>"}}
+)
+
+// inWords says in the words of the command line what is wrong with the part that it writes, where
+// its list has so many then. Other parts were there before, and keep their path.
+func (w written) inWords(err error, count int) error {
+	part := w.part
+	if count > 0 {
+		part += fmt.Sprintf("[%d]", count-1)
+	}
 	var problems policy.Problems
-	if errors.As(problemsOf(err), &problems) {
-		for i, p := range problems {
-			problems[i].Path = strings.Replace(partOfMore.ReplaceAllString(p.Path, ""), "expires_at", "--until", 1)
+	if !errors.As(problemsOf(err), &problems) {
+		return err
+	}
+	for i := range problems {
+		field, is := strings.CutPrefix(problems[i].Path, part)
+		field = strings.TrimPrefix(field, ".")
+		below := ""
+		if end := strings.IndexAny(field, ".["); end >= 0 {
+			field, below = field[:end], strings.ReplaceAll(field[end:], ".", " ")
+		}
+		if word := w.words[field]; is && word != "" {
+			problems[i].Path = word + below
 		}
 	}
 	return err
 }
-
-// partOfMore is how the fields of such parts begin in the document of a consumer, or of all orders.
-var partOfMore = regexp.MustCompile(`^(overrides\[\d+\]|banned|bypass|orders\[\d+\])\.`)
 
 type limitJSON struct {
 	Quota  int64  `json:"quota"`

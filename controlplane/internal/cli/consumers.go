@@ -77,14 +77,14 @@ const attempts = 5
 
 // edit changes what is known of the consumer and leaves the rest as it is. A consumer of whom
 // nothing is left is forgotten.
-func (f *consumerFlags) edit(env *environment, change func(c *api.ConsumerAnswer) error) error {
-	_, err := f.changed(env, change)
+func (f *consumerFlags) edit(env *environment, w written, change func(c *api.ConsumerAnswer) error) error {
+	_, err := f.changed(env, w, change)
 	return err
 }
 
 // changed changes a consumer as edit does, and returns it as it is then; zero if it is forgotten.
 func (f *consumerFlags) changed(
-	env *environment, change func(c *api.ConsumerAnswer) error,
+	env *environment, w written, change func(c *api.ConsumerAnswer) error,
 ) (now api.ConsumerAnswer, err error) {
 	cl, err := f.client()
 	if err != nil {
@@ -95,15 +95,17 @@ func (f *consumerFlags) changed(
 		return now, err
 	}
 	for range attempts {
-		now, err = editOnce(cl, path, change)
+		now, err = editOnce(cl, path, w, change)
 		if !refusedWith(err, http.StatusPreconditionFailed) {
 			break
 		}
 	}
-	return now, ofOneChange(problemsOf(err))
+	return now, problemsOf(err)
 }
 
-func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error) (now api.ConsumerAnswer, err error) {
+func editOnce(
+	cl *client, path string, w written, change func(c *api.ConsumerAnswer) error,
+) (now api.ConsumerAnswer, err error) {
 	var c api.ConsumerAnswer
 	header := map[string]string{"If-Match": `"0"`, "Content-Type": "application/json"}
 	held, err := cl.do(http.MethodGet, path, nil, nil)
@@ -131,6 +133,11 @@ func editOnce(cl *client, path string, change func(c *api.ConsumerAnswer) error)
 		Overrides: c.Overrides})
 	if err == nil {
 		held, err = cl.do(http.MethodPut, path, header, body)
+		count := 0
+		if w.part == overrideWritten.part {
+			count = len(c.Overrides)
+		}
+		err = w.inWords(err, count)
 	}
 	if err == nil {
 		err = json.Unmarshal(held.body, &now)
@@ -199,7 +206,7 @@ type setConsumer struct {
 
 // Run assigns the tier, whatever there was.
 func (c *setConsumer) Run(env *environment) error {
-	err := c.edit(env, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
+	err := c.edit(env, tierWritten, func(r *api.ConsumerAnswer) error { r.Tier = c.Tier; return nil })
 	if err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func (c *setEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	return cl.order(env, c.DryRun, c.Replace, func(orders []enforcement.Order) ([]enforcement.Order, error) {
+	give := func(orders []enforcement.Order) ([]enforcement.Order, error) {
 		if c.Replace {
 			orders = nil
 		}
@@ -97,7 +97,8 @@ func (c *setEnforcement) Run(env *environment) error {
 				"back (weir enforcement show, then lift), or take back all others with --replace", len(orders))
 		}
 		return append(orders, wanted), nil
-	})
+	}
+	return cl.order(env, c.DryRun, c.Replace, orderWritten, give)
 }
 
 type liftEnforcement struct {
@@ -112,7 +113,7 @@ func (c *liftEnforcement) Run(env *environment) error {
 	if err != nil {
 		return err
 	}
-	return cl.order(env, c.DryRun, c.All, func(orders []enforcement.Order) ([]enforcement.Order, error) {
+	return cl.order(env, c.DryRun, c.All, written{}, func(orders []enforcement.Order) ([]enforcement.Order, error) {
 		if c.All {
 			return []enforcement.Order{}, nil
 		}
@@ -128,11 +129,11 @@ func (c *liftEnforcement) Run(env *environment) error {
 
 // order changes the orders, and prints what is in force then.
 func (cl *client) order(
-	env *environment, dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
+	env *environment, dryRun, blind bool, w written, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) error {
 	cl.warned[api.OrdersHeader] = true // They are what is printed.
 	for try := 1; ; try++ {
-		got, err := cl.tryOrder(dryRun, blind, edit)
+		got, err := cl.tryOrder(dryRun, blind, w, edit)
 		var refused *refusal
 		switch {
 		case err == nil:
@@ -155,7 +156,7 @@ func (cl *client) order(
 }
 
 func (cl *client) tryOrder(
-	dryRun, blind bool, edit func([]enforcement.Order) ([]enforcement.Order, error),
+	dryRun, blind bool, w written, edit func([]enforcement.Order) ([]enforcement.Order, error),
 ) (now api.EnforcementAnswer, err error) {
 	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
 	if !blind {
@@ -182,7 +183,7 @@ func (cl *client) tryOrder(
 	}
 	got, err := cl.do(http.MethodPut, path, header, body)
 	if err != nil {
-		return now, ofOneChange(err)
+		return now, w.inWords(err, len(now.Orders))
 	}
 	now = api.EnforcementAnswer{}
 	return now, json.Unmarshal(got.body, &now)
