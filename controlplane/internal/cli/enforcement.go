@@ -62,7 +62,7 @@ type setEnforcement struct {
 	serverFlags
 	scopeFlags
 	State   string `arg:"" enum:"off,shadow,enforce" help:"off: skip policies. shadow: decide and count, and refuse no request. enforce: also enforce policies in shadow or off."`
-	Reason  string `required:"" help:"Why, in a few words. Everybody who looks sees it." placeholder:"TEXT"`
+	Reason  string `required:"" help:"Why, in a few words. All who look at the orders see it." placeholder:"TEXT"`
 	Percent int    `default:"100" help:"Only this share of the partition keys, the same ones on every node."`
 	endFlags
 	ForGood bool `xor:"end" help:"Until it is taken back. Without an end off and shadow last for four hours."`

@@ -22,7 +22,7 @@ type newToken struct {
 
 // Help is shown below the flags.
 func (newToken) Help() string {
-	return `Put the line into the file that weir serve --tokens-file names: it is in force within seconds, without a restart. To replace a token, add the line of the new one under the same name, have everybody use it, then remove the old line.`
+	return `Put the line into the file that weir serve --tokens-file names: it is in force within seconds, without a restart. To replace a token, add the line of the new one under the same name, let all who have the old one use it, then remove the old line.`
 }
 
 // Run prints the token and the line for the tokens file.

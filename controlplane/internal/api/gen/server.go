@@ -985,7 +985,7 @@ type ExplainedAnswer struct {
 	// GrpcStatus The status of gRPC that a refused gRPC caller gets, with the sentence as its message; absent for others.
 	GrpcStatus int `json:"grpc_status,omitempty"`
 
-	// Policy The policy that refuses.
+	// Policy The policy that refuses. By a penalty with `scope: all` it may be none of `policies`, which then may all pass.
 	Policy string `json:"policy,omitempty"`
 
 	// Reason Why it refuses, in one word, as decisions have it.
