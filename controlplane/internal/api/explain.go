@@ -41,8 +41,8 @@ type explaining struct {
 	about subject
 	// speaksGRPC: its caller gets a status of gRPC.
 	speaksGRPC bool
-	// refusals are all that refuse the request, and refusing the one that it is answered with; nil if
-	// nothing does.
+	// refusals are all that refuse the request, and refusing the one that it is answered with; nil
+	// if nothing does.
 	refusals []*refusing
 	refusing *refusing
 }

@@ -421,6 +421,6 @@ func TestAPenaltyGivesWayWhereNoWaitHelps(t *testing.T) {
 	says("/dear", "bob", 1, "open refused 429 dear penalty dear=enforce/refused[client_ip:192.0.2.1]:5", 1, 200)
 	says("/dear", "bob", 9, "open refused 429 dear too_dear dear=enforce/refused[client_ip:192.0.2.1]:5", 0, 0)
 	says("/dear", "alice", 9, "open refused 429 dear too_dear dear=enforce/refused[client_ip:192.0.2.1]:5", 0, 0)
-	says("/zero", "alice", 1, "open refused 429 zero suspended zero=enforce/refused[] wide=enforce/refused[consumer:alice]:5",
-		0, 0)
+	says("/zero", "alice", 1,
+		"open refused 429 zero suspended zero=enforce/refused[] wide=enforce/refused[consumer:alice]:5", 0, 0)
 }

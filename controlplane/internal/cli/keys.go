@@ -86,8 +86,8 @@ func (f *keyFlags) show(env *environment, method, what string, body map[string]a
 	caller.Set("policy", f.Policy)
 	all, known := cl.standingOf(caller)
 	if !known {
-		fmt.Fprintln(env.Err, "weir: the bans, the bypass and the penalties that are printed may not be all: the control "+
-			"plane does not know now whether others decide first")
+		fmt.Fprintln(env.Err, "weir: the bans, the bypass and the penalties that are printed may not be all: the "+
+			"control plane does not know now whether others decide first")
 	}
 	printWaysOut(env.Out, slices.DeleteFunc(all, func(is api.StandingAnswer) bool {
 		ofKey := is.What == api.StandingBan && is.Policy == f.Policy

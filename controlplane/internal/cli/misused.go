@@ -88,8 +88,8 @@ func eachOnce(c *kong.Context) error {
 }
 
 // noneEmpty refuses a value that is empty, as that of a variable that is not set: it would count as
-// one that is not given, so that an order about one policy would be about all, or as none, so that a
-// consumer would lose its tier.
+// one that is not given, so that an order about one policy would be about all, or as none, so that
+// a consumer would lose its tier.
 func noneEmpty(c *kong.Context) error {
 	if at := deepest(c); at != nil && at.Hidden { // A word that a shell completes may be empty.
 		return nil
