@@ -264,8 +264,10 @@ func TestTheExampleRuns(t *testing.T) {
 	if got := count(20, http.MethodPost, "/login"); got.statuses[200] != 5 {
 		t.Errorf("logins: %s, want 5", got)
 	}
-	if got := count(1100, http.MethodGet, "/abc"); got.statuses[200] < 1000 || got.statuses[200] > 1020 {
-		t.Errorf("links followed: %s, want 1000", got)
+	got := count(1100, http.MethodGet, "/abc")
+	bound := 1000 + 1000*got.last.Sub(got.first).Minutes() // It refills while a busy machine sends.
+	if passed := float64(got.statuses[200]); passed < 1000 || passed > bound {
+		t.Errorf("links followed: %s, want 1000 to %.0f", got, bound)
 	}
 	// The daily quota of a consumer has a burst of 100, the one of the address too: together they
 	// let 100 pass.

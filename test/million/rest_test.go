@@ -146,7 +146,9 @@ func (p *plane) ask(keys int) {
 	const full, nodes = 64, 16
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: nodes}}
 	defer client.CloseIdleConnections()
-	var next, failed atomic.Int64
+	patient, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	var next atomic.Int64
 	var all sync.WaitGroup
 	for n := range nodes {
 		all.Go(func() {
@@ -162,7 +164,8 @@ func (p *plane) ask(keys int) {
 					r.Items = append(r.Items, wire.LeaseItem{Bucket: key, Waiting: 1, Cost: 1})
 				}
 				for p.post(client, r) != http.StatusOK { // Too much was asked at once, or the machine is busy.
-					if failed.Add(1) > int64(keys/full) {
+					if patient.Err() != nil {
+						p.t.Errorf("the calls of node %d fail", n)
 						return
 					}
 					time.Sleep(20 * time.Millisecond)
@@ -171,9 +174,6 @@ func (p *plane) ask(keys int) {
 		})
 	}
 	all.Wait()
-	if n := failed.Load(); n > int64(keys/full) {
-		p.t.Errorf("%d calls failed", n)
-	}
 }
 
 func (p *plane) post(client *http.Client, request wire.LeaseRequest) (status int) {
