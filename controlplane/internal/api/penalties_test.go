@@ -311,6 +311,19 @@ func (p *plane) reportsTooLong(t *testing.T, version uint64) {
 	}
 }
 
+// keysBy puts a first policy set into force, and returns the secret of the keys.
+func (p *plane) keysBy(set string) [16]byte {
+	p.t.Helper()
+	if got := p.put(`"0"`, set); got.Code != 200 {
+		p.t.Fatalf("%d %s", got.Code, got.Body)
+	}
+	secret, err := p.hub.Secret()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return secret
+}
+
 // A penalty refuses in the explanation what it refuses at the Envoys: with scope all what any limit
 // in force is for, and nothing in shadow.
 func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
@@ -321,14 +334,7 @@ func TestPenaltiesAreExplainedAsTheyHold(t *testing.T) {
 		{"name":"own","match":{"paths":["/own"]},"partition":["client_ip"],"limit":{"quota":5,"window":"1m"},
 			"penalty":{"after":{"refusals":3,"within":"1m"}}},
 		{"name":"other","match":{"paths":["/other"]},"partition":[],"limit":{"quota":5,"window":"1m"}}]}`
-	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
-	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
-		t.Fatalf("%d %s", got.Code, got.Body)
-	}
-	secret, err := p.hub.Secret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := p.keysBy(set)
 	says := func(path, want string) {
 		t.Helper()
 		got := inWords(p.explain(`{"method":"GET","url":"` + path + `","client_ip":"192.0.2.1",
@@ -379,14 +385,7 @@ func TestAPenaltyGivesWayWhereNoWaitHelps(t *testing.T) {
 			"limit":{"quota":5,"window":"1m"},"penalty":{"after":{"refusals":3,"within":"1m"}}},
 		{"name":"wide","match":{"paths":["/wide","/zero"]},"partition":["consumer"],"limit":{"quota":5,"window":"1m"},
 			"penalty":{"after":{"refusals":3,"within":"1m"},"scope":"all"}}]}`
-	header := map[string]string{"If-Match": "*", "Content-Type": "application/json"}
-	if got := p.do(call{"ed", "PUT", "/v1/policyset", header, set}); got.Code >= 300 {
-		t.Fatalf("%d %s", got.Code, got.Body)
-	}
-	secret, err := p.hub.Secret()
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := p.keysBy(set)
 	explain := func(path, caller string, rows int) api.ExplainedAnswer {
 		return p.explain(fmt.Sprintf(`{"method":"GET","url":%q,"client_ip":"192.0.2.1","headers":[
 			{"name":"x-api-key","value":%q},{"name":"x-rows","value":"%d"}]}`, path, caller, rows))

@@ -67,8 +67,8 @@ type Write struct {
 // Changes are made together or not at all. No consumer is in them twice.
 type Changes struct {
 	Writes []Write
-	// Sets are the policy sets whose limits the consumers' own stand in for, the first that has the
-	// policy; none where no consumer has any.
+	// Sets are the policy sets whose limits the consumers' own stand in for, as FindPolicy finds
+	// them; none where no consumer has any.
 	Sets []*policy.Set
 	// Entry is kept with the changes. For a single change the service fills in what comes after,
 	// and the store what was before.

@@ -23,36 +23,24 @@ func (d *decision) ask(ctx context.Context) error {
 		d.add(&d.hits[i])
 	}
 	d.join(0)
-	answers, err := d.askStore(ctx)
-	switch {
-	case err != nil && errors.Is(ctx.Err(), context.Canceled):
-		return ctx.Err()
-	case errors.Is(err, errOverloaded):
-		d.overloaded()
-	case err != nil:
-		d.fallBack(d.service.failing.since(d.service.config.Now()))
-	default:
-		d.learn(answers)
-	}
-	return nil
-}
-
-// errOverloaded says that as many calls are with the store as may be.
-var errOverloaded = errors.New("too many calls are with the store")
-
-// askStore asks the store for the items.
-func (d *decision) askStore(ctx context.Context) ([]wire.LeaseAnswer, error) {
 	select {
 	case d.service.asking <- struct{}{}:
 		defer func() { <-d.service.asking }()
 	default:
-		return nil, errOverloaded
+		d.overloaded()
+		return nil
 	}
 	answers, err := d.service.grant(ctx, d.view.Version, d.items)
-	if err == nil {
-		d.service.failing.answered()
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
 	}
-	return answers, err
+	if err != nil {
+		d.fallBack(d.service.failing.since(d.service.config.Now()))
+		return nil
+	}
+	d.service.failing.answered()
+	d.learn(answers)
+	return nil
 }
 
 // add asks for the tokens of a hit. Hits of one bucket are asked for together, since a group has no
