@@ -17,8 +17,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -73,7 +73,7 @@ func TestEveryContestantDoesItsWork(t *testing.T) {
 		t.Errorf("%+v were judged, want these: %q", r.Targets, want)
 	}
 	for _, rows := range r.tables() {
-		for _, row := range rows[1:] {
+		for _, row := range rows {
 			if len(row) != len(rows[0]) {
 				t.Errorf("a row has %d cells and its title %d: %v", len(row), len(rows[0]), row)
 			}
@@ -83,7 +83,7 @@ func TestEveryContestantDoesItsWork(t *testing.T) {
 }
 
 // checkFigures complains if a contestant lacks figures that its scene has, or has others.
-func checkFigures(t *testing.T, c contestant, f figures) {
+func checkFigures(t *testing.T, c contestant, f reading) {
 	t.Helper()
 	if f.EnvoyMB <= 0 && c.Scene != curve {
 		t.Errorf("%s has no memory: %+v", c.id(), f)
@@ -216,8 +216,8 @@ func TestContestantsAndPromisesFitTogether(t *testing.T) {
 	}
 }
 
-func spread(median, least, most float64) gauge.Spread {
-	return gauge.Spread{Median: median, Min: least, Max: most}
+func spread(median, least, most float64) figures.Spread {
+	return figures.Spread{Median: median, Min: least, Max: most}
 }
 
 // A comparison that is missed says what it consists of: the parts add up to it.
@@ -270,8 +270,8 @@ func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 		}
 	}
 	noisy := one(1, 4)
-	noisy["direct/empty"] = figures{EnvoyCPU: 9.9}
-	noisy["proxied/ratelimit"] = figures{}
+	noisy["direct/empty"] = reading{EnvoyCPU: 9.9}
+	noisy["proxied/ratelimit"] = reading{}
 	for _, target := range judge([]round{one(1, 4), noisy, one(1, 4)}) {
 		isRatio := strings.HasPrefix(target.Name, "filter") || strings.Contains(target.Name, "ratelimit")
 		if isRatio && (target.Met || !strings.Contains(target.Flaw, "noisy")) {
@@ -285,9 +285,9 @@ func TestTargetsAreJudgedByRatiosWithinRounds(t *testing.T) {
 
 // On the curve the costs at one rate are compared, if all have reached it.
 func TestTargetsOnTheCurve(t *testing.T) {
-	at := func(cost, reached float64) figures {
+	at := func(cost, reached float64) reading {
 		p := paced{Rate: 1500, Reached: reached, EnvoyCPU: cost, Ladder: cost / 1000}
-		return figures{Open: []paced{p, {Rate: 3000, Reached: 2999}}}
+		return reading{Open: []paced{p, {Rate: 3000, Reached: 2999}}}
 	}
 	const name = "leased, 100 000 cold keys, 1500 requests a second: added / ratelimit's"
 	for _, c := range []struct {
@@ -321,34 +321,15 @@ func TestThePageShowsItsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join(documentation, pageName))
+	page, err := r.Page()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.insert(string(page))
-	if err != nil {
-		t.Fatal(err)
+	if err := page.Check(documentation); err != nil {
+		t.Error(err)
 	}
-	if want != string(page) {
-		t.Errorf("%s is not what %s says; write it again by: build/bench -from docs/%s -docs docs",
-			pageName, dataName, dataName)
-	}
-	for name, drawn := range r.plots() {
-		plot, err := os.ReadFile(filepath.Join(documentation, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !bytes.Equal(plot, drawn) {
-			t.Errorf("%s is not drawn from %s", name, dataName)
-		}
-		checkXML(t, name, plot)
-	}
-	written := &report{}
-	if err := gauge.Decode(filepath.Join(documentation, dataName), written); err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Equal(written.Targets, r.Targets) {
-		t.Errorf("%s has other targets than its rounds give", dataName)
+	for _, name := range []string{plotName, curveName} {
+		checkXML(t, name, page.Files[name])
 	}
 }
 
@@ -377,10 +358,10 @@ func TestAnswersOfAnotherStatusAreAnError(t *testing.T) {
 
 // The cheapest slice counts, but not one that is cheap because the failure ladder decided.
 func TestWhichSliceCounts(t *testing.T) {
-	cheap, dear := figures{EnvoyCPU: 10, OtherCPU: 5}, figures{EnvoyCPU: 11, OtherCPU: 5}
-	cheapByLadder, alike := figures{EnvoyCPU: 1, Ladder: 0.3}, figures{EnvoyCPU: 9, Ladder: 0.01}
+	cheap, dear := reading{EnvoyCPU: 10, OtherCPU: 5}, reading{EnvoyCPU: 11, OtherCPU: 5}
+	cheapByLadder, alike := reading{EnvoyCPU: 1, Ladder: 0.3}, reading{EnvoyCPU: 9, Ladder: 0.01}
 	for _, c := range []struct {
-		slice, other figures
+		slice, other reading
 		want         bool
 	}{
 		{cheap, dear, true}, {dear, cheap, false}, {alike, cheap, true},
@@ -428,7 +409,7 @@ func TestServicesBehindOneFilterHaveOnePace(t *testing.T) {
 		c := contestant{Name: "it", Scene: proxied, part: step.part}
 		measured := round{"proxied/it": {Rate: step.capacity}}
 		if step.peer > 0 {
-			measured["proxied/ratelimit"] = figures{Open: []paced{{Rate: step.peer}}}
+			measured["proxied/ratelimit"] = reading{Open: []paced{{Rate: step.peer}}}
 		}
 		if got := r.paceBeside(measured, c); got != step.want {
 			t.Errorf("%+v: asked for %v", step, got)
@@ -504,7 +485,7 @@ func TestHeadersOfABrowser(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-short", "-o", "json", "-only", "x", "-scene", "cold,idle"}, io.Discard)
-	if err != nil || s.plan != brief || s.output != "json" || s.only != "x" ||
+	if err != nil || s.plan != brief || s.Kind != "json" || s.only != "x" ||
 		!slices.Equal(s.scenes, []scene{cold, idle}) {
 		t.Errorf("%+v, %v", s, err)
 	}
@@ -526,12 +507,12 @@ func TestSettings(t *testing.T) {
 
 // What -o json prints is what -from reads.
 func TestARunIsReadAsItWasWritten(t *testing.T) {
-	r := &report{Date: "2026-01-02", Plan: brief, Order: contestants()[:2], Rounds: []round{
+	r := &report{Facts: figures.Facts{Date: "2026-01-02"}, Plan: brief, Order: contestants()[:2], Rounds: []round{
 		{"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 12}},
 		{"direct/none": {EnvoyCPU: 10}, "direct/empty": {EnvoyCPU: 13}},
 	}}
 	r.Plan.Rounds = 2
-	data, err := gauge.Encode(r)
+	data, err := figures.Encode(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@ package main
 import (
 	"fmt"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // column is one of the tables'.
@@ -12,7 +12,7 @@ type column struct {
 	cell  func(r *report, c contestant) string
 }
 
-func number(title, format string, figure func(figures) float64) column {
+func number(title, format string, figure func(reading) float64) column {
 	return column{title, func(r *report, c contestant) string {
 		return fmt.Sprintf(format, r.of(c, figure).Median)
 	}}
@@ -20,7 +20,7 @@ func number(title, format string, figure func(figures) float64) column {
 
 // opened is a number of the open loop.
 func opened(title, format string, figure func(paced) float64) column {
-	return number(title, format, func(f figures) float64 { return figure(f.first()) })
+	return number(title, format, func(f reading) float64 { return figure(f.first()) })
 }
 
 var addedColumn = column{"added µs (min to max)", func(r *report, c contestant) string {
@@ -32,15 +32,15 @@ var addedColumn = column{"added µs (min to max)", func(r *report, c contestant)
 
 // busyColumn shows which processors were full: Envoy's, or those of all others.
 var busyColumn = column{"busy %, Envoy's / rest", func(r *report, c contestant) string {
-	envoy := r.of(c, func(f figures) float64 { return f.Rate * f.EnvoyCPU / 1e4 })
-	rest := r.of(c, func(f figures) float64 { return f.Rate * (f.OtherCPU + f.LoadCPU) / 1e4 / float64(r.Beside) })
+	envoy := r.of(c, func(f reading) float64 { return f.Rate * f.EnvoyCPU / 1e4 })
+	rest := r.of(c, func(f reading) float64 { return f.Rate * (f.OtherCPU + f.LoadCPU) / 1e4 / float64(r.Beside) })
 	return fmt.Sprintf("%.0f / %.0f", envoy.Median, rest.Median)
 }}
 
 // openRate is the rate of the open loop, and how much of it was answered if that is not all.
 var openRate = column{"open loop/s", func(r *report, c contestant) string {
-	due := r.of(c, func(f figures) float64 { return f.first().Rate }).Median
-	made := r.of(c, func(f figures) float64 { return f.first().Reached }).Median
+	due := r.of(c, func(f reading) float64 { return f.first().Rate }).Median
+	made := r.of(c, func(f reading) float64 { return f.first().Reached }).Median
 	text := fmt.Sprintf("%.0f", due)
 	if !(paced{Rate: due, Reached: made}).reached() {
 		text += fmt.Sprintf(", only %.0f", made)
@@ -51,9 +51,9 @@ var openRate = column{"open loop/s", func(r *report, c contestant) string {
 // columns of a scene's table, after that of the names.
 func (r *report) columns(s scene) []column {
 	all := []column{
-		number("requests/s", "%.0f", func(f figures) float64 { return f.Rate }),
-		number("Envoy µs", "%.1f", func(f figures) float64 { return f.EnvoyCPU }),
-		number("others µs", "%.1f", func(f figures) float64 { return f.OtherCPU }),
+		number("requests/s", "%.0f", func(f reading) float64 { return f.Rate }),
+		number("Envoy µs", "%.1f", func(f reading) float64 { return f.EnvoyCPU }),
+		number("others µs", "%.1f", func(f reading) float64 { return f.OtherCPU }),
 		addedColumn,
 	}
 	if r.Beside > 0 {
@@ -61,12 +61,12 @@ func (r *report) columns(s scene) []column {
 	}
 	if s != direct {
 		all = append(all,
-			number("calls per 1000", "%.1f", func(f figures) float64 { return 1000 * f.Calls }),
-			number("by ladder %", "%.1f", func(f figures) float64 { return 100 * f.Ladder }),
+			number("calls per 1000", "%.1f", func(f reading) float64 { return 1000 * f.Calls }),
+			number("by ladder %", "%.1f", func(f reading) float64 { return 100 * f.Ladder }),
 		)
 	}
 	if stages[s].refuses {
-		all = append(all, number("refused %", "%.1f", func(f figures) float64 { return 100 * f.Refused }))
+		all = append(all, number("refused %", "%.1f", func(f reading) float64 { return 100 * f.Refused }))
 	}
 	if stages[s].opens {
 		all = append(all,
@@ -79,20 +79,20 @@ func (r *report) columns(s scene) []column {
 }
 
 var memory = []column{
-	number("Envoy MB", "%.0f", func(f figures) float64 { return f.EnvoyMB }),
-	number("others MB", "%.0f", func(f figures) float64 { return f.OtherMB }),
+	number("Envoy MB", "%.0f", func(f reading) float64 { return f.EnvoyMB }),
+	number("others MB", "%.0f", func(f reading) float64 { return f.OtherMB }),
 }
 
 // rows are a scene's table, the titles first.
-func (r *report) rows(s scene) gauge.Table { return r.table(stages[s].title, r.in(s), r.columns(s)) }
+func (r *report) rows(s scene) figures.Table { return r.table(stages[s].title, r.in(s), r.columns(s)) }
 
 // table has a row for each contestant.
-func (r *report) table(title string, all []contestant, columns []column) gauge.Table {
+func (r *report) table(title string, all []contestant, columns []column) figures.Table {
 	titles := []string{title}
 	for _, c := range columns {
 		titles = append(titles, c.title)
 	}
-	rows := gauge.Table{titles}
+	rows := figures.Table{titles}
 	for _, c := range all {
 		row := []string{c.Title}
 		for _, column := range columns {
@@ -103,13 +103,13 @@ func (r *report) table(title string, all []contestant, columns []column) gauge.T
 	return rows
 }
 
-func (r *report) idleRows() gauge.Table {
-	percent := func(title string, figure func(figures) float64) column {
+func (r *report) idleRows() figures.Table {
+	percent := func(title string, figure func(reading) float64) column {
 		return column{title, func(r *report, c contestant) string { return r.of(c, figure).Text("%.2f") }}
 	}
 	return r.table(stages[idle].title, r.in(idle), append([]column{
-		percent("Envoy, % of a processor (min to max)", func(f figures) float64 { return f.IdleEnvoy }),
-		percent("others, % of a processor (min to max)", func(f figures) float64 { return f.IdleOther }),
+		percent("Envoy, % of a processor (min to max)", func(f reading) float64 { return f.IdleEnvoy }),
+		percent("others, % of a processor (min to max)", func(f reading) float64 { return f.IdleOther }),
 	}, memory...))
 }
 
@@ -122,13 +122,13 @@ func on(one round, c contestant, rate float64) paced {
 // misses is how many requests a second a contestant, or Envoy without a limit, made of a rate that
 // it did not reach in the median round.
 func (r *report) misses(c contestant, rate float64) (made float64, missed bool) {
-	made = gauge.Over(r.Rounds, func(one round) float64 { return on(one, c, rate).Reached }).Median
+	made = figures.Over(r.Rounds, func(one round) float64 { return on(one, c, rate).Reached }).Median
 	return made, !paced{Rate: rate, Reached: made}.reached()
 }
 
 // costAt is what a contestant adds at a rate of the curve; of the one without a limit, all it uses.
-func (r *report) costAt(c contestant, rate float64) gauge.Spread {
-	return gauge.Over(r.Rounds, func(one round) float64 {
+func (r *report) costAt(c contestant, rate float64) figures.Spread {
+	return figures.Over(r.Rounds, func(one round) float64 {
 		cost := on(one, c, rate).cost()
 		if r.compares(c) {
 			cost -= on(one, contestant{Name: c.base(), Scene: c.Scene}, rate).cost()
@@ -150,7 +150,7 @@ func curveColumns(cell func(r *report, c contestant, rate float64) string) (all 
 	return all
 }
 
-func (r *report) curveCosts() gauge.Table {
+func (r *report) curveCosts() figures.Table {
 	return r.table("added µs (min to max): "+stages[curve].title, r.in(curve),
 		curveColumns(func(r *report, c contestant, rate float64) string {
 			text := r.costAt(c, rate).Text("%.0f")
@@ -161,11 +161,11 @@ func (r *report) curveCosts() gauge.Table {
 		}))
 }
 
-func (r *report) curveLatencies() gauge.Table {
+func (r *report) curveLatencies() figures.Table {
 	return r.table("the same: p50 ms / p99 ms / calls per 1000 / by ladder %", r.in(curve),
 		curveColumns(func(r *report, c contestant, rate float64) string {
 			median := func(figure func(paced) float64) float64 {
-				return gauge.Over(r.Rounds, func(one round) float64 { return figure(on(one, c, rate)) }).Median
+				return figures.Over(r.Rounds, func(one round) float64 { return figure(on(one, c, rate)) }).Median
 			}
 			calls := median(func(p paced) float64 { return 1000 * p.Calls })
 			ladder := median(func(p paced) float64 { return 100 * p.Ladder })

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // watchIdle reads what each uses while nothing is asked, all at once, after a while in which
@@ -32,9 +32,9 @@ func (r *runner) watchIdle(ctx context.Context, n int, trials []*trial, result r
 			return fmt.Errorf("%s: %w", t.id(), err)
 		}
 		spent, took := now.since(before[i]), time.Since(begin)
-		f := figures{
-			IdleEnvoy: gauge.Rounded(100 * spent.envoy.Seconds() / took.Seconds()),
-			IdleOther: gauge.Rounded(100 * spent.others.Seconds() / took.Seconds()),
+		f := reading{
+			IdleEnvoy: figures.Rounded(100 * spent.envoy.Seconds() / took.Seconds()),
+			IdleOther: figures.Rounded(100 * spent.others.Seconds() / took.Seconds()),
 			Foreign:   processors(spent.foreign, took),
 		}
 		if f.EnvoyMB, f.OtherMB, err = t.world.resident(); err != nil {

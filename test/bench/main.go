@@ -15,7 +15,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -24,14 +24,13 @@ var version = "an unknown version"
 
 // settings are the command line's.
 type settings struct {
-	plan       plan
-	scenes     []scene
-	only       string
-	output     string
-	docs, from string
+	figures.Output
+	plan   plan
+	scenes []scene
+	only   string
 }
 
-func main() { gauge.Main("bench", run) }
+func main() { figures.Main("bench", run) }
 
 // usual is the plan without flags, brief that of -short.
 var (
@@ -60,9 +59,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	short := f.Bool("short", false, "one short round: does everything work?")
 	scenes := f.String("scene", "", "measure only these scenes, with commas between them; without it all")
 	f.StringVar(&s.only, "only", "", "measure only contestants whose SCENE/NAME matches this expression")
-	f.StringVar(&s.output, "o", "table", "print a table or json")
-	f.StringVar(&s.docs, "docs", "", "also write "+pageName+", its plots and its data in this folder")
-	f.StringVar(&s.from, "from", "", "measure nothing, read a run's JSON from this file")
+	s.Define(f, pageName)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -71,7 +68,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	}
 	s.scenes, err = chosenScenes(*scenes)
 	if err == nil {
-		err = gauge.Usage(f, s.output)
+		err = s.Usage(f)
 	}
 	if err == nil && (s.plan.Rounds < 1 || s.plan.shortest() <= 0) {
 		err = errors.New("rounds and times must be positive")
@@ -93,15 +90,15 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	var r *report
-	if s.from != "" {
-		r, err = readReport(s.from)
+	if s.From != "" {
+		r, err = readReport(s.From)
 	} else {
 		r, err = bench(ctx, s, args, progress)
 	}
 	if err != nil {
 		return err
 	}
-	return gauge.Show(r, s.docs, s.output, out)
+	return s.Show(r, out)
 }
 
 // bench measures the contestants that are asked for.
@@ -110,10 +107,7 @@ func bench(ctx context.Context, s settings, args []string, progress io.Writer) (
 	if err != nil {
 		return nil, err
 	}
-	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan, Order: chosen,
-		Command: gauge.Command("bench", "BENCH", args), Machine: gauge.Machine(), Load: gauge.LoadAverage(),
-	}
+	r := &report{Facts: figures.NoteFacts(version, "bench", "BENCH", args), Plan: s.plan, Order: chosen}
 	if r.Envoy, err = envoyVersion(ctx); err != nil {
 		return nil, err
 	}

@@ -7,8 +7,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // plan says how long to measure. Times are of one contestant in one round.
@@ -27,8 +27,8 @@ type plan struct {
 	Idle  time.Duration `json:"idle_ns"`
 }
 
-// figures are what was measured of one contestant in one round.
-type figures struct {
+// reading has the figures of one contestant in one round.
+type reading struct {
 	// Rate is the answers a second of the closed loop, in its cheapest slice: what the contestant
 	// can do on one processor.
 	Rate float64 `json:"requests_per_second"`
@@ -60,10 +60,10 @@ type figures struct {
 }
 
 // cost is the processor time for a request that counts for the contestant.
-func (f figures) cost() float64 { return f.EnvoyCPU + f.OtherCPU }
+func (f reading) cost() float64 { return f.EnvoyCPU + f.OtherCPU }
 
 // round has the figures of each contestant by its id.
-type round map[string]figures
+type round map[string]reading
 
 // runner measures rounds.
 type runner struct {
@@ -180,7 +180,7 @@ type trial struct {
 	load  load.Load
 	// best has the rate and the processor times of the cheapest slice, and the share of its turn
 	// that the failure ladder decided.
-	best figures
+	best reading
 	// answered, refused, took, foreign, calls and ladder are sums over all slices.
 	answered, refused int
 	took, foreign     time.Duration
@@ -232,7 +232,7 @@ func (t *trial) turn(ctx context.Context) error {
 		return err
 	}
 	answered := t.answered
-	var slices []figures
+	var slices []reading
 	for range stages[t.Scene].perTurn {
 		slice, err := t.ask(ctx, t.by.plan.Slice)
 		if err != nil {
@@ -258,7 +258,7 @@ func (t *trial) turn(ctx context.Context) error {
 // counts reports whether a slice counts and not another one: the cheaper, but what the failure
 // ladder decides is cheap and not what is measured, so a slice with clearly less of that counts
 // first.
-func (f figures) counts(other figures) bool {
+func (f reading) counts(other reading) bool {
 	if less := other.Ladder - f.Ladder; less > 0.01 || less < -0.01 {
 		return less > 0
 	}
@@ -267,16 +267,16 @@ func (f figures) counts(other figures) bool {
 
 // ask asks in a closed loop. The processor time is read closest to the load, because reading
 // counters costs Envoy some.
-func (t *trial) ask(ctx context.Context, during time.Duration) (figures, error) {
+func (t *trial) ask(ctx context.Context, during time.Duration) (reading, error) {
 	result, spent, err := t.spend(func() (load.Result, error) { return t.closed(ctx, during) })
 	if err != nil {
-		return figures{}, err
+		return reading{}, err
 	}
 	n := float64(result.Answered())
 	t.answered += result.Answered()
 	t.refused += result.Statuses[429]
-	return figures{
-		Rate:     gauge.Rounded(n / result.Duration.Seconds()),
+	return reading{
+		Rate:     figures.Rounded(n / result.Duration.Seconds()),
 		EnvoyCPU: micros(spent.envoy, n), OtherCPU: micros(spent.others, n), LoadCPU: micros(spent.self, n),
 	}, nil
 }
@@ -303,21 +303,21 @@ func (t *trial) spend(ask func() (load.Result, error)) (load.Result, work, error
 
 // micros is a time for each of n, in microseconds.
 func micros(d time.Duration, n float64) float64 {
-	return gauge.Rounded(float64(d.Nanoseconds()) / 1000 / n)
+	return figures.Rounded(float64(d.Nanoseconds()) / 1000 / n)
 }
 
 // processors is how many of them a processor time takes for a while; a difference of two readings
 // may be a little less than nothing.
 func processors(spent, during time.Duration) float64 {
-	return gauge.Rounded(max(0, spent.Seconds()/during.Seconds()))
+	return figures.Rounded(max(0, spent.Seconds()/during.Seconds()))
 }
 
 // figures are those of the closed loop, and the memory after it.
-func (t *trial) figures() (f figures, err error) {
+func (t *trial) figures() (f reading, err error) {
 	f, n := t.best, float64(t.answered)
 	f.Foreign = processors(t.foreign, t.took)
-	f.Calls, f.Ladder = gauge.Rounded(float64(t.calls)/n), gauge.Rounded(float64(t.ladder)/n)
-	f.Refused = gauge.Rounded(float64(t.refused) / n)
+	f.Calls, f.Ladder = figures.Rounded(float64(t.calls)/n), figures.Rounded(float64(t.ladder)/n)
+	f.Refused = figures.Rounded(float64(t.refused) / n)
 	if t.inHand && f.Calls > 0.05 {
 		return f, fmt.Errorf("%d calls for %.0f requests: their tokens were not in hand", t.calls, n)
 	}

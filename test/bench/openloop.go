@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // paced is what was measured of an open loop.
@@ -52,10 +52,10 @@ func (t *trial) pacedLoop(ctx context.Context, rate float64, during time.Duratio
 	after, err := t.world.count(ctx, t.contestant)
 	n := float64(result.Answered())
 	return paced{
-		Rate: rate, Reached: gauge.Rounded(n / result.Duration.Seconds()),
+		Rate: rate, Reached: figures.Rounded(n / result.Duration.Seconds()),
 		EnvoyCPU: micros(spent.envoy, n), OtherCPU: micros(spent.others, n), LoadCPU: micros(spent.self, n),
-		Calls:  gauge.Rounded(float64(after.calls-before.calls) / n),
-		Ladder: gauge.Rounded(float64(after.ladder-before.ladder) / n),
+		Calls:  figures.Rounded(float64(after.calls-before.calls) / n),
+		Ladder: figures.Rounded(float64(after.ladder-before.ladder) / n),
 		P50:    milliseconds(result, 0.5), P99: milliseconds(result, 0.99), P999: milliseconds(result, 0.999),
 	}, err
 }
@@ -68,7 +68,7 @@ func milliseconds(r load.Result, p float64) float64 {
 func (r *runner) openAll(ctx context.Context, n int, all []contestant, result round) error {
 	r.choosePace(all[0].Scene, result)
 	for _, c := range all {
-		rate := gauge.Rounded(r.paceBeside(result, c))
+		rate := figures.Rounded(r.paceBeside(result, c))
 		measure := func(ctx context.Context, n int, trials []*trial, result round) error {
 			p, err := trials[0].pacedLoop(ctx, rate, r.plan.Open)
 			if err != nil {

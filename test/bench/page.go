@@ -1,13 +1,9 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // The page with the figures, its plots, and the run that all come from; in the folder of the
@@ -27,67 +23,29 @@ const (
 	endGoals   = "<!-- end of goals -->\n"
 )
 
-// markdown is the part of the page with the figures.
-func (r *report) markdown() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\n![What a request costs](%s)\n", r.circumstances(), plotName)
+// Page implements figures.Run.
+func (r *report) Page() (figures.Page, error) {
+	data, err := figures.Encode(r)
+	files := map[string][]byte{dataName: data, plotName: r.plot()}
+	measured := figures.Report{r.circumstances(), "![What a request costs](" + plotName + ")"}
 	if len(r.in(curve)) > 0 {
-		fmt.Fprintf(&b, "\n![What a request costs at each rate](%s)\n", curveName)
+		files[curveName] = r.plotCurve()
+		measured = append(measured, "![What a request costs at each rate]("+curveName+")")
 	}
 	for _, t := range r.tables() {
-		b.WriteString(t.Markdown())
+		measured = append(measured, t)
 	}
-	return b.String()
+	return figures.Page{Name: pageName, Files: files, Sections: []figures.Section{
+		{Begin: beginMark, End: endMark, Text: measured.Markdown()},
+		{Begin: beginGoals, End: endGoals, Text: figures.Report{r.targetRows()}.Markdown()},
+	}}, err
 }
 
-// insert puts the run's figures and its targets between the marks of a page.
-func (r *report) insert(page string) (string, error) {
-	page, err := gauge.Insert(page, beginMark, endMark, r.markdown())
-	if err != nil {
-		return "", err
-	}
-	return gauge.Insert(page, beginGoals, endGoals, strings.TrimPrefix(r.targetRows().Markdown(), "\n"))
-}
-
-// plots are the drawings of a run by name.
-func (r *report) plots() map[string][]byte {
-	all := map[string][]byte{plotName: r.plot()}
-	if len(r.in(curve)) > 0 {
-		all[curveName] = r.plotCurve()
-	}
-	return all
-}
-
-// WritePage writes the run, the plots and the page's figures.
-func (r *report) WritePage(dir string) error {
-	name := filepath.Join(dir, pageName)
-	old, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	page, err := r.insert(string(old))
-	if err != nil {
-		return err
-	}
-	data, err := gauge.Encode(r)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(
-		os.WriteFile(name, []byte(page), 0o644),
-		os.WriteFile(filepath.Join(dir, dataName), data, 0o644),
-	)
-	for plot, drawn := range r.plots() {
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, plot), drawn, 0o644))
-	}
-	return err
-}
-
-// readReport reads what WritePage or -o json wrote. Its targets are judged anew, by what is
+// readReport reads what -docs or -o json wrote. Its targets are judged anew, by what is
 // promised now.
 func readReport(name string) (*report, error) {
 	r := &report{}
-	if err := gauge.Decode(name, r); err != nil {
+	if err := figures.Decode(name, r); err != nil {
 		return nil, err
 	}
 	if len(r.Rounds) == 0 {

@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
-	"html"
-	"strings"
+	"math"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
-// Measures of the plot in pixels.
+// Measures of the plots in pixels.
 const (
 	plotWidth = 960
 	nameWidth = 370
@@ -14,50 +15,40 @@ const (
 	rowHeight = 24
 	headSpace = 46
 	textSpace = 150
+
+	curveLeft   = 70
+	curveRight  = 530
+	curveTop    = 50
+	curveBottom = 350
+	curveHeight = 400
 )
 
 const (
 	envoyColour = "#3b6fb5"
 	otherColour = "#e08a3c"
+	gridColour  = "#d0d0d0"
 )
 
-// frame is a drawing of that height.
-func frame(height int, drawn string) []byte {
-	return fmt.Appendf(nil, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" `+
-		`font-family="sans-serif" font-size="13">
-<rect width="100%%" height="100%%" fill="#ffffff"/>
-%s</svg>
-`, plotWidth, height, drawn)
-}
+var curveColours = []string{envoyColour, otherColour, "#4f9d5a", "#a0506e"}
 
-// heading is the first line of a scene's drawing.
-func heading(s scene, y int) string {
-	return fmt.Sprintf(`<text x="10" y="%d" font-weight="bold" fill="#202020">`+
-		`Processor time added to a request, µs: %s</text>
-`, y, html.EscapeString(stages[s].title))
-}
-
-// swatch is a square of a colour, and beside it what the colour stands for.
-func swatch(x, y int, colour, name string) string {
-	return fmt.Sprintf(`<rect x="%d" y="%d" width="12" height="12" fill="%s"/>`+
-		`<text x="%d" y="%d" fill="#202020">%s</text>
-`, x, y, colour, x+20, y+10, html.EscapeString(name))
+// head writes the first line of a scene's drawing.
+func head(d *figures.Drawing, s scene, y float64) {
+	d.Text(10, y, `font-weight="bold"`, "Processor time added to a request, µs: "+stages[s].title)
 }
 
 // plot draws what each contestant adds to a request: Envoy's part and that of all other processes,
 // with the least and the most of all rounds as a line.
 func (r *report) plot() []byte {
-	var b strings.Builder
-	y := 10
+	d, y := &figures.Drawing{}, 10.0
 	for _, s := range scenes() {
 		if stages[s].perTurn > 0 {
-			y = r.plotScene(&b, s, y)
+			y = r.plotScene(d, s, y)
 		}
 	}
-	return frame(y, b.String())
+	return d.SVG(plotWidth, y)
 }
 
-func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
+func (r *report) plotScene(d *figures.Drawing, s scene, y float64) float64 {
 	var bars []contestant
 	most := 0.0
 	for _, c := range r.in(s) {
@@ -69,29 +60,84 @@ func (r *report) plotScene(b *strings.Builder, s scene, y int) int {
 	if len(bars) == 0 || most <= 0 {
 		return y
 	}
-	scale := (plotWidth - nameWidth - textSpace) / most
-	b.WriteString(heading(s, y+16))
-	b.WriteString(swatch(plotWidth-220, y+6, envoyColour, "Envoy"))
-	b.WriteString(swatch(plotWidth-145, y+6, otherColour, "other processes"))
+	head(d, s, y+16)
+	d.Swatch(plotWidth-220, y+6, envoyColour, "Envoy")
+	d.Swatch(plotWidth-145, y+6, otherColour, "other processes")
 	y += headSpace
 	for _, c := range bars {
-		r.plotBar(b, c, y, scale)
+		r.plotBar(d, c, y, (plotWidth-nameWidth-textSpace)/most)
 		y += rowHeight
 	}
 	return y + 10
 }
 
-func (r *report) plotBar(b *strings.Builder, c contestant, y int, scale float64) {
+func (r *report) plotBar(d *figures.Drawing, c contestant, y, scale float64) {
 	all := r.added(c)
-	others := r.of(c, func(f figures) float64 { return f.OtherCPU }).Median
+	others := r.of(c, func(f reading) float64 { return f.OtherCPU }).Median
 	envoy := max(0, all.Median-others)
 	x := func(v float64) float64 { return nameWidth + max(0, v)*scale }
+	d.Text(nameWidth-8, y+13, `text-anchor="end"`, c.Title)
+	d.Rect(nameWidth, y, envoy*scale, barHeight, envoyColour)
+	d.Rect(x(envoy), y, others*scale, barHeight, otherColour)
 	middle := y + barHeight/2
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end" fill="#202020">%s</text>
-<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>`+
-		`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>
-<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#202020"/><text x="%.1f" y="%d" fill="#202020">%.1f</text>
-`, nameWidth-8, y+13, html.EscapeString(c.Title),
-		nameWidth, y, envoy*scale, barHeight, envoyColour, x(envoy), y, others*scale, barHeight, otherColour,
-		x(all.Min), middle, x(all.Max), middle, x(all.Max)+8, y+13, all.Median)
+	d.Line(figures.Dark, "", figures.Point{X: x(all.Min), Y: middle}, figures.Point{X: x(all.Max), Y: middle})
+	d.Text(x(all.Max)+8, y+13, "", fmt.Sprintf("%.1f", all.Median))
+}
+
+// axis maps the logarithm of a value between low and high to pixels.
+type axis struct{ low, high, from, to float64 }
+
+func (a axis) at(v float64) float64 {
+	share := math.Log(max(v, a.low)/a.low) / math.Log(a.high/a.low)
+	return a.from + share*(a.to-a.from)
+}
+
+// plotCurve draws what contestants add to a request at each rate, with the least and the most of
+// all rounds, on logarithmic axes. A rate that was not reached is a hollow point.
+func (r *report) plotCurve() []byte {
+	most := 20.0
+	var all []contestant
+	for _, c := range r.in(curve) {
+		if r.compares(c) {
+			all = append(all, c)
+			for _, rate := range curveRates {
+				most = max(most, r.costAt(c, rate).Max)
+			}
+		}
+	}
+	x := axis{curveRates[0], curveRates[len(curveRates)-1], curveLeft, curveRight}
+	y := axis{10, math.Pow(10, math.Ceil(math.Log10(most))), curveBottom, curveTop}
+	d := &figures.Drawing{}
+	head(d, curve, 26)
+	for v := y.low; v <= y.high*1.01; v *= 10 {
+		d.Line(gridColour, "", figures.Point{X: curveLeft, Y: y.at(v)}, figures.Point{X: curveRight, Y: y.at(v)})
+		d.Text(curveLeft-8, y.at(v)+4, `text-anchor="end"`, fmt.Sprintf("%.0f", v))
+	}
+	for _, rate := range curveRates {
+		d.Line(gridColour, "", figures.Point{X: x.at(rate), Y: curveTop}, figures.Point{X: x.at(rate), Y: curveBottom})
+		d.Text(x.at(rate), curveBottom+20, `text-anchor="middle"`, fmt.Sprintf("%.0f/s", rate))
+	}
+	for i, c := range all {
+		colour := curveColours[i%len(curveColours)]
+		r.plotLine(d, c, x, y, colour)
+		d.Swatch(curveRight+30, curveTop+24*float64(i), colour, c.Title)
+	}
+	return d.SVG(plotWidth, curveHeight)
+}
+
+// plotLine draws the line of a contestant.
+func (r *report) plotLine(d *figures.Drawing, c contestant, x, y axis, colour string) {
+	var points []figures.Point
+	for _, rate := range curveRates {
+		s := r.costAt(c, rate)
+		p := figures.Point{X: x.at(rate), Y: y.at(s.Median)}
+		points = append(points, p)
+		fill := colour
+		if _, missed := r.misses(c, rate); missed {
+			fill = "#ffffff"
+		}
+		d.Line(colour, "", figures.Point{X: p.X, Y: y.at(s.Min)}, figures.Point{X: p.X, Y: y.at(s.Max)})
+		d.Dot(p, colour, fill)
+	}
+	d.Line(colour, "", points...)
 }

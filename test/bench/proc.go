@@ -4,7 +4,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // work is processor time: of a contestant's Envoy, of its other processes, of this process, which
@@ -17,11 +17,11 @@ func (n work) since(before work) work {
 
 // work is what a contestant has done so far, where these run.
 func (w *world) work(running []*world) (n work, err error) {
-	n.foreign, err = gauge.EverybodysTime()
+	n.foreign, err = figures.EverybodysTime()
 	if err != nil {
 		return n, err
 	}
-	n.self, err = gauge.ProcessorTime(os.Getpid())
+	n.self, err = figures.ProcessorTime(os.Getpid())
 	if err != nil {
 		return n, err
 	}
@@ -40,10 +40,12 @@ func (w *world) work(running []*world) (n work, err error) {
 }
 
 // used is the processor time that a contestant's processes have used.
-func (w *world) used() (envoy, others time.Duration, err error) { return read(w, gauge.ProcessorTime) }
+func (w *world) used() (envoy, others time.Duration, err error) {
+	return read(w, figures.ProcessorTime)
+}
 
 // resident is the memory that they have, in millions of bytes.
-func (w *world) resident() (envoy, others float64, err error) { return read(w, gauge.Resident) }
+func (w *world) resident() (envoy, others float64, err error) { return read(w, figures.Resident) }
 
 // read reads a gauge of a contestant's Envoy, and the sum of it over all other processes.
 func read[T time.Duration | float64](w *world, gauge func(pid int) (T, error)) (envoy, others T, err error) {

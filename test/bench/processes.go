@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -49,10 +49,10 @@ func newWorkshop(ctx context.Context, root string) (*workshop, error) {
 		return nil, err
 	}
 	w := &workshop{root: root, service: filepath.Join(cache, "bin/ratelimit")}
-	if w.empty, err = gauge.EmptyFilter(ctx, root); err != nil {
+	if w.empty, err = figures.EmptyFilter(ctx, root); err != nil {
 		return nil, err
 	}
-	if w.envoyCPUs, w.beside, err = gauge.TakeProcessors(); err != nil {
+	if w.envoyCPUs, w.beside, err = figures.TakeProcessors(); err != nil {
 		return nil, err
 	}
 	w.upstream, err = startUpstream()

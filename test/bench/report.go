@@ -2,39 +2,30 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // report is all that one run has measured; its JSON is what -o json prints and -from reads.
 type report struct {
-	Date    string `json:"date"`
-	Command string `json:"command"`
-	Version string `json:"version"`
-	Machine string `json:"machine"`
+	figures.Facts
 	// Beside is how many processors all but Envoy share; 0 is unknown.
-	Beside int    `json:"processors_beside_envoy,omitempty"`
-	Envoy  string `json:"envoy"`
-	Load   string `json:"load_average_before"`
-	// Took is how long the run lasted; 0 is unknown.
-	Took    time.Duration `json:"took_ns,omitempty"`
-	Plan    plan          `json:"plan"`
-	Order   []contestant  `json:"contestants"`
-	Rounds  []round       `json:"rounds"`
-	Targets []target      `json:"targets"`
+	Beside  int          `json:"processors_beside_envoy,omitempty"`
+	Plan    plan         `json:"plan"`
+	Order   []contestant `json:"contestants"`
+	Rounds  []round      `json:"rounds"`
+	Targets []target     `json:"targets"`
 }
 
 // of is a figure of one contestant over all rounds.
-func (r *report) of(c contestant, figure func(figures) float64) gauge.Spread {
-	return gauge.Over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
+func (r *report) of(c contestant, figure func(reading) float64) figures.Spread {
+	return figures.Over(r.Rounds, func(one round) float64 { return figure(one[c.id()]) })
 }
 
 // added is what a contestant's processes use for a request more than Envoy alone.
-func (r *report) added(c contestant) gauge.Spread {
+func (r *report) added(c contestant) figures.Spread {
 	none := c.base()
-	return gauge.Over(r.Rounds, func(one round) float64 { return one.addedOver(c.Name, none, c.Scene) })
+	return figures.Over(r.Rounds, func(one round) float64 { return one.addedOver(c.Name, none, c.Scene) })
 }
 
 // base is the name of the contestant without a filter that has the same requests.
@@ -59,31 +50,27 @@ func (r *report) has(id string) bool {
 	return ok
 }
 
-// tables are all tables of figures that have something to say.
-func (r *report) tables() (all []gauge.Table) {
+// tables are all tables of figures.
+func (r *report) tables() (all []figures.Table) {
 	for _, s := range scenes() {
-		for _, rows := range r.scene(s) {
-			if len(rows) > 1 {
-				all = append(all, rows)
-			}
-		}
+		all = append(all, r.scene(s)...)
 	}
 	return all
 }
 
-func (r *report) scene(s scene) []gauge.Table {
+func (r *report) scene(s scene) []figures.Table {
 	switch s {
 	case curve:
-		return []gauge.Table{r.curveCosts(), r.curveLatencies()}
+		return []figures.Table{r.curveCosts(), r.curveLatencies()}
 	case idle:
-		return []gauge.Table{r.idleRows()}
+		return []figures.Table{r.idleRows()}
 	}
-	return []gauge.Table{r.rows(s)}
+	return []figures.Table{r.rows(s)}
 }
 
 // targetRows are the table of targets, the titles first.
-func (r *report) targetRows() gauge.Table {
-	rows := gauge.Table{{"measure", "goal", "measured (min to max)", "", "floor"}}
+func (r *report) targetRows() figures.Table {
+	rows := figures.Table{{"measure", "goal", "measured (min to max)", "", "floor"}}
 	for _, t := range r.Targets {
 		met := "not met"
 		switch {
@@ -100,7 +87,7 @@ func (r *report) targetRows() gauge.Table {
 }
 
 // over is a figure of all contestants and rounds, those left out for which ok is false.
-func (r *report) over(figure func(figures) (value float64, ok bool)) gauge.Spread {
+func (r *report) over(figure func(reading) (value float64, ok bool)) figures.Spread {
 	var all []float64
 	for _, one := range r.Rounds {
 		for _, f := range one {
@@ -110,9 +97,9 @@ func (r *report) over(figure func(figures) (value float64, ok bool)) gauge.Sprea
 		}
 	}
 	if len(all) == 0 {
-		return gauge.Spread{}
+		return figures.Spread{}
 	}
-	return gauge.Over(all, func(v float64) float64 { return v })
+	return figures.Over(all, func(v float64) float64 { return v })
 }
 
 // circumstances are where and how it was measured, in one sentence each.
@@ -121,21 +108,14 @@ func (r *report) circumstances() string {
 	if r.Plan.Slice > 0 {
 		loop = fmt.Sprintf("closed loop in turns with the others, of which the cheapest %v count", r.Plan.Slice)
 	}
-	took := ""
-	if r.Took > 0 {
-		took = fmt.Sprintf(" in %v", r.Took)
-	}
 	rounds := fmt.Sprintf("Medians of %d rounds; each contestant in each round", r.Plan.Rounds)
 	if r.Plan.Rounds == 1 {
 		rounds = "One round; each contestant"
 	}
-	foreign := r.over(func(f figures) (float64, bool) { return f.Foreign, true })
-	text := fmt.Sprintf("Measured on %s by `%s`%s at %s: %s, %s, load average before %s; "+
-		"other programs kept %.2f processors busy meanwhile (%.2f at most). "+
-		"%s: %v to warm up, %v %s, %v open loop, %d connections.",
-		r.Date, r.Command, took, r.Version, r.Machine, r.Envoy, r.Load, foreign.Median, foreign.Max,
+	foreign := r.over(func(f reading) (float64, bool) { return f.Foreign, true })
+	text := fmt.Sprintf("%s %s: %v to warm up, %v %s, %v open loop, %d connections.", r.Sentence(foreign),
 		rounds, r.Plan.Warm, r.Plan.Closed, loop, r.Plan.Open, connections)
-	own := r.over(func(f figures) (float64, bool) { return f.LoadCPU, f.LoadCPU > 0 })
+	own := r.over(func(f reading) (float64, bool) { return f.LoadCPU, f.LoadCPU > 0 })
 	if own.Max > 0 {
 		text += fmt.Sprintf(" The load and the service behind Envoy took %.1f µs of a request (%.1f to %.1f) on the "+
 			"processors beside Envoy's; no figure below has them in it.", own.Median, own.Min, own.Max)
@@ -143,18 +123,11 @@ func (r *report) circumstances() string {
 	return text
 }
 
-// Print writes the tables for people.
-func (r *report) Print(w io.Writer) error {
-	fmt.Fprintln(w, "\n"+r.circumstances())
-	tables := r.tables()
-	if len(r.Targets) > 0 {
-		tables = append(tables, r.targetRows())
+// Report implements figures.Run.
+func (r *report) Report() figures.Report {
+	all := figures.Report{r.circumstances()}
+	for _, rows := range r.tables() {
+		all = append(all, rows)
 	}
-	for _, rows := range tables {
-		fmt.Fprintln(w)
-		if err := rows.Print(w); err != nil {
-			return err
-		}
-	}
-	return nil
+	return append(all, r.targetRows())
 }

@@ -5,15 +5,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // target is a promise that Weir makes itself: mostly a ratio of two figures of the same round.
 type target struct {
-	Name     string       `json:"name"`
-	AtMost   float64      `json:"at_most"`
-	Measured gauge.Spread `json:"measured"`
-	Met      bool         `json:"met"`
+	Name     string         `json:"name"`
+	AtMost   float64        `json:"at_most"`
+	Measured figures.Spread `json:"measured"`
+	Met      bool           `json:"met"`
 	// Flaw says why the figure means nothing in some round; such a target is not met.
 	Flaw string `json:"flaw,omitempty"`
 	// Floor says, where a sound figure misses the target, what stands in its way.
@@ -53,7 +53,7 @@ func (p promise) inTheWay(rounds []round) string {
 	}
 	parts := make([]string, len(p.parts))
 	for i, one := range p.parts {
-		parts[i] = fmt.Sprintf("%.2g %s", gauge.Over(rounds, one.value).Median, one.name)
+		parts[i] = fmt.Sprintf("%.2g %s", figures.Over(rounds, one.value).Median, one.name)
 	}
 	return "consists of " + strings.Join(parts, ", ")
 }
@@ -182,7 +182,7 @@ func latency(name string, s scene, id, base string, atMost float64, percentile f
 func (r round) opened(id string) paced { return r[id].first() }
 
 // first is the first open loop; zero without one.
-func (f figures) first() paced {
+func (f reading) first() paced {
 	if len(f.Open) == 0 {
 		return paced{}
 	}
@@ -218,7 +218,7 @@ func judge(rounds []round) (targets []target) {
 		if !rounds[0].has(p.needs) {
 			continue
 		}
-		t := target{Name: p.name, AtMost: p.atMost, Measured: gauge.Over(rounds, p.figure)}
+		t := target{Name: p.name, AtMost: p.atMost, Measured: figures.Over(rounds, p.figure)}
 		for _, r := range rounds {
 			t.Flaw = max(t.Flaw, p.flaw(r))
 		}

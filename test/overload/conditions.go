@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 const (
@@ -43,12 +43,12 @@ func (c conditions) flaw() string {
 
 // spent is the processor time of other programs than this one and Envoy so far.
 func spent(envoy int) (time.Duration, error) {
-	all, err := gauge.EverybodysTime()
+	all, err := figures.EverybodysTime()
 	if err != nil {
 		return 0, err
 	}
 	for _, pid := range []int{os.Getpid(), envoy} {
-		own, err := gauge.ProcessorTime(pid)
+		own, err := figures.ProcessorTime(pid)
 		if err != nil {
 			return 0, err
 		}

@@ -10,26 +10,22 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"os/signal"
+	"io"
 	"path/filepath"
 	"time"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "overload:", err)
-		os.Exit(1)
-	}
-}
+func main() { figures.Main("overload", run) }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	f := flag.NewFlagSet("overload", flag.ContinueOnError)
 	phase := f.Duration("phase", 15*time.Second, "how long each of the three phases lasts")
 	docs := f.String("docs", "", "write the plot, and the table into overload.md, in this folder")
-	if err := f.Parse(args); err != nil {
+	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
 		return err
 	}
 	if f.NArg() > 0 || *phase < time.Second {
@@ -41,17 +37,15 @@ func run(ctx context.Context, args []string) error {
 	}
 	var courses []*course
 	for _, c := range contestants {
-		fmt.Fprintf(os.Stderr, "%s, for %s\n", c.name, 3**phase)
+		fmt.Fprintf(progress, "%s, for %s\n", c.name, 3**phase)
 		one, err := c.measure(ctx, root, *phase)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		courses = append(courses, one)
 	}
-	text := table(courses)
-	fmt.Print(text)
-	if *docs == "" {
-		return nil
+	if *docs != "" {
+		err = page(courses).Write(*docs)
 	}
-	return write(*docs, text, plot(courses))
+	return errors.Join(err, table(courses).Print(out))
 }

@@ -1,58 +1,43 @@
 package main
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
-// table is what became of each contestant, in Markdown.
-func table(courses []*course) string {
-	var b strings.Builder
-	b.WriteString("| | goodput, all of the capacity | two fifths of it | all again |")
+// table is what became of each contestant.
+func table(courses []*course) figures.Table {
+	titles := []string{"", "goodput, all of the capacity", "two fifths of it", "all again"}
 	for _, class := range classes {
-		fmt.Fprintf(&b, " %s served |", class.name)
+		titles = append(titles, class.name+" served")
 	}
-	b.WriteString(" critical, p99 |\n" + strings.Repeat("| --- ", 5+len(classes)) + "|\n")
+	all := figures.Table{append(titles, "critical, p99")}
 	for _, c := range courses {
-		fmt.Fprintf(&b, "| %s |", c.name)
+		row := []string{c.name}
 		for phase := range 3 {
-			fmt.Fprintf(&b, " %.0f %% |", 100*c.goodput(phase))
+			row = append(row, fmt.Sprintf("%.0f %%", 100*c.goodput(phase)))
 		}
 		for class := range classes {
-			fmt.Fprintf(&b, " %.1f %% |", 100*c.served(class))
+			row = append(row, fmt.Sprintf("%.1f %%", 100*c.served(class)))
 		}
-		fmt.Fprintf(&b, " %d ms |\n", c.p99()/time.Millisecond)
+		all = append(all, append(row, fmt.Sprintf("%d ms", c.p99()/time.Millisecond)))
 	}
-	return b.String()
+	return all
 }
 
-// Where the table stands on the page.
+// The page, and the lines of it between which the table stands.
 const (
-	tableBegins = "<!-- written by make overload -->\n\n"
-	tableEnds   = "\n<!-- until here -->\n"
+	pageName    = "overload.md"
+	tableBegins = "<!-- written by make overload -->\n"
+	tableEnds   = "<!-- until here -->\n"
 )
 
-// write writes the plot, and puts the table into the page.
-func write(docs, text string, picture []byte) error {
-	page := filepath.Join(docs, "overload.md")
-	content, err := os.ReadFile(page)
-	if err != nil {
-		return err
+// page is the plot, and the table in its place.
+func page(courses []*course) figures.Page {
+	return figures.Page{
+		Name: pageName, Files: map[string][]byte{"overload.svg": plot(courses)},
+		Sections: []figures.Section{{Begin: tableBegins, End: tableEnds, Text: table(courses).Markdown() + "\n"}},
 	}
-	before, rest, begins := bytes.Cut(content, []byte(tableBegins))
-	_, after, ends := bytes.Cut(rest, []byte(tableEnds))
-	if !begins || !ends {
-		return errors.New(page + " lacks the place for the table: write the lines " + strings.TrimSpace(tableBegins) +
-			" and " + strings.TrimSpace(tableEnds))
-	}
-	whole := string(before) + tableBegins + text + tableEnds + string(after)
-	if err := os.WriteFile(page, []byte(whole), 0o644); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(docs, "overload.svg"), picture, 0o644)
 }

@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"html"
-	"strings"
+	"slices"
 	"time"
+
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // Measures of the plot in pixels.
@@ -14,60 +15,60 @@ const (
 	panelEvery            = 240
 )
 
+// dashed is the line of what the service can give.
+const dashed = `stroke-dasharray="5 3"`
+
 var colours = []string{"#a0303c", "#3b6fb5", "#4f9d5a", "#e0a030"}
 
 // plot draws for each contestant how many requests of each class are answered in time, one class
 // above the other, and what the service can give.
 func plot(courses []*course) []byte {
-	var b strings.Builder
-	height := len(courses)*panelEvery + 40
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 %d" font-family="sans-serif" font-size="13">
-<rect width="100%%" height="100%%" fill="#ffffff"/>
-`, height)
+	d := &figures.Drawing{}
+	height := float64(len(courses)*panelEvery + 40)
 	for i, c := range courses {
-		c.panel(&b, i*panelEvery+panelTop)
+		c.panel(d, float64(i*panelEvery+panelTop))
 	}
 	for i, class := range classes {
-		fmt.Fprintf(&b, `<rect x="%d" y="%d" width="12" height="12" fill="%s"/><text x="%d" y="%d" fill="#202020">%s</text>
-`, plotLeft+i*110, height-26, colours[i], plotLeft+i*110+18, height-15, class.name)
+		d.Swatch(plotLeft+float64(i)*110, height-26, colours[i], class.name)
 	}
-	fmt.Fprintf(&b, `<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="#202020" stroke-dasharray="5 3"/><text x="%d" y="%d" fill="#202020">what the service can give</text>
-</svg>
-`, plotLeft+450, height-20, plotLeft+480, height-20, plotLeft+488, height-15)
-	return []byte(b.String())
+	d.Line(figures.Dark, dashed, figures.Point{X: plotLeft + 450, Y: height - 20},
+		figures.Point{X: plotLeft + 480, Y: height - 20})
+	d.Text(plotLeft+488, height-15, "", "what the service can give")
+	return d.SVG(960, height)
 }
 
 // panel draws one contestant.
-func (c *course) panel(b *strings.Builder, top int) {
+func (c *course) panel(d *figures.Drawing, top float64) {
 	seconds := int(3 * c.phase / time.Second)
 	const most = capacity * 5 / 4
-	x := func(second int) float64 { return plotLeft + float64(second)*plotWidth/float64(seconds) }
-	y := func(n int) float64 { return float64(top+panelHeight) - float64(min(n, most))*panelHeight/most }
-	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="bold" fill="#202020">%s: requests answered in time, a second</text>
-`, plotLeft, top-14, html.EscapeString(c.name))
+	at := func(second, n int) figures.Point {
+		return figures.Point{
+			X: plotLeft + float64(second)*plotWidth/float64(seconds),
+			Y: top + panelHeight - float64(min(n, most))*panelHeight/most,
+		}
+	}
+	d.Text(plotLeft, top-14, `font-weight="bold"`, c.name+": requests answered in time, a second")
 	for n := 0; n <= most; n += capacity / 4 {
-		fmt.Fprintf(b, `<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="#d8d8d8"/><text x="%d" y="%.1f" text-anchor="end" fill="#202020">%d</text>
-`, plotLeft, y(n), plotLeft+plotWidth, y(n), plotLeft-8, y(n)+4, n)
+		d.Line("#d8d8d8", "", at(0, n), at(seconds, n))
+		d.Text(plotLeft-8, at(0, n).Y+4, `text-anchor="end"`, fmt.Sprint(n))
 	}
 	below := make([]int, seconds)
 	for class := range classes {
-		var upper, lower []string
+		var upper, lower []figures.Point
 		for second := range seconds {
 			low := below[second]
 			below[second] += c.good[class][second]
-			for _, at := range []int{second, second + 1} {
-				upper = append(upper, fmt.Sprintf("%.1f,%.1f", x(at), y(below[second])))
-				lower = append([]string{fmt.Sprintf("%.1f,%.1f", x(at), y(low))}, lower...)
+			for _, edge := range []int{second, second + 1} {
+				upper, lower = append(upper, at(edge, below[second])), append(lower, at(edge, low))
 			}
 		}
-		fmt.Fprintf(b, `<polygon points="%s %s" fill="%s"/>
-`, strings.Join(upper, " "), strings.Join(lower, " "), colours[class])
+		slices.Reverse(lower)
+		d.Area(colours[class], append(upper, lower...)...)
 	}
 	third, low := seconds/3, capacity*fewer/places
-	fmt.Fprintf(b, `<polyline points="%.1f,%.1f %.1f,%.1f %.1f,%.1f %.1f,%.1f %.1f,%.1f %.1f,%.1f" fill="none" stroke="#202020" stroke-dasharray="5 3"/>
-`, x(0), y(capacity), x(third), y(capacity), x(third), y(low), x(2*third), y(low), x(2*third), y(capacity), x(seconds), y(capacity))
+	d.Line(figures.Dark, dashed, at(0, capacity), at(third, capacity), at(third, low), at(2*third, low),
+		at(2*third, capacity), at(seconds, capacity))
 	for second := 0; second <= seconds; second += max(seconds/9, 1) {
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" fill="#202020">%d s</text>
-`, x(second), top+panelHeight+18, second)
+		d.Text(at(second, 0).X, top+panelHeight+18, `text-anchor="middle"`, fmt.Sprintf("%d s", second))
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // crowd is many nodes that ask for one bucket a call, each bucket once in a while: the cost of cold
@@ -58,8 +58,8 @@ func (l *lab) crowd(ctx context.Context, w *world, version uint64, due paced) (c
 // perRedis is how many calls a second one processor of Redis answers at their cost.
 func (c crowd) perRedis() float64 { return 1e6 / c.RedisCPU }
 
-func (r *report) crowdTable() gauge.Table {
-	t := gauge.Table{{
+func (r *report) crowdTable() figures.Table {
+	t := figures.Table{{
 		"one bucket a call, cold keys, from", "calls/s due", "calls/s", "control plane µs a call", "Redis µs a call",
 		"calls/s of one Redis processor", "p50 ms", "p99 ms", "failed %",
 	}}
@@ -93,8 +93,8 @@ const (
 )
 
 // goalTable has the goals, each with what was measured. They are about the last two crowds.
-func (r *report) goalTable() gauge.Table {
-	t := gauge.Table{{"measure", "goal", "measured (min to max)", ""}}
+func (r *report) goalTable() figures.Table {
+	t := figures.Table{{"measure", "goal", "measured (min to max)", ""}}
 	if len(r.Crowds) == 0 || len(r.Crowds[0]) < 2 {
 		return t
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/bench/gauge"
 	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // lasting is a limit that no node reaches here, and whose tokens take half a minute to come back:
@@ -141,16 +141,18 @@ func (d drive) measure(ctx context.Context, w *world, run func() (load.Result, e
 	}
 	bytes, kept, err := w.memory(ctx)
 	return point{
-		drive: d, Calls: gauge.Rounded(n / seconds), Failed: gauge.Rounded((n - float64(ok)) / seconds),
-		Granted:  gauge.Rounded(float64(granted) / seconds),
+		drive: d, Calls: figures.Rounded(n / seconds), Failed: figures.Rounded((n - float64(ok)) / seconds),
+		Granted:  figures.Rounded(float64(granted) / seconds),
 		PlaneCPU: micros(spent.plane, n), RedisCPU: micros(spent.redis, n),
 		P50: milliseconds(result.Percentile(.5)), P99: milliseconds(result.Percentile(.99)),
-		RedisMB: gauge.Rounded(float64(bytes) / 1e6), Kept: kept,
+		RedisMB: figures.Rounded(float64(bytes) / 1e6), Kept: kept,
 		Foreign: spent.foreign(result.Duration), During: result.Duration,
 	}, err
 }
 
 // micros is a time for each of n, in microseconds.
-func micros(d time.Duration, n float64) float64 { return gauge.Rounded(float64(d.Microseconds()) / n) }
+func micros(d time.Duration, n float64) float64 {
+	return figures.Rounded(float64(d.Microseconds()) / n)
+}
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

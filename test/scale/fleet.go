@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/filter/filtertest"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // tick is how often a worker of the filter looks after its buckets.
@@ -154,9 +154,9 @@ func (f fleet) sum(all []*shard, spent work, during time.Duration) (lived, error
 	slices.Sort(one.took)
 	n, calls, seconds := float64(one.decided), float64(one.calls), during.Seconds()
 	return lived{
-		fleet: f, Decided: gauge.Rounded(n / seconds),
-		Failed: gauge.Rounded(float64(one.open) / n), Refused: gauge.Rounded(float64(one.refused) / n),
-		Calls: gauge.Rounded(calls / seconds), Items: gauge.Rounded(float64(one.items) / seconds),
+		fleet: f, Decided: figures.Rounded(n / seconds),
+		Failed: figures.Rounded(float64(one.open) / n), Refused: figures.Rounded(float64(one.refused) / n),
+		Calls: figures.Rounded(calls / seconds), Items: figures.Rounded(float64(one.items) / seconds),
 		P50: milliseconds(one.took.at(.5)), P99: milliseconds(one.took.at(.99)),
 		PlaneCPU: micros(spent.plane, calls), RedisCPU: micros(spent.redis, calls),
 		Foreign: spent.foreign(during),

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // plan says what to measure and how long.
@@ -148,7 +148,7 @@ func (l *lab) polls(ctx context.Context, r *report) error {
 		}
 		p := polling{Nodes: l.plan.Polls}
 		var err error
-		if p.Without, err = gauge.Resident(w.planes[0].PID()); err != nil {
+		if p.Without, err = figures.Resident(w.planes[0].PID()); err != nil {
 			return err
 		}
 		arrived := make(chan int, l.plan.Polls)
@@ -172,8 +172,9 @@ func (l *lab) polls(ctx context.Context, r *report) error {
 		}
 		spent := after.since(before)
 		seconds := l.plan.Each.Seconds()
-		p.Plane, p.Redis = gauge.Rounded(spent.plane.Seconds()/seconds), gauge.Rounded(spent.redis.Seconds()/seconds)
-		if p.With, err = gauge.Resident(w.planes[0].PID()); err != nil {
+		p.Plane = figures.Rounded(spent.plane.Seconds() / seconds)
+		p.Redis = figures.Rounded(spent.redis.Seconds() / seconds)
+		if p.With, err = figures.Resident(w.planes[0].PID()); err != nil {
 			return err
 		}
 		r.Polls = p
@@ -289,7 +290,7 @@ func (l *lab) race(ctx context.Context, r *report, w *world, d drive, scripts []
 		if n == 0 { // The first meets buckets that do not exist yet.
 			continue
 		}
-		one := ratioRound{p.Granted, gauge.Rounded(bare * full), p.P99, p.Foreign}
+		one := ratioRound{p.Granted, figures.Rounded(bare * full), p.P99, p.Foreign}
 		r.Ratio = append(r.Ratio, one)
 		l.say("grants: control plane %.0f/s, bare %.0f/s: %.0f %%", one.Plane, one.Bare, 100*one.share())
 	}

@@ -10,9 +10,8 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // version is set by the linker.
@@ -20,21 +19,18 @@ var version = "an unknown version"
 
 // settings are the command line's.
 type settings struct {
-	plan       plan
-	output     string
-	docs, from string
+	figures.Output
+	plan plan
 }
 
-func main() { gauge.Main("scale", run) }
+func main() { figures.Main("scale", run) }
 
 func parse(args []string, usage io.Writer) (s settings, err error) {
 	f := flag.NewFlagSet("scale", flag.ContinueOnError)
 	f.SetOutput(usage)
 	short := f.Bool("short", false, "few nodes and keys for moments: does everything work?")
 	long := f.Bool("long", false, "also ten million keys: some minutes and some gigabytes more")
-	f.StringVar(&s.output, "o", "table", "print a table or json")
-	f.StringVar(&s.docs, "docs", "", "also write "+pageName+" and its data in this folder")
-	f.StringVar(&s.from, "from", "", "measure nothing, read a run's JSON from this file")
+	s.Define(f, pageName)
 	if err := f.Parse(args); err != nil {
 		return s, err
 	}
@@ -45,7 +41,7 @@ func parse(args []string, usage io.Writer) (s settings, err error) {
 	case *long:
 		s.plan.Keys = append(s.plan.Keys[:len(s.plan.Keys):len(s.plan.Keys)], 10_000_000)
 	}
-	return s, gauge.Usage(f, s.output)
+	return s, s.Usage(f)
 }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
@@ -57,28 +53,26 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 		return err
 	}
 	r := &report{}
-	if s.from != "" {
-		r, err = readReport(s.from)
+	if s.From != "" {
+		r, err = readReport(s.From)
 	} else {
 		err = r.measure(ctx, s.plan, args, progress)
 	}
 	if err != nil {
 		return err
 	}
-	return gauge.Show(r, s.docs, s.output, out)
+	return s.Show(r, out)
 }
 
 // measure does all that a plan asks for. It leaves one processor to Redis, and the rest to the
 // control planes and this process.
 func (r *report) measure(ctx context.Context, p plan, args []string, progress io.Writer) error {
-	r.Date, r.Version = time.Now().UTC().Format(time.DateOnly), version
-	r.Machine, r.Load = gauge.Machine(), gauge.LoadAverage()
-	r.Command = gauge.Command("scale", "SCALE", args)
+	r.Facts = figures.NoteFacts(version, "scale", "SCALE", args)
 	root, err := filepath.Abs(".")
 	if err != nil {
 		return err
 	}
-	redisCPUs, _, err := gauge.TakeProcessors()
+	redisCPUs, _, err := figures.TakeProcessors()
 	if err != nil {
 		return err
 	}
@@ -93,10 +87,10 @@ func (r *report) measure(ctx context.Context, p plan, args []string, progress io
 	return nil
 }
 
-// readReport reads what writePage or -o json wrote.
+// readReport reads what -docs or -o json wrote.
 func readReport(name string) (*report, error) {
 	r := &report{}
-	if err := gauge.Decode(name, r); err != nil {
+	if err := figures.Decode(name, r); err != nil {
 		return nil, err
 	}
 	if len(r.Calls) == 0 || len(r.Keys) < 2 || len(r.Ratio) == 0 {

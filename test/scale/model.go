@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // line is a cost in microseconds of processor time: so much for each call, and so much more for
@@ -77,8 +77,8 @@ const pause = 10
 
 // costTable is what fleets cost by the model, if each active key is asked for once in each pause:
 // in calls of one bucket, as nodes make them whose requests come one by one, and in full ones.
-func (m model) costTable(p polling) gauge.Table {
-	t := gauge.Table{{
+func (m model) costTable(p polling) figures.Table {
+	t := figures.Table{{
 		"Envoys", "active keys", "buckets/s", "Redis memory MB", "Redis processors", "control plane processors",
 		"its memory for polls MB",
 	}}

@@ -1,24 +1,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // report is all that one run has measured; its JSON is what -o json prints and -from reads.
 type report struct {
-	Date    string `json:"date"`
-	Command string `json:"command"`
-	Version string `json:"version"`
-	Machine string `json:"machine"`
-	Load    string `json:"load_average_before"`
+	figures.Facts
 
 	Pushes []pushed `json:"pushes"`
 	Polls  polling  `json:"polls"`
@@ -57,15 +48,13 @@ func (r *report) circumstances() string {
 	for _, one := range r.Ratio {
 		all = append(all, one.Foreign)
 	}
-	foreign := gauge.Over(all, func(one float64) float64 { return one })
-	return fmt.Sprintf("Measured on %s by `%s` at %s: %s, load average before %s; "+
-		"other programs kept %.2f processors busy meanwhile (%.2f at most). "+
-		"Redis has one processor for itself; control plane and simulated nodes share the others.",
-		r.Date, r.Command, r.Version, r.Machine, r.Load, foreign.Median, foreign.Max)
+	foreign := figures.Over(all, func(one float64) float64 { return one })
+	return r.Sentence(foreign) +
+		" Redis has one processor for itself; control plane and simulated nodes share the others."
 }
 
-func (r *report) pushTable() gauge.Table {
-	t := gauge.Table{{"a policy set for", "replicas", "arrived, p50 ms", "p99 ms", "acknowledged, p50 ms", "p99 ms"}}
+func (r *report) pushTable() figures.Table {
+	t := figures.Table{{"a policy set for", "replicas", "arrived, p50 ms", "p99 ms", "acknowledged, p50 ms", "p99 ms"}}
 	for _, p := range r.Pushes {
 		t = append(t, []string{
 			fmt.Sprintf("%d nodes", p.Nodes), strconv.Itoa(p.Replicas),
@@ -77,14 +66,14 @@ func (r *report) pushTable() gauge.Table {
 }
 
 // over is a figure of the i-th drive over all rounds.
-func over[T any](rounds [][]T, i int, figure func(T) float64) gauge.Spread {
-	return gauge.Over(rounds, func(round []T) float64 { return figure(round[i]) })
+func over[T any](rounds [][]T, i int, figure func(T) float64) figures.Spread {
+	return figures.Over(rounds, func(round []T) float64 { return figure(round[i]) })
 }
 
-func ranged(s gauge.Spread) string { return s.Text("%.0f") }
+func ranged(s figures.Spread) string { return s.Text("%.0f") }
 
-func (r *report) callTable() gauge.Table {
-	t := gauge.Table{{
+func (r *report) callTable() figures.Table {
+	t := figures.Table{{
 		"lease calls from", "buckets a call", "calls/s", "control plane µs a call", "Redis µs a call",
 		"p50 ms", "p99 ms", "failed %",
 	}}
@@ -102,8 +91,8 @@ func (r *report) callTable() gauge.Table {
 	return t
 }
 
-func (r *report) fleetTable() gauge.Table {
-	t := gauge.Table{{
+func (r *report) fleetTable() figures.Table {
+	t := figures.Table{{
 		"requests from", "keys", "requests/s", "refused %", "calls per 1000", "buckets a call", "p50 ms", "p99 ms",
 		"control plane %", "Redis %", "buckets/s of one Redis processor", "by ladder %",
 	}}
@@ -120,8 +109,8 @@ func (r *report) fleetTable() gauge.Table {
 	return t
 }
 
-func (r *report) keyTable() gauge.Table {
-	t := gauge.Table{{"active keys", "Redis MB", "bytes each", "Redis µs a call of 64"}}
+func (r *report) keyTable() figures.Table {
+	t := figures.Table{{"active keys", "Redis MB", "bytes each", "Redis µs a call of 64"}}
 	for _, p := range r.Keys {
 		t = append(t, []string{
 			strconv.FormatInt(p.Kept, 10), fmt.Sprintf("%.0f", p.RedisMB),
@@ -131,13 +120,13 @@ func (r *report) keyTable() gauge.Table {
 	return t
 }
 
-// tables are all tables, each after the sentences that belong above it.
-func (r *report) parts() []any {
-	share := gauge.Over(r.Ratio, ratioRound.share)
-	plane := gauge.Over(r.Ratio, func(one ratioRound) float64 { return one.Plane })
-	bare := gauge.Over(r.Ratio, func(one ratioRound) float64 { return one.Bare })
+// Report implements figures.Run: each table after the sentences that belong above it.
+func (r *report) Report() figures.Report {
+	share := figures.Over(r.Ratio, ratioRound.share)
+	plane := figures.Over(r.Ratio, func(one ratioRound) float64 { return one.Plane })
+	bare := figures.Over(r.Ratio, func(one ratioRound) float64 { return one.Bare })
 	m := r.fit()
-	return []any{
+	return figures.Report{
 		r.circumstances(), r.pushTable(),
 		fmt.Sprintf("%d polls that wait take %.0f kB of the control plane's memory each, "+
 			"and together %.3f of its processor and %.3f of Redis's.",
@@ -152,57 +141,11 @@ func (r *report) parts() []any {
 	}
 }
 
-func (r *report) markdown() string {
-	var b strings.Builder
-	for i, part := range r.parts() {
-		switch part := part.(type) {
-		case gauge.Table:
-			if len(part) > 1 {
-				b.WriteString(part.Markdown())
-			}
-		case string:
-			if i > 0 {
-				b.WriteString("\n")
-			}
-			b.WriteString(part + "\n")
-		}
-	}
-	return b.String()
-}
-
-// Print writes it for people.
-func (r *report) Print(w io.Writer) error {
-	for _, part := range r.parts() {
-		if rows, ok := part.(gauge.Table); ok && len(rows) == 1 {
-			continue
-		}
-		fmt.Fprintln(w)
-		switch part := part.(type) {
-		case gauge.Table:
-			if err := part.Print(w); err != nil {
-				return err
-			}
-		case string:
-			fmt.Fprintln(w, part)
-		}
-	}
-	return nil
-}
-
-// WritePage writes the run and the page's figures.
-func (r *report) WritePage(dir string) error {
-	name := filepath.Join(dir, pageName)
-	old, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	page, err := gauge.Insert(string(old), beginMark, endMark, r.markdown())
-	if err != nil {
-		return err
-	}
-	data, err := gauge.Encode(r)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile(name, []byte(page), 0o644), os.WriteFile(filepath.Join(dir, dataName), data, 0o644))
+// Page implements figures.Run.
+func (r *report) Page() (figures.Page, error) {
+	data, err := figures.Encode(r)
+	return figures.Page{
+		Name: pageName, Files: map[string][]byte{dataName: data},
+		Sections: []figures.Section{{Begin: beginMark, End: endMark, Text: r.Report().Markdown()}},
+	}, err
 }

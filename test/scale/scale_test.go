@@ -5,14 +5,13 @@ import (
 	"context"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
 // Everything that a run measures works: each step fails by itself if the control plane has not
@@ -86,7 +85,7 @@ func TestGoalsOfCrowds(t *testing.T) {
 		}
 	}
 	r := &report{Crowds: [][]crowd{one(20, 50), one(25, 61), one(50, 70)}}
-	want := gauge.Table{
+	want := figures.Table{
 		{"measure", "goal", "measured (min to max)", ""},
 		{
 			"one-bucket calls a second on one Redis processor, 1000 nodes", "at least 30000",
@@ -146,30 +145,18 @@ func TestThePageShowsItsRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	page, err := os.ReadFile(filepath.Join(documentation, pageName))
+	page, err := r.Page()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, pageName), page, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.WritePage(dir); err != nil {
-		t.Fatal(err)
-	}
-	again, err := os.ReadFile(filepath.Join(dir, pageName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(again) != string(page) {
-		t.Errorf("%s is not what %s says; write it again by: build/scale -from docs/%s -docs docs",
-			pageName, dataName, dataName)
+	if err := page.Check(documentation); err != nil {
+		t.Error(err)
 	}
 }
 
 func TestSettings(t *testing.T) {
 	s, err := parse([]string{"-long", "-o", "json", "-docs", "d"}, io.Discard)
-	if err != nil || s.output != "json" || s.docs != "d" || len(s.plan.Keys) != len(usual.Keys)+1 {
+	if err != nil || s.Kind != "json" || s.Docs != "d" || len(s.plan.Keys) != len(usual.Keys)+1 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, bad := range [][]string{{"-o", "xml"}, {"more"}, {"-unknown"}} {

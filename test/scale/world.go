@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
@@ -97,19 +97,19 @@ type work struct{ plane, redis, self, all time.Duration }
 
 func (w *world) work() (n work, err error) {
 	for _, p := range w.planes {
-		one, err := gauge.ProcessorTime(p.PID())
+		one, err := figures.ProcessorTime(p.PID())
 		if err != nil {
 			return n, err
 		}
 		n.plane += one
 	}
-	if n.redis, err = gauge.ProcessorTime(w.redis.PID()); err != nil {
+	if n.redis, err = figures.ProcessorTime(w.redis.PID()); err != nil {
 		return n, err
 	}
-	if n.self, err = gauge.ProcessorTime(os.Getpid()); err != nil {
+	if n.self, err = figures.ProcessorTime(os.Getpid()); err != nil {
 		return n, err
 	}
-	n.all, err = gauge.EverybodysTime()
+	n.all, err = figures.EverybodysTime()
 	return n, err
 }
 
@@ -119,7 +119,7 @@ func (n work) since(before work) work {
 
 // foreign is how many processors worked for other programs.
 func (n work) foreign(during time.Duration) float64 {
-	return gauge.Rounded(max(0, (n.all-n.plane-n.redis-n.self).Seconds()/during.Seconds()))
+	return figures.Rounded(max(0, (n.all-n.plane-n.redis-n.self).Seconds()/during.Seconds()))
 }
 
 // memory is what Redis has in use, in bytes, and how many keys it keeps.

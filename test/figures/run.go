@@ -1,16 +1,14 @@
-package gauge
+package figures
 
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -26,27 +24,6 @@ func Main(name string, run func(ctx context.Context, args []string, out, progres
 	}
 }
 
-// Usage is what is wrong with the rest of a command line and with the kind of output; nil if
-// nothing is.
-func Usage(f *flag.FlagSet, output string) error {
-	switch {
-	case f.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case output != "table" && output != "json":
-		return fmt.Errorf("-o %s: there are table and json", output)
-	}
-	return nil
-}
-
-// Command is how make is asked for a run: its target, and the variable that has the arguments.
-func Command(target, variable string, args []string) string {
-	command := "make " + target
-	if len(args) > 0 {
-		command += " " + variable + "='" + strings.Join(args, " ") + "'"
-	}
-	return command
-}
-
 // EmptyFilter builds the filter that does nothing, and returns where it is.
 func EmptyFilter(ctx context.Context, root string) (file string, err error) {
 	file = filepath.Join(root, "build/empty.wasm")
@@ -56,31 +33,6 @@ func EmptyFilter(ctx context.Context, root string) (file string, err error) {
 		return "", fmt.Errorf("the empty filter does not build: %w\n%s", err, output)
 	}
 	return file, nil
-}
-
-// Run is a finished run.
-type Run interface {
-	// WritePage writes it into the pages of a folder, Print as tables.
-	WritePage(docs string) error
-	Print(out io.Writer) error
-}
-
-// Show writes a run into the pages of docs, unless that is empty, and prints it, as a table or as
-// JSON.
-func Show(r Run, docs, output string, out io.Writer) error {
-	if docs != "" {
-		if err := r.WritePage(docs); err != nil {
-			return err
-		}
-	}
-	if output == "table" {
-		return r.Print(out)
-	}
-	data, err := Encode(r)
-	if err == nil {
-		_, err = out.Write(data)
-	}
-	return err
 }
 
 // Encode is a run as a file keeps it and -o json prints it.

@@ -1,6 +1,4 @@
-// Package gauge reads off the kernel what processes use, and shows figures as tables, for the
-// programs that measure Weir.
-package gauge
+package figures
 
 import (
 	"errors"

@@ -1,26 +1,28 @@
-package gauge_test
+package figures_test
 
 import (
+	"errors"
 	"math"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/gauge"
+	"github.com/weir-proxy/weir/test/figures"
 )
 
-func spread(median, least, most float64) gauge.Spread {
-	return gauge.Spread{Median: median, Min: least, Max: most}
+func spread(median, least, most float64) figures.Spread {
+	return figures.Spread{Median: median, Min: least, Max: most}
 }
 
 func TestSpread(t *testing.T) {
 	for _, c := range []struct {
 		of   []float64
-		want gauge.Spread
+		want figures.Spread
 	}{{[]float64{3}, spread(3, 3, 3)}, {[]float64{9, 1, 2}, spread(2, 1, 9)}, {[]float64{4, 1, 3, 2},
 		spread(2.5, 1, 4)}} {
-		if got := gauge.Over(c.of, func(v float64) float64 { return v }); got != c.want {
+		if got := figures.Over(c.of, func(v float64) float64 { return v }); got != c.want {
 			t.Errorf("of %v: %v, want %v", c.of, got, c.want)
 		}
 	}
@@ -28,7 +30,7 @@ func TestSpread(t *testing.T) {
 
 // A range is shown where there is one: a single round has none.
 func TestTextOfASpread(t *testing.T) {
-	for want, s := range map[string]gauge.Spread{
+	for want, s := range map[string]figures.Spread{
 		"2.5 (1.0 to 4.0)": spread(2.5, 1, 4), "3.0": spread(3, 3, 3), "3.0 (3.0 to 3.1)": spread(3, 3, 3.1),
 	} {
 		if got := s.Text("%.1f"); got != want {
@@ -39,13 +41,13 @@ func TestTextOfASpread(t *testing.T) {
 
 func TestProcessorsOfAStatus(t *testing.T) {
 	for list, want := range map[string]string{"0-1": "0 1", "2": "2", "0,2-4,9": "0 2 3 4 9"} {
-		got, err := gauge.Processors("Name:\tx\nCpus_allowed_list:\t" + list + "\nMems_allowed:\t1\n")
+		got, err := figures.Processors("Name:\tx\nCpus_allowed_list:\t" + list + "\nMems_allowed:\t1\n")
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s is read as %v, %v", list, got, err)
 		}
 	}
 	for _, status := range []string{"", "Cpus_allowed_list:\tx\n"} {
-		if _, err := gauge.Processors(status); err == nil {
+		if _, err := figures.Processors(status); err == nil {
 			t.Errorf("%q has processors", status)
 		}
 	}
@@ -53,7 +55,7 @@ func TestProcessorsOfAStatus(t *testing.T) {
 
 // The processor time of a process grows with work, and is a part of that of all processes.
 func TestProcessorTime(t *testing.T) {
-	before, err := gauge.ProcessorTime(os.Getpid())
+	before, err := figures.ProcessorTime(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,14 +64,14 @@ func TestProcessorTime(t *testing.T) {
 		for i := range 1_000_000 {
 			x += math.Sqrt(float64(i))
 		}
-		if ticks, err = gauge.ProcessorTime(os.Getpid()); err != nil {
+		if ticks, err = figures.ProcessorTime(os.Getpid()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if all, err := gauge.EverybodysTime(); err != nil || all < before {
+	if all, err := figures.EverybodysTime(); err != nil || all < before {
 		t.Errorf("all processes have used %v, %v; this process alone %v", all, err, before)
 	}
-	if _, err := gauge.ProcessorTime(1<<22 + 1); err == nil { // Linux numbers no process so.
+	if _, err := figures.ProcessorTime(1<<22 + 1); err == nil { // Linux numbers no process so.
 		t.Error("a process that is not there has used time", x)
 	}
 }
@@ -77,11 +79,11 @@ func TestProcessorTime(t *testing.T) {
 func TestAPageWithoutMarksIsRefused(t *testing.T) {
 	const begin, end = "<!-- begin -->\n", "<!-- end -->\n"
 	for _, page := range []string{"", begin, end, end + begin} {
-		if _, err := gauge.Insert(page, begin, end, "new"); err == nil {
+		if _, err := figures.Insert(page, begin, end, "new"); err == nil {
 			t.Errorf("figures were put into %q", page)
 		}
 	}
-	page, err := gauge.Insert("a\n"+begin+"old\n"+end+"b\n", begin, end, "new\n")
+	page, err := figures.Insert("a\n"+begin+"old\n"+end+"b\n", begin, end, "new\n")
 	if want := "a\n" + begin + "new\n" + end + "b\n"; err != nil || page != want {
 		t.Errorf("%v: %q, want %q", err, page, want)
 	}
@@ -89,7 +91,7 @@ func TestAPageWithoutMarksIsRefused(t *testing.T) {
 
 func TestOnlySentencesAreBroken(t *testing.T) {
 	words := strings.Repeat("word ", 21) // 104 columns without the last space.
-	page, err := gauge.Insert("[]", "[", "]", "| "+words+"|\n"+words+"\n")
+	page, err := figures.Insert("[]", "[", "]", "| "+words+"|\n"+words+"\n")
 	want := "[| " + words + "|\n" + strings.TrimSpace(words[:100]) + "\nword\n]"
 	if err != nil || page != want {
 		t.Errorf("%v: %q, want %q", err, page, want)
@@ -97,8 +99,39 @@ func TestOnlySentencesAreBroken(t *testing.T) {
 }
 
 func TestATableForThePage(t *testing.T) {
-	got := gauge.Table{{"a", "b"}, {"1", "2"}}.Markdown()
+	got := figures.Table{{"a", "b"}, {"1", "2"}}.Markdown()
 	if want := "\n| a | b |\n| --- | --- |\n| 1 | 2 |\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A page that a run has written is as the run says, until it or a file beside it changes.
+func TestAPageIsChecked(t *testing.T) {
+	dir := t.TempDir()
+	page := figures.Page{
+		Name: "p.md", Files: map[string][]byte{"p.svg": []byte("drawn")},
+		Sections: []figures.Section{{Begin: "<!-- a -->\n", End: "<!-- b -->\n", Text: figures.Report{
+			"measured", figures.Table{{"a"}}, figures.Table{{"a"}, {"1"}},
+		}.Markdown()}},
+	}
+	name := filepath.Join(dir, "p.md")
+	if err := os.WriteFile(name, []byte("x\n<!-- a -->\n<!-- b -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if page.Check(dir) == nil {
+		t.Error("a page without its figures is taken")
+	}
+	if err := errors.Join(page.Write(dir), page.Check(dir)); err != nil {
+		t.Error(err)
+	}
+	got, err := os.ReadFile(name)
+	if want := "x\n<!-- a -->\nmeasured\n\n| a |\n| --- |\n| 1 |\n<!-- b -->\n"; err != nil || string(got) != want {
+		t.Errorf("%v: %q, want %q", err, got, want)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "p.svg"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if page.Check(dir) == nil {
+		t.Error("another drawing is taken")
 	}
 }
