@@ -19,7 +19,7 @@ import (
 
 type importCommand struct {
 	Kong                importKong      `cmd:"" help:"Kong's declarative configuration: rate-limiting, rate-limiting-advanced, and consumers with limits of their own."`
-	Nginx               importNginx     `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that decide who is counted."`
+	Nginx               importNginx     `cmd:"" help:"Configurations of nginx: limit_req with its zones, and the geo and map blocks that leave addresses or methods out."`
 	Envoy               importEnvoy     `cmd:"" help:"Envoy's configuration: local_ratelimit filters, with the rate_limits that fill their descriptors."`
 	IngressNginx        importIngress   `cmd:"" help:"Manifests of ingress-nginx: the annotations limit-rps, limit-rpm and their like."`
 	EnvoyGateway        importGateway   `cmd:"" help:"Manifests of Envoy Gateway: the rate limits of BackendTrafficPolicy."`

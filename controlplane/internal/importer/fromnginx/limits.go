@@ -3,7 +3,6 @@ package fromnginx
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,7 +149,7 @@ func (r *reader) group(g *group, all []*group) {
 		say(importer.NotPossible, err.Error())
 		return
 	}
-	branches, err := r.branches(g.zone.key)
+	c, err := r.counted(g.zone.key)
 	if err != nil {
 		say(importer.NotPossible, err.Error())
 		return
@@ -167,8 +166,8 @@ func (r *reader) group(g *group, all []*group) {
 	} else if len(matches) > 1 {
 		remarks = append(remarks, "nginx has one counter in the zone, Weir one for each of the policies")
 	}
-	names, more, refused := r.add(g, limit, branches, matches)
-	remarks = append(remarks, more...)
+	names, remark, refused := r.add(g, limit, c, matches)
+	remarks = append(remarks, remark)
 	g.zone.policies = append(g.zone.policies, names...)
 	switch reason := importer.Join("; ", remarks...); {
 	case refused != "":
@@ -195,12 +194,12 @@ func (u *use) impossible(g *group) (reason string) {
 	return reason
 }
 
-// add makes a policy for each case of the key and each match of the levels.
+// add makes a policy for each match of the levels.
 func (r *reader) add(
-	g *group, limit importer.Policy, branches []branch, matches []importer.Match,
-) (names, remarks []string, refused string) {
-	if len(branches) == 0 {
-		return nil, nil, "its key is always empty, so nginx counts no request"
+	g *group, limit importer.Policy, c counted, matches []importer.Match,
+) (names []string, remark, refused string) {
+	if c.key == "" {
+		return nil, "", "its key is always empty, so nginx counts no request"
 	}
 	limit.Mode, limit.Response.Status = "local", g.status
 	if g.status == 429 {
@@ -213,60 +212,37 @@ func (r *reader) add(
 	for _, u := range g.uses {
 		limit.From = append(limit.From, u.String())
 	}
-	for _, b := range branches {
-		parts, remark, err := r.partition(b.text)
-		if err != nil {
-			return names, remarks, err.Error()
+	parts, remark, err := r.partition(c.key)
+	if err != nil {
+		return nil, "", err.Error()
+	}
+	limit.Name, limit.Partition = "nginx-"+g.zone.name, parts
+	exempted := r.exempted(g, c)
+	for _, m := range matches {
+		limit.Match = m
+		limit.Match.Methods = c.methods
+		if !exempted {
+			limit.Match.ClientIPs = importer.Networks(c.networks)
 		}
-		remarks = append(append(remarks, remark), b.remarks...)
-		for _, m := range matches {
-			p := limit
-			p.Name, p.Partition = "nginx-"+g.zone.name, parts
-			m, ok := intersect(m, b)
-			if !ok {
-				return names, remarks, "the cases of its key cannot be said in one match with its location"
-			}
-			if m.ClientIPs != nil && r.exempted(g, b) {
-				m.ClientIPs = nil
-			}
-			p.Match = m
-			name, problem := r.b.Add(p)
-			if problem != "" {
-				return names, remarks, problem
-			}
-			names = append(names, name)
+		name, problem := r.b.Add(limit)
+		if problem != "" {
+			return names, remark, problem
 		}
+		names = append(names, name)
 	}
-	return names, remarks, ""
-}
-
-// intersect is the match of a level and of a case of the key; false if one match cannot say it.
-func intersect(m importer.Match, b branch) (importer.Match, bool) {
-	if len(m.Paths) > 0 && len(b.match.Paths) > 0 {
-		return m, false
-	}
-	m.Paths = slices.Concat(m.Paths, b.match.Paths)
-	m.Methods, m.Headers = b.match.Methods, b.match.Headers
-	if b.networks != nil && !everyAddress(b.networks) {
-		m.ClientIPs = importer.Networks(b.networks)
-	}
-	return m, true
-}
-
-func everyAddress(networks []netip.Prefix) bool {
-	return len(networks) == 2 && networks[0].Bits() == 0 && networks[1].Bits() == 0
+	return names, remark, ""
 }
 
 // exempted reports whether the addresses that a zone leaves out are written as exempt: that is
 // shorter than all others as a match. It is so if all zones leave out the same.
-func (r *reader) exempted(g *group, b branch) bool {
+func (r *reader) exempted(g *group, c counted) bool {
 	for _, z := range r.zones {
 		if z.key != g.zone.key {
 			return false
 		}
 	}
-	out := importer.Networks(importer.Outside(b.networks))
-	if len(out) == 0 || len(out) >= len(b.networks) {
+	out := importer.Networks(importer.Outside(c.networks))
+	if c.networks == nil || len(out) == 0 || len(out) >= len(c.networks) {
 		return false
 	}
 	r.b.Set.ExemptIPs = out
@@ -284,7 +260,7 @@ func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	if err != nil {
 		return p, nil, err
 	}
-	remarks = remarksOf(remark)
+	remarks = []string{remark}
 	burst, delay, queue := int64(0), int64(0), true
 	for _, arg := range g.uses[0].args {
 		name, value, given := strings.Cut(arg, "=")

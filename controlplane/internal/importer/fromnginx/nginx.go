@@ -1,5 +1,5 @@
 // Package fromnginx reads configurations of nginx: limit_req and limit_conn with their zones, and
-// the map and geo blocks that decide who is counted.
+// the map and geo blocks that leave some requests out.
 //
 // A limit of nginx holds at its level and in all levels below that have none of their own, and the
 // most specific location takes a request. Weir's policies all apply to what they match. So the

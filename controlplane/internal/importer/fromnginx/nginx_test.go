@@ -104,9 +104,6 @@ func TestPolicies(t *testing.T) {
   limit_req zone=one; }`, "client_ips: [192.0.2.0/24]"},
 		{"by method", `http { map $request_method $key { default ""; POST $binary_remote_addr; }
   limit_req_zone $key zone=one:10m rate=5r/s; limit_req zone=one; }`, "methods: [POST]\n    partition: [client_ip]"},
-		{"without a key by address", `http { map $http_authorization $key { "" $binary_remote_addr; default $http_authorization; }
-  limit_req_zone $key zone=one:10m rate=5r/s; limit_req zone=one; }`,
-			"- {name: authorization, absent: true}\n    partition: [client_ip]"},
 		{"connections", "http { limit_conn_zone $binary_remote_addr zone=c:1m; limit_conn c 20; " +
 			"limit_conn_status 429; }",
 			"partition: [client_ip]\n    limit: {in_flight: 20}\n    max_hold: forever\n    mode: local\n"},
@@ -123,6 +120,9 @@ func TestPolicies(t *testing.T) {
 
 func TestVerdicts(t *testing.T) {
 	zone := "limit_req_zone $binary_remote_addr zone=one:10m rate=10r/s;\n"
+	keyed := func(block string) string {
+		return "http { " + block + "\nlimit_req_zone $key zone=one:1m rate=1r/s; limit_req zone=one; }"
+	}
 	for _, c := range []struct{ name, text, want string }{
 		{"nodelay", http("10r/s", "burst=5 nodelay"), "3 exact: limit_req zone=one burst=5 nodelay\n"},
 		{"a rounded rate", http("7r/m", "nodelay"),
@@ -158,6 +158,27 @@ func TestVerdicts(t *testing.T) {
 		{"a setting of limits of which one is left out", "http {" + zone + "limit_req_status 444;\n" +
 			"server { location ~ \\.php$ { limit_req zone=one; }\nlocation /a/ { limit_req zone=one; } } }",
 			"2 exact: limit_req_status 444"},
+		{"a map of a header", keyed("map $http_authorization $key { \"\" $binary_remote_addr; default all; }"),
+			"2 not possible: limit_req zone=one: nginx.conf:1: map $http_authorization $key: a map is followed if"},
+		{"the map itself", keyed("map $uri $key { /a $binary_remote_addr; }"),
+			"1 not possible: map $uri $key: a map is followed if"},
+		{"a map with expressions", keyed("map $request_method $key { ~P $binary_remote_addr; }"),
+			"1 not possible: map $request_method $key: a map is followed if"},
+		{"a map of all methods but some", keyed("map $request_method $key { GET \"\"; default $binary_remote_addr; }"),
+			"1 not possible: map $request_method $key: a map is followed if"},
+		{"a map with two keys", keyed("map $request_method $key { GET all; POST $binary_remote_addr; }"),
+			"1 not possible: map $request_method $key: a map is followed if"},
+		{"a map of a map", keyed("map $request_method $a { GET $binary_remote_addr; } " +
+			"map $request_method $key { POST $a; }"), "1 not possible: map $request_method $key: a map is followed if"},
+		{"a geo block as a key", keyed("geo $key { default a; 10.0.0.0/8 b; }"),
+			"1 not possible: geo $key: a map is followed if"},
+		{"a geo block of another address", keyed("geo $arg_a $b { default a; } map $b $key { a $uri; }"),
+			"1 not possible: geo $arg_a $b: Weir goes by the client's address, not by $arg_a"},
+		{"a map inside a key", "http { map $request_method $a { GET b; }\n" +
+			"limit_req_zone $a$uri zone=one:1m rate=1r/s; limit_req zone=one; }",
+			"1 not possible: map $request_method $a: the import follows a map only if it is the whole key"},
+		{"a map that has no key", keyed("map $request_method $key { GET \"\"; }"),
+			"2 not possible: limit_req zone=one: its key is always empty"},
 		{"a stream", "stream { limit_conn_zone $binary_remote_addr zone=a:1m;\nserver { limit_conn a 1; } }",
 			"2 not possible: limit_conn a 1: it limits connections of stream"},
 		{"bandwidth", "http { limit_rate 10k; }", "not possible: limit_rate 10k: it limits the speed"},

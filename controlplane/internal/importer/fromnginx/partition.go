@@ -68,8 +68,13 @@ func (r *reader) leftovers() {
 		}
 	}
 	for _, v := range r.variables {
-		if v.used {
+		switch {
+		case v.used && v.refused != "":
+			r.b.Say(v.item(importer.NotPossible, v.refused))
+		case v.used:
 			r.b.Say(v.item(importer.Exact, "followed for the keys that use it"))
+		case v.inside:
+			r.b.Say(v.item(importer.NotPossible, notInside))
 		}
 	}
 	for _, p := range r.realIP {
