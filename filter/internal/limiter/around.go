@@ -127,9 +127,9 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 			l.together = l.together[:0]
 			break
 		}
-		asks := h.missing && !h.passed && !h.queued && req.policyOf(&h.Hit).Mode != policy.ModeOptimistic
+		asks := h.missing && !h.passed && !h.queued && h.rule.Mode != policy.ModeOptimistic
 		if h.asked = asks && !l.knowsWait(req, i, now, shared); h.asked {
-			h.ticket = leasing.Ticket{Stream: req.Stream, Need: l.need(req, h), Deadline: req.deadline}
+			h.ticket = leasing.Ticket{Stream: req.Stream, Need: h.need, Deadline: req.deadline}
 			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
 			if h.ticket.Need.Cost > 0 { // What is in hand is too little, and the rest is to come.
 				h.ticket.Need.Cost = max(h.ticket.Need.Cost-h.inHand, 1)
@@ -151,7 +151,7 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 // tokens.
 func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool) bool {
 	h := &req.Hits[i]
-	if !h.lacks || !req.LimitOf(&h.Hit).Algorithm.Windowed() {
+	if !h.lacks || !h.limit.Algorithm.Windowed() {
 		return l.looked.just(&h.Key, now, h.lacks, shared)
 	}
 	wait, known := l.waits.of(h, now)
@@ -172,7 +172,7 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 		h := &req.Hits[i]
 		if t := &h.ticket; h.asked && t.Outcome == leasing.Spared {
 			l.looked.note(&h.Key, now, true)
-			l.describe(req, h, t.Level, t.FullAt, now)
+			l.describe(h, t.Level, t.FullAt, now)
 			wait := quota.Never
 			if t.Until != quota.Forever {
 				wait = quota.Span(max(t.Until-now, 0))
@@ -209,7 +209,7 @@ func (l *Limiter) lookAround(req *Request, now quota.Instant) {
 			wait = 0
 		}
 		h.missing = h.decider.take(l, req, h, now, look) == missing
-		if h.missing && req.paused && wait > 0 && req.LimitOf(&h.Hit).Algorithm.Windowed() {
+		if h.missing && req.paused && wait > 0 && h.limit.Algorithm.Windowed() {
 			h.Retry = wait // It has just ended, and for how long the window lacks more is not known.
 		}
 		h.Retry = max(h.Retry, wait)

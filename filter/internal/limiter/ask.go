@@ -26,7 +26,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 			return l.refuse(req, i, policy.ReasonTooManyWaiting, now), true
 		}
 		h.ticket = leasing.Ticket{
-			Stream: req.Stream, Trial: req.trial.id(), Need: l.need(req, h), Deadline: req.deadline,
+			Stream: req.Stream, Trial: req.trial.id(), Need: h.need, Deadline: req.deadline,
 		}
 		l.together = append(l.together, &h.ticket)
 	}
@@ -40,7 +40,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.asked {
 			req.deadline = h.ticket.Deadline
-			l.keep(req, h)
+			l.keep(h)
 		}
 	}
 	l.pause(req, now)
@@ -58,7 +58,7 @@ func (req *Request) chooseAsked() bool {
 		h.asked = false
 		switch {
 		case !h.missing || h.passed:
-		case req.policyOf(&h.Hit).Mode == policy.ModeOptimistic:
+		case h.rule.Mode == policy.ModeOptimistic:
 			last = i
 		default:
 			h.asked, some = true, true
@@ -83,18 +83,18 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
 	switch {
 	case t.Outcome == leasing.Granted && now < t.Until:
 		h.passed, h.view, h.Retry = true, allows, 0
-		l.describe(req, h, t.Level, t.FullAt, now)
+		l.describe(h, t.Level, t.FullAt, now)
 		if h.queued {
 			h.release = now + quota.Instant(t.Delay)
 		}
 		return h.suffices()
 	case t.Outcome == leasing.Spared:
 		h.view, h.Retry = allows, 0
-		l.describe(req, h, t.Level, t.FullAt, now)
+		l.describe(h, t.Level, t.FullAt, now)
 		return missing
 	case t.Outcome == leasing.Refused:
 		h.view, h.doubt = refuses, t.Doubt
-		l.describe(req, h, t.Level, t.FullAt, now)
+		l.describe(h, t.Level, t.FullAt, now)
 		switch {
 		case t.Suspended:
 			return h.refuse(policy.ReasonSuspended, quota.Never)

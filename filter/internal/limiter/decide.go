@@ -141,7 +141,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst
 	for n := range req.Hits {
 		i := req.nthToTake(n)
 		h := &req.Hits[i]
-		if h.passed || h.missing || h.isInFlight(req) && req.partIsFull(i) {
+		if h.passed || h.missing || h.limit.InFlight && req.partIsFull(i) {
 			continue
 		}
 		switch l.take(req, h, now, charging) {

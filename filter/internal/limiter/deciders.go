@@ -57,8 +57,8 @@ func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) 
 }
 
 // takeNever is the step deny of on_failure.
-func takeNever(_ *Limiter, req *Request, h *Hit, _ quota.Instant, _ bool) finding {
-	if limit := req.LimitOf(&h.Hit); !limit.InFlight && h.Cost > limit.Params.Burst {
+func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
+	if !h.limit.InFlight && h.Cost > h.limit.Params.Burst {
 		return h.refuse(policy.ReasonTooDear, quota.Never)
 	}
 	return h.refuse(policy.ReasonFailure, quota.Second)

@@ -2,15 +2,14 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // describe fills in what clients see of a central bucket, by what the control plane said of it.
-func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.Instant) {
-	burst := req.LimitOf(&h.Hit).Params.Burst
+func (l *Limiter) describe(h *Hit, level int64, fullAt, now quota.Instant) {
+	burst := h.limit.Params.Burst
 	h.Known, h.Remaining = true, min(max(level, 0), burst)
 	h.Reset = quota.Span(max(fullAt-now, 0))
 }
@@ -18,10 +17,9 @@ func (l *Limiter) describe(req *Request, h *Hit, level int64, fullAt, now quota.
 // use notes how full the bucket of a hit is by what is left in it, as far as this node knows. The
 // queue of a leaky bucket holds requests and no tokens, and requests in flight are measured where
 // they are counted.
-func (req *Request) use(m *match.Hit, left int64) {
-	limit := req.LimitOf(m)
-	if !limit.InFlight && !limit.Algorithm.Queues() && !m.Candidate {
-		req.rules.Tally.Use(m.Policy, left, limit.Params.Burst)
+func (req *Request) use(h *Hit, left int64) {
+	if !h.limit.InFlight && !h.limit.Algorithm.Queues() && !h.Candidate {
+		req.rules.Tally.Use(h.Policy, left, h.limit.Params.Burst)
 	}
 }
 
@@ -33,8 +31,8 @@ func (h *Hit) knowsBucket() bool {
 
 // losesTokens reports whether tokens that came for a refused request cannot go back to the control
 // plane.
-func (h *Hit) losesTokens(limit *policy.Limit) bool {
-	return h.ticket.Outcome == leasing.Granted && limit.Algorithm.Windowed() && !limit.Algorithm.Lends()
+func (h *Hit) losesTokens() bool {
+	return h.ticket.Outcome == leasing.Granted && h.limit.Algorithm.Windowed() && !h.limit.Algorithm.Lends()
 }
 
 // tellWait finds out when a request passes that the i-th hit refuses for a reason: when all other
@@ -51,7 +49,7 @@ func (req *Request) tellWait(i int, reason policy.Reason) (refusing int, why pol
 	for k := range req.Hits {
 		switch other := &req.Hits[k]; {
 		case other.passed:
-			if other.losesTokens(req.LimitOf(&other.Hit)) && other.Remaining < other.Cost {
+			if other.losesTokens() && other.Remaining < other.Cost {
 				wait = max(wait, other.Reset)
 			}
 		case other.Retry == quota.Never && other.reason == policy.ReasonSuspended:

@@ -11,8 +11,8 @@ import (
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	if req.LimitOf(&h.Hit).Suspended() {
-		return l.takeSuspended(req, h)
+	if h.limit.Suspended() {
+		return l.takeSuspended(h)
 	}
 	f := l.takeOnce(req, h, now, charging)
 	if f == away {
@@ -31,8 +31,8 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) f
 
 // takeSuspended decides a hit whose limit is suspended, and stands in for one that the consumer may
 // have of its own. Only the control plane can say.
-func (l *Limiter) takeSuspended(req *Request, h *Hit) finding {
-	if l.leases != nil && h.since == 0 && req.policyOf(&h.Hit).Mode != policy.ModeLocal {
+func (l *Limiter) takeSuspended(h *Hit) finding {
+	if l.leases != nil && h.since == 0 && h.rule.Mode != policy.ModeLocal {
 		if _, isAway := l.leases.Health.Away(); !isAway {
 			return missing
 		}
@@ -54,9 +54,9 @@ func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 		req.trial.lose(h)
 		return
 	}
-	step := req.policyOf(&h.Hit).OnFailure.At(max(quota.Span(now-since), 0))
+	step := h.rule.OnFailure.At(max(quota.Span(now-since), 0))
 	h.since, h.empty, h.Known = since, step.Empty, false
-	if h.isInFlight(req) {
+	if h.limit.InFlight {
 		h.decideBy(inFlightFallbacks[step.Do])
 	} else {
 		h.decideBy(fallbacks[step.Do])
@@ -81,7 +81,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 			continue
 		}
 		step := policy.StepShare
-		if h.Retry == quota.Never || req.policyOf(&h.Hit).OnFailure.At(0).Do == policy.StepDeny {
+		if h.Retry == quota.Never || h.rule.OnFailure.At(0).Do == policy.StepDeny {
 			step = policy.StepDeny
 		}
 		h.since, h.Known = now, false
@@ -97,7 +97,7 @@ func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
 		return passes
 	}
 	l.Stats.Contended++
-	if req.policyOf(&h.Hit).OnFailure.Last().Do != policy.StepAllow {
+	if h.rule.OnFailure.Last().Do != policy.StepAllow {
 		return h.refuse(policy.ReasonContended, quota.Second)
 	}
 	h.decideBy(fallbacks[policy.StepAllow])

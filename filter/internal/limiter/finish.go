@@ -48,7 +48,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 			t.Add(h.Policy, ruleset.CountUnsure, 1)
 		}
 		if h.knowsBucket() {
-			req.use(&h.Hit, h.Remaining)
+			req.use(h, h.Remaining)
 		}
 	}
 	l.watch(req, now)
@@ -99,7 +99,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	}
 	l.giveBack(req, now)
 	if reason == policy.ReasonQuota {
-		req.use(&h.Hit, 0)
+		req.use(h, 0)
 	}
 	if refusal.Kinds[reason].Counts {
 		h.Retry = max(h.Retry, l.offend(req, h.Policy, false, now))
@@ -169,8 +169,8 @@ func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 			l.leave(h.turn(), now)
 		case h.ticket.Outcome == leasing.Granted, h.ticket.Name > 0:
 			l.leases.GiveBack(now, &h.ticket)
-		case h.isInFlight(req): // stopCounting frees its place.
-		case req.rules.Index.Commit(req.policyOf(&h.Hit)) != nil: // refund releases what it has reserved.
+		case h.limit.InFlight: // stopCounting frees its place.
+		case h.commit != nil: // refund releases what it has reserved.
 		case h.passed && h.Cost > 0 && h.source <= policy.ByOptimistic && req.trial == nil:
 			l.Stats.ChargedInVain++
 		}

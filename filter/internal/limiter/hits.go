@@ -1,8 +1,10 @@
 package limiter
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // match finds the limits that apply to the request. What it keeps of them is copied: the matcher
@@ -18,7 +20,6 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	req.counted = append(req.counted, found.Counted...)
 	for i := range found.Hits {
 		m := &found.Hits[i]
-		req.capCost(m)
 		if m.Shadow {
 			req.shadows = append(req.shadows, *m)
 			continue
@@ -28,12 +29,36 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	return found.Access
 }
 
-// open adds a limit to those that decide the request.
-func (l *Limiter) open(req *Request, m *match.Hit) {
-	h := Hit{Hit: *m, view: unknown}
-	h.queued = m.Cost > 0 && req.LimitOf(m).Algorithm.Queues()
-	h.decideBy(l.deciderOf(req, m))
-	req.Hits = append(req.Hits, h)
+// open adds a limit to those that decide the request, with its decider. A cost that is a
+// reservation takes no more than the bucket holds: otherwise a caller who asks for much would be
+// refused for ever, whatever the request costs in the end.
+func (l *Limiter) open(req *Request, m *match.Hit) *Hit {
+	h := req.add(m)
+	if h.commit != nil {
+		h.Cost = min(h.Cost, h.limit.Params.Burst)
+	}
+	h.queued = h.Cost > 0 && h.limit.Algorithm.Queues()
+	d := l.deciderOf(req, h)
+	if h.decideBy(d); d == &leased || d == &optimistic {
+		req.fillNeed(h)
+	}
+	return h
+}
+
+// add adds a hit to the request, and resolves it.
+func (req *Request) add(m *match.Hit) *Hit {
+	n := len(req.Hits)
+	req.Hits = append(req.Hits, Hit{bound: req.bind(m), view: unknown})
+	if n > 0 {
+		req.Hits[0].need.Beside, req.Hits[n].need.Beside = true, true
+	}
+	return &req.Hits[n]
+}
+
+// bind finds what the rules say of a hit.
+func (req *Request) bind(m *match.Hit) bound {
+	rule := req.rules.Index.Policy(m.Policy)
+	return bound{Hit: *m, rule: rule, limit: req.LimitOf(m), commit: req.rules.Index.Commit(rule)}
 }
 
 // decideBy hands an open hit to a decider.
@@ -44,20 +69,44 @@ func (h *Hit) decideBy(d *decider) {
 }
 
 // deciderOf is the decider that a hit starts with.
-func (l *Limiter) deciderOf(req *Request, m *match.Hit) *decider {
-	p := req.policyOf(m)
+func (l *Limiter) deciderOf(req *Request, h *Hit) *decider {
 	switch {
-	case req.rules.Index.Adaptive(p) != nil:
+	case req.rules.Index.Adaptive(h.rule) != nil:
 		return &adaptiveLimit
-	case req.LimitOf(m).InFlight:
-		if p.Mode == policy.ModeLeased && l.leases != nil {
+	case h.limit.InFlight:
+		if h.rule.Mode == policy.ModeLeased && l.leases != nil {
 			return &inFlightLeased
 		}
 		return &inFlight
-	case p.Mode == policy.ModeLocal, l.leases == nil:
+	case h.rule.Mode == policy.ModeLocal, l.leases == nil:
 		return &local
-	case p.Mode == policy.ModeOptimistic:
+	case h.rule.Mode == policy.ModeOptimistic:
 		return &optimistic
 	}
 	return &leased
+}
+
+// fillNeed fills in what a hit needs of the bucket that the control plane keeps.
+func (req *Request) fillNeed(h *Hit) {
+	reserves, beside := h.commit != nil, h.need.Beside
+	h.need = leasing.Need{
+		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: h.limit.Params, Cost: h.Cost,
+		Strict:     h.rule.Mode != policy.ModeLeased || reserves || h.limit.Suspended(),
+		Optimistic: h.rule.Mode == policy.ModeOptimistic,
+		Algorithm:  h.limit.Algorithm, Reserves: reserves, Beside: beside,
+	}
+	n := &h.need
+	if h.limit.Own > 0 {
+		n.Quota, n.Burst = h.limit.Quota, h.limit.Params.Burst
+		n.Most = req.rules.Index.Limit(h.Limit).Params
+	}
+	if h.rule.ByConsumer {
+		n.ExceptionsRevision = req.exceptionsRevision
+		if h.Certainty != match.Certain {
+			n.Consumer, n.Position, n.Root = req.consumer, h.Position+1, h.limit.Root
+		}
+		if h.Certainty == match.GuessedTier {
+			n.Position = wire.TierGuessed
+		}
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	shared "github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -16,11 +15,11 @@ const comeAgain = quota.Second
 // takeInFlight takes a place, also where others only look: what a request has taken it gives back
 // if another bucket refuses it.
 func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
-	seat, limit := &h.seat, req.LimitOf(&h.Hit)
-	*seat = l.seatOf(req, &h.Hit)
+	seat := &h.seat
+	*seat = l.seatOf(req, &h.bound)
 	switch h.source {
 	case policy.ByShare:
-		seat.Beyond = shared.Share(limit.Quota, l.leases.Nodes())
+		seat.Beyond = shared.Share(h.limit.Quota, l.leases.Nodes())
 	case policy.ByFailureAllow:
 		seat.Beyond = inflight.AnyNumber
 	}
@@ -37,7 +36,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 		}
 	}
 	h.Known, h.Remaining, h.Reset = true, 0, 0
-	wait := limit.MaxWait
+	wait := h.limit.MaxWait
 	if asks && seat.Asks {
 		wait = max(wait, lease.Deadline)
 	}
@@ -47,7 +46,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 	if asks {
 		h.source = policy.ByCentral
 	}
-	seat.Patient, seat.Until = limit.MaxWait > 0, now+quota.Instant(wait)
+	seat.Patient, seat.Until = h.limit.MaxWait > 0, now+quota.Instant(wait)
 	return awaits
 }
 
@@ -61,15 +60,15 @@ func (l *Limiter) refuseFlight(h *Hit) finding {
 }
 
 // seatOf is what a request asks for: a place in flight under a limit.
-func (l *Limiter) seatOf(req *Request, m *match.Hit) inflight.Seat {
-	limit, ix := req.LimitOf(m), &req.rules.Index
+func (l *Limiter) seatOf(req *Request, b *bound) inflight.Seat {
+	ix := &req.rules.Index
 	s := inflight.Seat{
-		Stream: req.Stream, Trial: req.trial.id(), Key: m.Key,
-		Most: limit.Quota, Generation: req.generation(m), Hold: limit.Window,
-		Leased: l.leases != nil && req.policyOf(m).Mode == policy.ModeLeased, Limit: m.Limit, Version: ix.Version(),
+		Stream: req.Stream, Trial: req.trial.id(), Key: b.Key,
+		Most: b.limit.Quota, Generation: req.generation(&b.Hit), Hold: b.limit.Window,
+		Leased: l.leases != nil && b.rule.Mode == policy.ModeLeased, Limit: b.Limit, Version: ix.Version(),
 	}
-	if !m.Candidate {
-		s.Policy = ix.Text(ix.Policy(m.Policy).Name)
+	if !b.Candidate {
+		s.Policy = ix.Text(b.rule.Name)
 	}
 	return s
 }
@@ -91,7 +90,8 @@ func (l *Limiter) seated(req *Request, h *Hit) finding {
 func (l *Limiter) countLifted(req *Request, now quota.Instant) {
 	for i := range req.counted {
 		seat := &l.seat
-		*seat = l.seatOf(req, &req.counted[i])
+		b := req.bind(&req.counted[i])
+		*seat = l.seatOf(req, &b)
 		seat.Beyond = inflight.AnyNumber
 		if l.flights.Take(seat, now) == inflight.Held {
 			req.places = append(req.places, seat.Place)
@@ -99,8 +99,6 @@ func (l *Limiter) countLifted(req *Request, now quota.Instant) {
 	}
 	req.Lasting = req.lasts()
 }
-
-func (h *Hit) isInFlight(req *Request) bool { return req.LimitOf(&h.Hit).InFlight }
 
 // vacate frees a request's places from the n-th on and has it leave the queues for others. A seat
 // that is held has got its place just now: readSeats has not noted it yet.

@@ -4,18 +4,15 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // takeLeased decides by what this node holds of a central bucket and knows about it.
-func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	need := l.need(req, h)
+func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool) finding {
 	s := &l.spend
-	*s = leasing.Spend{Need: need, Now: now, Charge: charging && h.Cost > 0}
-	tooDear := h.Cost > need.Params.Burst
+	*s = leasing.Spend{Need: h.need, Now: now, Charge: charging && h.Cost > 0}
+	tooDear := h.Cost > h.need.Params.Burst
 	if tooDear {
 		s.Cost = 0 // What is left is all that there is to find out.
 	}
@@ -24,7 +21,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 		return contended
 	}
 	if s.Known || s.State == leasing.Ready {
-		l.describe(req, h, s.Level, s.FullAt, now)
+		l.describe(h, s.Level, s.FullAt, now)
 	}
 	if tooDear {
 		h.refuse(policy.ReasonTooDear, quota.Never)
@@ -37,7 +34,7 @@ func takeLeased(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bo
 	switch s.State {
 	case leasing.Ready:
 		h.passed, h.Retry = charging, 0
-		l.keep(req, h)
+		l.keep(h)
 		return passes
 	case leasing.Exhausted:
 		h.doubt = s.Doubt
@@ -57,34 +54,9 @@ func (l *Limiter) askable() finding {
 }
 
 // keep notes the tokens that a hit wants beyond its own.
-func (l *Limiter) keep(req *Request, h *Hit) {
+func (l *Limiter) keep(h *Hit) {
 	if h.keep > 0 || h.spent != [2]lease.Spent{} {
-		l.leases.Keep(l.need(req, h), h.keep, h.keepBy, h.spent)
+		l.leases.Keep(h.need, h.keep, h.keepBy, h.spent)
 		h.keep, h.spent = 0, [2]lease.Spent{}
 	}
-}
-
-func (l *Limiter) need(req *Request, h *Hit) leasing.Need {
-	p, limit := req.policyOf(&h.Hit), req.LimitOf(&h.Hit)
-	reserves := req.rules.Index.Commit(p) != nil
-	keeps := p.Mode == policy.ModeLeased && !reserves && !limit.Suspended()
-	n := leasing.Need{
-		Bucket: h.Key, Limit: h.Limit, Version: req.rules.Index.Version(), Params: limit.Params, Cost: h.Cost,
-		Strict: !keeps, Optimistic: p.Mode == policy.ModeOptimistic,
-		Algorithm: limit.Algorithm, Reserves: reserves, Beside: len(req.Hits) > 1,
-	}
-	if limit.Own > 0 {
-		n.Quota, n.Burst = limit.Quota, limit.Params.Burst
-		n.Most = req.rules.Index.Limit(h.Limit).Params
-	}
-	if p.ByConsumer {
-		n.ExceptionsRevision = req.exceptionsRevision
-		if h.Certainty != match.Certain {
-			n.Consumer, n.Position, n.Root = req.consumer, h.Position+1, limit.Root
-		}
-		if h.Certainty == match.GuessedTier {
-			n.Position = wire.TierGuessed
-		}
-	}
-	return n
 }

@@ -3,19 +3,18 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // takeLocal decides by a bucket of this node alone.
 func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	return l.takeBucket(req, h, nodeBucket{params: req.LimitOf(&h.Hit).Params}, now, charging)
+	return l.takeBucket(req, h, nodeBucket{params: h.limit.Params}, now, charging)
 }
 
 // takeBucket decides by one of this node's own buckets, which may be its share of a central one.
 func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool) finding {
-	out, err := l.changeBucket(req, &h.Hit, part, now, charging)
+	out, err := l.changeBucket(req, h, part, now, charging)
 	if err != nil {
 		return contended
 	}
@@ -31,11 +30,10 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	}
 	h.passed = charging
 	if charging && !part.isShare {
-		l.reserve(req, &h.Hit, out.taken)
+		l.reserve(req, h, out.taken)
 	}
 	if charging && part.isShare && h.Cost > 0 {
-		need := l.need(req, h)
-		if owed := l.leases.Owe(now, need, &h.ticket, h.holdsAtMost(req)); owed != nil {
+		if owed := l.leases.Owe(now, h.need, &h.ticket, h.holdsAtMost()); owed != nil {
 			l.reserveCentral(req, h, owed)
 		}
 	}
@@ -47,51 +45,50 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 
 // changeBucket looks at one of this node's own buckets, or charges it.
 func (l *Limiter) changeBucket(
-	req *Request, m *match.Hit, part nodeBucket, now quota.Instant, charging bool,
+	req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool,
 ) (*outcome, error) {
-	limit := req.LimitOf(m)
-	do := bucketChange{generation: req.generation(m), now: now, cost: m.Cost, charge: charging}
-	if limit.Algorithm.Windowed() && !part.isShare {
-		return l.changeWindows(req, m, do)
+	do := bucketChange{generation: req.generation(&h.Hit), now: now, cost: h.Cost, charge: charging}
+	if h.limit.Algorithm.Windowed() && !part.isShare {
+		return l.changeWindows(req, h, do)
 	}
 	kind := bucketstore.Local
 	if part.isShare {
 		kind = bucketstore.Share
 	}
-	if limit.Own > 0 {
-		return l.changeFigures(req, m, do, kind, part)
+	if h.limit.Own > 0 {
+		return l.changeFigures(req, h, do, kind, part)
 	}
 	t := &l.local
 	*t = tokenChange{bucketChange: do, bucket: part}
-	t.owing = req.rules.Index.Commit(req.policyOf(m)) != nil
-	t.crowded = limit.Algorithm.Queues() && !m.Shadow && l.delays.Full()
+	t.owing = h.commit != nil
+	t.crowded = h.limit.Algorithm.Queues() && !h.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}
-	return &t.outcome, t.storeError(l.store.Update(kind, m.Key, now, t))
+	return &t.outcome, t.storeError(l.store.Update(kind, h.Key, now, t))
 }
 
 // changeFigures is changeBucket where callers bring figures of their own.
 func (l *Limiter) changeFigures(
-	req *Request, m *match.Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
+	req *Request, h *Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
 ) (*outcome, error) {
-	most, c := req.rules.Index.Limit(m.Limit), &l.figures
+	most, c := req.rules.Index.Limit(h.Limit), &l.figures
 	*c = figuresChange{bucketChange: do, most: most.Params, mark: markOf(most), bucket: part}
 	if part.isShare {
 		c.most = lease.Share(c.most, l.leases.Nodes())
 	}
 	l.store.Figures = bucketstore.Figures{Own: c.mark}
-	return &c.outcome, c.storeError(l.store.Update(kind, m.Key, do.now, c))
+	return &c.outcome, c.storeError(l.store.Update(kind, h.Key, do.now, c))
 }
 
 // changeWindows looks at a bucket that counts in windows, or charges it.
-func (l *Limiter) changeWindows(req *Request, m *match.Hit, do bucketChange) (*outcome, error) {
-	limit, c := req.LimitOf(m), &l.window
-	*c = windowChange{bucketChange: do, windows: limit.WindowsOf(m.Key)}
-	if limit.Own > 0 { // Callers with figures of their own share one bucket of the largest.
-		c.windows, c.quota = req.rules.Index.Limit(m.Limit).WindowsOf(m.Key), limit.Quota
+func (l *Limiter) changeWindows(req *Request, h *Hit, do bucketChange) (*outcome, error) {
+	c := &l.window
+	*c = windowChange{bucketChange: do, windows: h.limit.WindowsOf(h.Key)}
+	if h.limit.Own > 0 { // Callers with figures of their own share one bucket of the largest.
+		c.windows, c.quota = req.rules.Index.Limit(h.Limit).WindowsOf(h.Key), h.limit.Quota
 	}
-	if limit.Calendar {
+	if h.limit.Calendar {
 		c.ahead = l.Ahead
 	}
 	l.store.Figures = bucketstore.Figures{Windows: c.windows}
-	return &c.outcome, c.storeError(l.store.Update(bucketstore.Window, m.Key, do.now, c))
+	return &c.outcome, c.storeError(l.store.Update(bucketstore.Window, h.Key, do.now, c))
 }

@@ -3,14 +3,13 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
 // What goes beyond the slack waits for the control plane, as in strict mode.
-func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	use, err := l.useOptimistic(req, &h.Hit, now, charging)
+func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool) finding {
+	use, err := l.useOptimistic(h, now, charging)
 	if err != nil {
 		return contended
 	}
@@ -30,13 +29,13 @@ func takeOptimistic(l *Limiter, req *Request, h *Hit, now quota.Instant, chargin
 }
 
 // useOptimistic looks at what this node has used of an optimistic bucket, or uses more of it.
-func (l *Limiter) useOptimistic(req *Request, m *match.Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
+func (l *Limiter) useOptimistic(h *Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
 	u := &l.use
-	*u = leasing.Use{Need: l.need(req, &Hit{Hit: *m}), Now: now, Charge: charging}
-	if !m.Late { // What is kept from a class is kept exactly: the control plane decides about it.
+	*u = leasing.Use{Need: h.need, Now: now, Charge: charging}
+	if !h.Late { // What is kept from a class is kept exactly: the control plane decides about it.
 		u.Slack = l.leases.Slack(u.Params)
 	}
-	err := l.store.Update(bucketstore.Optimistic, m.Key, now, u)
+	err := l.store.Update(bucketstore.Optimistic, h.Key, now, u)
 	if err == nil && u.Reports {
 		l.leases.Report(now, u.Need, u.Due)
 	}

@@ -2,7 +2,6 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/inflight"
-	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -13,7 +12,7 @@ const shedSpread = 4
 // takeAdaptive has a request enter, also where others only look: it leaves again if another
 // limit refuses it.
 func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
-	switch room, state := l.enter(req, &h.Hit, now); state {
+	switch room, state := l.enter(req, h, now); state {
 	case inflight.Held:
 		h.passed, h.Remaining = true, room
 		return passes
@@ -24,14 +23,13 @@ func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 }
 
 //go:noinline
-func (l *Limiter) enter(req *Request, m *match.Hit, now quota.Instant) (room int64, state inflight.State) {
+func (l *Limiter) enter(req *Request, h *Hit, now quota.Instant) (room int64, state inflight.State) {
 	if l.guards == nil {
 		return 0, inflight.Held
 	}
 	ix, a := &req.rules.Index, &l.asking
-	a.Stream, a.Key, a.Rank, a.Classes = req.Stream, m.Key, req.rank, ix.Classes()
-	p := ix.Policy(m.Policy)
-	a.Policy, a.Limit = ix.Text(p.Name), ix.Adaptive(p)
+	a.Stream, a.Key, a.Rank, a.Classes = req.Stream, h.Key, req.rank, ix.Classes()
+	a.Policy, a.Limit = ix.Text(h.rule.Name), ix.Adaptive(h.rule)
 	e, state := l.guards.Enter(a, now)
 	if state == inflight.Held {
 		req.entries = append(req.entries, e)

@@ -59,8 +59,7 @@ func (req *Request) hitOf(s *match.Subject) int {
 			return i
 		}
 	}
-	hit := match.Hit{Policy: s.Policy, Limit: s.Limit, Key: s.Key}
-	req.Hits = append(req.Hits, Hit{Hit: hit, view: unknown})
+	req.add(&match.Hit{Policy: s.Policy, Limit: s.Limit, Key: s.Key})
 	return len(req.Hits) - 1
 }
 

@@ -91,9 +91,23 @@ type Request struct {
 	trials []*trial
 }
 
+// bound is a limit that applies to the request, with what the rules say of it. That stays where it
+// is until the request is decided: the memory of the rules is kept while a request waits.
+type bound struct {
+	match.Hit
+	rule *match.Policy
+	// limit decides: the policy's, or the consumer's own.
+	limit *policy.Limit
+	// commit is how the cost becomes known later; nil if it is known.
+	commit *policy.Commit
+}
+
 // Hit is one limit's part in the decision.
 type Hit struct {
-	match.Hit
+	bound
+	// need is what it needs of a bucket that the control plane keeps, of leased, strict and
+	// optimistic limits.
+	need leasing.Need
 	// Remaining is the whole tokens left, of a refused request too.
 	Remaining int64
 	// Reset is the time until the bucket is full, Retry the wait that a refusing hit asks for.
@@ -219,8 +233,6 @@ func (req *Request) later(a, b int) int {
 	return a
 }
 
-func (req *Request) policyOf(m *match.Hit) *match.Policy { return req.rules.Index.Policy(m.Policy) }
-
 // LimitOf is the limit that a hit is decided by: the policy's, or the consumer's own.
 func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 	if m.Own > 0 {
@@ -229,20 +241,12 @@ func (req *Request) LimitOf(m *match.Hit) *policy.Limit {
 	return req.rules.Index.Limit(m.Limit)
 }
 
-// capCost has a hit whose cost is a reservation take no more than the bucket holds. Otherwise a
-// caller who asks for much would be refused for ever, whatever the request costs in the end.
-func (req *Request) capCost(m *match.Hit) {
-	if req.rules.Index.Commit(req.policyOf(m)) != nil {
-		m.Cost = min(m.Cost, req.LimitOf(m).Params.Burst)
-	}
-}
-
 // holdsAtMost is the most that the whole bucket holds by what the node knows.
-func (h *Hit) holdsAtMost(req *Request) int64 {
+func (h *Hit) holdsAtMost() int64 {
 	if h.heard {
 		return h.holds
 	}
-	return req.LimitOf(&h.Hit).Params.Burst
+	return h.limit.Params.Burst
 }
 
 // generation orders what changes a bucket's figures on this node. The figures of a later policy set

@@ -43,7 +43,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.passed || !h.isInFlight(req) {
+		if h.passed || !h.limit.InFlight {
 			continue
 		}
 		switch h.seat.State {

@@ -18,27 +18,26 @@ type Answer interface {
 
 // reserve notes what a request has taken of a bucket of this node's own, if its cost is known
 // later.
-func (l *Limiter) reserve(req *Request, m *match.Hit, taken quota.Reservation) {
-	commit := req.rules.Index.Commit(req.policyOf(m))
-	if commit == nil || m.Cost == 0 {
+func (l *Limiter) reserve(req *Request, h *Hit, taken quota.Reservation) {
+	if h.commit == nil || h.Cost == 0 {
 		return
 	}
-	l.note(req, m, &reservation{
-		commit: commit, key: m.Key, taken: taken, figures: l.store.Figures,
-		params: req.rules.Index.Limit(m.Limit).Params, calendar: req.LimitOf(m).Calendar,
+	l.note(req, h, &reservation{
+		commit: h.commit, key: h.Key, taken: taken, figures: l.store.Figures,
+		params: req.rules.Index.Limit(h.Limit).Params, calendar: h.limit.Calendar,
 	})
 }
 
 // reserveCentral notes what the control plane has granted a request whose cost is known later, or
 // what it has taken of the share and the control plane is to charge.
 func (l *Limiter) reserveCentral(req *Request, h *Hit, central *leasing.Reservation) {
-	if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil {
-		l.note(req, &h.Hit, &reservation{commit: commit, taken: quota.Reservation{Tokens: h.Cost}, central: central})
+	if h.commit != nil {
+		l.note(req, h, &reservation{commit: h.commit, taken: quota.Reservation{Tokens: h.Cost}, central: central})
 	}
 }
 
-func (l *Limiter) note(req *Request, m *match.Hit, r *reservation) {
-	r.end(req, m)
+func (l *Limiter) note(req *Request, h *Hit, r *reservation) {
+	r.end(h)
 	r.cost, r.trailed = len(req.Costs), -1
 	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
@@ -46,10 +45,10 @@ func (l *Limiter) note(req *Request, m *match.Hit, r *reservation) {
 }
 
 // end notes what the request costs if its response is not whole.
-func (r *reservation) end(req *Request, m *match.Hit) {
-	cost := &req.policyOf(m).Cost
+func (r *reservation) end(h *Hit) {
+	cost := &h.rule.Cost
 	r.unfinished = r.commit.IfUnfinished(cost.Kind)
-	r.most = r.unfinished.Most(cost.Max, cost.Invalid, req.LimitOf(m).Params.Burst)
+	r.most = r.unfinished.Most(cost.Max, cost.Invalid, h.limit.Params.Burst)
 }
 
 // SettleHead settles what the head of the response to a Lasting request decides. The request may

@@ -11,12 +11,12 @@ import (
 // plane has not charged. If it knows nothing, the share starts full, or without a token if the
 // policy says so.
 func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	whole := req.LimitOf(&h.Hit).Params
+	whole := h.limit.Params
 	params := lease.Share(whole, l.leases.Nodes())
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
 		return h.refuse(policy.ReasonFailure, quota.Second)
 	}
 	s := nodeBucket{params: params, isShare: true, since: h.since, empty: h.empty}
-	s.holds = min(max(h.holdsAtMost(req)-l.leases.Owed(now, h.Key), 0), params.Burst)
+	s.holds = min(max(h.holdsAtMost()-l.leases.Owed(now, h.Key), 0), params.Burst)
 	return l.takeBucket(req, h, s, now, charging)
 }

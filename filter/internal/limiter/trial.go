@@ -96,9 +96,8 @@ func (l *Limiter) look(t *trial, req *Request) {
 		}
 		m := h.Hit
 		m.Cost = 0
-		l.open(&t.Request, &m)
-		seen := &t.Hits[len(t.Hits)-1]
-		if seen.least = h.Cost; seen.isInFlight(&t.Request) { // To look would be to take a place.
+		seen := l.open(&t.Request, &m)
+		if seen.least = h.Cost; seen.limit.InFlight { // To look would be to take a place.
 			t.lose(seen)
 		}
 	}
@@ -129,11 +128,12 @@ func (l *Limiter) await(t *trial, req *Request) {
 	linked := len(t.subjects) > 0
 	for i := range t.Hits {
 		h := &t.Hits[i]
-		linked = linked || h.isInFlight(&t.Request)
-		if commit := req.rules.Index.Commit(req.policyOf(&h.Hit)); commit != nil && h.Cost > 0 {
+		linked = linked || h.limit.InFlight
+		if h.commit != nil && h.Cost > 0 {
 			r := new(reservation)
-			r.commit, r.taken.Tokens, r.central, r.cost, r.trailed = commit, h.Cost, new(leasing.Reservation), none, -1
-			r.end(req, &h.Hit)
+			r.commit, r.taken.Tokens, r.central = h.commit, h.Cost, new(leasing.Reservation)
+			r.cost, r.trailed = none, -1
+			r.end(h)
 			t.reserved, req.reserved = append(t.reserved, r), append(req.reserved, r)
 		}
 	}
@@ -177,7 +177,7 @@ func (l *Limiter) passTrial(t *trial, now quota.Instant) Status {
 			reserved = reserved[1:]
 		}
 		if h.knowsBucket() {
-			t.use(&h.Hit, h.Remaining)
+			t.use(h, h.Remaining)
 		}
 	}
 	l.endTrial(t, allows, now)
@@ -203,7 +203,7 @@ func (l *Limiter) failTrial(t *trial, i int, reason policy.Reason, now quota.Ins
 	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended, reason == policy.ReasonFailure:
 		seen = unknown
 	case reason == policy.ReasonQuota:
-		t.use(&h.Hit, 0)
+		t.use(h, 0)
 	}
 	if seen == refuses && refusal.Kinds[h.blamed(reason)].Counts {
 		l.offend(&t.Request, h.Policy, true, now)
