@@ -57,6 +57,13 @@ func (b *breakable) check() error {
 	return nil
 }
 
+func (b *breakable) Heads(ctx context.Context, candidate [16]byte) (push.Heads, error) {
+	if err := b.check(); err != nil {
+		return push.Heads{}, err
+	}
+	return b.Store.Heads(ctx, candidate)
+}
+
 func (b *breakable) State(ctx context.Context) (policies.State, error) {
 	if err := b.check(); err != nil {
 		return policies.State{}, err
@@ -204,7 +211,7 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})
 	p.punished = punished
 	p.hub = push.New(push.Config{
-		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: p.store,
+		Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Store: p.store,
 		Candidate: [16]byte{1}, Log: log, Now: time.Now,
 	})
 	stopping, stop := context.WithCancel(context.Background())
@@ -214,7 +221,6 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	go func() {
 		var followers sync.WaitGroup
 		followers.Go(func() { p.hub.Run(following) })
-		followers.Go(func() { orders.Run(following) })
 		followers.Wait()
 		close(done)
 	}()

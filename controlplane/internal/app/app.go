@@ -147,7 +147,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
-		Secrets: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Polled: a.note,
+		Store: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Polled: a.note,
 	})
 	changes := audit.NewHeld(a.store, a.clock.Now)
 	a.followers = append(a.followers, changes.Run)

@@ -190,7 +190,6 @@ func (a *App) Run(ctx, atOnce context.Context) error {
 	followers.Go(func() { a.clock.Run(following) })
 	followers.Go(func() { a.meetOthers(following) })
 	followers.Go(func() { a.hub.Run(following) })
-	followers.Go(func() { a.enforcement.Run(following) })
 	if a.regions != nil {
 		followers.Go(func() { a.regions.Run(following) })
 	}

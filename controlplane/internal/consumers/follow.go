@@ -14,9 +14,23 @@ import (
 // Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
 // those back that this replica holds.
 func (s *Service) Refresh(ctx context.Context) error {
+	return s.Follow(ctx, nil)
+}
+
+// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
+// revision, nil if the poll could not read it.
+func (s *Service) Follow(ctx context.Context, revision *uint64) (err error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
-	err := s.meet(ctx)
+	s.mu.Lock()
+	held := s.log
+	current := revision != nil && s.loaded && held.Revision == *revision && len(s.owed) == 0 && s.loss == nil
+	s.mu.Unlock()
+	if current {
+		err = s.examine(ctx, held)
+	} else {
+		err = s.meet(ctx)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answering.Note(err, s.now())

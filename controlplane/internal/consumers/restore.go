@@ -88,7 +88,7 @@ func (s *Service) examine(ctx context.Context, held Log) error {
 		}
 	}
 	s.mu.Unlock()
-	if !due {
+	if !due || held.Revision == 0 { // There is nothing to lose before the first change.
 		return nil
 	}
 	for _, c := range slices.Backward(held.Changes) {

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -90,7 +91,11 @@ func inBubble(t *testing.T, test func(t *testing.T, s *store, one, two *replica)
 		for i := range replicas {
 			r := &replica{t: t, Store: s}
 			r.Service = enforcement.New(r, time.Now, slog.New(slog.NewTextHandler(&r.log, nil)))
-			running.Go(func() { r.Run(ctx) })
+			running.Go(func() {
+				follow := func(ctx context.Context) { _ = r.Follow(ctx, nil) }
+				follow(ctx)
+				every.Period(ctx, 200*time.Millisecond, follow)
+			})
 			replicas[i] = r
 		}
 		synctest.Wait()
@@ -384,7 +389,7 @@ func TestABlindReplica(t *testing.T) {
 			t.Errorf("%v %v", durable, err)
 		}
 		s.set(func(s *store) { s.away = false })
-		if err := r.Refresh(t.Context()); err != nil {
+		if err := r.Follow(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		// It knew of no bans, so it has not lifted any.

@@ -13,12 +13,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
-	pollEvery = 200 * time.Millisecond
 	// patience bounds the wait of a change or a read for the store: a kill switch must work without
 	// it.
 	patience = 300 * time.Millisecond
@@ -28,8 +26,8 @@ const (
 	resource = "enforcement"
 )
 
-// Service is what is in force on this replica. Make one with New, have one goroutine in Run. It is
-// safe for concurrent use.
+// Service is what is in force on this replica. Make one with New, and call Follow all the time. It
+// is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -42,6 +40,8 @@ type Service struct {
 	// unsaid: the store was given back orders or bans it had lost, and the answer did not come.
 	// Changing guards it.
 	unsaid bool
+	// failing: the store could not be followed the last time. Changing guards it.
+	failing bool
 
 	mu sync.Mutex
 	// loaded: the store has been read since the start. unsaved: held has not been stored; base is
@@ -70,36 +70,55 @@ func (s *Service) OnLost(lost func()) {
 	s.lost = lost
 }
 
-// Run follows the store until ctx ends. It logs once when the store begins to fail and when it
-// answers again.
-func (s *Service) Run(ctx context.Context) {
-	failing := false
-	follow := func(ctx context.Context) {
-		err := s.Refresh(ctx)
-		if ctx.Err() != nil || (err != nil) == failing {
-			return
-		}
-		failing = err != nil
-		if failing {
-			s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
-		} else {
-			s.log.Info("enforcement can be followed again")
-		}
-	}
-	follow(ctx)
-	every.Period(ctx, pollEvery, follow)
-}
-
-// Refresh exchanges changes with the store.
-func (s *Service) Refresh(ctx context.Context) error {
+// Follow exchanges changes with the store, unless this replica holds what the store has by a poll:
+// the document of that revision, nil if the poll could not read it. It logs once when the store
+// begins to fail and when it answers again.
+func (s *Service) Follow(ctx context.Context, revision *uint64) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
+	if revision != nil && s.current(*revision) {
+		s.noteStore(ctx, nil)
+		return nil
+	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return s.refresh(timed)
+	err := s.meet(timed)
+	s.noteStore(ctx, err)
+	return err
 }
 
-// refresh is Refresh for a caller that holds changing.
+// Unreached notes that a poll has not reached the store.
+func (s *Service) Unreached(ctx context.Context, err error) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	s.noteStore(ctx, err)
+}
+
+// current reports whether this replica holds a revision, and owes the store nothing. The caller
+// holds changing.
+func (s *Service) current(revision uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loaded && !s.unsaved && !s.unsaid && revision == s.held.Revision
+}
+
+// noteStore notes whether the store could be followed. The caller holds changing.
+func (s *Service) noteStore(ctx context.Context, err error) {
+	s.mu.Lock()
+	s.answering.Note(err, s.now())
+	s.mu.Unlock()
+	if ctx.Err() != nil || (err != nil) == s.failing {
+		return
+	}
+	s.failing = err != nil
+	if s.failing {
+		s.log.Warn("enforcement cannot be followed; orders work and are held in memory", "error", err)
+	} else {
+		s.log.Info("enforcement can be followed again")
+	}
+}
+
+// refresh exchanges changes with the store. The caller holds changing.
 func (s *Service) refresh(ctx context.Context) error {
 	err := s.meet(ctx)
 	s.mu.Lock()
@@ -113,14 +132,12 @@ func (s *Service) meet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	held := s.held
-	unsaved := s.unsaved
-	loaded := s.loaded
-	s.mu.Unlock()
-	if loaded && !unsaved && !s.unsaid && revision == held.Revision {
+	if s.current(revision) {
 		return nil
 	}
+	s.mu.Lock()
+	held, unsaved := s.held, s.unsaved
+	s.mu.Unlock()
 	stored, err := s.store.Enforcement(ctx)
 	if err != nil {
 		return err

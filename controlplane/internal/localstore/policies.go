@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
 )
 
 // rolloutKey in the meta bucket: the number of the current version, the revision and the rollout
@@ -196,8 +197,27 @@ func (s *Store) List(_ context.Context, before uint64, limit int) (out []policie
 	return out, err
 }
 
-// Secret implements push.Secrets.
-func (s *Store) Secret(ctx context.Context, candidate [16]byte) (secret [16]byte, err error) {
+// Heads implements push.Store.
+func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, err error) {
+	h.Secret, err = s.secret(ctx, candidate)
+	if err != nil {
+		return h, err
+	}
+	err = s.db.View(func(tx *bolt.Tx) error {
+		if state, err := stateOf(tx); err == nil {
+			h.Policies = &state
+		}
+		revision, _ := orders(tx)
+		last := number(tx.Bucket(metaBucket).Get(revisionKey))
+		penalties := penaltyState(tx)
+		h.Enforcement, h.Consumers, h.Penalties = &revision, &last, &penalties
+		return nil
+	})
+	return h, err
+}
+
+// secret returns the deployment's secret. If there is none, candidate becomes it.
+func (s *Store) secret(ctx context.Context, candidate [16]byte) (secret [16]byte, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		copy(secret[:], tx.Bucket(metaBucket).Get(secretKey))
 		return nil

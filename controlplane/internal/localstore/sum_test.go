@@ -39,7 +39,7 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 	}
 	defer s.Close()
 	entry := audit.Entry{Action: "a", Resource: "r"}
-	_, e1 := s.Secret(ctx, [16]byte{1})
+	_, e1 := s.Heads(ctx, [16]byte{1})
 	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("version: weir/v1")}, entry)
 	_, e3 := s.WriteConsumers(ctx, consumers.Changes{Entry: entry, Writes: []consumers.Write{
 		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "gold", Banned: &consumers.Mark{}}},

@@ -11,29 +11,37 @@ import (
 // Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
 // those back that this replica holds. It ends what nodes of a version began whose rollout has
 // ended.
-func (s *Service) Refresh(ctx context.Context) error {
+func (s *Service) Refresh(ctx context.Context) error { return s.Follow(ctx, nil) }
+
+// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
+// state, nil if the poll could not read it.
+func (s *Service) Follow(ctx context.Context, state *State) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
-	if err := s.refresh(ctx); err != nil {
+	if err := s.follow(ctx, state); err != nil {
 		return err
 	}
 	return s.settle(ctx)
 }
 
-func (s *Service) refresh(ctx context.Context) error {
+func (s *Service) follow(ctx context.Context, polled *State) error {
 	now := s.Now()
 	if e := s.note(now); e.Action != "" {
 		if _, err := s.Store.OfferPenalties(ctx, Offer{Entry: e}); err != nil {
 			return err
 		}
 	}
+	s.mu.Lock()
+	held, loaded := s.state, s.loaded
+	s.mu.Unlock()
+	if polled != nil && loaded && *polled == held {
+		s.sweep(now)
+		return nil
+	}
 	state, err := s.Store.PenaltyState(ctx)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	held, loaded := s.state, s.loaded
-	s.mu.Unlock()
 	if loaded && held.Revision > 0 && (state.First != held.First || state.Revision < held.Revision) {
 		if err := s.giveBack(ctx, now); err != nil {
 			return err

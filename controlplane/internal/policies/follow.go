@@ -66,6 +66,20 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	return s.adopt(ctx, state)
 }
 
+// Follow is Refresh, unless this replica holds what the store has by a poll: nil if the poll could
+// not read it.
+func (s *Service) Follow(ctx context.Context, state *State) error {
+	if state != nil {
+		held, _ := s.Active()
+		s.sayIfRestored(*state, held)
+		if held.Current == nil && state.Current == 0 || held.Current != nil && state.same(held.State) {
+			return nil
+		}
+	}
+	_, err := s.Refresh(ctx)
+	return err
+}
+
 // settled returns the store's state once the store has back what it had lost and this replica
 // holds.
 func (s *Service) settled(ctx context.Context) (State, error) {

@@ -20,17 +20,29 @@ import (
 )
 
 const (
-	pollEvery   = 200 * time.Millisecond
+	pollEvery   = 250 * time.Millisecond
 	pollTimeout = 2 * time.Second
 )
 
 // ErrNotReady: the store has not been reached since the start, so there is nothing to send.
 var ErrNotReady = errs.New(errs.StoreUnavailable, "the store has not been reached since the start", "")
 
-// Secrets keeps the secret that keys the hash of partition keys.
-type Secrets interface {
-	// Secret returns the deployment's secret. If there is none, candidate becomes it.
-	Secret(ctx context.Context, candidate [16]byte) ([16]byte, error)
+// Heads are the secret and how far each topic has come in the store. What could not be read of one
+// topic alone is nil.
+type Heads struct {
+	// Secret keys the hash of partition keys. NoSecret is why there is none now.
+	Secret   [16]byte
+	NoSecret error
+
+	Policies               *policies.State
+	Enforcement, Consumers *uint64
+	Penalties              *penalties.State
+}
+
+// Store is what a Hub asks for changes.
+type Store interface {
+	// Heads returns the heads. If the store has no secret, candidate becomes it.
+	Heads(ctx context.Context, candidate [16]byte) (Heads, error)
 }
 
 // Seen is what a node has already.
@@ -74,7 +86,7 @@ type Hub struct {
 	consumers   *consumers.Service
 	penalties   *penalties.Service
 	enforcement *enforcement.Service
-	secrets     Secrets
+	store       Store
 	log         *slog.Logger
 	polled      func(error)
 	now         func() time.Time
@@ -101,7 +113,7 @@ type Config struct {
 	Consumers   *consumers.Service
 	Penalties   *penalties.Service
 	Enforcement *enforcement.Service
-	Secrets     Secrets
+	Store       Store
 	// Candidate becomes the deployment's secret if the store has none.
 	Candidate [16]byte
 	Log       *slog.Logger
@@ -122,8 +134,8 @@ func New(c Config) *Hub {
 	return &Hub{
 		now:      c.Now,
 		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
-		secrets: c.Secrets,
-		log:     c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
+		store: c.Store,
+		log:   c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
 		looked: make(chan struct{}), rekeyed: make(chan struct{}), read: make(chan struct{}),
 	}
 }
@@ -167,26 +179,34 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// follow reads the secret and the newest version. It asks for the secret each time: a store that
-// has lost everything gets it back before the policy set, and a replica that started with another
-// candidate notices.
+// follow reads all heads, and what is new of each topic. It asks for the secret each time: a store
+// that has lost everything gets it back before the policy set, and a replica that started with
+// another candidate notices. Orders and bans need no secret.
 func (h *Hub) follow(ctx context.Context) error {
 	h.mu.Lock()
 	candidate := h.secret
 	h.mu.Unlock()
-	secret, err := h.secrets.Secret(ctx, candidate)
+	heads, err := h.store.Heads(ctx, candidate)
 	if err != nil {
+		h.enforcement.Unreached(ctx, err)
 		return err
 	}
+	_ = h.enforcement.Follow(ctx, heads.Enforcement) // It logs its failure, and works without the store.
+	if heads.NoSecret != nil {
+		return heads.NoSecret
+	}
 	h.mu.Lock()
-	if secret != h.secret || !h.ready {
+	if heads.Secret != h.secret || !h.ready {
 		close(h.rekeyed)
 		h.rekeyed = make(chan struct{})
 	}
-	h.secret, h.ready = secret, true
+	h.secret, h.ready = heads.Secret, true
 	h.mu.Unlock()
-	_, err = h.policies.Refresh(ctx)
-	return errors.Join(err, h.consumers.Refresh(ctx), h.penalties.Refresh(ctx))
+	return errors.Join(
+		h.policies.Follow(ctx, heads.Policies),
+		h.consumers.Follow(ctx, heads.Consumers),
+		h.penalties.Follow(ctx, heads.Penalties),
+	)
 }
 
 // Secret returns the deployment's secret, which also keys the hashes of consumers. The error is
@@ -246,116 +266,6 @@ func (h *Hub) Loaded() error {
 		return nil
 	}
 	return h.failure
-}
-
-// overrule is how long a node that has later orders and bans than this replica waits before it gets
-// the replica's. So long it also waits for nothing but the number of nodes: while many come or go,
-// none of them polls more often.
-const overrule = 5 * time.Second
-
-// polls is how many polls have begun.
-func (h *Hub) polls() uint64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.begun
-}
-
-// since reports whether a poll has succeeded that began after that many, and returns a channel that
-// is closed when the next one has succeeded.
-func (h *Hub) since(begun uint64) (bool, <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.confirmed > begun, h.read
-}
-
-// lacks reports whether a node ought to get a version now, and returns a channel that is closed
-// when that may have changed. A node that has a later one keeps it until the store was asked anew,
-// after so many polls: a replica that cannot follow the store would take it back to an older one.
-func (h *Hub) lacks(v *policies.Version, node Seen, begun uint64) (bool, <-chan struct{}) {
-	has, rekeyed := h.has(v, node.Version, node.Mark)
-	if has || node.Version <= v.Number {
-		return !has, rekeyed
-	}
-	return h.since(begun)
-}
-
-// Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
-// that it ought to have, changes of consumers, or changes of penalties, the first of these in that
-// order. It returns false when ctx ends first, when the node is outdated, and after some seconds
-// while the store cannot be followed. The error is
-// ErrNotReady if there is nothing because the store has not been reached yet.
-func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
-	patient := time.NewTimer(overrule)
-	defer patient.Stop()
-	waited, begun := false, h.polls()
-	for {
-		var ordered <-chan struct{}
-		if node.WantsEnforcement {
-			var message []byte
-			var news bool
-			message, news, ordered = h.enforcement.After(node.Enforcement, waited)
-			if news {
-				return News{Bytes: message}, true, nil
-			}
-		}
-		active, changed := h.policies.Active()
-		wanted := active.For(node.Node)
-		var rekeyed <-chan struct{}
-		if wanted != nil {
-			var lacks bool
-			if lacks, rekeyed = h.lacks(&wanted.Version, node, begun); lacks {
-				news, err := h.encode(wanted, active)
-				return news, err == nil, err
-			}
-		} else {
-			if _, err := h.Secret(); err != nil {
-				return News{}, false, err
-			}
-		}
-		message, moved := h.changedConsumers(node, waited)
-		if message != nil {
-			return News{Bytes: message}, true, nil
-		}
-		var punished <-chan struct{}
-		if node.WantsPenalties {
-			var m wire.Penalties
-			var news bool
-			m, news, punished = h.penalties.After(node.Penalties, node.Version)
-			if news {
-				return News{Bytes: wire.AppendPenalties(nil, &m)}, true, nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return News{}, false, nil
-		case <-punished:
-		case <-changed:
-		case <-rekeyed:
-		case <-moved:
-		case <-ordered:
-		case <-patient.C:
-			// While the store cannot be followed here another replica may have news: the node asks
-			// anew, there if Envoy calls this one no more.
-			if h.Ready() != nil || node.Outdated != nil && node.Outdated(ctx) {
-				return News{}, false, nil
-			}
-			waited = true
-			patient.Reset(overrule)
-		}
-	}
-}
-
-// changedConsumers is the message about changes of consumers that the node lacks, nil if there is
-// none, and a channel that is closed by the next change.
-func (h *Hub) changedConsumers(node Seen, waited bool) ([]byte, <-chan struct{}) {
-	if !node.WantsConsumers {
-		return nil, nil
-	}
-	m, news, moved := h.consumers.After(node.Consumers, waited)
-	if !news {
-		return nil, moved
-	}
-	return wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat)), moved
 }
 
 // encode returns the snapshot of a version in force; its bytes are made once.

@@ -64,16 +64,17 @@ func (s *shared) WriteEnforcement(ctx context.Context, w enforcement.Write) erro
 	return s.Store.WriteEnforcement(ctx, w)
 }
 
-func (s *shared) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
+func (s *shared) Heads(ctx context.Context, candidate [16]byte) (push.Heads, error) {
 	if err := s.isAway(); err != nil {
-		return keyhash.Key{}, err
+		return push.Heads{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	h, err := s.Store.Heads(ctx, candidate)
 	if s.drawn != nil {
-		return *s.drawn, nil
+		h.Secret = *s.drawn
 	}
-	return s.Store.Secret(ctx, candidate)
+	return h, err
 }
 
 // drawSecret is a store that has lost everything, and in which another secret was put first.
@@ -114,11 +115,10 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
 			punished := penalties.New(penalties.Config{Store: s, Sets: sets, Now: time.Now, Meter: uncounted{}})
 			hub := push.New(push.Config{
-				Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Secrets: s,
+				Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Store: s,
 				Candidate: [16]byte{byte(i + 1)}, Log: slog.New(slog.DiscardHandler),
 			})
 			running.Go(func() { hub.Run(ctx) })
-			running.Go(func() { orders.Run(ctx) })
 			replicas[i] = replica{sets, people, orders, hub}
 			synctest.Wait() // The first replica's candidate becomes the secret.
 		}
@@ -179,7 +179,7 @@ func TestPush(t *testing.T) {
 		if r := <-wait(t, two, 1, 25*time.Second); r.ok || r.err != nil || r.took != 25*time.Second {
 			t.Errorf("nothing new: %+v", r)
 		}
-		if r := <-wait(t, two, 7, time.Second); !r.ok || r.took > 2*200*time.Millisecond {
+		if r := <-wait(t, two, 7, time.Second); !r.ok || r.took > 2*250*time.Millisecond {
 			t.Errorf("a node that is ahead, when the store was asked anew: %+v", r)
 		}
 		again, more := <-wait(t, two, 0, time.Second), <-wait(t, two, 0, time.Second)
@@ -198,13 +198,13 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("before the store was reached: %+v", r)
 		}
 		s.setAway(false)
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(251 * time.Millisecond)
 		if err := one.hub.Ready(); err != nil {
 			t.Errorf("after 250 ms: %v", err)
 		}
 		put(t, one, 0)
 		s.setAway(true)
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(251 * time.Millisecond)
 		if one.hub.Ready() == nil {
 			t.Error("a store that is away is not noticed")
 		}

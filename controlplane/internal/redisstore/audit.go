@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
@@ -50,36 +48,36 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		}
 		from = strconv.FormatInt(stamp, 10)
 	}
-	lists := make([]*redis.ZSliceCmd, len(auditTags))
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, tag := range auditTags { // One more than asked for: each list may hold one of this moment.
-			lists[i] = p.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
-				Key: auditKey(tag), Start: from, Stop: "-inf", ByScore: true, Rev: true, Count: int64(limit) + 1,
-			})
-		}
-		return nil
-	})
+	keys := make([]string, len(auditTags))
+	for i, tag := range auditTags {
+		keys[i] = auditKey(tag)
+	}
+	// One more than asked for: each list may hold one of this moment.
+	lists, err := s.each(ctx, keys, "ZRANGE", from, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit+1, "WITHSCORES")
 	if err != nil {
 		return nil, err
 	}
 	type kept struct {
-		redis.Z
-		tag string
+		at          int64
+		stored, tag string
 	}
 	var found []kept
 	for i, list := range lists {
-		for _, z := range list.Val() {
-			found = append(found, kept{z, auditTags[i]})
+		for at := 0; at+1 < len(list); at += 2 {
+			score, err := strconv.ParseFloat(list[at+1], 64)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, kept{int64(score), list[at], auditTags[i]})
 		}
 	}
-	slices.SortFunc(found, func(a, b kept) int { return cmp.Compare(b.Score, a.Score) })
+	slices.SortFunc(found, func(a, b kept) int { return cmp.Compare(b.at, a.at) })
 	var all []audit.Entry
 	for i, one := range found { // The lists have many times as many entries, and to decode one takes longest.
-		if len(all) >= limit && one.Score < found[i-1].Score {
+		if len(all) >= limit && one.at < found[i-1].at {
 			break
 		}
-		stored, _ := one.Member.(string)
-		e := audit.Read(one.tag, int64(one.Score), stored)
+		e := audit.Read(one.tag, one.at, one.stored)
 		if before == "" || e.ID < before {
 			all = append(all, e)
 		}

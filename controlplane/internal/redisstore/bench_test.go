@@ -19,6 +19,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -378,17 +379,9 @@ func nodeCalls() []scriptCall {
 			count, err := s.CountNodes(b.Context(), time.Hour)
 			return expect(err, count, 1)
 		}},
-		// It asks each server for its run id as well.
-		{"secret", 1, func(b *testing.B, s *redisstore.Store, _ int) error {
+		{"poll", 1, func(b *testing.B, s *redisstore.Store, _ int) error {
 			got, err := s.Secret(b.Context(), secret)
 			return expect(err, got, secret)
-		}},
-		// Another process each time: all but the first have lost state.
-		{"looked", 1, func(b *testing.B, s *redisstore.Store, n int) error {
-			if s.WentBack(b.Context(), 1) && n > 1 {
-				return errors.New("the server forgot a look")
-			}
-			return nil
 		}},
 		{"lent", 10, func(b *testing.B, s *redisstore.Store, n int) error {
 			if n == 1 {
@@ -404,6 +397,15 @@ func nodeCalls() []scriptCall {
 		{"doubt", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return s.DoubtPermits(b.Context(), 1, fmt.Sprint(n))
 		}},
+		{"each", 10, func(b *testing.B, s *redisstore.Store, _ int) error {
+			slots := make([]series.Slot, 10)
+			for i := range slots {
+				slots[i] = series.Slot{Kind: series.Fine, Number: int64(i)}
+			}
+			found, err := s.Slots(b.Context(), slots)
+			return expect(err, len(found), len(slots))
+		}},
+		// Another process each time: all but the first have lost state.
 		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
 		}},

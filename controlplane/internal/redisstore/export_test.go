@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -83,9 +84,10 @@ func (s *Store) Notice(ctx context.Context, tag byte, id, living string) (lost i
 	return s.noticeAll(ctx, &part{s.client, []byte{tag}}, id, living)
 }
 
-// WentBack counts a look at the server of a tag, and reports whether it has forgotten earlier ones.
-func (s *Store) WentBack(ctx context.Context, tag byte) bool {
-	return s.wentBack(ctx, &part{s.client, []byte{tag}})
+// Secret is that of the heads.
+func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
+	h, err := s.Heads(ctx, candidate)
+	return h.Secret, cmp.Or(err, h.NoSecret)
 }
 
 // Stays reports whether calls may still begin on a connection to addr after more looks at where its

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the scripts
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -29,9 +30,6 @@ var lentScript string
 //go:embed scripts/doubt.lua
 var doubtScript string
 
-//go:embed scripts/looked.lua
-var lookedScript string
-
 // lentKey holds when permits of its tag were last lost, in µs, as lostKey does of buckets; where it
 // is missing, lostKey is for both. lookedKey counts the looks at a server.
 func lentKey(tag byte) string   { return tagged(tag, "lent") }
@@ -54,49 +52,68 @@ type looked struct {
 // age is the time by which claims are remembered.
 func (s *Store) age() quota.Instant { return quota.Instant(s.now().Sub(s.begun).Microseconds()) }
 
-// goneBack counts a look at each server, and returns the addresses of those that have gone back to
-// an older state, or have lost it. One that hangs takes half the time of a look at the most, and
+// sight is what a look at a server has found.
+type sight struct {
+	// count is how many looks of all control planes the server knows of; 0 if it did not answer.
+	count  int64
+	marked bool   // the marker of lost state is there
+	runID  string // of the server's process; empty if it may not be asked
+}
+
+func sightOf(texts []string) (seen sight) {
+	if len(texts) == 3 {
+		seen.count, _ = strconv.ParseInt(texts[0], 10, 64)
+		seen.marked, seen.runID = texts[1] == "1", texts[2]
+	}
+	return seen
+}
+
+// lookAt looks at the server of a part.
+func (s *Store) lookAt(ctx context.Context, addr string, p *part) sight {
+	begin := s.now()
+	texts, err := s.readParts(ctx, p.server, []reading{readLook(p.tags[0])})
+	s.far.note(addr, s.now().Sub(begin), err)
+	if err != nil {
+		return sight{}
+	}
+	return sightOf(texts[0])
+}
+
+// lookAtAll looks at each server. One that hangs takes half the time of a look at the most, and
 // none once its breaker is open: there is more to ask the others.
-func (s *Store) goneBack(ctx context.Context, parts map[string]*part) (back []string) {
+func (s *Store) lookAtAll(ctx context.Context, parts map[string]*part) map[string]sight {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime()/2)
 	defer cancel()
-	found := make(chan string, len(parts))
+	var mu sync.Mutex
+	seen := map[string]sight{}
 	var wait errgroup.Group
 	for addr, p := range parts {
 		wait.Go(func() error {
-			if s.wentBack(ctx, p) {
-				found <- addr
-			}
+			found := s.lookAt(ctx, addr, p)
+			mu.Lock()
+			defer mu.Unlock()
+			seen[addr] = found
 			return nil
 		})
 	}
 	_ = wait.Wait() // It has no error.
-	close(found)
-	for addr := range found {
-		back = append(back, addr)
-	}
-	return back
+	return seen
 }
 
-// wentBack counts a look, and reports whether the server of a part has forgotten earlier ones, or
-// did and was not given back what it lost.
-func (s *Store) wentBack(ctx context.Context, p *part) bool {
-	tag := p.tags[0]
-	var reply []int64
-	err := s.guarded(ctx, lookedKey(tag), func() (err error) {
-		reply, err = p.server.Eval(ctx, lookedScript, []string{lookedKey(tag), lostKey(tag)}).Int64Slice()
-		return err
-	})
-	if err != nil || len(reply) != 2 {
+// wentBack reports whether the server of a part was found to have forgotten earlier looks, or did
+// before and was not given back what it lost.
+func (s *Store) wentBack(ctx context.Context, p *part, seen sight) bool {
+	if seen.count == 0 {
 		return false
 	}
+	tag := p.tags[0]
 	s.mu.Lock()
 	before := s.looked[tag]
-	s.looked[tag] = looked{reply[0], before.owed, before.unmarked}
+	s.looked[tag] = looked{seen.count, before.owed, before.unmarked}
 	s.mu.Unlock()
-	back := reply[0] <= before.count
+	back := seen.count <= before.count
 	// A missing number, or marker, is noticed otherwise.
-	if before.unmarked || back && reply[0] > 1 && reply[1] == 1 {
+	if before.unmarked || back && seen.count > 1 && seen.marked {
 		marked := s.setBack(ctx, p)
 		s.note(tag, func(l *looked) { l.unmarked = !marked })
 	}

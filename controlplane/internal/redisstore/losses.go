@@ -4,14 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
-	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -33,66 +30,13 @@ func tagged(tag byte, name string) string {
 func lostKey(tag byte) string   { return tagged(tag, "lost") }
 func serverKey(tag byte) string { return tagged(tag, "server") }
 
-// Secret implements push.Secrets. It also lays the markers of a new deployment, and checks whether
-// a server has lost state: call it all the time.
-func (s *Store) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
-	s.watch(ctx)
-	for laid := false; ; laid = true {
-		secret, ok, err := s.secret(ctx, candidate, laid)
-		if err != nil || ok {
-			return secret, err
-		}
-		if _, err := s.lay(ctx, 0); err != nil {
-			return secret, err
-		}
-	}
-}
-
 // secretlessLooks is how many looks in a row must find no secret until a control plane that has
-// never known it makes a new one: others look five times a second.
-const secretlessLooks = 25
+// never known it makes a new one: others look four times a second.
+const secretlessLooks = 20
 
 // errSecretLost: the store has lost the secret, and another control plane may give it back.
 var errSecretLost = errors.New("the secret that keys all hashes is lost in Redis: " +
 	"a control plane that knows it gives it back, after five seconds this one makes a new one")
-
-// secret asks for the secret; false if the deployment has no markers yet. If a known secret is
-// gone, the store gets it back, and the missing markers mean a loss.
-func (s *Store) secret(ctx context.Context, candidate [16]byte, laid bool) (secret [16]byte, ok bool, err error) {
-	s.mu.Lock()
-	// No other control plane knows it either, if none has given it back for so long.
-	given := s.secretless >= secretlessLooks
-	args := []any{candidate[:], flag(s.known), flag(laid || given)}
-	s.mu.Unlock()
-	var reply []string
-	err = s.guarded(ctx, keySecret, func() (err error) {
-		reply, err = secretOrNew.Run(ctx, s.client, []string{keySecret, keyLaid}, args...).StringSlice()
-		return err
-	})
-	if err != nil || len(reply) == 0 {
-		return secret, false, err
-	}
-	if reply[0] == "" {
-		s.mu.Lock()
-		s.secretless++
-		s.mu.Unlock()
-		return secret, false, errSecretLost
-	}
-	if given && reply[0] == string(candidate[:]) {
-		s.log.Error("Redis has lost the secret that keys all hashes, and no control plane knows it: " +
-			"it is a new one, and what is stored of consumers and keys is not found any more; restore a backup")
-	}
-	if len(reply[0]) != len(candidate) {
-		return secret, false, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
-	}
-	if err := s.Inspect(ctx); err != nil {
-		return secret, false, err
-	}
-	s.mu.Lock()
-	s.known, s.secretless = true, 0
-	s.mu.Unlock()
-	return keyhash.Key([]byte(reply[0])), true, nil
-}
 
 func flag(yes bool) string {
 	if yes {
@@ -145,14 +89,13 @@ func (s *Store) lostNow(at quota.Instant) {
 	})
 }
 
-// watch notes which process keeps the buckets of each tag, and takes a new process for a loss of
-// state. The next call retries what fails.
-func (s *Store) watch(ctx context.Context) {
+// knownParts returns the servers, which are noted; none if they are not known now.
+func (s *Store) knownParts(ctx context.Context) map[string]*part {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
 	defer cancel()
 	parts, err := s.primaries(ctx)
 	if err != nil {
-		return
+		return nil
 	}
 	servers, named := map[string]bool{}, map[string]bool{leases.StoreName: true}
 	for addr := range parts {
@@ -163,52 +106,36 @@ func (s *Store) watch(ctx context.Context) {
 	s.mu.Lock()
 	s.servers = servers
 	s.mu.Unlock()
-	for _, addr := range s.goneBack(ctx, parts) {
-		s.giveBackOrAgain(ctx, parts[addr])
+	return parts
+}
+
+// watch notes by looks at the servers which process keeps the buckets of each tag, and takes a new
+// process for a loss of state. The next call retries what fails.
+func (s *Store) watch(ctx context.Context, parts map[string]*part, seen map[string]sight) {
+	ctx, cancel := context.WithTimeout(ctx, s.lookTime())
+	defer cancel()
+	for addr, p := range parts {
+		if s.wentBack(ctx, p, seen[addr]) {
+			s.giveBackOrAgain(ctx, p)
+		}
 	}
-	ids := s.processes(ctx, parts)
-	living := make([]string, 0, len(ids))
-	for _, id := range ids {
-		living = append(living, id)
+	var living []string
+	for _, of := range seen {
+		if of.runID != "" {
+			living = append(living, of.runID)
+		}
 	}
-	for addr, id := range ids {
-		if lost := s.noticeAll(ctx, parts[addr], id, strings.Join(living, " ")); lost > 0 {
+	for addr, p := range parts {
+		id := seen[addr].runID
+		if id == "" {
+			continue
+		}
+		if lost := s.noticeAll(ctx, p, id, strings.Join(living, " ")); lost > 0 {
 			s.log.Warn("another Redis process keeps the state of buckets: "+
 				"those that it does not know start with less than their burst",
 				"server", addr, "run_id", id, "parts", lost, "fill_percent", s.fill)
 		}
 	}
-}
-
-// processes returns the run ids of the servers that answer.
-func (s *Store) processes(ctx context.Context, parts map[string]*part) map[string]string {
-	found := make(chan [2]string, len(parts))
-	var wait errgroup.Group
-	for addr, p := range parts {
-		wait.Go(func() error {
-			var text string
-			err := s.guarded(ctx, lostKey(p.tags[0]), func() (err error) {
-				begin := s.now()
-				text, err = p.server.Info(ctx, "server").Result()
-				if redis.HasErrorPrefix(err, "NOPERM") { // It answers, but not this.
-					text, err = "", nil
-				}
-				s.far.note(addr, s.now().Sub(begin), err)
-				return err
-			})
-			if id := facts(text)["run_id"]; err == nil && id != "" {
-				found <- [2]string{addr, id}
-			}
-			return nil
-		})
-	}
-	_ = wait.Wait() // It has no error.
-	close(found)
-	ids := map[string]string{}
-	for f := range found {
-		ids[f[0]] = f[1]
-	}
-	return ids
 }
 
 // noticeAll notes the process that keeps a server's buckets where it has changed, in one round

@@ -42,22 +42,18 @@ var penaltyKeys = []string{
 
 // PenaltyState implements penalties.Store.
 func (s *Store) PenaltyState(ctx context.Context) (penalties.State, error) {
-	held, err := s.client.HMGet(ctx, keyPenaltyState, "first", "rev", "cleared").Result()
+	texts, err := s.readParts(ctx, s.client, []reading{readPenaltyState})
 	if err != nil {
 		return penalties.State{}, err
 	}
-	texts := make([]string, len(held))
-	for i := range held {
-		texts[i] = "0"
-		if text, ok := held[i].(string); ok {
-			texts[i] = text
-		}
-	}
-	return penaltyState(texts)
+	return penaltyState(texts[0])
 }
 
 func penaltyState(texts []string) (penalties.State, error) {
 	numbers, err := uints(texts)
+	if err == nil && len(numbers) != 3 {
+		err = fmt.Errorf("it has %d values", len(numbers))
+	}
 	if err != nil {
 		return penalties.State{}, fmt.Errorf("%s is damaged: %w", keyPenaltyState, err)
 	}

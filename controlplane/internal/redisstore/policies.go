@@ -15,15 +15,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// State implements policies.Store.
-func (s *Store) State(ctx context.Context) (state policies.State, err error) {
-	keys := []string{keyVersion, keyRollout, keyVersions, keyDocuments}
-	reply, err := readState.Run(ctx, s.client, keys).StringSlice()
-	if err != nil {
-		return state, err
-	}
+// stateOf reads the state as the script that polls returns it.
+func stateOf(reply []string) (state policies.State, err error) {
 	if len(reply) != 6 {
-		return state, fmt.Errorf("the state script returned %d values", len(reply))
+		return state, fmt.Errorf("the state has %d values", len(reply))
 	}
 	for _, c := range []struct {
 		number *uint64

@@ -46,12 +46,6 @@ func grantScripts() string {
 //go:embed scripts/append.lua
 var appendScript string
 
-//go:embed scripts/state.lua
-var stateScript string
-
-//go:embed scripts/secret.lua
-var secretScript string
-
 //go:embed scripts/notice.lua
 var noticeScript string
 
@@ -66,8 +60,6 @@ var countScript string
 
 var (
 	appendVersion = redis.NewScript(auditScript + appendScript)
-	readState     = redis.NewScript(stateScript)
-	secretOrNew   = redis.NewScript(secretScript)
 	touchNode     = redis.NewScript(touchScript)
 	reportNode    = redis.NewScript(reportScript)
 	countNodes    = redis.NewScript(countScript)

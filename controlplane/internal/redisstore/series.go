@@ -34,24 +34,19 @@ func (s *Store) PutSlot(ctx context.Context, slot series.Slot, replica string, t
 // Slots implements series.Store.
 func (s *Store) Slots(ctx context.Context, slots []series.Slot) ([]map[string][]byte, error) {
 	found := make([]map[string][]byte, len(slots))
+	keys := make([]string, len(slots))
+	for i, slot := range slots {
+		keys[i] = seriesKey(slot)
+	}
 	err := s.guarded(ctx, keySeries, func() error {
-		asked := make([]*redis.MapStringStringCmd, len(slots))
-		_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
-			for i, slot := range slots {
-				asked[i] = p.HGetAll(ctx, seriesKey(slot))
-			}
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		for i, of := range asked {
+		lists, err := s.each(ctx, keys, "HGETALL")
+		for i, list := range lists {
 			found[i] = map[string][]byte{}
-			for replica, text := range of.Val() {
-				found[i][replica] = []byte(text)
+			for at := 0; at+1 < len(list); at += 2 {
+				found[i][list[at]] = []byte(list[at+1])
 			}
 		}
-		return nil
+		return err
 	})
 	return found, err
 }

@@ -28,7 +28,7 @@ type Store interface {
 	audit.Store
 	decisions.Store
 	series.Store
-	push.Secrets
+	push.Store
 	// Region is where the control planes on this store keep what their region uses.
 	Region() regions.Cell
 	Close() error

@@ -2,6 +2,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"testing"
 	"time"
@@ -34,6 +35,12 @@ type Instance struct {
 // Base is the instant at which the suite's clocks start: far enough ahead of today that nothing
 // expires by the wall clock.
 var Base = quota.Instant(time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro())
+
+// Secret is that of the heads.
+func (s *Instance) Secret(ctx context.Context, candidate [16]byte) ([16]byte, error) {
+	h, err := s.Heads(ctx, candidate)
+	return h.Secret, cmp.Or(err, h.NoSecret)
+}
 
 // suite is every test of it, in order.
 var suite = []struct {

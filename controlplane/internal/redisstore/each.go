@@ -1,0 +1,80 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed" // for the script
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/each.lua
+var eachScript string
+
+var runEach = redis.NewScript(eachScript)
+
+// each runs a command that answers with a list of texts for each of some keys: one server is asked
+// once, the servers of a cluster once for each key.
+func (s *Store) each(ctx context.Context, keys []string, command string, args ...any) ([][]string, error) {
+	answers := make([]any, len(keys))
+	if s.cluster {
+		asked, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, key := range keys {
+				p.Do(ctx, append([]any{command, key}, args...)...)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range asked {
+			answers[i] = asked[i].(*redis.Cmd).Val()
+		}
+	} else {
+		reply, err := runEach.Run(ctx, s.client, keys, append([]any{command}, args...)...).Slice()
+		if err == nil && len(reply) != len(keys) {
+			err = errors.New("the script that runs a command for each key answered too little")
+		}
+		if err != nil {
+			return nil, err
+		}
+		answers = reply
+	}
+	found := make([][]string, len(keys))
+	for i, answer := range answers {
+		found[i] = textsOf(answer)
+	}
+	return found, nil
+}
+
+// text is a text or a number as a text.
+func text(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	return fmt.Sprint(value)
+}
+
+// textsOf are the texts of a list, or of the names and values of a map.
+func textsOf(answer any) (texts []string) {
+	switch of := answer.(type) {
+	case []any:
+		for _, one := range of {
+			if pair, ok := one.([]any); ok { // A member and its score, in RESP3.
+				texts = append(texts, textsOf(pair)...)
+			} else {
+				texts = append(texts, text(one))
+			}
+		}
+	case map[any]any:
+		for name, value := range of {
+			texts = append(texts, text(name), text(value))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,175 @@
+package redisstore
+
+import (
+	"context"
+	_ "embed" // for the script
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/shared/keyhash"
+)
+
+//go:embed scripts/poll.lua
+var pollScript string
+
+var poll = redis.NewScript(pollScript)
+
+// reading is a part of what the script reads that polls: its letter there, and its keys.
+type reading struct {
+	letter string
+	keys   []string
+}
+
+// The parts, beside the look at a server.
+var (
+	readSecret        = reading{"s", []string{keySecret, keyLaid}}
+	readVersions      = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
+	readEnforcement   = reading{"r", []string{keyOrders}}
+	readConsumerState = reading{"r", []string{keyConsumerState}}
+	readPenaltyState  = reading{"p", []string{keyPenaltyState}}
+)
+
+// readLook is a look at the server of a tag.
+func readLook(tag byte) reading { return reading{"l", []string{lookedKey(tag), lostKey(tag)}} }
+
+// readParts reads parts whose keys are with one server. The arguments are those of the secret.
+func (s *Store) readParts(
+	ctx context.Context, server redis.Scripter, parts []reading, args ...any,
+) (texts [][]string, err error) {
+	var letters strings.Builder
+	var keys []string
+	for _, p := range parts {
+		letters.WriteString(p.letter)
+		keys = append(keys, p.keys...)
+	}
+	err = s.guarded(ctx, keys[0], func() error {
+		reply, err := poll.Run(ctx, server, keys, append([]any{letters.String()}, args...)...).Slice()
+		if err == nil && len(reply) != len(parts) {
+			err = fmt.Errorf("the script that polls answered with %d values", len(reply))
+		}
+		for _, part := range reply {
+			texts = append(texts, textsOf(part))
+		}
+		return err
+	})
+	return texts, err
+}
+
+// Heads implements push.Store. One server is asked once; of a cluster each server is looked at, and
+// those with the heads are asked. It also lays the markers of a new deployment, and checks whether
+// a server has lost state: call it all the time.
+func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, err error) {
+	parts := s.knownParts(ctx)
+	if s.cluster {
+		s.watch(ctx, parts, s.lookAtAll(ctx, parts))
+	}
+	for laid := false; ; laid = true {
+		ok, err := s.heads(ctx, &h, parts, candidate, laid)
+		if err != nil || ok {
+			return h, err
+		}
+		if _, err := s.lay(ctx, 0); err != nil {
+			h.NoSecret = err
+			return h, nil
+		}
+	}
+}
+
+// heads reads all heads; false if the deployment has no markers yet.
+func (s *Store) heads(
+	ctx context.Context, h *push.Heads, parts map[string]*part, candidate [16]byte, laid bool,
+) (ok bool, err error) {
+	s.mu.Lock()
+	// No other control plane knows it either, if none has given it back for so long.
+	given := s.secretless >= secretlessLooks
+	args := []any{candidate[:], flag(s.known), flag(laid || given)}
+	s.mu.Unlock()
+	meta := []reading{readSecret, readVersions, readEnforcement}
+	others := []reading{readConsumerState, readPenaltyState}
+	if s.cluster {
+		texts, err := s.readParts(ctx, s.client, meta, args...)
+		if err != nil {
+			return false, err
+		}
+		for _, other := range others {
+			found := []string{}
+			if text, err := s.readParts(ctx, s.client, []reading{other}); err == nil {
+				found = text[0]
+			}
+			texts = append(texts, found)
+		}
+		return s.take(ctx, h, texts, candidate, given)
+	}
+	begin := s.now()
+	texts, err := s.readParts(ctx, s.client, append(append(meta, others...), readLook(0)), args...)
+	s.far.note("", s.now().Sub(begin), err)
+	if err != nil {
+		return false, err
+	}
+	if last := len(texts) - 1; !laid {
+		s.watch(ctx, parts, map[string]sight{"": sightOf(texts[last])})
+	}
+	return s.take(ctx, h, texts, candidate, given)
+}
+
+// take takes in the texts of all heads. A head that cannot be read stays nil: the service that asks
+// for its topic hears why.
+func (s *Store) take(
+	ctx context.Context, h *push.Heads, texts [][]string, candidate [16]byte, given bool,
+) (ok bool, err error) {
+	if len(texts[0]) == 0 {
+		return false, nil
+	}
+	h.Secret, h.NoSecret = s.secretOf(ctx, texts[0][0], candidate, given)
+	if state, err := stateOf(texts[1]); err == nil {
+		h.Policies = &state
+	}
+	for i, head := range map[int]**uint64{2: &h.Enforcement, 3: &h.Consumers} {
+		if numbers, err := uints(texts[i]); err == nil && len(numbers) == 1 {
+			*head = &numbers[0]
+		}
+	}
+	if state, err := penaltyState(texts[4]); err == nil {
+		h.Penalties = &state
+	}
+	return true, nil
+}
+
+// secretOf takes in the answer about the secret.
+func (s *Store) secretOf(
+	ctx context.Context, text string, candidate [16]byte, given bool,
+) (secret [16]byte, err error) {
+	if text == "" {
+		s.mu.Lock()
+		s.secretless++
+		s.mu.Unlock()
+		return secret, errSecretLost
+	}
+	if given && text == string(candidate[:]) {
+		s.log.Error("Redis has lost the secret that keys all hashes, and no control plane knows it: " +
+			"it is a new one, and what is stored of consumers and keys is not found any more; restore a backup")
+	}
+	if len(text) != len(candidate) {
+		return secret, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
+	}
+	if err := s.Inspect(ctx); err != nil {
+		return secret, err
+	}
+	s.mu.Lock()
+	s.known, s.secretless = true, 0
+	s.mu.Unlock()
+	return keyhash.Key([]byte(text)), nil
+}
+
+// State implements policies.Store.
+func (s *Store) State(ctx context.Context) (policies.State, error) {
+	texts, err := s.readParts(ctx, s.client, []reading{readVersions})
+	if err != nil {
+		return policies.State{}, err
+	}
+	return stateOf(texts[0])
+}

@@ -1,0 +1,89 @@
+-- Reads what every control plane follows all the time, or some parts of it, as of one moment. In a
+-- cluster the parts are with several servers.
+--
+-- KEYS     of each part, in the order of the parts
+-- ARGV     the parts, a letter each; then, with s: candidate; 1 if the caller has seen a secret here before, so that its absence is
+--          a loss; 1 if the caller has just laid the markers
+-- returns  for each part a list of texts
+local at = 0
+local function key()
+  at = at + 1
+  return KEYS[at]
+end
+
+local parts = {}
+
+-- l: counts the looks of all control planes at a server. A server that goes back to an older state
+-- goes back to a smaller number.
+--
+-- keys     the number; the marker of lost state beside it
+-- returns  the number, 1 if the marker is there, the run id of the server, '' without the right to INFO
+function parts.l()
+  local number, marker = key(), key()
+  local n = string.format('%.0f', (tonumber(redis.call('GET', number) or '') or 0) + 1)
+  redis.call('SET', number, n)
+  local info = redis.pcall('INFO', 'server')
+  local id = type(info) == 'string' and string.match(info, 'run_id:(%x+)')
+  return {n, redis.call('GET', marker) and '1' or '0', id or ''}
+end
+
+-- s: the deployment's secret. The candidate becomes it if there is none.
+--
+-- keys     the secret; there once markers of lost state have been laid
+-- returns  the secret; nothing if the markers are to be laid first; '' if it is lost, and a caller that has seen it gives it back
+function parts.s()
+  local name, markers = key(), key()
+  local secret, laid = redis.call('GET', name), redis.call('GET', markers)
+  if ARGV[4] ~= '1' and (secret or ARGV[3] ~= '1') and not laid then
+    return {}
+  end
+  if not secret and ARGV[3] ~= '1' and ARGV[4] ~= '1' then
+    return {''}
+  end
+  if not laid then
+    redis.call('SET', markers, '1')
+  end
+  if not secret then
+    secret = ARGV[2]
+    redis.call('SET', name, secret)
+  end
+  return {secret}
+end
+
+-- v: which versions of the policy set are in force.
+--
+-- keys     number of the current version; hash: rev, value, newest, see append.lua; hash number -> description; hash number ->
+--          document
+-- returns  number, revision, rollout ('' for none), highest number that was ever given, digests of the current version and of the
+--          one that is rolled out ('' for none, and for one whose description or document is lost)
+function parts.v()
+  local current, rollouts, descriptions, texts = key(), key(), key(), key()
+  local held = redis.call('HMGET', rollouts, 'rev', 'value', 'newest')
+  local number, rollout = redis.call('GET', current) or '0', held[2] or ''
+  local documents = {}
+  for _, one in ipairs(redis.call('HKEYS', texts)) do
+    documents[one] = true
+  end
+  local function digest(of)
+    local description = of and documents[of] and redis.call('HGET', descriptions, of)
+    return description and string.match(description, '"digest":"(%x*)"') or ''
+  end
+  return {number, held[1] or '0', rollout, held[3] or '0', digest(number), digest(string.match(rollout, '"version":(%d+)'))}
+end
+
+-- r: the last revision of a kind of things: a hash with rev.
+function parts.r()
+  return {redis.call('HGET', key(), 'rev') or '0'}
+end
+
+-- p: how far changes of penalties have come, see offer.lua.
+function parts.p()
+  local held = redis.call('HMGET', key(), 'first', 'rev', 'cleared')
+  return {held[1] or '0', held[2] or '0', held[3] or '0'}
+end
+
+local out = {}
+for part in string.gmatch(ARGV[1], '%a') do
+  out[#out + 1] = parts[part]()
+end
+return out
