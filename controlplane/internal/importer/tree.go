@@ -1,46 +1,33 @@
 package importer
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
-	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 )
 
-// Bounds of a file.
-const (
-	MaxBytes = 16 << 20
-	// maxDepth is how deep lists and mappings may nest, maxValues the number of values with every
-	// alias expanded.
-	maxDepth  = 100
-	maxValues = 1_000_000
-)
+// MaxBytes is the size of a file.
+const MaxBytes = 16 << 20
+
+// bounds are those of a file.
+var bounds = policydoc.Bounds{Bytes: MaxBytes, Depth: 100, Values: 1_000_000}
 
 // Tree is one value of a YAML or JSON file. It remembers its line and which of its fields were
 // asked for, so that no field is overlooked. All methods may be called on nil, an absent value.
 type Tree struct {
 	file  string
 	line  int
-	kind  kind
-	text  string
+	node  *yaml.Node
 	keys  []string
 	items []*Tree
 	read  []bool
 }
-
-type kind uint8
-
-const (
-	scalar kind = iota
-	null
-	list
-	mapping
-)
 
 // Field is a field of a mapping.
 type Field struct {
@@ -50,126 +37,44 @@ type Field struct {
 
 // ParseTrees reads the documents of a file. The error is a *SyntaxError.
 func ParseTrees(f File) (documents []*Tree, err error) {
-	if len(f.Text) > MaxBytes {
-		return nil, &SyntaxError{f.Name, 0, fmt.Sprintf("is larger than %d bytes", MaxBytes)}
+	roots, err := policydoc.Trees(f.Text, bounds)
+	var syntax *policydoc.SyntaxError
+	if errors.As(err, &syntax) {
+		err = &SyntaxError{f.Name, syntax.Line, syntax.Reason}
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(f.Text))
-	r := treeReader{file: f.Name}
-	for {
-		var root yaml.Node
-		err := decoder.Decode(&root)
-		if errors.Is(err, io.EOF) {
-			return documents, nil
-		}
-		if err != nil {
-			return nil, yamlError(f.Name, err)
-		}
-		if len(root.Content) == 0 {
-			continue
-		}
-		t, err := r.value(root.Content[0], 0)
-		if err != nil {
-			return nil, err
-		}
-		if t.kind != null {
+	for _, root := range roots {
+		if t := newTree(f.Name, root.Line, root); t.Exists() {
 			documents = append(documents, t)
 		}
 	}
+	return documents, err
 }
 
-// yamlLine is how the YAML reader says where.
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
-
-func yamlError(file string, err error) error {
-	text := strings.ReplaceAll(err.Error(), "\n", " ")
-	found := yamlLine.FindStringSubmatch(text)
-	if found == nil {
-		return &SyntaxError{file, 0, "is not YAML: " + text}
-	}
-	line, _ := strconv.Atoi(found[1]) // Without a line the match is empty and so is the number.
-	return &SyntaxError{file, line, "is not YAML: " + text[len(found[0]):]}
-}
-
-type treeReader struct {
-	file   string
-	values int
-}
-
-func (r *treeReader) value(n *yaml.Node, depth int) (*Tree, error) {
-	r.values++
-	switch {
-	case depth > maxDepth:
-		return nil, &SyntaxError{r.file, n.Line, fmt.Sprintf("lists and mappings nest deeper than %d levels", maxDepth)}
-	case r.values > maxValues:
-		return nil, &SyntaxError{r.file, n.Line, fmt.Sprintf("holds more than %d values, aliases included", maxValues)}
-	}
-	t := &Tree{file: r.file, line: n.Line, text: n.Value}
-	switch n.Kind {
-	case yaml.AliasNode:
-		return r.value(n.Alias, depth+1)
-	case yaml.MappingNode:
-		t.kind = mapping
-		return t, r.fields(t, n, depth)
-	case yaml.SequenceNode:
-		t.kind = list
-		for _, item := range n.Content {
-			v, err := r.value(item, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			t.items = append(t.items, v)
-		}
-	default:
-		if n.ShortTag() == "!!null" {
-			t.kind = null
+// newTree makes the tree of a value at a line.
+func newTree(file string, line int, n *yaml.Node) *Tree {
+	t := &Tree{file: file, line: line, node: n}
+	for i, child := range n.Content {
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			t.items = append(t.items, newTree(file, child.Line, child))
+		case i%2 == 0:
+			t.keys = append(t.keys, child.Value)
+		default: // People look for a field where its name is.
+			t.items = append(t.items, newTree(file, n.Content[i-1].Line, child))
 		}
 	}
-	return t, nil
+	t.read = make([]bool, len(t.keys))
+	return t
 }
 
-// fields reads a mapping. What merge keys (<<) bring comes last, without the fields that the
-// mapping has itself.
-func (r *treeReader) fields(t *Tree, n *yaml.Node, depth int) error {
-	var merged []*Tree
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := n.Content[i]
-		v, err := r.value(n.Content[i+1], depth+1)
-		if err != nil {
-			return err
-		}
-		if key.Kind == yaml.ScalarNode && key.ShortTag() == "!!merge" {
-			merged = append(merged, v)
-			continue
-		}
-		v.line = key.Line // There people look for the field.
-		t.add(key.Value, v)
-	}
-	for _, m := range merged {
-		for _, from := range append([]*Tree{m}, m.Items()...) {
-			for i, name := range from.keys {
-				if t.find(name) < 0 {
-					t.add(name, from.items[i])
-				}
-			}
-		}
-	}
-	return nil
-}
-
-func (t *Tree) add(name string, value *Tree) {
-	t.keys, t.items, t.read = append(t.keys, name), append(t.items, value), append(t.read, false)
-}
+// is reports whether there is a value of a kind.
+func (t *Tree) is(kind yaml.Kind) bool { return t != nil && t.node.Kind == kind }
 
 func (t *Tree) find(name string) int {
-	if t == nil || t.kind != mapping {
+	if t == nil {
 		return -1
 	}
-	for i, key := range t.keys {
-		if key == name {
-			return i
-		}
-	}
-	return -1
+	return slices.Index(t.keys, name)
 }
 
 // File is the file's name.
@@ -189,7 +94,9 @@ func (t *Tree) Line() int {
 }
 
 // Exists reports whether there is a value: neither absent nor null.
-func (t *Tree) Exists() bool { return t != nil && t.kind != null }
+func (t *Tree) Exists() bool {
+	return t != nil && (t.node.Kind != yaml.ScalarNode || t.node.ShortTag() != "!!null")
+}
 
 // Get is the field of a mapping, the first of the names that is there. It counts as read.
 func (t *Tree) Get(names ...string) *Tree {
@@ -212,7 +119,7 @@ func (t *Tree) Path(names ...string) *Tree {
 
 // Items are the elements of a list; none if it is none.
 func (t *Tree) Items() []*Tree {
-	if t == nil || t.kind != list {
+	if !t.is(yaml.SequenceNode) {
 		return nil
 	}
 	return t.items
@@ -220,14 +127,14 @@ func (t *Tree) Items() []*Tree {
 
 // Several are the elements of a list, or the value itself if it is a text.
 func (t *Tree) Several() []*Tree {
-	if t != nil && t.kind == scalar {
+	if t.is(yaml.ScalarNode) && t.Exists() {
 		return []*Tree{t}
 	}
 	return t.Items()
 }
 
 // IsMap reports whether the value is a mapping.
-func (t *Tree) IsMap() bool { return t != nil && t.kind == mapping }
+func (t *Tree) IsMap() bool { return t.is(yaml.MappingNode) }
 
 // Fields are those of a mapping that are not null, in their order. They count as read.
 func (t *Tree) Fields() (fields []Field) {
@@ -258,10 +165,10 @@ func (t *Tree) Unread() (fields []Field) {
 
 // Text is a scalar as it is written; empty for others.
 func (t *Tree) Text() string {
-	if t == nil || t.kind != scalar {
+	if !t.is(yaml.ScalarNode) || !t.Exists() {
 		return ""
 	}
-	return t.text
+	return t.node.Value
 }
 
 // Or is the text, or another if there is none.
@@ -301,22 +208,22 @@ func (t *Tree) Is() bool { return strings.EqualFold(t.Text(), "true") }
 // Short is a value in a few words, for the name of an item.
 func (t *Tree) Short() string {
 	switch {
-	case t == nil || t.kind == null:
+	case !t.Exists():
 		return "null"
-	case t.kind == list:
+	case t.is(yaml.SequenceNode):
 		var texts []string
 		for _, item := range t.items {
 			texts = append(texts, item.Short())
 		}
 		return cut("[" + strings.Join(texts, ", ") + "]")
-	case t.kind == mapping:
+	case t.IsMap():
 		var texts []string
 		for i, name := range t.keys {
 			texts = append(texts, Field{name, t.items[i]}.String())
 		}
 		return cut("{" + strings.Join(texts, ", ") + "}")
 	}
-	return cut(t.text)
+	return cut(t.node.Value)
 }
 
 // secret finds the names of fields whose values no message shows.

@@ -56,7 +56,7 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 	case want == JSON:
 		return ToJSON(list.Items[at]), nil
 	case format == JSON:
-		return encodeYAML(buildYAML(list.Items[at], true))
+		return EncodeYAML(buildYAML(list.Items[at], true))
 	}
 	tree, err := yamlTree(doc)
 	if err != nil {
@@ -64,7 +64,7 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 	}
 	item := *yamlPolicies(tree).Content[at]
 	item.HeadComment, item.FootComment = "", "" // Those stand beside it in the list.
-	return encodeYAML(&item)
+	return EncodeYAML(&item)
 }
 
 // PutPolicy replaces the policy of that name, or adds it at the end. A body without a name gets it;

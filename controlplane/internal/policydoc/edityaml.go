@@ -14,36 +14,6 @@ import (
 
 var errNotSpliced = errors.New("the policies have no lines of their own")
 
-// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out:
-// Parse has bounded what they unfold to.
-func yamlTree(doc []byte) (*yaml.Node, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(doc, &root); err != nil {
-		return nil, yamlError(doc, err)
-	}
-	writeOut(&root)
-	return root.Content[0], nil
-}
-
-// writeOut replaces aliases by copies of what they stand for, and forgets anchors.
-func writeOut(n *yaml.Node) {
-	if n.Kind == yaml.AliasNode {
-		comments := *n
-		*n = *n.Alias
-		n.HeadComment = comments.HeadComment
-		n.LineComment = comments.LineComment
-		n.FootComment = comments.FootComment
-	}
-	n.Anchor = ""
-	children := n.Content
-	n.Content = nil
-	for _, child := range children {
-		own := *child
-		writeOut(&own)
-		n.Content = append(n.Content, &own)
-	}
-}
-
 // yamlValue is the value of a key in a mapping, nil if there is none.
 func yamlValue(mapping *yaml.Node, key string) *yaml.Node {
 	if at := keyAt(mapping, key); at >= 0 {
@@ -91,7 +61,7 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return encodeYAML(root)
+	return EncodeYAML(root)
 }
 
 // item is the edited policy, with the comments of the old one where they still belong.
@@ -207,7 +177,7 @@ func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
 		return nil, err
 	}
 	item.HeadComment, item.FootComment = "", "" // They have lines that stay.
-	text, err := encodeYAML(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}})
+	text, err := EncodeYAML(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}})
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +245,7 @@ func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, 
 // reconcile makes a tree say what a node says and keeps of it what stays: order, style and
 // comments.
 func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
-	if said, err := (&yamlReader{}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
+	if said, err := (&yamlReader{budget: ofPolicies()}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
 		return old
 	}
 	if old.Kind != yaml.MappingNode || next.Kind != policy.Map {
@@ -344,14 +314,4 @@ func scalarYAML(node policy.Node) *yaml.Node {
 		}
 	}
 	return n
-}
-
-func encodeYAML(n *yaml.Node) ([]byte, error) {
-	var out bytes.Buffer
-	e := yaml.NewEncoder(&out)
-	e.SetIndent(2)
-	if err := e.Encode(n); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), e.Close()
 }

@@ -37,7 +37,7 @@ func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte,
 	if j.unread {
 		return nil, &Refused{j.problems} // What the others mean may stand in the part that cannot be read.
 	}
-	doc, err := encodeYAML(j.document())
+	doc, err := EncodeYAML(j.document())
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func (j *joiner) add(part Part) {
 // partTree reads a part; JSON is YAML, too.
 func partTree(part Part) (*yaml.Node, policy.Problems, error) {
 	if len(part.Text) > MaxBytes {
-		return nil, nil, tooLarge()
+		return nil, nil, tooLarge(MaxBytes)
 	}
 	node, values, err := parseAll(part.Text, part.Format)
 	if err != nil {

@@ -22,7 +22,7 @@ type jsonReader struct {
 }
 
 func parseJSON(doc []byte) (policy.Node, error) {
-	r := &jsonReader{doc: doc, dec: json.NewDecoder(bytes.NewReader(doc))}
+	r := &jsonReader{budget: ofPolicies(), doc: doc, dec: json.NewDecoder(bytes.NewReader(doc))}
 	r.dec.UseNumber()
 	token, err := r.dec.Token()
 	if err != nil {

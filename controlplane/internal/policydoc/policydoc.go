@@ -24,15 +24,16 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Bounds of a document.
+// Bounds of a document of policies. The language nests 6 deep.
 const (
-	// MaxBytes is the size of a document.
-	MaxBytes = 1 << 20
-	// MaxDepth is how deep lists and mappings may nest. The policy language needs 6.
-	MaxDepth = 32
-	// MaxValues is the number of values with every alias expanded.
+	MaxBytes  = 1 << 20
+	MaxDepth  = 32
 	MaxValues = 250_000
 )
+
+// Bounds are those of a document: its size in bytes, how deep lists and mappings may nest, and the
+// number of values with every alias expanded.
+type Bounds struct{ Bytes, Depth, Values int }
 
 // Format is how a document is written.
 type Format string
@@ -81,13 +82,13 @@ func FormatOf(name string, doc []byte) Format {
 // changed: others may have it.
 func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
-		return policy.Node{}, tooLarge()
+		return policy.Node{}, tooLarge(MaxBytes)
 	}
 	return remembered(doc, format)
 }
 
-func tooLarge() error {
-	return &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", MaxBytes)}
+func tooLarge(bytes int) error {
+	return &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", bytes)}
 }
 
 func parse(doc []byte, format Format) (policy.Node, error) {
@@ -163,17 +164,23 @@ func covers(outer, inner string) bool {
 	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// budget counts what a document holds against the bounds.
-type budget struct{ values int }
+// budget counts what a document holds against its bounds.
+type budget struct {
+	Bounds
+	values int
+}
+
+// ofPolicies is the budget of a document of policies.
+func ofPolicies() budget { return budget{Bounds: Bounds{MaxBytes, MaxDepth, MaxValues}} }
 
 func (b *budget) enter(depth, line int) error {
 	b.values++
 	switch {
-	case depth > MaxDepth:
-		return &SyntaxError{Line: line, Reason: fmt.Sprintf("lists and mappings nest deeper than %d levels", MaxDepth)}
-	case b.values > MaxValues:
+	case depth > b.Depth:
+		return &SyntaxError{Line: line, Reason: fmt.Sprintf("lists and mappings nest deeper than %d levels", b.Depth)}
+	case b.values > b.Values:
 		return &SyntaxError{
-			Line: line, Reason: fmt.Sprintf("the document holds more than %d values, aliases included", MaxValues),
+			Line: line, Reason: fmt.Sprintf("the document holds more than %d values, aliases included", b.Values),
 		}
 	}
 	return nil

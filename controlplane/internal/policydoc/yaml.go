@@ -31,7 +31,7 @@ func parseYAML(doc []byte) (policy.Node, policy.Problems, error) {
 	} else if !errors.Is(err, io.EOF) {
 		return policy.Node{}, nil, yamlError(doc, err)
 	}
-	r := &yamlReader{}
+	r := &yamlReader{budget: ofPolicies()}
 	node, err := r.value(root.Content[0], 0)
 	return node, r.problems, err
 }

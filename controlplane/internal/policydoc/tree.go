@@ -1,0 +1,118 @@
+package policydoc
+
+import (
+	"bytes"
+	"errors"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Trees reads the documents of a file that others have written, in YAML or JSON, as trees with lines
+// and comments. Aliases and merge keys (<<) are written out. The error is a *SyntaxError.
+func Trees(text []byte, bounds Bounds) (roots []*yaml.Node, err error) {
+	if len(text) > bounds.Bytes {
+		return nil, tooLarge(bounds.Bytes)
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(text))
+	left := budget{Bounds: bounds}
+	for {
+		var document yaml.Node
+		err := decoder.Decode(&document)
+		switch {
+		case errors.Is(err, io.EOF):
+			return roots, nil
+		case err != nil:
+			return nil, yamlError(text, err)
+		case len(document.Content) == 0:
+			continue
+		}
+		root := document.Content[0]
+		if err := left.writeOut(root, 0); err != nil {
+			return nil, err
+		}
+		writeOutMerges(root)
+		roots = append(roots, root)
+	}
+}
+
+// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out.
+func yamlTree(doc []byte) (*yaml.Node, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(doc, &root); err != nil {
+		return nil, yamlError(doc, err)
+	}
+	left := ofPolicies()
+	return root.Content[0], left.writeOut(root.Content[0], 0)
+}
+
+// writeOut replaces aliases by copies of what they stand for, and forgets anchors. An alias counts as
+// a value and as a level, so that one inside its own anchor comes to an end.
+func (b *budget) writeOut(n *yaml.Node, depth int) error {
+	if err := b.enter(depth, n.Line); err != nil {
+		return err
+	}
+	if n.Kind == yaml.AliasNode {
+		comments := *n
+		*n = *n.Alias
+		n.HeadComment = comments.HeadComment
+		n.LineComment = comments.LineComment
+		n.FootComment = comments.FootComment
+		return b.writeOut(n, depth+1)
+	}
+	n.Anchor = ""
+	children := n.Content
+	n.Content = nil
+	for i, child := range children {
+		own := *child
+		n.Content = append(n.Content, &own)
+		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode {
+			own.Anchor = "" // Names do not count as values.
+			continue
+		}
+		if err := b.writeOut(&own, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeOutMerges puts the fields of merge keys behind those of a mapping itself, which come first.
+func writeOutMerges(n *yaml.Node) {
+	for _, child := range n.Content {
+		writeOutMerges(child)
+	}
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	var content, merged []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		switch key, value := n.Content[i], n.Content[i+1]; {
+		case key.ShortTag() != "!!merge":
+			content = append(content, key, value)
+		case value.Kind == yaml.SequenceNode:
+			merged = append(merged, value.Content...)
+		default:
+			merged = append(merged, value)
+		}
+	}
+	n.Content = content
+	for _, m := range merged {
+		for i := 0; m.Kind == yaml.MappingNode && i+1 < len(m.Content); i += 2 {
+			if keyAt(n, m.Content[i].Value) < 0 {
+				n.Content = append(n.Content, m.Content[i], m.Content[i+1])
+			}
+		}
+	}
+}
+
+// EncodeYAML writes a tree with its comments.
+func EncodeYAML(n *yaml.Node) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := e.Encode(n); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), e.Close()
+}
