@@ -177,7 +177,9 @@ func (f importFlags) print(env *environment, r *importer.Result) (err error) {
 			"which command reads what")
 	}
 	if f.Shadow {
-		r.Shadow()
+		if err := r.Shadow(); err != nil {
+			return err
+		}
 	}
 	if f.Out != "" {
 		if err := os.WriteFile(f.Out, r.Document, 0o644); err != nil {

@@ -70,18 +70,18 @@ type Result struct {
 	// Policies is how many policies the document has.
 	Policies int
 
-	set      Set
-	policies []Policy
+	set Set
 }
 
 // Shadow puts all policies that would refuse something into shadow.
-func (r *Result) Shadow() {
-	for i := range r.policies {
-		if r.policies[i].Enforcement != "off" {
-			r.policies[i].Enforcement = "shadow"
+func (r *Result) Shadow() (err error) {
+	for i := range r.set.Policies {
+		if p := &r.set.Policies[i]; p.Enforcement != "off" {
+			p.Enforcement = "shadow"
 		}
 	}
-	r.Document = r.set.document(r.policies)
+	r.Document, err = r.set.document()
+	return err
 }
 
 // Count is how many items have the verdict.
@@ -111,9 +111,8 @@ func (e *SyntaxError) Error() string {
 
 // Builder collects the items of a source and the policies that they become.
 type Builder struct {
-	// Set is everything but the policies.
+	// Set is the policy set so far. Add adds policies, which may be changed in place.
 	Set       Set
-	policies  []Policy
 	overrides []Override
 	items     []Item
 	taken     map[string]bool
@@ -140,12 +139,21 @@ func (b *Builder) Not(t *Tree, what, reason string) {
 // Refused says why the language refuses a policy; it is empty for one that is valid.
 func (b *Builder) Refused(p Policy) string {
 	p.Name = Slug(p.Name)
-	alone := Set{Consumer: []string{clientIP}, Tiers: b.Set.Tiers}
-	_, err := policydoc.Load(alone.document([]Policy{p}), policydoc.YAML)
-	if err == nil {
-		return ""
+	alone := Set{Tiers: b.Set.Tiers, Policies: []Policy{p}}
+	alone.Identity.Consumer = []Source{ClientIP}
+	if _, err := alone.valid(); err != nil {
+		return "the policy language refuses it: " + firstProblem(err)
 	}
-	return "the policy language refuses it: " + firstProblem(err)
+	return ""
+}
+
+// valid is the document of the set, if the policy language takes it.
+func (s Set) valid() ([]byte, error) {
+	doc, err := s.document()
+	if err == nil {
+		_, err = policydoc.Load(doc, policydoc.YAML)
+	}
+	return doc, err
 }
 
 func firstProblem(err error) string {
@@ -163,7 +171,7 @@ func (b *Builder) Add(p Policy) (name, refused string) {
 		return "", refused
 	}
 	p.Name = b.unique(Slug(p.Name))
-	b.policies = append(b.policies, p)
+	b.Set.Policies = append(b.Set.Policies, p)
 	return p.Name, ""
 }
 
@@ -181,20 +189,16 @@ func (b *Builder) unique(name string) string {
 	return free
 }
 
-// Policies are the policies so far, to be changed in place.
-func (b *Builder) Policies() []Policy { return b.policies }
-
 // Result ends the import.
 func (b *Builder) Result() (*Result, error) {
-	doc := b.Set.document(b.policies)
-	if _, err := policydoc.Load(doc, policydoc.YAML); err != nil {
+	doc, err := b.Set.valid()
+	if err != nil {
 		return nil, fmt.Errorf("the policies are valid one by one, but not together: %s", firstProblem(err))
 	}
 	slices.SortStableFunc(b.items, func(a, b Item) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	return &Result{
-		Document: doc, Consumers: b.consumers(), Items: b.items, Policies: len(b.policies), set: b.Set,
-		policies: b.policies,
+		Document: doc, Consumers: b.consumers(), Items: b.items, Policies: len(b.Set.Policies), set: b.Set,
 	}, nil
 }

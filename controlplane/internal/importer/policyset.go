@@ -6,67 +6,103 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// clientIP is a part of a partition, and the last source of consumers.
-const clientIP = "client_ip"
-
 // maxName is the longest name of a policy.
 const maxName = 63
 
-// Set is what a policy set has beside policies. The zero value adds nothing to the document.
+// Set is a policy set as the language has it. Fields that are empty are left out.
 type Set struct {
-	// Source is what the document is made from, for its first comment.
-	Source string
-	// Notes are further lines of that comment.
-	Notes []string
-	// TrustedHops and IPv6Prefix are those of identity.client_ip; 0 leaves the default.
-	TrustedHops, IPv6Prefix int
-	// Consumer are the sources of identity.consumer in the language's flow form, such as
-	// {header: apikey} or client_ip.
-	Consumer []string
-	Tiers    []string
-	// Standard and Legacy are those of headers; empty leaves the default.
-	Standard, Legacy string
-	// ExemptIPs and ExemptPaths are never limited.
-	ExemptIPs, ExemptPaths []string
+	// Source is what the document is made from, for its first comment; Notes are further lines of
+	// it.
+	Source string   `yaml:"-"`
+	Notes  []string `yaml:"-"`
+
+	Version  string   `yaml:"version"`
+	Identity Identity `yaml:"identity,omitempty"`
+	Tiers    []string `yaml:"tiers,omitempty,flow"`
+	Headers  Dialects `yaml:"headers,omitempty,flow"`
+	Exempt   Exempt   `yaml:"exempt,omitempty"`
+	Policies []Policy `yaml:"policies"`
 }
 
-// Policy is a policy that is to be written. Empty fields are left out.
+// Identity is how callers are found.
+type Identity struct {
+	ClientIP struct {
+		TrustedHops int `yaml:"trusted_hops,omitempty"`
+		IPv6Prefix  int `yaml:"ipv6_prefix,omitempty"`
+	} `yaml:"client_ip,omitempty,flow"`
+	Consumer []Source `yaml:"consumer,omitempty,flow"`
+}
+
+// Source is where a request has its consumer: a header, query or jwt of a name, or client_ip.
+type Source struct{ Kind, Name string }
+
+// ClientIP has the address of the client stand for the consumer.
+var ClientIP = Source{Kind: "client_ip"}
+
+// Dialects are the headers that clients get.
+type Dialects struct {
+	Standard string `yaml:"standard,omitempty"`
+	Legacy   string `yaml:"legacy,omitempty"`
+}
+
+// Exempt is what is never limited.
+type Exempt struct {
+	ClientIPs List `yaml:"client_ips,omitempty"`
+	Paths     List `yaml:"paths,omitempty"`
+}
+
+// Policy is a policy that is to be written.
 type Policy struct {
-	Name string
+	Name string `yaml:"name"`
 	// From are the items that it comes from, for its comment: file, line and what stands there.
-	From  []string
-	Match Match
+	From  []string `yaml:"-"`
+	Match Match    `yaml:"match,omitempty"`
 	// Partition is written as it is; empty is one bucket for all.
-	Partition []string
-	IfAbsent  string
+	Partition []string `yaml:"partition,flow"`
+	IfAbsent  string   `yaml:"if_absent,omitempty"`
 	// Algorithm, with Align or MaxWait where it has them; empty is the token bucket.
-	Algorithm string
-	Align     string
-	MaxWait   quota.Span
+	Algorithm string `yaml:"algorithm,omitempty"`
+	Align     string `yaml:"align,omitempty"`
+	MaxWait   Span   `yaml:"max_wait,omitempty"`
+	Limits    Limits `yaml:"limit,omitempty"`
 	// MaxHold is a span in the language, or forever.
-	MaxHold string
-	Limits  []Limit
-	Cost    int64
-	// Commit is the metadata that say what a response has cost, like ai/tokens. Cost is reserved
-	// till then.
-	Commit string
-	Mode   string
+	MaxHold string `yaml:"max_hold,omitempty"`
+	Cost    Cost   `yaml:"cost,omitempty"`
+	Mode    string `yaml:"mode,omitempty"`
 	// OnFailure is the last and only step, allow or deny.
-	OnFailure string
-	// Enforcement is shadow or off, or a percentage like {enforce: 25}.
-	Enforcement string
-	Response    Response
+	OnFailure []string `yaml:"on_failure,omitempty,flow"`
+	// Enforcement is shadow or off, or a Share.
+	Enforcement any      `yaml:"enforcement,omitempty"`
+	Response    Response `yaml:"response,omitempty"`
+}
+
+// Share is the percentage of keys for which a policy is enforced.
+type Share int64
+
+// Span is a time span, written as the language has it.
+type Span quota.Span
+
+// Cost is what a request costs. Where Commit names metadata of the response that say so, like
+// ai/tokens, it is Reserve till then.
+type Cost struct {
+	Reserve int64
+	Commit  string
 }
 
 // Match is the requests that a policy is for.
 type Match struct {
-	Hosts, Methods, Paths []string
-	Headers               []Header
-	ClientIPs             []string
 	// Domain and Descriptors make it a match for calls to the gRPC rate limit service.
-	Domain      string
-	Descriptors []Entry
+	Domain      string   `yaml:"domain,omitempty"`
+	Descriptors []Entry  `yaml:"descriptors,omitempty"`
+	Hosts       List     `yaml:"hosts,omitempty"`
+	Methods     List     `yaml:"methods,omitempty"`
+	Paths       List     `yaml:"paths,omitempty"`
+	Headers     []Header `yaml:"headers,omitempty"`
+	ClientIPs   List     `yaml:"client_ips,omitempty"`
 }
+
+// List is a list of texts, written in one line if it is not long.
+type List []string
 
 // Entry is a condition on an entry of a descriptor: its value, and values that it must not have.
 type Entry struct {
@@ -81,6 +117,9 @@ type Value struct{ Op, Text string }
 // Header is a condition on a header: Op is equals, prefix, present or absent.
 type Header struct{ Name, Op, Value string }
 
+// Limits are those of a policy, all of which must allow.
+type Limits []Limit
+
 // Limit is a quota in a window, or InFlight requests at the same time. A Burst of 0 leaves the
 // default.
 type Limit struct {
@@ -92,8 +131,9 @@ type Limit struct {
 
 // Response is what a refused client gets; zero values leave the default.
 type Response struct {
-	Status            int64
-	Body, ContentType string
+	Status      int64  `yaml:"status,omitempty"`
+	Body        string `yaml:"body,omitempty"`
+	ContentType string `yaml:"content_type,omitempty"`
 }
 
 // Slug makes a policy's name of a text: small letters, digits, dots and dashes.

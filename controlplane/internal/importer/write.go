@@ -1,274 +1,147 @@
 package importer
 
 import (
-	"encoding/json"
-	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// document is the policy set in YAML.
-func (s Set) document(policies []Policy) []byte {
-	var w writer
+// document is the policy set in YAML, with comments that say where policies come from.
+func (s Set) document() ([]byte, error) {
+	s.Version = policy.Version
+	byConsumer := func(p Policy) bool { return slices.Contains(p.Partition, "consumer") }
+	if !slices.ContainsFunc(s.Policies, byConsumer) {
+		s.Identity.Consumer = nil // Nothing asks for it.
+	}
+	root := new(yaml.Node)
+	if err := root.Encode(s); err != nil {
+		return nil, err
+	}
+	notes := s.Notes
 	if s.Source != "" {
-		w.comment("", "From "+s.Source+", by weir import. Try it in shadow before it refuses anything.")
+		notes = append([]string{"From " + s.Source + ", by weir import. Try it in shadow before it refuses anything."},
+			notes...)
 	}
-	for _, note := range s.Notes {
-		w.comment("", note)
+	root.Content[0].HeadComment = comment(notes)
+	policies := root.Content[len(root.Content)-1]
+	for i, p := range s.Policies {
+		policies.Content[i].HeadComment = comment(p.From)
 	}
-	w.line("version: " + policy.Version)
-	if !slices.ContainsFunc(policies, byConsumer) {
-		s.Consumer = nil // Nothing asks for it.
-	}
-	w.identity(s)
-	if len(s.Tiers) > 0 {
-		w.line("tiers: " + flow(s.Tiers))
-	}
-	if s.Standard != "" || s.Legacy != "" {
-		var fields []string
-		fields = appendField(fields, "standard", s.Standard)
-		fields = appendField(fields, "legacy", s.Legacy)
-		w.line("headers: {" + strings.Join(fields, ", ") + "}")
-	}
-	if len(s.ExemptIPs)+len(s.ExemptPaths) > 0 {
-		w.line("exempt:")
-		w.list("  client_ips", s.ExemptIPs)
-		w.list("  paths", s.ExemptPaths)
-	}
-	if len(policies) == 0 {
-		w.line("policies: []")
-		return []byte(w.String())
-	}
-	w.line("policies:")
-	for _, p := range policies {
-		w.policy(p)
-	}
-	return []byte(w.String())
+	return policydoc.EncodeYAML(root)
 }
 
-func byConsumer(p Policy) bool { return slices.Contains(p.Partition, "consumer") }
-
-type writer struct{ strings.Builder }
-
-func (w *writer) line(text string) {
-	w.WriteString(text)
-	w.WriteByte('\n')
+// comment writes a line of comment for each text.
+func comment(texts []string) string {
+	var lines []string
+	for _, text := range texts {
+		lines = append(lines, "# "+strings.Map(func(r rune) rune {
+			if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
+				return ' '
+			}
+			return r
+		}, text))
+	}
+	return strings.Join(lines, "\n")
 }
 
-// comment writes a comment of one line.
-func (w *writer) comment(indent, text string) {
-	w.line(indent + "# " + strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 || r == 0xfeff || r == 0xfffd {
-			return ' '
+// inLine makes a mapping in one line of names and values by turns.
+func inLine(pairs ...any) (*yaml.Node, error) {
+	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
+	for _, p := range pairs {
+		part := new(yaml.Node)
+		if err := part.Encode(p); err != nil {
+			return nil, err
 		}
-		return r
-	}, text))
+		n.Content = append(n.Content, part)
+	}
+	return n, nil
 }
 
-func (w *writer) identity(s Set) {
-	if s.TrustedHops == 0 && s.IPv6Prefix == 0 && len(s.Consumer) == 0 {
-		return
+// longest is how long a list may be that stands in one line, in bytes.
+const longest = 88
+
+// MarshalYAML writes the list in one line, or in several if it is long.
+func (l List) MarshalYAML() (any, error) {
+	n := new(yaml.Node)
+	if err := n.Encode([]string(l)); err != nil {
+		return nil, err
 	}
-	w.line("identity:")
-	var fields []string
-	if s.TrustedHops > 0 {
-		fields = append(fields, fmt.Sprintf("trusted_hops: %d", s.TrustedHops))
+	if len(strings.Join(l, `", "`)) <= longest {
+		n.Style = yaml.FlowStyle
 	}
-	if s.IPv6Prefix > 0 {
-		fields = append(fields, fmt.Sprintf("ipv6_prefix: %d", s.IPv6Prefix))
-	}
-	if len(fields) > 0 {
-		w.line("  client_ip: {" + strings.Join(fields, ", ") + "}")
-	}
-	if len(s.Consumer) > 0 {
-		w.line("  consumer: [" + strings.Join(s.Consumer, ", ") + "]")
-	}
+	return n, nil
 }
 
-// list writes a list in one line, or in several if it is long.
-func (w *writer) list(name string, values []string) {
-	if len(values) == 0 {
-		return
+// MarshalYAML writes the source as identity.consumer has it.
+func (s Source) MarshalYAML() (any, error) {
+	if s.Name == "" {
+		return s.Kind, nil
 	}
-	if text := name + ": " + flow(values); len(text) <= 100 {
-		w.line(text)
-		return
-	}
-	w.line(name + ":")
-	indent := strings.Repeat(" ", len(name)-len(strings.TrimLeft(name, " ")))
-	for _, v := range values {
-		w.line(indent + "  - " + quoted(v))
-	}
+	return inLine(s.Kind, s.Name)
 }
 
-func (w *writer) policy(p Policy) {
-	for _, from := range p.From {
-		w.comment("  ", from)
+// String is the source as the list of consumers has it, like header:apikey.
+func (s Source) String() string { return strings.TrimSuffix(s.Kind+":"+s.Name, ":") }
+
+// MarshalYAML writes the span in the language's units.
+func (s Span) MarshalYAML() (any, error) { return policy.FormatSpan(quota.Span(s)), nil }
+
+// MarshalYAML writes a number, or what is reserved and where the cost stands.
+func (c Cost) MarshalYAML() (any, error) {
+	if c.Commit == "" {
+		return c.Reserve, nil
 	}
-	w.line("  - name: " + quoted(p.Name))
-	w.match(p.Match)
-	w.line("    partition: " + flow(p.Partition))
-	w.field("if_absent", p.IfAbsent)
-	w.field("algorithm", p.Algorithm)
-	w.field("align", p.Align)
-	if p.MaxWait > 0 {
-		w.field("max_wait", policy.FormatSpan(p.MaxWait))
-	}
-	w.limits(p.Limits)
-	w.field("max_hold", p.MaxHold)
-	if p.Commit != "" {
-		w.line(fmt.Sprintf("    cost: {reserve: %d, commit: {metadata: %s}, missing: 0}", max(p.Cost, 1),
-			quoted(p.Commit)))
-	} else if p.Cost > 0 {
-		w.line(fmt.Sprintf("    cost: %d", p.Cost))
-	}
-	w.field("mode", p.Mode)
-	if p.OnFailure != "" {
-		w.line("    on_failure: [" + p.OnFailure + "]")
-	}
-	if p.Enforcement != "" {
-		w.line("    enforcement: " + p.Enforcement) // Made here, also the mapping.
-	}
-	w.response(p.Response)
+	return inLine("reserve", max(c.Reserve, 1), "commit", map[string]string{"metadata": c.Commit}, "missing", 0)
 }
 
-func (w *writer) field(name, value string) {
-	if value != "" {
-		w.line("    " + name + ": " + quoted(value))
-	}
-}
+// MarshalYAML writes the percentage as enforcement has it.
+func (s Share) MarshalYAML() (any, error) { return inLine("enforce", int64(s)) }
 
-func (w *writer) match(m Match) {
-	if m.Everywhere() {
-		return
-	}
-	w.line("    match:")
-	if m.Domain != "" {
-		w.line("      domain: " + quoted(m.Domain))
-	}
-	if len(m.Descriptors) > 0 {
-		w.line("      descriptors:")
-	}
-	for _, e := range m.Descriptors {
-		w.line("        - " + e.String())
-	}
-	w.list("      hosts", m.Hosts)
-	w.list("      methods", m.Methods)
-	w.list("      paths", m.Paths)
-	if len(m.Headers) > 0 {
-		w.line("      headers:")
-	}
-	for _, h := range m.Headers {
-		value := quoted(h.Value)
-		if h.Op == "present" || h.Op == "absent" {
-			value = "true"
-		}
-		w.line(fmt.Sprintf("        - {name: %s, %s: %s}", quoted(h.Name), h.Op, value))
-	}
-	w.list("      client_ips", m.ClientIPs)
-}
-
-// String is the condition in the policy language.
-func (e Entry) String() string {
-	text := "{name: " + quoted(e.Name) + ", " + e.Value.String()
+// MarshalYAML writes the condition in the policy language.
+func (e Entry) MarshalYAML() (any, error) {
+	pairs := []any{"name", e.Name, e.Value.Op, e.Value.operand()}
 	if len(e.Except) > 0 {
-		var values []string
-		for _, v := range e.Except {
-			values = append(values, "{"+v.String()+"}")
-		}
-		text += ", except: [" + strings.Join(values, ", ") + "]"
+		pairs = append(pairs, "except", e.Except)
 	}
-	return text + "}"
+	return inLine(pairs...)
 }
 
-// String is the condition in the policy language.
-func (v Value) String() string {
-	if v.Op == "present" {
-		return "present: true"
-	}
-	return v.Op + ": " + quoted(v.Text)
+// MarshalYAML writes the condition in the policy language.
+func (v Value) MarshalYAML() (any, error) { return inLine(v.Op, v.operand()) }
+
+// MarshalYAML writes the condition in the policy language.
+func (h Header) MarshalYAML() (any, error) {
+	return inLine("name", h.Name, h.Op, Value{h.Op, h.Value}.operand())
 }
 
-func (w *writer) limits(limits []Limit) {
-	var texts []string
-	for _, l := range limits {
-		if l.InFlight > 0 {
-			texts = append(texts, fmt.Sprintf("{in_flight: %d}", l.InFlight))
-			continue
-		}
-		text := fmt.Sprintf("{quota: %d, window: %s", l.Quota, policy.FormatSpan(l.Window))
-		if l.Burst > 0 {
-			text += fmt.Sprintf(", burst: %d", l.Burst)
-		}
-		texts = append(texts, text+"}")
+// operand is the text of a condition, or true where its word says all.
+func (v Value) operand() any {
+	if v.Op == "present" || v.Op == "absent" {
+		return true
 	}
-	switch len(texts) {
-	case 0:
-	case 1:
-		w.line("    limit: " + texts[0])
-	default:
-		w.line("    limit:")
-		for _, text := range texts {
-			w.line("      - " + text)
-		}
-	}
+	return v.Text
 }
 
-func (w *writer) response(r Response) {
-	if r == (Response{}) {
-		return
+// MarshalYAML writes one limit by itself, and several as a list.
+func (l Limits) MarshalYAML() (any, error) {
+	if len(l) == 1 {
+		return l[0], nil
 	}
-	w.line("    response:")
-	if r.Status > 0 {
-		w.line(fmt.Sprintf("      status: %d", r.Status))
-	}
-	if r.Body != "" {
-		w.line("      body: " + quoted(r.Body))
-	}
-	if r.ContentType != "" {
-		w.line("      content_type: " + quoted(r.ContentType))
-	}
+	return []Limit(l), nil
 }
 
-func appendField(fields []string, name, value string) []string {
-	if value == "" {
-		return fields
+// MarshalYAML writes the limit in one line.
+func (l Limit) MarshalYAML() (any, error) {
+	switch {
+	case l.InFlight > 0:
+		return inLine("in_flight", l.InFlight)
+	case l.Burst > 0:
+		return inLine("quota", l.Quota, "window", Span(l.Window), "burst", l.Burst)
 	}
-	return append(fields, name+": "+quoted(value))
-}
-
-func flow(values []string) string {
-	var texts []string
-	for _, v := range values {
-		texts = append(texts, quoted(v))
-	}
-	return "[" + strings.Join(texts, ", ") + "]"
-}
-
-// Plain texts need no quotes, in any place, and no reader takes one for a number or a boolean.
-var (
-	plain    = regexp.MustCompile(`^[A-Za-z/][A-Za-z0-9/._-]*(:[A-Za-z0-9/._-]+)*$`)
-	number   = regexp.MustCompile(`^(\d+(ms|s|m|h|d)|\d+\.\d+\.\d+\.\d+(/\d+)?)$`) // With a unit, or an address.
-	reserved = regexp.MustCompile(`(?i)^(true|false|yes|no|on|off|y|n|null)$`)
-)
-
-// Quoted is a text as YAML has it in a list or mapping of one line.
-func Quoted(text string) string { return quoted(text) }
-
-// JSON is a text as JSON has it.
-func JSON(text string) string {
-	b, _ := json.Marshal(text) // A string always marshals.
-	return string(b)
-}
-
-// quoted is a text as YAML has it in a list or mapping of one line.
-func quoted(text string) string {
-	if plain.MatchString(text) && !reserved.MatchString(text) || number.MatchString(text) {
-		return text
-	}
-	return strconv.Quote(text) // YAML reads all of its escapes alike.
+	return inLine("quota", l.Quota, "window", Span(l.Window))
 }

@@ -8,8 +8,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Trees reads the documents of a file that others have written, in YAML or JSON, as trees with lines
-// and comments. Aliases and merge keys (<<) are written out. The error is a *SyntaxError.
+// Trees reads the documents of a file of another product, in YAML or JSON, as trees with lines and
+// comments. Aliases and merge keys (<<) are written out. The error is a *SyntaxError.
 func Trees(text []byte, bounds Bounds) (roots []*yaml.Node, err error) {
 	if len(text) > bounds.Bytes {
 		return nil, tooLarge(bounds.Bytes)
@@ -46,8 +46,8 @@ func yamlTree(doc []byte) (*yaml.Node, error) {
 	return root.Content[0], left.writeOut(root.Content[0], 0)
 }
 
-// writeOut replaces aliases by copies of what they stand for, and forgets anchors. An alias counts as
-// a value and as a level, so that one inside its own anchor comes to an end.
+// writeOut replaces aliases by copies of their anchors, and forgets anchors. An alias counts as a
+// value and as a level, so that one inside its own anchor comes to an end.
 func (b *budget) writeOut(n *yaml.Node, depth int) error {
 	if err := b.enter(depth, n.Line); err != nil {
 		return err

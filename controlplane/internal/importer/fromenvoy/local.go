@@ -162,7 +162,7 @@ func (c *conversion) enforcement() {
 	case enforced == 0:
 		c.policy.Enforcement = "shadow"
 	case enabled*enforced < 1_0000:
-		c.policy.Enforcement = fmt.Sprintf("{enforce: %d}", max(1, enabled*enforced/100))
+		c.policy.Enforcement = importer.Share(max(1, enabled*enforced/100))
 		c.remarks = append(c.remarks, "Envoy draws its share among requests, Weir among partition keys")
 	}
 }
@@ -263,7 +263,7 @@ func (c *conversion) setting(name string, t *importer.Tree) (remark, impossible 
 		return "", ""
 	case "enable_x_ratelimit_headers":
 		if t.Text() == "DRAFT_VERSION_03" || t.Text() == "1" {
-			c.r.b.Set.Legacy = "envoy"
+			c.r.b.Set.Headers.Legacy = "envoy"
 			return "headers.legacy: envoy also names the policies, as Envoy's global limiter does", ""
 		}
 		return "", ""

@@ -36,10 +36,10 @@ func TestCalls(t *testing.T) {
 				"    partition: []\n    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 1m}\n" +
 				"    mode: strict"},
 		{"{key: a, rate_limit: {unit: YEAR, requests_per_unit: 5}}",
-			"- {name: a, present: true}\n    partition: [descriptor:a]\n    if_absent: shared\n" +
+			"- {name: a, present: true}\n    partition: ['descriptor:a']\n    if_absent: shared\n" +
 				"    algorithm: fixed_window\n    align: utc\n    limit: {quota: 5, window: 365d}"},
 		{"{key: a, value: x*, rate_limit: {unit: day, requests_per_unit: 5}}",
-			"- {name: a, prefix: x}\n    partition: [descriptor:a]"},
+			"- {name: a, prefix: x}\n    partition: ['descriptor:a']"},
 		{"{key: a, value: x*, share_threshold: true, rate_limit: {unit: day, requests_per_unit: 5}}",
 			"- {name: a, prefix: x}\n    partition: []"},
 		{"{key: a, value: b}, {key: a, value: c*}, {key: a, rate_limit: {unit: day, requests_per_unit: 5}}",
@@ -47,7 +47,7 @@ func TestCalls(t *testing.T) {
 		{"{key: a, value: cb}, {key: a, value: d}, {key: a, value: c*, rate_limit: {unit: day, requests_per_unit: 5}}",
 			"{name: a, prefix: c, except: [{equals: cb}]}"},
 		{"{key: a, descriptors: [{key: b, value: c, rate_limit: {unit: day, requests_per_unit: 5}}]}",
-			"- {name: a, present: true}\n        - {name: b, equals: c}\n    partition: [descriptor:a]"},
+			"- {name: a, present: true}\n        - {name: b, equals: c}\n    partition: ['descriptor:a']"},
 		{"{key: a, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 5}}", "enforcement: shadow"},
 		{"{key: a, rate_limit: {unlimited: true}}", "policies: []"},
 	} {
@@ -67,14 +67,14 @@ virtual_hosts: [{name: v, domains: [a.example.com], routes: [{match: {prefix: /a
 func TestAtEnvoy(t *testing.T) {
 	for _, c := range []struct{ descriptors, actions, want string }{
 		{"{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 5}}", "{remote_address: {}}",
-			"hosts: [a.example.com]\n      paths: [\"/api/**\"]\n    partition: [client_ip]\n" +
+			"hosts: [a.example.com]\n      paths: [/api/**]\n    partition: [client_ip]\n" +
 				"    algorithm: fixed_window"},
 		{"{key: generic_key, value: x, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 5}}]}",
 			"{generic_key: {descriptor_value: x}}, {request_headers: {header_name: x-user, descriptor_key: user}}",
-			"partition: [header:x-user]"},
+			"partition: ['header:x-user']"},
 		{"{key: user, value: bot-*, rate_limit: {unit: minute, requests_per_unit: 5}}",
 			"{request_headers: {header_name: x-user, descriptor_key: user}}",
-			"- {name: x-user, prefix: bot-}\n    partition: [header:x-user]"},
+			"- {name: x-user, prefix: bot-}\n    partition: ['header:x-user']"},
 		{"{key: generic_key, value: y, rate_limit: {unit: minute, requests_per_unit: 5}}",
 			"{generic_key: {descriptor_value: x}}", "descriptors:\n        - {name: generic_key, equals: \"y\"}"},
 	} {

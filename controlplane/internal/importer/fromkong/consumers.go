@@ -16,9 +16,9 @@ var authPlugins = []string{
 // identity makes the sources of consumers of the authentication plugins. A caller that Kong has no
 // consumer for is counted by its address.
 func (r *reader) identity() {
-	var sources []string
-	add := func(source string) {
-		if !slices.Contains(sources, source) {
+	var sources []importer.Source
+	add := func(kind, name string) {
+		if source := (importer.Source{Kind: kind, Name: name}); !slices.Contains(sources, source) {
 			sources = append(sources, source)
 		}
 	}
@@ -32,22 +32,22 @@ func (r *reader) identity() {
 			}
 			for _, name := range names {
 				if t := config.Get("key_in_header"); !t.Exists() || t.Is() {
-					add("{header: " + importer.Quoted(strings.ToLower(name)) + "}")
+					add("header", strings.ToLower(name))
 				}
 			}
 			for _, name := range names {
 				if t := config.Get("key_in_query"); !t.Exists() || t.Is() {
-					add("{query: " + importer.Quoted(name) + "}")
+					add("query", name)
 				}
 			}
 		case "jwt":
-			add("{jwt: " + importer.Quoted(config.Get("key_claim_name").Or("iss")) + "}")
+			add("jwt", config.Get("key_claim_name").Or("iss"))
 		case "openid-connect":
 			claims := config.Get("consumer_claim").Texts()
-			add("{jwt: " + importer.Quoted(importer.Join(".", append(claims, subject(claims))...)) + "}")
+			add("jwt", importer.Join(".", append(claims, subject(claims))...))
 		}
 	}
-	r.b.Set.Consumer = append(sources, "client_ip")
+	r.b.Set.Identity.Consumer = append(sources, importer.ClientIP)
 }
 
 func subject(claims []string) string {
@@ -77,7 +77,7 @@ func (r *reader) unread() string {
 // byConsumer are those of policies that count by consumer.
 func (c *conversion) byConsumer(policies []string) (able []string) {
 	var others []string
-	for _, p := range c.r.b.Policies() {
+	for _, p := range c.r.b.Set.Policies {
 		switch {
 		case !slices.Contains(policies, p.Name):
 		case slices.Contains(p.Partition, "consumer"):
@@ -136,7 +136,7 @@ func (c *conversion) override() {
 	for i, l := range c.limits {
 		limits[i] = l.limit
 	}
-	source := strings.NewReplacer("{", "", "}", "", ": ", ":").Replace(c.r.b.Set.Consumer[0])
+	source := c.r.b.Set.Identity.Consumer[0].String()
 	for _, key := range keys {
 		c.r.b.Override(importer.Override{Consumer: key, Source: source, Policies: policies, Limits: limits})
 	}

@@ -39,17 +39,17 @@ func TestPolicies(t *testing.T) {
 				"    on_failure: [allow]"},
 		{"day: 5, policy: cluster, fault_tolerant: false", "on_failure: [deny]"},
 		{"minute: 5, limit_by: consumer", "partition: [client_ip]"}, // No plugin finds consumers.
-		{"minute: 5, limit_by: header, header_name: X-Tenant", `partition: ["header:x-tenant"]`},
+		{"minute: 5, limit_by: header, header_name: X-Tenant", `partition: ['header:x-tenant']`},
 		{"minute: 5, limit_by: header, header_name: X-Tenant",
 			"- {name: x-tenant, absent: true}\n    partition: [client_ip]"},
 		{"minute: 5, limit_by: path, path: /login", "paths: [/login]\n    partition: []"},
-		{"minute: 5, error_code: 503, error_message: 'Slow, please'", `status: 503` + "\n" + `      body: "{\"message\":\"Slow, please\"}"`},
-		{"minute: 5, error_message: 'Wait {limit} {{word}}'", `"{\"message\":\"Wait \\u007blimit} \\u007b\\u007bword}}\"}"`},
+		{"minute: 5, error_code: 503, error_message: 'Slow, please'", `status: 503` + "\n" + `      body: '{"message":"Slow, please"}'`},
+		{"minute: 5, error_message: 'Wait {limit} {{word}}'", `'{"message":"Wait \u007blimit} \u007b\u007bword}}"}'`},
 		{"minute: 5, hide_client_headers: true", `headers: {standard: "off"}`},
 		{"minute: 5, hide_client_headers: false", `headers: {standard: "off", legacy: ratelimit}`},
 	} {
 		r := imported(t, plugin("rate-limiting", c.config))
-		doc := strings.ReplaceAll(string(r.Document), `[header:x-tenant]`, `["header:x-tenant"]`)
+		doc := string(r.Document)
 		if !strings.Contains(doc, c.want) {
 			t.Errorf("{%s}: want\n%s\nin\n%s", c.config, c.want, r.Document)
 		}

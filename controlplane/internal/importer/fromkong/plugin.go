@@ -1,6 +1,7 @@
 package fromkong
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -149,7 +150,7 @@ func (c *conversion) identifier() {
 		c.policy.Partition = []string{"client_ip"}
 	case "consumer", "credential":
 		c.policy.Partition = []string{"consumer"}
-		if len(c.r.b.Set.Consumer) == 1 { // There are no consumers, only addresses.
+		if len(c.r.b.Set.Identity.Consumer) == 1 { // There are no consumers, only addresses.
 			c.policy.Partition = []string{"client_ip"}
 		}
 		if note := c.r.unread(); note != "" {
@@ -183,9 +184,9 @@ func (c *conversion) storage() {
 		c.policy.Mode = "local"
 		return
 	}
-	c.policy.OnFailure = "allow"
+	c.policy.OnFailure = []string{"allow"}
 	if t := c.config.Get("fault_tolerant"); t.Exists() && !t.Is() {
-		c.policy.OnFailure = "deny"
+		c.policy.OnFailure = []string{"deny"}
 	}
 }
 
@@ -197,7 +198,8 @@ func (c *conversion) answer() {
 	message := c.config.Get("error_message").Text()
 	if message != "" && message != "API rate limit exceeded" {
 		// Braces are escaped, so that no word in them is a field.
-		c.policy.Response.Body = `{"message":` + strings.ReplaceAll(importer.JSON(message), "{", `\u007b`) + `}`
+		text, _ := json.Marshal(message) // A string always marshals.
+		c.policy.Response.Body = `{"message":` + strings.ReplaceAll(string(text), "{", `\u007b`) + `}`
 		c.policy.Response.ContentType = "application/json"
 	}
 }

@@ -148,7 +148,7 @@ func (c *conversion) setting(name string, t *importer.Tree) (reason string, verd
 		}
 		return "mode strict; leased asks the control plane far less often", importer.Exact
 	case "fault_tolerant":
-		if c.policy.OnFailure == "deny" {
+		if slices.Contains(c.policy.OnFailure, "deny") {
 			return "Kong answers 500, Weir 429", importer.Approximate
 		}
 		return "", importer.Exact
@@ -210,7 +210,7 @@ func (c *conversion) synchronised(t *importer.Tree) (string, importer.Verdict) {
 
 // hidden is the verdict of hide_client_headers, which in Weir is one for all policies.
 func (c *conversion) hidden(t *importer.Tree) (string, importer.Verdict) {
-	if t.Is() == (c.r.b.Set.Legacy == "") {
+	if t.Is() == (c.r.b.Set.Headers.Legacy == "") {
 		if t.Is() {
 			return "", importer.Exact
 		}
@@ -238,8 +238,8 @@ func (r *reader) headers() {
 	for i := range r.instances {
 		shown = shown || !r.instances[i].plugin.Path("config", "hide_client_headers").Is()
 	}
-	r.b.Set.Standard = "off"
+	r.b.Set.Headers.Standard = "off"
 	if shown {
-		r.b.Set.Legacy = "ratelimit"
+		r.b.Set.Headers.Legacy = "ratelimit"
 	}
 }

@@ -26,7 +26,7 @@ func ImportIngress(files []importer.File) (*importer.Result, error) {
 	}
 	r := &ingresses{status: map[string]int64{"limit-req-status-code": 503, "limit-conn-status-code": 503}}
 	r.b.Set.Source = source
-	r.b.Set.IPv6Prefix = 128 // nginx counts each address.
+	r.b.Set.Identity.ClientIP.IPv6Prefix = 128 // nginx counts each address.
 	for _, o := range all {
 		if o.kind == "ConfigMap" {
 			r.configMap(o)
@@ -210,7 +210,7 @@ func (c *conversion) allowed() (networks []netip.Prefix) {
 		}
 	}
 	if c.r.common && limits(c.of) && c.impossible == "" {
-		c.r.b.Set.ExemptIPs = importer.Networks(networks)
+		c.r.b.Set.Exempt.ClientIPs = importer.Networks(networks)
 	}
 	return networks
 }

@@ -170,7 +170,7 @@ func TestGateway(t *testing.T) {
 		{"local", "limit: {requests: 5, unit: Minute}",
 			"partition: []\n    limit: {quota: 5, window: 1m}\n    mode: local"},
 		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, type: Distinct}]}]",
-			"partition: [header:x-user]"},
+			"partition: ['header:x-user']"},
 		{"global", "limit: {requests: 5, unit: Hour}, clientSelectors: [{headers: [{name: X-User, value: a}]}, " +
 			"{methods: [{value: GET}]}]",
 			"methods: [GET]\n      headers:\n        - {name: x-user, equals: a}\n    partition: []"},

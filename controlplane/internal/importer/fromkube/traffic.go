@@ -147,7 +147,7 @@ func (u *rule) counting(limit *importer.Tree) {
 		return
 	}
 	u.policy.Algorithm, u.policy.Align, u.policy.Mode = "fixed_window", "utc", "strict"
-	u.policy.OnFailure = "allow"
+	u.policy.OnFailure = []string{"allow"}
 }
 
 // selector adds conditions; those of all selectors must hold.
@@ -166,7 +166,7 @@ func (u *rule) selector(t *importer.Tree) {
 		if cidr.Get("type").Text() == "Distinct" {
 			u.policy.Partition = append(u.policy.Partition, "client_ip")
 			if network.Addr().Is6() {
-				u.r.b.Set.IPv6Prefix = 128
+				u.r.b.Set.Identity.ClientIP.IPv6Prefix = 128
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (u *rule) cost() {
 	case "":
 	case "Metadata":
 		metadata := response.Get("metadata")
-		u.policy.Commit = metadata.Get("namespace").Text() + "/" + metadata.Get("key").Text()
+		u.policy.Cost.Commit = metadata.Get("namespace").Text() + "/" + metadata.Get("key").Text()
 	default:
 		u.cannot("a cost of the response from " + from + " is one of the request for Weir: add it there")
 	}
@@ -240,15 +240,15 @@ func (u *rule) cost() {
 	case "":
 	case "Number":
 		n, ok := request.Get("number").Int()
-		if !ok || n < 1 && u.policy.Commit == "" {
+		if !ok || n < 1 && u.policy.Cost.Commit == "" {
 			u.cannot("a cost of " + request.Get("number").Short() + " charges nothing")
 		}
-		u.policy.Cost = n
+		u.policy.Cost.Reserve = n
 	default:
 		u.cannot("write it by hand: cost: {metadata: NAMESPACE/KEY, max: MOST}, since Weir needs the most that counts")
 	}
 	switch {
-	case u.policy.Commit == "":
+	case u.policy.Cost.Commit == "":
 	case request.Get("number").Text() == "0":
 		u.remark("a request reserves 1 until its response says the cost")
 	default:

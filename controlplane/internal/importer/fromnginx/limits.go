@@ -245,7 +245,7 @@ func (r *reader) exempted(g *group, c counted) bool {
 	if c.networks == nil || len(out) == 0 || len(out) >= len(c.networks) {
 		return false
 	}
-	r.b.Set.ExemptIPs = out
+	r.b.Set.Exempt.ClientIPs = out
 	return true
 }
 
@@ -288,8 +288,8 @@ func (g *group) limit() (p importer.Policy, remarks []string, err error) {
 	if queue {
 		p.Algorithm, rate.Burst = "leaky_bucket", burst
 		// The last place of the queue waits burst / rate.
-		p.MaxWait = quota.Span((int64(rate.Window)*burst + rate.Quota - 1) / rate.Quota)
-		p.MaxWait = (p.MaxWait + quota.Millisecond - 1) / quota.Millisecond * quota.Millisecond
+		wait := quota.Span((int64(rate.Window)*burst + rate.Quota - 1) / rate.Quota)
+		p.MaxWait = importer.Span((wait + quota.Millisecond - 1) / quota.Millisecond * quota.Millisecond)
 	}
 	p.Limits = []importer.Limit{rate}
 	return p, remarks, nil

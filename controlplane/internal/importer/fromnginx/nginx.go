@@ -35,7 +35,7 @@ type Files struct {
 func Import(name string, files Files) (*importer.Result, error) {
 	r := &reader{zones: map[string]*zone{}, variables: map[string]*variable{}}
 	r.b.Set.Source = name
-	r.b.Set.IPv6Prefix = 128 // nginx counts each address.
+	r.b.Set.Identity.ClientIP.IPv6Prefix = 128 // nginx counts each address.
 	payload, err := parse(name, files)
 	if err != nil {
 		return nil, err

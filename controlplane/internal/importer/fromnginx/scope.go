@@ -97,8 +97,8 @@ func (r *reader) exempt(l *level) bool {
 		return false
 	}
 	for _, p := range patterns {
-		if !slices.Contains(r.b.Set.ExemptPaths, p) {
-			r.b.Set.ExemptPaths = append(r.b.Set.ExemptPaths, p)
+		if !slices.Contains(r.b.Set.Exempt.Paths, p) {
+			r.b.Set.Exempt.Paths = append(r.b.Set.Exempt.Paths, p)
 		}
 	}
 	return true
