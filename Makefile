@@ -18,13 +18,15 @@ END_TO_END = $$(go list ./test/... | grep -v -E '/test/(mesh|chart)$$')
 WASM_HEAVY := /envoytest(/|$$)
 
 announce = @printf '\n== %s\n' "$(1)"
-unit_packages = $$(go list ./... | grep -v -E '/weir/test/')
 light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
-# The race detector makes tests several times slower, so it runs those that it can find something in.
-# Code in shared/ and filter/ starts no goroutine, which tools/rules_test.go sees to; tests of what
-# workers share do. cli's tests start a process for each command, which takes a second under it.
-race_packages = $$(go list ./client/... ./controlplane/... ./tools/... ./filter/internal/bucketstore \
-	./filter/internal/shareddata | grep -v -E '/controlplane/internal/cli$$')
+# The race detector makes tests several times slower, so it runs those that it can find something in,
+# and these run under it alone. Code in shared/ and filter/ starts no goroutine, which
+# tools/rules_test.go sees to; tests of what workers share do. cli's tests start a process for each
+# command, which takes a second under it.
+with_goroutines := /weir/(client|controlplane|tools)(/|$$)|/filter/internal/(bucketstore|shareddata)$$
+without_race := /controlplane/internal/cli$$
+race_packages = $$(go list ./... | grep -E '$(with_goroutines)' | grep -v -E '$(without_race)')
+plain_packages = $$(go list ./... | grep -v -E '/weir/test/' | grep -v -E '$(with_goroutines)'; go list ./controlplane/internal/cli)
 
 .PHONY: help
 help: ## list the tasks
@@ -63,7 +65,7 @@ run: build ## run everything on this machine until Ctrl-C: Envoy with the filter
 	@exec build/run
 
 .PHONY: test
-test: setup build fmt vet lint reproducible test-unit test-race test-386 bench-once test-e2e test-clients ## every test, with a real Redis and a real Envoy
+test: setup build fmt vet lint reproducible test-unit test-race test-386 test-e2e test-clients ## every test, with a real Redis and a real Envoy
 
 # Tests must not depend on a machine that does nothing else: bounds hold, and goodput follows from
 # what was offered.
@@ -97,30 +99,28 @@ lint: ## staticcheck, at a pinned version
 	$(call announce,staticcheck)
 	@go run $(STATICCHECK) ./...
 
+# Each benchmark runs once, so that none is broken. `go vet` has run before.
+ONCE := -vet=off -bench . -benchtime 1x
+
 .PHONY: test-unit
-test-unit: ## all tests that need no Envoy
+test-unit: ## all tests that need no Envoy, and each benchmark once; those of test-race run there
 	$(call announce,tests)
-	@go test $(unit_packages)
+	@go test $(ONCE) $(plain_packages)
 
 # The race detector comes with checks of pointers. A test damages bbolt's file at random, and bbolt
 # finds that out by reading beyond a page, which ends the process there.
 BBOLT := go.etcd.io/bbolt/...
 
 .PHONY: test-race
-test-race: ## those of them that have goroutines, under the race detector
+test-race: ## the tests of packages with goroutines, under the race detector
 	$(call announce,tests under the race detector)
-	@CGO_ENABLED=1 go test -race -gcflags='$(BBOLT)=-d=checkptr=0' $(race_packages)
+	@CGO_ENABLED=1 go test -race -gcflags='$(BBOLT)=-d=checkptr=0' $(ONCE) $(race_packages)
 
 # In the filter an int has 32 bits; this finds arithmetic that only holds with 64.
 .PHONY: test-386
 test-386: ## the shared packages with 32-bit integers
 	$(call announce,shared packages with 32-bit integers)
-	@GOARCH=386 CGO_ENABLED=0 go test ./shared/...
-
-.PHONY: bench-once
-bench-once: ## run each benchmark once, so that none is broken
-	$(call announce,each benchmark once)
-	@go test -run '^$$' -bench . -benchtime 1x $(unit_packages)
+	@GOARCH=386 CGO_ENABLED=0 go test -vet=off ./shared/...
 
 .PHONY: test-e2e
 test-e2e: ## end-to-end tests with Envoy and Redis; needs `make setup build`

@@ -192,6 +192,7 @@ type step struct {
 // Every act of an operator does what its command says at each door, in every mode and with every
 // algorithm, and is taken back; or the command refuses it.
 func TestEachActDoesWhatItSaysAtEachDoor(t *testing.T) {
+	t.Parallel()
 	w := startActs(t)
 	w.each(func(c *caller) error {
 		n, err := c.drains(w.within(actPatience))

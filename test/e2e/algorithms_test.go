@@ -248,6 +248,7 @@ policies:
 
 // The example of the documentation, as it is.
 func TestTheExampleRuns(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "url-shortener.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -280,6 +281,7 @@ func TestTheExampleRuns(t *testing.T) {
 // Callers have a tier by claim, by a trusted header or by assignment; the claim wins, and a value
 // that is no tier counts as none.
 func TestTiers(t *testing.T) {
+	t.Parallel()
 	tokens := newIssuer(t)
 	w := start(t, setup{envoys: 2, rewrite: insertFilter(tokens.filter()), policies: tiered})
 	with := func(who string, plan any) []string {

@@ -86,6 +86,7 @@ func (w *world) awaitLimited(e *stack.Envoy, path string, header ...string) {
 // Envoy's own ratelimit filter, configured as docs/rls.md says, is answered out of Weir's policies:
 // descriptors, headers, bodies.
 func TestEnvoysOwnFilterAsksWeir(t *testing.T) {
+	t.Parallel()
 	w := startWithCalls(t, 0, 1, `
 version: weir/v1
 headers: {standard: draft-11, legacy: x-ratelimit}
@@ -170,6 +171,7 @@ policies:
 // filter on one Envoy lets through no more than what may pass the burst. While the bucket holds
 // tokens it refuses none.
 func TestADoorCountsAsANode(t *testing.T) {
+	t.Parallel()
 	w := startWithCalls(t, 1, 1, `
 version: weir/v1
 policies:

@@ -20,6 +20,7 @@ func beside(config, line, other string) string {
 // A request that waits for its decision keeps its body back, also where Envoy stops a filter's
 // headers alone.
 func TestBodiesWaitForTheDecisionToo(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:
@@ -54,6 +55,7 @@ policies:
 
 // The configuration as a Struct is a mistake that the log explains.
 func TestAStructForConfigurationIsExplained(t *testing.T) {
+	t.Parallel()
 	w := &world{t: t, ctx: t.Context(), upstream: &stack.Upstream{Port: 1}}
 	w.serve.Port = 1
 	w.rewrite = func(config string) string {
@@ -73,6 +75,7 @@ func TestAStructForConfigurationIsExplained(t *testing.T) {
 // What the upstream says of its own limits counts in every line, and no client reads half of one
 // limiter beside half of another.
 func TestTheUpstreamsOwnLimits(t *testing.T) {
+	t.Parallel()
 	said := http.Header{}
 	w := start(t, setup{policies: `
 version: weir/v1
@@ -108,6 +111,7 @@ policies:
 
 // A body of the policy's own, with its fields filled in and the type that it names.
 func TestOwnBodiesHaveFieldsAndAType(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 headers: {legacy: ratelimit}

@@ -32,6 +32,7 @@ func withCORS(before bool) func(string) string {
 // refusal: status, body, Retry-After and limits. Before it a browser gets nothing of a refusal, and
 // preflights are charged unless the policy set exempts OPTIONS.
 func TestBrowsersSeeRefusalsBehindTheCORSFilter(t *testing.T) {
+	t.Parallel()
 	const page = "https://app.example.com"
 	for _, c := range []struct {
 		before  bool

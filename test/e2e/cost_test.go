@@ -75,6 +75,7 @@ func model(w http.ResponseWriter, r *http.Request) {
 // The filters and the policy set of docs/cost.md: whole answers and streams are charged what their
 // usage says, and a stream whose client goes what it has reserved.
 func TestTokensOfALanguageModel(t *testing.T) {
+	t.Parallel()
 	filters := costPage(t, "- name: envoy.filters.http.json_to_metadata\n")
 	w := start(t, setup{
 		envoys: 2, workers: 2, handler: http.HandlerFunc(model),
@@ -176,6 +177,7 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 // A cost that a header says as a text, with the filter and the policy set of docs/cost.md: what the
 // cache has answered is free, and three misses are not.
 func TestHitsOfACacheAreFree(t *testing.T) {
+	t.Parallel()
 	filter := costPage(t, "- name: envoy.filters.http.header_to_metadata\n")
 	w := start(t, setup{
 		handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -275,6 +277,7 @@ func (w *world) decidedByShare() (n int64) {
 // Two Envoys of two workers each: log-ins that succeed never count, and of a hundred guesses at
 // once five reach the upstream.
 func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
+	t.Parallel()
 	up := &logins{}
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, rewrite: logCosts,
 		policies: costPage(t, "version: weir/v1\npolicies:\n  - name: failed-logins\n")})
@@ -308,6 +311,7 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 
 // The same without a control plane: each Envoy keeps the limit for itself.
 func TestOnlyFiveGuessesAlone(t *testing.T) {
+	t.Parallel()
 	up := &logins{}
 	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "failed-logins", "partition": ["client_ip"], "algorithm": "sliding_log", "limit": {"quota": 5, "window": "15m"}, ` +
@@ -326,6 +330,7 @@ func TestOnlyFiveGuessesAlone(t *testing.T) {
 
 // A caller learns from its own key alone what it owes, and when it is let in again.
 func TestUsageOfACallerThatOwes(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{workers: 2, policies: `version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
 policies:

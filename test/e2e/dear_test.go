@@ -33,6 +33,7 @@ func (w *world) priced(caller string, cost, total, clients int) load {
 // exactly as much passes as the bucket holds, whichever Envoys it comes to, and what is refused
 // hears when to come back.
 func TestDearRequestsOfAnOptimisticLimit(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 3, policies: dear})
 	for _, c := range []struct{ cost, want int }{{30, 3}, {26, 3}, {50, 2}, {100, 1}} {
 		lateBefore := w.late()

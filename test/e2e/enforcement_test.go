@@ -212,6 +212,7 @@ policies:
 
 // An order is about a policy, a tier, both or everything, and the most specific one counts.
 func TestOrdersAreAboutPoliciesAndTiers(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, embedded: true, policies: several})
 	free, premium := []string{"X-Tier", "free"}, []string{"X-Tier", "premium"}
 	look := func() (got string) {
@@ -251,6 +252,7 @@ func TestOrdersAreAboutPoliciesAndTiers(t *testing.T) {
 
 // A share of the keys is the same keys on every Envoy and at every larger share.
 func TestAShareOfTheKeysIsSwitchedOff(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, embedded: true, policies: `
 version: weir/v1
 policies:
@@ -291,6 +293,7 @@ policies:
 
 // Only an order that switches everything off lifts bans. What it lets pass is counted.
 func TestOffForEverythingLiftsBans(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{embedded: true,
 		policies: "{version: weir/v1, banned: {client_ips: [127.0.0.1]}, policies: [{name: a, partition: [], limit: " +
 			"{quota: 1, window: 24h}}]}"})
@@ -317,6 +320,7 @@ func TestOffForEverythingLiftsBans(t *testing.T) {
 // Workers that have been idle obey an order with their first request after the node has
 // acknowledged it: what a worker did not follow while it slept it does before the request.
 func TestIdleWorkersObeyAnOrderWithTheirFirstRequest(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 1, workers: 2, policies: strings.Replace(drained, "MODE", "local", 1)})
 	load{url: w.envoys[0].URL() + "/", clients: 4, total: 200}.run(w.ctx).mustBe(t, 200, 429)
 	for i := range 4 {

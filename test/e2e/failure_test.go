@@ -94,6 +94,7 @@ func (w *world) steady() *background {
 }
 
 func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: ladder})
 	busy := w.steady()
 	w.awaitRecovered()
@@ -112,6 +113,7 @@ func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
 // Redis is dead that cannot be done, and the policy's on_failure decides about them as about all
 // others.
 func TestABanOfAnotherLeavesTheFailureLadderInForce(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
@@ -151,6 +153,7 @@ policies:
 // Whatever fails, callers that are within an Envoy's share of a low limit are not refused, by the
 // default on_failure.
 func TestNewCallersPassInAnOutage(t *testing.T) {
+	t.Parallel()
 	const policies = `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
@@ -252,6 +255,7 @@ policies:
 }
 
 func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()
 	w.awaitRecovered()
@@ -263,6 +267,7 @@ func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
 }
 
 func TestTheControlPlaneMayDieAndComeBackUnderLoad(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: ladder})
 	busy := w.steady()
 	w.awaitRecovered()
@@ -300,6 +305,7 @@ policies:
 }
 
 func TestEnvoyServesBeforeItsControlPlaneDoes(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true})
 	for range 20 {
 		if a := ask(t, http.MethodPost, w.envoys[0].URL()+"/a"); a.status != 200 {
@@ -320,6 +326,7 @@ policies:
 }
 
 func TestTheControlPlaneStartsBeforeItsRedis(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: ladder})
 	w.controlPlane.Stop()
 	w.redis.Kill()
@@ -345,6 +352,7 @@ func TestTheControlPlaneStartsBeforeItsRedis(t *testing.T) {
 }
 
 func TestAWrongNodeTokenIsSaidInTheLog(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{nodeToken: "not-what-the-control-plane-knows"})
 	w.apply(ladder)
 	for range 20 {
@@ -363,6 +371,7 @@ func TestAWrongNodeTokenIsSaidInTheLog(t *testing.T) {
 
 // A client that gives up while its request waits for the control plane leaves nothing behind.
 func TestClientsMayGiveUpWhileTheyWait(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: ladder})
 	w.awaitRecovered()
 	w.redis.Pause()

@@ -10,6 +10,7 @@ import (
 // token of the same caller brings other figures to the same bucket, a figure above max is cut, and
 // a token without one has the default.
 func TestAClaimIsTheCallersLimit(t *testing.T) {
+	t.Parallel()
 	tokens := newIssuer(t)
 	w := start(t, setup{envoys: 2, rewrite: insertFilter(tokens.filter()), policies: `
 version: weir/v1
@@ -68,6 +69,7 @@ policies:
 // request reserves: the largest of several, no more than max, and what missing says without it. The
 // response settles it.
 func TestAClaimAndMetadataAreReserved(t *testing.T) {
+	t.Parallel()
 	tokens := newIssuer(t)
 	const toMetadata = `- name: envoy.filters.http.header_to_metadata
   typed_config:

@@ -138,6 +138,7 @@ func freePorts(t *testing.T, n int) (ports []int) {
 
 // Steps 1 and 2: 100 pass through one Envoy, and through two with the half each.
 func TestGrowingWithoutAServer(t *testing.T) {
+	t.Parallel()
 	for i, envoys := range []int{1, 2} {
 		w := start(t, setup{alone: true, envoys: envoys, plugin: oneLine(growing(t, "json")[i])})
 		passed := int64(0)
@@ -152,6 +153,7 @@ func TestGrowingWithoutAServer(t *testing.T) {
 
 // Step 3: what one Envoy has let through the other one knows. The first 60 of 100 all pass.
 func TestGrowingToAControlPlane(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true, envoys: 2, plugin: oneLine(growing(t, "json")[2])})
 	if passed := customer(w, 0, "before", 60); passed != 50 {
 		t.Errorf("before the control plane %d passed; the plugin's own policy set has 50", passed)
@@ -174,6 +176,7 @@ func awaitGlobal(w *world, port int) (first, second int64) {
 // Step 4: two control planes on one Redis, of which the first is killed. No customer within the
 // limit is refused.
 func TestGrowingToRedis(t *testing.T) {
+	t.Parallel()
 	other := freePorts(t, 1)[0]
 	w := start(t, setup{alone: true, envoys: 2, ways: func(_ string, port int) []int { return []int{port, other} }})
 	ports := []int{w.serve.Port, other}
@@ -192,6 +195,7 @@ func TestGrowingToRedis(t *testing.T) {
 
 // Step 6: two regions, each with a Redis of its own, and one between them.
 func TestGrowingToRegions(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true})
 	ports := []int{w.serve.Port, freePorts(t, 1)[0]}
 	commands(t, growing(t, "bash")[2], ports, "redis://redis.eu.internal:6379", redistest.Start(t).URL(),

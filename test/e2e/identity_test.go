@@ -105,6 +105,7 @@ func statuses(t *testing.T, n int, url string, header ...string) string {
 // Claims come from what Envoy's own filter has verified: strings, numbers, nested ones and lists. A
 // token that it refuses never reaches the limiter, and a header alice is not the claim alice.
 func TestClaimsOfVerifiedTokensIdentify(t *testing.T) {
+	t.Parallel()
 	tokens := newIssuer(t)
 	w := start(t, setup{rewrite: insertFilter(tokens.filter()), policies: `
 version: weir/v1
@@ -142,6 +143,7 @@ policies:
 // Two trusted proxies stand before Envoy: the client is the second x-forwarded-for entry from the
 // right, whatever it writes itself before that, over however many header lines.
 func TestTheClientBehindTwoTrustedProxies(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 2, ipv6_prefix: 56}}
@@ -172,6 +174,7 @@ policies:
 
 // A peer that speaks IPv6 is known by its prefix.
 func TestAnIPv6Peer(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{host: "::1", policies: `
 version: weir/v1
 banned: {client_ips: ["2001:db8::/32"]}
@@ -186,6 +189,7 @@ policies:
 // Bans win over everything; who is exempt is never charged; and a policy may answer in its own
 // words.
 func TestBansExemptionsAndResponses(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
@@ -217,6 +221,7 @@ policies:
 
 // A percentage is of partition keys, the same ones on every Envoy and at every larger percentage.
 func TestAPercentageIsTheSameKeysEverywhere(t *testing.T) {
+	t.Parallel()
 	at := func(percent int) string {
 		return fmt.Sprintf(`
 version: weir/v1
@@ -257,6 +262,7 @@ policies:
 
 // The SPIFFE id is that of the certificate by which Envoy has verified the caller's connection.
 func TestSPIFFEIdsOfVerifiedCertificatesIdentify(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t)
 	dir := t.TempDir()
 	ca.write(t, dir)

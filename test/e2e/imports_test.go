@@ -121,6 +121,7 @@ var ofEnvoy = []imported{
 
 // Limits that are imported decide as in nginx: both get the same requests.
 func TestImportedLimitsDecideAsInNginx(t *testing.T) {
+	t.Parallel()
 	w, service := serving(t)
 	url, config := startNginx(w, ofNginx)
 	w.plugin = `{"policyset": ` + importAs(t, "nginx", config) + `}`
@@ -135,6 +136,7 @@ func TestImportedLimitsDecideAsInNginx(t *testing.T) {
 
 // Limits that are imported decide as in Envoy's own filter.
 func TestImportedLimitsDecideAsInLocalRateLimit(t *testing.T) {
+	t.Parallel()
 	for _, c := range ofEnvoy {
 		w, service := serving(t)
 		url, config := startLocalRateLimit(w, c)

@@ -74,6 +74,7 @@ const answerIn = time.Minute
 // At three in the morning an operator types what the page says until the answer names the cause: a
 // clock runs from the moment at which the state is there.
 func TestThePageForTheNightIsWalkedWithAClock(t *testing.T) {
+	t.Parallel()
 	r := newRunner(t)
 	r.start()
 	page := commandsOfTheNight(t)

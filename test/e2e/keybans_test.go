@@ -70,6 +70,7 @@ func (w *world) spend(path string, n int) int64 {
 // What is granted to the bucket of an optimistic limit passes at an Envoy that knew it to be empty
 // for hours, and no more than that.
 func TestAGrantReachesAnOptimisticLimit(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 identity: {consumer: [{header: x-api-key}]}
@@ -106,6 +107,7 @@ policies:
 // A client that has used everything up may go on at once where its key is reset, also at Envoys
 // that had refused it for a day; a grant gives it so many tokens, and no more.
 func TestKeysAreResetAndGranted(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: ofAlice})
 	for _, policy := range []string{"tokens", "windows"} {
 		path := "/" + policy

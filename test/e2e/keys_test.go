@@ -101,6 +101,7 @@ func (w *world) forwarded(path string, n int, value func(i int) string) tally {
 }
 
 func TestForwardedAddressesCountFromTheRight(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
@@ -120,6 +121,7 @@ policies:
 
 // An IPv6 client has one bucket for its /64.
 func TestIPv6ClientsShareTheirNetwork(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{rewrite: directly, policies: `
 version: weir/v1
 identity: {client_ip: {trusted_hops: 1}}
@@ -137,6 +139,7 @@ policies:
 }
 
 func TestAnIPv6ListenerKnowsItsClients(t *testing.T) {
+	t.Parallel()
 	if !stack.HasIPv6() {
 		t.Log("this machine has no IPv6 loopback: there is nothing to listen on")
 		return

@@ -168,6 +168,7 @@ func (w *world) awaitMetrics(e *stack.Envoy, what string, right func(map[string]
 // Without the control plane no report arrives; the filter counts what it could not send, goes on by
 // the ladder, and reports how it is as soon as a control plane answers.
 func TestTheLadderIsReportedAfterTheControlPlaneWasAway(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: ladder})
 	busy := w.steady()
 	w.awaitRecovered()

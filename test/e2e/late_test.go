@@ -69,6 +69,7 @@ const uncharged = 2 * 250 / 50
 // than the limit, and the tokens that are not charged yet: what the share lets through is charged,
 // and once.
 func TestLateAnswersPassNoMoreThanTheLimit(t *testing.T) {
+	t.Parallel()
 	var how atomic.Pointer[hinder]
 	w := start(t, setup{workers: 2, policies: `
 version: weir/v1

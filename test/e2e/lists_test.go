@@ -11,6 +11,7 @@ import (
 // one that is used, the two are turned, a window is changed, all go over to tiers, the caller's
 // tier changes, and back. Nothing that was used is forgotten, and what is left can be used.
 func TestAListIsEditedUnderLoad(t *testing.T) {
+	t.Parallel()
 	document := func(limits string) string {
 		text := "\nversion: weir/v1\nidentity: {consumer: [{header: x-api-key}], default_tier: free, " +
 			"tier: [{header: x-tier, trusted: true}]}\ntiers: [free, gold]\npolicies:\n"

@@ -97,6 +97,7 @@ func (w *guests) lower(limit int, mode string) {
 // A lower limit that is above what is in flight holds at once, although both Envoys have permits of
 // the old one for more.
 func TestALowerLimitHoldsAtOnce(t *testing.T) {
+	t.Parallel()
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
 	w := &guests{
 		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20, leasedHall)}), hall: h,

@@ -2,8 +2,9 @@
 // Redis, over HTTP. Each test is a promise of the documentation. What is missing on this machine
 // fails the tests; nothing is skipped.
 //
-// Tests that are parallel wait for time to pass more than they work, or are longer than all others.
-// They run at the end, beside each other, more of them than there are processors.
+// Tests that measure how much passes or how soon, and those that keep a processor busy, run alone.
+// All others are parallel: they wait for time to pass more than they work. They run at the end,
+// beside each other, more of them than there are processors.
 package e2e
 
 import (
@@ -35,7 +36,7 @@ var quick = flag.Bool("quick", false, "apply load for a fifth of the time")
 var runPath string
 
 // parallelTests is how many parallel tests run at once.
-const parallelTests = "3"
+const parallelTests = "4"
 
 func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", parallelTests); err != nil {

@@ -47,6 +47,7 @@ var portValue = regexp.MustCompile(`port_value: [0-9]+`)
 // With --node-client-ca an Envoy that shows a certificate gets policies and leases; one that has
 // only the token gets neither.
 func TestNodesShowACertificate(t *testing.T) {
+	t.Parallel()
 	authority := certtest.New(t, "authority")
 	server, client := authority.Issue(t.TempDir(), "weir"), authority.Issue(t.TempDir(), "envoy")
 	port, err := stack.FreePort()

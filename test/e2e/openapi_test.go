@@ -66,6 +66,7 @@ policies:
 
 // The lines of docs/api.md do what it says, one after the other, on an empty store.
 func TestTheDocumentedCallsWork(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	w, err := stack.StartControlPlane(ctx, stack.ControlPlaneOptions{

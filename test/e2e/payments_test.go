@@ -35,6 +35,7 @@ func (u *payments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // The example of all four limiters, as it is: each of its limits holds over two Envoys.
 func TestThePaymentsExampleRuns(t *testing.T) {
+	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "payments.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -86,7 +86,7 @@ func (w *world) awaitUsed(limit, want int64) {
 func TestNeverMoreInFlightOverEnvoys(t *testing.T) {
 	up := &rushUpstream{}
 	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: fleetPlaces})
-	c := up.rush(w.within(full(time.Minute)), 200, w.towards().of)
+	c := up.rush(w.within(full(20*time.Second)), 200, w.towards().of)
 	used, exact := c.inUse(fleetLimit)
 	t.Logf("%v; places were in use for %v, those of one exact counter for %v", c, used, exact)
 	if most := up.atMost(); most > fleetLimit {

@@ -74,6 +74,7 @@ func inline(quota int, window string, more string) string {
 // changed set keeps what was used, a set beside it neither takes nor gives figures, and neither do
 // two in one chain.
 func TestPluginsInOneEnvoy(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true, plugin: inline(1, "1s", "")}) // For its upstream.
 	port := func() int {
 		port, err := stack.FreePort()

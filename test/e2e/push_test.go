@@ -117,6 +117,7 @@ func TestManyPushesLeaveMemoryFlat(t *testing.T) {
 }
 
 func TestARefusedPolicySetChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:
@@ -140,6 +141,7 @@ policies:
 
 // Nodes are known by id and version, and one that is gone is no longer active.
 func TestNodesAreListed(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, policies: "{version: weir/v1, policies: []}"})
 	nodes, err := w.controlPlane.Nodes(w.within(patience))
 	if err != nil {

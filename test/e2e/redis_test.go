@@ -48,6 +48,7 @@ func (w *world) survive(primary, replica *redistest.Server) {
 }
 
 func TestAPrimaryOfARedisClusterMayDieUnderLoad(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, true)
 	w := startOn(t, cluster.URL())
 	at := cluster.Primary(cluster.Slot("weir:{meta}:version")) // The one that holds the policies.
@@ -55,6 +56,7 @@ func TestAPrimaryOfARedisClusterMayDieUnderLoad(t *testing.T) {
 }
 
 func TestSentinelsMayReplaceThePrimaryUnderLoad(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartSentinels(t)
 	startOn(t, servers.URL()).survive(servers.Primary, servers.Replica)
 }

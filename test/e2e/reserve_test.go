@@ -84,6 +84,7 @@ policies:
 // Envoy says which cluster its route chooses before the request goes there, and a policy counts by
 // it. A request that goes to no cluster is left alone.
 func TestAnUpstreamIsAPartOfAKey(t *testing.T) {
+	t.Parallel()
 	answers := func(config string) string {
 		return strings.Replace(config, "- match: {prefix: /}\n",
 			"- match: {path: /nowhere}\n"+strings.Repeat(" ", 26)+"direct_response: {status: 200}\n"+

@@ -27,6 +27,7 @@ policies:
 // The set's responses answer by what a refusal is for, here and through Envoy's own ratelimit
 // filter, which chooses the status itself; a policy's own goes before.
 func TestResponsesOfTheSet(t *testing.T) {
+	t.Parallel()
 	w := startWithCalls(t, 1, 1, house)
 	for i, e := range w.envoys {
 		key := []string{"x-api-key", e.Name}

@@ -15,6 +15,7 @@ import (
 // A limit that is edited by REST is in force at the Envoy within a second, and so is the old one
 // after a rollback. The slower of two editors is refused, and the document keeps its comments.
 func TestAPolicyIsEditedAndRolledBack(t *testing.T) {
+	t.Parallel()
 	const document = `version: weir/v1
 policies:
   # Agreed in spring.

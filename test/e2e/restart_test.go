@@ -5,6 +5,7 @@ import "testing"
 // What an Envoy's process held is gone with it. A bucket of its own comes back full. A bucket of
 // the control plane does not: what the Envoy had in hand counts as used.
 func TestARestartOfEnvoyFillsItsOwnBucketsAlone(t *testing.T) {
+	t.Parallel()
 	const policies = `
 version: weir/v1
 policies:

@@ -32,6 +32,7 @@ func callerOf(t *testing.T, inner *world) *world {
 // A caller's Envoy sends a refused request once, whatever the status, so that no caller offends by
 // its own sidecar. Where the mark is switched off it is sent three times.
 func TestACallingEnvoyDoesNotRetryRefusals(t *testing.T) {
+	t.Parallel()
 	const policies = `"policies": [
 		{"name": "quota", "match": {"paths": ["/quota"]}, "partition": ["client_ip"], "limit": {"quota": 1, "window": "1h"},
 			"penalty": {"after": {"refusals": 3, "within": "1m"}}, "mode": "local"},

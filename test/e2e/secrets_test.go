@@ -37,6 +37,7 @@ policies:
 // API keys and tokens are used in every way there is, and are then in no place but those that were
 // given them: not in Redis, nor in the logs, metrics and traces of any process.
 func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
+	t.Parallel()
 	collector := otlptest.Start(t)
 	w := start(t, setup{alone: true})
 	redis := redistest.Start(t)
@@ -77,6 +78,7 @@ func TestKeysAndTokensStayWhereTheyAre(t *testing.T) {
 
 // The same for the embedded store's file.
 func TestKeysAndTokensAreNotInTheFile(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{embedded: true, policies: keysOfTheTest})
 	w.useKeys()
 	w.controlPlane.Stop() // It saves what it has.

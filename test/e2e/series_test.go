@@ -193,6 +193,7 @@ func TestCandidatesInTheHistory(t *testing.T) {
 
 // How full limits of rates are is in the history, in each mode and in shadow.
 func TestHowFullLimitsAreInTheHistory(t *testing.T) {
+	t.Parallel()
 	policy := func(name, more string) string {
 		return "\n  - {name: " + name + ", match: {paths: [/" + name + "]}, partition: [], " + more + "}"
 	}

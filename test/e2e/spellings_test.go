@@ -155,6 +155,7 @@ func startServer(t *testing.T, program, name, source string) (address string) {
 // request that a server in Go, Python or Node reads as one of the caller K, or of the path /login,
 // has been counted as that, or was refused.
 func TestSpellingsBeforeRealServers(t *testing.T) {
+	t.Parallel()
 	policies := `
 version: weir/v1
 identity: {consumer: [SOURCE]}
@@ -251,6 +252,7 @@ func pass(t *testing.T, w io.Writer, server, raw string) {
 // Methods have one spelling: with HTTP/2 a client may write post, and servers by the rules of WSGI
 // take it for POST.
 func TestMethodsHaveOneSpelling(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{embedded: true, policies: `
 version: weir/v1
 policies:

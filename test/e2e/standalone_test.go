@@ -11,6 +11,7 @@ import (
 )
 
 func TestTheFilterWorksAlone(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "alone", "match": {"paths": ["/alone"]}, "partition": ["client_ip"], "limit": {"quota": 5, "window": "1h"}, "mode": "leased"}]}}`})
 	got := load{url: w.envoys[0].URL() + "/alone", clients: 5, total: 20}.run(w.ctx)
@@ -23,6 +24,7 @@ func TestTheFilterWorksAlone(t *testing.T) {
 // The filter's counters come out of Prometheus with the policy and the outcome as labels, by the
 // tags in envoy.yaml, and with nothing that a client sent.
 func TestDecisionsAreCountedByPolicyAndOutcome(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "a.b", "match": {"paths": ["/a"]}, "partition": ["header:x-who"], "limit": {"quota": 2, "window": "1h"}, "mode": "local"},` +
 		`{"name": "watched", "match": {"paths": ["/a"]}, "partition": [], "limit": {"quota": 1, "window": "1h"}, "mode": "local", "enforcement": "shadow"}]}}`})
@@ -53,6 +55,7 @@ func TestDecisionsAreCountedByPolicyAndOutcome(t *testing.T) {
 
 // The inline policy set is what counts until the control plane has answered.
 func TestTheInlinePolicySetCoversTheStart(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{alone: true, plugin: `{"control_plane": {"cluster": "weir", "token": {"env": "WEIR_NODE_TOKEN"}, "authority": "weir"}, ` +
 		`"policyset": {"version": "weir/v1", "policies": [` +
 		`{"name": "meanwhile", "match": {"paths": ["/a"]}, "partition": [], "limit": {"quota": 5, "window": "24h"}, "mode": "local"}]}}`})
@@ -75,6 +78,7 @@ policies:
 // A mistake in the plugin configuration keeps Envoy from starting, and its log says where the
 // mistake is.
 func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, plugin, want string }{
 		{"a misspelt field", `{"control_plain": {}}`, "control_plain"},
 		{"a limit that is none", `{"policyset": {"version": "weir/v1", "policies": [{"name": "a", "partition": [], "limit": {"quota": -1, "window": "1m"}}]}}`,
@@ -104,6 +108,7 @@ func TestAWrongPluginConfigurationIsRefusedByName(t *testing.T) {
 // What only a limiter may say does not reach the upstream in a client's words, and what the
 // upstream says stays if it is stricter.
 func TestForgedHeadersDoNotReachTheUpstream(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:
@@ -117,6 +122,7 @@ policies:
 }
 
 func TestGRPCCallersGetAStatusOfTheirs(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:
@@ -140,6 +146,7 @@ policies:
 
 // The decision is in the access log, and the counters agree with what clients saw.
 func TestDecisionsAreCountedAndLogged(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: `
 version: weir/v1
 policies:

@@ -30,6 +30,7 @@ policies:
 // dead shard either, also if that is the one with the policies: the keys of the other shards are
 // decided to the last token, and the kill switch works.
 func TestReadyReplicasServeWithoutTheirPolicies(t *testing.T) {
+	t.Parallel()
 	// A call whose answer came late on a busy machine has taken a token that no request got, and
 	// the share has let a request through that is charged later.
 	const keys, quota, mayBeLost = 30, 40, 4
@@ -80,6 +81,7 @@ func TestReadyReplicasServeWithoutTheirPolicies(t *testing.T) {
 // go by their failure ladder as far as its end. All other keys are decided by the control plane to
 // the last token, over both Envoys, and so they are after it is back empty.
 func TestADeadShardTakesItsOwnKeysAlone(t *testing.T) {
+	t.Parallel()
 	// mayBeLost is as above.
 	const keys, quota, mayBeLost = 60, 40, 4
 	c := startKeyed(t, keys, setup{})

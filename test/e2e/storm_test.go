@@ -176,6 +176,7 @@ func remainingAndReset(field string) (remaining, reset int) {
 // up exactly what it had, and has earned, has passed. No token is lost to a worker, and no client
 // is refused because workers meet at one bucket.
 func TestNoTokenIsLostInAStorm(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{1, 2, 8} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
 			t.Parallel()

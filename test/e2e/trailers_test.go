@@ -49,6 +49,7 @@ func upstreamHTTP2(config string) string {
 // access log says so where they came behind one. A client without HTTP/2 does not see them, but its
 // request is settled.
 func TestTrailersSettle(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{envoys: 2, handler: http.HandlerFunc(rows), rewrite: upstreamHTTP2, policies: `
 version: weir/v1
 policies:

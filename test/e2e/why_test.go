@@ -48,6 +48,7 @@ func (w *world) run(args ...string) string {
 // tier, by what and until when. The heaviest callers are known too. And the caller's API key is
 // nowhere: not in Redis, logs, metrics, or what is answered.
 func TestWhyARequestWasRefused(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{workers: 2, policies: whyPolicies})
 	e := w.envoys[0]
 	for path, allowed := range map[string]int64{"/cheap": 2, "/near": 3, "/address": 4} {
@@ -115,6 +116,7 @@ func TestWhyARequestWasRefused(t *testing.T) {
 // Requests that a ban refuses are seen wherever refusals are: first in why, in top, in the series,
 // in the metrics, and by the caller itself.
 func TestWhatABanRefusesIsSeen(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{workers: 2, policies: whyPolicies})
 	e := w.envoys[0]
 	w.run("consumers", "ban", apiKey, "--reason", "leaked", "--for", "10m")
@@ -163,6 +165,7 @@ func TestWhatABanRefusesIsSeen(t *testing.T) {
 // Requests that a ban of a partition key refuses are seen under the hash of that key, as the list
 // of bans has it, also where one asks by the key.
 func TestWhatABanOfAKeyRefusesIsSeen(t *testing.T) {
+	t.Parallel()
 	w := start(t, setup{policies: whyPolicies})
 	e := w.envoys[0]
 	w.run("keys", "ban", "cheap", "consumer:bob", "--reason", "floods")
