@@ -11,38 +11,6 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Several limits of the control plane are asked for in one call, and the request waits one round
-// trip.
-func TestSeveralCentralLimitsAreOneCall(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, set: setOf(
-		limits("day", "strict", "1000/24h"), limits("hour", "leased", "100/1h"),
-		`{"name": "list", "mode": "strict", "partition": [], "limit": [{"quota": 5, "window": "1s"}, {"quota": 50, "window": "1m"}]}`)})
-	a := w.ask(0, 0, get("x-key", "a"))
-	if !a.passed || a.ended-a.sent != 2*quantum || w.plane.requests != 1 {
-		t.Errorf("passed %v after %v, %d calls", a.passed, a.ended-a.sent, w.plane.requests)
-	}
-	if n := len(w.plane.granted); n != 4 {
-		t.Fatalf("%d items", n)
-	}
-	for i, g := range w.plane.granted {
-		if g.item.Joined != (i < 3) || g.Waiting != 1 {
-			t.Errorf("item %d: %+v, granted %d", i, g.item, g.Waiting)
-		}
-	}
-	for range 4 {
-		w.ask(0, 0, get("x-key", "a"))
-	}
-	a = w.ask(0, 0, get("x-key", "a"))
-	if d := w.decision(a); a.passed || d.policy != "list" || d.reason != "quota" || d.retry <= 0 {
-		t.Errorf("the sixth in a second: %+v", d)
-	}
-	for _, it := range draft11(t, a.stream.Reply().Header("ratelimit")) {
-		if it.name == "day" && it.params["r"] != 995 {
-			t.Errorf("day has %d left, want 995", it.params["r"])
-		}
-	}
-}
-
 // A request is charged in all its central buckets or in none, whatever is lost on the way: what the
 // control plane charged beyond what passed is at most what it granted in answers that were lost.
 func TestGroupsAllOrNothing(t *testing.T) {
@@ -130,32 +98,5 @@ func TestGroupsAllOrNothing(t *testing.T) {
 	}
 	if passed < 1000 || failed < 20 || lost < 20 {
 		t.Errorf("seed %d: %d passed, %d failed, %d lost: the test says little", seed, passed, failed, lost)
-	}
-}
-
-// While another limit refuses again and again, a request that is lost in between costs nothing
-// twice: the control plane's books are those of whole groups.
-func TestGroupsAreGrantedWhole(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2,
-		set: setOf(limits("wide", "strict", "1000/1h", forAll), limits("narrow", "strict", "5/1s"))})
-	r := rand.New(rand.NewPCG(1, 1))
-	for range 400 {
-		w.request(0, r.IntN(2), get("x-key", strconv.Itoa(r.IntN(3))))
-		w.advance(time.Duration(r.IntN(5)) * quantum)
-	}
-	w.advance(100 * quantum)
-	g := w.plane.granted
-	groups := 0
-	for i := 0; i < len(g); i++ {
-		whole := g[i].Waiting
-		for g[i].item.Joined {
-			if i++; g[i].Waiting != whole {
-				t.Fatalf("item %d was granted without the other", i)
-			}
-			groups++
-		}
-	}
-	if groups < 20 {
-		t.Errorf("%d groups", groups)
 	}
 }

@@ -410,56 +410,6 @@ func TestWorkersAgreeOnTheSecond(t *testing.T) {
 	}
 }
 
-// The legacy dialect shows the policy nearest exhaustion, on a refusal the one that must wait
-// longest.
-func TestLegacyShowsThePolicyNearestExhaustion(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo,
-		limits("wide", "local", "100/1m"), limits("narrow", "local", "3/1h")))})
-	ok, s := passes(t, h, 0, get("x-key", "a"))
-	if r := s.Reply(); !ok || r.Header("x-ratelimit-limit") != "3" || r.Header("x-ratelimit-remaining") != "2" {
-		t.Errorf("allowed: %v", r.Headers)
-	}
-	count(t, h, 0, 2, get("x-key", "a"))
-	ok, s = passes(t, h, 0, get("x-key", "a"))
-	if r := s.Reply(); ok || r.Header("x-ratelimit-limit") != "3" || r.Header("x-ratelimit-remaining") != "0" {
-		t.Errorf("refused: %v", r.Headers)
-	}
-}
-
-// An upstream that limits too keeps its word where it is the stricter one.
-func TestStricterUpstreamStays(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "10/1m")))})
-	for _, c := range []struct {
-		upstream string
-		want     string
-	}{{`"theirs";r=3;t=5`, "theirs"}, {`"theirs";r=1000;t=5`, "p"}, {`not a list`, "p"}} {
-		s := h.Worker(0).Request(get("x-key", c.upstream))
-		r := s.Respond(200, [][2]string{{"RateLimit", c.upstream}, {"RateLimit-Policy", `"theirs";q=5;w=9`}})
-		limit, quotas := draft11(t, r.Header("ratelimit")), draft11(t, r.Header("ratelimit-policy"))
-		if limit[0].name != c.want || quotas[0].name != c.want {
-			t.Errorf("upstream says %s: the client sees %v", c.upstream, r.Headers)
-		}
-	}
-}
-
-func TestHeadersOff(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setWith(dialectsOff, limits("p", "local", "1/1m")))})
-	for _, want := range []bool{true, false} {
-		ok, s := passes(t, h, 0, get("x-key", "a"))
-		if ok != want {
-			t.Fatalf("passed: %v", ok)
-		}
-		for _, header := range s.Reply().Headers {
-			if strings.Contains(header[0], "ratelimit") && header[0] != "x-envoy-ratelimited" {
-				t.Errorf("allowed %v: there is a header %v", ok, header)
-			}
-		}
-		if !ok && (s.Reply().Header("retry-after") == "" || s.Reply().Header("cache-control") != "no-store") {
-			t.Errorf("a refusal without dialects has %v", s.Reply().Headers)
-		}
-	}
-}
-
 // What only a limiter may say does not reach the upstream in a client's words, whatever policy
 // applies or none.
 func TestForgedHeadersAreRemoved(t *testing.T) {

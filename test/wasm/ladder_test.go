@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -133,95 +132,6 @@ func TestTheLadderIsReported(t *testing.T) {
 	}
 	if n := w.counter("reports.answered"); n != uint64(len(w.plane.reports)) {
 		t.Errorf("%d reports counted, %d came", n, len(w.plane.reports))
-	}
-}
-
-// While no control plane hears reports they are tried again, seldom, and the last one says where
-// the node is by then.
-func TestReportsFailSilently(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "100/1s", thenDeny))})
-	w.plane.down = true
-	n := 0
-	w.run(20*time.Second, func() {
-		n++
-		w.request(0, n%2, get("x-key", fmt.Sprint(n)))
-	})
-	failed := w.counter("reports.failed")
-	if failed < 4 || failed > 20 || w.logged(0, "report") != 0 {
-		t.Errorf("%d reports failed, %d lines of the log", failed, w.logged(0, "report"))
-	}
-	w.plane.down = false
-	w.advance(6 * time.Second)
-	if w.plane.toldLast() != "normal map[]" || w.step() != policy.StepGround {
-		t.Errorf("at last %s, on %v", w.plane.toldLast(), w.step())
-	}
-	if w.counter("leases.no_answer") == 0 {
-		t.Error("calls without an answer are not counted")
-	}
-}
-
-// What one worker has found out keeps the requests of the others from waiting; and once one of them
-// is answered, all soon are.
-func TestWorkersHearOfEachOthersFailures(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 4, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
-	w.plane.silence()
-	for i := range 3 {
-		w.ask(0, 0, get("x-key", fmt.Sprint(i)))
-	}
-	w.advance(20 * quantum) // a tick of worker 0, and one of the others
-	calls := w.plane.requests
-	for worker := 1; worker < 4; worker++ {
-		if a := w.request(0, worker, get("x-key", "a")); !a.done || w.decision(a).reason != "failure" {
-			t.Errorf("a request of worker %d waits", worker)
-		}
-	}
-	if w.plane.requests != calls {
-		t.Errorf("%d more calls", w.plane.requests-calls)
-	}
-	w.advance(time.Minute)
-	for worker := range 4 {
-		if a := w.request(0, worker, get("x-key", "a")); !a.done || a.passed {
-			t.Errorf("after a minute a request of worker %d waits", worker)
-		}
-	}
-	w.plane.lease = nil
-	w.advance(3 * time.Second)
-	for worker := range 4 {
-		if a := w.ask(0, worker, get("x-key", "a")); !a.passed {
-			t.Errorf("after the recovery worker %d decides %+v", worker, w.decision(a))
-		}
-	}
-}
-
-// No request finds out for the others that the control plane is back, or is not: while it is away
-// none waits.
-func TestNoRequestIsAProbe(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "strict", "1000000/1s", thenAllow))})
-	w.plane.silence()
-	n, waited := 0, 0
-	each := func() {
-		n++
-		if a := w.request(0, n%2, get("x-key", fmt.Sprint(n%50))); !a.done {
-			waited++
-		}
-	}
-	w.run(500*time.Millisecond, each)
-	waited = 0
-	w.run(30*time.Second, each)
-	if waited != 0 {
-		t.Errorf("%d of %d requests waited for a control plane that is away", waited, n)
-	}
-	for _, g := range w.plane.granted {
-		if g.item.Waiting+g.item.Keep == 0 && g.Grant.Waiting+g.Grant.Keep > 0 {
-			t.Errorf("a probe was granted %+v", g)
-		}
-	}
-	w.plane.lease = nil
-	back := w.now
-	w.run(4*time.Second, each)
-	first := slices.IndexFunc(w.plane.granted, func(g granted) bool { return g.at > back && g.item.Waiting > 0 })
-	if first < 0 || w.plane.granted[first].at-back > 3*time.Second {
-		t.Errorf("%v after the recovery no worker asks", w.now-back)
 	}
 }
 

@@ -207,53 +207,6 @@ func TestAgeOfTheSnapshot(t *testing.T) {
 	}
 }
 
-// Strict, with many at once: a call carries all buckets that are asked for by then, a request waits
-// 50 ms at most, and nothing is left of those that ended.
-func TestStrictUnderLoad(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "strict", "1000000/1h", thenDeny))})
-	w.plane.lag = func() (up, down time.Duration) { return 5 * quantum, 5 * quantum }
-	most := 0
-	w.plane.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
-		for _, it := range req.Items {
-			most = max(most, int(it.Waiting))
-		}
-		return false
-	}
-	n := 0
-	burst := func() {
-		for range 40 {
-			w.request(0, 0, get("x-key", fmt.Sprint(n%4)))
-			n++
-		}
-	}
-	w.run(500*time.Millisecond, burst)
-	w.advance(100 * quantum)
-	if calls := w.plane.requests; calls > n/40 || most < 50 {
-		t.Errorf("%d requests took %d calls, at most %d in an item", n, calls, most)
-	}
-	if got := w.counter("decisions.by_central"); got != uint64(n) {
-		t.Errorf("%d of %d were decided by the control plane", got, n)
-	}
-	// Without an answer everyone is let go at the deadline, in whichever call or queue they are.
-	w.plane.silence()
-	var all []*attempt
-	for range 200 {
-		all = append(all, w.request(0, 0, get("x-key", fmt.Sprint(len(all)%100))))
-		if len(all)%40 == 0 { // Several calls carry them.
-			w.advance(6 * quantum)
-		}
-	}
-	w.advance(60 * quantum)
-	for _, a := range all {
-		if !a.done || a.passed || a.ended-a.sent > 50*quantum+10*quantum {
-			t.Fatalf("a request ended after %v: %+v", a.ended-a.sent, a)
-		}
-	}
-	if waiting := w.counter("requests.waiting"); waiting != 0 || w.step() != policy.StepDeny {
-		t.Errorf("%d still wait, on step %v", waiting, w.step())
-	}
-}
-
 // Two clients are two, also as the filter's compiler reads their addresses.
 func TestClientsAreCountedApart(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "local", "1/1h", `"partition": ["client_ip"]`))})

@@ -83,38 +83,3 @@ func TestOrdersReachEveryWorker(t *testing.T) {
 		t.Errorf("%d orders", n)
 	}
 }
-
-// Requests that wait when everything is switched off end as they began, and a ban of a key makes
-// leased tokens useless at once.
-func TestOrdersAndTokensInHand(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", "leased", "1000/1h", thenDeny))})
-	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
-	held := w.request(0, 0, get("x-key", "a"))
-	w.plane.order(off)
-	w.advance(100 * quantum)
-	if !held.done || !held.passed || w.counter("requests.allowed") != 1 {
-		t.Errorf("the one that waited: %+v", held)
-	}
-	w.plane.order()
-	w.advance(50 * quantum)
-	for range 5 {
-		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
-			t.Errorf("with tokens: %+v", w.decision(a))
-		}
-	}
-	key := w.plane.granted[0].item.Bucket
-	w.plane.orders.Bans = []wire.Ban{{Key: key}}
-	w.plane.order()
-	w.advance(2*quantum + 2*tick)
-	for worker := range 2 {
-		if a := w.ask(0, worker, get("x-key", "a")); a.passed || a.stream.Reply().Status != 403 {
-			t.Errorf("worker %d lets a banned key pass", worker)
-		}
-		if a := w.ask(0, worker, get("x-key", "b")); !a.passed {
-			t.Errorf("worker %d refuses another key", worker)
-		}
-	}
-	if n := w.counter("enforcement.bans"); n != 1 {
-		t.Errorf("%d bans", n)
-	}
-}

@@ -193,59 +193,6 @@ func TestBadSnapshots(t *testing.T) {
 	t.Logf("%d kinds of damage", len(damages))
 }
 
-// A push changes no bucket's consumption: what was used stays used when a limit grows, shrinks, or
-// stays while others change.
-func TestPushKeepsConsumption(t *testing.T) {
-	other := limits("other", "local", "7/1m", `"match": {"paths": ["/other"]}`)
-	for _, mode := range []string{"local", "leased", "strict"} {
-		for _, c := range []struct {
-			name   string
-			before string
-			use    int
-			after  string
-			left   int
-		}{
-			{"the same", "100/366d", 40, "100/366d", 60},
-			{"grows", "100/366d", 40, "150/366d", 110},
-			{"shrinks", "100/366d", 40, "60/366d", 20},
-			{"shrinks below what was used", "100/366d", 40, "30/366d", 0},
-			{"another window", "100/366d", 40, "100/365d", 60},
-		} {
-			t.Run(mode+" "+c.name, func(t *testing.T) {
-				w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(limits("api", mode, c.before, thenDeny))})
-				for i := range c.use {
-					if a := w.ask(0, i%2, get("x-key", "a")); !a.passed {
-						t.Fatalf("request %d: %+v", i, w.decision(a))
-					}
-				}
-				// Other policies come and go, so that the index of this one changes too.
-				w.plane.push(setOf(other, limits("api", mode, c.after, thenDeny)))
-				w.advance(31 * time.Second) // what the node has been lent runs out
-				before := len(w.plane.granted)
-				passed := 0
-				for i := range 200 {
-					if a := w.ask(0, i%2, get("x-key", "a")); a.passed {
-						passed++
-					}
-				}
-				// Tokens that were lent and not used are lost, whatever is pushed.
-				lost := int64(0)
-				for _, g := range w.plane.granted[:before] {
-					lost += g.Keep + g.Waiting
-				}
-				lost -= int64(c.use)
-				if mode == "local" {
-					lost = 0
-				}
-				t.Logf("%d more passed; %d were lent and not used", passed, lost)
-				if want := max(0, c.left-int(lost)); passed != want {
-					t.Errorf("%d more passed, want %d (%d lent and not used)", passed, want, lost)
-				}
-			})
-		}
-	}
-}
-
 // A refusal that is known on the node is forgotten when the limit changes.
 func TestPushFreesRefusedClients(t *testing.T) {
 	for _, mode := range []string{"local", "leased", "strict"} {

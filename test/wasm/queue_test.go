@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"github.com/weir-proxy/weir/envoytest"
 )
 
 // queue is a policy of a leaky bucket: ten requests a second, of which burst may wait.
@@ -76,43 +74,6 @@ func TestTicksComeWhenATurnDoes(t *testing.T) {
 	onTime(t, waits, waits.sent+100*quantum)
 	if n := ticks(time.Second); n > idle+1 {
 		t.Errorf("%d ticks in a second after, %d before", n, idle)
-	}
-}
-
-// Clients that go away give their places to those behind them: no request waits longer than at
-// first, and the rate stays full.
-func TestLeavingTheQueue(t *testing.T) {
-	for _, mode := range []string{"local", "strict"} {
-		t.Run(mode, func(t *testing.T) {
-			w := newWorld(t, fleet{nodes: 1, set: setOf(queue(mode, "4"))})
-			served := w.ask(0, 0, get())
-			var streams []*envoytest.Stream
-			for range 4 {
-				streams = append(streams, w.nodes[0].Worker(0).Request(get()))
-				w.advance(5 * quantum)
-			}
-			streams[0].Cancel()
-			streams[2].Cancel()
-			again := w.request(0, 0, get())
-			if mode == "strict" && again.done {
-				t.Errorf("it did not wait: %+v", again)
-			}
-			w.advance(5 * quantum)
-			for i, s := range []*envoytest.Stream{streams[1], streams[3], again.stream} {
-				due := served.ended + time.Duration(i+1)*100*time.Millisecond
-				w.advance(due - w.now - quantum)
-				if s.State() != envoytest.Paused {
-					t.Errorf("%d goes on early: %v", i, s.State())
-				}
-				w.advance(2 * quantum)
-				if s.State() == envoytest.Paused {
-					t.Errorf("%d still waits at %v", i, w.now)
-				}
-				if s != again.stream {
-					s.Respond(200, nil)
-				}
-			}
-		})
 	}
 }
 

@@ -2,8 +2,6 @@ package wasm
 
 import (
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,85 +115,6 @@ func TestModesRunAsLocal(t *testing.T) {
 	}
 	if calls := h.Stats().Hostcalls["proxy_http_call"]; calls != 0 {
 		t.Errorf("%d calls without a control plane", calls)
-	}
-}
-
-// Workers share one bucket: of many concurrent requests exactly the burst passes.
-func TestWorkersShareABucket(t *testing.T) {
-	const workers, goroutines, each, burst = 2, 4, 1500, 5000
-	h := start(t, envoytest.Options{Workers: workers,
-		PluginConfig: alone(setOf(limits("p", "local", "5000/366d", thenDeny)))})
-	var passed, contended atomic.Int64
-	var group sync.WaitGroup
-	for i := range workers * goroutines {
-		group.Go(func() {
-			for range each {
-				s := h.Worker(i % workers).Request(get("x-key", "a"))
-				if s.State() == envoytest.Continued {
-					passed.Add(1)
-					s.Respond(200, nil)
-				} else if d, _ := readDecision(t, s); d.reason == "contended" {
-					contended.Add(1)
-				}
-			}
-		})
-	}
-	group.Wait()
-	if contended.Load() != 0 || passed.Load() != burst {
-		t.Errorf("%d of %d passed, want %d; %d were refused by contention", passed.Load(), workers*goroutines*each,
-			burst, contended.Load())
-	}
-}
-
-// A slot that changes between each read and write cannot be charged. Then the failure setting
-// decides, and it is counted.
-func TestContendedSlot(t *testing.T) {
-	for _, c := range []struct {
-		name, onFailure string
-		passes          bool
-		changes         int // how often the slot changes under the request
-		counted         uint64
-	}{
-		{"allow", thenAllow, true, 2000, 1},
-		{"deny", thenDeny, false, 2000, 1},
-		{"999 changes are survived", thenDeny, true, 999, 0},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			var h *envoytest.Host
-			changes := 0
-			h = start(t, envoytest.Options{
-				PluginConfig: alone(setOf(limits("p", "local", "10/1h", c.onFailure))),
-				OnShared: func(vm int, op string, key []byte) {
-					if op == "set" && changes > 0 {
-						changes--
-						value, _, _ := h.Shared(string(key))
-						h.SetShared(string(key), value)
-					}
-				},
-			})
-			count(t, h, 0, 1, get("x-key", "a"))
-			changes = c.changes
-			ok, s := passes(t, h, 0, get("x-key", "a"))
-			if left := c.changes - changes; ok != c.passes || left > 1000 {
-				t.Errorf("passed: %v after %d attempts", ok, left)
-			}
-			if d, _ := readDecision(t, s); !ok && (d.reason != "contended" || s.Reply().Header("retry-after") == "") {
-				t.Errorf("refused with %+v", d)
-			}
-			changes = 0
-			h.Advance(20 * time.Millisecond)
-			if n := counter(h, "buckets.contended"); n != c.counted {
-				t.Errorf("counted %d times, want %d", n, c.counted)
-			}
-			// Nothing was charged by a contended request.
-			want := 9
-			if c.counted == 0 {
-				want = 8
-			}
-			if n := count(t, h, 0, 20, get("x-key", "a")); n != want {
-				t.Errorf("%d more passed, want %d", n, want)
-			}
-		})
 	}
 }
 
