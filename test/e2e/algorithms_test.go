@@ -128,37 +128,6 @@ func TestAnEarlyReleaseIsSeen(t *testing.T) {
 	}
 }
 
-// A client that goes away leaves its place to those behind it.
-func TestAnAbandonedPlaceIsUsed(t *testing.T) {
-	seen := &recorder{}
-	w := start(t, setup{handler: seen, policies: `
-version: weir/v1
-policies:
-  - {name: queue, partition: [], algorithm: leaky_bucket, limit: {quota: 2, window: 1s, burst: 2}, mode: local}
-`})
-	first := ask(t, http.MethodGet, w.envoys[0].URL()+"/")
-	// Two take the two places; the first of them goes away.
-	ctx, leave := context.WithTimeout(w.ctx, 100*time.Millisecond)
-	defer leave()
-	gone := make(chan error, 1)
-	go func() {
-		_, err := send(http.DefaultClient, request(http.MethodGet, w.envoys[0].URL()+"/").WithContext(ctx))
-		gone <- err
-	}()
-	w.awaitCounter(w.envoys[0], "weir.requests.delayed", 1)
-	begin := time.Now()
-	second := make(chan answer, 1)
-	go func() { second <- ask(t, http.MethodGet, w.envoys[0].URL()+"/") }()
-	if err := <-gone; err == nil {
-		t.Error("the first in the queue was served before it went away")
-	}
-	a := <-second
-	if first.status != 200 || a.status != 200 {
-		t.Errorf("%d, then %d", first.status, a.status)
-	}
-	mustTake(t, "to move up from 1 s to 500 ms", begin, a.at, 700*time.Millisecond)
-}
-
 // Never more than the quota in any window, over both Envoys, however the requests come. Without an
 // answer of the control plane they are refused: a share of each Envoy's own would come on top.
 func TestWindowsHoldOverAllEnvoys(t *testing.T) {
@@ -206,41 +175,6 @@ policies:
 			if busiest > c.most || got.statuses[200] < c.least-late {
 				t.Errorf("%d within %s, at most %d may; %d passed in all, at least %d should", busiest, c.span, c.most,
 					got.statuses[200], c.least)
-			}
-		})
-	}
-}
-
-// A request that one central limit refuses is charged to no other: what the others hold is left for
-// whom they concern.
-func TestARefusedRequestIsChargedNowhere(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"strict", "leased"} {
-		t.Run(mode, func(t *testing.T) {
-			w := start(t, setup{envoys: 2, policies: `
-version: weir/v1
-policies:
-  - {name: tight, match: {paths: [/both]}, partition: ["header:x-who"], limit: {quota: 5, window: 24h}, mode: ` + mode + `,
-     on_failure: [deny]}
-  - {name: wide, partition: ["header:x-who"], limit: [{quota: 10, window: 12h}, {quota: 12, window: 24h}], mode: ` + mode + `,
-     on_failure: [deny]}
-  - {name: near, partition: ["header:x-who"], limit: {quota: 10, window: 24h}, mode: local}
-`})
-			both := load{clients: 8, total: 200, request: func(i int) *http.Request {
-				return request(http.MethodGet, w.envoys[i%2].URL()+"/both", "x-who", "alice")
-			}}.run(w.ctx)
-			both.mustBe(t, 200, 429)
-			late := w.lateCalls()
-			if passed := both.statuses[200]; passed > 5 || passed < 5-late {
-				t.Errorf("through both limits: %s, want 5; %d calls were late", both, late)
-			}
-			rest := load{clients: 1, total: 20, request: func(i int) *http.Request {
-				return request(http.MethodGet, w.envoys[i%2].URL()+"/one", "x-who", "alice")
-			}}.run(w.ctx)
-			rest.mustBe(t, 200, 429)
-			late = w.lateCalls()
-			if passed := both.statuses[200] + rest.statuses[200]; passed > 10 || passed < 10-late {
-				t.Errorf("through the wide limit: %s and %s, want 10 in all; %d calls were late", both, rest, late)
 			}
 		})
 	}

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weir-proxy/weir/test/redistest"
 	"github.com/weir-proxy/weir/tools/stack"
@@ -124,49 +122,6 @@ policies:
 	}
 }
 
-// One bucket is spent through Weir's filter and through Envoy's own at once, and never more than it
-// holds. Nothing passes without the control plane: both filters wait for it, and what it cannot
-// answer in time is refused, and counted.
-func TestOneBucketForTwoDoors(t *testing.T) {
-	t.Parallel()
-	// By how much a mode may pass its burst, and the least of what a perfect bucket passes.
-	for mode, may := range map[string]struct{ over, least float64 }{
-		"strict": {0, 0.97}, "leased": {0, 0.97}, "optimistic": {200, 0.85}, // Half of it, for two Envoys and a door.
-	} {
-		t.Run(mode, func(t *testing.T) {
-			w := startWithCalls(t, 2, 2, `
-version: weir/v1
-policies:
-  - name: everyone
-    match: {paths: [/both]}
-    partition: []
-    limit: {quota: 400, window: 1s}
-    on_failure: [deny]
-    mode: `+mode+"\n")
-			for _, e := range w.envoys {
-				w.awaitLimited(e, "/both")
-			}
-			all, each := overload(w, "/both", 300, full(30*time.Second))
-			all.mustBe(t, 200, 429)
-			for i, one := range each {
-				if one.statuses[200] == 0 || one.statuses[429] == 0 {
-					t.Errorf("%s: %s", w.envoys[i].Name, one)
-				}
-			}
-			bound, ideal := 400+may.over+400*all.last.Sub(all.first).Seconds(), perfect(all.sent, 400, 400)
-			admitted, late := float64(all.statuses[200]), float64(w.refusedByFailure())
-			t.Logf("admitted %.0f of at most %.0f, a perfect bucket %.0f (%.2f %%); %.0f refused for want of an answer",
-				admitted, bound, ideal, 100*admitted/ideal, late)
-			if admitted > bound {
-				t.Errorf("admitted %.0f, above the bound %.1f", admitted, bound)
-			}
-			if least := may.least*ideal - underWay - late; admitted < least {
-				t.Errorf("admitted %.0f, under %.0f", admitted, least)
-			}
-		})
-	}
-}
-
 // A door counts as an Envoy. Once Envoy's own filter has used up an optimistic bucket, Weir's
 // filter on one Envoy lets through no more than what may pass the burst. While the bucket holds
 // tokens it refuses none.
@@ -200,34 +155,4 @@ policies:
 	if err != nil || strings.Count(string(nodes.Body), `"boot"`) != 1 {
 		t.Errorf("the nodes are %s, %v", nodes.Body, err)
 	}
-}
-
-// refusedByFailure is how many requests were refused because the control plane, or its store, had
-// no answer in time.
-func (w *world) refusedByFailure() (n int64) {
-	w.t.Helper()
-	text, err := w.controlPlane.Call(w.ctx, "GET", "/metrics", nil)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	lines := string(text.Body)
-	for _, e := range w.envoys {
-		stats, err := e.Admin(w.ctx, "/stats?filter=by_failure_deny")
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		lines += "\n" + strings.ReplaceAll(string(stats), ": ", " ")
-	}
-	for line := range strings.Lines(lines) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if !strings.HasPrefix(name, `weir_rls_decided_total{source="failure_deny"}`) && !strings.HasSuffix(name, "by_failure_deny") {
-			continue
-		}
-		count, err := strconv.ParseInt(value, 10, 64)
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		n += count
-	}
-	return n
 }

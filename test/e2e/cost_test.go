@@ -309,25 +309,6 @@ func TestOnlyFiveGuessesReachTheUpstream(t *testing.T) {
 	w.awaitLevel("failed-logins", 0)
 }
 
-// The same without a control plane: each Envoy keeps the limit for itself.
-func TestOnlyFiveGuessesAlone(t *testing.T) {
-	t.Parallel()
-	up := &logins{}
-	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
-		`{"name": "failed-logins", "partition": ["client_ip"], "algorithm": "sliding_log", "limit": {"quota": 5, "window": "15m"}, ` +
-		`"cost": {"reserve": 1, "commit": {"status": {"401": 1, "rest": 0}}}, "mode": "local"}]}}`})
-	for i := range 50 {
-		if got := ask(t, "POST", w.envoys[0].URL()+"/login", "x-password", "right"); got.status != 200 {
-			t.Fatalf("log-in %d: %d %s", i, got.status, got.body)
-		}
-	}
-	first := w.guess(100)
-	first.mustBe(t, 401, 429)
-	if up.wrong.Load() != 5 || first.statuses[401] != 5 {
-		t.Errorf("%d guesses reached the upstream: %v", up.wrong.Load(), first.statuses)
-	}
-}
-
 // A caller learns from its own key alone what it owes, and when it is let in again.
 func TestUsageOfACallerThatOwes(t *testing.T) {
 	t.Parallel()

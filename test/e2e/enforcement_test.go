@@ -210,46 +210,6 @@ policies:
   - {name: asleep, match: {paths: [/asleep]}, partition: [], limit: {quota: 1, window: 24h}, mode: local, enforcement: off}
 `
 
-// An order is about a policy, a tier, both or everything, and the most specific one counts.
-func TestOrdersAreAboutPoliciesAndTiers(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{envoys: 2, embedded: true, policies: several})
-	free, premium := []string{"X-Tier", "free"}, []string{"X-Tier", "premium"}
-	look := func() (got string) {
-		for _, c := range []struct {
-			path   string
-			header []string
-		}{{"/one", free}, {"/two", free}, {"/tiers", free}, {"/tiers", premium}, {"/draft", free}, {"/asleep", free}} {
-			// The second request in a row is the one that a limit of one refuses.
-			got += " " + strings.Fields(statuses(t, 2, w.envoys[1].URL()+c.path, c.header...))[1]
-		}
-		return got[1:]
-	}
-	for _, c := range []struct {
-		name   string
-		orders []string
-		want   string
-	}{
-		{"nothing", nil, "429 429 429 429 200 200"},
-		{"one policy", []string{`{"state": "off", "policy": "one", "reason": "x"}`}, "200 429 429 429 200 200"},
-		{"one tier", []string{`{"state": "shadow", "tier": "premium", "reason": "x"}`}, "429 429 429 200 200 200"},
-		{"a policy and a tier", []string{`{"state": "off", "policy": "tiers", "tier": "free", "reason": "x"}`}, "429 429 200 429 200 200"},
-		{"everything but one", []string{`{"state": "off", "reason": "x"}`, `{"state": "enforce", "policy": "two", "reason": "x"}`}, "200 429 200 200 200 200"},
-		{"what is not enforced", []string{`{"state": "enforce", "policy": "draft", "reason": "x"}`, `{"state": "enforce", "policy": "asleep", "reason": "x"}`},
-			"429 429 429 429 429 429"},
-		{"everything", []string{`{"state": "off", "reason": "x"}`}, "200 200 200 200 200 200"},
-	} {
-		w.order(c.orders...)
-		w.await(c.name, func(context.Context) error {
-			if got := look(); got != c.want {
-				return fmt.Errorf("the answers are %s, want %s", got, c.want)
-			}
-			return nil
-		})
-	}
-	w.awaitObeyed()
-}
-
 // A share of the keys is the same keys on every Envoy and at every larger share.
 func TestAShareOfTheKeysIsSwitchedOff(t *testing.T) {
 	t.Parallel()
@@ -315,24 +275,4 @@ func TestOffForEverythingLiftsBans(t *testing.T) {
 	w.order()
 	w.awaitStatus(0, 403, "/")
 	w.awaitCounter(w.envoys[0], "weir.enforcement.orders", 0)
-}
-
-// Workers that have been idle obey an order with their first request after the node has
-// acknowledged it: what a worker did not follow while it slept it does before the request.
-func TestIdleWorkersObeyAnOrderWithTheirFirstRequest(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{envoys: 1, workers: 2, policies: strings.Replace(drained, "MODE", "local", 1)})
-	load{url: w.envoys[0].URL() + "/", clients: 4, total: 200}.run(w.ctx).mustBe(t, 200, 429)
-	for i := range 4 {
-		orders, want := []string{`{"state": "off", "reason": "every checkout is refused"}`}, "200 200 200 200 200 200"
-		if i%2 == 1 {
-			orders, want = nil, "429 429 429 429 429 429"
-		}
-		time.Sleep(100 * time.Millisecond) // The workers have nothing to do any more.
-		w.order(orders...)
-		w.awaitObeyed()
-		if got := statuses(t, 6, w.envoys[0].URL()+"/"); got != want {
-			t.Errorf("order %d: %s, want %s", i, got, want)
-		}
-	}
 }

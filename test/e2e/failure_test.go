@@ -93,22 +93,6 @@ func (w *world) steady() *background {
 	}}.background(w.ctx)
 }
 
-func TestRedisMayDieAndComeBackUnderLoad(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{envoys: 2, policies: ladder})
-	busy := w.steady()
-	w.awaitRecovered()
-	for range 2 {
-		w.redis.Kill()
-		w.awaitFailing()
-		w.redis.Restart()
-		w.awaitRecovered()
-	}
-	got := busy.end()
-	got.mustBe(t, 200, 429)
-	t.Log(got)
-}
-
 // One ban anywhere makes the control plane look up callers of whom a node has not asked yet. While
 // Redis is dead that cannot be done, and the policy's on_failure decides about them as about all
 // others.
@@ -148,51 +132,6 @@ policies:
 	})
 	w.redis.Restart()
 	w.awaitNormal()
-}
-
-// Whatever fails, callers that are within an Envoy's share of a low limit are not refused, by the
-// default on_failure.
-func TestNewCallersPassInAnOutage(t *testing.T) {
-	t.Parallel()
-	const policies = `
-version: weir/v1
-identity: {consumer: [{header: x-api-key}]}
-policies:
-  - {name: leased, match: {paths: [/leased]}, partition: [consumer], limit: {quota: 100, window: 1h}}
-  - {name: strict, match: {paths: [/strict]}, partition: [consumer], limit: {quota: 100, window: 1h}, mode: strict}
-`
-	w := start(t, setup{envoys: 2, policies: policies})
-	new := 0
-	callers := func(when string) {
-		t.Helper()
-		for range 20 {
-			new++
-			for _, path := range []string{"/leased", "/strict"} {
-				if got := w.passed(2, path, fmt.Sprint("caller-", new)); got != 2 {
-					t.Errorf("%s: %d of 2 requests of a new caller have passed %s", when, got, path)
-				}
-			}
-		}
-	}
-	callers("with all there")
-	w.redis.Kill()
-	callers("with Redis dead")
-	w.redis.Restart()
-	w.awaitGround()
-	w.redis.Pause()
-	callers("with Redis stopped")
-	w.redis.Resume()
-	w.awaitGround()
-	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	callers("with the control plane stopped")
-	if err := syscall.Kill(w.controlPlane.PID(), syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	w.awaitGround()
-	w.controlPlane.Kill()
-	callers("with the control plane dead")
 }
 
 // One of two control planes hangs: it takes connections and answers nothing. No caller within its
@@ -252,18 +191,6 @@ policies:
 		}
 		w.awaitGround()
 	}
-}
-
-func TestASilentRedisIsAsGoodAsADeadOne(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{policies: ladder})
-	busy := w.steady()
-	w.awaitRecovered()
-	w.redis.Pause()
-	w.awaitFailing()
-	w.redis.Resume()
-	w.awaitRecovered()
-	busy.end().mustBe(t, 200, 429)
 }
 
 func TestTheControlPlaneMayDieAndComeBackUnderLoad(t *testing.T) {
@@ -367,21 +294,4 @@ func TestAWrongNodeTokenIsSaidInTheLog(t *testing.T) {
 	if strings.Contains(w.envoys[0].Stderr.String(), "not-what-the-control-plane-knows") {
 		t.Error("the log holds the token")
 	}
-}
-
-// A client that gives up while its request waits for the control plane leaves nothing behind.
-func TestClientsMayGiveUpWhileTheyWait(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{policies: ladder})
-	w.awaitRecovered()
-	w.redis.Pause()
-	ctx, cancel := context.WithTimeout(w.ctx, full(2*time.Second))
-	defer cancel()
-	for ctx.Err() == nil {
-		impatient, stop := context.WithTimeout(ctx, 10*time.Millisecond)
-		load{url: w.envoys[0].URL() + "/denies", clients: 20, total: 20}.run(impatient)
-		stop()
-	}
-	w.redis.Resume()
-	w.awaitRecovered()
 }

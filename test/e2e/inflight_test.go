@@ -263,21 +263,3 @@ func (w *world) pipeline() {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
 }
-
-// Whatever clients and upstreams do at once, the upstream never has more requests of a key than the
-// limit says, and at rest none is in flight. Two workers share the twenty places, of which hardly
-// one is ever idle.
-func TestNeverMoreInFlightThanTheLimit(t *testing.T) {
-	up := &rushUpstream{}
-	w := start(t, setup{alone: true, workers: 2, handler: up, plugin: `{"policyset": {"version": "weir/v1", "policies": [` +
-		`{"name": "places", "partition": [], "limit": {"in_flight": 20}, "mode": "local"}]}}`})
-	c := up.rush(w.within(10*time.Second), 60, func(int) (string, int) { return w.envoys[0].URL(), 0 })
-	t.Log(c)
-	if most := up.atMost(); most > 20 {
-		t.Errorf("%d at once at the upstream, the limit is 20", most)
-	}
-	if c.refused == 0 || c.admitted < 100 {
-		t.Errorf("%v: the limit was not reached", c)
-	}
-	w.awaitInFlight(0)
-}

@@ -224,22 +224,6 @@ policies:
 	}
 }
 
-// The embedded store leases like Redis does.
-func TestLeasedLimitsHoldOnTheEmbeddedStore(t *testing.T) {
-	t.Parallel()
-	w := start(t, setup{envoys: 2, embedded: true, policies: `
-version: weir/v1
-policies:
-  - name: everyone
-    match: {paths: [/leased]}
-    partition: []
-    limit: {quota: 500, window: 1s}
-    mode: leased
-`})
-	all, _ := overload(w, "/leased", 800, full(5*time.Second))
-	w.mustLend(all, 500, 500)
-}
-
 // The time that requests are held for their decision comes out of Prometheus as a histogram, with
 // as many requests as waited.
 func TestTheTimeHeldIsAHistogram(t *testing.T) {

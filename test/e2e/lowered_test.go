@@ -59,28 +59,22 @@ func (w *guests) hold(n int) (admitted int) {
 	return admitted
 }
 
-// leasedHall and localHall are how a limit of the hall is counted.
-const (
-	leasedHall = "mode: leased, on_failure: [deny]"
-	localHall  = "mode: local"
-)
-
 // hallSet limits what the hall holds. The headers of /mark say which set a worker goes by.
-func hallSet(limit int, mode string) string {
+func hallSet(limit int) string {
 	return fmt.Sprintf(`
 version: weir/v1
 policies:
-  - {name: places, match: {paths: [/held]}, partition: [], limit: {in_flight: %d}, %s}
+  - {name: places, match: {paths: [/held]}, partition: [], limit: {in_flight: %d}, mode: leased, on_failure: [deny]}
   - {name: mark, match: {paths: [/mark]}, partition: [], limit: {quota: %d, window: 1s}, mode: local}
-`, limit, mode, 1000+limit)
+`, limit, 1000+limit)
 }
 
 // lower lowers the limit, and waits until all workers go by that, as far as twenty connections
 // in a row to each Envoy show. The worker that polls has it a tick before the others, or later
 // where a machine lets these wait.
-func (w *guests) lower(limit int, mode string) {
+func (w *guests) lower(limit int) {
 	w.t.Helper()
-	w.awaitApplied(w.apply(hallSet(limit, mode)))
+	w.awaitApplied(w.apply(hallSet(limit)))
 	mark := fmt.Sprintf("q=%d;", 1000+limit)
 	for _, e := range w.envoys {
 		w.await("the workers of "+e.Name+" to go by the new limit", func(context.Context) error {
@@ -94,35 +88,6 @@ func (w *guests) lower(limit int, mode string) {
 	}
 }
 
-// A lower limit that is above what is in flight holds at once, although both Envoys have permits of
-// the old one for more.
-func TestALowerLimitHoldsAtOnce(t *testing.T) {
-	t.Parallel()
-	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
-	w := &guests{
-		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20, leasedHall)}), hall: h,
-		statuses: map[int]int{},
-	}
-	if n := w.hold(4); n != 4 {
-		t.Fatalf("%d of 4 admitted below the limit of 20", n)
-	}
-	w.lower(5, leasedHall)
-	admitted := 4 + w.hold(10)
-	w.await("the fifth request to be admitted", func(context.Context) error {
-		if admitted += w.hold(2); admitted < 5 {
-			return fmt.Errorf("none is, with 4 in flight of 5")
-		}
-		return nil
-	})
-	if admitted += w.hold(10); admitted != 5 {
-		t.Errorf("%d admitted, the limit is 5 now", admitted)
-	}
-	for range admitted {
-		h.out <- struct{}{}
-	}
-	w.open.Wait()
-}
-
 // A policy set that lowers the limit below what is in flight ends no request. Once each Envoy has
 // renewed what it holds, none is admitted through either until there is room again, also when the
 // control plane is killed and started anew meanwhile.
@@ -130,13 +95,13 @@ func TestALimitBelowWhatIsInFlight(t *testing.T) {
 	t.Parallel()
 	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
 	w := &guests{
-		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20, leasedHall)}), hall: h,
+		world: start(t, setup{envoys: 2, workers: 2, handler: h, policies: hallSet(20)}), hall: h,
 		statuses: map[int]int{},
 	}
 	if n := w.hold(12); n != 12 {
 		t.Fatalf("%d of 12 admitted below the limit of 20", n)
 	}
-	w.lower(5, leasedHall)
+	w.lower(5)
 	if n := w.hold(10); n != 0 {
 		t.Errorf("%d admitted beside 12 in flight, the limit is 5 now", n)
 	}
@@ -165,56 +130,5 @@ func TestALimitBelowWhatIsInFlight(t *testing.T) {
 	w.open.Wait()
 	if w.statuses[200] != 13 || len(w.statuses) != 2 || w.statuses[429] == 0 {
 		t.Errorf("by status: %v, want 13 answers of 200 and refusals", w.statuses)
-	}
-}
-
-// A lower limit holds also for requests that wait already, in both workers: none gets the place of
-// one that ends until fewer are in flight than the new limit says.
-func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
-	t.Parallel()
-	h := &hall{came: make(chan struct{}), out: make(chan struct{})}
-	w := &guests{
-		world: start(t, setup{
-			envoys: 1, workers: 2, handler: h, policies: hallSet(6, localHall+", max_wait: 5m"),
-		}),
-		hall: h, statuses: map[int]int{},
-	}
-	if n := w.hold(6); n != 6 {
-		t.Fatalf("%d of 6 admitted", n)
-	}
-	const waiting = 4
-	for range waiting {
-		w.open.Go(func() {
-			status := ask(t, "GET", w.envoys[0].URL()+"/held").status
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.statuses[status]++
-		})
-	}
-	w.awaitMetrics(w.envoys[0], "four requests to wait", func(m map[string]int64) bool {
-		return m["requests.queued"] == waiting
-	})
-	w.lower(2, localHall)
-	if n := w.hold(10); n != 0 {
-		t.Errorf("%d admitted beside 6 in flight, the limit is 2 now", n)
-	}
-	for left := 5; left >= 2; left-- {
-		h.out <- struct{}{}
-		w.awaitInFlight(left)
-	}
-	for range waiting {
-		h.out <- struct{}{}
-		select {
-		case <-h.came:
-		case <-w.within(patience).Done():
-			t.Fatal("a request that waits does not get the place that is free")
-		}
-		w.awaitInFlight(2)
-	}
-	h.out <- struct{}{}
-	h.out <- struct{}{}
-	w.open.Wait()
-	if w.statuses[200] != 6+waiting {
-		t.Errorf("by status: %v, want 10 answers of 200", w.statuses)
 	}
 }
