@@ -21,12 +21,12 @@ announce = @printf '\n== %s\n' "$(1)"
 light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 # The race detector makes tests several times slower, so it runs those that it can find something in,
 # and these run under it alone. Code in shared/ and filter/ starts no goroutine, which
-# tools/rules_test.go sees to; tests of what workers share do. cli's tests start a process for each
-# command, which takes a second under it.
-with_goroutines := /weir/(client|controlplane|tools)(/|$$)|/filter/internal/(bucketstore|shareddata)$$
-without_race := /controlplane/internal/cli$$
-race_packages = $$(go list ./... | grep -E '$(with_goroutines)' | grep -v -E '$(without_race)')
-plain_packages = $$(go list ./... | grep -v -E '/weir/test/' | grep -v -E '$(with_goroutines)'; go list ./controlplane/internal/cli)
+# tools/rules_test.go sees to; tests of what workers share do. The other packages below start none
+# either, or processes alone, which take a second under it.
+with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/(bucketstore|shareddata)$$
+without := \/weir\/tools(\/measure|\/wasmgate)?$$|\/internal\/(cli|importer|promises|simulate|policyfiles|policydoc\/reference)(\/|$$)
+race_packages = $$(go list ./... | awk '/$(with_goroutines)/ && !/$(without)/')
+plain_packages = $$(go list ./... | awk '!/\/weir\/test\// && (!/$(with_goroutines)/ || /$(without)/)')
 
 .PHONY: help
 help: ## list the tasks

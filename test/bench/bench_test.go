@@ -42,9 +42,9 @@ func openShop(t *testing.T) *workshop {
 // Every contestant that needs no more than `make setup` installs does the work that it is measured
 // for: measure itself fails if an answer has another status or the filter has not counted each
 // request. Each is tried in the first scene that has it; in the others two show that the scene
-// works. A scene may fail twice, as in a run that measures. No figure is judged: a machine that runs
-// tests measures nothing. envoyproxy/ratelimit is not installed for tests; its Envoy's configuration
-// is tested below.
+// works. A scene may fail twice, as in a run that measures. No figure is judged: a machine that
+// runs tests measures nothing. envoyproxy/ratelimit is not installed for tests; its Envoy's
+// configuration is tested below.
 func TestEveryContestantDoesItsWork(t *testing.T) {
 	shop := openShop(t)
 	everywhere := []string{"none", "few-none", "leased"}

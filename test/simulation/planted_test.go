@@ -80,7 +80,8 @@ func TestPlantedFaultsAreFound(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var runs atomic.Int64
 			var found atomic.Pointer[world]
-			runSeeds(*first-1+p.seed, 1000, func(seed uint64) *world { return newWorld(seed, p.planted) }, func(w *world) bool {
+			begin := func(seed uint64) *world { return newWorld(seed, p.planted) }
+			runSeeds(*first-1+p.seed, 1000, begin, func(w *world) bool {
 				runs.Add(1)
 				if w.problem != "" {
 					found.Store(w)
