@@ -27,9 +27,9 @@ policies:
     on_failure: [{share: 2s}, allow]
 `
 
-// However far Redis is, up to 80 ms there and back, limits hold, and callers get what limits say.
+// However far Redis is, 5 ms or 80 ms there and back, limits hold, and callers get what limits say.
 func TestLimitsHoldWhereRedisIsFar(t *testing.T) {
-	for _, ms := range []int{5, 20, 40, 80} {
+	for _, ms := range []int{5, 80} {
 		t.Run(fmt.Sprintf("%d ms", ms), func(t *testing.T) {
 			w := start(t, setup{envoys: 2, alone: true})
 			w.redis = redistest.Start(t)

@@ -37,16 +37,6 @@ func (s *shelf) hold(begin, end time.Time) {
 	}
 }
 
-// fullest is how many bulk requests were in hand in the mean of the span in which most were. A
-// place that has leaked is missing in each.
-func (s *shelf) fullest() float64 {
-	var most time.Duration
-	for _, held := range s.held {
-		most = max(most, held)
-	}
-	return float64(most) / float64(heldSpan)
-}
-
 func (s *shelf) count(r *http.Request, by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,37 +112,5 @@ policies:
 				t.Errorf("bulk got %.0f, want %.0f to %.0f", got, least, most)
 			}
 		})
-	}
-}
-
-// The same holds of requests in flight: bulk has four fifths of the places and no more, and
-// critical finds a place each time, with three or all of its four places in flight.
-func TestPlacesAreKeptInAFlood(t *testing.T) {
-	up := &shelf{keeps: 300 * time.Millisecond}
-	w := start(t, setup{envoys: 2, workers: 2, handler: up, policies: `
-version: weir/v1
-priorities:
-  - {name: critical, match: {methods: [POST]}}
-  - {name: bulk}
-policies:
-  - {name: all, partition: [], limit: {in_flight: 20}, reserve: {critical: 20%}, mode: leased, on_failure: [deny]}
-`})
-	// What bulk asks is ten times what 16 places serve.
-	late := w.lateCalls()
-	critical, bulk := w.flooded("/", full(10*time.Second), load{clients: 4, rate: 12},
-		load{clients: 200, rate: 533})
-	critical.mustBe(t, 200, 429)
-	late = w.lateCalls() - late
-	if refused := critical.statuses[429]; refused > late {
-		t.Errorf("%d critical requests were refused, %d calls were late: %s", refused, late, critical.samples[429].body)
-	}
-	had := up.fullest()
-	t.Logf("critical %v; bulk %v: %.2f in flight, at most %d, of all %d", critical.statuses, bulk.statuses, had,
-		up.mostBulk, up.most)
-	if up.mostBulk > 16 || up.most > 20 {
-		t.Errorf("%d bulk requests, %d in all at once at the upstream", up.mostBulk, up.most)
-	}
-	if had < 0.95*16 {
-		t.Errorf("bulk had %.2f requests in flight, 16 are its own", had)
 	}
 }
