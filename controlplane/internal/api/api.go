@@ -16,6 +16,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
@@ -86,8 +87,8 @@ type server struct {
 	config   Config
 	contract *contract
 	bounds   *bounds
-	// followers has an element for each caller that waits for changes.
-	followers chan struct{}
+	// followers are the callers that wait for changes.
+	followers access.Places
 }
 
 // New returns the handler of all routes. The error is about the description of the interface, which
@@ -123,7 +124,7 @@ func newServer(config Config) (*server, error) {
 		config.Wall = config.Now
 	}
 	bounds, err := newBounds(config)
-	return &server{config, contract, bounds, make(chan struct{}, maxFollowers)}, err
+	return &server{config, contract, bounds, access.NewPlaces(maxFollowers)}, err
 }
 
 // routes makes a handler of what each of add adds.

@@ -13,12 +13,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/fair"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
-	"github.com/weir-proxy/weir/controlplane/internal/throttle"
 )
 
 const (
@@ -54,21 +52,21 @@ const openShare = 10
 
 // bounds are what callers may ask for.
 type bounds struct {
-	tokens, open, keys, nodes, failures, newNodes *throttle.Table
+	tokens, open, keys, nodes, failures, newNodes *access.Rates
 	// known are keys that are in use, so that strangers do not hold up who asks with one.
-	known           *throttle.Known
-	leases, readers *fair.Gate
+	known           *access.Keys
+	leases, readers *access.Turns
 }
 
 func newBounds(config Config) (*bounds, error) {
 	b := &bounds{
-		known:   throttle.NewKnown(maxKeys),
-		leases:  fair.NewGate(leasesAtOnce(), leasesWaiting),
-		readers: fair.NewGate(readersAtOnce(), readersWaiting),
+		known:   access.NewKeys(maxKeys),
+		leases:  access.NewTurns(leasesAtOnce(), leasesWaiting),
+		readers: access.NewTurns(readersAtOnce(), readersWaiting),
 	}
 	open := (config.TokenRate + openShare - 1) / openShare
 	for _, t := range []struct {
-		table       **throttle.Table
+		table       **access.Rates
 		rate, burst int64
 	}{
 		{&b.tokens, config.TokenRate, 2 * config.TokenRate},
@@ -79,7 +77,7 @@ func newBounds(config Config) (*bounds, error) {
 			continue
 		}
 		var err error
-		*t.table, err = throttle.New(t.rate, t.burst, maxKeys, config.Wall)
+		*t.table, err = access.NewRates(t.rate, t.burst, maxKeys, config.Wall)
 		if err != nil {
 			return nil, err
 		}
@@ -134,10 +132,10 @@ func (s *server) authorize(c echo.Context, op *operation) (auth.Token, error) {
 func (s *server) welcome(c echo.Context, op *operation) error {
 	ctx := c.Request().Context()
 	if op != nil && op.forNodes() {
-		connlimit.Known(ctx)
+		access.MarkKnown(ctx)
 		return nil
 	}
-	if connlimit.KnownPerson(ctx) {
+	if access.MarkPerson(ctx) {
 		return nil
 	}
 	s.config.Metrics.Throttled(metrics.BoundReaders)
@@ -171,7 +169,7 @@ func (s *server) admit(c echo.Context, op *operation, token auth.Token) error {
 func (s *server) origin(r *http.Request) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !s.isProxy(peer.Addr()) {
-		return connlimit.Network(r.RemoteAddr)
+		return access.Network(r.RemoteAddr)
 	}
 	from := peer.Addr()
 	hops := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
@@ -184,7 +182,7 @@ func (s *server) origin(r *http.Request) string {
 			break
 		}
 	}
-	return connlimit.Network(netip.AddrPortFrom(from, 0).String())
+	return access.Network(netip.AddrPortFrom(from, 0).String())
 }
 
 func (s *server) isProxy(a netip.Addr) bool {
@@ -276,7 +274,7 @@ func (s *server) turn(c echo.Context, node string) (done func(), err error) {
 	defer cancel()
 	done, err = s.bounds.leases.Enter(ctx, s.source(c, callerOf(ctx).name), node)
 	switch {
-	case errors.Is(err, fair.ErrFull):
+	case errors.Is(err, access.ErrFull):
 		s.config.Metrics.Throttled(metrics.BoundTurns)
 		return nil, tooMany(0, "too many lease requests of this source wait already")
 	case err != nil:

@@ -44,12 +44,10 @@ func (s *server) GetChanges(
 
 // follow waits for a change, for so many seconds. The end of the process ends it.
 func (s *server) follow(ctx context.Context, seen changes.Revisions, seconds int32) (changes.Revisions, error) {
-	select {
-	case s.followers <- struct{}{}:
-		defer func() { <-s.followers }()
-	default:
+	if !s.followers.Take() {
 		return seen, &failure{code: errs.TooManyRequests, detail: "too many wait for changes", wait: followLater}
 	}
+	defer s.followers.Leave()
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
 	defer cancel()
 	defer context.AfterFunc(s.config.Stopping, cancel)()

@@ -9,8 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weir-proxy/weir/controlplane/internal/fair"
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 )
 
@@ -24,21 +23,19 @@ func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) err
 	case op.forNodes() || op.waits || !op.checked && op.path != metricsPath:
 		return next(c)
 	case r.Method != http.MethodGet:
-		c.SetRequest(r.WithContext(lane.ForPeople(r.Context())))
+		c.SetRequest(r.WithContext(access.ForPeople(r.Context())))
 		return next(c)
 	}
 	from := cmp.Or(callerOf(r.Context()).name, callerOf(r.Context()).from)
-	ctx, place, err := lane.Take(r.Context(), func(ctx context.Context) (func(), error) {
-		return s.bounds.readers.Enter(ctx, from, "")
-	})
+	ctx, turn, err := s.bounds.readers.EnterForPeople(r.Context(), from)
 	switch {
-	case errors.Is(err, fair.ErrFull) || errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, access.ErrFull) || errors.Is(err, context.DeadlineExceeded):
 		s.config.Metrics.Throttled(metrics.BoundReaders)
 		return tooMany(0, "too many requests of this source wait already")
 	case err != nil:
 		return err
 	}
-	defer place.Give()
+	defer turn.Give()
 	c.SetRequest(r.WithContext(ctx))
 	answer := c.Response()
 	held := &heldAnswer{ResponseWriter: answer.Writer}
@@ -48,7 +45,7 @@ func (s *server) apart(c echo.Context, op *operation, next echo.HandlerFunc) err
 		answer.Committed, answer.Status, answer.Size = false, 0, 0 // Nothing was sent: the error is the answer.
 		return err
 	}
-	place.Give()
+	turn.Give()
 	return held.send()
 }
 

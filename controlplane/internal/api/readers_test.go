@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
 )
 
 // slowAudit is a list of changes that takes as long to read as the test wants.
@@ -26,11 +26,11 @@ type slowAudit struct {
 }
 
 func (s *slowAudit) Audit(ctx context.Context, _ string, _ int) ([]audit.Entry, error) {
-	if !lane.People(ctx) {
+	if !access.IsForPeople(ctx) {
 		s.notForPeople.Add(1)
 	}
 	if s.away {
-		defer lane.Wait(ctx)()
+		defer access.Pause(ctx)()
 	}
 	for now := s.now.Add(1); ; {
 		most := s.most.Load()

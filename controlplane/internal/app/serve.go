@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
@@ -89,7 +89,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 	if err != nil {
 		return err
 	}
-	bounded := connlimit.New(socket, s.Limits.Connections, time.Now, func(address string) {
+	bounded := access.NewListener(socket, s.Limits.Connections, time.Now, func(address string) {
 		a.log.Warn("there are as many connections as there may be: "+
 			"for each new one the oldest without a valid token is closed, or it waits",
 			"for", name, "bound", s.Limits.Connections, "most_from", address)
@@ -99,7 +99,7 @@ func (a *App) listen(name, address string, handler http.Handler, s settings.Sett
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
-		ConnContext: connlimit.Context, ConnState: connlimit.State,
+		ConnContext: access.ConnContext, ConnState: access.ConnState,
 	}
 	if s.Listeners.TLS != nil {
 		server.TLSConfig = certs.Server(certs.HTTP1, s.Listeners.TLS, clients, a.log)

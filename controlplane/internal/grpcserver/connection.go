@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 // remembering are credentials that keep the connection, so that a call can note on it that it came
@@ -20,7 +20,7 @@ type remembering struct {
 // ServerHandshake implements credentials.TransportCredentials.
 func (r remembering) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secured, info, err := r.TransportCredentials.ServerHandshake(raw)
-	of := caller{address: connlimit.Network(raw.RemoteAddr().String()), conn: raw}
+	of := caller{address: access.Network(raw.RemoteAddr().String()), conn: raw}
 	if secure, ok := info.(credentials.TLSInfo); ok && len(secure.State.PeerCertificates) > 0 {
 		of.subject = secure.State.PeerCertificates[0].Subject.String()
 		of.chain = secure.State.PeerCertificates
@@ -58,7 +58,7 @@ func callerOf(ctx context.Context) caller {
 	if info, ok := p.AuthInfo.(remembered); ok {
 		return info.caller
 	}
-	return caller{address: connlimit.Network(p.Addr.String())}
+	return caller{address: access.Network(p.Addr.String())}
 }
 
 // source is the caller as far as it cannot be made up, with the name of its token.

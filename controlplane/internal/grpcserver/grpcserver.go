@@ -17,11 +17,10 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
-	"github.com/weir-proxy/weir/controlplane/internal/throttle"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 )
 
@@ -94,9 +93,9 @@ type Server struct {
 	socket  net.Listener
 	server  *grpc.Server
 	health  *health.Server
-	rate    *throttle.Table
-	calls   room
-	streams room
+	rate    *access.Rates
+	calls   access.Places
+	streams access.Places
 	// ending ends when open streams are to end.
 	ending context.Context
 	end    context.CancelFunc
@@ -104,10 +103,13 @@ type Server struct {
 
 // New opens the listener. Nothing is served before Serve.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, health: health.NewServer(), calls: newRoom(c.AtOnce), streams: newRoom(c.Streams)}
+	s := &Server{
+		config: c, health: health.NewServer(),
+		calls: access.NewPlaces(c.AtOnce), streams: access.NewPlaces(c.Streams),
+	}
 	if c.Rate > 0 {
 		var err error
-		s.rate, err = throttle.New(c.Rate, 2*c.Rate, maxSources, c.Now)
+		s.rate, err = access.NewRates(c.Rate, 2*c.Rate, maxSources, c.Now)
 		if err != nil {
 			return nil, err
 		}
@@ -116,7 +118,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounded := connlimit.New(socket, c.Connections, c.Now, func(address string) {
+	bounded := access.NewListener(socket, c.Connections, c.Now, func(address string) {
 		c.Log.Warn("there are as many connections as there may be: "+
 			"for each new one the oldest without a valid token is closed, or it waits",
 			"for", c.Name, "bound", c.Connections, "most_from", address)

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
@@ -35,11 +35,11 @@ func (s *Server) unary(
 	if err := s.admit(ctx, info.FullMethod); err != nil {
 		return nil, err
 	}
-	if !s.calls.enter() {
+	if !s.calls.Take() {
 		s.config.Metrics.Throttled(metrics.BoundTurns)
 		return nil, status.Error(codes.ResourceExhausted, "as many calls are being answered as may be")
 	}
-	defer s.calls.leave()
+	defer s.calls.Leave()
 	if s.config.Patience == 0 {
 		return handle(o.ctx, request)
 	}
@@ -57,11 +57,11 @@ func (s *Server) stream(
 	if err := s.admit(stream.Context(), info.FullMethod); err != nil {
 		return err
 	}
-	if !s.streams.enter() {
+	if !s.streams.Take() {
 		s.config.Metrics.Throttled(metrics.BoundTurns)
 		return status.Error(codes.ResourceExhausted, "as many streams are open as may be")
 	}
-	defer s.streams.leave()
+	defer s.streams.Leave()
 	ctx, cancel := context.WithCancel(o.ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
@@ -164,7 +164,7 @@ func (s *Server) admit(ctx context.Context, method string) error {
 	}
 	who, token := callerOf(ctx), ""
 	if s.config.Tokens == nil {
-		connlimit.KnownOn(who.conn)
+		access.MarkKnownConn(who.conn)
 	} else if !strings.HasPrefix(method, openPrefix) {
 		var err error
 		token, err = s.authorize(ctx, who)
@@ -212,7 +212,7 @@ func (s *Server) authorize(ctx context.Context, who caller) (string, error) {
 		return "", status.Errorf(codes.PermissionDenied,
 			"this needs the role %s; the token %s has the role %s", auth.Node, token.Name, token.Role)
 	}
-	connlimit.KnownOn(who.conn)
+	access.MarkKnownConn(who.conn)
 	return token.Name, nil
 }
 

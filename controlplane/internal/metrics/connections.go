@@ -3,13 +3,13 @@ package metrics
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 // connections reads the counts of one listener.
 type connections struct {
 	listener string
-	read     func() connlimit.Counts
+	read     func() access.Counts
 }
 
 // Describe implements prometheus.Collector. It describes nothing, so that there may be one for each

@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 // Metrics is one set of metrics with a registry of its own. Make one with New.
@@ -286,7 +286,7 @@ func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) o
 }
 
 // Connections has the connections to a door counted.
-func (m *Metrics) Connections(door string, read func() connlimit.Counts) {
+func (m *Metrics) Connections(door string, read func() access.Counts) {
 	m.registry.MustRegister(connections{door, read})
 }
 

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/every"
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
 )
 
 // maxRemembered bounds what a replica remembers by itself.
@@ -271,7 +271,7 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		r.recount(lane.ForGrants(context.WithoutCancel(ctx)), added)
+		r.recount(access.ForGrants(context.WithoutCancel(ctx)), added)
 	}()
 	patience := time.NewTimer(countPatience)
 	defer patience.Stop()

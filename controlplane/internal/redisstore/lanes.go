@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 const (
@@ -38,10 +38,10 @@ func (lanes) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (l lanes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
-		if !lane.People(ctx) {
+		if !access.IsForPeople(ctx) {
 			return next(ctx, command)
 		}
-		defer lane.Wait(ctx)()
+		defer access.Pause(ctx)()
 		return l.people.Process(ctx, command)
 	}
 }
@@ -49,10 +49,10 @@ func (l lanes) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (l lanes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) (failed error) {
-		if !lane.People(ctx) {
+		if !access.IsForPeople(ctx) {
 			return next(ctx, commands)
 		}
-		defer lane.Wait(ctx)()
+		defer access.Pause(ctx)()
 		for len(commands) > 0 {
 			few := commands[:min(len(commands), fewCommands)]
 			commands = commands[len(few):]

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"
@@ -105,7 +105,7 @@ func TestPeopleLeaveGrantsTheirConnections(t *testing.T) {
 	defer cancel()
 	for range 20 {
 		readers.Go(func() {
-			if _, err := s.Decisions(lane.ForPeople(ctx), "", 100); err == nil {
+			if _, err := s.Decisions(access.ForPeople(ctx), "", 100); err == nil {
 				t.Error("a reader was answered")
 			}
 		})
@@ -124,13 +124,12 @@ func TestPeopleLeaveGrantsTheirConnections(t *testing.T) {
 func TestSharedCallsGoTheWayOfGrants(t *testing.T) {
 	server := redistest.Start(t)
 	s := openURL(t, server.URL()+"?pool_size=2", slog.New(slog.DiscardHandler))
-	place := func(ctx context.Context) (func(), error) { return func() {}, nil }
-	ctx, p, err := lane.Take(t.Context(), place)
+	ctx, turn, err := access.NewTurns(1, 1).EnterForPeople(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Give()
-	if lane.People(lane.ForGrants(ctx)) || !lane.People(ctx) || lane.People(t.Context()) {
+	defer turn.Give()
+	if access.IsForPeople(access.ForGrants(ctx)) || !access.IsForPeople(ctx) || access.IsForPeople(t.Context()) {
 		t.Error("the context says another way")
 	}
 	if _, err := s.Decisions(ctx, "", 10); err != nil {

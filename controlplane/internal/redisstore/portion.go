@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -211,7 +211,7 @@ func read(it *leases.Item, r []int64) lease.Grant {
 // run runs the script that grants. A cluster's client would send it again after a lost connection,
 // and charge twice.
 func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
-	ctx = lane.ForGrants(ctx) // Those of nodes may be in the same call.
+	ctx = access.ForGrants(ctx) // Those of nodes may be in the same call.
 	return outlast(ctx, func(ctx context.Context) *redis.Cmd {
 		if s.cluster {
 			return s.runOnce(ctx, s.grant, s.source, keys, args)

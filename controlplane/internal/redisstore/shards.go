@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/controlplane/internal/lane"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 // errAway: a server has not answered lately, and is not called until it does.
@@ -52,7 +52,7 @@ func (s *Store) enter(ctx context.Context, key string) (server string, err error
 // leave counts the end of a call to a server.
 func (s *Store) leave(ctx context.Context, server string, err error) {
 	switch {
-	case server == "" || lane.People(ctx): // A wait for one of people's connections says nothing of the server.
+	case server == "" || access.IsForPeople(ctx): // A wait for one of people's connections says nothing of the server.
 	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away is no evidence about the server.
 	case err == nil || errors.Is(err, redis.Nil):
 		s.breakers.Report(server, nil)

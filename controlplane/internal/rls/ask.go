@@ -23,13 +23,11 @@ func (d *decision) ask(ctx context.Context) error {
 		d.add(&d.hits[i])
 	}
 	d.join(0)
-	select {
-	case d.service.asking <- struct{}{}:
-		defer func() { <-d.service.asking }()
-	default:
+	if !d.service.asking.Take() {
 		d.overloaded()
 		return nil
 	}
+	defer d.service.asking.Leave()
 	answers, err := d.service.grant(ctx, d.view.Version, d.items)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

@@ -7,8 +7,7 @@ func (s *Service) Wait() { s.beside = func(f func()) { f() } }
 
 // Full has as many calls be with the store as may.
 func (s *Service) Full() {
-	for range cap(s.asking) {
-		s.asking <- struct{}{}
+	for s.asking.Take() {
 	}
 }
 

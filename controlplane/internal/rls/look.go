@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -47,7 +48,7 @@ func (o *look) isOver(now time.Time) bool { return now.Sub(o.begun).Abs() >= loo
 
 // looks are those of the last lookEvery, by the keys of penalties.
 type looks struct {
-	places chan struct{}
+	places access.Places
 
 	mu      sync.Mutex
 	callers map[keyhash.Key][]*look
@@ -128,14 +129,12 @@ func (s *Service) look(
 
 // begin asks the store, if a place is free. The call that wants to know may end before.
 func (s *Service) begin(one *look) {
-	select {
-	case s.looks.places <- struct{}{}:
-	default:
+	if !s.looks.places.Take() {
 		close(one.done)
 		return
 	}
 	s.beside(func() {
-		defer func() { <-s.looks.places }()
+		defer s.looks.places.Leave()
 		defer close(one.done)
 		ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
 		defer cancel()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
@@ -69,8 +70,8 @@ type Service struct {
 	failing   failing
 	// nodes is how many nodes share the buckets, by the last answer of the store; 0 before it.
 	nodes    atomic.Int64
-	asking   chan struct{}
-	watching chan struct{}
+	asking   access.Places
+	watching access.Places
 	// together is where calls gather that are to go to the store.
 	together gather.Line[*asked]
 	// looks are those of penalised calls.
@@ -82,9 +83,9 @@ type Service struct {
 
 // New makes a Service.
 func New(c Config) *Service {
-	s := &Service{config: c, asking: make(chan struct{}, atStore), watching: make(chan struct{}, atStore)}
+	s := &Service{config: c, asking: access.NewPlaces(atStore), watching: access.NewPlaces(atStore)}
 	s.beside = func(f func()) { go f() }
-	s.looks = looks{places: make(chan struct{}, looksAtOnce), callers: map[keyhash.Key][]*look{}}
+	s.looks = looks{places: access.NewPlaces(looksAtOnce), callers: map[keyhash.Key][]*look{}}
 	s.decisions.New = func() any { return &decision{} }
 	s.recorder.begin()
 	s.together.Init(wire.MaxItems, gatherTime, s.grantTogether)

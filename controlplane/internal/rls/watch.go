@@ -98,14 +98,12 @@ func (s *Service) watchRuns(view *calls.View, runs []run, items []wire.LeaseItem
 			r.from, r.to = first, len(request.Items)
 		}
 	}
-	select {
-	case s.watching <- struct{}{}:
-	default:
+	if !s.watching.Take() {
 		s.count(view, runs, nil)
 		return
 	}
 	s.beside(func() {
-		defer func() { <-s.watching }()
+		defer s.watching.Leave()
 		ctx, cancel := context.WithTimeout(context.Background(), watchTime)
 		defer cancel()
 		var answers []wire.LeaseAnswer

@@ -1,4 +1,4 @@
-package fair_test
+package access_test
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/fair"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-// line is a gate for one, behind which callers are lined up one after the other.
+// line is a turns for one, behind which callers are lined up one after the other.
 type line struct {
 	t       *testing.T
-	gate    *fair.Gate
+	turns   *access.Turns
 	queued  int
 	order   chan string
 	waiters sync.WaitGroup
@@ -29,7 +29,7 @@ func (l *line) up(ctx context.Context, source, node string) {
 	l.t.Helper()
 	l.queued++
 	l.waiters.Go(func() {
-		leave, err := l.gate.Enter(ctx, source, node)
+		leave, err := l.turns.Enter(ctx, source, node)
 		if err != nil {
 			l.order <- err.Error()
 			return
@@ -37,15 +37,15 @@ func (l *line) up(ctx context.Context, source, node string) {
 		l.order <- source + node
 		leave()
 	})
-	for l.gate.Waiting() < l.queued {
+	for l.turns.Waiting() < l.queued {
 		runtime.Gosched()
 	}
 }
 
 func newLine(t *testing.T) (l *line, open func()) {
 	t.Helper()
-	l = &line{t: t, gate: fair.NewGate(1, 100), order: make(chan string, 100)}
-	open, err := l.gate.Enter(t.Context(), "first", "")
+	l = &line{t: t, turns: access.NewTurns(1, 100), order: make(chan string, 100)}
+	open, err := l.turns.Enter(t.Context(), "first", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,42 +92,42 @@ func TestWhoGivesUp(t *testing.T) {
 	if got := l.in(); got != "B1" {
 		t.Errorf("in came %s", got)
 	}
-	if leave, err := l.gate.Enter(t.Context(), "A", "1"); err != nil {
-		t.Error("the gate has lost its room:", err)
+	if leave, err := l.turns.Enter(t.Context(), "A", "1"); err != nil {
+		t.Error("the door has lost its room:", err)
 	} else {
 		leave()
 	}
 }
 
 func TestASourceMayNotWaitForever(t *testing.T) {
-	gate := fair.NewGate(0, 2)
+	turns := access.NewTurns(0, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for i, want := range []error{context.Canceled, context.Canceled, fair.ErrFull} {
-		if _, err := gate.Enter(ctx, "A", fmt.Sprint(i)); !errors.Is(err, want) {
+	for i, want := range []error{context.Canceled, context.Canceled, access.ErrFull} {
+		if _, err := turns.Enter(ctx, "A", fmt.Sprint(i)); !errors.Is(err, want) {
 			t.Errorf("number %d: %v, want %v", i, err, want)
 		}
 	}
-	if _, err := gate.Enter(ctx, "B", "1"); !errors.Is(err, context.Canceled) {
+	if _, err := turns.Enter(ctx, "B", "1"); !errors.Is(err, context.Canceled) {
 		t.Errorf("another source: %v", err)
 	}
 }
 
 // While there is room no caller waits, and one that will not wait is sent away once there is none.
 func TestEnterNow(t *testing.T) {
-	gate := fair.NewGate(1, 1)
-	leave, ok := gate.EnterNow()
+	turns := access.NewTurns(1, 1)
+	leave, ok := turns.EnterNow()
 	if !ok {
 		t.Fatal("there is no room")
 	}
-	if _, ok := gate.EnterNow(); ok {
+	if _, ok := turns.EnterNow(); ok {
 		t.Error("two are in, where one may be")
 	}
 	leave()
-	if _, err := gate.Enter(t.Context(), "A", "1"); err != nil {
+	if _, err := turns.Enter(t.Context(), "A", "1"); err != nil {
 		t.Error(err)
 	}
-	if _, ok := gate.EnterNow(); ok {
+	if _, ok := turns.EnterNow(); ok {
 		t.Error("two are in, where one may be")
 	}
 }
@@ -137,7 +137,7 @@ func TestEnterNow(t *testing.T) {
 func TestRoomIsNeitherLostNorMade(t *testing.T) {
 	const room = 4
 	seed := rand.Uint64()
-	gate := fair.NewGate(room, 1000)
+	turns := access.NewTurns(room, 1000)
 	var in, most atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -148,7 +148,7 @@ func TestRoomIsNeitherLostNorMade(t *testing.T) {
 				if random.IntN(3) == 0 {
 					go cancel()
 				}
-				if leave, err := gate.Enter(ctx, fmt.Sprint(i%5), fmt.Sprint(i)); err == nil {
+				if leave, err := turns.Enter(ctx, fmt.Sprint(i%5), fmt.Sprint(i)); err == nil {
 					now := in.Add(1)
 					for old := most.Load(); now > old && !most.CompareAndSwap(old, now); old = most.Load() {
 					}
@@ -165,7 +165,7 @@ func TestRoomIsNeitherLostNorMade(t *testing.T) {
 	}
 	var leaves []func()
 	for range room {
-		leave, err := gate.Enter(t.Context(), "last", "")
+		leave, err := turns.Enter(t.Context(), "last", "")
 		if err != nil {
 			t.Fatalf("seed %d: room is lost: %v", seed, err)
 		}

@@ -1,4 +1,4 @@
-package connlimit_test
+package access_test
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/weir-proxy/weir/controlplane/internal/connlimit"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // caller's.
 type world struct {
 	t        *testing.T
-	listener *connlimit.Listener
+	listener *access.Listener
 	warned   []string
 }
 
@@ -30,17 +30,18 @@ func start(t *testing.T, bound int) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t}
-	w.listener = connlimit.New(inner, bound, time.Now, func(address string) { w.warned = append(w.warned, address) })
-	server := &http.Server{ConnContext: connlimit.Context, ConnState: connlimit.State,
+	warn := func(address string) { w.warned = append(w.warned, address) }
+	w.listener = access.NewListener(inner, bound, time.Now, warn)
+	server := &http.Server{ConnContext: access.ConnContext, ConnState: access.ConnState,
 		Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			switch r.Header.Get("Authorization") {
 			case "":
 			case "Bearer person":
-				if !connlimit.KnownPerson(r.Context()) {
+				if !access.MarkPerson(r.Context()) {
 					rw.WriteHeader(http.StatusTooManyRequests)
 				}
 			default:
-				connlimit.Known(r.Context())
+				access.MarkKnown(r.Context())
 			}
 		})}
 	ended := make(chan error, 1)
@@ -204,7 +205,7 @@ func (o one) Addr() net.Addr            { return nil }
 // A connection that is idle without a token is closed earlier than others.
 func TestIdleStrangersLeaveSoon(t *testing.T) {
 	inner := &deadlines{}
-	l := connlimit.New(one{inner}, 1, time.Now, func(string) {})
+	l := access.NewListener(one{inner}, 1, time.Now, func(string) {})
 	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -217,15 +218,15 @@ func TestIdleStrangersLeaveSoon(t *testing.T) {
 	}{{http.StateActive, false, false}, {http.StateIdle, false, true}, {http.StateActive, true, false}, {http.StateIdle,
 		true, false}} {
 		if step.known {
-			connlimit.Known(connlimit.Context(t.Context(), c))
+			access.MarkKnown(access.ConnContext(t.Context(), c))
 		}
-		connlimit.State(c, step.state)
+		access.ConnState(c, step.state)
 		wanted := time.Now().Add(90 * time.Second)
 		if err := c.SetReadDeadline(wanted); err != nil {
 			t.Fatal(err)
 		}
 		if shorter := inner.set.Before(wanted); shorter != step.shorter ||
-			shorter && inner.set.Before(wanted.Add(connlimit.StrangerIdle-90*time.Second)) {
+			shorter && inner.set.Before(wanted.Add(access.StrangerIdle-90*time.Second)) {
 			t.Errorf("%v, known %v: %v before", step.state, step.known, wanted.Sub(inner.set))
 		}
 	}
@@ -290,7 +291,7 @@ func TestNetwork(t *testing.T) {
 		"[2001:db8:1:2:3:4:5:6]:80": "2001:db8:1:2::",
 		"[fe80::1%eth0]:80":         "fe80::", "nowhere": "nowhere",
 	} {
-		if got := connlimit.Network(address); got != want {
+		if got := access.Network(address); got != want {
 			t.Errorf("%s is of %s, want %s", address, got, want)
 		}
 	}

@@ -1,8 +1,4 @@
-// Package connlimit bounds the connections to a listener so that callers without a token cannot
-// lock others out: at the bound it closes the oldest connection that has shown no valid token, at
-// the address that has most of these. People with a token have half of the connections at most, so
-// that the rest is there for nodes.
-package connlimit
+package access
 
 import (
 	"context"
@@ -22,7 +18,10 @@ const StrangerIdle = 10 * time.Second
 // room.
 type Counts struct{ Known, Strangers, Closed int }
 
-// Listener bounds its connections. Make one with New. It is safe for concurrent use.
+// Listener bounds its connections so that callers without a token cannot lock others out: at the
+// bound it closes the oldest connection that has shown no valid token, at the address that has most
+// of these. People with a token have half of the connections at most, so that the rest is there for
+// nodes. Make one with NewListener. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	bound int
@@ -43,9 +42,10 @@ type Listener struct {
 	strangers map[string][]*Conn // by network, the oldest first
 }
 
-// New makes a Listener over inner for at most bound connections, 0 for no bound. Now is the clock.
+// NewListener makes a Listener over inner for at most bound connections, 0 for no bound. Now is the
+// clock.
 // Full is called with the network that has most connections without a token.
-func New(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
+func NewListener(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
 	return &Listener{
 		Listener: inner, bound: bound, now: now, full: full,
 		left: make(chan struct{}), ended: make(chan struct{}), strangers: map[string][]*Conn{},
@@ -196,35 +196,36 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-type contextKey struct{}
+// connKey is the key of the connection that a context carries.
+type connKey struct{}
 
-// Context is for http.Server.ConnContext.
-func Context(ctx context.Context, conn net.Conn) context.Context {
+// ConnContext is for http.Server.ConnContext.
+func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if c := of(conn); c != nil {
-		return context.WithValue(ctx, contextKey{}, c)
+		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
 }
 
-// State is for http.Server.ConnState.
-func State(conn net.Conn, state http.ConnState) {
+// ConnState is for http.Server.ConnState.
+func ConnState(conn net.Conn, state http.ConnState) {
 	if c := of(conn); c != nil {
 		c.idle.Store(state == http.StateIdle)
 	}
 }
 
-// Known notes that the request of this context came with a valid token, so its connection must not
-// be closed.
-func Known(ctx context.Context) {
-	if c, ok := ctx.Value(contextKey{}).(*Conn); ok {
+// MarkKnown notes that the request of this context came with a valid token, so its connection must
+// not be closed.
+func MarkKnown(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
 		c.show()
 	}
 }
 
-// KnownPerson is Known for people. It reports false if they have half of the connections already:
-// then this one stays that of a stranger.
-func KnownPerson(ctx context.Context) bool {
-	c, ok := ctx.Value(contextKey{}).(*Conn)
+// MarkPerson is MarkKnown for people. It reports false if they have half of the connections
+// already: then this one stays that of a stranger.
+func MarkPerson(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*Conn)
 	if !ok {
 		return true
 	}
@@ -250,9 +251,9 @@ func (l *Listener) admit(c *Conn) bool {
 	return true
 }
 
-// KnownOn is Known for a connection, or one that TLS runs over. A connection of another listener
-// changes nothing.
-func KnownOn(conn net.Conn) {
+// MarkKnownConn is MarkKnown for a connection, or one that TLS runs over. A connection of another
+// listener changes nothing.
+func MarkKnownConn(conn net.Conn) {
 	if c := of(conn); c != nil {
 		c.show()
 	}

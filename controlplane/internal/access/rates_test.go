@@ -1,25 +1,25 @@
-package throttle_test
+package access_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/throttle"
+	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-func table(t *testing.T, rate, burst int64, most int) (*throttle.Table, *time.Time) {
+func rates(t *testing.T, rate, burst int64, most int) (*access.Rates, *time.Time) {
 	t.Helper()
 	now := time.Unix(1_000_000, 0)
-	table, err := throttle.New(rate, burst, most, func() time.Time { return now })
+	rates, err := access.NewRates(rate, burst, most, func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return table, &now
+	return rates, &now
 }
 
 func TestEachKeyHasABucket(t *testing.T) {
-	bounds, now := table(t, 2, 3, 10)
+	bounds, now := rates(t, 2, 3, 10)
 	for i := range 3 {
 		if _, ok := bounds.Take("a"); !ok {
 			t.Errorf("the first three pass, not number %d", i)
@@ -43,7 +43,7 @@ func TestEachKeyHasABucket(t *testing.T) {
 // However many keys come, as many are remembered as may be, and it is the ones that are used that
 // are.
 func TestKeysAreBounded(t *testing.T) {
-	bounds, _ := table(t, 1, 1, 3)
+	bounds, _ := rates(t, 1, 1, 3)
 	bounds.Take("busy")
 	for i := range 1000 {
 		if _, ok := bounds.Take("busy"); ok {
@@ -55,16 +55,16 @@ func TestKeysAreBounded(t *testing.T) {
 		t.Error("the last key is forgotten")
 	}
 	if _, ok := bounds.Take("0"); !ok {
-		t.Error("the first key is remembered: the table is not bounded")
+		t.Error("the first key is remembered: the number of keys is not bounded")
 	}
 }
 
 func TestNoTableIsNoBound(t *testing.T) {
-	var none *throttle.Table
+	var none *access.Rates
 	if wait, ok := none.Take("a"); wait != 0 || !ok {
 		t.Errorf("%v, %v", wait, ok)
 	}
-	if _, err := throttle.New(0, 1, 1, time.Now); err == nil {
+	if _, err := access.NewRates(0, 1, 1, time.Now); err == nil {
 		t.Error("a rate of 0 is taken")
 	}
 }

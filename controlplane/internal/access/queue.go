@@ -1,5 +1,4 @@
-// Package fair shares what is scarce evenly among those who ask for it, however much each asks.
-package fair
+package access
 
 // queue holds who waits, and takes them out by turns: one of each source, and within a source one
 // of each node. A source is something that a caller cannot make up, as the address of a connection;
