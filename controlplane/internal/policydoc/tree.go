@@ -27,8 +27,8 @@ func Trees(text []byte, bounds Bounds) (roots []*yaml.Node, err error) {
 		case len(document.Content) == 0:
 			continue
 		}
-		root := document.Content[0]
-		if err := left.writeOut(root, 0); err != nil {
+		root, err := left.writeOut(document.Content[0], 0)
+		if err != nil {
 			return nil, err
 		}
 		writeOutMerges(root)
@@ -43,38 +43,38 @@ func yamlTree(doc []byte) (*yaml.Node, error) {
 		return nil, yamlError(doc, err)
 	}
 	left := ofPolicies()
-	return root.Content[0], left.writeOut(root.Content[0], 0)
+	return left.writeOut(root.Content[0], 0)
 }
 
-// writeOut replaces aliases by copies of their anchors, and forgets anchors. An alias counts as a
+// writeOut copies a tree, with copies of their anchors in place of aliases. An alias counts as a
 // value and as a level, so that one inside its own anchor comes to an end.
-func (b *budget) writeOut(n *yaml.Node, depth int) error {
+func (b *budget) writeOut(n *yaml.Node, depth int) (*yaml.Node, error) {
 	if err := b.enter(depth, n.Line); err != nil {
-		return err
+		return nil, err
 	}
 	if n.Kind == yaml.AliasNode {
-		comments := *n
-		*n = *n.Alias
-		n.HeadComment = comments.HeadComment
-		n.LineComment = comments.LineComment
-		n.FootComment = comments.FootComment
-		return b.writeOut(n, depth+1)
+		out, err := b.writeOut(n.Alias, depth+1)
+		if err == nil {
+			out.HeadComment, out.LineComment, out.FootComment = n.HeadComment, n.LineComment, n.FootComment
+		}
+		return out, err
 	}
-	n.Anchor = ""
-	children := n.Content
-	n.Content = nil
-	for i, child := range children {
-		own := *child
-		n.Content = append(n.Content, &own)
+	out := *n
+	out.Anchor, out.Content = "", nil
+	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode {
-			own.Anchor = "" // Names do not count as values.
+			name := *child // Names do not count as values.
+			name.Anchor = ""
+			out.Content = append(out.Content, &name)
 			continue
 		}
-		if err := b.writeOut(&own, depth+1); err != nil {
-			return err
+		own, err := b.writeOut(child, depth+1)
+		if err != nil {
+			return nil, err
 		}
+		out.Content = append(out.Content, own)
 	}
-	return nil
+	return &out, nil
 }
 
 // writeOutMerges puts the fields of merge keys behind those of a mapping itself, which come first.
