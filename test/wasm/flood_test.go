@@ -11,12 +11,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A million keys that were never seen before, through one worker and a small table: memory and the
-// number of shared keys are flat once the table is there, and keys that were exhausted before stay
-// so: the slots give up what is nearest to full first. TestMoreKeysThanTheTableHolds is about keys
-// that are crowded out.
+// A quarter of a million keys that were never seen before, through one worker and a small table:
+// memory and the number of shared keys are flat once the table is there, and keys that were
+// exhausted before stay so: the slots give up what is nearest to full first.
+// TestMoreKeysThanTheTableHolds is about keys that are crowded out.
 func TestFloodOfKeys(t *testing.T) {
-	const flood, active, early = 1_000_000, 64, 20_000
+	const flood, active, early = 250_000, 64, 20_000
 	h := start(t, envoytest.Options{Workers: 1,
 		PluginConfig: alone(setWith(dialectsOff, limits("api", "local", "10/1h", thenDeny)))})
 	exhausted := func(i int) envoytest.Request { return get("x-key", "exhausted-"+strconv.Itoa(i)) }

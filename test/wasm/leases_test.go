@@ -222,6 +222,56 @@ const (
 	tick      = 10 * time.Millisecond
 )
 
+// Tokens for waiting requests run out 50 ms after they were asked for, less the margin: a reply of
+// the last millisecond is not used, nor are its tokens by any request later. Tokens to keep run out
+// as long after the call was sent.
+func TestExpiryIsMeasuredFromTheCall(t *testing.T) {
+	t.Run("waiting", func(t *testing.T) {
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1h", thenDeny))})
+		w.plane.lag = func() (up, down time.Duration) { return quantum, 48 * quantum }
+		a := w.ask(0, 0, get("x-key", "a"))
+		if a.passed {
+			t.Errorf("a request passed by a reply that came after %v", a.ended-a.sent)
+		}
+		w.plane.lag = nil
+		before := w.plane.requests
+		if a = w.ask(0, 0, get("x-key", "a")); !a.passed || w.plane.requests != before+1 {
+			t.Errorf("the next request: passed %v, with %d calls", a.passed, w.plane.requests-before)
+		}
+		if d := w.decision(a); d.remaining != 98 {
+			t.Errorf("%d remain, want 98: the lost token is charged", d.remaining)
+		}
+	})
+	t.Run("kept", func(t *testing.T) {
+		// 100/s with a burst of 400: a lease lives 200 ms.
+		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "100/1s burst 400", thenDeny))})
+		for range 300 {
+			w.request(0, 0, get("x-key", "a"))
+			w.advance(4 * quantum)
+		}
+		w.plane.down = true
+		w.advance(5 * quantum)
+		last := time.Duration(0)
+		for _, g := range w.plane.granted {
+			if g.Keep > 0 {
+				last = g.at - quantum // when it was sent
+			}
+		}
+		if last < w.now-100*time.Millisecond {
+			t.Fatalf("nothing was kept lately: the test says nothing")
+		}
+		// What was kept last may be used until 199.8 - 1 ms after.
+		w.advance(last + 198*quantum - w.now)
+		if a := w.request(0, 0, get("x-key", "a")); !a.passed {
+			t.Errorf("a token of %v ago was not good", w.now-last)
+		}
+		w.advance(quantum)
+		if a := w.request(0, 0, get("x-key", "a")); a.done {
+			t.Errorf("a token of %v ago was still good", w.now-last)
+		}
+	})
+}
+
 // What the control plane has granted is used or lapses: the counter of lapsed tokens and the
 // requests that passed add up.
 func TestLapsedTokensAreCounted(t *testing.T) {

@@ -91,11 +91,11 @@ func (r *reference) room(now int64) int64 {
 	return max(left, 0)
 }
 
-// A million requests to the built module, at random times and costs and with a clock that steps
-// back at times, are decided as by the full log: allowed or not, what is left, and the wait to the
-// microsecond.
+// A quarter of a million requests to the built module, at random times and costs and with a clock
+// that steps back at times, are decided as by the full log: allowed or not, what is left, and the
+// wait to the microsecond.
 func TestWindowsAgainstTheFullLog(t *testing.T) {
-	const seed, operations = 7, 250_000
+	const seed, operations = 7, 60_000
 	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,
 		quota.SlidingLog} {
 		t.Run(a.String(), func(t *testing.T) {
