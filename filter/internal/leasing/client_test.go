@@ -241,7 +241,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	for i := range 300 {
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.client.Keep(s.Need, s.Keep, s.KeepBy, s.Spent)
+			w.client.Prefetch(s.Need, s.Keep, s.KeepBy, s.Spent)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -381,7 +381,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	// What is to be kept does not pile up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
-		w.client.Keep(w.need(byte(i), 1), 5, 0, [2]lease.Spent{})
+		w.client.Prefetch(w.need(byte(i), 1), 5, 0, [2]lease.Spent{})
 	}
 	w.now += 3000 * ms
 	w.client.Tick(w.now)
@@ -503,7 +503,7 @@ func TestABusyKeyIsServedFromItsTokens(t *testing.T) {
 		}
 		s := w.spend(1, 1)
 		if s.Keep > 0 {
-			w.client.Keep(s.Need, s.Keep, s.KeepBy, s.Spent)
+			w.client.Prefetch(s.Need, s.Keep, s.KeepBy, s.Spent)
 		}
 		switch s.State {
 		case leasing.Ready:
@@ -527,7 +527,7 @@ func TestCallsAreBatched(t *testing.T) {
 		if i >= 90 {
 			need.Version = 2
 		}
-		w.client.Keep(need, 5, 0, [2]lease.Spent{})
+		w.client.Prefetch(need, 5, 0, [2]lease.Spent{})
 	}
 	w.client.Flush(w.now)
 	if len(w.calls) != 0 {
@@ -557,7 +557,7 @@ func TestWorkersShareWhatOneBrings(t *testing.T) {
 	// Worker b is about to fetch everything to keep; a's request comes to the control plane after
 	// it.
 	_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, c.now, keepUnderWay(c.now+200*ms))
-	b.client.Keep(b.need(1, 1), 100, 0, [2]lease.Spent{})
+	b.client.Prefetch(b.need(1, 1), 100, 0, [2]lease.Spent{})
 	b.client.Tick(c.now)
 	ticket := a.join(t, 1, 1)
 	keep, reply := cp.grant(c.now)
@@ -611,7 +611,7 @@ func TestKeepsGoTogether(t *testing.T) {
 	for at, calls := range map[quota.Instant]int{10: 0, 20: 0, 30: 1, 60: 1} {
 		w := newWorld(t, 100, quota.Hour, 100)
 		for i, by := range []quota.Instant{50, 25, 40} {
-			w.client.Keep(w.need(byte(i), 1), 5, w.now+by*ms, [2]lease.Spent{})
+			w.client.Prefetch(w.need(byte(i), 1), 5, w.now+by*ms, [2]lease.Spent{})
 		}
 		w.client.Tick(w.now + at*ms)
 		if len(w.calls) != calls || calls > 0 && len(w.calls[0].request.Items) != 3 {

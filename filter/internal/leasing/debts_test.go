@@ -248,7 +248,7 @@ func TestADebtOfAnOptimisticBucketIsReported(t *testing.T) {
 // Tokens whose lease ends unused pay debts: they are charged.
 func TestLapsedTokensPay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.join(t, 1, 1)
 	w.answer(w.now)
 	w.now += minute

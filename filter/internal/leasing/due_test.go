@@ -18,8 +18,8 @@ func TestWhatIsDueNext(t *testing.T) {
 	}
 	w.client.Tick(w.now)
 	is("nothing to do", quota.Forever)
-	w.client.Keep(w.need(1, 1), 5, w.now+40*ms, [2]lease.Spent{})
-	w.client.Keep(w.need(2, 1), 5, w.now+25*ms, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 5, w.now+40*ms, [2]lease.Spent{})
+	w.client.Prefetch(w.need(2, 1), 5, w.now+25*ms, [2]lease.Spent{})
 	is("tokens to keep", w.now+25*ms)
 	w.now += 25 * ms
 	w.client.Tick(w.now)

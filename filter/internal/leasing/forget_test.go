@@ -13,7 +13,7 @@ import (
 // and there is one call for them.
 func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	w.join(t, 2, 1) // A request waits, so the next tick looks after all buckets.
 	w.now += 10 * ms

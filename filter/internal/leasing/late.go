@@ -126,7 +126,7 @@ func (c *Client) takeInHand(r *request, now quota.Instant, ahead bool) *Spend {
 		s.State, s.KeepCall = Missing, false
 	}
 	if s.Keep > 0 || s.Spent != [2]lease.Spent{} { // The credit is marked as being asked for.
-		c.Keep(t.Need, s.Keep, s.KeepBy, s.Spent)
+		c.Prefetch(t.Need, s.Keep, s.KeepBy, s.Spent)
 	}
 	if s.State == Ready {
 		t.Outcome, t.Until, t.Level, t.FullAt = Granted, s.Until, s.Level, s.FullAt

@@ -44,7 +44,7 @@ func TestALateCallFailsOnce(t *testing.T) {
 // ends none of them, and its tokens for requests are not used; those to keep are.
 func TestALateAnswerBelongsToNoRequest(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.client.Keep(w.need(1, 1), 2, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 2, 0, [2]lease.Spent{})
 	w.join(t, 1, 1)
 	p, reply := w.grant(w.now)
 	w.now += quota.Instant(lease.Deadline)
@@ -93,7 +93,7 @@ func TestALateRefusalIsNotRemembered(t *testing.T) {
 // has seen that it is late or not.
 func TestTokensToKeepAreKeptHoweverLate(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
-	w.client.Keep(w.need(1, 1), 2, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 2, 0, [2]lease.Spent{})
 	ticket := w.join(t, 1, 1)
 	p, reply := w.grant(w.now)
 	w.now += quota.Instant(lease.Deadline)

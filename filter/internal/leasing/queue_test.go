@@ -113,7 +113,7 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	ticket := w.join(t, 1, 1)
 	keep := w.calls[0]
@@ -162,7 +162,7 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
-	w.client.Keep(w.need(1, 1), 5, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 5, 0, [2]lease.Spent{})
 	w.client.Tick(w.now)
 	if len(w.calls) != 1 {
 		t.Fatalf("%d calls for one bucket are under way", len(w.calls))
@@ -192,7 +192,7 @@ func TestTokensToKeepComeBesideARequestOfSeveralLimits(t *testing.T) {
 		if !w.client.Ask(w.now, ticket) {
 			t.Fatal("turned away")
 		}
-		w.client.Keep(other, c.keep, w.now+25*ms, [2]lease.Spent{{Term: 7, Tokens: 2}})
+		w.client.Prefetch(other, c.keep, w.now+25*ms, [2]lease.Spent{{Term: 7, Tokens: 2}})
 		w.client.Flush(w.now)
 		if len(w.calls) != 1 {
 			t.Fatalf("%+v: %d calls", c, len(w.calls))

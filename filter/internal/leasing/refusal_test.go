@@ -69,7 +69,7 @@ func TestARequestThatWaitsForTokensToKeepAsksNoMore(t *testing.T) {
 			data := &shareddatatest.Data{}
 			a, b := worker(t, data, a.clock, a.plane), worker(t, data, a.clock, a.plane)
 			_ = a.store.Update(bucketstore.Leased, keyhash.Key{1}, a.now, keepUnderWay(a.now+200*ms))
-			a.client.Keep(a.need(1, 1), 3, 0, [2]lease.Spent{})
+			a.client.Prefetch(a.need(1, 1), 3, 0, [2]lease.Spent{})
 			a.client.Tick(a.now)
 			keeping := a.calls[0]
 			a.calls = a.calls[1:]
@@ -108,7 +108,7 @@ func TestARefusalSaysThatNothingIsLeft(t *testing.T) {
 	a := newWorld(t, 100, quota.Hour, 100)
 	data := &shareddatatest.Data{}
 	a, b := worker(t, data, a.clock, a.plane), worker(t, data, a.clock, a.plane)
-	a.client.Keep(a.need(1, 1), 3, 0, [2]lease.Spent{})
+	a.client.Prefetch(a.need(1, 1), 3, 0, [2]lease.Spent{})
 	a.client.Tick(a.now)
 	keeping := a.calls[0]
 	a.calls = a.calls[1:]

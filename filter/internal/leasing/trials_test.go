@@ -86,7 +86,7 @@ func TestARequestAwaitsNoTokensToKeepOfItsWorker(t *testing.T) {
 			t.Fatal(err)
 		}
 		ticket := &leasing.Ticket{Stream: 1, Need: need}
-		keep := func() { w.client.Keep(need, 5, w.now+50*ms, [2]lease.Spent{}) }
+		keep := func() { w.client.Prefetch(need, 5, w.now+50*ms, [2]lease.Spent{}) }
 		if !late {
 			keep()
 		}

@@ -15,7 +15,7 @@ func lends(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.names = true
-	w.client.Keep(w.need(1, 1), 12, 0, [2]lease.Spent{})
+	w.client.Prefetch(w.need(1, 1), 12, 0, [2]lease.Spent{})
 	w.join(t, 1, 1)
 	w.answer(w.now)
 	if held := w.held(1); held != 6 {
@@ -158,7 +158,7 @@ func TestARequestForSeveralBucketsGivesBackWhatIsInHand(t *testing.T) {
 	w := newWorld(t, 3, quota.Hour, 3)
 	w.names, w.alone = true, true
 	for bucket := range byte(2) {
-		w.client.Keep(w.need(bucket+1, 1), 1, 0, [2]lease.Spent{})
+		w.client.Prefetch(w.need(bucket+1, 1), 1, 0, [2]lease.Spent{})
 		w.join(t, bucket+1, 1)
 		w.answer(w.now)
 		w.join(t, bucket+1, 1)

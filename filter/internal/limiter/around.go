@@ -67,9 +67,9 @@ func (l *looked) often(key *keyhash.Key, now quota.Instant) bool {
 	return e.bucket == bucket && now < e.since+quota.Instant(askedAgain) && e.looks >= askedOften
 }
 
-// waits are what looks have found out of windows that lack tokens, each at a place by its key and
+// knownWaits are what looks have found out of windows that lack tokens, each at a place by its key and
 // the cost: for how long a node does not know by itself.
-type waits [lookedMost]struct {
+type knownWaits [lookedMost]struct {
 	bucket uint64
 	cost   int64
 	// left is how many tokens it held as far as was known. Whatever uses some changes that.
@@ -79,20 +79,20 @@ type waits [lookedMost]struct {
 }
 
 // place is where the wait of a hit is, and by which bucket.
-func (w *waits) place(h *Hit) (at int, bucket uint64) {
+func (w *knownWaits) place(h *Hit) (at int, bucket uint64) {
 	bucket = binary.LittleEndian.Uint64(h.Key[:8])
 	return int((bucket ^ uint64(h.Cost)*0x9e3779b97f4a7c15) % lookedMost), bucket
 }
 
 // note notes until when a hit has to wait, whose bucket was just described.
-func (w *waits) note(h *Hit, until, now quota.Instant) {
+func (w *knownWaits) note(h *Hit, until, now quota.Instant) {
 	at, bucket := w.place(h)
 	e := &w[at]
 	e.bucket, e.cost, e.left, e.until, e.at = bucket, h.Cost, h.Remaining, until, now
 }
 
 // of is how long a hit has to wait by a look just before, if nothing more is known of its bucket.
-func (w *waits) of(h *Hit, now quota.Instant) (wait quota.Span, known bool) {
+func (w *knownWaits) of(h *Hit, now quota.Instant) (wait quota.Span, known bool) {
 	at, bucket := w.place(h)
 	e := &w[at]
 	same := e.bucket == bucket && e.cost == h.Cost && e.left == h.Remaining
@@ -154,7 +154,7 @@ func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool)
 	if !h.lacks || !h.limit.Algorithm.Windowed() {
 		return l.looked.just(&h.Key, now, h.lacks, shared)
 	}
-	wait, known := l.waits.of(h, now)
+	wait, known := l.knownWaits.of(h, now)
 	if !known || shared && !l.looked.often(&h.Key, now) {
 		return false
 	}
@@ -184,7 +184,7 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 				wait = max(wait, h.Retry)
 			}
 			if h.Retry = wait; t.Until != quota.Forever {
-				l.waits.note(h, t.Until, now)
+				l.knownWaits.note(h, t.Until, now)
 			}
 		}
 		h.asked = false

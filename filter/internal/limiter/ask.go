@@ -6,14 +6,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// undecided is the status of a request whose deciding goes on. No caller of the limiter sees it.
-const undecided = Paused
-
 // ask queues a ticket for each hit that lacks tokens. The control plane grants all of them or none.
-// The request is done if it now waits, or is refused because it cannot.
-func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool) {
+// It returns undecided unless the request now waits, or is refused because it cannot.
+func (l *Limiter) ask(req *Request, now quota.Instant) Status {
 	if !req.chooseAsked() {
-		return undecided, false
+		return undecided
 	}
 	l.together = l.together[:0]
 	for i := range req.Hits {
@@ -23,7 +20,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 		}
 		if h.queued && l.delays.Full() && req.trial == nil {
 			l.Stats.TooManyWaiting++
-			return l.refuse(req, i, policy.ReasonTooManyWaiting, now), true
+			return l.refuse(req, i, policy.ReasonTooManyWaiting, now)
 		}
 		h.ticket = leasing.Ticket{
 			Stream: req.Stream, Trial: req.trial.id(), Need: h.need, Deadline: req.deadline,
@@ -32,7 +29,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	}
 	if !l.leases.Ask(now, l.together...) {
 		l.fallBackUnasked(req, now)
-		return undecided, false
+		return undecided
 	}
 	if !req.Asked() && req.trial == nil {
 		l.Stats.Waited++
@@ -40,12 +37,12 @@ func (l *Limiter) ask(req *Request, now quota.Instant) (status Status, done bool
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.asked {
 			req.deadline = h.ticket.Deadline
-			l.keep(h)
+			l.prefetch(h)
 		}
 	}
 	l.pause(req, now)
 	l.leases.Flush(now)
-	return Paused, true
+	return Paused
 }
 
 // chooseAsked marks the hits to ask about now, and reports false if there are none: all together,
@@ -75,7 +72,7 @@ func (req *Request) chooseAsked() bool {
 }
 
 // readTicket takes in how the ticket of a hit has ended.
-func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) finding {
+func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) ruling {
 	t := &h.ticket
 	if t.Outcome == leasing.Granted && req.trial == nil { // No trial looks around.
 		l.looked.note(&h.Key, now, false)

@@ -60,7 +60,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		return Paused
 	}
 	worst, unanswered := l.readSeats(req, now), false
-	if worst == none && req.waits() {
+	if worst == none && req.isWaiting() {
 		return Paused
 	}
 	if req.refuses {
@@ -101,11 +101,11 @@ const maxRounds = 3
 func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	for range maxRounds {
 		if len(req.Hits) > 1 {
-			if status, done := l.round(req, now, look); done {
+			if status := l.takeAndAsk(req, now, look); status != undecided {
 				return status
 			}
 		}
-		if status, done := l.round(req, now, charge); done {
+		if status := l.takeAndAsk(req, now, charge); status != undecided {
 			return status
 		}
 		if req.allPassed() {
@@ -115,20 +115,22 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	return l.refuse(req, 0, policy.ReasonContended, now)
 }
 
-// Whether a bucket is charged, or only looked at.
+// mode is what is done to a bucket.
+type mode bool
+
 const (
-	look   = false
-	charge = true
+	look   mode = false
+	charge mode = true
 )
 
-// round has the open hits decided, and asks the control plane for the tokens that are missing. It
-// is done if the request is refused, or now waits.
-func (l *Limiter) round(req *Request, now quota.Instant, charging bool) (status Status, done bool) {
-	if worst := l.takeAll(req, now, charging); worst != none {
-		return l.refuseKnowing(req, worst, req.Hits[worst].reason, now), true
+// takeAndAsk decides the open hits, and asks the control plane for the tokens that are missing. It
+// returns undecided unless the request is refused, or now waits.
+func (l *Limiter) takeAndAsk(req *Request, now quota.Instant, do mode) Status {
+	if worst := l.takeAll(req, now, do); worst != none {
+		return l.refuseKnowing(req, worst, req.Hits[worst].reason, now)
 	}
-	if status, done := l.waitForPlaces(req, now); done {
-		return status, true
+	if status := l.waitForPlaces(req, now); status != undecided {
+		return status
 	}
 	return l.ask(req, now)
 }
@@ -136,7 +138,7 @@ func (l *Limiter) round(req *Request, now quota.Instant, charging bool) (status 
 // takeAll looks at, or charges, every hit that has not passed and is not known to lack tokens. It
 // returns the one that must wait longest of those that refuse, none if all pass. Charging ends at
 // the first that refuses.
-func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst int) {
+func (l *Limiter) takeAll(req *Request, now quota.Instant, do mode) (worst int) {
 	worst = none
 	for n := range req.Hits {
 		i := req.nthToTake(n)
@@ -144,7 +146,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst
 		if h.passed || h.missing || h.limit.InFlight && req.partIsFull(i) {
 			continue
 		}
-		switch l.take(req, h, now, charging) {
+		switch l.take(req, h, now, do) {
 		case passes:
 			h.view = allows
 		case missing:
@@ -154,7 +156,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, charging bool) (worst
 		case refused:
 			h.view = refuses
 			worst = req.later(worst, i)
-			if charging {
+			if do == charge {
 				return worst
 			}
 		}

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// finding is what a decider makes of a hit.
-type finding uint8
+// ruling is how a decider rules on a hit.
+type ruling uint8
 
 const (
 	// passes: the bucket allows the request and, when charged, has been.
-	passes finding = iota
+	passes ruling = iota
 	// refused: the bucket does not allow it, for the hit's reason.
 	refused
 	// missing: only the control plane can say, and it can be asked.
@@ -34,11 +34,11 @@ type decider struct {
 	// kind is the kind of its buckets.
 	kind bucketstore.Kind
 	// take looks at the hit's bucket, or charges it.
-	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding
+	take func(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling
 }
 
 // refuse notes why a hit refuses and for how long.
-func (h *Hit) refuse(reason policy.Reason, retry quota.Span) finding {
+func (h *Hit) refuse(reason policy.Reason, retry quota.Span) ruling {
 	h.reason, h.Retry = reason, retry
 	return refused
 }

@@ -51,13 +51,13 @@ var adaptiveLimit = decider{
 }
 
 // takeAlways is the step allow of on_failure.
-func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, charging bool) finding {
-	h.passed = charging
+func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, do mode) ruling {
+	h.passed = do == charge
 	return passes
 }
 
 // takeNever is the step deny of on_failure.
-func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ bool) finding {
+func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ mode) ruling {
 	if !h.limit.InFlight && h.Cost > h.limit.Params.Burst {
 		return h.refuse(policy.ReasonTooDear, quota.Never)
 	}

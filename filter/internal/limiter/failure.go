@@ -10,15 +10,15 @@ import (
 // bucket is contended. share.go has the share.
 
 // take has the hit decided by its decider, and by the policy's on_failure where that cannot.
-func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) finding {
+func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	if h.limit.Suspended() {
 		return l.takeSuspended(h)
 	}
-	f := l.takeOnce(req, h, now, charging)
+	f := l.takeOnce(req, h, now, do)
 	if f == away {
 		since, _ := l.leases.Health.Away()
 		l.fallBack(req, h, now, since)
-		f = l.takeOnce(req, h, now, charging) // No decider of on_failure needs the control plane.
+		f = l.takeOnce(req, h, now, do) // No decider of on_failure needs the control plane.
 	}
 	switch f {
 	case contended:
@@ -31,7 +31,7 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, charging bool) f
 
 // takeSuspended decides a hit whose limit is suspended, and stands in for one that the consumer may
 // have of its own. Only the control plane can say.
-func (l *Limiter) takeSuspended(h *Hit) finding {
+func (l *Limiter) takeSuspended(h *Hit) ruling {
 	if l.leases != nil && h.since == 0 && h.rule.Mode != policy.ModeLocal {
 		if _, isAway := l.leases.Health.Away(); !isAway {
 			return missing
@@ -40,11 +40,11 @@ func (l *Limiter) takeSuspended(h *Hit) finding {
 	return h.refuse(policy.ReasonSuspended, quota.Never)
 }
 
-func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	if h.queued && l.takeKept(h, now, charging) {
+func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, do mode) ruling {
+	if h.queued && l.takeKept(h, now, do) {
 		return passes
 	}
-	return h.decider.take(l, req, h, now, charging)
+	return h.decider.take(l, req, h, now, do)
 }
 
 // fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control
@@ -90,7 +90,7 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 }
 
 // withoutBucket decides a hit whose bucket is contended by the last step of on_failure.
-func (l *Limiter) withoutBucket(req *Request, h *Hit) finding {
+func (l *Limiter) withoutBucket(req *Request, h *Hit) ruling {
 	if req.trial != nil {
 		req.trial.lose(h)
 		h.passed = true

@@ -12,7 +12,7 @@ import (
 func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
 	l.countLifted(req, now)
-	l.Send(req, now)
+	l.NoteSent(req, now)
 	req.rules.Tally.Add(req.rules.Tally.All(), ruleset.CountAllowed, 1)
 	if req.bypassed {
 		l.Stats.Bypassed++
@@ -56,7 +56,7 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	l.countLifted(req, now)
 	status := l.delay(req, now)
 	if status == Allowed {
-		l.Send(req, now)
+		l.NoteSent(req, now)
 	} else {
 		l.holdBack(req, now)
 	}

@@ -14,7 +14,7 @@ const comeAgain = quota.Second
 
 // takeInFlight takes a place, also where others only look: what a request has taken it gives back
 // if another bucket refuses it.
-func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
+func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) ruling {
 	seat := &h.seat
 	*seat = l.seatOf(req, &h.bound)
 	switch h.source {
@@ -52,7 +52,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) f
 
 // refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
 // limit, nor does a control plane that has lost who has what.
-func (l *Limiter) refuseFlight(h *Hit) finding {
+func (l *Limiter) refuseFlight(h *Hit) ruling {
 	if h.source == policy.ByShare || h.seat.Doubt > 0 {
 		return h.refuse(policy.ReasonFailure, max(h.seat.Doubt, comeAgain))
 	}
@@ -74,7 +74,7 @@ func (l *Limiter) seatOf(req *Request, b *bound) inflight.Seat {
 }
 
 // seated notes the place that a hit has.
-func (l *Limiter) seated(req *Request, h *Hit) finding {
+func (l *Limiter) seated(req *Request, h *Hit) ruling {
 	h.passed = true
 	h.Known, h.Remaining, h.Reset = true, h.seat.Room, 0
 	req.places = append(req.places, h.seat.Place)

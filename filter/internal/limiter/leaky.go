@@ -58,12 +58,12 @@ func (h *Hit) turn() delay.Turn {
 
 // takeKept looks for a turn that another request of this VM has left, or takes it.
 // Nothing is charged for it.
-func (l *Limiter) takeKept(h *Hit, now quota.Instant, charging bool) bool {
+func (l *Limiter) takeKept(h *Hit, now quota.Instant, do mode) bool {
 	if l.delays.Full() {
 		return false
 	}
 	want := h.turn()
-	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, charging)
+	p, ok := l.delays.Kept(want.Key, want.Kind, want.Cost, now, do == charge)
 	if !ok {
 		return false
 	}
@@ -71,8 +71,8 @@ func (l *Limiter) takeKept(h *Hit, now quota.Instant, charging bool) bool {
 	// It stores nothing, so it cannot fail.
 	_ = l.store.Update(bucketstore.Kind(p.Kind), p.Key, now, &l.full)
 	h.Known, h.Remaining, h.Reset, h.Retry = true, 0, quota.Span(max(l.full.at, p.At)-now), 0
-	h.passed = charging
-	if charging {
+	h.passed = do == charge
+	if do == charge {
 		h.release, h.params, h.after = p.At, p.Params, p.After
 	}
 	return true

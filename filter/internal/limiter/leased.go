@@ -9,9 +9,9 @@ import (
 )
 
 // takeLeased decides by what this node holds of a central bucket and knows about it.
-func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool) finding {
+func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruling {
 	s := &l.spend
-	*s = leasing.Spend{Need: h.need, Now: now, Charge: charging && h.Cost > 0}
+	*s = leasing.Spend{Need: h.need, Now: now, Charge: do == charge && h.Cost > 0}
 	tooDear := h.Cost > h.need.Params.Burst
 	if tooDear {
 		s.Cost = 0 // What is left is all that there is to find out.
@@ -30,11 +30,11 @@ func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool
 		}
 		return refused
 	}
-	h.keep, h.keepBy, h.spent = s.Keep, s.KeepBy, s.Spent
+	h.ahead, h.aheadBy, h.spent = s.Keep, s.KeepBy, s.Spent
 	switch s.State {
 	case leasing.Ready:
-		h.passed, h.Retry = charging, 0
-		l.keep(h)
+		h.passed, h.Retry = do == charge, 0
+		l.prefetch(h)
 		return passes
 	case leasing.Exhausted:
 		h.doubt = s.Doubt
@@ -46,17 +46,17 @@ func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool
 }
 
 // askable is missing if the control plane can be asked for what a hit lacks.
-func (l *Limiter) askable() finding {
+func (l *Limiter) askable() ruling {
 	if _, isAway := l.leases.Health.Away(); isAway {
 		return away
 	}
 	return missing
 }
 
-// keep notes the tokens that a hit wants beyond its own.
-func (l *Limiter) keep(h *Hit) {
-	if h.keep > 0 || h.spent != [2]lease.Spent{} {
-		l.leases.Keep(h.need, h.keep, h.keepBy, h.spent)
-		h.keep, h.spent = 0, [2]lease.Spent{}
+// prefetch notes the tokens that a hit wants beyond its own.
+func (l *Limiter) prefetch(h *Hit) {
+	if h.ahead > 0 || h.spent != [2]lease.Spent{} {
+		l.leases.Prefetch(h.need, h.ahead, h.aheadBy, h.spent)
+		h.ahead, h.spent = 0, [2]lease.Spent{}
 	}
 }

@@ -97,10 +97,10 @@ type Limiter struct {
 	seat    inflight.Seat
 	asking  overload.Ask
 
-	settling settling
-	trials   trials
-	looked   looked
-	waits    waits
+	settling   settling
+	trials     trials
+	looked     looked
+	knownWaits knownWaits
 }
 
 // Config is what a limiter needs.

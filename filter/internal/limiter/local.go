@@ -8,13 +8,13 @@ import (
 )
 
 // takeLocal decides by a bucket of this node alone.
-func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
-	return l.takeBucket(req, h, nodeBucket{params: h.limit.Params}, now, charging)
+func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling {
+	return l.takeBucket(req, h, nodeBucket{params: h.limit.Params}, now, do)
 }
 
 // takeBucket decides by one of this node's own buckets, which may be its share of a central one.
-func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool) finding {
-	out, err := l.changeBucket(req, h, part, now, charging)
+func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, do mode) ruling {
+	out, err := l.changeBucket(req, h, part, now, do)
 	if err != nil {
 		return contended
 	}
@@ -28,38 +28,36 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 		h.doubt = out.heir
 		return h.refuse(h.emptyOrTooDear(), h.Retry)
 	}
-	h.passed = charging
-	if charging && !part.isShare {
+	h.passed = do == charge
+	if do == charge && !part.isShare {
 		l.reserve(req, h, out.taken)
 	}
-	if charging && part.isShare && h.Cost > 0 {
+	if do == charge && part.isShare && h.Cost > 0 {
 		if owed := l.leases.Owe(now, h.need, &h.ticket, h.holdsAtMost()); owed != nil {
 			l.reserveCentral(req, h, owed)
 		}
 	}
-	if charging && h.queued {
+	if do == charge && h.queued {
 		h.release, h.params, h.after = now+quota.Instant(out.delay), l.local.used, l.local.after
 	}
 	return passes
 }
 
 // changeBucket looks at one of this node's own buckets, or charges it.
-func (l *Limiter) changeBucket(
-	req *Request, h *Hit, part nodeBucket, now quota.Instant, charging bool,
-) (*outcome, error) {
-	do := bucketChange{generation: req.generation(&h.Hit), now: now, cost: h.Cost, charge: charging}
+func (l *Limiter) changeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, do mode) (*outcome, error) {
+	change := bucketChange{generation: req.generation(&h.Hit), now: now, cost: h.Cost, charge: do == charge}
 	if h.limit.Algorithm.Windowed() && !part.isShare {
-		return l.changeWindows(req, h, do)
+		return l.changeWindows(req, h, change)
 	}
 	kind := bucketstore.Local
 	if part.isShare {
 		kind = bucketstore.Share
 	}
 	if h.limit.Own > 0 {
-		return l.changeFigures(req, h, do, kind, part)
+		return l.changeFigures(req, h, change, kind, part)
 	}
 	t := &l.local
-	*t = tokenChange{bucketChange: do, bucket: part}
+	*t = tokenChange{bucketChange: change, bucket: part}
 	t.owing = h.commit != nil
 	t.crowded = h.limit.Algorithm.Queues() && !h.Shadow && l.delays.Full()
 	l.store.Figures = bucketstore.Figures{Params: part.params}

@@ -8,15 +8,15 @@ import (
 
 // takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
 // What goes beyond the slack waits for the control plane, as in strict mode.
-func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging bool) finding {
-	use, err := l.useOptimistic(h, now, charging)
+func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruling {
+	use, err := l.useOptimistic(h, now, do)
 	if err != nil {
 		return contended
 	}
 	h.Known, h.Remaining, h.Reset, h.Retry = true, use.Remaining, use.Reset, use.Result.RetryAfter
 	h.holds, h.heard, h.doubt = use.Remaining, use.Heard, use.Doubt
 	if use.Result.Allowed {
-		h.passed = charging
+		h.passed = do == charge
 		return passes
 	}
 	if _, isAway := l.leases.Health.Away(); isAway && h.Retry != quota.Never {
@@ -29,9 +29,9 @@ func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, charging 
 }
 
 // useOptimistic looks at what this node has used of an optimistic bucket, or uses more of it.
-func (l *Limiter) useOptimistic(h *Hit, now quota.Instant, charging bool) (*leasing.Use, error) {
+func (l *Limiter) useOptimistic(h *Hit, now quota.Instant, do mode) (*leasing.Use, error) {
 	u := &l.use
-	*u = leasing.Use{Need: h.need, Now: now, Charge: charging}
+	*u = leasing.Use{Need: h.need, Now: now, Charge: do == charge}
 	if !h.Late { // What is kept from a class is kept exactly: the control plane decides about it.
 		u.Slack = l.leases.Slack(u.Params)
 	}

@@ -11,7 +11,7 @@ const shedSpread = 4
 
 // takeAdaptive has a request enter, also where others only look: it leaves again if another
 // limit refuses it.
-func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ bool) finding {
+func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) ruling {
 	switch room, state := l.enter(req, h, now); state {
 	case inflight.Held:
 		h.passed, h.Remaining = true, room
@@ -50,11 +50,10 @@ func (req *Request) WantsReports() bool {
 	return false
 }
 
-// Send notes that a request goes to its upstream. Only one that was Delayed is to be sent from
-// outside.
+// NoteSent notes that a request goes to its upstream. Callers note it only of one that was Delayed.
 //
 //go:noinline
-func (l *Limiter) Send(req *Request, now quota.Instant) {
+func (l *Limiter) NoteSent(req *Request, now quota.Instant) {
 	for i := range req.entries {
 		l.guards.Send(&req.entries[i], now)
 	}
@@ -88,7 +87,7 @@ func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 	req.entries = req.entries[:0]
 }
 
-// holdBack has a request that a leaky bucket holds back not count until Send. It was let through
+// holdBack has a request that a leaky bucket holds back not count until NoteSent. It was let through
 // when it came, so it is not decided about again.
 //
 //go:noinline

@@ -422,7 +422,7 @@ func TestARequestThatIsHeldBackIsNotAtTheUpstream(t *testing.T) {
 	}
 	g.now += sec
 	held.worker.Release(g.now, 1)
-	held.worker.Send(held.req, g.now)
+	held.worker.NoteSent(held.req, g.now)
 	g.finish(first)
 	if e, status := g.ask(0, 0); status != limiter.Refused || e.req.Reason != policy.ReasonShed {
 		t.Errorf("%v beside one that went on late: it does not count", status)
@@ -466,7 +466,7 @@ func TestOurOwnDelayDoesNotCount(t *testing.T) {
 	g.finish(first)
 	g.now += sec
 	second.worker.Release(g.now, 1)
-	second.worker.Send(second.req, g.now)
+	second.worker.NoteSent(second.req, g.now)
 	second.sent = g.now
 	g.now += 30 * millisecond
 	g.finish(second)

@@ -32,6 +32,8 @@ const (
 	Paused
 	// Delayed: it is allowed, and goes on when Release names it.
 	Delayed
+	// undecided: its deciding goes on. No caller of the limiter sees it.
+	undecided
 )
 
 // Request is one request on its way to a decision. The zero value is ready for Begin. It can be
@@ -135,9 +137,9 @@ type Hit struct {
 	// reason is why the hit refuses. doubt: its bucket may lack tokens that were not used.
 	reason policy.Reason
 	doubt  bool
-	// keep is how many tokens to ask for beyond the request's own, by keepBy.
-	keep   int64
-	keepBy quota.Instant
+	// ahead is how many tokens to ask for beyond the request's own, by aheadBy.
+	ahead   int64
+	aheadBy quota.Instant
 	// spent are tokens of the bucket that were used: that ask says so.
 	spent [2]lease.Spent
 
@@ -192,8 +194,8 @@ func (req *Request) reset(rules *ruleset.Rules) {
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
-// waits reports whether a ticket of the request is open, or a seat.
-func (req *Request) waits() bool {
+// isWaiting reports whether a ticket of the request is open, or a seat.
+func (req *Request) isWaiting() bool {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if h.asked && h.ticket.Outcome == leasing.Waiting || h.seat.State == inflight.Waiting {

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// waitForPlaces has a request wait for the places that it lacks. It is done if the request now
-// waits, or is refused because too many wait.
-func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status, done bool) {
+// waitForPlaces lets a request wait for the places that it lacks. It returns undecided unless the
+// request now waits, or is refused because too many wait.
+func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) Status {
 	waits := false
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -25,16 +25,17 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) (status Status,
 				reason = policy.ReasonTooManyWaiting
 			}
 			h.refuse(reason, comeAgain)
-			return l.refuse(req, i, reason, now), true
+			return l.refuse(req, i, reason, now)
 		}
 	}
-	if waits {
-		l.pause(req, now)
-		if l.leases != nil {
-			l.leases.Claim(now)
-		}
+	if !waits {
+		return undecided
 	}
-	return Paused, waits
+	l.pause(req, now)
+	if l.leases != nil {
+		l.leases.Claim(now)
+	}
+	return Paused
 }
 
 // readSeats takes in how seats of a request have ended. It returns the index of a hit that gets no
@@ -68,7 +69,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 
 // fallBackSeat has on_failure decide a hit for whose place the control plane has not answered. An
 // answer that is late is no outage: the share would come on top of what others hold by permits.
-func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) finding {
+func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) ruling {
 	since := l.leases.Health.FailingSince(now)
 	_, outage := l.leases.Health.Away()
 	if !outage && req.trial == nil {

@@ -10,7 +10,7 @@ import (
 // It starts at what the node knows of the bucket, less what it has let through and the control
 // plane has not charged. If it knows nothing, the share starts full, or without a token if the
 // policy says so.
-func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, charging bool) finding {
+func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	whole := h.limit.Params
 	params := lease.Share(whole, l.leases.Nodes())
 	if h.Cost > params.Burst && h.Cost <= whole.Burst {
@@ -18,5 +18,5 @@ func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, charging boo
 	}
 	s := nodeBucket{params: params, isShare: true, since: h.since, empty: h.empty}
 	s.holds = min(max(h.holdsAtMost()-l.leases.Owed(now, h.Key), 0), params.Burst)
-	return l.takeBucket(req, h, s, now, charging)
+	return l.takeBucket(req, h, s, now, do)
 }

@@ -99,7 +99,7 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	c.turned = c.crowded && c.delay > 0 && c.cost > 0
 	if c.turned {
 		c.after = p.Drain(s, c.now)
-		return converted && c.keep(e)
+		return converted && c.store(e)
 	}
 	if c.owing {
 		c.after, c.result = p.TakeOwing(s, c.now, c.cost)
@@ -116,11 +116,11 @@ func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
 	// An entry that starts in debt is stored also when it refuses, so that it can refill. So is one
 	// whose limit was changed, since it refills by the new one from then on.
 	changed := converted || e.New && c.after.Debt > 0
-	return (c.charged() || changed && !c.result.Allowed) && c.keep(e)
+	return (c.charged() || changed && !c.result.Allowed) && c.store(e)
 }
 
-// keep stores the state behind this request.
-func (c *tokenChange) keep(e *bucketstore.Entry) bool {
+// store stores the state behind this request.
+func (c *tokenChange) store(e *bucketstore.Entry) bool {
 	e.State, e.Params = c.after, c.used
 	e.Generation, e.Limit = max(e.Generation, c.generation), 0
 	return true

@@ -104,7 +104,7 @@ func (l *Limiter) look(t *trial, req *Request) {
 }
 
 // suffices refuses a hit that a trial only looks at if its bucket holds too little.
-func (h *Hit) suffices() finding {
+func (h *Hit) suffices() ruling {
 	if h.Remaining < h.least {
 		return h.refuse(policy.ReasonQuota, quota.Second)
 	}

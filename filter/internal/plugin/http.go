@@ -78,7 +78,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 			p.central.decisions.Identify(rules, &attributes, &c.identity)
 		}
 		c.waiting = true
-		c.waits(now)
+		c.noteAsking(now)
 		status = p.resumeOwn(c)
 		if status == limiter.Paused {
 			return types.ActionPause
@@ -94,7 +94,7 @@ func (c *httpContext) resume() {
 	now := c.plugin.clock.Now()
 	status := c.plugin.limiter.Resume(&c.request, now)
 	if status == limiter.Paused {
-		c.waits(now)
+		c.noteAsking(now)
 		return
 	}
 	c.waiting = false
@@ -104,8 +104,16 @@ func (c *httpContext) resume() {
 	}
 }
 
-// waits notes since when the request waits for tokens, if it does.
-func (c *httpContext) waits(now quota.Instant) {
+// send goes on with a delayed request whose turn has come.
+func (c *httpContext) send() {
+	now := c.plugin.clock.Now()
+	c.waiting, c.life.Sent = false, now
+	c.plugin.limiter.NoteSent(&c.request, now)
+	host.Resume()
+}
+
+// noteAsking notes since when the request waits for tokens, if it does.
+func (c *httpContext) noteAsking(now quota.Instant) {
 	if c.asking == 0 && c.request.Asked() {
 		c.asking = now
 	}

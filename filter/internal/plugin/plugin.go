@@ -300,14 +300,19 @@ func (p *pluginContext) handOver() {
 func (p *pluginContext) resumeResolved() {
 	p.limiter.SettleTrials(p.clock.Now())
 	for streams := p.takeResolved(); len(streams) > 0; streams = p.takeResolved() {
-		p.room -= len(streams)
-		for _, stream := range streams {
-			if c := find(stream); c != nil && c.waiting && host.Select(stream) {
-				c.resume()
-			}
-		}
+		p.resumeEach(streams, (*httpContext).resume)
 	}
 	p.hasten(p.nextResume(p.clock.Now()))
+}
+
+// resumeEach goes on with streams that still wait.
+func (p *pluginContext) resumeEach(streams []uint32, resume func(*httpContext)) {
+	p.room -= len(streams)
+	for _, stream := range streams {
+		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+			resume(c)
+		}
+	}
 }
 
 // resumeOwn goes on with the request whose callback is running, if it waits and can. All others

@@ -13,7 +13,7 @@ func (p *pluginContext) OnTick() {
 	now := p.clock.Now()
 	p.room = atOnce
 	p.guards.Late(p.timer.Late(now))
-	p.release(now)
+	p.resumeEach(p.limiter.Release(now, p.room), (*httpContext).send)
 	due := now
 	if p.timer.Begin(now) {
 		p.work(now, nil)
@@ -89,18 +89,6 @@ func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
 		next = min(next, p.central.leasing.NextResume(now))
 	}
 	return next
-}
-
-// release goes on with the delayed requests whose turn has come.
-func (p *pluginContext) release(now quota.Instant) {
-	for _, stream := range p.limiter.Release(now, p.room) {
-		p.room--
-		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
-			c.waiting, c.life.Sent = false, now
-			p.limiter.Send(&c.request, now)
-			host.Resume()
-		}
-	}
 }
 
 // resumeSeated goes on with requests that waited for places, in a plugin where none waits for
