@@ -30,9 +30,9 @@ func (c *Client) Ask(now quota.Instant, tickets ...*Ticket) bool {
 	return true
 }
 
-// Prefetch notes tokens to be asked for at the first tick at or after by, or before that with the next
-// request that waits for the bucket. While the control plane does not answer it notes nothing: what
-// cannot be sent would only pile up.
+// Prefetch notes tokens to be asked for at the first tick at or after by, or before that with the
+// next request that waits for the bucket. While the control plane does not answer it notes nothing:
+// tokens that cannot be asked for would only pile up.
 func (c *Client) Prefetch(need Need, keep int64, by quota.Instant, spent [2]lease.Spent) {
 	if _, away := c.Health.Away(); !away {
 		c.queue.keep(need, keep, by, spent)

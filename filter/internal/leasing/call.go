@@ -117,12 +117,8 @@ type call struct {
 	asks int
 	// full: a line had no space in the call, and those behind it must not overtake it.
 	full bool
-	// probe: the call only finds out whether the control plane answers. It asks for no tokens.
-	probe bool
-	// reports: the call has nothing but reports; claims: nothing but claims of permits; settles:
-	// nothing but settlements; trials: nothing but what trials wait for. Settlements also join
-	// calls that requests wait for.
-	reports, claims, settles, trials bool
+	// purpose is why the call leaves.
+	purpose purpose
 	// late: the call has failed for the requests that waited in it, and may be answered yet.
 	late bool
 	// held are debts that wait for the answer.
@@ -136,40 +132,78 @@ type call struct {
 	over  bool
 }
 
-// item is what a call asks about one bucket.
+// purpose is why a call leaves.
+type purpose uint8
+
+const (
+	// forRequests: requests wait for it, or it carries debts, returns or tokens to keep.
+	forRequests purpose = iota
+	// forTrials: nothing but trials wait for it.
+	forTrials
+	// forReports, forSettlements and forClaims: it has items of that kind alone, beside returns.
+	forReports
+	forSettlements
+	forClaims
+	// forProbe: it only finds out whether the control plane answers.
+	forProbe
+)
+
+// itemKind is what an item asks.
+type itemKind uint8
+
+const (
+	// asks: tokens for waiting requests of the need's cost, and tokens to keep.
+	asks itemKind = iota
+	// charges: to charge a debt, as so many waiting requests or used tokens.
+	charges
+	// reportsUse: to count the used tokens of an optimistic bucket.
+	reportsUse
+	// settles: to make a reservation cost what its request has cost.
+	settles
+	// givesBack: to take back tokens, or to hear that they were used.
+	givesBack
+	// claims: permits, so many waiting and to keep beyond those to hold, of which the lent ones last.
+	claims
+	// probes: nothing.
+	probes
+	// done: its answer was taken in, and nothing is to be sent again.
+	done
+)
+
+// item is what a call asks about one bucket. Which of the fields count depends on its kind.
 type item struct {
+	kind itemKind
 	need Need
-	// waiting requests of the need's cost, and tokens to keep.
-	waiting, keep int64
-	// used are the tokens of a report, and report is its name; 0: the item is no report.
-	used   int64
-	report quota.Instant
-	// seq is the number of a claim of permits, 0 of other items: waiting and keep are permits that
-	// are wanted beyond those to hold, of which the lent ones last.
-	seq        uint64
-	hold, lent int64
-	// joined: this item and the next are granted together or not at all.
+	// waiting, keep and used are as the kind says.
+	waiting, keep, used int64
+	// name is that of the reservations that the waiting requests are granted, or of a return.
+	name uint64
+
+	// joined: this item, that asks, and the next are granted together or not at all.
 	joined bool
 	// soon: what its requests are granted is used within lease.Soon.
 	soon bool
-	// name is that of the reservations that the waiting requests are granted. settles is the one
-	// that the item settles; nil: it settles none.
-	name    uint64
-	settles *Reservation
-	// back are tokens that the item gives back, or says to be used, under its name. spent are used
-	// tokens of the bucket, which an item before this one says.
-	back  lease.Lease
-	spent [2]lease.Spent
 	// line is where the waiters wait; nil if there are none.
 	line    *line
 	waiters []*request
-	// debt is what the item asks to charge, and owed are reservations that it asks for; nil for
-	// other items.
-	debt *debt
-	owed []*Reservation
+	// spent are used tokens of the bucket, which an item before this one says.
+	spent [2]lease.Spent
 	// prepaid are tokens that a late answer has charged and that have paid no debt: they are for
 	// requests of the call that have not gone on yet.
 	prepaid int64
+
+	// debt is what the item charges, and owed are reservations that it asks for.
+	debt *debt
+	owed []*Reservation
+	// reported is the name of a report: when its tokens were first to be reported.
+	reported quota.Instant
+	// settled is the reservation that the item settles.
+	settled *Reservation
+	// back are the tokens that it gives back.
+	back lease.Lease
+	// claim is the number of a claim.
+	claim      uint64
+	hold, lent int64
 }
 
 // open are the waiters that have not ended meanwhile.
@@ -184,8 +218,8 @@ func (it *item) open() []*request {
 // carry adds an item of a need. It is not inlined, for the size of the filter.
 //
 //go:noinline
-func (c *call) carry(need *Need) *item {
-	c.items = append(c.items, item{})
+func (c *call) carry(kind itemKind, need *Need) *item {
+	c.items = append(c.items, item{kind: kind})
 	it := &c.items[len(c.items)-1]
 	it.need = *need
 	return it
@@ -213,11 +247,11 @@ func (it *item) message() wire.LeaseItem {
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined, Soon: it.soon,
 		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
-		Root: it.need.Root, Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.seq, Hold: it.hold, Lent: it.lent,
+		Root: it.need.Root, Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.claim, Hold: it.hold, Lent: it.lent,
 		Reserved: it.name, Returned: it.back.Tokens, Term: it.back.Term,
 	}
 	m.Used += it.back.Used
-	if r := it.settles; r != nil {
+	if r := it.settled; r != nil {
 		m.Reserved, m.Nth, m.Actual = r.Name>>nameBits<<nameBits, int64(r.Name&(1<<nameBits-1)), r.actual
 	}
 	return m
@@ -231,7 +265,7 @@ func sameSet(items []item, version uint64) bool {
 // lasts reports whether what the call carries may be charged twice if it is sent again: its answer
 // is awaited although it is late. Settlements, returns and claims of permits have names, and trials
 // and probes charge nothing that counts.
-func (c *call) lasts() bool { return !c.probe && !c.claims && !c.settles && !c.trials }
+func (c *call) lasts() bool { return c.purpose == forRequests || c.purpose == forReports }
 
 const (
 	// callLife is how long Envoy awaits the answer to a call that carries what is charged. A
@@ -244,7 +278,7 @@ const (
 // timeout is how long an answer may take, where so many calls are late.
 func (c *call) timeout(late int) quota.Span {
 	switch {
-	case c.probe:
+	case c.purpose == forProbe:
 		return lease.Deadline
 	case c.lasts() && late < maxLate:
 		return callLife

@@ -142,7 +142,7 @@ func (c *Client) charge(now quota.Instant) {
 // charged takes in the answer about a debt.
 func (c *Client) charged(call *call, it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	d := it.debt
-	d.asked, it.debt = 0, nil // Another call may carry the debt before this one is over.
+	d.asked, it.kind = 0, done // Another call may carry the debt before this one is over.
 	switch {
 	case a.State == wire.ItemUnavailable, a.Waiting > it.waiting:
 		c.chargeOwed(d, it, 0, now)
@@ -201,15 +201,16 @@ func (c *Client) over(call *call, now quota.Instant) {
 	call.held = nil
 	for i := range call.items {
 		it := &call.items[i]
-		if d := it.debt; d != nil {
+		switch it.kind {
+		case charges:
+			d := it.debt
 			d.asked, d.at = 0, now
 			for i := range it.owed { // It may be charged all the same.
 				lost := &Reservation{Need: it.need, Name: it.name + uint64(i) + 1, sent: true}
 				c.Settle(now, lost, 0)
 			}
 			c.chargeOwed(d, it, 0, now)
-		}
-		if it.report != 0 {
+		case reportsUse:
 			c.reports.again(it, now, c.store)
 		}
 	}

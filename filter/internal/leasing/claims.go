@@ -16,16 +16,16 @@ func (c *Client) Claim(now quota.Instant) {
 	}
 	_, c.flights.Away = c.Health.Away()
 	for c.claiming < claimCalls {
-		claims := c.flights.Claims(now, wire.MaxItems)
-		if len(claims) == 0 {
+		due := c.flights.Claims(now, wire.MaxItems)
+		if len(due) == 0 {
 			return
 		}
-		call := &call{sent: now, claims: true, items: make([]item, len(claims))}
-		for i := range claims {
-			from := &claims[i]
+		call := &call{sent: now, purpose: forClaims, items: make([]item, len(due))}
+		for i := range due {
+			from := &due[i]
 			call.items[i] = item{
-				need:    Need{Bucket: from.Key, Limit: from.Limit, Version: from.Version, Cost: 1},
-				waiting: from.Need, keep: from.Spare, seq: from.Seq, hold: from.Hold, lent: from.Lent,
+				kind: claims, need: Need{Bucket: from.Key, Limit: from.Limit, Version: from.Version, Cost: 1},
+				waiting: from.Need, keep: from.Spare, claim: from.Seq, hold: from.Hold, lent: from.Lent,
 			}
 		}
 		c.claiming++
@@ -42,13 +42,6 @@ func (c *Client) claimed(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	case wire.ItemUnavailable:
 		c.flights.Unanswered(it.need.Bucket, now-quota.Instant(a.NotBefore))
 	}
-	c.flights.Learn(it.need.Bucket, it.seq,
+	c.flights.Learn(it.need.Bucket, it.claim,
 		inflight.Answer{For: a.For, Permits: a.Keep, Free: a.Level, Doubt: min(a.NotBefore, inflight.TTL)}, now)
-}
-
-// claimsOver notes the end of a call with claims.
-func (c *Client) claimsOver(call *call) {
-	if call.claims {
-		c.claiming--
-	}
 }

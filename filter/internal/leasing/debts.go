@@ -239,7 +239,7 @@ func (d *debt) due(now quota.Instant) int64 {
 func (d *debt) ask(need Need, tokens int64) item {
 	d.asked = tokens
 	need.Cost = 1
-	it := item{need: need, debt: d, waiting: tokens}
+	it := item{kind: charges, need: need, debt: d, waiting: tokens}
 	if need.Optimistic {
 		it.waiting, it.used = 0, tokens
 	}

@@ -43,7 +43,7 @@ func (c *Client) noteLast(s *lineAnswer, nth, charged int) (again bool) {
 	if charged == 0 || a.Level >= it.need.Cost || a.Keep > 0 || s.late() || !it.need.tellsUse() {
 		return false
 	}
-	c.lastUsedBy(s.call.trials).note(lastTokens{
+	c.lastUsedBy(s.call.purpose == forTrials).note(lastTokens{
 		bucket: it.need.Bucket, term: a.Term, tokens: int64(charged) * it.need.Cost,
 		until: lease.Expiry(s.call.sent, it.deadline()),
 	})

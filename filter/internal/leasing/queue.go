@@ -186,12 +186,12 @@ func (c *call) hasSpace(l *line, room *room) bool {
 		return false
 	}
 	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
-	return !c.full && (c.trials || c.asks < room.free(c.sent))
+	return !c.full && (c.purpose == forTrials || c.asks < room.free(c.sent))
 }
 
 // carryKept has the call carry the tokens to keep of a line alone.
 func (c *call) carryKept(l *line) {
-	it := c.carry(&l.need)
+	it := c.carry(asks, &l.need)
 	it.need.Cost, it.keep, it.spent = max(it.need.Cost, 1), l.keep, l.spent
 	l.keep, l.spent, l.kept = 0, [2]lease.Spent{}, c
 }
@@ -203,7 +203,7 @@ func (l *line) keepsWith(c *call) bool { return l.keep > 0 || l.kept == c }
 // the tokens to keep, which are an item of their own where other limits decide the requests, too.
 // A request for several buckets has one item for each.
 func (c *call) add(l *line, most int) {
-	if !c.trials {
+	if c.purpose != forTrials {
 		c.asks++
 	}
 	for c.addNext(l); !l.several && len(l.waiting) > 0 && len(c.items) < most; {
@@ -236,7 +236,7 @@ func (c *call) addNext(l *line) {
 	}
 	for i, t := range first.tickets {
 		need := l.needOf(t)
-		it := c.carry(&need)
+		it := c.carry(asks, &need)
 		it.line, it.waiters = l, waiters
 		it.waiting, it.keep, it.spent = int64(n), keep, spent
 		it.joined = i < len(first.tickets)-1

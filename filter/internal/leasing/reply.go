@@ -31,7 +31,7 @@ func (c *Client) answer(call *call, status int, body []byte) {
 		c.fail(call, now, how)
 		return
 	}
-	recovered := c.Health.succeed(now, call.probe, c.jitter(call))
+	recovered := c.Health.succeed(now, call.purpose == forProbe, c.jitter(call))
 	c.room.ended(call, now, true)
 	if recovered {
 		c.room.restart()
@@ -41,19 +41,15 @@ func (c *Client) answer(call *call, status int, body []byte) {
 	c.over(call, now)
 	c.shareOutHeld(now)
 	c.learnPace(call, now)
-	if call.trials {
+	if call.purpose == forTrials {
 		c.sendTrials(now)
 		return
 	}
 	c.Flush(now) // What queued behind this call would wait for the next tick otherwise.
-	c.claimsOver(call)
+	c.countEnded(call)
 	c.Claim(now)
-	if call.reports {
-		c.reports.underWay--
+	if call.purpose == forReports {
 		c.report(now)
-	}
-	if call.settles {
-		c.settlements.alone = false
 	}
 	if c.room.calls == 0 {
 		c.sendSettled(now)
@@ -73,6 +69,18 @@ func (c *Client) read(call *call, status int, body []byte) rpc.Outcome {
 	return how
 }
 
+// countEnded takes a call from those of its purpose that are under way.
+func (c *Client) countEnded(call *call) {
+	switch call.purpose {
+	case forReports:
+		c.reports.underWay--
+	case forClaims:
+		c.claiming--
+	case forSettlements:
+		c.settlements.alone = false
+	}
+}
+
 // takeIn takes in what a reply says about each item.
 func (c *Client) takeIn(call *call, now quota.Instant) {
 	if c.reply.Nodes != c.sharedNodes.Load() {
@@ -87,27 +95,26 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 		for call.items[to-1].joined {
 			to++
 		}
-		switch items, answers := call.items[from:to], c.reply.Items[from:to]; {
-		case call.probe:
-		case call.claims:
-			c.claimed(&items[0], &answers[0], now)
-		case items[0].back.Term != 0:
-			if !call.late { // Otherwise it goes with another call.
-				c.returned(&items[0], answers[0].State == wire.ItemGranted)
-			}
-		case items[0].settles != nil:
-			if !call.late { // Otherwise it waits for another call.
-				c.settled(&items[0], &answers[0], now)
-			}
-		case items[0].debt != nil:
-			c.charged(call, &items[0], &answers[0], now)
-		case items[0].report != 0:
-			if answers[0].State == wire.ItemUnknown {
+		switch it, a := &call.items[from], &c.reply.Items[from]; it.kind {
+		case asks:
+			c.shareOut(call, call.items[from:to], c.reply.Items[from:to], now)
+		case charges:
+			c.charged(call, it, a, now)
+		case reportsUse:
+			if a.State == wire.ItemUnknown {
 				c.Stats.ItemsUnknown++
 			}
-			c.reports.answer(&items[0], &answers[0], now, c.store)
-		default:
-			c.shareOut(call, items, answers, now)
+			c.reports.answer(it, a, now, c.store)
+		case settles:
+			if !call.late { // Otherwise it waits for another call.
+				c.settled(it, a, now)
+			}
+		case givesBack:
+			if !call.late { // Otherwise it goes with another call.
+				c.returned(it, a.State == wire.ItemGranted)
+			}
+		case claims:
+			c.claimed(it, a, now)
 		}
 	}
 }
@@ -115,12 +122,9 @@ func (c *Client) takeIn(call *call, now quota.Instant) {
 // fail ends a call without an answer: its requests, and those that queued behind them, fail over.
 func (c *Client) fail(call *call, now quota.Instant, how rpc.Outcome) {
 	c.Stats.Calls[how]++
-	c.claimsOver(call)
-	c.Health.fail(now, how, call.probe, c.random.Jitter())
+	c.countEnded(call)
+	c.Health.fail(now, how, call.purpose == forProbe, c.random.Jitter())
 	c.room.ended(call, now, false)
-	if call.reports {
-		c.reports.underWay--
-	}
 	if c.debts.call == call { // What it carries waits for its answer, and other debts do not.
 		c.debts.call = nil
 	}
@@ -193,7 +197,7 @@ func (c *Client) shareOut(call *call, items []item, answers []wire.LeaseAnswer, 
 	for i := range items {
 		s.expiry = min(s.expiry, lease.Expiry(call.sent, items[i].deadline()))
 	}
-	if call.trials { // Nothing is used by them: what came late was granted all the same.
+	if call.purpose == forTrials { // Nothing is used by them: what came late was granted all the same.
 		s.expiry = call.sent + quota.Instant(callTimeout) + 1
 	}
 	s.judge()

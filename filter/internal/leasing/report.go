@@ -81,7 +81,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 		case start.used > 0:
 			need := p.need
 			need.Cost = 1
-			items = append(items, item{need: need, used: start.used, report: start.sent})
+			items = append(items, item{kind: reportsUse, need: need, used: start.used, reported: start.sent})
 			p.at, p.underWay = now+quota.Instant(lease.Patience), true
 			r.setAside()
 		case start.due == quota.Forever: // Another worker has reported it.
@@ -107,23 +107,23 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		if p != nil {
 			r.move(p, quota.Forever)
 		}
-		it.report = 0
+		it.kind = done
 	default:
 		apply := applyReport{
-			need: &it.need, now: now, sent: it.report, slack: r.slack(it.need.Params), debt: a.Debt,
+			need: &it.need, now: now, sent: it.reported, slack: r.slack(it.need.Params), debt: a.Debt,
 			doubt: a.Doubt,
 		}
 		err := store.Update(bucketstore.Optimistic, it.need.Bucket, now, &apply)
 		if err == nil && p != nil {
 			r.move(p, apply.due)
 		}
-		it.report = 0
+		it.kind = done
 	}
 }
 
 // again has a report that was not counted, for all that is known, made again after a while.
 func (r *reports) again(it *item, now quota.Instant, store *bucketstore.Store) {
-	apply := &reportAgain{need: &it.need, now: now, sent: it.report}
+	apply := &reportAgain{need: &it.need, now: now, sent: it.reported}
 	if store.Update(bucketstore.Optimistic, it.need.Bucket, now, apply) != nil || apply.due == 0 {
 		return
 	}

@@ -51,7 +51,7 @@ func (c *Client) report(now quota.Instant) {
 			return
 		}
 		c.reports.underWay++
-		c.send(&call{sent: now, items: items, reports: true})
+		c.send(&call{sent: now, items: items, purpose: forReports})
 	}
 }
 
@@ -59,8 +59,8 @@ func (c *Client) report(now quota.Instant) {
 // charges nothing. So it is found out whether the control plane is back without a client that
 // waits, and also while there are no clients.
 func (c *Client) probe(now quota.Instant) {
-	call := &call{sent: now, probe: true}
-	call.carry(&c.last).need.Cost = 1
+	call := &call{sent: now, purpose: forProbe}
+	call.carry(probes, &c.last).need.Cost = 1
 	c.send(call)
 }
 
@@ -73,12 +73,12 @@ func (c *Client) send(call *call) {
 	if call.asks > 0 {
 		c.settleFirst(call)
 	}
-	if !call.claims && !call.probe {
+	if call.purpose != forClaims && call.purpose != forProbe {
 		c.returnAlong(call)
 	}
 	c.seq++
 	call.seq, c.lastSent = c.seq, call.sent
-	if !call.claims {
+	if call.purpose != forClaims {
 		c.last = call.items[0].need
 	}
 	c.items = c.items[:0]

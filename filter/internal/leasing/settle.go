@@ -54,7 +54,7 @@ func (c *Client) sendSettled(now quota.Instant) {
 		return
 	}
 	s.alone = true
-	c.send(&call{sent: now, items: s.take(s.waiting[0].Need.Version, settlingItems), settles: true})
+	c.send(&call{sent: now, items: s.take(s.waiting[0].Need.Version, settlingItems), purpose: forSettlements})
 }
 
 // settleFirst has a call settle before anything else, so that what comes back is there for the
@@ -70,7 +70,7 @@ func (c *Client) settleFirst(call *call) {
 // settled takes in the answer to a settlement. A reservation that is not known was settled by a
 // call whose answer was lost, and counts as settled without tokens. If there was none, it is lost.
 func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
-	r := it.settles
+	r := it.settled
 	switch {
 	case a.State == wire.ItemUnavailable:
 		c.waitAgain(r, now)
@@ -84,12 +84,9 @@ func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 // settleAgain has the settlements of a call without an answer wait for another.
 func (c *Client) settleAgain(call *call, now quota.Instant) {
 	for i := range call.items {
-		if r := call.items[i].settles; r != nil {
-			c.waitAgain(r, now)
+		if it := &call.items[i]; it.kind == settles {
+			c.waitAgain(it.settled, now)
 		}
-	}
-	if call.settles {
-		c.settlements.alone = false
 	}
 }
 

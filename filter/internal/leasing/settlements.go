@@ -27,7 +27,7 @@ func (s *settlements) take(version uint64, most int) []item {
 			kept = append(kept, r)
 			continue
 		}
-		items = append(items, item{need: r.Need, settles: r})
+		items = append(items, item{kind: settles, need: r.Need, settled: r})
 		items[len(items)-1].need.Cost = max(r.Need.Cost, 1) // What it had reserved.
 	}
 	clear(s.waiting[len(kept):])

@@ -23,7 +23,7 @@ func (c *Client) sendTrials(now quota.Instant) {
 		if away || c.room.pressed() && now < c.trialPace.lastSent+quota.Instant(callTimeout) {
 			return
 		}
-		call := &call{sent: now, trials: true}
+		call := &call{sent: now, purpose: forTrials}
 		q.trials = q.gatherLines(call, q.trials, &c.room)
 		if len(call.items) == 0 {
 			return
@@ -36,7 +36,7 @@ func (c *Client) sendTrials(now quota.Instant) {
 
 // trialsOver notes the end of a call for trials.
 func (c *Client) trialsOver(call *call) {
-	if call.trials {
+	if call.purpose == forTrials {
 		c.trying--
 	}
 }
@@ -44,7 +44,7 @@ func (c *Client) trialsOver(call *call) {
 // learnPace learns from a call that was answered at now. Of others than those for requests or for
 // trials it learns nothing: they serve both.
 func (c *Client) learnPace(call *call, now quota.Instant) {
-	if call.trials || call.asks > 0 {
+	if call.purpose == forTrials || call.asks > 0 {
 		c.paceOf(call).answered(quota.Span(now - call.sent))
 	}
 }
@@ -52,7 +52,7 @@ func (c *Client) learnPace(call *call, now quota.Instant) {
 // paceOf is how fast calls of a kind are answered. Trials learn it apart, so that nothing becomes
 // of requests that would not without.
 func (c *Client) paceOf(call *call) *pace {
-	if call.trials {
+	if call.purpose == forTrials {
 		return &c.trialPace
 	}
 	return &c.pace
@@ -61,7 +61,7 @@ func (c *Client) paceOf(call *call) *pace {
 // jitter draws a number for the answer to a call. Trials draw others than requests, so that nothing
 // becomes of these that would not without.
 func (c *Client) jitter(call *call) int64 {
-	if call.trials {
+	if call.purpose == forTrials {
 		return c.chance.Jitter()
 	}
 	return c.random.Jitter()

@@ -103,7 +103,7 @@ func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 //go:noinline
 func (c *Client) back(need *Need, out lease.Lease) item {
 	c.settlements.names += 1 << nameBits
-	it := item{need: *need, name: c.settlements.names, back: out}
+	it := item{kind: givesBack, need: *need, name: c.settlements.names, back: out}
 	it.need.Cost = 1
 	return it
 }
@@ -169,11 +169,11 @@ func (c *Client) returnFirst(call *call) []item {
 			}
 		}
 		fits := len(first)+len(call.items) < wire.MaxItems
-		if used := c.lastUsedBy(call.trials).take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
+		if used := c.lastUsedBy(call.purpose == forTrials).take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
 			first = append(first, c.back(&it.need, used))
 		}
 		alone := it.need.Cost == 1 && (it.line == nil || !it.line.several)
-		if it.waiting == 0 || alone || it.need.leaky() || it.need.Optimistic || it.debt != nil ||
+		if it.waiting == 0 || alone || it.need.leaky() || it.need.Optimistic || it.kind == charges ||
 			len(first)+len(call.items)+2 > wire.MaxItems {
 			continue
 		}
@@ -229,7 +229,7 @@ func (c *Client) returned(it *item, taken bool) {
 
 // returnAgain has a return whose call had no answer go with another, as long as its lease lasts.
 func (c *Client) returnAgain(it *item, now quota.Instant) {
-	if it.back.Term == 0 {
+	if it.kind != givesBack || it.back.Term == 0 {
 		return
 	}
 	if now >= it.back.Expiry || len(c.returns.lost) >= maxLost {
