@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -127,20 +128,16 @@ func (d *decision) describeAll(item int, a *wire.LeaseAnswer) {
 			h.refuse(policy.ReasonSuspended, policy.ByRequest, quota.Never)
 		case short && left < 0:
 			h.refuseBy(a.NotBefore)
-			if a.Doubt && h.reason == policy.ReasonQuota {
-				h.reason = policy.ReasonFailure
-			}
+			h.reason = decide.Blame(h.reason, a.Doubt)
 		}
 	}
 }
 
 // refuseBy refuses a hit whose bucket lacks what it costs for a time.
 func (h *hit) refuseBy(wait quota.Span) {
-	h.refuse(policy.ReasonQuota, policy.ByCentral, wait)
-	if wait < quota.Never {
+	h.refuse(decide.BucketReason(wait), policy.ByCentral, wait)
+	if wait < quota.Never { // Else it costs too much, or all hits of the bucket do together.
 		h.reset = max(h.reset, wait)
-	} else { // It costs too much, or all hits of the bucket do together.
-		h.reason = policy.ReasonTooDear
 	}
 }
 

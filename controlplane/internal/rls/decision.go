@@ -11,6 +11,7 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -319,13 +320,8 @@ func (d *decision) suspended() (some bool) {
 func (d *decision) refusedByRequest() (refused bool) {
 	for i := range d.hits {
 		h := &d.hits[i]
-		switch {
-		case h.Verdict == match.RefusedAbsent:
-			h.refuse(policy.ReasonAbsent, policy.ByRequest, quota.Never)
-		case h.Verdict == match.RefusedCost:
-			h.refuse(policy.ReasonBadCost, policy.ByRequest, quota.Never)
-		case h.Verdict == match.RefusedSeveral:
-			h.refuse(policy.ReasonSeveral, policy.ByRequest, quota.Never)
+		if reason, refuses := decide.RefusesAlone(h.Verdict); refuses {
+			h.refuse(reason, policy.ByRequest, quota.Never)
 		}
 		refused = refused || h.refuses
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -74,10 +75,10 @@ func (d *decision) callerOf(h *hit) *caller {
 // penalised has the penalties in force refuse the call, and reports whether one does. A call that
 // no enforced policy applies to is not refused.
 func (d *decision) penalised() (refused bool) {
-	limited := len(d.hits) > 0
+	limits := len(d.hits)
 	for i := range d.callers {
 		c := &d.callers[i]
-		if !c.Shadow && !limited {
+		if !decide.LooksForPenalty(&c.Subject, limits) {
 			continue
 		}
 		left := d.service.config.Penalties.Find(&c.by, d.identify)

@@ -6,7 +6,11 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -40,7 +44,7 @@ func (d *decision) watch() {
 			continue
 		}
 		last := len(runs) - 1
-		goesOn := last >= 0 && runs[last].policy == h.Policy && runs[last].candidate == h.Candidate &&
+		goesOn := last >= 0 && decide.IsSameTrial(&d.shadows[i-1].Hit, &h.Hit) &&
 			d.shadows[i-1].descriptor == h.descriptor
 		if !goesOn {
 			runs = append(runs, d.runOf(h))
@@ -73,18 +77,13 @@ func (d *decision) runOf(h *hit) run {
 	return r
 }
 
-// watches reports whether a refused call counts for a hit: a candidate whose own policy alone has
-// refused.
+// watches reports whether a refused call counts for a hit.
 func (d *decision) watches(h *hit) bool {
-	if !h.Candidate {
-		return false
-	}
+	others := false
 	for i := range d.hits {
-		if d.hits[i].refuses && d.hits[i].Policy != h.Policy {
-			return false
-		}
+		others = others || d.hits[i].refuses && d.hits[i].Policy != h.Policy
 	}
-	return d.refusing.Policy == h.Policy
+	return decide.TriesRefused(&h.Hit, d.refusing.Policy == h.Policy, others)
 }
 
 // watchRuns asks for the items of the runs that can be allowed, and counts all runs. The items are
@@ -122,8 +121,8 @@ func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer
 	for i := range runs {
 		r := &runs[i]
 		if r.seen == ShadowAllowed {
-			r.seen = r.outcome(answers)
-			if r.seen == ShadowRefused && r.caller != nil {
+			var offends bool
+			if r.seen, offends = r.outcome(answers); offends && r.caller != nil {
 				s.config.Penalties.Refused(r.caller, &r.who)
 			}
 		}
@@ -135,20 +134,25 @@ func (s *Service) count(view *calls.View, runs []run, answers []wire.LeaseAnswer
 	}
 }
 
-func (r *run) outcome(answers []wire.LeaseAnswer) Shadow {
+// outcome reads the answers to a run, and whether its caller offends the policy by them.
+func (r *run) outcome(answers []wire.LeaseAnswer) (seen Shadow, offends bool) {
 	if len(answers) < r.to {
-		return ShadowUndetermined
+		return ShadowUndetermined, false
 	}
-	seen := ShadowAllowed
+	seen, longest := ShadowAllowed, quota.Span(0)
 	for i := r.from; i < r.to; i++ {
-		switch a := &answers[i]; {
-		case a.State == wire.ItemSuspended:
-			seen = ShadowRefused
-		case a.State != wire.ItemGranted:
-			return ShadowUndetermined
-		case a.NotBefore > 0:
-			seen = ShadowRefused
+		a, reason := &answers[i], policy.ReasonSuspended
+		switch wait := quota.Never; a.State {
+		case wire.ItemGranted:
+			wait, reason = a.NotBefore, decide.Blame(decide.BucketReason(a.NotBefore), a.Doubt)
+			fallthrough
+		case wire.ItemSuspended:
+			if wait > longest {
+				seen, longest, offends = ShadowRefused, wait, refusal.Kinds[reason].Counts
+			}
+		default:
+			return ShadowUndetermined, false
 		}
 	}
-	return seen
+	return seen, offends
 }

@@ -2,8 +2,10 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weir-proxy/weir/shared/classify"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -130,19 +132,17 @@ func (d *decider) decide(r *record) verdict {
 			d.open = append(d.open, h)
 		}
 	}
-	if s := d.penalised(matched.Subjects, r.at); s != nil {
+	if s := d.penalised(matched.Subjects, r.at); s != nil && !slices.ContainsFunc(d.open, isSuspended) {
 		return d.refuseBy(s, &a, r)
 	}
-	if at := d.refusing(d.open, r.at); at >= 0 {
+	if at, reason := d.refusing(d.open, r.at); at >= 0 {
 		h := d.open[at]
-		d.offend(matched.Subjects, h, r.at)
+		d.offend(matched.Subjects, h.Policy, reason, r.at)
 		v.policy = int(h.Policy)
 		v.key = h.Key
 		v.who = d.who(h, &a, r)
 		d.lasts = 0 // It does not go on.
-		if d.alone {
-			d.watchAll(matched.Hits, matched.Subjects, r, &v)
-		}
+		d.watchAll(matched.Hits, matched.Subjects, r, &v)
 		return v
 	}
 	d.charge(d.open, r)
@@ -154,13 +154,10 @@ func (d *decider) decide(r *record) verdict {
 // has refused, the candidates of that.
 func (d *decider) watchAll(rest []match.Hit, subjects []match.Subject, r *record, v *verdict) {
 	for len(rest) > 0 {
-		n := 1
-		for n < len(rest) && rest[n].Policy == rest[0].Policy && rest[n].Candidate == rest[0].Candidate {
-			n++
-		}
-		run := rest[:n]
-		rest = rest[n:]
-		if !run[0].Shadow || v.policy >= 0 && !(run[0].Candidate && int(run[0].Policy) == v.policy) {
+		var run []match.Hit
+		run, rest = decide.CutTrial(rest)
+		tries := v.policy < 0 || decide.TriesRefused(&run[0], int(run[0].Policy) == v.policy, !d.alone)
+		if !run[0].Shadow || !tries {
 			continue
 		}
 		if d.watch(run, subjects, r) {
@@ -175,34 +172,44 @@ func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bo
 	if !run[0].Candidate && held(subjects, run[0].Policy) {
 		return true
 	}
-	at := d.refusing(run, r.at)
+	at, reason := d.refusing(run, r.at)
 	if at < 0 {
 		d.charge(run, r)
 		return false
 	}
 	if !run[0].Candidate {
-		d.offend(subjects, run[at], r.at)
+		d.offend(subjects, run[at].Policy, reason, r.at)
 	}
 	return true
 }
 
-// refusing is the hit that must wait longest of those that refuse, -1 if all allow, and notes
-// whether one policy alone refuses. Nothing is charged.
-func (d *decider) refusing(hits []match.Hit, now quota.Instant) int {
-	refusing, longest := -1, quota.Span(-1)
+func isSuspended(h match.Hit) bool { return h.Verdict == match.Suspended }
+
+// refusing finds the hit that refuses, and why: the first of a suspended limit, else the first that
+// refuses by itself, else the one that must wait longest; -1 if all allow. It notes whether one
+// policy alone refuses. Nothing is charged.
+func (d *decider) refusing(hits []match.Hit, now quota.Instant) (at int, reason policy.Reason) {
+	at, d.alone = -1, true
+	first, longest := 0, quota.Span(-1)
 	for i, h := range hits {
-		result := quota.Result{RetryAfter: quota.Never}
-		if h.Verdict == match.Limited {
-			result = d.take(h, now, false)
+		rank, wait := 1, quota.Never
+		why, refuses := decide.RefusesAlone(h.Verdict)
+		switch {
+		case isSuspended(h):
+			rank = 2
+		case !refuses:
+			result := d.take(h, now, false)
+			if result.Allowed {
+				continue
+			}
+			rank, wait, why = 0, result.RetryAfter, decide.BucketReason(result.RetryAfter)
 		}
-		if !result.Allowed {
-			d.alone = refusing < 0 || d.alone && hits[refusing].Policy == h.Policy
-		}
-		if !result.Allowed && result.RetryAfter > longest {
-			refusing, longest = i, result.RetryAfter
+		d.alone = d.alone && (at < 0 || hits[at].Policy == h.Policy)
+		if rank > first || rank == first && wait > longest {
+			at, first, longest, reason = i, rank, wait, why
 		}
 	}
-	return refusing
+	return at, reason
 }
 
 func (d *decider) charge(hits []match.Hit, r *record) {

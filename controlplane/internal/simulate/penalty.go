@@ -1,10 +1,13 @@
 package simulate
 
 import (
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/penalty"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // offender is what is remembered of a caller by the penalties of a policy.
@@ -22,25 +25,24 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 		s := &subjects[i]
 		o := d.offenders[s.PenaltyKey()]
 		switch {
-		case o == nil || !o.InForce(millis(now)):
+		case o == nil || !decide.LooksForPenalty(s, len(d.open)) || !o.InForce(millis(now)):
 		case s.Shadow:
 			s.Penalised = true
-		case len(d.open) > 0 && o.Until > last:
+		case o.Until > last:
 			worst, last = s, o.Until
 		}
 	}
 	return worst
 }
 
-// offend counts that a policy has refused the caller by its quota.
-func (d *decider) offend(subjects []match.Subject, h match.Hit, now quota.Instant) {
-	limit, _ := d.limitOf(h)
-	if h.Verdict != match.Limited || !limit.InFlight && h.Cost > limit.Params.Burst {
+// offend counts that a policy has refused the caller, if that is the caller's own use.
+func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.Reason, now quota.Instant) {
+	if !refusal.Kinds[reason].Counts {
 		return
 	}
 	for i := range subjects {
 		s := &subjects[i]
-		if s.Policy != h.Policy {
+		if s.Policy != number {
 			continue
 		}
 		key, rule := s.PenaltyKey(), d.index.Penalty(s.Policy)

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -40,13 +41,8 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		return l.unlimited(req, now)
 	}
 	for i := range req.Hits {
-		switch req.Hits[i].Verdict {
-		case match.RefusedAbsent:
-			return l.refuse(req, i, policy.ReasonAbsent, now)
-		case match.RefusedCost:
-			return l.refuse(req, i, policy.ReasonBadCost, now)
-		case match.RefusedSeveral:
-			return l.refuse(req, i, policy.ReasonSeveral, now)
+		if reason, refuses := decide.RefusesAlone(req.Hits[i].Verdict); refuses {
+			return l.refuse(req, i, reason, now)
 		}
 	}
 	return l.decide(req, now)

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -46,11 +47,6 @@ func (h *Hit) refuse(reason policy.Reason, retry quota.Span) ruling {
 // emptyOrTooDear is the reason of a refusal by a bucket. A share that is used up tells nothing
 // about the limit: there would be more if the control plane answered.
 func (h *Hit) emptyOrTooDear() policy.Reason {
-	switch {
-	case h.Retry == quota.Never:
-		return policy.ReasonTooDear
-	case h.source == policy.ByShare:
-		return policy.ReasonFailure
-	}
-	return policy.ReasonQuota
+	reason := decide.BucketReason(h.Retry)
+	return decide.Blame(reason, h.source == policy.ByShare)
 }

@@ -3,6 +3,7 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/refusal"
@@ -75,7 +76,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	}
 	i, reason = req.tellWait(i, reason)
 	h := &req.Hits[i]
-	reason = h.blamed(reason)
+	reason = decide.Blame(reason, h.seat.Elsewhere || h.doubt)
 	req.Refusing, req.Reason = i, reason
 	if req.paused { // Requests beside it may have brought one meanwhile.
 		h.Retry = max(h.Retry, l.penaltyLeft(req, now))
@@ -109,15 +110,6 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	l.refund(req, now)
 	l.unpause(req)
 	return Refused
-}
-
-// blamed is the reason that a refusal by a hit names: what is held by other nodes, and may be
-// idle there, is not the caller's own use, nor is a count that was lost.
-func (h *Hit) blamed(reason policy.Reason) policy.Reason {
-	if reason == policy.ReasonInFlight && h.seat.Elsewhere || reason == policy.ReasonQuota && h.doubt {
-		return policy.ReasonFailure
-	}
-	return reason
 }
 
 // Elsewhere reports whether a hit has no place in flight because others hold the places that this

@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -20,10 +21,10 @@ func (req *Request) subjectOf(policy uint32) *match.Subject {
 //
 //go:noinline
 func (l *Limiter) penalised(req *Request, now quota.Instant) int {
-	worst, limited := none, len(req.Hits) > 0
+	worst, limits := none, len(req.Hits)
 	for i := range req.subjects {
 		s := &req.subjects[i]
-		if !s.Shadow && !limited {
+		if !decide.LooksForPenalty(s, limits) {
 			continue
 		}
 		left := l.penalties.Find(&req.rules.Index, s, now)

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -12,7 +13,7 @@ import (
 func (l *Limiter) watch(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
-		run, rest = cutRun(rest)
+		run, rest = decide.CutTrial(rest)
 		l.try(l.newTrial(req, run, now), req, now)
 	}
 }
@@ -23,8 +24,8 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
-		run, rest = cutRun(rest)
-		if own, others := req.views(run[0].Policy); run[0].Candidate && own == refuses && others != refuses {
+		run, rest = decide.CutTrial(rest)
+		if own, others := req.views(run[0].Policy); decide.TriesRefused(&run[0], own == refuses, others == refuses) {
 			t := l.newTrial(req, run, now)
 			l.look(t, req)
 			l.try(t, req, now)
@@ -48,15 +49,6 @@ func (req *Request) views(policy uint32) (own, others view) {
 		}
 	}
 	return own, others
-}
-
-// cutRun takes the limits of one policy, or of its candidate, from the front of hits.
-func cutRun(hits []match.Hit) (run, rest []match.Hit) {
-	n := 1
-	for n < len(hits) && hits[n].Policy == hits[0].Policy && hits[n].Candidate == hits[0].Candidate {
-		n++
-	}
-	return hits[:n], hits[n:]
 }
 
 // try decides a trial as if its policy were enforced.
