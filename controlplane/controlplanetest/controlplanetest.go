@@ -126,10 +126,10 @@ func (c *ControlPlane) Grant(ctx context.Context, req wire.LeaseRequest) (wire.L
 	return c.replicas[0].leases.Grant(ctx, req)
 }
 
-// GrantWithin answers a lease request of a caller that runs in a replica, and may use its tokens
+// GrantFor answers a lease request of a caller that runs in a replica, and may use its tokens
 // for as long as span.
-func (c *ControlPlane) GrantWithin(i int, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
-	return c.replicas[i].leases.GrantWithin(context.Background(), req, span)
+func (c *ControlPlane) GrantFor(i int, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
+	return c.replicas[i].leases.GrantFor(context.Background(), req, span)
 }
 
 // versions are the stored versions, which no failure loses.

@@ -77,7 +77,7 @@ func (d *doors) call() {
 	if name, known := w.dues.names[k.bucket]; known {
 		w.charge(name, it.Waiting*it.Cost)
 	}
-	reply, err := w.plane.GrantWithin(d.r.IntN(w.replicas), wire.LeaseRequest{
+	reply, err := w.plane.GrantFor(d.r.IntN(w.replicas), wire.LeaseRequest{
 		Node: "door", Version: uint64(len(w.sets)), Items: []wire.LeaseItem{it},
 	}, span)
 	if err != nil || reply.Items[0].State != wire.ItemGranted {

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// grant answers a request. An answer means that the store works: if the store is asked for no item,
+// answerRequest answers a request. An answer means that the store works: if the store is asked for no item,
 // or only to look, it is tried, unless it is far and has just answered. So a node whose probe is
 // answered can rely on the control plane. An error is always the store's.
-func (s *Service) grant(
+func (s *Service) answerRequest(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (reply wire.LeaseReply, err error) {
 	nodes := s.config.Nodes.Count(ctx)
@@ -35,26 +35,26 @@ func (s *Service) grant(
 	}
 	if r != nil {
 		r.span = span
-		err = s.grantAll(ctx, r)
+		err = s.answerItems(ctx, r)
 	}
 	if err == nil && (r == nil || !r.asked || asksForNothing(req.Items)) {
-		err = s.try(ctx, req.Items)
+		err = s.probeStore(ctx, req.Items)
 	}
 	return reply, err
 }
 
-// grantAll answers all items in one pass. Those for which another replica has granted under newer
+// answerItems answers all items in one pass. Those for which another replica has granted under newer
 // figures already get a second pass.
-func (s *Service) grantAll(ctx context.Context, r *resolver) error {
+func (s *Service) answerItems(ctx context.Context, r *resolver) error {
 	all := make([]int, len(r.items))
 	for i := range all {
 		all[i] = i
 	}
-	stale, err := s.grantOnce(ctx, r, all)
+	stale, err := s.askStore(ctx, r, all)
 	if err != nil || len(stale) == 0 {
 		return err
 	}
-	return s.grantAgain(ctx, r, stale)
+	return s.answerStale(ctx, r, stale)
 }
 
 // newResolver returns the resolver for a request; nil if its policy set is not known.
@@ -86,9 +86,9 @@ func (s *Service) newResolver(
 	return r, nil
 }
 
-// grantOnce has the store grant the open items, whole groups each, and fills in the answers. It
+// askStore asks the store for the open items, whole groups each, and fills in the answers. It
 // returns the groups that have an item whose figures are older than those of the store.
-func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int, error) {
+func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int, error) {
 	resolved := r.buildAsks(open)
 	if len(resolved) == 0 {
 		return nil, nil
@@ -124,7 +124,7 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 		case g.Stale:
 			staleGroups[groups[k]] = true
 		default:
-			r.answers[it.index] = s.answer(it, g)
+			r.answers[it.index] = s.answerOf(it, g)
 			s.measure(it, g, r.span)
 		}
 	}
@@ -137,9 +137,9 @@ func (s *Service) grantOnce(ctx context.Context, r *resolver, open []int) ([]int
 	return stale, nil
 }
 
-// grantAgain answers items that were stale, by what the store has now. If the newer state cannot be
+// answerStale answers items that were stale, by what the store has now. If the newer state cannot be
 // read, these items are unavailable and the other answers still count.
-func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) error {
+func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) error {
 	active, err := s.refreshSets(ctx)
 	if err == nil && active.Current == nil {
 		return nil
@@ -157,7 +157,7 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 		newer.overridesAway = away
 		newer.late = true
 		newer.decideBy(active)
-		_, err = s.grantOnce(ctx, &newer, stale)
+		_, err = s.askStore(ctx, &newer, stale)
 	}
 	if err != nil { // The others have been charged: they need their answers.
 		for _, i := range stale {
@@ -167,8 +167,8 @@ func (s *Service) grantAgain(ctx context.Context, r *resolver, stale []int) erro
 	return nil
 }
 
-// answer turns a grant into the node's answer.
-func (s *Service) answer(it *resolved, g lease.Grant) wire.LeaseAnswer {
+// answerOf turns a grant into the node's answer.
+func (s *Service) answerOf(it *resolved, g lease.Grant) wire.LeaseAnswer {
 	return wire.LeaseAnswer{
 		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 		Delay: min(g.Delay, maxDelay), FullAfter: min(g.FullAfter, wire.MaxFullAfter),

@@ -179,7 +179,7 @@ type Use struct {
 
 // Grant answers a request. The error is ErrUnavailable (wrapped) or the context's.
 func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
-	return s.GrantWithin(ctx, req, lease.Deadline)
+	return s.GrantFor(ctx, req, lease.Deadline)
 }
 
 // GrantOnce is Grant for a caller that asks again unless it is answered: that would be charged
@@ -222,10 +222,10 @@ func (s *Service) Works(ctx context.Context) error {
 	return err
 }
 
-// GrantWithin is Grant for requests that may use their tokens for as long as span: that long they
+// GrantFor is Grant for requests that may use their tokens for as long as span: that long they
 // count as leased. An item may have as many waiting requests as it likes; those that do not fit are
 // left out.
-func (s *Service) GrantWithin(
+func (s *Service) GrantFor(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (wire.LeaseReply, error) {
 	if _, known := s.part(""); !known { // The store is not asked, and so not to blame.
@@ -252,7 +252,7 @@ func (s *Service) GrantWithin(
 			late(err)
 		})
 	}
-	reply, err := s.grant(timed, req, span)
+	reply, err := s.answerRequest(timed, req, span)
 	report(err)
 	if err != nil {
 		s.failure.Store(&err)

@@ -28,7 +28,7 @@ func TestTokensToUseSoon(t *testing.T) {
 		one := item(1, 0, 1, 0)
 		one.Soon = c.soon
 		request := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{one}}
-		if _, err := s.GrantWithin(t.Context(), request, c.span); err != nil {
+		if _, err := s.GrantFor(t.Context(), request, c.span); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.asked[0][0].Ask.Deadline; got != c.want {

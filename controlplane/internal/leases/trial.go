@@ -14,11 +14,11 @@ import (
 // probe, and forgotten after a second.
 var trialParams = quota.Params{Num: 1, Den: 1, Burst: int64(quota.Second)}
 
-// try finds out whether the store answers, and whether it takes a write: one that is full or
+// probeStore finds out whether the store answers, and whether it takes a write: one that is full or
 // read-only still answers who only looks. The token is of a bucket that no request has, beside the
 // first bucket of the node's request in a store of several parts. A part that is away fails its own
 // buckets alone.
-func (s *Service) try(ctx context.Context, items []wire.LeaseItem) error {
+func (s *Service) probeStore(ctx context.Context, items []wire.LeaseItem) error {
 	var bucket keyhash.Key
 	copy(bucket[1:], "trial of store")
 	if len(items) > 0 {

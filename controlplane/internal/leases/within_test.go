@@ -20,7 +20,7 @@ func TestTokensForATime(t *testing.T) {
 	config.Meter = func(u leases.Use) { uses = append(uses, u) }
 	s := leases.New(config)
 	request := wire.LeaseRequest{Version: 1, Items: []wire.LeaseItem{item(1, 0, 70, 0), item(2, 1, 120, 0)}}
-	reply, err := s.GrantWithin(t.Context(), request, 3*quota.Second)
+	reply, err := s.GrantFor(t.Context(), request, 3*quota.Second)
 	if err != nil || reply.Items[0].Waiting != 70 || reply.Items[1].Waiting != 100 {
 		t.Errorf("%+v, %v", reply, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // Leases grants tokens. *leases.Service implements it.
 type Leases interface {
-	GrantWithin(ctx context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error)
+	GrantFor(ctx context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error)
 }
 
 // Config is what a Server stands on. All fields must be set.
@@ -193,7 +193,7 @@ func callsFor(asks []Ask, limit int) (calls []call) {
 }
 
 func (l *ledgers) call(ctx context.Context, c *call, asks []Ask) {
-	reply, err := l.leases.GrantWithin(ctx, c.request, c.lease)
+	reply, err := l.leases.GrantFor(ctx, c.request, c.lease)
 	for k, i := range c.which {
 		if err != nil || reply.Items[k].State != wire.ItemGranted {
 			asks[i].Granted, asks[i].Failed = 0, true

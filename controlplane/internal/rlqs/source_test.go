@@ -26,7 +26,7 @@ type store struct {
 
 var errAway = errors.New("away")
 
-func (s *store) GrantWithin(_ context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
+func (s *store) GrantFor(_ context.Context, req wire.LeaseRequest, span quota.Span) (wire.LeaseReply, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if span > quota.Minute {
