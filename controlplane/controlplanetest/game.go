@@ -41,7 +41,8 @@ func NewGame(r *rand.Rand, after time.Time) *Game {
 			name   string
 			values []string
 		}{
-			{"x-k", []string{"", "a", "a", "b"}}, {"x-l", []string{"", "c", "d"}}, {"x-cost", []string{"", "1", "2", "4", "no"}},
+			{"x-k", []string{"", "a", "a", "b"}}, {"x-l", []string{"", "c", "d"}},
+			{"x-cost", []string{"", "1", "2", "4", "no"}},
 		} {
 			if v := pick(r, h.values...); v != "" {
 				one.Headers = append(one.Headers, h.name, v)
@@ -107,8 +108,8 @@ func (about theme) fields(r *rand.Rand, isFirst, tellsApart bool) string {
 func (g *Game) DiffersFrom(refused, tried int) (difference string, err error) {
 	said, saidTried, err := Simulate([]byte(g.Document), strings.NewReader(g.Log()), 1)
 	if err == nil && (refused != int(said) || tried != int(saidTried)) {
-		difference = fmt.Sprintf("refuses %d, and %d would be refused; the simulation refuses %d and %d\n%s", refused, tried,
-			said, saidTried, g.Document)
+		difference = fmt.Sprintf("refuses %d, and %d would be refused; the simulation refuses %d and %d\n%s",
+			refused, tried, said, saidTried, g.Document)
 	}
 	return difference, err
 }

@@ -3,7 +3,7 @@
 //
 // The order of a decision is the same everywhere: a suspended limit refuses first, since no wait
 // helps. Then a penalty, then a hit that refuses by itself, then the buckets: all are charged, or
-// none. Of the hits that refuse, the one with the longest wait is named.
+// none. The refusal names the hit that has the longest wait.
 package decide
 
 import (

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// answerRequest answers a request. An answer means that the store works: if the store is asked for no item,
-// or only to look, it is tried, unless it is far and has just answered. So a node whose probe is
-// answered can rely on the control plane. An error is always the store's.
+// answerRequest answers a request. An answer means that the store works: if the store is asked for
+// no item, or only to look, it is tried, unless it is far and has just answered. So a node whose
+// probe is answered can rely on the control plane. An error is always the store's.
 func (s *Service) answerRequest(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (reply wire.LeaseReply, err error) {
@@ -43,8 +43,8 @@ func (s *Service) answerRequest(
 	return reply, err
 }
 
-// answerItems answers all items in one pass. Those for which another replica has granted under newer
-// figures already get a second pass.
+// answerItems answers all items in one pass. Those for which another replica has granted under
+// newer figures already get a second pass.
 func (s *Service) answerItems(ctx context.Context, r *resolver) error {
 	all := make([]int, len(r.items))
 	for i := range all {
@@ -137,8 +137,8 @@ func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int,
 	return stale, nil
 }
 
-// answerStale answers items that were stale, by what the store has now. If the newer state cannot be
-// read, these items are unavailable and the other answers still count.
+// answerStale answers items that were stale, by what the store has now. If the newer state cannot
+// be read, these items are unavailable and the other answers still count.
 func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) error {
 	active, err := s.refreshSets(ctx)
 	if err == nil && active.Current == nil {

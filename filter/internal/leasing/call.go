@@ -162,7 +162,8 @@ const (
 	settles
 	// givesBack: to take back tokens, or to hear that they were used.
 	givesBack
-	// claims: permits, so many waiting and to keep beyond those to hold, of which the lent ones last.
+	// claims: permits, so many waiting and to keep beyond those to hold, of which the lent ones
+	// last.
 	claims
 	// probes: nothing.
 	probes

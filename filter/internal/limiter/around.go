@@ -67,8 +67,8 @@ func (l *looked) often(key *keyhash.Key, now quota.Instant) bool {
 	return e.bucket == bucket && now < e.since+quota.Instant(askedAgain) && e.looks >= askedOften
 }
 
-// knownWaits are what looks have found out of windows that lack tokens, each at a place by its key and
-// the cost: for how long a node does not know by itself.
+// knownWaits are what looks have found out of windows that lack tokens, each at a place by its key
+// and the cost: for how long a node does not know by itself.
 type knownWaits [lookedMost]struct {
 	bucket uint64
 	cost   int64

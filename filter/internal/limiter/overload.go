@@ -87,8 +87,8 @@ func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 	req.entries = req.entries[:0]
 }
 
-// holdBack has a request that a leaky bucket holds back not count until NoteSent. It was let through
-// when it came, so it is not decided about again.
+// holdBack has a request that a leaky bucket holds back not count until NoteSent. It was let
+// through when it came, so it is not decided about again.
 //
 //go:noinline
 func (l *Limiter) holdBack(req *Request, now quota.Instant) {
