@@ -213,9 +213,9 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 		ix.also = append(ix.also, wire.Budgets{})
 		l.commit = uint16(len(ix.commits))
 	}
-	source := func(kind policy.SourceKind, also wire.Budgets) {
-		if l.Cost.Kind = kind; l.commit > 0 {
-			ix.also[l.commit-1] = also
+	also := func(budgets wire.Budgets) {
+		if l.commit > 0 {
+			ix.also[l.commit-1] = budgets
 		}
 	}
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
@@ -230,8 +230,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 			l.PolicyHead = set.Policy(run, limit)
 			run() // The end of the last one.
 			set.Lists(host, method, path, header, component)
-			l.tiers, l.ContentType = set.Extras(client, own, inFlight, kept, adaptive,
-				commit, source, &l.OnFailure, rule)
+			l.tiers, l.ContentType = set.Parts(client, own, inFlight, kept, adaptive, commit, also, rule)
 			ix.loadRoots(l)
 			l.planting, l.pattern = true, 0
 			l.conditions = ix.loadConditions(&l.Policy, l.conditions)

@@ -173,13 +173,6 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 		limit.Root = f.Root
 		c.own = append(c.own, limit)
 	}
-	number := uint32(0)
-	if p.ByTier {
-		number = uint32(c.ix.head.DefaultTier)
-	}
-	if run := c.ix.run(p, number); !c.limits.Rooted {
-		policy.Inherit(c.own[first:], c.ix.limits[run.from:run.to], nil)
-	}
 	return true, Recorded
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -118,7 +119,9 @@ func readSnapshot(b *testing.B, message []byte) (limits, conditions int) {
 		r.Policy(func() {}, func(policy.Limit) { limits++ })
 		r.Lists(condition, condition, condition, func(policy.HeaderOp, wire.Ref, wire.Ref) { conditions++ },
 			func(policy.PartKind, wire.Ref) {})
+		readParts(&r, func(penalty.Rule) {})
 	}
+	readSetParts(&r)
 	if err := r.End(); err != nil {
 		b.Fatal(err)
 	}

@@ -10,13 +10,7 @@ import (
 const (
 	consumersMagic = "WRCN"
 	questionMagic  = "WRCQ"
-	questionFormat = 1
-	tiersFormat    = 1
 )
-
-// ConsumersFormat is the newest format of Consumers. A filter that asks names it if it reads it;
-// other filters get the first format, which has only tiers.
-const ConsumersFormat = 2
 
 // Bounds of the messages about consumers.
 const (
@@ -31,9 +25,6 @@ const (
 // Consumers is what the control plane knows of some consumers: the answer to a question, or a set
 // of changes.
 type Consumers struct {
-	// Format is tiersFormat, also written as 0, or ConsumersFormat. The former has Revision,
-	// Complete and tiers only.
-	Format uint8
 	// Revision grows with each change of any consumer; the message has the state at that revision.
 	Revision uint64
 	// ExceptionsRevision grows with each change of a consumer that has, or had, more than a tier.
@@ -55,20 +46,15 @@ type Consumer struct {
 	Exceptions []byte
 }
 
-// AppendConsumers appends the message to dst in its Format.
+// AppendConsumers appends the message to dst.
 func AppendConsumers(dst []byte, m Consumers) []byte {
-	dst = append(append(dst, consumersMagic...), max(m.Format, tiersFormat))
-	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
-	if m.Format > tiersFormat {
-		dst = append(putUvarint(dst, int64(m.ExceptionsRevision)), boolByte(m.HasExceptions))
-	}
+	dst = binary.LittleEndian.AppendUint64(header(dst, consumersMagic), m.Revision)
+	dst = append(putUvarint(dst, int64(m.ExceptionsRevision)), boolByte(m.HasExceptions))
 	dst = putUvarint(append(dst, boolByte(m.Complete)), int64(len(m.Items)))
 	for _, it := range m.Items {
 		dst = putUvarint(append(dst, it.Key[:]...), int64(len(it.Tier)))
 		dst = append(dst, it.Tier...)
-		if m.Format > tiersFormat {
-			dst = append(putUvarint(dst, int64(len(it.Exceptions))), it.Exceptions...)
-		}
+		dst = append(putUvarint(dst, int64(len(it.Exceptions))), it.Exceptions...)
 	}
 	return dst
 }
@@ -78,27 +64,19 @@ func IsConsumers(b []byte) bool {
 	return text.HasPrefix(b, consumersMagic)
 }
 
-// DecodeConsumers reads a message of either format into m, reusing m.Items. After an error nothing
+// DecodeConsumers reads a message into m, reusing m.Items. After an error nothing
 // in m counts.
 func DecodeConsumers(b []byte, m *Consumers) error {
 	c := cursor{buf: b}
-	*m = Consumers{Format: ConsumersFormat, Items: m.Items[:0]}
-	if len(b) > len(consumersMagic) && b[len(consumersMagic)] == tiersFormat {
-		m.Format = tiersFormat
-	}
-	c.header(consumersMagic, m.Format)
-	m.Revision = c.u64()
-	if m.Format > tiersFormat {
-		m.ExceptionsRevision, m.HasExceptions = uint64(c.uvarint()), c.flag()
-	}
-	m.Complete = c.flag()
+	*m = Consumers{Items: m.Items[:0]}
+	c.answered(consumersMagic)
+	m.Revision, m.ExceptionsRevision = c.u64(), uint64(c.uvarint())
+	m.HasExceptions, m.Complete = c.flag(), c.flag()
 	for n := c.within(0, MaxConsumers); n > 0 && c.err == nil; n-- {
 		var it Consumer
 		copy(it.Key[:], c.bytes(16))
 		it.Tier = c.text(maxTier)
-		if m.Format > tiersFormat {
-			it.Exceptions = c.text(MaxExceptions)
-		}
+		it.Exceptions = c.text(MaxExceptions)
 		m.Items = append(m.Items, it)
 	}
 	return c.end()
@@ -114,7 +92,7 @@ func (c *cursor) flag() bool {
 
 // AppendQuestion appends a question about consumers to dst; a Consumers message answers it.
 func AppendQuestion(dst []byte, keys []keyhash.Key) []byte {
-	dst = putUvarint(append(append(dst, questionMagic...), questionFormat), int64(len(keys)))
+	dst = putUvarint(header(dst, questionMagic), int64(len(keys)))
 	for _, k := range keys {
 		dst = append(dst, k[:]...)
 	}
@@ -124,7 +102,7 @@ func AppendQuestion(dst []byte, keys []keyhash.Key) []byte {
 // DecodeQuestion reads a question about 1 to MaxQuestions consumers.
 func DecodeQuestion(b []byte) ([]keyhash.Key, error) {
 	c := cursor{buf: b}
-	c.header(questionMagic, questionFormat)
+	c.asked(questionMagic)
 	n := c.within(1, MaxQuestions)
 	var keys []keyhash.Key
 	if c.err == nil {

@@ -2,19 +2,21 @@ package wire_test
 
 import (
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 var consumers = wire.Consumers{
-	Format: 1, Revision: 1_790_000_000_123, Complete: true,
-	Items: []wire.Consumer{{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium")},
-		{Key: keyhash.Key{0xff}, Tier: []byte{}}},
+	Revision: 1_790_000_000_123, ExceptionsRevision: 300, HasExceptions: true, Complete: true,
+	Items: []wire.Consumer{
+		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)},
+		{Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
+	},
 }
 
 // special is what a consumer may have beside its tier.
@@ -22,37 +24,22 @@ var special = wire.Exceptions{
 	Banned: 1_790_000_000_123, Bypass: wire.ForGood,
 	Overrides: []wire.Override{
 		{Policy: "api", Until: wire.ForGood,
-			Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50}, {Quota: 20, Window: quota.Second}}},
+			Limits: []wire.Figures{{Quota: 500, Window: quota.Minute, Burst: 50, Root: quota.MaxWindow},
+				{Quota: 20, Window: quota.Second}}},
 		{Policy: "free-of-charge", Until: 1_790_000_000_000},
+		{Policy: "last", Until: 1, Limits: []wire.Figures{{Quota: 1, Window: quota.Hour, Root: 3}}},
 	},
-}
-
-// second is the same as consumers in the newest format, one of them special.
-func second() wire.Consumers {
-	m := consumers
-	m.Format, m.ExceptionsRevision, m.HasExceptions = wire.ConsumersFormat, 300, true
-	m.Items = []wire.Consumer{
-		{Key: keyhash.Key{1, 2, 3}, Tier: []byte("premium"), Exceptions: wire.AppendExceptions(nil, special)},
-		{Key: keyhash.Key{0xff}, Tier: []byte{}, Exceptions: []byte{}},
-	}
-	return m
 }
 
 func TestConsumersReadBack(t *testing.T) {
 	message := wire.AppendConsumers(nil, consumers)
 	question := wire.AppendQuestion(nil, []keyhash.Key{{1, 2, 3}, {0xff}})
-	newest := wire.AppendConsumers(nil, second())
-	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question,
-		"consumers_2": newest} {
+	for name, got := range map[string][]byte{"consumers": message, "consumers_question": question} {
 		golden(t, name, got)
 	}
 	var back wire.Consumers
 	if err := wire.DecodeConsumers(message, &back); err != nil || !reflect.DeepEqual(back, consumers) ||
 		!wire.IsConsumers(message) {
-		t.Errorf("%+v: %v", back, err)
-	}
-	if err := wire.DecodeConsumers(newest, &back); err != nil || !reflect.DeepEqual(back, second()) ||
-		!wire.IsConsumers(newest) {
 		t.Errorf("%+v: %v", back, err)
 	}
 	if keys, err := wire.DecodeQuestion(question); err != nil || len(keys) != 2 || keys[1] != (keyhash.Key{0xff}) {
@@ -66,11 +53,10 @@ func TestConsumersReadBack(t *testing.T) {
 func TestDamagedConsumersAreRefused(t *testing.T) {
 	var back wire.Consumers
 	question := wire.AppendQuestion(nil, []keyhash.Key{{1}})
-	for _, message := range [][]byte{wire.AppendConsumers(nil, consumers), wire.AppendConsumers(nil, second())} {
-		for i := range message {
-			if wire.DecodeConsumers(message[:i], &back) == nil {
-				t.Errorf("cut at %d it was accepted", i)
-			}
+	message := wire.AppendConsumers(nil, consumers)
+	for i := range message {
+		if wire.DecodeConsumers(message[:i], &back) == nil {
+			t.Errorf("cut at %d it was accepted", i)
 		}
 	}
 	for i := range question {
@@ -81,8 +67,7 @@ func TestDamagedConsumersAreRefused(t *testing.T) {
 	for name, m := range map[string]wire.Consumers{
 		"too many":        {Items: make([]wire.Consumer, wire.MaxConsumers+1)},
 		"too long a tier": {Items: []wire.Consumer{{Tier: make([]byte, 64)}}},
-		"too special":     {Format: 2, Items: []wire.Consumer{{Exceptions: make([]byte, wire.MaxExceptions+1)}}},
-		"a third format":  {Format: 3},
+		"too special":     {Items: []wire.Consumer{{Exceptions: make([]byte, wire.MaxExceptions+1)}}},
 	} {
 		if wire.DecodeConsumers(wire.AppendConsumers(nil, m), &back) == nil {
 			t.Errorf("%s: accepted", name)
@@ -120,40 +105,14 @@ func TestSpecialReadsBack(t *testing.T) {
 	}
 	// What is cut off, or is none, is no override.
 	for i := range b {
-		if wire.FindOverride(b[:i], []byte("free-of-charge"), &l) {
+		if wire.FindOverride(b[:i], []byte("last"), &l) {
 			t.Errorf("cut at %d an override is found", i)
 		}
 	}
 }
 
-// Roots stand behind all overrides, where filters that do not know of them read no more.
-func TestRootsOfOwnLimitsReadBack(t *testing.T) {
-	rooted := special
-	rooted.Rooted = true
-	last := wire.Override{Policy: "last", Until: 1, Limits: []wire.Figures{{Quota: 1, Window: quota.Hour, Root: 3}}}
-	first := special.Overrides[0]
-	first.Limits = slices.Clone(first.Limits)
-	first.Limits[0].Root, first.Limits[1].Root = quota.Minute, quota.MaxWindow
-	rooted.Overrides = []wire.Override{first, special.Overrides[1], last}
-	b := wire.AppendExceptions(nil, rooted)
-	var l wire.Limits
-	for _, o := range rooted.Overrides {
-		if !wire.FindOverride(b, []byte(o.Policy), &l) || !l.Rooted || !slices.Equal(l.Each[:l.Count], o.Limits) {
-			t.Errorf("%s: %+v", o.Policy, l)
-		}
-		for cut := 1; cut < 4; cut++ {
-			if wire.FindOverride(b[:len(b)-cut], []byte(o.Policy), &l) {
-				t.Errorf("cut by %d %s is found", cut, o.Policy)
-			}
-		}
-	}
-	rooted.Rooted = false
-	if old := wire.AppendExceptions(nil, rooted); string(b[:len(old)]) != string(old) {
-		t.Errorf("%x does not begin with %x", b, old)
-	}
-}
-
-// As many limits as the interface takes for ordinary names fit.
+// As many limits as the interface takes for ordinary names fit, and so do the roots of as many as
+// there may be.
 func TestSpecialIsBounded(t *testing.T) {
 	var s wire.Exceptions
 	for i := range wire.MaxOverrides {
@@ -162,14 +121,26 @@ func TestSpecialIsBounded(t *testing.T) {
 			Limits: []wire.Figures{{Quota: 1_000_000, Window: quota.Day, Burst: 100_000}},
 		})
 	}
-	if n := len(wire.AppendExceptions(nil, s)); n > wire.MaxExceptions {
-		t.Errorf("%d bytes", n)
+	unrooted := len(wire.AppendExceptions(nil, s))
+	if unrooted > wire.MaxUnrooted {
+		t.Errorf("%d bytes", unrooted)
+	}
+	for i := range s.Overrides {
+		s.Overrides[i].Limits = make([]wire.Figures, policy.MaxLimits)
+	}
+	unrooted = len(wire.AppendExceptions(nil, s))
+	for i := range s.Overrides {
+		for n := range s.Overrides[i].Limits {
+			s.Overrides[i].Limits[n].Root = quota.MaxWindow + policy.MaxLimits
+		}
+	}
+	if n := len(wire.AppendExceptions(nil, s)); n > unrooted+wire.MaxExceptions-wire.MaxUnrooted {
+		t.Errorf("roots make %d bytes of %d", n, unrooted)
 	}
 }
 
 func FuzzConsumers(f *testing.F) {
 	f.Add(wire.AppendConsumers(nil, consumers))
-	f.Add(wire.AppendConsumers(nil, second()))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var m wire.Consumers
 		if wire.DecodeConsumers(b, &m) == nil && len(m.Items) > wire.MaxConsumers {

@@ -8,10 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-const (
-	decisionsMagic  = "WRDC"
-	decisionsFormat = 1
-)
+const decisionsMagic = "WRDC"
 
 // Bounds of one message. A message that uses them all is shorter than MaxDecisions bytes.
 const (
@@ -23,9 +20,8 @@ const (
 	// MaxShown is the longest encoding of the shown parts of a request; see Identity.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
-	// BanPolicy stands in place of a policy for what bans refuse. Few policy sets have a policy of
-	// this number, in which case its own refusals are counted with them; a control plane that knows
-	// nothing of bans drops a number that its policy set does not have.
+	// BanPolicy stands in place of a policy for requests that bans refuse. Few policy sets have a
+	// policy of this number, in which case its own refusals are counted with them.
 	BanPolicy = policy.MaxPolicies - 1
 	// BanReason and what is banned, as match.Ban numbers it, is the Reason of such a refusal.
 	BanReason = 128
@@ -86,8 +82,7 @@ type CallerCount struct {
 // Refusal is a caller that a policy refused, with the first refusal.
 type Refusal struct {
 	CallerCount
-	// Limit is as in a LeaseItem. Reason is a policy.Reason and Source a policy.DecisionSource, or
-	// what newer nodes know.
+	// Limit is as in a LeaseItem. Reason is a policy.Reason and Source a policy.DecisionSource.
 	Limit          uint32
 	Reason, Source uint8
 	// Cost and Left are tokens: what the request would have cost, and what the bucket held.
@@ -100,7 +95,7 @@ type Refusal struct {
 // AppendDecisions appends the message to dst. Every field is a number or a run of bytes, which
 // keeps the filter small.
 func AppendDecisions(dst []byte, m *Decisions) []byte {
-	dst = putUvarint(putRaw(dst, []byte(decisionsMagic)), decisionsFormat)
+	dst = header(dst, decisionsMagic)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
 	dst = putUvarint(putUvarint(dst, int64(m.Boot>>32)), int64(uint32(m.Boot)))
 	dst = putUvarint(putUvarint(dst, int64(m.Version)), int64(len(m.Counts)))
@@ -144,7 +139,7 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 		return ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.header(decisionsMagic, decisionsFormat)
+	c.asked(decisionsMagic)
 	m.Node = c.text(MaxNodeID)
 	m.Boot = uint64(c.within(0, math.MaxUint32))<<32 | uint64(c.within(0, math.MaxUint32))
 	m.Version = uint64(c.within(0, maxVersion))

@@ -105,24 +105,3 @@ func FuzzDecisions(f *testing.F) {
 		}
 	})
 }
-
-// A filter that knows nothing of what may be shown reads the same policy set in the format that it
-// knows.
-func TestPlainSnapshots(t *testing.T) {
-	set := func(show ...policy.Part) *policy.Set {
-		return &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}, Show: show}
-	}
-	plain := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: [16]byte{1}, Set: set()})
-	showing := wire.AppendSnapshot(nil,
-		wire.Snapshot{Version: 7, Secret: [16]byte{1},
-			Set: set(policy.Part{Kind: policy.PartHost}, policy.Part{Kind: policy.PartHeader, Name: "x"})})
-	if got := wire.Plain(showing); string(got) != string(plain) {
-		t.Errorf("got  %x\nwant %x", got, plain)
-	}
-	if got := wire.Plain(plain); string(got) != string(plain) {
-		t.Errorf("a plain one became %x", got)
-	}
-	for i := range showing {
-		wire.Plain(showing[:i]) // No panic.
-	}
-}

@@ -8,10 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-const (
-	enforcementMagic  = "WREN"
-	enforcementFormat = 1
-)
+const enforcementMagic = "WREN"
 
 // Bounds of the message about enforcement.
 const (
@@ -63,7 +60,7 @@ type Freed struct {
 
 // AppendEnforcement appends the message to dst.
 func AppendEnforcement(dst []byte, m *Enforcement) []byte {
-	dst = append(append(dst, enforcementMagic...), enforcementFormat)
+	dst = header(dst, enforcementMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	dst = putUvarint(dst, int64(len(m.Orders)))
 	for i := range m.Orders {
@@ -92,7 +89,7 @@ func IsEnforcement(b []byte) bool {
 // DecodeEnforcement reads a message into m, reusing its slices. After an error nothing in m counts.
 func DecodeEnforcement(b []byte, m *Enforcement) error {
 	c := cursor{buf: b}
-	c.header(enforcementMagic, enforcementFormat)
+	c.answered(enforcementMagic)
 	m.Revision = c.u64()
 	m.Orders, m.Bans, m.Freed = m.Orders[:0], m.Bans[:0], m.Freed[:0]
 	for n := c.within(0, MaxOrders); n > 0 && c.err == nil; n-- {

@@ -9,10 +9,14 @@ import (
 
 // Bounds of what one consumer has in addition to its tier.
 const (
-	// MaxExceptions is the longest encoding of exceptions that a node accepts.
-	MaxExceptions = 2048
+	// MaxUnrooted is the longest encoding of exceptions whose limits have no roots yet, and
+	// MaxExceptions the longest one that a node accepts.
+	MaxUnrooted   = 2048
+	MaxExceptions = MaxUnrooted + MaxOverrides*policy.MaxLimits*rootSize
 	// MaxOverrides is how many policies' limits may be overridden.
 	MaxOverrides = 16
+	// rootSize is how many bytes more a root takes than none, at most.
+	rootSize = 6
 )
 
 // ForGood is the end of a mark that never ends by itself, in Unix milliseconds like all ends here.
@@ -24,8 +28,6 @@ type Exceptions struct {
 	// neither.
 	Banned, Bypass int64
 	Overrides      []Override
-	// Rooted: the limits of all overrides have roots. Otherwise they have those of new limits.
-	Rooted bool
 }
 
 // Override is a consumer's own limits in place of a policy's, until an instant. Without limits the
@@ -37,7 +39,7 @@ type Override struct {
 }
 
 // Figures are a limit without its algorithm, which is the policy's. A Burst of 0 means the quota.
-// Root is its policy.Limit.Root, in exceptions that are Rooted.
+// Root is its policy.Limit.Root.
 type Figures struct {
 	Quota  int64
 	Window quota.Span
@@ -56,13 +58,8 @@ func AppendExceptions(dst []byte, s Exceptions) []byte {
 		dst = putUvarint(putText(dst, o.Policy), o.Until)
 		dst = append(dst, byte(len(o.Limits)))
 		for _, f := range o.Limits {
-			dst = putUvarint(putUvarint(putUvarint(dst, f.Quota), int64(f.Window)), f.Burst)
-		}
-	}
-	for _, o := range s.Overrides { // Filters that do not know of roots read no further.
-		for i := range o.Limits {
-			if s.Rooted {
-				dst = putUvarint(dst, int64(o.Limits[i].Root))
+			for _, n := range [...]int64{f.Quota, int64(f.Window), f.Burst, int64(f.Root)} {
+				dst = putUvarint(dst, n)
 			}
 		}
 	}
@@ -80,10 +77,9 @@ func Ends(exceptions []byte) (banned, bypass int64) {
 
 // Limits are the limits of one override, and until when they replace the policy's.
 type Limits struct {
-	Until  int64
-	Count  int
-	Each   [policy.MaxLimits]Figures
-	Rooted bool
+	Until int64
+	Count int
+	Each  [policy.MaxLimits]Figures
 }
 
 // FindOverride reads the override of a policy's limits from the form of AppendExceptions. If there
@@ -96,25 +92,19 @@ func FindOverride(exceptions, name []byte, l *Limits) bool {
 	c := cursor{buf: exceptions}
 	c.uvarint()
 	c.uvarint()
-	found, first, all := false, 0, 0
+	found := false
 	for left := c.u8(); left > 0 && c.err == nil; left-- {
 		same := string(c.text(63)) == string(name) && !found
 		until, n := c.uvarint(), int(c.within(0, policy.MaxLimits))
 		if same {
-			found, first, l.Until, l.Count = true, all, until, n
+			found, l.Until, l.Count = true, until, n
 		}
 		for i := range n {
-			f := Figures{Quota: c.uvarint(), Window: quota.Span(c.uvarint()), Burst: c.uvarint()}
+			f := Figures{Quota: c.uvarint(), Window: quota.Span(c.uvarint()), Burst: c.uvarint(),
+				Root: quota.Span(c.uvarint())}
 			if same {
 				l.Each[i] = f
 			}
-		}
-		all += n
-	}
-	l.Rooted = c.pos < len(c.buf)
-	for i := 0; l.Rooted && i < all; i++ {
-		if root := c.uvarint(); i >= first && i < first+l.Count {
-			l.Each[i-first].Root = quota.Span(root)
 		}
 	}
 	if !found || c.err != nil {

@@ -69,15 +69,20 @@ func (r *SetReader) figures(each func(index int, f OwnFigures)) {
 }
 
 func (r *SetReader) figure() OwnFigure {
-	kind := policy.SourceKind(r.c.u8())
+	kind, name := r.valueSource()
+	return OwnFigure{Kind: kind, Name: name, Default: r.c.within(0, quota.MaxUnits)}
+}
+
+// valueSource reads where a request says a number; a kind of 0 means nowhere.
+func (r *SetReader) valueSource() (kind policy.SourceKind, name Ref) {
+	kind = policy.SourceKind(r.c.u8())
 	switch kind {
 	case 0, policy.SourceHeader, policy.SourceJWT, policy.SourceMetadata:
 	default:
 		r.c.fail(ErrValue)
 	}
-	f := OwnFigure{Kind: kind, Name: r.ref(policy.MaxText), Default: r.c.within(0, quota.MaxUnits)}
-	if kind != 0 && f.Name.Len == 0 {
+	if name = r.ref(policy.MaxText); (kind == 0) != (name.Len == 0) {
 		r.c.fail(ErrValue)
 	}
-	return f
+	return kind, name
 }

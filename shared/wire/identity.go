@@ -10,14 +10,6 @@ func putRanges(dst []byte, ranges []policy.Range) []byte {
 	return dst
 }
 
-// kinds is a set of kinds of sources, with one more if there may be extras.
-func (r *SetReader) kinds(known uint, extra policy.SourceKind) uint {
-	if r.format >= extrasFormat {
-		known |= 1 << extra
-	}
-	return known
-}
-
 func (r *SetReader) sources(kinds uint, each func(kind policy.SourceKind, name Ref)) {
 	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
 		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceFound)))

@@ -12,35 +12,6 @@ import (
 const (
 	leaseRequestMagic = "WRLQ"
 	leaseReplyMagic   = "WRLR"
-	leaseFormat       = 2
-	// exceptionsFormat is the format of a request with an item that has an ExceptionsRevision or a
-	// Position. Only a control plane that sends such things gets it.
-	exceptionsFormat = 3
-	// ownFormat is the format of a request with an item of a caller with figures of its own. Limits
-	// that take such are in no policy set that an older control plane reads.
-	ownFormat = 4
-	// permitsFormat is the format of a request with an item that claims permits, and of a reply
-	// that grants some. Limits of which permits are claimed are in no policy set that an older
-	// control plane reads.
-	permitsFormat = 5
-	// settleFormat is the format of a request with an item that names reservations, or settles one.
-	// Policies that reserve are in no policy set that an older control plane reads.
-	settleFormat = 6
-	// returnFormat is the format of a request with an item that gives tokens back. A node names
-	// their term, which it has from a control plane that reads the format.
-	returnFormat = 7
-	// rootFormat is the format of a request with an item that has a Root.
-	rootFormat = 8
-	// FullFormat is the format of a reply that says when a bucket is full. Only nodes that name it
-	// get it.
-	FullFormat = 3
-	// NeverFormat is what a node names that reads quota.Never as the wait of an answer. The message
-	// is that of FullFormat.
-	NeverFormat = 4
-	// TermFormat is the format of a reply with the terms of tokens. Only nodes that name it get it.
-	TermFormat = 6
-	// oldNever is the wait that other nodes get in its place.
-	oldNever = quota.Hour
 )
 
 // LeaseRequest asks for tokens of up to MaxItems buckets.
@@ -108,12 +79,20 @@ type LeaseItem struct {
 // TierGuessed is the Position of an item whose consumer may have been assigned another tier.
 const TierGuessed = policy.MaxLimits + 1
 
-// The flags of an item: whether it is Joined, its Position from bit 1 on, whether it is needed
-// Soon, and whether figures follow.
+// The flags of an item say which parts follow its figures, in this order; flagJoined and flagSoon
+// have none.
 const (
-	flagJoined = 1
-	flagSoon   = 0x40
-	flagOwn    = 0x80
+	flagJoined = 1 << iota
+	flagSoon
+	flagUsed
+	flagOwn
+	flagConsumer
+	flagClaim
+	flagReserves
+	flagSettles
+	flagReturns
+
+	flagsKnown = flagReturns<<1 - 1
 )
 
 // ItemState is the outcome for one bucket.
@@ -158,8 +137,7 @@ type LeaseAnswer struct {
 	// back; each further one waits longer by the time that its cost takes to drain. At most
 	// maxDelay.
 	Delay quota.Span
-	// FullAfter is how long a bucket of a window algorithm takes until it is full. A reply of an
-	// older format leaves it out.
+	// FullAfter is how long a bucket of a window algorithm takes until it is full.
 	FullAfter quota.Span
 	// For, if not 0, is how long the Keep permits last that answer a claim; Level is how many are
 	// free. A claim with For 0 in its answer has got none, and keeps what it had. See
@@ -191,100 +169,74 @@ const (
 
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
-	format := requestFormat(m.Items)
-	dst = append(append(dst, leaseRequestMagic...), format)
-	dst = putText(dst, m.Node)
+	dst = putText(header(dst, leaseRequestMagic), m.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for i := range m.Items {
-		it := &m.Items[i]
-		dst = append(dst, it.Bucket[:]...)
-		dst = putUvarint(dst, int64(it.Limit))
-		dst = putUvarint(dst, it.Waiting)
-		dst = putUvarint(dst, it.Cost)
-		flags := boolByte(it.Joined) | it.Position<<1
-		if it.Soon {
-			flags |= flagSoon
-		}
-		if it.Quota > 0 {
-			flags |= flagOwn
-		}
-		dst = append(putUvarint(putUvarint(dst, it.Keep), it.Used), flags)
-		if it.Quota > 0 {
-			dst = putUvarint(putUvarint(dst, it.Quota), it.Burst)
-		}
-		if format >= exceptionsFormat {
-			dst = putUvarint(dst, int64(it.ExceptionsRevision))
-		}
-		if format >= permitsFormat {
-			dst = putClaim(dst, it)
-		}
-		if format >= settleFormat {
-			dst = putSettlement(dst, it)
-		}
-		if format >= returnFormat {
-			dst = putReturn(dst, it)
-		}
-		if it.Position > 0 {
-			dst = append(dst, it.Consumer[:]...)
-			if format >= rootFormat {
-				dst = putUvarint(dst, int64(it.Root))
-			}
-		}
+		dst = putItem(dst, &m.Items[i])
 	}
 	return dst
 }
 
-// putClaim appends what only claims have.
-func putClaim(dst []byte, it *LeaseItem) []byte {
-	dst = putUvarint(dst, int64(it.Seq))
-	if it.Seq > 0 {
-		dst = putUvarint(putUvarint(dst, it.Hold), it.Lent)
+// flags are those of an item.
+func (it *LeaseItem) flags() (flags int64) {
+	for bit, set := range [...]bool{
+		it.Joined, it.Soon, it.Used > 0, it.Quota > 0, it.Position > 0, it.Seq > 0, it.Reserved > 0, it.Nth > 0,
+		it.Term != 0,
+	} {
+		if set {
+			flags |= 1 << bit
+		}
+	}
+	return flags
+}
+
+func putItem(dst []byte, it *LeaseItem) []byte {
+	flags := it.flags()
+	dst = append(dst, it.Bucket[:]...)
+	for _, n := range [...]int64{
+		flags, int64(it.Limit), it.Waiting, it.Cost, it.Keep, int64(it.ExceptionsRevision),
+	} {
+		dst = putUvarint(dst, n)
+	}
+	if flags&flagUsed != 0 {
+		dst = putUvarint(dst, it.Used)
+	}
+	if flags&flagOwn != 0 {
+		dst = putUvarint(putUvarint(dst, it.Quota), it.Burst)
+	}
+	if flags&flagConsumer != 0 {
+		dst = putUvarint(append(append(dst, it.Position), it.Consumer[:]...), int64(it.Root))
+	}
+	if flags&flagClaim != 0 {
+		dst = putUvarint(putUvarint(putUvarint(dst, int64(it.Seq)), it.Hold), it.Lent)
+	}
+	if flags&flagReserves != 0 {
+		dst = binary.LittleEndian.AppendUint64(dst, it.Reserved)
+	}
+	if flags&flagSettles != 0 {
+		dst = putUvarint(putUvarint(dst, it.Nth), it.Actual)
+	}
+	if flags&flagReturns != 0 {
+		dst = putUvarint(putUvarint(dst, int64(it.Term)), it.Returned)
 	}
 	return dst
 }
 
-// requestFormat is the lowest format in which items can be written.
-func requestFormat(items []LeaseItem) byte {
-	format := byte(leaseFormat)
-	for i := range items {
-		it := &items[i]
-		switch {
-		case it.Root > 0:
-			return rootFormat
-		case it.Term != 0:
-			format = returnFormat
-		case it.Reserved > 0:
-			format = max(format, settleFormat)
-		case it.Seq > 0:
-			format = max(format, permitsFormat)
-		case it.Quota > 0:
-			format = max(format, ownFormat)
-		case it.ExceptionsRevision > 0 || it.Position > 0:
-			format = max(format, exceptionsFormat)
-		}
-	}
-	return format
-}
-
-// DecodeLeaseRequest reads a message of any format. It refuses more than MaxItems items, a node id
-// longer than MaxNodeID, and numbers out of range.
+// DecodeLeaseRequest reads a message. It refuses more than MaxItems items, a node id longer than
+// MaxNodeID, and numbers out of range.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
-	format := byte(leaseFormat)
-	if len(b) > len(leaseRequestMagic) && b[len(leaseRequestMagic)] > leaseFormat {
-		format = min(b[len(leaseRequestMagic)], rootFormat)
-	}
-	c.header(leaseRequestMagic, format)
+	c.asked(leaseRequestMagic)
 	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
 	n := c.within(0, MaxItems)
 	if c.err == nil {
 		m.Items = make([]LeaseItem, n)
 	}
 	for i := range m.Items {
-		c.item(&m.Items[i], format)
+		c.item(&m.Items[i])
 		if m.Items[i].Joined && i == len(m.Items)-1 {
 			c.fail(ErrValue)
 		}
@@ -295,53 +247,64 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	return m, nil
 }
 
-func (c *cursor) item(it *LeaseItem, format byte) {
+func (c *cursor) item(it *LeaseItem) {
 	copy(it.Bucket[:], c.bytes(16))
+	flags := c.within(0, flagsKnown)
+	it.Joined, it.Soon = flags&flagJoined != 0, flags&flagSoon != 0
 	it.Limit = uint32(c.within(0, 1<<20))
 	it.Waiting = c.within(0, maxWaiting)
 	it.Cost = c.within(1, maxTokens)
 	it.Keep = c.within(0, maxTokens)
-	it.Used = c.within(0, maxTokens)
-	flags := c.u8()
-	it.Joined, it.Soon, it.Position = flags&flagJoined != 0, flags&flagSoon != 0, flags&^(flagOwn|flagSoon)>>1
-	if it.Position > TierGuessed || it.Position > 0 && format < exceptionsFormat {
-		c.fail(ErrValue)
+	it.ExceptionsRevision = uint64(c.uvarint())
+	if flags&flagUsed != 0 {
+		it.Used = c.within(1, maxTokens)
 	}
 	if flags&flagOwn != 0 {
-		if format < ownFormat {
-			c.fail(ErrValue)
-		}
 		it.Quota, it.Burst = c.within(1, maxTokens), c.within(1, maxTokens)
 	}
-	if format >= exceptionsFormat {
-		it.ExceptionsRevision = uint64(c.uvarint())
+	if flags&flagConsumer != 0 {
+		it.Position = uint8(c.within(1, TierGuessed))
+		copy(it.Consumer[:], c.bytes(16))
+		it.Root = quota.Span(c.within(0, maxRoot))
 	}
-	if format >= permitsFormat {
+	if flags&flagClaim != 0 {
 		c.claim(it)
 	}
-	if format >= settleFormat {
+	if flags&flagReserves != 0 {
+		if it.Reserved = c.u64(); it.Reserved == 0 || it.Seq > 0 {
+			c.fail(ErrValue)
+		}
+	}
+	if flags&flagSettles != 0 {
 		c.settlement(it)
 	}
-	if format >= returnFormat {
+	if flags&flagReturns != 0 {
 		c.returned(it)
-	}
-	if it.Position > 0 {
-		copy(it.Consumer[:], c.bytes(16))
-		if format >= rootFormat {
-			it.Root = quota.Span(c.within(0, maxRoot))
-		}
 	}
 }
 
-// claim reads what putClaim has written.
+// claim reads a claim of permits, which wants nothing else.
 func (c *cursor) claim(it *LeaseItem) {
-	it.Seq = uint64(c.within(0, maxSeq))
-	if it.Seq == 0 {
-		return
-	}
+	it.Seq = uint64(c.within(1, maxSeq))
 	it.Hold = c.within(0, maxHold)
 	it.Lent = c.within(0, it.Hold)
 	if it.Joined || it.Cost != 1 || it.Used > 0 || it.Position > 0 || it.Quota > 0 {
+		c.fail(ErrValue)
+	}
+}
+
+// settlement reads which reservation is settled, and its cost.
+func (c *cursor) settlement(it *LeaseItem) {
+	it.Nth, it.Actual = c.within(1, maxWaiting), c.within(0, policy.MaxCost)
+	if it.Reserved == 0 || it.Waiting > 0 || it.Keep > 0 || it.Used > 0 || it.Joined {
+		c.fail(ErrValue)
+	}
+}
+
+// returned reads the term of leased tokens, and how many of them are returned.
+func (c *cursor) returned(it *LeaseItem) {
+	it.Term, it.Returned = lease.Term(c.within(1, maxTerm)), c.within(0, maxTokens)
+	if it.Reserved == 0 || it.Nth > 0 || it.Waiting > 0 || it.Keep > 0 || it.Joined {
 		c.fail(ErrValue)
 	}
 }

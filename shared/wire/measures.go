@@ -2,10 +2,7 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-const (
-	measuresMagic  = "WRMS"
-	measuresFormat = 1
-)
+const measuresMagic = "WRMS"
 
 // Bounds of the message about measures. A message that uses them all is shorter than
 // MaxMeasuresBytes.
@@ -22,15 +19,11 @@ const (
 	AllRequests = "*"
 
 	maxBusy = 1 << 45
-	// maxNumbers bounds the numbers of one policy: newer nodes may have some more.
-	maxNumbers = 16
-	numbers    = 12
-	// leastNumbers are written of each policy; of further ones the zeros at the end are left out.
-	leastNumbers = 4
+	// numbers is how many there are of one policy; zeros at the end are left out.
+	numbers = 12
 )
 
-// Measures is what one worker of a node has measured of policies since its last message. A control
-// plane that does not know the message answers 404.
+// Measures is what one worker of a node has measured of policies since its last message.
 type Measures struct {
 	// Node, at most MaxNodeID bytes, is the node's id. Read from a message, it aliases it.
 	Node []byte
@@ -58,12 +51,11 @@ type Measure struct {
 	// Unsure are those that it decided without its bucket. Waited are those that waited for its
 	// tokens, and Held for how many milliseconds they did, added up.
 	Decided, Refused, Unsure, Waited, Held int64
-	// Version is the policy set that decided; 0 if nothing was decided, and of older nodes.
+	// Version is the policy set that decided; 0 if nothing was decided.
 	Version uint64
 }
 
-// numbers are those of a measure, in the order in which they are written. Further ones are added at
-// the end: a reader drops what it does not know, and takes 0 for what is not there.
+// numbers are those of a measure, in the order in which they are written.
 func (m *Measure) numbers(version *int64) [numbers]*int64 {
 	return [...]*int64{
 		&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used, &m.CandidateUndetermined, &m.ShadowUndetermined,
@@ -73,7 +65,7 @@ func (m *Measure) numbers(version *int64) [numbers]*int64 {
 
 // AppendMeasures appends the message to dst.
 func AppendMeasures(dst []byte, m *Measures) []byte {
-	dst = putUvarint(putRaw(dst, []byte(measuresMagic)), measuresFormat)
+	dst = header(dst, measuresMagic)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
 	dst = putUvarint(putUvarint(dst, int64(m.Covers/quota.Millisecond)), int64(len(m.Items)))
 	for i := range m.Items {
@@ -82,7 +74,7 @@ func AppendMeasures(dst []byte, m *Measures) []byte {
 		version := int64(one.Version)
 		numbers := one.numbers(&version)
 		most := len(numbers)
-		for most > leastNumbers && *numbers[most-1] == 0 {
+		for most > 0 && *numbers[most-1] == 0 {
 			most--
 		}
 		dst = putUvarint(dst, int64(most))
@@ -99,7 +91,7 @@ func DecodeMeasures(b []byte, m *Measures) error {
 		return ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.header(measuresMagic, measuresFormat)
+	c.asked(measuresMagic)
 	m.Node = c.text(MaxNodeID)
 	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
 	m.Items = m.Items[:0]
@@ -109,12 +101,8 @@ func DecodeMeasures(b []byte, m *Measures) error {
 		known := one.numbers(&version)
 		most := [numbers]int64{maxCount, maxCount, maxBusy, MaxUsed, maxCount, maxCount,
 			maxCount, maxCount, maxCount, maxCount, maxBusy, maxVersion}
-		for i := range c.within(0, maxNumbers) {
-			if i >= int64(len(known)) {
-				c.uvarint()
-			} else {
-				*known[i] = c.within(0, most[i])
-			}
+		for i := range c.within(0, numbers) {
+			*known[i] = c.within(0, most[i])
 		}
 		one.Version = uint64(version)
 		if len(one.Policy) == 0 || one.Refused > one.Decided {

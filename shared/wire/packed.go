@@ -2,7 +2,7 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/policy"
 
-// Packed holds policies in the form of a snapshot with extras. The zero value holds none.
+// Packed holds policies in the form of a snapshot. The zero value holds none.
 type Packed struct {
 	count int
 	bytes []byte
@@ -11,7 +11,7 @@ type Packed struct {
 // Add appends a policy.
 func (p *Packed) Add(one *policy.Policy) {
 	p.count++
-	p.bytes = putPolicy(p.bytes, one, extrasFormat)
+	p.bytes = putPolicy(p.bytes, one)
 }
 
 func (p *Packed) size() int {

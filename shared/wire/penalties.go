@@ -9,10 +9,8 @@ import (
 )
 
 const (
-	offencesMagic   = "WRPO"
-	offencesFormat  = 1
-	penaltiesMagic  = "WRPP"
-	penaltiesFormat = 1
+	offencesMagic  = "WRPO"
+	penaltiesMagic = "WRPP"
 )
 
 // Bounds of the messages about penalties.
@@ -56,7 +54,7 @@ type Offence struct {
 
 // AppendOffences appends the message to dst.
 func AppendOffences(dst []byte, m *Offences) []byte {
-	dst = putUvarint(putRaw(dst, []byte(offencesMagic)), offencesFormat)
+	dst = header(dst, offencesMagic)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for i := range m.Items {
@@ -79,7 +77,7 @@ func DecodeOffences(b []byte, m *Offences) error {
 		return ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.header(offencesMagic, offencesFormat)
+	c.asked(offencesMagic)
 	m.Node, m.Items = c.text(MaxNodeID), m.Items[:0]
 	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
 		var o Offence
@@ -133,7 +131,7 @@ type Penalty struct {
 
 // AppendPenalties appends the message to dst.
 func AppendPenalties(dst []byte, m *Penalties) []byte {
-	dst = append(append(dst, penaltiesMagic...), penaltiesFormat)
+	dst = header(dst, penaltiesMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Cleared)
 	dst = putUvarint(dst, int64(len(m.Items)))
@@ -152,7 +150,7 @@ func IsPenalties(b []byte) bool {
 // DecodePenalties reads a message into m, reusing its slice. After an error nothing in m counts.
 func DecodePenalties(b []byte, m *Penalties) error {
 	c := cursor{buf: b}
-	c.header(penaltiesMagic, penaltiesFormat)
+	c.answered(penaltiesMagic)
 	m.Revision, m.Cleared, m.Items = c.u64(), c.u64(), m.Items[:0]
 	if m.Revision > maxVersion || m.Cleared > m.Revision {
 		c.fail(ErrValue)

@@ -128,15 +128,27 @@ func readSet(set *wire.SetReader, rule func(penalty.Rule)) {
 	addresses := func(policy.Range) {}
 	set.Access(addresses, addresses, text, text, text)
 	for range set.Policies() {
-		p := set.Policy(func() {}, func(policy.Limit) {})
+		set.Policy(func() {}, func(policy.Limit) {})
 		set.Lists(text, text, text, func(policy.HeaderOp, wire.Ref, wire.Ref) {}, func(policy.PartKind, wire.Ref) {})
-		set.Extras(addresses, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {},
-			func(policy.Adaptive) {}, func(*policy.Commit) {},
-			func(policy.SourceKind, wire.Budgets) {}, &p.OnFailure, rule)
-		for range set.Roots() {
-			set.Root()
-		}
+		readParts(set, rule)
 	}
+	readSetParts(set)
+}
+
+// readParts reads the parts of a policy, and calls back with its penalty.
+func readParts(set *wire.SetReader, rule func(penalty.Rule)) {
+	set.Parts(func(policy.Range) {}, func(int, wire.OwnFigures) {}, func(int, quota.Span) {}, func(uint8) {},
+		func(policy.Adaptive) {}, func(*policy.Commit) {}, func(wire.Budgets) {}, rule)
+	for range set.Roots() {
+		set.Root()
+	}
+}
+
+// readSetParts reads the parts of a set without classes.
+func readSetParts(set *wire.SetReader) {
+	set.Classes()
+	set.Reading()
+	set.Responses(new([policy.AnswerCount]wire.Response))
 	for range set.Shown() {
 		set.ShownPart()
 	}

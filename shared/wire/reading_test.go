@@ -9,8 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// How requests are read travels with the set, with and without classes; a set that has the defaults
-// stays in the format that any filter reads.
+// How requests are read travels with the set, with and without classes.
 func TestHowRequestsAreReadTravels(t *testing.T) {
 	classes := []policy.Class{{Name: "all", Rest: true}}
 	for _, want := range []wire.Reading{

@@ -6,10 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-const (
-	reportMagic  = "WRRP"
-	reportFormat = 1
-)
+const reportMagic = "WRRP"
 
 // MaxSteps bounds the policies in one report.
 const MaxSteps = 1024
@@ -36,7 +33,7 @@ type PolicyStep struct {
 
 // AppendReport appends the message to dst.
 func AppendReport(dst []byte, m Report) []byte {
-	dst = append(append(dst, reportMagic...), reportFormat)
+	dst = header(dst, reportMagic)
 	dst = append(putUvarint(dst, int64(len(m.Node))), m.Node...)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
@@ -50,7 +47,7 @@ func AppendReport(dst []byte, m Report) []byte {
 // DecodeReport reads a message into m, reusing m.Steps. After an error nothing in m counts.
 func DecodeReport(b []byte, m *Report) error {
 	c := cursor{buf: b}
-	c.header(reportMagic, reportFormat)
+	c.asked(reportMagic)
 	m.Node, m.Boot, m.Version = c.text(MaxNodeID), c.u64(), c.u64()
 	m.Worst = c.step()
 	m.Steps = m.Steps[:0]

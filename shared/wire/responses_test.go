@@ -60,24 +60,3 @@ func setWith(answer policy.Answer, one policy.Response) *policy.Set {
 	set.Responses[answer] = one
 	return set
 }
-
-// A filter that does not know words in double braces refuses a snapshot with them, and no other.
-func TestALiteralFieldNeedsAFilterThatKnowsIt(t *testing.T) {
-	written := func(r policy.Response) []byte {
-		limit, err := policy.NewLimit(policy.Counting{}, 1, 1_000_000, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		one := policy.Policy{Name: "p", Limits: []policy.Limit{limit}, OnFailure: policy.DefaultOnFailure, Response: r}
-		return wire.AppendSnapshot(nil, wire.Snapshot{Set: &policy.Set{Identity: policy.Identity{IPv6Prefix: 64},
-			Policies: []policy.Policy{one}}})
-	}
-	plain, literal := written(policy.Response{Body: "{{w}}"}), written(policy.Response{Body: "{{w}}", Literal: true})
-	if len(literal) != len(plain)+2 { // The bits of the extras are three bytes, not one.
-		t.Errorf("%d bytes become %d", len(plain), len(literal))
-	}
-	var ix match.Index
-	if err := ix.Load(literal); err != nil {
-		t.Error(err)
-	}
-}

@@ -9,7 +9,7 @@ import (
 // order, as match.Index.Load does:
 //
 //	Head, Access, n := Policies
-//	n times: Policy, Lists, Extras, m := Roots, m times: Root
+//	n times: Policy, Lists, Parts, m := Roots, m times: Root
 //	k := Classes
 //	k times: Class
 //	Reading
@@ -28,10 +28,9 @@ type SetReader struct {
 	// policyLimits are the limits of the last policy that was read, including those of all tiers
 	// and of the candidate.
 	policyLimits int64
-	format       byte
-	// setExtras are those that the set has. hasRoots: the extras of the policy end with roots.
-	setExtras int64
-	hasRoots  bool
+	// parts has the bits of the set's parts. hasRoots: the parts of the policy end with roots.
+	parts    uint8
+	hasRoots bool
 }
 
 // SetHead is the part before the policies.
@@ -52,7 +51,7 @@ type PolicyHead struct {
 	Enforced  policy.Enforced
 	// ByTier: each tier has a run of limits.
 	ByTier bool
-	// Status, Body and ContentType are those of policy.Response; ContentType comes with the extras.
+	// Status, Body and ContentType are those of policy.Response; ContentType comes with the parts.
 	Status            int
 	Body, ContentType Ref
 }
@@ -86,11 +85,12 @@ func (r *SetReader) ref(high int) Ref {
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
 }
 
-// Where every filter can look for a consumer and for a tier, a bit for each kind.
+// Where a filter can look for a consumer and for a tier, a bit for each kind.
 const (
-	consumerSources = 1<<policy.SourceHeader | 1<<policy.SourceJWT | 1<<policy.SourceCookie |
+	eitherSources = 1<<policy.SourceHeader | 1<<policy.SourceJWT | 1<<policy.SourceCookie |
 		1<<policy.SourceQuery | 1<<policy.SourceSPIFFE
-	tierSources = consumerSources | 1<<policy.SourceAssignment
+	consumerSources = eitherSources | 1<<policy.SourceClientIP
+	tierSources     = eitherSources | 1<<policy.SourceAssignment | 1<<policy.SourceFound
 )
 
 // Head reads the identity, the names of the tiers and the header dialects. It calls back for each
@@ -102,7 +102,7 @@ func (r *SetReader) Head(
 ) SetHead {
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
-	r.sources(r.kinds(consumerSources, policy.SourceClientIP), consumer)
+	r.sources(consumerSources, consumer)
 	r.refs(policy.MaxTiers, func(ref Ref) {
 		if r.tiers++; ref.Len == 0 {
 			c.fail(ErrValue)
@@ -110,14 +110,10 @@ func (r *SetReader) Head(
 		tier(ref)
 	})
 	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
-	r.sources(r.kinds(tierSources, policy.SourceFound), tierSource)
+	r.sources(tierSources, tierSource)
 	standard := r.oneOf(0, 3)
 	h.Headers.Standard, h.Headers.Unmarked = policy.Standard(standard&1), standard > 1
-	last := policy.LegacyDiscord
-	if r.format >= extrasFormat {
-		last = policy.LegacyRateLimit
-	}
-	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(last)))
+	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyRateLimit)))
 	return h
 }
 
@@ -162,18 +158,11 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	}
 	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
 	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeOptimistic)))
-	then := r.oneOf(0, uint8(len(thens)-1))
 	p.Enforced = policy.Enforced(c.u8())
 	if p.Enforced > policy.EnforcedAll && p.Enforced != policy.EnforcedOff {
 		c.fail(ErrValue)
 	}
-	if p.OnFailure[0].Do = thens[then]; thens[then] != policy.StepShare {
-		if localFor := quota.Span(c.within(0, int64(quota.MaxWindow))); localFor > 0 {
-			p.OnFailure = policy.OnFailure{{For: localFor, Do: policy.StepShare}, {Do: thens[then]}}
-		}
-	} else {
-		c.within(0, int64(quota.MaxWindow))
-	}
+	p.OnFailure = r.steps()
 	counting := policy.Counting{
 		Algorithm:  quota.Algorithm(r.oneOf(0, uint8(quota.AlgorithmCount-1))),
 		Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
@@ -182,9 +171,7 @@ func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	p.ByTier = r.oneOf(0, 1) == 1
 	r.runs(p.ByTier, counting, run, limit)
 	p.Cost.Fixed = c.within(0, policy.MaxCost)
-	if p.Cost.Source = r.ref(policy.MaxText); p.Cost.Source.Len > 0 {
-		p.Cost.Kind = policy.SourceHeader // The extras may say another.
-	}
+	p.Cost.Kind, p.Cost.Source = r.valueSource()
 	p.Cost.Max = c.within(0, policy.MaxCost)
 	p.Cost.Invalid = c.within(0, policy.MaxCost)
 	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1
@@ -266,11 +253,7 @@ func (r *SetReader) conditions(
 	r.refs(policy.MaxListItems, method)
 	r.patterns(path)
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		last := policy.HeaderPrefix
-		if r.format >= extrasFormat {
-			last = policy.HeaderAbsent
-		}
-		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(last)))
+		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderAbsent)))
 		name := r.ref(policy.MaxText)
 		header(op, name, r.ref(policy.MaxText))
 	}

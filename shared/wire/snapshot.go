@@ -8,16 +8,8 @@ import (
 )
 
 const (
-	snapshotMagic = "WRSN"
-	// A snapshot has the lowest format that can express it, so that older filters can read it: the
-	// plain one, one with shown parts, one in which policies have extras, or one in which the
-	// set has extras. An older filter refuses a later format and keeps its snapshot.
-	snapshotFormat = 2
-	showFormat     = 3
-	extrasFormat   = 4
-	// setExtrasFormat is that of sets with fields of their own that not every filter reads.
-	setExtrasFormat = 5
-	snapshotHeader  = len(snapshotMagic) + 1 + 8 + 8
+	snapshotMagic  = "WRSN"
+	snapshotHeader = headerSize + 8 + 8
 )
 
 // Snapshot is a policy set with its version and the deployment's secret for partition keys.
@@ -37,18 +29,11 @@ type Snapshot struct {
 // set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
-	format := formatOf(&s)
-	dst = append(append(dst, snapshotMagic...), format)
+	dst = header(dst, snapshotMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
-	dst = putSet(dst, s.Set, s.Packed, format)
-	if format >= setExtrasFormat {
-		dst = putSetExtras(dst, s.Set)
-	}
-	if format >= showFormat {
-		dst = putShow(dst, s.Set.Show)
-	}
+	dst = putSetParts(putSet(dst, s.Set, s.Packed), s.Set)
 	binary.LittleEndian.PutUint64(dst[start+snapshotHeader-8:], checksum(dst[start+snapshotHeader:])^s.Version)
 	return dst
 }
@@ -60,21 +45,17 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		return 0, secret, set, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	format := byte(snapshotFormat)
-	if len(b) > len(snapshotMagic) && b[len(snapshotMagic)] > snapshotFormat {
-		format = min(b[len(snapshotMagic)], setExtrasFormat)
-	}
-	c.header(snapshotMagic, format)
+	c.answered(snapshotMagic)
 	version = c.u64()
 	sum := c.u64()
 	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
 		c.fail(ErrChecksum)
 	}
 	copy(secret[:], c.bytes(16))
-	return version, secret, SetReader{c: c, format: format}, c.err
+	return version, secret, SetReader{c: c}, c.err
 }
 
-func putSet(dst []byte, set *policy.Set, packed *Packed, format byte) []byte {
+func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putUvarint(dst, int64(set.Identity.TrustedHops))
 	dst = putUvarint(dst, int64(set.Identity.IPv6Prefix))
 	dst = putSources(dst, set.Identity.Consumer)
@@ -85,7 +66,7 @@ func putSet(dst []byte, set *policy.Set, packed *Packed, format byte) []byte {
 	dst = putAccess(dst, set)
 	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
 	for i := range set.Policies {
-		dst = putPolicy(dst, &set.Policies[i], format)
+		dst = putPolicy(dst, &set.Policies[i])
 	}
 	return packed.move(dst)
 }
@@ -113,11 +94,9 @@ func putTexts(dst []byte, lists ...[]string) []byte {
 	return dst
 }
 
-func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
+func putPolicy(dst []byte, p *policy.Policy) []byte {
 	dst = putText(dst, p.Name)
-	then, localFor, _ := localThen(&p.OnFailure)
-	dst = append(dst, byte(p.IfAbsent), byte(p.Mode), then, byte(p.Enforced))
-	dst = putUvarint(dst, int64(localFor))
+	dst = putSteps(append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.Enforced)), &p.OnFailure)
 	dst = append(dst, byte(p.Counting.Algorithm), byte(p.Counting.Subwindows), boolByte(p.Counting.Calendar))
 	dst = putUvarint(dst, int64(p.Counting.MaxWait))
 	dst = append(dst, boolByte(len(p.Tiers) > 0))
@@ -129,7 +108,7 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	}
 	dst = putLimits(dst, p.Candidate)
 	dst = putUvarint(dst, p.Cost.Fixed)
-	dst = putText(dst, p.Cost.Source.Name)
+	dst = putText(append(dst, byte(p.Cost.Source.Kind)), p.Cost.Source.Name)
 	dst = putUvarint(dst, p.Cost.Max)
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))
@@ -144,15 +123,12 @@ func putPolicy(dst []byte, p *policy.Policy, format byte) []byte {
 	for _, part := range p.Partition {
 		dst = putText(append(dst, byte(part.Kind)), part.Name)
 	}
-	if format >= extrasFormat {
-		dst = putExtras(dst, p)
-	}
-	return dst
+	return putPolicyParts(dst, p)
 }
 
 // noHost is the host of a policy for calls to the gRPC rate limit service. No request that an Envoy
-// sees has it, since hosts are matched in lower case: so filters of every version leave the policy
-// alone, and number the limits behind it as the control plane does.
+// sees has it, since hosts are matched in lower case: so filters leave the policy alone, and number
+// the limits behind it as the control plane does.
 var noHost = []string{"RLS"}
 
 func putHeaders(dst []byte, conditions []policy.HeaderMatch) []byte {
@@ -173,7 +149,7 @@ func putLimits(dst []byte, limits []policy.Limit) []byte {
 
 func putLimit(dst []byte, l policy.Limit) []byte {
 	if l.InFlight {
-		l.Window = quota.Second // The extras say what the limit is.
+		l.Window = quota.Second // A part of the policy says what the limit is.
 	}
 	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), l.Burst())
 }

@@ -1,7 +1,7 @@
 // Package wire encodes and decodes the messages between the filter and the control plane, such as
 // the snapshot, the lease request and the lease reply. Every message starts with its own magic and
-// format version, is bounded in size, and decodes without allocating in proportion to the lengths
-// that it claims. Bytes are untrusted until a decoder has accepted them.
+// the number of its protocol, is bounded in size, and decodes without allocating in proportion to
+// the lengths that it claims. Bytes are untrusted until a decoder has accepted them.
 package wire
 
 import (
@@ -24,7 +24,6 @@ const (
 // The reasons to refuse bytes.
 var (
 	ErrMagic     = errors.New("wire: not a message of this kind")
-	ErrFormat    = errors.New("wire: a format version that this build does not read")
 	ErrTruncated = errors.New("wire: ends too early")
 	ErrTrailing  = errors.New("wire: has bytes after its end")
 	ErrValue     = errors.New("wire: holds a value out of range")
@@ -107,17 +106,6 @@ func (c *cursor) within(low, high int64) int64 {
 //go:noinline
 func (c *cursor) text(high int) []byte {
 	return c.bytes(int(c.within(0, int64(high))))
-}
-
-// header checks magic and format version.
-func (c *cursor) header(magic string, format uint8) {
-	if string(c.bytes(len(magic))) != magic {
-		c.err = ErrMagic
-		return
-	}
-	if c.u8() != format {
-		c.fail(ErrFormat)
-	}
 }
 
 // end refuses trailing bytes and returns the first error.

@@ -91,7 +91,7 @@ func (f fleet) live(ctx context.Context, w *world, warm, during time.Duration) (
 	if _, err = w.apply(ctx, fleetLimit); err != nil {
 		return l, err
 	}
-	const path = "/node/v1/snapshot?after=0&show=1&node=first&boot=1&filter=simulated"
+	const path = "/node/v1/snapshot?after=0&node=first&boot=1&filter=simulated"
 	status, snapshot, err := w.send(ctx, w.planes[0], http.MethodGet, path, nil)
 	if err != nil || status != http.StatusOK {
 		return l, errors.Join(err, fmt.Errorf("no snapshot: %d %s", status, snapshot))

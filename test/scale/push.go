@@ -55,7 +55,7 @@ func (p *pollers) end() error {
 func (p *pollers) run(ctx context.Context, node int) error {
 	var index match.Index
 	for version := uint64(0); ; {
-		path := fmt.Sprintf("/node/v1/snapshot?after=%d&wait=25s&show=1&applied=%d&node=%s&boot=%x&filter=simulated",
+		path := fmt.Sprintf("/node/v1/snapshot?after=%d&wait=25s&applied=%d&node=%s&boot=%x&filter=simulated",
 			version, version, nodeName(node), node+1)
 		status, body, err := p.world.send(ctx, p.world.plane(node), http.MethodGet, path, nil)
 		if err != nil {

@@ -21,7 +21,7 @@ func (p *poll) consumers() uint64 {
 
 // consumers is all that is known of them, which is also all that has changed.
 func (c *plane) consumers() wire.Consumers {
-	m := wire.Consumers{Format: wire.ConsumersFormat, Revision: c.revision, ExceptionsRevision: c.revision,
+	m := wire.Consumers{Revision: c.revision, ExceptionsRevision: c.revision,
 		Complete: true}
 	for _, one := range c.people {
 		m.HasExceptions = m.HasExceptions || len(one.Exceptions) > 0

@@ -112,9 +112,9 @@ func (c *plane) handle(node int, call *envoytest.Call) {
 		t.Errorf("a call without the node token: %v", call.Headers)
 	}
 	switch path := call.Header(":path"); {
-	case path == "/node/v1/leases?reply=6" && call.Header(":method") == "POST":
+	case path == "/node/v1/leases" && call.Header(":method") == "POST":
 		c.handleLease(node, call)
-	case strings.HasPrefix(path, "/node/v1/consumers?") && call.Header(":method") == "POST":
+	case path == "/node/v1/consumers" && call.Header(":method") == "POST":
 		c.handleQuestion(call)
 	case strings.HasPrefix(path, "/node/v1/snapshot?") && call.Header(":method") == "GET":
 		c.handlePoll(node, call, path)

@@ -140,7 +140,7 @@ func TestBadSnapshots(t *testing.T) {
 		do     func(b []byte) []byte
 	}
 	damages := []damage{
-		{"future format", "format version", func(b []byte) []byte { b[4] = 99; return wire.Reseal(b) }},
+		{"another protocol", "upgrade the filter", func(b []byte) []byte { b[4] = 99; return wire.Reseal(b) }},
 		{"another message", "not a message", func(b []byte) []byte { copy(b, "WRLR"); return b }},
 		{"a byte more", "", func(b []byte) []byte { return wire.Reseal(append(b, 0)) }},
 		{"too large", "", func(b []byte) []byte { return append(b, make([]byte, wire.MaxSnapshot)...) }},

@@ -133,9 +133,9 @@ func (s *server) wanted(
 			Reason: "says nothing: give a tier, overrides, banned or bypass; weir consumers delete or DELETE " +
 				"forgets a consumer"})
 	}
-	if n := len(wire.AppendExceptions(nil, r.Special(in.now))); n > wire.MaxExceptions {
+	if n := len(wire.AppendExceptions(nil, r.Special(in.now))); n > wire.MaxUnrooted {
 		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
-			wire.MaxExceptions)
+			wire.MaxUnrooted)
 	}
 	return r, in.problems
 }

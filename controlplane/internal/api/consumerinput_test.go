@@ -66,21 +66,17 @@ func TestAConsumerHasMoreThanATier(t *testing.T) {
 		}
 	}
 	p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice?dry_run=true", header: map[string]string{"If-Match": `"7"`}, body: body}), 412, "changed-meanwhile")
-	// Nodes that read the new format receive it all; those built before receive the tier.
 	key := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
 	question := string(wire.AppendQuestion(nil, []keyhash.Key{key}))
-	for path, special := range map[string]bool{"/node/v1/consumers?format=2": true, "/node/v1/consumers": false} {
-		var m wire.Consumers
-		w := p.do(call{who: "envoy", method: "POST", path: path, body: question})
-		if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 ||
-			string(m.Items[0].Tier) != "premium" || (len(m.Items[0].Exceptions) > 0) != special {
-			t.Errorf("%s: %v %+v", path, err, m)
-		}
-		banned, bypass := wire.Ends(m.Items[0].Exceptions)
-		if special && (m.ExceptionsRevision != 1 || !m.HasExceptions || banned != soon.UnixMilli() ||
-			bypass != wire.ForGood) {
-			t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
-		}
+	var m wire.Consumers
+	w = p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers", body: question})
+	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 {
+		t.Fatalf("%v %+v", err, m)
+	}
+	banned, bypass := wire.Ends(m.Items[0].Exceptions)
+	if string(m.Items[0].Tier) != "premium" || m.ExceptionsRevision != 1 || !m.HasExceptions ||
+		banned != soon.UnixMilli() || bypass != wire.ForGood {
+		t.Errorf("%+v: banned until %d, bypass until %d", m, banned, bypass)
 	}
 	for filter, want := range map[string]int{"?banned=true": 1, "?tier=premium": 1, "?tier=free": 0,
 		"?banned=true&tier=free": 0, "?banned=false": 1} {

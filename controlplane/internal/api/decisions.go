@@ -30,7 +30,7 @@ func (s *server) noteDecisions(c echo.Context) error {
 	}
 	var m wire.Decisions
 	if err := wire.DecodeDecisions(body, &m); err != nil {
-		return badRequest("the decisions cannot be read: %v", err)
+		return unreadable("decisions", err)
 	}
 	if m.Node, err = nameIn(m.Node); err != nil {
 		return err

@@ -271,22 +271,3 @@ func TestBadQuestionsAboutDecisions(t *testing.T) {
 		t.Errorf("of an unknown version: %d", w.Code)
 	}
 }
-
-// A filter gets snapshots in the format that it says it reads.
-func TestSnapshotsForFiltersThatShowNothing(t *testing.T) {
-	p := newPlane(t)
-	if w := p.put(`"0"`, limited); w.Code != 200 {
-		t.Fatal(w.Body)
-	}
-	poll := func(query string) string {
-		w := p.do(call{"envoy", "GET", "/node/v1/snapshot?node=n&after=0&wait=1s" + query, nil, ""})
-		if w.Code != 200 {
-			t.Fatal(w.Code, w.Body)
-		}
-		return w.Body.String()
-	}
-	shows, plain := poll("&show=1"), poll("")
-	if plain == shows || plain != string(wire.Plain([]byte(shows))) || plain[4] != 2 {
-		t.Errorf("got formats %d and %d", shows[4], plain[4])
-	}
-}

@@ -127,7 +127,7 @@ func TestConsumersByTheirAddress(t *testing.T) {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	person := match.ConsumerKey(keyhash.Key{1}, policy.Source{Kind: policy.SourceClientIP}, "\x0a\x00\x00\x01")
-	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers?format=2",
+	w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/consumers",
 		body: string(wire.AppendQuestion(nil, []keyhash.Key{person}))})
 	var m wire.Consumers
 	if err := wire.DecodeConsumers(w.Body.Bytes(), &m); err != nil || len(m.Items) != 1 ||

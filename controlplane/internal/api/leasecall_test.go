@@ -23,7 +23,7 @@ func BenchmarkLeaseCall(b *testing.B) {
 		Node: "envoy-1", Boot: 1, Seq: 1, Version: 1,
 		Items: []wire.LeaseItem{{Bucket: keyhash.Key{1}, Waiting: 1, Cost: 1, Keep: 1}},
 	})
-	r := httptest.NewRequest(http.MethodPost, "/node/v1/leases?reply=2", nil)
+	r := httptest.NewRequest(http.MethodPost, "/node/v1/leases", nil)
 	r.Header.Set("Authorization", "Bearer token of envoy")
 	b.ReportAllocs()
 	for b.Loop() {

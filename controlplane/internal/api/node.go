@@ -10,7 +10,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
@@ -40,6 +39,10 @@ const NodesHeader = "Weir-Nodes"
 // changes of consumers and of penalties and the orders in force if the node says how much of that
 // it knows, or 204 after wait.
 func (s *server) snapshot(c echo.Context) error {
+	protocol, err := protocolParam(c)
+	if err != nil {
+		return err
+	}
 	seen, err := s.seen(c)
 	if err != nil {
 		return err
@@ -76,11 +79,27 @@ func (s *server) snapshot(c echo.Context) error {
 	if news.Version > 0 {
 		header.Set(VersionHeader, strconv.FormatUint(news.Version, 10))
 		header.Set(MarkHeader, news.Mark)
-		if c.QueryParam("show") == "" {
-			news.Bytes = wire.Plain(news.Bytes)
-		}
 	}
-	return c.Blob(http.StatusOK, wire.ContentType, news.Bytes)
+	return answerNode(c, news.Bytes, protocol)
+}
+
+// answerNode sends a message to a node of a protocol.
+func answerNode(c echo.Context, message []byte, protocol uint64) error {
+	return c.Blob(http.StatusOK, wire.ContentType, wire.Answer(message, protocol))
+}
+
+// protocolParam reads the protocol of a polling node, and refuses one that the control plane does
+// not speak. Someone who polls by hand and names none gets the first.
+func protocolParam(c echo.Context) (uint64, error) {
+	number, err := uintParam(c, "protocol")
+	if err != nil {
+		return 0, err
+	}
+	number = max(number, 1)
+	if err := wire.CheckProtocol(number); err != nil {
+		return 0, unreadable("poll", err)
+	}
+	return number, nil
 }
 
 // seen reads how much a polling node knows.
@@ -100,9 +119,6 @@ func (s *server) seen(c echo.Context) (seen push.Seen, err error) {
 	}
 	seen.WantsEnforcement = c.QueryParams().Has("enforcement")
 	if seen.Enforcement, err = uintParam(c, "enforcement"); err != nil {
-		return seen, err
-	}
-	if seen.ConsumersFormat, err = uintParam(c, "consumers_format"); err != nil {
 		return seen, err
 	}
 	if c.QueryParams().Has("nodes") {
@@ -153,20 +169,16 @@ func (s *server) leases(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	format, err := uintParam(c, "reply")
-	if err != nil {
-		return err
-	}
 	request, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
-		return badRequest("the lease request cannot be read: %v", err)
+		return unreadable("lease request", err)
 	}
 	reply, err := s.grant(c, request)
 	if err != nil {
 		return err
 	}
 	s.config.Metrics.Items(outcomes(request, reply))
-	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendLeaseReply(nil, reply.Spoken(format)))
+	return answerNode(c, wire.AppendLeaseReply(nil, reply), wire.ProtocolOf(body))
 }
 
 // grant has the store answer when it is the node's turn. The turn ends before the answer is sent,
@@ -186,13 +198,9 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return err
 	}
-	format, err := uintParam(c, "format")
-	if err != nil {
-		return err
-	}
 	keys, err := wire.DecodeQuestion(body)
 	if err != nil {
-		return badRequest("the question about consumers cannot be read: %v", err)
+		return unreadable("question about consumers", err)
 	}
 	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
 	defer cancel()
@@ -200,7 +208,7 @@ func (s *server) askConsumers(c echo.Context) error {
 	if err != nil {
 		return storeFailure(err)
 	}
-	return c.Blob(http.StatusOK, wire.ContentType, wire.AppendConsumers(nil, consumers.Spoken(answer, format)))
+	return answerNode(c, wire.AppendConsumers(nil, answer), wire.ProtocolOf(body))
 }
 
 // nameIn is the name of the node that sends a message, as it is listed.

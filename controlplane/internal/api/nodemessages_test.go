@@ -509,8 +509,6 @@ func TestNoFieldOfAPollIsBelievedOfAnother(t *testing.T) {
 		{field: "Seen.Consumers", say: set("consumers", "x"), refused: no},
 		{field: "Seen.Consumers", say: set("consumers", most, "wait", "10s"), shown: news},
 		{field: "Seen.WantsConsumers", say: set("consumers", "1x"), refused: no},
-		{field: "Seen.ConsumersFormat", say: set("consumers_format", "-1"), refused: no},
-		{field: "Seen.ConsumersFormat", say: set("consumers_format", most)},
 		{field: "Seen.Penalties", say: set("penalties", "-1"), refused: no},
 		{field: "Seen.Penalties", say: set("penalties", most)},
 		{field: "Seen.WantsPenalties", say: set("penalties", "1x"), refused: no},

@@ -24,7 +24,7 @@ func (s *server) notePenalties(c echo.Context) error {
 	}
 	var m wire.Offences
 	if err := wire.DecodeOffences(body, &m); err != nil {
-		return badRequest("the penalties cannot be read: %v", err)
+		return unreadable("penalties", err)
 	}
 	if m.Node, err = nameIn(m.Node); err != nil {
 		return err

@@ -42,7 +42,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 			wire.LeaseRequest{Node: node, Boot: boot, Version: 1, Items: []wire.LeaseItem{
 				{Bucket: bucket, Limit: 1, Waiting: need, Cost: 1, Seq: 1, Hold: hold},
 			}}))
-		if w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases?reply=5", body: body}); w.Code != 200 {
+		if w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: body}); w.Code != 200 {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}

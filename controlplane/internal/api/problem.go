@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ProblemType is the media type of every error answer (RFC 9457).
@@ -60,6 +61,7 @@ var answers = map[errs.Code]struct {
 	},
 	errs.InvalidConsumer:      {http.StatusUnprocessableEntity, "nothing has been changed"},
 	errs.InvalidEnforcement:   {http.StatusUnprocessableEntity, "nothing has been changed"},
+	errs.OtherProtocol:        {status: http.StatusUpgradeRequired},
 	errs.PreconditionRequired: {status: http.StatusPreconditionRequired},
 	errs.TooManyRequests:      {status: http.StatusTooManyRequests},
 	errs.Unreadable:           {status: http.StatusInternalServerError},
@@ -109,6 +111,14 @@ func (f *failure) Unwrap() error { return f.cause }
 
 func badRequest(format string, args ...any) error {
 	return &failure{code: errs.BadRequest, detail: fmt.Sprintf(format, args...)}
+}
+
+// unreadable is the failure of a message of a node that cannot be read.
+func unreadable(message string, cause error) error {
+	if cause == wire.ErrNewer || cause == wire.ErrOlder {
+		return &failure{code: errs.OtherProtocol, detail: cause.Error()}
+	}
+	return badRequest("the %s cannot be read: %v", message, cause)
 }
 
 // conflict explains errs.Conflict, and passes on any other error.

@@ -25,7 +25,7 @@ func (s *server) report(c echo.Context) error {
 	}
 	var r wire.Report
 	if err := wire.DecodeReport(body, &r); err != nil {
-		return badRequest("the report cannot be read: %v", err)
+		return unreadable("report", err)
 	}
 	if len(r.Node) == 0 {
 		return badRequest("the report does not name the node")

@@ -32,7 +32,7 @@ func (s *server) noteMeasures(c echo.Context) error {
 	}
 	var m wire.Measures
 	if err := wire.DecodeMeasures(body, &m); err != nil {
-		return badRequest("the measures cannot be read: %v", err)
+		return unreadable("measures", err)
 	}
 	if m.Node, err = nameIn(m.Node); err != nil {
 		return err

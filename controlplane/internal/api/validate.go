@@ -56,7 +56,8 @@ func (s *server) obey(next echo.HandlerFunc) echo.HandlerFunc {
 		}
 		c.SetRequest(c.Request().WithContext(withCaller(c.Request().Context(), who)))
 		err := s.apart(c, op, next)
-		if f := (*failure)(nil); op.forNodes() && errors.As(err, &f) && f.code == errs.BadRequest {
+		if f := (*failure)(nil); op.forNodes() && errors.As(err, &f) &&
+			(f.code == errs.BadRequest || f.code == errs.OtherProtocol) {
 			s.noteNode(c, op, f.detail)
 		}
 		return err

@@ -49,7 +49,7 @@ func (p *plane) known(consumer string) string {
 // not know.
 func (p *plane) news(revision uint64) (m wire.Consumers) {
 	p.t.Helper()
-	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers_format=2&consumers=%d",
+	a := p.do("GET", fmt.Sprintf("/node/v1/snapshot?node=n&boot=1&after=1&wait=20s&consumers=%d",
 		revision), nil)
 	if err := wire.DecodeConsumers(a.body, &m); err != nil || a.status != http.StatusOK {
 		p.t.Fatalf("%d %s: %v", a.status, a.body, err)

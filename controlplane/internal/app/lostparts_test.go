@@ -35,7 +35,7 @@ func (p *plane) keeps() (all []string) {
 	note("order", p.do("GET", "/v1/enforcement", nil), `"drill"`)
 	note("banned key", p.do("GET", "/v1/keys/a?partition=consumer:thief", nil), `"steals"`)
 	var m wire.Consumers
-	a := p.do("GET", "/node/v1/snapshot?node=n&boot=1&wait=5s&consumers_format=2&consumers=1&after="+
+	a := p.do("GET", "/node/v1/snapshot?node=n&boot=1&wait=5s&consumers=1&after="+
 		strings.Trim(set.header.Get("ETag"), `"`), nil)
 	err := wire.DecodeConsumers(a.body, &m)
 	return append(all, fmt.Sprintf("%d bans for nodes, %v", bans(m), err))

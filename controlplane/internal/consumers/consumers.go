@@ -317,7 +317,7 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
 	m := wire.Consumers{
-		Format: wire.ConsumersFormat, Revision: state.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
+		Revision: state.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
 		HasExceptions: s.log.Special,
 		Complete:      true,
 	}

@@ -163,7 +163,7 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 		return m, false, s.changed
 	}
 	m = wire.Consumers{
-		Format: wire.ConsumersFormat, Revision: s.log.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
+		Revision: s.log.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
 		HasExceptions: s.log.Special,
 	}
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
@@ -252,17 +252,4 @@ func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Ke
 		}
 	}
 	return known, nil
-}
-
-// Spoken converts a message to the newest format that a node reads. The first format has tiers
-// alone.
-func Spoken(m wire.Consumers, format uint64) wire.Consumers {
-	if format >= wire.ConsumersFormat {
-		return m
-	}
-	m.Format = 0
-	if !m.Complete {
-		m.Items = nil
-	}
-	return m
 }

@@ -45,8 +45,7 @@ type Override struct {
 	Policy string  `json:"policy"`
 	Limits []Limit `json:"limits,omitempty"`
 	Mark
-	// Roots are the policy.Limit.Root of each limit; none of an override that an older control
-	// plane has put.
+	// Roots are the policy.Limit.Root of each limit; none before Inherit.
 	Roots []quota.Span `json:"roots,omitempty"`
 }
 
@@ -105,7 +104,7 @@ const grace = time.Minute
 
 // Special returns what nodes receive of a record beside its tier.
 func (r *Record) Special(now time.Time) wire.Exceptions {
-	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now), Rooted: true}
+	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
 		until := o.end(now.Add(-grace))
@@ -121,9 +120,8 @@ func (r *Record) Special(now time.Time) wire.Exceptions {
 			}
 			own.Limits = append(own.Limits, f)
 		}
-		s.Overrides, s.Rooted = append(s.Overrides, own), s.Rooted && rooted
+		s.Overrides = append(s.Overrides, own)
 	}
-	s.Rooted = s.Rooted && len(s.Overrides) > 0
 	return s
 }
 
@@ -155,20 +153,13 @@ func (r *Record) Inherit(sets []*policy.Set, before *Record) {
 		own := o.windows()
 		for n := range before.Overrides {
 			if b := &before.Overrides[n]; b.Policy == o.Policy {
-				if was = b.windows(); len(b.Roots) != len(was) {
-					policy.Inherit(was, of, nil)
-				}
+				was = b.windows()
 			}
 		}
 		policy.InheritOwn(own, of, was)
 		o.Roots = make([]quota.Span, len(own))
 		for n := range own {
 			o.Roots[n] = own[n].Root
-		}
-	}
-	if len(wire.AppendExceptions(nil, r.Special(time.Time{}))) > wire.MaxExceptions { // Nodes would not read it.
-		for i := range r.Overrides {
-			r.Overrides[i].Roots = nil
 		}
 	}
 }

@@ -31,6 +31,7 @@ const (
 	InvalidPolicySet     Code = "invalid-policy-set"
 	InvalidConsumer      Code = "invalid-consumer"
 	InvalidEnforcement   Code = "invalid-enforcement"
+	OtherProtocol        Code = "other-protocol" // a filter must be upgraded, or the control plane
 	PreconditionRequired Code = "precondition-required"
 	TooManyRequests      Code = "too-many-requests"
 	Unreadable           Code = "unreadable"         // what is in force was written by another version

@@ -145,13 +145,7 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 			return by, true
 		}
 	}
-	if by.limit, ok = p.Find(own, &policy.Limit{Root: it.Root}, 0); ok {
-		return by, true
-	}
-	// An older filter names a limit that stands in for none of the policy's by its window.
-	if at := slices.IndexFunc(own, func(l policy.Limit) bool { return l.Window == it.Root }); at >= 0 {
-		by.limit = own[at]
-	} else {
+	if by.limit, ok = p.Find(own, &policy.Limit{Root: it.Root}, 0); !ok {
 		by.limit = boundless
 	}
 	return by, true

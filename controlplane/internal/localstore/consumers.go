@@ -186,7 +186,6 @@ func writeConsumer(tx *bolt.Tx, w consumers.Write, before []byte, revision uint6
 	was := tx.Bucket(specialBucket).Get(w.Key[:]) != nil
 	err = errors.Join(
 		noteEnd(tx.Bucket(specialBucket), w.Key, ends), noteEnd(tx.Bucket(bannedBucket), w.Key, banned),
-		changes.Delete(versionKey(held.Revision)), // as earlier versions of weir have put it
 		changes.Delete(changeKey(held.Revision, w.Key)),
 		changes.Put(changeKey(revision, w.Key), w.Key[:]),
 	)

@@ -1,7 +1,6 @@
 package localstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 
@@ -47,41 +46,14 @@ func (s *Store) HasLate() (has bool) {
 	return has
 }
 
-// Earlier is how a build left the file that had no checksum of each counter.
-type Earlier struct {
-	// Crashed: it has no sums. GoneBackTo: this build had the file before, and a bucket whose key
-	// begins with 3 has not changed since.
-	Crashed, GoneBackTo bool
-}
-
-// Write makes a file that this build has written one of the earlier build.
-func (e Earlier) Write(path string) error {
+// WriteProtocol makes the file one of another protocol.
+func WriteProtocol(path string, number byte) error {
 	db, err := bolt.Open(path, 0o600, nil)
 	if err != nil {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		meta, saved := tx.Bucket(metaBucket), tx.Bucket(ledgersBucket)
-		values := map[string][]byte{}
-		err := saved.ForEach(func(k, v []byte) error {
-			if !e.GoneBackTo || k[0] != 3 {
-				values[string(k)] = bytes.Clone(unsummed(k, v))
-			}
-			return nil
-		})
-		for k, v := range values {
-			err = errors.Join(err, saved.Put([]byte(k), v))
-		}
-		clock := bytes.Clone(unsummed(clockKey, meta.Get(clockKey)))
-		err = errors.Join(err, meta.Put(clockKey, clock), meta.Delete(sumKey))
-		if !e.GoneBackTo {
-			err = errors.Join(err, meta.Delete(changedKey))
-		}
-		if !e.Crashed {
-			err = errors.Join(err, seal(tx, ofAll, uint64(tx.ID())))
-			err = errors.Join(err, meta.Put(sumKey, bytes.Clone(meta.Get(sumKey)[1:])))
-		}
-		return err
+		return tx.Bucket(metaBucket).Put(protocolKey, summed(protocolKey, []byte{number}))
 	})
 	return errors.Join(err, db.Close())
 }

@@ -19,6 +19,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
@@ -51,6 +52,8 @@ var (
 	runningKey = []byte("running") // present while a process has the store open: found at the start, there was a crash
 	ordersKey  = []byte("orders")  // what operators have ordered beside the policy set: big-endian revision, and JSON
 	lostKey    = []byte("lost")    // the store's time at which the last crash was found
+	// protocolKey holds the wire.Protocol of the build that has written the file.
+	protocolKey = []byte("protocol")
 )
 
 // Store is the embedded store. Make one with Open. It is safe for concurrent use.
@@ -169,10 +172,8 @@ func (s *Store) load(now func() time.Time) error {
 			}
 		}
 		meta := tx.Bucket(metaBucket)
-		if isEarlier(meta) {
-			if err := takeOver(tx); err != nil {
-				return err
-			}
+		if err := meta.Put(protocolKey, summed(protocolKey, []byte{wire.Protocol})); err != nil {
+			return err
 		}
 		s.clock = newClock(instant(unsummed(clockKey, meta.Get(clockKey))), now)
 		s.ledgers.lost = instant(meta.Get(lostKey))

@@ -13,6 +13,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // damaged returns what to do about a damaged file.
@@ -54,7 +56,9 @@ func inspect(path string) (changed []string, err error) {
 	case err != nil:
 		return nil, err
 	}
+	var other error
 	err = db.View(func(tx *bolt.Tx) error {
+		other = checkProtocol(tx)
 		err := readAll(tx, info.Size(), freelist)
 		if err == nil {
 			changed, err = changedLists(tx)
@@ -62,6 +66,9 @@ func inspect(path string) (changed []string, err error) {
 		return err
 	})
 	err = errors.Join(err, db.Close())
+	if other != nil {
+		return nil, other
+	}
 	for _, list := range changed {
 		if !mendable(list) {
 			err = errors.Join(err, fmt.Errorf("%q is not as it was saved, as where a disk has changed a bit", list))
@@ -74,6 +81,19 @@ func inspect(path string) (changed []string, err error) {
 		changed = append(changed, lastChange)
 	}
 	return changed, nil
+}
+
+// checkProtocol returns why this build does not read a file that another has written; nil if it
+// does, or if nothing says the file's protocol, as in one that was just made.
+func checkProtocol(tx *bolt.Tx) error {
+	meta := tx.Bucket(metaBucket)
+	if meta == nil {
+		return nil
+	}
+	if value := unsummed(protocolKey, meta.Get(protocolKey)); len(value) == 1 {
+		return wire.CheckStore(uint64(value[0]))
+	}
+	return nil
 }
 
 // tooSmall reports whether a file does not even hold the two pages that say where the rest is. The

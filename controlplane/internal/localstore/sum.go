@@ -126,10 +126,7 @@ func changedLists(tx *bolt.Tx) (changed []string, err error) {
 	}
 	value := meta.Get(sumKey)
 	at := meta.Get(clockKey)
-	switch {
-	case isEarlier(meta):
-		value = append([]byte{ofAll}, value...)
-	case at != nil && unsummed(clockKey, at) == nil:
+	if at != nil && unsummed(clockKey, at) == nil {
 		return nil, errors.New("its clock is not as it was saved, as where a disk has changed a bit")
 	}
 	if len(value) < sumsHead {

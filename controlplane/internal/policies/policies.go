@@ -77,10 +77,6 @@ func (v *Version) Mark(secret [16]byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:markBytes])
 }
 
-// OldMark is the mark of replicas of earlier builds, which has nothing of the secret: the beginning
-// of the digest.
-func (v *Version) OldMark() string { return v.Digest[:min(len(v.Digest), 2*markBytes)] }
-
 // Is reports whether both are the same document by the same number.
 func (v *Version) Is(other *Version) bool {
 	return v.Number == other.Number && v.Digest == other.Digest

@@ -54,10 +54,9 @@ type Seen struct {
 	// Mark is the policies.Version.Mark that its policy set came with; empty if it knows none.
 	Mark string
 	// Consumers is the revision up to which it has the changes of consumers. WantsConsumers: it
-	// wants later ones, in messages of up to ConsumersFormat.
-	Consumers       uint64
-	WantsConsumers  bool
-	ConsumersFormat uint64
+	// wants later ones.
+	Consumers      uint64
+	WantsConsumers bool
 	// Penalties is the revision up to which it has the changes of penalties. WantsPenalties: it
 	// wants later ones.
 	Penalties      uint64
@@ -221,8 +220,7 @@ func (h *Hub) Secret() ([16]byte, error) {
 }
 
 // Has reports whether a node that has a version by number and mark has v with the secret. Without a
-// mark, and before the store has been reached, the number decides. The mark of an earlier build
-// says nothing of the secret.
+// mark, and before the store has been reached, the number decides.
 func (h *Hub) Has(v *policies.Version, number uint64, mark string) bool {
 	has, _ := h.has(v, number, mark)
 	return has
@@ -233,10 +231,7 @@ func (h *Hub) has(v *policies.Version, number uint64, mark string) (bool, <-chan
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	unmarked := mark == "" || v.Digest == "" || !h.ready
-	// A node that reaches replicas of two builds by turns has the set, whichever has marked it.
-	// Otherwise each would send it again with each poll.
-	marked := mark == v.Mark(h.secret) || mark == v.OldMark()
-	return v.Number == number && (unmarked || marked), h.rekeyed
+	return v.Number == number && (unmarked || mark == v.Mark(h.secret)), h.rekeyed
 }
 
 // Looked is closed once the first poll of the store has ended, however it did.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -116,5 +115,5 @@ func (h *Hub) changedConsumers(node Seen, waited bool) ([]byte, <-chan struct{})
 	if !news {
 		return nil, moved
 	}
-	return wire.AppendConsumers(nil, consumers.Spoken(m, node.ConsumersFormat)), moved
+	return wire.AppendConsumers(nil, m), moved
 }

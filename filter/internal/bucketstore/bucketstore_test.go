@@ -299,26 +299,6 @@ func TestSlotsGrowAsNeeded(t *testing.T) {
 	}
 }
 
-// An older filter keeps more behind what is read of a record: while it drains, both work on the
-// same buckets.
-func TestRecordsOfOlderFiltersAreRead(t *testing.T) {
-	data := &shareddatatest.Data{}
-	slot := append(space[:], 's', 0, 0, 0)
-	st := bucketstore.New(data, space, 8, 0)
-	_, _ = take(st, key(0, 1), 0, 4)
-	b, _, _ := data.Get(slot)
-	for i := len(b) - 48; i < len(b); i++ {
-		b[i] = 0xee
-	}
-	data.Put(slot, b)
-	if ok, _ := take(st, key(0, 1), 0, 7); ok {
-		t.Error("what was used is forgotten")
-	}
-	if ok, _ := take(st, key(0, 1), 0, 6); !ok {
-		t.Error("what is left was refused")
-	}
-}
-
 // A full bucket gives up its place for nothing; a key that was crowded out while it owed tokens
 // owes them still.
 func TestCrowdingOutMintsNothing(t *testing.T) {

@@ -125,10 +125,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.Heir = b[atShort] != 0
 		c.at = atLimit
 		e.Limit = uint32(c.u32())
-		if e.State.Over < 0 || e.State.Over > 2*quota.MaxUnits { // An older filter keeps something else there.
-			e.State.Over, e.State.Gone = 0, 0
-		}
-		return e.State.Debt >= 0 && reckonable(e.Params)
+		return e.State.Debt >= 0 && e.State.Over >= 0 && e.State.Over <= 2*quota.MaxUnits && reckonable(e.Params)
 	}
 	for i := range e.Credit.Leases {
 		e.Credit.Leases[i].Expiry = quota.Instant(c.i64())

@@ -114,9 +114,8 @@ func TestAFloodShutsNoNewcomerOut(t *testing.T) {
 	}
 }
 
-// What a filter of an older version left in a cell says nothing of how much is owed: everything may
-// be.
-func TestACellOfAnOlderFilterOwesEverything(t *testing.T) {
+// In a cell that says nothing of how much is owed, everything may be.
+func TestACellOfAnUnknownDebtOwesEverything(t *testing.T) {
 	for _, a := range algorithms {
 		data := &shareddatatest.Data{}
 		st := bucketstore.New(data, space, 8, 0)

@@ -10,8 +10,7 @@ import (
 
 // A cell of a slot of histories holds, in its lower bits, the instant from which none of its
 // evicted keys owes any more, and above it the most tokens that one of them owed, as codeOf writes
-// them. Older filters store only the instant, which means that everything may be owed. They read a
-// cell with both as an instant far ahead, and refuse newcomers until they have drained.
+// them.
 const (
 	instantBits  = 52
 	lastInstant  = quota.Instant(1)<<instantBits - 1

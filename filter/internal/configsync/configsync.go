@@ -119,7 +119,9 @@ type Sync struct {
 	polling  bool
 	nextPoll quota.Instant
 	retry    quota.Span
-	failing  bool
+	// failing is how the first poll in a row without an answer ended, or the first that was
+	// refused; rpc.Answered if there was none.
+	failing rpc.Outcome
 	// seen is the last version that the control plane sent. refused is the last one that did not
 	// load, reason why.
 	seen, refused uint64

@@ -336,6 +336,26 @@ func TestAWrongTokenIsNamed(t *testing.T) {
 	}
 }
 
+// A control plane of another protocol says which side to upgrade, and so does the filter, once,
+// also if there was an outage before.
+func TestAnotherProtocolIsNamed(t *testing.T) {
+	for _, reason := range []error{wire.ErrNewer, wire.ErrOlder} {
+		p := newProcess(1)
+		p.tick(0)
+		p.answer(t, 503, nil)
+		for range 3 {
+			p.tick(10 * sec)
+			q := p.answer(t, 426, []byte(`{"detail":"`+reason.Error()+`"}`))
+			if q.Get("protocol") != fmt.Sprint(wire.Protocol) {
+				t.Errorf("the poll says %v", q)
+			}
+		}
+		if len(p.log) != 2 || !strings.HasSuffix(p.log[1], reason.Error()) {
+			t.Errorf("log %q", p.log)
+		}
+	}
+}
+
 // Requests that wait use the rules they were matched by: the memory is not reused under them.
 func TestRulesInUseAreNotOverwritten(t *testing.T) {
 	p := newProcess(1)

@@ -35,12 +35,12 @@ func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "/node/v1/snapshot?after="...)
 	b = strconv.AppendUint(b, s.seen, 10)
 	b = appendMark(b, "&mark=", s.seenMark)
-	b = append(b, "&wait=25s&show=1&applied="...)
+	b = append(b, "&wait=25s&protocol="...)
+	b = append(strconv.AppendUint(b, wire.Protocol, 10), "&applied="...)
 	b = strconv.AppendUint(b, s.applied(), 10)
 	b = appendMark(b, "&applied_mark=", s.mark)
 	if s.consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.consumers.Revision(), 10)
-		b = append(b, "&consumers_format=2"...) // wire.ConsumersFormat
 	}
 	if s.penalties != nil {
 		b = strconv.AppendUint(append(b, "&penalties="...), s.penalties.Known(), 10)
@@ -142,6 +142,8 @@ func (s *Sync) answer(status int, mark, body []byte) {
 	case 401, 403:
 		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+
 			"): check the token's environment variable")
+	case 426:
+		s.pollFailed(rpc.Refused, wire.Refused(body).Error())
 	default:
 		s.pollFailed(rpc.Of(status), "status "+strconv.Itoa(status))
 	}
@@ -208,8 +210,8 @@ func (s *Sync) pollSucceeded() {
 	s.Stats.Polls[rpc.Answered]++
 	s.heard = s.clock.Now()
 	s.sharedHeard.Store(int64(s.heard))
-	if s.failing {
-		s.failing = false
+	if s.failing != rpc.Answered {
+		s.failing = rpc.Answered
 		s.log.Info("weir: the control plane answers again")
 	}
 	s.retry = 0
@@ -220,8 +222,9 @@ func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 	s.Stats.Polls[how]++
 	s.retry = pauses.After(s.retry)
 	s.nextPoll = s.clock.Now() + rpc.Spread(s.retry, s.random.Jitter())
-	if !s.failing {
-		s.failing = true
+	// One that refuses the filter names its reason also after an outage, as when it was replaced.
+	if s.failing == rpc.Answered || how == rpc.Refused && s.failing != how {
+		s.failing = how
 		s.log.Warn("weir: the control plane cannot be reached, the policy set stays as it is: " + why)
 	}
 }

@@ -20,7 +20,7 @@ const (
 	fresh = quota.Minute
 	keep  = 10 * quota.Minute
 
-	path       = "/node/v1/consumers?format=2"
+	path       = "/node/v1/consumers"
 	askTimeout = quota.Second
 )
 
@@ -157,13 +157,13 @@ func (c *Cache) answer(status int, body []byte) {
 	}
 }
 
-// learn stores what a message says about a consumer. An older control plane knows only tiers.
+// learn stores the message's state of a consumer.
 func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
 	c.taught = record{
 		key: it.Key, tier: it.Tier, special: it.Exceptions,
 		learned: learned, revision: c.message.Revision,
 	}
-	return c.table.learn(&c.taught, c.message.Format < wire.ConsumersFormat)
+	return c.table.learn(&c.taught)
 }
 
 // failed drops all wanted consumers: further requests will make them wanted again.
@@ -199,9 +199,7 @@ func (c *Cache) Changed(body []byte) error {
 	}
 	// The state comes last: a VM that sees the new revision must find its changes.
 	s.revision, s.synced = c.message.Revision, now
-	if c.message.Format >= wire.ConsumersFormat {
-		s.exceptionsRevision, s.special = c.message.ExceptionsRevision, c.message.HasExceptions
-	}
+	s.exceptionsRevision, s.special = c.message.ExceptionsRevision, c.message.HasExceptions
 	c.table.saveState()
 	return nil
 }

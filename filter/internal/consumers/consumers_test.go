@@ -26,10 +26,8 @@ type process struct {
 	special            map[keyhash.Key][]byte
 	revision           uint64
 	exceptionsRevision uint64
-	// before: the control plane was built before a consumer could have more than a tier.
-	before    bool
-	err       error
-	questions []question
+	err                error
+	questions          []question
 }
 
 type question struct {
@@ -72,7 +70,7 @@ func (p *process) prepared(q question) []byte {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
+	m := wire.Consumers{Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
 		HasExceptions: len(p.special) > 0, Complete: true}
 	for _, k := range keys {
 		m.Items = append(m.Items, wire.Consumer{Key: k, Tier: []byte(p.tiers[k]), Exceptions: p.special[k]})
@@ -96,7 +94,7 @@ func (p *process) answer() (asked int) {
 func (p *process) change(complete bool, tiers map[byte]string) {
 	p.t.Helper()
 	p.revision++
-	m := wire.Consumers{Format: p.format(), Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
+	m := wire.Consumers{Revision: p.revision, ExceptionsRevision: p.exceptionsRevision,
 		HasExceptions: len(p.special) > 0, Complete: complete}
 	for n, tier := range tiers {
 		p.tiers[key(n)] = tier
@@ -107,13 +105,6 @@ func (p *process) change(complete bool, tiers map[byte]string) {
 	if err := p.vms[0].Changed(wire.AppendConsumers(nil, m)); err != nil {
 		p.t.Fatal(err)
 	}
-}
-
-func (p *process) format() uint8 {
-	if p.before {
-		return 1
-	}
-	return wire.ConsumersFormat
 }
 
 func key(n byte) keyhash.Key { return keyhash.Key{n} }

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/consumers"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -85,30 +84,6 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 	}
 }
 
-// A control plane of before, beside one that is newer, speaks of tiers alone: that takes nothing
-// back.
-func TestAControlPlaneOfBeforeLiftsNoBan(t *testing.T) {
-	p := newSpecial(t, 1, 64)
-	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
-	p.exceptionsRevision = 4
-	p.change(true, map[byte]string{1: "free"})
-	p.before = true
-	p.change(true, map[byte]string{1: "gold"})
-	p.tick(61 * sec)
-	p.expect(0, 1, "gold")
-	p.tick(sec)
-	p.answer()
-	p.isBanned(0, 1, true)
-	p.expect(0, 1, "gold")
-	if special, exceptionsRevision := p.vms[0].Exceptions(); !special || exceptionsRevision != 4 {
-		t.Errorf("special %v, exceptionsRevision %d", special, exceptionsRevision)
-	}
-	p.before = false
-	delete(p.special, key(1))
-	p.change(true, map[byte]string{1: "gold"})
-	p.isBanned(0, 1, false)
-}
-
 // Neither invented consumers nor those with a tier crowd out who is banned.
 func TestAFloodLeavesBans(t *testing.T) {
 	p := newSpecial(t, 1, 1)
@@ -123,23 +98,4 @@ func TestAFloodLeavesBans(t *testing.T) {
 		p.answer()
 	}
 	p.isBanned(0, 1, true)
-}
-
-// A worker of before beside a new one, in one process: neither takes the other's bytes for what
-// they are not.
-func TestAWorkerOfBeforeReadsNothingWrong(t *testing.T) {
-	p := newSpecial(t, 1, 1)
-	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})
-	p.exceptionsRevision = 4
-	p.change(true, map[byte]string{1: "gold"})
-	state := []byte{1, 0, 0, 0, 'r'}
-	value, _, _ := p.data.Get(state)
-	p.data.Put(state, value[:24]) // as it was written before
-	late := consumers.New(&p.data, p, p, [4]byte{1}, 1)
-	if late.Revision() != p.revision {
-		t.Errorf("revision %d", late.Revision())
-	}
-	if special, exceptionsRevision := late.Exceptions(); special || exceptionsRevision != 0 {
-		t.Errorf("special %v, exceptionsRevision %d", special, exceptionsRevision)
-	}
 }

@@ -17,9 +17,8 @@ const (
 	// tier.
 	fixed      = 16 + 8 + 8 + 1
 	hasSpecial = 0x80
-	// stateSize is the length of a state, firstSize the length before wire.ConsumersFormat.
-	firstSize = 24
-	stateSize = firstSize + 8 + 1
+	// stateSize is the length of a state.
+	stateSize = 4*8 + 1
 )
 
 // record is what is known about one consumer: its tier, empty for none; its special part in the
@@ -75,17 +74,16 @@ func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
 // loadState reads the state; what cannot be read leaves it as it is.
 func (t *table) loadState() {
 	value, _, found := t.shared.Get(t.stateKey[:])
-	if !found || len(value) != firstSize && len(value) != stateSize {
+	if !found || len(value) != stateSize {
 		return
 	}
 	t.state = state{
 		revision:    binary.LittleEndian.Uint64(value),
 		staleBefore: quota.Instant(binary.LittleEndian.Uint64(value[8:])),
 		synced:      quota.Instant(binary.LittleEndian.Uint64(value[16:])),
-	}
-	if len(value) == stateSize {
-		t.state.exceptionsRevision = binary.LittleEndian.Uint64(value[firstSize:])
-		t.state.special = value[stateSize-1] != 0
+
+		exceptionsRevision: binary.LittleEndian.Uint64(value[24:]),
+		special:            value[stateSize-1] != 0,
 	}
 }
 
@@ -93,7 +91,7 @@ func (t *table) saveState() {
 	binary.LittleEndian.PutUint64(t.value[:], t.state.revision)
 	binary.LittleEndian.PutUint64(t.value[8:], uint64(t.state.staleBefore))
 	binary.LittleEndian.PutUint64(t.value[16:], uint64(t.state.synced))
-	binary.LittleEndian.PutUint64(t.value[firstSize:], t.state.exceptionsRevision)
+	binary.LittleEndian.PutUint64(t.value[24:], t.state.exceptionsRevision)
 	t.value[stateSize-1] = 0
 	if t.state.special {
 		t.value[stateSize-1] = 1
@@ -141,12 +139,12 @@ func (t *table) find(consumer keyhash.Key, r *record) bool {
 }
 
 // learn stores a record unless a later one is known, as when a change overtakes the answer to a
-// question. With tierAlone the special part of a known record stays. If other workers change the
-// set at every attempt, learn stores nothing and reports false.
-func (t *table) learn(r *record, tierAlone bool) bool {
+// question. If other workers change the set at every attempt, learn stores nothing and reports
+// false.
+func (t *table) learn(r *record) bool {
 	for range bucketstore.MaxAttempts {
 		cas, found := t.open(r.key)
-		if !t.put(r, tierAlone) {
+		if !t.put(r) {
 			return true
 		}
 		t.next = t.next[:0]
@@ -174,7 +172,7 @@ func (t *table) learn(r *record, tierAlone bool) bool {
 // without content before one with a tier, whose loss means another limit, and that before a ban or
 // more; among equals it drops the oldest. A record never replaces one with more content that was
 // asked about lately, so invented consumers push no real ones out.
-func (t *table) put(r *record, tierAlone bool) bool {
+func (t *table) put(r *record) bool {
 	at := 0
 	for at < t.count && t.set[at].key != r.key {
 		at++
@@ -183,9 +181,6 @@ func (t *table) put(r *record, tierAlone bool) bool {
 		held := &t.set[at]
 		if held.revision > r.revision && held.learned >= t.state.staleBefore {
 			return false
-		}
-		if tierAlone {
-			r.special = held.special
 		}
 	} else if t.count < perSet {
 		t.count++

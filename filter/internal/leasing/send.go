@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// path is where lease requests go; the reply has the newest format that this filter reads.
-const path = "/node/v1/leases?reply=6"
+// path is where lease requests go.
+const path = "/node/v1/leases"
 
 // Flush sends what requests wait for, unless it gathers, and tokens to keep with it. Those alone go
 // with the tick.

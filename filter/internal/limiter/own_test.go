@@ -29,7 +29,7 @@ func (r *register) Find(p *match.Consumer) {
 func ownLimits(quotas ...int64) []byte {
 	o := wire.Override{Policy: "p", Until: wire.ForGood}
 	for i, q := range quotas {
-		o.Limits = append(o.Limits, wire.Figures{Quota: q, Window: quota.Span(i+1) * quota.Minute})
+		o.Limits = append(o.Limits, wire.Figures{Quota: q, Window: quota.Span(i+1) * quota.Minute, Root: quota.Span(i)})
 	}
 	return wire.AppendExceptions(nil, wire.Exceptions{Overrides: []wire.Override{o}})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // process is what all VMs of an Envoy process agree on: a random number that names this run of it,
@@ -20,7 +21,7 @@ type process struct {
 }
 
 // nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and
-// versions of the filter whose bytes differ. Plugins of one control plane share what it says and
+// filters of different protocols. Plugins of one control plane share what it says and
 // what they have leased, also an old and a new configuration of one plugin; a plugin that works
 // alone shares with those that have its name.
 func nameSpace(config *policy.Plugin) shareddata.Space {
@@ -32,7 +33,7 @@ func nameSpace(config *policy.Plugin) shareddata.Space {
 	} else {
 		h = addText(h, host.Property("plugin_name"))
 	}
-	return shareddata.Space{'2', byte(h), byte(h >> 8), byte(h >> 16)}
+	return shareddata.Space{wire.Protocol, byte(h), byte(h >> 8), byte(h >> 16)}
 }
 
 // addText adds a text and its length to a hash, so that texts cannot run into each other.

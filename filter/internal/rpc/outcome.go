@@ -44,7 +44,8 @@ func Of(status int) Outcome {
 // String says it in a log.
 func (o Outcome) String() string {
 	return [...]string{
-		"it answers", "no answer in time", "it refuses the call: check the node token", "it is unavailable",
+		"it answers", "no answer in time", "it refuses the call: check the node token and both versions",
+		"it is unavailable",
 		"its answer cannot be read", "its cluster has no healthy host", "it is overloaded",
 	}[o]
 }

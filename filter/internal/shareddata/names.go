@@ -5,8 +5,9 @@ type Name byte
 
 // All names, with the package that writes the value: tools/shareddata_test.go refuses any other.
 // The worker that holds the lease Leader asks the control plane for what is new, and has these
-// packages write it (configsync/poll.go). A letter that was used by a released filter is never
-// given another meaning: an old and a new filter may run side by side.
+// packages write it (configsync/poll.go). A letter gets another meaning, and a value another form,
+// only with another wire.Protocol, which the space begins with: an old and a new filter may run
+// side by side.
 const (
 	// TokenSlot and WindowSlot begin the keys of bucketstore's tables, before the slot's number;
 	// TableSizes is how many slots they have.

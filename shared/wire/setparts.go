@@ -5,30 +5,17 @@ import (
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
-// The extras of a set are the fields beside its policies that not every filter reads: a bit for
-// each, then their values in the order of the bits. They come behind the policies, in a snapshot of
-// setExtrasFormat. A filter refuses a snapshot with an unknown bit.
+// The parts of a set are fields that few sets have. They come behind the policies: a byte with a
+// bit for each says which follow, in the order of the bits. A filter refuses a snapshot with an
+// unknown bit.
 const (
 	setPriorities = 1 << iota
 	setReading
 	setResponses
+	setShow
 
-	setExtrasKnown = setResponses<<1 - 1
+	setPartsKnown = setShow<<1 - 1
 )
-
-// setExtrasOf are the extras that a set has.
-func setExtrasOf(set *policy.Set) (extras int64) {
-	if len(set.Priorities) > 0 {
-		extras |= setPriorities
-	}
-	if readingOf(set) != (Reading{}) {
-		extras |= setReading
-	}
-	if len(set.Responses) > 0 {
-		extras |= setResponses
-	}
-	return extras
-}
 
 // Reading says how requests are read. The zero value is the default.
 type Reading struct {
@@ -41,22 +28,33 @@ func readingOf(set *policy.Set) Reading {
 	return Reading{set.Identity.IfSeveral, set.Routing, set.Identity.NotAppended}
 }
 
-func putSetExtras(dst []byte, set *policy.Set) []byte {
-	extras := setExtrasOf(set)
-	dst = putUvarint(dst, extras)
-	if extras&setPriorities != 0 {
+// putSetParts appends the bits of the parts that a set has, and the parts.
+func putSetParts(dst []byte, set *policy.Set) []byte {
+	at, parts := len(dst), byte(0)
+	dst = append(dst, 0) // The bits, below.
+	if len(set.Priorities) > 0 {
+		parts |= setPriorities
 		dst = putUvarint(dst, int64(len(set.Priorities)))
 		for i := range set.Priorities {
 			dst = putClass(dst, &set.Priorities[i])
 		}
 	}
-	if extras&setReading != 0 {
-		one := readingOf(set)
+	if one := readingOf(set); one != (Reading{}) {
+		parts |= setReading
 		dst = append(dst, byte(one.IfSeveral), byte(one.Routing), boolByte(one.NotAppended))
 	}
-	if extras&setResponses != 0 {
+	if len(set.Responses) > 0 {
+		parts |= setResponses
 		dst = putResponses(dst, set.Responses)
 	}
+	if len(set.Show) > 0 {
+		parts |= setShow
+		dst = putUvarint(dst, int64(len(set.Show)))
+		for _, p := range set.Show {
+			dst = putText(append(dst, byte(p.Kind)), p.Name)
+		}
+	}
+	dst[at] = parts
 	return dst
 }
 
@@ -81,15 +79,7 @@ func putClass(dst []byte, c *policy.Class) []byte {
 // Classes is how many classes of requests there are. It must follow the last policy; then Class
 // reads each.
 func (r *SetReader) Classes() int {
-	if r.format < setExtrasFormat {
-		return 0
-	}
-	extras := r.c.uvarint()
-	if extras&^setExtrasKnown != 0 {
-		r.c.fail(ErrValue)
-	}
-	r.setExtras = extras
-	if extras&setPriorities == 0 {
+	if r.parts = r.oneOf(0, setPartsKnown); r.parts&setPriorities == 0 {
 		return 0
 	}
 	return int(r.c.within(1, policy.MaxClasses))
@@ -113,7 +103,7 @@ func (r *SetReader) Class(
 
 // Reading reads how requests are read. It must follow the last class.
 func (r *SetReader) Reading() (one Reading) {
-	if r.setExtras&setReading != 0 {
+	if r.parts&setReading != 0 {
 		one.IfSeveral = policy.IfSeveral(r.oneOf(0, uint8(policy.SeveralJoined)))
 		one.Routing = spelling.Routing(r.oneOf(0, uint8(spelling.AnyRouting)))
 		one.NotAppended = r.oneOf(0, 1) == 1
@@ -133,9 +123,30 @@ type Response struct {
 func (r *SetReader) Responses(all *[policy.AnswerCount]Response) {
 	for i := range all {
 		one := &all[i]
-		if *one = (Response{}); r.setExtras&setResponses != 0 {
+		if *one = (Response{}); r.parts&setResponses != 0 {
 			one.Status, one.Body = r.status(), r.ref(policy.MaxBody)
 			one.ContentType, one.Headers = r.ref(policy.MaxText), r.ref(policy.MaxHeaderLines)
 		}
 	}
 }
+
+// Shown is how many parts of a request may be shown. It must follow Responses; then ShownPart reads
+// each.
+func (r *SetReader) Shown() int {
+	if r.parts&setShow == 0 {
+		return 0
+	}
+	return int(r.c.within(1, policy.MaxShown))
+}
+
+// ShownPart reads the next part that may be shown.
+func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
+	kind = policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
+	if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
+		r.c.fail(ErrValue)
+	}
+	return kind, r.ref(policy.MaxText)
+}
+
+// End returns the first error, including bytes after the last part.
+func (r *SetReader) End() error { return r.c.end() }

@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"errors"
+
+	"github.com/weir-proxy/weir/shared/text"
+)
+
+// Protocol is the number of the form in which a build writes messages, what a control plane stores
+// and what the workers of an Envoy share. It grows by one with each change that a reader of the
+// number before would refuse or take for something else. Its history:
+//
+//	1  the first
+const Protocol = 1
+
+// Oldest is the oldest Protocol that this build still reads and answers in.
+const Oldest = 1
+
+// The reasons to refuse a message for its Protocol, as both sides say them.
+var (
+	ErrNewer = errors.New("the filter speaks a newer protocol than the control plane: upgrade the control plane")
+	ErrOlder = errors.New("the filter speaks an older protocol than the control plane: " + upgradeFilter)
+)
+
+const upgradeFilter = "upgrade the filter"
+
+// The reasons to refuse a store for its Protocol.
+var (
+	ErrNewerStore = errors.New("a newer build has written it: upgrade the control plane")
+	ErrOlderStore = errors.New("an older build has written it that this one does not read: " +
+		"first start a build that still does")
+)
+
+// CheckProtocol returns why a control plane does not talk with a filter of a protocol: ErrNewer,
+// ErrOlder, or nil if it does.
+func CheckProtocol(number uint64) error { return check(number, ErrNewer, ErrOlder) }
+
+// CheckStore returns why a control plane does not use a store of a protocol; nil if it does.
+func CheckStore(number uint64) error { return check(number, ErrNewerStore, ErrOlderStore) }
+
+// check returns an error for a number above Protocol, and another for one below Oldest.
+func check(number uint64, above, below error) error {
+	switch {
+	case number > Protocol:
+		return above
+	case number < Oldest:
+		return below
+	}
+	return nil
+}
+
+// Refused returns why a control plane has refused a filter for its protocol: ErrOlder if its answer
+// says so, else ErrNewer.
+func Refused(answer []byte) error {
+	for i := range answer {
+		if text.HasPrefix(answer[i:], upgradeFilter) {
+			return ErrOlder
+		}
+	}
+	return ErrNewer
+}
+
+// ProtocolOf returns the number of a message's protocol; 0 if it is too short to have one.
+func ProtocolOf(message []byte) uint64 {
+	if len(message) < headerSize {
+		return 0
+	}
+	return uint64(message[headerSize-1])
+}
+
+// Answer returns a message for a filter of a protocol, in which it asked. The message stays as it
+// is, and is copied if it has another number.
+func Answer(message []byte, protocol uint64) []byte {
+	if ProtocolOf(message) == protocol {
+		return message
+	}
+	message = append([]byte(nil), message...)
+	message[headerSize-1] = byte(protocol)
+	return message
+}
+
+// headerSize is the length of a magic and the number of the protocol.
+const headerSize = 4 + 1
+
+// header appends what every message begins with.
+func header(dst []byte, magic string) []byte { return append(text.Append(dst, magic), Protocol) }
+
+// asked checks the header of a message from a filter, and answered that of one from a control
+// plane.
+func (c *cursor) asked(magic string)    { c.header(magic, ErrNewer, ErrOlder) }
+func (c *cursor) answered(magic string) { c.header(magic, ErrOlder, ErrNewer) }
+
+func (c *cursor) header(magic string, above, below error) {
+	b := c.bytes(headerSize)
+	if !text.HasPrefix(b, magic) {
+		c.err = ErrMagic
+		return
+	}
+	if err := check(uint64(b[headerSize-1]), above, below); err != nil {
+		c.fail(err)
+	}
+}
