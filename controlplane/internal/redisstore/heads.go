@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 //go:embed scripts/poll.lua
@@ -86,7 +87,7 @@ func (s *Store) heads(
 	s.mu.Lock()
 	// No other control plane knows it either, if none has given it back for so long.
 	given := s.secretless >= secretlessLooks
-	args := []any{candidate[:], flag(s.known), flag(laid || given)}
+	args := []any{candidate[:], flag(s.known), flag(laid || given), wire.Protocol}
 	s.mu.Unlock()
 	meta := []reading{readSecret, readVersions, readEnforcement}
 	others := []reading{readConsumerState, readPenaltyState}
@@ -123,6 +124,11 @@ func (s *Store) take(
 ) (ok bool, err error) {
 	if len(texts[0]) == 0 {
 		return false, nil
+	}
+	if len(texts[0]) > 1 {
+		if err := s.checkProtocol(texts[0][1]); err != nil {
+			return false, err
+		}
 	}
 	h.Secret, h.NoSecret = s.secretOf(ctx, texts[0][0], candidate, given)
 	if state, err := stateOf(texts[1]); err == nil {

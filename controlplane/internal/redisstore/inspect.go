@@ -34,7 +34,8 @@ func (e *EvictsError) Error() string {
 }
 
 // Inspect looks, until all servers have answered, which are too old or may evict what they hold,
-// and logs that once. Its error is an *EvictsError, unless MayEvict.
+// and logs that once. Its error is an *EvictsError, unless MayEvict, or that a build of another
+// protocol has written the store.
 func (s *Store) Inspect(ctx context.Context) error {
 	s.mu.Lock()
 	done := s.inspected
@@ -42,6 +43,11 @@ func (s *Store) Inspect(ctx context.Context) error {
 	s.mu.Unlock()
 	if done {
 		return nil
+	}
+	if number, err := s.client.Get(ctx, keyLaid).Result(); err == nil {
+		if err := s.checkProtocol(number); err != nil {
+			return err
+		}
 	}
 	err := s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
 		text, err := server.Info(ctx).Result()

@@ -19,7 +19,7 @@ const (
 	keyRollout   = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
 	keyOrders    = "weir:{meta}:orders"    // hash: revision, and the enforcement orders, JSON
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
-	keyLaid      = "weir:{meta}:laid"      // there once markers of lost state have been laid, see losses.go
+	keyLaid      = "weir:{meta}:laid"      // the wire.Protocol of the store, once markers were laid; see losses.go
 	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON
 	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
 	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -99,6 +100,8 @@ type Store struct {
 	begun time.Time
 	far   distances
 	// closing ends when the store is closed; looks are the checks in the background.
+	// other is why a store of another protocol is not used any more; nil before.
+	other   atomic.Pointer[errs.Error]
 	closing context.Context
 	close   context.CancelFunc
 	looks   sync.WaitGroup
@@ -180,6 +183,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 		o(s)
 	}
 	s.begun = s.now()
+	s.client.AddHook(only{&s.other}) // Before the lanes: what people ask as well.
 	s.client.AddHook(lanes{s.people})
 	if l.sentinels != nil {
 		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })

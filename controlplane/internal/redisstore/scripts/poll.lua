@@ -3,7 +3,7 @@
 --
 -- KEYS     of each part, in the order of the parts
 -- ARGV     the parts, a letter each; then, with s: candidate; 1 if the caller has seen a secret here before, so that its absence is
---          a loss; 1 if the caller has just laid the markers
+--          a loss; 1 if the caller has just laid the markers; the caller's protocol
 -- returns  for each part a list of texts
 local at = 0
 local function key()
@@ -27,27 +27,32 @@ function parts.l()
   return {n, redis.call('GET', marker) and '1' or '0', id or ''}
 end
 
--- s: the deployment's secret. The candidate becomes it if there is none.
+-- s: the deployment's secret. The candidate becomes it if there is none. A store of a newer protocol stays as it is.
 --
--- keys     the secret; there once markers of lost state have been laid
--- returns  the secret; nothing if the markers are to be laid first; '' if it is lost, and a caller that has seen it gives it back
+-- keys     the secret; the protocol of the store, once markers of lost state have been laid
+-- returns  the secret, and the protocol; nothing if the markers are to be laid first; '' alone if the secret is lost, and a caller
+--          that has seen it gives it back
 function parts.s()
   local name, markers = key(), key()
   local secret, laid = redis.call('GET', name), redis.call('GET', markers)
+  local protocol = tonumber(laid or '') or 0
+  if protocol > tonumber(ARGV[5]) then
+    return {secret or '', laid}
+  end
   if ARGV[4] ~= '1' and (secret or ARGV[3] ~= '1') and not laid then
     return {}
   end
   if not secret and ARGV[3] ~= '1' and ARGV[4] ~= '1' then
     return {''}
   end
-  if not laid then
-    redis.call('SET', markers, '1')
+  if protocol < tonumber(ARGV[5]) then
+    redis.call('SET', markers, ARGV[5])
   end
   if not secret then
     secret = ARGV[2]
     redis.call('SET', name, secret)
   end
-  return {secret}
+  return {secret, ARGV[5]}
 end
 
 -- v: which versions of the policy set are in force.
