@@ -22,6 +22,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -35,6 +36,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 	"github.com/weir-proxy/weir/test/logtest"
 )
@@ -105,11 +107,13 @@ func (b *breakable) OfferPenalties(ctx context.Context, o penalties.Offer) (pena
 	return b.Store.OfferPenalties(ctx, o)
 }
 
-func (b *breakable) EnforcementRevision(ctx context.Context) (uint64, error) {
+func (b *breakable) Document(
+	ctx context.Context, name docs.Name, known uint64,
+) (docs.Doc, quota.Instant, error) {
 	if err := b.check(); err != nil {
-		return 0, err
+		return docs.Doc{}, 0, err
 	}
-	return b.Store.EnforcementRevision(ctx)
+	return b.Store.Document(ctx, name, known)
 }
 
 func (b *breakable) Adjust(
@@ -206,7 +210,7 @@ func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	p.store.mode.Store(mode)
 	sets, registry := policies.New(policies.Config{Store: p.store, Now: time.Now}), nodes.New(p.store, time.Now)
 	people := consumers.New(consumers.Config{Store: p.store, Now: time.Now})
-	orders := enforcement.New(p.store, time.Now, log)
+	orders := enforcement.New(enforcement.Kept{In: p.store}, time.Now, log)
 	counts := metrics.New("test")
 	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})
 	p.punished = punished

@@ -344,7 +344,8 @@ func TestThereAreSoManyBans(t *testing.T) {
 	for n := range wire.MaxBans {
 		d.Bans.List = append(d.Bans.List, enforcement.Ban{Policy: "shared", Key: fmt.Sprintf("%032x", n), Reason: "x"})
 	}
-	if err := p.store.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+	kept := enforcement.Kept{In: p.store}
+	if err := kept.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
 		t.Fatal(err)
 	}
 	p.problem(p.do(call{"ed", "POST", "/v1/keys/shared/ban", nil, `{"reason": "one more"}`}), 409, "too-many-bans")

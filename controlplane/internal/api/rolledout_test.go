@@ -257,7 +257,8 @@ func TestABanOfBothVersionsIsMadeWholeOrNotAtAll(t *testing.T) {
 	for n := range wire.MaxBans - 1 {
 		d.Bans.List = append(d.Bans.List, enforcement.Ban{Policy: "a", Key: fmt.Sprintf("%032x", n), Reason: "x"})
 	}
-	if err := p.store.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+	kept := enforcement.Kept{In: p.store}
+	if err := kept.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
 		t.Fatal(err)
 	}
 	if w := p.put(`"0"`, otherHeader("x-a")); w.Code != 200 {

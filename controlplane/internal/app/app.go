@@ -141,7 +141,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		Store: a.store, Sets: sets, Now: a.clock.Now, Meter: a.metrics, Log: a.log,
 		Lost: func() { a.metrics.Lost(metrics.LostPenalties) },
 	})
-	a.enforcement = enforcement.New(a.store, a.clock.Now, a.log)
+	a.enforcement = enforcement.New(enforcement.Kept{In: a.store}, a.clock.Now, a.log)
 	a.enforcement.OnLost(func() { a.metrics.Lost(metrics.LostEnforcement) })
 	var candidate [16]byte
 	crand.Read(candidate[:]) // It never fails.

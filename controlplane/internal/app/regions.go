@@ -1,6 +1,7 @@
 package app
 
 import (
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
@@ -27,5 +28,6 @@ func (a *App) join(s *settings.Regions, sets *policies.Service) (*regions.Servic
 		return quota.MaxWindow // The longest that a policy that is gone can have had.
 	}
 	a.log.Info("sharing the quotas with other regions", "region", s.Region, "weights", s.Weights)
-	return regions.New(s.Config, a.store.Region(), document.Document(), lasting, a.log, a.clock.Now), nil
+	uses, holds := docs.Cell{Store: a.store, Name: docs.Region}, docs.Cell{Store: document, Name: docs.Regions}
+	return regions.New(s.Config, uses, holds, lasting, a.log, a.clock.Now), nil
 }

@@ -176,10 +176,9 @@ type Write struct {
 // Store keeps the document. Methods return errs.Conflict as such; any other error means that the
 // store could not be asked.
 type Store interface {
-	// Enforcement returns the document, the zero one if there is none.
-	Enforcement(ctx context.Context) (Document, error)
-	// EnforcementRevision is the document's revision, 0 if there is none.
-	EnforcementRevision(ctx context.Context) (uint64, error)
+	// Enforcement returns the document, the zero one if there is none. It returns the revision
+	// alone if that is known.
+	Enforcement(ctx context.Context, known uint64) (Document, error)
 	// WriteEnforcement replaces the document and keeps the entries. The error is errs.Conflict if
 	// the stored document is not the expected one.
 	WriteEnforcement(ctx context.Context, w Write) error

@@ -35,18 +35,13 @@ type store struct {
 	mute bool
 }
 
-func (s *store) Enforcement(context.Context) (enforcement.Document, error) {
+func (s *store) Enforcement(context.Context, uint64) (enforcement.Document, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.away {
 		return enforcement.Document{}, errAway
 	}
 	return s.held, nil
-}
-
-func (s *store) EnforcementRevision(ctx context.Context) (uint64, error) {
-	d, err := s.Enforcement(ctx)
-	return d.Revision, err
 }
 
 func (s *store) WriteEnforcement(_ context.Context, w enforcement.Write) error {
@@ -113,11 +108,11 @@ type replica struct {
 	log logtest.Buffer
 }
 
-func (r *replica) EnforcementRevision(ctx context.Context) (uint64, error) {
+func (r *replica) Enforcement(ctx context.Context, known uint64) (enforcement.Document, error) {
 	if r.cut.Load() {
-		return 0, errAway
+		return enforcement.Document{}, errAway
 	}
-	return r.Store.EnforcementRevision(ctx)
+	return r.Store.Enforcement(ctx, known)
 }
 
 func order(state enforcement.State, reason string) enforcement.Order {

@@ -128,19 +128,18 @@ func (s *Service) refresh(ctx context.Context) error {
 }
 
 func (s *Service) meet(ctx context.Context) error {
-	revision, err := s.store.EnforcementRevision(ctx)
-	if err != nil {
-		return err
-	}
-	if s.current(revision) {
-		return nil
-	}
 	s.mu.Lock()
-	held, unsaved := s.held, s.unsaved
+	held, unsaved, known := s.held, s.unsaved, uint64(0)
+	if s.loaded && !unsaved && !s.unsaid {
+		known = held.Revision
+	}
 	s.mu.Unlock()
-	stored, err := s.store.Enforcement(ctx)
+	stored, err := s.store.Enforcement(ctx, known)
 	if err != nil {
 		return err
+	}
+	if s.current(stored.Revision) {
+		return nil
 	}
 	merged, dropped := join(held, stored, s.now())
 	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {

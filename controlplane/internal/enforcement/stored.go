@@ -2,19 +2,41 @@ package enforcement
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Encode returns the document as stores keep it, beside its revision.
-func (d Document) Encode() ([]byte, error) { return json.Marshal(d) }
+// Kept is the document in a store of documents. It implements Store.
+type Kept struct{ In docs.Store }
 
-// Decode reads what Encode made. Empty text is the zero document.
-func Decode(revision uint64, text []byte) (d Document, err error) {
+// Enforcement implements Store.
+func (k Kept) Enforcement(ctx context.Context, known uint64) (Document, error) {
+	stored, _, err := k.In.Document(ctx, docs.Enforcement, known)
+	if err != nil || stored.Revision == known {
+		return Document{Revision: stored.Revision}, err
+	}
+	return decode(stored.Revision, stored.Value)
+}
+
+// WriteEnforcement implements Store.
+func (k Kept) WriteEnforcement(ctx context.Context, w Write) error {
+	text, err := json.Marshal(w.Document)
+	if err != nil {
+		return err
+	}
+	return k.In.WriteDocument(ctx, docs.Enforcement, docs.Write{
+		Expected: w.Expected, Doc: docs.Doc{Revision: w.Document.Revision, Value: text}, Entries: w.Entries,
+	})
+}
+
+// decode reads a stored document.
+func decode(revision uint64, text []byte) (d Document, err error) {
 	if revision == 0 {
 		return d, nil
 	}

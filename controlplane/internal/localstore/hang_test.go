@@ -36,7 +36,7 @@ func TestADiskThatHangs(t *testing.T) {
 			return s.Append(ctx, 0, policies.Version{Number: 1, Digest: "x", Document: []byte("x")}, audit.Entry{})
 		},
 		"an order": func(ctx context.Context) error {
-			return s.WriteEnforcement(ctx, enforcement.Write{})
+			return enforcement.Kept{In: s}.WriteEnforcement(ctx, enforcement.Write{})
 		},
 	}
 	answers := make(chan error, len(changes))

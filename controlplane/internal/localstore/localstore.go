@@ -50,7 +50,6 @@ var (
 	secretKey  = []byte("secret")
 	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
 	runningKey = []byte("running") // present while a process has the store open: found at the start, there was a crash
-	ordersKey  = []byte("orders")  // what operators have ordered beside the policy set: big-endian revision, and JSON
 	lostKey    = []byte("lost")    // the store's time at which the last crash was found
 	// protocolKey holds the wire.Protocol of the build that has written the file.
 	protocolKey = []byte("protocol")

@@ -9,6 +9,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
@@ -207,7 +208,7 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 		if state, err := stateOf(tx); err == nil {
 			h.Policies = &state
 		}
-		revision, _ := orders(tx)
+		revision := docOf(tx, docs.Enforcement).Revision
 		last := number(tx.Bucket(metaBucket).Get(revisionKey))
 		penalties := penaltyState(tx)
 		h.Enforcement, h.Consumers, h.Penalties = &revision, &last, &penalties

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
@@ -44,10 +45,10 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 	_, e3 := s.WriteConsumers(ctx, consumers.Changes{Entry: entry, Writes: []consumers.Write{
 		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "gold", Banned: &consumers.Mark{}}},
 	}})
-	e4 := s.WriteEnforcement(ctx, enforcement.Write{
+	e4 := enforcement.Kept{In: s}.WriteEnforcement(ctx, enforcement.Write{
 		Document: enforcement.Document{Revision: 7}, Entries: []audit.Entry{entry},
 	})
-	_, e5 := s.Region().Swap(ctx, 0, []byte("region"))
+	_, e5 := docs.Cell{Store: s, Name: docs.Region}.Swap(ctx, 0, []byte("region"))
 	_, e6 := s.OfferPenalties(ctx, penalties.Offer{Records: []penalties.Known{{Record: penalties.Record{
 		Key: keyhash.Key{3}, Record: penalty.Record{Level: 1, Until: 1 << 50}, Forgotten: 1 << 50,
 	}}}})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
@@ -17,6 +18,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -50,18 +52,20 @@ func (s *shared) State(ctx context.Context) (policies.State, error) {
 	return s.Store.State(ctx)
 }
 
-func (s *shared) EnforcementRevision(ctx context.Context) (uint64, error) {
+func (s *shared) Document(
+	ctx context.Context, name docs.Name, known uint64,
+) (docs.Doc, quota.Instant, error) {
 	if err := s.isAway(); err != nil {
-		return 0, err
+		return docs.Doc{}, 0, err
 	}
-	return s.Store.EnforcementRevision(ctx)
+	return s.Store.Document(ctx, name, known)
 }
 
-func (s *shared) WriteEnforcement(ctx context.Context, w enforcement.Write) error {
+func (s *shared) WriteDocument(ctx context.Context, name docs.Name, w docs.Write) error {
 	if err := s.isAway(); err != nil {
 		return err
 	}
-	return s.Store.WriteEnforcement(ctx, w)
+	return s.Store.WriteDocument(ctx, name, w)
 }
 
 func (s *shared) Heads(ctx context.Context, candidate [16]byte) (push.Heads, error) {
@@ -112,7 +116,7 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		for i := range replicas {
 			sets, people := policies.New(policies.Config{Store: s,
 				Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
-			orders := enforcement.New(s, time.Now, slog.New(slog.DiscardHandler))
+			orders := enforcement.New(enforcement.Kept{In: s}, time.Now, slog.New(slog.DiscardHandler))
 			punished := penalties.New(penalties.Config{Store: s, Sets: sets, Now: time.Now, Meter: uncounted{}})
 			hub := push.New(push.Config{
 				Policies: sets, Consumers: people, Penalties: punished, Enforcement: orders, Store: s,

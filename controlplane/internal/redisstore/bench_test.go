@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
@@ -246,8 +246,9 @@ func bucketCalls() []scriptCall {
 		{"bucket", 1, change(lease.Change{})},
 		{"adjust", 1, change(lease.Change{Give: 1})}, // It reads the bucket first.
 		{"settle", 1, settleOne},                     // After a grant that it is a settlement of.
-		{"cell", 1, func(b *testing.B, s *redisstore.Store, n int) error {
-			won, err := s.Region().Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
+		{"document", 1, func(b *testing.B, s *redisstore.Store, n int) error {
+			cell := docs.Cell{Store: s, Name: docs.Region}
+			won, err := cell.Swap(b.Context(), uint64(n-1), []byte("what a region uses"))
 			return expect(err, won, true)
 		}},
 	}
@@ -337,13 +338,6 @@ func policyCalls() []scriptCall {
 			}
 			state, err := s.State(b.Context())
 			return expect(err, state.Current, 1)
-		}},
-		{"orders", 1, func(b *testing.B, s *redisstore.Store, n int) error {
-			document := enforcement.Document{Revision: uint64(n),
-				Orders: enforcement.Orders{List: []enforcement.Order{{State: enforcement.Off, Percent: 100,
-					Reason: "bench"}}}}
-			return s.WriteEnforcement(b.Context(),
-				enforcement.Write{Expected: uint64(n - 1), Document: document, Entries: []audit.Entry{entry}})
 		}},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -29,7 +30,7 @@ type reading struct {
 var (
 	readSecret        = reading{"s", []string{keySecret, keyLaid}}
 	readVersions      = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
-	readEnforcement   = reading{"r", []string{keyOrders}}
+	readEnforcement   = reading{"r", docKeys(docs.Enforcement)[:1]}
 	readConsumerState = reading{"r", []string{keyConsumerState}}
 	readPenaltyState  = reading{"p", []string{keyPenaltyState}}
 )

@@ -17,7 +17,6 @@ const (
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
 	keyRollout   = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
-	keyOrders    = "weir:{meta}:orders"    // hash: revision, and the enforcement orders, JSON
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
 	keyLaid      = "weir:{meta}:laid"      // the wire.Protocol of the store, once markers were laid; see losses.go
 	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON

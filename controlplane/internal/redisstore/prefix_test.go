@@ -42,7 +42,7 @@ func TestDeploymentsShareARedis(t *testing.T) {
 			t.Errorf("%d: %d entries, %v", i, len(list), err)
 		}
 		d := enforcement.Document{Revision: 5}
-		if err := s.WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
+		if err := (enforcement.Kept{In: s}).WriteEnforcement(t.Context(), enforcement.Write{Document: d}); err != nil {
 			t.Errorf("%d: %v", i, err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -349,8 +350,8 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
 		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
 	}})
-	_, e6 := s.Region().Swap(ctx, 0, []byte("x"))
-	_, e9 := s.Document().Swap(ctx, 0, []byte("x"))
+	_, e6 := docs.Cell{Store: s, Name: docs.Region}.Swap(ctx, 0, []byte("x"))
+	_, e9 := docs.Cell{Store: s, Name: docs.Regions}.Swap(ctx, 0, []byte("x"))
 	p := params(t, 100, quota.Minute, 100)
 	_, e7 := s.Grant(ctx, spread(p, 1, 5))
 	_, e8 := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{7},

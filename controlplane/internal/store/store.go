@@ -6,13 +6,12 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
-	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
@@ -24,12 +23,10 @@ type Store interface {
 	leases.Buckets
 	consumers.Store
 	penalties.Store
-	enforcement.Store
+	docs.Store
 	audit.Store
 	decisions.Store
 	series.Store
 	push.Store
-	// Region is where the control planes on this store keep what their region uses.
-	Region() regions.Cell
 	Close() error
 }
