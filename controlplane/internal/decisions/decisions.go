@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -93,10 +94,8 @@ type Store interface {
 	// Decisions returns at most limit refusals with an ID below before, newest first; the newest if
 	// before is empty. The error may be ErrCursor.
 	Decisions(ctx context.Context, before string, limit int) ([]Decision, error)
-	// PutTop keeps what a replica publishes in place of what it published before, and forgets
-	// replicas that have published nothing for TopAge. Tops returns all by replica.
-	PutTop(ctx context.Context, replica string, text []byte) error
-	Tops(ctx context.Context) (map[string][]byte, error)
+	// Its slots keep what replicas publish.
+	series.Store
 }
 
 // Sets are the versions of the policy set. *policies.Service implements it.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -46,9 +47,9 @@ func (versions) Append(context.Context, uint64, policies.Version, audit.Entry) e
 
 // memory is a store that can be away.
 type memory struct {
-	list []decisions.Decision // the newest first
-	tops map[string][]byte
-	away bool
+	list  []decisions.Decision // the newest first
+	slots map[series.Slot]map[string][]byte
+	away  bool
 }
 
 var errAway = errors.New("the store is away")
@@ -76,16 +77,23 @@ func (m *memory) Decisions(_ context.Context, before string, limit int) (page []
 	return page, nil
 }
 
-func (m *memory) PutTop(_ context.Context, replica string, text []byte) error {
-	m.tops[replica] = text
+func (m *memory) PutSlot(_ context.Context, slot series.Slot, replica string, text []byte) error {
+	if m.slots[slot] == nil {
+		m.slots[slot] = map[string][]byte{}
+	}
+	m.slots[slot][replica] = text
 	return nil
 }
 
-func (m *memory) Tops(context.Context) (map[string][]byte, error) {
+func (m *memory) Slots(_ context.Context, slots []series.Slot) ([]map[string][]byte, error) {
 	if m.away {
 		return nil, errAway
 	}
-	return m.tops, nil
+	var found []map[string][]byte
+	for _, slot := range slots {
+		found = append(found, m.slots[slot])
+	}
+	return found, nil
 }
 
 // world is some replicas over one store, and a clock.
@@ -96,7 +104,8 @@ type world struct {
 }
 
 func newWorld(t *testing.T) *world {
-	return &world{t: t, store: &memory{tops: map[string][]byte{}}, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	return &world{t: t, store: &memory{slots: map[series.Slot]map[string][]byte{}},
+		now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
 func (w *world) replica(name string) *decisions.Service { return w.metered(name, nil) }

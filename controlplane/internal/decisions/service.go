@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -99,7 +100,7 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	}
 	err = s.save(ctx, append(late, fresh...))
 	if publish != nil && err == nil {
-		err = s.store.PutTop(ctx, s.replica, publish)
+		err = s.store.PutSlot(ctx, series.Tops.At(now), s.replica, publish)
 	}
 	return err
 }

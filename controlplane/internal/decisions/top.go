@@ -3,9 +3,12 @@ package decisions
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -274,17 +277,25 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others returns what other replicas have published lately.
-func (s *Service) others(ctx context.Context, now time.Time) (list []publication, err error) {
-	all, err := s.store.Tops(ctx)
-	for replica, text := range all {
-		var t publication
-		if replica == s.replica || json.Unmarshal(text, &t) != nil {
-			continue // Another version may write another format.
-		}
-		if now.Sub(t.At) <= TopAge {
-			list = append(list, t)
+// others returns what other replicas have published last, if that was lately.
+func (s *Service) others(ctx context.Context, now time.Time) ([]publication, error) {
+	// The clock of another replica may be in the next slot already.
+	var slots []series.Slot
+	for at := now.Add(-TopAge); at.Before(now.Add(2 * span)); at = at.Add(span) {
+		slots = append(slots, series.Tops.At(at))
+	}
+	found, err := s.store.Slots(ctx, slots)
+	last := map[string]publication{}
+	for _, slot := range found {
+		for replica, text := range slot {
+			var t publication
+			if replica == s.replica || json.Unmarshal(text, &t) != nil {
+				continue // Another version may write another format.
+			}
+			if now.Sub(t.At) <= TopAge && !t.At.Before(last[replica].At) {
+				last[replica] = t
+			}
 		}
 	}
-	return list, err
+	return slices.Collect(maps.Values(last)), err
 }

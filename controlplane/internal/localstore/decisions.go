@@ -2,7 +2,6 @@ package localstore
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -15,7 +14,6 @@ type refusals struct {
 	mu   sync.Mutex
 	last uint64
 	list []decisions.Decision // the newest last
-	tops map[string][]byte
 }
 
 // AppendDecisions implements decisions.Store.
@@ -50,24 +48,4 @@ func (s *Store) Decisions(_ context.Context, before string, limit int) (page []d
 		}
 	}
 	return page, nil
-}
-
-// PutTop implements decisions.Store.
-func (s *Store) PutTop(_ context.Context, replica string, told []byte) error {
-	r := &s.refusals
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.tops == nil {
-		r.tops = map[string][]byte{}
-	}
-	r.tops[replica] = told
-	return nil
-}
-
-// Tops implements decisions.Store.
-func (s *Store) Tops(context.Context) (map[string][]byte, error) {
-	r := &s.refusals
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return maps.Clone(r.tops), nil
 }

@@ -403,13 +403,6 @@ func nodeCalls() []scriptCall {
 		{"notice", 1, func(b *testing.B, s *redisstore.Store, n int) error {
 			return expect(nil, s.Notice(b.Context(), 1, fmt.Sprint("run-", n), ""), min(n-1, 1))
 		}},
-		{"top", 1, func(b *testing.B, s *redisstore.Store, n int) error {
-			if err := s.PutTop(b.Context(), "replica-1", []byte(`{"callers":[]}`)); err != nil || n > 1 {
-				return err
-			}
-			told, err := s.Tops(b.Context())
-			return expect(err, string(told["replica-1"]), `{"callers":[]}`)
-		}},
 	}
 }
 

@@ -14,19 +14,10 @@ import (
 //go:embed scripts/decide.lua
 var decideScript string
 
-//go:embed scripts/top.lua
-var topScript string
+var keepDecisions = redis.NewScript(auditScript + decideScript)
 
-var (
-	keepDecisions = redis.NewScript(auditScript + decideScript)
-	putTop        = redis.NewScript(topScript)
-)
-
-const (
-	keyDecisions = "weir:{decisions}:recent" // sorted set: refusals by when they were reported
-	keyTops      = "weir:{decisions}:tops"   // hash: replica → its heaviest callers, JSON
-	keyTopsSeen  = "weir:{decisions}:told"   // sorted set: replica by when it stored them, ms
-)
+// keyDecisions is a sorted set: refusals by when they were reported.
+const keyDecisions = "weir:{decisions}:recent"
 
 // noReply is the error of a script that returns nothing.
 func noReply(err error) error {
@@ -76,31 +67,4 @@ func (s *Store) Decisions(ctx context.Context, before string, limit int) ([]deci
 		out = append(out, d)
 	}
 	return out, nil
-}
-
-// PutTop implements decisions.Store.
-func (s *Store) PutTop(ctx context.Context, replica string, text []byte) error {
-	return s.guarded(ctx, keyTops, func() error {
-		age := decisions.TopAge.Milliseconds()
-		return noReply(putTop.Run(ctx, s.client, []string{keyTops, keyTopsSeen}, replica, text, age).Err())
-	})
-}
-
-// Tops implements decisions.Store.
-func (s *Store) Tops(ctx context.Context) (map[string][]byte, error) {
-	replicas, err := s.client.HKeys(ctx, keyTops).Result()
-	if err != nil || len(replicas) == 0 {
-		return nil, err
-	}
-	values, err := s.client.HMGet(ctx, keyTops, replicas...).Result()
-	if err != nil {
-		return nil, err
-	}
-	told := map[string][]byte{}
-	for i, value := range values {
-		if text, ok := value.(string); ok {
-			told[replicas[i]] = []byte(text)
-		}
-	}
-	return told, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -358,7 +359,7 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 		Ask: window(t, quota.SlidingLog, 100, quota.Minute, 5)},
 		{Bucket: keyhash.Key{8}, Ask: lease.Ask{Params: p, Version: 1, Used: 5, Optimistic: true}}})
 	e10 := s.AppendDecisions(ctx, []decisions.Decision{{Policy: "p"}})
-	e11 := s.PutTop(ctx, "replica", []byte("{}"))
+	e11 := s.PutSlot(ctx, series.Tops.At(time.Now()), "replica", []byte("{}"))
 	if err := errors.Join(e1, e2, e2a, e2b, e3, e4, e5, e6, e7, e8, e9, e10, e11); err != nil {
 		t.Fatal(err)
 	}

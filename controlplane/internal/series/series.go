@@ -24,6 +24,10 @@ const (
 	Fine   Kind = "10s"
 	Coarse Kind = "5m"
 
+	// Tops are of the package decisions: the heaviest callers.
+	Tops     Kind = "tops"
+	topsKept      = 3
+
 	fineStep, fineKept     = 10 * time.Second, 396
 	coarseStep, coarseKept = 5 * time.Minute, 290
 )
@@ -39,6 +43,8 @@ func (k Kind) Step() time.Duration {
 // Kept is how many slots are kept.
 func (k Kind) Kept() int64 {
 	switch k {
+	case Tops:
+		return topsKept
 	case Coarse:
 		return coarseKept
 	case Callers:

@@ -12,7 +12,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 // Store is all ports together.
@@ -26,7 +25,6 @@ type Store interface {
 	docs.Store
 	audit.Store
 	decisions.Store
-	series.Store
 	push.Store
 	Close() error
 }

@@ -66,17 +66,3 @@ func testDecisions(t *testing.T, s *Instance) {
 		t.Errorf("an invented cursor: %v", err)
 	}
 }
-
-func testTops(t *testing.T, s *Instance) {
-	ctx := testContext(t)
-	if tops := must[map[string][]byte](t)(s.Tops(ctx)); len(tops) != 0 {
-		t.Errorf("an empty store tells %q", tops)
-	}
-	must1(t, s.PutTop(ctx, "a", []byte("1")))
-	must1(t, s.PutTop(ctx, "b", []byte("2\x00")))
-	must1(t, s.PutTop(ctx, "a", []byte("3")))
-	if tops := must[map[string][]byte](t)(s.Tops(ctx)); len(tops) != 2 || string(tops["a"]) != "3" ||
-		string(tops["b"]) != "2\x00" {
-		t.Errorf("replicas tell %q", tops)
-	}
-}

@@ -72,7 +72,6 @@ var suite = []struct {
 	{"the audit is bounded", testAuditIsBounded},
 	{"changes at once are all kept, in one order", testAuditRace},
 	{"refusals are kept", testDecisions},
-	{"replicas tell each other", testTops},
 	{"replicas share their history", testSeries},
 	{"grants follow the ledger", testDifferential},
 	{"a changed rate follows the ledger", testRateChange},
