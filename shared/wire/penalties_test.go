@@ -109,7 +109,7 @@ func TestPenaltiesOfAPolicyReadBack(t *testing.T) {
 	s := everything(t)
 	s.Set.Policies[0].Penalty = &rule
 	message := wire.AppendSnapshot(nil, s)
-	golden(t, "snapshot_4_penalty", message)
+	golden(t, "snapshot_penalty", message)
 	_, _, set, err := wire.OpenSnapshot(message)
 	if err != nil {
 		t.Fatal(err)
