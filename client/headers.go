@@ -24,7 +24,7 @@ type Limit struct {
 // Limits is what an answer says of limits. The zero value says nothing.
 type Limits struct {
 	// Policies are of the first dialect that the answer has: RateLimit as of draft 11,
-	// RateLimit-Remaining as of draft 03, X-RateLimit-Remaining.
+	// RateLimit-Remaining as of draft 03, X-RateLimit-Remaining, X-Rate-Limit-Remaining.
 	Policies []Limit
 	// RetryAfter is the wait that Retry-After names, if HasRetryAfter.
 	RetryAfter    time.Duration
@@ -66,7 +66,7 @@ func Read(h http.Header, now time.Time) (l Limits) {
 	}
 	l.RetryAfter, l.HasRetryAfter = readRetryAfter(field(h, "Retry-After"), server)
 	l.Policies = readDraft11(h)
-	for _, prefix := range []string{"RateLimit-", "X-RateLimit-"} {
+	for _, prefix := range []string{"RateLimit-", "X-RateLimit-", "X-Rate-Limit-"} {
 		if len(l.Policies) == 0 {
 			l.Policies = readTrio(h, prefix, server)
 		}

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
 // bucket is one bucket of Weir's arithmetic.
@@ -85,20 +85,20 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.passed--
 		s.refused++
 		status = http.StatusTooManyRequests
-		retry := ratelimitheader.RetryAfter(result.RetryAfter, now+quota.Instant(result.RetryAfter), 1)
+		retry := dialect.RetryAfter(result.RetryAfter, now+quota.Instant(result.RetryAfter), 1)
 		h.Set("Retry-After", fmt.Sprint(retry))
 		reset = quota.Span(retry) * quota.Second
 	}
-	it := ratelimitheader.Item{
+	it := dialect.Item{
 		Name: []byte("p"), Burst: s.bucket.burst, Window: s.bucket.window, Remaining: remaining, Reset: reset,
 	}
 	if s.legacy {
 		h.Set("X-RateLimit-Limit", fmt.Sprint(it.Burst))
 		h.Set("X-RateLimit-Remaining", fmt.Sprint(it.Remaining))
-		h.Set("X-RateLimit-Reset", fmt.Sprint(ratelimitheader.ResetAt(time.Now().UnixMicro(), it.Reset)))
+		h.Set("X-RateLimit-Reset", fmt.Sprint(dialect.ResetAt(time.Now().UnixMicro(), it.Reset)))
 	} else {
-		h.Set("RateLimit-Policy", string(ratelimitheader.AppendPolicy(nil, it)))
-		h.Set("RateLimit", string(ratelimitheader.AppendLimit(nil, it)))
+		h.Set("RateLimit-Policy", string(dialect.AppendPolicies(nil, []dialect.Item{it})))
+		h.Set("RateLimit", string(dialect.AppendLimits(nil, []dialect.Item{it})))
 	}
 	return &http.Response{StatusCode: status, Header: h, Body: http.NoBody, Request: r}, nil
 }

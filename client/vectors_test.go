@@ -39,12 +39,17 @@ func TestHeaders(t *testing.T) {
 	type vector struct {
 		Name    string
 		Headers map[string]string
-		Want    struct {
+		// An answer of answers.json says how it came about too, which is for those that write it.
+		Set, Policy   any
+		Requests      int
+		Body, Message string
+		Want          struct {
 			RetryAfter *float64 `json:"retry_after"`
 			Policies   [][4]any
 		}
 	}
-	for _, v := range readVectors[vector](t, "headers.json") {
+	vectors := append(readVectors[vector](t, "headers.json"), readVectors[vector](t, "answers.json")...)
+	for _, v := range vectors {
 		got := Read(headerOf(v.Headers), today)
 		if got.HasRetryAfter != (v.Want.RetryAfter != nil) ||
 			got.HasRetryAfter && got.RetryAfter.Seconds() != *v.Want.RetryAfter {

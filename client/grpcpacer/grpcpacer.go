@@ -68,7 +68,8 @@ func fieldsOf(header, trailer metadata.MD) http.Header {
 // be a message that is too large, and UNAVAILABLE a broken connection: neither is a refusal.
 func httpStatus(err error, fields http.Header) int {
 	limited := fields.Get("Retry-After") != "" || fields.Get("RateLimit") != "" ||
-		fields.Get("RateLimit-Remaining") != "" || fields.Get("X-RateLimit-Remaining") != ""
+		fields.Get("RateLimit-Remaining") != "" || fields.Get("X-RateLimit-Remaining") != "" ||
+		fields.Get("X-Rate-Limit-Remaining") != ""
 	switch {
 	case limited && status.Code(err) == codes.ResourceExhausted:
 		return http.StatusTooManyRequests

@@ -64,7 +64,7 @@ def request_of(r, once):
 
 class Vectors(unittest.TestCase):
     def test_headers(self):
-        for vector in vectors("headers.json"):
+        for vector in vectors("headers.json") + vectors("answers.json"):
             with self.subTest(vector["name"]):
                 wait, said = weir_client.read(httpx.Headers(vector["headers"]), NOON)
                 want = vector["want"]

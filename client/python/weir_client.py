@@ -34,7 +34,7 @@ def read(headers, now):
         policy = policies.get(name, {})
         if "r" in p and (reset := p.get("t", policy.get("w"))) is not None:
             said.append((name, policy.get("q", 0), p["r"] // 1, min(reset, FOREVER)))
-    for prefix in ("ratelimit-", "x-ratelimit-"):
+    for prefix in ("ratelimit-", "x-ratelimit-", "x-rate-limit-"):
         left, reset = number(field(prefix + "remaining")), number(field(prefix + "reset"))
         if reset is not None and reset >= 1e9:
             reset = max((reset / 1000 if reset >= 1e12 else reset) - server, 0)

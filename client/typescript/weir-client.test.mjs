@@ -8,7 +8,7 @@ const vectors = (name) => JSON.parse(readFileSync(new URL(`../testdata/${name}`,
 const noon = 1795348800; // 2026-11-22 12:00:00 UTC, the beginning of every timeline
 const camel = { max_wait: "maxWait", spread: "spread", retries: "retries" };
 
-for (const vector of vectors("headers.json")) {
+for (const vector of [...vectors("headers.json"), ...vectors("answers.json")]) {
   test(`headers: ${vector.name}`, () => {
     const { after, policies } = read(new Headers(vector.headers), noon);
     assert.deepEqual(

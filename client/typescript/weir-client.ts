@@ -43,7 +43,7 @@ export function read(headers: Headers, now: number): { after?: number; policies:
     if (p.r !== undefined && reset !== undefined)
       policies.push({ name, quota, left: Math.floor(p.r), reset: Math.min(reset, forever) });
   }
-  for (const prefix of ["ratelimit-", "x-ratelimit-"]) {
+  for (const prefix of ["ratelimit-", "x-ratelimit-", "x-rate-limit-"]) {
     let left = number(field(prefix + "remaining")), reset = number(field(prefix + "reset"));
     if (reset !== undefined && reset >= 1e9)
       reset = Math.max((reset >= 1e12 ? reset / 1000 : reset) - server, 0);

@@ -29,11 +29,8 @@ func (e *encoder) ownFigure(f *figure, a *Attributes) int64 {
 
 // number is the text of a number that a request holds at a header, a claim or metadata.
 func (e *encoder) number(s source, a *Attributes) []byte {
-	switch s.kind {
-	case policy.SourceHeader:
+	if s.kind == policy.SourceHeader {
 		return findHeader(a.Headers, e.ix.Text(s.name))
-	case policy.SourceJWT, policy.SourceMetadata:
-		return e.ask(s.kind, e.ix.Text(s.name), a)
 	}
-	return nil
+	return e.ask(s.kind, e.ix.Text(s.name), a)
 }

@@ -15,7 +15,7 @@ func (m *Matcher) Identify(ix *Index, a *Attributes, askEnvoy bool, id *wire.Ide
 		id.Consumer, _ = m.consumerKey(a)
 	}
 	for i, p := range ix.show {
-		if !askEnvoy && (p.kind == policy.PartJWT || p.kind == policy.PartSPIFFE) {
+		if !askEnvoy && p.source.kind.AsksEnvoy() {
 			continue
 		}
 		// A part with several values is not shown: no rule says which one counts.

@@ -260,8 +260,8 @@ func (ix *Index) Scope(i uint32) Scope {
 	p := &ix.policies[i]
 	scope := Global
 	for _, part := range ix.parts[p.parts.from:p.parts.to] {
-		switch part.kind {
-		case policy.PartClientIP, policy.PartConsumer, policy.PartJWT, policy.PartSPIFFE:
+		// Envoy is asked who a caller is.
+		if part.kind == policy.PartClientIP || part.kind == policy.PartConsumer || part.source.kind.AsksEnvoy() {
 			return User
 		}
 		scope = Shared

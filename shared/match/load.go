@@ -95,12 +95,8 @@ func (ix *Index) loadHead(set *wire.SetReader) {
 	ix.head = set.Head(
 		func(kind policy.SourceKind, name wire.Ref) {
 			ix.sources = append(ix.sources, ix.place(kind, name))
-			switch kind {
-			case policy.SourceClientIP:
-				ix.needsClientIP = true
-			case policy.SourceJWT, policy.SourceSPIFFE:
-				ix.asksEnvoy = true
-			}
+			ix.needsClientIP = ix.needsClientIP || kind == policy.SourceClientIP
+			ix.asksEnvoy = ix.asksEnvoy || kind.AsksEnvoy()
 		},
 		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
 		func(kind policy.SourceKind, name wire.Ref) {

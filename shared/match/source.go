@@ -8,11 +8,6 @@ import (
 
 // Where Envoy keeps what its own filters know of a request.
 const (
-	// metadataPath is before the name space of a filter.
-	metadataPath = "metadata\x00filter_metadata\x00"
-	// claimPath is before a claim of a verified token.
-	claimPath  = metadataPath + "envoy.filters.http.jwt_authn\x00payload\x00"
-	spiffePath = "connection\x00uri_san_peer_certificate"
 	// clusterPath is the name of the cluster that the route chooses.
 	clusterPath = "xds\x00cluster_name"
 	// DetailsPath is how the response came about, WholeResponse what it is for one that an upstream
@@ -21,15 +16,10 @@ const (
 	WholeResponse = "via_upstream"
 )
 
-// PropertyPath is the path by which Properties are asked for a claim, metadata or a SPIFFE id.
+// PropertyPath is the path by which Properties are asked for a source; empty if they are not.
 func PropertyPath(s policy.Source) string {
-	switch s.Kind {
-	case policy.SourceSPIFFE:
-		return spiffePath
-	case policy.SourceMetadata:
-		return metadataPath + strings.ReplaceAll(s.Name, "/", "\x00")
-	}
-	return claimPath + strings.ReplaceAll(s.Name, ".", "\x00")
+	path, separator := s.Kind.Property()
+	return path + strings.ReplaceAll(s.Name, string(rune(separator)), "\x00")
 }
 
 // foundBy gives a cost that is found in metadata the path of its property for a name.
@@ -49,21 +39,15 @@ func (e *encoder) upstream(a *Attributes) []byte {
 	return a.Properties.Property(e.property)
 }
 
-// ask asks Envoy for a claim, metadata or a SPIFFE id; nil if there is none.
+// ask asks Envoy for what a source names; nil if there is none, or if Envoy is not asked for the
+// kind.
 func (e *encoder) ask(kind policy.SourceKind, name []byte, a *Attributes) []byte {
-	if a.Properties == nil {
+	path, separator := kind.Property()
+	if a.Properties == nil || path == "" {
 		return nil
 	}
-	// The path is that of PropertyPath, made without garbage: dots join the parts of a claim's
-	// name, slashes those of metadata's.
-	prefix, separator := claimPath, byte('.')
-	switch kind {
-	case policy.SourceSPIFFE:
-		prefix, name = spiffePath, nil
-	case policy.SourceMetadata:
-		prefix, separator = metadataPath, '/'
-	}
-	e.property = append(e.property[:0], prefix...)
+	// The path is that of PropertyPath, made without garbage.
+	e.property = append(e.property[:0], path...)
 	for _, c := range name {
 		if c == separator {
 			c = 0

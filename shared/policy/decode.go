@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/spelling"
 )
@@ -25,7 +26,7 @@ func Decode(doc Node) (*Set, error) {
 func (r *reader) set(path string, doc Node) *Set {
 	set := &Set{
 		Identity: Identity{IPv6Prefix: 64},
-		Headers:  Headers{Standard: StandardDraft11},
+		Headers:  Headers{Standard: dialect.Draft11},
 	}
 	versioned := false
 	done := func(string, Node) {}
@@ -116,52 +117,6 @@ func (r *reader) consumerSource(path string, n Node, into *[]Source) {
 	r.source(path, n, into)
 }
 
-// source reads one place to find a value: a mapping with one key.
-func (r *reader) source(path string, n Node, into *[]Source) {
-	add := func(kind SourceKind) func(string, Node) {
-		return func(path string, n Node) {
-			if name, ok := r.sourceName(path, n, kind); ok {
-				*into = append(*into, Source{kind, name})
-			}
-		}
-	}
-	r.object(path, n,
-		field{SourceHeader.String(), add(SourceHeader)}, field{SourceJWT.String(), add(SourceJWT)},
-		field{SourceCookie.String(), add(SourceCookie)}, field{SourceQuery.String(), add(SourceQuery)},
-		field{SourceSPIFFE.String(), func(path string, n Node) {
-			if n.Kind != Bool || n.Text != "true" {
-				r.wrongKind(path, n, "true")
-				return
-			}
-			*into = append(*into, Source{Kind: SourceSPIFFE})
-		}},
-	)
-	r.present(path, n.Kind != Map || len(n.Keys) == 1, "must have exactly one of header, jwt, cookie, query, spiffe")
-}
-
-// sourceName reads the name that a source of the kind looks for.
-func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool) {
-	if kind == SourceHeader {
-		return r.headerName(path, n)
-	}
-	text, ok := r.text(path, n)
-	switch {
-	case !ok:
-	case kind == SourceCookie && !isToken(text):
-		r.problem(path, "must be a cookie name, not "+shorten(text))
-		return "", false
-	case kind == SourceJWT && (text[0] == '.' || text[len(text)-1] == '.' || strings.Contains(text, "..") ||
-		strings.IndexByte(text, 0) >= 0):
-		r.problem(path, "must be a claim, nested ones like realm.role, not "+shorten(text))
-		return "", false
-	case kind == SourceMetadata && !metadataName(text):
-		r.problem(path, "must be a name space and a key of Envoy's metadata like "+
-			"envoy.filters.http.ext_authz/quota, not "+shorten(text))
-		return "", false
-	}
-	return text, ok
-}
-
 func (r *reader) headers(path string, n Node, h *Headers) {
 	r.object(path, n,
 		field{"standard", func(path string, n Node) {
@@ -176,13 +131,13 @@ func (r *reader) headers(path string, n Node, h *Headers) {
 			h.Unmarked = off != 0
 		}},
 	)
-	if h.Legacy != LegacyRateLimit {
+	if h.Legacy != dialect.RateLimit {
 		return
 	}
 	at, _, given := r.given(path, n, "standard")
-	r.present(at, !given || h.Standard == StandardOff,
+	r.present(at, !given || h.Standard == dialect.StandardOff,
 		"must be off beside legacy: ratelimit, whose names begin like those of the standard")
-	h.Standard = StandardOff
+	h.Standard = dialect.StandardOff
 }
 
 func (r *reader) required(path string, n Node, key, hint string) {
@@ -244,8 +199,7 @@ func (r *reader) part(path string, n Node, into *[]Part) {
 		*into = append(*into, Part{kind, name})
 		return
 	}
-	r.problem(path, "must be one of client_ip, consumer, tier, method, host, path, policy_path, header:NAME, "+
-		"cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not "+shorten(text))
+	r.problem(path, "must be one of "+listParts()+"descriptor:KEY, not "+shorten(text))
 }
 
 func (r *reader) enforcement(path string, n Node, e *Enforced) {

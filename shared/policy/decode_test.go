@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -49,7 +50,7 @@ func TestDecodeReadsEveryField(t *testing.T) {
 			{Kind: policy.SourceCookie, Name: "SID"},
 			{Kind: policy.SourceQuery, Name: "key"}, {Kind: policy.SourceSPIFFE}, {Kind: policy.SourceClientIP},
 		}},
-		Headers: policy.Headers{Standard: policy.StandardOff, Legacy: policy.LegacyXRateLimit, Unmarked: true},
+		Headers: policy.Headers{Standard: dialect.StandardOff, Legacy: dialect.XRateLimit, Unmarked: true},
 		Policies: []policy.Policy{{
 			Name: "a",
 			Match: policy.Match{
@@ -165,8 +166,9 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a header condition without any", inPolicy(`"match":{"headers":[{"name":"x"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"a header condition with two", inPolicy(`"match":{"headers":[{"name":"x","equals":"1","prefix":"2"}]}`), "policies[0].match.headers[0]: must have exactly one of equals, prefix, present, absent"},
 		{"an unknown part", `{"version":"weir/v1","policies":[{"name":"p","partition":["ip"],"limit":{"quota":1,"window":"1s"}}]}`,
-			"policies[0].partition[0]: must be one of client_ip, consumer, tier, method, host, path, policy_path, " +
-				"header:NAME, cookie:NAME, query:NAME, jwt:CLAIM, spiffe, upstream, descriptor:KEY, not ip"},
+			"policies[0].partition[0]: must be one of client_ip, consumer, method, host, path, policy_path, tier, " +
+				"upstream, header:NAME, jwt:CLAIM, cookie:NAME, query:NAME, spiffe, cert_subject, " +
+				"descriptor:KEY, not ip"},
 		{"a consumer that nothing defines", `{"version":"weir/v1","policies":[{"name":"p","partition":["consumer"],"limit":{"quota":1,"window":"1s"}}]}`,
 			"policies[0].partition[0]: needs identity.consumer, which says where to find the consumer"},
 		{"bits beyond the network", `{"version":"weir/v1","banned":{"client_ips":["10.0.0.1/8"]}}`, "banned.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.1/8"},
@@ -215,8 +217,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"a header that is not absent", inPolicy(`"match":{"headers":[{"name":"x","absent":false}]}`), "policies[0].match.headers[0].absent: must be true, not false"},
 		{"a policy for no address", inPolicy(`"match":{"client_ips":["10.0.0.0/33"]}`), "policies[0].match.client_ips[0]: must be an address or a network like 10.0.0.0/8, without bits beyond its length, not 10.0.0.0/33"},
 		{"a policy for tiers that are none", inPolicy(`"match":{"tiers":["free"]}`), "policies[0].match.tiers[0]: needs tiers, which names them"},
-		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
-		{"a consumer from two places", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub","cookie":"c"}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe"},
+		{"a consumer from nowhere", `{"version":"weir/v1","identity":{"consumer":[{}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe, cert_subject"},
+		{"a consumer from two places", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"sub","cookie":"c"}]}}`, "identity.consumer[0]: must have exactly one of header, jwt, cookie, query, spiffe, cert_subject"},
 		{"a claim of nothing", `{"version":"weir/v1","identity":{"consumer":[{"jwt":"a..b"}]}}`, "identity.consumer[0].jwt: must be a claim, nested ones like realm.role, not a..b"},
 		{"a cookie that is none", `{"version":"weir/v1","policies":[{"name":"p","partition":["cookie:a=b"],"limit":{"quota":1,"window":"1s"}}]}`, "policies[0].partition[0]: must be a cookie name, not a=b"},
 		{"spiffe that is not true", `{"version":"weir/v1","identity":{"consumer":[{"spiffe":"yes"}]}}`, "identity.consumer[0].spiffe: must be true, not a string"},
@@ -302,7 +304,7 @@ func TestOwnBodies(t *testing.T) {
 			t.Errorf("%s: %v", doc, err)
 		}
 	}
-	if set, err := decode(t, `{"version":"weir/v1","headers":{"legacy":"ratelimit"}}`); err != nil || set.Headers != (policy.Headers{Legacy: policy.LegacyRateLimit}) {
+	if set, err := decode(t, `{"version":"weir/v1","headers":{"legacy":"ratelimit"}}`); err != nil || set.Headers != (policy.Headers{Legacy: dialect.RateLimit}) {
 		t.Errorf("the trio alone: %v", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/spelling"
 )
@@ -29,13 +30,8 @@ var (
 	enforcements = []choice{
 		{"enforce", uint8(EnforcedAll)}, {"shadow", uint8(EnforcedShadow)}, {"off", uint8(EnforcedOff)},
 	}
-	standards = []choice{
-		{"draft-11", uint8(StandardDraft11)}, {"off", uint8(StandardOff)},
-	}
-	legacies = []choice{
-		{"off", uint8(LegacyOff)}, {"x-ratelimit", uint8(LegacyXRateLimit)}, {"envoy", uint8(LegacyEnvoy)},
-		{"github", uint8(LegacyGitHub)}, {"discord", uint8(LegacyDiscord)}, {"ratelimit", uint8(LegacyRateLimit)},
-	}
+	standards      = dialectChoices(dialect.Standards[:])
+	legacies       = dialectChoices(dialect.Legacies[:])
 	switches       = []choice{{"on", 0}, {"off", 1}}
 	pathParameters = []choice{{"keep", 0}, {"cut", uint8(spelling.CutParameters)}}
 	pathCases      = []choice{{"keep", 0}, {"fold", uint8(spelling.FoldCase)}}
@@ -63,22 +59,24 @@ var (
 	headerOpNames = [...]string{
 		HeaderEquals: "equals", HeaderPrefix: "prefix", HeaderPresent: "present", HeaderAbsent: "absent",
 	}
+	// partNames are those of parts that are no sources.
 	partNames = [...]string{
 		PartClientIP: "client_ip", PartConsumer: "consumer", PartMethod: "method", PartHost: "host",
-		PartPath: "path", PartPolicyPath: "policy_path", PartHeader: "header", PartCookie: "cookie",
-		PartQuery: "query", PartJWT: "jwt", PartSPIFFE: "spiffe", PartTier: "tier",
-		PartUpstream: "upstream",
-	}
-	sourceNames = [...]string{
-		SourceHeader: "header", SourceJWT: "jwt", SourceCookie: "cookie", SourceQuery: "query",
-		SourceSPIFFE: "spiffe", SourceAssignment: "assignment", SourceClientIP: "client_ip",
-		SourceFound: "consumer_source", SourceMetadata: "metadata",
+		PartPath: "path", PartPolicyPath: "policy_path", PartTier: "tier", PartUpstream: "upstream",
 	}
 )
 
 func algorithmChoices() (choices [quota.AlgorithmCount]choice) {
 	for i := range choices {
 		choices[i] = choice{quota.Algorithm(i).String(), uint8(i)}
+	}
+	return choices
+}
+
+func dialectChoices(rows []dialect.Row) []choice {
+	choices := make([]choice, len(rows))
+	for i := range rows {
+		choices[i] = choice{rows[i].Name, uint8(i)}
 	}
 	return choices
 }
@@ -113,12 +111,6 @@ func (h *Headers) Marks() string {
 	}
 	return "on"
 }
-
-// String is the dialect's name in the policy language.
-func (s Standard) String() string { return nameOf(standards, uint8(s)) }
-
-// String is the dialect's name in the policy language.
-func (l Legacy) String() string { return nameOf(legacies, uint8(l)) }
 
 // String is the name in the policy language.
 func (s IfSeveral) String() string { return nameOf(ifSeverals, uint8(s)) }
@@ -157,12 +149,20 @@ func (c Counting) Align() string {
 }
 
 // String is the kind's name in the policy language.
-func (k PartKind) String() string { return partNames[k] }
+func (k PartKind) String() string {
+	if source, is := k.Source(); is {
+		return source.String()
+	}
+	return partNames[k]
+}
 
 // ParsePartKind finds a kind of part by its name in the policy language.
 func ParsePartKind(name string) (PartKind, bool) {
+	if source, is := ParseIdentity(name); is {
+		return source.row().part, true
+	}
 	for k, known := range partNames {
-		if k > 0 && known == name {
+		if known != "" && known == name {
 			return PartKind(k), true
 		}
 	}
@@ -172,7 +172,22 @@ func ParsePartKind(name string) (PartKind, bool) {
 // isNamed reports whether a part of the kind has the name of what it looks for.
 func (k PartKind) isNamed() bool {
 	source, ok := k.Source()
-	return ok && source != SourceSPIFFE
+	return ok && source.IsNamed()
+}
+
+// listParts are all parts as policies write them.
+func listParts() (list string) {
+	for _, name := range partNames {
+		if name != "" {
+			list += name + ", "
+		}
+	}
+	for i := range sources {
+		if sources[i].part != 0 {
+			list += SourceKind(i).Written() + ", "
+		}
+	}
+	return list
 }
 
 // String is a part as policies write it, like client_ip or header:x-tenant.
@@ -182,12 +197,6 @@ func (p Part) String() string {
 	}
 	return named(p.Kind.String(), p.Name)
 }
-
-// String is the kind's name in the policy language.
-func (k SourceKind) String() string { return sourceNames[k] }
-
-// String is the source as it is written in one word, like header:x-api-key.
-func (s Source) String() string { return named(s.Kind.String(), s.Name) }
 
 // named is a kind and, if there is one, the name of what it looks for.
 func named(kind, name string) string {

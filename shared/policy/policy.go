@@ -6,6 +6,7 @@ package policy
 import (
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/spelling"
@@ -55,69 +56,15 @@ type Identity struct {
 	DefaultTier int
 }
 
-// Source is one place to find a value in a request.
-type Source struct {
-	Kind SourceKind
-	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by
-	// dots; empty for SourceSPIFFE, SourceAssignment and SourceClientIP.
-	Name string
-}
-
-// SourceKind is the kind of place. Its number is part of the encoding of partition keys: never
-// renumber.
-type SourceKind uint8
-
-// The places. A claim is one that Envoy's jwt_authn filter has verified and put into its metadata
-// under "payload"; the SPIFFE id is the URI in the verified certificate of the caller's connection.
-const (
-	SourceHeader SourceKind = iota + 1
-	SourceJWT
-	SourceCookie
-	SourceQuery
-	SourceSPIFFE
-	// SourceAssignment is what the control plane knows of the consumer; a source of tiers only.
-	SourceAssignment
-	// SourceClientIP is the client's address; the last source of consumers, and no source of tiers.
-	SourceClientIP
-	// SourceFound is where the consumer was found; a source of tiers only. Its name is that source
-	// and the tier of the callers found there, like client_ip=anonymous.
-	SourceFound
-	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space,
-	// slash and key; a source of figures only.
-	SourceMetadata
-)
-
 // Headers says which dialects a client sees.
 type Headers struct {
-	Standard Standard
-	Legacy   Legacy
+	Standard dialect.Standard
+	// Legacy is the older dialect added beside it.
+	Legacy dialect.Legacy
 	// Unmarked: refusals do not say x-envoy-ratelimited, so Envoys in front retry them as other
 	// answers of their status.
 	Unmarked bool
 }
-
-// Standard is the IETF dialect.
-type Standard uint8
-
-// The IETF dialects.
-const (
-	StandardOff Standard = iota
-	StandardDraft11
-)
-
-// Legacy is the older dialect added beside it.
-type Legacy uint8
-
-// The legacy dialects.
-const (
-	LegacyOff Legacy = iota
-	LegacyXRateLimit
-	LegacyEnvoy
-	LegacyGitHub
-	LegacyDiscord
-	// LegacyRateLimit is the trio of the drafts up to 06: RateLimit-Limit, -Remaining and -Reset.
-	LegacyRateLimit
-)
 
 // Policy is one named rule.
 type Policy struct {
@@ -257,24 +204,11 @@ const (
 	PartTier
 	// PartUpstream is Envoy's cluster that the request goes to.
 	PartUpstream
-)
+	PartCertSubject
 
-// Source is where a component comes from that is one value of the request; false for the others.
-func (k PartKind) Source() (SourceKind, bool) {
-	switch k {
-	case PartHeader:
-		return SourceHeader, true
-	case PartCookie:
-		return SourceCookie, true
-	case PartQuery:
-		return SourceQuery, true
-	case PartJWT:
-		return SourceJWT, true
-	case PartSPIFFE:
-		return SourceSPIFFE, true
-	}
-	return 0, false
-}
+	// PartEnd is the number after that of the last component.
+	PartEnd
+)
 
 // IfAbsent says what happens when a component of the partition key is missing.
 type IfAbsent uint8

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
@@ -205,11 +206,11 @@ func (r *reader) response(path string, n Node, out *Response, of Answer) {
 }
 
 // notOfResponses are the beginnings of the headers that are not the operator's to set: Weir, Envoy
-// or the protocol does. A blank ends a name.
+// or the protocol does. A blank ends a name. Those of dialects are beside them.
 var notOfResponses = [...]string{
 	"cache-control ", "connection ", "content-encoding ", "content-length ", "content-range ", "content-type ", "date ",
-	"grpc-", "host ", "keep-alive ", "proxy-", "ratelimit", "retry-after ", "server ", "te ", "trailer ",
-	"transfer-encoding ", "upgrade ", "x-envoy-", "x-ratelimit-",
+	"grpc-", "host ", "keep-alive ", "proxy-", "retry-after ", "server ", "te ", "trailer ",
+	"transfer-encoding ", "upgrade ", "x-envoy-",
 }
 
 func (r *reader) responseHeaders(path string, n Node, out *Response) {
@@ -228,9 +229,11 @@ func (r *reader) responseHeaders(path string, n Node, out *Response) {
 		value, _ := r.text(at, n.Items[i])
 		names[i] = name
 		out.Headers += name + "\n" + value + "\n"
+		isOurs := dialect.FamilyOfName(name) != 0
 		for _, begin := range notOfResponses {
-			r.present(at, !strings.HasPrefix(name+" ", begin), "is not yours to set: Weir, Envoy or the protocol does")
+			isOurs = isOurs || strings.HasPrefix(name+" ", begin)
 		}
+		r.present(at, !isOurs, "is not yours to set: Weir, Envoy or the protocol does")
 		r.present(at, !contains(names[:i], name), "is given twice")
 		r.present(at, !neverSent(value, false), noHeaderValue)
 	}

@@ -14,11 +14,20 @@ func (r *reader) show(path string, n Node, into *[]Part) {
 		var parts []Part
 		r.part(path, n, &parts)
 		for _, p := range parts {
-			known := p.Kind != PartConsumer && p.Kind != PartTier && p.Kind != PartPolicyPath &&
-				p.Kind != PartUpstream && len(*into) < MaxShown
+			known := p.Kind.CanBeShown() && len(*into) < MaxShown
 			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes "+
 				"from, like jwt:sub, and mind that it is shown in the clear; tier and policy are always shown")
 			*into = append(*into, p)
 		}
 	})
+}
+
+// CanBeShown reports whether a policy set can have parts of the kind shown.
+func (k PartKind) CanBeShown() bool {
+	switch k {
+	case PartClientIP, PartMethod, PartHost, PartPath:
+		return true
+	}
+	_, is := k.Source()
+	return is
 }

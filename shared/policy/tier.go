@@ -102,8 +102,8 @@ func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
 func (s Source) Found() (from Source, tier string) {
 	at := strings.LastIndexByte(s.Name, '=')
 	kind, name, _ := strings.Cut(s.Name[:max(at, 0)], ":")
-	for k, word := range sourceNames {
-		if word != "" && word == kind {
+	for k := range sources {
+		if word := sources[k].name; word != "" && word == kind {
 			from = Source{SourceKind(k), name}
 		}
 	}

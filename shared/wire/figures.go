@@ -76,9 +76,7 @@ func (r *SetReader) figure() OwnFigure {
 // valueSource reads where a request says a number; a kind of 0 means nowhere.
 func (r *SetReader) valueSource() (kind policy.SourceKind, name Ref) {
 	kind = policy.SourceKind(r.c.u8())
-	switch kind {
-	case 0, policy.SourceHeader, policy.SourceJWT, policy.SourceMetadata:
-	default:
+	if kind != 0 && !kind.Is(policy.OfNumbers) {
 		r.c.fail(ErrValue)
 	}
 	if name = r.ref(policy.MaxText); (kind == 0) != (name.Len == 0) {

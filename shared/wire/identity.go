@@ -10,10 +10,12 @@ func putRanges(dst []byte, ranges []policy.Range) []byte {
 	return dst
 }
 
-func (r *SetReader) sources(kinds uint, each func(kind policy.SourceKind, name Ref)) {
+// sources reads sources for a use. A kind that is for another one, or none of this build, is
+// refused.
+func (r *SetReader) sources(use policy.SourceUse, each func(kind policy.SourceKind, name Ref)) {
 	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
-		kind := policy.SourceKind(r.oneOf(uint8(policy.SourceHeader), uint8(policy.SourceFound)))
-		if kinds>>kind&1 == 0 {
+		kind := policy.SourceKind(r.c.u8())
+		if !kind.Is(use) {
 			r.c.fail(ErrValue)
 		}
 		each(kind, r.ref(policy.MaxText))

@@ -141,8 +141,7 @@ func (r *SetReader) Shown() int {
 
 // ShownPart reads the next part that may be shown.
 func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
-	kind = policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartSPIFFE)))
-	if kind == policy.PartConsumer || kind == policy.PartPolicyPath {
+	if kind = policy.PartKind(r.c.u8()); !kind.CanBeShown() {
 		r.c.fail(ErrValue)
 	}
 	return kind, r.ref(policy.MaxText)

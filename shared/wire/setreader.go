@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -85,14 +86,6 @@ func (r *SetReader) ref(high int) Ref {
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
 }
 
-// Where a filter can look for a consumer and for a tier, a bit for each kind.
-const (
-	eitherSources = 1<<policy.SourceHeader | 1<<policy.SourceJWT | 1<<policy.SourceCookie |
-		1<<policy.SourceQuery | 1<<policy.SourceSPIFFE
-	consumerSources = eitherSources | 1<<policy.SourceClientIP
-	tierSources     = eitherSources | 1<<policy.SourceAssignment | 1<<policy.SourceFound
-)
-
 // Head reads the identity, the names of the tiers and the header dialects. It calls back for each
 // source of the consumer, for each tier, and for each source of the tier.
 func (r *SetReader) Head(
@@ -102,7 +95,7 @@ func (r *SetReader) Head(
 ) SetHead {
 	c := &r.c
 	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
-	r.sources(consumerSources, consumer)
+	r.sources(policy.OfConsumers, consumer)
 	r.refs(policy.MaxTiers, func(ref Ref) {
 		if r.tiers++; ref.Len == 0 {
 			c.fail(ErrValue)
@@ -110,10 +103,10 @@ func (r *SetReader) Head(
 		tier(ref)
 	})
 	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
-	r.sources(tierSources, tierSource)
+	r.sources(policy.OfTiers, tierSource)
 	standard := r.oneOf(0, 3)
-	h.Headers.Standard, h.Headers.Unmarked = policy.Standard(standard&1), standard > 1
-	h.Headers.Legacy = policy.Legacy(r.oneOf(0, uint8(policy.LegacyRateLimit)))
+	h.Headers.Standard, h.Headers.Unmarked = dialect.Standard(standard&1), standard > 1
+	h.Headers.Legacy = dialect.Legacy(r.oneOf(0, uint8(len(dialect.Legacies)-1)))
 	return h
 }
 
@@ -235,7 +228,7 @@ func (r *SetReader) Lists(
 	c := &r.c
 	r.conditions(host, method, path, header)
 	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartUpstream)))
+		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartEnd-1)))
 		if kind == policy.PartTier && r.tiers == 0 {
 			c.fail(ErrValue)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/ipaddr"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
@@ -166,7 +167,7 @@ func everything(t testing.TB) wire.Snapshot {
 			DefaultTier: 1,
 		},
 		Tiers:   []string{"premium", "free"},
-		Headers: policy.Headers{Standard: policy.StandardDraft11, Legacy: policy.LegacyXRateLimit},
+		Headers: policy.Headers{Standard: dialect.Draft11, Legacy: dialect.XRateLimit},
 		Banned: []policy.Range{{First: ipaddr.Addr{1}, Last: ipaddr.Addr{2}},
 			{First: ipaddr.Addr{3}, Last: ipaddr.Addr{3}}},
 		Exempt: policy.Exempt{
@@ -379,7 +380,7 @@ func TestWhatAFilterDoesNotKnowIsRefused(t *testing.T) {
 	}
 	b := wire.AppendSnapshot(nil, wire.Snapshot{Set: &policy.Set{
 		Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{{Kind: policy.SourceHeader, Name: "a"}}},
-		Headers:  policy.Headers{Standard: policy.StandardDraft11},
+		Headers:  policy.Headers{Standard: dialect.Draft11},
 		Policies: []policy.Policy{{Name: "p", Mode: policy.ModeStrict, IfAbsent: policy.AbsentDeny,
 			Enforced: policy.EnforcedAll, Limits: []policy.Limit{limit}, OnFailure: policy.DefaultOnFailure,
 			Match:     policy.Match{Headers: []policy.HeaderMatch{{Name: "b", Op: policy.HeaderPresent}}},
@@ -396,17 +397,17 @@ func TestWhatAFilterDoesNotKnowIsRefused(t *testing.T) {
 		"nothing":                  {len(b) - 1, 0, 0},
 		"a part of the set":        {len(b) - 1, 0, 0x10},
 		"a part of the policy":     {len(b) - 2, 0, 0x20},
-		"a source of the consumer": {source - 1, byte(policy.SourceHeader), byte(policy.SourceMetadata) + 1},
-		"a header dialect":         {headers, byte(policy.StandardDraft11), 4},
-		"a legacy dialect":         {headers + 1, byte(policy.LegacyOff), byte(policy.LegacyRateLimit) + 1},
+		"a source of the consumer": {source - 1, byte(policy.SourceHeader), byte(policy.SourceCount)},
+		"a header dialect":         {headers, byte(dialect.Draft11), 4},
+		"a legacy dialect":         {headers + 1, byte(dialect.LegacyOff), byte(len(dialect.Legacies))},
 		"if_absent":                {name + 2, byte(policy.AbsentDeny), byte(policy.AbsentShared) + 1},
 		"a mode":                   {name + 3, byte(policy.ModeStrict), byte(policy.ModeOptimistic) + 1},
 		"an enforcement":           {name + 4, byte(policy.EnforcedAll), byte(policy.EnforcedAll) + 1},
 		"a step of the ladder":     {name + 5, byte(policy.StepShare), byte(policy.StepDeny) + 1},
-		"a source of the cost":     {before("\x01c") - 1, byte(policy.SourceHeader), byte(policy.SourceMetadata) + 1},
+		"a source of the cost":     {before("\x01c") - 1, byte(policy.SourceHeader), byte(policy.SourceCount)},
 		"a source of a consumer":   {before("\x01c") - 1, byte(policy.SourceHeader), byte(policy.SourceCookie)},
 		"a condition of a header":  {before("\x01b") - 1, byte(policy.HeaderPresent), byte(policy.HeaderAbsent) + 1},
-		"a part of the partition":  {before("\x01d") - 1, byte(policy.PartHeader), byte(policy.PartUpstream) + 1},
+		"a part of the partition":  {before("\x01d") - 1, byte(policy.PartHeader), byte(policy.PartEnd)},
 	} {
 		other := append([]byte(nil), b...)
 		if other[change.at] != change.was {

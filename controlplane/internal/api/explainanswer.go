@@ -7,9 +7,9 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/explain"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // conclude says what the request would be answered.
@@ -20,8 +20,8 @@ func (x *explaining) conclude() {
 	case x.Access == match.Off:
 		a.Sentence = "It passes: operators have switched everything off, bans too."
 	case x.Access == match.Banned:
-		a.Verdict, a.Sentence = gen.ExplainedAnswerVerdictRefused, refusal.Bans[x.Ban]
-		x.status(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), refusal.BanGRPC)
+		a.Verdict, a.Sentence = gen.ExplainedAnswerVerdictRefused, answer.Bans[x.Ban]
+		x.status(a, cmp.Or(x.by.Set.Response(policy.AnswerBan).Status, 403), answer.BanGRPC)
 	case x.Access == match.Exempt:
 		a.Sentence = "It passes and is charged nowhere, by " + cmp.Or(x.Exempt, "a bypass of the consumer") + "."
 	case x.refusing != nil:
@@ -50,7 +50,7 @@ func lacksAddress(m explain.Miss) bool {
 
 // refuse says how a refusal is answered.
 func (x *explaining) refuse(a *gen.ExplainedAnswer, by *refusing) {
-	about := refusal.About{Reason: by.reason, Source: policy.ByCentral, Policy: []byte(by.policy.Name),
+	about := answer.About{Reason: by.reason, Source: policy.ByCentral, Policy: []byte(by.policy.Name),
 		Limit: &by.limit, Cost: by.cost, Left: by.left}
 	a.Verdict, a.RetryAfterSeconds = gen.ExplainedAnswerVerdictRefused, by.wait
 	a.Policy, a.Reason = by.policy.Name, by.reason.String()

@@ -22,7 +22,6 @@ const (
 	keyMethod   = "method"
 	keyHost     = "host"
 	keyPath     = "path"
-	keySPIFFE   = "spiffe"
 )
 
 // Gatherer collects from the entries of a call what its request is: each entry whose key is spelled
@@ -37,7 +36,7 @@ type Gatherer struct {
 	seen       []Entry
 }
 
-// properties are claims and the SPIFFE id of a call.
+// properties are what Envoy would be asked for about a call.
 type properties []property
 
 type property struct{ path, value string }
@@ -78,35 +77,44 @@ func (g *Gatherer) Add(e Entry) bool {
 		g.header(":authority", e.Value)
 	case keyPath:
 		g.header(":path", e.Value)
-	case "header":
-		g.header(strings.ToLower(name), e.Value)
-	case "cookie":
-		if !strings.ContainsRune(e.Value, ';') {
-			g.header("cookie", name+"="+e.Value)
+	default:
+		source, _ := policy.ParseIdentity(kind)
+		g.source(policy.Source{Kind: source, Name: name}, e.Value)
+	}
+	return true
+}
+
+// source has the request hold a value where the source looks for it.
+func (g *Gatherer) source(s policy.Source, value string) {
+	switch s.Kind {
+	case policy.SourceHeader:
+		g.header(strings.ToLower(s.Name), value)
+	case policy.SourceCookie:
+		if !strings.ContainsRune(value, ';') {
+			g.header("cookie", s.Name+"="+value)
 		}
-	case "query":
+	case policy.SourceQuery:
 		if len(g.query) > 0 {
 			g.query = append(g.query, '&')
 		}
-		g.query = append(append(append(g.query, url.QueryEscape(name)...), '='), url.QueryEscape(e.Value)...)
-	case "jwt":
-		g.property(policy.Source{Kind: policy.SourceJWT, Name: name}, e.Value)
-	case keySPIFFE:
-		g.property(policy.Source{Kind: policy.SourceSPIFFE}, e.Value)
+		g.query = append(append(append(g.query, url.QueryEscape(s.Name)...), '='), url.QueryEscape(value)...)
+	default:
+		g.properties = append(g.properties, property{match.PropertyPath(s), value})
 	}
-	return true
 }
 
 // speaks reports whether a key is spelled like a part of a partition.
 func (g *Gatherer) speaks(key, kind string) bool {
 	switch kind {
-	case keyRemote, keyClientIP, keyMethod, keyHost, keyPath, keySPIFFE:
+	case keyRemote, keyClientIP, keyMethod, keyHost, keyPath:
 		return key == kind
-	case "header", "cookie", "query", "jwt":
-		// A name that begins with a colon would be one of what is known by other keys.
-		return len(key) > len(kind)+1 && key[len(kind)+1] != ':'
 	}
-	return false
+	source, ok := policy.ParseIdentity(kind)
+	if !ok || !source.IsNamed() {
+		return ok && key == kind
+	}
+	// A name that begins with a colon would be one of what is known by other keys.
+	return len(key) > len(kind)+1 && key[len(kind)+1] != ':'
 }
 
 func (g *Gatherer) has(e Entry) bool {
@@ -120,10 +128,6 @@ func (g *Gatherer) has(e Entry) bool {
 
 func (g *Gatherer) header(name, value string) {
 	g.headers = append(g.headers, match.Header{Name: []byte(name), Value: []byte(value)})
-}
-
-func (g *Gatherer) property(source policy.Source, value string) {
-	g.properties = append(g.properties, property{match.PropertyPath(source), value})
 }
 
 // Attributes are those of the call's request. They are valid until the next Begin.

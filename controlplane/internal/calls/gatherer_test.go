@@ -6,7 +6,46 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
 )
+
+// Each identity source that policy sets have is one of calls, and the consumer that it finds is the
+// one that people name with the same source and value.
+func TestEachSourceIsFoundInCalls(t *testing.T) {
+	secret := [16]byte{7}
+	var all []policy.Source
+	for kind := range policy.SourceKind(policy.SourceCount) {
+		if _, is := policy.ParseIdentity(kind.String()); !is {
+			continue
+		}
+		source := policy.Source{Kind: kind}
+		if kind.IsNamed() {
+			source.Name = "x"
+		}
+		all = append(all, source)
+	}
+	for _, source := range all {
+		set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64, Consumer: []policy.Source{source}}}
+		var ix match.Index
+		if err := ix.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 1, Secret: secret, Set: set})); err != nil {
+			t.Fatalf("%v: %v", source, err)
+		}
+		var g calls.Gatherer
+		g.Begin()
+		for _, other := range all { // Each holds a value of its own.
+			if !g.Add(calls.Entry{Key: other.String(), Value: "of-" + other.Kind.String()}) {
+				t.Fatalf("an entry %v says nothing", other)
+			}
+		}
+		a := g.Attributes(&ix)
+		var m match.Matcher
+		var who wire.Identity
+		m.Identify(&ix, &a, true, &who)
+		if want := match.ConsumerKey(secret, source, "of-"+source.Kind.String()); who.Consumer != want {
+			t.Errorf("%v finds %v, want %v", source, who.Consumer, want)
+		}
+	}
+}
 
 // Entries whose keys are spelled like parts of a partition are what Envoy knows of the request. A
 // key that has a meaning counts once, and nothing of a call is left in the next.

@@ -147,17 +147,16 @@ func plain() (policy.Policy, error) {
 
 // verifiedSource reads a source of what is in no header.
 func verifiedSource(text string) (s policy.Source, err error) {
-	kind, name, _ := strings.Cut(text, ":")
-	switch {
-	case kind == policy.SourceJWT.String() && name != "":
-		return policy.Source{Kind: policy.SourceJWT, Name: name}, nil
-	case kind == policy.SourceMetadata.String() && strings.Contains(name, "/"):
-		return policy.Source{Kind: policy.SourceMetadata, Name: name}, nil
-	case text == policy.SourceSPIFFE.String():
-		return policy.Source{Kind: policy.SourceSPIFFE}, nil
+	if s, ok := policy.ParseSource(text); ok && s.Kind.AsksEnvoy() {
+		return s, nil
 	}
-	return s, fmt.Errorf("%q is no source of what Envoy verifies: there are jwt:CLAIM, spiffe and metadata:NS/KEY",
-		text)
+	var all []string
+	for k := range policy.SourceKind(policy.SourceCount) {
+		if k.AsksEnvoy() {
+			all = append(all, k.Written())
+		}
+	}
+	return s, fmt.Errorf("%q is no source of what Envoy verifies: there are %s", text, strings.Join(all, ", "))
 }
 
 // attributes are the request as an index has it. The client's address is given as such, so no hops

@@ -48,10 +48,9 @@ func mayLack(p *policy.Policy, part policy.Part, set *policy.Set) bool {
 		})
 	case policy.PartHeader:
 		return !asksFor(&p.Match, part.Name)
-	case policy.PartCookie, policy.PartQuery, policy.PartJWT, policy.PartSPIFFE:
-		return true
 	}
-	return false
+	_, isSource := part.Kind.Source()
+	return isSource
 }
 
 // asksFor reports whether requests that match have a header.

@@ -7,11 +7,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
+	"github.com/weir-proxy/weir/shared/answer"
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // answer says what was decided: for each descriptor, and in headers, body and metadata for the
@@ -110,26 +110,18 @@ var units = map[quota.Span]rlspb.RateLimitResponse_RateLimit_Unit{
 // protocol has a name for that.
 func (d *decision) limitOf(h *hit) *rlspb.RateLimitResponse_RateLimit {
 	return &rlspb.RateLimitResponse_RateLimit{
-		Name: h.name(d), RequestsPerUnit: uint32(min(h.limit.Quota, 1<<32-1)), Unit: units[h.limit.Window],
+		Name: string(h.name(d)), RequestsPerUnit: uint32(min(h.limit.Quota, 1<<32-1)), Unit: units[h.limit.Window],
 	}
 }
 
-// name is the policy's name; with several limits it adds the window, policy.1s, and for what is
-// left of a limit for the classes after one that class: policy.1s.after-critical.
-func (h *hit) name(d *decision) string {
-	several := d.view.Index.Several(h.Policy)
+// name is the name of the hit's limit in headers and bodies.
+func (h *hit) name(d *decision) []byte {
+	several := false
 	for i := range d.hits { // A consumer's own limits may be more than the policy's.
 		other := &d.hits[i]
 		several = several || other.Policy == h.Policy && other.Position != h.Position
 	}
-	if !several {
-		return h.policy.Name
-	}
-	name := h.policy.Name + "." + policy.FormatSpan(h.limit.Window)
-	if after := d.view.Index.After(&h.Hit); len(after) > 0 {
-		name += ".after-" + string(after)
-	}
-	return name
+	return answer.NameOf(&d.view.Index, &h.Hit, &h.limit, several)
 }
 
 // metadata says which policy has decided, and what by.
@@ -160,23 +152,24 @@ func (d *decision) metadata() *structpb.Struct {
 // banned refuses a call of a banned caller. It names what is banned and, if it ends by itself,
 // when, and nothing else.
 func (d *decision) banned(found *match.Result) *rlspb.RateLimitResponse {
-	out, retry := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT), int64(0)
-	d.writer.out = out
+	out, w := plain(d.in, rlspb.RateLimitResponse_OVER_LIMIT), &d.writer
+	w.headers.Reset()
+	w.body = answer.Body{}
 	if found.BanEnds > 0 {
 		left := time.UnixMilli(found.BanEnds).Sub(d.service.config.Now())
-		retry = max(ratelimitheader.Seconds(quota.Span(left.Microseconds())), 1)
-		d.writer.number("retry-after", retry)
+		w.body.Retry = max(dialect.Seconds(quota.Span(left.Microseconds())), 1)
 	}
-	d.writer.add("cache-control", "no-store")
+	w.headers.Refuse(w.body.Retry)
 	own := d.view.Set.Response(policy.AnswerBan)
 	switch {
-	case d.writer.own(&own, d, nil, retry):
+	case w.own(&own, d, out):
 	case d.speaksGRPC():
-		out.RawBody = []byte(refusal.Bans[found.Ban])
+		out.RawBody = []byte(answer.Bans[found.Ban])
 	default:
-		d.writer.add("content-type", problemType)
-		out.RawBody = []byte(`{"type":"about:blank","title":"Forbidden","detail":"` + refusal.Bans[found.Ban] + "\"}\n")
+		w.headers.Add("content-type", answer.ProblemType)
+		out.RawBody = answer.AppendBan(nil, found.Ban, 0)
 	}
+	w.send(out)
 	out.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{
 		"decision": structpb.NewStringValue("banned"),
 	}}

@@ -11,12 +11,12 @@ import (
 	rlspb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -330,7 +330,7 @@ func (d *decision) refusedByRequest() (refused bool) {
 
 func (h *hit) refuse(why policy.Reason, by policy.DecisionSource, retry quota.Span) {
 	h.refuses, h.reason, h.source, h.retry = true, why, by, max(retry, 1)
-	if !refusal.Kinds[why].Waits {
+	if !answer.Kinds[why].Waits {
 		h.retry = quota.Never
 		h.known = h.known || why == policy.ReasonSuspended // Nothing is ever left.
 	}

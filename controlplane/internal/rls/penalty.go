@@ -4,11 +4,11 @@ import (
 	"context"
 
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -168,7 +168,7 @@ func (d *decision) hitFor(c *caller) *hit {
 // offend counts that a policy has refused the caller, for a reason that is the caller's own use. A
 // penalty that begins by it is waited for, too.
 func (d *decision) offend() {
-	if d.refusing == nil || !refusal.Kinds[d.refusing.reason].Counts {
+	if d.refusing == nil || !answer.Kinds[d.refusing.reason].Counts {
 		return
 	}
 	if c := d.callerOf(d.refusing); c != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // Each reason that this door has is answered by the same table as the filter's: the problem, the
@@ -42,7 +42,7 @@ policies:
 		w.store.Down = reason == policy.ReasonFailure
 		out := w.ask(request("d", c.descriptors))
 		w.store.Down = false
-		kind := refusal.Kinds[reason]
+		kind := answer.Kinds[reason]
 		var p struct{ Type, Title, Detail string }
 		if err := json.Unmarshal(out.RawBody, &p); err != nil {
 			t.Fatalf("%v: %s: %v", reason, out, err)

@@ -6,11 +6,11 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -148,7 +148,7 @@ func (r *run) outcome(answers []wire.LeaseAnswer) (seen Shadow, offends bool) {
 			fallthrough
 		case wire.ItemSuspended:
 			if wait > longest {
-				seen, longest, offends = ShadowRefused, wait, refusal.Kinds[reason].Counts
+				seen, longest, offends = ShadowRefused, wait, answer.Kinds[reason].Counts
 			}
 		default:
 			return ShadowUndetermined, false

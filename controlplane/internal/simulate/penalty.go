@@ -1,13 +1,13 @@
 package simulate
 
 import (
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // offender is what is remembered of a caller by the penalties of a policy.
@@ -37,7 +37,7 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 
 // offend counts that a policy has refused the caller, if that is the caller's own use.
 func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.Reason, now quota.Instant) {
-	if !refusal.Kinds[reason].Counts {
+	if !answer.Kinds[reason].Counts {
 		return
 	}
 	for i := range subjects {

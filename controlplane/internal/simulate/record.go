@@ -73,7 +73,7 @@ type fields struct {
 	consumer *policy.Source
 	// answered are the names of the response's headers that policies look at.
 	answered []string
-	// verified are claims, and what other filters leave in Envoy's metadata.
+	// verified are the sources that Envoy would be asked for.
 	verified []policy.Source
 }
 
@@ -107,8 +107,10 @@ func (f *fields) need(set *policy.Set) {
 			header(s.Name)
 		case policy.SourceCookie:
 			header("cookie")
-		case policy.SourceJWT, policy.SourceMetadata:
-			f.verified = append(f.verified, s)
+		default:
+			if s.Kind.AsksEnvoy() {
+				f.verified = append(f.verified, s)
+			}
 		}
 	}
 	if set.Identity.TrustedHops > 0 {
@@ -240,8 +242,10 @@ func (r *record) identify(s policy.Source, who string) {
 				h.Value = append(h.Value, separator+url.QueryEscape(s.Name)+"="+url.QueryEscape(who)...)
 			}
 		}
-	case policy.SourceJWT, policy.SourceSPIFFE:
-		r.verify(s, who)
+	default:
+		if s.Kind.AsksEnvoy() {
+			r.verify(s, who)
+		}
 	}
 }
 

@@ -85,8 +85,6 @@ func sourceText(s policy.Source, a *match.Attributes, r *record) string {
 		return named(header("cookie"), ";")
 	case policy.SourceQuery:
 		return named(string(a.Query), "&")
-	case policy.SourceJWT, policy.SourceSPIFFE:
-		return string(r.verified[match.PropertyPath(s)])
 	}
-	return ""
+	return string(r.verified[match.PropertyPath(s)])
 }

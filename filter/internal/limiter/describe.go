@@ -2,9 +2,9 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // describe fills in what clients see of a central bucket, by what the control plane said of it.
@@ -41,7 +41,7 @@ func (h *Hit) losesTokens() bool {
 func (req *Request) tellWait(i int, reason policy.Reason) (refusing int, why policy.Reason) {
 	h := &req.Hits[i]
 	h.Retry = max(h.Retry, 1)
-	if !refusal.Kinds[reason].Waits {
+	if !answer.Kinds[reason].Waits {
 		h.Retry = quota.Never
 		return i, reason
 	}

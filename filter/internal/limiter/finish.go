@@ -3,10 +3,10 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // unlimited ends a request that no enforced policy applies to.
@@ -102,7 +102,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	if reason == policy.ReasonQuota {
 		req.use(h, 0)
 	}
-	if refusal.Kinds[reason].Counts {
+	if answer.Kinds[reason].Counts {
 		h.Retry = max(h.Retry, l.offend(req, h.Policy, false, now))
 	}
 	l.watchRefused(req, now)

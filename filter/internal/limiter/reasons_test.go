@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
+	answers "github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // penalised gives a node penalties, and its control plane as before.
@@ -27,7 +27,7 @@ const firstRefusal = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"10
 // A refusal begins a penalty, and has a wait, for just the reasons of which the table says so.
 func TestReasonsThatCount(t *testing.T) {
 	counted := 0
-	for i := range refusal.Kinds {
+	for i := range answers.Kinds {
 		reason := policy.Reason(i)
 		n := newNode(t, false, `{"name":"p","partition":["client_ip"],"limit":{"quota":9,"window":"1m"},"mode":"local"`+firstRefusal+`}`)
 		box := n.penalised()
@@ -37,10 +37,10 @@ func TestReasonsThatCount(t *testing.T) {
 		}
 		req.Hits[0].Retry = quota.Second
 		n.limiter.Refuse(req, reason, n.now)
-		if got := box.Stats.Begun; got != 0 && got != 1 || got == 1 != refusal.Kinds[i].Counts {
+		if got := box.Stats.Begun; got != 0 && got != 1 || got == 1 != answers.Kinds[i].Counts {
 			t.Errorf("%v: %d penalties", reason, got)
 		}
-		if waits := req.Hits[0].Retry != quota.Never; waits != refusal.Kinds[i].Waits {
+		if waits := req.Hits[0].Retry != quota.Never; waits != answers.Kinds[i].Waits {
 			t.Errorf("%v: waits %v", reason, waits)
 		}
 		counted += int(box.Stats.Begun)

@@ -5,11 +5,11 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/inflight"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -206,7 +206,7 @@ func (l *Limiter) failTrial(t *trial, i int, reason policy.Reason, now quota.Ins
 	case reason == policy.ReasonQuota:
 		t.use(h, 0)
 	}
-	if seen == refuses && refusal.Kinds[decide.Blame(reason, h.seat.Elsewhere || h.doubt)].Counts {
+	if seen == refuses && answer.Kinds[decide.Blame(reason, h.seat.Elsewhere || h.doubt)].Counts {
 		l.offend(&t.Request, h.Policy, true, now)
 	}
 	l.endTrial(t, seen, now)

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/classify"
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"
@@ -20,7 +21,7 @@ type httpContext struct {
 	plugin  *pluginContext
 	request limiter.Request
 	headers respond.Headers
-	grpc    dialect
+	grpc    grpcKind
 	// waiting: the request is held back, for its tokens, its turn or a place in flight.
 	waiting bool
 	// asking is since when it waits for the control plane's tokens, 0 if it does not.
@@ -69,7 +70,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	if p.central != nil {
 		attributes.Consumers = p.central.consumers
 	}
-	c.grpc = dialectOf(attributes.Headers)
+	c.grpc = grpcKindOf(attributes.Headers)
 	now := p.clock.Now()
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
@@ -233,9 +234,8 @@ func (c *httpContext) reply(reason string) types.Action {
 
 // onResponseHeaders runs for the filter's own refusals too; those have their headers.
 func (c *httpContext) onResponseHeaders() {
-	signs, n := c.headers.Speaks()
-	for _, sign := range signs[:n] {
-		if len(host.ResponseHeader(sign)) > 0 {
+	for i := range c.headers.Len() { // Each look costs a call.
+		if name, _ := c.headers.At(i); dialect.IsSign(name) && len(host.ResponseHeader(name)) > 0 {
 			c.yield()
 			break
 		}
@@ -275,18 +275,18 @@ func (c *httpContext) onDone() {
 	c.plugin.wakeForPlaces(now)
 }
 
-// dialect is how a caller speaks gRPC.
-type dialect uint8
+// grpcKind is how a caller speaks gRPC.
+type grpcKind uint8
 
 const (
-	noGRPC dialect = iota
+	noGRPC grpcKind = iota
 	plainGRPC
 	// webGRPC is that of browsers, which Envoy takes for HTTP, textGRPC the same in Base64.
 	webGRPC
 	textGRPC
 )
 
-func dialectOf(headers []match.Header) dialect {
+func grpcKindOf(headers []match.Header) grpcKind {
 	for _, h := range headers {
 		switch {
 		case !h.Is("content-type"):
@@ -304,19 +304,10 @@ func dialectOf(headers []match.Header) dialect {
 // removeForged keeps what only a limiter may say from reaching the upstream in a client's words.
 func removeForged(headers []match.Header) {
 	for _, h := range headers {
-		if saysLimits(h.Name) {
+		if dialect.FamilyOf(h.Name) != 0 {
 			host.RemoveRequestHeader(h.Name)
 		}
 	}
-}
-
-// saysLimits reports whether a header has a limiter's name. Servers by the rules of CGI take
-// X_RateLimit for X-RateLimit.
-func saysLimits(name []byte) bool {
-	if text.HasPrefix(name, "x-") || text.HasPrefix(name, "x_") {
-		name = name[2:]
-	}
-	return text.HasPrefix(name, "ratelimit")
 }
 
 // head is the head of the response at hand.

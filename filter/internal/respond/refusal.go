@@ -2,10 +2,13 @@ package respond
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/shared/answer"
+	"github.com/weir-proxy/weir/shared/dialect"
+	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
 	"github.com/weir-proxy/weir/shared/text"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // Refusal is the answer that a refused client gets.
@@ -15,6 +18,7 @@ type Refusal struct {
 	Body    []byte
 	// GRPC is the gRPC status for gRPC callers.
 	GRPC  int32
+	body  answer.Body
 	frame []byte
 }
 
@@ -24,52 +28,79 @@ type Refusal struct {
 func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grpc bool) {
 	r.Headers.Reset()
 	r.Body, r.Headers.LeftOut = r.Body[:0], 0
-	about, hit, ix := aboutOf(req), &req.Hits[req.Refusing], &req.Rules().Index
-	kind := about.Kind()
+	ix, hit := &req.Rules().Index, &req.Hits[req.Refusing]
+	p := ix.Policy(hit.Policy)
+	r.body = answer.Body{
+		About: answer.About{
+			Reason: req.Reason, Source: req.Source, Policy: ix.Text(p.Name), After: ix.After(&hit.Hit),
+			Limit: req.LimitOf(&hit.Hit), Cost: hit.Cost, Left: hit.Remaining, Elsewhere: hit.Elsewhere(),
+		},
+		Name: name(req, req.Refusing), Tier: ix.Tier(hit.Tier),
+		Retry: answer.RetryAfter(req.Reason, hit.Retry, now, &hit.Hit), Reset: hit.Reset,
+	}
+	kind := r.body.Kind()
 	r.Status, r.GRPC = kind.Status, kind.GRPC
-	retry := retryAfter(req, now)
-	if retry > 0 {
-		r.Headers.number("retry-after", retry)
-	}
-	r.Headers.add("cache-control", "no-store")
+	r.Headers.Refuse(r.body.Retry)
 	if kind.Marked && !ix.Headers().Unmarked {
-		r.Headers.add("x-envoy-ratelimited", "true")
+		r.Headers.Add("x-envoy-ratelimited", "true")
 	}
+	own := ix.Response(r.body.Answer())
 	if r.Status == 429 {
-		r.Headers.Limits(req, true, retry, wall)
-	}
-	p, own := ix.Policy(hit.Policy), ix.Response(about.Answer())
-	if r.Status == 429 && p.Status != 0 {
-		own.Status = p.Status
+		r.Headers.Limits(req, true, r.body.Retry, wall)
+		if p.Status != 0 {
+			own.Status = p.Status
+		}
 	}
 	if p.Body.Len > 0 {
 		own.Body, own.ContentType = p.Body, p.ContentType
 	}
 	switch {
-	case r.writeOwn(&own, req, retry, grpc):
+	case r.writeOwn(&own, ix, grpc):
 	case grpc:
-		r.Body = about.AppendSentence(r.Body, retry)
+		r.Body = r.body.AppendSentence(r.Body, r.body.Retry)
 	default:
-		r.writeProblem(&about, req, hit, retry)
+		r.Headers.Add("content-type", answer.ProblemType)
+		r.Body = r.body.AppendProblem(r.Body, r.Status)
 	}
 }
 
-// retryAfter is the wait in seconds that a refusal names in all its fields: until the request
-// passes, rounded up and spread. It is 0 if waiting does not help.
-func retryAfter(req *limiter.Request, now quota.Instant) int64 {
-	hit := &req.Hits[req.Refusing]
+// WriteBan makes the answer to a banned caller, by the Unix time in microseconds. It names what is
+// banned and, if it ends by itself, when, and nothing else. Envoy makes the body the message of a
+// gRPC status.
+func (r *Refusal) WriteBan(req *limiter.Request, wall int64, grpc bool) {
+	r.Headers.Reset()
+	ix, kind := &req.Rules().Index, &answer.Kinds[policy.ReasonAbsent]
+	own := ix.Response(policy.AnswerBan)
+	r.Status, r.GRPC, r.Body, r.body = kind.Status, kind.GRPC, r.Body[:0], answer.Body{}
+	if req.BanEnds > 0 {
+		left := quota.Span(req.BanEnds)*quota.Millisecond - quota.Span(wall)
+		r.body.Retry = max(dialect.Seconds(left), 1)
+	}
+	r.Headers.Refuse(r.body.Retry)
 	switch {
-	case hit.Retry == quota.Never:
-		return 0
-	case req.Reason == policy.ReasonPenalty: // It ends when it says, and is spread already.
-		return ratelimitheader.Seconds(hit.Retry)
+	case r.writeOwn(&own, ix, grpc):
+	case grpc:
+		r.Body = text.Append(r.Body, answer.Bans[req.Ban])
+	default:
+		r.Headers.Add("content-type", answer.ProblemType)
+		r.Body = answer.AppendBan(r.Body, req.Ban, r.Status)
 	}
-	return ratelimitheader.RetryAfter(hit.Retry, now+quota.Instant(hit.Retry), seed(hit))
 }
 
-// seed is the part of the spread of Retry-After that depends on the bucket.
-func seed(hit *limiter.Hit) uint32 {
-	return uint32(hit.Key[12]) | uint32(hit.Key[13])<<8 | uint32(hit.Key[14])<<16 | uint32(hit.Key[15])<<24
+// writeOwn writes what a response of the operator's says, and reports whether the body is written.
+// Its texts stay until they are sent, as the set does.
+func (r *Refusal) writeOwn(own *wire.Response, ix *match.Index, grpc bool) bool {
+	if own.Status != 0 {
+		r.Status = uint32(own.Status)
+	}
+	r.Headers.AddOwn(ix.Text(own.Headers))
+	if grpc || own.Body.Len == 0 {
+		return false
+	}
+	contentType := answer.TypeOf(ix.Text(own.ContentType))
+	r.Headers.Add("content-type", contentType)
+	r.Body = r.body.AppendOwn(r.Body, ix.Text(own.Body), contentType)
+	return true
 }
 
 // AppendDecision appends the decision in the form for access logs. The wait in it is that of
@@ -93,12 +124,12 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 	if status == limiter.Refused {
 		dst = text.Append(text.Append(dst, " reason="), req.Reason.String())
 		if hit.Retry != quota.Never {
-			dst = ratelimitheader.AppendInt(text.Append(dst, " retry_us="), int64(hit.Retry))
+			dst = dialect.AppendInt(text.Append(dst, " retry_us="), int64(hit.Retry))
 		}
 	}
-	dst = ratelimitheader.AppendInt(text.Append(dst, " remaining="), hit.Remaining)
+	dst = dialect.AppendInt(text.Append(dst, " remaining="), hit.Remaining)
 	if status == limiter.Delayed {
-		dst = ratelimitheader.AppendInt(text.Append(dst, " delayed_us="), int64(req.Delay))
+		dst = dialect.AppendInt(text.Append(dst, " delayed_us="), int64(req.Delay))
 	}
 	return dst
 }
@@ -110,9 +141,9 @@ func AppendCosts(dst []byte, req *limiter.Request) []byte {
 		if i > 0 {
 			dst = text.Append(dst, "; ")
 		}
-		dst = ratelimitheader.AppendInt(text.Append(dst, "reserved="), c.Reserved)
+		dst = dialect.AppendInt(text.Append(dst, "reserved="), c.Reserved)
 		if c.Actual >= 0 {
-			dst = ratelimitheader.AppendInt(text.Append(dst, " actual="), c.Actual)
+			dst = dialect.AppendInt(text.Append(dst, " actual="), c.Actual)
 		}
 	}
 	return dst

@@ -16,10 +16,11 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
+	"github.com/weir-proxy/weir/shared/answer"
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
@@ -602,7 +603,7 @@ func TestResponsesOfTheSet(t *testing.T) {
 			c.own = `,"response":` + c.own
 		}
 		req, _ := decide(t, strings.Replace(set, "%s", c.own, 1), 2)
-		if req.Reason = c.reason; !refusal.Kinds[c.reason].Waits {
+		if req.Reason = c.reason; !answer.Kinds[c.reason].Waits {
 			req.Hits[0].Retry, req.Hits[0].Reset = quota.Never, quota.Never
 		}
 		var r respond.Refusal
@@ -666,7 +667,7 @@ func TestResponsesThatNoDocumentHas(t *testing.T) {
 	} {
 		set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}}
 		set.Responses = make([]policy.Response, policy.AnswerCount)
-		set.Headers.Legacy, set.Responses[policy.AnswerBan] = policy.LegacyDiscord, c
+		set.Headers.Legacy, set.Responses[policy.AnswerBan] = dialect.Discord, c
 		rules := &ruleset.Rules{}
 		if err := rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Set: set})); err != nil {
 			t.Fatal(err)
@@ -676,7 +677,7 @@ func TestResponsesThatNoDocumentHas(t *testing.T) {
 		limiter.New(limiter.Config{}).Begin(req, rules, a, now)
 		var r respond.Refusal
 		r.WriteBan(req, 0, false)
-		if r.Status != 403 || r.Headers.Len() > 20 || strings.Contains(string(r.Body), "{policy}") {
+		if r.Status != 403 || r.Headers.Len() > 24 || strings.Contains(string(r.Body), "{policy}") {
 			t.Errorf("%d %s\n%s", r.Status, r.Body, lines(&r.Headers))
 		}
 	}

@@ -3,7 +3,7 @@ package respond
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
+	"github.com/weir-proxy/weir/shared/dialect"
 )
 
 // ForWeb makes an answer to a gRPC caller one to a browser that calls by gRPC-Web: status and
@@ -11,17 +11,17 @@ import (
 // its filter grpc_web comes before Weir's.
 func (r *Refusal) ForWeb(isText bool) {
 	frame := append(r.frame[:0], "\x80\x00\x00\x00\x00grpc-status:"...)
-	frame = ratelimitheader.AppendInt(frame, int64(r.GRPC))
+	frame = dialect.AppendInt(frame, int64(r.GRPC))
 	// The message is plain ASCII, so it needs no encoding.
 	frame = append(append(append(frame, "\r\ngrpc-message:"...), r.Body...), "\r\n"...)
 	binary.BigEndian.PutUint32(frame[1:], uint32(len(frame)-5))
 	r.Status, r.GRPC, r.frame = 200, -1, frame
 	if !isText {
-		r.Headers.add("content-type", "application/grpc-web+proto")
+		r.Headers.Add("content-type", "application/grpc-web+proto")
 		r.Body = append(r.Body[:0], frame...)
 		return
 	}
-	r.Headers.add("content-type", "application/grpc-web-text+proto")
+	r.Headers.Add("content-type", "application/grpc-web-text+proto")
 	r.Body = appendBase64(r.Body[:0], frame)
 }
 

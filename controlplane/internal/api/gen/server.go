@@ -942,7 +942,7 @@ type ExplainInput struct {
 	// URL A whole URL, or a path with its query; then a header host says the host.
 	URL string `json:"url"`
 
-	// Verified What Envoy verifies and no header has: `jwt:CLAIM`, `spiffe` and `metadata:NS/KEY`, with the values.
+	// Verified What Envoy verifies and no header has: `jwt:CLAIM`, `spiffe`, `cert_subject` and `metadata:NS/KEY`, with the values.
 	Verified map[string]string `json:"verified,omitempty"`
 
 	// Version The version in force that is to decide; without one it is that of the Envoys to which none is rolled out.

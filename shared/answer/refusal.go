@@ -1,7 +1,7 @@
-// Package refusal says what each reason to refuse a request means: how its caller is answered, and
-// whether it counts against the caller. Both doors to the buckets, the filter and the gRPC rate
-// limit service, answer by it.
-package refusal
+// Package answer says what a decision is to the client: each reason to refuse a request with its
+// status, sentence and body, and the headers. Both doors to the buckets, the filter and the gRPC
+// rate limit service, answer by it.
+package answer
 
 import (
 	"github.com/weir-proxy/weir/shared/match"

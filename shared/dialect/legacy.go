@@ -1,4 +1,4 @@
-package ratelimitheader
+package dialect
 
 import "github.com/weir-proxy/weir/shared/quota"
 

@@ -1,8 +1,8 @@
-package refusal
+package answer
 
 import (
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/policy"
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
 	"github.com/weir-proxy/weir/shared/text"
 )
 
@@ -55,7 +55,7 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 	case a.Reason == policy.ReasonTooDear:
 		b = a.appendTooDear(b)
 	case l.InFlight:
-		b = ratelimitheader.AppendInt(around(b, "Policy ", a.Policy, " allows "), l.Quota)
+		b = dialect.AppendInt(around(b, "Policy ", a.Policy, " allows "), l.Quota)
 		b = text.Append(b, " requests at the same time, and as many are under way.")
 	case l.Algorithm.Queues():
 		b = appendRate(around(b, "Policy ", a.Policy, " lets "), l)
@@ -66,7 +66,7 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 	if retry <= 0 {
 		return b
 	}
-	b = ratelimitheader.AppendInt(text.Append(b, " Try again in "), retry)
+	b = dialect.AppendInt(text.Append(b, " Try again in "), retry)
 	if retry == 1 {
 		return text.Append(b, " second.")
 	}
@@ -75,12 +75,12 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 
 // appendTooDear says that the request costs more than may ever pass.
 func (a *About) appendTooDear(b []byte) []byte {
-	b = ratelimitheader.AppendInt(text.Append(b, "This request costs "), a.Cost)
+	b = dialect.AppendInt(text.Append(b, "This request costs "), a.Cost)
 	b = around(b, ", and policy ", a.Policy, " never allows ")
 	if a.Cost <= a.Limit.Params.Burst { // A region grants a part only.
 		return text.Append(b, "as much at once in this region: waiting does not help.")
 	}
-	b = ratelimitheader.AppendInt(text.Append(b, "more than "), a.Limit.Params.Burst)
+	b = dialect.AppendInt(text.Append(b, "more than "), a.Limit.Params.Burst)
 	return text.Append(b, " at once: waiting does not help.")
 }
 
@@ -89,7 +89,7 @@ func (a *About) appendTooDear(b []byte) []byte {
 func (a *About) appendUsedUp(b []byte) []byte {
 	l, atOnce := a.Limit, a.Limit.Params.Burst != a.Limit.Quota
 	if atOnce {
-		b = text.Append(ratelimitheader.AppendInt(b, l.Params.Burst), " at once and ")
+		b = text.Append(dialect.AppendInt(b, l.Params.Burst), " at once and ")
 	}
 	if b = appendRate(b, l); atOnce {
 		b = text.Append(b, " in the long run")
@@ -99,8 +99,8 @@ func (a *About) appendUsedUp(b []byte) []byte {
 	}
 	switch {
 	case a.Left > 0:
-		b = ratelimitheader.AppendInt(text.Append(b, ". This request costs "), a.Cost)
-		return text.Append(ratelimitheader.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
+		b = dialect.AppendInt(text.Append(b, ". This request costs "), a.Cost)
+		return text.Append(dialect.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
 	case atOnce:
 		return text.Append(b, ", and what it allows at once is used up.")
 	}
@@ -109,7 +109,7 @@ func (a *About) appendUsedUp(b []byte) []byte {
 
 // appendRate writes a limit as 100 per 1h.
 func appendRate(b []byte, l *policy.Limit) []byte {
-	b = text.Append(ratelimitheader.AppendInt(b, l.Quota), " per ")
+	b = text.Append(dialect.AppendInt(b, l.Quota), " per ")
 	return policy.AppendSpan(b, l.Window)
 }
 

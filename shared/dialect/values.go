@@ -1,10 +1,11 @@
-// Package ratelimitheader writes a decision as header values, one function a dialect. All append to
-// a buffer of the caller and allocate nothing.
-package ratelimitheader
+// Package dialect has the dialects in which answers say limits, one row each, and writes their
+// values. All append to a buffer of the caller and allocate nothing.
+package dialect
 
 import (
 	"math/bits"
 
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -18,6 +19,11 @@ type Item struct {
 	Window quota.Span
 	// Remaining is the whole tokens left.
 	Remaining int64
+	// Cost is what the request costs.
+	Cost int64
+	// Policy is the index of the policy, and Bucket the key of the bucket.
+	Policy uint32
+	Bucket keyhash.Key
 	// InFlight: Burst is of requests in flight. There is no Window, and nothing says when one ends.
 	InFlight bool
 	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces;
@@ -50,26 +56,34 @@ func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 	return max(1, Seconds(wait)) + int64(spread/quota.Second)
 }
 
-// AppendPolicy adds an item to a RateLimit-Policy value (draft-ietf-httpapi-ratelimit-headers-11):
+// AppendPolicies writes RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-11):
 // "name";q=100;w=60, or for requests in flight "name";q=20;qu="concurrent-requests".
-func AppendPolicy(dst []byte, it Item) []byte {
-	dst = appendName(dst, it.Name)
-	dst = AppendInt(append(dst, ";q="...), it.Burst)
-	if it.InFlight {
-		return append(dst, `;qu="concurrent-requests"`...)
+func AppendPolicies(dst []byte, items []Item) []byte {
+	for i := range items {
+		it := &items[i]
+		dst = appendName(dst, i, it)
+		dst = AppendInt(append(dst, ";q="...), it.Burst)
+		if it.InFlight {
+			dst = append(dst, `;qu="concurrent-requests"`...)
+			continue
+		}
+		dst = AppendInt(append(dst, ";w="...), max(1, Seconds(it.Window)))
 	}
-	return AppendInt(append(dst, ";w="...), max(1, Seconds(it.Window)))
+	return dst
 }
 
-// AppendLimit adds an item to a RateLimit value of the same draft: "name";r=50;t=30, without t for
-// requests in flight, and where Reset is quota.Never.
-func AppendLimit(dst []byte, it Item) []byte {
-	dst = appendName(dst, it.Name)
-	dst = AppendInt(append(dst, ";r="...), it.Remaining)
-	if it.InFlight || it.Reset == quota.Never {
-		return dst
+// AppendLimits writes RateLimit of the same draft: "name";r=50;t=30, without t for requests in
+// flight, and where Reset is quota.Never.
+func AppendLimits(dst []byte, items []Item) []byte {
+	for i := range items {
+		it := &items[i]
+		dst = appendName(dst, i, it)
+		dst = AppendInt(append(dst, ";r="...), it.Remaining)
+		if !it.InFlight && it.Reset != quota.Never {
+			dst = AppendInt(append(dst, ";t="...), Seconds(it.Reset))
+		}
 	}
-	return AppendInt(append(dst, ";t="...), Seconds(it.Reset))
+	return dst
 }
 
 // Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for
@@ -91,11 +105,12 @@ func less(a, b Item) bool {
 	return ah < bh || ah == bh && al < bl
 }
 
-func appendName(dst, name []byte) []byte {
-	if len(dst) > 0 {
+// appendName begins the i-th item of a list.
+func appendName(dst []byte, i int, it *Item) []byte {
+	if i > 0 {
 		dst = append(dst, ',')
 	}
-	return append(append(append(dst, '"'), name...), '"')
+	return append(append(append(dst, '"'), it.Name...), '"')
 }
 
 // AppendInt writes n in decimal.

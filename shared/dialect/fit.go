@@ -1,4 +1,4 @@
-package ratelimitheader
+package dialect
 
 // MaxField bounds the value of a field, in bytes: proxies in front cut larger heads of answers, or
 // refuse them.
@@ -6,9 +6,8 @@ const MaxField = 2048
 
 // Fit returns how many of the items, the first ones, the fields RateLimit and RateLimit-Policy have
 // room for. If that is not all, Fit puts those first that are nearest to exhaustion, and before
-// them the item at an index, if it is not negative. Beside has something for each item, and its
-// order stays that of the items.
-func Fit[T any](items []Item, beside []T, first int) (fit int) {
+// them the item at an index, if it is not negative.
+func Fit(items []Item, first int) (fit int) {
 	size := 0
 	for i := range items {
 		size += items[i].size()
@@ -25,7 +24,6 @@ func Fit[T any](items []Item, beside []T, first int) (fit int) {
 			break
 		}
 		items[fit], items[next] = items[next], items[fit]
-		beside[fit], beside[next] = beside[next], beside[fit]
 	}
 	return fit
 }

@@ -1,4 +1,4 @@
-package ratelimitheader_test
+package dialect_test
 
 import (
 	"testing"
@@ -6,20 +6,16 @@ import (
 	"github.com/dunglas/httpsfv"
 	"pgregory.net/rapid"
 
+	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/ratelimitheader"
 )
 
 func TestDraft11(t *testing.T) {
-	items := []ratelimitheader.Item{
+	items := []dialect.Item{
 		{Name: []byte("burst"), Burst: 100, Window: 60 * quota.Second, Remaining: 50, Reset: 29_000_001},
 		{Name: []byte("daily.v2"), Burst: 1000, Window: quota.Day + 1, Remaining: 0, Reset: 0},
 	}
-	var policies, limits []byte
-	for _, it := range items {
-		policies = ratelimitheader.AppendPolicy(policies, it)
-		limits = ratelimitheader.AppendLimit(limits, it)
-	}
+	policies, limits := dialect.AppendPolicies(nil, items), dialect.AppendLimits(nil, items)
 	if got, want := string(policies), `"burst";q=100;w=60,"daily.v2";q=1000;w=86401`; got != want {
 		t.Errorf("RateLimit-Policy: %s, want %s", got, want)
 	}
@@ -31,16 +27,17 @@ func TestDraft11(t *testing.T) {
 // Any item reads back by a structured-fields parser that is not ours.
 func TestDraft11IsAStructuredField(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		it := ratelimitheader.Item{
+		it := dialect.Item{
 			Name:      []byte(rapid.StringMatching(`[a-z0-9][a-z0-9._-]{0,62}`).Draw(t, "name")),
 			Burst:     rapid.Int64Range(1, 999_999_999_999_999).Draw(t, "burst"),
 			Window:    quota.Span(rapid.Int64Range(1, 1<<52).Draw(t, "window")),
 			Remaining: rapid.Int64Range(0, 999_999_999_999_999).Draw(t, "remaining"),
 			Reset:     quota.Span(rapid.Int64Range(0, 1<<52).Draw(t, "reset")),
 		}
+		items := []dialect.Item{it}
 		for value, want := range map[string]map[string]int64{
-			string(ratelimitheader.AppendPolicy(nil, it)): {"q": it.Burst, "w": ratelimitheader.Seconds(it.Window)},
-			string(ratelimitheader.AppendLimit(nil, it)):  {"r": it.Remaining, "t": ratelimitheader.Seconds(it.Reset)},
+			string(dialect.AppendPolicies(nil, items)): {"q": it.Burst, "w": dialect.Seconds(it.Window)},
+			string(dialect.AppendLimits(nil, items)):   {"r": it.Remaining, "t": dialect.Seconds(it.Reset)},
 		} {
 			list, err := httpsfv.UnmarshalList([]string{value})
 			if err != nil || len(list) != 1 {
@@ -64,21 +61,21 @@ func TestRetryAfter(t *testing.T) {
 		wait := quota.Span(rapid.Int64Range(1, int64(quota.MaxWindow)).Draw(t, "wait"))
 		ready := quota.Instant(rapid.Int64Range(0, 1<<50).Draw(t, "ready"))
 		seed := rapid.Uint32().Draw(t, "seed")
-		got := ratelimitheader.RetryAfter(wait, ready, seed)
-		whole := ratelimitheader.Seconds(wait)
+		got := dialect.RetryAfter(wait, ready, seed)
+		whole := dialect.Seconds(wait)
 		if got < 1 || got < whole || 10*(got-whole) > whole || got-whole > 30 {
 			t.Fatalf("a wait of %d became %d s", wait, got)
 		}
 		// Asking again later about the same refusal never announces a later end.
 		sooner := quota.Span(rapid.Int64Range(0, int64(wait)-1).Draw(t, "sooner"))
-		if again := ratelimitheader.RetryAfter(wait-sooner, ready, seed); again > got {
+		if again := dialect.RetryAfter(wait-sooner, ready, seed); again > got {
 			t.Fatalf("%d s at first, %d s after %d µs", got, again, sooner)
 		}
 	})
 	// Callers refused together return apart.
 	seen := map[int64]bool{}
 	for seed := range uint32(100) {
-		seen[ratelimitheader.RetryAfter(quota.Hour, 0, seed*2654435761)] = true
+		seen[dialect.RetryAfter(quota.Hour, 0, seed*2654435761)] = true
 	}
 	if len(seen) < 25 {
 		t.Errorf("100 buckets announce only %d different waits", len(seen))
@@ -89,7 +86,7 @@ func TestRetryAfter(t *testing.T) {
 func TestRetryAfterOfOneASecond(t *testing.T) {
 	for seed := range uint32(1000) {
 		for _, wait := range []quota.Span{1, 400_000, 999_999, quota.Second} {
-			if got := ratelimitheader.RetryAfter(wait, quota.Instant(seed)*777_777, seed*2654435761); got != 1 {
+			if got := dialect.RetryAfter(wait, quota.Instant(seed)*777_777, seed*2654435761); got != 1 {
 				t.Fatalf("%d µs became %d s", wait, got)
 			}
 		}
@@ -103,27 +100,27 @@ func TestResetAt(t *testing.T) {
 		want  int64
 	}{{1_000_000_000, 0, 1000}, {1_000_000_001, 0, 1001}, {1_000_500_000, 500_000, 1001}, {1_000_500_000, 500_001,
 		1002}} {
-		if got := ratelimitheader.ResetAt(c.wall, c.reset); got != c.want {
+		if got := dialect.ResetAt(c.wall, c.reset); got != c.want {
 			t.Errorf("at %d in %d: %d, want %d", c.wall, c.reset, got, c.want)
 		}
 	}
 }
 
 func TestNearest(t *testing.T) {
-	item := func(remaining, burst int64) ratelimitheader.Item {
-		return ratelimitheader.Item{Remaining: remaining, Burst: burst}
+	item := func(remaining, burst int64) dialect.Item {
+		return dialect.Item{Remaining: remaining, Burst: burst}
 	}
 	for _, c := range []struct {
-		items []ratelimitheader.Item
+		items []dialect.Item
 		want  int
 	}{
 		{nil, -1},
-		{[]ratelimitheader.Item{item(5, 10)}, 0},
-		{[]ratelimitheader.Item{item(5, 10), item(40, 100)}, 1},
-		{[]ratelimitheader.Item{item(5, 10), item(50, 100)}, 0},
-		{[]ratelimitheader.Item{item(1<<50, 1<<52), item(1<<49, 1<<52)}, 1},
+		{[]dialect.Item{item(5, 10)}, 0},
+		{[]dialect.Item{item(5, 10), item(40, 100)}, 1},
+		{[]dialect.Item{item(5, 10), item(50, 100)}, 0},
+		{[]dialect.Item{item(1<<50, 1<<52), item(1<<49, 1<<52)}, 1},
 	} {
-		if got := ratelimitheader.Nearest(c.items); got != c.want {
+		if got := dialect.Nearest(c.items); got != c.want {
 			t.Errorf("%v: %d, want %d", c.items, got, c.want)
 		}
 	}

@@ -1,14 +1,14 @@
-package refusal_test
+package answer_test
 
 import (
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/refusal"
 )
 
 // The table as docs/for-api-consumers.md and docs/policies.md have it. An item is: statuses, type,
@@ -43,8 +43,8 @@ func TestTheTableOfReasons(t *testing.T) {
 		policy.ReasonSeveral: "400 3 about:blank " +
 			"Policy p needs to know whose request this is, and the request names several.",
 	}
-	if len(refusal.Kinds) != len(policy.Reasons) || len(rows) != len(policy.Reasons) {
-		t.Errorf("%d rows for %d kinds of %d reasons", len(rows), len(refusal.Kinds), len(policy.Reasons))
+	if len(answer.Kinds) != len(policy.Reasons) || len(rows) != len(policy.Reasons) {
+		t.Errorf("%d rows for %d kinds of %d reasons", len(rows), len(answer.Kinds), len(policy.Reasons))
 	}
 	for reason, want := range rows {
 		by := policy.ByLocal
@@ -72,7 +72,7 @@ func TestTheTableOfReasons(t *testing.T) {
 // row is how a reason is answered, in words.
 func row(t *testing.T, reason policy.Reason, by policy.DecisionSource) string {
 	t.Helper()
-	about := refusal.About{Reason: reason, Source: by, Policy: []byte("p"), Limit: limit(t), Cost: 1}
+	about := answer.About{Reason: reason, Source: by, Policy: []byte("p"), Limit: limit(t), Cost: 1}
 	about.Limit.InFlight = reason == policy.ReasonInFlight
 	if reason == policy.ReasonTooDear {
 		about.Cost = 9
@@ -80,7 +80,7 @@ func row(t *testing.T, reason policy.Reason, by policy.DecisionSource) string {
 	return text(&about)
 }
 
-func text(about *refusal.About) string {
+func text(about *answer.About) string {
 	kind, retry := about.Kind(), int64(0)
 	kindOf := kind.Type[max(strings.IndexByte(kind.Type, '#'), 0):]
 	words := []string{strconv.Itoa(int(kind.Status)), strconv.Itoa(int(kind.GRPC)), kindOf}
@@ -107,10 +107,10 @@ func limit(t *testing.T) *policy.Limit {
 
 // Only what is the caller's own use is said to be used up, and only if it is.
 func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
-	for reason := range refusal.Kinds {
+	for reason := range answer.Kinds {
 		for by := range policy.DecisionSource(len(policy.Sources)) {
 			for _, inFlight := range []bool{false, true} {
-				about := refusal.About{
+				about := answer.About{
 					Reason: policy.Reason(reason), Source: by, Policy: []byte("p"), Limit: limit(t), Cost: 2,
 				}
 				about.Limit.InFlight = inFlight
@@ -125,7 +125,7 @@ func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
 			}
 		}
 	}
-	for ban, said := range refusal.Bans {
+	for ban, said := range answer.Bans {
 		if strings.Contains(said, "used up") || said == "" {
 			t.Errorf("%d: %s", match.Ban(ban), said)
 		}
@@ -134,7 +134,7 @@ func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
 
 // The sentence for a cost above what is left says so.
 func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
-	about := refusal.About{Policy: []byte("p"), After: []byte("critical"), Limit: limit(t), Cost: 4, Left: 3}
+	about := answer.About{Policy: []byte("p"), After: []byte("critical"), Limit: limit(t), Cost: 4, Left: 3}
 	want := "Policy p allows 5 per 1h to the classes after critical. This request costs 4, and 3 are left. " +
 		"Try again in 1 second."
 	if got := string(about.AppendSentence(nil, 1)); got != want {
@@ -144,7 +144,7 @@ func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
 
 // A store that has lost which requests are under way does not say that as many are.
 func TestWordsOfALostCount(t *testing.T) {
-	about := refusal.About{Reason: policy.ReasonFailure, Source: policy.ByCentral, Policy: []byte("p"), Limit: limit(t)}
+	about := answer.About{Reason: policy.ReasonFailure, Source: policy.ByCentral, Policy: []byte("p"), Limit: limit(t)}
 	about.Limit.InFlight = true
 	want := "429 8 #temporary-reduced-capacity waits marked " +
 		"The limiter has lost how many requests are under way for policy p, and counts them anew. " +

@@ -1,0 +1,179 @@
+package answer
+
+import (
+	"github.com/weir-proxy/weir/shared/dialect"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/text"
+)
+
+// Headers are response headers with their values in one reused buffer. They stay valid after their
+// policy set is gone. The zero value is empty.
+type Headers struct {
+	// Items are the limits that a decision met and whose state is known. Limits reorders them.
+	Items []dialect.Item
+	// LeftOut is how many policies the last decision has left out for want of room.
+	LeftOut int
+
+	buf   []byte
+	names [maxHeaders]string
+	ends  [maxHeaders]int
+	n     int
+	// left is the smallest remaining that the headers of each family say.
+	left [len(dialect.Families)]int64
+	said dialect.Shown
+}
+
+// maxHeaders is the most headers of an answer: those of an older and of an IETF dialect, those of
+// a response, and retry-after, cache-control, content-type and x-envoy-ratelimited.
+const maxHeaders = 2*dialect.MaxHeaders + policy.MaxResponseHeaders + 4
+
+// Len is the number of headers.
+func (h *Headers) Len() int { return h.n }
+
+// At returns a header. The value is valid until the next Reset.
+func (h *Headers) At(i int) (name string, value []byte) {
+	from := 0
+	if i > 0 {
+		from = h.ends[i-1]
+	}
+	return h.names[i], h.buf[from:h.ends[i]]
+}
+
+// Reset removes all headers and keeps the memory.
+func (h *Headers) Reset() { h.buf, h.n = h.buf[:0], 0 }
+
+// Add adds a header. The name must stay as it is.
+//
+//go:noinline
+func (h *Headers) Add(name, value string) {
+	h.buf = append(h.buf, value...)
+	h.close(name)
+}
+
+// AddOwn adds the headers of a response of the operator's, lines of names and values in turn. The
+// text must stay as it is. It leaves room for the content type.
+func (h *Headers) AddOwn(lines []byte) {
+	for len(lines) > 0 && h.n < maxHeaders-1 {
+		var name, value []byte
+		name, lines = text.Cut(lines, '\n')
+		value, lines = text.Cut(lines, '\n')
+		h.Add(view(name), view(value))
+	}
+}
+
+// Refuse adds the headers that all refusals have; retry is the seconds to wait, 0 if that does not
+// help.
+func (h *Headers) Refuse(retry int64) {
+	if retry > 0 {
+		h.buf = dialect.AppendInt(h.buf, retry)
+		h.close("retry-after")
+	}
+	h.Add("cache-control", "no-store")
+}
+
+// close ends the value that was appended to buf since the last one.
+func (h *Headers) close(name string) {
+	h.names[h.n], h.ends[h.n] = name, len(h.buf)
+	h.n++
+}
+
+// Limits writes Items in the dialects of the policy set: all of them, and in older dialects the one
+// nearest to exhaustion, or the refusing one, an index of Items below 0 if it is not among them.
+// Retry is 0 for an allowed request; wall is the Unix time in microseconds. All that a refusal
+// names as a time is when the request passes: Retry-After.
+func (h *Headers) Limits(ix *match.Index, refused bool, refusing int, retry, wall int64) {
+	if retry > 0 {
+		h.tellWait(refusing, quota.Span(retry)*quota.Second)
+	}
+	if h.LeftOut = 0; len(h.Items) == 0 {
+		return
+	}
+	fit := dialect.Fit(h.Items, refusing)
+	if h.LeftOut = len(h.Items) - fit; h.LeftOut > 0 {
+		h.Items, refusing = h.Items[:fit], min(refusing, 0)
+	}
+	dialects := ix.Headers()
+	h.said.Items, h.said.Wall = h.Items, wall
+	if dialects.Legacy != dialect.LegacyOff {
+		if !refused {
+			refusing = dialect.Nearest(h.Items)
+		}
+		if refusing >= 0 {
+			item := &h.Items[refusing]
+			h.said.At, h.said.Scope = refusing, ix.Scope(item.Policy).String()
+			h.write(&dialect.Legacies[dialects.Legacy], item.Remaining)
+		}
+	}
+	if dialects.Standard != dialect.StandardOff {
+		h.write(&dialect.Standards[dialects.Standard], leastOf(h.Items))
+	}
+}
+
+// tellWait has the items that lack what the request costs say when it passes, and the others no
+// time: when they are full is not when the request passes.
+func (h *Headers) tellWait(refusing int, wait quota.Span) {
+	for i := range h.Items {
+		item := &h.Items[i]
+		if i == refusing || item.Remaining < item.Cost {
+			item.Reset = wait
+		} else {
+			item.Reset = quota.Never
+		}
+	}
+}
+
+// write writes the headers of a dialect, which say that so much is left.
+func (h *Headers) write(row *dialect.Row, left int64) {
+	for i := range row.Headers {
+		header := &row.Headers[i]
+		var says bool
+		if h.buf, says = header.AppendValue(h.buf, &h.said); says {
+			h.left[dialect.FamilyOfName(header.Name)] = left
+			h.close(header.Name)
+		}
+	}
+}
+
+func leastOf(items []dialect.Item) (least int64) {
+	for i := range items {
+		if i == 0 || items[i].Remaining < least {
+			least = items[i].Remaining
+		}
+	}
+	return least
+}
+
+// NameOf is the name of a limit in headers and bodies: the policy's. If the policy has several, it
+// adds the window, policy.1s, or policy.in_flight. A limit for the classes after one adds that
+// class: policy.1s.after-critical.
+func NameOf(ix *match.Index, hit *match.Hit, limit *policy.Limit, several bool) []byte {
+	name := ix.Text(ix.Policy(hit.Policy).Name)
+	if !several && !ix.Several(hit.Policy) {
+		return name
+	}
+	which := "in_flight"
+	if !limit.InFlight {
+		which = policy.FormatSpan(limit.Window)
+	}
+	name = append(append(name[:len(name):len(name)], '.'), which...)
+	if after := ix.After(hit); len(after) > 0 {
+		name = append(append(name, ".after-"...), after...)
+	}
+	return name
+}
+
+// RetryAfter is the wait in seconds that a refusal names in all its fields: until the request
+// passes, rounded up and spread. It is 0 if waiting does not help.
+func RetryAfter(reason policy.Reason, wait quota.Span, now quota.Instant, hit *match.Hit) int64 {
+	switch {
+	case wait == quota.Never:
+		return 0
+	case reason == policy.ReasonPenalty: // It ends when it says, and is spread already.
+		return dialect.Seconds(wait)
+	}
+	k := &hit.Key // The spread depends on the bucket.
+	seed := uint32(k[12]) | uint32(k[13])<<8 | uint32(k[14])<<16 | uint32(k[15])<<24
+	return dialect.RetryAfter(wait, now+quota.Instant(wait), seed)
+}
