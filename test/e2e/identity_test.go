@@ -260,8 +260,9 @@ policies:
 	})
 }
 
-// The SPIFFE id is that of the certificate by which Envoy has verified the caller's connection.
-func TestSPIFFEIdsOfVerifiedCertificatesIdentify(t *testing.T) {
+// The SPIFFE id and the subject are those of the certificate by which Envoy has verified the
+// caller's connection.
+func TestVerifiedCertificatesIdentify(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	dir := t.TempDir()
@@ -270,7 +271,8 @@ func TestSPIFFEIdsOfVerifiedCertificatesIdentify(t *testing.T) {
 		policies: `
 version: weir/v1
 policies:
-  - {name: services, partition: [spiffe], if_absent: deny, limit: {quota: 2, window: 24h}, mode: local}
+  - {name: services, match: {paths: [/spiffe]}, partition: [spiffe], if_absent: deny, limit: {quota: 2, window: 24h}, mode: local}
+  - {name: certificates, match: {paths: [/subject]}, partition: [cert_subject], if_absent: deny, limit: {quota: 2, window: 24h}, mode: local}
 `,
 		rewrite: func(config string) string {
 			return strings.Replace(config, "      filter_chains:\n        - filters:\n", indent(`
@@ -286,23 +288,27 @@ policies:
           filters:`, 0), 1)
 		},
 	})
-	url := strings.Replace(w.envoys[0].URL(), "http://", "https://", 1) + "/"
-	for _, c := range []struct{ id, want string }{
-		{"spiffe://cluster.local/ns/a/sa/one", "200 200 429"},
-		{"spiffe://cluster.local/ns/a/sa/two", "200 200 429"},
-		{"", "403 403 403"},
+	server := strings.Replace(w.envoys[0].URL(), "http://", "https://", 1)
+	for _, c := range []struct{ path, id, name, want string }{
+		{"/spiffe", "spiffe://cluster.local/ns/a/sa/one", "", "200 200 429"},
+		{"/spiffe", "spiffe://cluster.local/ns/a/sa/two", "", "200 200 429"},
+		{"/spiffe", "", "billing", "403 403 403"},
+		{"/subject", "", "billing", "200 200 429"},
+		{"/subject", "spiffe://cluster.local/ns/a/sa/one", "reports", "200 200 429"},
+		{"/subject", "spiffe://cluster.local/ns/a/sa/two", "reports", "429 429 429"},
+		{"/subject", "spiffe://cluster.local/ns/a/sa/one", "", "403 403 403"},
 	} {
-		client := ca.client(t, c.id)
+		client := ca.client(t, c.id, c.name)
 		var got []string
 		for range 3 {
-			a, err := send(client, request(http.MethodGet, url))
+			a, err := send(client, request(http.MethodGet, server+c.path))
 			if err != nil {
 				t.Fatal(err)
 			}
 			got = append(got, fmt.Sprint(a.status))
 		}
 		if all := strings.Join(got, " "); all != c.want {
-			t.Errorf("%q: %s, want %s", c.id, all, c.want)
+			t.Errorf("%+v: %s", c, all)
 		}
 	}
 }
@@ -370,10 +376,12 @@ func (a authority) write(t *testing.T, dir string) {
 	}
 }
 
-// client calls with a certificate for a SPIFFE id, or for a DNS name if that is empty.
-func (a authority) client(t *testing.T, id string) *http.Client {
+// client calls with a certificate for a SPIFFE id, or for a DNS name if that is empty, and with a
+// common name in its subject if that is not empty.
+func (a authority) client(t *testing.T, id, commonName string) *http.Client {
 	t.Helper()
-	template := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Subject: pkix.Name{CommonName: commonName}}
 	if id == "" {
 		template.DNSNames = []string{"nobody"}
 	} else {
