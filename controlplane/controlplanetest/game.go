@@ -27,7 +27,7 @@ type GameRequest struct {
 func NewGame(r *rand.Rand, after time.Time) *Game {
 	var b strings.Builder
 	b.WriteString("version: weir/v1\npolicies:\n")
-	about := theme(r.IntN(3))
+	about := theme(r.IntN(int(penalties) + 1))
 	for i := range 1 + r.IntN(3) {
 		callers := pick(r, "", `"header:x-k"`, `"header:x-k"`, `"header:x-l"`)
 		fmt.Fprintf(&b, "  - {name: p%d, mode: strict, partition: [%s], limit: %s%s}\n", i, callers,

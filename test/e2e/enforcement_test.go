@@ -197,19 +197,6 @@ func TestAnOrderEndsWithoutTheControlPlane(t *testing.T) {
 	mustTake(t, "the end of the order", end, last, promptly)
 }
 
-const several = `
-version: weir/v1
-tiers: [free, premium]
-identity: {tier: [{header: x-tier, trusted: true}], default_tier: free}
-banned: {client_ips: [127.0.0.2]}
-policies:
-  - {name: one, match: {paths: [/one]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}
-  - {name: two, match: {paths: [/two]}, partition: [], limit: {quota: 1, window: 24h}, mode: local}
-  - {name: tiers, match: {paths: [/tiers]}, partition: [], limits: {free: {quota: 1, window: 24h}, premium: {quota: 1, window: 24h}}, mode: local}
-  - {name: draft, match: {paths: [/draft]}, partition: [], limit: {quota: 1, window: 24h}, mode: local, enforcement: shadow}
-  - {name: asleep, match: {paths: [/asleep]}, partition: [], limit: {quota: 1, window: 24h}, mode: local, enforcement: off}
-`
-
 // A share of the keys is the same keys on every Envoy and at every larger share.
 func TestAShareOfTheKeysIsSwitchedOff(t *testing.T) {
 	t.Parallel()

@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -27,26 +25,4 @@ policies:
 	if got := statuses(t, 3, w.envoys[0].URL()+"/nowhere"); got != "200 200 200" {
 		t.Errorf("no cluster: %s", got)
 	}
-}
-
-// allowed is 1 if a request is let through, 0 if it is refused.
-func allowed(t *testing.T, method, url string) int {
-	t.Helper()
-	req, err := http.NewRequest(method, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	switch answer.StatusCode {
-	case http.StatusOK:
-		return 1
-	case http.StatusTooManyRequests:
-		return 0
-	}
-	t.Fatal(method + " " + url + ": " + strconv.Itoa(answer.StatusCode))
-	return 0
 }

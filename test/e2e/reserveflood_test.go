@@ -3,62 +3,9 @@ package e2e
 import (
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 )
-
-// shelf is an upstream that keeps each request for a time, and counts what it has in hand: POST is
-// critical, all else bulk.
-type shelf struct {
-	keeps time.Duration
-
-	mu              sync.Mutex
-	now, most, bulk int
-	mostBulk        int
-	// held is for each whole span since the first bulk request the time for which bulk requests
-	// were in hand in it, all of them together.
-	held  map[int]time.Duration
-	first time.Time
-}
-
-// heldSpan is long beside a request, and short beside a flood: a moment in which the machine is
-// busy with other things spoils one of several.
-const heldSpan = 2 * time.Second
-
-// hold counts a bulk request that was in hand from begin to end. The lock is held.
-func (s *shelf) hold(begin, end time.Time) {
-	if s.held == nil {
-		s.held, s.first = map[int]time.Duration{}, begin
-	}
-	from, to := max(begin.Sub(s.first), 0), end.Sub(s.first)
-	for i := from / heldSpan; i <= to/heldSpan; i++ {
-		s.held[int(i)] += min(to, (i+1)*heldSpan) - max(from, i*heldSpan)
-	}
-}
-
-func (s *shelf) count(r *http.Request, by int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now += by
-	s.most = max(s.most, s.now)
-	if r.Method != http.MethodPost {
-		s.bulk += by
-		s.mostBulk = max(s.mostBulk, s.bulk)
-	}
-}
-
-func (s *shelf) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
-	s.count(r, 1)
-	defer s.count(r, -1)
-	begin := time.Now()
-	time.Sleep(s.keeps)
-	if r.Method != http.MethodPost {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.hold(begin, time.Now())
-	}
-}
 
 // flooded has critical requests and a flood of others come through both Envoys in turn.
 func (w *world) flooded(path string, span time.Duration, critical, bulk load) (gotCritical, gotBulk tally) {

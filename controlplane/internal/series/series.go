@@ -25,11 +25,14 @@ const (
 	Coarse Kind = "5m"
 
 	// Tops are of the package decisions: the heaviest callers.
-	Tops     Kind = "tops"
-	topsKept      = 3
+	Tops Kind = "tops"
+)
 
+// The lengths of slots, and how many of them are kept.
+const (
 	fineStep, fineKept     = 10 * time.Second, 396
 	coarseStep, coarseKept = 5 * time.Minute, 290
+	topsKept               = 3
 )
 
 // Step is the length of a slot.

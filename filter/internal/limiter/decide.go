@@ -111,14 +111,6 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	return l.refuse(req, 0, policy.ReasonContended, now)
 }
 
-// mode is what is done to a bucket.
-type mode bool
-
-const (
-	look   mode = false
-	charge mode = true
-)
-
 // takeAndAsk decides the open hits, and asks the control plane for the tokens that are missing. It
 // returns undecided unless the request is refused, or now waits.
 func (l *Limiter) takeAndAsk(req *Request, now quota.Instant, do mode) Status {

@@ -27,6 +27,14 @@ const (
 	awaits
 )
 
+// mode is what is done to a bucket.
+type mode bool
+
+const (
+	look   mode = false
+	charge mode = true
+)
+
 // A decider decides hits in one way. Hits start with the one of their policy's mode and may fall
 // back to one of their policy's on_failure.
 type decider struct {
