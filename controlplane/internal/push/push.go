@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
@@ -104,6 +105,13 @@ type Hub struct {
 	read             chan struct{}
 	loaded           bool    // a poll has succeeded
 	encoded          [2]News // of the versions in force
+
+	// busy: a poll reads topics in the background; reading is that.
+	busy    atomic.Bool
+	reading sync.WaitGroup
+	// ending is held while the end of a poll is noted; ended is the number of the last one.
+	ending sync.Mutex
+	ended  uint64
 }
 
 // Config is what a Hub stands on. Fields must be set unless they say otherwise.
@@ -142,23 +150,48 @@ func New(c Config) *Hub {
 // Run polls the store until ctx ends. It goes on polling a failing store, and logs once when the
 // store begins to fail and when it answers again.
 func (h *Hub) Run(ctx context.Context) {
+	defer h.reading.Wait()
 	h.poll(ctx)
+	h.reading.Wait()
 	close(h.looked)
 	every.Period(ctx, pollEvery, h.poll)
 }
 
+// poll reads all heads and follows orders and bans. It leaves the other topics to the background:
+// one that is large, or whose server hangs, delays no order. While they are read no second poll
+// reads them.
 func (h *Hub) poll(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
-	defer cancel()
 	begun := h.now()
 	h.mu.Lock()
 	h.begun++
 	number := h.begun
 	h.mu.Unlock()
-	err := h.follow(timed)
-	if ctx.Err() != nil {
+	heads, err := h.readHeads(timed)
+	if err != nil {
+		cancel()
+		h.end(ctx, number, begun, err)
 		return
 	}
+	if !h.busy.CompareAndSwap(false, true) {
+		cancel()
+		return
+	}
+	h.reading.Go(func() {
+		defer cancel()
+		defer h.busy.Store(false)
+		h.end(ctx, number, begun, h.follow(timed, heads))
+	})
+}
+
+// end notes how a poll has ended, unless a later one has by then.
+func (h *Hub) end(ctx context.Context, number uint64, begun time.Time, err error) {
+	h.ending.Lock()
+	defer h.ending.Unlock()
+	if ctx.Err() != nil || number < h.ended {
+		return
+	}
+	h.ended = number
 	h.mu.Lock()
 	before := h.failure
 	h.failure, h.loaded = err, h.loaded || err == nil
@@ -178,22 +211,24 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// follow reads all heads, and what is new of each topic. It asks for the secret each time: a store
-// that has lost everything gets it back before the policy set, and a replica that started with
-// another candidate notices. Orders and bans need no secret.
-func (h *Hub) follow(ctx context.Context) error {
+// readHeads reads all heads, and follows orders and bans, which need no secret. It asks for the
+// secret each time: a store that has lost everything gets it back before the policy set, and a
+// replica that started with another candidate notices.
+func (h *Hub) readHeads(ctx context.Context) (Heads, error) {
 	h.mu.Lock()
 	candidate := h.secret
 	h.mu.Unlock()
 	heads, err := h.store.Heads(ctx, candidate)
 	if err != nil {
 		h.enforcement.Unreached(ctx, err)
-		return err
+		return heads, err
 	}
 	_ = h.enforcement.Follow(ctx, heads.Enforcement) // It logs its failure, and works without the store.
-	if heads.NoSecret != nil {
-		return heads.NoSecret
-	}
+	return heads, heads.NoSecret
+}
+
+// follow takes in the secret, and reads what is new of the other topics.
+func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	h.mu.Lock()
 	if heads.Secret != h.secret || !h.ready {
 		close(h.rekeyed)

@@ -28,6 +28,7 @@ type shared struct {
 	mu    sync.Mutex
 	away  bool
 	drawn *[16]byte
+	slow  time.Duration // of a read of the policy set
 }
 
 func (s *shared) isAway() error {
@@ -49,6 +50,10 @@ func (s *shared) State(ctx context.Context) (policies.State, error) {
 	if err := s.isAway(); err != nil {
 		return policies.State{}, err
 	}
+	s.mu.Lock()
+	slow := s.slow
+	s.mu.Unlock()
+	time.Sleep(slow)
 	return s.Store.State(ctx)
 }
 
@@ -77,6 +82,9 @@ func (s *shared) Heads(ctx context.Context, candidate [16]byte) (push.Heads, err
 	h, err := s.Store.Heads(ctx, candidate)
 	if s.drawn != nil {
 		h.Secret = *s.drawn
+	}
+	if s.slow > 0 {
+		h.Policies = nil // The policy set is to be read.
 	}
 	return h, err
 }
@@ -255,6 +263,31 @@ func TestAnotherSecretIsPushed(t *testing.T) {
 		current, _ := one.sets.Current()
 		if v := &current.Version; one.hub.Has(v, 1, first.snapshot.Mark) || !one.hub.Has(v, 1, second.snapshot.Mark) {
 			t.Error("a node with the earlier secret counts as one that has the version")
+		}
+	})
+}
+
+// A policy set that takes long to read, or to compile, delays no order of another replica.
+func TestASlowTopicDelaysNoOrder(t *testing.T) {
+	inBubble(t, false, func(t *testing.T, s *shared, one, two replica) {
+		put(t, one, 0)
+		time.Sleep(time.Second)
+		s.mu.Lock()
+		s.slow = time.Minute
+		s.mu.Unlock()
+		time.Sleep(time.Second) // Both replicas read.
+		begin := time.Now()
+		change := enforcement.Change{Any: true, Orders: []enforcement.Order{{State: enforcement.Off, Reason: "a test"}}}
+		if _, _, err := one.orders.Put(t.Context(), change); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		current, _ := two.sets.Current()
+		node := push.Seen{Node: "n", Version: current.Version.Number, WantsEnforcement: true}
+		news, ok, err := two.hub.Wait(ctx, node)
+		if late := time.Since(begin); !ok || err != nil || !wire.IsEnforcement(news.Bytes) || late > 250*time.Millisecond {
+			t.Errorf("after %v: %+v, %v, %v", late, news, ok, err)
 		}
 	})
 }
