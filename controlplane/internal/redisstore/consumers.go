@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	_ "embed" // for the scripts
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -236,14 +235,11 @@ func score(end int64) string {
 
 // ConsumerRevision implements consumers.Store.
 func (s *Store) ConsumerRevision(ctx context.Context) (uint64, error) {
-	return orZero(s.client.HGet(ctx, keyConsumerState, "rev").Uint64())
-}
-
-func orZero(n uint64, err error) (uint64, error) {
-	if errors.Is(err, redis.Nil) {
-		return 0, nil
+	texts, err := s.readParts(ctx, s.client, []reading{readConsumerState})
+	if err != nil {
+		return 0, err
 	}
-	return n, err
+	return strconv.ParseUint(texts[0][0], 10, 64)
 }
 
 // ConsumerLog implements consumers.Store.

@@ -5,6 +5,7 @@ import (
 	_ "embed" // for the script
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -65,6 +66,9 @@ func (s *Store) readParts(
 // those with the heads are asked. It also lays the markers of a new deployment, and checks whether
 // a server has lost state: call it all the time.
 func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, err error) {
+	if err := s.checkAgain(ctx); err != nil {
+		return h, err
+	}
 	parts := s.knownParts(ctx)
 	if s.cluster {
 		s.watch(ctx, parts, s.lookAtAll(ctx, parts))
@@ -97,14 +101,7 @@ func (s *Store) heads(
 		if err != nil {
 			return false, err
 		}
-		for _, other := range others {
-			found := []string{}
-			if text, err := s.readParts(ctx, s.client, []reading{other}); err == nil {
-				found = text[0]
-			}
-			texts = append(texts, found)
-		}
-		return s.take(ctx, h, texts, candidate, given)
+		return s.take(ctx, h, append(texts, s.readBeside(ctx, others)...), candidate, given)
 	}
 	begin := s.now()
 	texts, err := s.readParts(ctx, s.client, append(append(meta, others...), readLook(0)), args...)
@@ -116,6 +113,25 @@ func (s *Store) heads(
 		s.watch(ctx, parts, map[string]sight{"": sightOf(texts[last])})
 	}
 	return s.take(ctx, h, texts, candidate, given)
+}
+
+// readBeside reads parts at several servers of a cluster at the same time, each for as long as a
+// look may take: one server that hangs holds up nothing of the others. A part that cannot be read
+// is empty.
+func (s *Store) readBeside(ctx context.Context, parts []reading) [][]string {
+	texts := make([][]string, len(parts))
+	var reads sync.WaitGroup
+	for i, part := range parts {
+		reads.Go(func() {
+			timed, cancel := context.WithTimeout(ctx, s.lookTime())
+			defer cancel()
+			if found, err := s.readParts(timed, s.client, []reading{part}); err == nil {
+				texts[i] = found[0]
+			}
+		})
+	}
+	reads.Wait()
+	return texts
 }
 
 // take takes in the texts of all heads. A head that cannot be read stays nil: the service that asks

@@ -41,4 +41,40 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 	if got := server.Do("GET", key); !strings.Contains(got, newer) {
 		t.Errorf("the store says protocol %q", got)
 	}
+	// An operator sets it right.
+	server.Do("SET", key, strconv.Itoa(wire.Protocol))
+	if h, err := s.Heads(t.Context(), candidate); err != nil || h.Secret != candidate {
+		t.Errorf("afterwards: %x, %v", h.Secret, err)
+	}
+	if _, err := s.Load(t.Context(), 1); errors.Is(err, wire.ErrNewerStore) {
+		t.Errorf("a read afterwards: %v", err)
+	}
+}
+
+// A key of another type than its topic's stops the topic, and no other.
+func TestADamagedTopicLeavesTheOthersAlone(t *testing.T) {
+	for _, key := range []string{"weir:{meta}:rollout", "weir:{meta}:orders", "weir:{consumers}:state",
+		"weir:{penalties}:state"} {
+		t.Run(key, func(t *testing.T) {
+			server := redistest.Start(t)
+			s := open(t, server)
+			if _, err := s.Heads(t.Context(), [16]byte{1}); err != nil {
+				t.Fatal(err)
+			}
+			server.Do("SET", key, "damaged")
+			h, err := s.Heads(t.Context(), [16]byte{1})
+			if err != nil || h.NoSecret != nil {
+				t.Fatalf("%v, %v", err, h.NoSecret)
+			}
+			unread := 0
+			for _, missing := range []bool{h.Policies == nil, h.Enforcement == nil, h.Consumers == nil, h.Penalties == nil} {
+				if missing {
+					unread++
+				}
+			}
+			if unread != 1 {
+				t.Errorf("%d topics are not read, want 1: %+v", unread, h)
+			}
+		})
+	}
 }

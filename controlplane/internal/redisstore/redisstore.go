@@ -99,9 +99,9 @@ type Store struct {
 	now   func() time.Time
 	begun time.Time
 	far   distances
+	// other is why a store of another protocol is not used; nil while it is.
+	other atomic.Pointer[errs.Error]
 	// closing ends when the store is closed; looks are the checks in the background.
-	// other is why a store of another protocol is not used any more; nil before.
-	other   atomic.Pointer[errs.Error]
 	closing context.Context
 	close   context.CancelFunc
 	looks   sync.WaitGroup
@@ -153,7 +153,7 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 // people ask. If not given it is 10 for each processor; in a cluster 5, but at least 32.
 //
 // Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
-// itself are found by Inspect, or at the first call of Secret.
+// itself are found by Inspect, or at the first call of Heads.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {

@@ -87,8 +87,14 @@ function parts.p()
   return {held[1] or '0', held[2] or '0', held[3] or '0'}
 end
 
-local out = {}
+-- A topic whose keys are damaged is empty, and leaves the others alone.
+local out, several = {}, #ARGV[1] > 1
 for part in string.gmatch(ARGV[1], '%a') do
-  out[#out + 1] = parts[part]()
+  if several and (part == 'v' or part == 'r' or part == 'p') then
+    local ok, texts = pcall(parts[part])
+    out[#out + 1] = ok and texts or {}
+  else
+    out[#out + 1] = parts[part]()
+  end
 end
 return out
