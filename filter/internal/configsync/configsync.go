@@ -122,6 +122,8 @@ type Sync struct {
 	// failing is how the first poll in a row without an answer ended, or the first that was
 	// refused; rpc.Answered if there was none.
 	failing rpc.Outcome
+	// refusedFor is why it was, as the log said last; empty if there was an answer since.
+	refusedFor string
 	// seen is the last version that the control plane sent. refused is the last one that did not
 	// load, reason why.
 	seen, refused uint64

@@ -353,6 +353,18 @@ func TestAnotherProtocolIsNamed(t *testing.T) {
 		if len(p.log) != 2 || !strings.HasSuffix(p.log[1], reason.Error()) {
 			t.Errorf("log %q", p.log)
 		}
+		p.tick(10 * sec)
+		p.answer(t, 401, nil)
+		if len(p.log) != 3 || strings.HasSuffix(p.log[2], reason.Error()) {
+			t.Errorf("then the token is wrong, and the log is %q", p.log)
+		}
+		p.tick(10 * sec)
+		p.answer(t, 503, nil)
+		p.tick(10 * sec)
+		p.answer(t, 426, []byte(reason.Error()))
+		if len(p.log) != 4 || !strings.HasSuffix(p.log[3], reason.Error()) {
+			t.Errorf("then the protocol is another, and the log is %q", p.log)
+		}
 	}
 }
 

@@ -211,7 +211,7 @@ func (s *Sync) pollSucceeded() {
 	s.heard = s.clock.Now()
 	s.sharedHeard.Store(int64(s.heard))
 	if s.failing != rpc.Answered {
-		s.failing = rpc.Answered
+		s.failing, s.refusedFor = rpc.Answered, ""
 		s.log.Info("weir: the control plane answers again")
 	}
 	s.retry = 0
@@ -222,9 +222,13 @@ func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 	s.Stats.Polls[how]++
 	s.retry = pauses.After(s.retry)
 	s.nextPoll = s.clock.Now() + rpc.Spread(s.retry, s.random.Jitter())
-	// One that refuses the filter names its reason also after an outage, as when it was replaced.
-	if s.failing == rpc.Answered || how == rpc.Refused && s.failing != how {
+	// One that refuses the filter names each reason, also after an outage, as when it was replaced.
+	refused := how == rpc.Refused && why != s.refusedFor
+	if s.failing == rpc.Answered || refused {
 		s.failing = how
+		if refused {
+			s.refusedFor = why
+		}
 		s.log.Warn("weir: the control plane cannot be reached, the policy set stays as it is: " + why)
 	}
 }
