@@ -7,9 +7,9 @@ import (
 )
 
 // Families are how the names of all headers of dialects begin. Only a limiter may say these, so the
-// filter removes them from requests; and all headers of a family in an answer come from one
-// limiter, so that no client sees the limit of one limiter beside the remaining of another. The
-// first one is of headers that no limiter says.
+// filter removes them from requests. Where the upstream speaks a dialect that the filter speaks,
+// all headers of its family come from one of the two, so that no client sees the limit of one
+// limiter beside the remaining of another. The first one is of headers that no limiter says.
 var Families = [...]string{1: "ratelimit", 2: "x-ratelimit", 3: "x-rate-limit"}
 
 // FamilyOf is the index in Families of the family of a header; 0 if it has none. The name is in
@@ -52,8 +52,8 @@ func LeftIn(family int, header, value []byte) (n int64, ok bool) {
 	return 0, false
 }
 
-// IsSign reports whether a header of a dialect is one by which another limiter's answer is known:
-// each answer in a dialect of the family has one of them.
+// IsSign reports whether a header of a dialect is one by which another limiter that speaks the same
+// dialect is known.
 func IsSign(header string) bool {
 	rest := header[len(Families[FamilyOfName(header)]):]
 	return rest == "" || rest == "-remaining" || rest == "-limit"

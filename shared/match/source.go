@@ -19,6 +19,9 @@ const (
 // PropertyPath is the path by which Properties are asked for a source; empty if they are not.
 func PropertyPath(s policy.Source) string {
 	path, separator := s.Kind.Property()
+	if path == "" {
+		return ""
+	}
 	return path + strings.ReplaceAll(s.Name, string(rune(separator)), "\x00")
 }
 

@@ -416,7 +416,7 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 	forged := []string{
 		"RateLimit", `"p";r=1`, "ratelimit-policy", "x", "ratelimit-reset", "1", "X-RateLimit-Limit", "9", "x-ratelimit-limit", "10",
 		"x-ratelimit-remaining", "9", "X_RateLimit_Remaining", "9", "x_ratelimit-limit", "9",
-		"RateLimit_Reset", "1",
+		"RateLimit_Reset", "1", "X-Rate-Limit-Remaining", "9", "x_rate-limit-reset", "9",
 	}
 	check := func(t *testing.T, s *envoytest.Stream) {
 		t.Helper()
@@ -425,7 +425,7 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 		}
 		kept := false
 		for _, header := range s.RequestHeaders() {
-			if strings.Contains(header[0], "ratelimit") {
+			if strings.Contains(strings.NewReplacer("-", "", "_", "").Replace(header[0]), "ratelimit") {
 				t.Errorf("the upstream sees %v", header)
 			}
 			kept = kept || header == [2]string{"x-rate", "kept"}
@@ -453,4 +453,20 @@ func TestForgedHeadersAreRemoved(t *testing.T) {
 		w.advance(20 * time.Millisecond)
 		check(t, s)
 	})
+}
+
+// An upstream that limits too keeps its word where it is the stricter one.
+func TestStricterUpstreamStays(t *testing.T) {
+	h := start(t, envoytest.Options{PluginConfig: alone(setWith(legacyToo, limits("p", "local", "10/1m")))})
+	for _, c := range []struct {
+		upstream string
+		want     string
+	}{{`"theirs";r=3;t=5`, "theirs"}, {`"theirs";r=1000;t=5`, "p"}, {`not a list`, "p"}} {
+		s := h.Worker(0).Request(get("x-key", c.upstream))
+		r := s.Respond(200, [][2]string{{"RateLimit", c.upstream}, {"RateLimit-Policy", `"theirs";q=5;w=9`}})
+		limit, quotas := draft11(t, r.Header("ratelimit")), draft11(t, r.Header("ratelimit-policy"))
+		if limit[0].name != c.want || quotas[0].name != c.want {
+			t.Errorf("upstream says %s: the client sees %v", c.upstream, r.Headers)
+		}
+	}
 }
