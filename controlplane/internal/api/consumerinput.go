@@ -133,11 +133,22 @@ func (s *server) wanted(
 			Reason: "says nothing: give a tier, overrides, banned or bypass; weir consumers delete or DELETE " +
 				"forgets a consumer"})
 	}
-	if n := len(wire.AppendExceptions(nil, r.Special(in.now))); n > wire.MaxUnrooted {
+	if n := len(wire.AppendExceptions(nil, withoutRoots(r.Special(in.now)))); n > wire.MaxUnrooted {
 		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
 			wire.MaxUnrooted)
 	}
 	return r, in.problems
+}
+
+// withoutRoots returns exceptions as they are before their limits have roots. There is room for
+// roots beyond the bound, and those of an override that stays would count against it.
+func withoutRoots(s wire.Exceptions) wire.Exceptions {
+	for i := range s.Overrides {
+		for n := range s.Overrides[i].Limits {
+			s.Overrides[i].Limits[n].Root = 0
+		}
+	}
+	return s
 }
 
 func (in *input) tier(tier string) {

@@ -269,3 +269,47 @@ policies:
 	alice.path = "/v1/consumers/carol"
 	p.problem(p.do(alice), 422, "invalid-consumer")
 }
+
+// As many overrides as are accepted may be put again as they are: what nodes are told beside them,
+// so that tokens are carried on, takes no room of theirs.
+func TestOverridesThatWereAcceptedMayBePutAgain(t *testing.T) {
+	p := newPlane(t)
+	limits := func(each time.Duration) string { // A request in each.
+		var list []string
+		for i := range policy.MaxLimits {
+			window := time.Duration(700*(i+1)) * time.Hour
+			list = append(list, fmt.Sprintf(`{"quota": %d, "window": "%dh", "burst": %d}`, window/each, window/time.Hour,
+				window/each-1))
+		}
+		return "[" + strings.Join(list, ", ") + "]"
+	}
+	var set strings.Builder
+	set.WriteString("version: weir/v1\nidentity: {consumer: [{header: x-api-key}]}\npolicies:\n")
+	for i := range wire.MaxOverrides {
+		fmt.Fprintf(&set, "  - {name: p%02d, partition: [consumer], mode: strict, limit: %s}\n", i,
+			limits(2*time.Millisecond))
+	}
+	put := func(path, body string) (status int, answer string) {
+		w := p.do(call{who: "root", method: "PUT", path: path, header: whatever, body: body})
+		return w.Code, w.Body.String()
+	}
+	if status, answer := put("/v1/policyset", set.String()); status != 200 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	var overrides []string
+	for i := range wire.MaxOverrides {
+		overrides = append(overrides, fmt.Sprintf(`{"policy": "p%02d", "limit": %s}`, i, limits(time.Millisecond)))
+		path, body := fmt.Sprintf("/v1/consumers/c%d", i), `{"overrides": [`+strings.Join(overrides, ",")+`]}`
+		if status, answer := put(path, body); status != 200 {
+			if !strings.Contains(answer, "bytes on each node") {
+				t.Errorf("%d overrides: %s", i+1, answer)
+			}
+			t.Logf("%d overrides are accepted", i)
+			return
+		}
+		if status, answer := put(path, body); status != 200 {
+			t.Fatalf("%d overrides, put again: %d %s", i+1, status, answer)
+		}
+	}
+	t.Error("any number of overrides is accepted")
+}
