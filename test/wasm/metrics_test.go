@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
+	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -183,6 +184,41 @@ func TestWaitingIsShown(t *testing.T) {
 	w.advance(100 * quantum)
 	if waiting, gone := w.counter("requests.waiting"), w.counter("requests.gone"); waiting != 0 || gone != 10 {
 		t.Errorf("at last %d wait, %d are gone", waiting, gone)
+	}
+}
+
+// Requests that wait for a place or are counted out, drafts, bans, and costs beyond a reservation
+// show in Envoy's metrics.
+func TestWhatHappensIsShown(t *testing.T) {
+	w := newWorld(t, fleet{nodes: 1, set: setOf(
+		`{"name": "places", "partition": [], "mode": "local", "match": {"paths": ["/places"]}, "limit": {"in_flight": 2}, "max_hold": "3s", "max_wait": "200ms"}`,
+		limits("draft", "local", "10/1h", `"match": {"paths": ["/draft"]}`, `"candidate": {"limit": {"quota": 3, "window": "1h"}}`),
+		limits("cost", "local", "100/1h", `"match": {"paths": ["/cost"]}`, `"cost": {"reserve": 2, "commit": {"header": "x-used"}}`))})
+	send := func(path string) *envoytest.Stream {
+		r := get("x-key", "a")
+		r.Headers[1][1] = path
+		return w.nodes[0].Worker(0).Request(r)
+	}
+	for range 3 { // The third waits, in vain.
+		send("/places")
+	}
+	for range 5 {
+		send("/draft").Respond(200, nil)
+	}
+	send("/cost").Respond(200, [][2]string{{"x-used", "9"}})
+	w.plane.orders.Bans = []wire.Ban{{Key: keyhash.Key{1}}, {Key: keyhash.Key{2}}}
+	w.plane.order()
+	w.advance(5 * time.Second)
+	for name, want := range map[string]uint64{
+		"policy.places.in_flight.counted_out": 2, "requests.counted_out": 2, "requests.queued": 1,
+		"candidate.allowed": 3, "candidate.refused": 2, "enforcement.bans": 2, "costs.overspent_tokens": 7,
+	} {
+		if n := w.counter(name); n != want {
+			t.Errorf("%s is %d, want %d", name, n, want)
+		}
+	}
+	if send("/places").State() != envoytest.Continued {
+		t.Error("a request that was counted out has its place still")
 	}
 }
 

@@ -9,6 +9,35 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
+// A request that must ask twice, because another took what it had seen, has one deadline.
+func TestSecondQuestionHasNoNewDeadline(t *testing.T) {
+	when := func(header string) string {
+		return `"match": {"headers": [{"name": "` + header + `", "present": true}]}`
+	}
+	w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(
+		limits("a", "leased", "100/1h", when("x-a"), forAll, thenDeny), limits("b", "leased", "100/1h", when("x-b"),
+			forAll, thenDeny))})
+	w.nodes[0].Worker(0).Request(get("x-a", "1")).Cancel() // its token stays in hand
+	w.advance(5 * quantum)
+	w.plane.lag = func() (up, down time.Duration) { return 20 * quantum, 20 * quantum }
+	both := w.request(0, 0, get("x-a", "1", "x-b", "1"))
+	w.advance(5 * quantum)
+	if thief := w.request(0, 1, get("x-a", "1")); !thief.passed {
+		t.Fatal("there was no token in hand")
+	}
+	w.advance(200 * quantum)
+	if !both.done || both.ended-both.sent > lateAfter+tick {
+		t.Errorf("done: %v after %v, %d calls", both.done, both.ended-both.sent, w.plane.requests)
+	}
+	asked := 0
+	for _, g := range w.plane.granted {
+		asked += int(g.item.Waiting)
+	}
+	if asked != 3 {
+		t.Errorf("asked for %d requests that waited, want 3: the test says nothing", asked)
+	}
+}
+
 // Two workers race for the last tokens of two local buckets: no request passes beyond either, and
 // what the loser had charged already is counted.
 func TestLostRace(t *testing.T) {

@@ -101,3 +101,50 @@ func TestOptimisticAgainstAnAdversary(t *testing.T) {
 		})
 	}
 }
+
+// A caller of an optimistic limit waits as long as the answer says. At one Envoy it passes then,
+// whatever it costs. Going from one Envoy to the next it can meet one that knows more, so it may
+// wait in vain once at each.
+func TestOptimisticWaits(t *testing.T) {
+	for _, c := range []struct{ nodes, inVain int }{{1, 0}, {2, 2}, {3, 3}} {
+		most := 0
+		for seed := range uint64(12) {
+			r := rand.New(rand.NewPCG(seed, 9))
+			w := newWorld(t, fleet{nodes: c.nodes, set: setWith(`"headers": {"legacy": "discord"}`,
+				limits("p", "optimistic", "100/1m", forAll, costHeader, thenDeny))})
+			caller := &client{t: t, w: w}
+			most = max(most, caller.waitsInVain(r))
+		}
+		if t.Logf("%d nodes: %d waits in vain at most", c.nodes, most); most > c.inVain {
+			t.Errorf("%d nodes: %d waits in vain, want %d at most", c.nodes, most, c.inVain)
+		}
+	}
+}
+
+// waitsInVain sends requests of one cost until the bucket is used up, then waits as the answers
+// say, some times over, and returns how often in a row that was in vain.
+func (c *client) waitsInVain(r *rand.Rand) (most int) {
+	cost := []int{1, 1, 5, 20, 60}[r.IntN(5)]
+	pause := millis(r, 0, 40)
+	for range 8 {
+		a := c.ask(cost)
+		for sent := 0; a.passed; sent++ {
+			if sent > 200 {
+				c.t.Fatal("nothing is refused")
+			}
+			c.w.advance(pause)
+			a = c.ask(cost)
+		}
+		inVain := 0
+		for c.w.advance(a.wait); ; c.w.advance(a.wait) {
+			if a = c.ask(cost); a.passed {
+				break
+			}
+			if inVain++; inVain > 19 {
+				c.t.Fatalf("refused at %v although it waited as asked: %+v", c.w.now, c.seen[len(c.seen)-20:])
+			}
+		}
+		most = max(most, inVain)
+	}
+	return most
+}

@@ -106,6 +106,22 @@ func TestLeasedInFlightOverEnvoys(t *testing.T) {
 	}
 }
 
+// A lower limit holds from the first request by it on, also where an Envoy has permits of the old
+// one for more: the Envoys together admit no more than fit beside what is in flight.
+func TestALowerLimitHoldsAtOnce(t *testing.T) {
+	r := newRush(t, fleet{nodes: 2, workers: 2, set: leasedPlaces(`"limit": {"in_flight": 40}`)})
+	r.fill(4, 0, 1)
+	r.plane.push(leasedPlaces(`"limit": {"in_flight": 6}`))
+	r.pass(time.Second)
+	if n := r.fill(40, 0, 1); n > 6 {
+		t.Errorf("%d in flight at once, the limit is 6 now", n)
+	}
+	r.pass(time.Second)
+	if n := r.fill(8, 0, 1); n != 6 {
+		t.Errorf("%d in flight a second later, want 6", n)
+	}
+}
+
 // A limit that is full through two Envoys is one to the caller, whose places are the other's: it is
 // answered as a limit that is full through one.
 func TestTheAnswerToPlacesElsewhere(t *testing.T) {
