@@ -38,17 +38,61 @@ func TestEachPromiseHasItsTest(t *testing.T) {
 				t.Errorf("a cell is empty: %s", line)
 			}
 		}
-		suite := ""
-		for _, name := range strings.Fields(strings.ReplaceAll(cells[len(cells)-1], ",", " ")) {
-			if suites[name] != "" {
-				suite = name
-			} else if !hasTest(t, suites[suite], name) {
-				t.Errorf("%s has no test whose name contains %s: %s", suite, name, line)
-			}
-		}
+		expectTests(t, cells[len(cells)-1])
 	}
 	if rows < 75 {
 		t.Errorf("the tables have only %d rows", rows)
+	}
+}
+
+// citation is a suite, or two, and its tests in the prose of a page: (wasm OneTest, AnotherOne).
+var citation = regexp.MustCompile(`\(([a-z0-9]+ (?:and [a-z0-9]+ )?[A-Z]\w+[^();]*)[);]`)
+
+// Each test that the prose of a page names exists.
+func TestEachCitedTestExists(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cited := 0
+	for _, page := range pages {
+		text := strings.Join(strings.Fields(read(t, "docs/"+filepath.Base(page))), " ")
+		for _, match := range citation.FindAllStringSubmatch(text, -1) {
+			if first, _, _ := strings.Cut(match[1], " "); suites[first] != "" {
+				cited++
+				expectTests(t, match[1])
+			}
+		}
+	}
+	if cited < 15 {
+		t.Errorf("the pages cite only %d times", cited)
+	}
+}
+
+// expectTests holds that the tests exist that a text names, each in all suites that it names
+// before: "redisstore and localstore Conformance, wasm OneTest, AnotherOne".
+func expectTests(t *testing.T, text string) {
+	t.Helper()
+	var in []string
+	named := true
+	for _, word := range strings.Fields(strings.ReplaceAll(text, ",", " ")) {
+		switch {
+		case word == "and":
+		case suites[word] != "" && named:
+			in, named = []string{word}, false
+		case suites[word] != "":
+			in = append(in, word)
+		default:
+			named = true
+			if len(in) == 0 {
+				t.Errorf("no suite has %s: %s", word, text)
+			}
+			for _, suite := range in {
+				if !hasTest(t, suites[suite], word) {
+					t.Errorf("%s has no test whose name contains %s: %s", suite, word, text)
+				}
+			}
+		}
 	}
 }
 
