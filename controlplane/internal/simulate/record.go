@@ -186,7 +186,7 @@ func (f *fields) record(get func(name string) string) (*record, error) {
 		r.answered[name] = firstOf(get, []string{name, strings.ReplaceAll(name, "-", "_"), afterSpace(name)})
 	}
 	for _, s := range f.verified {
-		if value := get(s.String()); value != "" {
+		if value := firstOf(get, []string{s.String()}); value != "" {
 			r.verify(s, value)
 		}
 	}

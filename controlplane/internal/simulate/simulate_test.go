@@ -132,6 +132,19 @@ policies:
 	}
 }
 
+// The identity of a client's certificate is in fields of the source's name, where "-" is none.
+func TestIdentitiesOfCertificates(t *testing.T) {
+	set := load(t, `
+identity: {consumer: [{header: x-api-key}, {spiffe: true}, {cert_subject: true}]}
+policies:
+  - {name: api, partition: [consumer], limit: {quota: 1, window: 1h}}`)
+	log := "time,path,spiffe,cert_subject\n1700000000,/,spiffe://a,-\n1700000001,/,spiffe://a,CN=a\n" +
+		"1700000002,/,-,CN=a\n1700000003,/,-,CN=b\n1700000004,/,-,CN=b\n1700000005,/,-,-\n1700000006,/,-,-\n"
+	if got := replay(t, Options{Set: set, Top: 5}, log).Result; got.Refused != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestBansAndExemptions(t *testing.T) {
 	set := load(t, `
 exempt: {paths: [/healthz]}
