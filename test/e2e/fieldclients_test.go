@@ -44,6 +44,7 @@ var fieldDialects = []struct {
 	{headers: "{legacy: github}", unix: true},
 	{headers: "{standard: 'off', legacy: discord}", unix: true},
 	{headers: "{legacy: ratelimit}"},
+	{headers: "{standard: 'off', legacy: x-rate-limit}"},
 }
 
 // fieldOwn is by how much longer a client waits than an answer says: octokit adds a second to the
