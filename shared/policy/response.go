@@ -166,7 +166,7 @@ func (r *reader) responses(path string, n Node, set *Set) {
 	}
 	r.object(path, n, fields...)
 	if !slices.ContainsFunc(set.Responses, func(one Response) bool { return one != (Response{}) }) {
-		set.Responses = nil // Older filters refuse a set that has some.
+		set.Responses = nil // Then a message of the set needs none.
 	}
 }
 

@@ -233,7 +233,7 @@ func TestStoreAway(t *testing.T) {
 }
 
 // The store loses everything, and the same document becomes version 1 again beside another secret.
-// A node gets it within 250 ms, and once: buckets, bans and consumers go by keys of that secret.
+// A node gets it within 300 ms, and once: buckets, bans and consumers go by keys of that secret.
 func TestAnotherSecretIsPushed(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, s *shared, one, _ replica) {
 		put(t, one, 0)

@@ -81,8 +81,7 @@ func (e *Entry) idle() quota.Instant {
 //	               ask after 4 and keep call 4 from there, deny cost 4, demand 4, level 8,
 //	               full at 8, `told` 8
 //
-// and zeros up to its size. Older versions of the filter keep more there, and read zeros as empty:
-// while one drains, both use the same table.
+// and zeros up to its size.
 const (
 	atKind    = 16
 	atShort   = 17

@@ -1487,11 +1487,11 @@ type Rollout struct {
 	Because string `json:"because,omitempty"`
 
 	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	// report it. The figures are exact; they come up to ten seconds late.
 	Its RolloutSide `json:"its"`
 
 	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	// report it. The figures are exact; they come up to ten seconds late.
 	Others RolloutSide `json:"others"`
 
 	// Policies Up to 200 policies, those first whose refused share differs most.
@@ -1531,17 +1531,17 @@ type RolloutBegun struct {
 // RolloutPolicy What a policy decided on both sides.
 type RolloutPolicy struct {
 	// Its What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	// report it. The figures are exact; they come up to ten seconds late.
 	Its RolloutSide `json:"its"`
 
 	// Others What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-	// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+	// report it. The figures are exact; they come up to ten seconds late.
 	Others RolloutSide `json:"others"`
 	Policy string      `json:"policy"`
 }
 
 // RolloutSide What nodes with the version, or with the current one, have decided in the last five minutes, or since the rollout began, as they
-// report it. The figures are exact; they come up to ten seconds late. Nodes whose filter is older than these figures report none.
+// report it. The figures are exact; they come up to ten seconds late.
 type RolloutSide struct {
 	// Errors Those that were decided without their bucket: by a share of the limit or on_failure because the control plane did not answer, or by a bound of waiting requests.
 	Errors int64 `json:"errors"`
