@@ -113,6 +113,30 @@ func TestNamesWithDots(t *testing.T) {
 	}
 }
 
+// Any number of policies may have as many windows as a policy may, and each window a name.
+func TestManyPoliciesWithManyWindows(t *testing.T) {
+	for count := 1; count <= 64; count++ {
+		var list []string
+		for i := range count {
+			var limits []string
+			for n := range policy.MaxLimits {
+				limits = append(limits, fmt.Sprintf(`{"quota": 1, "window": "%ds"}`, n+1))
+			}
+			list = append(list, fmt.Sprintf(`{"name": "p%d", "partition": [], "limit": [%s], "mode": "local"}`, i,
+				strings.Join(limits, ", ")))
+		}
+		for _, again := range []bool{false, true} {
+			if again {
+				list = append(list, `{"name": "p0.8s", "partition": [], "limit": {"quota": 1, "window": "1s"}, "mode": "local"}`)
+			}
+			_, err := decode(t, `{"version": "weir/v1", "policies": [`+strings.Join(list, ", ")+`]}`)
+			if again != (err != nil) || again && !strings.Contains(err.Error(), "has RateLimit name two limits p0.8s") {
+				t.Fatalf("%d policies, a name again %v: %v", count, again, err)
+			}
+		}
+	}
+}
+
 func TestDecodeRefuses(t *testing.T) {
 	const noJSON = "policies[0].response.body: is not valid JSON once its fields are filled in: " +
 		"{policy} and {window} are texts and belong into quotes"

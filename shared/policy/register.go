@@ -2,6 +2,7 @@ package policy
 
 import (
 	"strings"
+	"unsafe"
 
 	"github.com/weir-proxy/weir/shared/text"
 )
@@ -15,7 +16,7 @@ type register struct {
 	ends, table []uint32
 }
 
-// newRegister has room for so many names.
+// newRegister has room for so many names, and grows beyond.
 func newRegister(count int) *register {
 	size := 16
 	for size <= 2*count {
@@ -27,40 +28,49 @@ func newRegister(count int) *register {
 // add notes the next name. If the same name came before, add returns its number, from 0. An empty
 // name is never the same as another.
 func (n *register) add(name string) (earlier int, taken bool) {
-	hash := uint32(text.NewHash32.AddString(name))
-	mask := uint32(len(n.table) - 1)
-	slot := hash & mask
-	for n.table[slot] != 0 {
-		earlier = int(n.table[slot] - 1)
-		if n.is(earlier, name) {
-			taken = name != ""
-			break
-		}
-		slot = (slot + 1) & mask
+	if len(n.table) <= 2*len(n.ends) {
+		n.grow()
+	}
+	slot := n.find(name)
+	if n.table[slot] == 0 {
+		n.table[slot] = uint32(len(n.ends) + 1)
+	} else {
+		earlier, taken = int(n.table[slot]-1), name != ""
 	}
 	n.text = append(n.text, name...)
 	n.ends = append(n.ends, uint32(len(n.text)))
-	if n.table[slot] == 0 {
-		n.table[slot] = uint32(len(n.ends))
-	}
 	return earlier, taken
 }
 
-func (n *register) is(number int, name string) bool {
+// grow doubles the table: at most half of it is used, so that find ends.
+func (n *register) grow() {
+	n.table = make([]uint32, 2*len(n.table))
+	for number := range n.ends {
+		if slot := n.find(n.name(number)); n.table[slot] == 0 {
+			n.table[slot] = uint32(number + 1)
+		}
+	}
+}
+
+// find returns the slot of a name: with its number, or free.
+func (n *register) find(name string) uint32 {
+	mask := uint32(len(n.table) - 1)
+	slot := uint32(text.NewHash32.AddString(name)) & mask
+	for n.table[slot] != 0 && n.name(int(n.table[slot]-1)) != name {
+		slot = (slot + 1) & mask
+	}
+	return slot
+}
+
+// name returns a name by its number. It shares the register's memory, and is good until the next
+// add.
+func (n *register) name(number int) string {
 	start := uint32(0)
 	if number > 0 {
 		start = n.ends[number-1]
 	}
 	text := n.text[start:n.ends[number]]
-	if len(text) != len(name) {
-		return false
-	}
-	for i := range text {
-		if text[i] != name[i] {
-			return false
-		}
-	}
-	return true
+	return unsafe.String(unsafe.SliceData(text), len(text))
 }
 
 // show notes the names by which answers name a policy that may be those of another: one with a dot,
