@@ -80,7 +80,7 @@ func (o Orders) last(about scope) Changed {
 		}
 	}
 	c := Changed{about.policy, about.tier, o.Swept, o.Time}
-	if len(o.Changed) == 0 && o.Swept == 0 { // An older build has written the list.
+	if len(o.Changed) == 0 && o.Swept == 0 { // A list that remembers no change is as late as itself.
 		c.Revision = o.Revision
 	}
 	return c

@@ -67,7 +67,9 @@ func TestADamagedTopicLeavesTheOthersAlone(t *testing.T) {
 				t.Fatalf("%v, %v", err, h.NoSecret)
 			}
 			unread := 0
-			for _, missing := range []bool{h.Policies == nil, h.Enforcement == nil, h.Consumers == nil, h.Penalties == nil} {
+			for _, missing := range []bool{
+				h.Policies == nil, h.Enforcement == nil, h.Consumers == nil, h.Penalties == nil,
+			} {
 				if missing {
 					unread++
 				}
