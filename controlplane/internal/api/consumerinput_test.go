@@ -270,8 +270,8 @@ policies:
 	p.problem(p.do(alice), 422, "invalid-consumer")
 }
 
-// As many overrides as are accepted may be put again as they are: what nodes are told beside them,
-// so that tokens are carried on, takes no room of theirs.
+// As many overrides as are accepted may be put again as they are: the roots that nodes get beside
+// them take no room of theirs.
 func TestOverridesThatWereAcceptedMayBePutAgain(t *testing.T) {
 	p := newPlane(t)
 	limits := func(each time.Duration) string { // A request in each.

@@ -286,7 +286,8 @@ func TestASlowTopicDelaysNoOrder(t *testing.T) {
 		current, _ := two.sets.Current()
 		node := push.Seen{Node: "n", Version: current.Version.Number, WantsEnforcement: true}
 		news, ok, err := two.hub.Wait(ctx, node)
-		if late := time.Since(begin); !ok || err != nil || !wire.IsEnforcement(news.Bytes) || late > 250*time.Millisecond {
+		late := time.Since(begin)
+		if !ok || err != nil || !wire.IsEnforcement(news.Bytes) || late > 250*time.Millisecond {
 			t.Errorf("after %v: %+v, %v, %v", late, news, ok, err)
 		}
 	})
