@@ -28,8 +28,8 @@ const (
 // ErrNotReady: the store has not been reached since the start, so there is nothing to send.
 var ErrNotReady = errs.New(errs.StoreUnavailable, "the store has not been reached since the start", "")
 
-// Heads are the secret and how far each topic has come in the store. What could not be read of one
-// topic alone is nil.
+// Heads are the secret and how far each topic has come in the store. The head of a topic that
+// could not be read alone is nil.
 type Heads struct {
 	// Secret keys the hash of partition keys. NoSecret is why there is none now.
 	Secret   [16]byte
@@ -40,7 +40,7 @@ type Heads struct {
 	Penalties              *penalties.State
 }
 
-// Store is what a Hub asks for changes.
+// Store is the part of the store that a Hub polls.
 type Store interface {
 	// Heads returns the heads. If the store has no secret, candidate becomes it.
 	Heads(ctx context.Context, candidate [16]byte) (Heads, error)
@@ -99,19 +99,16 @@ type Hub struct {
 	failure error         // of the last poll
 	// followed is when the last poll that succeeded began.
 	followed time.Time
-	// begun counts polls, and confirmed is the number of the last one that has succeeded; read is
-	// closed when another one has.
-	begun, confirmed uint64
-	read             chan struct{}
-	loaded           bool    // a poll has succeeded
-	encoded          [2]News // of the versions in force
+	// begun counts polls. Ended is the number of the last one that has ended, confirmed that of the
+	// last one that has succeeded; read is closed when another one has.
+	begun, ended, confirmed uint64
+	read                    chan struct{}
+	loaded                  bool    // a poll has succeeded
+	encoded                 [2]News // of the versions in force
 
-	// busy: a poll reads topics in the background; reading is that.
+	// busy: a poll reads topics in the background; reading waits for it.
 	busy    atomic.Bool
 	reading sync.WaitGroup
-	// ending is held while the end of a poll is noted; ended is the number of the last one.
-	ending sync.Mutex
-	ended  uint64
 }
 
 // Config is what a Hub stands on. Fields must be set unless they say otherwise.
@@ -186,13 +183,12 @@ func (h *Hub) poll(ctx context.Context) {
 
 // end notes how a poll has ended, unless a later one has by then.
 func (h *Hub) end(ctx context.Context, number uint64, begun time.Time, err error) {
-	h.ending.Lock()
-	defer h.ending.Unlock()
+	h.mu.Lock()
 	if ctx.Err() != nil || number < h.ended {
+		h.mu.Unlock()
 		return
 	}
 	h.ended = number
-	h.mu.Lock()
 	before := h.failure
 	h.failure, h.loaded = err, h.loaded || err == nil
 	if err == nil {
@@ -227,7 +223,7 @@ func (h *Hub) readHeads(ctx context.Context) (Heads, error) {
 	return heads, heads.NoSecret
 }
 
-// follow takes in the secret, and reads what is new of the other topics.
+// follow takes in the secret, and reads the changes of the other topics.
 func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	h.mu.Lock()
 	if heads.Secret != h.secret || !h.ready {

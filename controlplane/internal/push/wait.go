@@ -42,8 +42,8 @@ func (h *Hub) lacks(v *policies.Version, node Seen, begun uint64) (bool, <-chan 
 // Wait returns what the node lacks as soon as there is something: orders and bans, the snapshot
 // that it ought to have, changes of consumers, or changes of penalties, the first of these in that
 // order. It returns false when ctx ends first, when the node is outdated, and after some seconds
-// while the store cannot be followed. The error is
-// ErrNotReady if there is nothing because the store has not been reached yet.
+// while the store cannot be followed. The error is ErrNotReady if there is nothing because the
+// store has not been reached yet.
 func (h *Hub) Wait(ctx context.Context, node Seen) (News, bool, error) {
 	patient := time.NewTimer(overrule)
 	defer patient.Stop()
