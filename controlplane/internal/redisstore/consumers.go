@@ -239,7 +239,7 @@ func (s *Store) ConsumerRevision(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseUint(texts[0][0], 10, 64)
+	return revisionOf(texts[0])
 }
 
 // ConsumerLog implements consumers.Store.

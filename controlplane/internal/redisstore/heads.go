@@ -21,7 +21,7 @@ var pollScript string
 
 var poll = redis.NewScript(pollScript)
 
-// reading is a part of what the script reads that polls: its letter there, and its keys.
+// reading is a part of a poll: its letter in the script, and its keys.
 type reading struct {
 	letter string
 	keys   []string
@@ -39,7 +39,7 @@ var (
 // readLook is a look at the server of a tag.
 func readLook(tag byte) reading { return reading{"l", []string{lookedKey(tag), lostKey(tag)}} }
 
-// readParts reads parts whose keys are with one server. The arguments are those of the secret.
+// readParts reads parts whose keys are with one server. The arguments are for the secret's part.
 func (s *Store) readParts(
 	ctx context.Context, server redis.Scripter, parts []reading, args ...any,
 ) (texts [][]string, err error) {
@@ -151,15 +151,28 @@ func (s *Store) take(
 	if state, err := stateOf(texts[1]); err == nil {
 		h.Policies = &state
 	}
-	for i, head := range map[int]**uint64{2: &h.Enforcement, 3: &h.Consumers} {
-		if numbers, err := uints(texts[i]); err == nil && len(numbers) == 1 {
-			*head = &numbers[0]
-		}
+	if revision, err := revisionOf(texts[2]); err == nil {
+		h.Enforcement = &revision
+	}
+	if revision, err := revisionOf(texts[3]); err == nil {
+		h.Consumers = &revision
 	}
 	if state, err := penaltyState(texts[4]); err == nil {
 		h.Penalties = &state
 	}
 	return true, nil
+}
+
+// revisionOf reads the revision of a topic that has no other state.
+func revisionOf(texts []string) (uint64, error) {
+	numbers, err := uints(texts)
+	if err == nil && len(numbers) != 1 {
+		err = fmt.Errorf("a revision has %d values", len(numbers))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return numbers[0], nil
 }
 
 // secretOf takes in the answer about the secret.

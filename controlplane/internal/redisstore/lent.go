@@ -52,7 +52,7 @@ type looked struct {
 // age is the time by which claims are remembered.
 func (s *Store) age() quota.Instant { return quota.Instant(s.now().Sub(s.begun).Microseconds()) }
 
-// sight is what a look at a server has found.
+// sight is the result of a look at a server.
 type sight struct {
 	// count is how many looks of all control planes the server knows of; 0 if it did not answer.
 	count  int64

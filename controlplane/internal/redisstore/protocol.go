@@ -14,7 +14,7 @@ import (
 )
 
 // checkProtocol returns why a store of a protocol is not used, and has all further commands fail by
-// that: a build of another protocol would take what is stored for something else. Only checkAgain
+// that: a build of another protocol would misread the store. Only checkAgain
 // ends that.
 func (s *Store) checkProtocol(text string) error {
 	number, err := strconv.ParseUint(text, 10, 8)

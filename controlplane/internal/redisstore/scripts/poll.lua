@@ -90,7 +90,7 @@ end
 -- A topic whose keys are damaged is empty, and leaves the others alone.
 local out, several = {}, #ARGV[1] > 1
 for part in string.gmatch(ARGV[1], '%a') do
-  if several and (part == 'v' or part == 'r' or part == 'p') then
+  if several and part ~= 's' and part ~= 'l' then
     local ok, texts = pcall(parts[part])
     out[#out + 1] = ok and texts or {}
   else
