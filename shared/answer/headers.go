@@ -126,11 +126,11 @@ func (h *Headers) tellWait(refusing int, wait quota.Span) {
 
 // write writes the headers of a dialect, which say that so much is left.
 func (h *Headers) write(row *dialect.Row, left int64) {
+	h.left[dialect.FamilyOfName(row.Headers[0].Name)] = left // All headers of a row are of a family.
 	for i := range row.Headers {
 		header := &row.Headers[i]
 		var says bool
 		if h.buf, says = header.AppendValue(h.buf, &h.said); says {
-			h.left[dialect.FamilyOfName(header.Name)] = left
 			h.close(header.Name)
 		}
 	}
