@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Body is what the body of a refusal says.
+// Body is the content of a refusal's body.
 type Body struct {
 	About
 	// Name is the limit's as the headers have it, Tier the caller's if limits go by tiers.

@@ -1,5 +1,5 @@
-// Package answer says what a decision is to the client: each reason to refuse a request with its
-// status, sentence and body, and the headers. Both doors to the buckets, the filter and the gRPC
+// Package answer writes the answer to a client: for each reason to refuse a request its status,
+// sentence and body, and the headers. Both doors to the buckets, the filter and the gRPC
 // rate limit service, answer by it.
 package answer
 

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// figure is what a header says.
+// figure is the content of a header.
 type figure uint8
 
 // The figures of the item shown, and those of all items. A header that is none is silent.
@@ -31,7 +31,7 @@ const (
 	limits
 )
 
-// Shown is what the headers of a decision say.
+// Shown is the content of a decision's headers.
 type Shown struct {
 	Items []Item
 	// At is the index of the item that the older dialects show.

@@ -12,7 +12,7 @@ const (
 	Discord
 	// RateLimit is the trio of the drafts up to 06.
 	RateLimit
-	// XRateLimitHyphen is that of Okta and X, with a hyphen more.
+	// XRateLimitHyphen is the dialect of Okta and X, with a hyphen more.
 	XRateLimitHyphen
 )
 
@@ -32,7 +32,7 @@ const MaxHeaders = 6
 type Row struct {
 	// Name is the dialect's in policy sets.
 	Name string
-	// Headers are in the order in which they are written; those without a name are none.
+	// Headers are in the order in which they are written. An empty name ends them.
 	Headers [MaxHeaders]Header
 }
 

@@ -19,7 +19,7 @@ type Item struct {
 	Window quota.Span
 	// Remaining is the whole tokens left.
 	Remaining int64
-	// Cost is what the request costs.
+	// Cost is the cost of the request, in tokens.
 	Cost int64
 	// Policy is the index of the policy, and Bucket the key of the bucket.
 	Policy uint32

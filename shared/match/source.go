@@ -42,7 +42,7 @@ func (e *encoder) upstream(a *Attributes) []byte {
 	return a.Properties.Property(e.property)
 }
 
-// ask asks Envoy for what a source names; nil if there is none, or if Envoy is not asked for the
+// ask asks Envoy for the value of a source; nil if there is none, or if Envoy is not asked for the
 // kind.
 func (e *encoder) ask(kind policy.SourceKind, name []byte, a *Attributes) []byte {
 	path, separator := kind.Property()

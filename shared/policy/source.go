@@ -24,7 +24,7 @@ const (
 	SourceQuery
 	// SourceSPIFFE is the URI in the verified certificate of the caller's connection.
 	SourceSPIFFE
-	// SourceAssignment is what the control plane knows of the consumer.
+	// SourceAssignment is the tier that an operator has assigned to the consumer.
 	SourceAssignment
 	// SourceClientIP is the client's address; the last source of consumers.
 	SourceClientIP
@@ -38,7 +38,7 @@ const (
 	SourceCertSubject
 )
 
-// SourceUse is what a source may be for.
+// SourceUse is a set of purposes of sources.
 type SourceUse uint8
 
 // The uses: to find the consumer, the tier, or a number like a quota or a cost.
@@ -51,7 +51,7 @@ const (
 // sourceRow is a kind of place.
 type sourceRow struct {
 	name string
-	// uses are what the source may be for.
+	// uses are the purposes that the source may have.
 	uses SourceUse
 	// part is the part of a partition key with the same values, 0 for none. A consumer is found by
 	// a mapping with the kind as its key only where there is such a part.
@@ -92,7 +92,7 @@ var sources = [...]sourceRow{
 		property: "connection\x00subject_peer_certificate"},
 }
 
-// SourceCount is the number after that of the last kind.
+// SourceCount is the number of kinds, with 0, which is none.
 const SourceCount = len(sources)
 
 func isText(string) bool { return true }
@@ -102,7 +102,7 @@ func isClaim(name string) bool {
 		strings.IndexByte(name, 0) < 0
 }
 
-// row is the kind's; an empty one for a number that is none.
+// row returns the row of a kind, and an empty row for an unknown number.
 func (k SourceKind) row() *sourceRow {
 	if int(k) >= len(sources) {
 		k = 0
@@ -116,17 +116,17 @@ func (k SourceKind) String() string { return k.row().name }
 // Is reports whether the kind is for a use. A number that is no kind is for none.
 func (k SourceKind) Is(use SourceUse) bool { return k.row().uses&use != 0 }
 
-// AsksEnvoy reports whether the value is one that Envoy is asked for, because no header has it.
+// AsksEnvoy reports whether Envoy is asked for the value, because no header has it.
 func (k SourceKind) AsksEnvoy() bool { return k.row().property != "" }
 
-// Property is the path of Envoy's property before the source's name, and what parts the levels of
-// that name; empty for a kind that Envoy is not asked for.
+// Property returns the path of Envoy's property before the source's name, and the separator of the
+// name's levels; empty for a kind that Envoy is not asked for.
 func (k SourceKind) Property() (path string, separator byte) {
 	row := k.row()
 	return row.property, row.separator
 }
 
-// IsNamed reports whether sources of the kind have the name of what they look for.
+// IsNamed reports whether a source of the kind has a name, like that of a header.
 func (k SourceKind) IsNamed() bool { return k.row().hint != "" }
 
 // Source is where a component comes from that is one value of the request; false for the others.
@@ -149,7 +149,7 @@ func ParseIdentity(name string) (SourceKind, bool) {
 	return 0, false
 }
 
-// Written is a source of the kind as policies write parts, with what stands for its name.
+// Written returns a source of the kind as policies write parts, with a hint in place of its name.
 func (k SourceKind) Written() string { return named(k.row().name, k.row().hint) }
 
 // ParseSource reads what String has written.

@@ -180,7 +180,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 	return dst
 }
 
-// flags are those of an item.
+// The flags of an item.
 func (it *LeaseItem) flags() (flags int64) {
 	for bit, set := range [...]bool{
 		it.Joined, it.Soon, it.Used > 0, it.Quota > 0, it.Position > 0, it.Seq > 0, it.Reserved > 0, it.Nth > 0,

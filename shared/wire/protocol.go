@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Protocol is the number of the form in which a build writes messages, what a control plane stores
-// and what the workers of an Envoy share. It grows by one with each change that a reader of the
+// Protocol is the number of the form in which a build writes messages, the store and the shared
+// data of Envoy's workers. It grows by one with each change that a reader of the
 // number before would refuse or take for something else. Its history:
 //
 //	1  the first
@@ -82,11 +82,11 @@ func Answer(message []byte, protocol uint64) []byte {
 // headerSize is the length of a magic and the number of the protocol.
 const headerSize = 4 + 1
 
-// header appends what every message begins with.
+// header appends the first bytes of a message.
 func header(dst []byte, magic string) []byte { return append(text.Append(dst, magic), Protocol) }
 
-// asked checks the header of a message from a filter, and answered that of one from a control
-// plane.
+// asked checks the header of a message from a filter; answered checks the header of a message from
+// a control plane.
 func (c *cursor) asked(magic string)    { c.header(magic, ErrNewer, ErrOlder) }
 func (c *cursor) answered(magic string) { c.header(magic, ErrOlder, ErrNewer) }
 

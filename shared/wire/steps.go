@@ -19,7 +19,7 @@ func putSteps(dst []byte, f *policy.OnFailure) []byte {
 	return dst
 }
 
-// steps reads what putSteps has written.
+// steps reads the steps of a failure ladder.
 func (r *SetReader) steps() (f policy.OnFailure) {
 	for i := range f {
 		s := &f[i]

@@ -1,8 +1,8 @@
 package access
 
-// queue holds who waits, and takes them out by turns: one of each source, and within a source one
-// of each node. A source is something that a caller cannot make up, as the address of a connection;
-// the name of a node is what it says of itself. The zero value is empty.
+// queue holds the waiting requests, and takes them out by turns: one of each source, and within a
+// source one of each node. A source is something that a caller cannot make up, as the address of a
+// connection; a node gives its name itself. The zero value is empty.
 type queue struct {
 	sources rotation[*source]
 }

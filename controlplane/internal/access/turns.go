@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// ErrFull: as many of the source wait as may.
+// ErrFull: the source has no room for one more that waits.
 var ErrFull = errors.New("too many requests of this source wait already")
 
 // Turns lets a bounded number in at once; the others wait and go in by turns. NewTurns makes it. It
@@ -19,7 +19,7 @@ type Turns struct {
 	queue queue
 }
 
-// ticket is one who waits. It is called, or gone, under the lock of Turns, never both.
+// ticket is a request that waits. It is called, or gone, under the lock of Turns, never both.
 type ticket struct {
 	called chan struct{}
 	in     bool

@@ -141,7 +141,7 @@ func (s *server) wanted(
 }
 
 // withoutRoots returns exceptions as they are before their limits have roots. There is room for
-// roots beyond the bound, and those of an override that stays would count against it.
+// roots beyond the bound, and roots of an override that stays would count against it.
 func withoutRoots(s wire.Exceptions) wire.Exceptions {
 	for i := range s.Overrides {
 		for n := range s.Overrides[i].Limits {

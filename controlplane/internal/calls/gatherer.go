@@ -113,7 +113,7 @@ func (g *Gatherer) speaks(key, kind string) bool {
 	if !ok || !source.IsNamed() {
 		return ok && key == kind
 	}
-	// A name that begins with a colon would be one of what is known by other keys.
+	// A name that begins with a colon is a pseudo header, which has a key of its own.
 	return len(key) > len(kind)+1 && key[len(kind)+1] != ':'
 }
 

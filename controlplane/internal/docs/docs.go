@@ -1,5 +1,5 @@
 // Package docs is the port for whole documents: small values that several control planes change,
-// each on top of the revision that it has read. What a document means is up to its service.
+// each on top of the revision that it has read. Its service knows the meaning of a document.
 package docs
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Name names a document. The part in braces is what it lies beside: the audit's entries of its
-// changes, and in Redis Cluster all else that is with the same server.
+// Name names a document. The part in braces is its hash tag: the audit's entries of its
+// changes have the same, and a server of a Redis Cluster has all of a tag.
 type Name string
 
 // The documents that there are.
 const (
 	Enforcement Name = "{meta}:orders"      // orders and bans
-	Region      Name = "{meta}:region"      // what one region uses
+	Region      Name = "{meta}:region"      // the use of one region
 	Regions     Name = "{regions}:document" // which region holds what, in the store of all regions
 )
 

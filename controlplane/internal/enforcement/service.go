@@ -70,8 +70,8 @@ func (s *Service) OnLost(lost func()) {
 	s.lost = lost
 }
 
-// Follow exchanges changes with the store, unless this replica holds what the store has by a poll:
-// the document of that revision, nil if the poll could not read it. It logs once when the store
+// Follow exchanges changes with the store, unless this replica holds the document of the
+// revision that a poll has read, nil if the poll could not read it. It logs once when the store
 // begins to fail and when it answers again.
 func (s *Service) Follow(ctx context.Context, revision *uint64) error {
 	s.changing.Lock()

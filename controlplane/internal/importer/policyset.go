@@ -11,8 +11,7 @@ const maxName = 63
 
 // Set is a policy set as the language has it. Fields that are empty are left out.
 type Set struct {
-	// Source is what the document is made from, for its first comment; Notes are further lines of
-	// it.
+	// Source names the input of the import, for the first comment; Notes are further lines of it.
 	Source string   `yaml:"-"`
 	Notes  []string `yaml:"-"`
 
@@ -45,7 +44,7 @@ type Dialects struct {
 	Legacy   string `yaml:"legacy,omitempty"`
 }
 
-// Exempt is what is never limited.
+// Exempt are the requests that are never limited.
 type Exempt struct {
 	ClientIPs List `yaml:"client_ips,omitempty"`
 	Paths     List `yaml:"paths,omitempty"`
@@ -82,8 +81,8 @@ type Share int64
 // Span is a time span, written as the language has it.
 type Span quota.Span
 
-// Cost is what a request costs. Where Commit names metadata of the response that say so, like
-// ai/tokens, it is Reserve till then.
+// Cost is the cost of a request. Commit names metadata of the response with the cost, like
+// ai/tokens; until then it is Reserve.
 type Cost struct {
 	Reserve int64
 	Commit  string
@@ -117,7 +116,7 @@ type Value struct{ Op, Text string }
 // Header is a condition on a header: Op is equals, prefix, present or absent.
 type Header struct{ Name, Op, Value string }
 
-// Limits are those of a policy, all of which must allow.
+// Limits are a policy's limits, all of which must allow.
 type Limits []Limit
 
 // Limit is a quota in a window, or InFlight requests at the same time. A Burst of 0 leaves the

@@ -15,7 +15,7 @@ import (
 // MaxBytes is the size of a file.
 const MaxBytes = 16 << 20
 
-// bounds are those of a file.
+// bounds are the bounds of a file.
 var bounds = policydoc.Bounds{Bytes: MaxBytes, Depth: 100, Values: 1_000_000}
 
 // Tree is one value of a YAML or JSON file. It remembers its line and which of its fields were

@@ -91,7 +91,7 @@ func (s Source) String() string { return strings.TrimSuffix(s.Kind+":"+s.Name, "
 // MarshalYAML writes the span in the language's units.
 func (s Span) MarshalYAML() (any, error) { return policy.FormatSpan(quota.Span(s)), nil }
 
-// MarshalYAML writes a number, or what is reserved and where the cost stands.
+// MarshalYAML writes a number, or the reservation and the place of the cost.
 func (c Cost) MarshalYAML() (any, error) {
 	if c.Commit == "" {
 		return c.Reserve, nil

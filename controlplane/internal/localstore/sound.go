@@ -84,7 +84,7 @@ func inspect(path string) (changed []string, err error) {
 }
 
 // checkProtocol returns why this build does not read a file that another has written; nil if it
-// does, or if nothing says the file's protocol, as in one that was just made.
+// does, or if the file names no protocol, as a new file.
 func checkProtocol(tx *bolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	if meta == nil {

@@ -164,7 +164,7 @@ func covers(outer, inner string) bool {
 	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// budget counts what a document holds against its bounds.
+// budget counts the values of a document against its bounds.
 type budget struct {
 	Bounds
 	values int

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// writer hands decisions to shared/answer, which writes what clients see of them, as it does for
+// writer hands decisions to shared/answer, which writes the answers for clients, as it does for
 // the filter. Its memory is used again.
 type writer struct {
 	headers answer.Headers
@@ -115,7 +115,7 @@ func (d *decision) costOf(h *hit) (cost int64) {
 	return max(cost, h.cost)
 }
 
-// own writes what a response of the operator's says, and reports whether the body is written.
+// own writes the operator's own response, and reports whether the body is written.
 func (w *writer) own(own *policy.Response, d *decision, out *rlspb.RateLimitResponse) bool {
 	w.headers.AddOwn([]byte(own.Headers))
 	if own.Body == "" || d.speaksGRPC() {

@@ -148,7 +148,7 @@ const (
 	forProbe
 )
 
-// itemKind is what an item asks.
+// itemKind is the purpose of an item.
 type itemKind uint8
 
 const (
@@ -158,7 +158,7 @@ const (
 	charges
 	// reportsUse: to count the used tokens of an optimistic bucket.
 	reportsUse
-	// settles: to make a reservation cost what its request has cost.
+	// settles: to make a reservation cost as much as its request.
 	settles
 	// givesBack: to take back tokens, or to hear that they were used.
 	givesBack
@@ -171,13 +171,13 @@ const (
 	done
 )
 
-// item is what a call asks about one bucket. Which of the fields count depends on its kind.
+// item is the part of a call about one bucket. Its kind says which fields count.
 type item struct {
 	kind itemKind
 	need Need
 	// waiting, keep and used are as the kind says.
 	waiting, keep, used int64
-	// name is that of the reservations that the waiting requests are granted, or of a return.
+	// name names the reservations of the waiting requests, or a return.
 	name uint64
 
 	// joined: this item, that asks, and the next are granted together or not at all.
@@ -193,7 +193,7 @@ type item struct {
 	// requests of the call that have not gone on yet.
 	prepaid int64
 
-	// debt is what the item charges, and owed are reservations that it asks for.
+	// debt is the debt that the item charges; owed are reservations that it asks for.
 	debt *debt
 	owed []*Reservation
 	// reported is the name of a report: when its tokens were first to be reported.

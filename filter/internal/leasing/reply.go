@@ -69,7 +69,7 @@ func (c *Client) read(call *call, status int, body []byte) rpc.Outcome {
 	return how
 }
 
-// countEnded takes a call from those of its purpose that are under way.
+// countEnded counts a call of its purpose as ended.
 func (c *Client) countEnded(call *call) {
 	switch call.purpose {
 	case forReports:

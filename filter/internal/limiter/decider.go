@@ -27,7 +27,7 @@ const (
 	awaits
 )
 
-// mode is what is done to a bucket.
+// mode is how a decider treats a bucket.
 type mode bool
 
 const (

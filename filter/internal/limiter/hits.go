@@ -29,7 +29,7 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	return found.Access
 }
 
-// open adds a limit to those that decide the request, with its decider. A cost that is a
+// open adds a limit to the request's hits, with its decider. A cost that is a
 // reservation takes no more than the bucket holds: otherwise a caller who asks for much would be
 // refused for ever, whatever the request costs in the end.
 func (l *Limiter) open(req *Request, m *match.Hit) *Hit {
@@ -55,7 +55,7 @@ func (req *Request) add(m *match.Hit) *Hit {
 	return &req.Hits[n]
 }
 
-// bind finds what the rules say of a hit.
+// bind finds the policy, limit and commit of a hit.
 func (req *Request) bind(m *match.Hit) bound {
 	rule := req.rules.Index.Policy(m.Policy)
 	return bound{Hit: *m, rule: rule, limit: req.LimitOf(m), commit: req.rules.Index.Commit(rule)}
@@ -86,7 +86,7 @@ func (l *Limiter) deciderOf(req *Request, h *Hit) *decider {
 	return &leased
 }
 
-// fillNeed fills in what a hit needs of the bucket that the control plane keeps.
+// fillNeed fills in the need of a hit, for calls to the control plane.
 func (req *Request) fillNeed(h *Hit) {
 	reserves, beside := h.commit != nil, h.need.Beside
 	h.need = leasing.Need{

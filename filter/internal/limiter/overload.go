@@ -50,7 +50,7 @@ func (req *Request) WantsReports() bool {
 	return false
 }
 
-// NoteSent notes that a request goes to its upstream. Callers note it only of one that was Delayed.
+// NoteSent notes that a request goes to its upstream. Callers note only Delayed requests.
 //
 //go:noinline
 func (l *Limiter) NoteSent(req *Request, now quota.Instant) {

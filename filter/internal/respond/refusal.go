@@ -87,7 +87,7 @@ func (r *Refusal) WriteBan(req *limiter.Request, wall int64, grpc bool) {
 	}
 }
 
-// writeOwn writes what a response of the operator's says, and reports whether the body is written.
+// writeOwn writes the operator's own response, and reports whether the body is written.
 // Its texts stay until they are sent, as the set does.
 func (r *Refusal) writeOwn(own *wire.Response, ix *match.Index, grpc bool) bool {
 	if own.Status != 0 {

@@ -1,4 +1,4 @@
-// Package respond hands decisions to shared/answer, which writes what the client sees of them:
+// Package respond hands decisions to shared/answer, which writes the answers for clients:
 // headers on the upstream's answer, or the refusal itself.
 package respond
 
