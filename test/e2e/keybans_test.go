@@ -144,10 +144,18 @@ func TestKeysAreResetAndGranted(t *testing.T) {
 		}
 	}
 	// It is unknown which of the tokens that were leased lately are used: a reset leaves them out.
-	w.spend("/leased", 100)
-	if b := w.key(http.MethodPost, "leased/reset", `{"reason": "too early"}`).Buckets[0]; b.Leased == 0 || b.Level != 40-b.Leased {
-		t.Errorf("with leases out a reset leaves %+v", b)
-	}
+	// On a busy machine a lease may end before the reset: then the next one is looked at.
+	w.await("a reset with leases out", func(context.Context) error {
+		w.spend("/leased", 4)
+		b := w.key(http.MethodPost, "leased/reset", `{"reason": "too early"}`).Buckets[0]
+		if b.Level != 40-b.Leased {
+			t.Errorf("with leases out a reset leaves %+v", b)
+		}
+		if b.Leased == 0 {
+			return fmt.Errorf("no lease was out: %+v", b)
+		}
+		return nil
+	})
 	w.spend("/here", 40)
 	w.key(http.MethodPost, "here/reset", `{"reason": "again"}`)
 	for i := range w.envoys {
