@@ -200,9 +200,16 @@ func newPlaneWith(t testing.TB, change func(*api.Config)) *plane {
 // newPlaneOn makes a plane whose settings are changed, and whose store is in a mode from the start.
 func newPlaneOn(t testing.TB, mode string, change func(*api.Config)) *plane {
 	t.Helper()
+	return newPlaneAt(t, time.Now, mode, change)
+}
+
+// newPlaneAt makes such a plane whose store reads the time from now.
+func newPlaneAt(t testing.TB, now func() time.Time, mode string, change func(*api.Config)) *plane {
+	t.Helper()
 	p := &plane{t: t, log: &logtest.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(p.log, nil))
-	local, err := localstore.Open(t.TempDir(), slog.New(slog.DiscardHandler), localstore.Options{SaveByHand: true})
+	discard := slog.New(slog.DiscardHandler)
+	local, err := localstore.Open(t.TempDir(), discard, localstore.Options{Now: now, SaveByHand: true})
 	if err != nil {
 		t.Fatal(err)
 	}

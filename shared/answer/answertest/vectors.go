@@ -1,5 +1,5 @@
-// Package answertest has the vectors of answers, to which both doors to the buckets and the clients
-// in all languages keep.
+// Package answertest has the vectors of answers. The filter, the rate limit service, explanations,
+// /v1/usage and the clients in all languages keep to them.
 package answertest
 
 import (
