@@ -22,7 +22,7 @@ func TestTokenOfAGoneClientIsUsed(t *testing.T) {
 			for _, soon := range []bool{true, false} {
 				w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", mode, "10/1h", thenDeny,
 					`"algorithm": "`+algorithm+`"`))})
-				w.plane.names = true
+				w.plane.Names = true
 				name := fmt.Sprintf("%s %s, the next comes soon %v", mode, algorithm, soon)
 				w.nodes[0].Worker(0).Request(get("x-key", "a")).Cancel()
 				w.advance(5 * quantum)

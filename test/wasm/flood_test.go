@@ -185,7 +185,7 @@ func TestFloodOfLeasedKeys(t *testing.T) {
 		}
 		if i == 20_000 {
 			memory, keys = h.MemoryBytes(0), len(h.SharedKeys())
-			clear(w.plane.ledgers)
+			clear(w.plane.Ledgers)
 			w.plane.granted = nil
 		}
 	}

@@ -27,7 +27,7 @@ func TestGroupsAllOrNothing(t *testing.T) {
 			return false
 		}
 		if r.IntN(2) == 0 { // The request arrives, the reply does not.
-			for _, it := range w.plane.grant(0, req).Items {
+			for _, it := range w.plane.Grant(0, req).Items {
 				lost += int(it.Waiting)
 			}
 		}

@@ -10,8 +10,8 @@ import (
 func TestANewConfigurationGivesBackWhatTheOldOneLeased(t *testing.T) {
 	for _, drain := range []time.Duration{0, 2 * time.Second} {
 		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("p", "leased", "1000/1d")), drain: drain})
-		w.plane.names = true
-		w.plane.nodes = 2
+		w.plane.Names = true
+		w.plane.Nodes = 2
 		var kept, passed int64
 		ask := func(n int) {
 			for range n {
@@ -32,7 +32,7 @@ func TestANewConfigurationGivesBackWhatTheOldOneLeased(t *testing.T) {
 			granted += g.Waiting*g.item.Cost + g.Keep
 			kept += g.Keep
 		}
-		if back := w.plane.returned; kept < 10 || granted-back != passed {
+		if back := w.plane.Returned; kept < 10 || granted-back != passed {
 			t.Errorf("drained for %v: granted %d, %d to keep; %d passed, %d back", drain, granted, kept, passed, back)
 		}
 	}

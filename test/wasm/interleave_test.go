@@ -36,12 +36,12 @@ func contend(t *testing.T, seed uint64, spoil func(*wire.LeaseReply)) (l *law, w
 	r := rand.New(rand.NewPCG(seed, 3))
 	w = newWorld(t, fleet{nodes: 1, workers: 3, seed: seed,
 		set: setOf(limits("api", "leased", "200/1s burst 300", thenDeny, costHeader))})
-	w.plane.nodes = 2
+	w.plane.Nodes = 2
 	w.plane.reply = spoil
 	w.plane.lag = func() (up, down time.Duration) { return millis(r, 1, 8), millis(r, 1, 8) }
 	w.plane.lease = func(_ *envoytest.Call, req wire.LeaseRequest) bool {
 		if r.IntN(10) == 0 { // The request comes twice, and one of the answers is all that the node hears.
-			w.plane.grant(0, req)
+			w.plane.Grant(0, req)
 		}
 		return false
 	}

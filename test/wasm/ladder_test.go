@@ -22,7 +22,7 @@ type report struct {
 func (c *plane) handleReport(node int, call *envoytest.Call) {
 	var m wire.Report
 	if err := wire.DecodeReport(call.Body, &m); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
-		m.Boot == 0 || m.Version != c.version {
+		m.Boot == 0 || m.Version != c.Version {
 		c.w.t.Errorf("a report: %+v: %v", m, err)
 		return
 	}
@@ -31,7 +31,7 @@ func (c *plane) handleReport(node int, call *envoytest.Call) {
 	}
 	r := report{node: node, at: c.w.now, worst: m.Worst, steps: map[string]string{}}
 	for _, s := range m.Steps {
-		r.steps[c.sets[m.Version].Policies[s.Policy].Name] = s.Step.String()
+		r.steps[c.Sets[m.Version].Policies[s.Policy].Name] = s.Step.String()
 	}
 	c.reports = append(c.reports, r)
 	call.Respond(c.w.fleet.down, 204, nil, nil)

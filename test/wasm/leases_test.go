@@ -130,7 +130,7 @@ func TestHoardedTokensExpire(t *testing.T) {
 					return false
 				}
 				w.after(quantum, func() {
-					call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.plane.grant(0, req)))
+					call.Respond(late, 200, nil, wire.AppendLeaseReply(nil, w.plane.Grant(0, req)))
 				})
 				return true
 			}

@@ -23,21 +23,21 @@ type lentClaim struct {
 }
 
 // note remembers an answered claim, as leases.Lent does.
-func (l lentPermits) note(bucket keyhash.Key, c inflight.Claim, granted int64, now quota.Instant) {
-	if l[bucket] == nil {
-		l[bucket] = map[string]lentClaim{}
+func (c *plane) note(bucket keyhash.Key, claim inflight.Claim, granted int64) {
+	if c.lent[bucket] == nil {
+		c.lent[bucket] = map[string]lentClaim{}
 	}
-	if known := l[bucket][c.Node.ID]; known.Seq <= c.Seq {
-		c.Hold, c.Lent, c.Need, c.Spare = max(granted, c.Hold), granted, 0, 0
-		l[bucket][c.Node.ID] = lentClaim{c, now}
+	if known := c.lent[bucket][claim.Node.ID]; known.Seq <= claim.Seq {
+		claim.Hold, claim.Lent, claim.Need, claim.Spare = max(granted, claim.Hold), granted, 0, 0
+		c.lent[bucket][claim.Node.ID] = lentClaim{claim, c.instant()}
 	}
 }
 
 // lose has the store lose who holds permits, and know it: they are in doubt for so long. At an
 // instant meanwhile control planes give back what they remember; 0 is never.
 func (c *plane) lose(doubt, given time.Duration) {
-	c.permits = map[keyhash.Key]inflight.Ledger{}
-	c.lostUntil = c.instant() + quota.Instant(doubt.Microseconds())
+	c.Permits = map[keyhash.Key]inflight.Ledger{}
+	c.LostUntil = c.instant() + quota.Instant(doubt.Microseconds())
 	if given == 0 {
 		return
 	}
@@ -45,8 +45,8 @@ func (c *plane) lose(doubt, given time.Duration) {
 		for bucket, nodes := range c.lent {
 			for _, again := range nodes {
 				if c.instant() < again.at+quota.Instant(inflight.TTL) {
-					again.Doubt = max(quota.Span(c.lostUntil-c.instant()), 1)
-					c.permits[bucket], _ = c.permits[bucket].Claim(c.instant(), again.Claim)
+					again.Doubt = max(quota.Span(c.LostUntil-c.instant()), 1)
+					c.Permits[bucket], _ = c.Permits[bucket].Claim(c.instant(), again.Claim)
 				}
 			}
 		}

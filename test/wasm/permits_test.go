@@ -98,7 +98,7 @@ func TestLeasedInFlightOverEnvoys(t *testing.T) {
 		r.end(0, 0)
 	}
 	r.pass(10 * time.Second)
-	if held := r.plane.held(); held != 0 {
+	if held := r.plane.Held(); held != 0 {
 		t.Errorf("%d permits are held at rest", held)
 	}
 	if n := r.fill(30, 1); n != 20 {

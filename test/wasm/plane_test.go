@@ -8,27 +8,21 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/envoytest"
-	"github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/filter/scenariotest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// plane is the control plane as nodes see it: it grants by the real arithmetic, at the world's
-// time, and hands out snapshots by long poll. Tests make it slow, silent or mad.
+// plane is the control plane as nodes see it: it grants at the world's time, and hands out
+// snapshots by long poll. Tests make it slow, silent or mad.
 type plane struct {
-	w       *world
-	secret  [16]byte
-	sets    map[uint64]*policy.Set
-	version uint64
-	ledgers map[keyhash.Key]lease.Ledger
-	windows map[keyhash.Key]lease.WindowLedger
-	permits map[keyhash.Key]inflight.Ledger
-	// lent is what was answered about permits, lostUntil until when they are in doubt.
-	lent      lentPermits
-	lostUntil quota.Instant
+	*scenariotest.Plane
+	w      *world
+	secret [16]byte
+	// lent is what was answered about permits.
+	lent lentPermits
 
 	// orders are what is ordered beside the policy set.
 	orders wire.Enforcement
@@ -38,8 +32,6 @@ type plane struct {
 	granted  []granted // every item decided
 	requests int       // lease requests that came in
 
-	// nodes is what replies say of the number of nodes; 0 means as many as there are.
-	nodes int64
 	// lag says how long a lease request takes to the control plane and the reply back; nil: as the
 	// fleet says.
 	lag func() (up, down time.Duration)
@@ -52,10 +44,6 @@ type plane struct {
 	// in.
 	down    bool
 	reports []report
-	// names: replies name the terms of tokens to keep, and returned are those that came back.
-	names    bool
-	returned int64
-	took     map[uint64]bool
 	// people is what is known of consumers, as of the revision; nil: no node hears of any.
 	people   map[keyhash.Key]wire.Consumer
 	revision uint64
@@ -94,12 +82,17 @@ type granted struct {
 }
 
 func newPlane(w *world) *plane {
-	return &plane{
+	c := &plane{
 		w: w, secret: [16]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16},
-		sets: map[uint64]*policy.Set{}, ledgers: map[keyhash.Key]lease.Ledger{},
-		windows: map[keyhash.Key]lease.WindowLedger{},
-		permits: map[keyhash.Key]inflight.Ledger{}, lent: lentPermits{}, measures: map[string]wire.Measure{},
+		lent: lentPermits{}, measures: map[string]wire.Measure{},
 	}
+	c.Plane = scenariotest.NewPlane(c.instant)
+	c.Nodes = int64(w.fleet.nodes)
+	c.Granted = func(node int, item wire.LeaseItem, g lease.Grant) {
+		c.granted = append(c.granted, granted{node, w.now, item, g})
+	}
+	c.Claimed = c.note
+	return c
 }
 
 // instant is the control plane's own clock, which has nothing to do with the nodes'.
@@ -147,206 +140,12 @@ func (c *plane) handleLease(node int, call *envoytest.Call) {
 		up, down = c.lag()
 	}
 	c.w.after(up, func() {
-		reply := c.grant(node, req)
+		reply := c.Grant(node, req)
 		if c.reply != nil {
 			c.reply(&reply)
 		}
 		call.Respond(down, 200, nil, wire.AppendLeaseReply(nil, reply))
 	})
-}
-
-// grant answers a lease request as the control plane does: figures come from the newest set,
-// policies are followed by name.
-func (c *plane) grant(node int, req wire.LeaseRequest) wire.LeaseReply {
-	nodes := c.nodes
-	if nodes == 0 {
-		nodes = int64(len(c.w.nodes))
-	}
-	reply := wire.LeaseReply{Seq: req.Seq, Nodes: nodes}
-	for from := 0; from < len(req.Items); {
-		to := from + 1
-		for req.Items[to-1].Joined {
-			to++
-		}
-		reply.Items = append(reply.Items, c.grantTogether(node, req.Version, nodes, req.Items[from:to])...)
-		from = to
-	}
-	return reply
-}
-
-// grantTogether answers the items of one request, or a single one. Several are granted all, or
-// none: then those that had the tokens say no time to wait.
-func (c *plane) grantTogether(node int, version uint64, nodes int64, items []wire.LeaseItem) []wire.LeaseAnswer {
-	answers := make([]wire.LeaseAnswer, len(items))
-	whole := true
-	if len(items) > 1 {
-		for i, it := range items {
-			if ask, ok := c.ask(version, nodes, it); ok {
-				g := c.look(it.Bucket, ask)
-				answers[i] = wire.LeaseAnswer{NotBefore: g.NotBefore, Level: g.Level, FullAfter: g.FullAfter}
-				whole = whole && g.NotBefore == 0
-			} else {
-				answers[i].State, whole = wire.ItemUnknown, false
-			}
-		}
-	}
-	for i, it := range items {
-		if it.Seq > 0 {
-			answers[i] = c.claim(node, version, nodes, it)
-			continue
-		}
-		ask, ok := c.ask(version, nodes, it)
-		if !ok {
-			answers[i].State = wire.ItemUnknown
-			continue
-		}
-		if it.Term != 0 {
-			c.takeBack(&it)
-			continue
-		}
-		var g lease.Grant
-		if whole {
-			g = c.charge(it.Bucket, ask)
-			answers[i] = wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
-				FullAfter: g.FullAfter, Debt: g.Debt}
-			if c.names {
-				answers[i].Term = g.Term
-			}
-			if ask.Deadline == 0 {
-				answers[i].Delay = g.Delay
-			}
-		}
-		c.granted = append(c.granted, granted{node, c.w.now, it, g})
-	}
-	return answers
-}
-
-// takeBack takes tokens back, once by the name of the return.
-func (c *plane) takeBack(it *wire.LeaseItem) {
-	if c.took == nil {
-		c.took = map[uint64]bool{}
-	}
-	if c.took[it.Reserved] {
-		return
-	}
-	c.took[it.Reserved] = true
-	back := lease.Back{Unused: it.Returned, Used: it.Used}
-	if l, ok := c.windows[it.Bucket]; ok {
-		c.windows[it.Bucket], back = l.TakeBack(c.instant(), it.Term, back)
-	} else {
-		c.ledgers[it.Bucket], back = c.ledgers[it.Bucket].TakeBack(c.instant(), it.Term, back)
-	}
-	c.returned += back.Unused
-}
-
-// claim answers a claim of permits.
-func (c *plane) claim(node int, version uint64, nodes int64, it wire.LeaseItem) wire.LeaseAnswer {
-	_, limit := c.resolve(version, it.Limit)
-	if !limit.InFlight {
-		return wire.LeaseAnswer{State: wire.ItemUnknown}
-	}
-	claim := inflight.Claim{
-		Node: inflight.Node{ID: strconv.Itoa(node)}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
-		Spare: it.Keep, Limit: limit.Quota, Nodes: nodes, Doubt: quota.Span(max(c.lostUntil-c.instant(), 0)),
-	}
-	ledger, a := c.permits[it.Bucket].Claim(c.instant(), claim)
-	c.permits[it.Bucket] = ledger
-	if a.For > 0 {
-		c.lent.note(it.Bucket, claim, a.Permits, c.instant())
-	}
-	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For, NotBefore: a.Doubt}
-}
-
-// held is how many permits are with nodes.
-func (c *plane) held() (permits int64) {
-	for _, ledger := range c.permits {
-		permits += ledger.Held(c.instant())
-	}
-	return permits
-}
-
-// ask is what an item asks for, by the newest figures.
-func (c *plane) ask(version uint64, nodes int64, it wire.LeaseItem) (lease.Ask, bool) {
-	p, limit := c.resolve(version, it.Limit)
-	if p == nil {
-		return lease.Ask{}, false
-	}
-	ask := lease.Ask{
-		Params: limit.Params, Version: c.version, Waiting: it.Waiting, Cost: it.Cost, Deadline: lease.Deadline,
-		Keep: it.Keep, Nodes: nodes, Used: it.Used,
-		Optimistic: p.Mode == policy.ModeOptimistic,
-	}
-	if it.Quota > 0 {
-		ask.Params, ask.Most = limit.For(it.Quota, it.Burst).Params, limit.Params
-	}
-	if limit.Algorithm.Windowed() {
-		ask.Windows = limit.WindowsOf(it.Bucket)
-	}
-	if limit.Algorithm == quota.LeakyBucket {
-		ask.Deadline = 0 // A turn in a queue is used at its own time.
-	}
-	if p.Mode == policy.ModeStrict {
-		ask.Keep = 0
-	}
-	return ask, true
-}
-
-func (c *plane) look(bucket keyhash.Key, ask lease.Ask) lease.Grant {
-	var g lease.Grant
-	if ask.Windows.Quota > 0 {
-		_, g = c.windows[bucket].Look(c.instant(), ask)
-	} else {
-		_, g = c.ledgers[bucket].Look(c.instant(), ask)
-	}
-	return g
-}
-
-func (c *plane) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
-	if ask.Windows.Quota > 0 {
-		l, g := c.windows[bucket].Grant(c.instant(), ask)
-		if g.Changed {
-			c.windows[bucket] = l
-		}
-		return g
-	}
-	l, g := c.ledgers[bucket].Grant(c.instant(), ask)
-	if g.Changed {
-		c.ledgers[bucket] = l
-	}
-	return g
-}
-
-// resolve follows a limit's index in a version to the newest one, by the policy's name and the
-// limit's index in it, or among its candidates, which come behind.
-func (c *plane) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
-	meant, current := c.sets[version], c.sets[c.version]
-	if meant == nil {
-		return nil, policy.Limit{}
-	}
-	limits := func(p *policy.Policy, candidate bool) []policy.Limit {
-		if candidate {
-			return p.Candidate
-		}
-		return p.Limits
-	}
-	for i := range meant.Policies {
-		was := &meant.Policies[i]
-		for _, candidate := range []bool{false, true} {
-			if n := uint32(len(limits(was, candidate))); number >= n {
-				number -= n
-				continue
-			}
-			for i := range current.Policies {
-				p := &current.Policies[i]
-				of := limits(p, candidate)
-				if p.Name == was.Name && p.Mode != policy.ModeLocal && int(number) < len(of) {
-					return p, of[number]
-				}
-			}
-			return nil, policy.Limit{}
-		}
-	}
-	return nil, policy.Limit{}
 }
 
 func (c *plane) handlePoll(node int, call *envoytest.Call, path string) {
@@ -370,7 +169,7 @@ func (c *plane) handlePoll(node int, call *envoytest.Call, path string) {
 	}
 	c.polls = append(c.polls, p)
 	c.w.after(25*time.Second, func() { c.close(p, 204, nil) })
-	if c.version != p.after || c.orders.Revision != p.obeys || p.consumers() < c.revision {
+	if c.Version != p.after || c.orders.Revision != p.obeys || p.consumers() < c.revision {
 		c.w.after(c.w.fleet.up, c.wake)
 	}
 }
@@ -390,8 +189,8 @@ func (c *plane) wake() {
 		case p.answered || c.down:
 		case c.orders.Revision != p.obeys:
 			c.close(p, 200, wire.AppendEnforcement(nil, &c.orders))
-		case c.version != p.after:
-			c.close(p, 200, c.bytes(c.version))
+		case c.Version != p.after:
+			c.close(p, 200, c.bytes(c.Version))
 		case p.consumers() < c.revision:
 			c.close(p, 200, wire.AppendConsumers(nil, c.consumers()))
 		default:
@@ -403,7 +202,7 @@ func (c *plane) wake() {
 
 // bytes is the snapshot of a version as it goes out.
 func (c *plane) bytes(version uint64) []byte {
-	b := wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Secret: c.secret, Set: c.sets[version]})
+	b := wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Secret: c.secret, Set: c.Sets[version]})
 	if c.snapshot != nil {
 		b = c.snapshot(b)
 	}
@@ -411,15 +210,14 @@ func (c *plane) bytes(version uint64) []byte {
 }
 
 // push makes a policy set the next version and sends it to the nodes that wait for one.
-func (c *plane) push(set string) uint64 { return c.pushAs(c.version+1, set) }
+func (c *plane) push(set string) uint64 { return c.pushAs(c.Version+1, set) }
 
 // pushAs is push with any version number.
 func (c *plane) pushAs(version uint64, set string) uint64 {
 	c.w.t.Helper()
-	c.version = version
-	c.sets[c.version] = decode(c.w.t, set)
+	c.Push(version, decode(c.w.t, set))
 	c.wake()
-	return c.version
+	return c.Version
 }
 
 // order replaces what is ordered and tells the nodes that wait.

@@ -166,11 +166,11 @@ func TestBadSnapshots(t *testing.T) {
 			sent = wire.PeekVersion(b)
 			return b
 		}
-		version := w.plane.version + 1
-		w.plane.version, w.plane.sets[version] = version, decode(t, other)
+		version := w.plane.Version + 1
+		w.plane.Version, w.plane.Sets[version] = version, decode(t, other)
 		// The bad one only: the node asks again, and must not get the good one yet.
 		w.plane.wake()
-		w.plane.version = sent
+		w.plane.Version = sent
 		w.advance(50 * quantum)
 		for worker := range 2 {
 			if q := burstOf(w, 0, worker); q != 10 {
@@ -419,8 +419,8 @@ func TestControlPlaneStartsAgainAtALowerVersion(t *testing.T) {
 				t.Fatalf("%+v", w.decision(a))
 			}
 		}
-		clear(w.plane.sets)
-		clear(w.plane.ledgers)
+		clear(w.plane.Sets)
+		clear(w.plane.Ledgers)
 		w.plane.pushAs(1, setOf(limits("api", mode, "20/366d", thenDeny)))
 		w.advance(31 * time.Second)
 		if p := w.plane.lastPoll(0); p.applied != 1 || p.after != 1 {

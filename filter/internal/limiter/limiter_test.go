@@ -1,8 +1,6 @@
 package limiter_test
 
 import (
-	"cmp"
-	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -16,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
-	shared "github.com/weir-proxy/weir/shared/inflight"
+	"github.com/weir-proxy/weir/filter/scenariotest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
@@ -38,22 +36,11 @@ type node struct {
 	rules      *ruleset.Rules
 	now        quota.Instant
 	calls      []func(status int)
-	ledgers    map[keyhash.Key]lease.Ledger
-	// permits are those of requests in flight, of which other nodes hold so many elsewhere; book is
-	// where this node counts them.
-	permits   map[keyhash.Key]shared.Ledger
-	elsewhere int64
-	// lostUntil is until when the control plane is in doubt about permits.
-	lostUntil quota.Instant
-	claims    uint64
-	book      *inflight.Book
-	stream    uint32
+	plane      *scenariotest.Plane
+	book       *inflight.Book
+	stream     uint32
 	// asked are the items of the last call.
 	asked []wire.LeaseItem
-	// part is the largest burst that the region of the control plane may grant; 0 is any.
-	part int64
-	// nodes is how many nodes there are; 0: two.
-	nodes int64
 }
 
 func (n *node) Now() quota.Instant { return n.now }
@@ -70,72 +57,22 @@ func (n *node) Call(_ string, body []byte, _ quota.Span, done func(int, []byte))
 			done(0, nil)
 			return
 		}
-		reply := wire.LeaseReply{Seq: m.Seq, Nodes: cmp.Or(n.nodes, 2)}
-		for from := 0; from < len(m.Items); {
-			to := from + 1
-			for m.Items[to-1].Joined {
-				to++
-			}
-			reply.Items = append(reply.Items, n.grant(m.Version, m.Items[from:to])...)
-			from = to
-		}
-		done(status, wire.AppendLeaseReply(nil, reply))
+		done(status, wire.AppendLeaseReply(nil, n.plane.Grant(0, m)))
 	})
 	return nil
 }
 
-// grant answers the items of one request: of several all are granted, or none.
-func (n *node) grant(version uint64, items []wire.LeaseItem) []wire.LeaseAnswer {
-	var answers []wire.LeaseAnswer
-	ledgers := map[keyhash.Key]lease.Ledger{}
-	short := false
-	for _, it := range items {
-		if it.Seq > 0 {
-			answers = append(answers, n.permit(it))
-			continue
-		}
-		l := *n.rules.Index.Limit(it.Limit)
-		most := quota.Params{}
-		if it.Quota > 0 {
-			most, l = l.Params, l.For(it.Quota, it.Burst)
-		}
-		ask := lease.Ask{Most: most, Params: l.Params, Version: version, Waiting: it.Waiting, Cost: it.Cost,
-			Deadline: lease.Deadline, Keep: it.Keep, Nodes: 2}
-		if n.part > 0 {
-			ask.Params.Burst = min(ask.Params.Burst, n.part)
-		}
-		queue := l.Algorithm == quota.LeakyBucket
-		if queue {
-			ask.Deadline = 0 // A turn is used at its own time.
-		}
-		ask.Optimistic, ask.Used = n.rules.Index.Policy(0).Mode == policy.ModeOptimistic, it.Used
-		held := n.ledgers[it.Bucket]
-		if held.Params.Den == 0 && n.now < n.lostUntil {
-			held = lease.Fresh(ask.Params, version, n.now, 50)
-		}
-		ledger, g := held.Grant(n.now, ask)
-		short = short || g.Waiting < it.Waiting
-		ledgers[it.Bucket] = ledger
-		answers = append(answers, wire.LeaseAnswer{Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore,
-			Level: g.Level, Debt: g.Debt, Doubt: g.Tells() && n.now < n.lostUntil})
-		if queue {
-			answers[len(answers)-1].Delay = g.Delay
-		}
-	}
-	if short && len(items) > 1 {
-		for i := range answers {
-			answers[i].Waiting, answers[i].Keep = 0, 0
-		}
-		return answers
-	}
-	maps.Copy(n.ledgers, ledgers)
-	return answers
+// bareNode is a node without a limiter, one of two.
+func bareNode(t testing.TB) *node {
+	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}}
+	n.plane = scenariotest.NewPlane(n.Now)
+	n.plane.Nodes = 2
+	return n
 }
 
 func newNode(t testing.TB, central bool, policies string) *node {
 	t.Helper()
-	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}, ledgers: map[keyhash.Key]lease.Ledger{},
-		permits: map[keyhash.Key]shared.Ledger{}}
+	n := bareNode(t)
 	store := bucketstore.New(n.data, [4]byte{}, 1024, 0)
 	n.book = newBook(n.data, 1)
 	if central {
@@ -185,6 +122,7 @@ func (n *node) pushDocument(version uint64, document string) {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	n.plane.Push(version, set)
 	n.rules = &ruleset.Rules{Generation: version}
 	n.rules.Tally.Reset(len(set.Policies))
 	if err := n.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: version, Set: set})); err != nil {
@@ -310,7 +248,7 @@ func TestACostAboveTheRegionsPartNeverPasses(t *testing.T) {
 	for _, mode := range []string{"leased", "strict"} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},
 			"cost":{"header":"x-cost","max":100},"mode":"`+mode+`"}`)
-		n.part = 20
+		n.plane.Part = 20
 		for i, c := range []struct {
 			cost   string
 			status limiter.Status
@@ -419,7 +357,7 @@ func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 				allowed++
 			}
 		}
-		daily := n.ledgers[bucketOf(t, n, 0)].At(n.now, lease.Ask{Params: n.rules.Index.Limit(0).Params})
+		daily := n.plane.Ledgers[bucketOf(t, n, 0)].At(n.now, lease.Ask{Params: n.rules.Index.Limit(0).Params})
 		used := daily.Params.TokensIn(daily.Debt) + 1000/24 // what it earned back in the hour
 		if allowed < 100 || allowed > 110 || used > most*int64(allowed)+3 {
 			t.Errorf("%s: %d passed, and %d were charged to the other limit", mode, allowed, used)
@@ -437,7 +375,7 @@ func TestARefusalAsksTheOtherBuckets(t *testing.T) {
 	ask := func(who, cost string) (*limiter.Request, limiter.Status) {
 		return n.begin("x-who", who, "x-cost", cost)
 	}
-	n.nodes = 1
+	n.plane.Nodes = 1
 	req, _ := ask("first", "5")
 	if status := n.answer(200, req); status != limiter.Allowed || !req.Hits[0].Known || !req.Hits[1].Known {
 		t.Fatalf("%v %+v", status, req.Hits)
@@ -472,7 +410,7 @@ func TestARefusalAsksTheOtherBuckets(t *testing.T) {
 		other.Hits[0].Retry > quota.Second {
 		t.Errorf("%v %+v", status, other.Hits)
 	}
-	n.nodes = 2
+	n.plane.Nodes = 2
 	n.now += 2 * sec
 	shared, _ := ask("third", "1")
 	n.answer(200, shared)

@@ -10,7 +10,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -57,7 +56,7 @@ const worker = `{"name":"worker","partition":["upstream"],"adaptive":{"min":20,"
 	`"shed_by":["latency","worker","orca"],"mode":"local"}`
 
 func newGuarded(t *testing.T, workers int, classes, policies string) *guarded {
-	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}}
+	n := bareNode(t)
 	g := &guarded{node: n, cluster: "up", utilisation: -1, open: map[*entered]bool{}}
 	for i := range workers {
 		w := &guardedWorker{flights: newBook(n.data, uint64(i)+1)}

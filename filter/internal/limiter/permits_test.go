@@ -7,36 +7,11 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	shared "github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// permit answers a claim by the rule of the control plane.
-func (n *node) permit(it wire.LeaseItem) wire.LeaseAnswer {
-	n.claims++
-	ledger, _ := n.permits[it.Bucket].Claim(n.now, shared.Claim{
-		Node: shared.Node{ID: "other"}, Seq: n.claims, Hold: n.elsewhere,
-	})
-	ledger, a := ledger.Claim(n.now, shared.Claim{
-		Node: shared.Node{ID: "node", Boot: 1}, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Need: it.Waiting,
-		Spare: it.Keep,
-		Limit: n.rules.Index.Limit(it.Limit).Quota, Nodes: 2, Doubt: quota.Span(max(n.lostUntil-n.now, 0)),
-	})
-	n.permits[it.Bucket] = ledger
-	return wire.LeaseAnswer{Keep: a.Permits, Level: a.Free, For: a.For, NotBefore: a.Doubt}
-}
-
-// held is how many permits all nodes hold.
-func (n *node) held() (permits int64) {
-	for _, ledger := range n.permits {
-		permits += ledger.Held(n.now)
-	}
-	return permits
-}
-
-// pass lets time pass, in which the worker ticks and its calls have an answer of the status.
+// let lets time pass, in which the worker ticks and its calls have an answer of the status.
 func (n *node) let(span quota.Instant, status int) {
 	for end := n.now + span; n.now < end; {
 		n.now = min(n.now+10*millisecond, end)
@@ -83,7 +58,7 @@ func newLeased(t *testing.T, limit int, fields string) *node {
 // refused once the control plane has none.
 func TestLeasedInFlight(t *testing.T) {
 	n := newLeased(t, 20, "")
-	n.elsewhere = 10
+	n.plane.Elsewhere = 10
 	req, status := n.begin()
 	if status != limiter.Paused || len(n.calls) != 1 || n.asked[0].Seq == 0 || n.asked[0].Waiting != 1 {
 		t.Fatalf("%v, %d calls, %+v", status, len(n.calls), n.asked)
@@ -117,13 +92,13 @@ func TestLeasedInFlight(t *testing.T) {
 // nothing.
 func TestPermitsGoBack(t *testing.T) {
 	n := newLeased(t, 20, "")
-	n.elsewhere = 10
+	n.plane.Elsewhere = 10
 	open, _ := n.fillAsking()
 	for _, req := range open {
 		n.end(req)
 	}
 	n.let(60*millisecond, 200)
-	if held := n.held(); held != 10 {
+	if held := n.plane.Held(); held != 10 {
 		t.Errorf("%d permits are held once nothing is in flight, want those of others", held)
 	}
 	n.let(7*sec, 200)
@@ -152,7 +127,7 @@ func TestInFlightWithoutTheControlPlane(t *testing.T) {
 		{`["allow"]`, 30, 0},
 	} {
 		n := newLeased(t, 10, `,"on_failure":`+c.ladder)
-		n.elsewhere = 8
+		n.plane.Elsewhere = 8
 		held, _ := n.fillAsking()
 		if len(held) != 2 {
 			t.Fatalf("%d by permits", len(held))
@@ -174,9 +149,9 @@ func TestInFlightWithoutTheControlPlane(t *testing.T) {
 		if got := len(held) + len(open); got != max(c.want, 2) || c.want < 30 && last.Reason != c.reason {
 			t.Errorf("%s: %d in flight, then %v", c.ladder, got, last.Reason)
 		}
-		n.elsewhere = 9
+		n.plane.Elsewhere = 9
 		n.let(2*sec, 200)
-		if got := n.held() - 9; got != int64(len(held)+len(open)) {
+		if got := n.plane.Held() - 9; got != int64(len(held)+len(open)) {
 			t.Errorf("%s: the control plane counts %d, in flight are %d", c.ladder, got, len(held)+len(open))
 		}
 		if len(open) > 0 {
@@ -234,7 +209,7 @@ func inFlightWithoutAnAnswer(t *testing.T, ladder string, want limiter.Status) {
 		t.Errorf("%s: %v %v, %d unanswered", ladder, status, req.Reason, n.limiter.Stats.Unanswered)
 	}
 	n.answerWith(200)
-	if held := n.held(); held == 0 {
+	if held := n.plane.Held(); held == 0 {
 		t.Error("the control plane knows nothing")
 	}
 	if status == limiter.Allowed {
@@ -245,7 +220,7 @@ func inFlightWithoutAnAnswer(t *testing.T, ladder string, want limiter.Status) {
 // With max_wait a request waits longer, for a place of this node or of another one.
 func TestLeasedInFlightWaits(t *testing.T) {
 	n := newLeased(t, 3, `,"max_wait":"2s"`)
-	n.elsewhere = 1
+	n.plane.Elsewhere = 1
 	open, last := n.fillAsking()
 	if len(open) != 2 || last.Lasting {
 		t.Fatalf("%d", len(open))
@@ -254,7 +229,7 @@ func TestLeasedInFlightWaits(t *testing.T) {
 	if got := n.book.TakeResolved(9); len(got) != 0 || n.book.Waiting() != 1 {
 		t.Fatalf("%v have gone on", got)
 	}
-	n.elsewhere = 0
+	n.plane.Elsewhere = 0
 	n.let(300*millisecond, 200)
 	if got := n.book.TakeResolved(9); len(got) != 1 || n.limiter.Resume(last, n.now) != limiter.Allowed {
 		t.Fatalf("%v have gone on", got)
@@ -299,7 +274,7 @@ func TestLeasedInFlightBesideAQuota(t *testing.T) {
 		n.end(req)
 	}
 	n.let(8*sec, 200)
-	if held := n.held(); held != 0 {
+	if held := n.plane.Held(); held != 0 {
 		t.Errorf("%d permits at rest", held)
 	}
 }

@@ -102,8 +102,8 @@ func TestALostCountIsNobodysUse(t *testing.T) {
 	}
 	open := four()
 	n.let(quota.Instant(quota.Second), 200)
-	n.lostUntil = n.now + quota.Instant(10*quota.Second)
-	clear(n.permits)
+	n.plane.LostUntil = n.now + quota.Instant(10*quota.Second)
+	clear(n.plane.Permits)
 	for range 12 { // Six seconds, with moments in which nothing is in flight.
 		n.let(quota.Instant(300*quota.Millisecond), 200)
 		for _, req := range open {
@@ -136,7 +136,7 @@ func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
 			}
 			n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"in_flight":10},"mode":"leased"`+fields+`}`)
 			box := n.penalised()
-			n.elsewhere = elsewhere
+			n.plane.Elsewhere = elsewhere
 			begun := uint64(0)
 			if want == policy.ReasonInFlight {
 				begun = 1
@@ -174,7 +174,7 @@ func TestABucketInDoubtIsNobodysUse(t *testing.T) {
 			}
 			n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"quota":10,"window":"1h"},"mode":"`+mode+`"`+fields+`}`)
 			box := n.penalised()
-			n.lostUntil = n.now + quota.Instant(quota.Hour)
+			n.plane.LostUntil = n.now + quota.Instant(quota.Hour)
 			refused := map[policy.Reason]int{}
 			use := func() {
 				for range 20 {
@@ -263,7 +263,7 @@ func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
 func TestWhatAnEvictedOptimisticBucketOwesIsNobodysUse(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"mode":"optimistic",`+
 		`"limit":{"quota":4,"window":"1h"}`+firstRefusal+`}`)
-	n.nodes = 1
+	n.plane.Nodes = 1
 	box := n.penalised()
 	send := func(key string) (*limiter.Request, limiter.Status) {
 		req, status := n.begin("x-key", key)

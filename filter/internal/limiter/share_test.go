@@ -175,7 +175,7 @@ func TestLateCallsPassNoMoreThanTheLimit(t *testing.T) {
 		{"leased", true}, {"leased", false}, {"strict", true}, {"strict", false},
 	} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"`+c.mode+`"}`)
-		n.nodes = 1
+		n.plane.Nodes = 1
 		start := n.now
 		passed, lateOnes := 0, 0
 		for range 300 {

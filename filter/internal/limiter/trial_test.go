@@ -218,7 +218,7 @@ func TestTrialsOfPermits(t *testing.T) {
 		}
 	}
 	n.let(8*sec, 200)
-	if held := n.held(); held != 0 {
+	if held := n.plane.Held(); held != 0 {
 		t.Errorf("%d permits at rest", held)
 	}
 }
