@@ -16,16 +16,12 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// nextProtocol builds the control plane of this tree as of the next protocol, which reads filters
-// and stores from the oldest one on.
-func nextProtocol(t *testing.T, oldest int) (binary string) {
+const protocolFile = "shared/wire/protocol.go"
+
+// raiseProtocol returns this tree's text of the protocol as of the next one.
+func raiseProtocol(t *testing.T, oldest int) string {
 	t.Helper()
-	dir := t.TempDir()
-	source, err := filepath.Abs(repository + "/shared/wire/protocol.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	content, err := os.ReadFile(source)
+	content, err := os.ReadFile(filepath.Join(repository, protocolFile))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,23 +32,70 @@ func nextProtocol(t *testing.T, oldest int) (binary string) {
 		line := "const " + name + " = %d\n"
 		before, after := fmt.Sprintf(line, change[0]), fmt.Sprintf(line, change[1])
 		if !strings.Contains(text, before) {
-			t.Fatalf("%s has no %q", source, before)
+			t.Fatalf("%s has no %q", protocolFile, before)
 		}
 		text = strings.Replace(text, before, after, 1)
 	}
-	changed, overlay := filepath.Join(dir, "protocol.go"), filepath.Join(dir, "overlay")
-	binary = filepath.Join(dir, "weir")
-	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: changed}})
-	err = errors.Join(err, os.WriteFile(changed, []byte(text), 0o600), os.WriteFile(overlay, replace, 0o600))
+	return text
+}
+
+// build runs a command that builds a part of the tree.
+func build(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	command := exec.Command(name, args...)
+	command.Dir = dir
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("cannot build with %s: %v\n%s", name, err, output)
+	}
+}
+
+// nextControlPlane builds the control plane of this tree as of the next protocol, which reads
+// filters and stores from the oldest one on.
+func nextControlPlane(t *testing.T, oldest int) (binary string) {
+	t.Helper()
+	source, err := filepath.Abs(filepath.Join(repository, protocolFile))
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command("go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, "./controlplane")
-	build.Dir = repository
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("it does not build: %v\n%s", err, output)
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, "protocol.go"), filepath.Join(dir, "overlay")
+	replace, err := json.Marshal(map[string]any{"Replace": map[string]string{source: changed}})
+	err = errors.Join(err, os.WriteFile(changed, []byte(raiseProtocol(t, oldest)), 0o600),
+		os.WriteFile(overlay, replace, 0o600))
+	if err != nil {
+		t.Fatal(err)
 	}
+	binary = filepath.Join(dir, "weir")
+	build(t, repository, "go", "build", "-buildvcs=false", "-overlay", overlay, "-o", binary, "./controlplane")
 	return binary
+}
+
+// nextFilter builds the filter of this tree as of the next protocol, from a copy: TinyGo takes no
+// overlay.
+func nextFilter(t *testing.T) (module string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, part := range []string{"filter", "shared", "tools/tinygo", "tools/wasmgate"} {
+		if err := os.CopyFS(filepath.Join(dir, part), os.DirFS(filepath.Join(repository, part))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"go.mod", "go.sum", "wasm-build.sh"} {
+		content, err := os.ReadFile(filepath.Join(repository, file))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, file), content, 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := os.WriteFile(filepath.Join(dir, protocolFile), []byte(raiseProtocol(t, wire.Oldest)), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	module = filepath.Join(dir, "weir.wasm")
+	build(t, dir, "./wasm-build.sh", "-o", module)
+	return module
 }
 
 // A filter and a control plane that do not speak each other's protocol: requests are decided by the
@@ -86,7 +129,7 @@ policies:
 	today, data := w.serve.Binary, w.serve.DataDir
 
 	w.controlPlane.Stop()
-	w.serve.Binary, w.serve.DataDir = nextProtocol(t, wire.Protocol+1), t.TempDir()
+	w.serve.Binary, w.serve.DataDir = nextControlPlane(t, wire.Protocol+1), t.TempDir()
 	w.startControlPlane()
 	w.apply(policies)
 	w.awaitLog(envoy, wire.ErrOlder.Error())
@@ -100,7 +143,7 @@ policies:
 
 	// One that still speaks the filter's takes over, with all that was used.
 	w.controlPlane.Stop()
-	w.serve.Binary, w.serve.DataDir = nextProtocol(t, wire.Oldest), data
+	w.serve.Binary, w.serve.DataDir = nextControlPlane(t, wire.Oldest), data
 	w.startControlPlane()
 	w.awaitApplied(w.apply(policies + more))
 	passes()
@@ -129,20 +172,12 @@ policies:
 	// It serves filters of its own protocol alone.
 	w.serve.DataDir = t.TempDir()
 	w.startControlPlane()
-	path := fmt.Sprintf("/node/v1/snapshot?node=newer&protocol=%d", wire.Protocol+1)
-	r, err := http.NewRequestWithContext(w.ctx, http.MethodGet, w.controlPlane.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Authorization", "Bearer "+nodeToken)
-	answer, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusUpgradeRequired {
-		t.Errorf("a newer filter gets %s", answer.Status)
-	}
+	w.apply(policies)
+	module := nextFilter(t)
+	w.launch = func(o *stack.EnvoyOptions) { o.Wasm = module }
+	w.startEnvoy("newer")
+	envoy = w.envoys[1]
+	w.awaitLog(envoy, wire.ErrNewer.Error())
 	w.awaitNodes("newer", wire.ErrNewer.Error())
 }
 
