@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -350,8 +351,11 @@ func TestAnotherProtocolIsNamed(t *testing.T) {
 				t.Errorf("the poll says %v", q)
 			}
 		}
-		if len(p.log) != 2 || !strings.HasSuffix(p.log[1], reason.Error()) {
-			t.Errorf("log %q", p.log)
+		const says = "weir: the control plane %s, the policy set stays as it is: %v"
+		if want := []string{
+			fmt.Sprintf(says, "cannot be reached", "status 503"), fmt.Sprintf(says, "refuses polls", reason),
+		}; !slices.EqualFunc(p.log, want, strings.HasSuffix) {
+			t.Errorf("log %q, want %q", p.log, want)
 		}
 		p.tick(10 * sec)
 		p.answer(t, 401, nil)

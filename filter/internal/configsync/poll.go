@@ -152,7 +152,7 @@ func (s *Sync) answer(status int, mark, body []byte) {
 // endPoll ends a poll that brought another message than a snapshot.
 func (s *Sync) endPoll(what string, err error) {
 	if err != nil {
-		s.pollFailed(rpc.Unreadable, "it tells of "+what+" what cannot be read: "+err.Error())
+		s.pollFailed(rpc.Unreadable, "its message of "+what+" is unreadable: "+err.Error())
 		return
 	}
 	s.pollSucceeded()
@@ -229,6 +229,10 @@ func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 		if refused {
 			s.refusedFor = why
 		}
-		s.log.Warn("weir: the control plane cannot be reached, the policy set stays as it is: " + why)
+		problem := "cannot be reached"
+		if how == rpc.Refused {
+			problem = "refuses polls"
+		}
+		s.log.Warn("weir: the control plane " + problem + ", the policy set stays as it is: " + why)
 	}
 }
