@@ -426,7 +426,8 @@ func TestOrdersComeByThePoll(t *testing.T) {
 	p.tick(1)
 	p.answer(t, 200, message)
 	if len(p.log) == 0 || !strings.Contains(p.log[len(p.log)-1],
-		"it tells of enforcement what cannot be read: damaged") || p.versions() != "5" {
+		"sends an unreadable answer, the policy set stays as it is: enforcement: damaged") ||
+		p.versions() != "5" {
 		t.Errorf("log %q, in force %s", p.log, p.versions())
 	}
 }

@@ -152,7 +152,7 @@ func (s *Sync) answer(status int, mark, body []byte) {
 // endPoll ends a poll that brought another message than a snapshot.
 func (s *Sync) endPoll(what string, err error) {
 	if err != nil {
-		s.pollFailed(rpc.Unreadable, "its message of "+what+" is unreadable: "+err.Error())
+		s.pollFailed(rpc.Unreadable, what+": "+err.Error())
 		return
 	}
 	s.pollSucceeded()
@@ -230,8 +230,11 @@ func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 			s.refusedFor = why
 		}
 		problem := "cannot be reached"
-		if how == rpc.Refused {
+		switch how {
+		case rpc.Refused:
 			problem = "refuses polls"
+		case rpc.Unreadable:
+			problem = "sends an unreadable answer"
 		}
 		s.log.Warn("weir: the control plane " + problem + ", the policy set stays as it is: " + why)
 	}
