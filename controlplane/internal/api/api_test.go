@@ -83,14 +83,14 @@ func (b *breakable) List(ctx context.Context, before uint64, limit int) ([]polic
 	return b.Store.List(ctx, before, limit)
 }
 
-func (b *breakable) WriteConsumers(ctx context.Context, c consumers.Changes) (uint64, error) {
+func (b *breakable) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (uint64, error) {
 	if err := b.check(); err != nil {
 		return 0, err
 	}
 	if b.mode.Load() == "outrun" {
 		return 0, errs.Conflict
 	}
-	return b.Store.WriteConsumers(ctx, c)
+	return b.Store.Commit(ctx, t, c)
 }
 
 func (b *breakable) PenaltyState(ctx context.Context) (penalties.State, error) {
@@ -133,18 +133,22 @@ func (b *breakable) Adjust(
 	return held, err
 }
 
-func (b *breakable) Consumers(ctx context.Context, keys []keyhash.Key) ([]consumers.Record, consumers.State, error) {
+func (b *breakable) Records(
+	ctx context.Context, t *docs.Topic, keys []keyhash.Key,
+) ([]docs.Record, docs.State, error) {
 	if err := b.check(); err != nil {
-		return nil, consumers.State{}, err
+		return nil, docs.State{}, err
 	}
-	return b.Store.Consumers(ctx, keys)
+	return b.Store.Records(ctx, t, keys)
 }
 
-func (b *breakable) ListConsumers(ctx context.Context, list consumers.List) ([]consumers.Listed, string, error) {
+func (b *breakable) Scan(
+	ctx context.Context, t *docs.Topic, index, cursor string, limit int,
+) ([]docs.Record, string, error) {
 	if err := b.check(); err != nil {
 		return nil, "", err
 	}
-	return b.Store.ListConsumers(ctx, list)
+	return b.Store.Scan(ctx, t, index, cursor, limit)
 }
 
 func (b *breakable) Audit(ctx context.Context, before string, limit int) ([]audit.Entry, error) {
@@ -216,7 +220,7 @@ func newPlaneAt(t testing.TB, now func() time.Time, mode string, change func(*ap
 	p.store = &breakable{Store: local}
 	p.store.mode.Store(mode)
 	sets, registry := policies.New(policies.Config{Store: p.store, Now: time.Now}), nodes.New(p.store, time.Now)
-	people := consumers.New(consumers.Config{Store: p.store, Now: time.Now})
+	people := consumers.New(consumers.Config{Store: consumers.Kept{In: p.store}, Now: time.Now})
 	orders := enforcement.New(enforcement.Kept{In: p.store}, time.Now, log)
 	counts := metrics.New("test")
 	punished := penalties.New(penalties.Config{Store: p.store, Sets: sets, Now: time.Now, Meter: counts, Log: log})

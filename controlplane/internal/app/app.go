@@ -135,7 +135,8 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 		})
 	}
 	known := consumers.New(consumers.Config{
-		Store: a.store, Now: a.clock.Now, Log: a.log, Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
+		Store: consumers.Kept{In: a.store}, Now: a.clock.Now, Log: a.log,
+		Lost: func() { a.metrics.Lost(metrics.LostConsumers) },
 	})
 	a.penalties = penalties.New(penalties.Config{
 		Store: a.store, Sets: sets, Now: a.clock.Now, Meter: a.metrics, Log: a.log,

@@ -53,6 +53,7 @@ func fill(t *testing.T, url string) {
 			t.Fatal(err)
 		}
 	}
+	people := consumers.Kept{In: store}
 	gold := &consumers.Record{Tier: "gold", By: "me"}
 	for i := range 20 {
 		var writes []consumers.Write
@@ -60,7 +61,7 @@ func fill(t *testing.T, url string) {
 			key := keyhash.Key{byte(i), byte(k), byte(k >> 8)}
 			writes = append(writes, consumers.Write{Key: key, Any: true, Record: gold})
 		}
-		if _, err := store.WriteConsumers(t.Context(), consumers.Changes{Writes: writes}); err != nil {
+		if _, err := people.WriteConsumers(t.Context(), consumers.Changes{Writes: writes}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -68,7 +69,7 @@ func fill(t *testing.T, url string) {
 		w := consumers.Write{Key: keyhash.Key{255, byte(i), byte(i >> 8)}, Any: true, Record: gold}
 		e := audit.Entry{Action: "consumer.put", Resource: "consumer", By: "me", Reason: "a reason of some length"}
 		change := consumers.Changes{Writes: []consumers.Write{w}, Entry: e}
-		if _, err := store.WriteConsumers(t.Context(), change); err != nil {
+		if _, err := people.WriteConsumers(t.Context(), change); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,7 +4,6 @@ package consumers
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -12,15 +11,12 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
 )
-
-// KeptChanges is how many of the latest changes a store lists. A node that missed more asks again
-// about every consumer that it knows.
-const KeptChanges = 1000
 
 // maxBans is how many bans a replica knows, to give them back to a store that loses them.
 const maxBans = 32_768
@@ -35,24 +31,8 @@ var (
 	ErrNotFound = errs.New(errs.NotFound, "nothing is assigned to this consumer",
 		"nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
 	// ErrToken: the page token was not made by this store.
-	ErrToken = errors.New("the page token is none of this store's")
+	ErrToken = docs.ErrCursor
 )
-
-// AwayError means that the part of the store that keeps consumers does not answer, though others
-// do.
-type AwayError struct {
-	// For is how long it has not answered; 0 if that is not known.
-	For   time.Duration
-	Cause error
-}
-
-// Error returns the cause in words.
-func (e *AwayError) Error() string {
-	return "what keeps the consumers does not answer: " + e.Cause.Error()
-}
-
-// Unwrap returns the cause.
-func (e *AwayError) Unwrap() error { return e.Cause }
 
 // Write is a change of one consumer.
 type Write struct {
@@ -130,8 +110,6 @@ type Store interface {
 	// WriteConsumers makes one or more changes, keeps their entry, and returns their revision. The
 	// error is errs.Conflict, or ErrNotFound if there is no record to delete.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
-	// ConsumerRevision is the revision of the last change, 0 if there never was one.
-	ConsumerRevision(ctx context.Context) (uint64, error)
 	// ListConsumers returns about limit records in no particular order, and the token of the next
 	// page, empty after the last. A record that exists all the time is listed at least once.
 	ListConsumers(ctx context.Context, list List) ([]Listed, string, error)

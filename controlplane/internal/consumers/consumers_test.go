@@ -29,7 +29,6 @@ func (s *scripted) Consumers(_ context.Context, keys []keyhash.Key) ([]consumers
 	return list, s.log.State, s.err
 }
 
-func (s *scripted) ConsumerRevision(context.Context) (uint64, error) { return s.log.Revision, s.err }
 func (s *scripted) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
 	log := s.log
 	log.Changes = slices.DeleteFunc(slices.Clone(log.Changes),

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -17,14 +18,14 @@ func (s *Service) Refresh(ctx context.Context) error {
 	return s.Follow(ctx, nil)
 }
 
-// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
-// revision, nil if the poll could not read it.
-func (s *Service) Follow(ctx context.Context, revision *uint64) (err error) {
+// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to its
+// head, nil if the poll could not read it.
+func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	s.mu.Lock()
 	held := s.log
-	current := revision != nil && s.loaded && held.Revision == *revision && len(s.owed) == 0 && s.loss == nil
+	current := head != nil && s.loaded && held.Revision == head.Revision && len(s.owed) == 0 && s.loss == nil
 	s.mu.Unlock()
 	if current {
 		err = s.examine(ctx, held)
@@ -43,24 +44,16 @@ func (s *Service) meet(ctx context.Context) error {
 			return err
 		}
 	}
-	revision, err := s.store.ConsumerRevision(ctx)
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	held, loaded := s.log, s.loaded
 	s.mu.Unlock()
-	switch {
-	case loaded && held.Revision == revision:
-		return s.examine(ctx, held)
-	case loaded && revision < held.Revision:
-		return s.regain(ctx, held, false)
-	}
 	log, err := s.store.ConsumerLog(ctx, max(held.Revision, 1)-1)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if !log.follows(held) {
+	case loaded && log.Revision == held.Revision:
+		return s.examine(ctx, held)
+	case loaded && log.Revision < held.Revision, !log.follows(held):
 		return s.regain(ctx, held, false)
 	}
 	log.Changes = slices.DeleteFunc(log.Changes, func(c Change) bool { return c.Revision <= held.Revision })

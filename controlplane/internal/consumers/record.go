@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-proxy/weir/shared/policy"
@@ -244,23 +242,4 @@ func (o *Override) Of(set *policy.Set, p *policy.Policy) (limits []policy.Limit,
 		limits[i].Root = o.Roots[i]
 	}
 	return limits, nil
-}
-
-// Encode returns the record as stores keep it. The store puts its revision before it.
-func (r Record) Encode() (string, error) {
-	text, err := json.Marshal(r)
-	return string(text), err
-}
-
-// Decode reads what a store keeps: the revision, a space, and what Encode made.
-func Decode(stored string) (r Record, err error) {
-	revision, text, _ := strings.Cut(stored, " ")
-	err = json.Unmarshal([]byte(text), &r)
-	if err == nil {
-		r.Revision, err = strconv.ParseUint(revision, 10, 64)
-	}
-	if err != nil {
-		return Record{}, fmt.Errorf("the stored consumer is damaged: %w", err)
-	}
-	return r, nil
 }

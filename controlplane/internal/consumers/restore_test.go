@@ -24,8 +24,6 @@ type lossy struct {
 	unreadable bool
 }
 
-func (l *lossy) ConsumerRevision(context.Context) (uint64, error) { return l.log.Revision, nil }
-
 func (l *lossy) ConsumerLog(_ context.Context, after uint64) (consumers.Log, error) {
 	if l.unreadable && len(l.entries) > 0 {
 		l.unreadable = false

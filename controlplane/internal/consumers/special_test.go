@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -29,18 +30,41 @@ var (
 	}
 )
 
+// store is a port without methods, whose name is free.
+type store = docs.Records
+
+// only is a store of one record.
+type only struct {
+	store
+	value []byte
+}
+
+func (s *only) Records(
+	context.Context, *docs.Topic, []keyhash.Key,
+) ([]docs.Record, docs.State, error) {
+	return []docs.Record{{Revision: 7, Value: s.value}}, docs.State{}, nil
+}
+
+func (s *only) Commit(_ context.Context, _ *docs.Topic, c docs.Commit) (uint64, error) {
+	s.value = c.Changes[0].Value
+	return 7, nil
+}
+
 func TestARecordIsKept(t *testing.T) {
-	text, err := full.Encode()
+	s := &only{}
+	write := consumers.Write{Key: keyhash.Key{1}, Record: &full}
+	_, err := consumers.Kept{In: s}.WriteConsumers(t.Context(), consumers.Changes{Writes: []consumers.Write{write}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := consumers.Decode("7 " + text)
+	back, _, err := consumers.Kept{In: s}.Consumers(t.Context(), []keyhash.Key{{1}})
 	want := full
 	want.Revision = 7
-	if err != nil || !reflect.DeepEqual(back, want) {
-		t.Errorf("%+v, want %+v (%v)\n%s", back, want, err, text)
+	if err != nil || !reflect.DeepEqual(back, []consumers.Record{want}) {
+		t.Errorf("%+v, want %+v (%v)\n%s", back, want, err, s.value)
 	}
-	if _, err := consumers.Decode(`7 {"overrides":[{"policy":"a","limits":[{"quota":1,"window":"1x"}]}]}`); err == nil {
+	s.value = []byte(`{"overrides":[{"policy":"a","limits":[{"quota":1,"window":"1x"}]}]}`)
+	if _, _, err := (consumers.Kept{In: s}).Consumers(t.Context(), []keyhash.Key{{1}}); err == nil {
 		t.Error("a window that is none is read")
 	}
 }

@@ -36,8 +36,9 @@ type Write struct {
 	Entries []audit.Entry
 }
 
-// Store keeps documents.
+// Store keeps documents and records.
 type Store interface {
+	Records
 	// Document returns a document, and the store's own time. It leaves out the value of the
 	// revision that is known.
 	Document(ctx context.Context, name Name, known uint64) (Doc, quota.Instant, error)

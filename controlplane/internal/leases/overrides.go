@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -56,7 +57,7 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	ctx, cancel := context.WithTimeout(ctx, s.patience()/2) // The rest of the store still has to be asked.
 	defer cancel()
 	known, err = s.config.Overrides.Known(ctx, keys)
-	var part *consumers.AwayError
+	var part *docs.AwayError
 	if errors.As(err, &part) {
 		return nil, max(part.For, time.Microsecond), nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -247,7 +248,7 @@ func TestThePartThatKeepsConsumersIsAway(t *testing.T) {
 			[]int64{1, -1, 1}},
 	} {
 		w := newWorld(t).withConsumers(perConsumer)
-		p := &people{err: &consumers.AwayError{For: 3 * time.Second, Cause: errors.New("away")}}
+		p := &people{err: &docs.AwayError{For: 3 * time.Second, Cause: errors.New("away")}}
 		config := w.config(time.Now)
 		config.Overrides = p
 		s := leases.New(config)

@@ -9,18 +9,24 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 )
 
 // The lists of audit entries: big-endian microseconds → the same and the entry. A list has a bucket
 // of its own, with its name after the prefix.
 const (
-	auditPrefix    = "audit "
-	auditMeta      = "meta"
-	auditConsumers = "consumers"
-	auditPenalties = "penalties"
+	auditPrefix = "audit "
+	auditMeta   = "meta"
 )
 
-var auditLists = []string{auditMeta, auditConsumers, auditPenalties}
+// auditLists are the policy set's and one of each topic.
+var auditLists = func() []string {
+	lists := []string{auditMeta}
+	for _, t := range docs.Topics {
+		lists = append(lists, t.Tag)
+	}
+	return lists
+}()
 
 // record keeps the entry about the change that a transaction makes.
 func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {

@@ -18,6 +18,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 	bolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -33,14 +34,6 @@ var (
 	versionsBucket = []byte("versions") // big-endian number → version without document, JSON
 	docsBucket     = []byte("documents")
 	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
-	// consumersBucket: consumer → revision and record; changesBucket: big-endian revision and
-	// consumer → consumer
-	consumersBucket = []byte("consumers")
-	changesBucket   = []byte("consumer changes")
-	// specialBucket and bannedBucket: consumer → big-endian Unix milliseconds at which it has no
-	// more than a tier, and its ban ends
-	specialBucket = []byte("consumers special")
-	bannedBucket  = []byte("consumers banned")
 	// penaltiesBucket: caller → penalties.Record; the others: big-endian revision, or Unix
 	// milliseconds at which it is forgotten, and caller → caller
 	penaltiesBucket    = []byte("penalties")
@@ -156,11 +149,14 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 // load reads the counters and marks the store as running.
 func (s *Store) load(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
-		for _, name := range [][]byte{
+		lists := [][]byte{
 			metaBucket, versionsBucket, docsBucket, ledgersBucket,
-			consumersBucket, changesBucket, specialBucket, bannedBucket,
 			penaltiesBucket, penaltyOrderBucket, penaltyEndsBucket,
-		} {
+		}
+		for _, t := range []*docs.Topic{&docs.Consumers} {
+			lists = append(lists, recordLists(t)...)
+		}
+		for _, name := range lists {
 			if _, err := tx.CreateBucketIfNotExists(name); err != nil {
 				return err
 			}

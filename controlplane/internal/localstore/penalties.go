@@ -8,6 +8,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
@@ -19,9 +20,6 @@ var (
 	penaltyClearedKey  = []byte("penalties: cleared")
 	penaltyCountKey    = []byte("penalties: count")
 )
-
-// droppedAtOnce bounds the forgotten records that one offer drops.
-const droppedAtOnce = 500
 
 // PenaltyState implements penalties.Store.
 func (s *Store) PenaltyState(context.Context) (state penalties.State, err error) {
@@ -182,7 +180,7 @@ func (s *Store) recordPenalties(tx *bolt.Tx, e audit.Entry) error {
 	if e.Action == "" {
 		return nil
 	}
-	return s.record(tx, auditPenalties, e)
+	return s.record(tx, docs.Penalties.Tag, e)
 }
 
 // PardonPenalties implements penalties.Store.
@@ -224,4 +222,18 @@ func (s *Store) ClearPenalties(ctx context.Context, e audit.Entry) (int, error) 
 		w.state.Cleared = w.state.Revision
 		return pardoned, errors.Join(w.end(), s.recordPenalties(tx, e))
 	})
+}
+
+type keyed struct {
+	key    []byte
+	number uint64
+}
+
+func putNumbers(b *bolt.Bucket, list []keyed) error {
+	for _, k := range list {
+		if err := b.Put(k.key, versionKey(k.number)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -209,9 +209,9 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 			h.Policies = &state
 		}
 		revision := docOf(tx, docs.Enforcement).Revision
-		last := number(tx.Bucket(metaBucket).Get(revisionKey))
-		penalties := penaltyState(tx)
-		h.Enforcement, h.Consumers, h.Penalties = &revision, &last, &penalties
+		people := storedState(tx, &docs.Consumers).Head
+		penalties := docs.Head(penaltyState(tx))
+		h.Enforcement, h.Consumers, h.Penalties = &revision, &people, &penalties
 		return nil
 	})
 	return h, err

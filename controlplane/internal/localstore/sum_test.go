@@ -42,7 +42,7 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 	entry := audit.Entry{Action: "a", Resource: "r"}
 	_, e1 := s.Heads(ctx, [16]byte{1})
 	e2 := s.Append(ctx, 0, policies.Version{Number: 1, Document: []byte("version: weir/v1")}, entry)
-	_, e3 := s.WriteConsumers(ctx, consumers.Changes{Entry: entry, Writes: []consumers.Write{
+	_, e3 := consumers.Kept{In: s}.WriteConsumers(ctx, consumers.Changes{Entry: entry, Writes: []consumers.Write{
 		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "gold", Banned: &consumers.Mark{}}},
 	}})
 	e4 := enforcement.Kept{In: s}.WriteEnforcement(ctx, enforcement.Write{

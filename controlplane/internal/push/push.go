@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/every"
@@ -35,9 +36,9 @@ type Heads struct {
 	Secret   [16]byte
 	NoSecret error
 
-	Policies               *policies.State
-	Enforcement, Consumers *uint64
-	Penalties              *penalties.State
+	Policies             *policies.State
+	Enforcement          *uint64
+	Consumers, Penalties *docs.Head
 }
 
 // Store is the part of the store that a Hub polls.
@@ -235,7 +236,7 @@ func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	return errors.Join(
 		h.policies.Follow(ctx, heads.Policies),
 		h.consumers.Follow(ctx, heads.Consumers),
-		h.penalties.Follow(ctx, heads.Penalties),
+		h.penalties.Follow(ctx, (*penalties.State)(heads.Penalties)),
 	)
 }
 

@@ -123,7 +123,7 @@ func inBubble(t *testing.T, away bool, test func(t *testing.T, s *shared, one, t
 		replicas := [2]replica{}
 		for i := range replicas {
 			sets, people := policies.New(policies.Config{Store: s,
-				Now: time.Now}), consumers.New(consumers.Config{Store: s, Now: time.Now})
+				Now: time.Now}), consumers.New(consumers.Config{Store: consumers.Kept{In: s}, Now: time.Now})
 			orders := enforcement.New(enforcement.Kept{In: s}, time.Now, slog.New(slog.DiscardHandler))
 			punished := penalties.New(penalties.Config{Store: s, Sets: sets, Now: time.Now, Meter: uncounted{}})
 			hub := push.New(push.Config{

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 )
 
 // auditScript comes before every script that makes a change with an author.
@@ -19,18 +20,18 @@ var auditScript string
 // keptOfBuckets is how many audit entries are kept about the buckets of one tag.
 const keptOfBuckets = audit.Kept / tagCount
 
-// auditKey is the list of what was changed by scripts under a tag. The tags are meta, consumers,
-// penalties, and those of buckets.
+// auditKey is the list of what was changed by scripts under a tag. The tags are meta, those of
+// topics, and those of buckets.
 func auditKey(tag string) string { return "weir:{" + tag + "}:audit" }
 
-var (
-	keyMetaAudit     = auditKey("meta")
-	keyConsumerAudit = auditKey("consumers")
-)
+var keyMetaAudit = auditKey("meta")
 
 // auditTags are all tags that have a list.
 var auditTags = func() []string {
-	tags := []string{"meta", "consumers", "penalties"}
+	tags := []string{"meta"}
+	for _, t := range docs.Topics {
+		tags = append(tags, t.Tag)
+	}
 	for tag := range byte(tagCount) {
 		tags = append(tags, hex.EncodeToString([]byte{tag}))
 	}

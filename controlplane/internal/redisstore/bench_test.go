@@ -456,7 +456,7 @@ func consumerCalls(size int) []scriptCall {
 		if n == 1 {
 			last = 0
 		}
-		revision, err := s.WriteConsumers(b.Context(), changes)
+		revision, err := consumers.Kept{In: s}.WriteConsumers(b.Context(), changes)
 		if err == nil && revision <= last {
 			err = errors.New("the revision did not grow")
 		}
@@ -464,26 +464,14 @@ func consumerCalls(size int) []scriptCall {
 		return err
 	}
 	return []scriptCall{
-		{"consumer", size, write},
-		{"consumers", size, func(b *testing.B, s *redisstore.Store, n int) error {
+		{"commit", size, write},
+		{"read", size, func(b *testing.B, s *redisstore.Store, n int) error {
 			if n == 1 {
 				if err := write(b, s, n); err != nil {
 					return err
 				}
 			}
-			records, _, err := s.Consumers(b.Context(), keys)
-			if err != nil {
-				return err
-			}
-			return expect(nil, records[size-1].Tier, "gold")
-		}},
-		{"consumerlog", size, func(b *testing.B, s *redisstore.Store, n int) error {
-			if n == 1 {
-				if err := write(b, s, n); err != nil {
-					return err
-				}
-			}
-			log, err := s.ConsumerLog(b.Context(), last-1)
+			log, err := consumers.Kept{In: s}.ConsumerLog(b.Context(), last-1)
 			return expect(err, len(log.Changes), size)
 		}},
 	}

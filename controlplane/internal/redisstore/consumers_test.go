@@ -17,7 +17,7 @@ func TestAHashOfAConsumerThatIsNone(t *testing.T) {
 		if err := s.Client().HSet(t.Context(), held, field, "{}").Err(); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := s.ListConsumers(t.Context(), consumers.List{Limit: 10})
+		_, _, err := consumers.Kept{In: s}.ListConsumers(t.Context(), consumers.List{Limit: 10})
 		if err == nil || !strings.Contains(err.Error(), held) {
 			t.Errorf("%q: the error is %v, want one that names the key", field, err)
 		}

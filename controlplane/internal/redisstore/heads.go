@@ -29,12 +29,13 @@ type reading struct {
 
 // The parts, beside the look at a server.
 var (
-	readSecret        = reading{"s", []string{keySecret, keyLaid}}
-	readVersions      = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
-	readEnforcement   = reading{"r", docKeys(docs.Enforcement)[:1]}
-	readConsumerState = reading{"r", []string{keyConsumerState}}
-	readPenaltyState  = reading{"p", []string{keyPenaltyState}}
+	readSecret      = reading{"s", []string{keySecret, keyLaid}}
+	readVersions    = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
+	readEnforcement = reading{"r", docKeys(docs.Enforcement)[:1]}
 )
+
+// readHead is how far the commits of a topic have come.
+func readHead(t *docs.Topic) reading { return reading{"t", []string{topicKey(t, "state")}} }
 
 // readLook is a look at the server of a tag.
 func readLook(tag byte) reading { return reading{"l", []string{lookedKey(tag), lostKey(tag)}} }
@@ -95,7 +96,7 @@ func (s *Store) heads(
 	args := []any{candidate[:], flag(s.known), flag(laid || given), wire.Protocol}
 	s.mu.Unlock()
 	meta := []reading{readSecret, readVersions, readEnforcement}
-	others := []reading{readConsumerState, readPenaltyState}
+	others := []reading{readHead(&docs.Consumers), readHead(&docs.Penalties)}
 	if s.cluster {
 		texts, err := s.readParts(ctx, s.client, meta, args...)
 		if err != nil {
@@ -151,28 +152,15 @@ func (s *Store) take(
 	if state, err := stateOf(texts[1]); err == nil {
 		h.Policies = &state
 	}
-	if revision, err := revisionOf(texts[2]); err == nil {
-		h.Enforcement = &revision
+	if numbers, err := uints(texts[2]); err == nil && len(numbers) == 1 {
+		h.Enforcement = &numbers[0]
 	}
-	if revision, err := revisionOf(texts[3]); err == nil {
-		h.Consumers = &revision
-	}
-	if state, err := penaltyState(texts[4]); err == nil {
-		h.Penalties = &state
+	for i, head := range []**docs.Head{&h.Consumers, &h.Penalties} {
+		if numbers, err := uints(texts[3+i]); err == nil && len(numbers) == 3 {
+			*head = &docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]}
+		}
 	}
 	return true, nil
-}
-
-// revisionOf reads the revision of a topic that has no other state.
-func revisionOf(texts []string) (uint64, error) {
-	numbers, err := uints(texts)
-	if err == nil && len(numbers) != 1 {
-		err = fmt.Errorf("a revision has %d values", len(numbers))
-	}
-	if err != nil {
-		return 0, err
-	}
-	return numbers[0], nil
 }
 
 // secretOf takes in the answer about the secret.

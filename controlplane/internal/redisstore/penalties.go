@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
@@ -42,7 +43,7 @@ var penaltyKeys = []string{
 
 // PenaltyState implements penalties.Store.
 func (s *Store) PenaltyState(ctx context.Context) (penalties.State, error) {
-	texts, err := s.readParts(ctx, s.client, []reading{readPenaltyState})
+	texts, err := s.readParts(ctx, s.client, []reading{readHead(&docs.Penalties)})
 	if err != nil {
 		return penalties.State{}, err
 	}
@@ -78,7 +79,7 @@ func (s *Store) Penalties(
 			continue // The record was lost alone.
 		}
 		var r penalties.Record
-		r.Key, err = consumerOf(keyPenaltyOrder, reply[at])
+		r.Key, err = keyhash.Parse(reply[at])
 		if err == nil {
 			r, err = penalties.Decode(r.Key, reply[at+1])
 		}

@@ -35,7 +35,7 @@ func TestDeploymentsShareARedis(t *testing.T) {
 		}
 		write := consumers.Write{Key: keyhash.Key{7}, Record: &consumers.Record{Tier: "gold"}}
 		change := consumers.Changes{Writes: []consumers.Write{write}, Entry: audit.Entry{Action: "x"}}
-		if _, err := s.WriteConsumers(t.Context(), change); err != nil {
+		if _, err := (consumers.Kept{In: s}).WriteConsumers(t.Context(), change); err != nil {
 			t.Errorf("%d: %v", i, err)
 		}
 		if list, err := s.Audit(t.Context(), "", 10); err != nil || len(list) != 1 {

@@ -169,10 +169,10 @@ func TestConsumersOfADeadShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, false, partly...)
 	s := open(t, cluster)
-	ask := func() (away *consumers.AwayError, err error) {
+	ask := func() (away *docs.AwayError, err error) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		_, _, err = s.Consumers(ctx, []keyhash.Key{{1}})
+		_, _, err = consumers.Kept{In: s}.Consumers(ctx, []keyhash.Key{{1}})
 		errors.As(err, &away)
 		return away, err
 	}
@@ -348,7 +348,8 @@ func useEverything(t *testing.T, s *redisstore.Store) {
 		Versions: []policies.Version{{Number: 2, Document: []byte("x")}}})
 	e3 := s.Touch(ctx, node)
 	_, e4 := s.Report(ctx, node.Key(), nodes.Reported{State: "share"})
-	_, e5 := s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{
+	put := audit.Entry{Action: "consumer.put"}
+	_, e5 := consumers.Kept{In: s}.WriteConsumers(ctx, consumers.Changes{Entry: put, Writes: []consumers.Write{
 		{Key: keyhash.Key{1}, Any: true, Record: &consumers.Record{Tier: "t", Banned: &consumers.Mark{}}},
 	}})
 	_, e6 := docs.Cell{Store: s, Name: docs.Region}.Swap(ctx, 0, []byte("x"))

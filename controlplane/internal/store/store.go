@@ -4,7 +4,6 @@ package store
 
 import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
@@ -20,7 +19,6 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	leases.Buckets
-	consumers.Store
 	penalties.Store
 	docs.Store
 	audit.Store

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -30,10 +31,10 @@ func testAudit(t *testing.T, s *Instance) {
 		}
 		return consumers.Changes{Writes: []consumers.Write{w}, Entry: e}
 	}
-	must[uint64](t)(s.WriteConsumers(ctx, write("free", "consumer.put")))
-	must[uint64](t)(s.WriteConsumers(ctx, write("gold", "consumer.put")))
+	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, write("free", "consumer.put")))
+	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, write("gold", "consumer.put")))
 	must1(t, s.Append(ctx, 1, version(2), audit.Entry{Action: "policy.patch", Resource: "policies/a"}))
-	must[uint64](t)(s.WriteConsumers(ctx, write("", "consumer.delete")))
+	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, write("", "consumer.delete")))
 	// What is refused leaves no entry.
 	if err := s.Append(ctx, 1, version(2), who); err == nil {
 		t.Error("a conflict is none")
@@ -43,7 +44,8 @@ func testAudit(t *testing.T, s *Instance) {
 			Record: &consumers.Record{}}); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	if _, err := s.WriteConsumers(ctx, write("", "consumer.delete")); !errors.Is(err, consumers.ErrNotFound) {
+	_, err := consumers.Kept{In: s}.WriteConsumers(ctx, write("", "consumer.delete"))
+	if !errors.Is(err, consumers.ErrNotFound) {
 		t.Errorf("nothing to forget: %v", err)
 	}
 	s.Restart(t)
@@ -91,7 +93,8 @@ func testAuditPages(t *testing.T, s *Instance, all []audit.Entry) {
 
 // tierIn is the tier of a record, or the value itself.
 func tierIn(value []byte) string {
-	if r, err := consumers.Decode("1 " + string(value)); err == nil {
+	var r consumers.Record
+	if json.Unmarshal(value, &r) == nil {
 		return r.Tier
 	}
 	return string(value)
@@ -110,7 +113,7 @@ func testAuditIsBounded(t *testing.T, s *Instance) {
 	const more = 3
 	for n := range audit.Kept + more {
 		w := consumers.Write{Key: consumerKey(1), Any: true, Record: &consumers.Record{Tier: "t"}}
-		must[uint64](t)(s.WriteConsumers(ctx,
+		must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx,
 			consumers.Changes{Writes: []consumers.Write{w}, Entry: audit.Entry{Action: fmt.Sprint(n)}}))
 	}
 	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 2*audit.Kept))
@@ -132,7 +135,8 @@ func testAuditRace(t *testing.T, s *Instance) {
 		wait.Go(func() {
 			for range writes {
 				w := consumers.Write{Key: consumerKey(writer), Any: true, Record: &consumers.Record{Tier: "t"}}
-				if _, err := writeConsumer(ctx, s, w); err != nil {
+				c := consumers.Changes{Writes: []consumers.Write{w}, Entry: audit.Entry{Action: "put"}}
+				if _, err := (consumers.Kept{In: s}).WriteConsumers(ctx, c); err != nil {
 					t.Error(err)
 				}
 			}

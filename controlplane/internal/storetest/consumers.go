@@ -19,7 +19,7 @@ import (
 
 // writeConsumer makes one change.
 func writeConsumer(ctx context.Context, s *Instance, w consumers.Write) (uint64, error) {
-	return s.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}})
+	return consumers.Kept{In: s}.WriteConsumers(ctx, consumers.Changes{Writes: []consumers.Write{w}})
 }
 
 func consumerKey(n int) keyhash.Key { return keyhash.Key{byte(n), byte(n >> 8), 0xff} }
@@ -28,7 +28,7 @@ func testConsumers(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	read := func(n int) consumers.Record {
 		t.Helper()
-		records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(99), consumerKey(n)})
+		records, _, err := consumers.Kept{In: s}.Consumers(ctx, []keyhash.Key{consumerKey(99), consumerKey(n)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,9 +37,9 @@ func testConsumers(t *testing.T, s *Instance) {
 		}
 		return records[1]
 	}
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-	if n := must[uint64](t)(s.ConsumerRevision(ctx)); n != 0 || l.Revision != 0 || len(l.Changes) != 0 {
-		t.Errorf("an empty store is at revision %d, with the log %+v", n, l)
+	l := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
+	if l.Revision != 0 || len(l.Changes) != 0 {
+		t.Errorf("an empty store has the log %+v", l)
 	}
 	premium := consumers.Record{Tier: "premium", Updated: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "ädmin"}
 	first := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(1), Record: &premium}))
@@ -62,13 +62,13 @@ func testConsumers(t *testing.T, s *Instance) {
 	third := must[uint64](t)(writeConsumer(ctx, s, change))
 	s.Restart(t)
 	fourth := must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(2), Expected: second}))
-	if !(first < second && second < third && third < fourth) || must[uint64](t)(s.ConsumerRevision(ctx)) != fourth {
+	if !(first < second && second < third && third < fourth) {
 		t.Errorf("revisions %d %d %d %d", first, second, third, fourth)
 	}
 	if got := read(2); !reflect.DeepEqual(got, consumers.Record{}) {
 		t.Errorf("forgotten, but %+v", got)
 	}
-	l = must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	l = must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
 	if l.Revision != fourth || !l.Whole || l.Floor >= first {
 		t.Errorf("log %+v", l)
 	}
@@ -94,7 +94,7 @@ func testConsumerList(t *testing.T, s *Instance) {
 	}
 	seen, token := map[keyhash.Key]bool{}, ""
 	for pages := 0; ; pages++ {
-		list, next, err := s.ListConsumers(ctx, consumers.List{Token: token, Limit: 50})
+		list, next, err := consumers.Kept{In: s}.ListConsumers(ctx, consumers.List{Token: token, Limit: 50})
 		if err != nil || pages > all {
 			t.Fatalf("page %d: %v", pages, err)
 		}
@@ -114,7 +114,7 @@ func testConsumerList(t *testing.T, s *Instance) {
 	if len(seen) != all {
 		t.Errorf("%d listed", len(seen))
 	}
-	if _, _, err := s.ListConsumers(ctx,
+	if _, _, err := (consumers.Kept{In: s}).ListConsumers(ctx,
 		consumers.List{Token: "a token", Limit: 50}); !errors.Is(err, consumers.ErrToken) {
 		t.Errorf("an invented token: %v", err)
 	}
@@ -128,7 +128,7 @@ func testConsumerLogIsBounded(t *testing.T, s *Instance) {
 		revisions = append(revisions,
 			must[uint64](t)(writeConsumer(ctx, s, consumers.Write{Key: consumerKey(n), Record: &r})))
 	}
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	l := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
 	if len(l.Changes) != consumers.KeptChanges || l.Whole || l.Floor != revisions[4] ||
 		l.Changes[0].Revision != revisions[5] {
 		t.Errorf("%d changes from %d, floor %d, whole %v; the sixth change was %d", len(l.Changes),
@@ -162,8 +162,8 @@ func testConsumerRace(t *testing.T, s *Instance) {
 func checkExceptions(t *testing.T, s *Instance, special bool, revision uint64) {
 	t.Helper()
 	ctx := testContext(t)
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
-	_, known, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
+	l := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
+	_, known, err := consumers.Kept{In: s}.Consumers(ctx, []keyhash.Key{consumerKey(1)})
 	if err != nil || l.Special != special || l.ExceptionsRevision != revision ||
 		known.ExceptionsRevision != revision || known.Revision != l.Revision {
 		t.Errorf("%+v, %+v (%v), want special %v at revision %d", l.State, known, err, special, revision)
@@ -189,22 +189,23 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	want.Revision = write(1, full)
 	state(true, 1)
 	s.Restart(t)
-	records, _, err := s.Consumers(ctx, []keyhash.Key{consumerKey(1)})
+	records, _, err := consumers.Kept{In: s}.Consumers(ctx, []keyhash.Key{consumerKey(1)})
 	if err != nil || !reflect.DeepEqual(records[0], want) {
 		t.Errorf("read %+v, want %+v (%v)", records[0], want, err)
 	}
 	second := write(2, &consumers.Record{Banned: &consumers.Mark{}})
 	write(3, &consumers.Record{Bypass: &consumers.Mark{}})
 	state(true, 3)
-	banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10))
-	if len(banned) != 2 || must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1))[0].Key != consumerKey(2) {
+	banned := must[[]consumers.Listed](t)(consumers.Kept{In: s}.BannedConsumers(ctx, 10))
+	last := must[[]consumers.Listed](t)(consumers.Kept{In: s}.BannedConsumers(ctx, 1))
+	if len(banned) != 2 || last[0].Key != consumerKey(2) {
 		t.Errorf("banned are %+v", banned)
 	}
-	listed, _, err := s.ListConsumers(ctx, consumers.List{Limit: 50, Banned: true})
+	listed, _, err := consumers.Kept{In: s}.ListConsumers(ctx, consumers.List{Limit: 50, Banned: true})
 	if err != nil || len(listed) != 2 || listed[0].Banned == nil || listed[1].Banned == nil {
 		t.Errorf("listed are %+v (%v)", listed, err)
 	}
-	later := must[consumers.Log](t)(s.ConsumerLog(ctx, second)).Changes
+	later := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, second)).Changes
 	if len(later) != 1 || later[0].Key != consumerKey(3) || later[0].Record.Bypass == nil {
 		t.Errorf("after revision %d: %+v", second, later)
 	}
@@ -214,9 +215,9 @@ func testSpecialConsumers(t *testing.T, s *Instance) {
 	write(4, &consumers.Record{Tier: "free"})
 	state(true, 5)
 	from40 := consumers.Changes{ExceptionsRevision: 40, Writes: []consumers.Write{{Key: consumerKey(1), Any: true}}}
-	must[uint64](t)(s.WriteConsumers(ctx, from40))
+	must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, from40))
 	state(false, 41)
-	if banned := must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 10)); len(banned) != 0 {
+	if banned := must[[]consumers.Listed](t)((consumers.Kept{In: s}).BannedConsumers(ctx, 10)); len(banned) != 0 {
 		t.Errorf("still banned are %+v", banned)
 	}
 	// What has ended is not special.
@@ -234,9 +235,9 @@ func testManyConsumers(t *testing.T, s *Instance) {
 		c.Entry = audit.Entry{Action: "consumers.put", After: audit.Value(count)}
 		return c
 	}
-	first := must[uint64](t)(s.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
-	second := must[uint64](t)(s.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
-	l := must[consumers.Log](t)(s.ConsumerLog(ctx, 0))
+	first := must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, batch(0, consumers.MaxBatch, "a")))
+	second := must[uint64](t)(consumers.Kept{In: s}.WriteConsumers(ctx, batch(500, consumers.MaxBatch, "b")))
+	l := must[consumers.Log](t)(consumers.Kept{In: s}.ConsumerLog(ctx, 0))
 	if l.Revision != second || second <= first || l.ExceptionsRevision != 2 ||
 		len(l.Changes) != consumers.KeptChanges ||
 		l.Floor != first || l.Whole {
@@ -251,16 +252,16 @@ func testManyConsumers(t *testing.T, s *Instance) {
 	// One that is not as expected stops all of them.
 	c := batch(0, 3, "c")
 	c.Writes[2].Any = false
-	if _, err := s.WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {
+	if _, err := (consumers.Kept{In: s}).WriteConsumers(ctx, c); !errors.Is(err, errs.Conflict) {
 		t.Errorf("a conflict: %v", err)
 	}
-	records, _, err := s.Consumers(ctx,
+	records, _, err := consumers.Kept{In: s}.Consumers(ctx,
 		[]keyhash.Key{consumerKey(0), consumerKey(499), consumerKey(500), consumerKey(1499), consumerKey(1500)})
 	if err != nil || records[0].Tier+records[1].Tier+records[2].Tier+records[3].Tier+records[4].Tier != "aabb" ||
 		records[0].Revision != first || records[3].Revision != second {
 		t.Errorf("%+v (%v)", records, err)
 	}
-	if n := len(must[[]consumers.Listed](t)(s.BannedConsumers(ctx, 1234))); n != 1234 {
+	if n := len(must[[]consumers.Listed](t)((consumers.Kept{In: s}).BannedConsumers(ctx, 1234))); n != 1234 {
 		t.Errorf("%d of 1500 who are banned", n)
 	}
 	all := must[[]audit.Entry](t)(s.Audit(ctx, "", 10))

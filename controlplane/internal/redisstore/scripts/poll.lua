@@ -76,13 +76,13 @@ function parts.v()
   return {number, held[1] or '0', rollout, held[3] or '0', digest(number), digest(string.match(rollout, '"version":(%d+)'))}
 end
 
--- r: the last revision of a kind of things: a hash with rev.
+-- r: the revision of a document.
 function parts.r()
   return {redis.call('HGET', key(), 'rev') or '0'}
 end
 
--- p: how far changes of penalties have come, see offer.lua.
-function parts.p()
+-- t: how far the commits of a topic have come, see commit.lua.
+function parts.t()
   local held = redis.call('HMGET', key(), 'first', 'rev', 'cleared')
   return {held[1] or '0', held[2] or '0', held[3] or '0'}
 end

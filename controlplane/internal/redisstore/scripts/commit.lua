@@ -1,0 +1,99 @@
+-- Changes records of a topic if they are as expected, all or none. After audit.lua.
+--
+-- KEYS[1]  hash key -> revision, a space, value     KEYS[2]  hash: first and rev, the revisions of the first and the last commit;
+--          cleared, that of the last one that cleared the topic; floor, after which the log lacks nothing; turn
+-- KEYS[3]  the log: sorted set of keys by the revision of their last change     KEYS[4]  audit list
+-- KEYS[5]  sorted set of keys by the first score     KEYS[6...]  the same of each other score
+-- ARGV     how many changes are kept; 1 if more are refused; 1 if records expire; 1 to drop all; the cleared that is expected, or *;
+--          a turn that has been seen; audit entry or nothing; 1 if it has the first value before; how many entries are kept; then
+--          for each record: key, expected revision or *, value or nothing to delete it, its scores, 0 for none
+-- returns  the revision, 'conflict' if something else is there, 'none' if there is nothing to delete, 'full' if there is no room
+local first, each, scores = 10, 3 + #KEYS - 4, #KEYS - 4
+local state = redis.call('HMGET', KEYS[2], 'rev', 'cleared', 'first')
+if ARGV[5] ~= '*' and ARGV[5] ~= (state[2] or '0') then
+  return 'conflict'
+end
+local held, new = {}, 0
+for i = first, #ARGV, each do
+  held[i] = redis.call('HGET', KEYS[1], ARGV[i])
+  if ARGV[i + 1] ~= '*' and ARGV[i + 1] ~= (held[i] and string.match(held[i], '^%d+') or '0') then
+    return 'conflict'
+  end
+  if ARGV[i + 2] == '' and not held[i] then
+    return 'none'
+  end
+  new = new + (held[i] and 0 or 1)
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+
+-- Takes keys off a hash or a sorted set.
+local function take(command, from, keys)
+  for i = 1, #keys, 1000 do
+    redis.call(command, from, unpack(keys, i, math.min(i + 999, #keys)))
+  end
+end
+
+local old = {}
+if ARGV[4] == '1' then
+  take('HDEL', KEYS[1], redis.call('HKEYS', KEYS[1]))
+elseif ARGV[3] == '1' then
+  old = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', string.format('%.0f', now), 'LIMIT', 0, 500)
+  take('HDEL', KEYS[1], old)
+end
+for k = 3, #KEYS do
+  if k ~= 4 and ARGV[4] == '1' then
+    redis.call('ZREMRANGEBYRANK', KEYS[k], 0, -1)
+  elseif k ~= 4 then
+    take('ZREM', KEYS[k], old)
+  end
+end
+local kept = tonumber(ARGV[1])
+if ARGV[2] == '1' and new > 0 and redis.call('ZCARD', KEYS[3]) + new > kept then
+  return 'full'
+end
+if first > #ARGV and ARGV[4] ~= '1' then
+  if ARGV[7] ~= '' then
+    record(KEYS[4], ARGV[7], nil, ARGV[9])
+  end
+  return state[1] or '0'
+end
+-- At least the time: a store that has lost its state goes on above what nodes have seen.
+local number = math.max(tonumber(state[1] or '0') + 1, now)
+local revision = string.format('%.0f', number)
+if not state[3] then
+  redis.call('HSET', KEYS[2], 'floor', string.format('%.0f', number - 1), 'first', revision)
+end
+redis.call('HSET', KEYS[2], 'rev', revision)
+if ARGV[4] == '1' then
+  redis.call('HSET', KEYS[2], 'cleared', revision)
+end
+local touched = false
+for i = first, #ARGV, each do
+  if ARGV[i + 2] == '' then
+    redis.call('HDEL', KEYS[1], ARGV[i])
+  else
+    redis.call('HSET', KEYS[1], ARGV[i], revision .. ' ' .. ARGV[i + 2])
+  end
+  redis.call('ZADD', KEYS[3], revision, ARGV[i])
+  for n = 1, scores do
+    local score, was = ARGV[i + 2 + n], redis.call('ZREM', KEYS[4 + n], ARGV[i]) == 1
+    if score ~= '0' then
+      redis.call('ZADD', KEYS[4 + n], score, ARGV[i])
+    end
+    touched = touched or n == 1 and (was or score ~= '0')
+  end
+end
+if touched then
+  local turn = math.max(tonumber(redis.call('HGET', KEYS[2], 'turn') or '0'), tonumber(ARGV[6])) + 1
+  redis.call('HSET', KEYS[2], 'turn', string.format('%.0f', turn))
+end
+local over = redis.call('ZCARD', KEYS[3]) - kept
+if over > 0 then
+  redis.call('HSET', KEYS[2], 'floor', redis.call('ZRANGE', KEYS[3], over - 1, over - 1, 'WITHSCORES')[2])
+  redis.call('ZREMRANGEBYRANK', KEYS[3], 0, over - 1)
+end
+if ARGV[7] ~= '' then
+  record(KEYS[4], ARGV[7], ARGV[8] == '1' and held[first] and string.match(held[first], ' (.*)'), ARGV[9])
+end
+return revision
