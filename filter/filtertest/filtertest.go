@@ -17,7 +17,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -119,6 +118,8 @@ type worker struct {
 	paused map[uint32]*limiter.Request
 	// lasting are requests that went on and that End is to end.
 	lasting map[uint32]*limiter.Request
+	// delayed are those that a queue holds back.
+	delayed map[uint32]*limiter.Request
 	headers respond.Headers
 	refusal respond.Refusal
 }
@@ -137,7 +138,7 @@ func Start(o Options) *Process {
 	p.beside = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{},
-			lasting: map[uint32]*limiter.Request{}}
+			lasting: map[uint32]*limiter.Request{}, delayed: map[uint32]*limiter.Request{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
 		w.leases = leasing.New(leasing.Config{
@@ -255,6 +256,9 @@ func (w *worker) decided(req *limiter.Request, status limiter.Status, before [le
 	if req.Lasting {
 		w.lasting[req.Stream] = req
 	}
+	if status == limiter.Delayed {
+		w.delayed[req.Stream] = req
+	}
 	d := Decision{Worker: w.number, Stream: req.Stream, Allowed: status == limiter.Allowed || status == limiter.Delayed}
 	d.Reason = req.Reason.String()
 	first, found := Local, false
@@ -281,10 +285,12 @@ func (w *worker) decided(req *limiter.Request, status limiter.Status, before [le
 // Cancel withdraws a request, as when its client goes away.
 func (p *Process) Cancel(number int, stream uint32) {
 	w := p.workers[number]
-	if req := w.paused[stream]; req != nil {
-		defer w.act()()
-		delete(w.paused, stream)
-		w.limiter.Cancel(req, w.Now())
+	for _, of := range []map[uint32]*limiter.Request{w.paused, w.delayed} {
+		if req := of[stream]; req != nil {
+			defer w.act()()
+			delete(of, stream)
+			w.limiter.Cancel(req, w.Now())
+		}
 	}
 }
 
@@ -321,7 +327,9 @@ func (p *Process) Tried(candidates bool) (all Tried) {
 func (p *Process) Tick(number int) {
 	w := p.workers[number]
 	defer w.act()()
-	w.limiter.Release(w.Now(), math.MaxInt)
+	for _, stream := range w.limiter.Release(w.Now(), math.MaxInt) {
+		delete(w.delayed, stream)
+	}
 	w.flights.Tick(w.Now())
 	w.leases.Tick(w.Now())
 	w.resume()
@@ -333,59 +341,6 @@ func (p *Process) Flush(number int) {
 	defer w.act()()
 	w.leases.Flush(w.Now())
 	w.resume()
-}
-
-// Waiting is how many requests wait at a worker.
-func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
-
-// Held is how many tokens the process holds of a leased bucket, and the instant from which one of
-// them is good no more.
-func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
-	look := &held{now: p.options.Now()}
-	if err := p.beside.Update(bucketstore.Leased, bucket, look.now, look); err != nil {
-		return 0, 0
-	}
-	return look.credit.Available(look.now), look.credit.Expiry(look.now)
-}
-
-// Owed is how many tokens of a bucket requests took from the process's share that the control plane
-// has not charged.
-func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
-	for _, w := range p.workers {
-		tokens += w.leases.Owed(w.Now(), bucket)
-	}
-	return tokens
-}
-
-// Lapsed is how many leased tokens of all buckets no request has used in time.
-func (p *Process) Lapsed() (tokens uint64) {
-	for _, w := range p.workers {
-		tokens += w.leases.Stats.Lapsed
-	}
-	return tokens
-}
-
-// Unreported is how many tokens of an optimistic bucket the process has used and has no answer
-// about.
-func (p *Process) Unreported(bucket keyhash.Key) int64 {
-	look := &held{now: p.options.Now()}
-	if err := p.beside.Update(bucketstore.Optimistic, bucket, look.now, look); err != nil {
-		return 0
-	}
-	return look.account.Unknown
-}
-
-// held is the change that only looks.
-type held struct {
-	now     quota.Instant
-	credit  lease.Credit
-	account lease.Account
-}
-
-// Apply implements bucketstore.Change.
-func (h *held) Apply(e *bucketstore.Entry) bool {
-	h.credit, h.account = e.Credit, e.Account
-	return false
 }
 
 // NextDue is when Tick has something to do at a worker, by the process's clock.

@@ -1,4 +1,3 @@
-// Package scenariotest has a control plane for tests of the filter.
 package scenariotest
 
 import (
@@ -24,6 +23,8 @@ type Plane struct {
 	Ledgers map[keyhash.Key]lease.Ledger
 	Windows map[keyhash.Key]lease.WindowLedger
 	Permits map[keyhash.Key]inflight.Ledger
+	// Status is with what calls are answered in a scenario; 0 is a good answer, and -1 none.
+	Status int
 	// Nodes is how many nodes it says that there are.
 	Nodes int64
 	// Part is the largest burst that its region may grant; 0 is any.

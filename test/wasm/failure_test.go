@@ -1,7 +1,6 @@
 package wasm
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -11,42 +10,6 @@ import (
 
 // maxWaiting is how many requests may wait in one worker.
 const maxWaiting = 1024
-
-// The token of a client that went away serves the next request of its worker without another call.
-// If none comes in time it goes back. Either way as many requests pass as the limit allows: no
-// token is lost, and none is there twice.
-func TestTokenOfAGoneClientIsUsed(t *testing.T) {
-	const quota = 10
-	for _, mode := range []string{"leased", "strict"} {
-		for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_log"} {
-			for _, soon := range []bool{true, false} {
-				w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", mode, "10/1h", thenDeny,
-					`"algorithm": "`+algorithm+`"`))})
-				w.plane.Names = true
-				name := fmt.Sprintf("%s %s, the next comes soon %v", mode, algorithm, soon)
-				w.nodes[0].Worker(0).Request(get("x-key", "a")).Cancel()
-				w.advance(5 * quantum)
-				passed := 0
-				if soon {
-					if a := w.request(0, 0, get("x-key", "a")); !a.passed || w.plane.requests != 1 {
-						t.Errorf("%s: passed: %v, with %d calls", name, a.passed, w.plane.requests)
-					}
-					passed++
-				} else {
-					w.advance(100 * time.Millisecond)
-				}
-				for range 2 * quota {
-					if w.ask(0, 0, get("x-key", "a")).passed {
-						passed++
-					}
-				}
-				if passed != quota {
-					t.Errorf("%s: %d pass, want %d", name, passed, quota)
-				}
-			}
-		}
-	}
-}
 
 // An answer of any wrong kind is a failure of the call: the failure setting decides, it is counted,
 // and the next call is good.

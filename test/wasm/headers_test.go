@@ -58,52 +58,6 @@ func integer(t testing.TB, r *envoytest.Reply, name string) int64 {
 	return n
 }
 
-// Three requests a second and ten at once: what a client sees of an allowed and of a refused
-// request.
-func TestDraft11Headers(t *testing.T) {
-	h := start(t, envoytest.Options{PluginConfig: alone(setOf(
-		limits("second", "local", "3/1s"), limits("minute", "local", "60/1m burst 10")))})
-	ok, s := passes(t, h, 0, get("x-key", "a"))
-	if !ok {
-		t.Fatal("the first request was refused")
-	}
-	r := s.Reply()
-	quotas := draft11(t, r.Header("ratelimit-policy"))
-	if len(quotas) != 2 || quotas[0].name != "second" || quotas[1].name != "minute" {
-		t.Fatalf("policies %v", quotas)
-	}
-	// w = burst · window / quota, rounded up: the time in which the burst refills.
-	if p := quotas[0].params; p["q"] != 3 || p["w"] != 1 {
-		t.Errorf("second: %v, want q=3 w=1", p)
-	}
-	if p := quotas[1].params; p["q"] != 10 || p["w"] != 10 {
-		t.Errorf("minute: %v, want q=10 w=10", p)
-	}
-	left := draft11(t, r.Header("ratelimit"))
-	if len(left) != 2 || left[0].params["r"] != 2 || left[1].params["r"] != 9 || left[0].params["t"] != 1 ||
-		left[1].params["t"] != 1 {
-		t.Errorf("ratelimit is %q, want 2 and 9 left and full in a second", r.Header("ratelimit"))
-	}
-	count(t, h, 0, 2, get("x-key", "a"))
-	ok, s = passes(t, h, 0, get("x-key", "a"))
-	if ok {
-		t.Fatal("the fourth request passed")
-	}
-	r = s.Reply()
-	left = draft11(t, r.Header("ratelimit"))
-	if r.Status != 429 || r.Header("retry-after") != "1" || left[0].name != "second" || left[0].params["r"] != 0 ||
-		left[0].params["t"] != 1 {
-		t.Errorf("refused with %d, retry-after %q, ratelimit %q", r.Status, r.Header("retry-after"),
-			r.Header("ratelimit"))
-	}
-	if r.Header("cache-control") != "no-store" {
-		t.Errorf("cache-control is %q", r.Header("cache-control"))
-	}
-	if r.Details != "weir_quota" {
-		t.Errorf("the response code details are %q", r.Details)
-	}
-}
-
 // Retry-After is at least 1, never early, at most a tenth late (and rounded up), the same for all
 // who ask in one moment, and what the draft's t says.
 func TestRetryAfter(t *testing.T) {

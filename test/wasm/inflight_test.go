@@ -110,23 +110,6 @@ func TestInFlightWorkersTogether(t *testing.T) {
 	}
 }
 
-// A request that the filter refuses, and one that it knows no policy for, has no place and costs no
-// further callback.
-func TestARefusedRequestHasNoPlace(t *testing.T) {
-	f := &flight{t: t, host: start(t, envoytest.Options{Workers: 1, PluginConfig: alone(places(`"limit": {"in_flight": 1}`))})}
-	f.fill(0)
-	s := f.host.Worker(0).Request(get())
-	reply := s.Reply()
-	if reply.Status != 429 || reply.Header("retry-after") != "1" || reply.Header("ratelimit") != `"places";r=0` ||
-		reply.Header("ratelimit-policy") != `"places";q=1;qu="concurrent-requests"` {
-		t.Errorf("%d %v", reply.Status, reply.Headers)
-	}
-	f.end(0, 0)
-	if f.fill(0) != 1 {
-		t.Error("no place after the end")
-	}
-}
-
 // A trap loses the worker's memory. The others get its places once it has shown nothing for ten
 // seconds, and no requests beyond the limit before.
 func TestATrapGivesItsPlacesBack(t *testing.T) {

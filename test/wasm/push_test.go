@@ -193,24 +193,6 @@ func TestBadSnapshots(t *testing.T) {
 	t.Logf("%d kinds of damage", len(damages))
 }
 
-// A refusal that is known on the node is forgotten when the limit changes.
-func TestPushFreesRefusedClients(t *testing.T) {
-	for _, mode := range []string{"local", "leased", "strict"} {
-		w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", mode, "2/1h"))})
-		for range 3 {
-			w.ask(0, 0, get("x-key", "a"))
-		}
-		if a := w.ask(0, 0, get("x-key", "a")); a.passed {
-			t.Fatal("nothing is refused")
-		}
-		w.plane.push(setOf(limits("api", mode, "4/1h")))
-		w.advance(50 * quantum)
-		if a := w.ask(0, 0, get("x-key", "a")); !a.passed {
-			t.Errorf("%s: after the limit has grown: %+v", mode, w.decision(a))
-		}
-	}
-}
-
 // 200 pushes of 1000 policies: memory finds its size, as the collector happens to need it, and is
 // flat from there on.
 func TestManyPushesKeepMemoryFlat(t *testing.T) {
@@ -462,24 +444,5 @@ func TestPollsBackOff(t *testing.T) {
 	w.advance(50 * quantum)
 	if q := burstOf(w, 0, 0); q != 11 || w.logged(0, "the control plane answers again") != 1 {
 		t.Errorf("after the recovery the burst is %d", q)
-	}
-}
-
-// A push that changes how a limit counts frees callers whom the old way still refuses: nothing that
-// is known of it holds.
-func TestPushOfAnotherAlgorithmAsksAgain(t *testing.T) {
-	w := newWorld(t, fleet{nodes: 1, set: setOf(limits("api", "leased", "2/1h", thenDeny, `"algorithm": "sliding_log"`))})
-	for range 3 {
-		w.ask(0, 0, get("x-key", "a"))
-	}
-	calls := w.plane.requests
-	if a := w.request(0, 0, get("x-key", "a")); !a.done || a.passed || w.plane.requests != calls {
-		t.Fatalf("the refusal is not known: %+v", a)
-	}
-	w.plane.push(setOf(limits("api", "leased", "2/1h", thenDeny)))
-	w.advance(100 * quantum)
-	w.ask(0, 0, get("x-key", "a"))
-	if w.plane.requests == calls {
-		t.Error("refused by what was known of the old limit")
 	}
 }

@@ -20,43 +20,6 @@ func onTime(t *testing.T, a *attempt, due time.Duration) {
 	}
 }
 
-// Requests leave a leaky bucket in the order in which they came, one each interval, whichever
-// worker has them; who finds no place is refused at once. Headers count the places.
-func TestQueueSpacesRequests(t *testing.T) {
-	for _, mode := range []string{"local", "strict"} {
-		t.Run(mode, func(t *testing.T) {
-			w := newWorld(t, fleet{nodes: 1, workers: 2, set: setOf(queue(mode, "4"))})
-			var all []*attempt
-			for i := range 5 {
-				all = append(all, w.request(0, i%2, get()))
-				w.advance(5 * quantum) // A strict one waits for the control plane.
-			}
-			if d := w.decision(all[4]); d.remaining != 0 || d.delayed < 375*time.Millisecond ||
-				d.delayed > 400*time.Millisecond {
-				t.Errorf("the last: %+v", d)
-			}
-			if a := w.ask(0, 0, get()); a.passed || w.decision(a).reason != "quota" {
-				t.Errorf("one more than there are places: %+v", w.decision(a))
-			}
-			w.advance(500 * quantum)
-			first := all[0].ended
-			if mode == "local" {
-				onTime(t, all[0], 0)
-			}
-			for i, a := range all {
-				onTime(t, a, first+time.Duration(i)*100*time.Millisecond)
-			}
-			items := draft11(t, all[1].stream.Reply().Header("ratelimit"))
-			if len(items) != 1 || items[0].params["r"] != 3 {
-				t.Errorf("the second leaves with %v", items)
-			}
-			if n := w.counter("requests.delayed"); n != 4 {
-				t.Errorf("%d counted as delayed", n)
-			}
-		})
-	}
-}
-
 // A request that waits for its turn makes a tick come then, and few others.
 func TestTicksComeWhenATurnDoes(t *testing.T) {
 	w := newWorld(t, fleet{nodes: 1, set: setOf(queue("local", "4"))})

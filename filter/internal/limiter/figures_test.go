@@ -18,65 +18,6 @@ func ownQuota(more string) string {
 	return `{"name":"p","partition":[],"mode":"local","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}` + more + `}`
 }
 
-// A caller's figures decide each of his requests, in one bucket. Who comes with less than before
-// waits for the bucket, who comes with more finds what was used.
-func TestACallersOwnFigures(t *testing.T) {
-	type step struct {
-		at    quota.Instant
-		limit string
-		want  int // requests that pass until one is refused
-		retry quota.Span
-	}
-	second, minute := quota.Second, quota.Minute
-	for name, c := range map[string]struct {
-		policy string
-		steps  []step
-	}{
-		"token_bucket": {ownQuota(""), []step{
-			{0, "5", 5, 12 * second},
-			{0, "", 55, second},
-			{0, "600", 540, second / 10},
-			{0, "5", 0, 596 * second / 10},
-			{595 * sec / 10, "5", 0, second / 10},
-			{596 * sec / 10, "5", 1, 12 * second},
-			{596 * sec / 10, "10", 5, 6 * second},
-			{596 * sec / 10, "99999", 590, second / 10},
-		}},
-		"fixed_window": {ownQuota(`,"algorithm":"fixed_window","align":"utc"`), []step{
-			{0, "5", 5, 20 * second},
-			{0, "", 55, 20 * second},
-			{0, "600", 540, 20 * second},
-			{20 * sec, "5", 5, minute},
-		}},
-		"sliding_window": {ownQuota(`,"algorithm":"sliding_window","subwindows":60`), []step{
-			{0, "5", 5, 61*second - 1},
-			{10 * sec, "", 55, 51*second - 1},
-			{20 * sec, "600", 540, 41*second - 1},
-			{61 * sec, "5", 0, 20*second - 1},
-		}},
-	} {
-		n := newNode(t, false, c.policy)
-		start := n.now
-		for i, s := range c.steps {
-			n.now = start + s.at
-			var headers []string
-			if s.limit != "" {
-				headers = []string{"x-limit", s.limit}
-			}
-			passed, req := 0, (*limiter.Request)(nil)
-			for status := limiter.Allowed; passed < 1000; passed++ {
-				if req, status = n.begin(headers...); status != limiter.Allowed {
-					break
-				}
-			}
-			if h := req.Hits[0]; passed != s.want || h.Retry != s.retry || h.Reset < h.Retry {
-				t.Errorf("%s, step %d: %d passed, retry %d, reset %d; want %d and %d", name, i, passed, h.Retry,
-					h.Reset, s.want, s.retry)
-			}
-		}
-	}
-}
-
 // However callers mix their figures, and whichever key crowds out their bucket, no more passes than
 // one bucket of the largest figures lets through.
 func TestCallersOfOneBucketMintNothing(t *testing.T) {
@@ -136,25 +77,6 @@ func TestAnOlderWorkerBringsNoFiguresBack(t *testing.T) {
 				t.Errorf("%s: step %d: %d passed, want %d", name, i, got, s.want)
 			}
 		}
-	}
-}
-
-// What was used stays used when a limit takes no figures from requests any more, also where the
-// last caller's burst was far below it.
-func TestFiguresThatGoMintNothing(t *testing.T) {
-	n := newNode(t, false, `{"name":"p","partition":[],"mode":"local","limit":{"window":"1m",
-		"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},
-		"burst":{"header":"x-burst","trusted":true,"max":600,"default":60}}}`)
-	if got := n.spendAs("x-limit", "60", "x-burst", "600"); got != 600 {
-		t.Errorf("%d passed, want 600", got)
-	}
-	if got := n.spendAs("x-limit", "600", "x-burst", "5"); got != 0 {
-		t.Errorf("%d passed with a small burst, want 0", got)
-	}
-	n.push(2, `{"name":"p","partition":[],"mode":"local","limit":{"quota":600,"window":"1m"}}`)
-	n.now += quota.Instant(quota.Second)
-	if got := n.count(); got != 10 {
-		t.Errorf("%d passed a second after the push, want 10", got)
 	}
 }
 
@@ -225,30 +147,6 @@ func TestFiguresAreAskedFor(t *testing.T) {
 		for i, req := range requests {
 			if status := n.limiter.Resume(req, n.now); status != limiter.Allowed {
 				t.Errorf("%s: request %d is %d", mode, i, status)
-			}
-		}
-	}
-}
-
-// In central modes too each request is decided by its caller's figures, and what was used counts
-// under all of them.
-func TestFiguresInCentralModes(t *testing.T) {
-	for mode, want := range map[string][]int{"strict": {5, 15, 0, 40}, "leased": {5, 15, 0, 40}} {
-		n := newNode(t, true, "")
-		n.push(2, `{"name":"p","partition":[],"mode":"`+mode+`","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}}`)
-		for i, figure := range []string{"5", "20", "5", "none"} {
-			passed := 0
-			for status := limiter.Allowed; passed < 100; passed++ {
-				var req *limiter.Request
-				if req, status = n.begin("x-limit", figure); status == limiter.Paused {
-					status = n.answer(200, req)
-				}
-				if status != limiter.Allowed {
-					break
-				}
-			}
-			if passed != want[i] {
-				t.Errorf("%s: %d passed with %s, want %d", mode, passed, figure, want[i])
 			}
 		}
 	}

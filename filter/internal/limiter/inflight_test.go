@@ -43,81 +43,6 @@ func (n *node) fill(headers ...string) (open []*limiter.Request, last *limiter.R
 	}
 }
 
-func TestInFlight(t *testing.T) {
-	n, _ := newFlights(t, `{"name":"p","partition":["header:x-k"],"limit":{"in_flight":3},"mode":"local"}`)
-	open, last := n.fill("x-k", "a")
-	hit := last.Hits[last.Refusing]
-	if len(open) != 3 || last.Reason != policy.ReasonInFlight || hit.Retry != quota.Second || last.Lasting {
-		t.Fatalf("%d in flight, then %v, retry %d", len(open), last.Reason, hit.Retry)
-	}
-	if got := fmt.Sprint(open[0].Hits[0].Remaining, open[2].Hits[0].Remaining, open[0].Hits[0].Reset,
-		hit.Remaining); got != "2 0 0 0" {
-		t.Error(got)
-	}
-	if other, _ := n.fill("x-k", "b"); len(other) != 3 {
-		t.Errorf("%d of another key", len(other))
-	}
-	n.end(open[1])
-	if again, _ := n.fill("x-k", "a"); len(again) != 1 {
-		t.Errorf("%d after one has ended", len(again))
-	}
-}
-
-// A place that was taken goes back if another bucket refuses, and tokens are spent only where there
-// is a place.
-func TestInFlightBesideAQuota(t *testing.T) {
-	for _, limits := range []string{`[{"in_flight":2},{"quota":3,"window":"1h"}]`, `[{"quota":3,"window":"1h"},{"in_flight":2}]`} {
-		n, _ := newFlights(t, `{"name":"p","partition":[],"limit":`+limits+`,"mode":"local","cost":{"header":"x-cost","max":3,"invalid":1}}`)
-		open, last := n.fill()
-		if len(open) != 2 || last.Reason != policy.ReasonInFlight {
-			t.Fatalf("%s: %d, then %v", limits, len(open), last.Reason)
-		}
-		n.end(open[0])
-		for range 5 {
-			if req, _ := n.begin("x-cost", "2"); req.Reason != policy.ReasonQuota {
-				t.Fatalf("%s: %v, want the quota's refusal: one token is left", limits, req.Reason)
-			}
-		}
-		again, last := n.fill()
-		if len(again) != 1 || last.Reason != policy.ReasonQuota && last.Reason != policy.ReasonInFlight ||
-			n.limiter.Stats.ChargedInVain != 0 {
-			t.Errorf("%s: %d more, then %v", limits, len(again), last.Reason)
-		}
-	}
-}
-
-// A policy in shadow counts real requests and refuses none; a candidate is counted beside its
-// policy. What they take they give back at the request's end, or at once if it is refused.
-func TestInFlightInShadow(t *testing.T) {
-	n, _ := newFlights(t, `
-		{"name":"s","partition":[],"limit":{"in_flight":2},"mode":"local","enforcement":"shadow"},
-		{"name":"c","match":{"headers":[{"name":"x-c","present":true}]},"partition":[],"limit":{"in_flight":2},"mode":"local","candidate":{"limit":{"in_flight":1}}}`)
-	var open []*limiter.Request
-	for range 3 {
-		req, status := n.begin()
-		if status != limiter.Unlimited {
-			t.Fatal(status)
-		}
-		open = append(open, req)
-	}
-	if s := n.limiter.Stats; s.ShadowAllowed != 2 || s.ShadowRefused != 1 {
-		t.Errorf("%d and %d in shadow, want 2 and 1", s.ShadowAllowed, s.ShadowRefused)
-	}
-	n.end(open[0])
-	n.end(open[1])
-	enforced, _ := n.fill("x-c", "1")
-	if s := n.limiter.Stats; len(enforced) != 2 || s.CandidateAllowed != 1 || s.CandidateRefused != 2 ||
-		s.ShadowAllowed != 4 {
-		t.Errorf("%d allowed; %+v", len(enforced), s)
-	}
-	for _, req := range enforced {
-		n.end(req)
-	}
-	if again, _ := n.fill("x-c", "1"); len(again) != 2 || n.limiter.Stats.CandidateAllowed != 2 {
-		t.Errorf("%d allowed, candidate %d, once all had ended", len(again), n.limiter.Stats.CandidateAllowed)
-	}
-}
-
 // With max_wait a request waits for a place, is refused when its time is over, and leaves its seat
 // in the queue when its client goes.
 func TestInFlightWaits(t *testing.T) {
@@ -171,47 +96,6 @@ func TestInFlightIsLeftBeforeItGoesOn(t *testing.T) {
 	}
 }
 
-// A request that has its place and waits for tokens gives the place back if there are none, and if
-// its client goes.
-func TestInFlightBesideTokensOfTheControlPlane(t *testing.T) {
-	n := newNode(t, true, `
-		{"name":"rate","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"strict"},
-		{"name":"places","partition":[],"limit":{"in_flight":2},"mode":"local"}`)
-	var open []*limiter.Request
-	for range 2 {
-		req, status := n.begin()
-		if status != limiter.Paused {
-			t.Fatal(status)
-		}
-		if status = n.answer(200, req); status != limiter.Allowed {
-			t.Fatal(status)
-		}
-		open = append(open, req)
-	}
-	if req, status := n.begin(); status != limiter.Refused || req.Reason != policy.ReasonInFlight {
-		t.Fatalf("%v %v", status, req.Reason)
-	}
-	n.end(open[0])
-	req, _ := n.begin()
-	if status := n.answer(200, req); status != limiter.Refused || req.Reason != policy.ReasonQuota {
-		t.Fatalf("%v %v", status, req.Reason)
-	}
-	n.now += 3600 * sec
-	gone, status := n.begin()
-	if status != limiter.Paused {
-		t.Fatal(status)
-	}
-	n.limiter.Cancel(gone, n.now)
-	n.calls[0](200)
-	n.calls = nil
-	n.end(open[1])
-	for range 2 {
-		if req, status := n.begin(); status == limiter.Refused && req.Reason == policy.ReasonInFlight {
-			t.Error("a place has leaked")
-		}
-	}
-}
-
 // Two policies that have a place for a request at the same moment have its stream resolved twice.
 // The second time changes nothing, also if a leaky bucket holds the request back meanwhile.
 func TestARequestIsDecidedOnceThatWaitedForTwoPlaces(t *testing.T) {
@@ -230,31 +114,6 @@ func TestARequestIsDecidedOnceThatWaitedForTwoPlaces(t *testing.T) {
 	}
 	n.now += sec
 	n.released(second.Stream)
-}
-
-// The shortest max_wait of a request's policies counts: one policy that has no place in time
-// refuses the request while it still waits for another.
-func TestTheShortestMaxWaitCounts(t *testing.T) {
-	n, book := newFlights(t, `
-		{"name":"short","partition":[],"limit":{"in_flight":1},"max_wait":"100ms","mode":"local"},
-		{"name":"long","partition":[],"limit":{"in_flight":1},"max_wait":"30s","mode":"local"}`)
-	open, second := n.fill()
-	n.now += 100 * millisecond
-	book.Tick(n.now)
-	if got := fmt.Sprint(book.TakeResolved(9)); got != fmt.Sprint([]uint32{second.Stream}) {
-		t.Fatalf("resolved %s", got)
-	}
-	status := n.limiter.Resume(second, n.now)
-	if status != limiter.Refused || second.Reason != policy.ReasonInFlight || second.Refusing != 0 {
-		t.Fatalf("%v, %v by policy %d", status, second.Reason, second.Refusing)
-	}
-	if n.rules.Paused != 0 || book.Waiting() != 0 {
-		t.Errorf("%d paused, %d wait", n.rules.Paused, book.Waiting())
-	}
-	n.end(open[0])
-	if all, _ := n.fill(); len(all) != 1 {
-		t.Errorf("%d places at rest", len(all))
-	}
 }
 
 // A worker lets 1024 requests wait for places. The next one is refused although its own limit lets

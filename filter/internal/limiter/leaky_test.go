@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -35,51 +34,6 @@ func (n *node) released(want ...uint32) {
 	if got := n.limiter.Release(n.now, 99); !slices.Equal(got, want) {
 		n.t.Errorf("at %d: %v go on, want %v", n.now, got, want)
 	}
-}
-
-// Requests leave one after the other, as far apart as the rate says; beyond the places they are
-// refused.
-func TestLeakyBucketSpaces(t *testing.T) {
-	for _, mode := range []string{"local", "strict"} {
-		n := newNode(t, true, leaky(mode))
-		n.arrive(0)
-		a := n.arrive(100 * quota.Millisecond)
-		if h := a.Hits[0]; h.Remaining != 1 || h.Reset != 100*quota.Millisecond && mode == "local" {
-			t.Errorf("%s: %d places left, reset %d when it goes on", mode, h.Remaining, h.Reset)
-		}
-		b := n.arrive(200 * quota.Millisecond)
-		if r := n.arrive(-1); r.Reason != policy.ReasonQuota || r.Hits[0].Retry != 100*quota.Millisecond {
-			t.Errorf("%s: %v, retry %d", mode, r.Reason, r.Hits[0].Retry)
-		}
-		n.now += 99 * ms
-		n.released()
-		n.now += ms
-		n.released(a.Stream)
-		c := n.arrive(200 * quota.Millisecond)
-		n.now += 200 * ms
-		n.released(b.Stream, c.Stream)
-		if s := n.limiter.Stats; s.Allowed != 4 || s.Refused != 1 || s.Delayed != 3 ||
-			n.limiter.NextRelease() != quota.Forever {
-			t.Errorf("%s: %+v", mode, s)
-		}
-	}
-}
-
-// Who goes away lets those behind move up, and gives the last turn back to the bucket, also where
-// another worker takes it.
-func TestLeavingALocalQueue(t *testing.T) {
-	n := newNode(t, true, leaky("local"))
-	n.arrive(0)
-	a, b := n.arrive(100*quota.Millisecond), n.arrive(200*quota.Millisecond)
-	n.now += 10 * ms
-	n.limiter.Cancel(a, n.now)
-	c := n.arrive(190 * quota.Millisecond) // the turn that was given back
-	n.now += 90 * ms
-	n.released(b.Stream)
-	n.now += 100 * ms
-	n.released(c.Stream)
-	n.limiter.Cancel(c, n.now) // Too late to matter.
-	n.arrive(100 * quota.Millisecond)
 }
 
 // A turn that cannot go back, because another has come behind it, serves the next request of this
@@ -123,17 +77,6 @@ func TestLeavingAStrictQueue(t *testing.T) {
 	}
 	n.now += 200 * ms
 	n.released(b.Stream, c.Stream)
-}
-
-// A request that another policy refuses leaves no gap.
-func TestRefusedRequestTakesNoPlace(t *testing.T) {
-	n := newNode(t, false, leaky("local")+`,{"name":"q","partition":[],"limit":{"quota":1,"window":"1h"}}`)
-	n.arrive(0)
-	for range 5 {
-		n.arrive(-1)
-	}
-	n.push(2, leaky("local"))
-	n.arrive(100 * quota.Millisecond)
 }
 
 // Tokens that were lent before the limit became a queue are no places in it, and a request that

@@ -2,7 +2,6 @@ package limiter_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
@@ -52,40 +51,6 @@ const leasedPlaces = `{"name":"p","partition":[],"limit":{"in_flight":%d},"mode"
 func newLeased(t *testing.T, limit int, fields string) *node {
 	t.Helper()
 	return newNode(t, true, fmt.Sprintf(leasedPlaces, limit, fields))
-}
-
-// The first request asks, those after it find permits that came with its own, and the last one is
-// refused once the control plane has none.
-func TestLeasedInFlight(t *testing.T) {
-	n := newLeased(t, 20, "")
-	n.plane.Elsewhere = 10
-	req, status := n.begin()
-	if status != limiter.Paused || len(n.calls) != 1 || n.asked[0].Seq == 0 || n.asked[0].Waiting != 1 {
-		t.Fatalf("%v, %d calls, %+v", status, len(n.calls), n.asked)
-	}
-	n.answerWith(200)
-	if streams := n.book.TakeResolved(9); len(streams) != 1 || n.limiter.Resume(req, n.now) != limiter.Allowed {
-		t.Fatalf("%v resolved", streams)
-	}
-	if hit := req.Hits[0]; hit.Remaining != 9 || !hit.Known {
-		t.Errorf("%d are left, of which the node and the control plane know", hit.Remaining)
-	}
-	if second, status := n.begin(); status != limiter.Allowed || len(n.calls) > 0 {
-		t.Errorf("the second: %v, %d calls", status, len(n.calls))
-	} else {
-		n.end(second)
-	}
-	open, last := n.fillAsking()
-	if len(open) != 9 || last.Reason != policy.ReasonFailure || last.Hits[0].Retry != quota.Second || last.Lasting {
-		t.Fatalf("%d more, then %v", len(open), last.Reason)
-	}
-	if _, status := n.begin(); status != limiter.Refused || len(n.calls) != 0 {
-		t.Errorf("%v, %d calls, although there was none a moment ago", status, len(n.calls))
-	}
-	n.end(open[0])
-	if again, _ := n.fill(); len(again) != 1 {
-		t.Errorf("%d in the place of one that has ended", len(again))
-	}
 }
 
 // What is idle goes back, soon where others may need it, and at rest the control plane records
@@ -214,86 +179,5 @@ func inFlightWithoutAnAnswer(t *testing.T, ladder string, want limiter.Status) {
 	}
 	if status == limiter.Allowed {
 		n.end(req)
-	}
-}
-
-// With max_wait a request waits longer, for a place of this node or of another one.
-func TestLeasedInFlightWaits(t *testing.T) {
-	n := newLeased(t, 3, `,"max_wait":"2s"`)
-	n.plane.Elsewhere = 1
-	open, last := n.fillAsking()
-	if len(open) != 2 || last.Lasting {
-		t.Fatalf("%d", len(open))
-	}
-	n.let(500*millisecond, 200)
-	if got := n.book.TakeResolved(9); len(got) != 0 || n.book.Waiting() != 1 {
-		t.Fatalf("%v have gone on", got)
-	}
-	n.plane.Elsewhere = 0
-	n.let(300*millisecond, 200)
-	if got := n.book.TakeResolved(9); len(got) != 1 || n.limiter.Resume(last, n.now) != limiter.Allowed {
-		t.Fatalf("%v have gone on", got)
-	}
-	late, status := n.begin()
-	n.let(2100*millisecond, 200)
-	if status != limiter.Paused || n.limiter.Resume(late, n.now) != limiter.Refused ||
-		late.Reason != policy.ReasonInFlight {
-		t.Errorf("%v, then %v", status, late.Reason)
-	}
-}
-
-// A smaller limit holds at once for requests to come, and a larger one as soon as it is asked for.
-func TestLeasedInFlightWithAnotherLimit(t *testing.T) {
-	n := newLeased(t, 6, "")
-	open, _ := n.fillAsking()
-	n.push(2, fmt.Sprintf(leasedPlaces, 4, ""))
-	for i, req := range open {
-		if more, _ := n.fillAsking(); len(more) != 0 && len(open)-i > 4 {
-			t.Fatalf("%d more while %d are in flight", len(more), len(open)-i)
-		} else if len(open)-i <= 4 {
-			open = append(open[i:], more...)
-			break
-		}
-		n.end(req)
-	}
-	n.push(3, fmt.Sprintf(leasedPlaces, 9, ""))
-	n.let(30*millisecond, 200)
-	if more, _ := n.fillAsking(); len(open)+len(more) != 9 {
-		t.Errorf("%d and %d of 9", len(open), len(more))
-	}
-}
-
-// A place goes back if a quota beside it refuses, and a policy in shadow counts without a wait.
-func TestLeasedInFlightBesideAQuota(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":[],"limit":[{"in_flight":5},{"quota":2,"window":"1h"}],"mode":"leased"}`)
-	open, last := n.fillAsking()
-	if len(open) != 2 || last.Reason != policy.ReasonQuota {
-		t.Fatalf("%d, then %v", len(open), last.Reason)
-	}
-	for _, req := range open {
-		n.end(req)
-	}
-	n.let(8*sec, 200)
-	if held := n.plane.Held(); held != 0 {
-		t.Errorf("%d permits at rest", held)
-	}
-}
-
-// A part that is kept for a class is kept over all Envoys: the others hold no more than the rest.
-func TestLeasedReserveInFlight(t *testing.T) {
-	n := newNode(t, true, strings.Replace(fmt.Sprintf(reserved, `"limit":{"in_flight":10}`), `"mode":"local"`, `"mode":"leased"`, 1))
-	bulk, last := n.fillAsking()
-	if len(bulk) != 8 || last.Reason != policy.ReasonInFlight {
-		t.Fatalf("%d of the lower class, then %v", len(bulk), last.Reason)
-	}
-	n.let(sec, 200)
-	first, _ := n.fillAsking("x-first", "1")
-	if len(first) != 2 {
-		t.Errorf("%d of the first class", len(first))
-	}
-	n.end(bulk[0])
-	n.let(30*millisecond, 200)
-	if more, _ := n.fillAsking("x-first", "1"); len(more) != 1 {
-		t.Errorf("%d of the first class once one of the others has ended", len(more))
 	}
 }

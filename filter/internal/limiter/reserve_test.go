@@ -11,29 +11,6 @@ import (
 const reserved = `{"name":"p","partition":[],%s,"reserve":{"first":"20%%"},"mode":"local"}],
 	"priorities":[{"name":"first","match":{"headers":[{"name":"x-first","present":true,"trusted":true}]}},{"name":"rest"}`
 
-// Requests of the lower class hold at most 80 % of the places, also when all are free, and those of
-// the first class find the others.
-func TestReserveInFlight(t *testing.T) {
-	n, _ := newFlights(t, fmt.Sprintf(reserved, `"limit":{"in_flight":10}`))
-	bulk, _ := n.fill()
-	first, last := n.fill("x-first", "1")
-	if len(bulk) != 8 || len(first) != 2 {
-		t.Fatalf("%d of the lower class and %d of the first", len(bulk), len(first))
-	}
-	if len(last.Hits) != 1 {
-		t.Errorf("the first class meets %d limits", len(last.Hits))
-	}
-	n.end(bulk[0])
-	if more, _ := n.fill("x-first", "1"); len(more) != 1 {
-		t.Errorf("%d of the first class once one of the others has ended", len(more))
-	}
-	n.end(first[0])
-	n.end(bulk[1])
-	if more, _ := n.fill(); len(more) != 2 {
-		t.Errorf("%d of the lower class where there are two places and it has six", len(more))
-	}
-}
-
 // Requests of the lower class that wait for one of its places take none of the others meanwhile,
 // nor stand in the way of the first class.
 func TestReserveWhileOthersWait(t *testing.T) {

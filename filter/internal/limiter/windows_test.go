@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -31,17 +30,6 @@ func (n *node) timeline(start quota.Instant, steps ...step) {
 				hit.Reset, hit.Retry, s)
 		}
 	}
-}
-
-func TestLocalSlidingLog(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"},"mode":"local"}`)
-	n.timeline(n.now,
-		step{at: 0, status: limiter.Allowed, remaining: 1, reset: 10 * quota.Second},
-		step{at: 4 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
-		step{at: 5 * sec, status: limiter.Refused, retry: 5 * quota.Second, reset: 9 * quota.Second},
-		step{at: 10 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
-		step{at: 13 * sec, status: limiter.Refused, retry: quota.Second, reset: 7 * quota.Second},
-	)
 }
 
 // Windows of the calendar begin by wall time, whatever the clock that requests come with says.
@@ -126,56 +114,6 @@ func TestPushKeepsWindows(t *testing.T) {
 	if _, status := n.begin(); status != limiter.Refused {
 		t.Error("the bucket was filled")
 	}
-}
-
-// The failure ladder's share of a window is a bucket of tokens, which starts full.
-func TestShareOfAWindow(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"},"on_failure":{"then":"local"}}`)
-	for i := range 11 {
-		req, status := n.begin()
-		if status == limiter.Paused {
-			status = n.answer(503, req)
-		}
-		if passes := i < 10; (status == limiter.Allowed) != passes ||
-			!passes && (req.Hits[0].Retry != quota.Second || req.Reason != policy.ReasonFailure) {
-			t.Errorf("request %d: %v %v %+v", i, status, req.Reason, req.Hits[0])
-		}
-	}
-}
-
-// A candidate goes by its own limit alone: it is charged when the other policies allow, and also
-// when only its own refuses.
-func TestCandidate(t *testing.T) {
-	n := newNode(t, false, `
-		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
-		{"name":"b","partition":[],"limit":{"quota":4,"window":"4s"}}`)
-	stats := func(allowed, refused, undetermined uint64) {
-		t.Helper()
-		s := n.limiter.Stats
-		if s.CandidateAllowed != allowed || s.CandidateRefused != refused || s.CandidateUndetermined != undetermined {
-			t.Errorf("candidate: %d allowed, %d refused, %d undetermined; want %d, %d, %d", s.CandidateAllowed,
-				s.CandidateRefused, s.CandidateUndetermined, allowed, refused, undetermined)
-		}
-	}
-	n.begin()
-	n.begin()
-	stats(2, 0, 0)
-	for i := range uint64(3) { // refused by a alone
-		if _, status := n.begin(); status != limiter.Refused {
-			t.Fatal("not refused")
-		}
-		stats(3+i, 0, 0)
-	}
-	n.begin()
-	stats(5, 1, 0)
-	n = newNode(t, false, `
-		{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"candidate":{"limit":{"quota":5,"window":"1h"}}},
-		{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"}}`)
-	n.begin()
-	n.begin() // refused by b: the candidate is not asked
-	stats(1, 0, 0)
-	n.begin()
-	stats(1, 0, 0)
 }
 
 // A wall clock that was a day ahead and is right again locks no caller out for longer than a

@@ -1,0 +1,93 @@
+package filtertest
+
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/filter/internal/bucketstore"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Waiting is how many requests wait at a worker.
+func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
+
+// Delayed reports whether a queue holds a request back that was allowed.
+func (p *Process) Delayed(number int, stream uint32) bool {
+	return p.workers[number].delayed[stream] != nil
+}
+
+// Held is how many tokens the process holds of a leased bucket, and the instant from which one of
+// them is good no more.
+func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
+	look := &held{now: p.options.Now()}
+	if err := p.beside.Update(bucketstore.Leased, bucket, look.now, look); err != nil {
+		return 0, 0
+	}
+	return look.credit.Available(look.now), look.credit.Expiry(look.now)
+}
+
+// Owed is how many tokens of a bucket requests took from the process's share that the control plane
+// has not charged.
+func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
+	for _, w := range p.workers {
+		tokens += w.leases.Owed(w.Now(), bucket)
+	}
+	return tokens
+}
+
+// Lapsed is how many leased tokens of all buckets no request has used in time.
+func (p *Process) Lapsed() (tokens uint64) {
+	for _, w := range p.workers {
+		tokens += w.leases.Stats.Lapsed
+	}
+	return tokens
+}
+
+// Unreported is how many tokens of an optimistic bucket the process has used and has no answer
+// about.
+func (p *Process) Unreported(bucket keyhash.Key) int64 {
+	look := &held{now: p.options.Now()}
+	if err := p.beside.Update(bucketstore.Optimistic, bucket, look.now, look); err != nil {
+		return 0
+	}
+	return look.account.Unknown
+}
+
+// held is the change that only looks.
+type held struct {
+	now     quota.Instant
+	credit  lease.Credit
+	account lease.Account
+}
+
+// Apply implements bucketstore.Change.
+func (h *held) Apply(e *bucketstore.Entry) bool {
+	h.credit, h.account = e.Credit, e.Account
+	return false
+}
+
+// Counted is one of the filter's counters over all workers, by its name in Envoy.
+func (p *Process) Counted(name string) (n uint64) {
+	for _, w := range p.workers {
+		s := &w.limiter.Stats
+		if source, ok := strings.CutPrefix(name, "decisions.by_"); ok {
+			for i, name := range policy.Sources {
+				if name == source {
+					n += s.Decided[i]
+				}
+			}
+			continue
+		}
+		n += *map[string]*uint64{
+			"requests.allowed": &s.Allowed, "requests.refused": &s.Refused, "requests.unlimited": &s.Unlimited,
+			"requests.waited": &s.Waited, "requests.queued": &w.flights.Stats.Queued, "requests.gone": &s.Gone,
+			"requests.delayed": &s.Delayed, "requests.unanswered": &s.Unanswered, "charged_in_vain": &s.ChargedInVain,
+			"shadow.allowed": &s.ShadowAllowed, "shadow.refused": &s.ShadowRefused,
+			"candidate.allowed": &s.CandidateAllowed, "candidate.refused": &s.CandidateRefused,
+			"candidate.undetermined": &s.CandidateUndetermined,
+		}[name]
+	}
+	return n
+}

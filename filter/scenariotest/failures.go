@@ -1,0 +1,70 @@
+package scenariotest
+
+import "slices"
+
+// failures are failure ladders of a control plane that does not answer.
+func failures() []Scenario {
+	const all, none = -1, 0
+	// during and after are how many pass on the first step and on the last.
+	ladder := func(name, onFailure string, during, after int) Scenario {
+		count := func(pass int) []Step {
+			switch pass {
+			case all:
+				return []Step{{Times: 200, Want: "allowed"}}
+			case none:
+				return []Step{{Times: 200, Want: "refused reason=failure"}}
+			}
+			return []Step{{Pass: pass, Want: "refused"}, {Times: 200 - pass, Want: "refused"}}
+		}
+		// 100 a minute over two nodes: a share of 50, 5 tokens in 6 s.
+		return Scenario{Name: "the failure ladder: " + name,
+			Policies: one("leased", `"limit":{"quota":100,"window":"1m"},"on_failure":`+onFailure),
+			Steps: slices.Concat([]Step{
+				{Plane: nodes(2), Want: "allowed asked=yes"},
+				{Plane: fails(504), Times: 3, Want: "*"},
+				{After: 12 * sec},
+			}, count(during), []Step{{After: 60 * sec}}, count(after))}
+	}
+	return []Scenario{
+		ladder("share, then allow", `{"local_for":"30s","then":"allow"}`, 50, all),
+		ladder("share, then deny", `{"local_for":"30s","then":"deny"}`, 50, none),
+		ladder("share for as long as it lasts", `{"then":"local"}`, 50, 50),
+		ladder("share, then deny, in steps", `[{"share":"30s"},"deny"]`, 50, none),
+		ladder("allow, then share", `[{"allow":"30s"},"share"]`, all, 50),
+		ladder("deny, then allow, then deny", `[{"deny":"11s"},{"allow":"10s"},"deny"]`, all, none),
+		ladder("allow at once", `{"then":"allow"}`, all, all),
+		ladder("deny at once", `{"then":"deny"}`, none, none),
+		// The share of a window is a bucket of tokens, which starts full.
+		{Name: "the share of a window", Policies: one("leased",
+			`"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"},"on_failure":{"then":"local"}`),
+			Steps: []Step{{Plane: fails(503), Pass: 10, Want: "refused reason=failure retry=900ms..1s"}}},
+	}
+}
+
+// pushes are policy sets that change a limit.
+func pushes() []Scenario {
+	limit := func(mode, quota, more string) string {
+		return one(mode, `"limit":{"quota":`+quota+`,"window":"1h"},"on_failure":{"then":"deny"}`+more)
+	}
+	return slices.Concat([]Scenario{
+		{Name: "a push keeps consumption", Policies: limit("local", "100", ""), Steps: []Step{
+			{Times: 40, Want: "allowed"},
+			{Push: limit("local", "100", ""), Want: "allowed remaining=59"},
+			{Push: limit("local", "200", ""), Want: "allowed remaining=158"},
+			{Push: limit("local", "50", ""), Want: "allowed remaining=7"},
+			{Pass: 7, Want: "refused"},
+		}},
+		// Nothing that is known of a limit holds once it counts in another way.
+		{Name: "a push of another algorithm asks again",
+			Policies: limit("leased", "2", `,"algorithm":"sliding_log"`), Steps: []Step{
+				{Pass: 2, Want: "refused"},
+				{Want: "refused asked=no calls=0"},
+				{Push: limit("leased", "2", ""), Want: "* asked=yes calls=1"},
+			}},
+	}, each(func(mode string) Scenario {
+		return Scenario{Name: "a push frees callers that were refused", Policies: limit(mode, "2", ""), Steps: []Step{
+			{Pass: 2, Want: "refused"},
+			{Push: limit(mode, "4", ""), Want: "allowed"},
+		}}
+	}, "local", "leased", "strict"))
+}

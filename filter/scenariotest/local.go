@@ -1,0 +1,149 @@
+package scenariotest
+
+import "slices"
+
+// local are buckets of one node alone.
+func local() []Scenario {
+	return []Scenario{
+		{Name: "a request of no policy has no limit",
+			Policies: `{"name":"p","match":{"paths":["/other"]},"partition":[],"limit":{"quota":1,"window":"1s"}}`,
+			Steps:    []Step{{Want: "unlimited status=200", Counts: "requests.unlimited=1"}}},
+		{Name: "a local bucket refills evenly", Policies: one("local", `"limit":{"quota":2,"window":"2s"}`),
+			Steps: []Step{
+				{Want: "allowed remaining=1"},
+				{Want: "allowed remaining=0"},
+				{Want: "refused reason=quota remaining=0 retry=1s"},
+				{After: 900 * ms, Want: "refused remaining=0 retry=100ms"},
+				{After: 100 * ms, Want: "allowed remaining=0"},
+			}},
+		{Name: "a sliding log", Policies: one("local", `"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"}`),
+			Steps: []Step{
+				{Want: `allowed remaining=1 ratelimit="p";r=1;t=10`},
+				{After: 4 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+				{After: sec, Want: "refused retry=5s"},
+				{After: 5 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+				{After: 3 * sec, Want: "refused retry=1s"},
+			}},
+		// Each header names a policy's burst and the window in which it refills.
+		{Name: "the headers of two policies", Policies: `
+			{"name":"second","partition":[],"mode":"local","limit":{"quota":3,"window":"1s"}},
+			{"name":"minute","partition":[],"mode":"local","limit":{"quota":60,"window":"1m","burst":10}}`,
+			Steps: []Step{
+				{Want: `allowed ratelimit-policy="second";q=3;w=1,"minute";q=10;w=10 ` +
+					`ratelimit="second";r=2;t=1,"minute";r=9;t=1`},
+				{Times: 2, Want: "allowed"},
+				{Want: `refused policy=second status=429 retry-after=1 ratelimit="second";r=0;t=1 cache-control=no-store`},
+			}},
+		// A refused request is charged nowhere, and the refusal names the policy that must wait
+		// longest.
+		{Name: "all policies or none", Policies: `
+			{"name":"wide","partition":[],"mode":"local","limit":{"quota":100,"window":"100s"}},
+			{"name":"short","partition":[],"mode":"local","limit":{"quota":1,"window":"1s"}},
+			{"name":"long","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"}}`,
+			Steps: []Step{
+				{Want: "allowed"},
+				{Times: 50, Want: `refused policy=long ratelimit="wide";r=99 ratelimit="short";r=0`},
+				{After: sec, Want: `refused policy=long ratelimit="short";r=1`},
+			}},
+		{Name: "costs and absent parts", Policies: `
+			{"name":"cost","match":{"headers":[{"name":"x-a","present":true}]},"partition":[],"mode":"local",
+			 "limit":{"quota":5,"window":"5s"},"cost":{"header":"x-cost","max":50,"invalid":"deny"}},
+			{"name":"who","match":{"headers":[{"name":"x-b","present":true}]},"partition":["header:x-who"],
+			 "if_absent":"deny","mode":"local","limit":{"quota":5,"window":"5s"}}`,
+			Steps: []Step{
+				{Ask: "x-a=1 x-cost=6", Want: "refused policy=cost reason=too_dear retry=never status=429"},
+				{Ask: "x-a=1 x-cost=no", Want: "refused policy=cost reason=bad_cost retry=never status=400"},
+				{Ask: "x-a=1 x-cost=5", Want: "allowed"},
+				{Ask: "x-a=1 x-cost=0", Want: "allowed"},
+				{Ask: "x-a=1 x-cost=2", Want: "refused policy=cost reason=quota retry=2s status=429"},
+				{Ask: "x-b=1", Want: "refused policy=who reason=absent retry=never status=403"},
+				{Ask: "x-b=1 x-who=me", Want: "allowed policy=who"},
+			}},
+	}
+}
+
+// shadows are policies in shadow and candidates, which are counted and refuse nothing.
+func shadows() []Scenario {
+	const watched = `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local"`
+	const a = `{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local",
+		"candidate":{"limit":{"quota":5,"window":"1h"}}}`
+	return []Scenario{
+		// It is charged when it and all enforced ones allow. Enforcing it begins with a bucket of
+		// its own.
+		{Name: "a policy in shadow", Policies: watched + `,"enforcement":"shadow"},
+			{"name":"off","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local","enforcement":"off"},
+			{"name":"enforced","partition":[],"limit":{"quota":4,"window":"1h"},"mode":"local"}`, Steps: []Step{
+			{Pass: 4, Want: `refused policy=enforced ratelimit=!,`, Counts: "shadow.allowed=2 shadow.refused=2"},
+			{Push: watched + "}", Pass: 2, Want: "refused"},
+		}},
+		// A candidate goes by its own limit alone: it is charged when the other policies allow, and
+		// also when only its own refuses.
+		{Name: "a candidate", Policies: a +
+			`,{"name":"b","partition":[],"limit":{"quota":4,"window":"4s"},"mode":"local"}`, Steps: []Step{
+			{Times: 2, Want: "allowed", Counts: "candidate.allowed=2"},
+			{Want: "refused policy=a", Counts: "candidate.allowed=3"},
+			{Want: "refused policy=a", Counts: "candidate.allowed=4"},
+			{Want: "refused policy=a", Counts: "candidate.allowed=5"},
+			{Want: "refused policy=a", Counts: "candidate.allowed=5 candidate.refused=1"},
+		}},
+		{Name: "a candidate whose neighbour refuses", Policies: a +
+			`,{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"}`, Steps: []Step{
+			{Want: "allowed"},
+			{Times: 2, Want: "refused policy=b",
+				Counts: "candidate.allowed=1 candidate.refused=0 candidate.undetermined=0"},
+		}},
+	}
+}
+
+// ownQuota is a limit whose quota is the caller's own.
+const ownQuota = `"limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}`
+
+// figures are limits whose figures are the caller's own: one bucket has the requests of all of
+// them.
+func figures() []Scenario {
+	all := []Scenario{
+		// A caller that comes with less than before waits for the bucket, and one with more finds
+		// the use.
+		{Name: "a caller's own figures, token_bucket", Policies: one("local", ownQuota), Steps: []Step{
+			{Ask: "x-limit=5", Pass: 5, Want: "refused retry=12s"},
+			{Pass: 55, Want: "refused retry=1s"},
+			{Ask: "x-limit=600", Pass: 540, Want: "refused retry=100ms"},
+			{Ask: "x-limit=5", Want: "refused retry=59.6s"},
+			{After: 59500 * ms, Ask: "x-limit=5", Want: "refused retry=100ms"},
+			{After: 100 * ms, Ask: "x-limit=5", Pass: 1, Want: "refused retry=12s"},
+			{Ask: "x-limit=10", Pass: 5, Want: "refused retry=6s"},
+			{Ask: "x-limit=99999", Pass: 590, Want: "refused retry=100ms"},
+		}},
+		{Name: "a caller's own figures, fixed_window",
+			Policies: one("local", ownQuota+`,"algorithm":"fixed_window"`), Steps: []Step{
+				{Ask: "x-limit=5", Pass: 5, Want: "refused retry=0s..60s"},
+				{Pass: 55, Want: "refused retry=0s..60s"},
+				{Ask: "x-limit=600", Pass: 540, Want: "refused retry=0s..60s"},
+				{After: 60 * sec, Ask: "x-limit=5", Pass: 5, Want: "refused retry=0s..60s"},
+			}},
+		{Name: "a caller's own figures, sliding_window",
+			Policies: one("local", ownQuota+`,"algorithm":"sliding_window","subwindows":60`), Steps: []Step{
+				{Ask: "x-limit=5", Pass: 5, Want: "refused retry=60s..61s"},
+				{After: 10 * sec, Pass: 55, Want: "refused retry=50s..51s"},
+				{After: 10 * sec, Ask: "x-limit=600", Pass: 540, Want: "refused retry=40s..41s"},
+				{After: 41 * sec, Ask: "x-limit=5", Want: "refused retry=19s..20s"},
+			}},
+		// The last caller's burst was far below what was used.
+		{Name: "figures that go mint nothing", Policies: one("local", `"limit":{"window":"1m",
+			"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},
+			"burst":{"header":"x-burst","trusted":true,"max":600,"default":60}}`), Steps: []Step{
+			{Ask: "x-limit=60 x-burst=600", Pass: 600, Want: "refused"},
+			{Ask: "x-limit=600 x-burst=5", Want: "refused"},
+			{Push: one("local", `"limit":{"quota":600,"window":"1m"}`)},
+			{After: sec - PushTakes, Pass: 10, Want: "refused"},
+		}},
+	}
+	return slices.Concat(all, each(func(mode string) Scenario {
+		return Scenario{Name: "a caller's own figures in central modes", Policies: one(mode, ownQuota), Steps: []Step{
+			{Ask: "x-limit=5", Pass: 5, Want: "refused"},
+			{Ask: "x-limit=20", Pass: 15, Want: "refused"},
+			{Ask: "x-limit=5", Want: "refused"},
+			{Ask: "x-limit=none", Pass: 40, Want: "refused"},
+		}}
+	}, "strict", "leased"))
+}

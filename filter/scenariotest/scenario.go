@@ -1,0 +1,305 @@
+// Package scenariotest holds timelines of requests and of the answers that clients get, each
+// written once and played twice: by the filter's code in Go, and by the built module in a modelled
+// Envoy.
+package scenariotest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// Scenario is a timeline of one node and its control plane.
+type Scenario struct {
+	Name string
+	// Policies is the first policy set: its policies, in JSON. Without any there is no set yet.
+	Policies string
+	// Workers is how many the node has; 0 is one.
+	Workers int
+	Steps   []Step
+}
+
+// Step is what happens after a pause, in the order of the fields.
+type Step struct {
+	After time.Duration
+	// Plane changes what the control plane does.
+	Plane func(*Plane)
+	// Push is a policy set, which is in force everywhere PushTakes later.
+	Push string
+	// End ends the streams of the requests of that name, Leave has their clients go away, and See
+	// holds Want against each of them, which have to be so many.
+	End, Leave, See string
+	Of              int
+
+	// Ask is a request, as names and values of headers: "x-cost=2 x-key=a". There is one if there
+	// is something to want of it. The step lasts until it is decided, unless it has a name.
+	Ask    string
+	Worker int
+	// As names the request. Then its stream lasts, and it may wait.
+	As string
+	// Times is how many such requests come, each of which Want holds for; 0 is one.
+	Times int
+	// Pass is how many such requests are allowed before one comes that Want holds for.
+	Pass int
+	// Want is the outcome: "allowed", "refused", "unlimited" or "waits", then fields of it: those
+	// of the decision in access logs, where retry and delayed are spans and retry=never is no use
+	// in waiting; asked=yes for a request that waited for the control plane; calls of the step;
+	// status; any header of the answer, which has the value in it, or has not: ratelimit=!"p". A
+	// value may be a range: retry=11s..13s. The outcome * is any.
+	Want string
+	// Counts are counters of the filter: "requests.waited=2 shadow.refused=1".
+	Counts string
+	// Then says what is wrong with the control plane at the end of the step.
+	Then func(*Plane) string
+}
+
+// PushTakes is how long a step with a push lasts.
+const PushTakes = 100 * time.Millisecond
+
+// Driver is a node under test, and its control plane, in virtual time.
+type Driver interface {
+	Plane() *Plane
+	// Calls is how many lease requests the control plane has got.
+	Calls() int
+	// Push sends a policy set; it is in force everywhere within PushTakes.
+	Push(set string)
+	Advance(time.Duration)
+	// Counted is one of the filter's counters, as of its last tick.
+	Counted(name string) uint64
+	Ask(worker int, headers ...string) Request
+}
+
+// Request is a request at a node.
+type Request interface {
+	// Outcome is what has become of it. Until it is done it waits.
+	Outcome() (o Outcome, done bool)
+	// End ends its stream, and Leave has its client go away.
+	End()
+	Leave()
+}
+
+// Outcome is what the client and the access log get.
+type Outcome struct {
+	Log    string
+	Status int
+	Header func(name string) string
+}
+
+// SetOf is a policy set of some policies.
+func SetOf(policies string) string { return `{"version":"weir/v1","policies":[` + policies + `]}` }
+
+// Decode reads a policy set.
+func Decode(t testing.TB, set string) *policy.Set {
+	t.Helper()
+	doc, err := policy.ParseJSON([]byte(set))
+	if err != nil {
+		t.Fatalf("%v in %s", err, set)
+	}
+	decoded, err := policy.Decode(doc)
+	if err != nil {
+		t.Fatalf("%v in %s", err, set)
+	}
+	return decoded
+}
+
+// play is a scenario under way.
+type play struct {
+	Driver
+	t     *testing.T
+	step  Step
+	calls int
+	named map[string][]Request
+}
+
+// Run plays scenarios, each at a driver of its own.
+func Run(t *testing.T, scenarios []Scenario, start func(*testing.T, Scenario) Driver) {
+	for _, s := range scenarios {
+		t.Run(s.Name, func(t *testing.T) {
+			p := &play{Driver: start(t, s), t: t, named: map[string][]Request{}}
+			if s.Policies != "" {
+				p.push(SetOf(s.Policies))
+			}
+			for i, step := range s.Steps {
+				if problem := p.take(step); problem != "" {
+					t.Errorf("step %d, %q: %s; want %q", i, step.Ask, problem, step.Want)
+				}
+			}
+		})
+	}
+}
+
+func (p *play) push(set string) {
+	p.Push(set)
+	p.Advance(PushTakes)
+}
+
+// take goes one step and says what is wrong with it.
+func (p *play) take(s Step) string {
+	p.step = s
+	p.Advance(s.After)
+	if s.Plane != nil {
+		s.Plane(p.Plane())
+	}
+	if s.Push != "" {
+		p.push(SetOf(s.Push))
+	}
+	for _, r := range p.named[s.End] {
+		r.End()
+	}
+	for _, r := range p.named[s.Leave] {
+		r.Leave()
+	}
+	delete(p.named, s.End)
+	delete(p.named, s.Leave)
+	p.calls = p.Calls()
+	problem := p.want(s)
+	if problem == "" {
+		problem = p.count(s.Counts)
+	}
+	if problem == "" && s.Then != nil {
+		problem = s.Then(p.Plane())
+	}
+	return problem
+}
+
+// want holds what a step wants of requests, and makes those that it asks.
+func (p *play) want(s Step) string {
+	if s.See != "" {
+		return p.see()
+	}
+	for n := range s.Pass {
+		if problem := p.ask("allowed"); problem != "" {
+			return fmt.Sprintf("%d pass, then %s", n, problem)
+		}
+	}
+	for n := range max(s.Times, min(len(s.Want), 1)) {
+		if problem := p.ask(s.Want); problem != "" {
+			return fmt.Sprintf("request %d: %s", n, problem)
+		}
+	}
+	return ""
+}
+
+// count holds counters against what they are to be, after a tick has brought them up to date.
+func (p *play) count(counts string) string {
+	for field := range strings.FieldsSeq(counts) {
+		p.Advance(20 * time.Millisecond)
+		name, value, _ := strings.Cut(field, "=")
+		if n := strconv.FormatUint(p.Counted(name), 10); !fits(value, n) {
+			return fmt.Sprintf("%s is %s, want %s", name, n, value)
+		}
+	}
+	return ""
+}
+
+func (p *play) see() string {
+	all := p.named[p.step.See]
+	if len(all) != p.step.Of {
+		return fmt.Sprintf("%d are %s", len(all), p.step.See)
+	}
+	for i, r := range all {
+		o, done := r.Outcome()
+		if problem := p.judge(p.step.Want, o, done, ""); problem != "" {
+			return fmt.Sprintf("%s %d: %s", p.step.See, i, problem)
+		}
+	}
+	return ""
+}
+
+// ask makes the step's request. What waits has a second.
+func (p *play) ask(want string) string {
+	p.t.Helper()
+	r := p.Ask(p.step.Worker, strings.FieldsFunc(p.step.Ask, func(c rune) bool { return c == ' ' || c == '=' })...)
+	o, done := r.Outcome()
+	asked := "no"
+	if !done {
+		asked = "yes"
+	}
+	if p.step.As != "" {
+		p.named[p.step.As] = append(p.named[p.step.As], r)
+		if strings.HasPrefix(want, "waits") {
+			return p.judge(want, o, done, asked)
+		}
+	}
+	for left := time.Second; !done && left > 0; left -= time.Millisecond {
+		p.Advance(time.Millisecond)
+		o, done = r.Outcome()
+	}
+	problem := p.judge(want, o, done, asked)
+	if p.step.As == "" {
+		r.End()
+	}
+	return problem
+}
+
+// judge says how an outcome differs from the one wanted.
+func (p *play) judge(want string, o Outcome, done bool, asked string) string {
+	got := map[string]string{"asked": asked, "calls": strconv.Itoa(p.Calls() - p.calls),
+		"status": strconv.Itoa(o.Status)}
+	outcome := o.read(got)
+	if !done {
+		outcome = "waits"
+	}
+	headers := map[string]string{}
+	first, fields, _ := strings.Cut(want, " ")
+	fit := outcome == first || first == "*" && done
+	for field := range strings.FieldsSeq(fields) {
+		name, value, _ := strings.Cut(field, "=")
+		found, known := got[name]
+		if !known && o.Header != nil {
+			found = strings.ReplaceAll(o.Header(name), ", ", ",")
+			headers[name] = found
+			without, isNot := strings.CutPrefix(value, "!")
+			fit = fit && strings.Contains(found, without) != isNot
+			continue
+		}
+		fit = fit && fits(value, found)
+	}
+	if fit {
+		return ""
+	}
+	return fmt.Sprint(outcome, " ", got, headers)
+}
+
+// read fills in the fields of a decision, and returns the outcome.
+func (o Outcome) read(into map[string]string) string {
+	outcome, fields, _ := strings.Cut(o.Log, " ")
+	switch outcome {
+	case "":
+		return "unlimited"
+	case "refused":
+		into["retry"] = "never"
+	}
+	for field := range strings.FieldsSeq(fields) {
+		name, value, _ := strings.Cut(field, "=")
+		if span, ok := strings.CutSuffix(name, "_us"); ok {
+			name, value = span, value+"us"
+		}
+		into[name] = value
+	}
+	return outcome
+}
+
+// fits compares numbers and spans as such, and the rest as text.
+func fits(want, got string) bool {
+	value, isNumber := number(got)
+	if low, high, isRange := strings.Cut(want, ".."); isRange {
+		from, _ := number(low)
+		to, _ := number(high)
+		return isNumber && from <= value && value <= to
+	}
+	wanted, ok := number(want)
+	return want == got || ok && isNumber && wanted == value
+}
+
+func number(text string) (int64, bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	d, err := time.ParseDuration(text)
+	return int64(d), err == nil
+}
