@@ -16,14 +16,14 @@ import (
 func BenchmarkWire(b *testing.B) {
 	question, lease, answer := make([]keyhash.Key, wire.MaxItems), request, reply
 	lease.Items, answer.Items = nil, nil
-	full := wire.Report{Node: report.Node, Boot: 1, Version: 2, Worst: policy.StepDeny}
+	steps := wire.Ladder{Version: 2, Worst: policy.StepDeny}
 	known := wire.Consumers{Revision: 1, Complete: true}
 	for i := range wire.MaxItems {
 		question[i] = keyhash.Key{byte(i)}
 		lease.Items = append(lease.Items,
 			wire.LeaseItem{Bucket: question[i], Limit: uint32(i), Waiting: 1, Cost: 1, Keep: 100})
 		answer.Items = append(answer.Items, wire.LeaseAnswer{Waiting: 1, Keep: 100, Level: 1000})
-		full.Steps = append(full.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.StepShare})
+		steps.Steps = append(steps.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.StepShare})
 		known.Items = append(known.Items, wire.Consumer{Key: question[i], Tier: []byte("premium")})
 	}
 	benchMessage(b, "lease_request", lease,
@@ -31,9 +31,12 @@ func BenchmarkWire(b *testing.B) {
 		func(raw []byte, m *wire.LeaseRequest) (err error) { *m, err = wire.DecodeLeaseRequest(raw); return err })
 	benchMessage(b, "lease_reply", answer,
 		func(dst []byte, m *wire.LeaseReply) []byte { return wire.AppendLeaseReply(dst, *m) }, wire.DecodeLeaseReply)
-	benchMessage(b, "report", full, func(dst []byte, m *wire.Report) []byte { return wire.AppendReport(dst, *m) },
-		wire.DecodeReport)
-	benchMessage(b, "decisions", decisions, wire.AppendDecisions, wire.DecodeDecisions)
+	for name, m := range map[string]wire.Report{
+		"report": {Node: report.Node, Boot: 1, Ladder: &steps}, "decisions": {Node: report.Node, Decisions: &decisions},
+	} {
+		benchMessage(b, name, m, wire.AppendReport,
+			func(raw []byte, m *wire.Report) (err error) { *m, err = wire.DecodeReport(raw); return err })
+	}
 	benchMessage(b, "consumers", known,
 		func(dst []byte, m *wire.Consumers) []byte { return wire.AppendConsumers(dst, *m) }, wire.DecodeConsumers)
 	benchMessage(b, "question", question,

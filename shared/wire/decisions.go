@@ -8,14 +8,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-const decisionsMagic = "WRDC"
-
-// Bounds of one message. A message that uses them all is shorter than MaxDecisions bytes.
+// Bounds of the section about decisions.
 const (
-	MaxRefusals  = 32
-	MaxCallers   = 64
-	MaxCounts    = 256
-	MaxDecisions = 96 << 10
+	MaxRefusals = 32
+	MaxCallers  = 64
+	MaxCounts   = 256
 
 	// MaxShown is the longest encoding of the shown parts of a request; see Identity.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
@@ -30,13 +27,11 @@ const (
 	maxVersion = 1 << 53
 )
 
-// Decisions is the report of one worker of a node about the requests since its last report: how
-// many it refused, a sample of the refused callers, and the heaviest callers.
+// Decisions is the section about the requests since the worker's last report: how many it refused,
+// a sample of the refused callers, and the heaviest callers.
 type Decisions struct {
-	// Node, at most MaxNodeID bytes, and Boot name the node as in a LeaseRequest. Read from a
-	// message, Node and the shown parts alias it.
+	// Node is that of the report. Read from a message, Node and the shown parts alias it.
 	Node []byte
-	Boot uint64
 	// Version is the policy set to which policies, tiers, limits and shown parts refer.
 	Version uint64
 	// Counts are exact, but leave out policies and tiers beyond MaxCounts.
@@ -92,12 +87,9 @@ type Refusal struct {
 	Retry, Ago quota.Span
 }
 
-// AppendDecisions appends the message to dst. Every field is a number or a run of bytes, which
+// appendDecisions appends the section to dst. Every field is a number or a run of bytes, which
 // keeps the filter small.
-func AppendDecisions(dst []byte, m *Decisions) []byte {
-	dst = header(dst, decisionsMagic)
-	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
-	dst = putUvarint(putUvarint(dst, int64(m.Boot>>32)), int64(uint32(m.Boot)))
+func appendDecisions(dst []byte, m *Decisions) []byte {
 	dst = putUvarint(putUvarint(dst, int64(m.Version)), int64(len(m.Counts)))
 	for i := range m.Counts {
 		c := &m.Counts[i]
@@ -133,17 +125,8 @@ func putCaller(dst []byte, c *CallerCount) []byte {
 //go:noinline
 func putRaw(dst, b []byte) []byte { return append(dst, b...) }
 
-// DecodeDecisions reads a message into m, reusing its slices. After an error nothing in m counts.
-func DecodeDecisions(b []byte, m *Decisions) error {
-	if len(b) > MaxDecisions {
-		return ErrTooLarge
-	}
-	c := cursor{buf: b}
-	c.asked(decisionsMagic)
-	m.Node = c.text(MaxNodeID)
-	m.Boot = uint64(c.within(0, math.MaxUint32))<<32 | uint64(c.within(0, math.MaxUint32))
-	m.Version = uint64(c.within(0, maxVersion))
-	m.Counts, m.Refusals, m.Callers = m.Counts[:0], m.Refusals[:0], m.Callers[:0]
+func (c *cursor) decisions(node []byte) *Decisions {
+	m := &Decisions{Node: node, Version: uint64(c.within(0, maxVersion))}
 	for n := c.within(0, MaxCounts); n > 0 && c.err == nil; n-- {
 		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
 	}
@@ -158,7 +141,7 @@ func DecodeDecisions(b []byte, m *Decisions) error {
 	for n := c.within(0, MaxCallers); n > 0 && c.err == nil; n-- {
 		m.Callers = append(m.Callers, c.caller())
 	}
-	return c.end()
+	return m
 }
 
 // small reads a number below 256.

@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"reflect"
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -11,7 +10,7 @@ import (
 )
 
 var decisions = wire.Decisions{
-	Node: []byte("edge-1"), Boot: 0x0123456789abcdef, Version: 42,
+	Node: []byte("edge-1"), Version: 42,
 	Counts: []wire.RefusedCount{{Policy: 1, Tier: 2, Refused: 300}, {Policy: 7, Refused: 1}},
 	Refusals: []wire.Refusal{{
 		CallerCount: wire.CallerCount{Policy: 1, Tier: 2, Bucket: keyhash.Key{1, 2},
@@ -23,26 +22,9 @@ var decisions = wire.Decisions{
 		Count: 16}, {Policy: 8, Bucket: keyhash.Key{6}, Identity: wire.Identity{Shown: []byte{}}}},
 }
 
-func TestDecisionsReadBack(t *testing.T) {
-	message := wire.AppendDecisions(nil, &decisions)
-	golden(t, "decisions", message)
-	var back wire.Decisions
-	if err := wire.DecodeDecisions(message, &back); err != nil || !reflect.DeepEqual(back, decisions) {
-		t.Errorf("%+v: %v", back, err)
-	}
-}
-
 func TestDamagedDecisionsAreRefused(t *testing.T) {
-	var back wire.Decisions
-	message := wire.AppendDecisions(nil, &decisions)
-	for i := range message {
-		if wire.DecodeDecisions(message[:i], &back) == nil {
-			t.Errorf("cut at %d it was accepted", i)
-		}
-	}
 	caller := func(c wire.CallerCount) wire.Decisions { return wire.Decisions{Callers: []wire.CallerCount{c}} }
 	for name, m := range map[string]wire.Decisions{
-		"too long a name":         {Node: make([]byte, wire.MaxNodeID+1)},
 		"too many counts":         {Counts: make([]wire.RefusedCount, wire.MaxCounts+1)},
 		"too many refusals":       {Refusals: make([]wire.Refusal, wire.MaxRefusals+1)},
 		"too many callers":        {Callers: make([]wire.CallerCount, wire.MaxCallers+1)},
@@ -56,21 +38,18 @@ func TestDamagedDecisionsAreRefused(t *testing.T) {
 		"more over than counted": caller(wire.CallerCount{Count: 1, Over: 2}),
 		"an older one":           {Refusals: []wire.Refusal{{Ago: quota.Hour + 1}}},
 	} {
-		if wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &back) == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		areRefused(t, map[string]wire.Report{name: {Decisions: &m}})
 	}
 }
 
-// The largest message fits into the bound, so that a node never makes one that is refused.
-func TestTheLargestDecisionsFit(t *testing.T) {
+func largestDecisions() *wire.Decisions {
 	var shown []byte
 	for i := range policy.MaxShown {
 		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
 	}
 	c := wire.CallerCount{Policy: policy.MaxPolicies - 1, Tier: 255, Identity: wire.Identity{Shown: shown},
 		Count: 1 << 40, Over: 1 << 40}
-	m := wire.Decisions{Node: make([]byte, wire.MaxNodeID), Counts: make([]wire.RefusedCount, wire.MaxCounts)}
+	m := wire.Decisions{Counts: make([]wire.RefusedCount, wire.MaxCounts)}
 	for i := range m.Counts {
 		m.Counts[i] = wire.RefusedCount{Policy: policy.MaxPolicies - 1, Tier: 255, Refused: 1 << 40}
 	}
@@ -82,26 +61,5 @@ func TestTheLargestDecisionsFit(t *testing.T) {
 	for range wire.MaxCallers {
 		m.Callers = append(m.Callers, c)
 	}
-	var back wire.Decisions
-	message := wire.AppendDecisions(nil, &m)
-	if err := wire.DecodeDecisions(message, &back); err != nil || !reflect.DeepEqual(back, m) {
-		t.Errorf("%d bytes: %v", len(message), err)
-	}
-	if wire.DecodeDecisions(make([]byte, wire.MaxDecisions+1), &back) != wire.ErrTooLarge {
-		t.Error("a larger message is read")
-	}
-}
-
-func FuzzDecisions(f *testing.F) {
-	f.Add(wire.AppendDecisions(nil, &decisions))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var m, again wire.Decisions
-		if wire.DecodeDecisions(b, &m) != nil {
-			return
-		}
-		if err := wire.DecodeDecisions(wire.AppendDecisions(nil, &m), &again); err != nil ||
-			!reflect.DeepEqual(m, again) {
-			t.Errorf("%+v is read as %+v: %v", m, again, err)
-		}
-	})
+	return &m
 }

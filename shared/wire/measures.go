@@ -2,15 +2,11 @@ package wire
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-const measuresMagic = "WRMS"
-
-// Bounds of the message about measures. A message that uses them all is shorter than
-// MaxMeasuresBytes.
+// Bounds of the section about measures.
 const (
-	// MaxMeasures is how many policies one message has.
-	MaxMeasures      = 256
-	MaxMeasuresBytes = 40 << 10
-	// MaxCovers is the longest time that a message covers.
+	// MaxMeasures is how many policies one report has.
+	MaxMeasures = 256
+	// MaxCovers is the longest time that a report covers.
 	MaxCovers = 30 * quota.Second
 	// MaxUsed is the highest part of a limit, in percent.
 	MaxUsed = 1000
@@ -23,11 +19,11 @@ const (
 	numbers = 12
 )
 
-// Measures is what one worker of a node has measured of policies since its last message.
+// Measures is the section about what the worker has measured of policies since its last report.
 type Measures struct {
-	// Node, at most MaxNodeID bytes, is the node's id. Read from a message, it aliases it.
+	// Node is that of the report. Read from a message, it aliases it.
 	Node []byte
-	// Covers is how long before the message the measured time began: Busy is about that time.
+	// Covers is how long before the report the measured time began: Busy is about that time.
 	Covers quota.Span
 	Items  []Measure
 }
@@ -63,10 +59,7 @@ func (m *Measure) numbers(version *int64) [numbers]*int64 {
 	}
 }
 
-// AppendMeasures appends the message to dst.
-func AppendMeasures(dst []byte, m *Measures) []byte {
-	dst = header(dst, measuresMagic)
-	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+func appendMeasures(dst []byte, m *Measures) []byte {
 	dst = putUvarint(putUvarint(dst, int64(m.Covers/quota.Millisecond)), int64(len(m.Items)))
 	for i := range m.Items {
 		one := &m.Items[i]
@@ -85,16 +78,9 @@ func AppendMeasures(dst []byte, m *Measures) []byte {
 	return dst
 }
 
-// DecodeMeasures reads a message into m, reusing its slice. After an error nothing in m counts.
-func DecodeMeasures(b []byte, m *Measures) error {
-	if len(b) > MaxMeasuresBytes {
-		return ErrTooLarge
-	}
-	c := cursor{buf: b}
-	c.asked(measuresMagic)
-	m.Node = c.text(MaxNodeID)
+func (c *cursor) measures(node []byte) *Measures {
+	m := &Measures{Node: node}
 	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
-	m.Items = m.Items[:0]
 	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
 		one := Measure{Policy: c.text(maxName)}
 		version := int64(0)
@@ -110,5 +96,5 @@ func DecodeMeasures(b []byte, m *Measures) error {
 		}
 		m.Items = append(m.Items, one)
 	}
-	return c.end()
+	return m
 }

@@ -8,16 +8,12 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-const (
-	offencesMagic  = "WRPO"
-	penaltiesMagic = "WRPP"
-)
+const penaltiesMagic = "WRPP"
 
 // Bounds of the messages about penalties.
 const (
-	// MaxOffences is how many offences one report has, MaxOffencesBytes how long it is at most.
-	MaxOffences      = 128
-	MaxOffencesBytes = 112 << 10
+	// MaxOffences is how many offences one report has.
+	MaxOffences = 128
 	// MaxPenalties is how many penalties one message has.
 	MaxPenalties = 1024
 	// MaxPenaltyLevel is the highest level.
@@ -26,9 +22,9 @@ const (
 	maxMillis = 1 << 45
 )
 
-// Offences is a node's report of the penalties that it has begun or prolonged.
+// Offences is the section about the penalties that the worker has begun or prolonged.
 type Offences struct {
-	// Node, at most MaxNodeID bytes, is the node's id.
+	// Node is that of the report. Read from a message, it aliases it.
 	Node  []byte
 	Items []Offence
 }
@@ -52,10 +48,7 @@ type Offence struct {
 	Identity
 }
 
-// AppendOffences appends the message to dst.
-func AppendOffences(dst []byte, m *Offences) []byte {
-	dst = header(dst, offencesMagic)
-	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+func appendOffences(dst []byte, m *Offences) []byte {
 	dst = putUvarint(dst, int64(len(m.Items)))
 	for i := range m.Items {
 		o := &m.Items[i]
@@ -71,14 +64,8 @@ func AppendOffences(dst []byte, m *Offences) []byte {
 	return dst
 }
 
-// DecodeOffences reads a message into m, reusing its slice. After an error nothing in m counts.
-func DecodeOffences(b []byte, m *Offences) error {
-	if len(b) > MaxOffencesBytes {
-		return ErrTooLarge
-	}
-	c := cursor{buf: b}
-	c.asked(offencesMagic)
-	m.Node, m.Items = c.text(MaxNodeID), m.Items[:0]
+func (c *cursor) offences(node []byte) *Offences {
+	m := &Offences{Node: node}
 	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
 		var o Offence
 		copy(o.Key[:], c.bytes(keyhash.Size))
@@ -96,7 +83,7 @@ func DecodeOffences(b []byte, m *Offences) error {
 		}
 		m.Items = append(m.Items, o)
 	}
-	return c.end()
+	return m
 }
 
 // shown reads the shown parts of an Identity.

@@ -25,13 +25,7 @@ var penalties = wire.Penalties{Revision: 1_800_000_000_009, Cleared: 1_800_000_0
 }}
 
 func TestPenaltiesReadBack(t *testing.T) {
-	message := wire.AppendOffences(nil, &offences)
-	golden(t, "penalty_offences", message)
-	var back wire.Offences
-	if err := wire.DecodeOffences(message, &back); err != nil || !reflect.DeepEqual(back, offences) {
-		t.Errorf("%+v: %v", back, err)
-	}
-	message = wire.AppendPenalties(nil, &penalties)
+	message := wire.AppendPenalties(nil, &penalties)
 	golden(t, "penalties", message)
 	var again wire.Penalties
 	if err := wire.DecodePenalties(message, &again); err != nil || !reflect.DeepEqual(again, penalties) ||
@@ -41,14 +35,8 @@ func TestPenaltiesReadBack(t *testing.T) {
 }
 
 func TestDamagedPenaltiesAreRefused(t *testing.T) {
-	var reports wire.Offences
 	var news wire.Penalties
-	message, other := wire.AppendOffences(nil, &offences), wire.AppendPenalties(nil, &penalties)
-	for i := range message {
-		if wire.DecodeOffences(message[:i], &reports) == nil {
-			t.Errorf("a report cut at %d was accepted", i)
-		}
-	}
+	other := wire.AppendPenalties(nil, &penalties)
 	for i := range other {
 		if wire.DecodePenalties(other[:i], &news) == nil {
 			t.Errorf("penalties cut at %d were accepted", i)
@@ -65,9 +53,8 @@ func TestDamagedPenaltiesAreRefused(t *testing.T) {
 	} {
 		one := good
 		change(&one)
-		if wire.DecodeOffences(wire.AppendOffences(nil, &wire.Offences{Items: []wire.Offence{one}}), &reports) == nil {
-			t.Errorf("%s: accepted", name)
-		}
+		m := wire.Offences{Items: []wire.Offence{one}}
+		areRefused(t, map[string]wire.Report{name: {Offences: &m}})
 	}
 	for name, m := range map[string]wire.Penalties{
 		"too many":              {Items: make([]wire.Penalty, wire.MaxPenalties+1)},
@@ -80,9 +67,8 @@ func TestDamagedPenaltiesAreRefused(t *testing.T) {
 	}
 }
 
-// The largest report fits into the bound, so that a node never makes one that is refused.
-func TestTheLargestReportFits(t *testing.T) {
-	m := wire.Offences{Node: make([]byte, wire.MaxNodeID)}
+func largestOffences() *wire.Offences {
+	var m wire.Offences
 	var shown []byte
 	for i := range policy.MaxShown {
 		shown = append(append(shown, byte(i), policy.MaxShownText), make([]byte, policy.MaxShownText)...)
@@ -94,10 +80,7 @@ func TestTheLargestReportFits(t *testing.T) {
 			Shadow:    true, Prolonged: true, Version: 1 << 53, Identity: wire.Identity{Shown: shown},
 		})
 	}
-	var back wire.Offences
-	if err := wire.DecodeOffences(wire.AppendOffences(nil, &m), &back); err != nil {
-		t.Error(err)
-	}
+	return &m
 }
 
 // A filter that does not know a bit of the extras refuses the snapshot; the bit of penalties is its
@@ -155,13 +138,8 @@ func readSetParts(set *wire.SetReader) {
 }
 
 func FuzzDecodePenalties(f *testing.F) {
-	f.Add(wire.AppendOffences(nil, &offences))
 	f.Add(wire.AppendPenalties(nil, &penalties))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var reports wire.Offences
-		if wire.DecodeOffences(b, &reports) == nil && len(reports.Items) > wire.MaxOffences {
-			t.Error("too many offences")
-		}
 		var news wire.Penalties
 		if wire.DecodePenalties(b, &news) == nil && len(news.Items) > wire.MaxPenalties {
 			t.Error("too many penalties")

@@ -1,66 +1,124 @@
 package wire
 
-import (
-	"encoding/binary"
+import "encoding/binary"
 
-	"github.com/weir-proxy/weir/shared/policy"
+const (
+	reportMagic  = "WRRP"
+	untakenMagic = "WRRU"
 )
 
-const reportMagic = "WRRP"
+// MaxReport bounds a report in bytes. A report in which every section is as long as it may be is
+// shorter.
+const MaxReport = 256 << 10
 
-// MaxSteps bounds the policies in one report.
-const MaxSteps = 1024
-
-// Report is a node's report of the step of its failure ladder on which each policy is.
+// Report is what one worker of a node tells the control plane, in sections. A section is nil if
+// the worker has nothing to say in it.
 type Report struct {
 	// Node, at most MaxNodeID bytes, and Boot name the node as in a LeaseRequest. Read from a
-	// message, Node aliases it.
+	// message, Node aliases it, and the sections have it too.
 	Node []byte
 	Boot uint64
-	// Version is the policy set that the indexes of Steps refer to.
-	Version uint64
-	// Worst is the highest step of any policy, including those without room in Steps.
-	Worst policy.Step
-	// Steps are the policies that are not on the ground.
-	Steps []PolicyStep
+
+	Offences  *Offences
+	Ladder    *Ladder
+	Decisions *Decisions
+	Measures  *Measures
 }
 
-// PolicyStep is the step of one policy, by its index in the policy set.
-type PolicyStep struct {
-	Policy uint32
-	Step   policy.Step
+// Section numbers the sections of a report, in the order in which they are written.
+type Section uint8
+
+// The sections of a report.
+const (
+	SectionOffences Section = iota
+	SectionLadder
+	SectionDecisions
+	SectionMeasures
+	SectionCount
+)
+
+// Sections is a set of sections, one bit each.
+type Sections uint8
+
+const allSections Sections = 1<<SectionCount - 1
+
+// Has reports whether a section is in the set.
+func (s Sections) Has(one Section) bool { return s>>one&1 != 0 }
+
+// Sections returns the sections that a report has.
+func (m *Report) Sections() (s Sections) {
+	for i, has := range [SectionCount]bool{
+		m.Offences != nil, m.Ladder != nil, m.Decisions != nil, m.Measures != nil,
+	} {
+		s |= Sections(boolByte(has)) << i
+	}
+	return s
 }
 
 // AppendReport appends the message to dst.
-func AppendReport(dst []byte, m Report) []byte {
+func AppendReport(dst []byte, m *Report) []byte {
 	dst = header(dst, reportMagic)
-	dst = append(putUvarint(dst, int64(len(m.Node))), m.Node...)
-	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
-	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
-	dst = putUvarint(append(dst, uint8(m.Worst)), int64(len(m.Steps)))
-	for _, s := range m.Steps {
-		dst = append(putUvarint(dst, int64(s.Policy)), uint8(s.Step))
+	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
+	dst = append(binary.LittleEndian.AppendUint64(dst, m.Boot), uint8(m.Sections()))
+	if m.Offences != nil {
+		dst = appendOffences(dst, m.Offences)
+	}
+	if m.Ladder != nil {
+		dst = appendLadder(dst, m.Ladder)
+	}
+	if m.Decisions != nil {
+		dst = appendDecisions(dst, m.Decisions)
+	}
+	if m.Measures != nil {
+		dst = appendMeasures(dst, m.Measures)
 	}
 	return dst
 }
 
-// DecodeReport reads a message into m, reusing m.Steps. After an error nothing in m counts.
-func DecodeReport(b []byte, m *Report) error {
+// DecodeReport reads a message. It refuses one with a section that it does not know, and one
+// without any.
+func DecodeReport(b []byte) (m Report, err error) {
+	if len(b) > MaxReport {
+		return m, ErrTooLarge
+	}
 	c := cursor{buf: b}
 	c.asked(reportMagic)
-	m.Node, m.Boot, m.Version = c.text(MaxNodeID), c.u64(), c.u64()
-	m.Worst = c.step()
-	m.Steps = m.Steps[:0]
-	for n := c.within(0, MaxSteps); n > 0 && c.err == nil; n-- {
-		m.Steps = append(m.Steps, PolicyStep{Policy: uint32(c.within(0, policy.MaxPolicies-1)), Step: c.step()})
+	m.Node, m.Boot = c.text(MaxNodeID), c.u64()
+	sections := c.sections()
+	if sections.Has(SectionOffences) {
+		m.Offences = c.offences(m.Node)
 	}
-	return c.end()
+	if sections.Has(SectionLadder) {
+		m.Ladder = c.ladder()
+	}
+	if sections.Has(SectionDecisions) {
+		m.Decisions = c.decisions(m.Node)
+	}
+	if sections.Has(SectionMeasures) {
+		m.Measures = c.measures(m.Node)
+	}
+	return m, c.end()
 }
 
-func (c *cursor) step() policy.Step {
-	s := policy.Step(c.u8())
-	if s >= policy.Steps {
+// sections reads a set of sections that is not empty.
+func (c *cursor) sections() Sections {
+	s := Sections(c.u8())
+	if s == 0 || s > allSections {
 		c.fail(ErrValue)
 	}
 	return s
+}
+
+// AppendUntaken appends the answer to a report of which some sections could not be taken: the node
+// sends these again.
+func AppendUntaken(dst []byte, s Sections) []byte {
+	return append(header(dst, untakenMagic), uint8(s))
+}
+
+// DecodeUntaken reads which sections of a report could not be taken.
+func DecodeUntaken(b []byte) (Sections, error) {
+	c := cursor{buf: b}
+	c.answered(untakenMagic)
+	s := c.sections()
+	return s, c.end()
 }

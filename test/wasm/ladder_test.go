@@ -19,14 +19,38 @@ type report struct {
 	steps map[string]string
 }
 
+// handleReport takes in a report, section by section.
 func (c *plane) handleReport(node int, call *envoytest.Call) {
-	var m wire.Report
-	if err := wire.DecodeReport(call.Body, &m); err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
-		m.Boot == 0 || m.Version != c.Version {
+	m, err := wire.DecodeReport(append([]byte(nil), call.Body...))
+	if err != nil || string(m.Node) != fmt.Sprint("node-", node) ||
+		m.Boot == 0 && m.Ladder != nil {
 		c.w.t.Errorf("a report: %+v: %v", m, err)
 		return
 	}
-	if c.down {
+	if m.Decisions != nil {
+		c.hearDecisions(call, len(call.Body), m.Decisions)
+	}
+	if m.Measures != nil {
+		c.hearMeasures(m.Measures)
+	}
+	if m.Offences != nil {
+		c.offences++
+	}
+	if m.Ladder != nil && !c.down {
+		c.hearLadder(node, m.Ladder)
+	}
+	switch {
+	case c.down:
+	case c.unjust && m.Offences != nil:
+		call.Respond(c.w.fleet.down, 200, nil, wire.AppendUntaken(nil, 1<<wire.SectionOffences))
+	default:
+		call.Respond(c.w.fleet.down, 204, nil, nil)
+	}
+}
+
+func (c *plane) hearLadder(node int, m *wire.Ladder) {
+	if m.Version != c.Version {
+		c.w.t.Errorf("a ladder of version %d: %+v", m.Version, m)
 		return
 	}
 	r := report{node: node, at: c.w.now, worst: m.Worst, steps: map[string]string{}}
@@ -34,7 +58,6 @@ func (c *plane) handleReport(node int, call *envoytest.Call) {
 		r.steps[c.Sets[m.Version].Policies[s.Policy].Name] = s.Step.String()
 	}
 	c.reports = append(c.reports, r)
-	call.Respond(c.w.fleet.down, 204, nil, nil)
 }
 
 // toldLast is the last report, as text.

@@ -10,7 +10,7 @@ import (
 func TestPenaltiesOfAFormerPolicySetAreReported(t *testing.T) {
 	offended := limits("api", "local", "1/1h", `"penalty": {"after": {"refusals": 1, "within": "1m"}, "for": "1m"}`)
 	w := newWorld(t, fleet{nodes: 1, set: setOf(offended)})
-	w.plane.penal = 503
+	w.plane.unjust = true
 	w.advance(2 * time.Second)
 	for range 3 {
 		w.request(0, 0, get("x-key", "eve"))
@@ -21,7 +21,7 @@ func TestPenaltiesOfAFormerPolicySetAreReported(t *testing.T) {
 	}
 	w.plane.push(setOf(limits("api", "local", "1/1h")))
 	w.advance(time.Second)
-	w.plane.offences, w.plane.penal = 0, 204
+	w.plane.offences, w.plane.unjust = 0, false
 	w.advance(15 * time.Second) // More than the longest pause.
 	if w.plane.offences != 1 {
 		t.Errorf("%d reports once they are taken", w.plane.offences)

@@ -49,11 +49,12 @@ type plane struct {
 	revision uint64
 	// questions about consumers that came in.
 	questions int
-	// offences counts reports of penalties, which are answered with the status penal.
-	offences, penal int
+	// offences counts reports of penalties, which are not taken if unjust.
+	offences int
+	unjust   bool
 	// decisions are the reports of workers about whom they limited, as copies.
 	decisions []heard
-	// measured is how many messages about measures there were, measures their sums by policy, and
+	// measured is how many reports had measures, measures their sums by policy, and
 	// of Used the highest.
 	measured int
 	measures map[string]wire.Measure
@@ -113,13 +114,6 @@ func (c *plane) handle(node int, call *envoytest.Call) {
 		c.handlePoll(node, call, path)
 	case path == "/node/v1/report" && call.Header(":method") == "POST":
 		c.handleReport(node, call)
-	case path == "/node/v1/penalties" && call.Header(":method") == "POST":
-		c.offences++
-		call.Respond(c.w.fleet.down, c.penal, nil, nil)
-	case path == "/node/v1/decisions" && call.Header(":method") == "POST":
-		c.handleDecisions(node, call)
-	case path == "/node/v1/measures" && call.Header(":method") == "POST":
-		c.handleMeasures(node, call)
 	default:
 		t.Errorf("a call to %s %s", call.Header(":method"), path)
 	}

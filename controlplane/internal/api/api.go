@@ -166,9 +166,6 @@ func (s *server) forNodes(e *echo.Echo) error {
 	e.POST("/node/v1/leases", s.leases)
 	e.POST("/node/v1/report", s.report)
 	e.POST("/node/v1/consumers", s.askConsumers)
-	e.POST("/node/v1/decisions", s.noteDecisions)
-	e.POST("/node/v1/measures", s.noteMeasures)
-	e.POST("/node/v1/penalties", s.notePenalties)
 	return nil
 }
 

@@ -522,9 +522,9 @@ func TestSnapshotAndLeases(t *testing.T) {
 	}
 	report := func(boot, version uint64, worst policy.Step, steps ...wire.PolicyStep) {
 		t.Helper()
-		body := wire.AppendReport(nil,
-			wire.Report{Node: []byte("e1"), Boot: boot, Version: version, Worst: worst, Steps: steps})
-		if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, string(body)}); w.Code != 204 || w.Body.Len() > 0 {
+		m := wire.Report{Node: []byte("e1"), Boot: boot,
+			Ladder: &wire.Ladder{Version: version, Worst: worst, Steps: steps}}
+		if w := p.postReport(&m); w.Code != 204 || w.Body.Len() > 0 {
 			t.Errorf("a report: %d %s", w.Code, w.Body)
 		}
 	}
@@ -534,11 +534,10 @@ func TestSnapshotAndLeases(t *testing.T) {
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, "junk"}); w.Code != 400 {
 		t.Errorf("a report that is none: %d", w.Code)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil,
-		string(wire.AppendReport(nil, wire.Report{}))}); w.Code != 400 {
+	if w := p.postReport(&wire.Ladder{}); w.Code != 400 {
 		t.Errorf("a report without a node: %d", w.Code)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, strings.Repeat("x", 8<<10+1)}); w.Code != 413 {
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, strings.Repeat("x", wire.MaxReport+1)}); w.Code != 413 {
 		t.Errorf("a report too long: %d", w.Code)
 	}
 	if w := p.do(call{"eyes", "POST", "/node/v1/report", nil, "junk"}); w.Code != 403 {

@@ -341,8 +341,7 @@ func TestAHostileNode(t *testing.T) {
 	valid := wire.AppendLeaseRequest(nil, greedy)
 	for n := range valid {
 		body := append([]byte(nil), valid[:n]...)
-		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers",
-			"/node/v1/decisions"} {
+		for _, path := range []string{"/node/v1/leases", "/node/v1/report", "/node/v1/consumers"} {
 			if w := p.from(hostile, call{who: "envoy", method: "POST", path: path, body: string(body)}); w.Code != 400 {
 				t.Fatalf("%d bytes of a request to %s: %d", n, path, w.Code)
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"net/http"
 	"slices"
 
 	"github.com/labstack/echo/v4"
@@ -23,24 +22,12 @@ import (
 
 // noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to
 // refuse it: these are samples.
-func (s *server) noteDecisions(c echo.Context) error {
-	body, err := s.body(c, wire.MaxDecisions)
-	if err != nil {
-		return err
-	}
-	var m wire.Decisions
-	if err := wire.DecodeDecisions(body, &m); err != nil {
-		return unreadable("decisions", err)
-	}
-	if m.Node, err = nameIn(m.Node); err != nil {
-		return err
-	}
+func (s *server) noteDecisions(c echo.Context, m *wire.Decisions) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
 	defer cancel()
-	if err := s.config.Decisions.Note(ctx, &m); err != nil {
+	if err := s.config.Decisions.Note(ctx, m); err != nil {
 		s.config.Log.Debug("decisions could not be noted", "id", requestID(c), "error", err.Error())
 	}
-	return c.NoContent(http.StatusNoContent)
 }
 
 // ListDecisions lists recent refusals.

@@ -35,11 +35,11 @@ func (p *plane) report() string {
 	alice := match.ConsumerKey(secret, policy.Source{Kind: policy.SourceHeader, Name: "x-api-key"}, "alice")
 	who := wire.CallerCount{Bucket: keyhash.Key{1},
 		Identity: wire.Identity{Consumer: alice, Shown: append([]byte{0, 2}, "/x"...)}, Count: 3}
-	return string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+	return reported(&wire.Decisions{Node: []byte("envoy-1"), Version: 1,
 		Counts:   []wire.RefusedCount{{Refused: 3}},
 		Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1, Retry: 6 * quota.Second}},
 		Callers:  []wire.CallerCount{{Bucket: keyhash.Key{2}, Count: 32, Over: 16}},
-	}))
+	})
 }
 
 func TestWhyACallerWasLimited(t *testing.T) {
@@ -47,7 +47,7 @@ func TestWhyACallerWasLimited(t *testing.T) {
 	if w := p.put(`"0"`, limited); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, p.report()}); w.Code != 204 {
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, p.report()}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	var got api.DecisionsAnswer
@@ -152,14 +152,13 @@ policies:
 		t.Fatal(w.Body)
 	}
 	message := func(node string) string {
-		return string(wire.AppendMeasures(nil, &wire.Measures{Node: []byte(node), Items: []wire.Measure{
+		return reported(&wire.Measures{Node: []byte(node), Items: []wire.Measure{
 			{Policy: []byte("a"), CandidateRefused: 3, ShadowRefused: 2, Busy: 1000, Used: 70},
 			{Policy: []byte("b"), Used: 1},
-		}}))
+		}})
 	}
-	for body, want := range map[string]int{message("envoy-1"): 204, message(""): 400, "WRMS": 400,
-		strings.Repeat("x", wire.MaxMeasuresBytes+1): 413} {
-		if w := p.do(call{"envoy", "POST", "/node/v1/measures", nil, body}); w.Code != want {
+	for body, want := range map[string]int{message("envoy-1"): 204, message(""): 400} {
+		if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, body}); w.Code != want {
 			t.Errorf("%.20q: %d %s", body, w.Code, w.Body)
 		}
 	}
@@ -176,7 +175,7 @@ policies:
 			t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
-	if w := p.do(call{"eyes", "POST", "/node/v1/measures", nil, message("envoy-1")}); w.Code != 403 {
+	if w := p.do(call{"eyes", "POST", "/node/v1/report", nil, message("envoy-1")}); w.Code != 403 {
 		t.Errorf("a viewer reports measures: %d", w.Code)
 	}
 }
@@ -216,11 +215,11 @@ policies:
 			Limit: limit, Source: 3, Cost: 1}
 	}
 	address := "\xc0\x00\x02\x01"
-	body := wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1, Refusals: []wire.Refusal{
+	w := p.postReport(&wire.Decisions{Node: []byte("envoy-1"), Version: 1, Refusals: []wire.Refusal{
 		refused("login", "", 1, 1, 0, address), refused("tiered", "gold", 0, 3, 2, address, "GET"),
 		refused("tiered", "free", 0, 2, 1, address, "PUT"),
 	}})
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(body)}); w.Code != 204 {
+	if w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	for query, want := range map[string]string{
@@ -261,13 +260,8 @@ func TestBadQuestionsAboutDecisions(t *testing.T) {
 		p.problem(p.do(call{"eyes", "GET", path, nil, ""}), 400, "bad-request")
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""}), 409, "no-consumers")
-	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, "x"}), 400, "bad-request")
-	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil,
-		string(wire.AppendDecisions(nil, &wire.Decisions{}))}), 400, "bad-request")
-	p.problem(p.do(call{"envoy", "POST", "/node/v1/decisions", nil, strings.Repeat("x", wire.MaxDecisions+1)}), 413,
-		"too-large")
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil,
-		string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("n"), Version: 9}))}); w.Code != 204 {
+	p.problem(p.postReport(&wire.Decisions{}), 400, "bad-request")
+	if w := p.postReport(&wire.Decisions{Node: []byte("n"), Version: 9}); w.Code != 204 {
 		t.Errorf("of an unknown version: %d", w.Code)
 	}
 }

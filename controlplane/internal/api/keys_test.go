@@ -434,9 +434,9 @@ func TestABucketHasOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := wire.CallerCount{Bucket: bucket, Count: 3}
-	body := string(wire.AppendDecisions(nil, &wire.Decisions{Node: []byte("envoy-1"), Version: 1,
-		Counts: []wire.RefusedCount{{Refused: 3}}, Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1}}}))
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
+	w := p.postReport(&wire.Decisions{Node: []byte("envoy-1"), Version: 1,
+		Counts: []wire.RefusedCount{{Refused: 3}}, Refusals: []wire.Refusal{{CallerCount: who, Source: 3, Cost: 1}}})
+	if w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	for _, path := range []string{"/v1/top?policy=a", "/v1/decisions?policy=a&partition=consumer:alice"} {

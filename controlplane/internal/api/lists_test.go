@@ -176,8 +176,8 @@ func heard(p *plane, orders uint64) {
 			"&enforcement=%d", n.id, i+1, n.zone, n.applied, orders), nil, ""})
 	}
 	for i, worst := range map[uint64]policy.Step{4: policy.StepShare, 5: policy.StepGround} {
-		p.do(call{"envoy", "POST", "/node/v1/report", nil, string(wire.AppendReport(nil,
-			wire.Report{Node: fmt.Append(nil, "core-", i), Boot: i, Version: 1, Worst: worst}))})
+		p.postReport(&wire.Report{Node: fmt.Append(nil, "core-", i), Boot: i,
+			Ladder: &wire.Ladder{Version: 1, Worst: worst}})
 	}
 }
 

@@ -133,7 +133,7 @@ func TestWhatIsCountedIsShownOfAPolicyThatIsGone(t *testing.T) {
 	if w := p.put(`"0"`, limited); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, p.report()}); w.Code != 204 {
+	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, p.report()}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	if err := p.past.Tick(t.Context()); err != nil {

@@ -55,6 +55,9 @@ func eachField(of reflect.Type, do func(field string)) {
 		if inner.Kind() == reflect.Slice {
 			inner = inner.Elem()
 		}
+		if inner.Kind() == reflect.Pointer { // A section has lies of its own.
+			continue
+		}
 		if inner.Kind() == reflect.Struct && inner != reflect.TypeFor[time.Time]() {
 			eachField(inner, do)
 			continue
@@ -139,10 +142,28 @@ func (r *trial[M]) shown(p *plane, say func(*M)) string {
 	return r.see(p, w)
 }
 
-// nodeCall is a call of a node with a message.
-func (p *plane) nodeCall(path string, body []byte) *httptest.ResponseRecorder {
+// reported is a report with one section.
+func reported(section any) string {
+	var r wire.Report
+	switch s := section.(type) {
+	case *wire.Report:
+		r = *s
+	case *wire.Offences:
+		r.Node, r.Offences = s.Node, s
+	case *wire.Ladder:
+		r.Ladder = s
+	case *wire.Decisions:
+		r.Node, r.Decisions = s.Node, s
+	case *wire.Measures:
+		r.Node, r.Measures = s.Node, s
+	}
+	return string(wire.AppendReport(nil, &r))
+}
+
+// postReport sends a report with one section as a node.
+func (p *plane) postReport(section any) *httptest.ResponseRecorder {
 	p.t.Helper()
-	return p.do(call{"envoy", "POST", "/node/v1/" + path, nil, string(body)})
+	return p.do(call{"envoy", "POST", "/node/v1/report", nil, reported(section)})
 }
 
 // read is an answer to an operator.
@@ -182,7 +203,7 @@ func TestNoFieldOfDecisionsIsBelievedBeyondItsBound(t *testing.T) {
 			Identity: wire.Identity{Consumer: keyhash.Key{2}, Shown: append([]byte{0, 2}, "/x"...)}}
 		heavy := who
 		heavy.Count = 40
-		return M{Node: []byte("n"), Boot: 1, Version: 1, Callers: []wire.CallerCount{heavy},
+		return M{Node: []byte("n"), Version: 1, Callers: []wire.CallerCount{heavy},
 			Counts: []wire.RefusedCount{{Policy: 0, Tier: 1, Refused: 9}},
 			Refusals: []wire.Refusal{{CallerCount: who, Reason: uint8(policy.ReasonQuota), Source: 3, Cost: 2, Left: 1,
 				Retry: 6 * quota.Second}}}
@@ -207,7 +228,6 @@ func TestNoFieldOfDecisionsIsBelievedBeyondItsBound(t *testing.T) {
 		{field: "Decisions.Node", say: func(m *M) { m.Node = make([]byte, wire.MaxNodeID+1) }, refused: outOfRange},
 		{field: "Decisions.Node", say: func(m *M) { m.Node = []byte(badName) },
 			shown: []string{"by n;", "by " + cleanName + ";", " n ", " " + cleanName + " "}},
-		{field: "Decisions.Boot", say: func(m *M) { m.Boot = math.MaxUint64 }},
 		{field: "Decisions.Version", say: func(m *M) { m.Version = 2 }, shown: nothing},
 		{field: "Decisions.Version", say: func(m *M) { m.Version = math.MaxUint64 }, refused: outOfRange},
 		{field: "RefusedCount.Policy", say: counts(func(c *wire.RefusedCount) { c.Policy = 3 }), shown: noCount},
@@ -257,7 +277,7 @@ func TestNoFieldOfDecisionsIsBelievedBeyondItsBound(t *testing.T) {
 			refused: outOfRange},
 	}
 	send := func(p *plane, m *M) *httptest.ResponseRecorder {
-		return p.nodeCall("decisions", wire.AppendDecisions(nil, m))
+		return p.postReport(m)
 	}
 	see := func(p *plane, _ *httptest.ResponseRecorder) (text string) {
 		for _, d := range read[api.DecisionsAnswer](p, "/v1/decisions").Decisions {
@@ -334,7 +354,7 @@ func TestNoFieldOfOffencesIsBelievedBeyondTheRule(t *testing.T) {
 		{field: "Identity.Shown", say: of(func(o *wire.Offence) { o.Shown = []byte{0} }), refused: outOfRange},
 	}
 	send := func(p *plane, m *M) *httptest.ResponseRecorder {
-		return p.nodeCall("penalties", wire.AppendOffences(nil, m))
+		return p.postReport(m)
 	}
 	see := func(p *plane, _ *httptest.ResponseRecorder) (text string) {
 		if err := p.punished.Refresh(p.t.Context()); err != nil {
@@ -406,7 +426,7 @@ func TestNoFieldOfMeasuresIsBelievedBeyondItsBound(t *testing.T) {
 		}
 	}
 	send := func(p *plane, m *M) *httptest.ResponseRecorder {
-		return p.nodeCall("measures", wire.AppendMeasures(nil, m))
+		return p.postReport(m)
 	}
 	see := func(p *plane, _ *httptest.ResponseRecorder) string {
 		text := p.counted() + ";"
@@ -423,10 +443,10 @@ func TestNoFieldOfMeasuresIsBelievedBeyondItsBound(t *testing.T) {
 func TestNoFieldOfAReportIsBelievedOfAnother(t *testing.T) {
 	type M = wire.Report
 	honest := func() M {
-		return M{Node: []byte("n"), Boot: 1, Version: 1, Worst: policy.StepDeny,
-			Steps: []wire.PolicyStep{{Policy: 1, Step: policy.StepDeny}}}
+		return M{Node: []byte("n"), Boot: 1, Ladder: &wire.Ladder{Version: 1, Worst: policy.StepDeny,
+			Steps: []wire.PolicyStep{{Policy: 1, Step: policy.StepDeny}}}}
 	}
-	of := func(say func(*wire.PolicyStep)) func(*M) { return func(m *M) { say(&m.Steps[0]) } }
+	of := func(say func(*wire.PolicyStep)) func(*M) { return func(m *M) { say(&m.Ladder.Steps[0]) } }
 	noStep := []string{" map[login:deny]", " map[]"}
 	nothing := []string{" deny map[login:deny]", "  map[]"}
 	lies := []lie[M]{
@@ -434,21 +454,22 @@ func TestNoFieldOfAReportIsBelievedOfAnother(t *testing.T) {
 		{field: "Report.Node", say: func(m *M) { m.Node = make([]byte, wire.MaxNodeID+1) }, refused: outOfRange},
 		{field: "Report.Node", say: func(m *M) { m.Node = []byte(badName) }, shown: nothing},
 		{field: "Report.Boot", say: func(m *M) { m.Boot = math.MaxUint64 }, shown: nothing},
-		{field: "Report.Version", say: func(m *M) { m.Version = math.MaxUint64 }, shown: noStep},
-		{field: "Report.Worst", say: func(m *M) { m.Worst = policy.Steps }, refused: outOfRange},
+		{field: "Ladder.Version", say: func(m *M) { m.Ladder.Version = math.MaxUint64 }, shown: noStep},
+		{field: "Ladder.Worst", say: func(m *M) { m.Ladder.Worst = policy.Steps }, refused: outOfRange},
 		{field: "PolicyStep.Policy", say: of(func(s *wire.PolicyStep) { s.Policy = 3 }), shown: noStep},
 		{field: "PolicyStep.Policy", say: of(func(s *wire.PolicyStep) { s.Policy = math.MaxUint32 }),
 			refused: outOfRange},
 		{field: "PolicyStep.Step", say: of(func(s *wire.PolicyStep) { s.Step = policy.Steps }), refused: outOfRange},
 	}
 	send := func(p *plane, m *M) *httptest.ResponseRecorder {
-		return p.nodeCall("report", wire.AppendReport(nil, *m))
+		return p.postReport(m)
 	}
 	see := func(p *plane, _ *httptest.ResponseRecorder) string {
 		p.do(call{"envoy", "GET", "/node/v1/snapshot?node=n&boot=1", nil, ""})
 		return p.listedNodes()
 	}
-	(&trial[M]{honest: honest, lies: lies, send: send, see: see, of: []reflect.Type{reflect.TypeFor[M]()}}).run(t)
+	types := []reflect.Type{reflect.TypeFor[M](), reflect.TypeFor[wire.Ladder]()}
+	(&trial[M]{honest: honest, lies: lies, send: send, see: see, of: types}).run(t)
 }
 
 // first is a node that shows a test what polls get.

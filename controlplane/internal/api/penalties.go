@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
 	"strconv"
 	"time"
 
@@ -16,25 +15,16 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// notePenalties takes in what a worker of a node has begun. After an error the node sends it again.
-func (s *server) notePenalties(c echo.Context) error {
-	body, err := s.body(c, wire.MaxOffencesBytes)
-	if err != nil {
-		return err
-	}
-	var m wire.Offences
-	if err := wire.DecodeOffences(body, &m); err != nil {
-		return unreadable("penalties", err)
-	}
-	if m.Node, err = nameIn(m.Node); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), askPatience)
+// noteOffences takes in which penalties a worker of a node has begun, and reports whether it could.
+func (s *server) noteOffences(c echo.Context, m *wire.Offences) (taken bool) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), offencesPatience)
 	defer cancel()
-	if err := s.config.Penalties.Report(ctx, &m); err != nil {
-		return storeFailure(err)
+	err := s.config.Penalties.Report(ctx, m)
+	if err != nil {
+		s.config.Log.Error("offences cannot be stored; the node sends them again", "id", requestID(c), "error",
+			err.Error())
 	}
-	return c.NoContent(http.StatusNoContent)
+	return err == nil
 }
 
 // penaltyQuery is what the parameters select.

@@ -27,10 +27,7 @@ func (p *plane) offend(known uint64, items ...wire.Offence) {
 		it.Until = time.Now().Add(time.Minute).UnixMilli()
 		it.Forgotten = it.Until + 3_600_000
 	}
-	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("envoy-1"), Items: items})
-	got := p.do(call{"envoy", "POST", "/node/v1/penalties", map[string]string{"Content-Type": wire.ContentType},
-		string(body)})
-	if got.Code != 204 {
+	if got := p.postReport(&wire.Offences{Node: []byte("envoy-1"), Items: items}); got.Code != 204 {
 		p.t.Fatalf("a report: %d %s", got.Code, got.Body)
 	}
 }
@@ -162,7 +159,7 @@ func TestPenaltiesAreListedAndPardoned(t *testing.T) {
 
 func TestPenaltiesThatAreRefused(t *testing.T) {
 	p := newPlane(t)
-	const list, pardon, node = "/v1/penalties", "/v1/penalties/pardon", "/node/v1/penalties"
+	const list, pardon, node = "/v1/penalties", "/v1/penalties/pardon", "/node/v1/report"
 	const reason = `{"reason":"x"}`
 	get := func(who, query string) call { return call{who: who, method: "GET", path: list + query} }
 	post := func(who, query, body string) call {
@@ -198,9 +195,9 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 		"a pardon without a word": {post("ed", "?policy=api", `{}`), 400, "bad-request"},
 		"no token reports":        {call{method: "POST", path: node}, 401, "unauthorized"},
 		"a viewer reports":        {call{who: "eyes", method: "POST", path: node}, 403, "forbidden"},
-		"a report of nothing":     {call{who: "envoy", method: "POST", path: node, body: "WRPO"}, 400, "bad-request"},
+		"a report of nothing":     {call{who: "envoy", method: "POST", path: node, body: "WRRP"}, 400, "bad-request"},
 		"a large report": {call{who: "envoy", method: "POST", path: node,
-			body: strings.Repeat("x", wire.MaxOffencesBytes+1)}, 413,
+			body: strings.Repeat("x", wire.MaxReport+1)}, 413,
 			"too-large"},
 	} {
 		t.Run(name, func(t *testing.T) { p.problem(p.do(c.call), c.status, c.kind) })
@@ -209,11 +206,37 @@ func TestPenaltiesThatAreRefused(t *testing.T) {
 	blind.problem(blind.do(get("eyes", "")), 503, "store-unavailable")
 	p.store.mode.Store("away")
 	p.problem(p.do(post("ed", "?policy=api", reason)), 503, "store-unavailable")
-	report := wire.Offences{Node: []byte("e"),
-		Items: []wire.Offence{{Policy: []byte("api"), Level: 1, Until: 1, Forgotten: 1}}}
-	p.problem(p.do(call{who: "envoy", method: "POST", path: node, body: string(wire.AppendOffences(nil, &report))}),
-		503,
-		"store-unavailable")
+}
+
+// If the store does not take the offences of a report, each other section is still taken, once.
+func TestOffencesThatAreNotTakenAreNamed(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, nodeSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	until := time.Now().Add(time.Minute).UnixMilli()
+	r := wire.Report{Node: []byte("n"), Boot: 1, Ladder: &wire.Ladder{Version: 1},
+		Decisions: &wire.Decisions{Version: 1, Counts: []wire.RefusedCount{{Policy: 2, Refused: 9}}},
+		Measures:  &wire.Measures{Items: []wire.Measure{{Policy: []byte("plain"), ShadowRefused: 2}}},
+		Offences: &wire.Offences{Items: []wire.Offence{{Key: keyhash.Key{1}, Policy: []byte("login"), Level: 1,
+			Until: until, Forgotten: until, Version: 1}}}}
+	p.store.mode.Store("away")
+	w := p.postReport(&r)
+	if s, err := wire.DecodeUntaken(w.Body.Bytes()); w.Code != 200 || err != nil || s != 1<<wire.SectionOffences {
+		t.Fatalf("without a store: %d %q, sections %b, %v", w.Code, w.Body, s, err)
+	}
+	p.store.mode.Store("")
+	again := wire.Report{Node: r.Node, Boot: 1, Offences: r.Offences}
+	if w := p.postReport(&again); w.Code != 204 || w.Body.Len() > 0 {
+		t.Fatalf("with a store: %d %q", w.Code, w.Body)
+	}
+	for len(p.penalised(t)) == 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	const want = "plain refused=9 plain requests=9 plain shadow_refused=2 n refused=9 n requests=9 n shadow_refused=2"
+	if got := p.counted(); got != want {
+		t.Errorf("counted %s, want %s", got, want)
+	}
 }
 
 const penalSet = `{"version":"weir/v1","policies":[
@@ -247,8 +270,7 @@ func TestAnOldRuleMakesNoPenaltyLonger(t *testing.T) {
 	late := time.Now().Add(time.Hour).UnixMilli()
 	m := wire.Offences{Node: []byte("envoy-1"), Items: []wire.Offence{{Key: keyhash.Key{9}, Policy: []byte("api"),
 		Level: 9, Until: late, Forgotten: late, Version: 1}}}
-	body := string(wire.AppendOffences(nil, &m))
-	if got := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, body}); got.Code != 204 {
+	if got := p.postReport(&m); got.Code != 204 {
 		t.Fatalf("%d %s", got.Code, got.Body)
 	}
 	for len(p.penalised(t)) == 0 {
@@ -283,7 +305,7 @@ func (p *plane) reportsTooLong(t *testing.T, version uint64) {
 		}
 		m.Items = append(m.Items, o)
 	}
-	got := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, string(wire.AppendOffences(nil, &m))})
+	got := p.postReport(&m)
 	end := time.Now()
 	if got.Code != 204 {
 		t.Fatalf("%d %s", got.Code, got.Body)

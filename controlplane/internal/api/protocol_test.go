@@ -13,14 +13,10 @@ import (
 // A node that speaks another protocol hears which side to upgrade, and the list of nodes says so.
 func TestANodeOfAnotherProtocolIsRefused(t *testing.T) {
 	p := newPlane(t)
-	node := []byte("edge")
 	messages := map[string][]byte{
 		"leases":    wire.AppendLeaseRequest(nil, wire.LeaseRequest{Node: "edge"}),
 		"consumers": wire.AppendQuestion(nil, []keyhash.Key{{1}}),
-		"report":    wire.AppendReport(nil, wire.Report{Node: node}),
-		"decisions": wire.AppendDecisions(nil, &wire.Decisions{Node: node}),
-		"measures":  wire.AppendMeasures(nil, &wire.Measures{Node: node}),
-		"penalties": wire.AppendOffences(nil, &wire.Offences{Node: node}),
+		"report":    []byte(reported(&wire.Measures{Node: []byte("edge")})),
 	}
 	for number, want := range map[uint64]string{
 		wire.Protocol + 1: "upgrade the control plane", wire.Oldest - 1: "upgrade the filter",

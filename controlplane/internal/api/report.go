@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -13,38 +14,62 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// maxReport is more than wire.MaxSteps steps and the longest name of a node take.
-const maxReport = 8 << 10
+// offencesPatience and twice touchPatience are less than a node waits for the answer to a report.
+const offencesPatience = 700 * time.Millisecond
 
-// report notes on which steps of its failure ladder a node is. A store that is away is no reason to
-// refuse it.
+// report takes in the sections of a report of a worker. Only offences must not be lost: the answer
+// names them if the store does not take them, and the node sends them again. The other sections are
+// taken all the same, and never sent twice.
 func (s *server) report(c echo.Context) error {
-	body, err := s.body(c, maxReport)
+	body, err := s.body(c, wire.MaxReport)
 	if err != nil {
 		return err
 	}
-	var r wire.Report
-	if err := wire.DecodeReport(body, &r); err != nil {
+	r, err := wire.DecodeReport(body)
+	if err != nil {
 		return unreadable("report", err)
 	}
-	if len(r.Node) == 0 {
-		return badRequest("the report does not name the node")
+	node, err := nameIn(r.Node)
+	if err != nil {
+		return err
 	}
-	boot := strconv.FormatUint(r.Boot, 16)
-	if !s.mayNote(c, string(r.Node), boot) {
-		return c.NoContent(http.StatusNoContent)
+	if r.Measures != nil {
+		r.Measures.Node = node
+		s.noteMeasures(r.Measures)
 	}
-	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
-	defer cancel()
-	if err := s.config.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r)); err != nil {
-		s.config.Log.Debug("a report could not be stored", "id", requestID(c), "error", err.Error())
+	if r.Ladder != nil {
+		s.noteLadder(c, &r)
+	}
+	if r.Decisions != nil {
+		r.Decisions.Node = node
+		s.noteDecisions(c, r.Decisions)
+	}
+	if r.Offences != nil {
+		r.Offences.Node = node
+		if !s.noteOffences(c, r.Offences) {
+			return answerNode(c, wire.AppendUntaken(nil, 1<<wire.SectionOffences), wire.ProtocolOf(body))
+		}
 	}
 	return c.NoContent(http.StatusNoContent)
 }
 
-// reported is a report with the policies' names. Policies of a version that is not known here are
-// left out.
-func (s *server) reported(ctx context.Context, r wire.Report) nodes.Reported {
+// noteLadder notes on which steps of its failure ladder a node is. A store that is away is no
+// reason to refuse it.
+func (s *server) noteLadder(c echo.Context, r *wire.Report) {
+	boot := strconv.FormatUint(r.Boot, 16)
+	if !s.mayNote(c, string(r.Node), boot) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
+	defer cancel()
+	if err := s.config.Nodes.Report(ctx, string(r.Node), boot, s.reported(ctx, r.Ladder)); err != nil {
+		s.config.Log.Debug("a node's ladder could not be stored", "id", requestID(c), "error", err.Error())
+	}
+}
+
+// reported is a node's ladder with the policies' names. Policies of a version that is not known
+// here are left out.
+func (s *server) reported(ctx context.Context, r *wire.Ladder) nodes.Reported {
 	said := nodes.Reported{State: r.Worst.String()}
 	set, _ := s.config.Policies.Current()
 	if len(r.Steps) > 0 && (set == nil || set.Version.Number != r.Version) {

@@ -174,8 +174,7 @@ func TestWhyGoesByTheVersionOfTheNode(t *testing.T) {
 		m := wire.Decisions{Node: []byte("n"), Version: version + 1, Refusals: []wire.Refusal{{
 			CallerCount: wire.CallerCount{Policy: 1, Bucket: bucket, Count: 1}, Limit: 1, Reason: uint8(version),
 			Cost: 1}}}
-		if w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/decisions",
-			body: string(wire.AppendDecisions(nil, &m))}); w.Code != 204 {
+		if w := p.postReport(&m); w.Code != 204 {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}

@@ -240,7 +240,7 @@ func TestARolloutIsComparedWithTheOthers(t *testing.T) {
 		t.Helper()
 		m := wire.Measures{Node: []byte("n"), Items: []wire.Measure{{Policy: []byte(name), Version: version,
 			Decided: decided, Refused: refused, Unsure: 1, Waited: 2, Held: 30}}}
-		w := p.do(call{"envoy", "POST", "/node/v1/measures", nil, string(wire.AppendMeasures(nil, &m))})
+		w := p.postReport(&m)
 		if w.Code != 204 {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}

@@ -3,11 +3,8 @@ package api
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"time"
-
-	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/series"
@@ -20,33 +17,21 @@ var steps = map[gen.GetSeriesParamsStep]time.Duration{
 	"30m": 30 * time.Minute, "1h": time.Hour,
 }
 
-// beforeRollout is for how long messages come that are about the time before: one covers five
+// beforeRollout is for how long reports come that are about the time before: one covers five
 // seconds, and leaves within one more.
 const beforeRollout = 6 * time.Second
 
 // noteMeasures takes in what a worker of a node has measured of the policies in force.
-func (s *server) noteMeasures(c echo.Context) error {
-	body, err := s.body(c, wire.MaxMeasuresBytes)
-	if err != nil {
-		return err
-	}
-	var m wire.Measures
-	if err := wire.DecodeMeasures(body, &m); err != nil {
-		return unreadable("measures", err)
-	}
-	if m.Node, err = nameIn(m.Node); err != nil {
-		return err
-	}
+func (s *server) noteMeasures(m *wire.Measures) {
 	active, _ := s.config.Policies.Active()
-	s.config.Series.Measured(&m, active.Knows)
+	s.config.Series.Measured(m, active.Knows)
 	if active.Draft != nil {
-		// A message of the current version may be about the time before the rollout.
+		// A report of the current version may be about the time before the rollout.
 		earlier := s.config.Now().Sub(active.State.Rollout.Since) < beforeRollout
-		s.config.Series.Compared(&m, func(version uint64, name string) bool {
+		s.config.Series.Compared(m, func(version uint64, name string) bool {
 			return active.HasPolicy(version, name) && !(earlier && version == active.State.Current)
 		})
 	}
-	return c.NoContent(http.StatusNoContent)
 }
 
 // GetSeries answers with what was decided over time.

@@ -98,8 +98,7 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 		t.Errorf("a policy whose costs are known: %+v", l)
 	}
 
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, string(wire.AppendDecisions(nil,
-		&wire.Decisions{Node: []byte("n"), Version: 1, Refusals: refusals}))}); w.Code != 204 {
+	if w := p.postReport(&wire.Decisions{Node: []byte("n"), Version: 1, Refusals: refusals}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
 	var why api.DecisionsAnswer

@@ -105,9 +105,9 @@ func (p *plane) punish(t *testing.T, consumer string) {
 		p.t.Fatal(err)
 	}
 	until := time.Now().Add(time.Minute).UnixMilli()
-	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("envoy-1"), Items: []wire.Offence{
+	w := p.postReport(&wire.Offences{Node: []byte("envoy-1"), Items: []wire.Offence{
 		{Key: key, Policy: []byte("api"), Version: 1, Level: 1, Until: until, Forgotten: until + 60_000}}})
-	if w := p.do(call{"envoy", "POST", "/node/v1/penalties", nil, string(body)}); w.Code != 204 {
+	if w.Code != 204 {
 		p.t.Fatal(w.Code, w.Body)
 	}
 	p.must("GET", "/v1/penalties", "")
@@ -200,8 +200,7 @@ func (p *plane) bansRefuse(reasons map[keyhash.Key]uint8) {
 		m.Refusals = append(m.Refusals, wire.Refusal{Reason: wire.BanReason + reason,
 			CallerCount: wire.CallerCount{Policy: wire.BanPolicy, Bucket: key, Count: 3}})
 	}
-	body := string(wire.AppendDecisions(nil, &m))
-	if w := p.do(call{"envoy", "POST", "/node/v1/decisions", nil, body}); w.Code != 204 {
+	if w := p.postReport(&m); w.Code != 204 {
 		p.t.Fatal(w.Code, w.Body)
 	}
 }

@@ -196,8 +196,7 @@ func (g *viewsGame) report(who, p string) {
 	m := wire.Decisions{Node: []byte("n"), Version: 1, Counts: []wire.RefusedCount{{Policy: at, Refused: n}},
 		Refusals: []wire.Refusal{{Limit: at, Cost: 1,
 			CallerCount: wire.CallerCount{Policy: at, Bucket: bucket, Count: n}}}}
-	body := string(wire.AppendDecisions(nil, &m))
-	if w := g.do(call{who: "envoy", method: "POST", path: "/node/v1/decisions", body: body}); w.Code != 204 {
+	if w := g.postReport(&m); w.Code != 204 {
 		g.t.Fatalf("%d %s", w.Code, w.Body)
 	}
 	g.refused[p] += n

@@ -162,10 +162,10 @@ func offends(ts *testscript.TestScript, _ bool, args []string) {
 	key, err := keyhash.Parse(args[1])
 	ts.Check(err)
 	until := time.Now().Add(time.Hour).UnixMilli()
-	body := wire.AppendOffences(nil, &wire.Offences{Node: []byte("edge-1"), Items: []wire.Offence{{
+	body := wire.AppendReport(nil, &wire.Report{Node: []byte("edge-1"), Offences: &wire.Offences{Items: []wire.Offence{{
 		Key: key, Policy: []byte(args[0]), Level: 2, Until: until, Forgotten: until + 3_600_000, Shadow: len(args) > 2,
-	}}})
-	r, err := http.NewRequest(http.MethodPost, ts.Getenv("WEIR_SERVER")+"/node/v1/penalties", bytes.NewReader(body))
+	}}}})
+	r, err := http.NewRequest(http.MethodPost, ts.Getenv("WEIR_SERVER")+"/node/v1/report", bytes.NewReader(body))
 	ts.Check(err)
 	r.Header.Set("Authorization", "Bearer "+nodeToken)
 	r.Header.Set("Content-Type", wire.ContentType)

@@ -289,8 +289,7 @@ func TestReports(t *testing.T) {
 	if got := string(m.Refusals[0].Shown); got != "\x00\x01a" {
 		t.Errorf("shown %q", got)
 	}
-	encoded := wire.AppendDecisions(nil, m)
-	if err := wire.DecodeDecisions(encoded, &wire.Decisions{}); err != nil {
+	if _, err := wire.DecodeReport(wire.AppendReport(nil, &wire.Report{Decisions: m})); err != nil {
 		t.Error(err)
 	}
 	if m := w.service.Take(); m != nil {
@@ -326,7 +325,7 @@ policies:
 		r.Retry != 0 || policy.DecisionSource(r.Source) != policy.ByRequest {
 		t.Errorf("%+v", r)
 	}
-	if err := wire.DecodeDecisions(wire.AppendDecisions(nil, m), &wire.Decisions{}); err != nil {
+	if _, err := wire.DecodeReport(wire.AppendReport(nil, &wire.Report{Decisions: m})); err != nil {
 		t.Error(err)
 	}
 }

@@ -29,7 +29,7 @@ type recorder struct {
 	at [wire.MaxRefusals]quota.Instant
 }
 
-func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(NodeName), Boot: rand.Uint64()} }
+func (r *recorder) begin() { r.message = wire.Decisions{Node: []byte(NodeName)} }
 
 // note counts the decided call, and watches what is decided beside it.
 func (d *decision) note() {

@@ -32,6 +32,7 @@ type Recorder struct {
 	matcher    match.Matcher
 	// generation is that of the policy set of all samples.
 	generation uint64
+	report     wire.Report
 	message    wire.Decisions
 	// banned describes the caller of a request that a ban refuses.
 	banned wire.CallerCount

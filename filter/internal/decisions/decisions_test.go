@@ -90,11 +90,11 @@ func (w *world) Call(_ string, body []byte, _ quota.Span, done func(status int, 
 	if w.unsent != nil {
 		return w.unsent
 	}
-	var m wire.Decisions
-	if err := wire.DecodeDecisions(append([]byte(nil), body...), &m); err != nil {
-		w.t.Fatal(err)
+	m, err := wire.DecodeReport(append([]byte(nil), body...))
+	if err != nil || m.Sections() != 1<<wire.SectionDecisions || m.Boot != 7 {
+		w.t.Fatalf("%+v: %v", m, err)
 	}
-	w.sent, w.done, w.pending = append(w.sent, m), done, true
+	w.sent, w.done, w.pending = append(w.sent, *m.Decisions), done, true
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 // Times of messages. Refusals leave at once, but at least apart after the last message; callers
 // leave every callersApart.
 const (
-	path         = "/node/v1/decisions"
 	apart        = quota.Second
 	callersApart = 5 * quota.Second
 )
@@ -20,10 +19,11 @@ var pauses = rpc.Backoff{First: apart, Longest: 10 * quota.Second}
 // New makes the Recorder of a VM of a node. Random is the VM's own number.
 func New(client rpc.Client, clock rpc.Clock, node string, boot, random uint64) *Recorder {
 	s := &Recorder{Reporter: rpc.Reporter{
-		Client: client, Clock: clock, Random: rpc.NewRand(random), Path: path, Apart: apart, Pauses: pauses,
+		Client: client, Clock: clock, Random: rpc.NewRand(random), Apart: apart, Pauses: pauses,
 	}}
+	s.report = wire.Report{Node: []byte(node), Boot: boot, Decisions: &s.message}
 	s.message = wire.Decisions{
-		Node: []byte(node), Boot: boot, Counts: make([]wire.RefusedCount, 0, wire.MaxCounts),
+		Counts:   make([]wire.RefusedCount, 0, wire.MaxCounts),
 		Refusals: make([]wire.Refusal, 0, wire.MaxRefusals), Callers: make([]wire.CallerCount, 0, wire.MaxCallers),
 	}
 	return s
@@ -44,7 +44,7 @@ func (s *Recorder) Tick(now quota.Instant) {
 	if !callers {
 		m.Callers = held[:0]
 	}
-	s.body = wire.AppendDecisions(s.body[:0], m)
+	s.body = wire.AppendReport(s.body[:0], &s.report)
 	m.Callers = held
 	s.clear(callers)
 	if callers {

@@ -26,7 +26,7 @@ type process struct {
 	leader  int
 	lines   []string
 
-	reports []wire.Report
+	reports []wire.Ladder
 	deaf    bool // reports get no answer
 	refuse  error
 	done    func(int, []byte)
@@ -48,13 +48,13 @@ func (p *process) Call(_ string, body []byte, _ quota.Span, done func(int, []byt
 	if p.refuse != nil {
 		return p.refuse
 	}
-	var m wire.Report
-	if err := wire.DecodeReport(append([]byte(nil), body...), &m); err != nil || string(m.Node) != "edge" ||
-		m.Boot != 7 || m.Version != 3 {
+	m, err := wire.DecodeReport(append([]byte(nil), body...))
+	if err != nil || string(m.Node) != "edge" || m.Boot != 7 || m.Sections() != 1<<wire.SectionLadder ||
+		m.Ladder.Version != 3 {
 		p.t.Errorf("the report %+v: %v", m, err)
 	}
 	if p.done = done; !p.deaf {
-		p.reports = append(p.reports, m)
+		p.reports = append(p.reports, *m.Ladder)
 		done(204, nil)
 	}
 	return nil

@@ -10,7 +10,6 @@ import (
 
 // Times of reports: at least apart, and repeated while the control plane does not answer a worker.
 const (
-	path          = "/node/v1/report"
 	reportTimeout = quota.Second
 	apart         = quota.Second
 	repeat        = 10 * quota.Second
@@ -32,6 +31,7 @@ type reporter struct {
 	pause       quota.Span
 	random      rpc.Rand
 	message     wire.Report
+	ladder      wire.Ladder
 	body        []byte
 }
 
@@ -42,15 +42,16 @@ func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 	if p.underWay || now < p.next || r.changes == r.reported && (r.since == 0 || now < p.again) {
 		return
 	}
-	p.message.Version, p.message.Worst = rules.Index.Version(), r.worst()
-	p.message.Steps = p.message.Steps[:0]
+	p.ladder.Version, p.ladder.Worst = rules.Index.Version(), r.worst()
+	p.ladder.Steps = p.ladder.Steps[:0]
 	if r.since != 0 && r.generation == rules.Generation && len(r.steps) == rules.Index.Len() {
 		p.addSteps(r.steps, rules, true)
 		p.addSteps(r.steps, rules, false)
 	}
-	p.body = wire.AppendReport(p.body[:0], p.message)
+	p.message.Ladder = &p.ladder
+	p.body = wire.AppendReport(p.body[:0], &p.message)
 	p.underWay, p.sent = true, r.changes
-	err := p.client.Call(path, p.body, reportTimeout, func(status int, _ []byte) {
+	err := p.client.Call(rpc.ReportPath, p.body, reportTimeout, func(status int, _ []byte) {
 		l.answered(p.clock.Now(), rpc.Of(status) == rpc.Answered)
 	})
 	if err != nil {
@@ -62,7 +63,7 @@ func (l *Ladder) report(now quota.Instant, rules *ruleset.Rules) {
 // that can need it.
 func (p *reporter) addSteps(steps []byte, rules *ruleset.Rules, needed bool) {
 	for i, step := range steps {
-		if len(p.message.Steps) == wire.MaxSteps {
+		if len(p.ladder.Steps) == wire.MaxSteps {
 			return
 		}
 		of := rules.Index.Policy(uint32(i))
@@ -72,7 +73,7 @@ func (p *reporter) addSteps(steps []byte, rules *ruleset.Rules, needed bool) {
 		case !needed:
 			step = byte(policy.StepLeases)
 		}
-		p.message.Steps = append(p.message.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.Step(step)})
+		p.ladder.Steps = append(p.ladder.Steps, wire.PolicyStep{Policy: uint32(i), Step: policy.Step(step)})
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 )
 
 const (
-	path  = "/node/v1/measures"
 	apart = 5 * quota.Second
 	// placesOfAll are kept in each message for all requests, of each version in use.
 	placesOfAll = 4
@@ -25,6 +24,7 @@ var pauses = rpc.Backoff{First: apart, Longest: 20 * quota.Second}
 type Recorder struct {
 	rpc.Reporter
 	body    []byte
+	report  wire.Report
 	message wire.Measures
 	// places are those of policies in the message, by name.
 	places map[string]int
@@ -34,12 +34,14 @@ type Recorder struct {
 
 // New makes the Recorder of a VM of a node. Random is the VM's own number.
 func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Recorder {
-	return &Recorder{
+	s := &Recorder{
 		Reporter: rpc.Reporter{
-			Client: client, Clock: clock, Random: rpc.NewRand(random), Path: path, Apart: apart, Pauses: pauses,
+			Client: client, Clock: clock, Random: rpc.NewRand(random), Apart: apart, Pauses: pauses,
 		},
-		places: make(map[string]int), message: wire.Measures{Node: []byte(node)}, begun: quota.Forever,
+		places: make(map[string]int), begun: quota.Forever,
 	}
+	s.report = wire.Report{Node: []byte(node), Measures: &s.message}
+	return s
 }
 
 // Decided notes what was counted for a policy: the requests that its candidate would have refused,
@@ -109,7 +111,7 @@ func (s *Recorder) Tick(now quota.Instant) {
 		return
 	}
 	s.message.Covers = min(max(quota.Span(now-s.begun), 0), wire.MaxCovers)
-	s.body = wire.AppendMeasures(s.body[:0], &s.message)
+	s.body = wire.AppendReport(s.body[:0], &s.report)
 	s.message.Items, s.begun = s.message.Items[:0], quota.Forever
 	clear(s.places)
 	s.Send(s.body, now)

@@ -39,11 +39,12 @@ func (w *world) Call(path string, body []byte, _ quota.Span, done func(status in
 	if w.unsent != nil {
 		return w.unsent
 	}
-	var m wire.Measures
-	if err := wire.DecodeMeasures(append([]byte(nil), body...), &m); err != nil || string(m.Node) != "node" ||
-		path != "/node/v1/measures" {
+	r, err := wire.DecodeReport(append([]byte(nil), body...))
+	if err != nil || string(r.Node) != "node" || r.Sections() != 1<<wire.SectionMeasures ||
+		path != "/node/v1/report" {
 		w.t.Fatalf("%s %x: %v", path, body, err)
 	}
+	m := r.Measures
 	text := fmt.Sprint(int64(m.Covers / quota.Millisecond))
 	for _, one := range m.Items {
 		text += fmt.Sprintf(" %s:%d/%d/%d/%d", one.Policy, one.CandidateRefused, one.ShadowRefused, one.Busy, one.Used)

@@ -88,11 +88,11 @@ func (p *process) Call(_ string, body []byte, _ quota.Span, done func(int, []byt
 	if p.unsent {
 		return errors.New("no healthy host")
 	}
-	var m wire.Offences
-	if err := wire.DecodeOffences(append([]byte(nil), body...), &m); err != nil {
-		p.Fatal(err)
+	m, err := wire.DecodeReport(append([]byte(nil), body...))
+	if err != nil || m.Sections() != 1<<wire.SectionOffences {
+		p.Fatalf("%+v: %v", m, err)
 	}
-	p.sent, p.ends = append(p.sent, m), append(p.ends, done)
+	p.sent, p.ends = append(p.sent, *m.Offences), append(p.ends, done)
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 )
 
 const (
-	path    = "/node/v1/penalties"
 	timeout = quota.Second
 	// maxPending bounds the penalties of a VM that wait to be reported.
 	maxPending = 1024
@@ -35,7 +34,8 @@ type reporter struct {
 	// their caller. The first sending ones are under way.
 	pending          []wire.Offence
 	unnamed, sending int
-	message          wire.Offences
+	message          wire.Report
+	offences         wire.Offences
 	due              quota.Instant
 	pause            quota.Span
 }
@@ -98,12 +98,24 @@ func (b *Box) Tick(now quota.Instant) {
 		return
 	}
 	b.sending = min(len(b.pending), wire.MaxOffences)
-	b.message.Items = b.pending[:b.sending]
-	b.body = wire.AppendOffences(b.body[:0], &b.message)
-	err := b.client.Call(path, b.body, timeout, func(status int, _ []byte) { b.answered(b.clock.Now(), status) })
+	b.offences.Items = b.pending[:b.sending]
+	b.message.Offences = &b.offences
+	b.body = wire.AppendReport(b.body[:0], &b.message)
+	err := b.client.Call(rpc.ReportPath, b.body, timeout, func(status int, answer []byte) {
+		if status == 200 && !taken(answer) {
+			status = 503
+		}
+		b.answered(b.clock.Now(), status)
+	})
 	if err != nil {
 		b.answered(now, 0)
 	}
+}
+
+// taken reports whether an answer with a body says that the offences were taken.
+func taken(answer []byte) bool {
+	untaken, err := wire.DecodeUntaken(answer)
+	return err == nil && !untaken.Has(wire.SectionOffences)
 }
 
 // answered ends a report.

@@ -2,6 +2,9 @@ package rpc
 
 import "github.com/weir-proxy/weir/shared/quota"
 
+// ReportPath is where reports go.
+const ReportPath = "/node/v1/report"
+
 // Times of reports: how long an answer may take, and how long the next report waits after an answer
 // that does not know it.
 const (
@@ -15,7 +18,6 @@ type Reporter struct {
 	Client Client
 	Clock  Clock
 	Random Rand
-	Path   string
 	// Apart is how long the next report waits after one that arrived. Pauses follow those that did
 	// not.
 	Apart  quota.Span
@@ -43,7 +45,7 @@ func (r *Reporter) NextReport() quota.Instant {
 func (r *Reporter) Send(report []byte, now quota.Instant) {
 	r.underWay = true
 	done := func(status int, _ []byte) { r.answered(r.Clock.Now(), status) }
-	if err := r.Client.Call(r.Path, report, reportTimeout, done); err != nil {
+	if err := r.Client.Call(ReportPath, report, reportTimeout, done); err != nil {
 		r.answered(now, 0)
 	}
 }
