@@ -39,3 +39,32 @@ func (w *worker) answer(req *limiter.Request, status limiter.Status) Answer {
 	}
 	return a
 }
+
+// head is that of a response, by the names of its headers.
+type head map[string][]string
+
+// Header implements limiter.Answer.
+func (h head) Header(name string) []byte {
+	if len(h[name]) == 0 {
+		return nil
+	}
+	return []byte(h[name][0])
+}
+
+// Once implements limiter.Answer.
+func (h head) Once(name string) []byte {
+	if len(h[name]) != 1 {
+		return nil
+	}
+	return []byte(h[name][0])
+}
+
+// Respond ends the stream of a request that went on with a response: a status, and pairs of a name
+// and a value.
+func (p *Process) Respond(number int, stream uint32, status string, headers ...string) {
+	h := head{":status": {status}}
+	for i := 0; i < len(headers); i += 2 {
+		h[headers[i]] = append(h[headers[i]], headers[i+1])
+	}
+	p.finish(number, stream, h)
+}

@@ -118,6 +118,8 @@ type worker struct {
 	paused map[uint32]*limiter.Request
 	// lasting are requests that went on and that End is to end.
 	lasting map[uint32]*limiter.Request
+	// sent is when they went on.
+	sent map[uint32]quota.Instant
 	// delayed are those that a queue holds back.
 	delayed map[uint32]*limiter.Request
 	headers respond.Headers
@@ -138,7 +140,8 @@ func Start(o Options) *Process {
 	p.beside = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 	for i := range o.Workers {
 		w := &worker{process: p, number: i, paused: map[uint32]*limiter.Request{},
-			lasting: map[uint32]*limiter.Request{}, delayed: map[uint32]*limiter.Request{}}
+			lasting: map[uint32]*limiter.Request{}, delayed: map[uint32]*limiter.Request{},
+			sent: map[uint32]quota.Instant{}}
 		w.store = bucketstore.New(data, [4]byte{}, cmp.Or(o.TableKeys, tableKeys), 0)
 		w.flights = inflight.New(data, shareddata.Space{}, cmp.Or(o.TableKeys, tableKeys), o.Random+uint64(i)+1)
 		w.leases = leasing.New(leasing.Config{
@@ -254,7 +257,7 @@ var sources = map[policy.DecisionSource]Source{
 
 func (w *worker) decided(req *limiter.Request, status limiter.Status, before [len(policy.Sources)]uint64) {
 	if req.Lasting {
-		w.lasting[req.Stream] = req
+		w.lasting[req.Stream], w.sent[req.Stream] = req, w.Now()
 	}
 	if status == limiter.Delayed {
 		w.delayed[req.Stream] = req
@@ -295,12 +298,21 @@ func (p *Process) Cancel(number int, stream uint32) {
 }
 
 // End ends the stream of a request that went on.
-func (p *Process) End(number int, stream uint32) {
+func (p *Process) End(number int, stream uint32) { p.finish(number, stream, nil) }
+
+// finish ends such a stream, after the head of a response if there is one.
+func (p *Process) finish(number int, stream uint32, h head) {
 	w := p.workers[number]
 	if req := w.lasting[stream]; req != nil {
 		defer w.act()()
+		life := limiter.Life{Ended: w.Now()}
+		if h != nil {
+			life.Sent, life.Answered = w.sent[stream], w.Now()
+			w.limiter.SettleHead(req, h, w.Now())
+		}
 		delete(w.lasting, stream)
-		w.limiter.End(req, limiter.Life{Ended: w.Now()})
+		delete(w.sent, stream)
+		w.limiter.End(req, life)
 		w.resume()
 	}
 }

@@ -85,8 +85,12 @@ func (p *Process) Counted(name string) (n uint64) {
 			"requests.waited": &s.Waited, "requests.queued": &w.flights.Stats.Queued, "requests.gone": &s.Gone,
 			"requests.delayed": &s.Delayed, "requests.unanswered": &s.Unanswered, "charged_in_vain": &s.ChargedInVain,
 			"shadow.allowed": &s.ShadowAllowed, "shadow.refused": &s.ShadowRefused,
-			"candidate.allowed": &s.CandidateAllowed, "candidate.refused": &s.CandidateRefused,
+			"shadow.undetermined": &s.ShadowUndetermined,
+			"candidate.allowed":   &s.CandidateAllowed, "candidate.refused": &s.CandidateRefused,
 			"candidate.undetermined": &s.CandidateUndetermined,
+			"costs.reserved_tokens":  &s.Settled.Reserved, "costs.refunded_tokens": &s.Settled.Refunded,
+			"costs.overspent_tokens": &s.Settled.Overspent, "costs.settled": &s.Settled.Settled,
+			"costs.missing": &s.Settled.Missing, "costs.unanswered": &s.Settled.Kept,
 		}[name]
 	}
 	return n

@@ -1,6 +1,9 @@
 package scenariotest
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // failures are failure ladders of a control plane that does not answer.
 func failures() []Scenario {
@@ -38,6 +41,38 @@ func failures() []Scenario {
 		{Name: "the share of a window", Policies: one("leased",
 			`"algorithm":"sliding_log","limit":{"quota":10,"window":"10s"},"on_failure":{"then":"local"}`),
 			Steps: []Step{{Plane: fails(503), Pass: 10, Want: "refused reason=failure retry=900ms..1s"}}},
+	}
+}
+
+// shares are the failure ladder's share of a caller, by what the node knows of its bucket.
+func shares() []Scenario {
+	policies := func(onFailure string) string {
+		return `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"10m"},"mode":"strict",` +
+			`"on_failure":` + onFailure + "}"
+	}
+	// A caller has the share, or what the bucket held at last if that is less.
+	starts := func(name string, spent int, rests time.Duration, pass int) Scenario {
+		// The node learns that there are two.
+		steps := []Step{{Plane: nodes(2), Ask: "x-k=other", Want: "allowed asked=yes"}}
+		if spent > 0 {
+			steps = append(steps, Step{Times: spent, Ask: "x-k=a", Want: "allowed"})
+		}
+		return Scenario{Name: "a share starts at what the node knows: " + name, Policies: policies(`{"then":"local"}`),
+			Steps: append(steps,
+				Step{After: rests, Plane: fails(503), Ask: "x-k=a", Pass: pass, Want: "refused reason=failure"})}
+	}
+	s := Scenario{Name: "a share may start empty", Policies: policies(`[{"share":"forever","start":"empty"}]`),
+		Steps: []Step{
+			{Plane: nodes(2), Ask: "x-k=other", Want: "allowed asked=yes"},
+			{Plane: fails(503), Ask: "x-k=a", Want: "refused reason=failure"},
+			{After: 120 * sec, Ask: "x-k=a", Pass: 10, Want: "refused reason=failure"},
+		}}
+	return []Scenario{s,
+		starts("nothing", 0, 0, 50),
+		starts("little was spent", 20, 0, 50),
+		starts("most was spent", 80, 0, 20),
+		starts("all was spent", 100, 0, 0),
+		starts("the bucket has earned since", 100, 60*sec, 10),
 	}
 }
 

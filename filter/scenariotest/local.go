@@ -1,6 +1,9 @@
 package scenariotest
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // local are buckets of one node alone.
 func local() []Scenario {
@@ -67,7 +70,7 @@ func shadows() []Scenario {
 	const watched = `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local"`
 	const a = `{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local",
 		"candidate":{"limit":{"quota":5,"window":"1h"}}}`
-	return []Scenario{
+	return slices.Concat([]Scenario{
 		// It is charged when it and all enforced ones allow. Enforcing it begins with a bucket of
 		// its own.
 		{Name: "a policy in shadow", Policies: watched + `,"enforcement":"shadow"},
@@ -86,13 +89,59 @@ func shadows() []Scenario {
 			{Want: "refused policy=a", Counts: "candidate.allowed=5"},
 			{Want: "refused policy=a", Counts: "candidate.allowed=5 candidate.refused=1"},
 		}},
+		// What is only tried is asked for in the background, and no request waits.
+		{Name: "trials in an outage", Policies: one("leased",
+			`"limit":{"quota":100,"window":"1h"},"enforcement":"shadow"`), Steps: []Step{
+			{Plane: fails(504), Want: "unlimited asked=no"},
+			{After: 10 * ms, Want: "unlimited"},
+			{After: 10 * ms, Want: "unlimited"},
+			{After: 10 * ms, Times: 50, Want: "unlimited asked=no calls=0", Counts: "shadow.undetermined=53"},
+		}},
+		{Name: "a trial of permits", Policies: one("leased", `"limit":{"in_flight":2},"enforcement":"shadow"`),
+			Steps: []Step{
+				{As: "1", Want: "unlimited"},
+				{After: 30 * ms, As: "1", Want: "unlimited"},
+				{After: 30 * ms, As: "1", Want: "unlimited"},
+				{After: 30 * ms, As: "1", Want: "unlimited"},
+				{After: 30 * ms, As: "1", Want: "unlimited"},
+				{After: 30 * ms, End: "1", Counts: "shadow.allowed=2 shadow.refused=3"},
+				{After: 8 * sec, Then: holds(0)},
+			}},
 		{Name: "a candidate whose neighbour refuses", Policies: a +
 			`,{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"}`, Steps: []Step{
 			{Want: "allowed"},
 			{Times: 2, Want: "refused policy=b",
 				Counts: "candidate.allowed=1 candidate.refused=0 candidate.undetermined=0"},
 		}},
+	}, each(severalTried, "local", "leased", "strict"), each(looks, "strict 100 4 3", "leased 100 4 3", "strict 1 1 0"))
+}
+
+// severalTried is a trial of several limits: what one of them refuses is charged at none.
+func severalTried(mode string) Scenario {
+	ten := Step{After: 2 * sec, Times: 10, Want: "unlimited asked=no"}
+	return Scenario{Name: "a trial of several limits", Policies: one(mode,
+		`"enforcement":"shadow","limit":[{"quota":3,"window":"1s"},{"quota":5,"window":"1h"}]`), Steps: []Step{
+		ten, ten, ten, {After: sec, Counts: "shadow.allowed=5 shadow.refused=25 shadow.undetermined=0"}}}
+}
+
+// looks is a candidate that only its own policy has refused: it looks whether the other policies'
+// buckets hold enough, also where only the control plane can say that, and spends nothing of them.
+func looks(word string) Scenario {
+	var mode string
+	var quota, allowed, refused int
+	fmt.Sscan(word, &mode, &quota, &allowed, &refused)
+	b := fmt.Sprintf(`{"name":"b","partition":[],"mode":%q,"limit":{"quota":%d,"window":"1h"}}`, mode, quota)
+	s := Scenario{Name: "a candidate looks at other policies", Policies: `{"name":"a","partition":[],"mode":"local",
+		"limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":4,"window":"1h"},{"quota":9,"window":"9h"}]}},` + b,
+		Steps: []Step{
+			{Pass: 1, Want: "refused"},
+			{Times: 5, Want: "refused"},
+			{After: sec, Counts: fmt.Sprintf("candidate.allowed=%d candidate.refused=%d", allowed, refused)},
+		}}
+	if quota > 1 {
+		s.Steps = append(s.Steps, Step{Push: b, Want: fmt.Sprintf("allowed remaining=%d", quota-2)})
 	}
+	return s
 }
 
 // ownQuota is a limit whose quota is the caller's own.

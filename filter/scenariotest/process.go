@@ -130,5 +130,12 @@ func (a *asked) Outcome() (Outcome, bool) {
 	return a.outcome, a.decided && !a.of.Delayed(a.worker, a.stream)
 }
 
-func (a *asked) End()   { a.of.End(a.worker, a.stream) }
-func (a *asked) Leave() { a.of.Cancel(a.worker, a.stream) }
+func (a *asked) End(status string, headers ...string) {
+	a.of.Respond(a.worker, a.stream, status, headers...)
+}
+
+// Leave withdraws the request, or breaks its response off.
+func (a *asked) Leave() {
+	a.of.Cancel(a.worker, a.stream)
+	a.of.Process.End(a.worker, a.stream)
+}

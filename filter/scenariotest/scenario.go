@@ -39,6 +39,9 @@ type Step struct {
 	// is something to want of it. The step lasts until it is decided, unless it has a name.
 	Ask    string
 	Worker int
+	// Answer is the response to the requests of the step, or to those that End names: its status
+	// and headers, as in "500 x-used=7". Without it that is 200.
+	Answer string
 	// As names the request. Then its stream lasts, and it may wait.
 	As string
 	// Times is how many such requests come, each of which Want holds for; 0 is one.
@@ -77,8 +80,8 @@ type Driver interface {
 type Request interface {
 	// Outcome is what has become of it. Until it is done it waits.
 	Outcome() (o Outcome, done bool)
-	// End ends its stream, and Leave has its client go away.
-	End()
+	// End has the upstream answer it, and Leave has its client go away.
+	End(status string, headers ...string)
 	Leave()
 }
 
@@ -148,7 +151,7 @@ func (p *play) take(s Step) string {
 		p.push(SetOf(s.Push))
 	}
 	for _, r := range p.named[s.End] {
-		r.End()
+		p.end(r)
 	}
 	for _, r := range p.named[s.Leave] {
 		r.Leave()
@@ -213,7 +216,7 @@ func (p *play) see() string {
 // ask makes the step's request. What waits has a second.
 func (p *play) ask(want string) string {
 	p.t.Helper()
-	r := p.Ask(p.step.Worker, strings.FieldsFunc(p.step.Ask, func(c rune) bool { return c == ' ' || c == '=' })...)
+	r := p.Ask(p.step.Worker, split(p.step.Ask)...)
 	o, done := r.Outcome()
 	asked := "no"
 	if !done {
@@ -231,9 +234,22 @@ func (p *play) ask(want string) string {
 	}
 	problem := p.judge(want, o, done, asked)
 	if p.step.As == "" {
-		r.End()
+		p.end(r)
 	}
 	return problem
+}
+
+func (p *play) end(r Request) {
+	words := split("200")
+	if p.step.Answer != "" {
+		words = split(p.step.Answer)
+	}
+	r.End(words[0], words[1:]...)
+}
+
+// split has the words of a request or an answer: names and values.
+func split(text string) []string {
+	return strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == '=' })
 }
 
 // judge says how an outcome differs from the one wanted.

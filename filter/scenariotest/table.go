@@ -13,8 +13,8 @@ const (
 
 // All are the scenarios.
 func All() []Scenario {
-	return slices.Concat(local(), shadows(), figures(), central(), optimistic(), failures(), pushes(), queues(),
-		places)
+	return slices.Concat(local(), shadows(), figures(), central(), optimistic(), failures(), shares(), pushes(),
+		queues(), settles(), unknown(), places)
 }
 
 // one is a policy set of a policy p for all requests.

@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"strconv"
 	"testing"
 	"time"
 
@@ -51,16 +52,22 @@ func (a asked) Outcome() (o scenariotest.Outcome, done bool) {
 		o.Status = reply.Status
 	}
 	o.Header = func(name string) string {
-		a.End() // The client has no header before.
+		a.End("200") // The client has no header before.
 		return a.stream.Reply().Header(name)
 	}
 	return o, true
 }
 
-func (a asked) End() {
-	if a.stream.State() == envoytest.Continued {
-		a.stream.Respond(200, nil)
+func (a asked) End(status string, headers ...string) {
+	if a.stream.State() != envoytest.Continued {
+		return
 	}
+	code, _ := strconv.Atoi(status)
+	var all [][2]string
+	for i := 0; i < len(headers); i += 2 {
+		all = append(all, [2]string{headers[i], headers[i+1]})
+	}
+	a.stream.Respond(code, all)
 }
 
 func (a asked) Leave() { a.stream.Cancel() }

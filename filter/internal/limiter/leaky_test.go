@@ -17,10 +17,7 @@ func leaky(mode string) string {
 // much; -1 is a refusal.
 func (n *node) arrive(want quota.Span) *limiter.Request {
 	n.t.Helper()
-	req, status := n.begin()
-	if status == limiter.Paused {
-		status = n.answer(200, req)
-	}
+	req, status := n.decide()
 	switch {
 	case want < 0 && status != limiter.Refused, want == 0 && status != limiter.Allowed, want > 0 &&
 		status != limiter.Delayed, want >= 0 && req.Delay != want:

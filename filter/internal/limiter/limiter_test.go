@@ -155,6 +155,16 @@ func (n *node) answer(status int, req *limiter.Request) limiter.Status {
 	return n.limiter.Resume(req, n.now)
 }
 
+// decide is begin, where the control plane answers until the request is decided.
+func (n *node) decide(headers ...string) (*limiter.Request, limiter.Status) {
+	n.t.Helper()
+	req, status := n.begin(headers...)
+	for status == limiter.Paused {
+		status = n.answer(200, req)
+	}
+	return req, status
+}
+
 // count makes requests until one is not allowed and returns how many were.
 func (n *node) count() int {
 	for allowed := 0; ; allowed++ {
@@ -194,10 +204,7 @@ func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 			for len(n.calls) > 0 {
 				n.answer(200, &limiter.Request{})
 			}
-			req, status := n.begin()
-			for status == limiter.Paused {
-				status = n.answer(200, req)
-			}
+			_, status := n.decide()
 			if status == limiter.Allowed {
 				allowed++
 			}
@@ -616,10 +623,7 @@ func TestTallyKnowsHowFullBucketsAre(t *testing.T) {
 func TestTallyKnowsHowFullCentralBucketsAre(t *testing.T) {
 	used := func(n *node, want int64, headers ...string) {
 		t.Helper()
-		req, status := n.begin(headers...)
-		for status == limiter.Paused {
-			status = n.answer(200, req)
-		}
+		_, status := n.decide(headers...)
 		if got := n.rules.Tally.TakeUsed(0); got != want {
 			t.Errorf("%d percent are used (%v), want %d", got, status, want)
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/shared/match"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -34,9 +33,6 @@ func (a answer) Once(name string) []byte {
 
 func status(code int) answer { return answer{":status": fmt.Sprint(code)} }
 
-const failedLogins = `{"name":"p","partition":["header:x-k"],"limit":{"quota":5,"window":"15m"},"mode":"local","algorithm":%q,
-	"cost":{"reserve":1,"commit":{"status":{"401":1,"403":1,"rest":0}},"missing":0}}`
-
 // answered ends a request with a response.
 func (n *node) answered(req *limiter.Request, a answer) {
 	n.t.Helper()
@@ -46,128 +42,6 @@ func (n *node) answered(req *limiter.Request, a answer) {
 	n.limiter.SettleHead(req, a, n.now)
 	if req.Lasting {
 		n.t.Error("the request lasts beyond the response that settles it")
-	}
-}
-
-// Only log-ins that fail count: five of them, whatever the algorithm, and any number of others.
-func TestOnlyFailuresCount(t *testing.T) {
-	for _, algorithm := range []string{"sliding_log", "sliding_window", "fixed_window", "token_bucket"} {
-		n := newNode(t, false, fmt.Sprintf(failedLogins, algorithm))
-		for i := range 20 {
-			req, got := n.begin("x-k", "a")
-			if got != limiter.Allowed {
-				t.Fatalf("%s: log-in %d: %v", algorithm, i, got)
-			}
-			n.answered(req, status(200))
-		}
-		for i := range 5 {
-			req, got := n.begin("x-k", "a")
-			if got != limiter.Allowed {
-				t.Fatalf("%s: failed log-in %d: %v", algorithm, i, got)
-			}
-			n.answered(req, status(401+2*(i%2)))
-		}
-		req, got := n.begin("x-k", "a")
-		if got != limiter.Refused || req.Reason != policy.ReasonQuota || req.Lasting {
-			t.Errorf("%s: after five failures: %v, %v", algorithm, got, req.Reason)
-		}
-		want := limiter.Settled{Reserved: 25, Refunded: 20, Settled: 25}
-		if n.limiter.Stats.Settled != want {
-			t.Errorf("%s: %+v, want %+v", algorithm, n.limiter.Stats.Settled, want)
-		}
-	}
-}
-
-// A hundred guesses at once are five: the others are refused before any answer comes.
-func TestParallelGuesses(t *testing.T) {
-	n := newNode(t, false, fmt.Sprintf(failedLogins, "sliding_log"))
-	var open []*limiter.Request
-	for range 100 {
-		if req, got := n.begin("x-k", "a"); got == limiter.Allowed {
-			open = append(open, req)
-		}
-	}
-	if len(open) != 5 {
-		t.Fatalf("%d passed", len(open))
-	}
-	n.answered(open[0], status(200)) // One of them was right.
-	if _, got := n.begin("x-k", "a"); got != limiter.Allowed {
-		t.Error("the entry of a log-in that succeeded has not come back")
-	}
-}
-
-// A client that goes, a reset and a time-out before the response leave what was reserved charged. A
-// response that does not say the cost costs what `missing` says.
-func TestWhatIsNotKnownStaysCharged(t *testing.T) {
-	const byHeader = `{"name":"p","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local","algorithm":"sliding_window",
-		"cost":{"reserve":3,"commit":{"header":"x-used"},"missing":%s}}`
-	for _, c := range []struct {
-		missing string
-		end     func(n *node, req *limiter.Request)
-		left    int64
-		stats   limiter.Settled
-	}{
-		{"0", func(n *node, req *limiter.Request) { n.limiter.End(req, limiter.Life{Sent: 1, Ended: n.now}) }, 7,
-			limiter.Settled{Reserved: 3, Kept: 1, KeptBy: [limiter.Endings]uint64{limiter.EndedOtherwise: 1}}},
-		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{}) }, 10,
-			limiter.Settled{Reserved: 3, Refunded: 3, Settled: 1, Missing: 1}},
-		{`"reserved"`, func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "-1"}) }, 7,
-			limiter.Settled{Reserved: 3, Missing: 1}},
-		{"5", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "1, 2"}) }, 5,
-			limiter.Settled{Reserved: 3, Overspent: 2, Settled: 1, Missing: 1}},
-		{"5", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "1\n2"}) }, 5,
-			limiter.Settled{Reserved: 3, Overspent: 2, Settled: 1, Missing: 1}},
-		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "3"}) }, 7,
-			limiter.Settled{Reserved: 3, Settled: 1}},
-		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "12"}) }, -2,
-			limiter.Settled{Reserved: 3, Overspent: 9, Settled: 1}},
-		// A figure above the highest cost is a cost all the same: bytes of a large file.
-		{"0", func(n *node, req *limiter.Request) { n.answered(req, answer{"x-used": "53687091200000000000000"}) }, -2,
-			limiter.Settled{Reserved: 3, Overspent: policy.MaxCost - 3, Settled: 1}},
-	} {
-		n := newNode(t, false, fmt.Sprintf(byHeader, c.missing))
-		req, got := n.begin()
-		if got != limiter.Allowed {
-			t.Fatal(got)
-		}
-		c.end(n, req)
-		next, got := n.begin()
-		left := next.Hits[0].Remaining
-		if got == limiter.Allowed {
-			left += 3
-		} else if c.left >= 3 {
-			t.Errorf("missing %s: refused", c.missing)
-		}
-		n.limiter.Stats.Settled.Reserved = 3
-		if left != max(c.left, 0) || n.limiter.Stats.Settled != c.stats {
-			t.Errorf("missing %s: %d are left, want %d; %+v, want %+v", c.missing, left, c.left,
-				n.limiter.Stats.Settled, c.stats)
-		}
-	}
-}
-
-// A cost by the time that a request takes is known at its end, and can be more than the bucket
-// holds: the debt shows in the wait.
-func TestCostByDuration(t *testing.T) {
-	n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"10s"},"mode":"local",
-		"cost":{"reserve":1,"commit":{"duration":"100ms"}}}`)
-	req, _ := n.begin()
-	n.limiter.SettleHead(req, status(200), n.now)
-	if !req.Lasting {
-		t.Fatal("the request does not last until its end")
-	}
-	began := n.now
-	n.now += 2 * sec
-	n.limiter.End(req, limiter.Life{Sent: began, Answered: began + 1, Ended: n.now})
-	refused, got := n.begin()
-	// 20 tokens, of which two seconds have brought back one: 19 are owed of 10, and the request
-	// needs one.
-	if got != limiter.Refused || refused.Hits[0].Retry != 10*quota.Second || refused.Hits[0].Remaining != 0 {
-		t.Errorf("%v, retry after %d", got, refused.Hits[0].Retry)
-	}
-	n.now += 10 * sec
-	if _, got := n.begin(); got != limiter.Allowed {
-		t.Error("refused after the wait")
 	}
 }
 
@@ -373,20 +247,6 @@ func TestCostInTrailers(t *testing.T) {
 	}
 }
 
-// A caller who asks for more than the bucket holds reserves all of it, and is not refused for ever.
-func TestReservationIsCapped(t *testing.T) {
-	n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"1m"},"mode":"local","algorithm":"fixed_window",
-		"cost":{"reserve":{"header":"x-max","max":1000,"missing":2},"commit":{"header":"x-used"}}}`)
-	req, got := n.begin("x-max", "900")
-	if got != limiter.Allowed || req.Hits[0].Cost != 10 || req.Hits[0].Remaining != 0 {
-		t.Fatalf("%v, cost %d", got, req.Hits[0].Cost)
-	}
-	n.answered(req, answer{"x-used": "4"})
-	if req, _ = n.begin(); req.Hits[0].Cost != 2 || req.Hits[0].Remaining != 4 {
-		t.Errorf("cost %d, %d left", req.Hits[0].Cost, req.Hits[0].Remaining)
-	}
-}
-
 // A request reserves what a header, a claim or metadata says: at least one token, since a request
 // that takes nothing would always pass and never be settled, at most max, and what missing says
 // where it says no whole number.
@@ -463,45 +323,6 @@ func TestTheLargestBudgetIsReserved(t *testing.T) {
 		if got := req.Hits[0].Cost; got != c.want {
 			t.Errorf("%s of %v %v: %d reserved, want %d", c.source, c.sent, c.given, got, c.want)
 		}
-	}
-}
-
-// A request that a later bucket refuses costs nothing, and a policy in shadow counts as an enforced
-// one would.
-func TestSettlesWhatWasRefusedAndWhatIsWatched(t *testing.T) {
-	n := newNode(t, false, `{"name":"s","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local","algorithm":"sliding_log",
-		"enforcement":"shadow","cost":{"reserve":1,"commit":{"status":{"500":1,"rest":0}}}}`)
-	for range 9 {
-		req, got := n.begin()
-		if got != limiter.Unlimited {
-			t.Fatal(got)
-		}
-		n.answered(req, status(200))
-	}
-	if s := n.limiter.Stats; s.ShadowAllowed != 9 || s.ShadowRefused != 0 || s.Settled.Refunded != 9 {
-		t.Errorf("%+v", s)
-	}
-}
-
-// The policy set is replaced while a request is under way: it settles by what it was admitted
-// under, and gives nothing back to a bucket that counts otherwise now.
-func TestSettlesAfterAPush(t *testing.T) {
-	const one = `{"name":"p","partition":[],"limit":{"quota":%d,"window":"1h"},"mode":"local","cost":{"reserve":4,"commit":{"header":"x-used"}}}`
-	n := newNode(t, false, fmt.Sprintf(one, 10))
-	req, _ := n.begin()
-	other, _ := n.begin()
-	n.push(2, fmt.Sprintf(one, 10))
-	n.answered(req, answer{"x-used": "0"})
-	if probe, got := n.begin(); got != limiter.Allowed || probe.Hits[0].Remaining != 2 {
-		t.Errorf("%v, %d left", got, probe.Hits[0].Remaining)
-	}
-	n.push(3, fmt.Sprintf(one, 12))
-	if probe, got := n.begin(); got != limiter.Allowed || probe.Hits[0].Remaining != 0 {
-		t.Errorf("%v, %d left", got, probe.Hits[0].Remaining)
-	}
-	n.answered(other, answer{"x-used": "0"})
-	if _, got := n.begin(); got != limiter.Refused {
-		t.Errorf("%v: tokens came back to a bucket whose limit was changed", got)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -29,10 +28,7 @@ func (n *node) passes(most int, headers ...string) (passed int, refused *limiter
 func (n *node) spendAll(tokens int, headers ...string) {
 	n.t.Helper()
 	for range tokens {
-		req, status := n.begin(headers...)
-		if status == limiter.Paused {
-			status = n.answer(200, req)
-		}
+		req, status := n.decide(headers...)
 		if status != limiter.Allowed {
 			n.t.Fatalf("with the control plane: %v (%v)", status, req.Reason)
 		}
@@ -53,32 +49,6 @@ func (n *node) recover() {
 }
 
 const shares = `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"strict","on_failure":{"then":"local"}}`
-
-// With the control plane away a caller of whom the node knows nothing has all of the node's share,
-// and one that it knows what the bucket held at last, if that is less. The refusal says that this
-// is the failure's doing.
-func TestAShareStartsAtWhatTheNodeKnows(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		spent, want int
-		rests       quota.Instant // between the last answer and the failure
-	}{
-		{"nothing is known", 0, 50, 0},
-		{"little was spent", 20, 50, 0},
-		{"most was spent", 80, 20, 0},
-		{"all was spent", 100, 0, 0},
-		{"the bucket has earned since", 100, 10, 6 * 60 * sec},
-	} {
-		n := newNode(t, true, shares)
-		n.spendAll(1, "x-k", "other") // The node learns that there are two.
-		n.spendAll(c.spent, "x-k", "a")
-		n.now += c.rests
-		passed, refused := n.passes(200, "x-k", "a")
-		if passed != c.want || refused == nil || refused.Reason != policy.ReasonFailure {
-			t.Errorf("%s: %d pass, want %d; the next: %+v", c.name, passed, c.want, refused)
-		}
-	}
-}
 
 // To enter the share again does not fill it, and neither does the share refill by more than its
 // rate while it is not needed. Where the bucket is known to hold less by now it starts with that.
@@ -116,19 +86,6 @@ func TestNewCallersPassInAnOutage(t *testing.T) {
 			}
 			n.now += sec
 		}
-	}
-}
-
-// A share that is to start empty has no token at first, and refills at its rate.
-func TestAShareMayStartEmpty(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"strict",
-		"on_failure":[{"share":"forever","start":"empty"}]}`)
-	n.spendAll(1, "x-k", "other")
-	for i, want := range []int{0, 10} {
-		if passed, refused := n.passes(50, "x-k", "a"); passed != want || refused.Reason != policy.ReasonFailure {
-			t.Errorf("the %d. time %d pass, want %d: %+v", i+1, passed, want, refused)
-		}
-		n.now += 12 * 60 * sec
 	}
 }
 

@@ -18,11 +18,6 @@ func (n *node) shadows() seen {
 	return seen{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined}
 }
 
-func (n *node) candidates() seen {
-	s := &n.limiter.Stats
-	return seen{s.CandidateAllowed, s.CandidateRefused, s.CandidateUndetermined}
-}
-
 // A policy in shadow asks in the background: it counts what it would have refused, no request
 // waits, and all that come while a call is under way share the next one.
 func TestTrialsAskInTheBackground(t *testing.T) {
@@ -96,23 +91,6 @@ func TestALateAnswerSettlesATrial(t *testing.T) {
 	}
 }
 
-// While the control plane is away nothing is known of a trial, nothing waits, and nothing is asked.
-func TestTrialsInAnOutage(t *testing.T) {
-	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"enforcement":"shadow"}`)
-	for range 3 {
-		n.begin()
-		n.answerOne(504)
-	}
-	for range 50 {
-		if _, status := n.begin(); status != limiter.Unlimited {
-			t.Fatal(status)
-		}
-	}
-	if got := n.shadows(); got != (seen{0, 0, 53}) || len(n.calls) > 0 {
-		t.Errorf("%+v, %d calls", got, len(n.calls))
-	}
-}
-
 // Trials never take the places of requests that wait: as many of these may wait as without them.
 func TestTrialsDoNotCrowdOutRequests(t *testing.T) {
 	n := newNode(t, true, `
@@ -133,93 +111,6 @@ func TestTrialsDoNotCrowdOutRequests(t *testing.T) {
 	}
 	if got := n.shadows(); got.undetermined == 0 || n.limiter.Stats.TooManyWaiting != 1 {
 		t.Errorf("%+v, %d too many", got, n.limiter.Stats.TooManyWaiting)
-	}
-}
-
-// The limits of a policy are tried together: what one of them refuses is charged at none.
-func TestATrialOfSeveralLimitsIsChargedAtAllOrNone(t *testing.T) {
-	for _, mode := range []string{"local", "leased", "strict"} {
-		n := newNode(t, true, `{"name":"p","partition":[],"mode":"`+mode+`","enforcement":"shadow","limit":[{"quota":3,"window":"1s"},{"quota":5,"window":"1h"}]}`)
-		for i := range 30 {
-			if i%10 == 0 {
-				n.now += 2 * sec
-			}
-			n.begin()
-			n.answerWith(200)
-		}
-		if got := n.shadows(); got != (seen{5, 25, 0}) {
-			t.Errorf("%s: %+v", mode, got)
-		}
-	}
-}
-
-// A candidate that only its own policy has refused looks whether the other policies' buckets hold
-// enough, also where only the control plane can say that. It spends nothing of them.
-func TestACandidateLooksAtOtherPolicies(t *testing.T) {
-	const policies = `
-		{"name":"a","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"},"candidate":{"limit":[{"quota":4,"window":"1h"},{"quota":9,"window":"9h"}]}},
-		{"name":"b","partition":[],"mode":%q,"limit":{"quota":%d,"window":"1h"}}`
-	for _, c := range []struct {
-		mode  string
-		quota int
-		want  seen
-	}{
-		{"strict", 100, seen{4, 3, 0}},
-		{"leased", 100, seen{4, 3, 0}},
-		{"strict", 1, seen{1, 0, 0}}, // b would refuse the others.
-	} {
-		n := newNode(t, true, fmt.Sprintf(policies, c.mode, c.quota))
-		allowed := 0
-		for range 7 {
-			req, status := n.begin()
-			if status == limiter.Paused {
-				status = n.answer(200, req)
-			}
-			if status == limiter.Allowed {
-				allowed++
-			}
-			n.answerWith(200)
-		}
-		if got := n.candidates(); got != c.want || allowed != 1 {
-			t.Errorf("%s %d: %+v, %d allowed", c.mode, c.quota, got, allowed)
-		}
-		if c.quota == 1 {
-			continue
-		}
-		n.push(2, fmt.Sprintf(`{"name":"b","partition":[],"mode":%q,"limit":{"quota":%d,"window":"1h"}}`, c.mode, c.quota))
-		req, status := n.begin()
-		if status == limiter.Paused {
-			status = n.answer(200, req)
-		}
-		if status != limiter.Allowed || req.Hits[0].Remaining != int64(c.quota)-2 {
-			t.Errorf("%s: %v, %d left after two requests", c.mode, status, req.Hits[0].Remaining)
-		}
-	}
-}
-
-// In flight over all nodes: the trial gets its permits in the background.
-func TestTrialsOfPermits(t *testing.T) {
-	n := newLeased(t, 2, `,"enforcement":"shadow"`)
-	var open []*limiter.Request
-	for range 5 {
-		req, status := n.begin()
-		if status != limiter.Unlimited {
-			t.Fatal(status)
-		}
-		open = append(open, req)
-		n.let(30*millisecond, 200)
-	}
-	if got := n.shadows(); got != (seen{2, 3, 0}) {
-		t.Errorf("%+v", got)
-	}
-	for _, req := range open {
-		if req.Lasting { // The others hold nothing.
-			n.end(req)
-		}
-	}
-	n.let(8*sec, 200)
-	if held := n.plane.Held(); held != 0 {
-		t.Errorf("%d permits at rest", held)
 	}
 }
 

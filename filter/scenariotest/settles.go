@@ -1,0 +1,101 @@
+package scenariotest
+
+import (
+	"slices"
+	"strconv"
+)
+
+// settles are costs that the response says.
+func settles() []Scenario {
+	return slices.Concat(each(failures401, "sliding_log", "sliding_window", "fixed_window", "token_bucket"), []Scenario{
+		// A hundred guesses at once are five: the others are refused before any answer comes.
+		{Name: "parallel guesses", Policies: failedLogins("sliding_log"), Steps: []Step{
+			{As: "right", Want: "allowed"},
+			{As: "open", Pass: 4, Want: "refused"},
+			{Times: 95, Want: "refused"},
+			{End: "right", As: "next", Want: "allowed"}, // Its entry has come back.
+		}},
+		// The debt of a cost by the time that a request takes shows in the wait.
+		{Name: "a cost by duration", Policies: one("local",
+			`"limit":{"quota":10,"window":"10s"},"cost":{"reserve":1,"commit":{"duration":"100ms"}}`), Steps: []Step{
+			{As: "1", Want: "allowed"},
+			// 20 tokens, of which two seconds have brought back one: 19 are owed of 10.
+			{After: 2 * sec, End: "1", Want: "refused retry=10s remaining=0"},
+			{After: 10 * sec, Want: "allowed"},
+		}},
+		// A caller who asks for more than the bucket holds reserves all of it.
+		{Name: "a reservation is capped", Policies: one("local", `"limit":{"quota":10,"window":"1m"},
+			"algorithm":"sliding_log","cost":{"reserve":{"header":"x-max","max":1000,"missing":2},
+			"commit":{"header":"x-used"}}`), Steps: []Step{
+			{Ask: "x-max=900", Want: "allowed remaining=0", Answer: "200 x-used=4"},
+			{Want: "allowed remaining=4"},
+		}},
+		{Name: "a policy in shadow settles", Policies: one("local", `"limit":{"quota":2,"window":"1h"},
+			"algorithm":"sliding_log","enforcement":"shadow","cost":{"reserve":1,"commit":{"status":{"500":1,"rest":0}}}`),
+			Steps: []Step{{Times: 9, Want: "unlimited",
+				Counts: "shadow.allowed=9 shadow.refused=0 costs.refunded_tokens=9"}}},
+		// A request settles by what it was admitted under, and gives nothing back to a bucket that
+		// counts otherwise now.
+		{Name: "a request settles after a push", Policies: reserves(10), Steps: []Step{
+			{As: "1", Want: "allowed"},
+			{As: "other", Want: "allowed"},
+			{Push: reserves(10)},
+			{End: "1", Answer: "200 x-used=0", As: "2", Want: "allowed remaining=2"},
+			{Push: reserves(12), As: "3", Want: "allowed remaining=0"},
+			{End: "other", Answer: "200 x-used=0", Want: "refused"},
+		}},
+	})
+}
+
+// unknown are costs by a header of the response, which may not say them. A client that goes before
+// the response leaves what was reserved charged; a response that does not say the cost costs what
+// missing says.
+func unknown() []Scenario {
+	cost := func(name, missing string, end Step, left, counts string) Scenario {
+		end.Counts, end.End = "costs.reserved_tokens=3 "+counts, "1"
+		if end.Answer == "" {
+			end.End, end.Leave = "", "1"
+		}
+		return Scenario{Name: "a cost by a header: " + name, Policies: one("local", `"limit":{"quota":10,"window":"1h"},`+
+			`"algorithm":"sliding_window","cost":{"reserve":3,"commit":{"header":"x-used"},"missing":`+missing+`}`),
+			Steps: []Step{{As: "1", Want: "allowed remaining=7"}, end, {Want: left}}}
+	}
+	return []Scenario{
+		cost("the client goes", "0", Step{}, "allowed remaining=4", "costs.unanswered=1 costs.settled=0"),
+		cost("none", "0", Step{Answer: "200"}, "allowed remaining=7",
+			"costs.refunded_tokens=3 costs.settled=1 costs.missing=1"),
+		cost("a negative one", `"reserved"`, Step{Answer: "200 x-used=-1"}, "allowed remaining=4",
+			"costs.refunded_tokens=0 costs.settled=0 costs.missing=1"),
+		cost("two in one", "5", Step{Answer: "200 x-used=1,2"}, "allowed remaining=2",
+			"costs.overspent_tokens=2 costs.settled=1 costs.missing=1"),
+		cost("two", "5", Step{Answer: "200 x-used=1 x-used=2"}, "allowed remaining=2",
+			"costs.overspent_tokens=2 costs.settled=1 costs.missing=1"),
+		cost("what was reserved", "0", Step{Answer: "200 x-used=3"}, "allowed remaining=4",
+			"costs.settled=1 costs.refunded_tokens=0 costs.overspent_tokens=0 costs.missing=0"),
+		cost("more than there is", "0", Step{Answer: "200 x-used=12"}, "refused remaining=0",
+			"costs.overspent_tokens=9 costs.settled=1"),
+		// A figure above the highest cost is a cost all the same: bytes of a large file.
+		cost("bytes of a large file", "0", Step{Answer: "200 x-used=53687091200000000000000"}, "refused remaining=0",
+			"costs.overspent_tokens=4294967293 costs.settled=1"),
+	}
+}
+
+func reserves(quota int) string {
+	return one("local", `"limit":{"quota":`+strconv.Itoa(quota)+
+		`,"window":"1h"},"cost":{"reserve":4,"commit":{"header":"x-used"}}`)
+}
+
+func failedLogins(algorithm string) string {
+	return one("local", `"limit":{"quota":5,"window":"15m"},"algorithm":"`+algorithm+
+		`","cost":{"reserve":1,"commit":{"status":{"401":1,"403":1,"rest":0}},"missing":0}`)
+}
+
+// failures401 is log-ins, of which only those that fail count.
+func failures401(algorithm string) Scenario {
+	return Scenario{Name: "only failures count", Policies: failedLogins(algorithm), Steps: []Step{
+		{Times: 20, Want: "allowed", Answer: "200"},
+		{Times: 3, Want: "allowed", Answer: "401"},
+		{Times: 2, Want: "allowed", Answer: "403"},
+		{Want: "refused reason=quota", Counts: "costs.reserved_tokens=25 costs.refunded_tokens=20 costs.settled=25"},
+	}}
+}
