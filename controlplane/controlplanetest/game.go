@@ -59,8 +59,8 @@ func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 type theme int
 
 const (
-	// candidates: nothing refuses a request without its buckets, since the doors learn more or less
-	// of the other buckets then.
+	// candidates: nothing refuses a request without its buckets, not even its cost, since
+	// the doors learn more or less of the other buckets then.
 	candidates theme = iota
 	// itself: requests that are refused without their buckets.
 	itself
@@ -69,9 +69,18 @@ const (
 	penalties
 )
 
+// dearest is the highest cost of a request in a game about candidates.
+const dearest = 2
+
 // limit chooses one limit or two. Some suspend, and some never hold what the dearest request costs.
 func (about theme) limit(r *rand.Rand) string {
-	one := func(window string) string { return fmt.Sprintf("{quota: %d, window: %s}", 1<<r.IntN(3), window) }
+	least, sizes := 1, 3
+	if about == candidates {
+		least, sizes = dearest, 2
+	}
+	one := func(window string) string {
+		return fmt.Sprintf("{quota: %d, window: %s}", least<<r.IntN(sizes), window)
+	}
 	switch r.IntN(8) {
 	case 0:
 		if about != candidates {
@@ -88,7 +97,8 @@ func (about theme) fields(r *rand.Rand, isFirst, tellsApart bool) string {
 	const cost, shadow = ", cost: {header: x-cost, max: 4, invalid: ", ", enforcement: shadow"
 	all := pick(r, "", ", algorithm: sliding_log")
 	if about == candidates {
-		return all + pick(r, "", cost+"1}") + pick(r, "", "", shadow, ", candidate: {limit: "+about.limit(r)+"}")
+		small := fmt.Sprintf(", cost: {header: x-cost, max: %d, invalid: 1}", dearest)
+		return all + pick(r, "", small) + pick(r, "", "", shadow, ", candidate: {limit: "+about.limit(r)+"}")
 	}
 	all += pick(r, "", cost+"1}", cost+"deny}") + pick(r, "", "", ", if_absent: deny")
 	if about == itself {
