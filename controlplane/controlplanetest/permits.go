@@ -6,6 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // GivenBackIn is for how long permits are in doubt after a loss.
@@ -25,7 +26,7 @@ func (s *Store) claim(now quota.Instant, bucket keyhash.Key, c inflight.Claim) l
 	s.permits[bucket] = after
 	s.journal = append(s.journal, change{at: now, bucket: bucket, claimed: true, permits: before})
 	g := leases.Permitted(answer)
-	s.lent.Note([]leases.Item{{Bucket: bucket, Claim: &c}}, []lease.Grant{g}, now)
+	s.lent.Note([]leases.Item{{Bucket: bucket, Kind: wire.KindClaim, Claim: c}}, []lease.Grant{g}, now)
 	return g
 }
 
@@ -37,7 +38,7 @@ func (s *Store) giveBack(now quota.Instant, bucket keyhash.Key, doubt quota.Span
 	s.given = s.lost
 	for _, again := range s.lent.Claims(now, func(of keyhash.Key) bool { return of == bucket }) {
 		again.Item.Claim.Doubt = max(doubt, 1)
-		s.permits[bucket], _ = s.permits[bucket].Claim(now, *again.Item.Claim)
+		s.permits[bucket], _ = s.permits[bucket].Claim(now, again.Item.Claim)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // LostFill is the share of its burst, in percent, with which a bucket starts whose state the store
@@ -88,13 +89,10 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 		s.tokens, s.windows = map[keyhash.Key]lease.Ledger{}, map[keyhash.Key]lease.WindowLedger{}
 	}
 	var grants []lease.Grant
-	for first := 0; first < len(items); {
-		last := first + 1
-		for items[last-1].Joined {
-			last++
-		}
-		grants = append(grants, s.grantTogether(items[first:last])...)
-		first = last
+	for len(items) > 0 {
+		n := leases.Leading(items)
+		grants = append(grants, s.grantTogether(items[:n])...)
+		items = items[n:]
 	}
 	return grants, nil
 }
@@ -116,13 +114,12 @@ func (s *Store) grantTogether(group []leases.Item) []lease.Grant {
 }
 
 func (s *Store) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
-	if it.Claim != nil {
-		return s.claim(now, it.Bucket, *it.Claim)
-	}
-	if it.Settles != nil { // This store keeps no reservations: what was reserved stays charged.
+	switch it.Kind {
+	case wire.KindClaim:
+		return s.claim(now, it.Bucket, it.Claim)
+	case wire.KindSettle: // This store keeps no reservations: what was reserved stays charged.
 		return lease.Grant{}
-	}
-	if it.Returns != nil {
+	case wire.KindReturn:
 		return s.takeBack(now, it)
 	}
 	c := change{at: now, bucket: it.Bucket, windowed: it.Ask.Windows.Quota != 0}

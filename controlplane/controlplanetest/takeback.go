@@ -8,7 +8,7 @@ import (
 
 // takeBack takes tokens back once.
 func (s *Store) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
-	back := *it.Returns
+	back := it.Returns
 	if s.returned[back.Name] {
 		return g
 	}
@@ -17,7 +17,7 @@ func (s *Store) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
 	}
 	if s.TakesAgain {
 		again := it
-		again.Returns = &leases.Return{Name: back.Name + 1, Term: back.Term, Back: back.Back}
+		again.Returns = leases.Return{Name: back.Name + 1, Term: back.Term, Back: back.Back}
 		s.TakesAgain = false
 		s.takeBack(now, again)
 		s.TakesAgain = true

@@ -85,7 +85,7 @@ func claimed() wire.LeaseRequest {
 func held() wire.LeaseRequest {
 	m := claimed()
 	m.Items = append(m.Items, wire.LeaseItem{
-		Bucket: keyhash.Key{6}, Limit: 9, Waiting: 2, Cost: 1, Keep: 3, Seq: 1<<52 + 1, Hold: 12, Lent: 11,
+		Kind: wire.KindClaim, Bucket: keyhash.Key{6}, Limit: 9, Waiting: 2, Keep: 3, Seq: 1<<52 + 1, Hold: 12, Lent: 11,
 	})
 	return m
 }
@@ -256,19 +256,21 @@ func settlements() wire.LeaseRequest {
 	one.Joined, one.Position = false, 0
 	plain, settles := one, one
 	one.Reserved = 1<<63 + 5
-	settles.Waiting, settles.Keep, settles.Used = 0, 0, 0
+	settles.Kind, settles.Waiting, settles.Keep = wire.KindSettle, 0, 0
 	settles.Reserved, settles.Nth, settles.Actual = 1<<63+4, 3, 250
 	m.Items = []wire.LeaseItem{one, settles, plain}
 	return m
 }
 
-// returns is settlements with one that gives tokens back.
+// returns is settlements with an item that gives tokens back, and a report.
 func returns() wire.LeaseRequest {
 	m := settlements()
 	back := m.Items[2]
-	back.Waiting, back.Keep, back.Used = 0, 0, 5
+	back.Kind, back.Waiting, back.Cost, back.Keep, back.Used = wire.KindReturn, 0, 0, 0, 5
 	back.Reserved, back.Returned, back.Term = 1<<63+7, 40, 1<<32-2
-	m.Items = append(m.Items, back)
+	used := m.Items[2]
+	used.Kind, used.Waiting, used.Keep, used.Used = wire.KindReport, 0, 0, 9
+	m.Items = append(m.Items, back, used)
 	return m
 }
 
@@ -426,14 +428,6 @@ func TestWhatAFilterDoesNotKnowIsRefused(t *testing.T) {
 			t.Errorf("algorithm %d is read", algorithm)
 		}
 	}
-	item := wire.AppendLeaseRequest(nil, wire.LeaseRequest{Items: []wire.LeaseItem{{Cost: 1}}})
-	flags := len(item) - 6
-	if item = append(append(item[:flags:flags], 0x80, 0x04), item[flags+1:]...); item[flags] != 0x80 {
-		t.Fatal("the flags stand elsewhere")
-	}
-	if m, err := wire.DecodeLeaseRequest(item); err == nil {
-		t.Errorf("an unknown flag is read: %+v", m)
-	}
 }
 
 func TestPartsReadBack(t *testing.T) {
@@ -531,66 +525,6 @@ func TestLeaseMessagesReadBack(t *testing.T) {
 	}
 }
 
-// A claim of permits has nothing else.
-func TestClaimsAreBounded(t *testing.T) {
-	for what, change := range map[string]func(*wire.LeaseItem){
-		"joined":     func(it *wire.LeaseItem) { it.Joined = true },
-		"a cost":     func(it *wire.LeaseItem) { it.Cost = 2 },
-		"used":       func(it *wire.LeaseItem) { it.Used = 1 },
-		"a consumer": func(it *wire.LeaseItem) { it.Position = 1 },
-		"figures":    func(it *wire.LeaseItem) { it.Quota, it.Burst = 1, 1 },
-		"too many":   func(it *wire.LeaseItem) { it.Hold = 1<<20 + 1 },
-		"too late":   func(it *wire.LeaseItem) { it.Seq = 1<<53 + 1 },
-		"more lent":  func(it *wire.LeaseItem) { it.Lent = it.Hold + 1 },
-	} {
-		m := held()
-		m.Items = m.Items[2:]
-		change(&m.Items[0])
-		m.Items = append(m.Items, wire.LeaseItem{Cost: 1})
-		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
-			t.Errorf("a claim with %s was accepted: %+v", what, got.Items[0])
-		}
-	}
-}
-
-// An item that settles a reservation has nothing else.
-func TestSettlementsAreBounded(t *testing.T) {
-	for what, change := range map[string]func(*wire.LeaseItem){
-		"waiting requests": func(it *wire.LeaseItem) { it.Waiting = 1 },
-		"tokens to keep":   func(it *wire.LeaseItem) { it.Keep = 1 },
-		"used tokens":      func(it *wire.LeaseItem) { it.Used = 1 },
-		"a group":          func(it *wire.LeaseItem) { it.Joined = true },
-		"a claim":          func(it *wire.LeaseItem) { it.Seq = 1 },
-		"a huge cost":      func(it *wire.LeaseItem) { it.Actual = policy.MaxCost + 1 },
-	} {
-		m := settlements()
-		change(&m.Items[1])
-		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
-			t.Errorf("a settlement with %s was accepted: %+v", what, got.Items[1])
-		}
-	}
-}
-
-// An item that gives tokens back asks for none.
-func TestReturnsAreBounded(t *testing.T) {
-	for what, change := range map[string]func(*wire.LeaseItem){
-		"waiting requests": func(it *wire.LeaseItem) { it.Waiting = 1 },
-		"tokens to keep":   func(it *wire.LeaseItem) { it.Keep = 1 },
-		"a group":          func(it *wire.LeaseItem) { it.Joined = true },
-		"a claim":          func(it *wire.LeaseItem) { it.Seq = 1 },
-		"a settlement":     func(it *wire.LeaseItem) { it.Nth = 1 },
-		"no name":          func(it *wire.LeaseItem) { it.Reserved = 0 },
-		"too many":         func(it *wire.LeaseItem) { it.Returned = quota.MaxUnits + 1 },
-	} {
-		m := returns()
-		change(&m.Items[3])
-		m.Items = append(m.Items, wire.LeaseItem{Cost: 1})
-		if got, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, m)); err == nil {
-			t.Errorf("a return with %s was accepted: %+v", what, got.Items[3])
-		}
-	}
-}
-
 // permitted is a reply that grants permits.
 func permitted() wire.LeaseReply {
 	m := full()
@@ -661,7 +595,7 @@ func TestAnyRequestReadsBack(t *testing.T) {
 		for range rapid.IntRange(0, wire.MaxItems/2).Draw(t, "items") {
 			if rapid.IntRange(0, 9).Draw(t, "claims") == 0 {
 				m.Items = append(m.Items, wire.LeaseItem{
-					Cost: 1, Seq: rapid.Uint64Range(1, 1<<53).Draw(t, "claim"),
+					Kind: wire.KindClaim, Seq: rapid.Uint64Range(1, 1<<53).Draw(t, "claim"),
 					Hold: rapid.Int64Range(0, 1<<20).Draw(t, "hold"),
 				})
 			}

@@ -280,7 +280,7 @@ func (w *lone) call(_ int, body []byte, _ quota.Span, done func(int, []byte)) er
 	}
 	w.backs = slices.DeleteFunc(w.backs, func(b back) bool { return b.arrives < w.now-quota.Instant(quota.Second) })
 	for _, it := range m.Items {
-		if it.Waiting+it.Keep+it.Used+int64(it.Seq)+int64(it.Term) == 0 {
+		if it.Looks() {
 			w.looks++
 		}
 		if it.Returned > 0 {

@@ -54,7 +54,8 @@ func (l *lender) Claim(now quota.Instant, c inflight.Claim) (a inflight.Answer) 
 	}
 	body := wire.AppendLeaseRequest(nil, wire.LeaseRequest{
 		Node: c.Node.ID, Boot: c.Node.Boot, Version: 1 + l.r.Uint64N(l.latest), Items: []wire.LeaseItem{{
-			Bucket: lentBucket, Waiting: c.Need, Cost: 1, Keep: c.Spare, Seq: c.Seq, Hold: c.Hold, Lent: c.Lent,
+			Kind: wire.KindClaim, Bucket: lentBucket, Waiting: c.Need,
+			Keep: c.Spare, Seq: c.Seq, Hold: c.Hold, Lent: c.Lent,
 		}},
 	})
 	status, answer := l.plane.Lease(l.r.IntN(2), body)

@@ -23,7 +23,8 @@ policies:
 var bounds = map[string]string{
 	"LeaseRequest.Node": "a name", "LeaseRequest.Boot": "a name", "LeaseRequest.Seq": "is repeated in the answer",
 	"LeaseRequest.Version": "a version that is known", "LeaseRequest.Items": "see LeaseItem",
-	"LeaseItem.Bucket": "its own tokens", "LeaseItem.Limit": "a limit of the version",
+	"LeaseItem.Kind": "the fields that it has", "LeaseItem.Bucket": "its own tokens",
+	"LeaseItem.Limit":   "a limit of the version",
 	"LeaseItem.Waiting": "the limit", "LeaseItem.Cost": "the limit", "LeaseItem.Keep": "the limit",
 	"LeaseItem.Used": "takes and never gives", "LeaseItem.Joined": "all or none", "LeaseItem.Soon": "a shorter term",
 	"LeaseItem.ExceptionsRevision": "what is known here", "LeaseItem.Consumer": "what is known here of it",
@@ -112,10 +113,13 @@ func TestNoFieldOfALeaseRequestIsBelievedBeyondTheLimit(t *testing.T) {
 		after.Items[0].Bucket = r.Items[0].Bucket
 		never(field, r, after)
 	})
-	eachLie(t, wire.LeaseItem{Waiting: 1, Cost: 1}, func(field string, it wire.LeaseItem) {
-		r, after := honest(), honest()
-		it.Bucket = r.Items[0].Bucket
-		r.Items[0], after.Items[0].Bucket = it, it.Bucket
-		never(field, r, after)
-	})
+	for kind := range wire.KindClaim + 1 {
+		base := wire.LeaseItem{Kind: kind, Waiting: 1, Cost: 1, Used: 1, Reserved: 1, Nth: 1, Term: 1, Seq: 1}
+		eachLie(t, base, func(field string, it wire.LeaseItem) {
+			r, after := honest(), honest()
+			it.Bucket = r.Items[0].Bucket
+			r.Items[0], after.Items[0].Bucket = it, it.Bucket
+			never(field, r, after)
+		})
+	}
 }

@@ -40,7 +40,7 @@ func TestWhoHoldsPermits(t *testing.T) {
 		t.Helper()
 		body := string(wire.AppendLeaseRequest(nil,
 			wire.LeaseRequest{Node: node, Boot: boot, Version: 1, Items: []wire.LeaseItem{
-				{Bucket: bucket, Limit: 1, Waiting: need, Cost: 1, Seq: 1, Hold: hold},
+				{Kind: wire.KindClaim, Bucket: bucket, Limit: 1, Waiting: need, Seq: 1, Hold: hold},
 			}}))
 		if w := p.do(call{who: "envoy", method: "POST", path: "/node/v1/leases", body: body}); w.Code != 200 {
 			t.Fatalf("%d %s", w.Code, w.Body)

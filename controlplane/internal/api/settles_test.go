@@ -37,7 +37,7 @@ func (p *plane) owes(t *testing.T, bucket keyhash.Key, limit uint32, actual int6
 	t.Helper()
 	for _, item := range []wire.LeaseItem{
 		{Bucket: bucket, Limit: limit, Waiting: 1, Cost: 80, Reserved: 7},
-		{Bucket: bucket, Limit: limit, Cost: 1, Reserved: 7, Nth: 1, Actual: actual},
+		{Kind: wire.KindSettle, Bucket: bucket, Limit: limit, Cost: 1, Reserved: 7, Nth: 1, Actual: actual},
 	} {
 		p.lease(t, item)
 	}

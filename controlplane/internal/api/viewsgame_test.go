@@ -169,7 +169,7 @@ func (g *viewsGame) take(who, p string) {
 	item := wire.LeaseItem{Bucket: bucket, Limit: uint32(slices.Index(gamePolicies, p)), Cost: 1,
 		Waiting: 1 + g.r.Int64N(4)}
 	if p == "opt" {
-		item.Used, item.Waiting = item.Waiting, 0
+		item.Kind, item.Used, item.Waiting = wire.KindReport, item.Waiting, 0
 	}
 	request := wire.LeaseRequest{Node: "n", Boot: 1, Seq: 1, Version: version, Items: []wire.LeaseItem{item}}
 	body := string(wire.AppendLeaseRequest(nil, request))

@@ -103,34 +103,20 @@ func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int,
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
-	groups := Groups(asks)
 	staleGroups := map[int]bool{}
 	for k, g := range grants {
-		it := &resolved[k]
-		switch {
+		switch it := &resolved[k]; {
 		case partial != nil && partial.Away[k] > 0:
 			r.answers[it.index] = unavailable(partial.Away[k])
-		case it.ask.Claim != nil:
-			r.answers[it.index] = permitted(it, g)
-			s.measureClaim(it, g)
-		case it.ask.Settles != nil:
-			r.answers[it.index] = wire.LeaseAnswer{
-				State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, Level: g.Level,
-			}
-			s.measureSettled(it, g)
-		case it.ask.Returns != nil:
-			r.answers[it.index] = wire.LeaseAnswer{State: wire.ItemGranted}
-			s.measureReturn(it, g)
 		case g.Stale:
-			staleGroups[groups[k]] = true
+			staleGroups[it.ask.Group] = true
 		default:
-			r.answers[it.index] = s.answerOf(it, g)
-			s.measure(it, g, r.span)
+			r.answers[it.index] = s.answerOf(it, g, r.span)
 		}
 	}
 	var stale []int
 	for k := range resolved {
-		if staleGroups[groups[k]] {
+		if staleGroups[asks[k].Group] {
 			stale = append(stale, resolved[k].index)
 		}
 	}
@@ -167,8 +153,20 @@ func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) err
 	return nil
 }
 
-// answerOf turns a grant into the node's answer.
-func (s *Service) answerOf(it *resolved, g lease.Grant) wire.LeaseAnswer {
+// answerOf turns a grant into the node's answer, and notes the outcome.
+func (s *Service) answerOf(it *resolved, g lease.Grant, span quota.Span) wire.LeaseAnswer {
+	switch it.ask.Kind {
+	case wire.KindClaim:
+		s.measureClaim(it, g)
+		return permitted(it, g)
+	case wire.KindSettle:
+		s.measureSettled(it, g)
+		return wire.LeaseAnswer{State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, Level: g.Level}
+	case wire.KindReturn:
+		s.config.Meter(it.use(g.Keep))
+		return wire.LeaseAnswer{State: wire.ItemGranted}
+	}
+	s.measure(it, g, span)
 	return wire.LeaseAnswer{
 		State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, NotBefore: g.NotBefore, Level: g.Level,
 		Delay: min(g.Delay, maxDelay), FullAfter: min(g.FullAfter, wire.MaxFullAfter),
@@ -200,11 +198,6 @@ func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 	if s.config.Regions != nil {
 		s.config.Regions.Want(it.policy.Name, it.item.Waiting*it.item.Cost+it.item.Keep+it.item.Used)
 	}
-}
-
-// measureReturn notes tokens that went back.
-func (s *Service) measureReturn(it *resolved, g lease.Grant) {
-	s.config.Meter(it.use(g.Keep))
 }
 
 // measureSettled notes by how much a request has cost less than it had reserved, or more, the first
@@ -250,15 +243,16 @@ func (s *Service) requested(
 	return c, err
 }
 
-// grantable reports whether an item may be asked of the store: the control plane grants limits of
-// every mode but local. Of optimistic limits alone, tokens that were used already are reported, one
-// by one, and none are kept.
-func grantable(it *wire.LeaseItem, mode policy.Mode) bool {
-	switch {
-	case mode == policy.ModeLocal:
-		return false
-	case it.Used > 0:
-		return mode == policy.ModeOptimistic && !it.Joined
+// grants reports whether the control plane does what an item wants with limits of a mode. Nodes
+// keep no tokens of optimistic limits, but report them.
+func grants(it *wire.LeaseItem, mode policy.Mode) bool {
+	switch it.Kind {
+	case wire.KindAsk:
+		return mode != policy.ModeLocal && (mode != policy.ModeOptimistic || it.Waiting > 0 || it.Keep == 0)
+	case wire.KindReport:
+		return mode == policy.ModeOptimistic
+	case wire.KindSettle, wire.KindReturn, wire.KindClaim:
+		return mode == policy.ModeStrict || mode == policy.ModeLeased
 	}
-	return mode != policy.ModeOptimistic || it.Waiting > 0 || it.Keep == 0
+	return false
 }

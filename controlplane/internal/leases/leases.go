@@ -40,19 +40,17 @@ var ErrUnavailable = errs.New(errs.StoreUnavailable, "the store of the counters 
 // Item is one bucket and what is asked of it.
 type Item struct {
 	Bucket keyhash.Key
-	Ask    lease.Ask
-	// Claim, if not nil, claims permits of requests in flight in place of tokens, and Ask does not
-	// count. The claim's Doubt is the store's to say. Such an item belongs to no group. Permitted
-	// is its grant.
-	Claim *inflight.Claim
-	// Settles, if not nil, makes a reservation cost what its request has cost, and Ask has the
-	// figures alone: see Settlement. Such an item belongs to no group.
-	Settles *Settlement
-	// Returns, if not nil, takes leased tokens back, and Ask has the figures alone: see Return.
-	// Such an item belongs to no group.
-	Returns *Return
-	// Joined: this item and the next belong to one group, see Store.
-	Joined bool
+	Kind   wire.ItemKind
+	// Ask counts unless the item is a claim. Settlements and returns have its figures alone.
+	Ask lease.Ask
+	// Claim, Settles and Returns count for items of their kinds. The claim's Doubt is the store's
+	// to say.
+	Claim   inflight.Claim
+	Settles Settlement
+	Returns Return
+	// Group, if not 0, is what the item has in common with the others of its group, which stand
+	// next to each other. See Store.
+	Group int
 	// Twin, if not nil, is the ask for the bucket's other ledger, while a rollout counts it under
 	// two versions: that ledger is charged for what this item is granted. See lease.Twins.
 	Twin *lease.Ask
@@ -60,17 +58,13 @@ type Item struct {
 	Draft bool
 }
 
-// Groups returns the number of each item's group. An item that is joined with none is a group
-// alone.
-func Groups(items []Item) []int {
-	groups := make([]int, len(items))
-	for i := 1; i < len(items); i++ {
-		groups[i] = groups[i-1]
-		if !items[i-1].Joined {
-			groups[i]++
-		}
+// Leading returns how many of the first items are one group. An item without a group is one alone.
+func Leading(items []Item) int {
+	n := 1
+	for items[0].Group != 0 && n < len(items) && items[n].Group == items[0].Group {
+		n++
 	}
-	return groups
+	return n
 }
 
 // Store keeps the ledgers.
@@ -79,9 +73,9 @@ type Store interface {
 	// the ask has Windows, at the store's own time. A bucket may occur more than once. After an
 	// error some items may have been charged: then too little is admitted, never too much.
 	//
-	// The items of a joined group, which has no bucket twice, are granted together: all waiting
-	// requests get their cost or none does. If none does, nothing is granted, and NotBefore is 0
-	// where the bucket had enough.
+	// The items of a group, which are asks and have no bucket twice, are granted together: all
+	// waiting requests get their cost or none does. If none does, nothing is granted, and NotBefore
+	// is 0 where the bucket had enough.
 	//
 	// A *Partial error concerns some items alone: the others were answered.
 	Grant(ctx context.Context, items []Item) ([]lease.Grant, error)

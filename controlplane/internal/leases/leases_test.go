@@ -121,22 +121,21 @@ func (w *world) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	var out []lease.Grant
 	for _, it := range items {
 		var g lease.Grant
-		if it.Settles != nil {
+		switch it.Kind {
+		case wire.KindSettle:
 			if !w.settled {
 				g.Waiting = 1
 			}
 			out = append(out, g)
 			continue
-		}
-		if it.Returns != nil {
+		case wire.KindReturn:
 			var done lease.Back
 			w.ledgers[it.Bucket], done = w.ledgers[it.Bucket].TakeBack(1_000_000, it.Returns.Term, it.Returns.Back)
 			out = append(out, lease.Grant{Keep: done.Unused})
 			continue
-		}
-		if it.Claim != nil {
+		case wire.KindClaim:
 			var a inflight.Answer
-			w.permits[it.Bucket], a = w.permits[it.Bucket].Claim(1_000_000, *it.Claim)
+			w.permits[it.Bucket], a = w.permits[it.Bucket].Claim(1_000_000, it.Claim)
 			out = append(out, leases.Permitted(a))
 			continue
 		}
@@ -260,7 +259,7 @@ func TestGroups(t *testing.T) {
 	for _, it := range w.asked[0] {
 		asked = append(asked, it.Bucket[0])
 	}
-	if string(asked) != "\x01\x02\x06" || !w.asked[0][0].Joined || w.asked[0][1].Joined {
+	if string(asked) != "\x01\x02\x06" || leases.Leading(w.asked[0]) != 2 || leases.Leading(w.asked[0][1:]) != 1 {
 		t.Errorf("the store was asked for %v", asked)
 	}
 	// One of a group is stale here: the whole group is asked for again.
@@ -270,7 +269,7 @@ func TestGroups(t *testing.T) {
 		lease.Ask{Params: newer, Version: 2 << 24, Waiting: 10, Cost: 1, Nodes: 1})
 	w.asked = nil
 	got = w.ask(1, item(9, 1, 1, 0), joined(item(10, 1, 1, 0)), item(8, 0, 1, 0))
-	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || !w.asked[1][0].Joined {
+	if states(got) != "1+0 1+0 1+0 " || len(w.asked) != 2 || len(w.asked[1]) != 2 || leases.Leading(w.asked[1]) != 2 {
 		t.Errorf("answers %s, asked %+v", states(got), w.asked)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // GivenBackIn is within how long every control plane has given a store back what it remembers of
@@ -53,8 +54,8 @@ type held struct {
 // Note remembers the answers to claims, at now by any clock that does not step back.
 func (l *Lent) Note(items []Item, grants []lease.Grant, now quota.Instant) {
 	for i := range items {
-		if c := items[i].Claim; c != nil && i < len(grants) && grants[i].FullAfter > 0 {
-			l.note(holder{items[i].Bucket, c.Node}, c, grants[i].Keep, now)
+		if it := &items[i]; it.Kind == wire.KindClaim && i < len(grants) && grants[i].FullAfter > 0 {
+			l.note(holder{it.Bucket, it.Claim.Node}, &it.Claim, grants[i].Keep, now)
 		}
 	}
 }
@@ -104,9 +105,10 @@ func (l *Lent) Claims(now quota.Instant, asked func(keyhash.Key) bool) (claims [
 			if !asked(h.bucket) || now >= v.at+quota.Instant(inflight.TTL) || ok && newer != v {
 				continue
 			}
-			claims = append(claims, Claim{at: v.at, Item: Item{Bucket: h.bucket, Claim: &inflight.Claim{
+			again := Item{Bucket: h.bucket, Kind: wire.KindClaim, Claim: inflight.Claim{
 				Node: h.node, Seq: v.seq, Hold: v.permits, Lent: v.lent, Limit: v.most, Nodes: 1,
-			}}})
+			}}
+			claims = append(claims, Claim{at: v.at, Item: again})
 		}
 	}
 	slices.SortFunc(claims, func(a, b Claim) int { return cmp.Compare(b.at, a.at) })

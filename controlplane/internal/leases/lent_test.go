@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // A control plane that meets more holders than it may remember knows that it does not know all,
@@ -18,7 +19,7 @@ func TestLentIsBounded(t *testing.T) {
 	l := &leases.Lent{Most: most}
 	now := quota.Instant(quota.Hour)
 	note := func(node int, seq uint64, permits int64) {
-		l.Note([]leases.Item{{Bucket: keyhash.Key{1}, Claim: &inflight.Claim{
+		l.Note([]leases.Item{{Bucket: keyhash.Key{1}, Kind: wire.KindClaim, Claim: inflight.Claim{
 			Node: inflight.Node{ID: fmt.Sprint(node)}, Seq: seq, Limit: 10,
 		}}}, []lease.Grant{{Keep: permits, FullAfter: inflight.TTL}}, now)
 	}

@@ -30,11 +30,13 @@ func PermitsDoubtful(lost, now quota.Instant, within quota.Span) quota.Span {
 // has in flight, since other nodes may have that limit still.
 func (r *resolver) claim(it *wire.LeaseItem) resolved {
 	by, ok := r.effective(it, r.deciding)
-	c := &inflight.Claim{Node: r.node, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Nodes: r.nodes}
-	one := resolved{item: it, ask: Item{Bucket: it.Bucket, Claim: c}}
+	one := resolved{item: it, ask: Item{Bucket: it.Bucket, Kind: wire.KindClaim, Claim: inflight.Claim{
+		Node: r.node, Seq: it.Seq, Hold: it.Hold, Lent: it.Lent, Nodes: r.nodes,
+	}}}
 	if ok && by.policy.Mode == policy.ModeLeased && by.limit.InFlight {
 		one.effective, one.tier = by, r.requested.TierOf(it.Limit)
 		one.candidate = r.requested.IsCandidate(it.Limit)
+		c := &one.ask.Claim
 		c.Need, c.Spare, c.Limit = it.Waiting, it.Keep, r.service.permits(by.policy, by.limit)
 	}
 	return one
@@ -60,13 +62,13 @@ func permitted(it *resolved, g lease.Grant) wire.LeaseAnswer {
 
 // served is how many of the requests that wait at the node get a place.
 func served(it *resolved, g lease.Grant) int64 {
-	c := it.ask.Claim
+	c := &it.ask.Claim
 	return max(min(g.Keep-c.Hold, c.Need), 0)
 }
 
 // measureClaim notes the outcome of a claim.
 func (s *Service) measureClaim(it *resolved, g lease.Grant) {
-	c := it.ask.Claim
+	c := &it.ask.Claim
 	if it.policy == nil || it.candidate || g.FullAfter == 0 {
 		return
 	}

@@ -33,7 +33,8 @@ func (w *world) putLeased(number uint64, lines ...string) {
 
 func claim(bucket byte, limit uint32, seq uint64, hold, need, spare int64) wire.LeaseItem {
 	return wire.LeaseItem{
-		Bucket: keyhash.Key{bucket}, Limit: limit, Waiting: need, Cost: 1, Keep: spare, Seq: seq, Hold: hold,
+		Kind: wire.KindClaim, Bucket: keyhash.Key{bucket}, Limit: limit, Waiting: need,
+		Keep: spare, Seq: seq, Hold: hold,
 		Lent: hold,
 	}
 }

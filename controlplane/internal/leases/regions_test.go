@@ -143,7 +143,7 @@ func TestTheDebtOfAPartIsReportedInWholes(t *testing.T) {
 	w, h := newWorld(t), newHalf()
 	w.put(1, "name: optimistic, partition: [], limit: {quota: 100, window: 1m}, mode: optimistic")
 	w.current = 1
-	used := wire.LeaseItem{Bucket: keyhash.Key{1}, Used: 20, Cost: 1}
+	used := wire.LeaseItem{Kind: wire.KindReport, Bucket: keyhash.Key{1}, Used: 20, Cost: 1}
 	reply, err := w.askIn(h, used)
 	whole := w.sets[1].Set.Policies[0].Limits[0].Params
 	if level := whole.Burst - reply.Items[0].Debt/whole.Den; err != nil || level != 30 || reply.Items[0].Level != 30 {
@@ -158,7 +158,7 @@ func TestTheDebtOfAPartIsInUnitsOfTheLargestFigures(t *testing.T) {
 	w.put(1, "name: optimistic, partition: [], limit: {quota: {jwt: rpm, max: 1000, default: 100}, window: 1m}, "+
 		"mode: optimistic")
 	w.current = 1
-	used := wire.LeaseItem{Bucket: keyhash.Key{1}, Used: 20, Cost: 1, Quota: 100, Burst: 100}
+	used := wire.LeaseItem{Kind: wire.KindReport, Bucket: keyhash.Key{1}, Used: 20, Cost: 1, Quota: 100, Burst: 100}
 	reply, err := w.askIn(h, used)
 	largest := w.sets[1].Set.Policies[0].Limits[0].Params
 	if level := 100 - reply.Items[0].Debt/largest.Den; err != nil || level != 30 || reply.Items[0].Level != 30 {

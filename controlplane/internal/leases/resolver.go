@@ -105,7 +105,7 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 			continue
 		}
 		one, ok := r.resolve(it)
-		if ok && it.Seq == 0 && it.Nth == 0 && one.limit.Suspended() {
+		if ok && it.Kind != wire.KindClaim && one.limit.Suspended() {
 			// No ledger sees the quota: what it has counted would be cut to 0.
 			r.answers[i] = wire.LeaseAnswer{State: wire.ItemSuspended, NotBefore: quota.Never}
 			known = false
@@ -115,7 +115,7 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 			known = false
 			continue
 		}
-		one.index = i
+		one.index, one.ask.Group = i, group[0]+1
 		asks = append(asks, one)
 	}
 	if !known {
@@ -123,9 +123,6 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 			r.answers[one.index] = wire.LeaseAnswer{State: wire.ItemGranted}
 		}
 		return asks[:before]
-	}
-	if len(asks) > before {
-		asks[len(asks)-1].ask.Joined = false // The next item of the group may have been left out.
 	}
 	return asks
 }
@@ -142,27 +139,32 @@ func holds(group []resolved, bucket keyhash.Key) bool {
 
 // resolve returns an item with its limit and what it asks of the store, whatever the node believes
 // the figures to be. It reports false for a limit that is not known, or that the control plane does
-// not grant.
+// not grant. A settlement is made also if costs of the policy are known before by now: what was
+// reserved was taken.
 func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
-	switch {
-	case it.Seq > 0:
+	if it.Kind == wire.KindClaim {
 		return r.claim(it), true
-	case it.Nth > 0:
-		return r.settlement(it)
-	case it.Term != 0:
-		return r.takeBack(it)
 	}
 	by, ok := r.effective(it, r.deciding)
-	if !ok || by.limit.InFlight || !grantable(it, by.policy.Mode) {
+	if ok && it.Kind == wire.KindSettle && by.limit.Suspended() {
+		// Its figures would cut what the ledger has counted to 0.
+		by, ok = r.effective(it, r.requested)
+		ok = ok && !by.limit.Suspended()
+	}
+	if !ok || by.limit.InFlight || !grants(it, by.policy.Mode) {
 		return resolved{}, false
 	}
 	by.bring(it.Quota, it.Burst)
-	one := resolved{
-		effective: by, item: it,
-		tier: r.requested.TierOf(it.Limit), candidate: r.requested.IsCandidate(it.Limit),
+	one := resolved{effective: by, item: it, ask: Item{Bucket: it.Bucket, Kind: it.Kind, Ask: r.fullAsk(it, by)}}
+	switch it.Kind {
+	case wire.KindSettle:
+		one.ask.Settles = Settlement{Name: it.Reserved, Nth: it.Nth, Actual: it.Actual}
+	case wire.KindReturn:
+		one.ask.Returns = Return{it.Reserved, it.Term, lease.Back{Unused: it.Returned, Used: it.Used}}
+	default:
+		one.tier, one.candidate = r.requested.TierOf(it.Limit), r.requested.IsCandidate(it.Limit)
+		r.addTwin(&one)
 	}
-	one.ask = Item{Bucket: it.Bucket, Joined: it.Joined, Ask: r.fullAsk(it, by)}
-	r.addTwin(&one)
 	return one, true
 }
 
@@ -211,9 +213,13 @@ func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) leas
 	return a
 }
 
-// fullAsk asks for what an item wants, by the figures of the version that decides.
+// fullAsk asks for what an item wants, by the figures of the version that decides. Items that want
+// no tokens have the figures alone.
 func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a := r.service.baseAsk(it.Bucket, by, r.deciding.Version.Number)
+	if it.Kind != wire.KindAsk && it.Kind != wire.KindReport {
+		return a
+	}
 	a.Waiting = it.Waiting
 	a.Cost = it.Cost
 	a.Keep = min(it.Keep, a.Params.Burst)
@@ -226,9 +232,6 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 		a.Optimistic = true
 		a.Keep = 0
 		a.Used = it.Used
-		if it.Used > 0 {
-			a.Waiting = 0
-		}
 	case mode == policy.ModeStrict, a.Owing:
 		a.Keep = 0 // No token idles on a node.
 		a.Reserved = it.Reserved

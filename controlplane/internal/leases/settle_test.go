@@ -21,12 +21,12 @@ func TestSettlements(t *testing.T) {
 	w.current = 1
 	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now})
 	items := []wire.LeaseItem{
-		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Reserved: 70, Nth: 2, Actual: 9},
+		{Kind: wire.KindSettle, Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Reserved: 70, Nth: 2, Actual: 9},
 		{Bucket: keyhash.Key{1}, Limit: 0, Cost: 1, Waiting: 2, Reserved: 71},
-		{Bucket: keyhash.Key{2}, Limit: 1, Cost: 1, Reserved: 72, Nth: 1},
+		{Kind: wire.KindSettle, Bucket: keyhash.Key{2}, Limit: 1, Cost: 1, Reserved: 72, Nth: 1},
 		{Bucket: keyhash.Key{2}, Limit: 1, Cost: 1, Waiting: 1, Keep: 3, Reserved: 74},
-		{Bucket: keyhash.Key{2}, Limit: 2, Cost: 1, Reserved: 72, Nth: 1},
-		{Bucket: keyhash.Key{3}, Limit: 9, Cost: 1, Reserved: 73, Nth: 1},
+		{Kind: wire.KindSettle, Bucket: keyhash.Key{2}, Limit: 2, Cost: 1, Reserved: 72, Nth: 1},
+		{Kind: wire.KindSettle, Bucket: keyhash.Key{3}, Limit: 9, Cost: 1, Reserved: 73, Nth: 1},
 	}
 	ask := func(items ...wire.LeaseItem) ([]wire.LeaseAnswer, error) {
 		reply, err := service.Grant(t.Context(), wire.LeaseRequest{Node: "n", Version: 1, Items: items})
@@ -47,8 +47,8 @@ func TestSettlements(t *testing.T) {
 	var settled []leases.Settlement
 	var asked []leases.Item
 	for _, it := range w.asked[0] {
-		if it.Settles != nil {
-			settled = append(settled, *it.Settles)
+		if it.Kind == wire.KindSettle {
+			settled = append(settled, it.Settles)
 		} else {
 			asked = append(asked, it)
 		}
@@ -83,7 +83,9 @@ func TestSettlementsAreMeasured(t *testing.T) {
 	service := leases.New(leases.Config{Store: w, Sets: w, Nodes: w, Now: time.Now,
 		Meter: func(u leases.Use) { uses = append(uses, u) }})
 	settle := func(nth, cost, actual int64) wire.LeaseItem {
-		return wire.LeaseItem{Bucket: keyhash.Key{1}, Cost: cost, Reserved: 70, Nth: nth, Actual: actual}
+		return wire.LeaseItem{
+			Kind: wire.KindSettle, Bucket: keyhash.Key{1}, Cost: cost, Reserved: 70, Nth: nth, Actual: actual,
+		}
 	}
 	items := []wire.LeaseItem{settle(1, 1000, 20), settle(2, 1000, 1300)}
 	request := wire.LeaseRequest{Node: "n", Version: 1, Items: items}

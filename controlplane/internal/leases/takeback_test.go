@@ -34,8 +34,8 @@ func TestTokensGoBack(t *testing.T) {
 		t.Fatalf("%+v", lent)
 	}
 	returns := func(limit uint32, name uint64, n int64) wire.LeaseItem {
-		return wire.LeaseItem{Bucket: keyhash.Key{1}, Limit: limit, Cost: 1, Reserved: name, Term: lent.Term,
-			Returned: n, Used: 1}
+		return wire.LeaseItem{Kind: wire.KindReturn, Bucket: keyhash.Key{1}, Limit: limit, Reserved: name,
+			Term: lent.Term, Returned: n, Used: 1}
 	}
 	w.current = 2
 	got := ask(1, returns(0, 5, 6), returns(2, 6, 1), returns(9, 7, 1), item(1, 0, 0, 0))
@@ -45,8 +45,8 @@ func TestTokensGoBack(t *testing.T) {
 		}
 	}
 	asked := w.asked[len(w.asked)-1][0].Returns
-	if want := (leases.Return{Name: 5, Term: lent.Term, Back: lease.Back{Unused: 6, Used: 1}}); *asked != want {
-		t.Errorf("asked %+v, want %+v", *asked, want)
+	if want := (leases.Return{Name: 5, Term: lent.Term, Back: lease.Back{Unused: 6, Used: 1}}); asked != want {
+		t.Errorf("asked %+v, want %+v", asked, want)
 	}
 	if got[3].Level != 99 || back != 6 {
 		t.Errorf("%d are left, %d are counted", got[3].Level, back)

@@ -35,8 +35,7 @@ func (s *Service) probeStore(ctx context.Context, items []wire.LeaseItem) error 
 // asksForNothing reports whether a request's items only look, as those of a probe do.
 func asksForNothing(items []wire.LeaseItem) bool {
 	for i := range items {
-		it := &items[i]
-		if it.Waiting+it.Keep+it.Used > 0 || it.Seq > 0 || it.Nth > 0 || it.Term != 0 {
+		if !items[i].Looks() {
 			return false
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
@@ -135,13 +136,10 @@ func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 // Grant implements leases.Store.
 func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, error) {
 	grants := make([]lease.Grant, 0, len(items))
-	for first := 0; first < len(items); {
-		last := first
-		for items[last].Joined && last+1 < len(items) {
-			last++
-		}
-		grants = s.grantGroup(items[first:last+1], grants)
-		first = last + 1
+	for len(items) > 0 {
+		n := leases.Leading(items)
+		grants = s.grantGroup(items[:n], grants)
+		items = items[n:]
 	}
 	return grants, nil
 }
@@ -199,18 +197,18 @@ func (l *ledgers) lock(group []leases.Item) (unlock func()) {
 }
 
 // grant answers one item, or with look only computes what it would get. Its shard is locked.
-func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) lease.Grant {
-	if it.Claim != nil {
-		return l.claim(now, it.Bucket, *it.Claim)
+func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
+	switch it.Kind {
+	case wire.KindAsk, wire.KindReport:
+		g = l.grantTokens(now, it, look)
+		g.Doubt = g.Tells() && leases.InDoubt(l.lost, now, l.fill, it.Ask)
+	case wire.KindClaim:
+		g = l.claim(now, it.Bucket, it.Claim)
+	case wire.KindSettle:
+		g = l.of(it.Bucket).settle(now, it)
+	case wire.KindReturn:
+		g = l.of(it.Bucket).takeBack(now, it)
 	}
-	if it.Settles != nil {
-		return l.of(it.Bucket).settle(now, it)
-	}
-	if it.Returns != nil {
-		return l.of(it.Bucket).takeBack(now, it)
-	}
-	g := l.grantTokens(now, it, look)
-	g.Doubt = g.Tells() && leases.InDoubt(l.lost, now, l.fill, it.Ask)
 	return g
 }
 

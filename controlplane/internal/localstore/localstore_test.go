@@ -22,6 +22,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // wall is a clock that the test sets.
@@ -311,7 +312,7 @@ func TestDamagedPermitsAreDoubted(t *testing.T) {
 		s := open(t, dir, localstore.Options{Now: clock.read})
 		claim := func(node string) int64 {
 			c := inflight.Claim{Node: inflight.Node{ID: node, Boot: 7}, Seq: 1, Need: 3, Limit: 10, Nodes: 1}
-			grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{1}, Claim: &c}})
+			grants, err := s.Grant(t.Context(), []leases.Item{{Bucket: keyhash.Key{1}, Kind: wire.KindClaim, Claim: c}})
 			if err != nil {
 				t.Fatal(err)
 			}

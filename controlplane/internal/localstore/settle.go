@@ -4,12 +4,13 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // reserve notes what an item's requests were granted, if their cost is known later. Its shard is
 // locked.
 func (h *shard) reserve(it leases.Item, g lease.Grant) {
-	asks := it.Settles == nil && it.Returns == nil && it.Ask.Reserved != 0 && g.Waiting > 0
+	asks := it.Kind == wire.KindAsk && it.Ask.Reserved != 0 && g.Waiting > 0
 	if !asks || h.reserved.count+int(g.Waiting) > maxReserved {
 		return
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // ofEverything is a file with something in each of its lists, closed in good order, or as a crash
@@ -54,11 +55,11 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 	}}}})
 	p := perHour(t, 100)
 	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
-	claim := &inflight.Claim{Node: inflight.Node{ID: "n"}, Seq: 1, Need: 1, Limit: 10, Nodes: 1}
+	claim := inflight.Claim{Node: inflight.Node{ID: "n"}, Seq: 1, Need: 1, Limit: 10, Nodes: 1}
 	windows := ask
 	windows.Windows = quota.Windows{Algorithm: quota.SlidingLog, Quota: 100, Length: quota.Hour, Grain: 1}
 	_, e7 := s.Grant(ctx, []leases.Item{
-		{Bucket: keyhash.Key{1}, Ask: ask}, {Bucket: keyhash.Key{2}, Claim: claim},
+		{Bucket: keyhash.Key{1}, Ask: ask}, {Bucket: keyhash.Key{2}, Kind: wire.KindClaim, Claim: claim},
 		{Bucket: keyhash.Key{3}, Ask: windows},
 	})
 	end := s.Close

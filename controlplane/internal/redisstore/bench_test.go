@@ -26,6 +26,7 @@ import (
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -112,7 +113,7 @@ func BenchmarkGrant(b *testing.B) {
 			for i := range items {
 				items[i] = kind.item
 				items[i].Bucket = keyhash.Key{byte(i), byte(number), byte(size)}
-				items[i].Joined = i%kind.group != kind.group-1 && i < size-1
+				items[i].Group = 1 + i/kind.group
 			}
 			b.Run(fmt.Sprintf("%s/%d", kind.name, size), func(b *testing.B) {
 				b.ReportAllocs()
@@ -162,7 +163,9 @@ func BenchmarkSettle(b *testing.B) {
 					items = append(items, it)
 					if settles && calls > 1 {
 						settled := leases.Settlement{Name: (calls-1)*size + uint64(i), Nth: 1, Actual: 3}
-						items = append(items, leases.Item{Bucket: bucket, Ask: ask, Settles: &settled})
+						items = append(items, leases.Item{
+							Bucket: bucket, Kind: wire.KindSettle, Ask: ask, Settles: settled,
+						})
 					}
 				}
 				grants, err := s.Grant(b.Context(), items)
@@ -270,7 +273,8 @@ func settleOne(b *testing.B, s *redisstore.Store, n int) error {
 		return err
 	}
 	ask.Waiting, ask.Reserved = 0, 0
-	settles := leases.Item{Bucket: bucket, Ask: ask, Settles: &leases.Settlement{Name: uint64(n), Nth: 1}}
+	settles := leases.Item{Bucket: bucket, Kind: wire.KindSettle, Ask: ask}
+	settles.Settles = leases.Settlement{Name: uint64(n), Nth: 1}
 	settled, err := s.Grant(b.Context(), []leases.Item{settles})
 	if err != nil {
 		return err
@@ -284,7 +288,7 @@ func permitCalls() []scriptCall {
 	bucket := keyhash.Key{9}
 	claims := func(first, count int, seq uint64) (items []leases.Item) {
 		for n := range count {
-			items = append(items, leases.Item{Bucket: bucket, Claim: &inflight.Claim{
+			items = append(items, leases.Item{Bucket: bucket, Kind: wire.KindClaim, Claim: inflight.Claim{
 				Node: inflight.Node{ID: "envoy", Boot: uint64((first + n) % nodes)}, Seq: seq, Hold: 1,
 				Limit: 2 * nodes, Nodes: nodes,
 			}})
@@ -530,7 +534,7 @@ var lentClaims = func() (claims []leases.Claim) {
 
 func lentItems() (items []leases.Item) {
 	for n := range 10 {
-		items = append(items, leases.Item{Bucket: keyhash.Key{1, byte(n)}, Claim: &inflight.Claim{
+		items = append(items, leases.Item{Bucket: keyhash.Key{1, byte(n)}, Kind: wire.KindClaim, Claim: inflight.Claim{
 			Node: inflight.Node{ID: "envoy", Boot: 1}, Seq: 1, Need: 1, Limit: 10, Nodes: 1,
 		}})
 	}

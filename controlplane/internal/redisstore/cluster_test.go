@@ -50,9 +50,9 @@ func TestClusterGroups(t *testing.T) {
 	s := open(t, redistest.StartCluster(t, 3, false))
 	p := params(t, 10, quota.Hour, 10)
 	group := []leases.Item{
-		{Bucket: keyhash.Key{1, 1}, Joined: true, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-		{Bucket: keyhash.Key{2, 1}, Joined: true, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
-		{Bucket: keyhash.Key{1, 2}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: keyhash.Key{1, 1}, Group: 1, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
+		{Bucket: keyhash.Key{2, 1}, Group: 1, Ask: window(t, quota.SlidingLog, 2, quota.Hour, 1)},
+		{Bucket: keyhash.Key{1, 2}, Group: 1, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
 	}
 	for n, want := range []int64{1, 1, 0} {
 		for i, g := range askFor(t, s, group...) {

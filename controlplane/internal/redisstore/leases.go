@@ -23,8 +23,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 		return s.grantTogether(ctx, &s.lines[0], items)
 	}
 	ctx = gather.Outlast(ctx, nil)
-	groups := leases.Groups(items)
-	shards := split(items, groups)
+	shards := split(items)
 	ends := make([]end, len(shards))
 	grants := make([]lease.Grant, len(items))
 	var wait sync.WaitGroup
@@ -39,7 +38,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	s.leaveAll(ctx, ends)
 	cause := worst(ends)
 	if cause == nil {
-		allOrNothing(items, groups, grants, nil)
+		allOrNothing(items, grants, nil)
 		return grants, nil
 	}
 	if s.allAway() {
@@ -55,7 +54,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 			partial.Away[i] = away
 		}
 	}
-	allOrNothing(items, groups, grants, partial.Away)
+	allOrNothing(items, grants, partial.Away)
 	return grants, partial
 }
 
@@ -66,8 +65,8 @@ type shard struct {
 	which []int
 }
 
-// split sorts items by their tags. Those of a group stay joined within a tag.
-func split(items []leases.Item, groups []int) []shard {
+// split sorts items by their tags.
+func split(items []leases.Item) []shard {
 	var shards []shard
 	var at [tagCount]int // one more than the index of the tag's shard
 	for i, it := range items {
@@ -77,9 +76,6 @@ func split(items []leases.Item, groups []int) []shard {
 			at[tag] = len(shards)
 		}
 		of := &shards[at[tag]-1]
-		if n := len(of.which); n > 0 {
-			of.items[n-1].Joined = groups[of.which[n-1]] == groups[i]
-		}
 		of.items, of.which = append(of.items, it), append(of.which, i)
 	}
 	return shards
@@ -141,39 +137,22 @@ func (s *Store) leaveAll(ctx context.Context, ends []end) {
 
 // allOrNothing takes back what waiting requests of a group were granted if another part of the
 // group got nothing. It stays charged. Items without an answer, if any, do not count.
-func allOrNothing(items []leases.Item, groups []int, grants []lease.Grant, away []time.Duration) {
-	short := map[int]bool{}
-	for i, it := range items {
-		if grants[i].Waiting < it.Ask.Waiting && (away == nil || away[i] == 0) {
-			short[groups[i]] = true
+func allOrNothing(items []leases.Item, grants []lease.Grant, away []time.Duration) {
+	for first, n := 0, 0; first < len(items); first += n {
+		n = leases.Leading(items[first:])
+		short := false
+		for i := first; i < first+n; i++ {
+			short = short || grants[i].Waiting < items[i].Ask.Waiting && (away == nil || away[i] == 0)
 		}
-	}
-	for i := range items {
-		if joined := items[i].Joined || i > 0 && items[i-1].Joined; joined && short[groups[i]] {
+		for i := first; i < first+n && n > 1 && short; i++ {
 			grants[i].Waiting, grants[i].Delay = 0, 0
 		}
 	}
 }
 
-// The script's letters for buckets of tokens and of windows, and for the twins that are charged for
-// them, main or draft. A letter is a capital if the item is joined with the next.
-const (
-	kindTokens        = 't'
-	kindWindows       = 'w'
-	kindChargeTokens  = 'c'
-	kindChargeWindows = 'v'
-	kindDraftTokens   = 'd'
-	kindDraftWindows  = 'x'
-	kindPermits       = 'p'
-	kindSettleTokens  = 's'
-	kindSettleWindows = 'l'
-	kindReturnTokens  = 'r'
-	kindReturnWindows = 'b'
-)
-
 // tokensArg is what the script must know about a bucket of tokens.
-func (s *Store) tokensArg(joined bool, a lease.Ask) []byte {
-	return arg(kindTokens, joined,
+func (s *Store) tokensArg(a lease.Ask) []byte {
+	return arg(
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		s.lacking(a, leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
@@ -195,12 +174,12 @@ func owes(a lease.Ask) int64 {
 }
 
 // windowsArg is what the script must know about a bucket of a window algorithm.
-func (s *Store) windowsArg(joined bool, a lease.Ask) []byte {
+func (s *Store) windowsArg(a lease.Ask) []byte {
 	w, own := a.Windows, int64(0)
 	if a.Most.Den > 0 {
 		own = a.Params.Burst
 	}
-	return arg(kindWindows, joined,
+	return arg(
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		s.lacking(a, leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
@@ -216,25 +195,17 @@ func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
 }
 
 // tokensCharge is what the script must know to charge an item's twin of tokens.
-func (s *Store) tokensCharge(joined bool, it leases.Item) []byte {
-	kind := byte(kindDraftTokens)
-	if it.Draft {
-		kind = kindChargeTokens
-	}
+func (s *Store) tokensCharge(it *leases.Item) []byte {
 	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
-	return arg(kind, joined, int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
+	return arg(int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
 		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
 		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), a.Params.Num, a.Params.Den, owes(*it.Twin), max(a.Used, 0))
 }
 
 // windowsCharge is what the script must know to charge an item's twin of a window algorithm.
-func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
-	kind := byte(kindDraftWindows)
-	if it.Draft {
-		kind = kindChargeWindows
-	}
+func (s *Store) windowsCharge(it *leases.Item) []byte {
 	a, w := it.Ask, it.Twin.Windows
-	return arg(kind, joined, int64(outlives(it)),
+	return arg(int64(outlives(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
 		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), int64(a.Windows.Reach()),
@@ -244,7 +215,7 @@ func (s *Store) windowsCharge(joined bool, it leases.Item) []byte {
 // outlives is the least time for which a draft's ledger is kept, so that the main one is not kept
 // longer: usually until neither owes anything. A draft's ledger that is gone starts as the main
 // one, with what that has used.
-func outlives(it leases.Item) quota.Span {
+func outlives(it *leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {
 		main = *it.Twin
@@ -255,12 +226,10 @@ func outlives(it leases.Item) quota.Span {
 	return main.Params.Window() + 2*lease.TTL(main.Params)
 }
 
-// arg encodes a letter and numbers of eight bytes each, which Lua reads faster than texts.
-func arg(kind byte, joined bool, numbers ...int64) []byte {
-	if joined {
-		kind -= 'a' - 'A'
-	}
-	b := append(make([]byte, 0, 1+8*len(numbers)), kind)
+// arg encodes numbers of eight bytes each, which Lua reads faster than texts, behind a byte for the
+// verb.
+func arg(numbers ...int64) []byte {
+	b := make([]byte, 1, 1+8*len(numbers))
 	for _, v := range numbers {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))
 	}

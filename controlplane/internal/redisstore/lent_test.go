@@ -14,6 +14,7 @@ import (
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
@@ -39,7 +40,7 @@ func replica(t *testing.T, url string) *redisstore.Store {
 func (c *claims) claim(n int64) (permits int64, doubt quota.Span) {
 	c.t.Helper()
 	c.seq++
-	grants := askFor(c.t, c.s, leases.Item{Bucket: lentBucket, Claim: &inflight.Claim{
+	grants := askFor(c.t, c.s, leases.Item{Bucket: lentBucket, Kind: wire.KindClaim, Claim: inflight.Claim{
 		Node: inflight.Node{ID: c.node, Boot: 1}, Seq: c.seq, Hold: c.held, Lent: c.held, Need: n, Limit: 10, Nodes: 2,
 	}})
 	c.held = grants[0].Keep

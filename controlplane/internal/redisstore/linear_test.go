@@ -104,9 +104,9 @@ func ask(r *rand.Rand) linear.Ask {
 // items is what the store is asked for; each round has buckets of its own.
 func items(p quota.Params, round byte, a linear.Ask) []leases.Item {
 	var list []leases.Item
-	for i, part := range a.Parts {
+	for _, part := range a.Parts {
 		list = append(list, leases.Item{
-			Bucket: keyhash.Key{3, round, byte(a.Group), byte(part.Bucket)}, Joined: i+1 < len(a.Parts),
+			Bucket: keyhash.Key{3, round, byte(a.Group), byte(part.Bucket)}, Group: 1,
 			Ask: lease.Ask{
 				Params: p, Version: 1, Waiting: part.Waiting, Cost: part.Cost, Keep: part.Keep, Nodes: part.Nodes,
 				Deadline: lease.Deadline,

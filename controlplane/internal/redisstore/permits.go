@@ -17,7 +17,7 @@ var holdersScript string
 
 // claimArg is what the script that grants must know of a claim of permits.
 func claimArg(c *inflight.Claim) []byte {
-	b := arg(kindPermits, false, int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
+	b := arg(int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
 	return append(b, nodeField(c.Node)...)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
@@ -57,42 +58,54 @@ func (s *Store) grantTogether(
 func (s *Store) newPortion(items []leases.Item) *portion {
 	p := &portion{
 		items: items, keys: make([]string, 0, len(items)), args: make([][]byte, 0, len(items)),
-		places: make([]int, len(items)),
+		places: make([]int, 0, len(items)),
 	}
-	for i := range items {
-		it := &items[i]
-		if it.Claim != nil {
-			p.places[i] = len(p.keys)
-			p.keys, p.args = append(p.keys, permitsKey(it.Bucket)), append(p.args, claimArg(it.Claim))
-			continue
-		}
-		windowed := it.Ask.Windows.Quota != 0
-		joined := it.Joined && i+1 < len(items)
-		p.places[i] = len(p.keys)
-		main := bucketKey(it.Bucket, windowed)
-		if it.Settles != nil {
-			p.keys, p.args = append(p.keys, main), append(p.args, settleArg(it))
-			continue
-		}
-		if it.Returns != nil {
-			p.keys, p.args = append(p.keys, main), append(p.args, returnArg(it))
-			continue
-		}
-		arg, charge := s.tokensArg, s.tokensCharge
-		if windowed {
-			arg, charge = s.windowsArg, s.windowsCharge
-		}
-		p.args = append(p.args, arg(joined, it.Ask))
-		switch {
-		case it.Twin == nil:
-			p.keys = append(p.keys, main)
-		case it.Draft:
-			p.keys, p.args = append(p.keys, main+draftSuffix, main), append(p.args, charge(joined, *it))
-		default:
-			p.keys, p.args = append(p.keys, main, main+draftSuffix), append(p.args, charge(joined, *it))
+	for first, n := 0, 0; first < len(items); first += n {
+		n = leases.Leading(items[first:])
+		for i := first; i < first+n; i++ {
+			p.places = append(p.places, len(p.keys))
+			s.encode(p, &items[i], i+1 < first+n)
 		}
 	}
 	return p
+}
+
+// encode adds an item to what is asked. It is joined if its group goes on behind it.
+func (s *Store) encode(p *portion, it *leases.Item, joined bool) {
+	if it.Kind == wire.KindClaim {
+		p.put(permitsKey(it.Bucket), it.Kind, claimArg(&it.Claim))
+		return
+	}
+	windowed, flags := it.Ask.Windows.Quota != 0, wire.ItemKind(0)
+	arg, charge := s.tokensArg, s.tokensCharge
+	if windowed {
+		arg, charge, flags = s.windowsArg, s.windowsCharge, ofWindows
+	}
+	if joined {
+		flags |= joinsNext
+	}
+	own := bucketKey(it.Bucket, windowed)
+	twin, charges := own+draftSuffix, chargesDraft
+	switch {
+	case it.Kind == wire.KindSettle:
+		p.put(own, it.Kind|flags, settleArg(it))
+		return
+	case it.Kind == wire.KindReturn:
+		p.put(own, it.Kind|flags, returnArg(it))
+		return
+	case it.Twin != nil && it.Draft:
+		own, twin, charges = twin, own, chargesMain
+	}
+	p.put(own, it.Kind|flags, arg(it.Ask))
+	if it.Twin != nil {
+		p.put(twin, charges|flags, charge(it))
+	}
+}
+
+// put adds a bucket, what to do with it, and the numbers for that.
+func (p *portion) put(key string, verb wire.ItemKind, arg []byte) {
+	arg[0] = byte(verb)
+	p.keys, p.args = append(p.keys, key), append(p.args, arg)
 }
 
 // callTogether calls the script once for all portions.
@@ -158,17 +171,17 @@ func (p *portion) take(reply []any) {
 // fail notes which items have no answer: those of the groups whose first key has failed, by the
 // places of keys. If none has one, the error is that of the first.
 func (p *portion) fail(failed map[int]error) {
-	partial := &leases.Partial{Away: make([]time.Duration, len(p.items))}
-	groups, without := leases.Groups(p.items), 0
-	var cause error
-	for i, place := range p.places {
-		if i == 0 || groups[i] != groups[i-1] {
-			cause = failed[place]
-		}
+	partial, without := &leases.Partial{Away: make([]time.Duration, len(p.items))}, 0
+	for first, n := 0, 0; first < len(p.items); first += n {
+		n = leases.Leading(p.items[first:])
+		cause := failed[p.places[first]]
 		if cause == nil {
 			continue
 		}
-		partial.Away[i], without = time.Microsecond, without+1
+		for i := first; i < first+n; i++ {
+			partial.Away[i] = time.Microsecond
+		}
+		without += n
 		if partial.Cause == nil {
 			partial.Cause = cause
 		}
@@ -202,7 +215,7 @@ func read(it *leases.Item, r []int64) lease.Grant {
 	switch {
 	case it.Ask.Optimistic:
 		g.Debt, g.Delay = r[5], 0
-	case it.Ask.Windows.Quota != 0 || it.Claim != nil || it.Ask.Owing && it.Ask.Most.Den == 0:
+	case it.Ask.Windows.Quota != 0 || it.Kind == wire.KindClaim || it.Ask.Owing && it.Ask.Most.Den == 0:
 		g.FullAfter, g.Delay = quota.Span(r[5]), 0
 	}
 	return g

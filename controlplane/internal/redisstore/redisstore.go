@@ -41,7 +41,7 @@ var grantScript string
 
 // grantScripts returns the parts of the script that grants, except its clock.
 func grantScripts() string {
-	return wholeScript + tokensScript + windowsScript + permitsScript + grantScript
+	return wholeScript + tokensScript + windowsScript + permitsScript + verbsScript() + grantScript
 }
 
 //go:embed scripts/append.lua

@@ -8,12 +8,12 @@ import (
 
 // settleArg is what the script must know to settle a reservation.
 func settleArg(it *leases.Item) []byte {
-	s, a := it.Settles, it.Ask
+	s, a := &it.Settles, &it.Ask
 	var b []byte
 	if a.Windows.Quota != 0 {
-		b = arg(kindSettleWindows, false, s.Nth, s.Actual)
+		b = arg(s.Nth, s.Actual)
 	} else {
-		b = arg(kindSettleTokens, false, a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.Version), s.Nth, s.Actual)
+		b = arg(a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.Version), s.Nth, s.Actual)
 	}
 	return binary.BigEndian.AppendUint64(b, s.Name)
 }

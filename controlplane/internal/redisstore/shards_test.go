@@ -128,7 +128,7 @@ func TestADeadShardFailsItsOwnBucketsAlone(t *testing.T) {
 			}
 			group := []leases.Item{spread(p, 2, 1)[slices.Index(of[:], 1)], spread(p, 2, 1)[slices.Index(of[:], 0)],
 				spread(p, 2, 1)[slices.Index(of[:], 2)]}
-			group[0].Joined, group[1].Joined = true, true
+			group[0].Group, group[1].Group, group[2].Group = 1, 1, 1
 			if grants, answered, _ := grantWithin(t, s, group); !slices.Equal(answered, []bool{true, false, true}) ||
 				grants[0].Waiting != 1 || grants[2].Waiting != 1 {
 				t.Errorf("a group over three servers: %v %+v", answered, grants)

@@ -8,11 +8,7 @@ import (
 
 // returnArg is what the script must know to take tokens back.
 func returnArg(it *leases.Item) []byte {
-	kind := byte(kindReturnTokens)
-	if it.Ask.Windows.Quota != 0 {
-		kind = kindReturnWindows
-	}
-	back := it.Returns
-	b := arg(kind, false, int64(back.Term), max(back.Unused, 0), max(back.Used, 0))
+	back := &it.Returns
+	b := arg(int64(back.Term), max(back.Unused, 0), max(back.Used, 0))
 	return binary.BigEndian.AppendUint64(b, back.Name)
 }

@@ -76,8 +76,8 @@ func TestACallForManyAnswersEachAsAlone(t *testing.T) {
 	draft := want(p, 5, 2)
 	draft.Draft, draft.Twin = true, &lease.Ask{Params: params(t, 1, quota.Day, 9), Version: 1}
 	joined := func(items ...leases.Item) []leases.Item {
-		for i := range items[:len(items)-1] {
-			items[i].Joined = true
+		for i := range items {
+			items[i].Group = 1
 		}
 		return items
 	}
@@ -125,7 +125,7 @@ func halves(t *testing.T, server *redistest.Server, s *redisstore.Store) error {
 	refused, look, grant := want(p, 1, 1), want(p, 3, 0), want(p, 2, 1)
 	refused.Ask.Cost = 5
 	requests := [][]leases.Item{{refused}, {grant}, {refused, look}, {look, grant}, {look, grant}, {look}}
-	requests[4][0].Joined = true
+	requests[4][0].Group, requests[4][1].Group = 1, 1
 	server.Do("CONFIG", "SET", "maxmemory", "1")
 	defer server.Do("CONFIG", "SET", "maxmemory", "0")
 	answers := together(t, s, requests, nil)

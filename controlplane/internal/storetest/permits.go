@@ -14,12 +14,13 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // permit has the store answer one claim.
 func (s *Instance) permit(t *testing.T, bucket keyhash.Key, c inflight.Claim) inflight.Answer {
 	t.Helper()
-	return answerOf(s.one(t, leases.Item{Bucket: bucket, Claim: &c}))
+	return answerOf(s.one(t, leases.Item{Bucket: bucket, Kind: wire.KindClaim, Claim: c}))
 }
 
 func answerOf(g lease.Grant) inflight.Answer {
@@ -98,7 +99,7 @@ func testPermitsFollowTheLedger(t *testing.T, s *Instance) {
 			}
 			after, answer := ledgers[which].Claim(now, c)
 			ledgers[which], want = after, append(want, answer)
-			items = append(items, leases.Item{Bucket: keyhash.Key{6, 0, byte(which)}, Claim: &c})
+			items = append(items, leases.Item{Bucket: keyhash.Key{6, 0, byte(which)}, Kind: wire.KindClaim, Claim: c})
 		}
 		ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
 		tokens := leases.Item{Bucket: keyhash.Key{6, 1}, Ask: ask}
@@ -194,7 +195,7 @@ func testPermitRace(t *testing.T, s *Instance) {
 					Limit: limit, Nodes: nodes,
 				}
 				for {
-					g, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{9}, Claim: &c}})
+					g, err := s.Grant(ctx, []leases.Item{{Bucket: keyhash.Key{9}, Kind: wire.KindClaim, Claim: c}})
 					if err == nil {
 						granted[n] = g[0].Keep
 						break
@@ -239,7 +240,7 @@ func testPermitsOfManyNodes(t *testing.T, s *Instance) {
 		for from := first; from < first+count; from += 500 {
 			var items []leases.Item
 			for n := from; n < min(from+500, first+count); n++ {
-				items = append(items, leases.Item{Bucket: keyhash.Key{7}, Claim: &inflight.Claim{
+				items = append(items, leases.Item{Bucket: keyhash.Key{7}, Kind: wire.KindClaim, Claim: inflight.Claim{
 					Node: inflight.Node{ID: "envoy", Boot: uint64(n)}, Seq: 1, Need: 1, Limit: 1_000_000, Nodes: 1,
 				}})
 			}

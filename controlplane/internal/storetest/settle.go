@@ -10,6 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // settling is an ask that reserves, of a sliding log of five in 15 minutes.
@@ -41,7 +42,7 @@ func (s *Instance) settle(t *testing.T, it leases.Item, one leases.Settlement) b
 // settlement settles a reservation, and returns what became of it.
 func (s *Instance) settlement(t *testing.T, it leases.Item, one leases.Settlement) lease.Grant {
 	t.Helper()
-	it.Ask.Waiting, it.Ask.Reserved, it.Settles = 0, 0, &one
+	it.Ask.Waiting, it.Ask.Reserved, it.Kind, it.Settles = 0, 0, wire.KindSettle, one
 	return s.one(t, it)
 }
 
@@ -203,7 +204,8 @@ func testSettledOnce(t *testing.T, s *Instance) {
 					mu.Unlock()
 				}
 				one := it
-				one.Ask.Waiting, one.Settles = 0, &leases.Settlement{Name: 99, Nth: nth + 1}
+				one.Ask.Waiting, one.Kind = 0, wire.KindSettle
+				one.Settles = leases.Settlement{Name: 99, Nth: nth + 1}
 				g, err := s.Grant(ctx, []leases.Item{one})
 				if err != nil {
 					t.Error(err)
@@ -239,12 +241,12 @@ func testSettlementsTravelTogether(t *testing.T, s *Instance) {
 		}
 		ask := it
 		ask.Ask.Waiting, ask.Ask.Cost, ask.Ask.Reserved = 3, 1, 501
-		it.Ask.Waiting, it.Ask.Reserved = 0, 0
+		it.Ask.Waiting, it.Ask.Reserved, it.Kind = 0, 0, wire.KindSettle
 		first, again, second, unknown := it, it, it, it
-		first.Settles = &leases.Settlement{Name: 500, Nth: 1, Actual: 1}
+		first.Settles = leases.Settlement{Name: 500, Nth: 1, Actual: 1}
 		again.Settles = first.Settles
-		second.Settles = &leases.Settlement{Name: 500, Nth: 2, Actual: 4}
-		unknown.Settles = &leases.Settlement{Name: 500, Nth: 3}
+		second.Settles = leases.Settlement{Name: 500, Nth: 2, Actual: 4}
+		unknown.Settles = leases.Settlement{Name: 500, Nth: 3}
 		call = append(call, first, again, ask, second, unknown)
 	}
 	got := must[[]lease.Grant](t)(s.Grant(testContext(t), call))

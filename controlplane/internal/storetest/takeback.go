@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
 )
 
 // lending is an ask that keeps tokens, of so many in a window.
@@ -26,7 +27,8 @@ func lending(t *testing.T, a quota.Algorithm, units int64, length quota.Span) le
 // takeBack takes tokens back, and returns how many went.
 func (s *Instance) takeBack(t *testing.T, it leases.Item, one leases.Return) int64 {
 	t.Helper()
-	it.Ask.Waiting, it.Ask.Keep, it.Twin, it.Draft, it.Returns = 0, 0, nil, false, &one
+	it.Ask.Waiting, it.Ask.Keep, it.Twin, it.Draft = 0, 0, nil, false
+	it.Kind, it.Returns = wire.KindReturn, one
 	return s.one(t, it).Keep
 }
 
@@ -174,8 +176,8 @@ func testReturnedOnce(t *testing.T, s *Instance) {
 			wait.Go(func() {
 				for name := range uint64(4) {
 					one := it
-					one.Ask.Keep = 0
-					one.Returns = &leases.Return{Name: 7 + name, Term: g.Term, Back: lease.Back{Unused: 3, Used: 1}}
+					one.Ask.Keep, one.Kind = 0, wire.KindReturn
+					one.Returns = leases.Return{Name: 7 + name, Term: g.Term, Back: lease.Back{Unused: 3, Used: 1}}
 					g, err := s.Grant(testContext(t), []leases.Item{one})
 					if err != nil {
 						t.Error(err)

@@ -60,15 +60,13 @@ func (r *reference) answer(now quota.Instant, it leases.Item, look bool) lease.G
 
 // grant answers items as a store must: groups of joined ones all or none.
 func (r *reference) grant(now quota.Instant, items []leases.Item) (grants []lease.Grant) {
-	groups := leases.Groups(items)
-	for first := 0; first < len(items); {
-		last := first
-		for last+1 < len(items) && groups[last+1] == groups[first] {
-			last++
-		}
+	for len(items) > 0 {
+		n := leases.Leading(items)
+		group := items[:n]
+		items = items[n:]
 		all, start := true, len(grants)
-		if last > first {
-			for _, it := range items[first : last+1] {
+		if n > 1 {
+			for _, it := range group {
 				g := r.answer(now, it, true)
 				all = all && !g.Stale && g.NotBefore == 0
 				grants = append(grants, g)
@@ -76,11 +74,10 @@ func (r *reference) grant(now quota.Instant, items []leases.Item) (grants []leas
 		}
 		if all {
 			grants = grants[:start]
-			for _, it := range items[first : last+1] {
+			for _, it := range group {
 				grants = append(grants, r.answer(now, it, false))
 			}
 		}
-		first = last + 1
 	}
 	return grants
 }
@@ -171,12 +168,12 @@ func (l *limits) item(which int) leases.Item {
 // batch draws up to six items; those of a group are of different buckets with one request each, and
 // share a tag.
 func (l *limits) batch() (items []leases.Item) {
-	for range 1 + l.r.IntN(3) {
+	for group := range 1 + l.r.IntN(3) {
 		members := l.r.Perm(len(l.all))[:1+l.r.IntN(3)]
-		for k, which := range members {
+		for _, which := range members {
 			it := l.item(which)
 			if len(members) > 1 {
-				it.Ask.Waiting, it.Ask.Used, it.Joined = 1, 0, k < len(members)-1
+				it.Ask.Waiting, it.Ask.Used, it.Group = 1, 0, group+1
 			}
 			items = append(items, it)
 		}
@@ -225,7 +222,7 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 			want := ref.grant(l.now, items)
 			for i, it := range items {
 				calls++
-				if it.Joined {
+				if it.Group > 0 {
 					together++
 				}
 				got[i].Changed = false
@@ -239,7 +236,7 @@ func testLimitsAndGroups(t *testing.T, s *Instance) {
 			start = l.now
 		}
 	}
-	t.Logf("%d asks, %d joined with the next", calls, together)
+	t.Logf("%d asks, %d in groups", calls, together)
 }
 
 // testGoldenWindows runs the vectors of the window algorithms, and those of the queue, through the
@@ -292,11 +289,12 @@ func testGroups(t *testing.T, s *Instance) {
 	wp := params(t, 3, quota.Minute, 3)
 	request := func() []leases.Item {
 		return []leases.Item{
-			{Bucket: keyhash.Key{64, 1}, Joined: true,
+			{Bucket: keyhash.Key{64, 1}, Group: 1,
 				Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-			{Bucket: keyhash.Key{64, 2}, Joined: true,
+			{Bucket: keyhash.Key{64, 2}, Group: 1,
 				Ask: lease.Ask{Params: wp, Windows: w, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}},
-			{Bucket: keyhash.Key{64, 3}, Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 2, Nodes: 1}},
+			{Bucket: keyhash.Key{64, 3}, Group: 1,
+				Ask: lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 2, Nodes: 1}},
 		}
 	}
 	for range 3 {

@@ -248,12 +248,19 @@ func (it *item) message() wire.LeaseItem {
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined, Soon: it.soon,
 		ExceptionsRevision: it.need.ExceptionsRevision, Consumer: it.need.Consumer, Position: it.need.Position,
-		Root: it.need.Root, Quota: it.need.Quota, Burst: it.need.Burst, Seq: it.claim, Hold: it.hold, Lent: it.lent,
-		Reserved: it.name, Returned: it.back.Tokens, Term: it.back.Term,
+		Root: it.need.Root, Quota: it.need.Quota, Burst: it.need.Burst, Reserved: it.name,
 	}
-	m.Used += it.back.Used
-	if r := it.settled; r != nil {
-		m.Reserved, m.Nth, m.Actual = r.Name>>nameBits<<nameBits, int64(r.Name&(1<<nameBits-1)), r.actual
+	switch {
+	case it.used > 0:
+		m.Kind = wire.KindReport
+	case it.kind == settles:
+		r := it.settled
+		m.Kind, m.Reserved, m.Nth = wire.KindSettle, r.Name>>nameBits<<nameBits, int64(r.Name&(1<<nameBits-1))
+		m.Actual = r.actual
+	case it.kind == givesBack:
+		m.Kind, m.Term, m.Returned, m.Used = wire.KindReturn, it.back.Term, it.back.Tokens, it.back.Used
+	case it.kind == claims:
+		m.Kind, m.Seq, m.Hold, m.Lent = wire.KindClaim, it.claim, it.hold, it.lent
 	}
 	return m
 }

@@ -103,9 +103,7 @@ func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 //go:noinline
 func (c *Client) back(need *Need, out lease.Lease) item {
 	c.settlements.names += 1 << nameBits
-	it := item{kind: givesBack, need: *need, name: c.settlements.names, back: out}
-	it.need.Cost = 1
-	return it
+	return item{kind: givesBack, need: *need, name: c.settlements.names, back: out}
 }
 
 // gatherReturns returns items that give back what is due, of one policy set and at most so many.

@@ -74,7 +74,7 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 		t.Fatal("nothing went back")
 	}
 	it := w.calls[0].request.Items[0]
-	if len(w.calls[0].request.Items) != 1 || it.Returned != 4 || it.Used != 2 || it.Cost != 1 || w.held(1) != 0 {
+	if len(w.calls[0].request.Items) != 1 || it.Returned != 4 || it.Used != 2 || w.held(1) != 0 {
 		t.Fatalf("%+v went back, %d are in hand", w.calls[0].request.Items, w.held(1))
 	}
 	if s := w.spend(1, 0); s.State != leasing.Ready || s.Level != 97 ||

@@ -1,61 +1,66 @@
 -- Grants tokens of buckets. It is the last of the files that make the script: clock.lua sets now,
--- in microseconds.
+-- in microseconds, and the store names the verbs before this file.
 --
 -- KEYS[i]      state of the i-th bucket; a bucket may occur more than once
 -- ARGV[1]      jitter of expiries, 0 to 1023
--- ARGV[1 + i]  the kind of the i-th bucket, 't' for tokens and 'w' for windows, or 'T' and 'W' if the next bucket belongs to the
---              same request, which needs both or nothing; then big-endian numbers, see grant_tokens and grant_windows
---              'p' claims permits for requests in flight, see claim_permits
---              's' settles a reservation of tokens, 'l' one of windows, see settle_tokens; in place of waiting is 1 if it was there,
---              of level and keep what it gave back and took
---              'r' takes tokens of a term back, 'b' those of windows, see take_back_tokens; in place of keep is how many went back
---              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted: 'c' of
---              tokens and 'v' of windows for the main one, 'd' and 'x' for the draft's, or capitals as above; see charge_tokens
+-- ARGV[1 + i]  a byte that says what to do with the i-th bucket, then big-endian numbers. The byte is a verb, with WINDOWS for a
+--              bucket of a window algorithm, and JOINED if the next bucket belongs to the same request, which needs both or nothing:
+--              ASK and REPORT grant tokens, or count used ones, see grant_tokens and grant_windows
+--              CLAIM claims permits for requests in flight, see claim_permits
+--              SETTLE settles a reservation, see settle_tokens; in place of waiting is 1 if it was there, of level and keep what it
+--              gave back and took
+--              RETURN takes tokens of a term back, see take_back_tokens; in place of keep is how many went back
+--              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted:
+--              CHARGE for the main one, CHARGE_DRAFT for the draft's; see charge_tokens
 -- returns      7 integers for each bucket: stale (2: the bucket is in doubt) waiting keep not_before level delay term; of a report of what was used delay is the
 --              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
 --              A text in place of stale is an error of the buckets of one request
-local TOKENS, PERMITS, SETTLE_TOKENS, SETTLE_WINDOWS, RETURN_TOKENS, RETURN_WINDOWS = string.byte('tpslrb', 1, 6)
-local CHARGE_TOKENS, CHARGE_WINDOWS, DRAFT_TOKENS, DRAFT_WINDOWS = string.byte('cvdx', 1, 4)
 local VALUES = 7 -- of each bucket in the reply
 local reply = {}
 
--- What grants a bucket of a kind, what charges its twin, what settles its reservations, and what takes back its
--- tokens.
-local grant_tokens, charge_tokens, settle_tokens, take_back_tokens
-local grant_windows, charge_windows, settle_windows, take_back_windows, claim_permits
-local function functions_for(kind)
-  if kind == TOKENS or kind == CHARGE_TOKENS or kind == DRAFT_TOKENS or kind == SETTLE_TOKENS or kind == RETURN_TOKENS then
-    if not grant_tokens then
-      grant_tokens, charge_tokens, settle_tokens, take_back_tokens = functions_for_tokens()
-    end
-    return grant_tokens, charge_tokens, settle_tokens, take_back_tokens
-  elseif kind == PERMITS then
-    claim_permits = claim_permits or functions_for_permits()
-    return claim_permits
-  elseif not grant_windows then
-    grant_windows, charge_windows, settle_windows, take_back_windows = functions_for_windows()
+-- The functions by verb, made for the kinds of buckets at hand. An unknown verb has none, and to call that is an error.
+local functions = {}
+local function function_for(verb)
+  if functions[verb] then
+    return functions[verb]
   end
-  return grant_windows, charge_windows, settle_windows, take_back_windows
+  if verb == CLAIM then
+    functions[CLAIM] = functions_for_permits()
+    return functions[CLAIM]
+  end
+  local of, family = 0, functions_for_tokens
+  if verb >= WINDOWS then
+    of, family = WINDOWS, functions_for_windows
+  end
+  local grant, charge, settle, take_back = family()
+  functions[of + ASK], functions[of + REPORT], functions[of + SETTLE], functions[of + RETURN] = grant, grant, settle, take_back
+  functions[of + CHARGE], functions[of + CHARGE_DRAFT] = charge, charge
+  return functions[verb]
 end
 
--- The kind of the k-th bucket in small letters, and whether the next belongs to the same request.
+-- The verb of the k-th bucket with WINDOWS and alone, and whether the next bucket belongs to the same request.
 local byte = string.byte
-local function kind_of(k)
-  local kind = byte(ARGV[1 + k] or ' ')
-  if kind >= 65 and kind <= 90 then
-    return kind + 32, true
+local function verb_of(k)
+  local verb = k <= #KEYS and byte(ARGV[1 + k]) or -1
+  if verb >= JOINED then
+    return verb - JOINED, (verb - JOINED) % WINDOWS, true
   end
-  return kind, false
+  return verb, verb % WINDOWS, false
+end
+
+local function clear(r)
+  for i = r + 1, r + VALUES do
+    reply[i] = 0
+  end
 end
 
 -- Charges the k-th bucket for what the one before it was granted.
-local function charge(k, kind)
+local function charge(k, verb, draft)
   local arg, spent = ARGV[1 + k], (k - 2) * VALUES
   local granted, kept = reply[spent + 2], reply[spent + 3]
-  local draft = kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS
-  local _, book = functions_for(kind)
+  local book = function_for(verb)
   local used = 0
-  if kind == CHARGE_TOKENS or kind == DRAFT_TOKENS then
+  if verb < WINDOWS then
     used = struct.unpack('>I8', arg, #arg - 7)
   end
   if reply[spent + 1] ~= 1 and granted + kept + used > 0 then
@@ -66,39 +71,34 @@ end
 -- Answers the k-th bucket, and returns whether all that wait have, or could have, their cost.
 local function answer(k, look)
   local arg, r = ARGV[1 + k], (k - 1) * VALUES
-  local kind = kind_of(k)
-  if kind == CHARGE_TOKENS or kind == CHARGE_WINDOWS or kind == DRAFT_TOKENS or kind == DRAFT_WINDOWS then
+  local verb, alone = verb_of(k)
+  if alone == CHARGE or alone == CHARGE_DRAFT then
     if not look then
-      charge(k, kind)
+      charge(k, verb, alone == CHARGE_DRAFT)
     end
-    for i = r + 1, r + VALUES do
-      reply[i] = 0
-    end
+    clear(r)
     return true
-  elseif kind == SETTLE_TOKENS or kind == SETTLE_WINDOWS then
-    local _, _, settle = functions_for(kind)
-    local known, back, took = settle(KEYS[k], arg)
-    known = known and 1 or 0
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, known, took or 0, 0, back or 0, 0, 0
+  elseif alone == SETTLE then
+    local known, back, took = function_for(verb)(KEYS[k], arg)
+    clear(r)
+    reply[r + 2], reply[r + 3], reply[r + 5] = known and 1 or 0, took or 0, back or 0
     return true
-  elseif kind == RETURN_TOKENS or kind == RETURN_WINDOWS then
-    local _, _, _, take_back = functions_for(kind)
-    local back = take_back(KEYS[k], arg)
-    reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6], reply[r + 7] = 0, 0, back, 0, 0, 0, 0
+  elseif alone == RETURN then
+    local back = function_for(verb)(KEYS[k], arg)
+    clear(r)
+    reply[r + 3] = back
     return true
   end
   local twin, hold = nil, 0
-  local next_kind = kind_of(k + 1)
-  if next_kind == CHARGE_TOKENS or next_kind == CHARGE_WINDOWS then
+  local next_verb, next_alone = verb_of(k + 1)
+  if next_alone == CHARGE then
     twin, hold = KEYS[k + 1], struct.unpack('>I8', ARGV[2 + k], 2)
   end
-  local grant = kind == TOKENS and grant_tokens or functions_for(kind)
-  local stale, granted, kept, not_before, level, delay, term, begun = grant(KEYS[k], arg, look, twin, hold)
-  if begun and (next_kind == DRAFT_TOKENS or next_kind == DRAFT_WINDOWS) then
+  local stale, granted, kept, not_before, level, delay, term, begun = function_for(verb)(KEYS[k], arg, look, twin, hold)
+  if begun and next_alone == CHARGE_DRAFT then
     -- Each of both lacks a share of its own limit. A draft's that started as the main one would lack a
     -- share of that one's limit, which may be all that the draft allows.
-    local _, begin = functions_for(next_kind)
-    begin(KEYS[k + 1], ARGV[2 + k], 0, 0, true, begun)
+    function_for(next_verb)(KEYS[k + 1], ARGV[2 + k], 0, 0, true, begun)
   end
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
   reply[r + 7] = term or 0 -- Permits have none.
@@ -106,7 +106,7 @@ local function answer(k, look)
 end
 
 local function joined(k)
-  local _, with_next = kind_of(k)
+  local _, _, with_next = verb_of(k)
   return with_next
 end
 
