@@ -93,18 +93,13 @@ func (b *breakable) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (u
 	return b.Store.Commit(ctx, t, c)
 }
 
-func (b *breakable) PenaltyState(ctx context.Context) (penalties.State, error) {
+func (b *breakable) Since(
+	ctx context.Context, t *docs.Topic, after uint64, limit int,
+) ([]docs.Record, docs.State, error) {
 	if err := b.check(); err != nil {
-		return penalties.State{}, err
+		return nil, docs.State{}, err
 	}
-	return b.Store.PenaltyState(ctx)
-}
-
-func (b *breakable) OfferPenalties(ctx context.Context, o penalties.Offer) (penalties.Outcome, error) {
-	if err := b.check(); err != nil {
-		return penalties.Outcome{}, err
-	}
-	return b.Store.OfferPenalties(ctx, o)
+	return b.Store.Since(ctx, t, after, limit)
 }
 
 func (b *breakable) Document(
@@ -133,13 +128,13 @@ func (b *breakable) Adjust(
 	return held, err
 }
 
-func (b *breakable) Records(
+func (b *breakable) Read(
 	ctx context.Context, t *docs.Topic, keys []keyhash.Key,
 ) ([]docs.Record, docs.State, error) {
 	if err := b.check(); err != nil {
 		return nil, docs.State{}, err
 	}
-	return b.Store.Records(ctx, t, keys)
+	return b.Store.Read(ctx, t, keys)
 }
 
 func (b *breakable) Scan(

@@ -23,7 +23,7 @@ type Kept struct{ In docs.Records }
 
 // Consumers implements Store.
 func (k Kept) Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error) {
-	stored, state, err := k.In.Records(ctx, &docs.Consumers, keys)
+	stored, state, err := k.In.Read(ctx, &docs.Consumers, keys)
 	records := make([]Record, len(stored))
 	for i := 0; i < len(stored) && err == nil; i++ {
 		records[i], err = decode(&stored[i])

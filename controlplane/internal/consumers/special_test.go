@@ -30,16 +30,13 @@ var (
 	}
 )
 
-// store is a port without methods, whose name is free.
-type store = docs.Records
-
 // only is a store of one record.
 type only struct {
-	store
+	docs.Records
 	value []byte
 }
 
-func (s *only) Records(
+func (s *only) Read(
 	context.Context, *docs.Topic, []keyhash.Key,
 ) ([]docs.Record, docs.State, error) {
 	return []docs.Record{{Revision: 7, Value: s.value}}, docs.State{}, nil

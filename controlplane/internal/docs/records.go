@@ -17,7 +17,8 @@ type Topic struct {
 	// Kept is how many changes the log has at most. The earliest beyond it are dropped, unless the
 	// log is Whole.
 	Kept int
-	// Whole: the log has the last change of every record. A commit that does not fit is refused.
+	// Whole: the log has the last change of every record, each at a revision of its own. A commit
+	// that does not fit is refused. Otherwise the changes of a commit share its revision.
 	Whole bool
 	// Indexes are names of lists that sort records by a score, an instant in Unix milliseconds.
 	// There is at least one.
@@ -117,10 +118,10 @@ type Commit struct {
 
 // Records keeps topics.
 type Records interface {
-	// Records returns the records of keys in their order, and the state at the same moment.
-	Records(ctx context.Context, topic *Topic, keys []keyhash.Key) ([]Record, State, error)
-	// Since returns at least limit of the changes after a revision, the earliest first, all those
-	// of a commit or none, fewer if there are no more; and the state at the same moment.
+	// Read returns the records of keys in their order, and the state at the same moment.
+	Read(ctx context.Context, topic *Topic, keys []keyhash.Key) ([]Record, State, error)
+	// Since returns at most limit of the changes after a revision, the earliest first, and the
+	// state at the same moment. Only a whole log can be read in parts.
 	Since(ctx context.Context, topic *Topic, after uint64, limit int) ([]Record, State, error)
 	// Scan returns about limit records in no particular order, and the cursor of the next page,
 	// empty after the last: all, or those of an index. A record that exists all the time is
@@ -128,7 +129,8 @@ type Records interface {
 	Scan(ctx context.Context, topic *Topic, index, cursor string, limit int) ([]Record, string, error)
 	// Last returns at most limit records of an index, those with the highest scores.
 	Last(ctx context.Context, topic *Topic, index string, limit int) ([]Record, error)
-	// Commit makes changes and returns their revision. The error is errs.Conflict if something is
+	// Commit makes changes and returns the revision of the last one. It also drops some records
+	// that have expired. The error is errs.Conflict if something is
 	// not as expected, errs.NotFound if there is no record to delete, or ErrFull.
 	Commit(ctx context.Context, topic *Topic, c Commit) (uint64, error)
 }

@@ -34,11 +34,6 @@ var (
 	versionsBucket = []byte("versions") // big-endian number → version without document, JSON
 	docsBucket     = []byte("documents")
 	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
-	// penaltiesBucket: caller → penalties.Record; the others: big-endian revision, or Unix
-	// milliseconds at which it is forgotten, and caller → caller
-	penaltiesBucket    = []byte("penalties")
-	penaltyOrderBucket = []byte("penalties by revision")
-	penaltyEndsBucket  = []byte("penalties by end")
 
 	secretKey  = []byte("secret")
 	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
@@ -151,9 +146,8 @@ func (s *Store) load(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
 		lists := [][]byte{
 			metaBucket, versionsBucket, docsBucket, ledgersBucket,
-			penaltiesBucket, penaltyOrderBucket, penaltyEndsBucket,
 		}
-		for _, t := range []*docs.Topic{&docs.Consumers} {
+		for _, t := range docs.Topics {
 			lists = append(lists, recordLists(t)...)
 		}
 		for _, name := range lists {

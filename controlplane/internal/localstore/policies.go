@@ -210,7 +210,7 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 		}
 		revision := docOf(tx, docs.Enforcement).Revision
 		people := storedState(tx, &docs.Consumers).Head
-		penalties := docs.Head(penaltyState(tx))
+		penalties := storedState(tx, &docs.Penalties).Head
 		h.Enforcement, h.Consumers, h.Penalties = &revision, &people, &penalties
 		return nil
 	})

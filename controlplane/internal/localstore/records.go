@@ -109,7 +109,7 @@ func (s *Store) view(t *docs.Topic, read func(*topicTx) error) (state docs.State
 }
 
 // Records implements docs.Records.
-func (s *Store) Records(
+func (s *Store) Read(
 	_ context.Context, t *docs.Topic, keys []keyhash.Key,
 ) (records []docs.Record, _ docs.State, err error) {
 	state, err := s.view(t, func(x *topicTx) (err error) {
@@ -126,14 +126,9 @@ func (s *Store) Since(
 	_ context.Context, t *docs.Topic, after uint64, limit int,
 ) (changes []docs.Record, _ docs.State, err error) {
 	state, err := s.view(t, func(x *topicTx) error {
-		last := uint64(0)
 		c := x.list("changes").Cursor()
-		for at, key := c.Seek(versionKey(after + 1)); at != nil; at, key = c.Next() {
+		for at, key := c.Seek(versionKey(after + 1)); at != nil && len(changes) < limit; at, key = c.Next() {
 			revision := number(at[:8])
-			if len(changes) >= limit && revision != last {
-				break
-			}
-			last = revision
 			all, err := x.read(changes, key)
 			if err != nil {
 				return err
@@ -291,25 +286,28 @@ func (x *topicTx) drop(key []byte) (scored bool, err error) {
 // change makes the changes of a commit.
 func (x *topicTx) change(c *docs.Commit) error {
 	// At least the time: a store that has lost its state goes on above what nodes have seen.
-	revision := max(x.state.Revision+1, x.now)
-	if x.state.First == 0 {
-		x.state.First, x.state.Floor = revision, revision-1
-	}
-	x.state.Revision = revision
+	before := max(x.state.Revision, x.now-1)
+	x.state.Revision = before + 1
 	if c.Clear {
-		x.state.Cleared = revision
+		x.state.Cleared = before + 1
 	}
 	touched := false
 	for i := range c.Changes {
+		if x.Whole {
+			x.state.Revision = before + 1 + uint64(i)
+		}
 		key := bytes.Clone(c.Changes[i].Key[:])
 		was, err := x.drop(key)
 		if err == nil {
-			err = x.put(revision, key, &c.Changes[i])
+			err = x.put(x.state.Revision, key, &c.Changes[i])
 		}
 		if err != nil {
 			return err
 		}
 		touched = touched || was || c.Changes[i].Scores[0] > 0
+	}
+	if x.state.First == 0 {
+		x.state.First, x.state.Floor = x.state.Revision, before
 	}
 	if touched {
 		x.state.Turn = max(x.state.Turn, c.Turn) + 1

@@ -50,9 +50,9 @@ func ofEverything(t *testing.T, crashed bool) []byte {
 		Document: enforcement.Document{Revision: 7}, Entries: []audit.Entry{entry},
 	})
 	_, e5 := docs.Cell{Store: s, Name: docs.Region}.Swap(ctx, 0, []byte("region"))
-	_, e6 := s.OfferPenalties(ctx, penalties.Offer{Records: []penalties.Known{{Record: penalties.Record{
+	_, e6 := penalties.Kept{In: s}.Offer(ctx, []penalties.Known{{Record: penalties.Record{
 		Key: keyhash.Key{3}, Record: penalty.Record{Level: 1, Until: 1 << 50}, Forgotten: 1 << 50,
-	}}}})
+	}}})
 	p := perHour(t, 100)
 	ask := lease.Ask{Params: p, Version: 1, Waiting: 1, Cost: 1, Nodes: 1}
 	claim := inflight.Claim{Node: inflight.Node{ID: "n"}, Seq: 1, Need: 1, Limit: 10, Nodes: 1}

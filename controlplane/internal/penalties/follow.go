@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
@@ -14,73 +15,61 @@ import (
 func (s *Service) Refresh(ctx context.Context) error { return s.Follow(ctx, nil) }
 
 // Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
-// state, nil if the poll could not read it.
-func (s *Service) Follow(ctx context.Context, state *State) error {
+// head, nil if the poll could not read it.
+func (s *Service) Follow(ctx context.Context, head *docs.Head) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
-	if err := s.follow(ctx, state); err != nil {
+	if err := s.follow(ctx, head); err != nil {
 		return err
 	}
 	return s.settle(ctx)
 }
 
-func (s *Service) follow(ctx context.Context, polled *State) error {
+func (s *Service) follow(ctx context.Context, polled *docs.Head) error {
 	now := s.Now()
 	if e := s.note(now); e.Action != "" {
-		if _, err := s.Store.OfferPenalties(ctx, Offer{Entry: e}); err != nil {
+		if err := s.kept.Note(ctx, e); err != nil {
 			return err
 		}
 	}
+	s.sweep(now)
 	s.mu.Lock()
 	held, loaded := s.state, s.loaded
 	s.mu.Unlock()
 	if polled != nil && loaded && *polled == held {
-		s.sweep(now)
 		return nil
 	}
-	state, err := s.Store.PenaltyState(ctx)
-	if err != nil {
-		return err
-	}
-	if loaded && held.Revision > 0 && (state.First != held.First || state.Revision < held.Revision) {
-		if err := s.giveBack(ctx, now); err != nil {
-			return err
-		}
-		held, loaded = State{}, false
-	}
-	if loaded && state == held {
-		s.sweep(now)
-		return nil
-	}
-	return s.read(ctx, held)
-}
-
-// read takes in what has changed since.
-func (s *Service) read(ctx context.Context, held State) error {
-	after := held.Revision
-	for anew := after == 0; ; anew = false {
-		some, state, err := s.Store.Penalties(ctx, after, pageSize)
+	for anew, more := held.Revision == 0, true; more; {
+		var some []Record
+		var head docs.Head
+		var err error
+		some, head, more, err = s.kept.Since(ctx, held.Revision, pageSize)
 		if err != nil {
 			return err
 		}
-		whole := len(some) < pageSize
-		if !whole {
-			after = some[len(some)-1].Revision
-		}
-		s.take(some, state, whole, anew)
-		if whole {
+		if loaded && head == held {
 			return nil
 		}
+		if loaded && held.Revision > 0 && (head.First != held.First || head.Revision < held.Revision) {
+			if err := s.giveBack(ctx, now); err != nil {
+				return err
+			}
+			held, loaded, anew, more = docs.Head{}, false, true, true
+			continue
+		}
+		s.take(some, head, more, anew)
+		held, loaded, anew = head, false, false
 	}
+	return nil
 }
 
-// take applies a page of changes. Whole: there are no more of them for now.
-func (s *Service) take(some []Record, state State, whole, anew bool) {
+// take applies a page of changes up to a head. Anew: it is the first of all.
+func (s *Service) take(some []Record, head docs.Head, more, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if anew || state.Cleared > s.state.Cleared {
+	if anew || head.Cleared > s.state.Cleared {
 		for _, r := range s.records {
-			if anew || r.Revision < state.Cleared {
+			if anew || r.Revision < head.Cleared {
 				s.drop(r)
 			}
 		}
@@ -93,12 +82,11 @@ func (s *Service) take(some []Record, state State, whole, anew bool) {
 		s.put(&r)
 		s.order = append(s.order, place{r.Revision, r.Key})
 	}
-	s.state.First, s.state.Cleared = state.First, state.Cleared
-	if !whole {
-		s.state.Revision = some[len(some)-1].Revision
+	s.state = head
+	if more {
 		return
 	}
-	s.state.Revision, s.loaded = state.Revision, true
+	s.loaded = true
 	if len(s.order) > 2*len(s.records)+pageSize {
 		s.order = slices.DeleteFunc(s.order, s.outdated)
 	}
@@ -165,7 +153,7 @@ func (s *Service) giveBack(ctx context.Context, now time.Time) error {
 	s.mu.Unlock()
 	slices.SortFunc(all, func(a, b Known) int { return keyOrder(a.Key, b.Key) })
 	for chunk := range slices.Chunk(all, pageSize) {
-		if _, err := s.Store.OfferPenalties(ctx, Offer{Records: chunk}); err != nil {
+		if _, err := s.kept.Offer(ctx, chunk); err != nil {
 			return err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -44,7 +45,7 @@ type Meter interface {
 
 // Config is what a Service stands on. Fields must be set unless they say otherwise.
 type Config struct {
-	Store Store
+	Store docs.Records
 	Sets  Sets
 	Now   func() time.Time
 	Meter Meter
@@ -54,17 +55,17 @@ type Config struct {
 	Lost func()
 }
 
-// Service knows all penalties. It holds a copy of what the store has, at most Kept records, so that
-// neither nodes nor lists cost a read of the store. Make one with New. It is safe for concurrent
-// use.
+// Service knows all penalties. It holds a copy of the store's records, so that neither nodes nor
+// lists cost a read of the store. Make one with New. It is safe for concurrent use.
 type Service struct {
 	Config
+	kept Kept
 
 	refreshing sync.Mutex
 
 	mu      sync.Mutex
 	loaded  bool
-	state   State
+	state   docs.Head
 	records map[keyhash.Key]*Record
 	// order are the records by revision, rising. Those that have changed since are in it twice.
 	order []place
@@ -89,6 +90,7 @@ func New(c Config) *Service {
 		Config: c, records: map[keyhash.Key]*Record{}, drafts: map[uint64]map[keyhash.Key]bool{},
 		changed: make(chan struct{}), begun: map[string]int{},
 	}
+	s.kept = Kept{In: c.Store, Held: s.heldOf}
 	if s.Lost == nil {
 		s.Lost = func() {}
 	}
@@ -219,10 +221,10 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 		}
 	}
 	q.Ended = true
-	list, count := s.List(q, Kept)
+	list, count := s.List(q, docs.Penalties.Kept)
 	entry.After = audit.Value(map[string]int{"pardoned": count})
 	if q.All() {
-		if _, err := s.Store.ClearPenalties(ctx, entry); err != nil {
+		if err := s.kept.Clear(ctx, entry); err != nil {
 			return 0, err
 		}
 		return count, s.Refresh(ctx)
@@ -232,7 +234,7 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 		keys = append(keys, list[i].Key)
 	}
 	for chunk := range slices.Chunk(keys, pageSize) {
-		n, err := s.Store.PardonPenalties(ctx, chunk, entry)
+		n, err := s.kept.Pardon(ctx, chunk, entry)
 		pardoned += n
 		if err != nil {
 			return pardoned, err
@@ -249,13 +251,27 @@ func (q *Query) All() bool {
 
 // held is the record of a caller that all nodes obey, zero if there is none, and how far changes
 // have come. The gRPC services go by the version in force for all.
-func (s *Service) held(key keyhash.Key) (Record, State) {
+func (s *Service) held(key keyhash.Key) (Record, docs.Head) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.records[key]; r != nil {
 		return *r, s.state
 	}
 	return Record{}, s.state
+}
+
+// heldOf returns the records of keys, and how far changes have come; false before the store was
+// read.
+func (s *Service) heldOf(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := make(map[keyhash.Key]Record, len(keys))
+	for _, key := range keys {
+		if r := s.records[key]; r != nil {
+			of[key] = *r
+		}
+	}
+	return of, s.state, s.loaded
 }
 
 // InForce reports whether a caller is under a penalty.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -104,24 +105,26 @@ func (p *plane) replica() *penalties.Service {
 // current is the plane's store of the moment.
 type current struct{ *plane }
 
-func (c current) PenaltyState(ctx context.Context) (penalties.State, error) {
-	return c.store.PenaltyState(ctx)
+func (c current) Read(ctx context.Context, t *docs.Topic, keys []keyhash.Key) ([]docs.Record, docs.State, error) {
+	return c.store.Read(ctx, t, keys)
 }
 
-func (c current) Penalties(ctx context.Context, after uint64, limit int) ([]penalties.Record, penalties.State, error) {
-	return c.store.Penalties(ctx, after, limit)
+func (c current) Since(ctx context.Context, t *docs.Topic, after uint64, n int) ([]docs.Record, docs.State, error) {
+	return c.store.Since(ctx, t, after, n)
 }
 
-func (c current) OfferPenalties(ctx context.Context, o penalties.Offer) (penalties.Outcome, error) {
-	return c.store.OfferPenalties(ctx, o)
+func (c current) Scan(
+	ctx context.Context, t *docs.Topic, index, cursor string, n int,
+) ([]docs.Record, string, error) {
+	return c.store.Scan(ctx, t, index, cursor, n)
 }
 
-func (c current) PardonPenalties(ctx context.Context, keys []keyhash.Key, e audit.Entry) (int, error) {
-	return c.store.PardonPenalties(ctx, keys, e)
+func (c current) Last(ctx context.Context, t *docs.Topic, index string, n int) ([]docs.Record, error) {
+	return c.store.Last(ctx, t, index, n)
 }
 
-func (c current) ClearPenalties(ctx context.Context, e audit.Entry) (int, error) {
-	return c.store.ClearPenalties(ctx, e)
+func (c current) Commit(ctx context.Context, t *docs.Topic, change docs.Commit) (uint64, error) {
+	return c.store.Commit(ctx, t, change)
 }
 
 func key(n int) keyhash.Key { return keyhash.Key{byte(n), byte(n >> 8), byte(n >> 16), 7} }

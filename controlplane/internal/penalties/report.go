@@ -48,20 +48,20 @@ func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	if in.current = active.Current; in.current == nil {
 		return errNoSet
 	}
-	var o Offer
+	var offered []Known
 	var taken []*wire.Offence
 	for i := range m.Items {
 		it := &m.Items[i]
 		set := s.setOf(ctx, &in, it.Version)
 		if in.credible(it, set) {
-			o.Records = append(o.Records, Known{At: it.Known, Record: in.record(it, set)})
+			offered = append(offered, Known{At: it.Known, Record: in.record(it, set)})
 			taken = append(taken, it)
 		}
 	}
 	if len(taken) == 0 {
 		return nil
 	}
-	done, err := s.Store.OfferPenalties(ctx, o)
+	done, err := s.kept.Offer(ctx, offered)
 	if err != nil {
 		return err
 	}

@@ -86,16 +86,16 @@ func (s *Service) end(ctx context.Context, version uint64, everywhere bool) erro
 	}
 	s.mu.Unlock()
 	for chunk := range slices.Chunk(keys, pageSize) {
-		var o Offer
+		var offered []Known
 		for _, key := range chunk {
-			o.Records = append(o.Records, all[key])
+			offered = append(offered, all[key])
 		}
 		if everywhere {
-			if _, err := s.Store.OfferPenalties(ctx, o); err != nil {
+			if _, err := s.kept.Offer(ctx, offered); err != nil {
 				return err
 			}
 		}
-		if _, err := s.Store.PardonPenalties(ctx, chunk, audit.Entry{}); err != nil {
+		if _, err := s.kept.Pardon(ctx, chunk, audit.Entry{}); err != nil {
 			return err
 		}
 	}

@@ -236,7 +236,7 @@ func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	return errors.Join(
 		h.policies.Follow(ctx, heads.Policies),
 		h.consumers.Follow(ctx, heads.Consumers),
-		h.penalties.Follow(ctx, (*penalties.State)(heads.Penalties)),
+		h.penalties.Follow(ctx, heads.Penalties),
 	)
 }
 

@@ -411,17 +411,17 @@ func nodeCalls() []scriptCall {
 }
 
 func penaltyCalls(size int) []scriptCall {
-	keys := make([]keyhash.Key, size)
+	keys, who := make([]keyhash.Key, size), audit.Entry{By: "bench", Action: "penalties.pardon"}
 	offer := func(b *testing.B, s *redisstore.Store, n int) error {
-		var o penalties.Offer
+		var offered []penalties.Known
 		for i := range keys {
 			keys[i] = keyhash.Key{byte(i), 1}
-			o.Records = append(o.Records, penalties.Known{At: penalties.Everything, Record: penalties.Record{
+			offered = append(offered, penalties.Known{At: penalties.Everything, Record: penalties.Record{
 				Key: keys[i], Record: penalty.Record{Level: 1, Until: 1<<44 + int64(n)}, Forgotten: 1<<44 + 2*int64(n),
 				Facts: penalties.Facts{Policy: "api", Node: "bench"},
 			}})
 		}
-		done, err := s.OfferPenalties(b.Context(), o)
+		done, err := penalties.Kept{In: s}.Offer(b.Context(), offered)
 		return expect(err, done.Taken, size)
 	}
 	return []scriptCall{
@@ -432,17 +432,8 @@ func penaltyCalls(size int) []scriptCall {
 					return err
 				}
 			}
-			pardoned, err := s.PardonPenalties(b.Context(), keys, audit.Entry{By: "bench", Action: "penalties.pardon"})
+			pardoned, err := penalties.Kept{In: s}.Pardon(b.Context(), keys, who)
 			return expect(err, pardoned > 0, n == 1)
-		}},
-		{"penalties", size, func(b *testing.B, s *redisstore.Store, n int) error {
-			if n == 1 {
-				if err := offer(b, s, n); err != nil {
-					return err
-				}
-			}
-			all, _, err := s.Penalties(b.Context(), 0, size)
-			return expect(err, len(all), size)
 		}},
 	}
 }

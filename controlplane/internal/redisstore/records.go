@@ -45,7 +45,7 @@ func recordKeys(t *docs.Topic) []string {
 func topicKey(t *docs.Topic, part string) string { return "weir:{" + t.Tag + "}:" + part }
 
 // Records implements docs.Records.
-func (s *Store) Records(
+func (s *Store) Read(
 	ctx context.Context, t *docs.Topic, keys []keyhash.Key,
 ) ([]docs.Record, docs.State, error) {
 	args := append(make([]any, 0, 1+len(keys)), "of")
@@ -190,7 +190,7 @@ func (s *Store) listed(ctx context.Context, t *docs.Topic, fields []string) (rec
 		}
 	}
 	for some := range slices.Chunk(keys, topicPage) {
-		found, _, err := s.Records(ctx, t, some)
+		found, _, err := s.Read(ctx, t, some)
 		if err != nil {
 			return nil, err
 		}

@@ -287,7 +287,7 @@ func TestKeysExpire(t *testing.T) {
 		"weir:{meta}:rollout":   "which share of the nodes has which version",
 		"weir:{meta}:nodes":     "10 000 nodes; each poll forgets old ones", "weir:{meta}:seen": "as nodes",
 		"weir:{meta}:states":       "as nodes",
-		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "four numbers",
+		"weir:{consumers}:records": "what an administrator wrote", "weir:{consumers}:state": "some numbers",
 		"weir:{consumers}:changes": "a bounded number",
 		"weir:{consumers}:special": "as records", "weir:{consumers}:banned": "as records",
 		"weir:{meta}:region":      "which part of each limit this region grants: a bounded number",

@@ -8,7 +8,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 )
@@ -19,7 +18,6 @@ type Store interface {
 	nodes.Store
 	leases.Store
 	leases.Buckets
-	penalties.Store
 	docs.Store
 	audit.Store
 	decisions.Store

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/penalty"
@@ -27,15 +28,15 @@ func offered(n, level, minutes int, at uint64) penalties.Known {
 
 func offer(t *testing.T, s *Instance, all ...penalties.Known) penalties.Outcome {
 	t.Helper()
-	return must[penalties.Outcome](t)(s.OfferPenalties(testContext(t), penalties.Offer{Records: all}))
+	return must[penalties.Outcome](t)(penalties.Kept{In: s}.Offer(testContext(t), all))
 }
 
 // penaltiesOf are all records by caller, read in pages.
-func penaltiesOf(t *testing.T, s *Instance, page int) (all map[keyhash.Key]penalties.Record, state penalties.State) {
+func penaltiesOf(t *testing.T, s *Instance, page int) (all map[keyhash.Key]penalties.Record, head docs.Head) {
 	t.Helper()
 	all = map[keyhash.Key]penalties.Record{}
 	for after := uint64(0); ; {
-		some, now, err := s.Penalties(testContext(t), after, page)
+		some, now, more, err := penalties.Kept{In: s}.Since(testContext(t), after, page)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,19 +46,19 @@ func penaltiesOf(t *testing.T, s *Instance, page int) (all map[keyhash.Key]penal
 			}
 			after, all[r.Key] = r.Revision, r
 		}
-		state = now
-		if len(some) < page {
-			return all, state
+		if !more {
+			return all, now
 		}
 	}
 }
 
 func testPenalties(t *testing.T, s *Instance) {
 	ctx := testContext(t)
-	if list, state, err := s.Penalties(ctx, 0, 10); len(list) != 0 || state != (penalties.State{}) || err != nil {
-		t.Errorf("an empty store has %v in %+v (%v)", list, state, err)
+	if list, head := penaltiesOf(t, s, 10); len(list) != 0 || head != (docs.Head{}) {
+		t.Errorf("an empty store has %v in %+v", list, head)
 	}
-	if n := must[int](t)(s.PardonPenalties(ctx, []keyhash.Key{consumerKey(1)}, audit.Entry{Action: "a"})); n != 0 {
+	kept := penalties.Kept{In: s}
+	if n := must[int](t)(kept.Pardon(ctx, []keyhash.Key{consumerKey(1)}, audit.Entry{Action: "a"})); n != 0 {
 		t.Errorf("%d pardoned of none", n)
 	}
 	first := offered(1, 1, 5, 0)
@@ -67,8 +68,7 @@ func testPenalties(t *testing.T, s *Instance) {
 	all, state := penaltiesOf(t, s, 1)
 	got := all[consumerKey(1)]
 	first.Revision = got.Revision
-	if !reflect.DeepEqual(got, first.Record) || len(all) != 2 || state.First == 0 || state.Revision <= got.Revision ||
-		state != must[penalties.State](t)(s.PenaltyState(ctx)) {
+	if !reflect.DeepEqual(got, first.Record) || len(all) != 2 || state.First == 0 || state.Revision <= got.Revision {
 		t.Errorf("read %+v of %d in %+v, want %+v", got, len(all), state, first.Record)
 	}
 	// The one that ends later stays, whatever comes when.
@@ -95,7 +95,8 @@ func testPardons(t *testing.T, s *Instance) {
 	offer(t, s, offered(1, 1, 5, 0), offered(2, 2, 5, 0), offered(3, 3, 5, 0))
 	_, before := penaltiesOf(t, s, 100)
 	keys := []keyhash.Key{consumerKey(1), consumerKey(9)}
-	if n := must[int](t)(s.PardonPenalties(ctx, keys, audit.Entry{By: "me", Action: "penalties.pardon"})); n != 1 {
+	one := audit.Entry{By: "me", Action: "penalties.pardon"}
+	if n := must[int](t)(penalties.Kept{In: s}.Pardon(ctx, keys, one)); n != 1 {
 		t.Errorf("%d pardoned", n)
 	}
 	all, state := penaltiesOf(t, s, 100)
@@ -110,11 +111,9 @@ func testPardons(t *testing.T, s *Instance) {
 	if done := offer(t, s, offered(1, 1, 1, state.Revision)); done.Taken != 1 {
 		t.Errorf("a report from after the pardon: %+v", done)
 	}
-	known := must[penalties.State](t)(s.PenaltyState(ctx))
+	_, known := penaltiesOf(t, s, 100)
 	everyone := audit.Entry{By: "me", Action: "penalties.pardon", Reason: "all"}
-	if n := must[int](t)(s.ClearPenalties(ctx, everyone)); n != 3 {
-		t.Errorf("%d pardoned of three", n)
-	}
+	must1(t, penalties.Kept{In: s}.Clear(ctx, everyone))
 	all, state = penaltiesOf(t, s, 100)
 	if len(all) != 0 || state.Cleared != state.Revision || state.Revision <= known.Revision ||
 		state.First != known.First {
@@ -140,8 +139,7 @@ func testForgottenPenalties(t *testing.T, s *Instance) {
 	if all, _ := penaltiesOf(t, s, 100); len(all) != 2 || all[consumerKey(1)].Revision != 0 {
 		t.Errorf("what is forgotten is kept: %v", all)
 	}
-	must[penalties.Outcome](t)(s.OfferPenalties(testContext(t),
-		penalties.Offer{Entry: audit.Entry{Action: "penalties.begun", After: audit.Value(3)}}))
+	must1(t, penalties.Kept{In: s}.Note(testContext(t), audit.Entry{Action: "penalties.begun", After: audit.Value(3)}))
 	entries := must[[]audit.Entry](t)(s.Audit(testContext(t), "", 10))
 	if len(entries) != 1 || string(entries[0].After) != "3" {
 		t.Errorf("audit %+v", entries)
@@ -152,7 +150,7 @@ func testForgottenPenalties(t *testing.T, s *Instance) {
 func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
 	ctx := testContext(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	model, state := map[keyhash.Key]penalties.Record{}, penalties.State{}
+	model, state := map[keyhash.Key]penalties.Record{}, docs.Head{}
 	for step := range 200 {
 		at := uint64(0)
 		if random.IntN(2) == 0 {
@@ -160,10 +158,10 @@ func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
 		}
 		switch n := random.IntN(4); random.IntN(10) {
 		case 0:
-			must[int](t)(s.PardonPenalties(ctx, []keyhash.Key{consumerKey(n)}, audit.Entry{}))
+			must[int](t)(penalties.Kept{In: s}.Pardon(ctx, []keyhash.Key{consumerKey(n)}, audit.Entry{}))
 		case 1:
 			if random.IntN(3) == 0 {
-				must[int](t)(s.ClearPenalties(ctx, audit.Entry{}))
+				must1(t, penalties.Kept{In: s}.Clear(ctx, audit.Entry{}))
 			}
 		default:
 			o := offered(n, 1+random.IntN(3), random.IntN(5), at)

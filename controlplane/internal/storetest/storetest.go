@@ -64,6 +64,7 @@ var suite = []struct {
 	{"one of many writers of a document wins", testCells},
 	{"consumers have more than a tier", testSpecialConsumers},
 	{"many consumers are put at once", testManyConsumers},
+	{"topics are whole", testWholeTopics},
 	{"penalties", testPenalties},
 	{"callers are pardoned", testPardons},
 	{"penalties are forgotten", testForgottenPenalties},

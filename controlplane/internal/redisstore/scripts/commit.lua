@@ -4,7 +4,7 @@
 --          cleared, that of the last one that cleared the topic; floor, after which the log lacks nothing; turn
 -- KEYS[3]  the log: sorted set of keys by the revision of their last change     KEYS[4]  audit list
 -- KEYS[5]  sorted set of keys by the first score     KEYS[6...]  the same of each other score
--- ARGV     how many changes are kept; 1 if more are refused; 1 if records expire; 1 to drop all; the cleared that is expected, or *;
+-- ARGV     how many changes are kept; 1 if the log is whole; 1 if records expire; 1 to drop all; the cleared that is expected, or *;
 --          a turn that has been seen; audit entry or nothing; 1 if it has the first value before; how many entries are kept; then
 --          for each record: key, expected revision or *, value or nothing to delete it, its scores, 0 for none
 -- returns  the revision, 'conflict' if something else is there, 'none' if there is nothing to delete, 'full' if there is no room
@@ -59,17 +59,13 @@ if first > #ARGV and ARGV[4] ~= '1' then
   return state[1] or '0'
 end
 -- At least the time: a store that has lost its state goes on above what nodes have seen.
-local number = math.max(tonumber(state[1] or '0') + 1, now)
-local revision = string.format('%.0f', number)
-if not state[3] then
-  redis.call('HSET', KEYS[2], 'floor', string.format('%.0f', number - 1), 'first', revision)
-end
-redis.call('HSET', KEYS[2], 'rev', revision)
-if ARGV[4] == '1' then
-  redis.call('HSET', KEYS[2], 'cleared', revision)
-end
-local touched = false
+local before = math.max(tonumber(state[1] or '0'), now - 1)
+local number, revision, touched = before, nil, false
 for i = first, #ARGV, each do
+  if number == before or ARGV[2] == '1' then
+    number = number + 1
+    revision = string.format('%.0f', number)
+  end
   if ARGV[i + 2] == '' then
     redis.call('HDEL', KEYS[1], ARGV[i])
   else
@@ -83,6 +79,14 @@ for i = first, #ARGV, each do
     end
     touched = touched or n == 1 and (was or score ~= '0')
   end
+end
+revision = revision or string.format('%.0f', before + 1)
+redis.call('HSET', KEYS[2], 'rev', revision)
+if not state[3] then
+  redis.call('HSET', KEYS[2], 'floor', string.format('%.0f', before), 'first', revision)
+end
+if ARGV[4] == '1' then
+  redis.call('HSET', KEYS[2], 'cleared', string.format('%.0f', before + 1))
 end
 if touched then
   local turn = math.max(tonumber(redis.call('HGET', KEYS[2], 'turn') or '0'), tonumber(ARGV[6])) + 1

@@ -1,7 +1,7 @@
 -- Reads records of a topic, as of one moment.
 --
 -- KEYS     as for commit.lua
--- ARGV     'since', a revision, how many changes at least; or 'of' and the keys of records
+-- ARGV     'since', a revision, how many changes at most; or 'of' and the keys of records
 -- returns  first, rev, cleared, floor, turn, how many changes the log has, 1 if a first score is not past; since then for each
 --          change: key, its revision; and for each record its revision, a space, and its value, or nothing
 local now = redis.call('TIME')
@@ -22,19 +22,6 @@ if ARGV[1] == 'of' then
   return out
 end
 local changes = redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
-local last = changes[#changes]
-if last then
-  -- All of the last commit.
-  for i = #changes, 2, -2 do
-    if changes[i] ~= last then
-      break
-    end
-    changes[i], changes[i - 1] = nil, nil
-  end
-  for _, one in ipairs(redis.call('ZRANGEBYSCORE', KEYS[3], last, last, 'WITHSCORES')) do
-    changes[#changes + 1] = one
-  end
-end
 for i = 1, #changes, 2 do
   out[#out + 1] = changes[i]
   out[#out + 1] = changes[i + 1]

@@ -1,0 +1,87 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/docs"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/shared/keyhash"
+)
+
+// put is a change that puts a value in place of any.
+func put(n int, value string, score int64) docs.Change {
+	return docs.Change{Key: consumerKey(n), Any: true, Value: []byte(value), Scores: []int64{score}}
+}
+
+// logOf checks the values in the log of a whole topic, which it reads one by one.
+func logOf(t *testing.T, s *Instance, topic *docs.Topic, want ...string) (head docs.Head) {
+	t.Helper()
+	var got []string
+	for last := uint64(0); ; {
+		some, state, err := s.Since(testContext(t), topic, last, 1)
+		if err != nil || state.Logged != len(want) {
+			t.Fatalf("%+v, %v", state, err)
+		}
+		if head = state.Head; len(some) == 0 {
+			break
+		}
+		last, got = some[0].Revision, append(got, string(some[0].Value))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the log has %q, want %q", got, want)
+	}
+	return head
+}
+
+// A topic whose log is whole is read in parts, refuses a commit that does not fit, and drops
+// records that have expired, and all of them.
+func testWholeTopics(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	topic := docs.Penalties
+	topic.Kept = 3
+	const later = 1 << 45
+	commit := func(want error, c docs.Commit) uint64 {
+		t.Helper()
+		revision, err := s.Commit(ctx, &topic, c)
+		if !errors.Is(err, want) {
+			t.Errorf("%+v: %v, want %v", c, err, want)
+		}
+		return revision
+	}
+	read := func(want ...string) docs.Head { t.Helper(); return logOf(t, s, &topic, want...) }
+	commit(nil, docs.Commit{Entry: audit.Entry{Action: "before the first"}})
+	if head := read(); head != (docs.Head{}) {
+		t.Errorf("an empty topic is at %+v", head)
+	}
+	first := commit(nil, docs.Commit{Changes: []docs.Change{put(1, "a", later), put(2, "b", 1)}})
+	if head := read("a", "b"); head.First != first || head.Revision != first || head.Cleared != 0 {
+		t.Errorf("after %d: %+v", first, head)
+	}
+	// What has expired makes room.
+	commit(nil, docs.Commit{Changes: []docs.Change{put(3, "c", later), put(4, "d", later)}})
+	read("a", "c", "d")
+	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{put(1, "A", later), put(5, "e", later)}})
+	s.Restart(t)
+	read("a", "c", "d")
+	commit(nil, docs.Commit{Changes: []docs.Change{put(1, "A", later)}})
+	read("c", "d", "A")
+	never := uint64(0)
+	commit(nil, docs.Commit{Changes: []docs.Change{put(3, "C", later)}, Cleared: &never})
+	before := read("d", "A", "C")
+	cleared := commit(nil, docs.Commit{Clear: true})
+	if head := read(); head.Cleared != cleared || head.Revision != cleared || cleared <= before.Revision ||
+		head.First != first {
+		t.Errorf("cleared at %d: %+v", cleared, head)
+	}
+	commit(errs.Conflict, docs.Commit{Changes: []docs.Change{put(1, "x", later)}, Cleared: &never})
+	commit(nil, docs.Commit{Changes: []docs.Change{put(1, "y", later)}, Cleared: &cleared})
+	read("y")
+	records, state, err := s.Read(ctx, &topic, []keyhash.Key{consumerKey(1), consumerKey(3)})
+	if err != nil || string(records[0].Value) != "y" || records[1].Revision != 0 || records[1].Value != nil ||
+		!state.Live {
+		t.Errorf("%+v in %+v, %v", records, state, err)
+	}
+}
