@@ -149,7 +149,7 @@ func Start(o Options) *Process {
 			Node: o.Name, Boot: o.Boot, Seed: o.Random + uint64(i)*2654435761,
 		})
 		w.penalties = penalties.New(penalties.Config{
-			Shared: data, Sets: penaltySets, Clock: w, Node: o.Name, Seed: o.Random + uint64(i) + 1,
+			Shared: data, Sets: penaltySets, Clock: w, Seed: o.Random + uint64(i) + 1,
 		})
 		w.limiter = limiter.New(limiter.Config{
 			Store: w.store, Leases: w.leases, Flights: w.flights, Penalties: w.penalties,

@@ -21,19 +21,19 @@ const (
 	slots = 2 * wire.MaxCounts
 )
 
-// Recorder is what one VM has to report. Make one with New.
+// Recorder is what one VM has to report. Each worker has its own, so collecting needs no shared
+// data on the path of requests. Make one with New.
 type Recorder struct {
-	// Reporter sends the messages. Each worker has its own, so collecting needs no shared data on
-	// the path of requests.
-	rpc.Reporter
-	body []byte
+	Stats
+	random rpc.Rand
 	// callersDue is when the next message must include the callers.
 	callersDue quota.Instant
 	matcher    match.Matcher
 	// generation is that of the policy set of all samples.
 	generation uint64
-	report     wire.Report
 	message    wire.Decisions
+	// sent is the message that leaves. It shares the memory of message until it is written.
+	sent wire.Decisions
 	// banned describes the caller of a request that a ban refuses.
 	banned wire.CallerCount
 	// at are the times of the refusals, by their places in the message. described is how many were
@@ -103,7 +103,7 @@ func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, id *wire.I
 	if s.gap >= 0 || !s.about(req.Rules()) {
 		return
 	}
-	s.gap = int(s.Random.Next() % (2*every - 1))
+	s.gap = int(s.random.Next() % (2*every - 1))
 	for i := range req.Hits {
 		if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
 			c := s.caller(h)

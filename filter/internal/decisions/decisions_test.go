@@ -9,6 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
@@ -23,6 +24,7 @@ type world struct {
 	t       *testing.T
 	now     quota.Instant
 	samples *decisions.Recorder
+	reports *report.Reporter
 	limiter *limiter.Limiter
 	rules   *ruleset.Rules
 	request limiter.Request
@@ -36,8 +38,8 @@ type world struct {
 // tick is a tick; it sends if something is due, and not otherwise.
 func (w *world) tick() {
 	w.t.Helper()
-	due, sent := w.samples.NextDue(), len(w.sent)
-	if w.samples.Tick(w.now); w.unsent == nil && (len(w.sent) > sent) != (due <= w.now) {
+	due, sent := w.reports.NextDue(w.now), len(w.sent)
+	if w.reports.Tick(w.now, nil); w.unsent == nil && (len(w.sent) > sent) != (due <= w.now) {
 		w.t.Errorf("%d messages at %d, which were due at %d", len(w.sent)-sent, w.now, due)
 	}
 }
@@ -52,7 +54,9 @@ func path(of int) string { return fmt.Sprint("/", of) }
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
-	w.samples = decisions.New(w, w, "node", 7, 99)
+	w.samples = decisions.New(99)
+	w.reports = report.New(report.Config{Client: w, Clock: w, Node: "node", Boot: 7, Seed: 99,
+		Parts: [wire.SectionCount]report.Part{wire.SectionDecisions: w.samples}})
 	w.limiter = limiter.New(limiter.Config{
 		Store: bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0),
 	})
@@ -338,7 +342,7 @@ func TestWhatFailsIsTriedSeldom(t *testing.T) {
 			w.tick()
 			w.answer(status)
 		}
-		if n := len(w.sent); n < 1 || n > most || w.samples.Failed == 0 || w.samples.Told != 0 {
+		if n := len(w.sent); n < 1 || n > most || w.samples.Failed == 0 || w.samples.Reported != 0 {
 			t.Errorf("status %d: %d messages in a minute", status, n)
 		}
 	}

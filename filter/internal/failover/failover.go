@@ -56,29 +56,20 @@ type Ladder struct {
 	stored         uint32
 	open, hastened bool
 	// noted: some policies are above the ground in ruleset.Steps of this worker.
-	noted    bool
-	reporter reporter
+	noted bool
+	reported
 }
 
 // Config is what a Ladder needs.
 type Config struct {
 	Shared shareddata.Data
 	Space  shareddata.Space
-	Client rpc.Client
-	Clock  rpc.Clock
 	Log    Log
-	// Node is the id of the node.
-	Node string
-	// Boot is random for each process, Seed for each worker.
-	Boot, Seed uint64
 }
 
 // New makes a Ladder.
 func New(c Config) *Ladder {
-	l := &Ladder{shared: c.Shared, key: c.Space.Key(shareddata.Failover), log: c.Log}
-	l.reporter = reporter{client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed)}
-	l.reporter.message.Node, l.reporter.message.Boot = []byte(c.Node), c.Boot
-	return l
+	return &Ladder{shared: c.Shared, key: c.Space.Key(shareddata.Failover), log: c.Log}
 }
 
 // Worst is the highest step of any policy, as of the last tick.
@@ -86,7 +77,7 @@ func (l *Ladder) Worst() policy.Step { return l.record.worst() }
 
 // Tick merges the process's record and this worker's knowledge. Heard is since when a worker has
 // had no answer, 0 for none. Hasten: another worker was answered, so this one should probe at once.
-// The leader also reports.
+// The leader's ladder also has a section in reports.
 func (l *Ladder) Tick(
 	now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool,
 ) (heard quota.Instant, hasten bool) {
@@ -98,10 +89,12 @@ func (l *Ladder) Tick(
 	}
 	was := l.standing()
 	changed := l.change(now, t, rules, &hasten)
-	if acked := l.reporter.acked; acked > r.reported {
-		r.reported, changed = acked, true
+	if l.acked > r.reported {
+		r.reported, changed = l.acked, true
 	}
-	if changed && !l.store(cas, found) { // Another worker wrote in between. The next tick starts from its record.
+	if l.leads = leads; changed && !l.store(cas, found) {
+		// Another worker wrote in between. The next tick starts from its record, and reports.
+		l.leads = false
 		value, _, _ = l.shared.Get(l.key[:])
 		r.read(value)
 		return r.since, hasten
@@ -116,9 +109,6 @@ func (l *Ladder) Tick(
 	if r.since == 0 && !t.Open && (l.noted || rules.Steps.Changed) {
 		rules.Steps.Reset(len(rules.Steps.At))
 		l.noted = false
-	}
-	if leads {
-		l.report(now, rules)
 	}
 	return r.since, hasten
 }

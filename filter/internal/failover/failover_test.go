@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/failover"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
@@ -34,6 +35,7 @@ type process struct {
 
 type worker struct {
 	*failover.Ladder
+	reports *report.Reporter
 	trouble failover.Trouble
 	rules   ruleset.Rules
 	heard   quota.Instant
@@ -88,8 +90,10 @@ func (p *process) worker(policies int) *worker {
 		p.t.Fatal(err)
 	}
 	w := &worker{Ladder: failover.New(failover.Config{
-		Shared: &p.data, Space: [4]byte{'t'}, Client: p, Clock: p, Log: p, Node: "edge", Boot: 7, Seed: 9,
+		Shared: &p.data, Space: [4]byte{'t'}, Log: p,
 	})}
+	w.reports = report.New(report.Config{Client: p, Clock: p, Node: "edge", Boot: 7, Seed: 9,
+		Parts: [wire.SectionCount]report.Part{wire.SectionLadder: w}})
 	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
 		p.t.Fatal(err)
 	}
@@ -112,6 +116,7 @@ func (p *process) tickOne(i int, w *worker) {
 	if w.heard = heard; hasten {
 		w.hasten++
 	}
+	w.reports.Tick(p.now, &w.rules)
 }
 
 // fails has a worker's call fail once more, and succeed with its last probe.

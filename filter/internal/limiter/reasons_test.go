@@ -14,7 +14,7 @@ import (
 
 // penalised gives a node penalties, and its control plane as before.
 func (n *node) penalised() *penalties.Box {
-	box := penalties.New(penalties.Config{Shared: n.data, Sets: 64, Clock: n, Node: "node", Seed: 1})
+	box := penalties.New(penalties.Config{Shared: n.data, Sets: 64, Clock: n, Seed: 1})
 	config := limiter.Config{
 		Store: bucketstore.New(n.data, [4]byte{}, 1024, 0), Flights: n.book, Leases: n.leases, Penalties: box,
 	}

@@ -4,44 +4,42 @@
 package measures
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
 const (
-	apart = 5 * quota.Second
 	// placesOfAll are kept in each message for all requests, of each version in use.
 	placesOfAll = 4
 )
 
-// pauses are the pauses after messages that did not arrive.
-var pauses = rpc.Backoff{First: apart, Longest: 20 * quota.Second}
+// Flights are the requests in flight, which are measured when a report leaves.
+type Flights interface {
+	// Unmeasured reports whether Measure has something.
+	Unmeasured() bool
+	// Measure calls each for every policy with requests in flight: for how long they were since an
+	// instant, added up, and how much of a limit was used at most, in percent.
+	Measure(now quota.Instant, each func(policy string, busy quota.Span, since quota.Instant, used int64))
+}
 
 // Recorder is what one VM has to report. Each worker has its own: the control plane adds them up.
 // Make one with New.
 type Recorder struct {
-	rpc.Reporter
-	body    []byte
-	report  wire.Report
+	flights Flights
 	message wire.Measures
+	// sent is the message that leaves. It shares the memory of message until it is written.
+	sent wire.Measures
 	// places are those of policies in the message, by name.
 	places map[string]int
 	// begun is when the measured time of the message began.
 	begun quota.Instant
 }
 
-// New makes the Recorder of a VM of a node. Random is the VM's own number.
-func New(client rpc.Client, clock rpc.Clock, node string, random uint64) *Recorder {
-	s := &Recorder{
-		Reporter: rpc.Reporter{
-			Client: client, Clock: clock, Random: rpc.NewRand(random), Apart: apart, Pauses: pauses,
-		},
-		places: make(map[string]int), begun: quota.Forever,
-	}
-	s.report = wire.Report{Node: []byte(node), Measures: &s.message}
-	return s
+// New makes the Recorder of a VM.
+func New(flights Flights) *Recorder {
+	return &Recorder{flights: flights, places: make(map[string]int), begun: quota.Forever}
 }
 
 // Decided notes what was counted for a policy: the requests that its candidate would have refused,
@@ -66,12 +64,8 @@ func (s *Recorder) Decided(policy []byte, version uint64, counts *ruleset.Counts
 	}
 }
 
-// Flown notes for how long requests of a policy were in flight since an instant, added up, and how
-// much of a limit was used at most, in percent. Call it only when Due.
-func (s *Recorder) Flown(policy string, busy quota.Span, since quota.Instant, used int64) {
-	if busy == 0 && used == 0 {
-		return
-	}
+// addFlown notes how long requests of a policy were in flight.
+func (s *Recorder) addFlown(policy string, busy quota.Span, since quota.Instant, used int64) {
 	if one := s.of(policy, 0); one != nil {
 		one.Busy += int64(busy / quota.Millisecond)
 		one.Used = min(max(one.Used, used), wire.MaxUsed)
@@ -105,22 +99,26 @@ func (s *Recorder) of(policy string, version uint64) *wire.Measure {
 	return &s.message.Items[at]
 }
 
-// Tick sends what there is to report. A message that does not arrive is lost.
-func (s *Recorder) Tick(now quota.Instant) {
-	if len(s.message.Items) == 0 || !s.Due(now) {
-		return
-	}
-	s.message.Covers = min(max(quota.Span(now-s.begun), 0), wire.MaxCovers)
-	s.body = wire.AppendReport(s.body[:0], &s.report)
-	s.message.Items, s.begun = s.message.Items[:0], quota.Forever
-	clear(s.places)
-	s.Send(s.body, now)
-}
-
-// NextDue is when Tick has something to do; flown: there is something for Flown.
-func (s *Recorder) NextDue(flown bool) quota.Instant {
-	if len(s.message.Items) == 0 && !flown {
+// NextReport implements report.Part.
+func (s *Recorder) NextReport(now quota.Instant) quota.Instant {
+	if len(s.message.Items) == 0 && !s.flights.Unmeasured() {
 		return quota.Forever
 	}
-	return s.NextReport()
+	return now
 }
+
+// AddTo implements report.Part.
+func (s *Recorder) AddTo(m *wire.Report, now quota.Instant, _ *ruleset.Rules) {
+	s.flights.Measure(now, s.addFlown)
+	if len(s.message.Items) == 0 {
+		return
+	}
+	s.sent = s.message
+	s.sent.Covers = min(max(quota.Span(now-s.begun), 0), wire.MaxCovers)
+	m.Measures = &s.sent
+	s.message.Items, s.begun = s.message.Items[:0], quota.Forever
+	clear(s.places)
+}
+
+// EndReport implements report.Part. What did not arrive is lost.
+func (s *Recorder) EndReport(report.End, quota.Instant) {}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/measures"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
@@ -22,6 +23,8 @@ type world struct {
 	t      *testing.T
 	now    quota.Instant
 	s      *measures.Recorder
+	r      *report.Reporter
+	flown  []flown
 	sent   []string
 	done   func(status int, body []byte)
 	unsent error
@@ -29,8 +32,34 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 100 * sec}
-	w.s = measures.New(w, w, "node", 7)
+	w.s = measures.New(w)
+	w.r = report.New(report.Config{Client: w, Clock: w, Node: "node", Seed: 7,
+		Parts: [wire.SectionCount]report.Part{wire.SectionMeasures: w.s}})
 	return w
+}
+
+// flown is what Measure says of a policy.
+type flown struct {
+	policy string
+	busy   quota.Span
+	since  quota.Instant
+	used   int64
+}
+
+// fly has requests of a policy be in flight.
+func (w *world) fly(policy string, busy quota.Span, since quota.Instant, used int64) {
+	w.flown = append(w.flown, flown{policy, busy, since, used})
+}
+
+// Unmeasured implements measures.Flights.
+func (w *world) Unmeasured() bool { return len(w.flown) > 0 }
+
+// Measure implements measures.Flights.
+func (w *world) Measure(_ quota.Instant, each func(string, quota.Span, quota.Instant, int64)) {
+	for _, f := range w.flown {
+		each(f.policy, f.busy, f.since, f.used)
+	}
+	w.flown = nil
 }
 
 func (w *world) Now() quota.Instant { return w.now }
@@ -66,8 +95,8 @@ func (w *world) pass(span quota.Instant, status int) {
 	w.t.Helper()
 	for end := w.now + span; w.now < end; {
 		w.now += 100 * ms
-		due, sent := w.s.NextDue(false), len(w.sent)
-		w.s.Tick(w.now)
+		due, sent := w.r.NextDue(w.now), len(w.sent)
+		w.r.Tick(w.now, nil)
 		if w.unsent == nil && (len(w.sent) > sent) != (due <= w.now) {
 			w.t.Errorf("%d messages at %d, which were due at %d", len(w.sent)-sent, w.now, due)
 		}
@@ -92,7 +121,6 @@ func TestMeasuresAreAddedUp(t *testing.T) {
 	w := newWorld(t)
 	w.pass(10*sec, 204)
 	w.s.Decided([]byte("none"), 7, counts(0, 0), 0)
-	w.s.Flown("none", 0, w.now, 0)
 	w.pass(10*sec, 204)
 	w.want()
 	w.s.Decided([]byte("api"), 7, counts(3, 0), 0)
@@ -102,9 +130,9 @@ func TestMeasuresAreAddedUp(t *testing.T) {
 	w.s.Decided([]byte("api"), 7, counts(4, 0), 70)
 	w.s.Decided([]byte("quiet"), 7, counts(0, 0), 3)
 	w.s.Decided([]byte("quiet"), 7, counts(0, 0), 2)
-	w.s.Flown("places", 2500*quota.Millisecond, w.now-sec, 40)
-	w.s.Flown("api", quota.Second, w.now-2*sec, 1<<40)
-	w.s.Flown("places", quota.Second, w.now, 20)
+	w.fly("places", 2500*quota.Millisecond, w.now-sec, 40)
+	w.fly("api", quota.Second, w.now-2*sec, 1<<40)
+	w.fly("places", quota.Second, w.now, 20)
 	w.pass(4900*ms, 204)
 	w.want()
 	w.pass(200*ms, 204)
@@ -125,7 +153,7 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 		w.pass(100*ms, c.status)
 		w.want("0 a:1/0/0/0")
 		w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
-		if due := w.s.NextDue(false); due < w.now+c.least {
+		if due := w.r.NextDue(w.now); due < w.now+c.least {
 			t.Errorf("after %d the next one is due in %d", c.status, due-w.now)
 		}
 		w.now += 80 * sec
@@ -143,7 +171,7 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 	w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
 	w.pass(sec, 0)
 	w.s.Decided([]byte("a"), 7, counts(1, 0), 0)
-	if w.s.Due(w.now+100*sec) || w.s.NextDue(true) != quota.Forever {
+	if w.r.NextDue(w.now+100*sec) != quota.Forever {
 		t.Error("due while a message is under way")
 	}
 }
@@ -202,12 +230,11 @@ func TestDecisionsAreReportedByVersion(t *testing.T) {
 	w := newWorld(t)
 	one := &ruleset.Counts{ruleset.CountAllowed: 5, ruleset.CountRefused: 2, ruleset.CountUnsure: 1,
 		ruleset.CountWaited: 3, ruleset.CountHeld: 40}
-	w.s.Flown("api", quota.Second, w.now-sec, 40)
 	w.s.Decided([]byte("api"), 7, one, 0)
 	w.s.Decided([]byte("api"), 7, one, 0)
 	w.s.Decided([]byte("api"), 8, one, 0)
-	w.s.Flown("api", quota.Second, w.now-sec, 90)
+	w.fly("api", quota.Second, w.now-sec, 90)
 	w.pass(100*ms, 204)
-	w.want("1100 api:0/0/1000/40 v7 4 of 14 refused, 2 unsure, 6 waited 80 ms" +
+	w.want("1100 api:0/0/0/0 v7 4 of 14 refused, 2 unsure, 6 waited 80 ms" +
 		" api:0/0/1000/90 v8 2 of 7 refused, 1 unsure, 3 waited 40 ms")
 }

@@ -33,10 +33,9 @@ type Config struct {
 	Space  shareddata.Space
 	// Sets is the size of the table: each holds four callers.
 	Sets int
-	// Client is nil without a control plane: nothing is reported then.
-	Client rpc.Client
-	Clock  rpc.Clock
-	Node   string
+	// Reports: there is a control plane to report penalties to.
+	Reports bool
+	Clock   rpc.Clock
 	// Seed is this VM's own number.
 	Seed uint64
 }
@@ -47,8 +46,11 @@ type Box struct {
 	// Ahead is how far Unix time is ahead of the clock.
 	Ahead quota.Span
 
-	table table
-	reporter
+	table   table
+	clock   rpc.Clock
+	random  rpc.Rand
+	reports bool
+	outbox
 	// heard is the message from the poll that is being read.
 	heard wire.Penalties
 
@@ -75,8 +77,7 @@ type counting struct {
 
 // New makes a Box.
 func New(c Config) *Box {
-	b := &Box{reporter: reporter{client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed)}}
-	b.message.Node = []byte(c.Node)
+	b := &Box{clock: c.Clock, random: rpc.NewRand(c.Seed), reports: c.Reports}
 	b.table.init(c.Shared, c.Space, c.Sets)
 	b.count, b.learn = b.countOne, b.learnOne
 	return b

@@ -11,6 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
@@ -32,6 +33,7 @@ type process struct {
 	now     quota.Instant
 	data    shareddatatest.Data
 	boxes   []*penalties.Box
+	reports []*report.Reporter
 	workers []*limiter.Limiter
 	rules   *ruleset.Rules
 	ix      *match.Index
@@ -53,11 +55,13 @@ func startWith(t *testing.T, workers, sets, buckets int, document string) *proce
 	for i := range workers {
 		store := bucketstore.New(&p.data, [4]byte{}, buckets, 0)
 		box := penalties.New(penalties.Config{
-			Shared: &p.data, Sets: sets, Client: p, Clock: p, Node: "e", Seed: uint64(i) + 1,
+			Shared: &p.data, Sets: sets, Reports: true, Clock: p, Seed: uint64(i) + 1,
 		})
 		box.Ahead = ahead
 		l := limiter.New(limiter.Config{Store: store, Penalties: box})
 		p.boxes, p.workers = append(p.boxes, box), append(p.workers, l)
+		p.reports = append(p.reports, report.New(report.Config{Client: p, Clock: p, Node: "e", Seed: uint64(i) + 1,
+			Parts: [wire.SectionCount]report.Part{wire.SectionOffences: box}}))
 	}
 	p.push(document)
 	return p
@@ -219,7 +223,7 @@ func TestShadowSaysWhomItWouldHit(t *testing.T) {
 		p := start(t, 1, 64, document)
 		p.punish("eve")
 		p.request(0, "eve", "/a")
-		p.boxes[0].Tick(p.now + sec)
+		p.reports[0].Tick(p.now+sec, nil)
 		s := p.boxes[0].Stats
 		if s.ShadowBegun != 1 || s.ShadowRefused != 1 || s.Begun != 0 || s.Refused != 0 {
 			t.Errorf("%s: %+v", name, s)
@@ -234,7 +238,7 @@ func TestPardonsReachEveryWorker(t *testing.T) {
 	p := start(t, 2, 64, rule("", ""))
 	p.news(0, wire.Penalties{Revision: 5})
 	p.punish("eve")
-	p.boxes[0].Tick(p.now)
+	p.reports[0].Tick(p.now, nil)
 	if len(p.sent) != 1 || len(p.sent[0].Items) != 1 || p.sent[0].Items[0].Known != 5 {
 		t.Fatalf("reported %+v", p.sent)
 	}
@@ -270,16 +274,16 @@ func TestReportsArrive(t *testing.T) {
 	p := start(t, 1, 4096, rule("", ""))
 	b := p.boxes[0]
 	p.punish("early")
-	b.Tick(p.now)
-	if due := b.NextDue(); len(p.sent) != 0 || due != p.now+sec/4 {
+	p.reports[0].Tick(p.now, nil)
+	if due := p.reports[0].NextDue(p.now); len(p.sent) != 0 || due != p.now+sec/4 {
 		t.Fatalf("%d reports before the control plane could say what it knows, the first one due at %v", len(p.sent),
 			due)
 	}
 	p.now += sec / 4
 	p.unsent = true
-	b.Tick(p.now)
+	p.reports[0].Tick(p.now, nil)
 	p.unsent = false
-	due := b.NextDue()
+	due := p.reports[0].NextDue(p.now)
 	if due <= p.now || due > p.now+sec {
 		t.Errorf("due %v after a failure at %v", due, p.now)
 	}
@@ -289,8 +293,8 @@ func TestReportsArrive(t *testing.T) {
 	}
 	told := map[keyhash.Key]bool{}
 	for status, calls := 0, 0; ; calls++ {
-		p.now = max(p.now, b.NextDue())
-		b.Tick(p.now)
+		p.now = max(p.now, p.reports[0].NextDue(p.now))
+		p.reports[0].Tick(p.now, nil)
 		if len(p.ends) == calls {
 			break
 		}
@@ -302,7 +306,7 @@ func TestReportsArrive(t *testing.T) {
 			}
 		}
 		p.ends[calls](status, nil)
-		if b.NextDue() == quota.Forever {
+		if p.reports[0].NextDue(p.now) == quota.Forever {
 			break
 		}
 	}
@@ -320,12 +324,11 @@ func TestReportsArrive(t *testing.T) {
 // A control plane that does not know penalties is left alone.
 func TestAnOlderControlPlaneIsLeftAlone(t *testing.T) {
 	p := start(t, 1, 64, rule("", ""))
-	b := p.boxes[0]
 	p.punish("eve")
 	p.now += sec / 4
-	b.Tick(p.now)
+	p.reports[0].Tick(p.now, nil)
 	p.ends[0](404, nil)
-	if due := b.NextDue(); due < p.now+60*sec {
+	if due := p.reports[0].NextDue(p.now); due < p.now+60*sec {
 		t.Errorf("due again after %v", due-p.now)
 	}
 }
@@ -411,6 +414,5 @@ func FuzzLearn(f *testing.F) {
 		if b.Learn(message) == nil {
 			b.Known()
 		}
-		b.Tick(0)
 	})
 }

@@ -4,6 +4,7 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/consumers"
+	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
@@ -128,9 +129,9 @@ func (p *pluginContext) penaltyCounters() []counter {
 
 // counters are those of what only a plugin with a control plane has; without one they stay at 0.
 func (c *central) counters() []counter {
-	leases, ladder, cache, told := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &rpc.Reporter{}
+	leases, ladder, cache, samples := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &decisions.Stats{}
 	if c.leasing != nil {
-		leases, ladder, cache, told = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Reporter
+		leases, ladder, cache, samples = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Stats
 	}
 	return []counter{
 		{name: "leases.answered", count: &leases.Calls[rpc.Answered]},
@@ -159,8 +160,8 @@ func (c *central) counters() []counter {
 		{name: "consumers.asked", count: &cache.Asked},
 		{name: "consumers.failed", count: &cache.Failed},
 		{name: "consumers.dropped", count: &cache.Dropped},
-		{name: "samples.answered", count: &told.Told},
-		{name: "samples.failed", count: &told.Failed},
+		{name: "samples.answered", count: &samples.Reported},
+		{name: "samples.failed", count: &samples.Failed},
 	}
 }
 
@@ -228,15 +229,6 @@ func (m *metrics) ofPolicy(name string) *[ruleset.Outcomes]host.Counter {
 		m.policies[name] = c
 	}
 	return c
-}
-
-// measure reports what was measured of policies, if that is due.
-func (p *pluginContext) measure(now quota.Instant) {
-	m := p.central.measures
-	if m.Due(now) {
-		p.flights.Measure(now, m.Flown)
-		m.Tick(now)
-	}
 }
 
 // passed counts requests that no limiter saw.

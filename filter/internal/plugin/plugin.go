@@ -21,8 +21,8 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/measures"
 	"github.com/weir-proxy/weir/filter/internal/overload"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/respond"
-	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/timer"
 	"github.com/weir-proxy/weir/shared/classify"
@@ -85,6 +85,7 @@ type central struct {
 	enforcement *enforcement.View
 	decisions   *decisions.Recorder
 	measures    *measures.Recorder
+	reports     *report.Reporter
 }
 
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin;
@@ -165,16 +166,16 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
 	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
 	var poller configsync.Poller
-	var reports rpc.Client
+	var calls *controlPlane
 	if config.ControlPlane != nil {
-		calls, err := p.connect(config, node, space)
-		if err != nil {
+		var err error
+		if calls, err = p.connect(config, node, space); err != nil {
 			return err
 		}
-		poller, reports = calls, calls
+		poller = calls
 	}
 	p.penalties = penalties.New(penalties.Config{
-		Shared: host.SharedData{}, Space: space, Client: reports, Clock: p.clock, Node: node.ID, Seed: random(),
+		Shared: host.SharedData{}, Space: space, Reports: poller != nil, Clock: p.clock, Seed: random(),
 		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
 	})
 	p.guards = overload.New(host.SharedData{}, space, p.flights)
@@ -184,6 +185,11 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 	}
 	limits := limiter.Config{Store: p.store, Flights: p.flights, Penalties: p.penalties, Guards: p.guards}
 	if c := p.central; c != nil {
+		c.reports = report.New(report.Config{
+			Client: calls, Clock: p.clock, Node: node.ID, Boot: node.Boot, Seed: random(),
+			Parts: [...]report.Part{wire.SectionOffences: p.penalties, wire.SectionLadder: c.failover,
+				wire.SectionDecisions: c.decisions, wire.SectionMeasures: c.measures},
+		})
 		limits.Leases = c.leasing
 		sync.Consumers, sync.Orders, sync.Penalties = c.consumers, c.enforcement, p.penalties
 	}
@@ -226,12 +232,11 @@ func (p *pluginContext) connect(
 			Node: node.ID, Boot: node.Boot, Seed: random(),
 		}),
 		failover: failover.New(failover.Config{
-			Shared: data, Space: space, Client: calls, Clock: p.clock, Log: logger{},
-			Node: node.ID, Boot: node.Boot, Seed: random(),
+			Shared: data, Space: space, Log: logger{},
 		}),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
-		decisions:   decisions.New(calls, p.clock, node.ID, node.Boot, random()),
-		measures:    measures.New(calls, p.clock, node.ID, random()),
+		decisions:   decisions.New(random()),
+		measures:    measures.New(p.flights),
 		enforcement: enforcement.New(data, p.store, p.clock, space),
 	}
 	p.central.enforcement.Tick(p.clock.Wall() / millisecond)

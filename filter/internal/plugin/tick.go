@@ -62,13 +62,11 @@ func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	if rules := p.sync.Rules(); rules != nil && rules.Index.HasPenalties() {
 		p.penalties.Follow()
 	}
-	p.penalties.Tick(now)
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
 	p.resume(own)
-	c.decisions.Tick(now)
-	p.measure(now)
+	c.reports.Tick(now, p.sync.Rules())
 	p.showGauges(now)
 }
 
@@ -76,8 +74,8 @@ func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.guards.NextDue())
 	if c := p.central; c != nil {
-		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now), c.decisions.NextDue(),
-			c.failover.NextDue(now, p.sync.Leads()), p.penalties.NextDue(), c.measures.NextDue(p.flights.Unmeasured()))
+		due = min(due, c.consumers.NextDue(), c.leasing.NextDue(now),
+			c.failover.NextDue(now, p.sync.Leads()), c.reports.NextDue(now))
 	}
 	return due
 }

@@ -1,0 +1,177 @@
+// Package report sends what one worker has to say to the control plane: one message, in which each
+// part of the filter that has news has a section. Each section keeps its own pace.
+package report
+
+import (
+	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+const (
+	path    = "/node/v1/report"
+	timeout = quota.Second
+	// unknown is the pause after an answer of a control plane that does not know the message.
+	unknown = quota.Minute
+	// early is how much sooner than it must a section leaves with others, to save a call.
+	early = quota.Instant(quota.Second / 4)
+)
+
+// times are how long a section waits after a report that the control plane took, and after those
+// that it did not.
+var times = [wire.SectionCount]struct {
+	apart  quota.Span
+	pauses rpc.Backoff
+}{
+	wire.SectionOffences: {0, rpc.Backoff{First: 200 * quota.Millisecond, Longest: 10 * quota.Second}},
+	wire.SectionLadder:   {quota.Second, rpc.Backoff{First: 250 * quota.Millisecond, Longest: quota.Second}},
+	wire.SectionDecisions: {quota.Second,
+		rpc.Backoff{First: 2 * quota.Second, Longest: 20 * quota.Second}},
+	wire.SectionMeasures: {5 * quota.Second,
+		rpc.Backoff{First: 10 * quota.Second, Longest: 40 * quota.Second}},
+}
+
+// Part is a part of the filter that has a section in reports.
+type Part interface {
+	// NextReport is when the part has something to say; quota.Forever for nothing.
+	NextReport(now quota.Instant) quota.Instant
+	// AddTo adds the section to a report that leaves now, unless there is nothing to say after all.
+	AddTo(m *wire.Report, now quota.Instant, rules *ruleset.Rules)
+	// EndReport ends the report with the section that was added last.
+	EndReport(end End, now quota.Instant)
+}
+
+// End is how a section's report ended.
+type End uint8
+
+// Taken sections are with the control plane. Lost ones are not, and may be sent again. Refused ones
+// would be refused again.
+const (
+	Taken End = iota
+	Lost
+	Refused
+)
+
+// Config is what a Reporter needs.
+type Config struct {
+	Client rpc.Client
+	Clock  rpc.Clock
+	// Node is the id of the node.
+	Node string
+	// Boot is random for each process, Seed for each worker.
+	Boot, Seed uint64
+	// Parts are those that report; a nil one says nothing.
+	Parts [wire.SectionCount]Part
+}
+
+// Reporter sends the reports of one worker, one at a time. Make one with New.
+type Reporter struct {
+	client rpc.Client
+	clock  rpc.Clock
+	random rpc.Rand
+	parts  [wire.SectionCount]Part
+	// next is when a section may leave again, pause the last pause after it was not taken.
+	next  [wire.SectionCount]quota.Instant
+	pause [wire.SectionCount]quota.Span
+	// sent are the sections of the report under way.
+	sent wire.Sections
+	// alone: sections leave one by one, because a report with several was refused. So a bad one
+	// does not take others with it.
+	alone   bool
+	message wire.Report
+	body    []byte
+}
+
+// New makes a Reporter.
+func New(c Config) *Reporter {
+	return &Reporter{
+		client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed), parts: c.Parts,
+		message: wire.Report{Node: []byte(c.Node), Boot: c.Boot},
+	}
+}
+
+// NextDue is when Tick has something to do.
+func (r *Reporter) NextDue(now quota.Instant) quota.Instant {
+	due := quota.Forever
+	for i := range r.parts {
+		if r.sent == 0 && r.parts[i] != nil {
+			due = min(due, max(r.next[i], r.parts[i].NextReport(now)))
+		}
+	}
+	return due
+}
+
+// Tick sends a report as soon as a section is due, with the others that nearly are.
+func (r *Reporter) Tick(now quota.Instant, rules *ruleset.Rules) {
+	if r.NextDue(now) > now {
+		return
+	}
+	m := &r.message
+	m.Offences, m.Ladder, m.Decisions, m.Measures = nil, nil, nil, nil
+	for i, part := range r.parts {
+		if part == nil || max(r.next[i]-early, part.NextReport(now)) > now {
+			continue
+		}
+		part.AddTo(m, now, rules)
+		if r.sent = m.Sections(); r.alone && r.sent != 0 {
+			break
+		}
+	}
+	if r.sent == 0 {
+		return
+	}
+	r.body = wire.AppendReport(r.body[:0], m)
+	done := func(status int, answer []byte) { r.end(r.clock.Now(), status, answer) }
+	if err := r.client.Call(path, r.body, timeout, done); err != nil {
+		r.end(now, 0, nil)
+	}
+}
+
+// end ends the report under way, for each of its sections.
+func (r *Reporter) end(now quota.Instant, status int, answer []byte) {
+	sent, untaken, bad := r.sent, r.sent, status == 400 || status == 413
+	if rpc.Of(status) == rpc.Answered {
+		untaken = untakenOf(sent, answer)
+	}
+	several := sent&(sent-1) != 0
+	r.sent, r.alone = 0, bad && several
+	for i, part := range r.parts {
+		if !sent.Has(wire.Section(i)) {
+			continue
+		}
+		end := Taken
+		switch {
+		case bad && !several:
+			end = Refused
+		case untaken.Has(wire.Section(i)):
+			end = Lost
+		}
+		r.plan(i, now, end, status)
+		part.EndReport(end, now)
+	}
+}
+
+// untakenOf returns the sections that an answer says were not taken: all if it cannot be read.
+func untakenOf(sent wire.Sections, answer []byte) wire.Sections {
+	if len(answer) == 0 {
+		return 0
+	}
+	if untaken, err := wire.DecodeUntaken(answer); err == nil {
+		return untaken
+	}
+	return sent
+}
+
+// plan sets when a section may leave again.
+func (r *Reporter) plan(i int, now quota.Instant, end End, status int) {
+	switch {
+	case end != Lost:
+		r.pause[i], r.next[i] = 0, now+quota.Instant(times[i].apart)
+	case status == 404, status == 405:
+		r.next[i] = now + quota.Instant(unknown)
+	default:
+		r.pause[i] = times[i].pauses.After(r.pause[i])
+		r.next[i] = now + rpc.Spread(r.pause[i], r.random.Jitter())
+	}
+}
