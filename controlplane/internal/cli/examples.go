@@ -6,6 +6,7 @@ import "strings"
 // command.
 var examples = map[string]string{
 	"serve": "weir serve --listen 127.0.0.1:8080 --data-dir /var/lib/weir",
+	"init":  "weir init\nweir init api\nweir init login login.yaml",
 	"check": "weir check policies.yaml\nweir check --nodes 50 -o json policies.yaml",
 	"apply": "weir apply policies.yaml --dry-run\nweir apply policies.yaml\n" +
 		"weir apply policies.yaml --nodes 25%",

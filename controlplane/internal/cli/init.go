@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/weir-proxy/weir/controlplane/internal/presets"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+type initCommand struct {
+	Preset string `arg:"" optional:"" help:"Which kind of service; without it the kinds are listed."`
+	File   string `arg:"" optional:"" default:"policies.yaml" help:"Where to write it: a file that does not exist yet; - is the standard output."`
+}
+
+// Run writes a preset into a new file, or lists the presets.
+func (c *initCommand) Run(env *environment) error {
+	if c.Preset == "" {
+		return listPresets(env.Out)
+	}
+	preset, err := findPreset(c.Preset)
+	if err != nil {
+		return err
+	}
+	if c.File == "-" {
+		_, err := io.WriteString(env.Out, preset.Text)
+		return err
+	}
+	if err := writeNew(c.File, preset.Text); err != nil {
+		return err
+	}
+	const next = "%s: %s\nNext:\n  weir check %[1]s\n  weir apply %[1]s --dry-run\n"
+	_, err = fmt.Fprintf(env.Out, next, c.File, preset.About)
+	return err
+}
+
+func listPresets(out io.Writer) error {
+	width := 0
+	for _, p := range presets.All {
+		width = max(width, len(p.Name))
+	}
+	for _, p := range presets.All {
+		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, p.Name, p.About); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findPreset returns the preset of a name.
+func findPreset(name string) (presets.Preset, error) {
+	var names []string
+	for _, p := range presets.All {
+		if p.Name == name {
+			return p, nil
+		}
+		names = append(names, p.Name)
+	}
+	better := "weir init lists them all"
+	if near := policy.Guess(name, names); near != "" {
+		better = "did you mean " + near + "?"
+	}
+	return presets.Preset{}, fmt.Errorf("there is no preset %s: %s", name, better)
+}
+
+// writeNew writes a file that does not exist yet.
+func writeNew(name, text string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("cannot write %s: it exists; name another file, or - for the standard output", name)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
+}
