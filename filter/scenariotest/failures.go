@@ -2,6 +2,7 @@ package scenariotest
 
 import (
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -67,13 +68,13 @@ func shares() []Scenario {
 			{Plane: fails(503), Ask: "x-k=a", Want: "refused reason=failure"},
 			{After: 120 * sec, Ask: "x-k=a", Pass: 10, Want: "refused reason=failure"},
 		}}
-	return []Scenario{s,
+	return append(each(newCallers, "leased", "strict", "optimistic"), s,
 		starts("nothing", 0, 0, 50),
 		starts("little was spent", 20, 0, 50),
 		starts("most was spent", 80, 0, 20),
 		starts("all was spent", 100, 0, 0),
 		starts("the bucket has earned since", 100, 60*sec, 10),
-	}
+	)
 }
 
 // pushes are policy sets that change a limit.
@@ -96,10 +97,33 @@ func pushes() []Scenario {
 				{Want: "refused asked=no calls=0"},
 				{Push: limit("leased", "2", ""), Want: "* asked=yes calls=1"},
 			}},
-	}, each(func(mode string) Scenario {
+	}, each(suspended, "local", "leased", "strict", "optimistic"), each(func(mode string) Scenario {
 		return Scenario{Name: "a push frees callers that were refused", Policies: limit(mode, "2", ""), Steps: []Step{
 			{Pass: 2, Want: "refused"},
 			{Push: limit(mode, "4", ""), Want: "allowed"},
 		}}
 	}, "local", "leased", "strict"))
+}
+
+// suspended is a limit with a quota of 0 meanwhile: what was used stays used.
+func suspended(mode string) Scenario {
+	limit := func(quota string) string { return one(mode, `"limit":{"quota":`+quota+`,"window":"1h"}`) }
+	none := Step{After: 2 * sec, Push: limit("0"), Times: 3, Want: "refused reason=suspended retry=never asked=no"}
+	return Scenario{Name: "a suspended limit keeps what was used", Policies: limit("10"), Steps: []Step{
+		{Plane: nodes(2), Times: 4, Want: "allowed"}, none,
+		{Push: limit("10"), Times: 3, Want: "allowed"}, none,
+		{Push: limit("10"), Pass: 3, Want: "refused reason=quota"}, none,
+		{Push: limit("10"), Want: "refused reason=quota"},
+	}}
+}
+
+// newCallers are twenty callers of a low limit while the control plane does not answer, by the
+// default on_failure: they pass.
+func newCallers(mode string) Scenario {
+	s := Scenario{Name: "new callers in an outage", Policies: `{"name":"p","partition":["header:x-k"],
+		"limit":{"quota":100,"window":"1h"},"mode":"` + mode + `"}`, Steps: []Step{{Plane: fails(503)}}}
+	for i := range 20 {
+		s.Steps = append(s.Steps, Step{After: sec, Ask: "x-k=" + strconv.Itoa(i), Want: "allowed"})
+	}
+	return s
 }

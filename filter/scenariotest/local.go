@@ -6,63 +6,79 @@ import (
 )
 
 // local are buckets of one node alone.
-func local() []Scenario {
-	return []Scenario{
-		{Name: "a request of no policy has no limit",
-			Policies: `{"name":"p","match":{"paths":["/other"]},"partition":[],"limit":{"quota":1,"window":"1s"}}`,
-			Steps:    []Step{{Want: "unlimited status=200", Counts: "requests.unlimited=1"}}},
-		{Name: "a local bucket refills evenly", Policies: one("local", `"limit":{"quota":2,"window":"2s"}`),
-			Steps: []Step{
-				{Want: "allowed remaining=1"},
-				{Want: "allowed remaining=0"},
-				{Want: "refused reason=quota remaining=0 retry=1s"},
-				{After: 900 * ms, Want: "refused remaining=0 retry=100ms"},
-				{After: 100 * ms, Want: "allowed remaining=0"},
-			}},
-		{Name: "a sliding log", Policies: one("local", `"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"}`),
-			Steps: []Step{
-				{Want: `allowed remaining=1 ratelimit="p";r=1;t=10`},
-				{After: 4 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
-				{After: sec, Want: "refused retry=5s"},
-				{After: 5 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
-				{After: 3 * sec, Want: "refused retry=1s"},
-			}},
-		// Each header names a policy's burst and the window in which it refills.
-		{Name: "the headers of two policies", Policies: `
+var local = []Scenario{
+	{Name: "a request of no policy has no limit",
+		Policies: `{"name":"p","match":{"paths":["/other"]},"partition":[],"limit":{"quota":1,"window":"1s"}}`,
+		Steps:    []Step{{Want: "unlimited status=200", Counts: "requests.unlimited=1"}}},
+	{Name: "a local bucket refills evenly", Policies: one("local", `"limit":{"quota":2,"window":"2s"}`),
+		Steps: []Step{
+			{Want: "allowed remaining=1"},
+			{Want: "allowed remaining=0"},
+			{Want: "refused reason=quota remaining=0 retry=1s"},
+			{After: 900 * ms, Want: "refused remaining=0 retry=100ms"},
+			{After: 100 * ms, Want: "allowed remaining=0"},
+		}},
+	{Name: "a sliding log", Policies: one("local", `"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"}`),
+		Steps: []Step{
+			{Want: `allowed remaining=1 ratelimit="p";r=1;t=10`},
+			{After: 4 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+			{After: sec, Want: "refused retry=5s"},
+			{After: 5 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+			{After: 3 * sec, Want: "refused retry=1s"},
+		}},
+	// Each header names a policy's burst and the window in which it refills.
+	{Name: "the headers of two policies", Policies: `
 			{"name":"second","partition":[],"mode":"local","limit":{"quota":3,"window":"1s"}},
 			{"name":"minute","partition":[],"mode":"local","limit":{"quota":60,"window":"1m","burst":10}}`,
-			Steps: []Step{
-				{Want: `allowed ratelimit-policy="second";q=3;w=1,"minute";q=10;w=10 ` +
-					`ratelimit="second";r=2;t=1,"minute";r=9;t=1`},
-				{Times: 2, Want: "allowed"},
-				{Want: `refused policy=second status=429 retry-after=1 ratelimit="second";r=0;t=1 cache-control=no-store`},
-			}},
-		// A refused request is charged nowhere, and the refusal names the policy that must wait
-		// longest.
-		{Name: "all policies or none", Policies: `
+		Steps: []Step{
+			{Want: `allowed ratelimit-policy="second";q=3;w=1,"minute";q=10;w=10 ` +
+				`ratelimit="second";r=2;t=1,"minute";r=9;t=1`},
+			{Times: 2, Want: "allowed"},
+			{Want: `refused policy=second status=429 retry-after=1 ratelimit="second";r=0;t=1 cache-control=no-store`},
+		}},
+	// A refused request is charged nowhere, and the refusal names the policy that must wait
+	// longest.
+	{Name: "all policies or none", Policies: `
 			{"name":"wide","partition":[],"mode":"local","limit":{"quota":100,"window":"100s"}},
 			{"name":"short","partition":[],"mode":"local","limit":{"quota":1,"window":"1s"}},
 			{"name":"long","partition":[],"mode":"local","limit":{"quota":1,"window":"1h"}}`,
-			Steps: []Step{
-				{Want: "allowed"},
-				{Times: 50, Want: `refused policy=long ratelimit="wide";r=99 ratelimit="short";r=0`},
-				{After: sec, Want: `refused policy=long ratelimit="short";r=1`},
-			}},
-		{Name: "costs and absent parts", Policies: `
+		Steps: []Step{
+			{Want: "allowed"},
+			{Times: 50, Want: `refused policy=long ratelimit="wide";r=99 ratelimit="short";r=0`},
+			{After: sec, Want: `refused policy=long ratelimit="short";r=1`},
+		}},
+	// Several limits of one policy are one policy each: a refused request is charged to none,
+	// and the one that must wait longest is named.
+	{Name: "several limits", Policies: one("local", `"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1m"}]`),
+		Steps: []Step{
+			{Times: 2, Want: `allowed ratelimit=,`},
+			{Want: "refused retry=1s"},                     // Two in two seconds.
+			{After: 2 * sec, Want: "allowed"},              // The third of the minute.
+			{After: 2 * sec, Want: "refused retry=16s"},    // No fourth.
+			{After: 16 * sec, Want: "allowed remaining=0"}, // One is earned.
+		}},
+	// A flood of ten times the limit gets its part of a quota, and leaves the other to the
+	// first class.
+	{Name: "a reserve of a quota", Policies: reservedOf("local", `"limit":{"quota":10,"window":"1h"}`), Steps: []Step{
+		{Pass: 8, Want: "refused"},
+		{Times: 91, Want: "refused"},
+		{Ask: "x-first=1", Pass: 2, Want: "refused"},
+		{Ask: "x-first=1", Times: 97, Want: "refused"},
+	}},
+	{Name: "costs and absent parts", Policies: `
 			{"name":"cost","match":{"headers":[{"name":"x-a","present":true}]},"partition":[],"mode":"local",
 			 "limit":{"quota":5,"window":"5s"},"cost":{"header":"x-cost","max":50,"invalid":"deny"}},
 			{"name":"who","match":{"headers":[{"name":"x-b","present":true}]},"partition":["header:x-who"],
 			 "if_absent":"deny","mode":"local","limit":{"quota":5,"window":"5s"}}`,
-			Steps: []Step{
-				{Ask: "x-a=1 x-cost=6", Want: "refused policy=cost reason=too_dear retry=never status=429"},
-				{Ask: "x-a=1 x-cost=no", Want: "refused policy=cost reason=bad_cost retry=never status=400"},
-				{Ask: "x-a=1 x-cost=5", Want: "allowed"},
-				{Ask: "x-a=1 x-cost=0", Want: "allowed"},
-				{Ask: "x-a=1 x-cost=2", Want: "refused policy=cost reason=quota retry=2s status=429"},
-				{Ask: "x-b=1", Want: "refused policy=who reason=absent retry=never status=403"},
-				{Ask: "x-b=1 x-who=me", Want: "allowed policy=who"},
-			}},
-	}
+		Steps: []Step{
+			{Ask: "x-a=1 x-cost=6", Want: "refused policy=cost reason=too_dear retry=never status=429"},
+			{Ask: "x-a=1 x-cost=no", Want: "refused policy=cost reason=bad_cost retry=never status=400"},
+			{Ask: "x-a=1 x-cost=5", Want: "allowed"},
+			{Ask: "x-a=1 x-cost=0", Want: "allowed"},
+			{Ask: "x-a=1 x-cost=2", Want: "refused policy=cost reason=quota retry=2s status=429"},
+			{Ask: "x-b=1", Want: "refused policy=who reason=absent retry=never status=403"},
+			{Ask: "x-b=1 x-who=me", Want: "allowed policy=who"},
+		}},
 }
 
 // shadows are policies in shadow and candidates, which are counted and refuse nothing.

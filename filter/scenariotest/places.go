@@ -153,8 +153,11 @@ var besideSteps = []Step{
 	{As: "3", Pass: 1, Want: "refused", Counts: "charged_in_vain=0"},
 }
 
-// reserved is a policy of a set with two classes, of which a header chooses the first.
-func reserved(mode, more string) string {
-	return one(mode, `"limit":{"in_flight":10},"reserve":{"first":"20%"}`+more) + `],
+// reserved is a policy of ten requests in flight, of which a part is kept.
+func reserved(mode, more string) string { return reservedOf(mode, `"limit":{"in_flight":10}`+more) }
+
+// reservedOf is a policy of a set with two classes, of which a header chooses the first.
+func reservedOf(mode, limit string) string {
+	return one(mode, limit+`,"reserve":{"first":"20%"}`) + `],
 		"priorities":[{"name":"first","match":{"headers":[{"name":"x-first","present":true,"trusted":true}]}},{"name":"rest"}`
 }

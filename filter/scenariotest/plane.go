@@ -94,6 +94,10 @@ func (p *Plane) grantTogether(node int, version uint64, items []wire.LeaseItem) 
 			answers[i].State = wire.ItemUnknown
 			continue
 		}
+		if ask.Params.Burst == 0 { // Its quota is 0.
+			answers[i] = wire.LeaseAnswer{State: wire.ItemSuspended, NotBefore: quota.Never}
+			continue
+		}
 		if it.Term != 0 {
 			p.takeBack(&it)
 			continue

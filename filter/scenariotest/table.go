@@ -13,7 +13,7 @@ const (
 
 // All are the scenarios.
 func All() []Scenario {
-	return slices.Concat(local(), shadows(), figures(), central(), optimistic(), failures(), shares(), pushes(),
+	return slices.Concat(local, shadows(), figures(), central(), optimistic(), failures(), shares(), pushes(),
 		queues(), settles(), unknown(), places)
 }
 

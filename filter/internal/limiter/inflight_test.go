@@ -116,55 +116,6 @@ func TestARequestIsDecidedOnceThatWaitedForTwoPlaces(t *testing.T) {
 	n.released(second.Stream)
 }
 
-// A worker lets 1024 requests wait for places. The next one is refused although its own limit lets
-// it wait: for the worker's sake and not for the caller's, which no penalty counts.
-func TestAWorkerThatIsFullOfWaitingRequests(t *testing.T) {
-	n, book := newFlights(t, `{"name":"p","partition":["header:x-k"],"limit":{"in_flight":600},"max_wait":"1s","mode":"local"}`)
-	for _, key := range []string{"a", "b"} {
-		for range 600 {
-			n.begin("x-k", key)
-		}
-	}
-	for range 600 {
-		n.begin("x-k", "a")
-	}
-	if req, _ := n.begin("x-k", "a"); req.Reason != policy.ReasonInFlight {
-		t.Errorf("behind 600 of its own: %v", req.Reason)
-	}
-	for book.Waiting() < 1024 {
-		if _, status := n.begin("x-k", "b"); status != limiter.Paused {
-			t.Fatalf("%v while %d wait", status, book.Waiting())
-		}
-	}
-	req, status := n.begin("x-k", "b")
-	if status != limiter.Refused || req.Reason != policy.ReasonTooManyWaiting || req.Source != policy.ByOverload ||
-		req.Hits[0].Retry != quota.Second {
-		t.Errorf("%v for %v by %v, retry %d", status, req.Reason, req.Source, req.Hits[0].Retry)
-	}
-}
-
-// A request that waits for a place counts as one that waited for tokens once it asks for some.
-func TestARequestThatWaitsForAPlaceAndForTokens(t *testing.T) {
-	n := newNode(t, true, `
-		{"name":"places","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
-		{"name":"rate","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"strict"}`)
-	first, _ := n.begin()
-	if status := n.answer(200, first); status != limiter.Allowed {
-		t.Fatal(status)
-	}
-	second, _ := n.begin()
-	if second.Asked() || n.limiter.Stats.Waited != 1 {
-		t.Errorf("before it has a place: %d have waited", n.limiter.Stats.Waited)
-	}
-	n.end(first)
-	if status := n.limiter.Resume(second, n.now); status != limiter.Paused || !second.Asked() {
-		t.Fatal(status)
-	}
-	if status := n.answer(200, second); status != limiter.Allowed || n.limiter.Stats.Waited != 2 {
-		t.Errorf("%v, %d have waited, want 2", status, n.limiter.Stats.Waited)
-	}
-}
-
 // An order that lifts a limit of requests in flight lets all through and counts them: when it ends,
 // none is let in before fewer are in flight than may be.
 func TestAnOrderThatIsLiftedUnderLoad(t *testing.T) {

@@ -559,33 +559,6 @@ func TestOrdersBansAndExemptions(t *testing.T) {
 	}
 }
 
-// Several limits of one policy are one policy each: all must allow, a refused request is charged to
-// none, and the one that must wait longest is named.
-func TestSeveralLimits(t *testing.T) {
-	n := newNode(t, true, `
-		{"name":"first","match":{"paths":["/other"]},"partition":[],"limit":[{"quota":9,"window":"1s"},{"quota":9,"window":"1m"}],"mode":"local"},
-		{"name":"p","partition":[],"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1h"}],"mode":"local"}`)
-	timeline := []struct {
-		after    quota.Span
-		want     limiter.Status
-		refusing int
-	}{
-		{0, limiter.Allowed, 0}, {0, limiter.Allowed, 0},
-		{0, limiter.Refused, 0},                   // two in two seconds
-		{2 * quota.Second, limiter.Allowed, 0},    // the third of the hour
-		{2 * quota.Second, limiter.Refused, 1},    // no fourth
-		{1200 * quota.Second, limiter.Allowed, 0}, // one is earned
-	}
-	for i, step := range timeline {
-		n.now += quota.Instant(step.after)
-		req, status := n.begin()
-		if status != step.want || status == limiter.Refused && req.Refusing != step.refusing || len(req.Hits) != 2 {
-			t.Errorf("step %d: %v by hit %d of %d, want %v by %d", i, status, req.Refusing, len(req.Hits), step.want,
-				step.refusing)
-		}
-	}
-}
-
 // How full the fullest bucket of a policy has been is known in each mode, enforced or in shadow, by
 // the limit that callers see: the nearest of several, and the caller's own. Candidates, requests in
 // flight and the queue of a leaky bucket are not counted.

@@ -75,20 +75,6 @@ func TestEnteringTheShareAgainDoesNotFillIt(t *testing.T) {
 	}
 }
 
-// Twenty new callers of a low limit pass while the control plane does not answer, by the default
-// on_failure, whatever the mode.
-func TestNewCallersPassInAnOutage(t *testing.T) {
-	for _, mode := range []string{"leased", "strict", "optimistic"} {
-		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"1h"},"mode":"`+mode+`"}`)
-		for i := range 20 {
-			if passed, refused := n.passes(1, "x-k", string(rune('a'+i))); passed != 1 {
-				t.Errorf("%s: caller %d: %+v", mode, i, refused)
-			}
-			n.now += sec
-		}
-	}
-}
-
 // late has the oldest call take longer than the request waits, which goes on by its share. Its
 // answer comes 100 ms later, or never: then the control plane has not charged it.
 func (n *node) late(req *limiter.Request, charged bool) limiter.Status {

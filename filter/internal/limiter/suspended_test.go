@@ -44,41 +44,6 @@ func TestAQuotaOfZero(t *testing.T) {
 	}
 }
 
-// What was used stays used while a limit is suspended.
-func TestASuspendedLimitKeepsWhatWasUsed(t *testing.T) {
-	for _, mode := range []string{"local", "leased", "strict", "optimistic"} {
-		limit := func(units int) string {
-			return fmt.Sprintf(`{"name":"p","partition":[],"limit":{"quota":%d,"window":"1h"},"mode":%q}`, units, mode)
-		}
-		n := newNode(t, mode != "local", limit(10))
-		passed := 0
-		ask := func() (more int) {
-			for {
-				_, status := n.decide()
-				if status != limiter.Allowed {
-					return more
-				}
-				if more++; n.leases == nil {
-					n.now += 200 * millisecond
-				} else {
-					n.let(200*millisecond, 200)
-				}
-			}
-		}
-		for version := uint64(1); version < 8; version += 2 {
-			n.push(version, limit(10))
-			passed += ask()
-			n.push(version+1, limit(0))
-			if more := ask(); more != 0 {
-				t.Errorf("%s: %d pass with a quota of 0", mode, more)
-			}
-		}
-		if passed < 10 || passed > 11 { // Eleven seconds earn none.
-			t.Errorf("%s: %d of 10 pass", mode, passed)
-		}
-	}
-}
-
 // A caller's own figure of 0 means 0, and not the default; the next caller has its own.
 func TestACallersOwnZero(t *testing.T) {
 	for _, burst := range []string{``, `,"burst":{"header":"x-burst","trusted":true,"max":20,"default":3}`} {
