@@ -256,7 +256,7 @@ reproducible: ## build the filter again, elsewhere and without the compiler's ca
 	cmp build/weir.wasm "$$dir/weir.wasm"
 
 .PHONY: matrix
-matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and write the table of the README
+matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and write the table of docs/compatibility.md
 	@tools/setup.sh envoy envoys redis
 	$(call announce,the filter in each Envoy)
 	@go test -count 1 -v ./test/matrix -all -write

@@ -26,7 +26,7 @@ import (
 
 var (
 	all   = flag.Bool("all", false, "run all pinned versions, not the oldest and the newest alone")
-	write = flag.Bool("write", false, "write the table of the README")
+	write = flag.Bool("write", false, "write the table of Envoys")
 )
 
 const (
@@ -350,38 +350,41 @@ func table(versions []string) string {
 	return text
 }
 
-// part is what stands in the README between the marks.
-func part(readme string) (before, text, after string, err error) {
-	before, rest, found := strings.Cut(readme, tableBegin)
+// page has the table of Envoys.
+const page = "docs/compatibility.md"
+
+// part is the text of the page between the marks.
+func part(content string) (before, text, after string, err error) {
+	before, rest, found := strings.Cut(content, tableBegin)
 	text, after, closed := strings.Cut(rest, tableEnd)
 	if !found || !closed {
-		err = errors.New("README.md has no place for the table of Envoys")
+		err = errors.New(page + " has no place for the table of Envoys")
 	}
 	return before, text, after, err
 }
 
 // A table that names a version or a check which is not run would be a claim.
-func TestTheReadmeNamesWhatIsRun(t *testing.T) {
-	readme, err := os.ReadFile(filepath.Join(repository, "README.md"))
+func TestThePageNamesTheEnvoysThatAreRun(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(repository, page))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _, err := part(string(readme))
+	_, text, _, err := part(string(content))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := "\n" + table(pinned(t)) + "\n"; text != want {
-		t.Errorf("README.md has\n%s\nwant\n%s\nrun `make matrix`", text, want)
+		t.Errorf("%s has\n%s\nwant\n%s\nrun `make matrix`", page, text, want)
 	}
 }
 
 func writeTable(t *testing.T) {
-	path := filepath.Join(repository, "README.md")
-	readme, err := os.ReadFile(path)
+	path := filepath.Join(repository, page)
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, _, after, err := part(string(readme))
+	before, _, after, err := part(string(content))
 	if err != nil {
 		t.Fatal(err)
 	}
