@@ -15,19 +15,21 @@ import (
 // kindPage is a section of CONTRIBUTING.md that lists the files which a new kind changes.
 type kindPage struct {
 	title string
-	// names reports whether an expression names a kind.
-	names func(name string) bool
+	// find returns the places of a file that name a kind.
+	find func(f file) []string
 }
 
-// CONTRIBUTING.md lists the files that a new dialect or identity source changes. No other code may
-// name one, but for importers: it asks the kind's row.
-func TestOnlyTheListedFilesNameADialectOrASource(t *testing.T) {
+// CONTRIBUTING.md lists the files that a new dialect, identity source or topic changes. No other
+// code may name one, but for importers: it asks the kind's row.
+func TestOnlyTheListedFilesNameAKind(t *testing.T) {
 	headers := func(text string) bool {
 		return dialect.FamilyOf([]byte(strings.ToLower(text))) != 0 && strings.Contains(text, "-")
 	}
+	sources, topics := identityConstants(t), topicVariables(t)
 	for _, page := range []kindPage{
-		{"A new header dialect", headers},
-		{"A new identity source", identityConstants(t)},
+		{"A new header dialect", func(f file) []string { return namesKinds(f, headers) }},
+		{"A new identity source", func(f file) []string { return namesKinds(f, sources) }},
+		{"A new topic", func(f file) []string { return namesTopics(f, topics) }},
 	} {
 		listed, naming := listedFiles(t, page.title), 0
 		for _, name := range listFiles(t) {
@@ -35,7 +37,7 @@ func TestOnlyTheListedFilesNameADialectOrASource(t *testing.T) {
 			if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/importer/") {
 				continue
 			}
-			problems := namesKinds(f, page.names)
+			problems := page.find(f)
 			if slices.Contains(listed, name) {
 				naming += len(problems)
 				continue
@@ -98,4 +100,61 @@ func namesKinds(f file, names func(string) bool) (problems []string) {
 		return true
 	})
 	return problems
+}
+
+// topicVariables finds the variables of topics.
+func topicVariables(t *testing.T) (names []string) {
+	f := parse(t, "controlplane/internal/docs/records.go", read(t, "controlplane/internal/docs/records.go"))
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		if spec, is := n.(*ast.ValueSpec); is && len(spec.Values) == 1 {
+			if row, is := spec.Values[0].(*ast.CompositeLit); is && isIdent(row.Type, "Topic") {
+				names = append(names, spec.Names[0].Name)
+			}
+		}
+		return true
+	})
+	if len(names) < 2 {
+		t.Fatalf("the variables of topics are %v", names)
+	}
+	return names
+}
+
+func isIdent(e ast.Expr, name string) bool {
+	id, is := e.(*ast.Ident)
+	return is && id.Name == name
+}
+
+// namesTopics finds expressions that name a topic.
+func namesTopics(f file, variables []string) (problems []string) {
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		x, is := n.(*ast.SelectorExpr)
+		if is && isIdent(x.X, "docs") && slices.Contains(variables, x.Sel.Name) {
+			problems = append(problems, f.problem(n.Pos(), "docs."+x.Sel.Name+" is named"))
+		}
+		return true
+	})
+	return problems
+}
+
+// The page on a new store says of each port what it is for.
+func TestThePageOnANewStoreHasAllPorts(t *testing.T) {
+	_, page, _ := strings.Cut(read(t, "CONTRIBUTING.md"), "\n## A new store\n")
+	page, _, _ = strings.Cut(page, "\n## ")
+	f := parse(t, "controlplane/internal/store/store.go", read(t, "controlplane/internal/store/store.go"))
+	ports := map[string]bool{}
+	ast.Inspect(f.tree, func(n ast.Node) bool {
+		if x, is := n.(*ast.SelectorExpr); is {
+			ports[x.X.(*ast.Ident).Name+"."+x.Sel.Name] = true
+		}
+		return true
+	})
+	for _, m := range regexp.MustCompile("(?m)^[|] `([a-z]+[.][A-Z][a-z]+)` [|]").FindAllStringSubmatch(page, -1) {
+		if !ports[m[1]] {
+			t.Errorf("CONTRIBUTING.md has the port %s, which is none of store.Store", m[1])
+		}
+		delete(ports, m[1])
+	}
+	for port := range ports {
+		t.Errorf("CONTRIBUTING.md does not have the port %s of store.Store", port)
+	}
 }

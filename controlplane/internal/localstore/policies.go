@@ -209,9 +209,11 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 			h.Policies = &state
 		}
 		revision := docOf(tx, docs.Enforcement).Revision
-		people := storedState(tx, &docs.Consumers).Head
-		penalties := storedState(tx, &docs.Penalties).Head
-		h.Enforcement, h.Consumers, h.Penalties = &revision, &people, &penalties
+		h.Enforcement, h.Topics = &revision, map[string]*docs.Head{}
+		for _, t := range docs.Topics {
+			head := storedState(tx, t).Head
+			h.Topics[t.Tag] = &head
+		}
 		return nil
 	})
 	return h, err

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -221,7 +222,7 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 		}
 	}
 	q.Ended = true
-	list, count := s.List(q, docs.Penalties.Kept)
+	list, count := s.List(q, math.MaxInt)
 	entry.After = audit.Value(map[string]int{"pardoned": count})
 	if q.All() {
 		if err := s.kept.Clear(ctx, entry); err != nil {

@@ -36,9 +36,10 @@ type Heads struct {
 	Secret   [16]byte
 	NoSecret error
 
-	Policies             *policies.State
-	Enforcement          *uint64
-	Consumers, Penalties *docs.Head
+	Policies    *policies.State
+	Enforcement *uint64
+	// Topics are the heads of docs.Topics by their tags.
+	Topics map[string]*docs.Head
 }
 
 // Store is the part of the store that a Hub polls.
@@ -235,8 +236,8 @@ func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	h.mu.Unlock()
 	return errors.Join(
 		h.policies.Follow(ctx, heads.Policies),
-		h.consumers.Follow(ctx, heads.Consumers),
-		h.penalties.Follow(ctx, heads.Penalties),
+		h.consumers.Follow(ctx, heads.Topics[docs.Consumers.Tag]),
+		h.penalties.Follow(ctx, heads.Topics[docs.Penalties.Tag]),
 	)
 }
 

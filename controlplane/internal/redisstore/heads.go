@@ -96,7 +96,10 @@ func (s *Store) heads(
 	args := []any{candidate[:], flag(s.known), flag(laid || given), wire.Protocol}
 	s.mu.Unlock()
 	meta := []reading{readSecret, readVersions, readEnforcement}
-	others := []reading{readHead(&docs.Consumers), readHead(&docs.Penalties)}
+	var others []reading
+	for _, t := range docs.Topics {
+		others = append(others, readHead(t))
+	}
 	if s.cluster {
 		texts, err := s.readParts(ctx, s.client, meta, args...)
 		if err != nil {
@@ -155,9 +158,10 @@ func (s *Store) take(
 	if numbers, err := uints(texts[2]); err == nil && len(numbers) == 1 {
 		h.Enforcement = &numbers[0]
 	}
-	for i, head := range []**docs.Head{&h.Consumers, &h.Penalties} {
+	h.Topics = map[string]*docs.Head{}
+	for i, t := range docs.Topics {
 		if numbers, err := uints(texts[3+i]); err == nil && len(numbers) == 3 {
-			*head = &docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]}
+			h.Topics[t.Tag] = &docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]}
 		}
 	}
 	return true, nil

@@ -68,7 +68,7 @@ func TestADamagedTopicLeavesTheOthersAlone(t *testing.T) {
 			}
 			unread := 0
 			for _, missing := range []bool{
-				h.Policies == nil, h.Enforcement == nil, h.Consumers == nil, h.Penalties == nil,
+				h.Policies == nil, h.Enforcement == nil, h.Topics["consumers"] == nil, h.Topics["penalties"] == nil,
 			} {
 				if missing {
 					unread++
