@@ -24,8 +24,6 @@ func TestAnotherProtocolIsRefused(t *testing.T) {
 			func(b []byte) error { _, err := wire.DecodeQuestion(b); return err }, true},
 		"report": {wire.AppendReport(nil, &report),
 			func(b []byte) error { _, err := wire.DecodeReport(b); return err }, true},
-		"sections not taken": {wire.AppendUntaken(nil, 1),
-			func(b []byte) error { _, err := wire.DecodeUntaken(b); return err }, false},
 		"lease reply": {wire.AppendLeaseReply(nil, reply),
 			func(b []byte) error { return wire.DecodeLeaseReply(b, new(wire.LeaseReply)) }, false},
 		"snapshot": {snapshot(t),

@@ -2,10 +2,7 @@ package wire
 
 import "encoding/binary"
 
-const (
-	reportMagic  = "WRRP"
-	untakenMagic = "WRRU"
-)
+const reportMagic = "WRRP"
 
 // MaxReport bounds a report in bytes. A report in which every section is as long as it may be is
 // shorter.
@@ -39,8 +36,6 @@ const (
 
 // Sections is a set of sections, one bit each.
 type Sections uint8
-
-const allSections Sections = 1<<SectionCount - 1
 
 // Has reports whether a section is in the set.
 func (s Sections) Has(one Section) bool { return s>>one&1 != 0 }
@@ -84,7 +79,10 @@ func DecodeReport(b []byte) (m Report, err error) {
 	c := cursor{buf: b}
 	c.asked(reportMagic)
 	m.Node, m.Boot = c.text(MaxNodeID), c.u64()
-	sections := c.sections()
+	sections := Sections(c.u8())
+	if sections == 0 || sections >= 1<<SectionCount {
+		c.fail(ErrValue)
+	}
 	if sections.Has(SectionOffences) {
 		m.Offences = c.offences(m.Node)
 	}
@@ -98,27 +96,4 @@ func DecodeReport(b []byte) (m Report, err error) {
 		m.Measures = c.measures(m.Node)
 	}
 	return m, c.end()
-}
-
-// sections reads a set of sections that is not empty.
-func (c *cursor) sections() Sections {
-	s := Sections(c.u8())
-	if s == 0 || s > allSections {
-		c.fail(ErrValue)
-	}
-	return s
-}
-
-// AppendUntaken appends the answer to a report of which some sections could not be taken: the node
-// sends these again.
-func AppendUntaken(dst []byte, s Sections) []byte {
-	return append(header(dst, untakenMagic), uint8(s))
-}
-
-// DecodeUntaken reads which sections of a report could not be taken.
-func DecodeUntaken(b []byte) (Sections, error) {
-	c := cursor{buf: b}
-	c.answered(untakenMagic)
-	s := c.sections()
-	return s, c.end()
 }

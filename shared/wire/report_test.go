@@ -36,12 +36,7 @@ func TestReportReadsBack(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(back, m) || back.Sections() != sections {
 			t.Errorf("sections %b: %+v: %v", sections, back, err)
 		}
-		untaken := wire.AppendUntaken(nil, sections)
-		if got, err := wire.DecodeUntaken(untaken); got != sections || err != nil {
-			t.Errorf("sections %b that were not taken: %b, %v", sections, got, err)
-		}
 	}
-	golden(t, "report_untaken", wire.AppendUntaken(nil, 1<<wire.SectionOffences))
 }
 
 // A section that this build does not know is not passed over, and there is none without a name.
@@ -58,9 +53,6 @@ func TestDamagedReportsAreRefused(t *testing.T) {
 		other[at] = sections
 		if _, err := wire.DecodeReport(other); err != wire.ErrValue {
 			t.Errorf("sections %b: %v", sections, err)
-		}
-		if _, err := wire.DecodeUntaken(wire.AppendUntaken(nil, wire.Sections(sections))); err != wire.ErrValue {
-			t.Errorf("sections %b that were not taken: %v", sections, err)
 		}
 	}
 	if _, err := wire.DecodeReport(append(message, 0)); err != wire.ErrTrailing {
@@ -115,12 +107,8 @@ func FuzzReport(f *testing.F) {
 	for sections := wire.Sections(1); sections < 1<<wire.SectionCount; sections++ {
 		m := some(report, sections)
 		f.Add(wire.AppendReport(nil, &m))
-		f.Add(wire.AppendUntaken(nil, sections))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := wire.DecodeUntaken(b); err == nil && !bytes.Equal(wire.AppendUntaken(nil, s), b) {
-			t.Errorf("%x is read as %b", b, s)
-		}
 		m, err := wire.DecodeReport(b)
 		if err != nil {
 			return

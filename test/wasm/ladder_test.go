@@ -41,7 +41,7 @@ func (c *plane) handleReport(node int, call *envoytest.Call) {
 	switch {
 	case c.down:
 	case c.unjust && m.Offences != nil:
-		call.Respond(c.w.fleet.down, 200, nil, wire.AppendUntaken(nil, 1<<wire.SectionOffences))
+		call.Respond(c.w.fleet.down, 202, nil, nil)
 	default:
 		call.Respond(c.w.fleet.down, 204, nil, nil)
 	}

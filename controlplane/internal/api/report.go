@@ -17,9 +17,9 @@ import (
 // offencesPatience and twice touchPatience are less than a node waits for the answer to a report.
 const offencesPatience = 700 * time.Millisecond
 
-// report takes in the sections of a report of a worker. Only offences must not be lost: the answer
-// names them if the store does not take them, and the node sends them again. The other sections are
-// taken all the same, and never sent twice.
+// report takes in the sections of a report of a worker. Only offences must not be lost: if the
+// store does not take them, the answer is 202, and the node sends them again. The other sections
+// are taken all the same, and never sent twice.
 func (s *server) report(c echo.Context) error {
 	body, err := s.body(c, wire.MaxReport)
 	if err != nil {
@@ -47,7 +47,7 @@ func (s *server) report(c echo.Context) error {
 	if r.Offences != nil {
 		r.Offences.Node = node
 		if !s.noteOffences(c, r.Offences) {
-			return answerNode(c, wire.AppendUntaken(nil, 1<<wire.SectionOffences), wire.ProtocolOf(body))
+			return c.NoContent(http.StatusAccepted)
 		}
 	}
 	return c.NoContent(http.StatusNoContent)

@@ -24,7 +24,6 @@ const (
 // Recorder is what one VM has to report. Each worker has its own, so collecting needs no shared
 // data on the path of requests. Make one with New.
 type Recorder struct {
-	Stats
 	random rpc.Rand
 	// callersDue is when the next message must include the callers.
 	callersDue quota.Instant

@@ -55,8 +55,7 @@ func path(of int) string { return fmt.Sprint("/", of) }
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 1, rules: &ruleset.Rules{Generation: 1}}
 	w.samples = decisions.New(99)
-	w.reports = report.New(report.Config{Client: w, Clock: w, Node: "node", Boot: 7, Seed: 99,
-		Parts: [wire.SectionCount]report.Part{wire.SectionDecisions: w.samples}})
+	w.reports = report.New(w, w, "node", 7, 99, report.Parts{wire.SectionDecisions: w.samples})
 	w.limiter = limiter.New(limiter.Config{
 		Store: bucketstore.New(&shareddatatest.Data{}, [4]byte{}, 1024, 0),
 	})
@@ -101,6 +100,8 @@ func (w *world) Call(_ string, body []byte, _ quota.Span, done func(status int, 
 	w.sent, w.done, w.pending = append(w.sent, *m.Decisions), done, true
 	return nil
 }
+
+func (w *world) failed() uint64 { return w.reports.Failed[wire.SectionDecisions] }
 
 // answer ends the message under way.
 func (w *world) answer(status int) {
@@ -342,7 +343,7 @@ func TestWhatFailsIsTriedSeldom(t *testing.T) {
 			w.tick()
 			w.answer(status)
 		}
-		if n := len(w.sent); n < 1 || n > most || w.samples.Failed == 0 || w.samples.Reported != 0 {
+		if n := len(w.sent); n < 1 || n > most || w.failed() == 0 || w.reports.Taken[wire.SectionDecisions] != 0 {
 			t.Errorf("status %d: %d messages in a minute", status, n)
 		}
 	}
@@ -350,7 +351,7 @@ func TestWhatFailsIsTriedSeldom(t *testing.T) {
 	w.unsent = errors.New("no healthy host")
 	w.refuse(1, "a")
 	w.tick()
-	if w.samples.Failed != 1 {
+	if w.failed() != 1 {
 		t.Error("a message that cannot be sent is no failure")
 	}
 }

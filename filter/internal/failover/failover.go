@@ -28,11 +28,8 @@ type Trouble struct {
 	How   rpc.Outcome
 }
 
-// Stats counts steps that the process entered and left, and reports of them.
-type Stats struct {
-	Entered, Left    [policy.Steps]uint64
-	Reported, Failed uint64
-}
+// Stats counts steps that the process entered and left.
+type Stats struct{ Entered, Left [policy.Steps]uint64 }
 
 // confirmation is how long a worker's report of trouble counts: longer than its longest pause and a
 // call. So a worker that has ended leaves no trouble behind.
@@ -60,16 +57,9 @@ type Ladder struct {
 	reported
 }
 
-// Config is what a Ladder needs.
-type Config struct {
-	Shared shareddata.Data
-	Space  shareddata.Space
-	Log    Log
-}
-
 // New makes a Ladder.
-func New(c Config) *Ladder {
-	return &Ladder{shared: c.Shared, key: c.Space.Key(shareddata.Failover), log: c.Log}
+func New(shared shareddata.Data, space shareddata.Space, log Log) *Ladder {
+	return &Ladder{shared: shared, key: space.Key(shareddata.Failover), log: log}
 }
 
 // Worst is the highest step of any policy, as of the last tick.

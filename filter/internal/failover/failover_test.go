@@ -89,11 +89,8 @@ func (p *process) worker(policies int) *worker {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	w := &worker{Ladder: failover.New(failover.Config{
-		Shared: &p.data, Space: [4]byte{'t'}, Log: p,
-	})}
-	w.reports = report.New(report.Config{Client: p, Clock: p, Node: "edge", Boot: 7, Seed: 9,
-		Parts: [wire.SectionCount]report.Part{wire.SectionLadder: w}})
+	w := &worker{Ladder: failover.New(&p.data, [4]byte{'t'}, p)}
+	w.reports = report.New(p, p, "edge", 7, 9, report.Parts{wire.SectionLadder: w})
 	if err := w.rules.Index.Load(wire.AppendSnapshot(nil, wire.Snapshot{Version: 3, Set: set})); err != nil {
 		p.t.Fatal(err)
 	}
@@ -308,7 +305,7 @@ func TestReportsThatFail(t *testing.T) {
 		p.tick(1000 * ms)
 		p.fails(0)
 	}
-	if n := p.workers[0].Failed; n < 10 || n > 20 {
+	if n := p.workers[0].reports.Failed[wire.SectionLadder]; n < 10 || n > 20 {
 		t.Errorf("%d tries in 10 s", n)
 	}
 	p.refuse = nil
@@ -316,8 +313,8 @@ func TestReportsThatFail(t *testing.T) {
 	p.isAnswered(0)
 	p.tick(2010 * ms)
 	p.told("at last", "normal; ")
-	if p.workers[0].Reported != 1 {
-		t.Errorf("%d arrived", p.workers[0].Reported)
+	if p.workers[0].reports.Taken[wire.SectionLadder] != 1 {
+		t.Errorf("%d arrived", p.workers[0].reports.Taken[wire.SectionLadder])
 	}
 }
 

@@ -66,10 +66,7 @@ func (l *Ladder) addSteps(rules *ruleset.Rules, needed bool) {
 
 // EndReport implements report.Part. What the control plane did not take is sent again.
 func (l *Ladder) EndReport(end report.End, now quota.Instant) {
-	if end != report.Taken {
-		l.Failed++
-		return
+	if end == report.Taken {
+		l.acked, l.again = l.sent, now+quota.Instant(repeat)
 	}
-	l.Reported++
-	l.acked, l.again = l.sent, now+quota.Instant(repeat)
 }

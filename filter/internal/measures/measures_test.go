@@ -33,8 +33,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, now: 100 * sec}
 	w.s = measures.New(w)
-	w.r = report.New(report.Config{Client: w, Clock: w, Node: "node", Seed: 7,
-		Parts: [wire.SectionCount]report.Part{wire.SectionMeasures: w.s}})
+	w.r = report.New(w, w, "node", 1, 7, report.Parts{wire.SectionMeasures: w.s})
 	return w
 }
 

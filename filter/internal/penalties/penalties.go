@@ -22,9 +22,9 @@ type Stats struct {
 	Refused, ShadowRefused uint64
 	// Lost counts refusals and penalties that found no place, as the table is full or contended.
 	Lost uint64
-	// Reported counts reports that arrived, Failed those that did not, and Dropped the penalties
-	// that only this node knows, because too many waited to be reported.
-	Reported, Failed, Dropped uint64
+	// Dropped counts the penalties that only this node knows, because too many waited to be
+	// reported.
+	Dropped uint64
 }
 
 // Config is what a Box stands on.

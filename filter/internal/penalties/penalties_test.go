@@ -60,8 +60,7 @@ func startWith(t *testing.T, workers, sets, buckets int, document string) *proce
 		box.Ahead = ahead
 		l := limiter.New(limiter.Config{Store: store, Penalties: box})
 		p.boxes, p.workers = append(p.boxes, box), append(p.workers, l)
-		p.reports = append(p.reports, report.New(report.Config{Client: p, Clock: p, Node: "e", Seed: uint64(i) + 1,
-			Parts: [wire.SectionCount]report.Part{wire.SectionOffences: box}}))
+		p.reports = append(p.reports, report.New(p, p, "e", 1, uint64(i)+1, report.Parts{wire.SectionOffences: box}))
 	}
 	p.push(document)
 	return p
@@ -316,8 +315,8 @@ func TestReportsArrive(t *testing.T) {
 			arrived++
 		}
 	}
-	if arrived != all+1 || b.Stats.Reported != 3 || b.Stats.Failed != 4 || b.Stats.Dropped != 0 {
-		t.Errorf("%d arrived, %+v", arrived, b.Stats)
+	if arrived != all+1 || p.reports[0].Taken[0] != 3 || p.reports[0].Failed[0] != 4 || b.Stats.Dropped != 0 {
+		t.Errorf("%d arrived, %+v, %+v", arrived, p.reports[0].Stats, b.Stats)
 	}
 }
 

@@ -93,13 +93,9 @@ func (b *Box) EndReport(end report.End, _ quota.Instant) {
 	sent := b.sending
 	b.sending = 0
 	switch end {
-	case report.Taken:
-		b.Stats.Reported++
 	case report.Lost:
-		b.Stats.Failed++
 		return
 	case report.Refused:
-		b.Stats.Failed++
 		b.Stats.Dropped += uint64(sent)
 	}
 	left := copy(b.pending, b.pending[sent:])

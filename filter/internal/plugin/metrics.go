@@ -4,11 +4,11 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/consumers"
-	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/filter/internal/failover"
 	"github.com/weir-proxy/weir/filter/internal/host"
 	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/report"
 	"github.com/weir-proxy/weir/filter/internal/rpc"
 	"github.com/weir-proxy/weir/filter/internal/ruleset"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -121,17 +121,15 @@ func (p *pluginContext) penaltyCounters() []counter {
 		{name: "penalties.shadow_begun", count: &s.ShadowBegun},
 		{name: "penalties.shadow_refused", count: &s.ShadowRefused},
 		{name: "penalties.lost", count: &s.Lost},
-		{name: "penalties.answered", count: &s.Reported},
-		{name: "penalties.failed", count: &s.Failed},
 		{name: "penalties.dropped", count: &s.Dropped},
 	}
 }
 
 // counters are those of what only a plugin with a control plane has; without one they stay at 0.
 func (c *central) counters() []counter {
-	leases, ladder, cache, samples := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &decisions.Stats{}
+	leases, ladder, cache, reports := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &report.Stats{}
 	if c.leasing != nil {
-		leases, ladder, cache, samples = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.decisions.Stats
+		leases, ladder, cache, reports = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.reports.Stats
 	}
 	return []counter{
 		{name: "leases.answered", count: &leases.Calls[rpc.Answered]},
@@ -155,13 +153,15 @@ func (c *central) counters() []counter {
 		{name: "ladder.left_share", count: &ladder.Left[policy.StepShare]},
 		{name: "ladder.left_allow", count: &ladder.Left[policy.StepAllow]},
 		{name: "ladder.left_deny", count: &ladder.Left[policy.StepDeny]},
-		{name: "reports.answered", count: &ladder.Reported},
-		{name: "reports.failed", count: &ladder.Failed},
+		{name: "reports.answered", count: &reports.Taken[wire.SectionLadder]},
+		{name: "reports.failed", count: &reports.Failed[wire.SectionLadder]},
 		{name: "consumers.asked", count: &cache.Asked},
 		{name: "consumers.failed", count: &cache.Failed},
 		{name: "consumers.dropped", count: &cache.Dropped},
-		{name: "samples.answered", count: &samples.Reported},
-		{name: "samples.failed", count: &samples.Failed},
+		{name: "penalties.answered", count: &reports.Taken[wire.SectionOffences]},
+		{name: "penalties.failed", count: &reports.Failed[wire.SectionOffences]},
+		{name: "samples.answered", count: &reports.Taken[wire.SectionDecisions]},
+		{name: "samples.failed", count: &reports.Failed[wire.SectionDecisions]},
 	}
 }
 

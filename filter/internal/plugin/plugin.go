@@ -185,10 +185,9 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 	}
 	limits := limiter.Config{Store: p.store, Flights: p.flights, Penalties: p.penalties, Guards: p.guards}
 	if c := p.central; c != nil {
-		c.reports = report.New(report.Config{
-			Client: calls, Clock: p.clock, Node: node.ID, Boot: node.Boot, Seed: random(),
-			Parts: [...]report.Part{wire.SectionOffences: p.penalties, wire.SectionLadder: c.failover,
-				wire.SectionDecisions: c.decisions, wire.SectionMeasures: c.measures},
+		c.reports = report.New(calls, p.clock, node.ID, node.Boot, random(), report.Parts{
+			wire.SectionOffences: p.penalties, wire.SectionLadder: c.failover,
+			wire.SectionDecisions: c.decisions, wire.SectionMeasures: c.measures,
 		})
 		limits.Leases = c.leasing
 		sync.Consumers, sync.Orders, sync.Penalties = c.consumers, c.enforcement, p.penalties
@@ -231,9 +230,7 @@ func (p *pluginContext) connect(
 			Shared: data, Space: space,
 			Node: node.ID, Boot: node.Boot, Seed: random(),
 		}),
-		failover: failover.New(failover.Config{
-			Shared: data, Space: space, Log: logger{},
-		}),
+		failover:    failover.New(data, space, logger{}),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
 		decisions:   decisions.New(random()),
 		measures:    measures.New(p.flights),

@@ -42,6 +42,12 @@ type Part interface {
 	EndReport(end End, now quota.Instant)
 }
 
+// Parts are the parts by their sections.
+type Parts = [wire.SectionCount]Part
+
+// Stats counts for each section the reports whose section was taken, and the others.
+type Stats struct{ Taken, Failed [wire.SectionCount]uint64 }
+
 // End is how a section's report ended.
 type End uint8
 
@@ -53,24 +59,13 @@ const (
 	Refused
 )
 
-// Config is what a Reporter needs.
-type Config struct {
-	Client rpc.Client
-	Clock  rpc.Clock
-	// Node is the id of the node.
-	Node string
-	// Boot is random for each process, Seed for each worker.
-	Boot, Seed uint64
-	// Parts are those that report; a nil one says nothing.
-	Parts [wire.SectionCount]Part
-}
-
 // Reporter sends the reports of one worker, one at a time. Make one with New.
 type Reporter struct {
+	Stats
 	client rpc.Client
 	clock  rpc.Clock
 	random rpc.Rand
-	parts  [wire.SectionCount]Part
+	parts  Parts
 	// next is when a section may leave again, pause the last pause after it was not taken.
 	next  [wire.SectionCount]quota.Instant
 	pause [wire.SectionCount]quota.Span
@@ -83,11 +78,12 @@ type Reporter struct {
 	body    []byte
 }
 
-// New makes a Reporter.
-func New(c Config) *Reporter {
+// New makes the Reporter of a worker of a node. Boot is random for each process, seed for each
+// worker. A part that is nil says nothing.
+func New(client rpc.Client, clock rpc.Clock, node string, boot, seed uint64, parts Parts) *Reporter {
 	return &Reporter{
-		client: c.Client, clock: c.Clock, random: rpc.NewRand(c.Seed), parts: c.Parts,
-		message: wire.Report{Node: []byte(c.Node), Boot: c.Boot},
+		client: client, clock: clock, random: rpc.NewRand(seed), parts: parts,
+		message: wire.Report{Node: []byte(node), Boot: boot},
 	}
 }
 
@@ -122,17 +118,20 @@ func (r *Reporter) Tick(now quota.Instant, rules *ruleset.Rules) {
 		return
 	}
 	r.body = wire.AppendReport(r.body[:0], m)
-	done := func(status int, answer []byte) { r.end(r.clock.Now(), status, answer) }
+	done := func(status int, _ []byte) { r.end(r.clock.Now(), status) }
 	if err := r.client.Call(path, r.body, timeout, done); err != nil {
-		r.end(now, 0, nil)
+		r.end(now, 0)
 	}
 }
 
 // end ends the report under way, for each of its sections.
-func (r *Reporter) end(now quota.Instant, status int, answer []byte) {
-	sent, untaken, bad := r.sent, r.sent, status == 400 || status == 413
-	if rpc.Of(status) == rpc.Answered {
-		untaken = untakenOf(sent, answer)
+func (r *Reporter) end(now quota.Instant, status int) {
+	sent, lost, bad := r.sent, r.sent, status == 400 || status == 413
+	switch {
+	case status == 202:
+		lost = 1 << wire.SectionOffences
+	case rpc.Of(status) == rpc.Answered:
+		lost = 0
 	}
 	several := sent&(sent-1) != 0
 	r.sent, r.alone = 0, bad && several
@@ -144,23 +143,17 @@ func (r *Reporter) end(now quota.Instant, status int, answer []byte) {
 		switch {
 		case bad && !several:
 			end = Refused
-		case untaken.Has(wire.Section(i)):
+		case lost.Has(wire.Section(i)):
 			end = Lost
+		}
+		if end == Taken {
+			r.Taken[i]++
+		} else {
+			r.Failed[i]++
 		}
 		r.plan(i, now, end, status)
 		part.EndReport(end, now)
 	}
-}
-
-// untakenOf returns the sections that an answer says were not taken: all if it cannot be read.
-func untakenOf(sent wire.Sections, answer []byte) wire.Sections {
-	if len(answer) == 0 {
-		return 0
-	}
-	if untaken, err := wire.DecodeUntaken(answer); err == nil {
-		return untaken
-	}
-	return sent
 }
 
 // plan sets when a section may leave again.

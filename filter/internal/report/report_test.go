@@ -24,7 +24,7 @@ type world struct {
 	parts [wire.SectionCount]*part
 	// calls are the sections of each report, done ends the last one. unsent: none can be sent.
 	calls  []string
-	done   func(status int, answer []byte)
+	done   func(status int, _ []byte)
 	unsent bool
 }
 
@@ -60,12 +60,12 @@ func (p *part) EndReport(end report.End, _ quota.Instant) {
 
 func start(t *testing.T) *world {
 	w := &world{t: t, now: 100 * sec}
-	c := report.Config{Client: w, Clock: w, Node: "node", Boot: 7, Seed: 5}
+	var parts report.Parts
 	for i := range w.parts {
 		w.parts[i] = &part{section: wire.Section(i), from: quota.Forever}
-		c.Parts[i] = w.parts[i]
+		parts[i] = w.parts[i]
 	}
-	w.r = report.New(c)
+	w.r = report.New(w, w, "node", 7, 5, parts)
 	return w
 }
 
@@ -100,14 +100,14 @@ func (w *world) say(sections ...wire.Section) {
 }
 
 // answer ends the report under way.
-func (w *world) answer(status int, answer []byte) {
+func (w *world) answer(status int) {
 	w.t.Helper()
 	if w.done == nil {
 		w.t.Fatal("no report is under way")
 	}
 	done := w.done
 	w.done = nil
-	done(status, answer)
+	done(status, nil)
 }
 
 // pass lets time pass in ticks of 10 ms, and answers each report with a status; 0 does not answer.
@@ -120,7 +120,7 @@ func (w *world) pass(span quota.Instant, status int) {
 			w.t.Errorf("%d reports at %d, due at %d", len(w.calls)-before, w.now, due)
 		}
 		if w.done != nil && status != 0 {
-			w.answer(status, nil)
+			w.answer(status)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func TestSectionsShareAReport(t *testing.T) {
 	w.say(offences, measures)
 	w.pass(sec/2, 0)
 	w.want()
-	w.answer(204, nil)
+	w.answer(204)
 	w.pass(sec/100, 204)
 	w.want("offences")
 	w.say(offences, ladder, decisions)
@@ -193,7 +193,7 @@ func TestSectionsLeaveTogether(t *testing.T) {
 	w.parts[ladder].empty = true
 	w.say(ladder, decisions)
 	w.r.Tick(w.now, nil)
-	w.answer(204, nil)
+	w.answer(204)
 	w.want("decisions")
 	w.parts[decisions].ends = nil
 	w.say(ladder)
@@ -210,7 +210,7 @@ func TestSectionsThatAreNotTaken(t *testing.T) {
 	for range 5 {
 		w.say(offences, decisions)
 		w.r.Tick(w.now, nil)
-		w.answer(200, wire.AppendUntaken(nil, 1<<offences))
+		w.answer(202)
 		w.ended(offences, "lost")
 		w.ended(decisions, "taken")
 		w.say(offences)
@@ -221,14 +221,11 @@ func TestSectionsThatAreNotTaken(t *testing.T) {
 		least = (due - w.now) / 2
 		w.now = due + 2*sec
 	}
-	w.r.Tick(w.now, nil)
-	w.answer(200, []byte("?"))
-	w.ended(offences, "lost")
 	for _, status := range []int{0, 429, 503, 404} {
 		w.now += 100 * sec
 		w.say(ladder, measures)
 		w.r.Tick(w.now, nil)
-		w.answer(status, nil)
+		w.answer(status)
 		w.ended(ladder, "lost")
 		w.ended(measures, "lost")
 		w.say(ladder, measures)
