@@ -8,10 +8,10 @@ import (
 
 // Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in
 // Redis Cluster. Keys that one script touches together must share a slot, so each kind of thing has
-// a tag: {meta} the policy set, orders and nodes, {consumers}, {penalties}, {decisions} and
-// {series} what they say, in the files of these names. Buckets are spread over tagCount tags by
-// their hash: a batch then needs at most that many scripts in a cluster, and all parts of a cluster
-// share the work.
+// a tag: {meta} the policy set, orders and nodes, {decisions} and {series} the files of these
+// names, and each of docs.Topics its own. Buckets are spread over tagCount tags by their hash: a
+// batch then needs at most that many scripts in a cluster, and all parts of a cluster share the
+// work.
 const (
 	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
