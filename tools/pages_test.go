@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The map of the manual leads to every page, and the front page stays short.
+// The map of the manual leads to every page, each page says whom it is for, and the front page
+// stays short.
 func TestTheMapHasEveryPage(t *testing.T) {
 	content, err := os.ReadFile("../docs/README.md")
 	if err != nil {
@@ -21,6 +22,14 @@ func TestTheMapHasEveryPage(t *testing.T) {
 		name := filepath.Base(page)
 		if name != "README.md" && !strings.Contains(string(content), "]("+name) {
 			t.Errorf("docs/README.md does not lead to %s", name)
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, opening, _ := strings.Cut(string(text), "\n\n")
+		if name != "README.md" && name != "reference.md" && !strings.HasPrefix(opening, "For ") {
+			t.Errorf("%s does not begin with whom it is for", name)
 		}
 	}
 	front, err := os.ReadFile("../README.md")
