@@ -466,11 +466,7 @@ func TestVersions(t *testing.T) {
 	var seen []uint64
 	path := "/v1/versions?page_size=2"
 	for range 4 {
-		var page api.VersionsAnswer
-		w := p.do(call{"eyes", "GET", path, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil {
-			t.Fatal(err)
-		}
+		page := decoded[api.VersionsAnswer](t, p.do(call{"eyes", "GET", path, nil, ""}))
 		for _, v := range page.Versions {
 			seen = append(seen, v.Number)
 			if v.Author != "root" || v.Digest == "" || v.Time.IsZero() || v.Summary == "" {

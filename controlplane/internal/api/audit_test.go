@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -13,16 +12,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 )
 
-func (p *plane) audit(query string) (answer api.AuditAnswer) {
+func (p *plane) audit(query string) api.AuditAnswer {
 	p.t.Helper()
-	w := p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""})
-	if w.Code != 200 {
-		p.t.Fatalf("%d %s", w.Code, w.Body)
-	}
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		p.t.Fatal(err)
-	}
-	return answer
+	return decoded[api.AuditAnswer](p.t, p.do(call{"eyes", "GET", "/v1/audit?" + query, nil, ""}))
 }
 
 // Each change has an entry that says who made it and what it did; what was refused or only tried

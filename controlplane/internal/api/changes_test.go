@@ -18,13 +18,9 @@ type changesAnswer struct {
 	Changed []string `json:"changed"`
 }
 
-func (p *plane) changes(query string) (got changesAnswer) {
+func (p *plane) changes(query string) changesAnswer {
 	p.t.Helper()
-	w := p.do(call{who: "eyes", method: "GET", path: "/v1/changes" + query})
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != http.StatusOK {
-		p.t.Fatalf("%d %s %v", w.Code, w.Body, err)
-	}
-	return got
+	return decoded[changesAnswer](p.t, p.do(call{who: "eyes", method: "GET", path: "/v1/changes" + query}))
 }
 
 // A follower hears of each kind of change, and of no other topic.

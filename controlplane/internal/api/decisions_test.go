@@ -50,36 +50,32 @@ func TestWhyACallerWasLimited(t *testing.T) {
 	if w := p.do(call{"envoy", "POST", "/node/v1/report", nil, p.report()}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
-	var got api.DecisionsAnswer
-	w := p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Decisions) != 1 || !got.Complete {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	got := decoded[api.DecisionsAnswer](t, p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""}))
+	if len(got.Decisions) != 1 || !got.Complete {
+		t.Fatalf("%+v", got)
 	}
 	d := got.Decisions[0]
 	if d.Node != "envoy-1" || d.Policy != "a" || d.Limit != "10 per 1m" || d.From != "policy" || d.Mode != "leased" ||
 		d.Source != "central" || d.Reason != "quota" ||
 		d.Shown["path"] != "/x" || d.Ends == nil || d.Ends.Sub(d.At) != 6*time.Second || d.Now == nil ||
 		d.Now.Tokens != 10 || d.Now.Of != 10 {
-		t.Errorf("%s", w.Body)
+		t.Errorf("%+v", d)
 	}
 	for query, want := range map[string]int{"": 1, "consumer=bob": 0, "policy=c": 0,
 		"policy=a&consumer=alice&source=header:x-api-key": 1, "policy=a&key=" + d.Key: 1, "policy=c&key=" + d.Key: 0,
 		"key=" + strings.Repeat("0", 32): 0, "since=2099-01-01T00:00:00Z": 0} {
-		w := p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 || len(got.Decisions) != want {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		got = decoded[api.DecisionsAnswer](t, p.do(call{"eyes", "GET", "/v1/decisions?" + query, nil, ""}))
+		if len(got.Decisions) != want {
+			t.Errorf("%s: %+v", query, got)
 		}
 	}
-	var top api.TopAnswer
-	w = p.do(call{"eyes", "GET", "/v1/top", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 ||
-		top.Callers[0].Consumer != d.Consumer || top.Callers[0].Count != 3 || top.Refused != 3 {
-		t.Errorf("%d %s", w.Code, w.Body)
+	top := decoded[api.TopAnswer](t, p.do(call{"eyes", "GET", "/v1/top", nil, ""}))
+	if len(top.Callers) != 1 || top.Callers[0].Consumer != d.Consumer || top.Callers[0].Count != 3 || top.Refused != 3 {
+		t.Errorf("%+v", top)
 	}
-	w = p.do(call{"eyes", "GET", "/v1/top?by=requests&policy=a&page_size=1", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &top); err != nil || len(top.Callers) != 1 || top.Callers[0].Count != 32 ||
-		top.Callers[0].Over != 16 {
-		t.Errorf("%d %s", w.Code, w.Body)
+	top = decoded[api.TopAnswer](t, p.do(call{"eyes", "GET", "/v1/top?by=requests&policy=a&page_size=1", nil, ""}))
+	if len(top.Callers) != 1 || top.Callers[0].Count != 32 || top.Callers[0].Over != 16 {
+		t.Errorf("%+v", top)
 	}
 	if strings.Contains(p.log.String(), "alice") {
 		t.Errorf("the log names a consumer: %s", p.log.String())
@@ -97,12 +93,10 @@ func (p *plane) seeSeries() {
 		"": 3, "?outcome=requests": 32, "?by=node&node=envoy-1": 3, "?by=all&range=24h&step=1h": 3, "?policy=c": 0,
 		"?outcome=tokens&policy=a": 0, "?range=24h&page_size=1&outcome=refused&outcome=requests": 32,
 	} {
-		var got api.SeriesAnswer
-		w := p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || !got.Complete || len(got.Series) != 1 ||
-			got.Series[0].Total != want ||
+		got := decoded[api.SeriesAnswer](p.t, p.do(call{"eyes", "GET", "/v1/series" + query, nil, ""}))
+		if !got.Complete || len(got.Series) != 1 || got.Series[0].Total != want ||
 			int64(len(got.Series[0].Values))*got.StepSeconds != int64(got.Until.Sub(got.From)/time.Second) {
-			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
+			p.t.Errorf("%s: %+v", query, got)
 		}
 	}
 	for _, query := range []string{
@@ -113,22 +107,16 @@ func (p *plane) seeSeries() {
 			p.t.Errorf("%s: %d %s", query, w.Code, w.Body)
 		}
 	}
-	var got api.ComparisonAnswer
-	w := p.do(call{"eyes", "GET", "/v1/series/comparison", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Outcome != "refused" ||
-		got.WindowSeconds != 300 ||
-		got.All.HourAgo != nil || got.All.DayAgo != nil {
-		p.t.Errorf("%d %s", w.Code, w.Body)
+	got := decoded[api.ComparisonAnswer](p.t, p.do(call{"eyes", "GET", "/v1/series/comparison", nil, ""}))
+	if got.Outcome != "refused" || got.WindowSeconds != 300 || got.All.HourAgo != nil || got.All.DayAgo != nil {
+		p.t.Errorf("%+v", got)
 	}
 	if w := p.do(call{"eyes", "GET", "/v1/series/comparison?outcome=x", nil, ""}); w.Code != 400 {
 		p.t.Errorf("%d %s", w.Code, w.Body)
 	}
-	var of api.DistributionAnswer
-	w = p.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &of); err != nil || of.WindowSeconds != 60 || of.Suggestion != nil ||
-		len(of.Limits) != 1 ||
-		of.Limits[0].Limit != 10 {
-		p.t.Errorf("%d %s", w.Code, w.Body)
+	of := decoded[api.DistributionAnswer](p.t, p.do(call{"eyes", "GET", "/v1/policies/a/distribution", nil, ""}))
+	if of.WindowSeconds != 60 || of.Suggestion != nil || len(of.Limits) != 1 || of.Limits[0].Limit != 10 {
+		p.t.Errorf("%+v", of)
 	}
 	for path, want := range map[string]int{"a/distribution?limit=0": 400, "a/distribution?limit=1&limit=2": 200,
 		"never/distribution": 404} {
@@ -168,11 +156,9 @@ policies:
 	for query, want := range map[string]float64{
 		"candidate_refused": 3, "shadow_refused": 2, "utilisation": 70, "refused": 0,
 	} {
-		var got api.SeriesAnswer
-		w := p.do(call{"eyes", "GET", "/v1/series?outcome=" + query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || len(got.Series) != 1 ||
-			got.Series[0].Policy != "a" || got.Series[0].Total != want {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		got := decoded[api.SeriesAnswer](t, p.do(call{"eyes", "GET", "/v1/series?outcome=" + query, nil, ""}))
+		if len(got.Series) != 1 || got.Series[0].Policy != "a" || got.Series[0].Total != want {
+			t.Errorf("%s: %+v", query, got)
 		}
 	}
 	if w := p.do(call{"eyes", "POST", "/node/v1/report", nil, message("envoy-1")}); w.Code != 403 {

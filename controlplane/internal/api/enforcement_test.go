@@ -67,11 +67,9 @@ func TestEnforcement(t *testing.T) {
 		}
 	}
 	p.do(call{who: "envoy", method: "GET", path: "/node/v1/snapshot?after=1&node=n&boot=7&enforcement=" + told})
-	var nodes api.NodesAnswer
-	w = p.do(call{who: "eyes", method: "GET", path: "/v1/nodes"})
-	if err := json.Unmarshal(w.Body.Bytes(), &nodes); err != nil || nodes.Enforcement != m.Revision ||
-		len(nodes.Nodes) != 2 || nodes.Nodes[1].Enforcement != m.Revision {
-		t.Errorf("%v %s", err, w.Body)
+	nodes := decoded[api.NodesAnswer](t, p.do(call{who: "eyes", method: "GET", path: "/v1/nodes"}))
+	if nodes.Enforcement != m.Revision || len(nodes.Nodes) != 2 || nodes.Nodes[1].Enforcement != m.Revision {
+		t.Errorf("%+v", nodes)
 	}
 	p.problem(p.do(call{"ed", "PUT", "/v1/enforcement", map[string]string{"If-Match": `"0"`}, body}), 412, "changed-meanwhile")
 	// What GET answers can be put back.

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -31,13 +30,10 @@ policies:
 `
 
 // explain asks what a request would be answered.
-func (p *plane) explain(body string) (a api.ExplainedAnswer) {
+func (p *plane) explain(body string) api.ExplainedAnswer {
 	p.t.Helper()
-	w := p.do(call{"eyes", "POST", "/v1/explain", map[string]string{"Content-Type": "application/json"}, body})
-	if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != 200 {
-		p.t.Fatalf("%s: %d %s", body, w.Code, w.Body)
-	}
-	return a
+	return decoded[api.ExplainedAnswer](p.t, p.do(call{"eyes", "POST", "/v1/explain",
+		map[string]string{"Content-Type": "application/json"}, body}))
 }
 
 // inWords is an explanation in short.
@@ -160,11 +156,7 @@ func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	const body = `{"url": "/api/x", "headers": [{"name": "x-api-key", "value": "alice"}]}`
 	for left := range 4 {
 		before := p.explain(body)
-		var key api.KeyAnswer
-		w := p.do(call{"eyes", "GET", "/v1/keys/api?partition=consumer:alice", nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &key); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
+		key := decoded[api.KeyAnswer](t, p.do(call{"eyes", "GET", "/v1/keys/api?partition=consumer:alice", nil, ""}))
 		one := before.Policies[0]
 		if one.Key != key.Key || len(one.Limits) != 1 || one.Limits[0].Bucket != key.Buckets[0].Bucket ||
 			one.Limits[0].Level != key.Buckets[0].Level || one.Limits[0].Level != int64(3-left) {

@@ -2,7 +2,6 @@ package api_test
 
 import (
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -30,13 +29,9 @@ policies:
   - {name: shared, partition: ["header:x-tenant"], if_absent: shared, limit: {quota: 5, window: 1h}}
 `
 
-func (p *plane) key(t *testing.T, c call) (got api.KeyAnswer) {
+func (p *plane) key(t *testing.T, c call) api.KeyAnswer {
 	t.Helper()
-	w := p.do(c)
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
-		t.Fatalf("%s %s: %d %s", c.method, c.path, w.Code, w.Body)
-	}
-	return got
+	return decoded[api.KeyAnswer](t, p.do(c))
 }
 
 func withKeysPlane(t *testing.T) *plane {
@@ -193,11 +188,10 @@ policies:
 			t.Errorf("%s: %+v, want a burst of %d and a level of %d", path, got.Buckets, want[0], want[1])
 		}
 	}
-	var usage api.UsageAnswer
-	w = p.do(call{method: "GET", path: "/v1/usage", header: map[string]string{"X-Api-Key": "alice"}})
-	if err := json.Unmarshal(w.Body.Bytes(), &usage); err != nil || len(usage.Limits) != 1 ||
-		usage.Limits[0].Quota != 500 || usage.Limits[0].Remaining != 480 {
-		t.Errorf("%d %s", w.Code, w.Body)
+	usage := decoded[api.UsageAnswer](t, p.do(call{method: "GET", path: "/v1/usage",
+		header: map[string]string{"X-Api-Key": "alice"}}))
+	if len(usage.Limits) != 1 || usage.Limits[0].Quota != 500 || usage.Limits[0].Remaining != 480 {
+		t.Errorf("%+v", usage)
 	}
 }
 

@@ -19,11 +19,7 @@ import (
 func pagesOf[T any](p *plane, path string, next func(T) string) (pages []T) {
 	p.t.Helper()
 	for token := ""; ; {
-		w := p.do(call{"eyes", "GET", path + "&page_token=" + token, nil, ""})
-		var one T
-		if err := json.Unmarshal(w.Body.Bytes(), &one); err != nil || w.Code != 200 {
-			p.t.Fatalf("%s: %d %s", path, w.Code, w.Body)
-		}
+		one := decoded[T](p.t, p.do(call{"eyes", "GET", path + "&page_token=" + token, nil, ""}))
 		if pages = append(pages, one); next(one) == "" {
 			return pages
 		}

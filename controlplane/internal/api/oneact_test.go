@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -16,11 +15,7 @@ func TestOneActIsOneEntry(t *testing.T) {
 	}
 	entries := func() []string {
 		t.Helper()
-		var page api.AuditAnswer
-		w := p.do(call{"eyes", "GET", "/v1/audit", nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &page); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
+		page := decoded[api.AuditAnswer](t, p.do(call{"eyes", "GET", "/v1/audit", nil, ""}))
 		var list []string
 		for _, e := range page.Entries {
 			list = append(list, fmt.Sprintf("%s %s by %s", e.Action, e.Resource, e.By))

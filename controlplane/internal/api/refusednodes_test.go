@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
 
@@ -11,13 +10,9 @@ import (
 // An Envoy whose calls are refused lets everything pass, so it must be seen where nodes are.
 func TestRefusedNodesAreListed(t *testing.T) {
 	p := newPlane(t)
-	nodesOf := func(query string) (a api.NodesAnswer) {
+	nodesOf := func(query string) api.NodesAnswer {
 		t.Helper()
-		w := p.do(call{"eyes", "GET", "/v1/nodes" + query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &a); err != nil || w.Code != 200 {
-			t.Fatalf("%d %s", w.Code, w.Body)
-		}
-		return a
+		return decoded[api.NodesAnswer](t, p.do(call{"eyes", "GET", "/v1/nodes" + query, nil, ""}))
 	}
 	if a := nodesOf(""); a.Refused == nil || len(a.Refused) != 0 || a.Counts.Refused != 0 {
 		t.Errorf("before any call: %+v", a.Refused)

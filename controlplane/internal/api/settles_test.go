@@ -72,10 +72,9 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 	tokens := `"settles":{"reserve":"header:x-max up to 80, else 10","commit":"metadata ai/total","missing":"reserved","unfinished":"reserved, at least 10"}`
 	rows := `"settles":{"reserve":"5","commit":"header x-rows","missing":"0","unfinished":"reserved"}`
 
-	var used api.UsageAnswer
-	w := p.do(usage("alice"))
-	if err := json.Unmarshal(w.Body.Bytes(), &used); err != nil || len(used.Limits) != 3 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	used := decoded[api.UsageAnswer](t, p.do(usage("alice")))
+	if len(used.Limits) != 3 {
+		t.Fatalf("%+v", used)
 	}
 	// 26 tokens at 100 in an hour are 936 s, and of a window a whole one must pass.
 	for i, want := range []struct {
@@ -101,18 +100,17 @@ func TestWhatIsOwedIsShown(t *testing.T) {
 	if w := p.postReport(&wire.Decisions{Node: []byte("n"), Version: 1, Refusals: refusals}); w.Code != 204 {
 		t.Fatal(w.Code, w.Body)
 	}
-	var why api.DecisionsAnswer
-	w = p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""})
-	if err := json.Unmarshal(w.Body.Bytes(), &why); err != nil || len(why.Decisions) != 2 {
-		t.Fatalf("%d %s", w.Code, w.Body)
+	why := decoded[api.DecisionsAnswer](t, p.do(call{"eyes", "GET", "/v1/decisions?consumer=alice", nil, ""}))
+	if len(why.Decisions) != 2 {
+		t.Fatalf("%+v", why)
 	}
 	if d := why.Decisions[0]; d.Policy != "rows" || !says(d, rows) || d.Now == nil || d.Now.Owed != 30 ||
 		d.Now.Of != 100 || !about(d.Now.AdmitsAfterSeconds, 3600) {
-		t.Errorf("%s", w.Body)
+		t.Errorf("%+v", d)
 	}
 	if d := why.Decisions[1]; d.Policy != "tokens" || !says(d, tokens) || d.Now == nil || d.Now.Owed != 25 ||
 		d.Now.Tokens != 0 || !about(d.Now.AdmitsAfterSeconds, 1080) { // Its 5 tokens come in 180 s.
-		t.Errorf("%s", w.Body)
+		t.Errorf("%+v", d)
 	}
 }
 

@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -27,11 +26,7 @@ policies:
 // standingIn is what an answer says of a caller before any limit: what, of which policy, and why.
 func (p *plane) standingIn(c call) []string {
 	p.t.Helper()
-	w := p.do(c)
-	var got struct{ Standing []api.StandingAnswer }
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
-		p.t.Fatalf("%s: %d %s", c.path, w.Code, w.Body)
-	}
+	got := decoded[struct{ Standing []api.StandingAnswer }](p.t, p.do(c))
 	said := []string{}
 	for _, one := range got.Standing {
 		said = append(said, strings.Join(strings.Fields(fmt.Sprint(one.What, " ", one.Policy, " ", one.Reason)), " "))
@@ -225,11 +220,8 @@ func TestWhatABanOfAKeyRefusesIsFoundByTheKey(t *testing.T) {
 		"policy=(banned)&key=" + hash: {"ban_of_key " + hash}, "policy=api&partition=consumer:other": nil,
 		"policy=api": nil, "policy=login&partition=client_ip:192.0.2.1": nil,
 	} {
-		w := p.do(call{"eyes", "GET", "/v1/decisions?" + strings.ReplaceAll(query, ":", "%3A"), nil, ""})
-		var got api.DecisionsAnswer
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 {
-			t.Fatalf("?%s: %d %s", query, w.Code, w.Body)
-		}
+		got := decoded[api.DecisionsAnswer](t, p.do(call{"eyes", "GET",
+			"/v1/decisions?" + strings.ReplaceAll(query, ":", "%3A"), nil, ""}))
 		var found []string
 		for _, d := range got.Decisions {
 			found = append(found, d.Reason+" "+d.Key)

@@ -38,11 +38,7 @@ func TestVectors(t *testing.T) {
 				p.spend(t, bucket, uint32(i), int64(spent))
 			}
 		}
-		var used api.UsageAnswer
-		w := p.do(usage("alice"))
-		if err := json.Unmarshal(w.Body.Bytes(), &used); err != nil || w.Code != 200 {
-			t.Fatalf("%s: %d %s", v.Name, w.Code, w.Body)
-		}
+		used := decoded[api.UsageAnswer](t, p.do(usage("alice")))
 		var want struct {
 			RetryAfter int64 `json:"retry_after"`
 			Policies   [][]any

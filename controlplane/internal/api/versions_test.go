@@ -59,11 +59,9 @@ func TestDiffOfVersions(t *testing.T) {
 		"/v1/versions/0/diff?against=2": "- api\n- all",
 		"/v1/versions/2/diff?against=2": "",
 	} {
-		var got api.DiffAnswer
-		w := p.do(call{"eyes", "GET", query, nil, ""})
-		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || w.Code != 200 ||
-			strings.Join(got.Diff.Words, "\n") != want || got.Summary != got.Diff.String() && got.Summary == "" {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		got := decoded[api.DiffAnswer](t, p.do(call{"eyes", "GET", query, nil, ""}))
+		if strings.Join(got.Diff.Words, "\n") != want || got.Summary != got.Diff.String() && got.Summary == "" {
+			t.Errorf("%s: %+v", query, got)
 		}
 	}
 	p.problem(p.do(call{"eyes", "GET", "/v1/versions/9/diff", nil, ""}), 404, "not-found")
