@@ -104,7 +104,7 @@ func New(s settings.Settings, version string, log *slog.Logger) (*App, error) {
 		room: make([]byte, heapRoom), log: log, store: st, tracing: traces, metrics: m,
 		drainTime: s.Drain, leaving: leaving, leave: leave, stop: stop,
 	}
-	a.clock = storetime.New(time.Now, asked(a.store), log)
+	a.clock = storetime.New(time.Now, log)
 	a.polled.Store(time.Now().UnixNano())
 	a.loadTokens(s)
 	config := a.services(s, version, stopping)
@@ -148,7 +148,7 @@ func (a *App) services(s settings.Settings, version string, stopping context.Con
 	crand.Read(candidate[:]) // It never fails.
 	a.hub = push.New(push.Config{
 		Policies: sets, Consumers: known, Penalties: a.penalties, Enforcement: a.enforcement,
-		Store: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Polled: a.note,
+		Store: a.store, Candidate: candidate, Log: a.log, Now: a.clock.Now, Clock: a.clock, Polled: a.note,
 	})
 	changes := audit.NewHeld(a.store, a.clock.Now)
 	a.followers = append(a.followers, changes.Run)
@@ -205,16 +205,6 @@ func (a *App) loadTokens(s settings.Settings) {
 		a.watch = auth.NewWatch(s.TokensFile, a.tokens, a.log)
 		a.watch.Look(a.clock.Now())
 	}
-}
-
-// asked is how to ask a store for its time, nil if that is this machine's.
-func asked(st store.Store) func(context.Context) (time.Time, error) {
-	if s, ok := st.(interface {
-		Time(context.Context) (time.Time, error)
-	}); ok {
-		return s.Time
-	}
-	return nil
 }
 
 // saver is a store that saves what it counts now and then, and has room for so many buckets.

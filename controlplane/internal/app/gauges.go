@@ -62,7 +62,7 @@ func (a *App) sharedStore() func() float64 {
 
 // clockAhead is nil if the store has no clock but this machine's.
 func (a *App) clockAhead() func() float64 {
-	if asked(a.store) == nil {
+	if _, ok := a.store.(shared); !ok {
 		return nil
 	}
 	return func() float64 {

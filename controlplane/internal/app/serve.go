@@ -185,9 +185,7 @@ func (a *App) Addr() net.Addr { return a.listeners[0].Addr() }
 func (a *App) Run(ctx, atOnce context.Context) error {
 	var followers sync.WaitGroup
 	following, stopFollowing := context.WithCancel(context.Background())
-	a.clock.Measure(ctx)
 	a.meet(ctx, a.store)
-	followers.Go(func() { a.clock.Run(following) })
 	followers.Go(func() { a.meetOthers(following) })
 	followers.Go(func() { a.hub.Run(following) })
 	if a.regions != nil {

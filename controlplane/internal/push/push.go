@@ -17,6 +17,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/every"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/storetime"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )
@@ -40,6 +41,9 @@ type Heads struct {
 	Enforcement *uint64
 	// Topics are the heads of docs.Topics by their tags.
 	Topics map[string]*docs.Head
+
+	// Time is the store's; zero if it has no clock but this machine's.
+	Time time.Time
 }
 
 // Store is the part of the store that a Hub polls.
@@ -92,6 +96,7 @@ type Hub struct {
 	log         *slog.Logger
 	polled      func(error)
 	now         func() time.Time
+	clock       *storetime.Clock
 	looked      chan struct{}
 
 	mu      sync.Mutex
@@ -125,6 +130,8 @@ type Config struct {
 	Log       *slog.Logger
 	// Now is the clock of Followed; nil leaves it zero.
 	Now func() time.Time
+	// Clock, if not nil, is compared with the store's at each poll.
+	Clock *storetime.Clock
 	// Polled, if not nil, is called with how each poll of the store ended.
 	Polled func(error)
 }
@@ -137,8 +144,11 @@ func New(c Config) *Hub {
 	if c.Now == nil {
 		c.Now = func() time.Time { return time.Time{} }
 	}
+	if c.Clock == nil {
+		c.Clock = storetime.New(c.Now, c.Log)
+	}
 	return &Hub{
-		now:      c.Now,
+		now: c.Now, clock: c.Clock,
 		policies: c.Policies, consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
 		store: c.Store,
 		log:   c.Log, polled: c.Polled, secret: c.Candidate, failure: ErrNotReady,
@@ -216,7 +226,12 @@ func (h *Hub) readHeads(ctx context.Context) (Heads, error) {
 	h.mu.Lock()
 	candidate := h.secret
 	h.mu.Unlock()
-	heads, err := h.store.Heads(ctx, candidate)
+	var heads Heads
+	var err error
+	h.clock.Measure(func() time.Time {
+		heads, err = h.store.Heads(ctx, candidate)
+		return heads.Time
+	})
 	if err != nil {
 		h.enforcement.Unreached(ctx, err)
 		return heads, err

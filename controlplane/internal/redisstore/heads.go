@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -32,6 +33,7 @@ var (
 	readSecret      = reading{"s", []string{keySecret, keyLaid}}
 	readVersions    = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
 	readEnforcement = reading{"r", docKeys(docs.Enforcement)[:1]}
+	readTime        = reading{letter: "c"}
 )
 
 // readHead is how far the commits of a topic have come.
@@ -95,7 +97,7 @@ func (s *Store) heads(
 	given := s.secretless >= secretlessLooks
 	args := []any{candidate[:], flag(s.known), flag(laid || given), wire.Protocol}
 	s.mu.Unlock()
-	meta := []reading{readSecret, readVersions, readEnforcement}
+	meta := []reading{readSecret, readVersions, readEnforcement, readTime}
 	var others []reading
 	for _, t := range docs.Topics {
 		others = append(others, readHead(t))
@@ -158,9 +160,12 @@ func (s *Store) take(
 	if numbers, err := uints(texts[2]); err == nil && len(numbers) == 1 {
 		h.Enforcement = &numbers[0]
 	}
+	if numbers, err := uints(texts[3]); err == nil && len(numbers) == 2 {
+		h.Time = time.Unix(int64(numbers[0]), int64(numbers[1])*1000)
+	}
 	h.Topics = map[string]*docs.Head{}
 	for i, t := range docs.Topics {
-		if numbers, err := uints(texts[3+i]); err == nil && len(numbers) == 3 {
+		if numbers, err := uints(texts[4+i]); err == nil && len(numbers) == 3 {
 			h.Topics[t.Tag] = &docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]}
 		}
 	}

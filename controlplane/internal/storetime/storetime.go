@@ -3,28 +3,23 @@
 package storetime
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/weir-proxy/weir/controlplane/internal/every"
 )
 
 const (
 	// Tolerance is how far the clock of this machine may be from the store's before it counts as
 	// wrong. Up to then it is taken as it is, so that times do not go back and forth.
 	Tolerance = time.Second
-	// measureEvery is how often the clocks are compared, patience how long the store may take.
-	measureEvery = 5 * time.Second
-	patience     = time.Second
+	// patience is how long the store may take to say its time.
+	patience = time.Second
 )
 
 // Clock is the store's time. Make one with New. It is safe for concurrent use.
 type Clock struct {
 	wall func() time.Time
-	ask  func(context.Context) (time.Time, error)
 	log  *slog.Logger
 
 	mu sync.Mutex
@@ -34,11 +29,8 @@ type Clock struct {
 	known, wrong bool
 }
 
-// New makes a Clock over that of this machine. Ask asks for the store's time; without it the
-// machine's is the store's.
-func New(wall func() time.Time, ask func(context.Context) (time.Time, error), log *slog.Logger) *Clock {
-	return &Clock{wall: wall, ask: ask, log: log}
-}
+// New makes a Clock over that of this machine, which is the store's until that has said another.
+func New(wall func() time.Time, log *slog.Logger) *Clock { return &Clock{wall: wall, log: log} }
 
 // Now is the time by the store's clock, as far as it has been measured. It has no reading of the
 // monotonic clock, since this machine's clock may be set right while it runs.
@@ -80,17 +72,13 @@ func (c *Clock) words() string {
 		"ends go by the store's clock; set one right", c.ahead.Abs().Round(time.Second), side)
 }
 
-// Measure compares the clocks once. A store that takes long says too little.
-func (c *Clock) Measure(ctx context.Context) {
-	if c.ask == nil {
-		return
-	}
-	timed, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// Measure compares the clocks by a call that asks for the store's time; it returns zero if that is
+// not known. A store that takes long says too little.
+func (c *Clock) Measure(ask func() time.Time) {
 	begin := c.wall()
-	there, err := c.ask(timed)
+	there := ask()
 	took := c.wall().Sub(begin)
-	if err != nil || took > patience {
+	if there.IsZero() || took > patience {
 		return
 	}
 	c.note(begin.Round(0).Add(took/2).Sub(there), took/2)
@@ -110,6 +98,3 @@ func (c *Clock) note(ahead, doubt time.Duration) {
 		c.log.Info("the clock of this control plane is right again")
 	}
 }
-
-// Run compares the clocks until ctx ends.
-func (c *Clock) Run(ctx context.Context) { every.Period(ctx, measureEvery, c.Measure) }

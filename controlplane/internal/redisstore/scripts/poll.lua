@@ -87,6 +87,11 @@ function parts.t()
   return {held[1] or '0', held[2] or '0', held[3] or '0'}
 end
 
+-- c: the time.
+function parts.c()
+  return redis.call('TIME')
+end
+
 -- A topic whose keys are damaged is empty, and leaves the others alone.
 local out, several = {}, #ARGV[1] > 1
 for part in string.gmatch(ARGV[1], '%a') do
