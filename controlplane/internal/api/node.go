@@ -211,14 +211,6 @@ func (s *server) askConsumers(c echo.Context) error {
 	return answerNode(c, wire.AppendConsumers(nil, answer), wire.ProtocolOf(body))
 }
 
-// nameIn is the name of the node that sends a message, as it is listed.
-func nameIn(message []byte) ([]byte, error) {
-	if len(message) == 0 {
-		return nil, badRequest("the message does not name the node")
-	}
-	return []byte(nodes.Node{ID: string(message)}.Clean().ID), nil
-}
-
 func outcomes(request wire.LeaseRequest, reply wire.LeaseReply) (counts metrics.Outcomes) {
 	for i, a := range reply.Items {
 		switch asked := &request.Items[i]; {
