@@ -108,7 +108,7 @@ func (s *Store) view(t *docs.Topic, read func(*topicTx) error) (state docs.State
 	return state, err
 }
 
-// Records implements docs.Records.
+// Read implements docs.Records.
 func (s *Store) Read(
 	_ context.Context, t *docs.Topic, keys []keyhash.Key,
 ) (records []docs.Record, _ docs.State, err error) {

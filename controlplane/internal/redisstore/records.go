@@ -44,7 +44,7 @@ func recordKeys(t *docs.Topic) []string {
 // topicKey is the key of a part of a topic, which share a tag, since a commit touches them all.
 func topicKey(t *docs.Topic, part string) string { return "weir:{" + t.Tag + "}:" + part }
 
-// Records implements docs.Records.
+// Read implements docs.Records.
 func (s *Store) Read(
 	ctx context.Context, t *docs.Topic, keys []keyhash.Key,
 ) ([]docs.Record, docs.State, error) {
@@ -243,18 +243,18 @@ func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (revis
 		}
 	}
 	keys := recordKeys(t)
-	err = s.guarded(ctx, keys[0], func() error {
-		reply, err := commitRecords.Run(ctx, s.client, keys, args...).Text()
-		if err != nil {
-			return err
-		}
-		revision, err = strconv.ParseUint(reply, 10, 64)
-		if refused := commitErrors[reply]; refused != nil {
-			err = refused
-		}
+	var reply string
+	err = s.guarded(ctx, keys[0], func() (err error) {
+		reply, err = commitRecords.Run(ctx, s.client, keys, args...).Text()
 		return err
 	})
-	return revision, err
+	if err != nil {
+		return 0, err
+	}
+	if refused := commitErrors[reply]; refused != nil { // An answer, of which the breaker hears nothing.
+		return 0, refused
+	}
+	return strconv.ParseUint(reply, 10, 64)
 }
 
 func appendChange(args []any, t *docs.Topic, c *docs.Change) ([]any, error) {

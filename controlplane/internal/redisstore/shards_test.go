@@ -16,6 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/docs"
+	"github.com/weir-proxy/weir/controlplane/internal/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
@@ -380,5 +381,27 @@ func TestTheClientIsSetToDoNothingTwice(t *testing.T) {
 				t.Errorf("%s: no context timeouts", url)
 			}
 		}
+	}
+}
+
+// A server that refuses commits answers: its breaker stays closed.
+func TestARefusedCommitIsAnAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, redistest.StartCluster(t, 3, false, durable...))
+	topic := docs.Penalties
+	topic.Kept = 0
+	change := docs.Change{Key: keyhash.Key{1}, Value: []byte("a"), Scores: []int64{1 << 45}}
+	late, none := change, change
+	late.Expected, none.Value = 7, nil
+	for range 10 {
+		for want, c := range map[error]docs.Change{errs.Conflict: late, errs.NotFound: none, docs.ErrFull: change} {
+			commit := docs.Commit{Changes: []docs.Change{c}}
+			if _, err := s.Commit(t.Context(), &topic, commit); !errors.Is(err, want) {
+				t.Fatalf("%v, want %v", err, want)
+			}
+		}
+	}
+	if _, answered, err := grantWithin(t, s, spread(params(t, 10, quota.Hour, 10), 1, 1)); err != nil {
+		t.Errorf("%v, %v", answered, err)
 	}
 }
