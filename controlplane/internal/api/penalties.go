@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"time"
 
@@ -20,11 +21,17 @@ func (s *server) noteOffences(c echo.Context, m *wire.Offences) (taken bool) {
 	ctx, cancel := context.WithTimeout(c.Request().Context(), offencesPatience)
 	defer cancel()
 	err := s.config.Penalties.Report(ctx, m)
-	if err != nil {
-		s.config.Log.Error("offences cannot be stored; the node sends them again", "id", requestID(c), "error",
-			err.Error())
+	if err == nil {
+		return true
 	}
-	return err == nil
+	level := slog.LevelDebug // The node has hung up.
+	if c.Request().Context().Err() == nil {
+		level = slog.LevelError
+		s.config.Metrics.PenaltiesUnstored()
+	}
+	s.config.Log.Log(ctx, level, "offences cannot be stored; the node sends them again", "id", requestID(c), "error",
+		err.Error())
+	return false
 }
 
 // penaltyQuery is what the parameters select.

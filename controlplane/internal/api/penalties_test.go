@@ -1,13 +1,16 @@
 package api_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -214,14 +217,11 @@ func TestOffencesThatAreNotTakenAreNamed(t *testing.T) {
 	if w := p.put(`"0"`, nodeSet); w.Code != 200 {
 		t.Fatal(w.Body)
 	}
-	until := time.Now().Add(time.Minute).UnixMilli()
-	r := wire.Report{Node: []byte("n"), Boot: 1, Ladder: &wire.Ladder{Version: 1},
-		Decisions: &wire.Decisions{Version: 1, Counts: []wire.RefusedCount{{Policy: 2, Refused: 9}}},
-		Measures:  &wire.Measures{Items: []wire.Measure{{Policy: []byte("plain"), ShadowRefused: 2}}},
-		Offences: &wire.Offences{Items: []wire.Offence{{Key: keyhash.Key{1}, Policy: []byte("login"), Level: 1,
-			Until: until, Forgotten: until, Version: 1}}}}
+	r := theirs()
+	r.Decisions = &wire.Decisions{Version: 1, Counts: []wire.RefusedCount{{Policy: 2, Refused: 9}}}
+	r.Measures = &wire.Measures{Items: []wire.Measure{{Policy: []byte("plain"), ShadowRefused: 2}}}
 	p.store.mode.Store("away")
-	if w := p.postReport(&r); w.Code != 202 || w.Body.Len() > 0 {
+	if w := p.postReport(r); w.Code != 202 || w.Body.Len() > 0 {
 		t.Fatalf("without a store: %d %q", w.Code, w.Body)
 	}
 	p.store.mode.Store("")
@@ -235,6 +235,66 @@ func TestOffencesThatAreNotTakenAreNamed(t *testing.T) {
 	const want = "plain refused=9 plain requests=9 plain shadow_refused=2 n refused=9 n requests=9 n shadow_refused=2"
 	if got := p.counted(); got != want {
 		t.Errorf("counted %s, want %s", got, want)
+	}
+}
+
+// theirs is a report with an offence and a ladder.
+func theirs() *wire.Report {
+	until := time.Now().Add(time.Minute).UnixMilli()
+	return &wire.Report{Node: []byte("n"), Boot: 1, Ladder: &wire.Ladder{Version: 1},
+		Offences: &wire.Offences{Items: []wire.Offence{{Key: keyhash.Key{1}, Policy: []byte("login"), Level: 1,
+			Until: until, Forgotten: until, Version: 1}}}}
+}
+
+// Offences that the store does not take are counted and logged, since their answer is not 5xx. That
+// an Envoy does not wait for the answer is no fault of the store.
+func TestOffencesThatAreNotTakenAreCounted(t *testing.T) {
+	p := newPlane(t)
+	if w := p.put(`"0"`, nodeSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	p.store.mode.Store("away")
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for n, ctx := range []context.Context{gone, t.Context()} {
+		r := httptest.NewRequestWithContext(ctx, "POST", "/node/v1/report", strings.NewReader(reported(theirs())))
+		r.Header.Set("Authorization", "Bearer token of envoy")
+		p.handler.ServeHTTP(&recorder{ResponseRecorder: httptest.NewRecorder()}, r)
+		text := p.do(call{"", "GET", "/metrics", nil, ""}).Body.String()
+		if !strings.Contains(text, fmt.Sprintf("\nweir_penalties_unstored_total %d\n", n)) {
+			t.Errorf("after report %d the counter is not %d", n, n)
+		}
+		if logged := strings.Contains(p.log.String(), "offences cannot be stored"); logged != (n == 1) {
+			t.Errorf("after report %d: logged %v", n, logged)
+		}
+	}
+}
+
+// watched calls before with each ladder that it stores.
+type watched struct {
+	nodes.Store
+	before func()
+}
+
+func (w *watched) Report(ctx context.Context, key string, r nodes.Reported) (bool, error) {
+	w.before()
+	return w.Store.Report(ctx, key, r)
+}
+
+// Other sections do not delay the offences of a report.
+func TestOffencesComeBeforeTheLadder(t *testing.T) {
+	var w watched
+	p := newPlaneWith(t, func(c *api.Config) { c.Nodes = nodes.New(&w, time.Now) })
+	stored, asked := false, false
+	w.Store, w.before = p.store, func() {
+		text := p.do(call{"", "GET", "/metrics", nil, ""}).Body.String()
+		stored, asked = strings.Contains(text, `weir_penalties_begun_total{policy="login"`), true
+	}
+	if w := p.put(`"0"`, nodeSet); w.Code != 200 {
+		t.Fatal(w.Body)
+	}
+	if w := p.postReport(theirs()); w.Code != 204 || !asked || !stored {
+		t.Errorf("%d: asked %v, stored %v", w.Code, asked, stored)
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 )
 
 // offencesPatience and twice touchPatience are less than a node waits for the answer to a report.
-const offencesPatience = 700 * time.Millisecond
+const offencesPatience = 500 * time.Millisecond
 
 // report takes in the sections of a report of a worker. Only offences must not be lost: if the
 // store does not take them, the answer is 202, and the node sends them again. The other sections
-// are taken all the same, and never sent twice.
+// are taken all the same, and not sent again because of that. Offences come before the sections
+// that wait for the store too.
 func (s *server) report(c echo.Context) error {
 	body, err := s.body(c, wire.MaxReport)
 	if err != nil {
@@ -37,6 +38,11 @@ func (s *server) report(c echo.Context) error {
 		r.Measures.Node = node
 		s.noteMeasures(r.Measures)
 	}
+	taken := true
+	if r.Offences != nil {
+		r.Offences.Node = node
+		taken = s.noteOffences(c, r.Offences)
+	}
 	if r.Ladder != nil {
 		s.noteLadder(c, &r)
 	}
@@ -44,11 +50,8 @@ func (s *server) report(c echo.Context) error {
 		r.Decisions.Node = node
 		s.noteDecisions(c, r.Decisions)
 	}
-	if r.Offences != nil {
-		r.Offences.Node = node
-		if !s.noteOffences(c, r.Offences) {
-			return c.NoContent(http.StatusAccepted)
-		}
+	if !taken {
+		return c.NoContent(http.StatusAccepted)
 	}
 	return c.NoContent(http.StatusNoContent)
 }

@@ -177,3 +177,6 @@ func (m *Metrics) PenaltyBegun(policy string, shadow bool) {
 
 // PenaltiesFull counts penalties that found no place in the store.
 func (m *Metrics) PenaltiesFull(n int) { m.penaltiesFull.Add(float64(n)) }
+
+// PenaltiesUnstored counts a report whose penalties could not be stored.
+func (m *Metrics) PenaltiesUnstored() { m.penaltiesUnstored.Inc() }

@@ -39,8 +39,9 @@ type Metrics struct {
 
 	quotas quotas
 
-	penalties     *prometheus.CounterVec
-	penaltiesFull prometheus.Counter
+	penalties         *prometheus.CounterVec
+	penaltiesFull     prometheus.Counter
+	penaltiesUnstored prometheus.Counter
 
 	// policies, servers, limits and offended are the labels in use: a limit is a policy and a tier
 	// together, an offended policy one of which nodes report penalties.
@@ -200,6 +201,10 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	m.penaltiesFull = register.NewCounter(prometheus.CounterOpts{
 		Name: "weir_penalties_full_total",
 		Help: "Penalties that only one node knows, because the store holds as many as it may.",
+	})
+	m.penaltiesUnstored = register.NewCounter(prometheus.CounterOpts{
+		Name: "weir_penalties_unstored_total",
+		Help: "Reports of nodes whose penalties could not be stored, and are sent again.",
 	})
 }
 
