@@ -164,9 +164,17 @@ test-mesh: build test-chart ## the filter and the control plane under Istio and 
 	$(call announce,tests under Istio and Envoy Gateway)
 	@go test -count 1 -timeout 30m ./test/mesh
 
+.PHONY: site
+site: ## the manual as a static site with search, in build/site; fails at a link that leads nowhere
+	@tools/setup.sh site
+	$(call announce,building the manual)
+	@go run ./tools/site . build/pages
+	@$(WEIR_CACHE)/bin/sphinx-build -q -W --keep-going -b html -c tools/site build/pages build/site
+	@printf '>> build/site/index.html\n' >&2
+
 # Not part of `make test`: Chromium, Node and their packages are half a gigabyte to install.
 .PHONY: test-console
-test-console: build ## the console in a real browser, against an Envoy and load; and that its sources build its files
+test-console: build site ## the console and the manual in a real browser, against an Envoy and load; and that its sources build its files
 	@tools/setup.sh envoy console
 	$(call announce,the console in a browser)
 	@go build -buildvcs=false -o build/run ./tools/run

