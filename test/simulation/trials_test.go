@@ -351,7 +351,7 @@ func (g *trialGame) play(t *testing.T, all *foretold) (problem string) {
 	case g.mode == "leased", strings.Contains(g.fields, "penalty"):
 		most += len(g.traffic) / 6
 	case g.mode != "local":
-		most += len(g.traffic)/30 + enforced.ending
+		most += len(g.traffic)/15 + enforced.ending // 23 of 445 in 2400 games.
 	}
 	switch {
 	case total != len(g.traffic):
