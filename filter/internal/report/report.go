@@ -59,7 +59,8 @@ const (
 	Refused
 )
 
-// Reporter sends the reports of one worker, one at a time. Make one with New.
+// Reporter sends the reports of one worker, one at a time. Only offences leave beside a report that
+// has none. Make one with New.
 type Reporter struct {
 	Stats
 	client rpc.Client
@@ -69,11 +70,12 @@ type Reporter struct {
 	// next is when a section may leave again, pause the last pause after it was not taken.
 	next  [wire.SectionCount]quota.Instant
 	pause [wire.SectionCount]quota.Span
-	// sent are the sections of the report under way.
+	// sent are the sections under way.
 	sent wire.Sections
-	// alone: sections leave one by one, because a report with several was refused. So a bad one
-	// does not take others with it.
-	alone   bool
+	// suspect are the sections of a report that was refused as a whole. Each leaves alone until it
+	// is taken alone, so that a bad one does not take others with it again. Samples in the first
+	// report are lost.
+	suspect wire.Sections
 	message wire.Report
 	body    []byte
 }
@@ -91,11 +93,16 @@ func New(client rpc.Client, clock rpc.Clock, node string, boot, seed uint64, par
 func (r *Reporter) NextDue(now quota.Instant) quota.Instant {
 	due := quota.Forever
 	for i := range r.parts {
-		if r.sent == 0 && r.parts[i] != nil {
+		if r.parts[i] != nil && r.mayLeave(i) {
 			due = min(due, max(r.next[i], r.parts[i].NextReport(now)))
 		}
 	}
 	return due
+}
+
+// mayLeave reports whether a section waits for no report under way.
+func (r *Reporter) mayLeave(i int) bool {
+	return r.sent == 0 || i == int(wire.SectionOffences) && !r.sent.Has(wire.SectionOffences)
 }
 
 // Tick sends a report as soon as a section is due, with the others that nearly are.
@@ -105,28 +112,39 @@ func (r *Reporter) Tick(now quota.Instant, rules *ruleset.Rules) {
 	}
 	m := &r.message
 	m.Offences, m.Ladder, m.Decisions, m.Measures = nil, nil, nil, nil
-	for i, part := range r.parts {
-		if part == nil || max(r.next[i]-early, part.NextReport(now)) > now {
-			continue
-		}
-		part.AddTo(m, now, rules)
-		if r.sent = m.Sections(); r.alone && r.sent != 0 {
-			break
-		}
-	}
-	if r.sent == 0 {
+	r.addParts(now, rules)
+	sent := m.Sections()
+	if sent == 0 {
 		return
 	}
+	r.sent |= sent
 	r.body = wire.AppendReport(r.body[:0], m)
-	done := func(status int, _ []byte) { r.end(r.clock.Now(), status) }
+	done := func(status int, _ []byte) { r.end(r.clock.Now(), sent, status) }
 	if err := r.client.Call(path, r.body, timeout, done); err != nil {
-		r.end(now, 0)
+		r.end(now, sent, 0)
 	}
 }
 
-// end ends the report under way, for each of its sections.
-func (r *Reporter) end(now quota.Instant, status int) {
-	sent, lost, bad := r.sent, r.sent, status == 400 || status == 413
+// addParts adds the sections that leave now: any that are not suspect, or one that is.
+func (r *Reporter) addParts(now quota.Instant, rules *ruleset.Rules) {
+	for i, part := range r.parts {
+		suspect := r.suspect.Has(wire.Section(i))
+		switch {
+		case part == nil, !r.mayLeave(i), max(r.next[i]-early, part.NextReport(now)) > now:
+			continue
+		case suspect && r.message.Sections() != 0:
+			continue
+		}
+		part.AddTo(&r.message, now, rules)
+		if suspect && r.message.Sections() != 0 {
+			return
+		}
+	}
+}
+
+// end ends the report of some sections, for each of them.
+func (r *Reporter) end(now quota.Instant, sent wire.Sections, status int) {
+	lost, bad := sent, status == 400 || status == 413
 	switch {
 	case status == 202:
 		lost = 1 << wire.SectionOffences
@@ -134,7 +152,13 @@ func (r *Reporter) end(now quota.Instant, status int) {
 		lost = 0
 	}
 	several := sent&(sent-1) != 0
-	r.sent, r.alone = 0, bad && several
+	r.sent &^= sent
+	switch {
+	case !several && lost&sent == 0:
+		r.suspect &^= sent
+	case several && bad:
+		r.suspect |= sent
+	}
 	for i, part := range r.parts {
 		if !sent.Has(wire.Section(i)) {
 			continue
@@ -156,12 +180,13 @@ func (r *Reporter) end(now quota.Instant, status int) {
 	}
 }
 
-// plan sets when a section may leave again.
+// plan sets when a section may leave again. The ladder does not wait long for a control plane that
+// knows the message: operators see by it how a node is.
 func (r *Reporter) plan(i int, now quota.Instant, end End, status int) {
 	switch {
 	case end != Lost:
 		r.pause[i], r.next[i] = 0, now+quota.Instant(times[i].apart)
-	case status == 404, status == 405:
+	case i != int(wire.SectionLadder) && (status == 404 || status == 405):
 		r.next[i] = now + quota.Instant(unknown)
 	default:
 		r.pause[i] = times[i].pauses.After(r.pause[i])

@@ -3,6 +3,7 @@ package report_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,10 +23,12 @@ type world struct {
 	now   quota.Instant
 	r     *report.Reporter
 	parts [wire.SectionCount]*part
-	// calls are the sections of each report, done ends the last one. unsent: none can be sent.
-	calls  []string
-	done   func(status int, _ []byte)
-	unsent bool
+	// calls are the sections of each report, underWay ends those without an answer, and under are
+	// all their sections. unsent: none can be sent.
+	calls    []string
+	underWay []func(status int)
+	under    wire.Sections
+	unsent   bool
 }
 
 // part has something to say from an instant on.
@@ -72,9 +75,6 @@ func start(t *testing.T) *world {
 func (w *world) Now() quota.Instant { return w.now }
 
 func (w *world) Call(path string, body []byte, _ quota.Span, done func(int, []byte)) error {
-	if w.done != nil {
-		w.t.Error("two reports are under way")
-	}
 	if w.unsent {
 		return errors.New("no healthy host")
 	}
@@ -88,7 +88,15 @@ func (w *world) Call(path string, body []byte, _ quota.Span, done func(int, []by
 			sections = append(sections, name)
 		}
 	}
-	w.calls, w.done = append(w.calls, strings.Join(sections, "+")), done
+	sent := m.Sections()
+	if w.under != 0 && (sent != 1<<offences || w.under.Has(offences)) {
+		w.t.Errorf("%v leave beside %b", sections, w.under)
+	}
+	w.calls, w.under = append(w.calls, strings.Join(sections, "+")), w.under|sent
+	w.underWay = append(w.underWay, func(status int) {
+		w.under &^= sent
+		done(status, nil)
+	})
 	return nil
 }
 
@@ -99,15 +107,15 @@ func (w *world) say(sections ...wire.Section) {
 	}
 }
 
-// answer ends the report under way.
+// answer ends the report that is under way longest.
 func (w *world) answer(status int) {
 	w.t.Helper()
-	if w.done == nil {
+	if len(w.underWay) == 0 {
 		w.t.Fatal("no report is under way")
 	}
-	done := w.done
-	w.done = nil
-	done(status, nil)
+	done := w.underWay[0]
+	w.underWay = w.underWay[1:]
+	done(status)
 }
 
 // pass lets time pass in ticks of 10 ms, and answers each report with a status; 0 does not answer.
@@ -119,7 +127,7 @@ func (w *world) pass(span quota.Instant, status int) {
 		if w.r.Tick(w.now, nil); !w.unsent && len(w.calls) > before != (due <= w.now) {
 			w.t.Errorf("%d reports at %d, due at %d", len(w.calls)-before, w.now, due)
 		}
-		if w.done != nil && status != 0 {
+		for len(w.underWay) > 0 && status != 0 {
 			w.answer(status)
 		}
 	}
@@ -221,43 +229,95 @@ func TestSectionsThatAreNotTaken(t *testing.T) {
 		least = (due - w.now) / 2
 		w.now = due + 2*sec
 	}
-	for _, status := range []int{0, 429, 503, 404} {
-		w.now += 100 * sec
-		w.say(ladder, measures)
-		w.r.Tick(w.now, nil)
-		w.answer(status)
-		w.ended(ladder, "lost")
-		w.ended(measures, "lost")
-		w.say(ladder, measures)
-		due := w.r.NextDue(w.now)
-		if late := due >= w.now+60*sec; due <= w.now || late != (status == 404) {
-			t.Errorf("%d: due in %d", status, due-w.now)
+	for _, status := range []int{0, 429, 503, 404, 405} {
+		for _, one := range []wire.Section{ladder, measures} {
+			w.now += 100 * sec
+			w.say(one)
+			w.r.Tick(w.now, nil)
+			w.answer(status)
+			w.ended(one, "lost")
+			w.say(one)
+			due := w.r.NextDue(w.now)
+			unknown := one != ladder && (status == 404 || status == 405)
+			if late := due >= w.now+60*sec; due <= w.now || late != unknown || one == ladder && due > w.now+sec {
+				t.Errorf("%s after %d: due in %d", names[one], status, due-w.now)
+			}
+			w.parts[one].from = quota.Forever
 		}
 	}
+	w.say(ladder, measures)
 	w.now, w.unsent = w.now+100*sec, true
 	w.r.Tick(w.now, nil)
 	w.ended(ladder, "lost")
 	w.ended(measures, "lost")
 }
 
-// A section that the control plane cannot read takes no other with it: sections leave one by one
-// until it is found.
+// Offences leave beside a report without an answer that has none, and nothing else does.
+func TestOffencesOvertakeAReport(t *testing.T) {
+	w := start(t)
+	w.say(ladder, decisions)
+	w.pass(sec/100, 0)
+	w.want("ladder+decisions")
+	w.say(offences, measures)
+	w.pass(sec/100, 0)
+	w.want("offences")
+	w.say(offences)
+	w.pass(sec/2, 0)
+	w.want()
+	w.answer(503)
+	w.ended(ladder, "lost")
+	w.ended(decisions, "lost")
+	w.ended(offences)
+	w.answer(204)
+	w.ended(offences, "taken")
+	w.pass(sec/100, 204)
+	w.want("offences+measures")
+}
+
+// A section that the control plane cannot read takes others with it once: then each leaves alone
+// until it is taken alone, and a bad one for good.
 func TestABadSectionIsFound(t *testing.T) {
+	all := []wire.Section{offences, ladder, decisions, measures}
 	for _, status := range []int{400, 413} {
-		w := start(t)
-		w.say(offences, ladder, decisions)
-		w.pass(sec/100, status)
-		w.want("offences+ladder+decisions")
-		w.ended(offences, "lost")
-		w.ended(decisions, "lost")
-		w.now += 20 * sec
-		w.say(offences, ladder, decisions)
-		w.pass(sec/100, status)
-		w.want("offences")
-		w.ended(offences, "refused")
-		w.say(decisions)
-		w.pass(sec/100, 204)
-		w.want("ladder+decisions")
-		w.ended(decisions, "taken")
+		for _, bad := range all {
+			w := start(t)
+			w.say(all...)
+			w.pass(sec/100, status)
+			w.want("offences+ladder+decisions+measures")
+			for _, one := range all {
+				w.ended(one, "lost")
+			}
+			for range 3 {
+				w.now += 60 * sec
+				w.say(all...)
+				w.pass(sec/10, 0)
+				for len(w.underWay) > 0 {
+					answer := 204
+					if w.under.Has(bad) {
+						answer = status
+					}
+					w.answer(answer)
+					w.pass(sec/10, 0)
+				}
+				for _, one := range all {
+					if one == bad {
+						w.ended(one, "refused")
+					} else {
+						w.ended(one, "taken")
+					}
+				}
+			}
+			var others []string
+			for i, name := range names {
+				if wire.Section(i) != bad {
+					others = append(others, name)
+				}
+			}
+			later := []string{strings.Join(others, "+"), names[bad]}
+			if bad == offences {
+				later = []string{names[bad], later[0]}
+			}
+			w.want(append(append(slices.Clone(names[:]), later...), later...)...)
+		}
 	}
 }
