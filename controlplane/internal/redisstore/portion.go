@@ -85,20 +85,19 @@ func (s *Store) encode(p *portion, it *leases.Item, joined bool) {
 		flags |= joinsNext
 	}
 	own := bucketKey(it.Bucket, windowed)
-	twin, charges := own+draftSuffix, chargesDraft
 	switch {
 	case it.Kind == wire.KindSettle:
 		p.put(own, it.Kind|flags, settleArg(it))
-		return
 	case it.Kind == wire.KindReturn:
 		p.put(own, it.Kind|flags, returnArg(it))
-		return
-	case it.Twin != nil && it.Draft:
-		own, twin, charges = twin, own, chargesMain
-	}
-	p.put(own, it.Kind|flags, arg(it.Ask))
-	if it.Twin != nil {
-		p.put(twin, charges|flags, charge(it))
+	case it.Twin == nil:
+		p.put(own, it.Kind|flags, arg(it.Ask))
+	case it.Draft:
+		p.put(own+draftSuffix, it.Kind|flags, arg(it.Ask))
+		p.put(own, chargesMain|flags, charge(it))
+	default:
+		p.put(own, it.Kind|flags, arg(it.Ask))
+		p.put(own+draftSuffix, chargesDraft|flags, charge(it))
 	}
 }
 
