@@ -129,8 +129,8 @@ type Records interface {
 	Scan(ctx context.Context, topic *Topic, index, cursor string, limit int) ([]Record, string, error)
 	// Last returns at most limit records of an index, those with the highest scores.
 	Last(ctx context.Context, topic *Topic, index string, limit int) ([]Record, error)
-	// Commit makes changes and returns the revision of the last one. It also drops some records
-	// that have expired. The error is errs.Conflict if something is
-	// not as expected, errs.NotFound if there is no record to delete, or ErrFull.
+	// Commit makes changes and returns the revision of the last one. The error is errs.Conflict if
+	// something is not as expected, errs.NotFound if there is no record to delete, or ErrFull.
+	// Without an error, and with ErrFull, it also drops some records that have expired.
 	Commit(ctx context.Context, topic *Topic, c Commit) (uint64, error)
 }

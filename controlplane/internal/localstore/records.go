@@ -144,7 +144,8 @@ func (s *Store) Since(
 	return changes, state, err
 }
 
-// Scan implements docs.Records: the cursor is the place at which the next page begins.
+// Scan implements docs.Records: the cursor is the key at which the next page begins. It goes by the
+// records also for an index, in which a change moves a record.
 func (s *Store) Scan(
 	_ context.Context, t *docs.Topic, index, cursor string, limit int,
 ) (records []docs.Record, next string, err error) {
@@ -152,19 +153,17 @@ func (s *Store) Scan(
 	if err != nil {
 		return nil, "", docs.ErrCursor
 	}
+	in := slices.Index(t.Indexes, index)
 	_, err = s.view(t, func(x *topicTx) error {
-		list := "records"
-		if index != "" {
-			list = index
-		}
-		c := x.list(list).Cursor()
-		for at, key := c.Seek(from); at != nil; at, key = c.Next() {
-			if len(records) == limit {
-				next = hex.EncodeToString(at)
-				return nil
+		c := x.list("records").Cursor()
+		for key, _ := c.Seek(from); key != nil; key, _ = c.Next() {
+			_, scores, err := x.get(key)
+			if err == nil && in >= 0 && number(scores[8*in:8*in+8]) == 0 {
+				continue
 			}
-			if index == "" {
-				key = at
+			if len(records) == limit {
+				next = hex.EncodeToString(key)
+				return nil
 			}
 			records, err = x.read(records, key)
 			if err != nil {
@@ -191,28 +190,53 @@ func (s *Store) Last(_ context.Context, t *docs.Topic, index string, limit int) 
 // Commit implements docs.Records.
 func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (uint64, error) {
 	c.Changes = slices.Clone(c.Changes) // The transaction may outlast the caller, who has them.
-	return write(ctx, s, func(tx *bolt.Tx) (uint64, error) {
+	done, err := write(ctx, s, func(tx *bolt.Tx) (committed, error) {
 		x := s.topic(tx, t)
 		if c.Cleared != nil && *c.Cleared != x.state.Cleared {
-			return 0, errs.Conflict
+			return committed{}, errs.Conflict
 		}
 		if err := x.check(&c); err != nil {
-			return 0, err
+			return committed{}, err
 		}
 		if err := x.makeRoom(&c); err != nil {
-			return 0, err
+			return committed{}, err
+		}
+		if !x.fits(&c) {
+			return committed{full: true}, x.putState()
 		}
 		if len(c.Changes) > 0 || c.Clear {
 			if err := x.change(&c); err != nil {
-				return 0, err
+				return committed{}, err
 			}
 		}
 		err := x.putState()
 		if err == nil && c.Entry.Action != "" {
 			err = s.record(tx, t.Tag, c.Entry)
 		}
-		return x.state.Revision, err
+		return committed{revision: x.state.Revision}, err
 	})
+	if err == nil && done.full {
+		return 0, docs.ErrFull
+	}
+	return done.revision, err
+}
+
+// committed is what became of a commit. One for which there is no room is no error of the
+// transaction, which drops what has expired.
+type committed struct {
+	revision uint64
+	full     bool
+}
+
+// fits reports whether there is room for the records that a commit adds.
+func (x *topicTx) fits(c *docs.Commit) bool {
+	added := 0
+	for i := range c.Changes {
+		if x.list("records").Get(c.Changes[i].Key[:]) == nil {
+			added++
+		}
+	}
+	return !x.Whole || added == 0 || x.state.Logged+added <= x.Kept
 }
 
 // check reports whether all is as a commit expects, and completes its entry.
@@ -318,9 +342,6 @@ func (x *topicTx) change(c *docs.Commit) error {
 // put puts a record that was dropped on all lists, or notes that it is deleted.
 func (x *topicTx) put(revision uint64, key []byte, c *docs.Change) error {
 	x.state.Logged++
-	if x.Whole && x.state.Logged > x.Kept {
-		return docs.ErrFull
-	}
 	err := x.list("changes").Put(changeKey(revision, c.Key), key)
 	if len(c.Value) == 0 {
 		return err
@@ -338,7 +359,7 @@ func (x *topicTx) put(revision uint64, key []byte, c *docs.Change) error {
 
 // trim drops the earliest of too many changes.
 func (x *topicTx) trim() error {
-	for ; x.state.Logged > x.Kept; x.state.Logged-- {
+	for ; !x.Whole && x.state.Logged > x.Kept; x.state.Logged-- {
 		earliest, _ := x.list("changes").Cursor().First()
 		if earliest == nil {
 			return fmt.Errorf("the log of %s is damaged: it lacks changes", x.Tag)

@@ -60,7 +60,10 @@ func testWholeTopics(t *testing.T, s *Instance) {
 	if head := read("a", "b"); head.First != first || head.Revision != first || head.Cleared != 0 {
 		t.Errorf("after %d: %+v", first, head)
 	}
-	// What has expired makes room.
+	// What has expired makes room, but not for itself. A commit that does not fit drops it too.
+	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{put(2, "B", later), put(3, "c", later), put(4, "d", later)}})
+	read("a")
+	commit(nil, docs.Commit{Changes: []docs.Change{put(2, "b", 1)}})
 	commit(nil, docs.Commit{Changes: []docs.Change{put(3, "c", later), put(4, "d", later)}})
 	read("a", "c", "d")
 	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{put(1, "A", later), put(5, "e", later)}})
@@ -83,5 +86,38 @@ func testWholeTopics(t *testing.T, s *Instance) {
 	if err != nil || string(records[0].Value) != "y" || records[1].Revision != 0 || records[1].Value != nil ||
 		!state.Live {
 		t.Errorf("%+v in %+v, %v", records, state, err)
+	}
+}
+
+// A record that is all the time of an index is listed, though its score changes between two pages.
+func testIndexesAreListedWhole(t *testing.T, s *Instance) {
+	ctx := testContext(t)
+	const all, later = 600, 1 << 45
+	var c docs.Commit
+	for n := range all {
+		c.Changes = append(c.Changes, put(n, "a", later+int64(n)), put(all+n, "b", 0))
+	}
+	for i := range c.Changes {
+		c.Changes[i].Scores = append(c.Changes[i].Scores, c.Changes[i].Scores[0])
+	}
+	must[uint64](t)(s.Commit(ctx, &docs.Consumers, c))
+	seen := map[keyhash.Key]bool{}
+	for cursor, page := "", 0; page == 0 || cursor != ""; page++ {
+		records, next, err := s.Scan(ctx, &docs.Consumers, "banned", cursor, 50)
+		if err != nil || len(records) > 2*all {
+			t.Fatal(len(records), err)
+		}
+		for _, r := range records {
+			if seen[r.Key] = true; string(r.Value) != "a" {
+				t.Errorf("%q is listed", r.Value)
+			}
+		}
+		cursor = next
+		moved := put(all-1-page, "a", later-1)
+		moved.Scores = append(moved.Scores, moved.Scores[0])
+		must[uint64](t)(s.Commit(ctx, &docs.Consumers, docs.Commit{Changes: []docs.Change{moved}}))
+	}
+	if len(seen) != all {
+		t.Errorf("%d of %d are listed", len(seen), all)
 	}
 }

@@ -65,6 +65,7 @@ var suite = []struct {
 	{"consumers have more than a tier", testSpecialConsumers},
 	{"many consumers are put at once", testManyConsumers},
 	{"topics are whole", testWholeTopics},
+	{"indexes are listed whole", testIndexesAreListedWhole},
 	{"penalties", testPenalties},
 	{"callers are pardoned", testPardons},
 	{"penalties are forgotten", testForgottenPenalties},

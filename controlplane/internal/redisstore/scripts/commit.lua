@@ -13,7 +13,7 @@ local state = redis.call('HMGET', KEYS[2], 'rev', 'cleared', 'first')
 if ARGV[5] ~= '*' and ARGV[5] ~= (state[2] or '0') then
   return 'conflict'
 end
-local held, new = {}, 0
+local held = {}
 for i = first, #ARGV, each do
   held[i] = redis.call('HGET', KEYS[1], ARGV[i])
   if ARGV[i + 1] ~= '*' and ARGV[i + 1] ~= (held[i] and string.match(held[i], '^%d+') or '0') then
@@ -22,7 +22,6 @@ for i = first, #ARGV, each do
   if ARGV[i + 2] == '' and not held[i] then
     return 'none'
   end
-  new = new + (held[i] and 0 or 1)
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -48,8 +47,12 @@ for k = 3, #KEYS do
     take('ZREM', KEYS[k], old)
   end
 end
-local kept = tonumber(ARGV[1])
-if ARGV[2] == '1' and new > 0 and redis.call('ZCARD', KEYS[3]) + new > kept then
+-- Only now: a record that has just been dropped is new again.
+local kept, new = tonumber(ARGV[1]), 0
+for i = first, ARGV[2] == '1' and #ARGV or 0, each do
+  new = new + (redis.call('HGET', KEYS[1], ARGV[i]) and 0 or 1)
+end
+if new > 0 and redis.call('ZCARD', KEYS[3]) + new > kept then
   return 'full'
 end
 if first > #ARGV and ARGV[4] ~= '1' then
@@ -92,7 +95,7 @@ if touched then
   local turn = math.max(tonumber(redis.call('HGET', KEYS[2], 'turn') or '0'), tonumber(ARGV[6])) + 1
   redis.call('HSET', KEYS[2], 'turn', string.format('%.0f', turn))
 end
-local over = redis.call('ZCARD', KEYS[3]) - kept
+local over = ARGV[2] == '1' and 0 or redis.call('ZCARD', KEYS[3]) - kept
 if over > 0 then
   redis.call('HSET', KEYS[2], 'floor', redis.call('ZRANGE', KEYS[3], over - 1, over - 1, 'WITHSCORES')[2])
   redis.call('ZREMRANGEBYRANK', KEYS[3], 0, over - 1)
