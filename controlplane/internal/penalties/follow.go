@@ -2,6 +2,7 @@ package penalties
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,11 +13,20 @@ import (
 // Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
 // those back that this replica holds. It ends what nodes of a version began whose rollout has
 // ended.
-func (s *Service) Refresh(ctx context.Context) error { return s.Follow(ctx, nil) }
+func (s *Service) Refresh(ctx context.Context) error { return s.refresh(ctx, nil) }
 
 // Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
-// head, nil if the poll could not read it.
+// head, nil if the poll could not read it. What other replicas are too busy for waits for the next
+// poll: the store answers.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) error {
+	err := s.refresh(ctx, head)
+	if errors.Is(err, errBusy) {
+		return nil
+	}
+	return err
+}
+
+func (s *Service) refresh(ctx context.Context, head *docs.Head) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	if err := s.follow(ctx, head); err != nil {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/docs"
@@ -12,8 +14,12 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// tries is how often a change is made anew because another replica was faster.
-const tries = 8
+const (
+	// tries is how often in a row a change of one record may come too late.
+	tries = 16
+	// longestWait is between two tries.
+	longestWait = 5 * time.Millisecond
+)
 
 // errBusy: the node reports again.
 var errBusy = errors.New("other replicas change the same penalties all the time")
@@ -25,6 +31,10 @@ type Kept struct {
 	// Held, unless nil, returns the records of keys that a replica holds, and how far it follows
 	// the store; false before it does.
 	Held func(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool)
+	// Slot, unless nil, has room for one: changes of this replica follow each other.
+	Slot chan struct{}
+	// Random decides how long a try waits, from 0 to below 1; nil is a random one.
+	Random func() float64
 }
 
 // Since returns at most limit records that changed after a revision, the earliest first, and the
@@ -67,7 +77,7 @@ func (k Kept) Offer(ctx context.Context, offered []Known) (Outcome, error) {
 	edits := make([]edit, len(offered))
 	for i := range offered {
 		o := &offered[i]
-		edits[i] = edit{o.Key, o.At, func(held *Record, cleared uint64) (Record, bool) {
+		edits[i] = edit{o.Key, o.At, false, func(held *Record, cleared uint64) (Record, bool) {
 			return o.Record, held.Takes(o, cleared)
 		}}
 	}
@@ -78,7 +88,7 @@ func (k Kept) Offer(ctx context.Context, offered []Known) (Outcome, error) {
 func (k Kept) Pardon(ctx context.Context, keys []keyhash.Key, entry audit.Entry) (int, error) {
 	edits := make([]edit, len(keys))
 	for i, key := range keys {
-		edits[i] = edit{key, 0, func(held *Record, _ uint64) (Record, bool) {
+		edits[i] = edit{key, 0, true, func(held *Record, _ uint64) (Record, bool) {
 			return held.Pardoned(), held.Level > 0
 		}}
 	}
@@ -103,6 +113,8 @@ type edit struct {
 	key keyhash.Key
 	// at is the revision up to which its author knows the caller.
 	at uint64
+	// wins: it stands over whatever another replica does at the same moment.
+	wins bool
 	// next returns the record that takes the place of another, false if none does. All were
 	// pardoned at the revision cleared.
 	next func(held *Record, cleared uint64) (Record, bool)
@@ -112,41 +124,100 @@ type edit struct {
 type basis struct {
 	records map[keyhash.Key]Record
 	cleared uint64
+	// read: it is the store's, else what the replica holds.
+	read bool
 	// room is how many records may be added.
 	room int
 }
 
 // commit makes edits on top of the records that the replica holds, which takes one call of the
 // store. It reads the records first where an author knows more than the replica, and again where
-// another replica was faster.
+// the replica holds old ones.
+//
+// A try that still comes too late makes the next one half as large. Each conflict is then a change
+// of one of these records by another replica, so of all replicas one gets on. One edit alone is
+// given up only if its record is changed tries times in a row between a read and a commit, each
+// time to one that the edit has still to replace; an edit that wins never. What is done stays.
 func (k Kept) commit(ctx context.Context, edits []edit, entry audit.Entry) (done Outcome, err error) {
-	on, held := k.held(edits)
-	for range tries {
-		if !held {
-			on, err = k.read(ctx, edits)
-			if err != nil {
-				return Outcome{}, err
-			}
-		}
-		var c docs.Commit
-		c, done, err = on.change(edits)
-		if err != nil || len(c.Changes) == 0 {
-			return done, err
-		}
-		c.Entry = entry
-		_, err = k.In.Commit(ctx, &docs.Penalties, c)
-		if errors.Is(err, docs.ErrFull) {
-			_, err = k.In.Commit(ctx, &docs.Penalties, docs.Commit{}) // It drops some that are forgotten.
-			if err == nil {
-				err = errs.Conflict
-			}
-		}
-		if err == nil || !errors.Is(err, errs.Conflict) {
-			return done, err
-		}
-		held = false
+	leave, err := k.enter(ctx)
+	if err != nil {
+		return done, err
 	}
-	return Outcome{}, errBusy
+	defer leave()
+	on, held := k.held(edits)
+	for size, late := len(edits), 0; len(edits) > 0; held = false {
+		some := edits[:min(size, len(edits))]
+		if !held {
+			on, err = k.read(ctx, some)
+			if err != nil {
+				return done, err
+			}
+		}
+		out, err := k.try(ctx, &on, some, entry)
+		switch {
+		case err == nil:
+			done.Taken, done.Full = done.Taken+out.Taken, done.Full+out.Full
+			if out.Taken > 0 {
+				entry = audit.Entry{} // One is enough.
+			}
+			edits, size, late = edits[len(some):], 2*size, 0
+			continue
+		case !errors.Is(err, errs.Conflict) && !errors.Is(err, docs.ErrFull):
+			return done, err
+		case held:
+			continue // What the replica holds was old.
+		case len(some) == 1:
+			late++
+		}
+		if late == tries {
+			return done, errBusy
+		}
+		size = max(len(some)/2, 1)
+		if err := k.wait(ctx); err != nil {
+			return done, err
+		}
+	}
+	return done, nil
+}
+
+// try makes edits on top of a basis, all or none.
+func (k Kept) try(ctx context.Context, on *basis, edits []edit, entry audit.Entry) (Outcome, error) {
+	c, done, err := on.change(edits)
+	if err != nil || len(c.Changes) == 0 {
+		return done, err
+	}
+	c.Entry = entry
+	_, err = k.In.Commit(ctx, &docs.Penalties, c)
+	return done, err
+}
+
+// enter waits for the replica's changes before this one, and returns the end of this one.
+func (k Kept) enter(ctx context.Context) (leave func(), err error) {
+	if k.Slot == nil {
+		return func() {}, nil
+	}
+	select {
+	case k.Slot <- struct{}{}:
+		return func() { <-k.Slot }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// wait waits for a moment, another one than other replicas do.
+func (k Kept) wait(ctx context.Context) error {
+	random := k.Random
+	if random == nil {
+		random = rand.Float64
+	}
+	timer := time.NewTimer(time.Duration(random() * float64(longestWait)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // held returns the basis that the replica holds; false if it must be read.
@@ -159,13 +230,13 @@ func (k Kept) held(edits []edit) (basis, bool) {
 		loaded = loaded && edits[i].at <= head.Revision
 	}
 	// The store says when there is no room.
-	return basis{records, head.Cleared, len(edits)}, loaded
+	return basis{records: records, cleared: head.Cleared, room: len(edits)}, loaded
 }
 
 // read reads the basis from the store.
 func (k Kept) read(ctx context.Context, edits []edit) (on basis, err error) {
 	stored, state, err := k.In.Read(ctx, &docs.Penalties, keysOf(edits))
-	on = basis{map[keyhash.Key]Record{}, state.Cleared, docs.Penalties.Kept - state.Logged}
+	on = basis{map[keyhash.Key]Record{}, state.Cleared, true, docs.Penalties.Kept - state.Logged}
 	for i := 0; i < len(stored) && err == nil; i++ {
 		on.records[stored[i].Key], err = decode(&stored[i])
 	}
@@ -200,7 +271,8 @@ func (on *basis) change(edits []edit) (c docs.Commit, done Outcome, err error) {
 		}
 		next.Revision = was.Revision
 		on.records[e.key] = next
-		change := docs.Change{Key: e.key, Expected: was.Revision, Scores: []int64{max(next.Forgotten, 1)}}
+		change := docs.Change{Key: e.key, Expected: was.Revision, Any: e.wins && on.read,
+			Scores: []int64{max(next.Forgotten, 1)}}
 		change.Value, err = json.Marshal(next)
 		if err != nil {
 			return c, done, err

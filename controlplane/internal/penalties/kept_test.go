@@ -74,8 +74,8 @@ func TestAChangeIsMadeOnTopOfTheNewest(t *testing.T) {
 			answers: []error{errs.Conflict}, reads: 1, commits: 1},
 		"another replica was faster": {held: level(1, 10, 5), stored: level(2, 20, 30),
 			answers: []error{errs.Conflict, nil}, want: penalties.Outcome{Taken: 1}, reads: 1, commits: 2},
-		"the store is full": {state: full, answers: []error{docs.ErrFull, nil},
-			want: penalties.Outcome{Full: 1}, reads: 1, commits: 2},
+		"the store is full": {state: full, answers: []error{docs.ErrFull},
+			want: penalties.Outcome{Full: 1}, reads: 1, commits: 1},
 		"others are faster all the time": {held: level(1, 10, 5), answers: slow(100), busy: true},
 	} {
 		s := &answering{answers: c.answers, state: c.state, found: map[keyhash.Key]penalties.Record{}}

@@ -54,6 +54,8 @@ type Config struct {
 	Log *slog.Logger
 	// Lost, if not nil, is called each time.
 	Lost func()
+	// Random is that of Kept.
+	Random func() float64
 }
 
 // Service knows all penalties. It holds a copy of the store's records, so that neither nodes nor
@@ -91,7 +93,7 @@ func New(c Config) *Service {
 		Config: c, records: map[keyhash.Key]*Record{}, drafts: map[uint64]map[keyhash.Key]bool{},
 		changed: make(chan struct{}), begun: map[string]int{},
 	}
-	s.kept = Kept{In: c.Store, Held: s.heldOf}
+	s.kept = Kept{In: c.Store, Held: s.heldOf, Slot: make(chan struct{}, 1), Random: c.Random}
 	if s.Lost == nil {
 		s.Lost = func() {}
 	}

@@ -22,12 +22,22 @@ import (
 
 // meter counts what a service counts.
 type meter struct {
+	mu    sync.Mutex
 	begun map[string]int
 	full  int
 }
 
-func (m *meter) PenaltyBegun(policy string, shadow bool) { m.begun[fmt.Sprint(policy, " ", shadow)]++ }
-func (m *meter) PenaltiesFull(n int)                     { m.full += n }
+func (m *meter) PenaltyBegun(policy string, shadow bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.begun[fmt.Sprint(policy, " ", shadow)]++
+}
+
+func (m *meter) PenaltiesFull(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.full += n
+}
 
 // unknown knows the policy set in force and no version.
 type unknown struct{}
@@ -95,9 +105,12 @@ func (p *plane) open(dir string) *localstore.Store {
 }
 
 // replica is a further service over the store that is there at each call.
-func (p *plane) replica() *penalties.Service {
+func (p *plane) replica() *penalties.Service { return p.replicaOver(current{p}) }
+
+// replicaOver is a further service over a store of its own.
+func (p *plane) replicaOver(store docs.Records) *penalties.Service {
 	return penalties.New(penalties.Config{
-		Store: current{p}, Sets: unknown{}, Now: func() time.Time { return p.now }, Meter: &p.meter,
+		Store: store, Sets: unknown{}, Now: func() time.Time { return p.now }, Meter: &p.meter,
 		Log: slog.New(slog.DiscardHandler), Lost: func() { p.lost++ },
 	})
 }
