@@ -61,7 +61,9 @@ func testWholeTopics(t *testing.T, s *Instance) {
 		t.Errorf("after %d: %+v", first, head)
 	}
 	// What has expired makes room, but not for itself. A commit that does not fit drops it too.
-	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{put(2, "B", later), put(3, "c", later), put(4, "d", later)}})
+	commit(docs.ErrFull, docs.Commit{Changes: []docs.Change{
+		put(2, "B", later), put(3, "c", later), put(4, "d", later),
+	}})
 	read("a")
 	commit(nil, docs.Commit{Changes: []docs.Change{put(2, "b", 1)}})
 	commit(nil, docs.Commit{Changes: []docs.Change{put(3, "c", later), put(4, "d", later)}})
