@@ -110,7 +110,7 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 }
 
 // DecodeLeaseRequest reads a message. It refuses more than MaxItems items, a node id longer than
-// MaxNodeID, and numbers out of range.
+// MaxNodeID, numbers out of range, and an item that is joined to no ask.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
 	c.asked(leaseRequestMagic)
@@ -119,11 +119,16 @@ func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	if c.err == nil {
 		m.Items = make([]LeaseItem, n)
 	}
+	joined := false // The item before belongs to one request with this one.
 	for i := range m.Items {
 		c.item(&m.Items[i])
-		if m.Items[i].Joined && i == len(m.Items)-1 {
+		if joined && m.Items[i].Kind != KindAsk {
 			c.fail(ErrValue)
 		}
+		joined = m.Items[i].Joined
+	}
+	if joined {
+		c.fail(ErrValue)
 	}
 	if err := c.end(); err != nil {
 		return LeaseRequest{}, err

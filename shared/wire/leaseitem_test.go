@@ -106,6 +106,23 @@ func TestItemsAreBounded(t *testing.T) {
 	}
 }
 
+// grouped are an ask that belongs to one request with the next item, and that.
+func grouped(next wire.LeaseItem) wire.LeaseRequest {
+	ask := least[wire.KindAsk]
+	ask.Joined = true
+	return wire.LeaseRequest{Items: []wire.LeaseItem{ask, next, least[wire.KindAsk]}}
+}
+
+// A request needs tokens of all items of its group, so each is an ask.
+func TestAGroupHasOnlyAsks(t *testing.T) {
+	for kind, next := range least {
+		m, err := wire.DecodeLeaseRequest(wire.AppendLeaseRequest(nil, grouped(next)))
+		if ok := err == nil; ok != (kind == int(wire.KindAsk)) {
+			t.Errorf("an ask joined to an item of kind %d: %+v, %v", kind, m.Items, err)
+		}
+	}
+}
+
 // An item of an unknown kind, or with an unknown part, is refused: it is never read as another.
 func TestUnknownKindsOfItemsAreRefused(t *testing.T) {
 	for _, plain := range least {

@@ -619,9 +619,18 @@ func FuzzLeaseRequest(f *testing.F) {
 	f.Add(wire.AppendLeaseRequest(nil, request))
 	f.Add(wire.AppendLeaseRequest(nil, whole()))
 	f.Add(wire.AppendLeaseRequest(nil, claimed()))
+	for _, next := range least {
+		f.Add(wire.AppendLeaseRequest(nil, grouped(next)))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if m, err := wire.DecodeLeaseRequest(b); err == nil && len(m.Items) > wire.MaxItems {
+		m, err := wire.DecodeLeaseRequest(b)
+		if err == nil && len(m.Items) > wire.MaxItems {
 			t.Errorf("%d items", len(m.Items))
+		}
+		for i, it := range m.Items {
+			if it.Joined && (i+1 == len(m.Items) || m.Items[i+1].Kind != wire.KindAsk) {
+				t.Errorf("item %d joins no ask: %+v", i, m.Items)
+			}
 		}
 	})
 }
