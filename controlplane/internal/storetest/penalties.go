@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"testing"
@@ -146,37 +146,134 @@ func testForgottenPenalties(t *testing.T, s *Instance) {
 	}
 }
 
-// Both stores and the rule in words agree, in random games.
-func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
-	ctx := testContext(t)
-	random := rand.New(rand.NewPCG(1, 2))
-	model, state := map[keyhash.Key]penalties.Record{}, docs.Head{}
-	for step := range 200 {
-		at := uint64(0)
-		if random.IntN(2) == 0 {
-			at = state.Revision - uint64(random.IntN(3))
-		}
-		switch n := random.IntN(4); random.IntN(10) {
-		case 0:
-			must[int](t)(penalties.Kept{In: s}.Pardon(ctx, []keyhash.Key{consumerKey(n)}, audit.Entry{}))
-		case 1:
-			if random.IntN(3) == 0 {
-				must1(t, penalties.Kept{In: s}.Clear(ctx, audit.Entry{}))
-			}
-		default:
-			o := offered(n, 1+random.IntN(3), random.IntN(5), at)
-			held := model[o.Key]
-			want := 0
-			if held.Takes(&o, state.Cleared) {
-				want = 1
-			}
-			if done := offer(t, s, o); done.Taken != want {
-				t.Fatalf("step %d: %+v over %+v, cleared at %d: %+v", step, o, held, state.Cleared, done)
-			}
-		}
-		model, state = penaltiesOf(t, s, 3)
+// penaltyGame is replicas over one store, each with a copy of the records as of some moment before,
+// and the records as Record.Takes and pardons make them one by one.
+type penaltyGame struct {
+	*testing.T
+	s      *Instance
+	random *rand.Rand
+	copies [2]copied
+	model  map[keyhash.Key]penalties.Record
+	head   docs.Head
+	// pardoned is the revision of each caller's last pardon.
+	pardoned map[keyhash.Key]uint64
+	step     int
+	late     int // changes on top of an old copy
+	pardons  int
+}
+
+type copied struct {
+	records map[keyhash.Key]penalties.Record
+	head    docs.Head
+}
+
+// kept is the store by one of the copies.
+func (g *penaltyGame) kept(c *copied) penalties.Kept {
+	if c.head != g.head {
+		g.late++
 	}
-	if state.Cleared == 0 {
-		t.Error("all were never pardoned: " + fmt.Sprint(state))
+	return penalties.Kept{In: g.s, Random: g.random.Float64,
+		Held: func(keys []keyhash.Key) (map[keyhash.Key]penalties.Record, docs.Head, bool) {
+			of := map[keyhash.Key]penalties.Record{}
+			for _, key := range keys {
+				if r, ok := c.records[key]; ok {
+					of[key] = r
+				}
+			}
+			return of, c.head, c.records != nil
+		}}
+}
+
+// offer has a replica offer some records at once, and the model take them one by one. A report from
+// before a pardon is left out if the caller has offended again, which the record alone shows: a
+// replica that does not know of either leaves the report out too, any other one takes it.
+func (g *penaltyGame) offer(c *copied) {
+	g.Helper()
+	var all []penalties.Known
+	for range 1 + g.random.IntN(3) {
+		// A node knows no more than the replica that it asks, or what it had from the other one.
+		at := g.copies[g.random.IntN(len(g.copies))].head.Revision
+		o := offered(g.random.IntN(4), 1+g.random.IntN(3), g.random.IntN(30), at)
+		if at >= g.pardoned[o.Key] || g.model[o.Key].Level == 0 {
+			all = append(all, o)
+		}
+	}
+	want := 0
+	for i := range all {
+		held := g.model[all[i].Key]
+		if held.Takes(&all[i], g.head.Cleared) {
+			want++
+			r := all[i].Record
+			r.Revision = held.Revision
+			g.model[r.Key] = r
+		}
+	}
+	done := must[penalties.Outcome](g.T)(g.kept(c).Offer(testContext(g.T), all))
+	if done.Taken != want {
+		g.Fatalf("step %d: %+v of %+v, want %d taken", g.step, done, all, want)
+	}
+}
+
+// pardon has a replica pardon some callers, as far as it knows that they have a penalty, or all.
+func (g *penaltyGame) pardon(c *copied) {
+	g.Helper()
+	if g.random.IntN(8) == 0 {
+		must1(g.T, g.kept(c).Clear(testContext(g.T), audit.Entry{}))
+		clear(g.model)
+		return
+	}
+	keys, want := []keyhash.Key{consumerKey(g.random.IntN(4)), consumerKey(4)}, 0
+	if known := c.records[keys[0]]; known.Level == 0 && c.records != nil {
+		return
+	}
+	if held := g.model[keys[0]]; held.Level > 0 {
+		want, g.model[keys[0]] = 1, held.Pardoned()
+		g.pardons++
+	}
+	if n := must[int](g.T)(g.kept(c).Pardon(testContext(g.T), keys, audit.Entry{})); n != want {
+		g.Fatalf("step %d: %d pardoned, want %d", g.step, n, want)
+	}
+}
+
+// check compares the store with the model, which learns the revisions.
+func (g *penaltyGame) check() {
+	g.Helper()
+	stored, head := penaltiesOf(g.T, g.s, 3)
+	if head.Revision < g.head.Revision || len(stored) != len(g.model) {
+		g.Fatalf("step %d: %d records at %+v after %+v, want %d", g.step, len(stored), head, g.head, len(g.model))
+	}
+	for key, want := range g.model {
+		got := stored[key]
+		want.Revision = got.Revision
+		if !reflect.DeepEqual(got, want) {
+			g.Fatalf("step %d: %+v, want %+v", g.step, got, want)
+		}
+	}
+	g.model, g.head = stored, head
+	for key, r := range stored {
+		if r.Level == 0 {
+			g.pardoned[key] = r.Revision
+		}
+	}
+}
+
+// Replicas with copies of any age leave in the store what one that knows all would.
+func testPenaltiesFollowTheRule(t *testing.T, s *Instance) {
+	g := &penaltyGame{T: t, s: s, random: rand.New(rand.NewPCG(1, 2)),
+		model: map[keyhash.Key]penalties.Record{}, pardoned: map[keyhash.Key]uint64{}}
+	for g.step = range 400 {
+		c := &g.copies[g.random.IntN(len(g.copies))]
+		switch g.random.IntN(10) {
+		case 0:
+			g.pardon(c)
+		case 1, 2:
+			c.records, c.head = maps.Clone(g.model), g.head
+		default:
+			g.offer(c)
+		}
+		g.check()
+	}
+	if g.head.Cleared == 0 || g.late < 50 || g.pardons < 5 {
+		t.Errorf("%d changes on old copies, %d pardons, head %+v", g.late, g.pardons, g.head)
 	}
 }
