@@ -1,5 +1,5 @@
 // Package push sends new versions of the policy set, changes of consumers and of penalties, and
-// orders and bans to the nodes that wait for them, within 300 ms over all replicas.
+// orders and bans to the nodes that wait for them, within 350 ms over all replicas.
 package push
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	pollEvery   = 250 * time.Millisecond
+	pollEvery   = 300 * time.Millisecond
 	pollTimeout = 2 * time.Second
 )
 

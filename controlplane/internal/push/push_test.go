@@ -171,6 +171,9 @@ func wait(t *testing.T, r replica, after uint64, patience time.Duration) <-chan 
 	return out
 }
 
+// poll is how often a replica polls its store.
+const poll = 300 * time.Millisecond
+
 func TestPush(t *testing.T) {
 	inBubble(t, false, func(t *testing.T, _ *shared, one, two replica) {
 		near, far := wait(t, one, 0, time.Minute), wait(t, two, 0, time.Minute)
@@ -181,7 +184,7 @@ func TestPush(t *testing.T) {
 		}
 		r := <-far
 		if late := r.took - time.Second - 70*time.Millisecond; !r.ok || r.snapshot.Version != 1 ||
-			late > 250*time.Millisecond {
+			late > poll {
 			t.Errorf("on another replica after %v: %+v", late, r)
 		}
 		version, secret, _, err := wire.OpenSnapshot(r.snapshot.Bytes)
@@ -191,7 +194,7 @@ func TestPush(t *testing.T) {
 		if r := <-wait(t, two, 1, 25*time.Second); r.ok || r.err != nil || r.took != 25*time.Second {
 			t.Errorf("nothing new: %+v", r)
 		}
-		if r := <-wait(t, two, 7, time.Second); !r.ok || r.took > 2*250*time.Millisecond {
+		if r := <-wait(t, two, 7, time.Second); !r.ok || r.took > 2*poll {
 			t.Errorf("a node that is ahead, when the store was asked anew: %+v", r)
 		}
 		again, more := <-wait(t, two, 0, time.Second), <-wait(t, two, 0, time.Second)
@@ -210,13 +213,13 @@ func TestStoreAway(t *testing.T) {
 			t.Errorf("before the store was reached: %+v", r)
 		}
 		s.setAway(false)
-		time.Sleep(251 * time.Millisecond)
+		time.Sleep(poll + time.Millisecond)
 		if err := one.hub.Ready(); err != nil {
-			t.Errorf("after 250 ms: %v", err)
+			t.Errorf("after a poll: %v", err)
 		}
 		put(t, one, 0)
 		s.setAway(true)
-		time.Sleep(251 * time.Millisecond)
+		time.Sleep(poll + time.Millisecond)
 		if one.hub.Ready() == nil {
 			t.Error("a store that is away is not noticed")
 		}
@@ -226,7 +229,7 @@ func TestStoreAway(t *testing.T) {
 		waiting := wait(t, two, 0, time.Minute)
 		time.Sleep(4 * time.Second)
 		s.setAway(false)
-		if r := <-waiting; !r.ok || r.took > 4*time.Second+250*time.Millisecond {
+		if r := <-waiting; !r.ok || r.took > 4*time.Second+poll {
 			t.Errorf("who waited meanwhile: %+v", r)
 		}
 	})
@@ -251,7 +254,7 @@ func TestAnotherSecretIsPushed(t *testing.T) {
 			s.drawSecret([16]byte{9})
 		}()
 		second, took := follow(first.snapshot.Mark)
-		if late := took - time.Second; !second.ok || second.err != nil || late > 250*time.Millisecond {
+		if late := took - time.Second; !second.ok || second.err != nil || late > poll {
 			t.Fatalf("after %v: %+v", took, second)
 		}
 		if _, secret, _, err := wire.OpenSnapshot(second.snapshot.Bytes); secret != [16]byte{9} || err != nil {
@@ -287,7 +290,7 @@ func TestASlowTopicDelaysNoOrder(t *testing.T) {
 		node := push.Seen{Node: "n", Version: current.Version.Number, WantsEnforcement: true}
 		news, ok, err := two.hub.Wait(ctx, node)
 		late := time.Since(begin)
-		if !ok || err != nil || !wire.IsEnforcement(news.Bytes) || late > 250*time.Millisecond {
+		if !ok || err != nil || !wire.IsEnforcement(news.Bytes) || late > poll {
 			t.Errorf("after %v: %+v, %v, %v", late, news, ok, err)
 		}
 	})
@@ -352,7 +355,7 @@ func TestConsumersArePushed(t *testing.T) {
 			assign(1, "premium")
 		}()
 		m, took := follow(two, 0)
-		if late := took - time.Second; late > 250*time.Millisecond || !m.Complete || len(m.Items) != 1 ||
+		if late := took - time.Second; late > poll || !m.Complete || len(m.Items) != 1 ||
 			string(m.Items[0].Tier) != "premium" {
 			t.Errorf("after %v: %+v", late, m)
 		}

@@ -47,7 +47,7 @@ func (c *claims) claim(n int64) (permits int64, doubt quota.Span) {
 	return c.held, grants[0].NotBefore
 }
 
-// knows has every control plane look, as they do four times a second, until the store knows what
+// knows has every control plane look, as they do three times a second, until the store knows what
 // nodes hold.
 func knows(t *testing.T, want int64, all ...*redisstore.Store) {
 	t.Helper()

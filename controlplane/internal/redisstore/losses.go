@@ -31,7 +31,7 @@ func lostKey(tag byte) string   { return tagged(tag, "lost") }
 func serverKey(tag byte) string { return tagged(tag, "server") }
 
 // secretlessLooks is how many looks in a row must find no secret until a control plane that has
-// never known it makes a new one: others look four times a second.
+// never known it makes a new one: others look three times a second.
 const secretlessLooks = 20
 
 // errSecretLost: the store has lost the secret, and another control plane may give it back.
