@@ -2,7 +2,11 @@ package app_test
 
 import (
 	"bufio"
+	"fmt"
+	"log/slog"
+	"maps"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,40 +14,70 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// A replica that has nothing to do sends Redis at most four commands a second, and polls.
+// A replica that has nothing to do sends Redis at most four commands a second. Its scripts run few
+// commands. A node that waits adds nothing but what it says of itself.
 func TestAnIdleReplicaSendsFewCommands(t *testing.T) {
-	t.Parallel()
+	const patience = 10 * time.Second
 	server := redistest.Start(t)
-	p := start(t, "", server.URL())
-	p.until("/readyz", 200)
-	p.put(100)
-	time.Sleep(2 * time.Second) // What a start brings about is over.
+	s := bare(t)
+	s.DataDir, s.RedisURL = "", server.URL()
+	p := startWith(t, s, slog.New(slog.DiscardHandler))
+	p.until("/readyz/store", http.StatusOK)
+	if a := p.do("PUT", "/v1/policyset", []byte(consumerSet), "If-Match", "*"); a.status != http.StatusOK {
+		t.Fatalf("%s", a.body)
+	}
+	for _, nodes := range []bool{false, true} {
+		if nodes {
+			<-p.poll(0)
+			go func() { <-p.poll(1) }()
+		}
+		time.Sleep(time.Second) // What the start, or the change, has asked for is over.
+		sent, run := count(t, server, patience)
+		t.Log("a node:", nodes, sent, run)
+		sum := func(counts map[string]int) (n int) {
+			for count := range maps.Values(counts) {
+				n += count
+			}
+			return n
+		}
+		perSecond := 4.0
+		if nodes {
+			perSecond = 5
+		}
+		if most := int(perSecond * patience.Seconds()); sum(sent) > most {
+			t.Errorf("with a node %v: %d commands in %v, want at most %d: %v", nodes, sum(sent), patience, most, sent)
+		}
+		if most := int(80 * patience.Seconds()); sum(run) > most {
+			t.Errorf("with a node %v: its scripts run %d commands in %v, want at most %d: %v",
+				nodes, sum(run), patience, most, run)
+		}
+	}
+}
+
+// count counts the commands that a server gets, and those that scripts run there, by their names.
+func count(t *testing.T, server *redistest.Server, during time.Duration) (sent, run map[string]int) {
+	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	const watched = 20 * time.Second
-	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+	if _, err := fmt.Fprint(conn, "MONITOR\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(watched)); err != nil {
-		t.Fatal(err)
-	}
-	sent := map[string]int{}
-	total := 0
+	_ = conn.SetReadDeadline(time.Now().Add(during)) // A connection has one.
+	sent, run = map[string]int{}, map[string]int{}
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
-		// 1795348800.123456 [0 127.0.0.1:40000] "evalsha" …; commands of scripts come from lua.
-		_, command, is := strings.Cut(lines.Text(), `] "`)
-		if !is || strings.Contains(lines.Text(), " lua] ") {
-			continue
+		_, rest, ok := strings.Cut(lines.Text(), "] \"")
+		if !ok {
+			continue // The answer to MONITOR.
 		}
-		name, _, _ := strings.Cut(command, `"`)
-		sent[name]++
-		total++
+		name, _, _ := strings.Cut(rest, "\"")
+		if strings.Contains(lines.Text(), " lua] ") {
+			run[strings.ToLower(name)]++
+		} else {
+			sent[strings.ToLower(name)]++
+		}
 	}
-	t.Logf("in %v: %v", watched, sent)
-	if most := int(watched.Seconds()) * 4; total > most || total == 0 {
-		t.Errorf("%d commands in %v, want at most %d: %v", total, watched, most, sent)
-	}
+	return sent, run
 }
