@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// suites are the folders of the tests that pages name beside each promise.
+// suites are the folders of the tests that pages name beside each promise. Tests of the suite
+// scenario are rows of a table.
 var suites = map[string]string{
 	"e2e": "test/e2e", "wasm": "test/wasm", "simulation": "test/simulation", "quota": "shared/quota",
 	"lease":   "shared/lease",
@@ -22,7 +23,7 @@ var suites = map[string]string{
 	"leases":    "controlplane/internal/leases",
 	"policies":  "controlplane/internal/policies", "nodes": "controlplane/internal/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
-	"configsync": "filter/internal/configsync",
+	"configsync": "filter/internal/configsync", "scenario": "filter/scenariotest",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.
@@ -112,14 +113,18 @@ func shown(page string) (rows []string) {
 	return rows
 }
 
-// hasTest reports whether a folder has a test whose name contains a text.
+// hasTest reports whether a folder has a test, or a scenario, whose name contains a text.
 func hasTest(t *testing.T, folder, name string) bool {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
+	ending, found := "_test.go", regexp.MustCompile(`(?m)^func Test\w*`+name)
+	if folder == suites["scenario"] { // A row is named in words.
+		words := strings.Join(strings.Split(name, ""), " ?")
+		ending, found = ".go", regexp.MustCompile(`(?i)Name: "[^"]*`+words)
+	}
+	files, err := filepath.Glob(filepath.Join(root, folder, "*"+ending))
 	if err != nil || len(files) == 0 {
 		t.Fatal(folder, err)
 	}
-	found := regexp.MustCompile(`(?m)^func Test\w*` + name)
 	for _, file := range files {
 		content, err := os.ReadFile(file)
 		if err != nil {

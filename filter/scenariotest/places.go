@@ -47,6 +47,26 @@ var places = []Scenario{
 			{After: 30 * ms, See: "2", Of: 1, Want: "refused reason=in_flight policy=short"},
 			{End: "1", As: "3", Want: "allowed"},
 		}},
+	// A worker lets 1024 requests wait for places. The next one is refused although its own limit
+	// lets it wait: for the worker's sake and not for the caller's, which no penalty counts.
+	{Name: "a worker that is full of waiting requests", Policies: `{"name":"p","partition":["header:x-k"],
+			"limit":{"in_flight":600},"max_wait":"1s","mode":"local"}`, Steps: []Step{
+		{Ask: "x-k=a", As: "a", Times: 600, Want: "allowed"},
+		{Ask: "x-k=b", As: "b", Times: 600, Want: "allowed"},
+		{Ask: "x-k=a", As: "wa", Times: 600, Want: "waits"},
+		{Ask: "x-k=a", Want: "refused reason=in_flight"},
+		{Ask: "x-k=b", As: "wb", Times: 424, Want: "waits"},
+		{Ask: "x-k=b", Want: "refused reason=too_many_waiting retry=1s", Counts: "decisions.by_overload=1"},
+	}},
+	// A request that waits for a place counts as one that waited for tokens once it asks for some.
+	{Name: "a request waits for a place and for tokens", Policies: `
+			{"name":"places","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
+			{"name":"rate","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"strict"}`, Steps: []Step{
+		{As: "1", Want: "allowed asked=yes", Counts: "requests.waited=1"},
+		{As: "2", Want: "waits", Counts: "requests.waited=1"},
+		{End: "1"},
+		{After: 20 * ms, See: "2", Of: 1, Want: "allowed", Counts: "requests.waited=2"},
+	}},
 	// A request that has its place and waits for tokens gives the place back if there are none, and
 	// if its client goes.
 	{Name: "requests in flight beside tokens of the control plane", Policies: `
@@ -127,6 +147,26 @@ var places = []Scenario{
 		{End: "1", Ask: "x-first=1", As: "c", Pass: 1, Want: "refused"},
 		{End: "a"},
 		{End: "2", As: "d", Pass: 2, Want: "refused"},
+	}},
+	// Those that wait for a place of the lower class take none of the others meanwhile, nor stand
+	// in the way of the first class.
+	{Name: "a reserve while others wait", Policies: reserved("local", `,"max_wait":"100ms"`), Steps: []Step{
+		{As: "1", Want: "allowed"},
+		{As: "bulk", Times: 7, Want: "allowed"},
+		{As: "next", Want: "waits"},
+		{As: "others", Times: 6, Want: "waits"},
+		{Ask: "x-first=1", As: "a", Want: "allowed"},
+		{Ask: "x-first=1", As: "b", Want: "allowed"},
+		{Ask: "x-first=1", As: "full", Want: "waits"},
+		{Leave: "full"},
+		{End: "a"},
+		{End: "1"}, // Its place goes to the first that waits, and there is one in all for it.
+		{After: 20 * ms, See: "next", Of: 1, Want: "allowed"},
+		{See: "others", Of: 6, Want: "waits"},
+		{Ask: "x-first=1", As: "c", Want: "allowed"},
+		{Ask: "x-first=1", As: "d", Want: "waits"},
+		{After: 120 * ms, See: "others", Of: 6, Want: "refused reason=in_flight"},
+		{See: "d", Of: 1, Want: "refused reason=in_flight"},
 	}},
 	{Name: "a reserve of leased requests in flight", Policies: reserved("leased", ""), Steps: []Step{
 		{As: "1", Want: "allowed"},
