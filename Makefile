@@ -168,7 +168,7 @@ test-mesh: build test-chart ## the filter and the control plane under Istio and 
 site: ## the manual as a static site with search, in build/site; fails at a link that leads nowhere
 	@tools/setup.sh site
 	$(call announce,building the manual)
-	@go run ./tools/site . build/pages
+	@rm -rf build/site && go run ./tools/site . build/pages
 	@$(WEIR_CACHE)/bin/sphinx-build -q -W --keep-going -b html -c tools/site build/pages build/site
 	@printf '>> build/site/index.html\n' >&2
 

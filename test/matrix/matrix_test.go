@@ -1,6 +1,6 @@
 // Package matrix runs one and the same built filter in several versions of Envoy, with a real
 // control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all,
-// and that writes the table of the README.
+// and that writes the table of docs/compatibility.md.
 package matrix
 
 import (
@@ -337,7 +337,7 @@ const (
 	tableEnd   = "<!-- end -->\n"
 )
 
-// table is the README's, for these versions.
+// table returns the page's table for these versions.
 func table(versions []string) string {
 	var head, rule []string
 	for _, c := range checks {

@@ -73,8 +73,20 @@ func writeNew(name, text string) error {
 		return fmt.Errorf("cannot write %s: it exists; name another file, or - for the standard output", name)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("cannot write %s: %w; name a file in a folder that you may write", name, cause(err))
 	}
 	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("cannot write %s: %w", name, errors.Join(cause(err), os.Remove(name)))
+	}
+	return nil
+}
+
+// cause returns an error without the path that it names, which stands before it already.
+func cause(err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
 }
