@@ -31,10 +31,10 @@ var local = []Scenario{
 			{"name":"second","partition":[],"mode":"local","limit":{"quota":3,"window":"1s"}},
 			{"name":"minute","partition":[],"mode":"local","limit":{"quota":60,"window":"1m","burst":10}}`,
 		Steps: []Step{
-			{Want: `allowed ratelimit-policy="second";q=3;w=1,"minute";q=10;w=10 ` +
-				`ratelimit="second";r=2;t=1,"minute";r=9;t=1`},
+			{Want: `allowed ratelimit-policy=="second";q=3;w=1,"minute";q=10;w=10 ` +
+				`ratelimit=="second";r=2;t=1,"minute";r=9;t=1`},
 			{Times: 2, Want: "allowed"},
-			{Want: `refused policy=second status=429 retry-after=1 ratelimit="second";r=0;t=1 cache-control=no-store`},
+			{Want: `refused policy=second status=429 retry-after==1 ratelimit="second";r=0;t=1, cache-control==no-store`},
 		}},
 	// A refused request is charged nowhere, and the refusal names the policy that must wait
 	// longest.

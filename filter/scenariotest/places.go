@@ -7,8 +7,8 @@ var places = []Scenario{
 		{Ask: "x-k=a", As: "1", Want: "allowed remaining=2"},
 		{Ask: "x-k=a", As: "2", Want: "allowed remaining=1"},
 		{Ask: "x-k=a", As: "3", Want: "allowed remaining=0"},
-		{Ask: "x-k=a", Want: "refused reason=in_flight retry=1s remaining=0 status=429 retry-after=1 " +
-			`ratelimit="places";r=0 ratelimit-policy="places";q=3;qu="concurrent-requests"`},
+		{Ask: "x-k=a", Want: "refused reason=in_flight retry=1s remaining=0 status=429 retry-after==1 " +
+			`ratelimit=="places";r=0 ratelimit-policy=="places";q=3;qu="concurrent-requests"`},
 		{Ask: "x-k=b", As: "b", Pass: 3, Want: "refused reason=in_flight"},
 		{End: "2", Ask: "x-k=a", As: "4", Pass: 1, Want: "refused"},
 	}},

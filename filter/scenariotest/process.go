@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -44,8 +45,8 @@ func StartProcess(t *testing.T, s Scenario) Driver {
 	p.Process = filtertest.Start(filtertest.Options{
 		Name: "node", Boot: 1, Random: 1, Workers: p.workers, Answers: true,
 		Now: func() quota.Instant { return p.now },
-		Call: func(_ int, body []byte, _ quota.Span, done func(int, []byte)) error {
-			return p.call(body, done)
+		Call: func(_ int, body []byte, timeout quota.Span, done func(int, []byte)) error {
+			return p.call(body, timeout, done)
 		},
 		Decided: p.decided,
 		Gathers: func(worker int) { p.gathers[worker] = true },
@@ -60,12 +61,16 @@ func (p *process) after(d time.Duration, fire func()) {
 	p.due.Add(p.now+quota.Instant(d.Microseconds()), fire)
 }
 
-func (p *process) call(body []byte, done func(int, []byte)) error {
+// call takes a request to the control plane. It ends with the answer, or at its timeout without.
+func (p *process) call(body []byte, timeout quota.Span, end func(int, []byte)) error {
 	p.calls++
 	req, err := wire.DecodeLeaseRequest(body)
 	if err != nil {
 		return err
 	}
+	var once sync.Once
+	done := func(status int, reply []byte) { once.Do(func() { end(status, reply) }) }
+	p.after(time.Duration(timeout)*time.Microsecond, func() { done(0, nil) })
 	if p.plane.Status < 0 {
 		return nil
 	}

@@ -51,8 +51,9 @@ type Step struct {
 	// Want is the outcome: "allowed", "refused", "unlimited" or "waits", then fields of it: those
 	// of the decision in access logs, where retry and delayed are spans and retry=never is no use
 	// in waiting; asked=yes for a request that waited for the control plane; calls of the step;
-	// status; any header of the answer, which has the value in it, or has not: ratelimit=!"p". A
-	// value may be a range: retry=11s..13s. The outcome * is any.
+	// status; any header of the answer, which has the value in it, or is there without it:
+	// ratelimit=!"p", or is equal to it: retry-after==1. A value may be a range: retry=11s..13s.
+	// The outcome * is any.
 	Want string
 	// Counts are counters of the filter: "requests.waited=2 shadow.refused=1".
 	Counts string
@@ -122,10 +123,7 @@ type play struct {
 func Run(t *testing.T, scenarios []Scenario, start func(*testing.T, Scenario) Driver) {
 	for _, s := range scenarios {
 		t.Run(s.Name, func(t *testing.T) {
-			p := &play{Driver: start(t, s), t: t, named: map[string][]Request{}}
-			if s.Policies != "" {
-				p.push(SetOf(s.Policies))
-			}
+			p := begin(t, s, start)
 			for i, step := range s.Steps {
 				if problem := p.take(step); problem != "" {
 					t.Errorf("step %d, %q: %s; want %q", i, step.Ask, problem, step.Want)
@@ -135,6 +133,15 @@ func Run(t *testing.T, scenarios []Scenario, start func(*testing.T, Scenario) Dr
 	}
 }
 
+// begin puts the first policy set of a scenario into force.
+func begin(t *testing.T, s Scenario, start func(*testing.T, Scenario) Driver) *play {
+	p := &play{Driver: start(t, s), t: t, named: map[string][]Request{}}
+	if s.Policies != "" {
+		p.push(SetOf(s.Policies))
+	}
+	return p
+}
+
 func (p *play) push(set string) {
 	p.Push(set)
 	p.Advance(PushTakes)
@@ -142,6 +149,9 @@ func (p *play) push(set string) {
 
 // take goes one step and says what is wrong with it.
 func (p *play) take(s Step) string {
+	if problem := p.checkStep(s); problem != "" {
+		return problem
+	}
 	p.step = s
 	p.Advance(s.After)
 	if s.Plane != nil {
@@ -167,6 +177,25 @@ func (p *play) take(s Step) string {
 		problem = s.Then(p.Plane())
 	}
 	return problem
+}
+
+// checkStep says why a step would hold nothing of what it names.
+func (p *play) checkStep(s Step) string {
+	for _, name := range []string{s.End, s.Leave, s.See} {
+		if name != "" && len(p.named[name]) == 0 {
+			return "no request has the name " + name
+		}
+	}
+	asks := s.Ask != "" || s.As != "" || s.Times > 0 || s.Pass > 0
+	switch {
+	case s.See != "" && asks:
+		return "a step cannot see requests and ask"
+	case (s.See != "") != (s.Of > 0):
+		return "a step that sees requests says of how many"
+	case asks && s.Want == "" && s.Pass == 0:
+		return "a step that asks wants something"
+	}
+	return ""
 }
 
 // want holds what a step wants of requests, and makes those that it asks.
@@ -269,8 +298,7 @@ func (p *play) judge(want string, o Outcome, done bool, asked string) string {
 		if !known && o.Header != nil {
 			found = strings.ReplaceAll(o.Header(name), ", ", ",")
 			headers[name] = found
-			without, isNot := strings.CutPrefix(value, "!")
-			fit = fit && strings.Contains(found, without) != isNot
+			fit = fit && has(found, value)
 			continue
 		}
 		fit = fit && fits(value, found)
@@ -279,6 +307,15 @@ func (p *play) judge(want string, o Outcome, done bool, asked string) string {
 		return ""
 	}
 	return fmt.Sprint(outcome, " ", got, headers)
+}
+
+// has holds a header against the value that a step wants in it.
+func has(header, value string) bool {
+	if whole, ok := strings.CutPrefix(value, "="); ok {
+		return header == whole
+	}
+	part, isNot := strings.CutPrefix(value, "!")
+	return header != "" && part != "" && strings.Contains(header, part) != isNot
 }
 
 // read fills in the fields of a decision, and returns the outcome.
@@ -304,12 +341,12 @@ func (o Outcome) read(into map[string]string) string {
 func fits(want, got string) bool {
 	value, isNumber := number(got)
 	if low, high, isRange := strings.Cut(want, ".."); isRange {
-		from, _ := number(low)
-		to, _ := number(high)
-		return isNumber && from <= value && value <= to
+		from, hasLow := number(low)
+		to, hasHigh := number(high)
+		return isNumber && hasLow && hasHigh && from <= value && value <= to
 	}
 	wanted, ok := number(want)
-	return want == got || ok && isNumber && wanted == value
+	return want == got && want != "" || ok && isNumber && wanted == value
 }
 
 func number(text string) (int64, bool) {

@@ -44,8 +44,11 @@ type asked struct{ stream *envoytest.Stream }
 func (a asked) Outcome() (o scenariotest.Outcome, done bool) {
 	log, _ := a.stream.FilterState("wasm.weir.decision")
 	o.Log = string(log)
-	if a.stream.State() == envoytest.Paused {
+	switch a.stream.State() {
+	case envoytest.Paused:
 		return o, false
+	case envoytest.Failed:
+		o.Log = "failed" // Its VM has trapped.
 	}
 	o.Status = 200
 	if reply := a.stream.Reply(); reply != nil {
@@ -71,3 +74,15 @@ func (a asked) End(status string, headers ...string) {
 }
 
 func (a asked) Leave() { a.stream.Cancel() }
+
+// A request that a VM fails for is no request without a limit.
+func TestAFailedRequestIsNoOutcome(t *testing.T) {
+	var tr trap
+	w := newWorld(t, fleet{
+		nodes: 1, fail: envoytest.FailReload, onShared: tr.hook, set: setOf(limits("p", "local", "9/1h")),
+	})
+	tr = trap{armed: true, vm: 0}
+	if o, done := (node{w}).Ask(0, "x-key", "a").Outcome(); o.Log != "failed" || !done {
+		t.Errorf("%q, done %v", o.Log, done)
+	}
+}
