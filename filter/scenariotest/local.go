@@ -20,10 +20,10 @@ var local = []Scenario{
 		}},
 	{Name: "a sliding log", Policies: one("local", `"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"}`),
 		Steps: []Step{
-			{Want: `allowed remaining=1 ratelimit="p";r=1;t=10`},
-			{After: 4 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+			{Want: `allowed remaining=1 ratelimit=="p";r=1;t=10`},
+			{After: 4 * sec, Want: `allowed remaining=0 ratelimit=="p";r=0;t=10`},
 			{After: sec, Want: "refused retry=5s"},
-			{After: 5 * sec, Want: `allowed remaining=0 ratelimit="p";r=0;t=10`},
+			{After: 5 * sec, Want: `allowed remaining=0 ratelimit=="p";r=0;t=10`},
 			{After: 3 * sec, Want: "refused retry=1s"},
 		}},
 	// Each header names a policy's burst and the window in which it refills.
@@ -49,7 +49,9 @@ var local = []Scenario{
 		}},
 	// Several limits of one policy are one policy each: a refused request is charged to none,
 	// and the one that must wait longest is named.
-	{Name: "several limits", Policies: one("local", `"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1m"}]`),
+	{Name: "several limits", Policies: `{"name":"first","match":{"paths":["/other"]},"partition":[],"mode":"local",
+			"limit":[{"quota":9,"window":"1s"},{"quota":9,"window":"1m"}]},` +
+		one("local", `"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1m"}]`),
 		Steps: []Step{
 			{Times: 2, Want: `allowed ratelimit=,`},
 			{Want: "refused retry=1s"},                     // Two in two seconds.
@@ -86,6 +88,7 @@ func shadows() []Scenario {
 	const watched = `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local"`
 	const a = `{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local",
 		"candidate":{"limit":{"quota":5,"window":"1h"}}}`
+	const none = " candidate.refused=0 candidate.undetermined=0"
 	return slices.Concat([]Scenario{
 		// It is charged when it and all enforced ones allow. Enforcing it begins with a bucket of
 		// its own.
@@ -99,11 +102,11 @@ func shadows() []Scenario {
 		// also when only its own refuses.
 		{Name: "a candidate", Policies: a +
 			`,{"name":"b","partition":[],"limit":{"quota":4,"window":"4s"},"mode":"local"}`, Steps: []Step{
-			{Times: 2, Want: "allowed", Counts: "candidate.allowed=2"},
-			{Want: "refused policy=a", Counts: "candidate.allowed=3"},
-			{Want: "refused policy=a", Counts: "candidate.allowed=4"},
-			{Want: "refused policy=a", Counts: "candidate.allowed=5"},
-			{Want: "refused policy=a", Counts: "candidate.allowed=5 candidate.refused=1"},
+			{Times: 2, Want: "allowed", Counts: "candidate.allowed=2" + none},
+			{Want: "refused policy=a", Counts: "candidate.allowed=3" + none},
+			{Want: "refused policy=a", Counts: "candidate.allowed=4" + none},
+			{Want: "refused policy=a", Counts: "candidate.allowed=5" + none},
+			{Want: "refused policy=a", Counts: "candidate.allowed=5 candidate.refused=1 candidate.undetermined=0"},
 		}},
 		// What is only tried is asked for in the background, and no request waits.
 		{Name: "trials in an outage", Policies: one("leased",
@@ -111,23 +114,24 @@ func shadows() []Scenario {
 			{Plane: fails(504), Want: "unlimited asked=no"},
 			{After: 10 * ms, Want: "unlimited"},
 			{After: 10 * ms, Want: "unlimited"},
-			{After: 10 * ms, Times: 50, Want: "unlimited asked=no calls=0", Counts: "shadow.undetermined=53"},
+			{After: 10 * ms, Times: 50, Want: "unlimited asked=no calls=0",
+				Counts: "shadow.allowed=0 shadow.refused=0 shadow.undetermined=53"},
 		}},
 		{Name: "a trial of permits", Policies: one("leased", `"limit":{"in_flight":2},"enforcement":"shadow"`),
 			Steps: []Step{
-				{As: "1", Want: "unlimited"},
+				{Plane: shared(0), As: "1", Want: "unlimited"},
 				{After: 30 * ms, As: "1", Want: "unlimited"},
 				{After: 30 * ms, As: "1", Want: "unlimited"},
 				{After: 30 * ms, As: "1", Want: "unlimited"},
 				{After: 30 * ms, As: "1", Want: "unlimited"},
-				{After: 30 * ms, End: "1", Counts: "shadow.allowed=2 shadow.refused=3"},
+				{After: 30 * ms, End: "1", Counts: "shadow.allowed=2 shadow.refused=3 shadow.undetermined=0"},
 				{After: 8 * sec, Then: holds(0)},
 			}},
 		{Name: "a candidate whose neighbour refuses", Policies: a +
 			`,{"name":"b","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local"}`, Steps: []Step{
 			{Want: "allowed"},
 			{Times: 2, Want: "refused policy=b",
-				Counts: "candidate.allowed=1 candidate.refused=0 candidate.undetermined=0"},
+				Counts: "candidate.allowed=1" + none},
 		}},
 	}, each(severalTried, "local", "leased", "strict"), each(looks, "strict 100 4 3", "leased 100 4 3", "strict 1 1 0"))
 }
@@ -152,7 +156,8 @@ func looks(word string) Scenario {
 		Steps: []Step{
 			{Pass: 1, Want: "refused"},
 			{Times: 5, Want: "refused"},
-			{After: sec, Counts: fmt.Sprintf("candidate.allowed=%d candidate.refused=%d", allowed, refused)},
+			{After: sec, Counts: fmt.Sprintf("candidate.allowed=%d candidate.refused=%d candidate.undetermined=0",
+				allowed, refused)},
 		}}
 	if quota > 1 {
 		s.Steps = append(s.Steps, Step{Push: b, Want: fmt.Sprintf("allowed remaining=%d", quota-2)})
@@ -205,7 +210,7 @@ func figures() []Scenario {
 	}
 	return slices.Concat(all, each(func(mode string) Scenario {
 		return Scenario{Name: "a caller's own figures in central modes", Policies: one(mode, ownQuota), Steps: []Step{
-			{Ask: "x-limit=5", Pass: 5, Want: "refused"},
+			{Plane: nodes(2), Ask: "x-limit=5", Pass: 5, Want: "refused"},
 			{Ask: "x-limit=20", Pass: 15, Want: "refused"},
 			{Ask: "x-limit=5", Want: "refused"},
 			{Ask: "x-limit=none", Pass: 40, Want: "refused"},

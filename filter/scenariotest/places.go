@@ -120,7 +120,7 @@ var places = []Scenario{
 	// for.
 	{Name: "leased requests in flight with another limit", Policies: one("leased", `"limit":{"in_flight":6}`),
 		Steps: []Step{
-			{As: "1", Want: "allowed"},
+			{Plane: shared(0), As: "1", Want: "allowed"},
 			{As: "2", Want: "allowed"},
 			{As: "rest", Pass: 4, Want: "refused"},
 			{Push: one("leased", `"limit":{"in_flight":4}`), Want: "refused"},
@@ -132,7 +132,7 @@ var places = []Scenario{
 	// A place goes back if a quota beside it refuses.
 	{Name: "leased requests in flight beside a quota",
 		Policies: one("leased", `"limit":[{"in_flight":5},{"quota":2,"window":"1h"}]`), Steps: []Step{
-			{As: "1", Pass: 2, Want: "refused reason=quota"},
+			{Plane: shared(0), As: "1", Pass: 2, Want: "refused reason=quota"},
 			{End: "1"},
 			{After: 8 * sec, Then: holds(0)},
 		}},
@@ -169,7 +169,7 @@ var places = []Scenario{
 		{See: "d", Of: 1, Want: "refused reason=in_flight"},
 	}},
 	{Name: "a reserve of leased requests in flight", Policies: reserved("leased", ""), Steps: []Step{
-		{As: "1", Want: "allowed"},
+		{Plane: shared(0), As: "1", Want: "allowed"},
 		{As: "bulk", Pass: 7, Want: "refused reason=in_flight"},
 		{After: sec, Ask: "x-first=1", As: "a", Pass: 2, Want: "refused"},
 		{End: "1"},

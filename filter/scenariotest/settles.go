@@ -1,6 +1,7 @@
 package scenariotest
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 )
@@ -61,23 +62,29 @@ func unknown() []Scenario {
 			Steps: []Step{{As: "1", Want: "allowed remaining=7"}, end, {Want: left}}}
 	}
 	return []Scenario{
-		cost("the client goes", "0", Step{}, "allowed remaining=4", "costs.unanswered=1 costs.settled=0"),
+		cost("the client goes", "0", Step{}, "allowed remaining=4", settled(0, 0, 0, 0, 1)),
 		cost("none", "0", Step{Answer: "200"}, "allowed remaining=7",
-			"costs.refunded_tokens=3 costs.settled=1 costs.missing=1"),
+			settled(3, 0, 1, 1, 0)),
 		cost("a negative one", `"reserved"`, Step{Answer: "200 x-used=-1"}, "allowed remaining=4",
-			"costs.refunded_tokens=0 costs.settled=0 costs.missing=1"),
+			settled(0, 0, 0, 1, 0)),
 		cost("two in one", "5", Step{Answer: "200 x-used=1,2"}, "allowed remaining=2",
-			"costs.overspent_tokens=2 costs.settled=1 costs.missing=1"),
+			settled(0, 2, 1, 1, 0)),
 		cost("two", "5", Step{Answer: "200 x-used=1 x-used=2"}, "allowed remaining=2",
-			"costs.overspent_tokens=2 costs.settled=1 costs.missing=1"),
+			settled(0, 2, 1, 1, 0)),
 		cost("what was reserved", "0", Step{Answer: "200 x-used=3"}, "allowed remaining=4",
-			"costs.settled=1 costs.refunded_tokens=0 costs.overspent_tokens=0 costs.missing=0"),
+			settled(0, 0, 1, 0, 0)),
 		cost("more than there is", "0", Step{Answer: "200 x-used=12"}, "refused remaining=0",
-			"costs.overspent_tokens=9 costs.settled=1"),
+			settled(0, 9, 1, 0, 0)),
 		// A figure above the highest cost is a cost all the same: bytes of a large file.
 		cost("bytes of a large file", "0", Step{Answer: "200 x-used=53687091200000000000000"}, "refused remaining=0",
-			"costs.overspent_tokens=4294967293 costs.settled=1"),
+			settled(0, 4294967293, 1, 0, 0)),
 	}
+}
+
+// settled are the counters of requests that have settled.
+func settled(refunded, overspent, settled, missing, unanswered int) string {
+	return fmt.Sprintf("costs.refunded_tokens=%d costs.overspent_tokens=%d costs.settled=%d costs.missing=%d "+
+		"costs.unanswered=%d", refunded, overspent, settled, missing, unanswered)
 }
 
 func reserves(quota int) string {
@@ -96,6 +103,6 @@ func failures401(algorithm string) Scenario {
 		{Times: 20, Want: "allowed", Answer: "200"},
 		{Times: 3, Want: "allowed", Answer: "401"},
 		{Times: 2, Want: "allowed", Answer: "403"},
-		{Want: "refused reason=quota", Counts: "costs.reserved_tokens=25 costs.refunded_tokens=20 costs.settled=25"},
+		{Want: "refused reason=quota", Counts: "costs.reserved_tokens=25 " + settled(20, 0, 25, 0, 0)},
 	}}
 }

@@ -18,6 +18,37 @@ func ownQuota(more string) string {
 	return `{"name":"p","partition":[],"mode":"local","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}` + more + `}`
 }
 
+// In windows, too, a caller's figures decide each of his requests, and each wait is exact.
+func TestOwnFiguresInWindows(t *testing.T) {
+	for more, steps := range map[string][]struct {
+		at    quota.Instant
+		limit string
+		want  int // requests that pass until one is refused
+		retry quota.Span
+	}{
+		`,"algorithm":"fixed_window","align":"utc"`: {
+			{0, "5", 5, 20 * quota.Second}, {0, "60", 55, 20 * quota.Second}, {0, "600", 540, 20 * quota.Second},
+			{20 * sec, "5", 5, quota.Minute},
+		},
+		`,"algorithm":"sliding_window","subwindows":60`: {
+			{0, "5", 5, 61*quota.Second - 1}, {10 * sec, "none", 55, 51*quota.Second - 1},
+			{20 * sec, "600", 540, 41*quota.Second - 1}, {61 * sec, "5", 0, 20*quota.Second - 1},
+		},
+	} {
+		n := newNode(t, false, ownQuota(more))
+		start := n.now
+		for i, s := range steps {
+			n.now = start + s.at
+			passed := n.spendAs("x-limit", s.limit)
+			req, _ := n.begin("x-limit", s.limit)
+			if h := req.Hits[0]; passed != s.want || h.Retry != s.retry || h.Reset < h.Retry {
+				t.Errorf("%s, step %d: %d passed, retry %d, reset %d; want %d and %d", more, i, passed, h.Retry,
+					h.Reset, s.want, s.retry)
+			}
+		}
+	}
+}
+
 // However callers mix their figures, and whichever key crowds out their bucket, no more passes than
 // one bucket of the largest figures lets through.
 func TestCallersOfOneBucketMintNothing(t *testing.T) {

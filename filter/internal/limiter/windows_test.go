@@ -32,6 +32,18 @@ func (n *node) timeline(start quota.Instant, steps ...step) {
 	}
 }
 
+// The reset is when the last entry leaves, also where a request is refused.
+func TestTheResetOfASlidingLog(t *testing.T) {
+	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"sliding_log","limit":{"quota":2,"window":"10s"},"mode":"local"}`)
+	n.timeline(n.now,
+		step{at: 0, status: limiter.Allowed, remaining: 1, reset: 10 * quota.Second},
+		step{at: 4 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
+		step{at: 5 * sec, status: limiter.Refused, retry: 5 * quota.Second, reset: 9 * quota.Second},
+		step{at: 10 * sec, status: limiter.Allowed, remaining: 0, reset: 10 * quota.Second},
+		step{at: 13 * sec, status: limiter.Refused, retry: quota.Second, reset: 7 * quota.Second},
+	)
+}
+
 // Windows of the calendar begin by wall time, whatever the clock that requests come with says.
 func TestCalendarWindows(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc","limit":{"quota":1,"window":"1m"},"mode":"local"}`)
