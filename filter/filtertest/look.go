@@ -1,6 +1,7 @@
 package filtertest
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/weir-proxy/weir/filter/internal/bucketstore"
@@ -68,16 +69,13 @@ func (h *held) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// Counted is one of the filter's counters over all workers, by its name in Envoy.
+// Counted is one of the filter's counters over all workers, by its name in Envoy. It panics where
+// there is none of that name.
 func (p *Process) Counted(name string) (n uint64) {
 	for _, w := range p.workers {
 		s := &w.limiter.Stats
 		if source, ok := strings.CutPrefix(name, "decisions.by_"); ok {
-			for i, name := range policy.Sources {
-				if name == source {
-					n += s.Decided[i]
-				}
-			}
+			n += s.Decided[slices.Index(policy.Sources[:], source)]
 			continue
 		}
 		n += *map[string]*uint64{

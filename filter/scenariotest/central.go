@@ -139,7 +139,7 @@ func optimistic() []Scenario {
 				{Plane: nodes(2), Ask: "x-cost=40", As: "gone", Want: "waits"},
 				{After: 3 * ms, See: "gone", Of: 1, Want: "waits"},
 				{Leave: "gone"},
-				{After: 10 * ms, Ask: "x-cost=1", Want: "allowed"},
+				{After: 10 * ms, Ask: "x-cost=1", Want: "allowed", Counts: "requests.waited=1"},
 			}},
 	}, each(func(cost string) Scenario {
 		asked := "yes"

@@ -62,7 +62,7 @@ func spaces(mode string) Scenario {
 		{After: 5 * ms, See: "4", Of: 1, Want: "waits remaining=0 delayed=375ms..400ms"},
 		{Want: "refused reason=quota retry=" + retry},
 		{After: turn - ms, See: "1", Of: 1, Want: "waits"},
-		{After: 2 * ms, See: "1", Of: 1, Want: `allowed remaining=3 ratelimit="p";r=3`},
+		{After: 2 * ms, See: "1", Of: 1, Want: `allowed remaining=3 ratelimit=="p";r=3;t=1`},
 		{After: 98 * ms, See: "2", Of: 1, Want: "waits"},
 		{After: 2 * ms, See: "2", Of: 1, Want: "allowed"},
 		{After: 98 * ms, See: "3", Of: 1, Want: "waits"},
