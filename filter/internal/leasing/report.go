@@ -95,20 +95,15 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 	return items
 }
 
-// answer takes in the answer to a report. A bucket that the control plane does not know, or that
-// counts nothing since its limit is suspended, is reported again under the policy set that is in
-// force by then, or not at all if it is not used any more. A
+// answer takes in the answer to a report. A bucket that the control plane does not know is reported
+// again under the policy set that is in force by then, or not at all if it is not used any more. A
 // report whose answer cannot be noted is made again, and counts twice: too little is admitted.
 func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store *bucketstore.Store) {
 	p := r.byBucket[it.need.Bucket]
 	switch a.State {
 	case wire.ItemUnavailable:
 		// The end of the call has it reported again, as if no answer had come.
-	case wire.ItemUnknown, wire.ItemSuspended:
-		if a.State == wire.ItemSuspended { // Its use is due, without a call before it is used again.
-			again := reportAgain{need: &it.need, now: now, sent: it.reported}
-			_ = store.Update(bucketstore.Optimistic, it.need.Bucket, now, &again) // Else it is due later.
-		}
+	case wire.ItemUnknown:
 		if p != nil {
 			r.move(p, quota.Forever)
 		}

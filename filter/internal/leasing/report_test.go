@@ -33,8 +33,6 @@ type reporters struct {
 	late  quota.Instant
 	// versions are those of all items of the last call.
 	versions map[uint64]int
-	// suspended: the control plane's limit has a quota of 0, and its bucket counts nothing.
-	suspended bool
 }
 
 // Call implements rpc.Client.
@@ -53,15 +51,10 @@ func (r *reporters) Call(_ string, body []byte, timeout quota.Span, done func(in
 	reply := wire.LeaseReply{Seq: m.Seq, Nodes: 2}
 	for _, it := range m.Items {
 		r.late = max(r.late, r.now-r.since[it.Bucket])
-		answer := wire.LeaseAnswer{}
-		if r.suspended {
-			answer = wire.LeaseAnswer{State: wire.ItemSuspended, NotBefore: quota.Never}
-		}
-		reply.Items = append(reply.Items, answer)
+		reply.Items = append(reply.Items, wire.LeaseAnswer{})
 	}
-	counts := !r.suspended
 	r.unanswered = append(r.unanswered, func(status int) {
-		if status == 200 && counts {
+		if status == 200 {
 			for _, it := range m.Items {
 				r.used[it.Bucket] += it.Used
 			}
@@ -243,26 +236,6 @@ func TestAReportWithoutAnAnswerIsMadeAgain(t *testing.T) {
 		if r.pass(3 * quota.Second); r.calls != 2 || r.reported() != 2+int64(status/200%2)*int64(status/200) {
 			t.Errorf("%d: %d tokens in %d calls", status, r.reported(), r.calls)
 		}
-	}
-}
-
-// Tokens that were used before a limit was suspended, and reported only then, are reported again
-// once it is not.
-func TestUseBeforeASuspensionIsReportedAfterIt(t *testing.T) {
-	r := newReporters(t, 1, 64)
-	for range 3 {
-		r.use(0, 1, 1)
-	}
-	r.suspended = true
-	r.pass(3 * quota.Second)
-	if r.reported() != 0 {
-		t.Fatalf("%d tokens count in a suspended bucket", r.reported())
-	}
-	r.suspended = false
-	r.use(0, 1, 3)
-	r.pass(3 * quota.Second)
-	if r.reported() != 4 {
-		t.Errorf("%d of 4 tokens are reported", r.reported())
 	}
 }
 
