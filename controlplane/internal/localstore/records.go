@@ -144,8 +144,8 @@ func (s *Store) Since(
 	return changes, state, err
 }
 
-// Scan implements docs.Records: the cursor is the key at which the next page begins. It goes by the
-// records also for an index, in which a change moves a record.
+// Scan implements docs.Records: the cursor is the key at which the next page begins. It walks all
+// records also for an index, in which a change moves a record: a short list takes as long as all.
 func (s *Store) Scan(
 	_ context.Context, t *docs.Topic, index, cursor string, limit int,
 ) (records []docs.Record, next string, err error) {

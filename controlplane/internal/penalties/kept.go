@@ -31,7 +31,7 @@ type Kept struct {
 	// Held, unless nil, returns the records of keys that a replica holds, and how far it follows
 	// the store; false before it does.
 	Held func(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool)
-	// Slot, unless nil, has room for one: changes of this replica follow each other.
+	// Slot, unless nil, has room for one: changes that met others take turns in this replica.
 	Slot chan struct{}
 	// Random decides how long a try waits, from 0 to below 1; nil is a random one.
 	Random func() float64
@@ -132,21 +132,25 @@ type basis struct {
 
 // commit makes edits on top of the records that the replica holds, which takes one call of the
 // store. It reads the records first where an author knows more than the replica, and again where
-// the replica holds old ones.
+// the replica holds old ones: then it waits for the replica's other changes that do so, too.
 //
 // A try that still comes too late makes the next one half as large. Each conflict is then a change
 // of one of these records by another replica, so of all replicas one gets on. One edit alone is
-// given up only if its record is changed tries times in a row between a read and a commit, each
-// time to one that the edit has still to replace; an edit that wins never. What is done stays.
+// given up only if tries commits in a row come too late, or find no room that a read has shown. For
+// an edit that wins only a pardon of all comes too late. What is done stays.
 func (k Kept) commit(ctx context.Context, edits []edit, entry audit.Entry) (done Outcome, err error) {
-	leave, err := k.enter(ctx)
-	if err != nil {
-		return done, err
-	}
-	defer leave()
 	on, held := k.held(edits)
+	entered := false
 	for size, late := len(edits), 0; len(edits) > 0; held = false {
 		some := edits[:min(size, len(edits))]
+		if !held && !entered {
+			leave, err := k.enter(ctx)
+			if err != nil {
+				return done, err
+			}
+			defer leave()
+			entered = true
+		}
 		if !held {
 			on, err = k.read(ctx, some)
 			if err != nil {
@@ -191,7 +195,7 @@ func (k Kept) try(ctx context.Context, on *basis, edits []edit, entry audit.Entr
 	return done, err
 }
 
-// enter waits for the replica's changes before this one, and returns the end of this one.
+// enter waits for the replica's changes that met others, and returns the end of this one.
 func (k Kept) enter(ctx context.Context) (leave func(), err error) {
 	if k.Slot == nil {
 		return func() {}, nil
@@ -200,7 +204,7 @@ func (k Kept) enter(ctx context.Context) (leave func(), err error) {
 	case k.Slot <- struct{}{}:
 		return func() { <-k.Slot }, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
 	}
 }
 
@@ -216,7 +220,7 @@ func (k Kept) wait(ctx context.Context) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return fmt.Errorf("%w: %w", errBusy, context.Cause(ctx))
 	}
 }
 
