@@ -125,8 +125,8 @@ func putCaller(dst []byte, c *CallerCount) []byte {
 //go:noinline
 func putRaw(dst, b []byte) []byte { return append(dst, b...) }
 
-func (c *cursor) decisions(node []byte) *Decisions {
-	m := &Decisions{Node: node, Version: uint64(c.within(0, maxVersion))}
+func (c *cursor) decisions() *Decisions {
+	m := &Decisions{Version: uint64(c.within(0, maxVersion))}
 	for n := c.within(0, MaxCounts); n > 0 && c.err == nil; n-- {
 		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
 	}

@@ -78,8 +78,8 @@ func appendMeasures(dst []byte, m *Measures) []byte {
 	return dst
 }
 
-func (c *cursor) measures(node []byte) *Measures {
-	m := &Measures{Node: node}
+func (c *cursor) measures() *Measures {
+	m := &Measures{}
 	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
 	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
 		one := Measure{Policy: c.text(maxName)}

@@ -64,8 +64,8 @@ func appendOffences(dst []byte, m *Offences) []byte {
 	return dst
 }
 
-func (c *cursor) offences(node []byte) *Offences {
-	m := &Offences{Node: node}
+func (c *cursor) offences() *Offences {
+	m := &Offences{}
 	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
 		var o Offence
 		copy(o.Key[:], c.bytes(keyhash.Size))

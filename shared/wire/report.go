@@ -84,16 +84,31 @@ func DecodeReport(b []byte) (m Report, err error) {
 		c.fail(ErrValue)
 	}
 	if sections.Has(SectionOffences) {
-		m.Offences = c.offences(m.Node)
+		m.Offences = c.offences()
 	}
 	if sections.Has(SectionLadder) {
 		m.Ladder = c.ladder()
 	}
 	if sections.Has(SectionDecisions) {
-		m.Decisions = c.decisions(m.Node)
+		m.Decisions = c.decisions()
 	}
 	if sections.Has(SectionMeasures) {
-		m.Measures = c.measures(m.Node)
+		m.Measures = c.measures()
 	}
+	m.SetNode(m.Node)
 	return m, c.end()
+}
+
+// SetNode names the node of a report, and so of the sections that have its name too.
+func (m *Report) SetNode(node []byte) {
+	m.Node = node
+	if m.Offences != nil {
+		m.Offences.Node = node
+	}
+	if m.Decisions != nil {
+		m.Decisions.Node = node
+	}
+	if m.Measures != nil {
+		m.Measures.Node = node
+	}
 }

@@ -33,21 +33,18 @@ func (s *server) report(c echo.Context) error {
 	if len(r.Node) == 0 {
 		return badRequest("the report does not name the node")
 	}
-	node := []byte(nodes.Node{ID: string(r.Node)}.Clean().ID) // As it is listed.
+	r.SetNode([]byte(nodes.Node{ID: string(r.Node)}.Clean().ID)) // As it is listed.
 	if r.Measures != nil {
-		r.Measures.Node = node
 		s.noteMeasures(r.Measures)
 	}
 	taken := true
 	if r.Offences != nil {
-		r.Offences.Node = node
 		taken = s.noteOffences(c, r.Offences)
 	}
 	if r.Ladder != nil {
 		s.noteLadder(c, &r)
 	}
 	if r.Decisions != nil {
-		r.Decisions.Node = node
 		s.noteDecisions(c, r.Decisions)
 	}
 	if !taken {

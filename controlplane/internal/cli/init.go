@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"text/tabwriter"
 
 	"github.com/weir-proxy/weir/controlplane/internal/presets"
 	"github.com/weir-proxy/weir/shared/policy"
@@ -38,22 +39,17 @@ func (c *initCommand) Run(env *environment) error {
 }
 
 func listPresets(out io.Writer) error {
-	width := 0
-	for _, p := range presets.All {
-		width = max(width, len(p.Name))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, p := range presets.List() {
+		fmt.Fprintf(w, "%s\t%s\n", p.Name, p.About)
 	}
-	for _, p := range presets.All {
-		if _, err := fmt.Fprintf(out, "%-*s  %s\n", width, p.Name, p.About); err != nil {
-			return err
-		}
-	}
-	return nil
+	return w.Flush()
 }
 
 // findPreset returns the preset of a name.
 func findPreset(name string) (presets.Preset, error) {
 	var names []string
-	for _, p := range presets.All {
+	for _, p := range presets.List() {
 		if p.Name == name {
 			return p, nil
 		}

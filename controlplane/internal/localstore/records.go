@@ -157,18 +157,18 @@ func (s *Store) Scan(
 	_, err = s.view(t, func(x *topicTx) error {
 		c := x.list("records").Cursor()
 		for key, _ := c.Seek(from); key != nil; key, _ = c.Next() {
-			_, scores, err := x.get(key)
-			if err == nil && in >= 0 && number(scores[8*in:8*in+8]) == 0 {
+			r, scores, err := x.get(key)
+			switch {
+			case err != nil:
+				return err
+			case in >= 0 && number(scores[8*in:8*in+8]) == 0:
 				continue
-			}
-			if len(records) == limit {
+			case len(records) == limit:
 				next = hex.EncodeToString(key)
 				return nil
 			}
-			records, err = x.read(records, key)
-			if err != nil {
-				return err
-			}
+			r.Value = bytes.Clone(r.Value)
+			records = append(records, r)
 		}
 		return nil
 	})

@@ -20,10 +20,8 @@ type Preset struct {
 	Text string
 }
 
-// All are the presets in the order of their names.
-var All = list()
-
-func list() (all []Preset) {
+// List returns the presets in the order of their names.
+func List() (all []Preset) {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {
 		panic("BUG: " + err.Error())

@@ -12,10 +12,10 @@ import (
 // Each preset says in a line what it is for, is a valid policy set, and leaves nothing that
 // `weir check` warns of, no request without a limit among it.
 func TestPresetsAreWithoutWarning(t *testing.T) {
-	if len(presets.All) < 5 {
-		t.Fatalf("%d presets", len(presets.All))
+	if len(presets.List()) < 5 {
+		t.Fatalf("%d presets", len(presets.List()))
 	}
-	for _, p := range presets.All {
+	for _, p := range presets.List() {
 		if !strings.HasPrefix(p.Text, "# "+p.About+"\n") || len(p.About) > 100 {
 			t.Errorf("%s is about %q", p.Name, p.About)
 		}

@@ -22,7 +22,7 @@ type Vector struct {
 	Headers       map[string]string
 	Body, Message string
 	// Want is what clients read.
-	Want any
+	Want json.RawMessage
 }
 
 // Wall is the Unix time of all answers in seconds.

@@ -9,7 +9,7 @@
 --          for each record: key, expected revision or *, value or nothing to delete it, its scores, 0 for none
 -- returns  the revision, 'conflict' if something else is there, 'none' if there is nothing to delete, 'full' if there is no room
 local first, each, scores = 10, 3 + #KEYS - 4, #KEYS - 4
-local state = redis.call('HMGET', KEYS[2], 'rev', 'cleared', 'first')
+local state = redis.call('HMGET', KEYS[2], 'rev', 'cleared', 'first', 'turn')
 if ARGV[5] ~= '*' and ARGV[5] ~= (state[2] or '0') then
   return 'conflict'
 end
@@ -92,7 +92,7 @@ if ARGV[4] == '1' then
   redis.call('HSET', KEYS[2], 'cleared', string.format('%.0f', before + 1))
 end
 if touched then
-  local turn = math.max(tonumber(redis.call('HGET', KEYS[2], 'turn') or '0'), tonumber(ARGV[6])) + 1
+  local turn = math.max(tonumber(state[4] or '0'), tonumber(ARGV[6])) + 1
   redis.call('HSET', KEYS[2], 'turn', string.format('%.0f', turn))
 end
 local over = ARGV[2] == '1' and 0 or redis.call('ZCARD', KEYS[3]) - kept
