@@ -4,7 +4,6 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -16,47 +15,6 @@ var heading = regexp.MustCompile(`(?m)^(##+) (.+)$`)
 func anchor(heading string) string {
 	heading = regexp.MustCompile(`[^\pL\pN_ -]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(heading, " ", "-")
-}
-
-// maxQuestions is how many questions RATIONALE.md has at most, so that a newcomer can look through
-// them.
-const maxQuestions = 78
-
-// The table of contents of RATIONALE.md lists each heading of the page, in order.
-func TestContentsMatchTheHeadings(t *testing.T) {
-	page := withoutCode(read(t, "RATIONALE.md"))
-	var want []string
-	questions := 0
-	for _, m := range heading.FindAllStringSubmatch(page, -1) {
-		if m[1] == "###" {
-			questions++
-		}
-		indent := strings.Repeat("  ", len(m[1])-2)
-		want = append(want, indent+"- ["+m[2]+"](#"+anchor(m[2])+")")
-	}
-	if questions > maxQuestions {
-		t.Errorf("RATIONALE.md has %d questions, more than %d: join those that belong together",
-			questions, maxQuestions)
-	}
-	var got []string
-	for _, line := range strings.Split(page, "\n") {
-		if strings.HasPrefix(strings.TrimLeft(line, " "), "- [") && strings.Contains(line, "](#") {
-			got = append(got, line)
-		}
-	}
-	for _, line := range want {
-		if !slices.Contains(got, line) {
-			t.Errorf("RATIONALE.md: the contents lack this line:\n%s", line)
-		}
-	}
-	for _, line := range got {
-		if !slices.Contains(want, line) {
-			t.Errorf("RATIONALE.md: no heading belongs to this line of the contents:\n%s", line)
-		}
-	}
-	if !t.Failed() && !slices.Equal(got, want) {
-		t.Error("RATIONALE.md: the contents have another order than the headings")
-	}
 }
 
 // A link to a part of a page names a heading that the page has.
