@@ -73,7 +73,7 @@ type adjusted[L any] interface {
 // reservation has, and changes of operators and a restart between them, and compares each answer
 // with a ledger that does the same in Go. With own, callers bring figures of their own.
 func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm, own bool, ledger L) {
-	ctx, seed := testContext(t), rand.Uint64()
+	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))
 	item := settling(t, a, 60, 0, 1, 0)
 	item.Bucket[5] = byte(a)
@@ -106,11 +106,8 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 				it.Ask.Params = ownFigures(t, r, it.Ask.Params)
 			}
 			it.Ask.Waiting, it.Ask.Cost, it.Ask.Reserved = 1+r.Int64N(3), 1+r.Int64N(9), r.Uint64()|1
-			got := must[[]lease.Grant](t)(s.Grant(ctx, []leases.Item{it}))[0]
-			var want lease.Grant
-			ledger, want = ledger.Grant(now, it.Ask)
-			got.Changed, want.Changed = false, false
-			if got != want {
+			var got, want lease.Grant
+			if ledger, got, want = grantAs(t, s, it, now, ledger); got != want {
 				t.Fatalf("seed %d, %v, step %d: %+v, want %+v", seed, a, step, got, want)
 			}
 			taken := ledger.Reservation(it.Ask)
@@ -125,12 +122,7 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 			one.name.Actual = r.Int64N(14)
 			ledger = settleAs(t, s, item, now, one, ledger)
 		case len(over) > 0:
-			again := over[r.IntN(len(over))].name
-			if r.IntN(2) == 0 {
-				again.Name++
-			}
-			again.Actual = r.Int64N(14)
-			if s.settle(t, item, again) {
+			if settleAgain(t, s, item, r, over) {
 				t.Fatalf("seed %d, %v, step %d: settled twice", seed, a, step)
 			}
 		}
@@ -138,6 +130,27 @@ func playSettlements[L adjusted[L]](t *testing.T, s *Instance, a quota.Algorithm
 	if len(over) < 50 {
 		t.Errorf("seed %d, %v: only %d settlements", seed, a, len(over))
 	}
+}
+
+// settleAgain settles a reservation that is over, or one with another name, and reports whether the
+// store took it.
+func settleAgain(t *testing.T, s *Instance, item leases.Item, r *rand.Rand, over []reserved) bool {
+	again := over[r.IntN(len(over))].name
+	if r.IntN(2) == 0 {
+		again.Name++
+	}
+	again.Actual = r.Int64N(14)
+	return s.settle(t, item, again)
+}
+
+// grantAs grants from a bucket in the store as in a ledger, and returns both answers.
+func grantAs[L adjusted[L]](
+	t *testing.T, s *Instance, it leases.Item, now quota.Instant, ledger L,
+) (L, lease.Grant, lease.Grant) {
+	got := must[[]lease.Grant](t)(s.Grant(testContext(t), []leases.Item{it}))[0]
+	ledger, want := ledger.Grant(now, it.Ask)
+	got.Changed, want.Changed = false, false
+	return ledger, got, want
 }
 
 // adjustAs has an operator change a bucket in the store as in a ledger, and returns both answers.
