@@ -7,43 +7,45 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// agenda is what a VM has to do for buckets, and when. The zero value is empty.
+// agenda is the list of buckets for which a VM must act later, in order of time. The zero value is
+// empty.
 type agenda struct {
-	// pending are the buckets with something to do, the first one that is due in front; byBucket
-	// are the same ones by their keys.
+	// pending is a heap of the buckets with work to do, by the instants at which they are due.
+	// byBucket finds the same entries by key.
 	pending  pendings
 	byBucket map[keyhash.Key]*pending
-	// spare are free for further buckets, aside is reused.
+	// spare are unused entries for further buckets. aside are entries that setAside took out.
 	spare, aside []*pending
 }
 
-// pending is a bucket with something to do.
+// pending is a bucket with work to do.
 type pending struct {
 	need Need
-	// at is when to do it.
+	// at is when the bucket is due.
 	at quota.Instant
-	// underWay: a report has no answer yet; at is when to make it again.
+	// underWay: a report has no answer yet. Then at is when to send the report again.
 	underWay bool
-	// index is its index among pending.
+	// index is the entry's index in agenda.pending.
 	index int
 }
 
-// note has something done for a bucket at an instant, or sooner if it is noted for an earlier one.
+// note schedules a bucket for an instant. An earlier instant that is noted already stays.
 func (g *agenda) note(need Need, at quota.Instant) {
 	p := g.byBucket[need.Bucket]
 	if p == nil {
 		if len(g.pending) < maxPending {
-			g.add(need, at)
+			g.addPending(need, at)
 		}
 		return
 	}
 	p.need = need
 	if at < p.at {
-		g.move(p, at)
+		g.reschedule(p, at)
 	}
 }
 
-func (g *agenda) add(need Need, at quota.Instant) {
+// addPending appends a bucket that the agenda does not have yet.
+func (g *agenda) addPending(need Need, at quota.Instant) {
 	if g.byBucket == nil {
 		g.byBucket = make(map[keyhash.Key]*pending)
 	}
@@ -57,8 +59,8 @@ func (g *agenda) add(need Need, at quota.Instant) {
 	heap.Push(&g.pending, p)
 }
 
-// move has it done at another instant; never: not at all.
-func (g *agenda) move(p *pending, at quota.Instant) {
+// reschedule moves a bucket to another instant. quota.Forever removes it from the agenda.
+func (g *agenda) reschedule(p *pending, at quota.Instant) {
 	p.at, p.underWay = at, false
 	if at == quota.Forever {
 		heap.Remove(&g.pending, p.index)
@@ -69,7 +71,7 @@ func (g *agenda) move(p *pending, at quota.Instant) {
 	heap.Fix(&g.pending, p.index)
 }
 
-// setAside takes the first bucket out until gather is through.
+// setAside takes the first bucket out of the agenda until putBack.
 func (g *agenda) setAside() {
 	g.aside = append(g.aside, heap.Pop(&g.pending).(*pending))
 }

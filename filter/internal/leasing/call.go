@@ -26,125 +26,130 @@ const (
 	Spared
 )
 
-// Ticket is what a request waits for at one bucket.
+// Ticket is the wait of a request for the tokens of one bucket.
 type Ticket struct {
-	// Stream identifies the request to the caller. A ticket of no request but of a trial has the
-	// number of that as Trial; no request waits for it.
+	// Stream identifies the request to the caller. A ticket of a trial has the trial's number in
+	// Trial; no request waits for it.
 	Stream  uint32
 	Trial   uint32
 	Need    Need
 	Outcome Outcome
-	// Until is when the tokens of a Granted ticket and the refusal of a Refused one end.
+	// Until is when the tokens of a Granted ticket expire, or when the refusal of a Refused ticket
+	// ends.
 	Until quota.Instant
-	// Suspended: a Refused ticket is of a limit whose quota is 0.
+	// Suspended: the ticket was Refused because the quota of its limit is 0.
 	Suspended bool
 	// Doubt: the bucket of a Refused ticket may lack tokens that were not used.
 	Doubt bool
-	// Term is that of the tokens of a Granted ticket, by which they can go back; 0: they cannot.
+	// Term is the lease term of a Granted ticket's tokens. They go back under it. 0: they cannot go
+	// back.
 	Term lease.Term
 	// Since is when the failure of a Failed ticket began.
 	Since quota.Instant
-	// Level is what the bucket holds behind the request, for its client.
+	// Level is the number of tokens left in the bucket after this request, for the client's
+	// headers.
 	Level int64
-	// FullAt is when the bucket will be full, for the client.
+	// FullAt is when the bucket will be full, for the client's headers.
 	FullAt quota.Instant
 	// Deadline is when the request stops waiting; 0: Ask sets it.
 	Deadline quota.Instant
-	// Delay is how long a leaky bucket holds a Granted request back.
+	// Delay is the time for which a leaky bucket holds a Granted request back.
 	Delay quota.Span
-	// Name is that of the reservation of a ticket that is Granted or Charged, if its need Reserves;
-	// else 0.
+	// Name is the name of the reservation, if the need Reserves and the ticket is Granted or
+	// Charged; else 0.
 	Name uint64
-	// Charged: the tokens were granted, but too late. The caller sets it where it is late itself.
+	// Charged: the tokens were granted, but the answer came too late. The caller sets it too if the
+	// caller itself is late.
 	Charged bool
 
-	// inHand: the tokens of a Granted ticket are of those that the node held, from a lease.
+	// inHand: the tokens of a Granted ticket come from the tokens in hand, which are of the lease
+	// from.
 	inHand bool
 	from   lease.Lease
-	// lateCall is the call that carried a Failed ticket, whose answer may still come.
+	// lateCall is the call of a Failed ticket whose answer may still come.
 	lateCall *call
 }
 
-// request is the tickets of one request that waits.
+// request holds the tickets of one request that waits.
 type request struct {
 	stream   uint32
 	trial    uint32
 	deadline quota.Instant
 	tickets  []*Ticket
 	line     *line
-	// call carries the request; nil: none does.
+	// call is the call that carries the request; nil: no call carries it.
 	call *call
-	// ended: the request does not wait any more, and its tickets may belong to another one.
+	// ended: the request no longer waits. Its tickets may belong to another request by now.
 	ended bool
 }
 
-// line is the requests that wait for one bucket. One call at a time carries the first ones. A
-// request for several buckets has a line for itself.
+// line is the queue of the requests that wait for one bucket. Only one call at a time carries its
+// first requests. A request for several buckets has a line for itself.
 type line struct {
-	// need is the newest for the bucket.
+	// need is the newest need for the bucket.
 	need Need
-	// several: the one request in this line waits for more than one bucket. trial: trials wait in
-	// it, and no requests.
+	// several: the line's only request waits for more than one bucket. trial: only trials wait in
+	// the line.
 	several, trial bool
-	// optimistic are the buckets of that request that are, while a call carries it.
+	// optimistic are the optimistic buckets of a request for several buckets, while a call carries
+	// it.
 	optimistic []keyhash.Key
-	// waiting are the requests that no call carries, the first one first.
+	// waiting are the requests that no call carries, in order of arrival.
 	waiting []*request
-	// call carries requests of this line; nil: none does.
+	// call carries requests of this line; nil: no call does.
 	call *call
-	// parts are the items of the call whose answers are to be taken in, and waitOn the requests of
-	// the others that keep waiting.
+	// parts is the number of the call's items for this line whose answers are still missing. waitOn
+	// are requests of the answered items that keep waiting.
 	parts  int
 	waitOn []*request
-	// asks: these ask once more at once.
+	// asks: the requests in waitOn ask again at once.
 	asks bool
-	// keep is how many tokens to ask for beyond what requests wait for. kept is the call that
-	// carried such last as an item of their own.
+	// keep is the number of tokens to keep, beyond the tokens for waiting requests. kept is the
+	// call that last carried tokens to keep in an item of their own.
 	keep int64
 	kept *call
-	// spent are tokens of the bucket that were used: the next call for it says so.
+	// spent are used tokens of the bucket. The next call for the bucket reports them.
 	spent [2]lease.Spent
-	// isReady: the queue's ready has the line; isKept: its kept has it.
+	// isReady: the line is in queue.ready or queue.trials. isKept: it is in queue.kept.
 	isReady, isKept bool
 }
 
-// call is one message under way. Its items may be of different buckets and lines.
+// call is one message under way. Its items can be about different buckets and lines.
 type call struct {
 	seq   uint64
 	sent  quota.Instant
 	items []item
 	// asks counts the lines whose requests wait for the answer.
 	asks int
-	// full: a line had no space in the call, and those behind it must not overtake it.
+	// full: some line had no space in the call. Lines behind it must not overtake it.
 	full bool
-	// purpose is why the call leaves.
+	// purpose is the reason for the call.
 	purpose purpose
-	// late: the call has failed for the requests that waited in it, and may be answered yet.
+	// late: the call has failed for its waiting requests, but its answer may still come.
 	late bool
-	// held are debts that wait for the answer.
+	// held are debts that wait until this call has ended.
 	held []heldDebt
-	// lostAt is when a late call is given up, because one that left after it was answered; 0: none
-	// was.
+	// lostAt is when a late call is given up, because a later call was answered; 0: no later call
+	// was answered.
 	lostAt quota.Instant
-	// waits is how many answers are held that the call has brought. over: nothing more is heard of
-	// it.
+	// waits is the number of this call's answers in Client.held. over: no answer can come any more.
 	waits int
 	over  bool
 }
 
-// purpose is why a call leaves.
+// purpose is the reason for a call.
 type purpose uint8
 
 const (
 	// forRequests: requests wait for it, or it carries debts, returns or tokens to keep.
 	forRequests purpose = iota
-	// forTrials: nothing but trials wait for it.
+	// forTrials: only trials wait for it.
 	forTrials
-	// forReports, forSettlements and forClaims: it has items of that kind alone, beside returns.
+	// forReports, forSettlements and forClaims: beside returns, it has only items of that kind.
 	forReports
 	forSettlements
 	forClaims
-	// forProbe: it only finds out whether the control plane answers.
+	// forProbe: it only checks that the control plane answers.
 	forProbe
 )
 
@@ -152,63 +157,64 @@ const (
 type itemKind uint8
 
 const (
-	// asks: tokens for waiting requests of the need's cost, and tokens to keep.
+	// asks requests tokens: waiting times the need's cost, and keep tokens to keep.
 	asks itemKind = iota
-	// charges: to charge a debt, as so many waiting requests or used tokens.
+	// charges charges a debt: as waiting requests, or as used tokens.
 	charges
-	// reportsUse: to count the used tokens of an optimistic bucket.
+	// reportsUse reports the used tokens of an optimistic bucket.
 	reportsUse
-	// settles: to make a reservation cost as much as its request.
+	// settles sets the cost of a reservation to the real cost of its request.
 	settles
-	// givesBack: to take back tokens, or to hear that they were used.
+	// givesBack returns tokens, or reports that tokens were used.
 	givesBack
-	// claims: permits, so many waiting and to keep beyond those to hold, of which the lent ones
-	// last.
+	// claims claims waiting permits for waiting requests and keep permits to keep, beside hold. Of
+	// hold, lent permits surely last until the answer.
 	claims
-	// probes: nothing.
+	// probes asks for no tokens.
 	probes
-	// done: its answer was taken in, and nothing is to be sent again.
+	// done: the answer was read, and nothing is sent again.
 	done
 )
 
-// item is the part of a call about one bucket. Its kind says which fields count.
+// item is the part of a call about one bucket. The kind decides which fields count.
 type item struct {
 	kind itemKind
 	need Need
-	// waiting, keep and used are as the kind says.
+	// waiting, keep and used are counts; the kind defines their meaning.
 	waiting, keep, used int64
-	// name names the reservations of the waiting requests, or a return.
+	// name is the name of the waiting requests' reservations, or of a return.
 	name uint64
 
-	// joined: this item, that asks, and the next are granted together or not at all.
+	// joined: this item and the next item are granted together or not at all. Only items of the
+	// kind asks have it.
 	joined bool
-	// soon: what its requests are granted is used within lease.Soon.
+	// soon: the requests use their granted tokens within lease.Soon.
 	soon bool
-	// line is where the waiters wait; nil if there are none.
+	// line is the line of the waiters; nil if there are none.
 	line    *line
 	waiters []*request
-	// spent are used tokens of the bucket, which an item before this one says.
+	// spent are used tokens of the bucket, which an earlier item of the call reports.
 	spent [2]lease.Spent
-	// prepaid are tokens that a late answer has charged and that have paid no debt: they are for
-	// requests of the call that have not gone on yet.
+	// prepaid are tokens that a late answer has charged and that have paid no debt. They serve
+	// requests of this call that have not gone on yet.
 	prepaid int64
 
-	// debt is the debt that the item charges; owed are reservations that it asks for.
+	// debt is the debt to charge, for the kind charges. owed are the reservations of that debt.
 	debt *debt
 	owed []*Reservation
-	// reported is the name of a report: when its tokens were first to be reported.
+	// reported is the name of a report: the instant of its first attempt.
 	reported quota.Instant
-	// settled is the reservation that the item settles.
+	// settled is the reservation to settle.
 	settled *Reservation
-	// back are the tokens that it gives back.
+	// back are the tokens that the item returns, or reports as used.
 	back lease.Lease
-	// claim is the number of a claim.
+	// claim is the sequence number of a claim.
 	claim      uint64
 	hold, lent int64
 }
 
-// open are the waiters that have not ended meanwhile.
-func (it *item) open() []*request {
+// openWaiters returns the waiters that have not ended since the call left.
+func (it *item) openWaiters() []*request {
 	ended := func(r *request) bool { return r.ended }
 	if !slices.ContainsFunc(it.waiters, ended) {
 		return it.waiters
@@ -216,17 +222,17 @@ func (it *item) open() []*request {
 	return slices.DeleteFunc(slices.Clone(it.waiters), ended)
 }
 
-// carry adds an item of a need. It is not inlined, for the size of the filter.
+// addItem appends an item for a need. It is not inlined, to keep the module small.
 //
 //go:noinline
-func (c *call) carry(kind itemKind, need *Need) *item {
+func (c *call) addItem(kind itemKind, need *Need) *item {
 	c.items = append(c.items, item{kind: kind})
 	it := &c.items[len(c.items)-1]
 	it.need = *need
 	return it
 }
 
-// deadline is for how long what its requests are granted counts as leased.
+// deadline returns the time for which the tokens granted to requests count as leased.
 func (it *item) deadline() quota.Span {
 	if it.soon {
 		return lease.Soon
@@ -234,16 +240,16 @@ func (it *item) deadline() quota.Span {
 	return lease.Deadline
 }
 
-// ask is the item as the rules of leases see it.
-func (it *item) ask() lease.Ask {
+// leaseAsk returns the item in the form that the lease arithmetic reads.
+func (it *item) leaseAsk() lease.Ask {
 	return lease.Ask{
 		Params: it.need.Params, Version: it.need.Version, Waiting: it.waiting, Cost: it.need.Cost,
 		Keep: it.keep, Used: it.used, Reserved: it.name,
 	}
 }
 
-// message is the item as it travels.
-func (it *item) message() wire.LeaseItem {
+// wireItem returns the item in wire format.
+func (it *item) wireItem() wire.LeaseItem {
 	m := wire.LeaseItem{
 		Bucket: it.need.Bucket, Limit: it.need.Limit,
 		Waiting: it.waiting, Cost: it.need.Cost, Keep: it.keep, Used: it.used, Joined: it.joined, Soon: it.soon,
@@ -265,36 +271,38 @@ func (it *item) message() wire.LeaseItem {
 	return m
 }
 
-// sameSet reports whether items are all of a policy set. Those of several do not travel together.
+// sameSet reports whether all items belong to a policy set version. Items of several versions never
+// share a call.
 func sameSet(items []item, version uint64) bool {
 	return len(items) == 0 || items[0].need.Version == version
 }
 
-// lasts reports whether what the call carries may be charged twice if it is sent again: its answer
-// is awaited although it is late. Settlements, returns and claims of permits have names, and trials
-// and probes charge nothing that counts.
-func (c *call) lasts() bool { return c.purpose == forRequests || c.purpose == forReports }
+// awaitsLateAnswer reports whether the call's items might be charged twice if they were sent again.
+// The client waits for the late answer to such a call. Settlements, returns and claims of permits
+// have names, so the store knows a repetition; trials and probes charge nothing that counts.
+func (c *call) awaitsLateAnswer() bool { return c.purpose == forRequests || c.purpose == forReports }
 
 const (
-	// callLife is how long Envoy awaits the answer to a call that carries what is charged. A
-	// control plane that stands still for less charges each call once: its late answer says so.
+	// callLife is the time that Envoy waits for the answer to a call that charges tokens. If the
+	// control plane stops for less than that, each call is charged once, because its late answer
+	// arrives.
 	callLife = 5 * quota.Second
-	// maxLate bounds the late calls whose answers are awaited for so long.
+	// maxLate bounds the late calls that have callLife as their timeout.
 	maxLate = 64
 )
 
-// timeout is how long an answer may take, where so many calls are late.
+// timeout returns the maximum time for the answer, given the number of late calls.
 func (c *call) timeout(late int) quota.Span {
 	switch {
 	case c.purpose == forProbe:
 		return lease.Deadline
-	case c.lasts() && late < maxLate:
+	case c.awaitsLateAnswer() && late < maxLate:
 		return callLife
 	}
 	return callTimeout
 }
 
-// lateAt is from when on the call counts as one without an answer.
+// lateAt returns the instant from which the call counts as unanswered.
 func (c *call) lateAt() quota.Instant {
 	if c.asks > 0 {
 		return c.sent + quota.Instant(lease.Deadline)
@@ -302,31 +310,31 @@ func (c *call) lateAt() quota.Instant {
 	return c.sent + quota.Instant(callTimeout)
 }
 
-// Reservation is what the control plane has granted a request before its cost was known, by its
-// Name.
+// Reservation is a number of tokens that the control plane granted to a request before its cost was
+// known. It is identified by Name.
 type Reservation struct {
 	Need Need
 	Name uint64
 	// Tally counts its settlement; nil where no request has used it.
 	Tally Tally
 
-	// actual is what it has cost, which became known at since.
+	// actual is the request's cost in tokens, known since since.
 	actual int64
 	since  quota.Instant
 	// sent: a call has carried the settlement before.
 	sent bool
-	// owes: it is part of a debt of the share, as long as it is not charged. asked: a call asks for
-	// it; known: it was settled meanwhile.
+	// owes: the reservation is part of a debt that is not charged yet. asked: a call asks to charge
+	// it. known: it was settled during that call.
 	owes, asked, known bool
 }
 
-// Owes reports whether the request has taken its tokens from the share, and the control plane has
-// not charged them.
+// Owes reports whether the request took its tokens from the share, and the control plane has not
+// charged them yet.
 func (r *Reservation) Owes() bool { return r.owes }
 
 // Tally counts settlements.
 type Tally interface {
-	// CountSettled counts a reservation that was settled, and what its bucket gave back in parts of
-	// a token, below 0 what it took.
+	// CountSettled counts a settled reservation. Back is the refund to the bucket in parts of a
+	// token; below 0 it is an extra charge.
 	CountSettled(back int64)
 }

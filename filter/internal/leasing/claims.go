@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// claimCalls bounds the calls with claims of permits that are under way: one may hang.
+// claimCalls bounds the calls with claims of permits under way. It is 2 because one call may hang.
 const claimCalls = 2
 
 // Claim sends the claims of permits that are due.
@@ -29,14 +29,14 @@ func (c *Client) Claim(now quota.Instant) {
 			}
 		}
 		c.claiming++
-		c.send(call)
+		c.sendCall(call)
 	}
 }
 
-// claimed takes in the answer to a claim.
-func (c *Client) claimed(it *item, a *wire.LeaseAnswer, now quota.Instant) {
+// takeInClaim reads the answer to a claim.
+func (c *Client) takeInClaim(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	switch a.State {
-	case wire.ItemUnknown: // What is in flight is recorded even so, if For says for how long.
+	case wire.ItemUnknown: // Places in flight are recorded even so if For is above 0.
 		c.Stats.ItemsUnknown++
 		c.flights.Unanswered(it.need.Bucket, now)
 	case wire.ItemUnavailable:

@@ -1,12 +1,12 @@
 // Package leasing asks the control plane for tokens: for which buckets, for how many, and when.
 //
 // Requests wait in a queue, each for one bucket or for several. Requests that wait for the same
-// bucket and cost the same share an item of a call, and items share calls. Tokens that the node
-// wants to keep, reports of what it has used of optimistic buckets, debts, settlements and claims
-// of permits travel with these calls or with calls of their own. A Client belongs to one VM.
+// bucket and cost the same share an item of a call, and items share calls. Tokens to keep, reports
+// of used tokens of optimistic buckets, debts, settlements and claims of permits travel in these
+// calls or in calls of their own. A Client belongs to one VM.
 //
-// call.go has what waits and what travels, queue.go decides what is asked for next, send.go sends
-// it, and reply.go takes in what comes back: an answer sends what has waited for it.
+// call.go has the types of tickets, lines, calls and items. queue.go chooses the lines of the next
+// call, send.go sends it, and reply.go reads the answer, which can cause the next call.
 package leasing
 
 import (
@@ -19,20 +19,20 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Stats counts what a client did, for the filter's metrics.
+// Stats counts the work of a client, for the filter's metrics.
 type Stats struct {
 	Calls rpc.Counts
 	// ItemsUnknown counts answers about buckets that the control plane does not know.
 	ItemsUnknown uint64
-	// SettlementsLost counts settlements that the control plane did not take in time: what was
-	// reserved stays charged, and what was too little is not.
+	// SettlementsLost counts settlements that the control plane did not take in time. A reservation
+	// that was too large stays charged; a missing charge is never made.
 	SettlementsLost uint64
-	// Lapsed are tokens whose lease ended before a request used them, and Returned those that were
-	// given back before that.
+	// Lapsed counts tokens whose lease ended before a request used them. Returned counts tokens
+	// that were given back before their lease ended.
 	Lapsed, Returned uint64
 }
 
-// Client asks the control plane on behalf of one VM. Make one with New.
+// Client asks the control plane on behalf of one VM. Make a Client with New.
 type Client struct {
 	Stats  Stats
 	Health Health
@@ -46,47 +46,50 @@ type Client struct {
 	node        string
 	boot        uint64
 	seq         uint64
-	// random is what requests draw, and chance what trials draw.
+	// random draws the jitter of requests, and chance the jitter of trials.
 	random, chance rpc.Rand
-	// lastUsed is about tokens of requests, and lastTried about those of trials.
+	// lastUsed has the last tokens that requests used, and lastTried those used by trials.
 	lastUsed, lastTried lastUsed
 
 	queue queue
 	room  room
-	// pace is that of calls for requests, and trialPace that of those for trials.
+	// pace is the pace of calls for requests, and trialPace the pace of calls for trials.
 	pace, trialPace pace
 	reports         reports
-	// underWay are the calls that may become late, the first one first; late are those that have,
-	// whose answers are awaited.
+	// underWay are the calls that may become late, in order of sending. late are the late calls
+	// whose answers may still come.
 	underWay []*call
 	late     []*call
-	// held are answers that wait for that to a report.
+	// held are answers that wait for the answer to a report.
 	held []heldAnswer
 	// lastSent is when the last call was sent.
 	lastSent    quota.Instant
 	debts       debts
 	returns     returns
 	settlements settlements
-	// claiming is how many calls with claims of permits are under way, trying how many for trials.
+	// claiming is the number of calls under way with claims of permits, trying the number for
+	// trials.
 	claiming, trying int
-	// last is what the last call asked for first. A probe asks for it again.
+	// last is the need of the first item in the last call. A probe asks about it again.
 	last Need
 
-	// What follows is reused from call to call: a local one would escape to the heap each time.
+	// The fields below are reused from call to call: local variables would escape to the heap each
+	// time.
 	spend Spend
 	items []wire.LeaseItem
 	body  []byte
 	reply wire.LeaseReply
 }
 
-// Config is what a client needs. All fields but Seed are required.
+// Config has the parts that a client needs. All fields but Seed are required.
 type Config struct {
 	Store *bucketstore.Store
-	// Flights are the requests in flight, for which permits are claimed.
+	// Flights is the book of requests in flight. The client claims permits for it.
 	Flights *inflight.Book
 	Client  rpc.Client
 	Clock   rpc.Clock
-	// Shared and Space are where the workers of the process share how many nodes there are.
+	// Shared and Space are the shared data in which the workers of the process keep the number of
+	// nodes.
 	Shared shareddata.Data
 	Space  shareddata.Space
 	// Node is the id of the node.
@@ -110,8 +113,8 @@ func New(config Config) *Client {
 	}
 }
 
-// TakeOver goes on with what another client of the VM still had to say: which tokens it gives back,
-// and what requests have cost. Its plugin context is gone, and with it all answers.
+// TakeOver takes over the unsent returns and settlements of another client of the VM. The other
+// client's plugin context is gone, and so are the answers to its calls.
 func (c *Client) TakeOver(other *Client) {
 	for _, p := range other.returns.pending {
 		c.returns.note(p.need, p.at)
@@ -120,27 +123,27 @@ func (c *Client) TakeOver(other *Client) {
 	c.settlements.waiting = append(c.settlements.waiting, other.settlements.waiting...)
 }
 
-// shareOutHeld shares out the answers that were held, as far as they can be used by now, or as they
-// come too late.
+// shareOutHeld shares out the held answers that can be used by now, or that are too late.
 func (c *Client) shareOutHeld(now quota.Instant) {
 	held := c.held
 	c.held = nil
 	for _, h := range held {
 		h.call.waits--
 		c.shareOut(h.call, h.items, h.answers, now)
-		c.over(h.call, now)
+		c.endCall(h.call, now)
 	}
 }
 
-// Nodes is how many nodes share the buckets, by the last answer to any worker of this process; 1
-// before the first. A worker that has had no answer itself would take the whole limit for its
-// share.
+// Nodes returns the number of nodes that share the buckets, from the last answer to any worker of
+// this process; 1 before the first answer. Other workers' answers count, because a worker without
+// an answer would otherwise use the whole limit as its share.
 func (c *Client) Nodes() int64 { return max(c.sharedNodes.Load(), 1) }
 
-// HearNodes takes over how many nodes and doors share the buckets, in decimal, from the answer to a
-// poll. A node that has asked for no tokens yet knows it from there. Other text says nothing. It
-// sets no slack: a first poll can come before the control plane knows the other nodes, and a slack
-// that it sets would be used before the bucket's tokens are known.
+// HearNodes takes the number of nodes and other doors that share the buckets, in decimal digits,
+// from the answer to a poll. A node that has not asked for tokens yet learns the number there.
+// Other text changes nothing. The number sets no slack: a first poll can come before the control
+// plane knows the other nodes, and the node would use that slack before it knows the bucket's
+// tokens.
 func (c *Client) HearNodes(text []byte) {
 	n := int64(0)
 	for _, digit := range text {
@@ -157,12 +160,13 @@ func (c *Client) HearNodes(text []byte) {
 // Shared reports whether other nodes share the buckets, as far as this VM knows.
 func (c *Client) Shared() bool { return c.reports.nodes > 1 }
 
-// Slack is what this node may use of an optimistic bucket before the control plane knows.
+// Slack returns the number of an optimistic bucket's tokens that this node may use before it
+// reports them.
 func (c *Client) Slack(p quota.Params) int64 { return c.reports.slack(p) }
 
-// TakeResolved returns streams whose tickets have ended, the first ones and at most so many. The
-// slice is good until the next resolution.
+// TakeResolved returns at most most streams whose tickets have ended, in order of their end. The
+// slice is good until the next ticket ends.
 func (c *Client) TakeResolved(most int) []uint32 { return c.queue.resolved.Take(most) }
 
-// Waiting is the number of requests that wait.
+// Waiting returns the number of requests that wait.
 func (c *Client) Waiting() int { return c.queue.waiting }

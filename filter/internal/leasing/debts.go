@@ -8,68 +8,71 @@ import (
 )
 
 const (
-	// maxDebts bounds the buckets whose debts a VM keeps in mind. If there are more, small debts
-	// are forgotten.
+	// maxDebts bounds the buckets whose debts a VM remembers. Beyond it small debts are forgotten.
 	maxDebts = 1024
-	// maxCharged bounds the debts of a call that the tick makes: they must not make calls late in
-	// which requests wait.
+	// maxCharged bounds the debts in a call of the tick, so that these calls do not delay the calls
+	// in which requests wait.
 	maxCharged = 16
-	// maxDue is far above what one bucket owes, and far below what a message can carry.
+	// maxDue bounds the tokens of an item. It is far above the debt of any bucket, and far below
+	// the largest number of a message.
 	maxDue = 1 << 16
-	// maxOwed bounds the reservations that a VM remembers of what shares have let through, and
-	// maxOwedOf those of a bucket. One more costs what it has reserved.
+	// maxOwed bounds the reservations that a VM remembers of requests served from shares, and
+	// maxOwedOf the reservations of a bucket. A request beyond the bound costs its reserved tokens.
 	maxOwed   = 4096
 	maxOwedOf = 1024
-	// maxOwedAsked bounds those of an item: if its call has no answer, each is settled alone.
+	// maxOwedAsked bounds the reservations of an item: if its call has no answer, each reservation
+	// is settled separately.
 	maxOwedAsked = 128
 )
 
-// debts are the tokens of central buckets that this VM's requests took from the node's shares and
-// that the control plane has not charged. The next call for the bucket asks it to charge them
-// first, or the tick does. The zero value is empty.
+// debts are the tokens of central buckets that requests of this VM took from the node's shares and
+// that the control plane has not charged. The next call for the bucket charges them first; if there
+// is no such call, the tick does. The zero value is empty.
 type debts struct {
 	byBucket map[keyhash.Key]*debt
-	// all are the same debts. Those that grow rise to the front; the last is forgotten first.
+	// all are the same debts. A debt that grows moves to the front; the last debt is forgotten
+	// first.
 	all []*debt
-	// call is the tick's, which is under way; nil: none is.
+	// call is the tick's call under way; nil: there is none.
 	call *call
-	// next is when the tick looks for debts to charge.
+	// next is when the tick next charges debts.
 	next quota.Instant
-	// away is since when the control plane does not answer; 0 if it does.
+	// away is when the control plane stopped answering; 0 while it answers.
 	away quota.Instant
-	// owed is how many reservations the debts have.
+	// owed is the number of reservations of all debts.
 	owed int
 }
 
-// debt is what the control plane has not charged of one bucket.
+// debt is the number of a bucket's tokens that the control plane has not charged.
 type debt struct {
-	// in are the debts that it is one of.
+	// in are the debts that contain this debt.
 	in     *debts
 	need   Need
 	tokens int64
-	// held are those of them that a late call may have charged, which is not answered yet.
+	// held is the part of tokens that a late call without an answer may have charged.
 	held int64
-	// fadesFrom is when they begin to fade in an outage. Before that the bucket is not full, so
-	// what it earns is not lost.
+	// fadesFrom is when the debt begins to fade in an outage. Before that instant the bucket is not
+	// full, so no earned token is lost.
 	fadesFrom quota.Instant
-	// at is when to ask for them again, if they could not be charged.
+	// at is when to ask again, if the tokens could not be charged.
 	at quota.Instant
-	// asked are those of them that a call under way asks for; 0: none does.
+	// asked is the part of tokens that a call under way charges; 0: no call does.
 	asked int64
-	// reserved are those of requests whose cost is known later.
+	// reserved are the reservations of requests whose cost becomes known later.
 	reserved []*Reservation
-	// index is the debt's among all.
+	// index is the debt's index in debts.all.
 	index int
 }
 
-// heldDebt are tokens that wait for the end of a late call.
+// heldDebt is a number of tokens that wait for the end of a late call.
 type heldDebt struct {
 	debt   *debt
 	tokens int64
 }
 
-// of is the debt of a bucket, with the newest need; nil if there is no room for another.
-func (ds *debts) of(need Need) *debt {
+// debtOf returns the debt of a bucket, and updates its need. It creates a missing debt; nil: there
+// is no room for it.
+func (ds *debts) debtOf(need Need) *debt {
 	d := ds.byBucket[need.Bucket]
 	if d == nil {
 		if !ds.makeRoom() {
@@ -86,7 +89,7 @@ func (ds *debts) of(need Need) *debt {
 	return d
 }
 
-// makeRoom forgets a small debt if there are too many.
+// makeRoom forgets a small debt if there are maxDebts debts. It reports whether there is room.
 func (ds *debts) makeRoom() bool {
 	last := len(ds.all) - 1
 	if last+1 < maxDebts {
@@ -103,9 +106,9 @@ func (ds *debts) makeRoom() bool {
 	return true
 }
 
-// pay counts tokens of a bucket that the control plane has charged, and no request used, for its
-// debt. It returns how many are left.
-func (ds *debts) pay(bucket keyhash.Key, tokens int64) (left int64) {
+// payDebt reduces a bucket's debt by tokens that the control plane has charged and no request used.
+// It returns the tokens that are left.
+func (ds *debts) payDebt(bucket keyhash.Key, tokens int64) (left int64) {
 	d := ds.byBucket[bucket]
 	if d == nil {
 		return tokens
@@ -115,16 +118,17 @@ func (ds *debts) pay(bucket keyhash.Key, tokens int64) (left int64) {
 	return tokens - paid
 }
 
-// payFree is pay with tokens that are of other use: it pays nothing that a call may charge, or has
-// charged, but the one that brought them.
+// payFree pays a bucket's debt with tokens that have another use if they are not needed here. It
+// spares the part of the debt that another call than by charges or may have charged. It returns the
+// tokens that are left.
 func (ds *debts) payFree(bucket keyhash.Key, tokens int64, by *call) (left int64) {
-	paid := ds.paying(bucket, tokens, by)
-	ds.pay(bucket, paid)
+	paid := ds.payableFree(bucket, tokens, by)
+	ds.payDebt(bucket, paid)
 	return tokens - paid
 }
 
-// paying is how many of so many tokens payFree pays with.
-func (ds *debts) paying(bucket keyhash.Key, tokens int64, by *call) int64 {
+// payableFree returns the number of tokens that payFree pays with.
+func (ds *debts) payableFree(bucket keyhash.Key, tokens int64, by *call) int64 {
 	d := ds.byBucket[bucket]
 	if d == nil {
 		return 0
@@ -140,9 +144,9 @@ func (ds *debts) paying(bucket keyhash.Key, tokens int64, by *call) int64 {
 	return min(tokens, max(free, 0))
 }
 
-// owe notes that a request whose cost is known later has taken its tokens from the share. It
-// returns nil if there is no room for another reservation.
-func (d *debt) owe(need Need) *Reservation {
+// addReservation notes that a request whose cost becomes known later has taken its tokens from the
+// share. It returns nil if there is no room for another reservation.
+func (d *debt) addReservation(need Need) *Reservation {
 	if d.in.owed == maxOwed || len(d.reserved) == maxOwedOf {
 		return nil
 	}
@@ -152,15 +156,15 @@ func (d *debt) owe(need Need) *Reservation {
 	return r
 }
 
-// forget takes the i-th reservation off the debt.
-func (d *debt) forget(i int) {
+// removeReservation removes the i-th reservation from the debt.
+func (d *debt) removeReservation(i int) {
 	d.reserved[i].owes = false
 	d.reserved = slices.Delete(d.reserved, i, i+1)
 	d.in.owed--
 }
 
-// forgetPaid takes the first reservations off a debt that has fewer tokens than all of them: the
-// bucket has earned the others. It returns how many tokens are of no reservation.
+// forgetPaid removes the first reservations while all reservations together cost more than the
+// debt's tokens: the bucket has earned the difference. It returns the tokens without a reservation.
 func (d *debt) forgetPaid() (plain int64) {
 	plain = d.tokens
 	for _, r := range d.reserved {
@@ -168,13 +172,13 @@ func (d *debt) forgetPaid() (plain int64) {
 	}
 	for plain < 0 && len(d.reserved) > 0 {
 		plain += d.reserved[0].Need.Cost
-		d.forget(0)
+		d.removeReservation(0)
 	}
 	return plain
 }
 
-// alike is how many of the first reservations cost the same and fit into so many tokens.
-func (d *debt) alike(tokens int64) (n int) {
+// countAlike returns how many of the first reservations have the same cost and fit into tokens.
+func (d *debt) countAlike(tokens int64) (n int) {
 	cost := d.reserved[0].Need.Cost
 	for n < len(d.reserved) && d.reserved[n].Need.Cost == cost && tokens >= cost && n < maxOwedAsked {
 		tokens -= cost
@@ -183,15 +187,16 @@ func (d *debt) alike(tokens int64) (n int) {
 	return n
 }
 
-// named gives reservations that a call has asked for their names, the first n of them. The others
-// wait for another call. It returns those that have been settled meanwhile.
-func (d *debt) named(it *item, n int64) (known []*Reservation) {
+// takeNames gives names to the first n reservations that a call has asked for. The other
+// reservations wait for another call. It returns the reservations whose cost became known during
+// the call.
+func (d *debt) takeNames(it *item, n int64) (known []*Reservation) {
 	for i, r := range it.owed {
 		r.asked = false
 		if int64(i) < n {
 			r.Name = it.name + uint64(i) + 1
 			if r.owes { // It may have faded meanwhile.
-				d.forget(slices.Index(d.reserved, r))
+				d.removeReservation(slices.Index(d.reserved, r))
 			}
 		}
 		if r.known {
@@ -202,9 +207,9 @@ func (d *debt) named(it *item, n int64) (known []*Reservation) {
 	return known
 }
 
-// settle settles a reservation that the control plane has not charged. It reports false if it
-// has.
-func (ds *debts) settle(r *Reservation, actual int64) bool {
+// settleUncharged settles a reservation that the control plane has not charged. It reports false if
+// the control plane has charged it.
+func (ds *debts) settleUncharged(r *Reservation, actual int64) bool {
 	switch {
 	case r.asked: // The answer says how.
 		r.actual, r.known = actual, true
@@ -213,7 +218,7 @@ func (ds *debts) settle(r *Reservation, actual int64) bool {
 		return r.Name == 0
 	}
 	d := ds.byBucket[r.Need.Bucket]
-	d.forget(slices.Index(d.reserved, r))
+	d.removeReservation(slices.Index(d.reserved, r))
 	d.tokens = max(d.tokens+actual-r.Need.Cost, 0)
 	if r.Tally != nil {
 		r.Tally.CountSettled((r.Need.Cost - actual) * quota.Parts)
@@ -221,8 +226,8 @@ func (ds *debts) settle(r *Reservation, actual int64) bool {
 	return true
 }
 
-// due is how many tokens can be asked for at now.
-func (d *debt) due(now quota.Instant) int64 {
+// chargeableTokens returns the number of tokens that can be charged now.
+func (d *debt) chargeableTokens(now quota.Instant) int64 {
 	if d.asked > 0 || now < d.at {
 		return 0
 	}
@@ -230,13 +235,13 @@ func (d *debt) due(now quota.Instant) int64 {
 	if plain := d.forgetPaid(); plain > 0 || len(d.reserved) == 0 {
 		return min(free, plain, maxDue)
 	}
-	return int64(d.alike(free)) * d.reserved[0].Need.Cost
+	return int64(d.countAlike(free)) * d.reserved[0].Need.Cost
 }
 
-// ask is the item that asks for a debt. A report counts what was used, if the bucket held it or
-// not; of other buckets the debt waits like so many requests. Reservations wait like those that
-// they are of.
-func (d *debt) ask(need Need, tokens int64) item {
+// chargeItem returns the item that charges a debt. For an optimistic bucket it reports used tokens,
+// which count even if the bucket lacks them. For other buckets it asks like waiting requests of
+// cost 1. Reservations ask like their own requests.
+func (d *debt) chargeItem(need Need, tokens int64) item {
 	d.asked = tokens
 	need.Cost = 1
 	it := item{kind: charges, need: need, debt: d, waiting: tokens}
@@ -254,8 +259,9 @@ func (d *debt) ask(need Need, tokens int64) item {
 	return it
 }
 
-// gather asks for the first debts that are due, and forgets those that are paid.
-func (ds *debts) gather(now quota.Instant, most int) (items []item) {
+// gatherItems returns items for the first debts that are due, at most most items, and forgets paid
+// debts.
+func (ds *debts) gatherItems(now quota.Instant, most int) (items []item) {
 	rest := ds.all[:0]
 	for _, d := range ds.all {
 		if d.tokens == 0 && d.held+d.asked == 0 {
@@ -266,8 +272,8 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 		d.index = len(rest)
 		rest = append(rest, d)
 		fits := len(items) < most && sameSet(items, d.need.Version)
-		if tokens := d.due(now); tokens > 0 && fits {
-			items = append(items, d.ask(d.need, tokens))
+		if tokens := d.chargeableTokens(now); tokens > 0 && fits {
+			items = append(items, d.chargeItem(d.need, tokens))
 		}
 	}
 	clear(ds.all[len(rest):])
@@ -275,7 +281,7 @@ func (ds *debts) gather(now quota.Instant, most int) (items []item) {
 	return items
 }
 
-// rise lets a debt that has grown change places with a smaller one before it.
+// rise swaps a debt with the debt before it if it has become larger.
 func (ds *debts) rise(d *debt) {
 	if d.index == 0 || ds.all[d.index-1].tokens >= d.tokens {
 		return

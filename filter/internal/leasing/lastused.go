@@ -6,38 +6,39 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Tokens that came for a request count as leased for as long as it may wait, and so keep a bucket
-// from refilling. Where they were the last ones, the next request hears of a wait: its call says
-// that they are used. A limit of one a second so tells a second, and not what is a bit above it. A
-// bucket that hurries needs lease.Soon beside it: no call may follow while it could refill.
+// Tokens granted to a request count as leased during the longest wait of a request, and the bucket
+// does not refill meanwhile. If these were the last tokens, the next request's wait would be too
+// long. So the next request's call reports that the tokens were used: a limit of one per second
+// then names a wait of 1 second, and not a little more. For a bucket that hurries lease.Soon is
+// needed too, because no call may follow while the bucket could refill.
 
-// usedMost is for how many buckets a VM remembers it.
+// usedMost is the number of buckets whose last tokens a VM remembers.
 const usedMost = 8
 
-// lastUsed are the last tokens of buckets, used by requests.
+// lastUsed holds the last tokens of buckets, used by requests.
 type lastUsed struct {
 	list [usedMost]lastTokens
 	next int
 }
 
-// lastTokens are tokens of a term that requests have used.
+// lastTokens are tokens of one lease term that requests have used.
 type lastTokens struct {
 	bucket keyhash.Key
 	term   lease.Term
 	tokens int64
 	until  quota.Instant
-	// known: the control plane hears of it.
+	// known: a call has reported it to the control plane.
 	known bool
 }
 
-// note notes that requests use the last tokens of a bucket, which came for them.
+// note stores that requests use the last tokens of a bucket.
 func (u *lastUsed) note(l lastTokens) {
 	u.list[u.next] = l
 	u.next = (u.next + 1) % usedMost
 }
 
-// noteLast notes that the last tokens of a bucket are used if an answer has brought them. It
-// reports whether a second less is then said to those that got none.
+// noteLast notes the last tokens of a bucket if this answer brought them. It reports whether the
+// waiting requests without tokens should ask again: their wait then becomes a second shorter.
 func (c *Client) noteLast(s *lineAnswer, nth, charged int) (again bool) {
 	it, a := &s.items[nth], &s.answers[nth]
 	if charged == 0 || a.Level >= it.need.Cost || a.Keep > 0 || s.late() || !it.need.tellsUse() {
@@ -51,8 +52,8 @@ func (c *Client) noteLast(s *lineAnswer, nth, charged int) (again bool) {
 	return a.NotBefore > quota.Second && a.NotBefore != quota.Never && beyond > 0 && beyond <= lease.Untold
 }
 
-// lastUsedBy are the last tokens of buckets that requests have used, or that trials have. Either
-// forget none of the others.
+// lastUsedBy returns the list for requests or the list for trials. The two lists do not push out
+// each other's entries.
 func (c *Client) lastUsedBy(trials bool) *lastUsed {
 	if trials {
 		return &c.lastTried
@@ -60,8 +61,9 @@ func (c *Client) lastUsedBy(trials bool) *lastUsed {
 	return &c.lastUsed
 }
 
-// take returns the last tokens of a bucket that the control plane has not heard of.
-func (u *lastUsed) take(now quota.Instant, bucket *keyhash.Key) (back lease.Lease) {
+// takeUnreported returns the last tokens of a bucket that the control plane does not know as used,
+// and marks them as reported.
+func (u *lastUsed) takeUnreported(now quota.Instant, bucket *keyhash.Key) (back lease.Lease) {
 	for i := range u.list {
 		if l := &u.list[i]; l.bucket == *bucket && now < l.until && !l.known {
 			l.known = true
@@ -71,8 +73,9 @@ func (u *lastUsed) take(now quota.Instant, bucket *keyhash.Key) (back lease.Leas
 	return back
 }
 
-// counts reports whether the control plane has heard that tokens are used. Such do not go back.
-func (u *lastUsed) counts(bucket *keyhash.Key, term lease.Term) bool {
+// wasReported reports whether the control plane knows that tokens are used. Such tokens do not go
+// back.
+func (u *lastUsed) wasReported(bucket *keyhash.Key, term lease.Term) bool {
 	for i := range u.list {
 		if l := &u.list[i]; l.bucket == *bucket && l.term == term && l.known {
 			return true

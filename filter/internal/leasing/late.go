@@ -11,9 +11,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// EndLate fails the calls that take longer than requests wait, or longer than callTimeout if none
-// does. Such a call counts once, as a call without an answer. If its answer comes all the same, it
-// says what was charged. EndLate gives up the late calls that are lost.
+// EndLate fails the calls that take longer than lease.Deadline if requests wait in them, or else
+// callTimeout. Such a call counts once as unanswered. A late answer still shows which tokens were
+// charged. EndLate also gives up late calls that are lost.
 func (c *Client) EndLate(now quota.Instant) {
 	for i := 0; i < len(c.underWay); {
 		call := c.underWay[i]
@@ -27,19 +27,19 @@ func (c *Client) EndLate(now quota.Instant) {
 		if call.asks > 0 {
 			c.pace.slow = lease.Deadline
 		}
-		c.fail(call, now, rpc.NoAnswer)
+		c.failCall(call, now, rpc.NoAnswer)
 	}
 	for _, call := range c.late {
 		if call.lostAt != 0 && now >= call.lostAt && !call.over {
-			c.over(call, now)
+			c.endCall(call, now)
 		}
 	}
 }
 
-// outrun notes an answer. The control plane does not stand still, so calls that left before the
-// answered one, and so long ago that they should be answered too, are lost, unless their answers
-// come soon.
-func (c *Client) outrun(by *call, now quota.Instant) {
+// noteOutrun handles an answer. It proves that the control plane works. So calls that left before
+// the answered call, and more than lease.Deadline ago, count as lost unless their answers come
+// soon.
+func (c *Client) noteOutrun(by *call, now quota.Instant) {
 	for _, calls := range [2][]*call{c.late, c.underWay} {
 		for _, call := range calls {
 			if call.lostAt == 0 && call.sent < by.sent && now >= call.sent+quota.Instant(lease.Deadline) {
@@ -49,9 +49,9 @@ func (c *Client) outrun(by *call, now quota.Instant) {
 	}
 }
 
-// probesLate is when a probe finds out whether the control plane stands still or has lost the calls
-// that are late: what they carry is not sent again meanwhile, so nothing else may ask. It is never
-// if that is known, or an open breaker has probes of its own.
+// probesLate returns when to send a probe because of late calls. The probe finds out whether the
+// control plane stands still or has lost those calls. Their items are not sent again meanwhile, so
+// no other call asks. It returns never if that is known, or if the open breaker sends probes.
 func (c *Client) probesLate() quota.Instant {
 	if c.Health.breaker.IsOpen() {
 		return quota.Forever
@@ -64,7 +64,7 @@ func (c *Client) probesLate() quota.Instant {
 	return quota.Forever
 }
 
-// LateAt is when EndLate has something to do; never if no call is under way.
+// LateAt returns when EndLate has something to do; never if no call is under way.
 func (c *Client) LateAt() quota.Instant {
 	at := quota.Forever
 	for _, call := range c.underWay {
@@ -78,9 +78,10 @@ func (c *Client) LateAt() quota.Instant {
 	return at
 }
 
-// lookAfter ends a request whose deadline has passed, or that no call carries and for which tokens
-// have come meanwhile. A call that carries it may be younger than the request.
-func (c *Client) lookAfter(r *request, now quota.Instant) {
+// checkRequest ends a request whose deadline has passed. It also serves a request that no call
+// carries, if tokens have arrived meanwhile. The call that carries a request may be younger than
+// the request.
+func (c *Client) checkRequest(r *request, now quota.Instant) {
 	if r.call != nil {
 		if now >= r.deadline {
 			c.failRequest(r, now)
@@ -91,29 +92,30 @@ func (c *Client) lookAfter(r *request, now quota.Instant) {
 	t := r.tickets[0]
 	switch {
 	case t.Outcome == Granted:
-		c.queue.end(r)
+		c.queue.endRequest(r)
 	case inHand.State == Exhausted && (!inHand.KeepCall || now >= r.deadline):
 		t.Outcome, t.Until, t.Level, t.FullAt = Refused, inHand.Until, inHand.Level, inHand.FullAt
-		c.queue.end(r)
+		c.queue.endRequest(r)
 	case now >= r.deadline-quota.Instant(lease.Deadline-c.unsentFor()):
 		c.failRequest(r, now)
 	case r.line.call == nil && inHand.State != Exhausted: // Otherwise to ask is of no use.
 		c.queue.markReady(r.line)
 	}
-	c.queue.forget(r.line)
+	c.queue.forgetLine(r.line)
 }
 
+// failRequest ends a request with the outcome Failed.
 func (c *Client) failRequest(r *request, now quota.Instant) {
 	for _, t := range r.tickets {
 		t.Outcome, t.Since, t.lateCall = Failed, now, r.call
 	}
-	c.queue.end(r)
+	c.queue.endRequest(r)
 }
 
-// takeInHand spends tokens that this node holds on a request, which other workers may have brought.
-// A request for several buckets takes none: it would take them one by one. An optimistic bucket has
-// none, and who only Looks takes none. Ahead of a call that leaves at once it asks for none to
-// keep.
+// takeInHand spends tokens in hand on a request; another worker may have brought them. A request
+// for several buckets takes none, because it would take them separately. Optimistic buckets have
+// none, and a request that Looks takes none. Ahead of a call that leaves at once it asks for no
+// tokens to keep.
 func (c *Client) takeInHand(r *request, now quota.Instant, ahead bool) *Spend {
 	t, s := r.tickets[0], &c.spend
 	*s = Spend{Need: t.Need, Now: now, Charge: true}
@@ -135,10 +137,11 @@ func (c *Client) takeInHand(r *request, now quota.Instant, ahead bool) *Spend {
 	return s
 }
 
-// shareNothing gives a ticket for which a call brought no tokens its outcome. It keeps waiting
-// while another worker is about to bring tokens to keep; the tick looks again. Those that this
-// worker asks for come out of what was too little.
-func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
+// endWithoutTokens sets the outcome of a ticket for which a call brought no tokens. The ticket
+// keeps waiting while another worker is about to bring tokens to keep; the tick checks again.
+// Tokens to keep that this worker itself asked for cannot help: they come from the same bucket that
+// had too few.
+func (c *Client) endWithoutTokens(s *lineAnswer, r *request, t *Ticket, wait quota.Span) {
 	inHand := c.takeInHand(r, s.now, false)
 	switch {
 	case t.Outcome == Granted:
@@ -158,9 +161,9 @@ func (c *Client) shareNothing(s *lineAnswer, r *request, t *Ticket, wait quota.S
 	}
 }
 
-// again reports whether the answer comes too late for tokens that were to be used soon. The
-// requests go on waiting and ask once more.
-func (s *lineAnswer) again() bool {
+// mustAskAgain reports whether tokens that had to be used within lease.Soon came too late. The
+// requests keep waiting and ask once more.
+func (s *lineAnswer) mustAskAgain() bool {
 	for i := range s.answers {
 		if s.answers[i].State != wire.ItemGranted {
 			return false
@@ -169,36 +172,37 @@ func (s *lineAnswer) again() bool {
 	return s.late() && !s.unknown && s.now < lease.Expiry(s.call.sent, lease.Deadline)
 }
 
-// unsentFor is how long a request waits that no call carries: less where calls are late, since the
-// rest of its time would be in vain.
+// unsentFor returns how long a request waits if no call carries it. It is shorter while calls are
+// late, because an answer would not come in the rest of the time.
 func (c *Client) unsentFor() quota.Span {
 	switch _, away := c.Health.Away(); {
 	case away:
 		return 0
-	case c.room.pressed():
+	case c.room.isPressed():
 		return lease.Deadline / 2
 	}
 	return lease.Deadline
 }
 
-// serveFromKept gives tokens that came to keep to the requests that wait for their bucket.
+// serveFromKept gives arrived tokens to keep to the requests that wait for their bucket.
 func (c *Client) serveFromKept(bucket keyhash.Key, now quota.Instant) {
 	if l := c.queue.lines[bucket]; l != nil && l.call == nil {
 		for _, r := range slices.Clone(l.waiting) {
-			c.lookAfter(r, now)
+			c.checkRequest(r, now)
 		}
 	}
 }
 
-// serveFromHand gives tokens in hand to the first requests of a line whose call has ended: what
-// came to keep would lie idle beside those that they ask for.
+// serveFromHand gives tokens in hand to the first requests of a line whose call has ended.
+// Otherwise the tokens to keep would lie idle while the requests ask for more.
 func (c *Client) serveFromHand(l *line, now quota.Instant) {
 	for len(l.waiting) > 0 && c.takeInHand(l.waiting[0], now, true).State == Ready {
-		c.queue.end(l.waiting[0])
+		c.queue.endRequest(l.waiting[0])
 	}
-	c.queue.forget(l)
+	c.queue.forgetLine(l)
 }
 
+// forgetCall removes a call from the calls under way, or from the late calls.
 func (c *Client) forgetCall(call *call) {
 	calls := &c.underWay
 	if call.late {
@@ -209,13 +213,13 @@ func (c *Client) forgetCall(call *call) {
 	}
 }
 
-// after is when a wait is over.
-func after(now quota.Instant, wait quota.Span) quota.Instant {
+// instantAfter returns the end of a wait that begins now.
+func instantAfter(now quota.Instant, wait quota.Span) quota.Instant {
 	if wait == quota.Never {
 		return quota.Forever
 	}
 	return now + quota.Instant(wait)
 }
 
-// late reports whether the tokens of granted requests must not be used any more.
+// late reports whether granted tokens must not be used any more.
 func (s *lineAnswer) late() bool { return s.now >= s.expiry }

@@ -7,26 +7,26 @@ import (
 )
 
 // Use is the change that spends tokens of an optimistic bucket, to be reported afterwards. Without
-// Charge it only looks.
+// Charge it changes nothing.
 type Use struct {
 	Need
 	Now    quota.Instant
 	Charge bool
-	// Slack is what this node may use before the control plane knows.
+	// Slack is the number of tokens that this node may use before it reports them.
 	Slack int64
 
 	Result quota.Result
-	// Asks: in place of this refusal the control plane is to decide.
+	// Asks: the request is refused here, but the control plane should decide instead.
 	Asks bool
-	// Heard: the control plane has said what the bucket holds.
+	// Heard: the control plane has sent the bucket's level before.
 	Heard bool
 	// Remaining and Reset are hints for the client.
 	Remaining int64
 	Reset     quota.Span
 	// Doubt: the bucket may lack tokens that were not used.
 	Doubt bool
-	// Due is when to report the tokens that were spent, if Reports: this use made it due, or due
-	// sooner. Another worker may have noted it otherwise.
+	// Due is when to report the spent tokens. It is set if Reports: this use made the report due,
+	// or due sooner. Another worker may have noted an earlier instant.
 	Due     quota.Instant
 	Reports bool
 }
@@ -53,8 +53,9 @@ func (u *Use) Apply(e *bucketstore.Entry) bool {
 	return spent
 }
 
-// fitAccount makes an entry one of the need's limit, and returns what the need is decided by. An
-// entry that may have been evicted starts with as much used as it may have had.
+// fitAccount changes an entry to the need's limit, and returns the parameters for the decision. A
+// new entry that may have been evicted before starts with the most tokens that it may have had in
+// use.
 func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 	p, unit := n.Params, n.Most.Den
 	switch {
@@ -78,17 +79,17 @@ func fitAccount(e *bucketstore.Entry, n *Need, now quota.Instant) quota.Params {
 	return quota.Params{Num: e.Params.Num, Den: e.Params.Den, Burst: p.Burst}
 }
 
-// startReport is the change that starts a report if one is due.
+// startReport is the change that starts a report if a report is due.
 type startReport struct {
 	need *Need
 	now  quota.Instant
-	// upTo: reports that fall due up to then are sent now.
+	// upTo: reports that are due up to this instant start now.
 	upTo  quota.Instant
 	slack int64
 
 	// due is when the next report is due.
 	due quota.Instant
-	// used is what to report, and sent the report's name; 0: nothing is due.
+	// used is the number of tokens to report, and sent the name of the report; 0: nothing is due.
 	used int64
 	sent quota.Instant
 }
@@ -113,7 +114,7 @@ type applyReport struct {
 	// sent is the report's name.
 	sent  quota.Instant
 	slack int64
-	// debt is what is missing from a full bucket.
+	// debt is the number of tokens that the bucket lacks.
 	debt int64
 	// doubt: the bucket may lack tokens that were not used.
 	doubt bool
@@ -134,14 +135,14 @@ func (a *applyReport) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// reportAgain is the change that has a report which was not answered made again.
+// reportAgain is the change that schedules an unanswered report again.
 type reportAgain struct {
 	need *Need
 	now  quota.Instant
 	// sent is the report's name.
 	sent quota.Instant
 
-	// due is when it is made again; 0: another report is under way.
+	// due is when the report is sent again; 0: another report is under way.
 	due quota.Instant
 }
 
@@ -156,7 +157,7 @@ func (r *reportAgain) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// decided is the change that takes in the control plane's answer to requests that wait for an
+// decided is the change that takes in the control plane's answer for requests that wait at an
 // optimistic bucket.
 type decided struct {
 	need  *Need
@@ -165,14 +166,14 @@ type decided struct {
 	slack int64
 	// doubt: the bucket may lack tokens that were not used.
 	doubt bool
-	// looks: it is to be found out whether the answer is sure, and nothing else.
+	// looks: only find out whether the answer is sure, and change nothing.
 	looks bool
 
-	// used are the requests that may pass. Unless sure, the answer cannot be used.
+	// used is the number of requests that may pass. The answer can be used only if sure.
 	used  int64
 	sure  bool
 	level int64
-	// wait is how long until the bucket holds another request's cost, as far as the node knows.
+	// wait is how long until the bucket has the cost of another request, as far as the node knows.
 	wait   quota.Span
 	fullAt quota.Instant
 }
@@ -199,12 +200,12 @@ func (d *decided) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// before is what the bucket holds and when it is full: the same for all requests of an answer, by
-// the least.
-func (d *decided) before(int64) (level int64, fullAt quota.Instant) { return d.level, d.fullAt }
+// levelBefore returns the bucket's level and the instant at which it is full. They are the same for
+// all requests of an answer: the lowest level.
+func (d *decided) levelBefore(int64) (level int64, fullAt quota.Instant) { return d.level, d.fullAt }
 
-// giveBackReported is the change that lets granted tokens that were not used stand for others that
-// the node would report.
+// giveBackReported is the change that gives back granted tokens that were not used. The node then
+// reports fewer tokens, by their number.
 type giveBackReported struct {
 	now  quota.Instant
 	need *Need

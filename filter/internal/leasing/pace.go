@@ -7,46 +7,46 @@ import (
 )
 
 const (
-	// gapsPerTrip is how many calls of a worker are usually under way when there is enough to ask.
+	// gapsPerTrip is the usual number of a worker's calls under way while enough requests wait.
 	gapsPerTrip = 2
-	// shortestGap and longestGap bound how long requests gather. What leaves sooner than the first
-	// would save no call worth the name; the second is little beside a deadline.
+	// shortestGap and longestGap bound the time that requests gather. A gap below shortestGap would
+	// save hardly any call. longestGap is short compared with a deadline.
 	shortestGap = quota.Millisecond
 	longestGap  = 5 * quota.Millisecond
-	// tripMemory is over how many answers the round trip is averaged.
+	// tripMemory is the number of answers over which the round trip is averaged.
 	tripMemory = 8
-	// quickTrip: where no answer takes longer, nearly all come within lease.Soon. Over slowMemory
-	// answers a slow one is forgotten.
+	// quickTrip is the longest trip of a quick control plane: then nearly all answers come within
+	// lease.Soon. slowMemory is the number of answers after which a slow answer is forgotten.
 	quickTrip  = lease.Soon * 2 / 5
 	slowMemory = 64
 )
 
-// pace is when calls leave: the first at once, further ones while it is under way a gap after the
-// last. So requests that come meanwhile share a call, and a call that hangs holds them for no
-// longer than a gap. A gap is half a round trip: if calls take longer, each carries more, and there
-// are no more of them. The zero value is ready.
+// pace decides when calls leave. The first call leaves at once. While calls are under way, another
+// call leaves one gap after the last. So requests that arrive meanwhile share a call, and a call
+// that hangs delays them by a gap at most. A gap is half a round trip: if calls take longer, each
+// call carries more, and the number of calls stays the same. The zero value is ready.
 type pace struct {
-	// trip is how long calls take, on average; 0 before the first answer.
+	// trip is the average duration of a call; 0 before the first answer.
 	trip quota.Span
-	// slow is how long the slowest of them took, less and less the longer ago it was.
+	// slow is the duration of the slowest recent call. It falls with each answer.
 	slow quota.Span
 	// lastSent is when the last call was sent.
 	lastSent quota.Instant
 }
 
-// gap is how long requests gather at most while a call is under way.
+// gap returns the longest time that requests gather while a call is under way.
 func (p *pace) gap() quota.Span {
 	return min(max(p.trip/gapsPerTrip, shortestGap), longestGap)
 }
 
-// due reports whether a call may leave, of which so many are under way and for which so many lines
-// wait. A full call has nothing to wait for.
-func (p *pace) due(now quota.Instant, calls, lines int) bool {
+// mayLeave reports whether another call may leave. Calls is the number of calls under way, lines
+// the number of lines that wait. A full call need not wait.
+func (p *pace) mayLeave(now quota.Instant, calls, lines int) bool {
 	return calls == 0 || lines >= wire.MaxItems || now >= p.lastSent+quota.Instant(p.gap())
 }
 
-// answered learns from a call that took so long.
-func (p *pace) answered(trip quota.Span) {
+// learnTrip learns from an answered call with this round trip.
+func (p *pace) learnTrip(trip quota.Span) {
 	if p.trip == 0 {
 		p.trip = trip
 	}
@@ -54,5 +54,5 @@ func (p *pace) answered(trip quota.Span) {
 	p.slow = max(trip, p.slow-p.slow/slowMemory)
 }
 
-// quick reports whether answers come soon, as is assumed before the first one.
-func (p *pace) quick() bool { return p.slow <= quickTrip }
+// isQuick reports whether answers come soon. Before the first answer it reports true.
+func (p *pace) isQuick() bool { return p.slow <= quickTrip }

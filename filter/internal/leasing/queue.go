@@ -9,30 +9,31 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// queue is where requests wait: first come, first served at each bucket. It decides what is asked
-// for next, and neither sends nor reads anything. Set lines before use.
+// queue holds the requests that wait: first come, first served at each bucket. It chooses the lines
+// of the next call, and neither sends nor reads messages. Set lines before use.
 type queue struct {
-	// requests are all that wait, in the order in which they came. Some may have ended.
+	// requests are all waiting requests in order of arrival. Some may have ended.
 	requests []*request
-	// waiting is how many of them have not ended, beside the trials, of which trying have not.
+	// waiting is the number of requests that have not ended, without trials. trying is the number
+	// of trials that have not ended.
 	waiting, trying int
-	// resolved are the streams of requests that have ended, to be taken by the caller; tried are
-	// the numbers of trials that have.
+	// resolved are the streams of ended requests, to be taken by the caller. tried are the numbers
+	// of ended trials.
 	resolved, tried inflight.Resolved
-	// lines are the lines of single buckets; together counts by optimistic bucket the lines that a
-	// call carries of requests for it and others.
+	// lines are the lines of single buckets. together is, by optimistic bucket, the number of lines
+	// under way whose request needs this bucket and other buckets.
 	lines    map[keyhash.Key]*line
 	together map[keyhash.Key]int
-	// ready are the lines in which requests wait that no call carries yet, the first one first, and
-	// kept those with tokens to keep; trials are ready lines of trials. What is in them may have
-	// gone with a call meanwhile.
+	// ready are the lines with requests that no call carries yet, in order. kept are the lines with
+	// tokens to keep. trials are the ready lines of trials. A line in these lists may have gone
+	// with a call meanwhile.
 	ready, kept, trials []*line
 	// keepBy is when the tick asks for tokens to keep; 0 if there are none.
 	keepBy quota.Instant
 }
 
-// join queues a request's tickets.
-func (q *queue) join(tickets []*Ticket) {
+// addRequest queues a request's tickets.
+func (q *queue) addRequest(tickets []*Ticket) {
 	first := tickets[0]
 	r := &request{
 		stream: first.Stream, trial: first.Trial, deadline: first.Deadline, tickets: slices.Clone(tickets),
@@ -45,21 +46,21 @@ func (q *queue) join(tickets []*Ticket) {
 	r.line.trial = r.trial != 0
 	r.line.waiting = append(r.line.waiting, r)
 	q.requests = append(q.requests, r)
-	*q.count(r)++
+	*q.waitingLike(r)++
 	q.markReady(r.line)
 }
 
-// count is the number of those that wait like r.
-func (q *queue) count(r *request) *int {
+// waitingLike returns the counter for requests like r: waiting or trying.
+func (q *queue) waitingLike(r *request) *int {
 	if r.trial != 0 {
 		return &q.trying
 	}
 	return &q.waiting
 }
 
-// keep notes tokens to keep, to be asked for by an instant, and which were used. These alone make
-// no call.
-func (q *queue) keep(need Need, tokens int64, by quota.Instant, spent [2]lease.Spent) {
+// keepTokens notes tokens to keep, to be asked for by an instant, and used tokens to report. Used
+// tokens alone cause no call.
+func (q *queue) keepTokens(need Need, tokens int64, by quota.Instant, spent [2]lease.Spent) {
 	if tokens > 0 && (q.keepBy == 0 || by < q.keepBy) {
 		q.keepBy = by
 	}
@@ -69,9 +70,10 @@ func (q *queue) keep(need Need, tokens int64, by quota.Instant, spent [2]lease.S
 		l.spent = spent
 	}
 	q.markReady(l)
-	q.forget(l)
+	q.forgetLine(l)
 }
 
+// lineOf returns the line of a bucket with its newest need. It creates a missing line.
 func (q *queue) lineOf(need Need) *line {
 	l := q.lines[need.Bucket]
 	if l == nil {
@@ -82,13 +84,14 @@ func (q *queue) lineOf(need Need) *line {
 	return l
 }
 
-// isAsked reports whether a call is under way that requests for a bucket wait in.
+// isAsked reports whether a call is under way in which requests for a bucket wait.
 func (q *queue) isAsked(bucket keyhash.Key) bool {
 	l := q.lines[bucket]
 	return l != nil && l.call != nil || q.together[bucket] > 0
 }
 
-// noteTogether notes by its buckets that a call carries a line now, or does so no longer.
+// noteTogether adds by to the counts of a line's optimistic buckets: 1 when a call takes the line,
+// -1 when the call ends.
 func (q *queue) noteTogether(l *line, by int) {
 	for _, bucket := range l.optimistic {
 		if q.together[bucket] += by; q.together[bucket] == 0 {
@@ -97,7 +100,8 @@ func (q *queue) noteTogether(l *line, by int) {
 	}
 }
 
-// markReady has a line's requests, and its tokens to keep, go with one of the next calls.
+// markReady puts a line into the lists for the next calls, for its requests and for its tokens to
+// keep.
 func (q *queue) markReady(l *line) {
 	if len(l.waiting) > 0 && !l.isReady {
 		l.isReady = true
@@ -113,9 +117,9 @@ func (q *queue) markReady(l *line) {
 	}
 }
 
-// gather takes lines into a call, as many as may travel together, and fills it up with tokens to
-// keep that the tick would soon ask for. The others stay.
-func (q *queue) gather(now quota.Instant, room *room) *call {
+// gatherCall moves lines into a new call, as far as they may travel together. If there is space, it
+// adds tokens to keep that are due soon. Other lines stay.
+func (q *queue) gatherCall(now quota.Instant, room *room) *call {
 	call := &call{sent: now}
 	q.ready = q.gatherLines(call, q.ready, room)
 	if len(call.items) > 0 && now+quota.Instant(askAhead) >= q.keepBy {
@@ -124,7 +128,8 @@ func (q *queue) gather(now quota.Instant, room *room) *call {
 	return call
 }
 
-// gatherLines takes lines into a call, as many as may travel together, and returns the others.
+// gatherLines moves lines into a call as far as they may travel together, and returns the lines
+// that stay.
 func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line) {
 	rest = lines[:0]
 	for _, l := range lines {
@@ -132,7 +137,7 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 		switch {
 		case l.call != nil: // callEnded marks the line ready again.
 		case len(l.waiting) == 0:
-			q.forget(l)
+			q.forgetLine(l)
 		case call.hasSpace(l, room):
 			for _, t := range l.waiting[0].tickets {
 				if l.several && t.Need.Optimistic {
@@ -140,7 +145,7 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 				}
 			}
 			q.noteTogether(l, 1)
-			call.add(l, room.items())
+			call.addLine(l, room.maxItems())
 		default:
 			l.isReady = true
 			rest = append(rest, l)
@@ -150,21 +155,21 @@ func (q *queue) gatherLines(call *call, lines []*line, room *room) (rest []*line
 	return rest
 }
 
-// gatherKept takes tokens to keep into a call.
+// gatherKept moves tokens to keep into a call.
 func (q *queue) gatherKept(call *call, room *room) {
 	rest := q.kept[:0]
 	for _, l := range q.kept {
 		l.isKept = false
 		switch {
 		case l.call != nil: // callEnded marks the line ready again.
-		case l.keep > 0 && call.fits(l, 1, room):
+		case l.keep > 0 && call.fitsItems(l, 1, room):
 			call.carryKept(l)
-			q.forget(l)
+			q.forgetLine(l)
 		case l.keep > 0:
 			l.isKept = true
 			rest = append(rest, l)
 		default:
-			q.forget(l)
+			q.forgetLine(l)
 		}
 	}
 	clear(q.kept[len(rest):])
@@ -174,35 +179,35 @@ func (q *queue) gatherKept(call *call, room *room) {
 	}
 }
 
-// fits reports whether the call has space for so many items of a line.
-func (c *call) fits(l *line, items int, room *room) bool {
-	return len(c.items) == 0 || sameSet(c.items, l.need.Version) && len(c.items)+items <= room.items()
+// fitsItems reports whether the call has space for a number of items of a line.
+func (c *call) fitsItems(l *line, items int, room *room) bool {
+	return len(c.items) == 0 || sameSet(c.items, l.need.Version) && len(c.items)+items <= room.maxItems()
 }
 
-// hasSpace reports whether the requests of a line may travel in the call. After the first line of
-// its policy set without space the call is full: the next ones would overtake that line.
+// hasSpace reports whether the requests of a line may travel in the call. Once a line of the same
+// policy set has no space, the call is full: later lines must not overtake that line.
 func (c *call) hasSpace(l *line, room *room) bool {
 	if !sameSet(c.items, l.need.Version) {
 		return false
 	}
-	c.full = c.full || !c.fits(l, len(l.waiting[0].tickets), room)
-	return !c.full && (c.purpose == forTrials || c.asks < room.free(c.sent))
+	c.full = c.full || !c.fitsItems(l, len(l.waiting[0].tickets), room)
+	return !c.full && (c.purpose == forTrials || c.asks < room.freeLines(c.sent))
 }
 
-// carryKept has the call carry the tokens to keep of a line alone.
+// carryKept adds an item to the call for a line's tokens to keep.
 func (c *call) carryKept(l *line) {
-	it := c.carry(asks, &l.need)
+	it := c.addItem(asks, &l.need)
 	it.need.Cost, it.keep, it.spent = max(it.need.Cost, 1), l.keep, l.spent
 	l.keep, l.spent, l.kept = 0, [2]lease.Spent{}, c
 }
 
-// keepsWith reports whether tokens to keep of the line go with the call, or with a later one.
+// keepsWith reports whether a line's tokens to keep are in the call, or will be in a later call.
 func (l *line) keepsWith(c *call) bool { return l.keep > 0 || l.kept == c }
 
-// add has the call carry the requests of a line, each item the next ones that it can ask for, and
-// the tokens to keep, which are an item of their own where other limits decide the requests, too.
-// A request for several buckets has one item for each.
-func (c *call) add(l *line, most int) {
+// addLine adds the requests of a line to the call. Each item has the next requests that it can ask
+// for together. Tokens to keep are in the first item, or in an item of their own if other limits
+// decide the requests too. A request for several buckets has an item for each bucket.
+func (c *call) addLine(l *line, most int) {
 	if c.purpose != forTrials {
 		c.asks++
 	}
@@ -214,11 +219,11 @@ func (c *call) add(l *line, most int) {
 	}
 }
 
-// addNext has the call carry the first requests of a line, all that one item can ask for.
+// addNext adds the first requests of a line to the call: all requests that fit into one item.
 func (c *call) addNext(l *line) {
 	first := l.waiting[0]
 	keep, spent := int64(0), [2]lease.Spent{}
-	if need := &first.tickets[0].Need; !need.Looks { // To look is to ask for nothing else.
+	if need := &first.tickets[0].Need; !need.Looks { // A look asks for nothing else.
 		spent, l.spent = l.spent, spent
 		if !need.Beside {
 			keep, l.keep = l.keep, 0
@@ -236,18 +241,18 @@ func (c *call) addNext(l *line) {
 	}
 	for i, t := range first.tickets {
 		need := l.needOf(t)
-		it := c.carry(asks, &need)
+		it := c.addItem(asks, &need)
 		it.line, it.waiters = l, waiters
 		it.waiting, it.keep, it.spent = int64(n), keep, spent
 		it.joined = i < len(first.tickets)-1
-		if it.need.Cost == 0 || it.need.Looks { // To look is to ask for nothing.
+		if it.need.Cost == 0 || it.need.Looks { // A look asks for no tokens.
 			it.waiting, it.need.Cost = 0, max(it.need.Cost, 1)
 		}
 	}
 }
 
-// needOf is what a ticket asks for. The line of a single bucket knows the newest policy set, the
-// ticket what this request takes.
+// needOf returns the need that a ticket's item asks with. The line of a single bucket has the
+// newest policy set; the ticket has the request's cost.
 func (l *line) needOf(t *Ticket) Need {
 	if l.several {
 		return t.Need
@@ -255,13 +260,13 @@ func (l *line) needOf(t *Ticket) Need {
 	need := l.need
 	need.Cost, need.Optimistic, need.Reserves = t.Need.Cost, t.Need.Optimistic, t.Need.Reserves
 	need.Looks, need.Beside = t.Need.Looks, t.Need.Beside
-	need.adopt(&t.Need)
+	need.adoptFigures(&t.Need)
 	return need
 }
 
-// callEnded takes in that a line's call has ended. Requests that it carried and that keep waiting
-// go back to the head of the line. They alone make no call, because the answer has said that to ask
-// is of no use yet: only if others wait behind them the line is asked for at once.
+// callEnded handles the end of a line's call. Requests that keep waiting go back to the head of the
+// line. They alone cause no call, because the answer was that asking is of no use yet. The line is
+// asked for at once only if other requests wait behind them.
 func (q *queue) callEnded(l *line, waitOn []*request) {
 	q.noteTogether(l, -1)
 	l.call, l.parts, l.waitOn, l.asks, l.optimistic = nil, 0, nil, false, nil
@@ -270,12 +275,12 @@ func (q *queue) callEnded(l *line, waitOn []*request) {
 		r.call = nil
 	}
 	l.waiting = slices.Concat(waitOn, l.waiting)
-	q.forget(l)
+	q.forgetLine(l)
 }
 
-// end ends a request whose tickets have their outcome.
-func (q *queue) end(r *request) {
-	q.withdraw(r)
+// endRequest removes a request whose tickets have their outcome, and notes it for the caller.
+func (q *queue) endRequest(r *request) {
+	q.withdrawRequest(r)
 	if r.trial != 0 {
 		q.tried = append(q.tried, r.trial)
 	} else {
@@ -283,27 +288,28 @@ func (q *queue) end(r *request) {
 	}
 }
 
-// withdraw takes a request out of the queue. If a call carries it, the answer finds it ended.
-func (q *queue) withdraw(r *request) {
+// withdrawRequest takes a request out of the queue. If a call carries the request, the answer finds
+// it ended.
+func (q *queue) withdrawRequest(r *request) {
 	if l := r.line; r.call == nil {
 		at := slices.Index(l.waiting, r)
 		l.waiting = slices.Delete(l.waiting, at, at+1)
 	}
 	r.ended, r.tickets = true, nil
-	*q.count(r)--
+	*q.waitingLike(r)--
 }
 
-// cancel withdraws a stream's request.
-func (q *queue) cancel(stream uint32) {
+// cancelStream withdraws a stream's request.
+func (q *queue) cancelStream(stream uint32) {
 	for _, r := range q.requests {
 		if r.stream == stream && r.trial == 0 && !r.ended {
-			q.withdraw(r)
-			q.forget(r.line)
+			q.withdrawRequest(r)
+			q.forgetLine(r.line)
 		}
 	}
 }
 
-// compact drops the requests that have ended, and returns the others.
+// compact drops the ended requests, and returns the others that wait.
 func (q *queue) compact() []*request {
 	if len(q.requests) > q.waiting+q.trying {
 		q.requests = slices.DeleteFunc(q.requests, func(r *request) bool { return r.ended })
@@ -311,8 +317,8 @@ func (q *queue) compact() []*request {
 	return q.requests
 }
 
-// forget drops the line of a bucket that no request waits for.
-func (q *queue) forget(l *line) {
+// forgetLine deletes the line of a bucket that no request waits for.
+func (q *queue) forgetLine(l *line) {
 	if len(l.waiting) == 0 && l.call == nil && l.keep == 0 && !l.isReady && !l.isKept && !l.several {
 		delete(q.lines, l.need.Bucket)
 	}

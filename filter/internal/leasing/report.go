@@ -8,29 +8,30 @@ import (
 )
 
 const (
-	// maxPending bounds the buckets that a VM keeps in mind to report. What does not fit is
-	// reported when the bucket is used again. From crowded on reports leave before they are due.
+	// maxPending bounds the buckets with reports to make. A bucket beyond it is noted when it is
+	// used again. From crowded on, reports leave before they are due.
 	maxPending = 8192
 	crowded    = maxPending / 2
-	// reportAhead is how early a bucket is reported with others, so that calls are full.
+	// reportAhead is the time before its due instant from which a report joins a call of other
+	// reports, so that calls are full.
 	reportAhead = lease.ReportEvery
-	// reportCalls bounds the calls with reports that leave at once, after an outage above all.
+	// reportCalls bounds the calls with reports that leave at once, above all after an outage.
 	reportCalls = 4
-	// assumedNodes is how many nodes there may be as long as the control plane has not said.
+	// assumedNodes is the number of nodes to assume until the control plane sends the number.
 	assumedNodes = 64
 )
 
-// reports are what this VM has used of optimistic buckets and the control plane does not know. No
-// request waits for them. The zero value is empty.
+// reports are the buckets with used tokens that the control plane does not know. No request waits
+// for a report. The zero value is empty.
 type reports struct {
-	// nodes is how many nodes there are; 0: that is not known.
+	// nodes is the number of nodes; 0: not known yet.
 	nodes int64
-	// underWay is how many calls with reports are.
+	// underWay is the number of calls with reports under way.
 	underWay int
 	agenda
 }
 
-// slack is what this node may use of a bucket before the control plane knows.
+// slack returns the number of a bucket's tokens that this node may use before it reports them.
 func (r *reports) slack(p quota.Params) int64 {
 	if r.nodes == 0 {
 		return lease.Slack(p, assumedNodes)
@@ -38,8 +39,8 @@ func (r *reports) slack(p quota.Params) int64 {
 	return lease.Slack(p, r.nodes)
 }
 
-// next is when gather has something to do; never if there is nothing to report.
-func (r *reports) next() quota.Instant {
+// nextDue returns when gather has something to do; never if there is nothing to report.
+func (r *reports) nextDue() quota.Instant {
 	switch {
 	case len(r.pending) == 0:
 		return quota.Forever
@@ -49,13 +50,14 @@ func (r *reports) next() quota.Instant {
 	return r.pending[0].at
 }
 
-// gather starts the reports that are due, as many as one call can carry, and fills it up with those
-// that will soon be. It leaves out buckets that requests have asked about: what such an answer
-// grants and no request may use stands for what would be reported.
-func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) []item {
-	if now < r.next() {
+// gatherItems starts the reports that are due, up to wire.MaxItems, and adds reports that will be
+// due soon. It skips buckets that waiting requests have asked about: tokens that such an answer
+// grants and no request can use replace a report of the same number.
+func (r *reports) gatherItems(now quota.Instant, store *bucketstore.Store, q *queue) []item {
+	if now < r.nextDue() {
 		return nil
 	}
+	// If too many buckets are pending, all reports leave early.
 	start := &startReport{now: now, upTo: now + quota.Instant(reportAhead)}
 	if len(r.pending) >= crowded {
 		start.upTo = quota.Forever - 1
@@ -63,6 +65,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 	items := make([]item, 0, min(len(r.pending), wire.MaxItems))
 	for len(items) < wire.MaxItems && len(r.pending) > 0 && r.pending[0].at <= start.upTo {
 		p := r.pending[0]
+		// A report of another policy set, or one whose answer is awaited, waits.
 		if !sameSet(items, p.need.Version) || p.underWay && p.at > now {
 			r.setAside()
 			continue
@@ -72,6 +75,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 			r.setAside()
 			continue
 		}
+		// Start the report in the bucket's entry, if it is still due there.
 		start.need, start.slack = &p.need, r.slack(p.need.Params)
 		err := store.Update(bucketstore.Optimistic, p.need.Bucket, now, start)
 		switch {
@@ -85,7 +89,7 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 			p.at, p.underWay = now+quota.Instant(lease.Patience), true
 			r.setAside()
 		case start.due == quota.Forever: // Another worker has reported it.
-			r.move(p, quota.Forever)
+			r.reschedule(p, quota.Forever)
 		default:
 			p.at, p.underWay = start.due, false
 			r.setAside()
@@ -95,17 +99,17 @@ func (r *reports) gather(now quota.Instant, store *bucketstore.Store, q *queue) 
 	return items
 }
 
-// answer takes in the answer to a report. A bucket that the control plane does not know is reported
-// again under the policy set that is in force by then, or not at all if it is not used any more. A
-// report whose answer cannot be noted is made again, and counts twice: too little is admitted.
-func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store *bucketstore.Store) {
+// takeAnswer takes in the answer to a report. A bucket that the control plane does not know is
+// reported again under the newer policy set, or never if it is not used any more. If the answer
+// cannot be stored, the report is sent again and counts twice: then too few requests are admitted.
+func (r *reports) takeInAnswer(it *item, a *wire.LeaseAnswer, now quota.Instant, store *bucketstore.Store) {
 	p := r.byBucket[it.need.Bucket]
 	switch a.State {
 	case wire.ItemUnavailable:
-		// The end of the call has it reported again, as if no answer had come.
+		// Nothing to do: the end of the call schedules the report again, as if no answer had come.
 	case wire.ItemUnknown:
 		if p != nil {
-			r.move(p, quota.Forever)
+			r.reschedule(p, quota.Forever)
 		}
 		it.kind = done
 	default:
@@ -115,19 +119,19 @@ func (r *reports) answer(it *item, a *wire.LeaseAnswer, now quota.Instant, store
 		}
 		err := store.Update(bucketstore.Optimistic, it.need.Bucket, now, &apply)
 		if err == nil && p != nil {
-			r.move(p, apply.due)
+			r.reschedule(p, apply.due)
 		}
 		it.kind = done
 	}
 }
 
-// again has a report that was not counted, for all that is known, made again after a while.
-func (r *reports) again(it *item, now quota.Instant, store *bucketstore.Store) {
+// retryReport schedules a report again that, as far as this node knows, was not counted.
+func (r *reports) retryReport(it *item, now quota.Instant, store *bucketstore.Store) {
 	apply := &reportAgain{need: &it.need, now: now, sent: it.reported}
 	if store.Update(bucketstore.Optimistic, it.need.Bucket, now, apply) != nil || apply.due == 0 {
 		return
 	}
 	if p := r.byBucket[it.need.Bucket]; p != nil {
-		r.move(p, apply.due)
+		r.reschedule(p, apply.due)
 	}
 }

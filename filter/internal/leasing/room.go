@@ -10,83 +10,90 @@ import (
 const MaxWaiting = 1024
 
 const (
-	// mostRoom is how many lines may be asked for at once for requests that wait.
+	// mostRoom is the largest number of lines of waiting requests that are asked for at once.
 	mostRoom = 256
-	// waitingPerLine is how many requests may wait for each line that may be asked for, and
-	// leastWaiting how many at least.
+	// waitingPerLine is the number of requests that may wait per line of the room, and leastWaiting
+	// the number that may always wait.
 	waitingPerLine = MaxWaiting / mostRoom
 	leastWaiting   = 64
-	// linesPerCall is how much of the room each call may have, but leastCalls may be under way: one
-	// may hang.
+	// linesPerCall is the part of the room for each call under way. leastCalls calls are always
+	// allowed, because one call may hang.
 	linesPerCall = 16
 	leastCalls   = 2
-	// afterOutage is what a worker begins with: all nodes come back at once.
+	// afterOutage is the room after an outage, because all nodes come back at once.
 	afterOutage = 2
-	// lateAnswer is how long an answer takes that was nearly too late: as good a sign of overload
-	// as none.
+	// lateAnswer is the duration from which an answer is nearly too late. It shows overload as well
+	// as a missing answer does.
 	lateAnswer = lease.Deadline * 4 / 5
-	// longestRest is how long a worker asks for nothing for which even the least was too much.
+	// longestRest is the longest time for which a worker sends nothing after a room of 1 was too
+	// much.
 	longestRest = 200 * quota.Millisecond
 )
 
-// room bounds what a worker asks for at once, by what can be answered in time: it grows by one with
-// each answer in time, and halves with the first of some that are late or missing. Make one with
-// newRoom.
+// room bounds the lines that a worker asks for at once by the number that can be answered in time.
+// It grows by one line with each answer in time, and halves at a late or missing answer, once for
+// the calls of a time. Make a room with newRoom.
 type room struct {
-	// most is how many lines may be under way for requests that wait.
+	// most is the number of lines of waiting requests that may be under way.
 	most int
-	// calls is how many calls are under way, asks how many lines wait for their answers.
+	// calls is the number of calls under way, and asks the number of lines that wait for their
+	// answers.
 	calls, asks int
-	// shrunk is when it last halved.
+	// shrunk is when the room last halved.
 	shrunk quota.Instant
-	// rest is until when nothing is asked for: it could not halve any more.
+	// rest is until when nothing is asked for, because the room could not halve any more.
 	rest quota.Instant
 }
 
+// newRoom returns a room of the largest size.
 func newRoom() room { return room{most: mostRoom} }
 
-// free is how many lines the next call may ask for; 0: it must wait for an answer.
-func (r *room) free(now quota.Instant) int {
+// freeLines returns the number of lines that the next call may ask for; 0: it must wait for an
+// answer.
+func (r *room) freeLines(now quota.Instant) int {
 	if now < r.rest || r.calls >= max(r.most/linesPerCall, leastCalls) {
 		return 0
 	}
 	return max(r.most-r.asks, 0)
 }
 
-// items is how many items a call may have, unless one request alone needs more.
-func (r *room) items() int { return min(wire.MaxItems, r.most) }
+// maxItems returns the number of items that a call may have, unless a single request needs more.
+func (r *room) maxItems() int { return min(wire.MaxItems, r.most) }
 
-// waiters is how many requests may wait: about as many as can be answered in time.
-func (r *room) waiters(now quota.Instant) int {
+// maxWaiters returns the number of requests that may wait: about the number that can be answered in
+// time.
+func (r *room) maxWaiters(now quota.Instant) int {
 	if now < r.rest {
 		return 0
 	}
 	return max(r.most*waitingPerLine, leastWaiting)
 }
 
-// pressed reports whether calls were late or unanswered lately.
-func (r *room) pressed() bool { return r.most < mostRoom }
+// isPressed reports whether calls were late or unanswered recently.
+func (r *room) isPressed() bool { return r.most < mostRoom }
 
-// count adds a call to those under way, or with -1 takes it from them.
-func (r *room) count(call *call, n int) {
+// countCall adds a call to the calls under way; with n = -1 it removes the call.
+func (r *room) countCall(call *call, n int) {
 	if call.asks > 0 {
 		r.calls += n
 		r.asks += n * call.asks
 	}
 }
 
-// ended counts the end of a call. A call in which no request waits says nothing about the room.
-func (r *room) ended(call *call, now quota.Instant, answered bool) {
-	r.count(call, -1)
+// endCall counts the end of a call. A call without waiting requests does not change the room's
+// size.
+func (r *room) endCall(call *call, now quota.Instant, answered bool) {
+	r.countCall(call, -1)
 	switch {
 	case call.asks == 0:
 	case answered && now-call.sent < quota.Instant(lateAnswer):
 		r.most = min(r.most+1, mostRoom)
 	case call.sent >= r.shrunk:
-		// What left before it last halved shows nothing of how much is too much now.
+		// A call that left before the room last halved does not show that the room is too large
+		// now.
 		r.most, r.shrunk = max(r.most/2, 1), now
 	}
 }
 
-// restart begins with little after an outage.
+// restart reduces the room to afterOutage lines after an outage.
 func (r *room) restart() { r.most = min(r.most, afterOutage) }

@@ -6,29 +6,30 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// path is where lease requests go.
+// path is the control plane's route for lease requests.
 const path = "/node/v1/leases"
 
-// Flush sends what requests wait for, unless it gathers, and tokens to keep with it. Those alone go
-// with the tick.
+// Flush sends calls for the waiting requests, unless requests still gather, and adds tokens to
+// keep. Tokens to keep alone leave with the tick.
 func (c *Client) Flush(now quota.Instant) {
-	for len(c.queue.ready) > 0 && c.pace.due(now, c.room.calls, len(c.queue.ready)) {
-		call := c.queue.gather(now, &c.room)
+	for len(c.queue.ready) > 0 && c.pace.mayLeave(now, c.room.calls, len(c.queue.ready)) {
+		call := c.queue.gatherCall(now, &c.room)
 		if len(call.items) == 0 {
 			return
 		}
 		c.pace.lastSent = now
-		c.send(call)
+		c.sendCall(call)
 	}
 	c.sendTrials(now)
 }
 
-// Gathers reports whether requests wait until the next call may leave: Flush must come soon.
+// Gathers reports whether requests wait for the moment at which the next call may leave. Then Flush
+// must come soon.
 func (c *Client) Gathers() bool {
-	return len(c.queue.ready) > 0 && c.room.free(c.clock.Now()) > 0
+	return len(c.queue.ready) > 0 && c.room.freeLines(c.clock.Now()) > 0
 }
 
-// sendKept sends all tokens to keep.
+// sendKept sends the tokens to keep in calls of their own.
 func (c *Client) sendKept(now quota.Instant) {
 	for len(c.queue.kept) > 0 {
 		call := &call{sent: now}
@@ -36,35 +37,37 @@ func (c *Client) sendKept(now quota.Instant) {
 		if len(call.items) == 0 {
 			return
 		}
-		c.send(call)
+		c.sendCall(call)
 	}
 }
 
-// report sends the reports that are due.
-func (c *Client) report(now quota.Instant) {
+// sendReports sends the reports that are due.
+func (c *Client) sendReports(now quota.Instant) {
 	if _, away := c.Health.Away(); away {
 		return
 	}
 	for range reportCalls {
-		items := c.reports.gather(now, c.store, &c.queue)
+		items := c.reports.gatherItems(now, c.store, &c.queue)
 		if len(items) == 0 {
 			return
 		}
 		c.reports.underWay++
-		c.send(&call{sent: now, items: items, purpose: forReports})
+		c.sendCall(&call{sent: now, items: items, purpose: forReports})
 	}
 }
 
-// probe asks for nothing of the bucket that a call was last for: the control plane looks, and
-// charges nothing. So it is found out whether the control plane is back without a client that
-// waits, and also while there are no clients.
-func (c *Client) probe(now quota.Instant) {
+// sendProbe sends a call that asks for zero tokens of the bucket in the last call. The control
+// plane checks its store, and charges nothing. So an outage's end is noticed although no client
+// waits, or no client comes.
+func (c *Client) sendProbe(now quota.Instant) {
 	call := &call{sent: now, purpose: forProbe}
-	call.carry(probes, &c.last).need.Cost = 1
-	c.send(call)
+	call.addItem(probes, &c.last).need.Cost = 1
+	c.sendCall(call)
 }
 
-func (c *Client) send(call *call) {
+// sendCall completes a call and sends it. Returns, debts and settlements go first in it.
+func (c *Client) sendCall(call *call) {
+	// Items that must come before the requests' own: returns, then debts, then settlements.
 	first := c.returnFirst(call)
 	if call.asks > 0 {
 		first = c.askFirst(call, first)
@@ -76,13 +79,14 @@ func (c *Client) send(call *call) {
 	if call.purpose != forClaims && call.purpose != forProbe {
 		c.returnAlong(call)
 	}
+	// Number the call, and write its items.
 	c.seq++
 	call.seq, c.lastSent = c.seq, call.sent
 	if call.purpose != forClaims {
 		c.last = call.items[0].need
 	}
 	c.items = c.items[:0]
-	quick := c.paceOf(call).quick()
+	quick := c.paceOf(call).isQuick()
 	for i := range call.items {
 		it := &call.items[i]
 		if it.need.Reserves && it.waiting > 0 {
@@ -90,19 +94,32 @@ func (c *Client) send(call *call) {
 			it.name = c.settlements.names
 		}
 		it.soon = it.line != nil && quick && it.need.hurries()
-		c.items = append(c.items, it.message())
+		c.items = append(c.items, it.wireItem())
 	}
 	c.body = wire.AppendLeaseRequest(c.body[:0], wire.LeaseRequest{
 		Node: c.node, Boot: c.boot, Seq: call.seq, Version: call.items[0].need.Version, Items: c.items,
 	})
+	// Count the call, and send it.
 	c.Health.breaker.Sent(call.sent)
-	c.room.count(call, 1)
-	done := func(status int, body []byte) { c.answer(call, status, body) }
+	c.room.countCall(call, 1)
+	done := func(status int, body []byte) { c.handleAnswer(call, status, body) }
 	if err := c.rpc.Call(path, c.body, call.timeout(len(c.late)), done); err != nil {
-		c.over(call, call.sent)
-		c.trialsOver(call)
-		c.fail(call, call.sent, rpc.Unsent)
-	} else if call.lasts() {
+		c.endCall(call, call.sent)
+		c.endTrials(call)
+		c.failCall(call, call.sent, rpc.Unsent)
+	} else if call.awaitsLateAnswer() {
 		c.underWay = append(c.underWay, call)
+	}
+}
+
+// countEnded updates the count of calls under way for the call's purpose.
+func (c *Client) countEnded(call *call) {
+	switch call.purpose {
+	case forReports:
+		c.reports.underWay--
+	case forClaims:
+		c.claiming--
+	case forSettlements:
+		c.settlements.alone = false
 	}
 }

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// maxSettling bounds the settlements that wait. One more is lost: what was reserved stays
-	// charged.
+	// maxSettling bounds the settlements that wait. A settlement beyond it is lost: its reservation
+	// stays charged.
 	maxSettling = 4096
-	// settlingItems bounds those of a call.
+	// settlingItems bounds the settlements in a call.
 	settlingItems = 32
-	// settledWithin is how long a settlement is tried. Sent again it changes nothing that it has
-	// changed.
+	// settledWithin is the time for which a settlement is retried. A settlement that arrives twice
+	// changes the bucket once.
 	settledWithin = quota.Instant(10 * quota.Second)
 )
 
-// Settle has the control plane make a reservation cost what its request has cost. It keeps r. The
-// settlement leaves at once, or with the next call if one is under way that requests wait for.
+// Settle sets the cost of a reservation to the actual cost of its request. It keeps r. The
+// settlement leaves at once, or with the next call if a call with waiting requests is under way.
 func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
-	if c.debts.settle(r, actual) {
+	if c.debts.settleUncharged(r, actual) {
 		c.chargeSoon()
 		return
 	}
@@ -31,20 +31,21 @@ func (c *Client) Settle(now quota.Instant, r *Reservation, actual int64) {
 	}
 	s.waiting = append(s.waiting, r)
 	if c.room.calls == 0 {
-		c.sendSettled(now)
+		c.sendSettlements(now)
 	}
 }
 
-// unused settles reservations of a need that no request uses: the nth to the last of a name.
-func (c *Client) unused(now quota.Instant, need *Need, name uint64, nth, last int64) {
+// settleUnused settles reservations that no request uses, at a cost of 0: the requests nth to last
+// of a name.
+func (c *Client) settleUnused(now quota.Instant, need *Need, name uint64, nth, last int64) {
 	for ; nth <= last; nth++ {
 		c.Settle(now, &Reservation{Need: *need, Name: name + uint64(nth)}, 0)
 	}
 }
 
-// sendSettled sends the settlements that wait, the first ones of one policy set, unless a call with
-// nothing else is under way.
-func (c *Client) sendSettled(now quota.Instant) {
+// sendSettlements sends the first waiting settlements of one policy set, unless a call of
+// settlements alone is under way.
+func (c *Client) sendSettlements(now quota.Instant) {
 	s := &c.settlements
 	if len(s.waiting) == 0 || s.alone || now < s.next {
 		return
@@ -54,26 +55,27 @@ func (c *Client) sendSettled(now quota.Instant) {
 		return
 	}
 	s.alone = true
-	c.send(&call{sent: now, items: s.take(s.waiting[0].Need.Version, settlingItems), purpose: forSettlements})
+	c.sendCall(&call{sent: now, items: s.takeItems(s.waiting[0].Need.Version, settlingItems), purpose: forSettlements})
 }
 
-// settleFirst has a call settle before anything else, so that what comes back is there for the
-// requests that wait in it.
+// settleFirst puts settlements at the front of the call, so refunded tokens can serve the requests
+// in the same call.
 func (c *Client) settleFirst(call *call) {
 	s := &c.settlements
 	most := min(settlingItems, wire.MaxItems-len(call.items))
 	if len(s.waiting) > 0 && most > 0 && call.sent >= s.next {
-		call.items = append(s.take(call.items[0].need.Version, most), call.items...)
+		call.items = append(s.takeItems(call.items[0].need.Version, most), call.items...)
 	}
 }
 
-// settled takes in the answer to a settlement. A reservation that is not known was settled by a
-// call whose answer was lost, and counts as settled without tokens. If there was none, it is lost.
-func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
+// takeInSettlement reads the answer to a settlement. If the reservation is not known, and a call
+// without an answer has carried the settlement before, the settlement counts without tokens.
+// Without such a call it is lost.
+func (c *Client) takeInSettlement(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	r := it.settled
 	switch {
 	case a.State == wire.ItemUnavailable:
-		c.waitAgain(r, now)
+		c.requeueSettlement(r, now)
 	case a.State == wire.ItemUnknown, a.Waiting == 0 && !r.sent:
 		c.Stats.SettlementsLost++
 	case r.Tally != nil:
@@ -81,16 +83,17 @@ func (c *Client) settled(it *item, a *wire.LeaseAnswer, now quota.Instant) {
 	}
 }
 
-// settleAgain has the settlements of a call without an answer wait for another.
-func (c *Client) settleAgain(call *call, now quota.Instant) {
+// requeueSettlements queues the settlements of an unanswered call again.
+func (c *Client) requeueSettlements(call *call, now quota.Instant) {
 	for i := range call.items {
 		if it := &call.items[i]; it.kind == settles {
-			c.waitAgain(it.settled, now)
+			c.requeueSettlement(it.settled, now)
 		}
 	}
 }
 
-func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
+// requeueSettlement queues a settlement for another call, unless it was retried for settledWithin.
+func (c *Client) requeueSettlement(r *Reservation, now quota.Instant) {
 	s := &c.settlements
 	if now-r.since > settledWithin || len(s.waiting) >= maxSettling {
 		c.Stats.SettlementsLost++
@@ -101,7 +104,8 @@ func (c *Client) waitAgain(r *Reservation, now quota.Instant) {
 	s.waiting = append(s.waiting, r)
 }
 
-// forgetOld gives up what has waited for too long while the control plane is away.
+// forgetOld gives up settlements that have waited for more than settledWithin while the control
+// plane is away.
 func (s *settlements) forgetOld(now quota.Instant, stats *Stats) {
 	kept := s.waiting[:0]
 	for _, r := range s.waiting {

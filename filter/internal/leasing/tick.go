@@ -2,21 +2,21 @@ package leasing
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Tick sends what only a tick sends, looks again for tokens that other workers brought, and ends
-// what has waited too long.
+// Tick sends the messages that no request causes, looks for tokens that other workers brought, and
+// ends waits that are over.
 func (c *Client) Tick(now quota.Instant) {
 	c.reports.nodes = c.nodesAsked.Load()
 	c.EndLate(now)
 	c.shareOutHeld(now)
 	c.Claim(now)
-	c.report(now)
-	c.charge(now)
-	c.sendSettled(now)
+	c.sendReports(now)
+	c.chargeDebts(now)
+	c.sendSettlements(now)
 	for _, r := range c.queue.compact() {
-		c.lookAfter(r, now)
+		c.checkRequest(r, now)
 	}
 	if c.Health.breaker.Tick(now, c.random.Jitter()) || now >= c.probesLate() {
-		c.probe(now)
+		c.sendProbe(now)
 	}
 	if c.Health.breaker.IsOpen() {
 		return
@@ -28,13 +28,13 @@ func (c *Client) Tick(now quota.Instant) {
 	c.sendReturns(now)
 }
 
-// NextDue is when Tick has something to do: at once while requests wait, which other workers may
-// serve, and while the control plane does not answer.
+// NextDue returns when Tick has something to do. It is now while requests wait, because other
+// workers may bring tokens, and while the control plane does not answer.
 func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	if c.queue.waiting > 0 || c.queue.trying > 0 || len(c.held) > 0 {
 		return now
 	}
-	due := min(c.reports.next(), c.Health.breaker.NextDue(now), c.LateAt(), c.probesLate())
+	due := min(c.reports.nextDue(), c.Health.breaker.NextDue(now), c.LateAt(), c.probesLate())
 	if len(c.queue.kept) > 0 {
 		due = min(due, c.queue.keepBy)
 	}
@@ -42,7 +42,7 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 		due = min(due, max(c.settlements.next, now))
 	}
 	if c.mayReturn() {
-		due = min(due, max(c.returns.due(now), now))
+		due = min(due, max(c.returns.nextDue(now), now))
 	}
 	if len(c.debts.all) > 0 {
 		due = min(due, max(c.debts.next, now))
@@ -50,8 +50,9 @@ func (c *Client) NextDue(now quota.Instant) quota.Instant {
 	return due
 }
 
-// NextResume is when requests that wait go on, because TakeResolved has them or EndLate ends them,
-// or when what gathers for a call leaves by Flush; never if nothing is so.
+// NextResume returns when a waiting request can go on: because TakeResolved has it, because EndLate
+// will end it, or because Flush may send the call for which it gathers. It returns never if there
+// is nothing to do.
 func (c *Client) NextResume(now quota.Instant) quota.Instant {
 	switch {
 	case len(c.queue.resolved) > 0 || len(c.queue.tried) > 0:

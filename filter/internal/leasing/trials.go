@@ -2,25 +2,25 @@ package leasing
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Trials ask as requests do, for buckets of their own, in calls of their own: so no request waits
-// for what they ask. These leave at the pace of those for requests.
+// Trials ask like requests, but for other buckets and in other calls. So no request waits because
+// of a trial. Trial calls leave at the same pace as calls for requests.
 
 const (
-	// TrialPatience is how long a trial waits: far longer than a request, because it holds up
-	// nothing. As many may wait in one VM as requests.
+	// TrialPatience is how long a trial waits: far longer than a request, because it delays
+	// nothing. MaxWaiting trials may wait in one VM.
 	TrialPatience = quota.Second
 	// trialCalls bounds the calls for trials under way.
 	trialCalls = 4
 )
 
-// sendTrials asks for what trials wait for, as often as for requests: what waits longer than these
-// would, and asks for more at once, is granted something else. While the calls of requests are late
-// it asks seldom.
+// sendTrials asks for the lines in which trials wait, as often as for requests: a line that waited
+// longer and then asked for more at once would be granted something else than requests are. While
+// calls of requests are late it asks rarely.
 func (c *Client) sendTrials(now quota.Instant) {
 	q := &c.queue
-	for len(q.trials) > 0 && c.trying < trialCalls && c.trialPace.due(now, c.trying, len(q.trials)) {
+	for len(q.trials) > 0 && c.trying < trialCalls && c.trialPace.mayLeave(now, c.trying, len(q.trials)) {
 		_, away := c.Health.Away()
-		if away || c.room.pressed() && now < c.trialPace.lastSent+quota.Instant(callTimeout) {
+		if away || c.room.isPressed() && now < c.trialPace.lastSent+quota.Instant(callTimeout) {
 			return
 		}
 		call := &call{sent: now, purpose: forTrials}
@@ -30,27 +30,27 @@ func (c *Client) sendTrials(now quota.Instant) {
 		}
 		c.trying++
 		c.trialPace.lastSent = now
-		c.send(call)
+		c.sendCall(call)
 	}
 }
 
-// trialsOver notes the end of a call for trials.
-func (c *Client) trialsOver(call *call) {
+// endTrials counts the end of a call for trials.
+func (c *Client) endTrials(call *call) {
 	if call.purpose == forTrials {
 		c.trying--
 	}
 }
 
-// learnPace learns from a call that was answered at now. Of others than those for requests or for
-// trials it learns nothing: they serve both.
+// learnPace learns the round trip of a call answered at now. It learns only from calls for requests
+// or for trials: other calls serve both.
 func (c *Client) learnPace(call *call, now quota.Instant) {
 	if call.purpose == forTrials || call.asks > 0 {
-		c.paceOf(call).answered(quota.Span(now - call.sent))
+		c.paceOf(call).learnTrip(quota.Span(now - call.sent))
 	}
 }
 
-// paceOf is how fast calls of a kind are answered. Trials learn it apart, so that nothing becomes
-// of requests that would not without.
+// paceOf returns the pace for a call. Trials have a pace of their own, so that they never change
+// the outcome of a request.
 func (c *Client) paceOf(call *call) *pace {
 	if call.purpose == forTrials {
 		return &c.trialPace
@@ -58,9 +58,9 @@ func (c *Client) paceOf(call *call) *pace {
 	return &c.pace
 }
 
-// jitter draws a number for the answer to a call. Trials draw others than requests, so that nothing
-// becomes of these that would not without.
-func (c *Client) jitter(call *call) int64 {
+// drawJitter draws a number for the answer to a call. Trials have random numbers of their own, so
+// that they never change the outcome of a request.
+func (c *Client) drawJitter(call *call) int64 {
 	if call.purpose == forTrials {
 		return c.chance.Jitter()
 	}

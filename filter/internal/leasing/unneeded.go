@@ -8,48 +8,49 @@ import (
 )
 
 const (
-	// ridesAhead is how long before they are due tokens go back at most with a call that leaves
-	// anyway; it is this part of a TTL. ridesEvery is how often a call looks for such.
+	// ridesAhead is the longest time before its due instant that a return may join a call that
+	// leaves anyway; the time is at most 1/ridesPerTTL of a lease's TTL. ridesEvery is the shortest
+	// time between two such searches.
 	ridesAhead  = 4 * quota.Second
 	ridesPerTTL = 8
 	ridesEvery  = 20 * quota.Millisecond
-	// tellsFrom: that so small a part of a burst was used is not worth a call of its own.
+	// tellsFrom is a part of the burst: fewer used tokens are not worth a call of their own.
 	tellsFrom = 64
-	// returnItems bounds the buckets that one call looks at.
+	// returnItems bounds the buckets that one search checks.
 	returnItems = 32
-	// maxLost bounds the returns that are sent again, which a second call does.
+	// maxLost bounds the returns that wait to be sent again.
 	maxLost = wire.MaxItems
 )
 
-// returns are the buckets of which this VM has brought tokens that go back if no request needs
+// returns are the buckets with tokens that this VM asked for and that go back if no request needs
 // them. The zero value is empty.
 type returns struct {
 	agenda
-	// looked is when a call last looked for tokens to take along.
+	// looked is when a call last searched for tokens to take along.
 	looked quota.Instant
-	// lost are returns whose call had no answer, and those of tokens that came too late: the
-	// control plane takes each once, however often it comes.
+	// lost are returns whose call had no answer, and returns of tokens that came too late. The
+	// control plane counts each return once, even if it arrives twice.
 	lost []item
 }
 
-// takeOut is the change that takes tokens which this node does not need out of its credit.
+// takeOut is the change that takes unneeded tokens out of a node's credit.
 type takeOut struct {
 	need  *Need
 	now   quota.Instant
 	nodes int64
-	// rides: a call goes anyway. all: none of the tokens is needed.
+	// rides: a call leaves anyway. all: none of the tokens is needed.
 	rides, all bool
 
 	out [2]lease.Lease
-	// again is when to look again.
+	// again is when to check again.
 	again quota.Instant
 }
 
 // Apply implements bucketstore.Change.
 func (t *takeOut) Apply(e *bucketstore.Entry) bool {
-	t.out = [2]lease.Lease{} // Another worker may have been faster than the attempt before.
+	t.out = [2]lease.Lease{} // The update may run again after another worker's change.
 	p, hold := t.need.Params, int64(0)
-	// No other node lacks what the only one has in hand: its next burst may use it.
+	// With one node no other node lacks the tokens: its next burst may use them.
 	lone := t.nodes == 1 && !t.rides
 	shows, rests := !t.need.Algorithm.Fixed(), !lone && e.Credit.Rests(t.now, p, t.rides)
 	switch {
@@ -60,28 +61,28 @@ func (t *takeOut) Apply(e *bucketstore.Entry) bool {
 		hold = e.Credit.Needs(t.now, p, t.nodes, rests)
 	}
 	c, out := e.Credit.TakeOut(t.now, hold)
-	// That many tokens were used is worth a call where they count longer as leased ones.
+	// Used tokens are worth a call where they count as leased for longer than their use.
 	used := out[0].Used + out[1].Used
 	tells := rests && used > 0 && (t.rides || shows && used > p.Burst/tellsFrom)
 	if out[0].Tokens+out[1].Tokens > 0 || tells {
 		e.Credit, t.out = c, out
-		if back := out[0].Tokens + out[1].Tokens; !t.need.Algorithm.Windowed() { // They are missing no more.
-			e.Credit.FullAt -= quota.Instant(t.need.earning(back))
+		if back := out[0].Tokens + out[1].Tokens; !t.need.Algorithm.Windowed() { // They are no longer missing.
+			e.Credit.FullAt -= quota.Instant(t.need.timeToEarn(back))
 		}
 	}
 	t.again = e.Credit.LookAgain(t.now, p, shows)
 	return t.out != [2]lease.Lease{}
 }
 
-// watch has tokens looked after that have come for a bucket: those that no request needs go back.
-func (c *Client) watch(now quota.Instant, need *Need, back quota.Instant) {
+// watchTokens schedules a check of a bucket's new tokens: unneeded tokens go back.
+func (c *Client) watchTokens(now quota.Instant, need *Need, back quota.Instant) {
 	if back != quota.Forever {
 		c.returns.note(*need, back)
 	}
 }
 
-// giveBack takes tokens that are not needed out of this node's credit, and returns the items that
-// give them back. They pay the bucket's debts first.
+// giveBack takes unneeded tokens out of this node's credit, and returns the items that give them
+// back. The tokens pay the bucket's debts first.
 func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 	t.nodes, t.out = c.reports.nodes, [2]lease.Lease{}
 	if err = c.store.Update(bucketstore.Leased, t.need.Bucket, t.now, t); err != nil {
@@ -91,33 +92,36 @@ func (c *Client) giveBack(t *takeOut) (items []item, err error) {
 		used := out.Tokens
 		out.Tokens = c.debts.payFree(t.need.Bucket, out.Tokens, nil)
 		if out.Used += used - out.Tokens; out.Tokens+out.Used > 0 {
-			items = append(items, c.back(t.need, out))
+			items = append(items, c.newReturn(t.need, out))
 		}
 	}
 	return items, nil
 }
 
-// back is the item that says what has become of leased tokens. It is not inlined, for the size of
-// the filter.
+// newReturn returns the item that reports leased tokens as returned or used. It is not inlined, to
+// keep the module small.
 //
 //go:noinline
-func (c *Client) back(need *Need, out lease.Lease) item {
+func (c *Client) newReturn(need *Need, out lease.Lease) item {
 	c.settlements.names += 1 << nameBits
 	return item{kind: givesBack, need: *need, name: c.settlements.names, back: out}
 }
 
-// gatherReturns returns items that give back what is due, of one policy set and at most so many.
+// gatherReturns returns items for the returns that are due, of one policy set and at most most
+// items.
 func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, rides bool) (items []item) {
 	upTo := now
 	if rides {
 		upTo += quota.Instant(ridesAhead)
 	}
 	r := &c.returns
+	// Returns that had no answer go first.
 	for len(r.lost) > 0 && len(items)+2 <= most && (version == 0 || r.lost[0].need.Version == version) {
 		version = r.lost[0].need.Version
 		items = append(items, r.lost[0])
 		r.lost = r.lost[1:]
 	}
+	// Then unneeded tokens of the buckets that are due.
 	t := &takeOut{now: now, rides: rides}
 	for range returnItems {
 		if len(r.pending) == 0 || r.pending[0].at > upTo || len(items)+2 > most {
@@ -129,6 +133,7 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 			r.setAside()
 			continue
 		}
+		// Take the bucket's unneeded tokens, and note when to check it again.
 		version = p.need.Version
 		t.need = &p.need
 		back, err := c.giveBack(t)
@@ -136,7 +141,7 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 		if err != nil {
 			t.again = now + quota.Instant(quota.Millisecond)
 		}
-		if r.move(p, t.again); t.again != quota.Forever && t.again <= upTo {
+		if r.reschedule(p, t.again); t.again != quota.Forever && t.again <= upTo {
 			r.setAside()
 		}
 	}
@@ -144,9 +149,9 @@ func (c *Client) gatherReturns(now quota.Instant, version uint64, most int, ride
 	return items
 }
 
-// returnAlong has a call take along what goes back soon.
+// returnAlong adds to a call the returns that are due soon.
 func (c *Client) returnAlong(call *call) {
-	r, most := &c.returns, c.room.items()-len(call.items)
+	r, most := &c.returns, c.room.maxItems()-len(call.items)
 	if len(r.pending)+len(r.lost) == 0 || most < 2 || call.sent < r.looked+quota.Instant(ridesEvery) {
 		return
 	}
@@ -154,24 +159,26 @@ func (c *Client) returnAlong(call *call) {
 	call.items = append(call.items, c.gatherReturns(call.sent, call.items[0].need.Version, most, true)...)
 }
 
-// returnFirst returns the items by which a call says which tokens of its buckets were used, and
-// gives back what is in hand of those for which requests wait in it: it is too little for one of
-// them alone, or a request for several buckets waits, which takes none of it.
+// returnFirst returns the items that go first in a call. They report used tokens of the call's
+// buckets. They also give back the tokens in hand of buckets for which requests wait in the call:
+// these are too few for one request, or a request for several buckets waits, which takes no tokens
+// in hand.
 func (c *Client) returnFirst(call *call) []item {
-	first := c.returns.lostOf(call)
+	first := c.returns.takeLost(call)
 	for i := range call.items {
 		it := &call.items[i]
 		for _, spent := range it.spent {
 			if spent.Tokens > 0 && len(first)+len(call.items) < wire.MaxItems {
-				first = append(first, c.back(&it.need, lease.Lease{Used: spent.Tokens, Term: spent.Term}))
+				first = append(first, c.newReturn(&it.need, lease.Lease{Used: spent.Tokens, Term: spent.Term}))
 			}
 		}
 		fits := len(first)+len(call.items) < wire.MaxItems
-		if used := c.lastUsedBy(call.purpose == forTrials).take(call.sent, &it.need.Bucket); used.Term != 0 && fits {
-			first = append(first, c.back(&it.need, used))
+		used := c.lastUsedBy(call.purpose == forTrials).takeUnreported(call.sent, &it.need.Bucket)
+		if used.Term != 0 && fits {
+			first = append(first, c.newReturn(&it.need, used))
 		}
 		alone := it.need.Cost == 1 && (it.line == nil || !it.line.several)
-		if it.waiting == 0 || alone || it.need.leaky() || it.need.Optimistic || it.kind == charges ||
+		if it.waiting == 0 || alone || it.need.isLeaky() || it.need.Optimistic || it.kind == charges ||
 			len(first)+len(call.items)+2 > wire.MaxItems {
 			continue
 		}
@@ -181,24 +188,24 @@ func (c *Client) returnFirst(call *call) []item {
 	return first
 }
 
-// returnLate has tokens go back that came too late to be used soon: the call by which their
-// requests ask once more says so first.
+// returnLate gives back tokens that came too late to be used within lease.Soon. The call in which
+// their requests ask once more reports that first.
 func (c *Client) returnLate(s *lineAnswer, nth int) {
 	it, a := &s.items[nth], &s.answers[nth]
-	if it.prepaid == 0 || a.Keep > 0 || it.need.leaky() || it.need.Optimistic {
+	if it.prepaid == 0 || a.Keep > 0 || it.need.isLeaky() || it.need.Optimistic {
 		return
 	}
-	one := c.back(&it.need, lease.Lease{
+	one := c.newReturn(&it.need, lease.Lease{
 		Tokens: it.prepaid, Expiry: s.call.sent + quota.Instant(lease.Late), Term: a.Term,
 	})
 	it.prepaid = 0
 	c.returnAgain(&one, s.now)
 }
 
-// lostOf takes the returns that are to be sent again of the buckets of a call.
+// takeLost takes out the lost returns for buckets of a call.
 //
 //go:noinline
-func (r *returns) lostOf(call *call) (items []item) {
+func (r *returns) takeLost(call *call) (items []item) {
 	rest := r.lost[:0]
 	for i := range r.lost {
 		l := &r.lost[i]
@@ -216,8 +223,8 @@ func (r *returns) lostOf(call *call) (items []item) {
 	return items
 }
 
-// returned counts what has become of tokens that were given back.
-func (c *Client) returned(it *item, taken bool) {
+// countReturned counts returned tokens, as taken or as lapsed.
+func (c *Client) countReturned(it *item, taken bool) {
 	if taken {
 		c.Stats.Returned += uint64(it.back.Tokens)
 	} else {
@@ -225,27 +232,27 @@ func (c *Client) returned(it *item, taken bool) {
 	}
 }
 
-// returnAgain has a return whose call had no answer go with another, as long as its lease lasts.
+// returnAgain queues a return whose call had no answer, unless its lease has ended.
 func (c *Client) returnAgain(it *item, now quota.Instant) {
 	if it.kind != givesBack || it.back.Term == 0 {
 		return
 	}
 	if now >= it.back.Expiry || len(c.returns.lost) >= maxLost {
-		c.returned(it, false)
+		c.countReturned(it, false)
 		return
 	}
 	c.returns.lost = append(c.returns.lost, *it)
 }
 
-// mayReturn reports whether there are tokens that may go back in a call of their own: while calls
-// are late, only when no request waits in one.
+// mayReturn reports whether there are tokens that may go back in a call of their own. While calls
+// are late they may go only if no request waits in a call.
 func (c *Client) mayReturn() bool {
 	_, away := c.Health.Away()
-	return len(c.returns.pending)+len(c.returns.lost) > 0 && !away && (!c.room.pressed() || c.room.calls == 0)
+	return len(c.returns.pending)+len(c.returns.lost) > 0 && !away && (!c.room.isPressed() || c.room.calls == 0)
 }
 
-// returnDue is when the next return is due; never if there is none.
-func (r *returns) due(now quota.Instant) quota.Instant {
+// nextDue returns when the next return is due; never if there is none.
+func (r *returns) nextDue(now quota.Instant) quota.Instant {
 	switch {
 	case len(r.lost) > 0:
 		return now
@@ -255,16 +262,16 @@ func (r *returns) due(now quota.Instant) quota.Instant {
 	return quota.Forever
 }
 
-// sendReturns sends what is due and has not gone with another call. While calls are late it waits
-// for one.
+// sendReturns sends the due returns that no other call carried. While calls are late it waits until
+// no call with requests is under way.
 func (c *Client) sendReturns(now quota.Instant) {
 	r := &c.returns
-	for c.mayReturn() && r.due(now) <= now {
+	for c.mayReturn() && r.nextDue(now) <= now {
 		items := c.gatherReturns(now, 0, wire.MaxItems, false)
 		if len(items) == 0 {
 			return
 		}
 		call := &call{sent: now, items: items}
-		c.send(call)
+		c.sendCall(call)
 	}
 }
