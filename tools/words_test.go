@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/weir-proxy/weir/tools/habits"
 )
 
 // Pages and comments are for readers who see them for the first time, many of them in a foreign
@@ -17,30 +19,12 @@ const (
 	maxCodeColumns  = 120
 )
 
-// A wording is one that is not used, and what to write instead.
-type wording struct {
-	pattern *regexp.Regexp
-	instead string
-}
-
-var bannedWords = []wording{
-	{regexp.MustCompile(`(?i)\bcent(re|er)('s)?\b`), "the control plane"},
-	{regexp.MustCompile(`(?i)\b(nobody|everybody|somebody|anybody)\b`), "the actor: no caller, every Envoy, another worker, an operator"},
-	{regexp.MustCompile(`(?i)\b(whoever|whomever)\b`), "the actor: a caller that, each worker that"},
-	{regexp.MustCompile(`(^|[.:;] )Who [^.?:;]*[.:;|]`), "the actor as the subject: a caller that …"},
-	{regexp.MustCompile(`(?i)\b(told|telling)\b`), "reports, sends, receives, knows, differs"},
-	{regexp.MustCompile(`(?i)\bsays whether\b`), "reports whether"},
-	{regexp.MustCompile(`(?i)\b(lots?|desks?)\b`), "tokens or leased tokens; the lease client"},
-	{regexp.MustCompile(`(?i)\breckon(s|ed|ing)?\b`), "count, compute, assume"},
-	{regexp.MustCompile(`(^|[.:;] )Of (a|an|the|this|that|these|those|what|which|all|both|several|few|more|two|three|further)\b`), "the subject first: not \"Of a bucket …\""},
-}
-
 // checkWords returns what a line of prose should not say. Text in backticks is a name and may.
 func checkWords(line string) (problems []string) {
 	line = regexp.MustCompile("`[^`]*`|\\]\\([^)]*\\)").ReplaceAllString(line, "x")
-	for _, w := range bannedWords {
-		if found := w.pattern.FindString(line); found != "" {
-			problems = append(problems, fmt.Sprintf("%q: write %s", strings.TrimSpace(found), w.instead))
+	for _, w := range habits.Banned {
+		if found := w.Pattern.FindString(line); found != "" {
+			problems = append(problems, fmt.Sprintf("%q: write %s", strings.TrimSpace(found), w.Instead))
 		}
 	}
 	return problems

@@ -55,8 +55,8 @@ func (t *tree) print(to io.Writer) {
 	row("ifs whose init changes a variable", "%.2f %% of lines", 100*ratio(t.mutatingIfs, t.code))
 	row("exported names with a comment", "%.0f %%", 100*ratio(t.documented, t.exported))
 	row("sentences in comments", "%d", t.sentences)
-	for i, m := range manners {
-		row("  "+m.name, "%.1f in 1000", 1000*ratio(t.manners[i], t.sentences))
+	for i, h := range habitsCounted {
+		row("  habit "+h.Name, "%.1f in 1000", 1000*ratio(t.habits[i], t.sentences))
 	}
 	fmt.Fprintf(w, "\n  package\tties of files\tof possible\tin circles\n")
 	for _, p := range t.packages {

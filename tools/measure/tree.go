@@ -24,7 +24,7 @@ type tree struct {
 	mutatingIfs          int
 	exported, documented int
 	sentences            int
-	manners              []int // by manners, how often each occurs
+	habits               []int // by habitsCounted: how often each occurs
 }
 
 // pkg is the files of one folder.
