@@ -14,7 +14,7 @@ import (
 // causes are what Redis says it cannot do, by a part of its text, as operators know it. The text
 // itself may hold keys and addresses.
 var causes = []struct{ sign, said string }{
-	{"may evict", "Redis may evict what cannot be lost: " +
+	{"may evict", "Redis may evict state that cannot be lost: " +
 		"set maxmemory-policy noeviction, or start with --redis-may-evict"},
 	{"may still make the change", "the disk of the store does not answer, and may still make the change when " +
 		"it does: see weir audit before you try again, and look at the disk's health"},

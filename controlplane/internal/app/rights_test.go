@@ -12,7 +12,8 @@ import (
 	"github.com/weir-proxy/weir/test/redistest"
 )
 
-// A Redis that may evict what cannot be lost refuses the start, with what to do, unless forced.
+// The control plane does not start with a Redis that may evict state that cannot be lost, unless
+// forced, and it says what to do.
 func TestARedisThatEvictsRefusesTheStart(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	s := bare(t)

@@ -32,7 +32,7 @@ func (k Kept) Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, Stat
 }
 
 func stateOf(s *docs.State) State {
-	return State{Revision: s.Revision, ExceptionsRevision: s.Turn, Special: s.Live}
+	return State{Revision: s.Revision, ExceptionsRevision: s.IndexRevision, Special: s.Live}
 }
 
 // decode reads a stored record, the zero one if there is none.
@@ -50,7 +50,7 @@ func decode(stored *docs.Record) (r Record, err error) {
 // WriteConsumers implements Store.
 func (k Kept) WriteConsumers(ctx context.Context, c Changes) (uint64, error) {
 	commit := docs.Commit{
-		Changes: make([]docs.Change, len(c.Writes)), Turn: c.ExceptionsRevision,
+		Changes: make([]docs.Change, len(c.Writes)), IndexRevision: c.ExceptionsRevision,
 		Entry: c.Entry, WithBefore: len(c.Writes) == 1,
 	}
 	for i, w := range c.Writes {

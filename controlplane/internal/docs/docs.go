@@ -17,7 +17,7 @@ type Name string
 
 // The documents that there are.
 const (
-	Enforcement Name = "{meta}:orders"      // orders and bans
+	Enforcement Name = "{meta}:enforcement" // orders and bans
 	Region      Name = "{meta}:region"      // the use of one region
 	Regions     Name = "{regions}:document" // which region holds what, in the store of all regions
 )

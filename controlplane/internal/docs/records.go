@@ -81,8 +81,8 @@ type State struct {
 	Head
 	// Floor is the revision after which the log lacks nothing.
 	Floor uint64
-	// Turn counts the commits of records that have, or had, a first score.
-	Turn uint64
+	// IndexRevision counts the commits of records that have, or had, a first score.
+	IndexRevision uint64
 	// Logged is how many changes the log has.
 	Logged int
 	// Live: there are records whose first score is not past.
@@ -108,8 +108,8 @@ type Commit struct {
 	Clear bool
 	// Cleared, unless nil, is the Head.Cleared that is expected.
 	Cleared *uint64
-	// Turn is one that has been seen: a store that has lost its state continues above it.
-	Turn uint64
+	// IndexRevision was seen before: a store that has lost its state continues above it.
+	IndexRevision uint64
 	// Entry is kept too, unless its Action is empty; with WithBefore it has the value before of
 	// the first record that is changed.
 	Entry      audit.Entry

@@ -57,7 +57,7 @@ func (x *topicTx) list(part string) *bolt.Bucket { return x.tx.Bucket(listOf(x.T
 func storedState(tx *bolt.Tx, t *docs.Topic) (state docs.State) {
 	stored := tx.Bucket(metaBucket).Get(stateKey(t))
 	for _, field := range []*uint64{
-		&state.First, &state.Revision, &state.Cleared, &state.Floor, &state.Turn,
+		&state.First, &state.Revision, &state.Cleared, &state.Floor, &state.IndexRevision,
 	} {
 		if len(stored) >= 8 {
 			*field, stored = number(stored[:8]), stored[8:]
@@ -70,7 +70,7 @@ func storedState(tx *bolt.Tx, t *docs.Topic) (state docs.State) {
 func (x *topicTx) putState() error {
 	var value []byte
 	for _, n := range []uint64{
-		x.state.First, x.state.Revision, x.state.Cleared, x.state.Floor, x.state.Turn, uint64(x.state.Logged),
+		x.state.First, x.state.Revision, x.state.Cleared, x.state.Floor, x.state.IndexRevision, uint64(x.state.Logged),
 	} {
 		value = binary.BigEndian.AppendUint64(value, n)
 	}
@@ -334,7 +334,7 @@ func (x *topicTx) change(c *docs.Commit) error {
 		x.state.First, x.state.Floor = x.state.Revision, before
 	}
 	if touched {
-		x.state.Turn = max(x.state.Turn, c.Turn) + 1
+		x.state.IndexRevision = max(x.state.IndexRevision, c.IndexRevision) + 1
 	}
 	return x.trim()
 }

@@ -23,11 +23,12 @@ var bucketScript string
 
 var replaceBucket = redis.NewScript(auditScript + adjustScript)
 
-// Adjust implements leases.Buckets. The arithmetic is that of the Go code: it reads both ledgers,
-// changes one here, and puts it back if they are still the same.
+// Adjust implements leases.Buckets. It does the arithmetic in Go: it reads both ledgers, changes
+// one of them here, and writes it back if both are unchanged in Redis.
 func (s *Store) Adjust(
 	ctx context.Context, it leases.Item, c lease.Change, entry audit.Entry,
 ) (lease.Holding, error) {
+	// Encode the audit entry, if there is one.
 	text := ""
 	if entry.Action != "" {
 		var err error
@@ -37,15 +38,18 @@ func (s *Store) Adjust(
 	}
 	tag := bucketTag(it.Bucket)
 	key := bucketKey(it.Bucket, it.Ask.Windows.Quota != 0)
+	// Read, change and write, until no other writer comes in between.
 	for range leases.Attempts {
-		raw, now, lost, err := s.bucket(ctx, key, tag)
+		raw, now, lost, err := s.readBucket(ctx, key, tag)
 		if err != nil {
 			return lease.Holding{}, err
 		}
-		state, forgettable, held := s.adjusted(raw, now, lost, it, c)
+		state, forgettable, held := s.applyChange(raw, now, lost, it, c)
 		if c == (lease.Change{}) || held.Stale {
 			return held, nil
 		}
+		// Write the ledger of the item, main or draft, on the condition that both ledgers are as
+		// they were read.
 		keys := []string{key, key + draftSuffix, auditKey(hex.EncodeToString([]byte{tag}))}
 		if it.Draft {
 			keys[0], keys[1], raw = keys[1], keys[0], twins{raw.draft, raw.main}
@@ -61,18 +65,18 @@ func (s *Store) Adjust(
 	return lease.Holding{}, leases.ErrBusy
 }
 
-// twins are the ledgers of a bucket as they are stored, empty if there is none.
+// twins holds the stored ledgers of a bucket; a text is empty if there is no such ledger.
 type twins struct{ main, draft string }
 
-// bucket reads a bucket's ledgers, with Redis' time and the time at which the state of its tag was
-// last lost.
-func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw twins, now, lost quota.Instant, err error) {
+// readBucket reads the ledgers of a bucket. It also returns the time of Redis, and the time of the
+// last loss of state of the bucket's tag.
+func (s *Store) readBucket(ctx context.Context, key string, tag byte) (raw twins, now, lost quota.Instant, err error) {
 	reply, err := s.read.Run(ctx, s.client, []string{key, key + draftSuffix, lostKey(tag)}).StringSlice()
 	if err != nil {
 		return raw, 0, 0, err
 	}
 	if len(reply) != 4 {
-		return raw, 0, 0, fmt.Errorf("the script answered with %d values", len(reply))
+		return raw, 0, 0, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
 	}
 	at, err := strconv.ParseInt(reply[3], 10, 64)
 	if err != nil {
@@ -85,8 +89,9 @@ func (s *Store) bucket(ctx context.Context, key string, tag byte) (raw twins, no
 	return twins{reply[0], reply[1]}, now, lost, nil
 }
 
-// adjusted returns a ledger after a change, and until when it must be kept.
-func (s *Store) adjusted(
+// applyChange returns the ledger after a change, and the instant until which the store must keep
+// it.
+func (s *Store) applyChange(
 	raw twins, now, lost quota.Instant, it leases.Item, c lease.Change,
 ) (state []byte, forgettable quota.Instant, held lease.Holding) {
 	ask := it.Ask
@@ -107,7 +112,7 @@ func (s *Store) adjusted(
 	return packLedger(l), l.Forgettable(), held
 }
 
-// ledgerOf is the ledger of a bucket that an item is about.
+// ledgerOf returns the ledger that an item uses: the draft's or the main one.
 func ledgerOf[L lease.Counted[L]](
 	raw twins, it leases.Item, doubt bool, read func(string) (L, bool), fresh func() L,
 ) L {

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/docs"
 )
 
-// auditScript comes before every script that makes a change with an author.
+// auditScript is the first part of every script that makes a change with an author.
 //
 //go:embed scripts/audit.lua
 var auditScript string
@@ -20,13 +20,13 @@ var auditScript string
 // keptOfBuckets is how many audit entries are kept about the buckets of one tag.
 const keptOfBuckets = audit.Kept / tagCount
 
-// auditKey is the list of what was changed by scripts under a tag. The tags are meta, those of
-// topics, and those of buckets.
+// auditKey returns the key of the audit list of a tag: the changes that scripts made to keys with
+// that tag. The tags are meta, the tags of topics, and the tags of buckets.
 func auditKey(tag string) string { return "weir:{" + tag + "}:audit" }
 
 var keyMetaAudit = auditKey("meta")
 
-// auditTags are all tags that have a list.
+// auditTags are the tags that have an audit list.
 var auditTags = func() []string {
 	tags := []string{"meta"}
 	for _, t := range docs.Topics {
@@ -49,11 +49,12 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		}
 		from = strconv.FormatInt(stamp, 10)
 	}
+	// Read the newest entries of each list.
 	keys := make([]string, len(auditTags))
 	for i, tag := range auditTags {
 		keys[i] = auditKey(tag)
 	}
-	// One more than asked for: each list may hold one of this moment.
+	// Read one entry more than asked for: each list may have an entry of this very moment.
 	lists, err := s.each(ctx, keys, "ZRANGE", from, "-inf", "BYSCORE", "REV", "LIMIT", 0, limit+1, "WITHSCORES")
 	if err != nil {
 		return nil, err
@@ -62,6 +63,7 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		at          int64
 		stored, tag string
 	}
+	// Sort the entries of all lists by time.
 	var found []kept
 	for i, list := range lists {
 		for at := 0; at+1 < len(list); at += 2 {
@@ -73,8 +75,10 @@ func (s *Store) Audit(ctx context.Context, before string, limit int) ([]audit.En
 		}
 	}
 	slices.SortFunc(found, func(a, b kept) int { return cmp.Compare(b.at, a.at) })
+	// Decode the newest entries, as far as asked for.
 	var all []audit.Entry
-	for i, one := range found { // The lists have many times as many entries, and to decode one takes longest.
+	for i, one := range found {
+		// Decoding takes most of the time, and the lists have far more entries than asked for.
 		if len(all) >= limit && one.at < found[i-1].at {
 			break
 		}

@@ -19,9 +19,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/certs"
 )
 
-// Time-outs towards Redis; callers' contexts are usually shorter. They are variables because the
-// package's tests wait longer: what these say of the state must also hold on a machine where Redis
-// waits a second for a processor.
+// Time-outs of connections to Redis; contexts of callers are usually shorter. They are variables
+// because the package's tests set longer ones: a test must pass also on a machine where Redis waits
+// a second for a processor.
 var (
 	dialTimeout = 500 * time.Millisecond
 	ioTimeout   = time.Second
@@ -33,47 +33,47 @@ const (
 	sentinelPort = "26379"
 )
 
-// defaults are the options that no URL changes, for every kind of client.
-func defaults() *redis.UniversalOptions {
+// defaultOptions returns the options of every kind of client that no URL changes.
+func defaultOptions() *redis.UniversalOptions {
 	return &redis.UniversalOptions{
-		// A script that timed out may have been run: to run it again would charge twice. See also
+		// After a time-out the script may have run. To run it again would charge twice. See also
 		// once.
 		MaxRetries: -1, ContextTimeoutEnabled: true,
 		DialTimeout: dialTimeout, DialerRetries: 1,
 		ReadTimeout: ioTimeout, WriteTimeout: ioTimeout, PoolTimeout: poolTimeout,
-		// What the client does by itself needs rights that the store does not.
+		// The client's own extras need rights that the store does not need.
 		DisableIdentity:          true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 }
 
-// topologyAge is how old a cluster client's knowledge of the slots may be. It is the only way to
-// find the successor of a dead primary: go-redis asks again at once only if a live server says that
-// a slot has moved.
+// topologyAge is the maximum age of a cluster client's map of slots. Without it the client would
+// not find the successor of a dead primary: go-redis reloads the map at once only if a live server
+// answers that a slot has moved.
 const topologyAge = time.Second
 
-// clusterPool is how many connections to a server of a cluster there may be at least, unless the
-// URL says how many: a request with buckets of all tags needs one for each tag of the server at
-// once, and go-redis' own number goes by processors.
+// clusterPool is the least size of a connection pool to a cluster's server, unless the URL sets
+// one. A request with buckets of all tags needs one connection for each tag of the server at once;
+// the default of go-redis depends on the number of processors.
 const clusterPool = tagCount / 2
 
-// client makes the client for a URL.
-func (l *location) client() redis.UniversalClient {
+// newClient makes the client for a URL.
+func (l *location) newClient() redis.UniversalClient {
 	if !l.cluster {
-		return l.hooked(redis.NewClient(l.simple()))
+		return l.addHooks(redis.NewClient(l.serverOptions()))
 	}
 	options := l.options.Cluster()
 	options.ClusterStateReloadInterval = topologyAge
 	if options.PoolSize == 0 {
 		options.PoolSize = max(clusterPool, 5*runtime.GOMAXPROCS(0))
 	}
-	options.NewClient = func(o *redis.Options) *redis.Client { return l.hooked(redis.NewClient(o)) }
+	options.NewClient = func(o *redis.Options) *redis.Client { return l.addHooks(redis.NewClient(o)) }
 	return redis.NewClusterClient(options)
 }
 
-// hooked adds the hooks of each server's client. Those of a whole cluster would miss the calls that
-// look at one server.
-func (l *location) hooked(client *redis.Client) *redis.Client {
+// addHooks adds the hooks to the client of one server. Hooks of a whole cluster's client would miss
+// calls that go to one server only.
+func (l *location) addHooks(client *redis.Client) *redis.Client {
 	client.AddHook(patient{byTLS: l.options.TLSConfig != nil})
 	if l.names != nil {
 		client.AddHook(l.names)
@@ -84,8 +84,8 @@ func (l *location) hooked(client *redis.Client) *redis.Client {
 	return client
 }
 
-// simple are the options of a client of one server.
-func (l *location) simple() *redis.Options {
+// serverOptions returns the options for the client of one server.
+func (l *location) serverOptions() *redis.Options {
 	o := l.options.Simple()
 	if l.sentinels != nil {
 		o.Addr, o.Dialer = l.sentinels.name, l.sentinels.dial
@@ -93,27 +93,27 @@ func (l *location) simple() *redis.Options {
 	return o
 }
 
-// location is what a URL says beside the client's options.
+// location holds the parsed URL, beside the client's options.
 type location struct {
 	options                   *redis.UniversalOptions
 	cluster                   bool
 	passwordFile              string
 	ca, cert, key, serverName string
-	// password, authorities and pair are what those files hold; nil without them.
+	// The contents of the files above; nil without the file.
 	password    *certs.Secret
 	authorities *certs.Pool
 	pair        *certs.Pair
 	log         *slog.Logger
-	// prefix begins all keys; empty for the plain one.
+	// prefix begins all keys; empty for the default prefix.
 	prefix string
-	// sentinels follow the primary; nil without Sentinels.
+	// sentinels follow the primary; nil if the URL names no Sentinels.
 	sentinels *sentinels
-	// names follow where names of servers lead; nil where Sentinels say where the primary is.
+	// names follow the addresses of server names; nil with Sentinels, which name the primary.
 	names *names
 }
 
-// locate reads a URL as Open describes it. Its errors never contain a value, which might be a
-// password.
+// locate parses the URL in the form that Open describes. Its errors never contain a value of the
+// URL, because the value might be a password.
 func locate(text string) (*location, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "redis" && u.Scheme != "rediss" {
@@ -124,11 +124,11 @@ func locate(text string) (*location, error) {
 		return nil, errors.New("the parameters of the Redis URL cannot be read: " +
 			"they must be like ?NAME=VALUE&NAME=VALUE")
 	}
-	l := &location{options: defaults(), log: slog.New(slog.DiscardHandler)}
+	l := &location{options: defaultOptions(), log: slog.New(slog.DiscardHandler)}
 	l.options.Dialer = l.dialer(dialTimeout)
 	l.options.Username = u.User.Username()
 	l.options.Password, _ = u.User.Password()
-	l.options.Addrs = []string{u.Host} // The first, before those of parameters.
+	l.options.Addrs = []string{u.Host} // The first address; parameters add more.
 	for name, values := range parameters {
 		for _, value := range values {
 			if err := l.set(name, value); err != nil {
@@ -152,7 +152,7 @@ func locate(text string) (*location, error) {
 	return l, l.complete(u.Scheme == "rediss")
 }
 
-// set takes one parameter of the URL.
+// set sets one parameter of the URL.
 func (l *location) set(name, value string) error {
 	var err error
 	switch o := l.options; name {
@@ -196,9 +196,10 @@ func (l *location) set(name, value string) error {
 	return nil
 }
 
-// complete combines what several parts of the URL say.
+// complete checks parts of the URL against each other, and loads the files.
 func (l *location) complete(secure bool) error {
 	o := l.options
+	// Decide whether this is a cluster.
 	sentinel := o.MasterName != ""
 	switch {
 	case l.cluster && sentinel:
@@ -209,6 +210,7 @@ func (l *location) complete(secure bool) error {
 	if l.cluster && o.DB != 0 {
 		return errors.New("the Redis URL names a database, but a Redis Cluster has none but 0")
 	}
+	// The password comes from the URL or from a file, which is read again when it changes.
 	if l.passwordFile != "" {
 		if o.Password != "" {
 			return errors.New("the Redis URL has a password and password_file: choose one")
@@ -222,6 +224,7 @@ func (l *location) complete(secure bool) error {
 			return user, l.password.Current(l.log), nil
 		}
 	}
+	// Without TLS no parameter of TLS is allowed.
 	if !secure {
 		if l.ca+l.cert+l.key+l.serverName != "" {
 			return errors.New("ca_file, cert_file, key_file and server_name are for Redis URLs " +
@@ -229,12 +232,12 @@ func (l *location) complete(secure bool) error {
 		}
 		return nil
 	}
-	return l.tls()
+	return l.setTLS()
 }
 
-// tls has all connections use TLS. Each server must prove the name by which it was called, or
-// server_name.
-func (l *location) tls() error {
+// setTLS makes all connections use TLS. Each server must have a certificate for the host name of
+// the URL, or for server_name.
+func (l *location) setTLS() error {
 	l.options.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: l.serverName}
 	var err error
 	if l.ca != "" {
@@ -253,8 +256,8 @@ func (l *location) tls() error {
 	return nil
 }
 
-// dialer makes connections that use the files of TLS as they are then, so that they can be renewed
-// while this runs.
+// dialer returns a function that makes connections. Each connection uses the current contents of
+// the TLS files, so the files can be renewed while the process runs.
 func (l *location) dialer(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		config := l.options.TLSConfig
@@ -271,8 +274,8 @@ func (l *location) dialer(timeout time.Duration) func(ctx context.Context, netwo
 	}
 }
 
-// WrongFiles are the parameters of the URL whose files cannot be used as they are now, each with
-// what is wrong, and nothing that stands in them.
+// WrongFiles returns the problems with the files of the URL's parameters, by the name of the
+// parameter. A problem never quotes a file's contents.
 func (s *Store) WrongFiles() map[string]string {
 	wrong := map[string]string{}
 	note := func(briefs []string, parameters ...string) {

@@ -225,7 +225,7 @@ func TestInspection(t *testing.T) {
 		"buckets are forgotten": {
 			options: []string{"--maxmemory", "100mb", "--maxmemory-policy", "volatile-ttl"}, refused: true,
 		},
-		"no right to look": {options: forgetful, acl: "-info", want: "not allowed the command INFO"},
+		"no right to look": {options: forgetful, acl: "-info", want: "no right to the command INFO"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t, c.options...)

@@ -16,11 +16,11 @@ var decideScript string
 
 var keepDecisions = redis.NewScript(auditScript + decideScript)
 
-// keyDecisions is a sorted set: refusals by when they were reported.
+// keyDecisions is a sorted set of refusals by the time of their report.
 const keyDecisions = "weir:{decisions}:recent"
 
-// noReply is the error of a script that returns nothing.
-func noReply(err error) error {
+// ignoreNil returns the error of a script that returns nothing.
+func ignoreNil(err error) error {
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (s *Store) AppendDecisions(ctx context.Context, list []decisions.Decision) 
 		args = append(args, text)
 	}
 	return s.guarded(ctx, keyDecisions, func() error {
-		return noReply(keepDecisions.Run(ctx, s.client, []string{keyDecisions}, args...).Err())
+		return ignoreNil(keepDecisions.Run(ctx, s.client, []string{keyDecisions}, args...).Err())
 	})
 }
 

@@ -10,15 +10,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// keyDeployment holds the marks of the deployment whose keys these are, for as long as one of its
-// control planes runs, and a little longer.
+// keyDeployment holds the marks of the deployment that uses the store. They expire deploymentTime
+// after the last of its control planes stopped.
 const (
 	keyDeployment  = "weir:{meta}:deployment"
 	deploymentTime = 10 * time.Minute
 )
 
-// Deployment notes that a deployment with these marks uses the store, and reports whether another
-// one does: one that has no mark in common. Then nothing is noted.
+// Deployment reports whether another deployment uses the store: one that shares no mark with this
+// deployment. If not, it notes the marks of this deployment.
 func (s *Store) Deployment(ctx context.Context, marks []string) (another bool, err error) {
 	held, err := s.client.Get(ctx, keyDeployment).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {

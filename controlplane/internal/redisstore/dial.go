@@ -13,12 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// patient keeps the client's pool from giving up on a server. After as many failed attempts to
-// connect as it has connections, the pool would try only once a second, and until then fail every
-// command. Here the breakers decide that, and sooner. So the pool gets a connection in any case;
-// one that could not be made returns the reason at its first use.
+// patient keeps the client's connection pool from giving up on a server. After several failed
+// attempts the pool would connect only once a second, and fail every command until then. Here the
+// breakers decide when to try again, and they do so sooner. So the pool always gets a connection;
+// if none could be made, the first use of the connection returns the reason.
 type patient struct {
-	// byTLS: the URL asks for TLS.
+	// byTLS is true if the URL asks for TLS.
 	byTLS bool
 }
 
@@ -51,8 +51,8 @@ func (patient) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 // probeTime bounds speaksPlainly.
 const probeTime = 200 * time.Millisecond
 
-// speaksPlainly reports whether a server answers without TLS. Such a server takes the beginning of
-// TLS for the beginning of a command, and waits for the rest.
+// speaksPlainly reports whether a server answers without TLS. Such a server reads the start of TLS
+// as the start of a command, and waits for the rest.
 func speaksPlainly(addr string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), probeTime)
 	defer cancel()
@@ -70,15 +70,16 @@ func speaksPlainly(addr string) bool {
 	return err == nil && (answer[0] == '+' || answer[0] == '-')
 }
 
-// quoted is a connection whose end is reported in the server's own words: a server that refuses a
-// client says why, and then ends the connection, and the client reports only the end.
+// quoted is a connection that reports its end in the server's own words. A server that refuses a
+// client sends the reason and closes the connection; without this the client would report only the
+// end.
 type quoted struct {
 	net.Conn
-	// last is the error that the server sent last, nil after any other answer.
+	// last is the error in the server's last answer; nil if that answer was no error.
 	last atomic.Pointer[string]
 }
 
-// longestQuote bounds how much of the server's words is kept.
+// longestQuote bounds the kept text of a server, in bytes.
 const longestQuote = 256
 
 // Read implements net.Conn.
@@ -96,14 +97,14 @@ func (q *quoted) Write(p []byte) (int, error) {
 	ended := errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 	if ended && q.last.Load() == nil {
 		unread := make([]byte, longestQuote)
-		if n, _ := q.Conn.Read(unread); n > 0 { // It does not wait: the server has ended.
+		if n, _ := q.Conn.Read(unread); n > 0 { // The read does not wait: the server has closed the connection.
 			q.note(unread[:n])
 		}
 	}
 	return n, q.quote(err)
 }
 
-// note keeps an answer if it is an error.
+// note keeps the text of an answer that is an error.
 func (q *quoted) note(answer []byte) {
 	switch {
 	case answer[0] == '-':
@@ -114,7 +115,7 @@ func (q *quoted) note(answer []byte) {
 	}
 }
 
-// quote is an error of the connection with the server's last words.
+// quote adds the server's last words to an error of the connection.
 func (q *quoted) quote(err error) error {
 	if last := q.last.Load(); err != nil && last != nil {
 		return fmt.Errorf("%s: %w", *last, err)
@@ -122,14 +123,14 @@ func (q *quoted) quote(err error) error {
 	return err
 }
 
-// quotedSystem is quoted where the client can ask the system whether the server has ended an idle
-// connection, which it cannot of TLS.
+// quotedSystem is a quoted connection without TLS. The client can ask the system whether the server
+// has closed such a connection while it was idle.
 type quotedSystem struct {
 	*quoted
 	syscall.Conn
 }
 
-// unmade is a connection that could not be made.
+// unmade stands in for a connection that could not be made.
 type unmade struct{ err error }
 
 func (u unmade) Read([]byte) (int, error)         { return 0, u.err }

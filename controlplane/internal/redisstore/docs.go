@@ -20,7 +20,7 @@ var documentScript string
 
 var useDocument = redis.NewScript(auditScript + documentScript)
 
-// docKeys are the keys of a document and of the audit list beside it.
+// docKeys returns the keys of a document and of its audit list.
 func docKeys(name docs.Name) []string {
 	tag, _, _ := strings.Cut(strings.TrimPrefix(string(name), "{"), "}")
 	return []string{"weir:" + string(name), auditKey(tag)}
@@ -31,14 +31,14 @@ func (s *Store) Document(ctx context.Context, name docs.Name, known uint64) (d d
 	keys := docKeys(name)
 	reply, err := useDocument.Run(ctx, s.client, keys, strconv.FormatUint(known, 10)).StringSlice()
 	if err == nil && len(reply) != 3 {
-		err = fmt.Errorf("%s answered %d values", keys[0], len(reply))
+		err = fmt.Errorf("cannot read %s: the answer has %d values", keys[0], len(reply))
 	}
 	if err != nil {
 		return d, 0, err
 	}
 	d.Revision, err = strconv.ParseUint(reply[0], 10, 64)
 	if err != nil {
-		return d, 0, fmt.Errorf("%s does not hold a revision: %w", keys[0], err)
+		return d, 0, fmt.Errorf("cannot read the revision of %s: %w", keys[0], err)
 	}
 	if d.Revision != known {
 		d.Value = []byte(reply[1])

@@ -15,10 +15,11 @@ var eachScript string
 
 var runEach = redis.NewScript(eachScript)
 
-// each runs a command that answers with a list of texts for each of some keys: one server is asked
-// once, the servers of a cluster once for each key.
+// each runs a command for each key and returns the list of texts of each answer. A single server is
+// called once; in a cluster there is one call for each key.
 func (s *Store) each(ctx context.Context, keys []string, command string, args ...any) ([][]string, error) {
 	answers := make([]any, len(keys))
+	// In a cluster each key may be on another server: send a command for each key.
 	if s.cluster {
 		asked, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, key := range keys {
@@ -35,13 +36,14 @@ func (s *Store) each(ctx context.Context, keys []string, command string, args ..
 	} else {
 		reply, err := runEach.Run(ctx, s.client, keys, append([]any{command}, args...)...).Slice()
 		if err == nil && len(reply) != len(keys) {
-			err = errors.New("the script that runs a command for each key answered too little")
+			err = errors.New("cannot read the answer of the script that runs a command for each key: it is too short")
 		}
 		if err != nil {
 			return nil, err
 		}
 		answers = reply
 	}
+	// Convert the answers to texts.
 	found := make([][]string, len(keys))
 	for i, answer := range answers {
 		found[i] = textsOf(answer)
@@ -49,8 +51,8 @@ func (s *Store) each(ctx context.Context, keys []string, command string, args ..
 	return found, nil
 }
 
-// text is a text or a number as a text.
-func text(value any) string {
+// textOf returns a text, or a number as a text.
+func textOf(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v
@@ -60,20 +62,20 @@ func text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// textsOf are the texts of a list, or of the names and values of a map.
+// textsOf returns the texts of a list, or the names and values of a map.
 func textsOf(answer any) (texts []string) {
 	switch of := answer.(type) {
 	case []any:
 		for _, one := range of {
-			if pair, ok := one.([]any); ok { // A member and its score, in RESP3.
+			if pair, ok := one.([]any); ok { // In RESP3 a member and its score are a pair.
 				texts = append(texts, textsOf(pair)...)
 			} else {
-				texts = append(texts, text(one))
+				texts = append(texts, textOf(one))
 			}
 		}
 	case map[any]any:
 		for name, value := range of {
-			texts = append(texts, text(name), text(value))
+			texts = append(texts, textOf(name), textOf(value))
 		}
 	}
 	return texts

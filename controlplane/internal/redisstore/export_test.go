@@ -75,7 +75,7 @@ func (s *Store) LayMarkers(ctx context.Context) error { return s.LayMarkersOf(ct
 
 // LayMarkersOf lays the markers of a deployment that has lost its state at an instant.
 func (s *Store) LayMarkersOf(ctx context.Context, lost quota.Instant) error {
-	_, err := s.lay(ctx, lost)
+	_, err := s.layMarkers(ctx, lost)
 	return err
 }
 
@@ -128,7 +128,7 @@ func (s *Store) Client() redis.UniversalClient { return s.client }
 func KeyOf(bucket keyhash.Key) string { return bucketKey(bucket, false) }
 
 // Tagged is the key of something that lies beside the buckets of a tag.
-func Tagged(tag byte, name string) string { return tagged(tag, name) }
+func Tagged(tag byte, name string) string { return taggedKey(tag, name) }
 
 // ErrAway is the error of a server that is left alone.
 var ErrAway = errAway

@@ -22,13 +22,13 @@ var pollScript string
 
 var poll = redis.NewScript(pollScript)
 
-// reading is a part of a poll: its letter in the script, and its keys.
+// reading is a part of a poll: its letter in poll.lua, and its keys.
 type reading struct {
 	letter string
 	keys   []string
 }
 
-// The parts, beside the look at a server.
+// The parts of a poll, beside the look at a server.
 var (
 	readSecret      = reading{"s", []string{keySecret, keyLaid}}
 	readVersions    = reading{"v", []string{keyVersion, keyRollout, keyVersions, keyDocuments}}
@@ -36,13 +36,13 @@ var (
 	readTime        = reading{letter: "c"}
 )
 
-// readHead is how far the commits of a topic have come.
+// readHead returns the part of a poll that reads a topic's head.
 func readHead(t *docs.Topic) reading { return reading{"t", []string{topicKey(t, "state")}} }
 
-// readLook is a look at the server of a tag.
+// readLook returns the part of a poll that looks at the server of a tag.
 func readLook(tag byte) reading { return reading{"l", []string{lookedKey(tag), lostKey(tag)}} }
 
-// readParts reads parts whose keys are with one server. The arguments are for the secret's part.
+// readParts reads several parts whose keys are on one server. The arguments are for the part "s".
 func (s *Store) readParts(
 	ctx context.Context, server redis.Scripter, parts []reading, args ...any,
 ) (texts [][]string, err error) {
@@ -55,7 +55,7 @@ func (s *Store) readParts(
 	err = s.guarded(ctx, keys[0], func() error {
 		reply, err := poll.Run(ctx, server, keys, append([]any{letters.String()}, args...)...).Slice()
 		if err == nil && len(reply) != len(parts) {
-			err = fmt.Errorf("the script that polls answered with %d values", len(reply))
+			err = fmt.Errorf("cannot read the answer of the script that polls: it has %d values", len(reply))
 		}
 		for _, part := range reply {
 			texts = append(texts, textsOf(part))
@@ -65,9 +65,9 @@ func (s *Store) readParts(
 	return texts, err
 }
 
-// Heads implements push.Store. One server is asked once; of a cluster each server is looked at, and
-// those with the heads are asked. It also lays the markers of a new deployment, and checks whether
-// a server has lost state: call it all the time.
+// Heads implements push.Store. A single server is called once. In a cluster it looks at each
+// server, and then calls the servers that keep the heads. It also lays the markers of a new
+// deployment and checks whether a server has lost state, so it must be called all the time.
 func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, err error) {
 	if err := s.checkAgain(ctx); err != nil {
 		return h, err
@@ -77,38 +77,41 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 		s.watch(ctx, parts, s.lookAtAll(ctx, parts))
 	}
 	for laid := false; ; laid = true {
-		ok, err := s.heads(ctx, &h, parts, candidate, laid)
+		ok, err := s.readHeads(ctx, &h, parts, candidate, laid)
 		if err != nil || ok {
 			return h, err
 		}
-		if _, err := s.lay(ctx, 0); err != nil {
+		if _, err := s.layMarkers(ctx, 0); err != nil {
 			h.NoSecret = err
 			return h, nil
 		}
 	}
 }
 
-// heads reads all heads; false if the deployment has no markers yet.
-func (s *Store) heads(
+// readHeads reads all heads. It returns false if the deployment has no markers yet.
+func (s *Store) readHeads(
 	ctx context.Context, h *push.Heads, parts map[string]*part, candidate [16]byte, laid bool,
 ) (ok bool, err error) {
 	s.mu.Lock()
-	// No other control plane knows it either, if none has given it back for so long.
+	// After secretlessLooks looks no other control plane has given the secret back, so none knows
+	// it.
 	given := s.secretless >= secretlessLooks
-	args := []any{candidate[:], flag(s.known), flag(laid || given), wire.Protocol}
+	args := []any{candidate[:], flagText(s.known), flagText(laid || given), wire.Protocol}
 	s.mu.Unlock()
 	meta := []reading{readSecret, readVersions, readEnforcement, readTime}
 	var others []reading
 	for _, t := range docs.Topics {
 		others = append(others, readHead(t))
 	}
+	// In a cluster the topics are on other servers than the rest.
 	if s.cluster {
 		texts, err := s.readParts(ctx, s.client, meta, args...)
 		if err != nil {
 			return false, err
 		}
-		return s.take(ctx, h, append(texts, s.readBeside(ctx, others)...), candidate, given)
+		return s.takeHeads(ctx, h, append(texts, s.readBeside(ctx, others)...), candidate, given)
 	}
+	// A single server answers everything in one call, with a look at the server.
 	begin := s.now()
 	texts, err := s.readParts(ctx, s.client, append(append(meta, others...), readLook(0)), args...)
 	s.far.note("", s.now().Sub(begin), err)
@@ -118,12 +121,12 @@ func (s *Store) heads(
 	if last := len(texts) - 1; !laid {
 		s.watch(ctx, parts, map[string]sight{"": sightOf(texts[last])})
 	}
-	return s.take(ctx, h, texts, candidate, given)
+	return s.takeHeads(ctx, h, texts, candidate, given)
 }
 
-// readBeside reads parts at several servers of a cluster at the same time, each for as long as a
-// look may take: one server that hangs holds up nothing of the others. A part that cannot be read
-// is empty.
+// readBeside reads parts from several servers of a cluster at the same time. Each read ends after
+// lookTime, so a server that hangs does not delay the other parts. A part that cannot be read is
+// empty.
 func (s *Store) readBeside(ctx context.Context, parts []reading) [][]string {
 	texts := make([][]string, len(parts))
 	var reads sync.WaitGroup
@@ -140,9 +143,9 @@ func (s *Store) readBeside(ctx context.Context, parts []reading) [][]string {
 	return texts
 }
 
-// take takes in the texts of all heads. A head that cannot be read stays nil: the service that asks
-// for its topic hears why.
-func (s *Store) take(
+// takeHeads decodes the texts of all heads. A head that cannot be decoded stays nil: the service of
+// the topic then reads it by itself and gets the error.
+func (s *Store) takeHeads(
 	ctx context.Context, h *push.Heads, texts [][]string, candidate [16]byte, given bool,
 ) (ok bool, err error) {
 	if len(texts[0]) == 0 {
@@ -153,27 +156,27 @@ func (s *Store) take(
 			return false, err
 		}
 	}
-	h.Secret, h.NoSecret = s.secretOf(ctx, texts[0][0], candidate, given)
+	h.Secret, h.NoSecret = s.takeSecret(ctx, texts[0][0], candidate, given)
 	if state, err := stateOf(texts[1]); err == nil {
 		h.Policies = &state
 	}
-	if numbers, err := uints(texts[2]); err == nil && len(numbers) == 1 {
+	if numbers, err := parseUints(texts[2]); err == nil && len(numbers) == 1 {
 		h.Enforcement = &numbers[0]
 	}
-	if numbers, err := uints(texts[3]); err == nil && len(numbers) == 2 {
+	if numbers, err := parseUints(texts[3]); err == nil && len(numbers) == 2 {
 		h.Time = time.Unix(int64(numbers[0]), int64(numbers[1])*1000)
 	}
 	h.Topics = map[string]*docs.Head{}
 	for i, t := range docs.Topics {
-		if numbers, err := uints(texts[4+i]); err == nil && len(numbers) == 3 {
+		if numbers, err := parseUints(texts[4+i]); err == nil && len(numbers) == 3 {
 			h.Topics[t.Tag] = &docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]}
 		}
 	}
 	return true, nil
 }
 
-// secretOf takes in the answer about the secret.
-func (s *Store) secretOf(
+// takeSecret decodes the answer about the secret.
+func (s *Store) takeSecret(
 	ctx context.Context, text string, candidate [16]byte, given bool,
 ) (secret [16]byte, err error) {
 	if text == "" {
@@ -184,10 +187,10 @@ func (s *Store) secretOf(
 	}
 	if given && text == string(candidate[:]) {
 		s.log.Error("Redis has lost the secret that keys all hashes, and no control plane knows it: " +
-			"it is a new one, and what is stored of consumers and keys is not found any more; restore a backup")
+			"this one makes a new secret, and stored consumers and keys are no longer found; restore a backup")
 	}
 	if len(text) != len(candidate) {
-		return secret, fmt.Errorf("%s does not hold a secret of %d bytes", keySecret, len(candidate))
+		return secret, fmt.Errorf("cannot read %s: it is not a secret of %d bytes", keySecret, len(candidate))
 	}
 	if err := s.Inspect(ctx); err != nil {
 		return secret, err

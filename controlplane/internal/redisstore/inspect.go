@@ -11,31 +11,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ACL is the least that a Redis user must be allowed, as `ACL SETUSER weir on >PASSWORD` wants it.
-// The second line is for a Redis Cluster, and for any database but 0.
+// ACL is the smallest set of rights for the Redis user, in the syntax of `ACL SETUSER weir on
+// >PASSWORD`. The last line is for a Redis Cluster, and for a database other than 0.
 const ACL = "resetchannels ~weir:* -@all +eval +evalsha +info +time +get +getdel +set " +
 	"+hget +hgetall +hmget +hset +hdel +hkeys +hscan +zscan " +
 	"+zadd +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyrank +zremrangebyscore +pexpire " +
 	"+command +cluster|slots +asking +select"
 
-// The least that the store needs of a Redis.
+// The minimum version of Redis, and the required maxmemory-policy.
 const (
 	leastMajor, leastMinor = 6, 2
 	policyThatKeeps        = "noeviction"
 )
 
-// EvictsError is why a Redis is refused that may evict what cannot be lost.
+// EvictsError means that a Redis is refused because it may evict state that cannot be lost.
 type EvictsError struct{ Server, Policy, Memory string }
 
-// Error says what to do.
+// Error describes the problem and the remedy.
 func (e *EvictsError) Error() string {
-	return fmt.Sprintf("cannot use Redis: %s may evict what cannot be lost (maxmemory %s, maxmemory-policy %s): "+
+	return fmt.Sprintf("cannot use Redis: %s may evict state that cannot be lost (maxmemory %s, maxmemory-policy %s): "+
 		"set maxmemory-policy noeviction, or start with --redis-may-evict", e.Server, e.Memory, e.Policy)
 }
 
-// Inspect looks, until all servers have answered, which are too old or may evict what they hold,
-// and logs that once. Its error is an *EvictsError, unless MayEvict, or that a build of another
-// protocol has written the store.
+// Inspect checks that no server is too old or may evict keys. It logs the result, once all servers
+// have answered. The error is an *EvictsError, unless MayEvict is set, or reports that a build of
+// another protocol has written the store.
+// Inspect once, unless a server does not answer.
 func (s *Store) Inspect(ctx context.Context) error {
 	s.mu.Lock()
 	done := s.inspected
@@ -44,25 +45,27 @@ func (s *Store) Inspect(ctx context.Context) error {
 	if done {
 		return nil
 	}
+	// Check the protocol before anything else.
 	if number, err := s.client.Get(ctx, keyLaid).Result(); err == nil {
 		if err := s.checkProtocol(number); err != nil {
 			return err
 		}
 	}
+	// Check each server.
 	err := s.eachPrimary(ctx, func(ctx context.Context, server redis.Cmdable, log *slog.Logger) error {
 		text, err := server.Info(ctx).Result()
 		if err != nil {
 			return err
 		}
-		return s.judge(facts(text), log)
+		return s.checkServer(parseInfo(text), log)
 	})
 	var evicts *EvictsError
 	switch {
 	case err == nil:
 		return nil
 	case redis.HasErrorPrefix(err, "NOPERM"):
-		s.log.Warn("Redis cannot be inspected: its user is not allowed the command INFO. Whether it may evict " +
-			"what cannot be lost, or another process has nearly all of its state, is not known")
+		s.log.Warn("cannot inspect Redis: its user has no right to the command INFO. Redis may evict " +
+			"state that cannot be lost, or another process may have taken over with most of it; allow INFO")
 		return nil
 	}
 	s.mu.Lock()
@@ -74,7 +77,7 @@ func (s *Store) Inspect(ctx context.Context) error {
 	return nil
 }
 
-// eachPrimary calls a function for the server, or for all servers of a cluster that take writes.
+// eachPrimary calls a function with the single server, or with each primary of a cluster.
 func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redis.Cmdable, *slog.Logger) error) error {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, server *redis.Client) error {
@@ -84,9 +87,10 @@ func (s *Store) eachPrimary(ctx context.Context, call func(context.Context, redi
 	return call(ctx, s.client, s.log)
 }
 
-// judge logs what is wrong with a server by its INFO, and refuses it if it may evict.
-func (s *Store) judge(facts map[string]string, log *slog.Logger) error {
-	if version := facts["redis_version"]; tooOld(version) {
+// checkServer logs the problems of a server, by its INFO. It returns an error if the server may
+// evict keys.
+func (s *Store) checkServer(facts map[string]string, log *slog.Logger) error {
+	if version := facts["redis_version"]; isTooOld(version) {
 		log.Warn("Redis is older than 6.2, the oldest that can hold the state: grants will fail", "version", version)
 	}
 	policy := facts["maxmemory_policy"]
@@ -102,8 +106,8 @@ func (s *Store) judge(facts map[string]string, log *slog.Logger) error {
 	return &EvictsError{"port " + facts["tcp_port"], policy, facts["maxmemory_human"]}
 }
 
-// facts are the values of an INFO by name.
-func facts(info string) map[string]string {
+// parseInfo returns the values of an INFO by name.
+func parseInfo(info string) map[string]string {
 	facts := map[string]string{}
 	for line := range strings.Lines(info) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
@@ -113,12 +117,12 @@ func facts(info string) map[string]string {
 	return facts
 }
 
-func tooOld(version string) bool {
+func isTooOld(version string) bool {
 	first, rest, _ := strings.Cut(version, ".")
 	second, _, _ := strings.Cut(rest, ".")
 	major, err := strconv.Atoi(first)
 	if err != nil {
-		return false // It is no version.
+		return false // The text is no version.
 	}
 	minor, err := strconv.Atoi(second)
 	return major < leastMajor || major == leastMajor && err == nil && minor < leastMinor

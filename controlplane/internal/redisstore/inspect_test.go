@@ -11,7 +11,7 @@ func TestTooOld(t *testing.T) {
 		"6.0.16": true, "5.0.14": true, "6.2.0": false, "6.2": false, "7.0.15": false, "8.2.1": false, "10.0": false,
 		"": false, "unknown": false, "255.255.255": false,
 	} {
-		if got := tooOld(version); got != want {
+		if got := isTooOld(version); got != want {
 			t.Errorf("%q: %v", version, got)
 		}
 	}

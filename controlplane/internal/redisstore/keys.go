@@ -6,38 +6,37 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// Every key starts with weir: and has a hash tag, the part in braces, that decides its slot in
-// Redis Cluster. Keys that one script touches together must share a slot, so each kind of thing has
-// a tag: {meta} the policy set, orders and nodes, {decisions} and {series} the files of these
-// names, and each of docs.Topics its own. Buckets are spread over tagCount tags by their hash: a
-// batch then needs at most that many scripts in a cluster, and all parts of a cluster share the
-// work.
+// Every key starts with weir: and has a hash tag, the part in braces, which decides its slot in
+// Redis Cluster. Keys that one script uses together must share a slot. So the policy set,
+// enforcement and nodes have the tag {meta}; refused requests {decisions}; histories {series}; and
+// each topic of package docs has its own tag. Buckets are spread over tagCount tags by their hash.
+// So a batch needs at most tagCount scripts, and all servers of a cluster share the work.
 const (
 	keyVersion   = "weir:{meta}:version"   // number of the current policy set version
 	keyVersions  = "weir:{meta}:versions"  // hash: number → description, JSON
 	keyDocuments = "weir:{meta}:documents" // hash: number → document as written
 	keyRollout   = "weir:{meta}:rollout"   // hash: rev, value, newest; see append.lua
 	keySecret    = "weir:{meta}:secret"    // 16 bytes that key the hash of partition keys
-	keyLaid      = "weir:{meta}:laid"      // the wire.Protocol of the store, once markers were laid; see losses.go
-	keyStates    = "weir:{meta}:states"    // hash: node → what it reported, JSON
+	keyLaid      = "weir:{meta}:laid"      // the store's wire.Protocol, once the markers are laid; see losses.go
+	keyStates    = "weir:{meta}:states"    // hash: node → its last report, JSON
 	keyNodes     = "weir:{meta}:nodes"     // hash: node → description, JSON
-	keySeen      = "weir:{meta}:seen"      // sorted set: node by when it was seen, ms
+	keySeen      = "weir:{meta}:seen"      // sorted set: node by the time it was last seen, in ms
 
 	tagCount = 64
 
-	// draftSuffix ends the key of a bucket's second ledger, by which nodes with a draft are
-	// decided.
+	// draftSuffix ends the key of a bucket's draft ledger. Nodes with a draft are decided by that
+	// ledger.
 	draftSuffix = ":draft"
 )
 
 // bucketTag returns the number of a bucket's tag.
 func bucketTag(bucket keyhash.Key) byte { return bucket[0] % tagCount }
 
-// permitsKey is weir:{TT}:p:HASH, where the permits of a bucket are.
+// permitsKey returns weir:{TT}:p:HASH, the key of a bucket's permits.
 func permitsKey(bucket keyhash.Key) string { return bucketKeyOf("}:p:", bucket) }
 
-// bucketKey is weir:{TT}:b:HASH, TT being the tag in hexadecimal, or weir:{TT}:w:HASH for a bucket
-// of a window algorithm: two things, should a policy change its algorithm.
+// bucketKey returns weir:{TT}:b:HASH, where TT is the tag in hexadecimal, or weir:{TT}:w:HASH for a
+// bucket of a window algorithm. If a policy changes its algorithm, the two states do not meet.
 func bucketKey(bucket keyhash.Key, windowed bool) string {
 	kind := "}:b:"
 	if windowed {

@@ -10,26 +10,27 @@ import (
 )
 
 const (
-	// peopleAtOnce is how many commands of people may be with one server: a grant waits for no more
-	// of them. They have connections of their own, so that people never use up those of grants.
+	// peopleAtOnce is the maximum number of people's commands at one server at the same time: a
+	// grant waits for no more of them. They use connections of their own, so people never use up
+	// the connections of grants.
 	peopleAtOnce = 4
-	// peoplePatience is how long people wait for one of those, unless their request ends before.
+	// peoplePatience is the longest wait for one of these connections.
 	peoplePatience = 5 * time.Second
-	// fewCommands is how many commands of people go to a server in one piece: a server runs what
-	// comes in one piece without a look at others.
+	// fewCommands is the maximum number of people's commands in one pipeline: a server runs a whole
+	// pipeline before it reads from other connections.
 	fewCommands = 8
 )
 
-// forPeople makes the client for what people ask.
-func (l *location) forPeople() redis.UniversalClient {
+// newPeopleClient makes the client for the commands of people.
+func (l *location) newPeopleClient() redis.UniversalClient {
 	few := *l
 	options := *l.options
 	options.PoolSize, options.PoolTimeout = peopleAtOnce, peoplePatience
 	few.options = &options
-	return few.client()
+	return few.newClient()
 }
 
-// lanes has people's commands made by a client of their own.
+// lanes is a hook that sends the commands of people through a client of their own.
 type lanes struct{ people redis.UniversalClient }
 
 // DialHook implements redis.Hook, and changes nothing.
@@ -58,7 +59,7 @@ func (l lanes) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 			commands = commands[len(few):]
 			pipe := l.people.Pipeline()
 			for _, c := range few {
-				_ = pipe.Process(ctx, c) // It is sent below.
+				_ = pipe.Process(ctx, c) // Exec sends it below.
 			}
 			if _, err := pipe.Exec(ctx); err != nil && failed == nil {
 				failed = err

@@ -13,17 +13,20 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Grant implements leases.Store: one script answers all items, in a cluster one for each tag. It
-// also answers what other callers ask at the same time: see portion. In a cluster a group of joined
-// items is all or nothing only within each tag: if one part got nothing, the charges of the others
-// are lost. Items of a server that is away are left out, also of their groups. If no server
-// answers, Grant fails. In a cluster it never outlasts its ctx: other servers have answered.
+// Grant implements leases.Store. One script answers all items; in a cluster one script for each
+// tag. Requests of other callers at the same time share the script: see portion. In a cluster a
+// group of joined items is all-or-nothing only within each tag: if one part of the group got
+// nothing, the charges of the other parts are lost. Items whose server is away get no answer, and
+// their group counts without them. If no server answers, Grant fails. In a cluster it never
+// outlasts its ctx: other servers have answered.
 func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, error) {
+	// A single server answers all items in one script.
 	if !s.cluster {
 		return s.grantTogether(ctx, &s.lines[0], items)
 	}
 	ctx = gather.Outlast(ctx, nil)
-	shards := split(items)
+	// Ask the servers of all tags at the same time.
+	shards := splitByTag(items)
 	ends := make([]end, len(shards))
 	grants := make([]lease.Grant, len(items))
 	var wait sync.WaitGroup
@@ -35,6 +38,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 		wait.Go(func() { ends[k] = s.grantShard(ctx, shards[k], grants) })
 	}
 	wait.Wait()
+	// Report the outcomes to the breakers.
 	s.leaveAll(ctx, ends)
 	cause := worst(ends)
 	if cause == nil {
@@ -44,6 +48,7 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	if s.allAway() {
 		return nil, cause
 	}
+	// Name the items without an answer.
 	partial := &leases.Partial{Away: make([]time.Duration, len(items)), Cause: cause}
 	for k, e := range ends {
 		if e.err == nil {
@@ -58,17 +63,17 @@ func (s *Store) Grant(ctx context.Context, items []leases.Item) ([]lease.Grant, 
 	return grants, partial
 }
 
-// shard is the items of one request that have one tag, and their places in the request.
+// shard is the items of one request that have the same tag, and their places in the request.
 type shard struct {
 	tag   byte
 	items []leases.Item
 	which []int
 }
 
-// split sorts items by their tags.
-func split(items []leases.Item) []shard {
+// splitByTag sorts items by their tags.
+func splitByTag(items []leases.Item) []shard {
 	var shards []shard
-	var at [tagCount]int // one more than the index of the tag's shard
+	var at [tagCount]int // the index of the tag's shard plus one; 0 if there is none
 	for i, it := range items {
 		tag := bucketTag(it.Bucket)
 		if at[tag] == 0 {
@@ -81,7 +86,7 @@ func split(items []leases.Item) []shard {
 	return shards
 }
 
-// grantShard has a script answer the items of one tag, unless its server is left alone.
+// grantShard runs a script for the items of one tag, unless the breaker of its server is open.
 func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) (e end) {
 	e.server, e.err = s.enter(ctx, lostKey(of.tag))
 	if e.err != nil {
@@ -91,7 +96,7 @@ func (s *Store) grantShard(ctx context.Context, of shard, grants []lease.Grant) 
 	some, err := s.grantTogether(ctx, &s.lines[of.tag], of.items)
 	e.err = err
 	if partial := (*leases.Partial)(nil); errors.As(err, &partial) {
-		e.err = partial.Cause // A tag is answered as a whole or not.
+		e.err = partial.Cause // A tag is answered as a whole or not at all.
 	}
 	for k, g := range some {
 		grants[of.which[k]] = g
@@ -106,8 +111,8 @@ type end struct {
 	err    error
 }
 
-// worst is a failure of a request's scripts; nil if there was none. One that no other request
-// stands for comes first.
+// worst returns a failure of a request's scripts; nil if there was none. It prefers a failure that
+// no other request reports too.
 func worst(ends []end) (cause error) {
 	for _, e := range ends {
 		if e.err != nil && (cause == nil || gather.IsShared(cause)) {
@@ -117,9 +122,10 @@ func worst(ends []end) (cause error) {
 	return cause
 }
 
-// leaveAll counts the scripts of one request as one call to each server, and an answer to any of
-// them as its answer. The scripts waited together, so several late ones are no more evidence than
-// one. Nor is a script that was called for several requests: one of them counts its failure.
+// leaveAll counts all scripts of one request as one call to each server. If one of them was
+// answered, the server has answered. The scripts waited at the same time, so several late answers
+// are one piece of evidence. A script that several requests share is counted by one of these
+// requests.
 func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	servers := map[string]error{}
 	for _, e := range ends {
@@ -135,8 +141,8 @@ func (s *Store) leaveAll(ctx context.Context, ends []end) {
 	}
 }
 
-// allOrNothing takes back what waiting requests of a group were granted if another part of the
-// group got nothing. It stays charged. Items without an answer, if any, do not count.
+// allOrNothing removes the grants to waiting requests of a group if another part of the group got
+// nothing. The charge stays. Items without an answer do not count.
 func allOrNothing(items []leases.Item, grants []lease.Grant, away []time.Duration) {
 	for first, n := 0, 0; first < len(items); first += n {
 		n = leases.Leading(items[first:])
@@ -150,19 +156,19 @@ func allOrNothing(items []leases.Item, grants []lease.Grant, away []time.Duratio
 	}
 }
 
-// tokensArg is what the script must know about a bucket of tokens.
+// tokensArg encodes the arguments of the script for a bucket of tokens.
 func (s *Store) tokensArg(a lease.Ask) []byte {
-	return arg(
+	return encodeArg(
 		a.Params.Num, a.Params.Den, a.Params.Burst, int64(a.TTL()), int64(a.Version),
 		max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		s.lacking(a, leases.DoubtfulFor(a)), lease.Fresh(a.Params, a.Version, 0, s.fill).Debt,
 		max(a.Used, 0), owes(a), a.Most.Num, a.Most.Den, a.Most.Burst, earns(a), int64(a.Reserved))
 }
 
-// earns is how many tokens a limit earns in the time of a lease.
+// earns returns the tokens that a limit earns in the time of a lease.
 func earns(a lease.Ask) int64 { return a.Params.Earned(a.TTL()) }
 
-// owes is whether a bucket may owe more than it holds, as the script reads it.
+// owes encodes for the script whether a bucket may owe more than it holds.
 func owes(a lease.Ask) int64 {
 	switch {
 	case a.Optimistic:
@@ -173,20 +179,19 @@ func owes(a lease.Ask) int64 {
 	return 0
 }
 
-// windowsArg is what the script must know about a bucket of a window algorithm.
+// windowsArg encodes the arguments of the script for a bucket of a window algorithm.
 func (s *Store) windowsArg(a lease.Ask) []byte {
 	w, own := a.Windows, int64(0)
 	if a.Most.Den > 0 {
 		own = a.Params.Burst
 	}
-	return arg(
+	return encodeArg(
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset), int64(a.TTL()),
 		int64(a.Version), max(a.Waiting, 0), max(a.Cost, 1), int64(a.Deadline), max(a.Keep, 0), max(a.Nodes, 1),
 		s.lacking(a, leases.Leased(a)), lease.LostWindows(a, s.fill), own, earns(a), owes(a), int64(a.Reserved))
 }
 
-// lacking is a span after a loss of state as the script reads it: 0 where no lost bucket lacks
-// tokens.
+// lacking encodes for the script a span after a loss of state: 0 if no lost bucket lacks tokens.
 func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
 	if !leases.Lacks(s.fill, a) {
 		return 0
@@ -194,27 +199,28 @@ func (s *Store) lacking(a lease.Ask, span quota.Span) int64 {
 	return int64(span)
 }
 
-// tokensCharge is what the script must know to charge an item's twin of tokens.
+// tokensCharge encodes the arguments of the script that charge the twin of an item, of tokens.
 func (s *Store) tokensCharge(it *leases.Item) []byte {
 	a, p, most := it.Ask, it.Twin.Params, it.Twin.Most
-	return arg(int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
+	return encodeArg(int64(outlives(it)), p.Num, p.Den, p.Burst, int64(it.Twin.Version),
 		int64(leases.DoubtfulFor(*it.Twin)), lease.Fresh(p, 0, 0, s.fill).Debt, most.Num, most.Den, most.Burst,
 		max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), a.Params.Num, a.Params.Den, owes(*it.Twin), max(a.Used, 0))
 }
 
-// windowsCharge is what the script must know to charge an item's twin of a window algorithm.
+// windowsCharge encodes the arguments of the script that charge the twin of an item, of a window
+// algorithm.
 func (s *Store) windowsCharge(it *leases.Item) []byte {
 	a, w := it.Ask, it.Twin.Windows
-	return arg(int64(outlives(it)),
+	return encodeArg(int64(outlives(it)),
 		int64(w.Algorithm), w.Quota, int64(w.Length), int64(w.Grain), int64(w.Offset),
 		int64(it.Twin.Version), int64(leases.Leased(*it.Twin)), lease.LostWindows(*it.Twin, s.fill),
 		int64(lease.TTL(it.Twin.Params)), max(a.Cost, 1), int64(a.Deadline), int64(a.TTL()), int64(a.Windows.Reach()),
 		owes(*it.Twin))
 }
 
-// outlives is the least time for which a draft's ledger is kept, so that the main one is not kept
-// longer: usually until neither owes anything. A draft's ledger that is gone starts as the main
-// one, with what that has used.
+// outlives returns the least time for which the store keeps a draft's ledger. It keeps the main
+// ledger no longer: usually until neither ledger owes anything. A draft's ledger that is missing
+// starts as a copy of the main one, with its use.
 func outlives(it *leases.Item) quota.Span {
 	main := it.Ask
 	if it.Draft {
@@ -226,9 +232,9 @@ func outlives(it *leases.Item) quota.Span {
 	return main.Params.Window() + 2*lease.TTL(main.Params)
 }
 
-// arg encodes numbers of eight bytes each, which Lua reads faster than texts, behind a byte for the
-// verb.
-func arg(numbers ...int64) []byte {
+// encodeArg encodes a byte for the verb and numbers of eight bytes each, which Lua reads faster
+// than texts.
+func encodeArg(numbers ...int64) []byte {
 	b := make([]byte, 1, 1+8*len(numbers))
 	for _, v := range numbers {
 		b = binary.BigEndian.AppendUint64(b, uint64(v))

@@ -18,11 +18,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Permits of requests in flight that a server has lost come back from the control planes: each
-// remembers what it has answered in the time for which permits last. A server writes one thing
-// after the other, so if it still has what it answered last it has lost nothing, and no permit is
-// in doubt. If it lacks some, permits are in doubt for leases.GivenBackIn, in which every control
-// plane notices and has the claims answered again.
+// If a server loses permits of requests in flight, the control planes give them back: each
+// remembers its answers for as long as permits last. A server writes in order. So if it still has
+// the last answer it has lost nothing, and no permit is in doubt. If it lacks one, permits are in
+// doubt for leases.GivenBackIn. In that time every control plane notices the loss and repeats its
+// claims.
 
 //go:embed scripts/lent.lua
 var lentScript string
@@ -30,34 +30,35 @@ var lentScript string
 //go:embed scripts/doubt.lua
 var doubtScript string
 
-// lentKey holds when permits of its tag were last lost, in µs, as lostKey does of buckets; where it
-// is missing, lostKey is for both. lookedKey counts the looks at a server.
-func lentKey(tag byte) string   { return tagged(tag, "lent") }
-func lookedKey(tag byte) string { return tagged(tag, "looked") }
+// lentKey holds the time of the last loss of permits with its tag, in µs, as lostKey does for
+// buckets. If it is missing, lostKey is used for both. lookedKey counts the looks at a server.
+func lentKey(tag byte) string   { return taggedKey(tag, "lent") }
+func lookedKey(tag byte) string { return taggedKey(tag, "looked") }
 
 const (
-	// claimsAtOnce bounds the claims that one script looks for, and that are made again at once.
+	// claimsAtOnce is the maximum number of claims in one script, to look for or to repeat.
 	claimsAtOnce = 64
-	// giveBackAgain is when claims are made again that failed.
+	// giveBackAgain is the pause before failed claims are repeated.
 	giveBackAgain = 50 * time.Millisecond
 )
 
-// looked is what looks at a server have found. Owed: it was not given back what it has lost.
-// Unmarked: it has an older state, which could not be noted there.
+// looked is the knowledge about a server from looks at it.
 type looked struct {
-	count          int64
-	owed, unmarked bool
+	count    int64 // looks that the server has counted
+	owed     bool  // the server lost permits and has not got them back yet
+	unmarked bool  // the server has an older state, and its marker could not be set
 }
 
-// age is the time by which claims are remembered.
+// age returns the time since the store was opened, by which claims are remembered.
 func (s *Store) age() quota.Instant { return quota.Instant(s.now().Sub(s.begun).Microseconds()) }
 
 // sight is the result of a look at a server.
 type sight struct {
-	// count is how many looks of all control planes the server knows of; 0 if it did not answer.
+	// count is the number of looks that the server has counted, from all control planes; 0 if it
+	// did not answer.
 	count  int64
 	marked bool   // the marker of lost state is there
-	runID  string // of the server's process; empty if it may not be asked
+	runID  string // the run id of the server's process; empty without the right to ask for it
 }
 
 func sightOf(texts []string) (seen sight) {
@@ -79,8 +80,8 @@ func (s *Store) lookAt(ctx context.Context, addr string, p *part) sight {
 	return sightOf(texts[0])
 }
 
-// lookAtAll looks at each server. One that hangs takes half the time of a look at the most, and
-// none once its breaker is open: there is more to ask the others.
+// lookAtAll looks at each server. A server that hangs takes at most half the time of a look, and
+// none once its breaker is open: the rest of the time is for the other servers.
 func (s *Store) lookAtAll(ctx context.Context, parts map[string]*part) map[string]sight {
 	ctx, cancel := context.WithTimeout(ctx, s.lookTime()/2)
 	defer cancel()
@@ -96,12 +97,12 @@ func (s *Store) lookAtAll(ctx context.Context, parts map[string]*part) map[strin
 			return nil
 		})
 	}
-	_ = wait.Wait() // It has no error.
+	_ = wait.Wait() // No function returns an error.
 	return seen
 }
 
-// wentBack reports whether the server of a part was found to have forgotten earlier looks, or did
-// before and was not given back what it lost.
+// wentBack reports whether the server of a part has forgotten earlier looks, now or before without
+// getting its losses back since.
 func (s *Store) wentBack(ctx context.Context, p *part, seen sight) bool {
 	if seen.count == 0 {
 		return false
@@ -112,16 +113,16 @@ func (s *Store) wentBack(ctx context.Context, p *part, seen sight) bool {
 	s.looked[tag] = looked{seen.count, before.owed, before.unmarked}
 	s.mu.Unlock()
 	back := seen.count <= before.count
-	// A missing number, or marker, is noticed otherwise.
+	// A missing count, or a missing marker, is noticed elsewhere.
 	if before.unmarked || back && seen.count > 1 && seen.marked {
 		marked := s.setBack(ctx, p)
-		s.note(tag, func(l *looked) { l.unmarked = !marked })
+		s.updateLooked(tag, func(l *looked) { l.unmarked = !marked })
 	}
 	return back || before.owed
 }
 
-// note changes what is known of the server with a tag.
-func (s *Store) note(tag byte, change func(*looked)) {
+// updateLooked changes the knowledge about the server with a tag.
+func (s *Store) updateLooked(tag byte, change func(*looked)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.looked[tag]
@@ -129,18 +130,19 @@ func (s *Store) note(tag byte, change func(*looked)) {
 	s.looked[tag] = l
 }
 
-// setBack notes that a server has an older state of its buckets, and reports whether it could.
+// setBack marks that a server has an older state of its buckets, and reports whether it could set
+// the mark.
 func (s *Store) setBack(ctx context.Context, p *part) bool {
 	now, err := p.server.Time(ctx).Result()
 	if err != nil || s.mark(ctx, p, lostKey, strconv.FormatInt(now.UnixMicro(), 10)) != nil {
 		return false
 	}
 	s.log.Warn("Redis has gone back to an older state of buckets: "+
-		"those that it does not know start with less than their burst", "parts", len(p.tags), "fill_percent", s.fill)
+		"buckets that it does not know start with less than their burst", "parts", len(p.tags), "fill_percent", s.fill)
 	return true
 }
 
-// mark sets when state of all tags of a part was lost.
+// mark sets the time of the last loss of state for all tags of a part.
 func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at string) error {
 	_, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for _, tag := range p.tags {
@@ -151,10 +153,11 @@ func (s *Store) mark(ctx context.Context, p *part, key func(tag byte) string, at
 	return err
 }
 
-// giveBack gives a server back the permits that it may have lost of a part's tags, in the
-// background, and has them doubted if it has, or if this control plane does not remember all that
-// would show it.
+// giveBack repeats the claims of a part's tags in the background, if the server may have lost
+// permits. It marks the permits as in doubt if the server has lost some, or if this control plane
+// does not remember enough to know.
 func (s *Store) giveBack(ctx context.Context, p *part) error {
+	// Find the claims that are still valid, and ask for the latest ones.
 	now := s.age()
 	claims := s.lent.Claims(now, func(bucket keyhash.Key) bool { return slices.Contains(p.tags, bucketTag(bucket)) })
 	known := s.lent.KnownIn(now)
@@ -167,6 +170,7 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if err != nil {
 		return err
 	}
+	// Without an answer about a loss, take the server's present time.
 	if len(latest) == 0 || lost == "" && forgotten {
 		now, err := p.server.Time(ctx).Result()
 		if err != nil {
@@ -177,11 +181,12 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	if lost == "" {
 		return nil
 	}
+	// Mark the doubt first, then repeat the claims.
 	if err := s.doubtPermits(ctx, p, lost, known-leases.GivenBackIn); err != nil {
 		return err
 	}
 	s.log.Warn("Redis may have lost permits of requests in flight: "+
-		"what this control plane knows of them is given back",
+		"this control plane gives back the permits that it knows",
 		"permits_of", len(claims), "in_doubt_for", time.Duration(known)*time.Microsecond)
 	s.looks.Go(func() {
 		ctx, cancel := context.WithTimeout(s.closing, time.Duration(inflight.TTL)*time.Microsecond)
@@ -191,8 +196,8 @@ func (s *Store) giveBack(ctx context.Context, p *part) error {
 	return nil
 }
 
-// doubtPermits notes when a part's permits were lost, and that they are in doubt for so much longer
-// than they usually are. It shortens no doubt of another control plane.
+// doubtPermits marks when a part's permits were lost, and that they are in doubt for longer than
+// usual by this span. It shortens no doubt that another control plane has marked.
 func (s *Store) doubtPermits(ctx context.Context, p *part, lost string, longer quota.Span) error {
 	_, err := p.server.Pipelined(ctx, func(to redis.Pipeliner) error {
 		for _, tag := range p.tags {
@@ -203,13 +208,13 @@ func (s *Store) doubtPermits(ctx context.Context, p *part, lost string, longer q
 	return err
 }
 
-// giveBackOrAgain gives back what a server has lost that has gone back, now or with the next look.
+// giveBackOrAgain gives permits back to a server with an older state, now or at the next look.
 func (s *Store) giveBackOrAgain(ctx context.Context, p *part) {
 	err := s.giveBack(ctx, p)
-	s.note(p.tags[0], func(l *looked) { l.owed = err != nil })
+	s.updateLooked(p.tags[0], func(l *looked) { l.owed = err != nil })
 }
 
-// lacks returns when a server was found to lack one of the claims; "" if it has them all.
+// lacks returns the time at which a server lacked one of the claims; "" if it has them all.
 func (s *Store) lacks(ctx context.Context, p *part, claims []leases.Claim) (lost string, err error) {
 	byTag := map[byte][]leases.Claim{}
 	for _, c := range claims {
@@ -237,7 +242,7 @@ func (s *Store) lacks(ctx context.Context, p *part, claims []leases.Claim) (lost
 	return lost, err
 }
 
-// claimAgain makes claims again until they are answered.
+// claimAgain repeats claims until they are answered.
 func (s *Store) claimAgain(ctx context.Context, claims []leases.Claim) {
 	of := map[*gather.Line[*portion]][]leases.Item{}
 	for _, c := range claims {

@@ -30,7 +30,7 @@ func OpenRetrying(url string, log *slog.Logger) (*Store, error) {
 	}
 	l.options.MaxRetries = 3
 	_ = s.client.Close() // It has not connected yet.
-	s.client = l.client()
+	s.client = l.newClient()
 	return s, nil
 }
 

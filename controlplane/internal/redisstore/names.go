@@ -15,19 +15,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Connections to a server stay open for as long as it lives. When its name leads to another server
-// from now on and the old one goes on, control planes that started before that would grant the same
-// tokens there as later ones grant here.
+// Connections to a server stay open as long as it lives. If its name resolves to another server and
+// the old server goes on, older control planes would grant on the old server the same tokens that
+// newer control planes grant on the new server.
 
 const (
-	// namesEvery is how often names of servers are looked up.
+	// namesEvery is the interval between look-ups of server names.
 	namesEvery = 2 * time.Second
-	// movedAfter is in how many answers in a row an address is missing until connections to it
-	// end: name servers may give a part of the addresses each time.
+	// movedAfter is the number of answers in a row that must lack an address until its connections
+	// end: a name server may return only a part of the addresses each time.
 	movedAfter = 3
 )
 
-// names follow where the names of servers lead.
+// names follow the addresses of server names.
 type names struct {
 	log *slog.Logger
 
@@ -39,23 +39,23 @@ func newNames(log *slog.Logger) *names {
 	return &names{log: log, conns: map[*namedConn]struct{}{}}
 }
 
-// namedConn is a connection to a server that was called by its name.
+// namedConn is a connection to a server that the URL names by a host name.
 type namedConn struct {
 	net.Conn
 	by   *names
 	host string
 	at   netip.Addr
-	// missing is in how many answers in a row at was not.
+	// missing is the number of answers in a row without the address at.
 	missing int
-	// left is set when no call may begin on it any more.
+	// left is set when no new call may use the connection.
 	left atomic.Bool
 }
 
-// errLeft is for a connection to a server to which its name leads no longer.
-var errLeft = errors.New("the name of the server leads to another one")
+// errLeft is the error of a connection whose server name resolves to another server.
+var errLeft = errors.New("the name of the server resolves to another server")
 
-// SyscallConn implements syscall.Conn. The client asks for it before each call, and takes another
-// connection where there is an error.
+// SyscallConn implements syscall.Conn. The client calls it before each call, and takes another
+// connection if it returns an error.
 func (c *namedConn) SyscallConn() (syscall.RawConn, error) {
 	if c.left.Load() {
 		return nil, errLeft
@@ -66,7 +66,7 @@ func (c *namedConn) SyscallConn() (syscall.RawConn, error) {
 	return unseenConn{}, nil
 }
 
-// unseenConn is a connection whose state in the system cannot be seen: that of TLS.
+// unseenConn is a connection whose state in the system cannot be seen: a TLS connection.
 type unseenConn struct{}
 
 // Control implements syscall.RawConn.
@@ -98,7 +98,7 @@ func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 		if err != nil {
 			return conn, nil
 		}
-		c := &namedConn{Conn: conn, by: n, host: host, at: plain(at.Addr())}
+		c := &namedConn{Conn: conn, by: n, host: host, at: withoutZone(at.Addr())}
 		n.mu.Lock()
 		n.conns[c] = struct{}{}
 		n.mu.Unlock()
@@ -106,11 +106,11 @@ func (n *names) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-// plain is an address without its link, which a name server leaves out and connections name as the
-// system does.
-func plain(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
+// withoutZone returns an address without its zone. A name server leaves the zone out, and
+// connections name it as the system does.
+func withoutZone(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// isAddress reports whether a host has no name that could lead elsewhere.
+// isAddress reports whether a host is an IP address, not a name.
 func isAddress(host string) bool {
 	_, err := netip.ParseAddr(host)
 	return err == nil
@@ -124,7 +124,7 @@ func (*names) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
-// byHost returns the connections that there are, by the names of their servers.
+// byHost returns the open connections by the names of their servers.
 func (n *names) byHost() map[string][]*namedConn {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,9 +135,9 @@ func (n *names) byHost() map[string][]*namedConn {
 	return all
 }
 
-// follow has no call begin on connections to servers to which their names lead no longer, and ends
-// those connections a look later: calls that were under way have their answers by then. While no
-// name server answers, all stay.
+// follow looks up all server names. If a name no longer resolves to the address of a connection, no
+// new call uses the connection, and one look later it is closed: by then calls under way have their
+// answers. While no name server answers, all connections stay.
 func (n *names) follow(ctx context.Context) {
 	for host, conns := range n.byHost() {
 		ctx, cancel := context.WithTimeout(ctx, namesEvery)
@@ -147,8 +147,9 @@ func (n *names) follow(ctx context.Context) {
 			continue
 		}
 		for i := range found {
-			found[i] = plain(found[i])
+			found[i] = withoutZone(found[i])
 		}
+		// Count the answers without each address, and close connections in two steps.
 		var left []*namedConn
 		for _, c := range conns {
 			c.missing++
@@ -166,7 +167,7 @@ func (n *names) follow(ctx context.Context) {
 		if len(left) == 0 {
 			continue
 		}
-		n.log.Warn("the name of a Redis server resolves to other addresses: connections to the old one end",
+		n.log.Warn("the name of a Redis server resolves to other addresses: connections to the old address end",
 			"name", host, "old", left[0].at.String(), "addresses", found, "connections", len(left))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 )
 
-// maxNodes bounds what a node that invents ids can make the store hold.
+// maxNodes bounds the number of nodes in the store: a faulty node may invent ids.
 const maxNodes = 10_000
 
 // Touch implements nodes.Store.
@@ -24,7 +24,7 @@ func (s *Store) Touch(ctx context.Context, n nodes.Node) error {
 		return err
 	}
 	return s.guarded(ctx, keySeen, func() error {
-		return noReply(touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
+		return ignoreNil(touchNode.Run(ctx, s.client, []string{keyNodes, keySeen, keyStates},
 			n.Key(), raw, nodes.Forgotten.Milliseconds(), maxNodes).Err())
 	})
 }
@@ -43,6 +43,7 @@ func (s *Store) Report(ctx context.Context, key string, r nodes.Reported) (known
 }
 
 // Nodes implements nodes.Store.
+// Find the nodes that were seen lately.
 func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 	now, err := s.client.Time(ctx).Result()
 	if err != nil {
@@ -57,6 +58,7 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 	for i, z := range seen {
 		keys[i], _ = z.Member.(string)
 	}
+	// Read their descriptions and reports.
 	values, err := s.client.HMGet(ctx, keyNodes, keys...).Result()
 	if err != nil {
 		return nil, err
@@ -65,15 +67,16 @@ func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Decode them.
 	out := make([]nodes.Node, 0, len(values))
 	for i, value := range values {
 		text, _ := value.(string)
 		var n nodes.Node
-		if json.Unmarshal([]byte(text), &n) != nil { // Forgotten in between, or written by another version.
+		if json.Unmarshal([]byte(text), &n) != nil { // The node was forgotten in between, or another version wrote it.
 			continue
 		}
 		state, _ := states[i].(string)
-		_ = json.Unmarshal([]byte(state), &n.Reported) // Nothing, if it has reported nothing.
+		_ = json.Unmarshal([]byte(state), &n.Reported) // Empty if the node has reported nothing.
 		n.Seen = time.UnixMilli(int64(seen[i].Score))
 		out = append(out, n)
 	}

@@ -15,13 +15,13 @@ import (
 //go:embed scripts/holders.lua
 var holdersScript string
 
-// claimArg is what the script that grants must know of a claim of permits.
+// claimArg encodes the arguments of the grant script for a claim of permits.
 func claimArg(c *inflight.Claim) []byte {
-	b := arg(int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
+	b := encodeArg(int64(c.Seq), c.Hold, c.Lent, c.Need, c.Spare, c.Limit, max(c.Nodes, 1))
 	return append(b, nodeField(c.Node)...)
 }
 
-// nodeField is a node in the hash of a bucket's permits.
+// nodeField returns the field of a node in the hash of a bucket's permits.
 func nodeField(n inflight.Node) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, n.Boot), n.ID...)
 }
@@ -34,7 +34,7 @@ func (s *Store) Holders(ctx context.Context, bucket keyhash.Key) (l inflight.Led
 		return l, 0, err
 	}
 	if len(reply)%fields != 1 {
-		return l, 0, fmt.Errorf("the script answered with %d values", len(reply))
+		return l, 0, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
 	}
 	at, err := strconv.ParseInt(reply[0], 10, 64)
 	for reply = reply[1:]; err == nil && len(reply) > 0; reply = reply[fields:] {
@@ -45,11 +45,11 @@ func (s *Store) Holders(ctx context.Context, bucket keyhash.Key) (l inflight.Led
 	return l, quota.Instant(at), err
 }
 
-// readHolding reads a node's permits: the node, as claimArg has written it, and five numbers.
+// readHolding decodes a node's permits: the node as nodeField encodes it, and five numbers.
 func readHolding(node string, texts []string) (h inflight.Holding, err error) {
 	const boot = 8
 	if len(node) < boot {
-		return h, fmt.Errorf("%q holds permits and is no node", node)
+		return h, fmt.Errorf("cannot read permits: %q is no node", node)
 	}
 	var numbers [5]int64
 	for i := range numbers {

@@ -15,10 +15,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/policies"
 )
 
-// stateOf reads the state as the script that polls returns it.
+// stateOf decodes the state that poll.lua returns.
 func stateOf(reply []string) (state policies.State, err error) {
 	if len(reply) != 6 {
-		return state, fmt.Errorf("the state has %d values", len(reply))
+		return state, fmt.Errorf("cannot read the state: it has %d values", len(reply))
 	}
 	for _, c := range []struct {
 		number *uint64
@@ -38,7 +38,8 @@ func stateOf(reply []string) (state policies.State, err error) {
 	if err != nil {
 		return state, fmt.Errorf("the rollout is damaged: %w", err)
 	}
-	if rollout.Base == state.Current { // Otherwise a control plane that knows no rollouts has replaced the base.
+	// Otherwise a control plane that does not know the rollout has replaced its base.
+	if rollout.Base == state.Current {
 		state.Rollout, state.DraftDigest = &rollout, reply[5]
 	}
 	return state, nil
@@ -61,7 +62,7 @@ func (s *Store) Load(ctx context.Context, number uint64) (policies.Version, erro
 
 // Append implements policies.Store.
 func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
-	return s.step(ctx, policies.Step{
+	return s.takeStep(ctx, policies.Step{
 		From: policies.State{Current: expected}, To: policies.State{Current: v.Number},
 		Versions: []policies.Version{v}, Entry: e,
 	}, "")
@@ -69,10 +70,10 @@ func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version,
 
 // Roll implements policies.Store.
 func (s *Store) Roll(ctx context.Context, step policies.Step) error {
-	return s.step(ctx, step, strconv.FormatUint(step.From.Revision, 10))
+	return s.takeStep(ctx, step, strconv.FormatUint(step.From.Revision, 10))
 }
 
-func (s *Store) step(ctx context.Context, step policies.Step, revision string) error {
+func (s *Store) takeStep(ctx context.Context, step policies.Step, revision string) error {
 	entry, err := step.Entry.Encode()
 	if err != nil {
 		return err
@@ -106,6 +107,7 @@ func (s *Store) step(ctx context.Context, step policies.Step, revision string) e
 
 // List implements policies.Store.
 func (s *Store) List(ctx context.Context, before uint64, limit int) ([]policies.Version, error) {
+	// Find the newest numbers.
 	fields, err := s.client.HKeys(ctx, keyVersions).Result()
 	if err != nil {
 		return nil, err
@@ -122,6 +124,7 @@ func (s *Store) List(ctx context.Context, before uint64, limit int) ([]policies.
 	if len(numbers) == 0 {
 		return nil, nil
 	}
+	// Read and decode the versions.
 	fields = fields[:0]
 	for _, n := range numbers {
 		fields = append(fields, strconv.FormatUint(n, 10))
@@ -133,7 +136,7 @@ func (s *Store) List(ctx context.Context, before uint64, limit int) ([]policies.
 	out := make([]policies.Version, 0, len(values))
 	for i, value := range values {
 		text, ok := value.(string)
-		if !ok { // Dropped in between.
+		if !ok { // The version was deleted in between.
 			continue
 		}
 		v, err := decodeVersion(fields[i], []byte(text))

@@ -19,30 +19,32 @@ import (
 const (
 	repliesPerKey = 7
 	jitterRange   = 1024
-	// fullCall is how many keys leave at once, while another call of the script is under way: as
-	// many as the items of one request, if none has a twin. A call has at most three times as many,
-	// fewer than twice as many without twins, which keep Redis for two milliseconds.
+	// fullCall is the number of keys that leave at once while another call of the script is under
+	// way: the maximum number of items of one request, if none has a twin. A call has at most three
+	// times fullCall keys, without twins less than twice. Redis works for two milliseconds on
+	// these.
 	fullCall = 64
-	// gatherTime is the longest that a request waits for a call that is under way. A lost call
-	// takes twenty times as long.
+	// gatherTime is the longest wait of a request for a call that is under way. A lost call takes
+	// twenty times as long.
 	gatherTime = 2 * time.Millisecond
 )
 
-// portion is what one request asks of the buckets of one tag, or of all if there is one server.
-// Portions of several requests go together in one call of the script while another is under way: it
-// answers each as if it were alone, one after the other.
+// portion is the part of one request for the buckets of one tag, or for all buckets if there is one
+// server. While a call of the script is under way, portions of several requests gather and then
+// share one call. The script answers each portion as if it were alone, one after the other.
 type portion struct {
 	items []leases.Item
-	// keys and args are the script's. places are where the keys of each item begin.
+	// keys and args are the arguments of the script. places are the indexes of each item's first
+	// key.
 	keys   []string
 	args   [][]byte
 	places []int
-	// grants are the answers, or err is why there are none though the script ran.
+	// grants are the answers. err is the reason if the script ran and there are none.
 	grants []lease.Grant
 	err    error
 }
 
-// grantTogether has one script answer the items, and those of other requests.
+// grantTogether runs one script for these items and for the items of other requests.
 func (s *Store) grantTogether(
 	ctx context.Context, line *gather.Line[*portion], items []leases.Item,
 ) ([]lease.Grant, error) {
@@ -54,7 +56,7 @@ func (s *Store) grantTogether(
 	return p.grants, p.err
 }
 
-// newPortion encodes what is asked.
+// newPortion encodes the items of a request.
 func (s *Store) newPortion(items []leases.Item) *portion {
 	p := &portion{
 		items: items, keys: make([]string, 0, len(items)), args: make([][]byte, 0, len(items)),
@@ -70,10 +72,10 @@ func (s *Store) newPortion(items []leases.Item) *portion {
 	return p
 }
 
-// encode adds an item to what is asked. It is joined if its group goes on behind it.
+// encode adds an item to a portion. joined is true if the next item belongs to the same group.
 func (s *Store) encode(p *portion, it *leases.Item, joined bool) {
 	if it.Kind == wire.KindClaim {
-		p.put(permitsKey(it.Bucket), it.Kind, claimArg(&it.Claim))
+		p.addKey(permitsKey(it.Bucket), it.Kind, claimArg(&it.Claim))
 		return
 	}
 	windowed, flags := it.Ask.Windows.Quota != 0, wire.ItemKind(0)
@@ -87,28 +89,29 @@ func (s *Store) encode(p *portion, it *leases.Item, joined bool) {
 	own := bucketKey(it.Bucket, windowed)
 	switch {
 	case it.Kind == wire.KindSettle:
-		p.put(own, it.Kind|flags, settleArg(it))
+		p.addKey(own, it.Kind|flags, settleArg(it))
 	case it.Kind == wire.KindReturn:
-		p.put(own, it.Kind|flags, returnArg(it))
+		p.addKey(own, it.Kind|flags, returnArg(it))
 	case it.Twin == nil:
-		p.put(own, it.Kind|flags, arg(it.Ask))
+		p.addKey(own, it.Kind|flags, arg(it.Ask))
 	case it.Draft:
-		p.put(own+draftSuffix, it.Kind|flags, arg(it.Ask))
-		p.put(own, chargesMain|flags, charge(it))
+		p.addKey(own+draftSuffix, it.Kind|flags, arg(it.Ask))
+		p.addKey(own, chargesMain|flags, charge(it))
 	default:
-		p.put(own, it.Kind|flags, arg(it.Ask))
-		p.put(own+draftSuffix, chargesDraft|flags, charge(it))
+		p.addKey(own, it.Kind|flags, arg(it.Ask))
+		p.addKey(own+draftSuffix, chargesDraft|flags, charge(it))
 	}
 }
 
-// put adds a bucket, what to do with it, and the numbers for that.
-func (p *portion) put(key string, verb wire.ItemKind, arg []byte) {
+// addKey adds to a portion a key, its verb, and the numbers of the verb.
+func (p *portion) addKey(key string, verb wire.ItemKind, arg []byte) {
 	arg[0] = byte(verb)
 	p.keys, p.args = append(p.keys, key), append(p.args, arg)
 }
 
 // callTogether calls the script once for all portions.
 func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
+	// Join the arguments of all portions.
 	var keys []string
 	args := []any{rand.IntN(jitterRange)}
 	for _, p := range portions {
@@ -118,12 +121,13 @@ func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
 		}
 	}
 	s.called(len(keys))
-	reply, err := s.run(ctx, keys, args).Slice()
+	reply, err := s.runGrant(ctx, keys, args).Slice()
 	if err != nil {
 		return err
 	}
+	// The script has seen a loss of state if it returns one more number, the time.
 	n := repliesPerKey * len(keys)
-	if len(reply) == n+1 { // The marker of lost state was missing, and has been set at this time.
+	if len(reply) == n+1 { // The marker of lost state was missing: it gets this time.
 		if at, ok := reply[n].(int64); ok {
 			s.lostNow(quota.Instant(at))
 		}
@@ -132,16 +136,18 @@ func (s *Store) callTogether(ctx context.Context, portions []*portion) error {
 	if len(reply) != n {
 		return fmt.Errorf("the grant script returned %d values for %d keys", len(reply), len(keys))
 	}
+	// Give each portion its part of the answer.
 	for _, p := range portions {
 		mine := repliesPerKey * len(p.keys)
-		p.take(reply[:mine])
+		p.decode(reply[:mine])
 		reply = reply[mine:]
 	}
 	return nil
 }
 
-// take reads the portion's part of the script's answer.
-func (p *portion) take(reply []any) {
+// decode decodes the portion's part of the script's answer.
+func (p *portion) decode(reply []any) {
+	// Convert the values; a text is the error of a key.
 	numbers := make([]int64, len(reply))
 	var failed map[int]error
 	for i, value := range reply {
@@ -158,17 +164,19 @@ func (p *portion) take(reply []any) {
 			return
 		}
 	}
+	// Decode the answer about each item.
 	p.grants = make([]lease.Grant, len(p.items))
 	for i := range p.items {
-		p.grants[i] = read(&p.items[i], numbers[p.places[i]*repliesPerKey:])
+		p.grants[i] = decodeGrant(&p.items[i], numbers[p.places[i]*repliesPerKey:])
 	}
 	if len(failed) > 0 {
 		p.fail(failed)
 	}
 }
 
-// fail notes which items have no answer: those of the groups whose first key has failed, by the
-// places of keys. If none has one, the error is that of the first.
+// fail marks the items without an answer: all items of a group whose first key has failed. failed
+// has the errors by the index of the key. If no item has an answer, the portion fails with the
+// first error.
 func (p *portion) fail(failed map[int]error) {
 	partial, without := &leases.Partial{Away: make([]time.Duration, len(p.items))}, 0
 	for first, n := 0, 0; first < len(p.items); first += n {
@@ -191,18 +199,18 @@ func (p *portion) fail(failed map[int]error) {
 	}
 }
 
-// scriptError is an error within the script, of the buckets of one request. It is one that Redis
-// has answered with.
+// scriptError is an error inside the script, about the buckets of one request. It counts as an
+// answer of Redis.
 type scriptError string
 
-// Error returns the text, as Redis words it.
+// Error returns the text of Redis.
 func (e scriptError) Error() string { return string(e) }
 
 // RedisError implements redis.Error.
 func (scriptError) RedisError() {}
 
-// read reads the script's answer about one item.
-func read(it *leases.Item, r []int64) lease.Grant {
+// decodeGrant decodes the script's answer about one item.
+func decodeGrant(it *leases.Item, r []int64) lease.Grant {
 	g := lease.Grant{
 		Stale: r[0] == 1, Waiting: r[1], Keep: r[2], NotBefore: quota.Span(r[3]), Level: r[4],
 		Delay: quota.Span(r[5]), Term: lease.Term(r[6]),
@@ -220,10 +228,10 @@ func read(it *leases.Item, r []int64) lease.Grant {
 	return g
 }
 
-// run runs the script that grants. A cluster's client would send it again after a lost connection,
-// and charge twice.
-func (s *Store) run(ctx context.Context, keys []string, args []any) *redis.Cmd {
-	ctx = access.ForGrants(ctx) // Those of nodes may be in the same call.
+// runGrant runs the grant script once. The client of a cluster would send it again after a lost
+// connection, and charge twice.
+func (s *Store) runGrant(ctx context.Context, keys []string, args []any) *redis.Cmd {
+	ctx = access.ForGrants(ctx) // Requests of nodes may be in the same call.
 	return outlast(ctx, func(ctx context.Context) *redis.Cmd {
 		if s.cluster {
 			return s.runOnce(ctx, s.grant, s.source, keys, args)

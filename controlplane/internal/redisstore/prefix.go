@@ -9,18 +9,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// plainPrefix begins all keys of a deployment whose URL names no other.
+// plainPrefix begins all keys of a deployment whose URL sets no prefix.
 const plainPrefix = "weir"
 
-// sanePrefix is how a prefix may look: it must be none of what hash tags and patterns are made of.
+// sanePrefix matches a valid prefix: it has no character of hash tags or patterns.
 var sanePrefix = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
-// errPrefix says how a prefix may look.
+// errPrefix describes a valid prefix.
 var errPrefix = errors.New("the Redis URL's parameter prefix must have 1 to 64 letters, digits, dots, hyphens " +
 	"and underscores")
 
-// prefixed has all keys begin with another prefix, so that several deployments can share a Redis.
-// The slots of a cluster stay the same, because they go by the hash tag.
+// prefixed is a hook that replaces the prefix of all keys, so that several deployments can share a
+// Redis. The slots of a cluster stay the same, because they depend on the hash tag alone.
 type prefixed struct{ prefix string }
 
 // DialHook implements redis.Hook, and changes nothing.
@@ -44,8 +44,8 @@ func (p prefixed) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// rename changes the keys of a command, which stand at its beginning. Those that are changed
-// already, as where a script is sent a second time, stay.
+// rename changes the keys of a command, which are its first arguments. Keys that are changed
+// already stay as they are, for instance if a script is sent a second time.
 func (p prefixed) rename(args []any) {
 	if len(args) < 2 {
 		return

@@ -13,31 +13,31 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// checkProtocol returns why a store of a protocol is not used, and has all further commands fail by
-// that: a build of another protocol would misread the store. Only checkAgain
-// ends that.
+// checkProtocol returns an error if the store has another protocol than this build. From then on
+// all commands fail with that error, because this build would misread the store. checkAgain ends
+// this state.
 func (s *Store) checkProtocol(text string) error {
 	number, err := strconv.ParseUint(text, 10, 8)
 	if err != nil {
-		return fmt.Errorf("%s does not hold the number of a protocol", keyLaid)
+		return fmt.Errorf("cannot read %s: it is not the number of a protocol", keyLaid)
 	}
 	cause := wire.CheckStore(number)
 	if cause == nil {
 		return nil
 	}
 	other := &errs.Error{
-		Code: errs.StoreUnavailable, Detail: "the store cannot be used: " + cause.Error(),
+		Code: errs.StoreUnavailable, Detail: "cannot use the store: " + cause.Error(),
 		Cause: fmt.Errorf("cannot use Redis: %w", cause),
 	}
 	s.other.Store(other)
 	return other
 }
 
-// asksProtocol marks the context of the one command that a store of another protocol gets.
+// asksProtocol marks the context of the only command that may reach a store of another protocol.
 type asksProtocol struct{}
 
-// checkAgain asks a store of another protocol for its protocol, since an operator may have set it
-// right, and uses it again if it fits. Its error is why the store is not used.
+// checkAgain reads the protocol of a refused store again, since an operator may have corrected it,
+// and uses the store again if the protocol fits. Its error is the reason why the store is not used.
 func (s *Store) checkAgain(ctx context.Context) error {
 	if s.other.Load() == nil {
 		return nil
@@ -45,7 +45,7 @@ func (s *Store) checkAgain(ctx context.Context) error {
 	text, err := s.client.Get(context.WithValue(ctx, asksProtocol{}, true), keyLaid).Result()
 	if err == nil {
 		err = s.checkProtocol(text)
-	} else if errors.Is(err, redis.Nil) { // It has lost everything, or was emptied.
+	} else if errors.Is(err, redis.Nil) { // The store has lost everything, or was emptied.
 		err = nil
 	}
 	if err == nil {
@@ -54,7 +54,7 @@ func (s *Store) checkAgain(ctx context.Context) error {
 	return err
 }
 
-// only has no command reach a store of another protocol.
+// only is a hook that lets no command reach a store of another protocol.
 type only struct{ other *atomic.Pointer[errs.Error] }
 
 // DialHook implements redis.Hook, and changes nothing.

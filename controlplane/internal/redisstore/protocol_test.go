@@ -53,7 +53,7 @@ func TestAStoreOfANewerProtocolIsLeftAlone(t *testing.T) {
 
 // A key of another type than its topic's stops the topic, and no other.
 func TestADamagedTopicLeavesTheOthersAlone(t *testing.T) {
-	for _, key := range []string{"weir:{meta}:rollout", "weir:{meta}:orders", "weir:{consumers}:state",
+	for _, key := range []string{"weir:{meta}:rollout", "weir:{meta}:enforcement", "weir:{consumers}:state",
 		"weir:{penalties}:state"} {
 		t.Run(key, func(t *testing.T) {
 			server := redistest.Start(t)

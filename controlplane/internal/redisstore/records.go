@@ -29,10 +29,11 @@ var (
 	readRecords   = redis.NewScript(readScript)
 )
 
-// topicPage is how many records are asked for at once.
+// topicPage is the maximum number of records in one read.
 const topicPage = 1000
 
-// recordKeys are the keys of a topic: its records, its state, its log, the audit, and each index.
+// recordKeys returns the keys of a topic: its records, its state, its log, its audit list, and each
+// index.
 func recordKeys(t *docs.Topic) []string {
 	keys := []string{topicKey(t, "records"), topicKey(t, "state"), topicKey(t, "changes"), auditKey(t.Tag)}
 	for _, index := range t.Indexes {
@@ -41,7 +42,8 @@ func recordKeys(t *docs.Topic) []string {
 	return keys
 }
 
-// topicKey is the key of a part of a topic, which share a tag, since a commit touches them all.
+// topicKey returns the key of a part of a topic. All parts share a tag, since a commit changes them
+// all.
 func topicKey(t *docs.Topic, part string) string { return "weir:{" + t.Tag + "}:" + part }
 
 // Read implements docs.Records.
@@ -54,7 +56,7 @@ func (s *Store) Read(
 	}
 	reply, state, err := s.readTopic(ctx, t, args)
 	if err == nil && len(reply) != len(keys) {
-		err = fmt.Errorf("the script answered with %d records", len(reply))
+		err = fmt.Errorf("cannot read the script's answer: it has %d records", len(reply))
 	}
 	if err != nil {
 		return nil, state, err
@@ -84,21 +86,20 @@ func (s *Store) readTopic(
 	}
 	const head = 7
 	if len(reply) < head {
-		return nil, state, fmt.Errorf("the script answered with %d values", len(reply))
+		return nil, state, fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
 	}
-	numbers, err := uints(reply[:head])
+	numbers, err := parseUints(reply[:head])
 	if err != nil {
 		return nil, state, fmt.Errorf("%s is damaged: %w", keys[1], err)
 	}
 	state = docs.State{
 		Head:  docs.Head{First: numbers[0], Revision: numbers[1], Cleared: numbers[2]},
-		Floor: numbers[3], Turn: numbers[4], Logged: int(numbers[5]), Live: numbers[6] > 0,
+		Floor: numbers[3], IndexRevision: numbers[4], Logged: int(numbers[5]), Live: numbers[6] > 0,
 	}
 	return reply[head:], state, nil
 }
 
-// topicAway converts a failure in a cluster whose other servers answer into one of the server that
-// keeps the topic.
+// topicAway names the topic in a failure, if other servers of the cluster still answer.
 func (s *Store) topicAway(ctx context.Context, t *docs.Topic, cause error) error {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok || s.allAway() {
@@ -111,7 +112,7 @@ func (s *Store) topicAway(ctx context.Context, t *docs.Topic, cause error) error
 	return &docs.AwayError{Tag: t.Tag, For: s.breakers.Failing(primary.Options().Addr), Cause: cause}
 }
 
-// recordOf reads a stored record: its revision, a space, and its value.
+// recordOf decodes a stored record: its revision, a space, and its value.
 func recordOf(t *docs.Topic, field, stored string) (r docs.Record, err error) {
 	r.Key, err = keyhash.Parse(field)
 	if err == nil && stored != "" {
@@ -131,7 +132,7 @@ func (s *Store) Since(
 ) (changes []docs.Record, state docs.State, err error) {
 	reply, state, err := s.readTopic(ctx, t, []any{"since", strconv.FormatUint(after, 10), limit})
 	if err == nil && len(reply)%3 != 0 {
-		err = fmt.Errorf("the script answered with %d values", len(reply))
+		err = fmt.Errorf("cannot read the script's answer: it has %d values", len(reply))
 	}
 	for at := 0; err == nil && at < len(reply); at += 3 {
 		var r docs.Record
@@ -144,10 +145,11 @@ func (s *Store) Since(
 	return changes, state, err
 }
 
-// Scan implements docs.Records: the cursor is that of Redis.
+// Scan implements docs.Records. The cursor is the cursor of Redis.
 func (s *Store) Scan(
 	ctx context.Context, t *docs.Topic, index, cursor string, limit int,
 ) (records []docs.Record, next string, err error) {
+	// Decode the cursor.
 	var from uint64
 	if cursor != "" {
 		from, err = strconv.ParseUint(cursor, 10, 64)
@@ -155,6 +157,7 @@ func (s *Store) Scan(
 			return nil, "", docs.ErrCursor
 		}
 	}
+	// Without an index scan all records; with one scan its members and read their records.
 	if index == "" {
 		var fields []string
 		fields, from, err = s.client.HScan(ctx, topicKey(t, "records"), from, "", int64(limit)).Result()
@@ -171,7 +174,7 @@ func (s *Store) Scan(
 			fields = append(fields, members[i])
 		}
 		if err == nil {
-			records, err = s.listed(ctx, t, fields)
+			records, err = s.readListed(ctx, t, fields)
 		}
 	}
 	if from != 0 {
@@ -180,8 +183,9 @@ func (s *Store) Scan(
 	return records, next, err
 }
 
-// listed returns the records that an index lists and that are still there.
-func (s *Store) listed(ctx context.Context, t *docs.Topic, fields []string) (records []docs.Record, err error) {
+// readListed returns the records of the fields of an index, without records that were deleted
+// since.
+func (s *Store) readListed(ctx context.Context, t *docs.Topic, fields []string) (records []docs.Record, err error) {
 	keys := make([]keyhash.Key, len(fields))
 	for i, field := range fields {
 		keys[i], err = keyhash.Parse(field)
@@ -207,7 +211,7 @@ func (s *Store) Last(ctx context.Context, t *docs.Topic, index string, limit int
 		if err != nil {
 			return nil, err
 		}
-		some, err := s.listed(ctx, t, fields)
+		some, err := s.readListed(ctx, t, fields)
 		if err != nil {
 			return nil, err
 		}
@@ -219,11 +223,12 @@ func (s *Store) Last(ctx context.Context, t *docs.Topic, index string, limit int
 	return all, nil
 }
 
-// commitErrors are the answers of the script that are no revisions.
+// commitErrors are the answers of the script that are not revisions.
 var commitErrors = map[string]error{"conflict": errs.Conflict, "none": errs.NotFound, "full": docs.ErrFull}
 
 // Commit implements docs.Records.
 func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (revision uint64, err error) {
+	// Encode the arguments of the whole commit, then each change.
 	entry, cleared := "", "*"
 	if c.Entry.Action != "" {
 		entry, err = c.Entry.Encode()
@@ -234,14 +239,15 @@ func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (revis
 	if c.Cleared != nil {
 		cleared = strconv.FormatUint(*c.Cleared, 10)
 	}
-	args := append(make([]any, 0, 9+(3+len(t.Indexes))*len(c.Changes)), t.Kept, flag(t.Whole), flag(t.Expires),
-		flag(c.Clear), cleared, strconv.FormatUint(c.Turn, 10), entry, flag(c.WithBefore), audit.Kept)
+	args := append(make([]any, 0, 9+(3+len(t.Indexes))*len(c.Changes)), t.Kept, flagText(t.Whole), flagText(t.Expires),
+		flagText(c.Clear), cleared, strconv.FormatUint(c.IndexRevision, 10), entry, flagText(c.WithBefore), audit.Kept)
 	for i := range c.Changes {
 		args, err = appendChange(args, t, &c.Changes[i])
 		if err != nil {
 			return 0, err
 		}
 	}
+	// Run the script.
 	keys := recordKeys(t)
 	var reply string
 	err = s.guarded(ctx, keys[0], func() (err error) {
@@ -251,7 +257,7 @@ func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (revis
 	if err != nil {
 		return 0, err
 	}
-	if refused := commitErrors[reply]; refused != nil { // An answer, of which the breaker hears nothing.
+	if refused := commitErrors[reply]; refused != nil { // To the breaker this is an answer, not a failure.
 		return 0, refused
 	}
 	return strconv.ParseUint(reply, 10, 64)
@@ -267,20 +273,20 @@ func appendChange(args []any, t *docs.Topic, c *docs.Change) ([]any, error) {
 	}
 	args = append(args, c.Key.String(), expected, c.Value)
 	for _, n := range c.Scores {
-		args = append(args, score(n))
+		args = append(args, scoreText(n))
 	}
 	return args, nil
 }
 
-// score is an instant as Redis sorts it.
-func score(at int64) string {
+// scoreText returns an instant as a score of Redis.
+func scoreText(at int64) string {
 	if at == math.MaxInt64 {
 		return "+inf"
 	}
 	return strconv.FormatInt(at, 10)
 }
 
-func uints(texts []string) (numbers []uint64, err error) {
+func parseUints(texts []string) (numbers []uint64, err error) {
 	for _, text := range texts {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {

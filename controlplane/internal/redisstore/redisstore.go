@@ -1,5 +1,5 @@
-// Package redisstore keeps everything in Redis 6.2 or newer, so that any number of control planes
-// share it. It alone knows Redis and Lua. All decisions about time are taken by Redis' own clock.
+// Package redisstore keeps all state in Redis 6.2 or newer, so that several control planes can
+// share it. No other package uses Redis or Lua. Redis' own clock decides everything about time.
 package redisstore
 
 import (
@@ -39,7 +39,7 @@ var permitsScript string
 //go:embed scripts/grant.lua
 var grantScript string
 
-// grantScripts returns the parts of the script that grants, except its clock.
+// grantScripts returns the grant script without its first part, the clock.
 func grantScripts() string {
 	return wholeScript + tokensScript + windowsScript + permitsScript + verbsScript() + grantScript
 }
@@ -69,37 +69,37 @@ var (
 // Store is the state in Redis. Make one with Open. It is safe for concurrent use.
 type Store struct {
 	client redis.UniversalClient
-	// people is the client for what people ask; see lanes.
+	// people is the client for commands of people; see lanes.
 	people redis.UniversalClient
-	// cluster: the keys of one script must share a tag.
+	// cluster is true if the store is a Redis Cluster: then the keys of one script must share a
+	// tag.
 	cluster bool
-	// at is what the URL says.
+	// at is the parsed URL.
 	at *location
-	// grant is the script that grants, source its text.
+	// grant is the grant script, source its text.
 	grant  *redis.Script
 	source string
-	// lines are where requests gather for the script that grants: one for each tag, or one.
+	// lines gather requests for the grant script: one line for each tag, or only the first.
 	lines [tagCount]gather.Line[*portion]
-	// called notes how many buckets a call of that script is about.
+	// called receives the number of buckets in each call of the grant script.
 	called func(buckets int)
 	// read is the script that reads one bucket.
 	read *redis.Script
-	// holders is the script that reads who holds permits of a bucket.
+	// holders is the script that reads the holders of a bucket's permits.
 	holders *redis.Script
 	log     *slog.Logger
 
-	// fill is the share of its burst, in percent, with which a bucket starts whose state is lost.
+	// fill is the initial fill of a bucket whose state was lost, in percent of its burst.
 	fill int64
-	// lent is what nodes were answered about permits.
+	// lent remembers the answers about permits.
 	lent leases.Lent
-	// breakers are those of a cluster's servers, by address.
+	// breakers are the breakers of a cluster's servers, by address.
 	breakers *breaker.Group
-	// now is the clock by which far measures how far the servers are, and lent how old an answer
-	// is; begun is when the store was opened.
+	// now is the clock for far and lent; begun is the time when the store was opened.
 	now   func() time.Time
 	begun time.Time
 	far   distances
-	// other is why a store of another protocol is not used; nil while it is.
+	// other is the error about a store of another protocol; nil while the store is used.
 	other atomic.Pointer[errs.Error]
 	// closing ends when the store is closed; looks are the checks in the background.
 	closing context.Context
@@ -108,20 +108,20 @@ type Store struct {
 	laying  atomic.Bool
 
 	mu        sync.Mutex
-	known     bool // a secret has been seen, so its absence is a loss
+	known     bool // a secret was seen, so a missing secret is a loss
 	inspected bool
-	// secretless is how many looks in a row found that the secret is lost.
+	// secretless is the number of looks in a row that found no secret.
 	secretless int
 	mayEvict   bool
 	kept       map[byte]string // the run id of the process that keeps a tag's buckets
-	looked     map[byte]looked // at the server with a tag
+	looked     map[byte]looked // the last look at the server with a tag
 	servers    map[string]bool // the addresses of a cluster's primaries
 }
 
-// Option varies a store.
+// Option configures a store.
 type Option func(*Store)
 
-// LostFill sets the share of its burst, in percent, with which a bucket starts whose state is lost;
+// LostFill sets the initial fill of a bucket whose state was lost, in percent of its burst;
 // leases.LostFill by default.
 func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent } }
 
@@ -129,14 +129,14 @@ func LostFill(percent int64) Option { return func(s *Store) { s.fill = percent }
 // is always called.
 func Breakers(g *breaker.Group) Option { return func(s *Store) { s.breakers = g } }
 
-// Now sets the clock by which RoundTrip is measured and answers grow old, time.Time{} by default:
-// then it is 0, and they do not.
+// Now sets the clock that measures RoundTrip and the age of answers. By default the clock returns
+// time.Time{}: RoundTrip is 0, and answers have no age.
 func Now(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// MayEvict accepts a Redis that may evict what cannot be lost.
+// MayEvict accepts a Redis that may evict state that cannot be lost.
 func MayEvict(yes bool) Option { return func(s *Store) { s.mayEvict = yes } }
 
-// Calls has a function called with the number of buckets in each call of the script that grants.
+// Calls sets a function that receives the number of buckets in each call of the grant script.
 func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = note } }
 
 // Open makes a store from a URL:
@@ -146,14 +146,15 @@ func Calls(note func(buckets int)) Option { return func(s *Store) { s.called = n
 //	redis://HOST:26379/0?master_name=NAME&addr=HOST:PORT              what Sentinels say is the primary; the URL names the Sentinels
 //	rediss://HOST:6379?ca_file=FILE&cert_file=FILE&key_file=FILE      with TLS, and a client certificate
 //
-// Several addr without a master_name mean a cluster. In all forms USER and PASSWORD are the Redis
-// servers', and password_file takes the password from a file; sentinel_username and
-// sentinel_password are the Sentinels'. Certificates must be for the host that is called, or for
-// server_name. pool_size is how many connections there may be to one server, beside those for what
-// people ask. If not given it is 10 for each processor; in a cluster 5, but at least 32.
+// If the URL has several addr and no master_name, it is a cluster. In all forms USER and PASSWORD
+// are for the Redis servers, and password_file names a file with the password; sentinel_username
+// and sentinel_password are for the Sentinels. Certificates must be for the host of the URL, or for
+// server_name. pool_size is the maximum number of connections to one server, beside the connections
+// for people's commands. The default is 10 for each processor; in a cluster 5 for each, but at
+// least 32.
 //
-// Open does not connect: each call notices whether Redis is away or back. Faults of the Redis
-// itself are found by Inspect, or at the first call of Heads.
+// Open does not connect: each call notices whether Redis is away or back. Inspect, or the first
+// call of Heads, finds problems of the Redis itself.
 func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	l, err := locate(text)
 	if err != nil {
@@ -166,9 +167,10 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	} else {
 		l.names = newNames(log)
 	}
+	// Make the clients and the scripts.
 	silenceOnce.Do(func() { redis.SetLogger(silence{}) })
 	s := &Store{
-		client: l.client(), people: l.forPeople(), cluster: l.cluster, at: l,
+		client: l.newClient(), people: l.newPeopleClient(), cluster: l.cluster, at: l,
 		log: log, fill: leases.LostFill, kept: map[byte]string{}, looked: map[byte]looked{},
 		called: func(int) {}, now: func() time.Time { return time.Time{} },
 	}
@@ -179,12 +181,14 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	s.read = redis.NewScript(clockScript + bucketScript)
 	s.holders = redis.NewScript(clockScript + holdersScript)
 	s.closing, s.close = context.WithCancel(context.Background())
+	// Apply the options, then add the hooks, the outermost first.
 	for _, o := range options {
 		o(s)
 	}
 	s.begun = s.now()
-	s.client.AddHook(only{&s.other}) // Before the lanes: what people ask as well.
+	s.client.AddHook(only{&s.other}) // Before the lanes, so that it also holds for commands of people.
 	s.client.AddHook(lanes{s.people})
+	// Follow the primary, or the addresses of server names.
 	if l.sentinels != nil {
 		l.sentinels.run(s.closing, func(f func()) { s.looks.Go(f) })
 	} else {
@@ -193,7 +197,7 @@ func Open(text string, log *slog.Logger, options ...Option) (*Store, error) {
 	return s, nil
 }
 
-// silence is the Redis client's log: its failures are returned as errors.
+// silence replaces the log of the Redis client: its failures are returned as errors.
 type silence struct{}
 
 // Printf drops the message.
@@ -203,7 +207,7 @@ var silenceOnce sync.Once
 
 func (s *Store) setGrant(source string) { s.grant, s.source = redis.NewScript(source), source }
 
-// Close closes the connections. One that the server has closed before is no error.
+// Close closes the connections. A connection that the server has closed before is no error.
 func (s *Store) Close() error {
 	s.close()
 	s.looks.Wait()

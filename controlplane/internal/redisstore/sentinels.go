@@ -16,42 +16,44 @@ import (
 )
 
 const (
-	// askEvery is how often each Sentinel is asked, and askTime how long one may take before its
-	// last answer counts no more.
+	// askEvery is the interval between questions to each Sentinel. After askTime without an answer
+	// the last answer of a Sentinel counts no more.
 	askEvery = 100 * time.Millisecond
 	askTime  = 500 * time.Millisecond
-	// othersEvery is how many answers of a Sentinel pass before it is asked again which others
-	// there are.
+	// othersEvery is the number of answers of a Sentinel after which it is asked again for the
+	// other Sentinels.
 	othersEvery = 100
-	// forgetAfter is how many questions in a row, at least five minutes, pass without an answer
-	// until a Sentinel is forgotten, unless the URL names it. Where Sentinels get new addresses,
+	// forgetAfter is the number of questions in a row without an answer, at least five minutes,
+	// after which a Sentinel is forgotten, unless the URL names it. If Sentinels get new addresses,
 	// the old ones would be asked for ever.
 	forgetAfter = 3000
 )
 
-// sentinels follow what Sentinels say is the primary. All of them are asked, so that one that hangs
-// or has been cut off keeps no control plane on a primary that the others have replaced.
+// sentinels follow the primary according to the Sentinels. All Sentinels are asked. So a Sentinel
+// that hangs or has been cut off cannot keep a control plane on a primary that the other Sentinels
+// have replaced.
 type sentinels struct {
 	name    string
 	options *redis.UniversalOptions
 	log     *slog.Logger
-	// dialer makes connections, within a time.
+	// dialer returns a function that makes connections within a time-out.
 	dialer func(timeout time.Duration) func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	mu sync.Mutex
-	// said is what each Sentinel says, by its address; the zero word while one does not answer.
+	// said has the last answer of each Sentinel, by its address; the zero value while it does not
+	// answer.
 	said map[string]word
-	// primary is what is followed, since that word; its address is empty before there is one.
+	// primary is the primary in use; its address is empty before the first answer.
 	primary word
-	failure error         // of the last Sentinel that could not be asked
+	failure error         // the last error of a question to a Sentinel
 	known   chan struct{} // closed once there is a primary
-	// conns are the connections that there are, with the address that they lead to.
+	// conns are the open connections, with the addresses of their servers.
 	conns map[*ledConn]string
-	more  func(addr string) // has another Sentinel followed
+	more  func(addr string) // starts to follow one more Sentinel
 }
 
-// word is what a Sentinel says: the address of the primary, and the number of the election that
-// made it that. A later election has a higher number.
+// word is the answer of a Sentinel: the address of the primary, and the number of the election that
+// chose it. A later election has a higher number.
 type word struct {
 	addr  string
 	epoch int64
@@ -64,7 +66,7 @@ func newSentinels(options *redis.UniversalOptions, log *slog.Logger) *sentinels 
 	}
 }
 
-// run asks the Sentinels until ctx ends; begin begins a goroutine.
+// run asks the Sentinels until ctx ends; begin starts a goroutine.
 func (s *sentinels) run(ctx context.Context, begin func(func())) {
 	s.more = func(addr string) { begin(func() { s.follow(ctx, addr) }) }
 	for _, addr := range s.options.Addrs {
@@ -72,7 +74,8 @@ func (s *sentinels) run(ctx context.Context, begin func(func())) {
 	}
 }
 
-// forget forgets a Sentinel unless the URL names it. If others still know it, it is met again.
+// forget forgets a Sentinel unless the URL names it. If other Sentinels still name it, it is asked
+// again.
 func (s *sentinels) forget(addr string) bool {
 	if slices.Contains(s.options.Addrs, addr) {
 		return false
@@ -83,7 +86,7 @@ func (s *sentinels) forget(addr string) bool {
 	return true
 }
 
-// meet has a Sentinel followed unless it is already.
+// meet starts to follow a Sentinel, unless it is followed already.
 func (s *sentinels) meet(addr string) {
 	s.mu.Lock()
 	_, known := s.said[addr]
@@ -96,15 +99,16 @@ func (s *sentinels) meet(addr string) {
 	}
 }
 
-// follow asks one Sentinel until ctx ends, or it is forgotten.
+// follow asks one Sentinel until ctx ends, or until the Sentinel is forgotten.
 func (s *sentinels) follow(ctx context.Context, addr string) {
-	client := redis.NewSentinelClient(s.sentinel(addr))
+	client := redis.NewSentinelClient(s.sentinelOptions(addr))
 	defer client.Close()
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
+	// Ask for the primary, and from time to time for the other Sentinels.
 	for n, failed := 0, 0; ; n++ {
 		timed, cancel := context.WithTimeout(ctx, askTime)
-		said, err := ask(timed, client, s.name)
+		said, err := askPrimary(timed, client, s.name)
 		if err == nil && n%othersEvery == 0 {
 			s.meetOthers(timed, client)
 		}
@@ -112,6 +116,7 @@ func (s *sentinels) follow(ctx context.Context, addr string) {
 		if ctx.Err() == nil {
 			s.note(addr, said, err)
 		}
+		// Count the failures in a row.
 		if failed++; err == nil {
 			failed = 0
 		}
@@ -126,9 +131,9 @@ func (s *sentinels) follow(ctx context.Context, addr string) {
 	}
 }
 
-// sentinel are the options of a Sentinel's client.
-func (s *sentinels) sentinel(addr string) *redis.Options {
-	d := defaults()
+// sentinelOptions returns the options for the client of a Sentinel.
+func (s *sentinels) sentinelOptions(addr string) *redis.Options {
+	d := defaultOptions()
 	o := s.options
 	return &redis.Options{
 		Addr: addr, Username: o.SentinelUsername, Password: o.SentinelPassword, Dialer: s.dialer(askTime),
@@ -138,13 +143,13 @@ func (s *sentinels) sentinel(addr string) *redis.Options {
 	}
 }
 
-// SentinelACL are the rights that Weir needs at a Sentinel, as docs/redis.md has them.
+// SentinelACL are the rights that Weir needs on a Sentinel; docs/redis.md quotes them.
 const SentinelACL = "-@all +sentinel|get-master-addr-by-name +sentinel|master +sentinel|sentinels"
 
-// ask asks a Sentinel for its word. During a failover the Sentinel that leads it has the old
-// address beside the new election in its facts, and the new address where it is asked for that
-// alone. It is asked for the address last, so that no old address comes with a new election.
-func ask(ctx context.Context, client *redis.SentinelClient, name string) (word, error) {
+// askPrimary asks a Sentinel for the primary. During a failover the Sentinel that leads it answers
+// SENTINEL MASTER with the old address and the new election, but GET-MASTER-ADDR-BY-NAME with the
+// new address. So the address is asked for last: a new election then never has an old address.
+func askPrimary(ctx context.Context, client *redis.SentinelClient, name string) (word, error) {
 	facts, err := client.Master(ctx, name).Result()
 	if err != nil {
 		return word{}, err
@@ -155,12 +160,13 @@ func ask(ctx context.Context, client *redis.SentinelClient, name string) (word, 
 	}
 	epoch, err := strconv.ParseInt(facts["config-epoch"], 10, 64)
 	if err != nil || len(addr) != 2 || addr[0] == "" || addr[1] == "" {
-		return word{}, errors.New("the Sentinel's answer cannot be read")
+		return word{}, errors.New("cannot read the Sentinel's answer")
 	}
 	return word{addr: net.JoinHostPort(addr[0], addr[1]), epoch: epoch}, nil
 }
 
-// meetOthers follows the Sentinels that one of them knows, which the URL need not name.
+// meetOthers starts to follow the other Sentinels that a Sentinel knows. The URL need not name
+// them.
 func (s *sentinels) meetOthers(ctx context.Context, client *redis.SentinelClient) {
 	others, err := client.Sentinels(ctx, s.name).Result()
 	if err != nil {
@@ -173,8 +179,9 @@ func (s *sentinels) meetOthers(ctx context.Context, client *redis.SentinelClient
 	}
 }
 
-// note notes what a Sentinel has said, and follows the latest election.
+// note records the answer of a Sentinel, and follows the latest election.
 func (s *sentinels) note(sentinel string, said word, err error) {
+	// Record the answer.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.said[sentinel] = said
@@ -182,8 +189,9 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 		s.failure = err
 		return
 	}
-	best, answer := latest(s.said, s.primary.addr)
-	// Only most of them can say that there was no such election: all were set up anew.
+	// Find the latest election.
+	best, answer := latestElection(s.said, s.primary.addr)
+	// A lower number counts only if most Sentinels report it: then all were set up anew.
 	if best.epoch < s.primary.epoch && 2*answer <= len(s.said) {
 		return
 	}
@@ -191,6 +199,7 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 		s.primary = best
 		return
 	}
+	// Use the new primary, and close the connections to the old one.
 	first := s.primary.addr == ""
 	if !first {
 		s.log.Warn("the Sentinels have made another Redis the primary", "server", best.addr, "before", s.primary.addr,
@@ -203,14 +212,14 @@ func (s *sentinels) note(sentinel string, said word, err error) {
 	for conn, addr := range s.conns {
 		if addr != best.addr {
 			delete(s.conns, conn)
-			_ = conn.Conn.Close() // Its calls fail, as those of a dead primary would.
+			_ = conn.Conn.Close() // Its calls fail, as calls to a dead primary would.
 		}
 	}
 }
 
-// latest is the word of the latest election, and how many have a word. Where some have heard of its
-// outcome before others, most count, and then the address that is followed already.
-func latest(said map[string]word, followed string) (best word, answer int) {
+// latestElection returns the answer about the latest election, and the number of Sentinels with an
+// answer. If answers about that election differ, the majority counts, and then the address in use.
+func latestElection(said map[string]word, followed string) (best word, answer int) {
 	votes := map[word]int{}
 	for _, w := range said {
 		if w.addr != "" {
@@ -228,26 +237,27 @@ func latest(said map[string]word, followed string) (best word, answer int) {
 		case n < votes[best], n == votes[best] && best.addr == followed:
 			continue
 		case n == votes[best] && w.addr != followed && w.addr > best.addr:
-			continue // Any order will do, as long as it is the same each time.
+			continue // Any order will do if it is always the same.
 		}
 		best = w
 	}
 	return best, answer
 }
 
-// errNoSentinel: no Sentinel has answered yet.
+// errNoSentinel means that no Sentinel has answered yet.
 var errNoSentinel = errors.New("no Sentinel says where the primary is")
 
 // dial makes a connection to the primary.
+// Wait until the primary is known.
 func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	patience := time.NewTimer(s.options.DialTimeout)
 	defer patience.Stop()
 	select {
 	case <-s.known:
 	case <-ctx.Done():
-		return nil, s.unknown()
+		return nil, s.noPrimaryError()
 	case <-patience.C:
-		return nil, s.unknown()
+		return nil, s.noPrimaryError()
 	}
 	s.mu.Lock()
 	addr := s.primary.addr
@@ -256,10 +266,10 @@ func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	return s.keep(conn, addr), nil
+	return s.track(conn, addr), nil
 }
 
-func (s *sentinels) unknown() error {
+func (s *sentinels) noPrimaryError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failure == nil {
@@ -268,8 +278,8 @@ func (s *sentinels) unknown() error {
 	return fmt.Errorf("%w: %w", errNoSentinel, s.failure)
 }
 
-// keep has a connection closed when its server is the primary no more.
-func (s *sentinels) keep(conn net.Conn, addr string) net.Conn {
+// track closes a connection when its server is no longer the primary.
+func (s *sentinels) track(conn net.Conn, addr string) net.Conn {
 	led := &ledConn{conn, s}
 	s.mu.Lock()
 	s.conns[led] = addr
@@ -281,7 +291,7 @@ func (s *sentinels) keep(conn net.Conn, addr string) net.Conn {
 	return withSystem(led, conn)
 }
 
-// ledConn is a connection that is closed once its server is the primary no more.
+// ledConn is a connection that is closed once its server is no longer the primary.
 type ledConn struct {
 	net.Conn
 	by *sentinels
@@ -295,8 +305,8 @@ func (c *ledConn) Close() error {
 	return c.Conn.Close()
 }
 
-// withSystem is a connection of our own around another one, so that the client can still ask the
-// system whether the server has ended it.
+// withSystem wraps a connection so that the client can still ask the system whether the server has
+// closed it.
 func withSystem(own, inner net.Conn) net.Conn {
 	if its, ok := inner.(system); ok {
 		return systemConn{own, its}
@@ -304,7 +314,7 @@ func withSystem(own, inner net.Conn) net.Conn {
 	return own
 }
 
-// systemConn has both. The alias gives the second field another name than the first.
+// systemConn has the methods of both. The alias gives the second field another name than the first.
 type systemConn struct {
 	net.Conn
 	system

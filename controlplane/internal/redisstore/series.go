@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
-// keySeries begins the keys of the history: a hash for each slot, replica → what it counted.
+// keySeries begins the keys of histories: a hash for each slot, replica → its counts.
 const keySeries = "weir:{series}:"
 
 func seriesKey(slot series.Slot) string {

@@ -10,16 +10,16 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 )
 
-// errAway: a server has not answered lately, and is not called until it does.
-var errAway = errors.New("a server of the Redis Cluster is left alone, because it has not answered lately")
+// errAway means that a server has not answered lately, and is not called until it answers a check.
+var errAway = errors.New("a server of the Redis Cluster is not called, because it has not answered lately")
 
-// leastLook bounds a background check of a server that is near.
+// leastLook is the shortest time limit of a background check, for a server that is near.
 const leastLook = 100 * time.Millisecond
 
-// guarded makes a call that needs one server of a cluster: that of a key. A server that does not
-// answer costs a few calls their patience and the others nothing. A background check, which no
-// request waits for, finds out whether it is back. A single server is not guarded here: the service
-// of leases guards it.
+// guarded makes a call to the cluster's server that keeps a key. If a server does not answer, a few
+// calls wait in vain, and calls to the other servers lose nothing. A background check, for which no
+// request waits, finds out whether it is back. A single server is not guarded here: the service of
+// leases guards it.
 func (s *Store) guarded(ctx context.Context, key string, call func() error) error {
 	server, err := s.enter(ctx, key)
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Store) guarded(ctx context.Context, key string, call func() error) erro
 	return err
 }
 
-// enter finds the server of a key, and reports whether a call may be made to it; if so, leave must
-// be called at its end.
+// enter finds the server of a key. Its error is errAway if the breaker of the server is open.
+// Without an error, call leave at the end of the call.
 func (s *Store) enter(ctx context.Context, key string) (server string, err error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
@@ -49,10 +49,10 @@ func (s *Store) enter(ctx context.Context, key string) (server string, err error
 	return server, nil
 }
 
-// leave counts the end of a call to a server.
+// leave reports the end of a call to the breaker of the server.
 func (s *Store) leave(ctx context.Context, server string, err error) {
 	switch {
-	case server == "" || access.IsForPeople(ctx): // A wait for one of people's connections says nothing of the server.
+	case server == "" || access.IsForPeople(ctx): // A wait for people's connections is no evidence about the server.
 	case errors.Is(ctx.Err(), context.Canceled): // A caller that went away is no evidence about the server.
 	case err == nil || errors.Is(err, redis.Nil):
 		s.breakers.Report(server, nil)
@@ -63,7 +63,7 @@ func (s *Store) leave(ctx context.Context, server string, err error) {
 	}
 }
 
-// answered reports whether an error is the answer of a working server, which costs no time.
+// answered reports whether an error is a quick answer of a working server.
 func answered(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -77,7 +77,7 @@ func answered(err error) bool {
 	return true
 }
 
-// look checks in the background whether a server is back, if it is time to.
+// look checks in the background whether a server is back, unless the breaker still waits.
 func (s *Store) look(server string, primary *redis.Client, key string) {
 	if s.closing.Err() != nil || !s.breakers.Allow(server) {
 		return
@@ -95,8 +95,8 @@ func (s *Store) look(server string, primary *redis.Client, key string) {
 	})
 }
 
-// primaries returns the servers of a cluster that take writes, by address, each with one of its
-// keys; or the single server.
+// primaries returns the primaries of a cluster by their addresses, each with its tags; or the
+// single server.
 func (s *Store) primaries(ctx context.Context) (map[string]*part, error) {
 	parts := map[string]*part{}
 	cluster, ok := s.client.(*redis.ClusterClient)
@@ -136,13 +136,14 @@ func (s *Store) allAway() bool {
 	return len(servers) > 0
 }
 
-// once is a command that is not sent again if it got no answer, since it may have been run.
+// once is a command that is not sent again if it got no answer, since it may have run.
 type once struct{ *redis.Cmd }
 
 // NoRetry implements redis.Cmder.
 func (once) NoRetry() bool { return true }
 
-// runOnce runs a script and never sends it again after a failure, as a cluster's client would.
+// runOnce runs a script and never sends it again after a failure, which the client of a cluster
+// would do.
 func (s *Store) runOnce(
 	ctx context.Context, script *redis.Script, source string, keys []string, args []any,
 ) *redis.Cmd {

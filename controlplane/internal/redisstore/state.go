@@ -7,22 +7,23 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// stateFormat opens every state of a bucket; tokens.lua and windows.lua describe what follows.
+// stateFormat begins every state of a bucket; tokens.lua and windows.lua describe the numbers
+// behind it.
 const stateFormat = 1
 
-// longFormat opens one that ends with what tells settlements which reservations still count: of a
-// bucket of tokens Ledger.Since, and then over and gone; of windows Since, Released and Kept of the
-// history.
+// longFormat begins a state that ends with three more numbers, by which settlements know which
+// reservations still count. For a bucket of tokens: Since of the ledger, Over and Gone. For
+// windows: Since, Released and Kept of the history.
 const longFormat = 2
 
-// The numbers of a state before its leases, or its marks.
+// The number of fields in a state before its leases, or its marks.
 const (
 	ledgerFields  = 7
 	windowsFields = 10
 )
 
-// pack returns a MessagePack list of whole numbers that are not negative, as Redis' cmsgpack reads
-// it.
+// pack encodes non-negative whole numbers as a MessagePack list, in the form that cmsgpack of Redis
+// reads.
 func pack(numbers []int64) []byte {
 	b := binary.BigEndian.AppendUint16([]byte{0xdc}, uint16(len(numbers)))
 	for _, n := range numbers {
@@ -31,10 +32,11 @@ func pack(numbers []int64) []byte {
 	return b
 }
 
-// unpack reads what pack or cmsgpack made; false for anything else.
+// unpack decodes a list that pack or cmsgpack encoded; ok is false for anything else.
 func unpack(raw string) (numbers []int64, ok bool) {
 	b := []byte(raw)
 	var n int
+	// The length of the list.
 	switch {
 	case len(b) >= 1 && b[0]&0xf0 == 0x90:
 		n, b = int(b[0]&0x0f), b[1:]
@@ -47,6 +49,7 @@ func unpack(raw string) (numbers []int64, ok bool) {
 		if len(b) == 0 {
 			return nil, false
 		}
+		// Each number: one byte, or a kind and up to eight bytes.
 		kind, size := b[0], 0
 		switch {
 		case kind < 0x80:
@@ -72,7 +75,7 @@ func unpack(raw string) (numbers []int64, ok bool) {
 	return numbers, len(b) == 0
 }
 
-// areFields reports whether a state has fixed numbers and at most so many pairs.
+// areFields reports whether a state has the fixed numbers and at most this number of pairs.
 func areFields(s []int64, fixed, pairs int) bool {
 	return len(s) >= fixed && len(s) <= fixed+2*pairs && (len(s)-fixed)%2 == 0 && s[0] == stateFormat
 }

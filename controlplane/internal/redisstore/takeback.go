@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 )
 
-// returnArg is what the script must know to take tokens back.
+// returnArg encodes the arguments of the script that take tokens back.
 func returnArg(it *leases.Item) []byte {
 	back := &it.Returns
-	b := arg(int64(back.Term), max(back.Unused, 0), max(back.Used, 0))
+	b := encodeArg(int64(back.Term), max(back.Unused, 0), max(back.Used, 0))
 	return binary.BigEndian.AppendUint64(b, back.Name)
 }

@@ -10,12 +10,12 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Traced has the store make a span of each call to Redis that belongs to a traced request. What
-// goes on in the background makes none: it would be most of the spans.
+// Traced makes a span of each call to Redis that belongs to a traced request. Calls in the
+// background have no span: they would be most of the spans.
 func Traced(provider trace.TracerProvider) Option {
 	return func(s *Store) {
 		hook := traced{provider.Tracer("github.com/weir-proxy/weir/redisstore")}
-		if !s.cluster { // What people ask passes here too.
+		if !s.cluster { // Commands of people pass here too.
 			s.client.AddHook(hook)
 			return
 		}
@@ -27,8 +27,8 @@ func Traced(provider trace.TracerProvider) Option {
 	}
 }
 
-// traced names the command, never its arguments nor an error's text, which may hold what was
-// stored.
+// traced names the command in a span, never its arguments or the text of an error, which may quote
+// stored values.
 type traced struct{ tracer trace.Tracer }
 
 // DialHook implements redis.Hook, and changes nothing.
@@ -37,7 +37,7 @@ func (traced) DialHook(next redis.DialHook) redis.DialHook { return next }
 // ProcessHook implements redis.Hook.
 func (t traced) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, command redis.Cmder) error {
-		ctx, end := t.begin(ctx, command.Name())
+		ctx, end := t.startSpan(ctx, command.Name())
 		return end(next(ctx, command))
 	}
 }
@@ -45,13 +45,14 @@ func (t traced) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // ProcessPipelineHook implements redis.Hook.
 func (t traced) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, commands []redis.Cmder) error {
-		ctx, end := t.begin(ctx, "pipeline")
+		ctx, end := t.startSpan(ctx, "pipeline")
 		return end(next(ctx, commands))
 	}
 }
 
-// begin begins a span, and returns how to end it with a result, which that returns.
-func (t traced) begin(ctx context.Context, name string) (context.Context, func(error) error) {
+// startSpan starts a span. Call the returned function with the error of the command: it ends the
+// span and returns the error.
+func (t traced) startSpan(ctx context.Context, name string) (context.Context, func(error) error) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return ctx, func(err error) error { return err }
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// What the script that grants does with a bucket is a verb: the kind of its item, or to charge the
-// item's other ledger, the main one or the draft's. Beside it may stand that the bucket is of a
-// window algorithm, and that the next one belongs to the same request.
+// A verb says what the grant script does with a bucket: the kind of its item, or a charge of the
+// item's other ledger, the main one or the draft's. Two flags may be added: the bucket is of a
+// window algorithm, and the next bucket belongs to the same request.
 const (
 	chargesMain wire.ItemKind = iota + wire.KindClaim + 1
 	chargesDraft
@@ -18,7 +18,7 @@ const (
 	joinsNext wire.ItemKind = 64
 )
 
-// verbNames are the names of the verbs, and of what may stand beside one, in the script.
+// verbNames are the names of the verbs and flags in the script.
 var verbNames = []struct {
 	name string
 	verb wire.ItemKind
@@ -28,7 +28,7 @@ var verbNames = []struct {
 	{"WINDOWS", ofWindows}, {"JOINED", joinsNext},
 }
 
-// verbsScript returns the start of the script, which names the verbs.
+// verbsScript returns the part of the script that defines the verbs.
 func verbsScript() string {
 	var b strings.Builder
 	for _, v := range verbNames {

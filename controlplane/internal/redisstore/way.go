@@ -11,27 +11,27 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/gather"
 )
 
-// Calls go on when their callers' patience ends. A connection whose call is given up must be
-// closed, since an answer may still come on it; and the next caller, who must wait for another to
-// be made, gives up as well: where Redis is far, no call would ever be answered.
+// Calls go on after their callers have given up. Otherwise the connection of the call must be
+// closed, since an answer may still arrive on it; the next caller waits for a new connection and
+// gives up too. If Redis is far away, no call would ever be answered.
 
 const (
-	// lookedAt is how many of the last looks at a server say how far it is.
+	// lookedAt is the number of recent looks that measure the distance of a server.
 	lookedAt = 5
-	// unknownLook bounds a look at a server of which that is not known. A first look also waits
-	// for a connection, which takes two or three round trips.
+	// unknownLook is the time limit of a look at a server whose distance is not known. The first
+	// look also waits for a connection, which takes two or three round trips.
 	unknownLook = time.Second
 )
 
-// distances are how long servers take to answer, by their addresses. The zero value knows none. It
-// is safe for concurrent use.
+// distances are the answer times of servers, by their addresses. The zero value is empty. It is
+// safe for concurrent use.
 type distances struct {
 	mu sync.Mutex
 	to map[string][]time.Duration
 }
 
-// note notes how long a server took to answer a look, or that it did not: then it may be farther
-// than it was.
+// note records the time that a server took to answer a look. After a failure it forgets the server:
+// it may be farther away than before.
 func (d *distances) note(addr string, took time.Duration, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -46,7 +46,7 @@ func (d *distances) note(addr string, took time.Duration, err error) {
 	d.to[addr] = last[max(len(last)-lookedAt, 0):]
 }
 
-// keep forgets the servers that are not named.
+// keep forgets all servers that are not named.
 func (d *distances) keep(named map[string]bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -57,8 +57,7 @@ func (d *distances) keep(named map[string]bool) {
 	}
 }
 
-// farthest is the median of the last looks at the server for which it is longest; 0 if none is
-// known.
+// farthest returns the median of the last looks at the slowest server; 0 if no server is known.
 func (d *distances) farthest() (longest time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -69,11 +68,11 @@ func (d *distances) farthest() (longest time.Duration) {
 	return longest
 }
 
-// RoundTrip is how long the farthest server takes to answer, by the last looks at it; 0 if that is
+// RoundTrip returns the answer time of the farthest server, from the last looks at it; 0 if it is
 // not known.
 func (s *Store) RoundTrip() time.Duration { return s.far.farthest() }
 
-// lookTime bounds a check of a server in the background, which no request waits for.
+// lookTime returns the time limit of a background check of a server, for which no request waits.
 func (s *Store) lookTime() time.Duration {
 	if far := s.far.farthest(); far > 0 {
 		return leastLook + 4*far
@@ -81,8 +80,8 @@ func (s *Store) lookTime() time.Duration {
 	return unknownLook
 }
 
-// outlast makes a call that may go on when ctx ends: for as long as an answer may take at all. The
-// caller is answered when the call or ctx ends; with a ctx of gather.Outlast when the call ends.
+// outlast makes a call that may go on after ctx ends, for at most ioTimeout. It returns when the
+// call or ctx ends; with a ctx of gather.Outlast it returns when the call ends.
 func outlast(ctx context.Context, call func(context.Context) *redis.Cmd) *redis.Cmd {
 	life, cancel := context.WithTimeout(context.WithoutCancel(ctx), ioTimeout)
 	done := make(chan *redis.Cmd, 1)

@@ -29,7 +29,7 @@ type Flags struct {
 	PolicySetNodes   string        `help:"Share of the nodes that get a changed set of --policyset first, until weir rollout promote: 1% to 99%." env:"WEIR_POLICYSET_NODES" name:"policyset-nodes" placeholder:"PERCENT"`
 	StorePatience    time.Duration `help:"How long a grant of tokens may wait for a Redis that is far: at most 1s. It waits for three round trips as they are measured, and 40ms in any case." default:"250ms" env:"WEIR_STORE_PATIENCE" placeholder:"DURATION"`
 	PolicySetRemoves string        `help:"Share of the policies in force that a change of the files of --policyset may remove; what removes more is not put into force. One policy may always go." default:"25%" env:"WEIR_POLICYSET_REMOVES" name:"policyset-removes" placeholder:"PERCENT"`
-	RedisMayEvict    bool          `help:"Start although Redis may evict what cannot be lost when its memory is full." env:"WEIR_REDIS_MAY_EVICT" name:"redis-may-evict"`
+	RedisMayEvict    bool          `help:"Start although Redis may evict state that cannot be lost when its memory is full." env:"WEIR_REDIS_MAY_EVICT" name:"redis-may-evict"`
 	RegionFlags      `embed:"" prefix:"region-"`
 	ListenFlags      `embed:""`
 	LimitFlags       `embed:""`
@@ -51,7 +51,7 @@ type Settings struct {
 	Listen string
 	// RedisURL is empty for the embedded store.
 	RedisURL string
-	// RedisMayEvict accepts a Redis that may evict what cannot be lost.
+	// RedisMayEvict accepts a Redis that may evict state that cannot be lost.
 	RedisMayEvict bool
 	// LostFill is the share of its burst, in percent, with which a bucket starts whose state the
 	// store has lost: 0 to 100.

@@ -1,8 +1,10 @@
--- Keeps an audit entry about the change that a script makes. Part of every script that people's
--- changes are made by.
+-- Stores an audit entry about the change that a script makes. Part of every script that makes
+-- changes with an author.
 --
--- list   sorted set of entries by time in microseconds, each with that time before it; beside what is changed, by its tag
--- entry  JSON, an object that is not empty     before  JSON of what is replaced, or nothing     kept  how many entries are kept
+-- list    sorted set of entries by time in microseconds, each entry with this time in front; it has the same tag as the changed key
+-- entry   JSON, an object that is not empty
+-- before  JSON of the replaced value, or nothing
+-- kept    number of entries to keep
 local function record(list, entry, before, kept)
   local time = redis.call('TIME')
   local at = time[1] * 1000000 + time[2]

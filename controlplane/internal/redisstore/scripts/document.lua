@@ -1,9 +1,9 @@
--- Reads a document, or replaces it if it is as expected. After audit.lua.
+-- Reads a document, or replaces it if it has the expected revision. After audit.lua.
 --
 -- KEYS[1]  hash: rev, value     KEYS[2]  audit list
--- ARGV     the revision whose value is known; or the revision that is replaced, 0 for none, the new revision, the new value, how many
---          audit entries are kept, and each entry
--- returns  revision, value, time in microseconds; or 1 if the document was stored, 0 if something else is there
+-- ARGV     to read: the revision whose value the caller knows. To replace: the expected revision, 0 for none, the new revision,
+--          the new value, the number of audit entries to keep, and each entry
+-- returns  to read: revision, value, time in microseconds. To replace: 1 if the document was stored, 0 if the revision is another
 if #ARGV == 1 then
   local revision = redis.call('HGET', KEYS[1], 'rev') or '0'
   local value = revision ~= ARGV[1] and redis.call('HGET', KEYS[1], 'value')

@@ -1,10 +1,10 @@
--- Notes when permits were lost, see permits.lua. A later time that is noted already stays, unless it
--- is of a clock that was set back since.
+-- Marks when permits were lost, see permits.lua. A later mark stays, unless a clock that was set
+-- back since has made it.
 --
 -- KEYS[1]  the marker
--- ARGV     when they were lost in microseconds, for how much longer than usual they are in doubt,
+-- ARGV     the time of the loss in microseconds, by how much longer than usual permits are in doubt,
 --          and the longest doubt
--- returns  nothing that counts
+-- returns  0
 local at = tonumber(ARGV[1])
 local noted = tonumber(redis.call('GET', KEYS[1]) or '') or 0
 if noted <= at + ARGV[2] or noted > at + ARGV[3] then

@@ -1,4 +1,4 @@
--- Runs one command for each of some keys, as of one moment.
+-- Runs one command for each key, at one moment.
 --
 -- KEYS     keys
 -- ARGV     the command; its arguments after the key

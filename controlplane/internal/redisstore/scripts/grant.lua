@@ -1,24 +1,26 @@
--- Grants tokens of buckets. It is the last of the files that make the script: clock.lua sets now,
--- in microseconds, and the store names the verbs before this file.
+-- Grants tokens of buckets. It is the last file of the script: clock.lua sets now, in microseconds,
+-- and the store defines the verbs before this file.
 --
 -- KEYS[i]      state of the i-th bucket; a bucket may occur more than once
 -- ARGV[1]      jitter of expiries, 0 to 1023
 -- ARGV[1 + i]  a byte that says what to do with the i-th bucket, then big-endian numbers. The byte is a verb, with WINDOWS for a
 --              bucket of a window algorithm, and JOINED if the next bucket belongs to the same request, which needs both or nothing:
---              ASK and REPORT grant tokens, or count used ones, see grant_tokens and grant_windows
+--              ASK and REPORT grant tokens, or count used tokens, see grant_tokens and grant_windows
 --              CLAIM claims permits for requests in flight, see claim_permits
---              SETTLE settles a reservation, see settle_tokens; in place of waiting is 1 if it was there, of level and keep what it
---              gave back and took
---              RETURN takes tokens of a term back, see take_back_tokens; in place of keep is how many went back
---              While two versions are in force a bucket may be followed by its twin, which is charged for what it was granted:
---              CHARGE for the main one, CHARGE_DRAFT for the draft's; see charge_tokens
--- returns      7 integers for each bucket: stale (2: the bucket is in doubt) waiting keep not_before level delay term; of a report of what was used delay is the
---              debt instead, of windows how long they take until they are full; then the time, if the marker of lost state beside the buckets is missing
---              A text in place of stale is an error of the buckets of one request
+--              SETTLE settles a reservation, see settle_tokens; waiting is 1 if the reservation was there, level has the tokens that
+--              went back, and keep the tokens that it took in addition
+--              RETURN takes tokens of a term back, see take_back_tokens; keep has the number of tokens that went back
+--              While two versions are in force, the twin of a bucket may follow it. The twin is charged for the grant:
+--              CHARGE for the main ledger, CHARGE_DRAFT for the draft's; see charge_tokens
+-- returns      7 integers for each bucket: stale (2: the bucket is in doubt) waiting keep not_before level delay term. In place of
+--              delay is the debt in the answer to a report of use, and for windows the time until they are full. Then follows the
+--              time, if the marker of lost state beside the buckets is missing. A text in place of stale is an error of the buckets
+--              of one request
 local VALUES = 7 -- of each bucket in the reply
 local reply = {}
 
--- The functions by verb, made for the kinds of buckets at hand. An unknown verb has none, and to call that is an error.
+-- The functions by verb, made for the kinds of buckets in this call. An unknown verb has no
+-- function: to call it is an error.
 local functions = {}
 local function function_for(verb)
   if functions[verb] then
@@ -38,7 +40,8 @@ local function function_for(verb)
   return functions[verb]
 end
 
--- The verb of the k-th bucket with WINDOWS and alone, and whether the next bucket belongs to the same request.
+-- The verb of the k-th bucket, with WINDOWS and without, and whether the next bucket belongs to the
+-- same request.
 local byte = string.byte
 local function verb_of(k)
   local verb = k <= #KEYS and byte(ARGV[1 + k]) or -1
@@ -54,7 +57,7 @@ local function clear(r)
   end
 end
 
--- Charges the k-th bucket for what the one before it was granted.
+-- Charges the k-th bucket for the grant of the bucket before it.
 local function charge(k, verb, draft)
   local arg, spent = ARGV[1 + k], (k - 2) * VALUES
   local granted, kept = reply[spent + 2], reply[spent + 3]
@@ -68,9 +71,10 @@ local function charge(k, verb, draft)
   end
 end
 
--- Answers the k-th bucket, and returns whether all that wait have, or could have, their cost.
+-- Answers the k-th bucket. Returns whether all waiting requests got, or could get, their cost.
 local function answer(k, look)
   local arg, r = ARGV[1 + k], (k - 1) * VALUES
+  -- A verb that asks for no grant.
   local verb, alone = verb_of(k)
   if alone == CHARGE or alone == CHARGE_DRAFT then
     if not look then
@@ -89,6 +93,7 @@ local function answer(k, look)
     reply[r + 3] = back
     return true
   end
+  -- A grant, perhaps from a bucket with a twin.
   local twin, hold = nil, 0
   local next_verb, next_alone = verb_of(k + 1)
   if next_alone == CHARGE then
@@ -96,12 +101,12 @@ local function answer(k, look)
   end
   local stale, granted, kept, not_before, level, delay, term, begun = function_for(verb)(KEYS[k], arg, look, twin, hold)
   if begun and next_alone == CHARGE_DRAFT then
-    -- Each of both lacks a share of its own limit. A draft's that started as the main one would lack a
-    -- share of that one's limit, which may be all that the draft allows.
+    -- Each of both lacks a share of its own limit. A draft's ledger that starts as a copy of the
+    -- main one would lack a share of the main limit, which may be all that the draft allows.
     function_for(next_verb)(KEYS[k + 1], ARGV[2 + k], 0, 0, true, begun)
   end
   reply[r + 1], reply[r + 2], reply[r + 3], reply[r + 4], reply[r + 5], reply[r + 6] = stale, granted, kept, not_before, level, delay
-  reply[r + 7] = term or 0 -- Permits have none.
+  reply[r + 7] = term or 0 -- Permits have no term.
   return stale ~= 1 and not_before == 0
 end
 
@@ -116,7 +121,8 @@ local function answer_group(first, last)
     answer(first, false)
     return
   end
-  local all = true -- A group is looked at as a whole first, which leaves the answers of a refused one.
+  -- First only look at the whole group: if it is refused, these are its answers.
+  local all = true
   for k = first, last do
     all = answer(k, true) and all
   end
@@ -127,12 +133,12 @@ local function answer_group(first, last)
   end
 end
 
--- What Redis says as a server that takes no writes. It concerns the whole call, and the client must
--- learn of it: it drops the connection, since another server may have the address by now.
+-- The error of a Redis that takes no writes. It concerns the whole call, and the client must see
+-- it: the client then drops the connection, since another server may have the address by now.
 local away
 
--- Puts the text of an error in place of the first answer of a group: requests of others may be in
--- the call, and those that need no memory, or no write, are answered as if they came alone.
+-- Puts the text of an error in place of the first answer of a group. The call may have other
+-- requests: those that need no memory, or no write, are answered as if they came alone.
 local function fail(first, last, why)
   why = tostring(type(why) == 'table' and why.err or why)
   for _, code in ipairs({'READONLY ', 'MASTERDOWN ', 'LOADING ', 'CLUSTERDOWN '}) do
@@ -147,6 +153,7 @@ local function fail(first, last, why)
   reply[(first - 1) * VALUES + 1] = why
 end
 
+-- Answer group by group.
 local first = 1
 while first <= #KEYS and not away do
   local last = first

@@ -1,9 +1,9 @@
--- Reads who holds permits of a bucket, see permits.lua. clock.lua before it sets now, in
+-- Reads the holders of a bucket's permits, see permits.lua. clock.lua before it sets now, in
 -- microseconds.
 --
 -- KEYS[1]  the bucket's permits
--- returns  now, and then for each node that holds some: the node, its sequence number, permits,
---          until, ceiling, want
+-- returns  now, and then for each node with permits: the node, its sequence number, permits, until,
+--          ceiling, want
 local CHUNK = 1000 -- of fields in one call
 local function whole(n) return string.format('%.0f', n) end
 

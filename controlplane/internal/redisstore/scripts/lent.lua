@@ -1,8 +1,8 @@
--- Looks whether claims of permits that were answered are still known, see permits.lua.
+-- Checks that Redis still knows answered claims of permits, see permits.lua.
 --
 -- KEYS     permits of each claim's bucket
 -- ARGV     for each claim its node and its sequence number
--- returns  nothing, or the time in microseconds if one is not known
+-- returns  '', or the time in microseconds if a claim is not known
 for i, key in ipairs(KEYS) do
   local held = redis.call('HGET', key, ARGV[2 * i - 1])
   if not held or cmsgpack.unpack(held)[1] < tonumber(ARGV[2 * i]) then

@@ -1,7 +1,7 @@
--- Notes which process keeps the buckets of a tag, and that it may have lost some of their state if
--- another did before.
+-- Records the process that keeps the buckets of a tag. If another process kept them before, some of
+-- their state may be lost.
 --
--- KEYS[1]  run id of the process     KEYS[2]  when state was last lost, in microseconds
+-- KEYS[1]  run id of the process     KEYS[2]  time of the last loss of state, in microseconds
 -- ARGV     run id, run ids of all processes that keep buckets now
 -- returns  1 if state may have been lost
 local before = redis.call('GET', KEYS[1])

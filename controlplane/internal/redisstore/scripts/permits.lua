@@ -1,15 +1,15 @@
 -- Permits of requests in flight, exactly as inflight.Ledger in Go.
 --
 -- claim_permits(key, arg) answers a claim: an argument of 8-byte numbers after its kind, seq hold
--- lent need spare limit nodes, and then the node. It returns six numbers as grant_tokens does, of which
--- the third is the permits, the fourth for how long nobody gets more than he has, as permits may be lost,
--- the fifth how many are free, and the sixth how long they last: 0 for a claim that does not count.
+-- lent need spare limit nodes, and then the node. It returns six numbers, like grant_tokens: 0, 0, the
+-- permits, the time for which no node gets more than it has because permits may be lost, the number of
+-- free permits, and the time for which the permits last. All are 0 for a claim that does not count.
 --
--- A state is a hash: node -> seq permits until ceiling want. The field without a name has the sum
--- of all permits, when the first of them ends at the earliest, how many nodes there are, and when
--- the last claim came. Thanks to these few claims read more than the node's own: all nodes are
--- looked through when the first of them ends. The field 'short' has node permits want at of those
--- that have lately lacked permits, the last one last.
+-- A state is a hash: node -> seq permits until ceiling want. The field without a name has the sum of
+-- all permits, the earliest end of permits, the number of nodes, and the time of the last claim. So
+-- most claims read only this field and the field of their own node: all nodes are read only when the
+-- earliest permits end. The field 'short' has node permits want at of each node that lately lacked
+-- permits, the latest last.
 local function functions_for_permits()
   local TTL = 10000000   -- inflight.TTL
   local MAX_NODES = 10000 -- inflight.MaxNodes
@@ -19,8 +19,9 @@ local function functions_for_permits()
   local TOTAL, SHORT = '', 'short'
   local WANT_FOR, MOST_SHORT = 1000000, 32 -- inflight.wantFor, inflight.mostShort
 
-  -- Drops the nodes whose permits have ended. What ends later than any permits given now do is of a
-  -- clock that was set back since. Returns the sum, the earliest end, and the number of the others.
+  -- Drops the nodes whose permits have ended. Permits that end later than permits given now were
+  -- given before a clock was set back. Returns the sum of the other permits, their earliest end,
+  -- and the number of their nodes.
   local function sweep(key)
     local fields, ended = redis.call('HKEYS', key), {}
     local sum, first, count = 0, now + TTL, 0
@@ -46,15 +47,15 @@ local function functions_for_permits()
     return sum, first, count
   end
 
-  -- When permits were last lost, in microseconds, 0 for never. A marker of their own says so, since
-  -- control planes give them back, and a server that took over may have lost none.
+  -- The time of the last loss of permits, in microseconds, 0 for never. Permits have a marker of
+  -- their own, since control planes give them back, and a server that took over may have lost none.
   local lent_lost
   local function lent_lost_at(key)
     lent_lost = lent_lost or tonumber(redis.call('GET', string.match(key, '^[^}]*}:') .. 'lent') or '') or lost_at(key)
     return lent_lost
   end
 
-  -- How many permits a node gets of those that are free.
+  -- The number of free permits that a node gets.
   local function granted(free, hold, need, spare, nodes)
     local n = math.min(hold + need, free)
     if free > n then
@@ -63,7 +64,8 @@ local function functions_for_permits()
     return n
   end
 
-  -- Returns what a node keeps of its permits and leaves to others, and those others.
+  -- Returns the permits that a node may keep when it leaves a share to nodes that lack permits, and
+  -- the list of these nodes.
   local function leave(granted, node, packed)
     local short, nodes, permits, want = {}, 0, 0, 0
     for _, one in ipairs(packed and cmsgpack.unpack(packed) or {}) do
@@ -81,6 +83,7 @@ local function functions_for_permits()
   local function claim_permits(key, arg)
     local seq, hold, lent, need, spare, limit, nodes = struct.unpack('>I8I8I8I8I8I8I8', arg, 2)
     local node = string.sub(arg, 58)
+    -- Read the sum of all permits, and drop the permits that have ended.
     local sum, first, count, last = 0, now + TTL, 0, now
     local total = redis.call('HGET', key, TOTAL)
     if total then
@@ -89,6 +92,7 @@ local function functions_for_permits()
     if first <= now or now < last then
       sum, first, count = sweep(key)
     end
+    -- Read the node's own permits. An outdated claim, or one node too many, gets nothing.
     local held, packed = unpack(redis.call('HMGET', key, node, SHORT))
     local own = held and cmsgpack.unpack(held) or {0, 0, 0, 0, 0}
     if seq < own[1] or not held and count >= MAX_NODES then
@@ -96,6 +100,7 @@ local function functions_for_permits()
       redis.call('HSET', key, TOTAL, cmsgpack.pack({sum, first, count, now}), SHORT, cmsgpack.pack(short))
       return 0, 0, 0, 0, 0, 0
     end
+    -- Find the free permits and the node's share of them.
     if own[3] <= now + TTL - WANT_FOR then
       own[5] = 0
     end
@@ -107,6 +112,7 @@ local function functions_for_permits()
     if doubt > 0 then
       keeps = lent
     end
+    -- Take the claim in.
     if seq > own[1] then
       own[4] = keeps
       own[2] = math.max(keeps, hold)
@@ -116,6 +122,7 @@ local function functions_for_permits()
       count = count + 1
     end
     own[1], own[3] = seq, now + TTL
+    -- Store it, with the list of nodes that lack permits.
     if own[5] > 0 then
       short[#short + 1] = {node, own[2], own[5], now}
     end

@@ -1,10 +1,10 @@
--- Reads what every control plane follows all the time, or some parts of it, as of one moment. In a
--- cluster the parts are with several servers.
+-- Reads all that every control plane follows, or some parts of it, at one moment. In a cluster the
+-- parts are on several servers.
 --
--- KEYS     of each part, in the order of the parts
--- ARGV     the parts, a letter each; then, with s: candidate; 1 if the caller has seen a secret here before, so that its absence is
---          a loss; 1 if the caller has just laid the markers; the caller's protocol
--- returns  for each part a list of texts
+-- KEYS     the keys of each part, in the order of the parts
+-- ARGV     the parts, a letter each; then, for part s: candidate; 1 if the caller has seen a secret here before, so a missing one is
+--          lost; 1 if the caller has just laid the markers; the caller's protocol
+-- returns  a list of texts for each part
 local at = 0
 local function key()
   at = at + 1
@@ -27,11 +27,11 @@ function parts.l()
   return {n, redis.call('GET', marker) and '1' or '0', id or ''}
 end
 
--- s: the deployment's secret. The candidate becomes it if there is none. A store of a newer protocol stays as it is.
+-- s: the deployment's secret. If there is none, the candidate becomes the secret. A store of a newer protocol stays unchanged.
 --
--- keys     the secret; the protocol of the store, once markers of lost state have been laid
--- returns  the secret, and the protocol; nothing if the markers are to be laid first; '' alone if the secret is lost, and a caller
---          that has seen it gives it back
+-- keys     the secret; the protocol of the store, once the markers of lost state are laid
+-- returns  the secret and the protocol; nothing if the markers must be laid first; '' alone if the secret is lost and a caller
+--          that has seen it must give it back
 function parts.s()
   local name, markers = key(), key()
   local secret, laid = redis.call('GET', name), redis.call('GET', markers)
@@ -55,12 +55,12 @@ function parts.s()
   return {secret, ARGV[5]}
 end
 
--- v: which versions of the policy set are in force.
+-- v: the versions of the policy set that are in force.
 --
 -- keys     number of the current version; hash: rev, value, newest, see append.lua; hash number -> description; hash number ->
 --          document
 -- returns  number, revision, rollout ('' for none), highest number that was ever given, digests of the current version and of the
---          one that is rolled out ('' for none, and for one whose description or document is lost)
+--          draft ('' without a draft, and for a version whose description or document is lost)
 function parts.v()
   local current, rollouts, descriptions, texts = key(), key(), key(), key()
   local held = redis.call('HMGET', rollouts, 'rev', 'value', 'newest')
@@ -81,7 +81,7 @@ function parts.r()
   return {redis.call('HGET', key(), 'rev') or '0'}
 end
 
--- t: how far the commits of a topic have come, see commit.lua.
+-- t: the head of a topic, see commit.lua.
 function parts.t()
   local held = redis.call('HMGET', key(), 'first', 'rev', 'cleared')
   return {held[1] or '0', held[2] or '0', held[3] or '0'}
@@ -92,7 +92,7 @@ function parts.c()
   return redis.call('TIME')
 end
 
--- A topic whose keys are damaged is empty, and leaves the others alone.
+-- A topic with damaged keys has an empty list; the other parts are not affected.
 local out, several = {}, #ARGV[1] > 1
 for part in string.gmatch(ARGV[1], '%a') do
   if several and part ~= 's' and part ~= 'l' then

@@ -1,11 +1,12 @@
 -- Reads records of a topic, as of one moment.
 --
 -- KEYS     as for commit.lua
--- ARGV     'since', a revision, how many changes at most; or 'of' and the keys of records
--- returns  first, rev, cleared, floor, turn, how many changes the log has, 1 if a first score is not past; since then for each
---          change: key, its revision; and for each record its revision, a space, and its value, or nothing
+-- ARGV     'since', a revision, the maximum number of changes; or 'of' and the keys of records
+-- returns  first, rev, cleared, floor, index_rev, the number of changes in the log, 1 if a first score is in the future; then, with
+--          'since', for each change: key, its revision, and the record; with 'of' for each record: its revision, a space, and its
+--          value, or ''
 local now = redis.call('TIME')
-local state = redis.call('HMGET', KEYS[2], 'first', 'rev', 'cleared', 'floor', 'turn')
+local state = redis.call('HMGET', KEYS[2], 'first', 'rev', 'cleared', 'floor', 'index_rev')
 local out = {}
 for i = 1, 5 do
   out[i] = state[i] or '0'

@@ -1,4 +1,4 @@
--- Notes what a node reports of itself, if it is known.
+-- Stores the report of a node about itself, if the node is known.
 --
 -- KEYS[1]  hash node -> description     KEYS[2]  hash node -> report
 -- ARGV     node, report

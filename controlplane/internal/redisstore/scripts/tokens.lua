@@ -1,75 +1,78 @@
 -- Buckets of tokens, exactly as lease.Ledger in Go.
 --
--- grant_tokens(key, arg, look, twin, hold) grants by an argument of 8-byte numbers after its kind:
--- num den burst ttl version waiting cost deadline keep nodes, then doubtful_for, how long after a
--- loss of state an absent one may be a lost one, 0 if that lacks nothing, and doubtful_debt, what a
--- bucket starts with whose state is lost, and used, what a node reports to have used: it asks for
--- nothing then, and gets the debt in place of the delay; and optimistic, 1 for a bucket that nodes
--- report on: its debt may be larger than a burst, and stands in place of the delay in every answer,
--- or 2 for one that only may owe more than a burst: how long it takes until it is full stands there,
--- unless callers bring figures; and most_num most_den most, the largest figures where callers bring
--- their own, else 0; and what the limit earns in ttl; and the name of the reservations that are
--- granted, else eight zeros.
--- With look it charges nothing,
--- and not_before is 0 if all waiting requests can have their cost. It is NEVER if a cost is above
--- the burst. It returns stale granted kept not_before level delay term, and IN_DOUBT if the bucket
--- starts as a lost one, 0 if it starts full, or nothing if it is known. An absent bucket of a draft, or
--- one of an earlier draft, starts as that of the key twin, and is kept for hold at least; both are
--- nothing for all others.
+-- grant_tokens(key, arg, look, twin, hold) grants tokens. Its argument has 8-byte numbers after its
+-- kind:
+--   num den burst ttl version waiting cost deadline keep nodes
+--   doubtful_for   the time after a loss of state in which an absent bucket may be a lost one, 0 if a
+--                  lost bucket lacks nothing
+--   doubtful_debt  the initial debt of a bucket whose state is lost
+--   used           the use that a node reports: then it asks for nothing, and the answer has the debt
+--                  in place of the delay
+--   optimistic     1 for a bucket that nodes report on: its debt may be larger than a burst, and every
+--                  answer has the debt in place of the delay; 2 for a bucket that may owe more than a
+--                  burst: the answer has the time until it is full, unless callers bring figures
+--   most_num most_den most  the largest figures if callers bring their own, else 0
+--   earns          the tokens that the limit earns in ttl
+--   name           the name of the reservations that are granted, else eight zeros
+-- With look it charges nothing, and not_before is 0 if all waiting requests can have their cost.
+-- not_before is NEVER if a cost is above the burst. It returns stale granted kept not_before level
+-- delay term, and one value more: IN_DOUBT if the bucket starts as a lost one, 0 if it starts full, nil
+-- if it was known. An absent bucket of a draft, or one of an earlier draft, starts as a copy of the key
+-- twin and is kept for at least hold; other buckets have neither.
 --
--- charge_tokens(key, arg, granted, kept, draft) books in a bucket what its twin granted, as
+-- charge_tokens(key, arg, granted, kept, draft, begins) charges a bucket for the grant of its twin, as
 -- lease.Twins does. The numbers are: hold, then num den burst version doubtful_for doubtful_debt
--- most_num most_den most, then cost deadline ttl num den of what the twin was asked, 2 for a bucket
--- that may owe more than a burst, and used of what the twin was asked. That of a draft is left absent
--- if it is. Before that, where grant_tokens found the main one absent, an absent one of a draft is begun
--- if either may be a lost one: begins is then IN_DOUBT if the main one may be, else 0.
+-- most_num most_den most, then cost deadline ttl num den of the twin's ask, 2 for a bucket that may owe
+-- more than a burst, and used of the twin's ask. An absent ledger of a draft stays absent. There is one
+-- exception: if grant_tokens found the main ledger absent and either may be lost, the draft's absent
+-- ledger is begun first. Then begins is IN_DOUBT if the main one may be lost, else 0.
 --
--- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in
--- that of a draft: num den burst version of an absent bucket, nth and actual, and the name. It
--- returns whether the reservation was there, and what the main state gave back and took, in parts
--- of a token.
+-- settle_tokens(key, arg) settles a reservation by lease.Ledger.Settle, in the main state and in the
+-- draft's: num den burst version of an absent bucket, nth and actual, and the name. It returns whether
+-- the reservation was there, and the tokens that the main state gave back and took, in parts of a
+-- token.
 --
--- take_back_tokens(key, arg) takes tokens of a term back by lease.Ledger.TakeBack, in the main state and
--- in that of a draft, the first time that it is asked for: term unused used, and the name of the return. It
--- returns how many went back.
+-- take_back_tokens(key, arg) takes tokens of a term back by lease.Ledger.TakeBack, in the main state
+-- and in the draft's, once for each name: term unused used, and the name of the return. It returns the
+-- number of tokens that went back.
 --
--- A state is a MessagePack list: format version last debt num den burst, then end and tokens of
--- each lease, the earliest first. One of the second format ends with since, see lease.Ledger, and
--- with over and gone: the used tokens for which a lowered limit has no room, as in quota.State.
+-- A state is a MessagePack list: format version last debt num den burst, then end and tokens of each
+-- lease, the earliest first. In the second format since, over and gone follow: since, see lease.Ledger;
+-- over, the used tokens that a lowered limit has no room for, and gone, as in quota.State.
 --
--- Calls cost more than arithmetic here, so there are few: the bucket at hand lives in the locals
--- below rather than in a table. The functions are made in a call of the script that has such a
--- bucket, and in no other: to make them all costs as much as a bucket.
+-- A call costs more than arithmetic here, so there are few calls: the current bucket is in the locals
+-- below and not in a table. The functions are made only in a call of the script that has such a bucket,
+-- because to make them all costs as much as a bucket.
 local function functions_for_tokens()
   local FORMAT = 1
   local LONG = 2                     -- the format of a state with since, over and gone
   local SATURATED = 5629499534213120 -- where debts saturate: 1.25 * MAX_UNITS
   local MAX_PAIRS = 6                -- lease.MaxPairs
   local FIELDS = 7                   -- of a state before its leases
-  local RESERVED = 900000000         -- for how long at least a reservation can be settled: lease.ReservedFor
+  local RESERVED = 900000000         -- the shortest time in which a reservation can be settled: lease.ReservedFor
 
   local version, last, debt, num, den, burst, since, over, gone
   local ends, tokens, leases -- when the leases end, their tokens, and how many leases there are
 
-  -- n tokens in units of which so many are a token.
+  -- n tokens in units; unit is the number of units of a token.
   local function units(n, unit)
-    local product = n * unit -- Exact below 2^53. What is larger is rounded, but not to less than that.
+    local product = n * unit -- Exact below 2^53. A larger product is rounded, but never to less than 2^53.
     if product > SATURATED then
       return SATURATED
     end
     return product
   end
 
-  -- What is left of a debt after a span of earning.
+  -- The rest of a debt after a span of earning.
   local function rest(owed, span)
-    local earned = span * num -- As exact; no debt is larger than 2^53.
+    local earned = span * num -- Exact too: no debt is larger than 2^53.
     if earned > owed then
       return 0
     end
     return owed - earned
   end
 
-  -- Whether an/ad < bn/bd, by comparing continued fractions: the products would not fit.
+  -- Whether an/ad < bn/bd, by continued fractions: the products would not fit.
   local function slower(an, ad, bn, bd)
     while true do
       local ar, br = math.fmod(an, ad), math.fmod(bn, bd)
@@ -87,7 +90,7 @@ local function functions_for_tokens()
     end
   end
 
-  -- Reads a state; false if no grant can have left it. It may also raise an error.
+  -- Reads a state. Returns false, or raises an error, if no grant can have left it.
   local function decode(raw)
     local s = cmsgpack.unpack(raw)
     local n = #s
@@ -138,7 +141,7 @@ local function functions_for_tokens()
     return s
   end
 
-  -- The tokens leased until from or later.
+  -- The tokens of leases that end at from or later.
   local function out(from)
     local n = 0
     for i = 1, leases do
@@ -165,7 +168,7 @@ local function functions_for_tokens()
     return t
   end
 
-  -- Brings over to an instant, as quota.Params.DrainOver.
+  -- Moves over to an instant, as quota.Params.DrainOver.
   local function drain_over(to)
     local paid = ready(burst)
     if to > paid then
@@ -179,11 +182,12 @@ local function functions_for_tokens()
     end
   end
 
-  -- Refills piece by piece: each expiry raises the cap only from its own moment on.
+  -- Refills step by step: each expiry raises the cap only from its own moment on.
   local function advance(to)
     if over > 0 then
       drain_over(to)
     end
+    -- Refill from last, and from each lease that has ended.
     local left = rest(debt, to - last)
     local live = 0
     for i = 1, leases do
@@ -194,6 +198,7 @@ local function functions_for_tokens()
         end
       end
     end
+    -- Keep the leases that have not ended.
     for i = 1, leases do
       if ends[i] > to then
         live = live + 1
@@ -204,7 +209,7 @@ local function functions_for_tokens()
     debt = max(left, units(out(0), den))
   end
 
-  -- Whether the state was ahead of the clock.
+  -- Corrects a state that is ahead of the clock. Returns whether it was.
   local function set_back()
     local by = ahead(last, 1)
     if by == 0 then
@@ -227,7 +232,7 @@ local function functions_for_tokens()
     debt = units(used, den)
   end
 
-  -- When what is kept apart is gone, as quota.Params.GoneAfter, for a debt and over by the figures of
+  -- The time when over is gone, as quota.Params.GoneAfter, for a debt and over in the figures from
   -- before.
   local function gone_after(by_num, by_den, owed, was_over, kept)
     local at = max(last + ceiling(owed, by_num), gone)
@@ -244,7 +249,7 @@ local function functions_for_tokens()
     return 0
   end
 
-  -- A part of a token, of which unit are a whole one, in units of den.
+  -- A part of a token, where unit is a whole token, in units of den.
   local function part_of(part, unit)
     if part == 0 then
       return 0
@@ -270,7 +275,8 @@ local function functions_for_tokens()
     leases = live
   end
 
-  -- How many tokens nodes of an optimistic bucket can use beyond its burst: lease.Overshoot.
+  -- The number of tokens that nodes of an optimistic bucket can use beyond its burst:
+  -- lease.Overshoot.
   local function overshoot(nodes)
     if nodes <= 1 then
       return 0
@@ -279,10 +285,11 @@ local function functions_for_tokens()
     return (nodes - 1) * max(1, quotient(slack, nodes - 1))
   end
 
-  -- Has the bucket count in other figures, as lease.Ledger.carry.
+  -- Converts the bucket to other figures, as lease.Ledger.carry.
   local function carry(to_num, to_den, to_burst, owing, nodes)
     local was_num, was_den, was_debt, was_over = num, den, debt, over
     local beyond = 0
+    -- A bucket that may owe more than its burst keeps that debt.
     if owing > 0 then
       beyond = max(0, ceiling(debt, den) - burst)
     end
@@ -291,6 +298,7 @@ local function functions_for_tokens()
       beyond = min(beyond, overshoot(nodes))
     end
     local room = burst + beyond
+    -- Convert the debt; the part without room becomes over.
     local used, part = min(quotient(was_debt, was_den) + over, SATURATED), math.fmod(was_debt, was_den)
     if used < room then
       debt, over, gone = units(used, den) + part_of(part, was_den), 0, 0
@@ -304,27 +312,30 @@ local function functions_for_tokens()
     trim(room)
   end
 
-  -- Brings the bucket to an instant and to other figures, as if these had changed then or when it was
-  -- last used, whichever leaves less of a debt.
+  -- Moves the bucket to an instant and to other figures. The figures count from that instant, or
+  -- from the last use, whichever leaves the smaller debt.
   local function change(to, to_num, to_den, to_burst, owing, nodes)
     local was_last, was_debt, was_num, was_den, was_burst, was_over, was_gone = last, debt, num, den, burst, over, gone
     local was_ends, was_tokens, was_leases = {}, {}, leases
     for i = 1, leases do
       was_ends[i], was_tokens[i] = ends[i], tokens[i]
     end
+    -- First with the figures changed at the instant.
     advance(to)
     carry(to_num, to_den, to_burst, owing, nodes)
     local late_debt, late_over, late_gone, late_ends, late_tokens, late_leases = debt, over, gone, ends, tokens, leases
+    -- Then with the figures changed at the last use.
     last, debt, num, den, burst, over, gone = was_last, was_debt, was_num, was_den, was_burst, was_over, was_gone
     ends, tokens, leases = was_ends, was_tokens, was_leases
     carry(to_num, to_den, to_burst, owing, nodes)
     advance(to)
+    -- Take the result with the smaller debt.
     if late_debt < debt or late_debt == debt and late_over < over then
       debt, over, gone, ends, tokens, leases = late_debt, late_over, late_gone, late_ends, late_tokens, late_leases
     end
   end
 
-  -- Counts again what was kept apart, as far as the largest burst has room for it.
+  -- Counts the tokens in over again, as far as the largest burst has room for them.
   local function count_over(most)
     local n = min(over, min(most, quotient(SATURATED, den)) - ceiling(debt, den))
     if n > 0 then
@@ -336,7 +347,7 @@ local function functions_for_tokens()
     end
   end
 
-  -- Keeps apart what a bucket owes beyond its burst.
+  -- Moves the debt beyond the burst to over.
   local function cap()
     local beyond = debt - max(burst * den, units(out(0), den))
     if beyond > 0 then
@@ -345,8 +356,8 @@ local function functions_for_tokens()
     end
   end
 
-  -- Restates the bucket in other figures, without a cap at their burst; false where these cannot
-  -- express the debt exactly.
+  -- Converts the bucket to other figures, without a cap at their burst. Returns false if these
+  -- cannot express the debt exactly.
   local function restate(to_num, to_den, to_burst)
     if num == to_num and den == to_den and burst == to_burst then
       return true
@@ -360,16 +371,15 @@ local function functions_for_tokens()
     return true
   end
 
-  -- Has the bucket count in figures that can express n tokens more: its own, or the largest, if
-  -- callers bring figures and those of a slow one count in units too small.
+  -- Makes sure that the figures can express n tokens more: the bucket's figures, or the largest if
+  -- callers bring their own and the units of a slow caller's figures are too small.
   local function express(n, most_num, most_den, most)
     if most > 0 and ceiling(debt, den) + min(n, most) > quotient(SATURATED, den) then
       convert(most_num, most_den, most)
     end
   end
 
-  -- The debt in the units in which a node counts it: those of the largest figures where callers
-  -- bring their own.
+  -- The debt in the units of a node: units of the largest figures if callers bring their own.
   local function debt_in(most_den)
     if most_den == 0 or most_den == den then
       return debt
@@ -377,19 +387,19 @@ local function functions_for_tokens()
     return units(ceiling(debt, den), most_den)
   end
 
-  -- Notes that a bucket counts by other figures than before.
+  -- Records that the bucket uses other figures than before.
   local function changed_from(old_num, old_den, old_burst, owing)
     if owing ~= 1 and (num ~= old_num or den ~= old_den or burst ~= old_burst) then
       since = last
     end
   end
 
-  -- For how long reservations can be settled.
+  -- The time in which reservations can be settled.
   local function settled_for()
     return max(RESERVED, ceiling(burst * den, num))
   end
 
-  -- Until when the state must be kept.
+  -- The instant until which the state must be kept.
   local function forgettable()
     local at = ready(burst)
     if over > 0 then
@@ -403,8 +413,8 @@ local function functions_for_tokens()
     return at
   end
 
-  -- Brings the bucket to an instant and to new figures. What was reported can be more than the bucket
-  -- holds.
+  -- Moves the bucket to an instant and to new figures. Reported use can be more than the bucket's
+  -- tokens.
   local function bring(to, to_num, to_den, to_burst, most_num, most_den, most, owing, nodes)
     local old_num, old_den, old_burst = num, den, burst
     if to < last then
@@ -425,7 +435,7 @@ local function functions_for_tokens()
     changed_from(old_num, old_den, old_burst, owing)
   end
 
-  -- When tokens end that are leased for span now: it is rounded up to the next multiple of a piece.
+  -- The end of tokens that are leased for span now: rounded up to the next multiple of a piece.
   local function end_of(span, pieces)
     if span <= 0 then
       return last
@@ -434,11 +444,12 @@ local function functions_for_tokens()
     return (quotient(last, w) + pieces + 1) * w
   end
 
-  -- Books n tokens as leased for span.
+  -- Adds a lease of n tokens for span.
   local function book(n, span, pieces)
     if n <= 0 or span <= 0 then
       return
     end
+    -- Find the place of the lease by its end.
     local e = end_of(span, pieces)
     local at = 1
     while at <= leases and ends[at] < e do
@@ -448,6 +459,7 @@ local function functions_for_tokens()
       tokens[at] = tokens[at] + n
       return
     end
+    -- Insert it; if there are too many leases, join the first two.
     for i = leases, at, -1 do
       ends[i + 1], tokens[i + 1] = ends[i], tokens[i]
     end
@@ -461,14 +473,14 @@ local function functions_for_tokens()
     end
   end
 
-  -- Books n tokens as used, and as leased for span.
+  -- Charges n tokens, and leases them for span.
   local function lend(n, span, pieces)
     debt = debt + n * den
     book(n, span, pieces)
   end
 
-  -- Takes the ledger of what was a draft, if the ask is the first with its figures since it was
-  -- promoted, and reports whether it did: it has counted everything by these figures.
+  -- Takes over the draft's ledger if the ask is the first with its figures since the draft was
+  -- promoted. That ledger has counted all use by these figures. Returns whether it took it over.
   local function promote(key, raw, ask_version, ask_num, ask_den, ask_burst, most)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
@@ -480,7 +492,7 @@ local function functions_for_tokens()
     return false
   end
 
-  -- Whether a bucket may lack what nobody has used, in place of stale.
+  -- IN_DOUBT if the bucket may lack tokens that were not used, else 0.
   local function state_of(key, doubtful_for)
     local at = doubtful_for > 0 and lost_at(key) or 0
     return at > 0 and now < at + 2 * doubtful_for and IN_DOUBT or 0
@@ -490,10 +502,11 @@ local function functions_for_tokens()
     local ask_num, ask_den, ask_burst, ttl, ask_version, waiting, cost, deadline, keep, nodes, doubtful_for, doubtful_debt, used,
       optimistic, most_num, most_den, most, earns = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
 
-    local held_num, held_den, held_burst, held_debt, held_since, held_over, held_gone -- what the bucket has beside the figures of a caller's own
+    local held_num, held_den, held_burst, held_debt, held_since, held_over, held_gone -- the bucket's figures, where callers bring their own
+    -- Read the state, or the twin's, if a draft has none of its own yet.
     local fits, lowered = true, false
     local known, doubtful = false, nil
-    local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
+    local raw = redis.pcall('GET', key) -- For a key of another type this is an error, a table, which decode cannot read.
     local seed
     if twin then
       local fine, good = pcall(decode, raw)
@@ -501,6 +514,7 @@ local function functions_for_tokens()
         raw, seed = nil, redis.pcall('GET', twin)
       end
     end
+    -- Find out whether the state is known, lost or new.
     if raw or seed then
       local fine, good = pcall(decode, raw or seed)
       known = fine and good
@@ -513,6 +527,7 @@ local function functions_for_tokens()
       doubtful = at > 0 and now < at + doubtful_for
     end
     local begun = not known and (doubtful and IN_DOUBT or 0) or nil
+    -- Take the figures of the ask, unless it is stale.
     local changed, was_back = doubtful, false
     if known then
       changed = num ~= ask_num or den ~= ask_den or burst ~= ask_burst
@@ -538,10 +553,11 @@ local function functions_for_tokens()
       end
     end
 
+    -- Move the bucket to now and to the figures of the ask.
     if most > 0 and known and used == 0 and (num ~= ask_num or den ~= ask_den or burst ~= ask_burst) then
       local old_num, old_den, old_burst = num, den, burst
       lowered = slower(most_num, most_den, num, den)
-      if lowered then -- The limit was changed, and nothing earns by more than it has now.
+      if lowered then -- The limit was changed: the bucket earns no more than the new limit.
         change(max(now, last), most_num, most_den, most, optimistic, nodes)
         if optimistic == 0 then
           cap()
@@ -561,6 +577,7 @@ local function functions_for_tokens()
     else
       bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, optimistic, nodes)
     end
+    -- A report of use only charges.
     if used > 0 then
       express(used, most_num, most_den, most)
       debt = min(debt + units(used, den), SATURATED)
@@ -568,6 +585,7 @@ local function functions_for_tokens()
       local level = max(0, ask_burst - ceiling(debt, den))
       return state_of(key, doubtful_for), 0, 0, 0, level, debt_in(most_den), 0, begun
     end
+    -- Grant to waiting requests first.
     if optimistic == 0 and most == 0 then
       cap()
     end
@@ -594,6 +612,7 @@ local function functions_for_tokens()
       end
       available = available - granted * cost
     end
+    -- Then grant tokens to keep.
     if ttl > 0 and keep > 0 and available > 0 and not short then
       kept = keep_share(keep, nodes, available, earns, cost)
       if kept > 0 then
@@ -602,8 +621,9 @@ local function functions_for_tokens()
         available = available - kept
       end
     end
+    -- Compute the wait of requests that got nothing.
     if held_num and granted == 0 and kept == 0 and not (fits and slower(held_num, held_den, ask_num, ask_den)) then
-      -- The bucket goes on with the figures that it has, and the caller waits for these.
+      -- The bucket continues with its old figures, and the caller waits for its own.
       num, den, burst, debt = held_num, held_den, min(ask_burst, quotient(MAX_UNITS, held_den)), held_debt
       if short then
         not_before = cost > ask_burst and NEVER or max(1, ready(min(cost, burst)) - now)
@@ -612,6 +632,7 @@ local function functions_for_tokens()
     elseif short then
       not_before = cost > burst and NEVER or max(1, ready(cost) - now)
     end
+    -- Store the bucket, if it has changed.
     if changed or granted > 0 or kept > 0 then
       save(key, encode(), max(forgettable(), now + hold))
     end
@@ -627,6 +648,7 @@ local function functions_for_tokens()
   local function charge_tokens(key, arg, granted, kept, draft, begins)
     local hold, ask_num, ask_den, ask_burst, ask_version, doubtful_for, doubtful_debt, most_num, most_den, most, cost,
       deadline, ttl, by_num, by_den, owing, used = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    -- Read the state, or start a new one.
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if begins and raw then
@@ -657,6 +679,7 @@ local function functions_for_tokens()
       end
       used = begins and 0 or used
     end
+    -- Charge the grant, up to the largest burst; the rest becomes over.
     bring(now, ask_num, ask_den, ask_burst, most_num, most_den, most, owing, 0)
     local waited = granted * cost
     local old_num, old_den, old_burst = num, den, burst
@@ -668,7 +691,7 @@ local function functions_for_tokens()
     trim(largest)
     local full = before + units(waited + kept + used, den)
     debt = max(before, min(full, units(largest, den)), units(out(0), den))
-    if full > debt then -- It goes as if the twin's limit had been lowered.
+    if full > debt then -- The rest counts as if the twin's limit had been lowered.
       local was_over = over
       over = min(over + ceiling(full - debt, den), SATURATED)
       gone = gone_after(by_num, by_den, units(ceiling(full, den) + was_over, by_den), was_over, over)
@@ -682,6 +705,8 @@ local function functions_for_tokens()
     if not from then
       return false
     end
+    -- Settles the reservation in one ledger. Returns the tokens that went back, below 0 if it took
+    -- more.
     local function settle(of, draft)
       local raw = redis.call('GET', of)
       if raw then
@@ -730,7 +755,7 @@ local function functions_for_tokens()
     if end_of_term(term, now) + LATE <= now or not first_time(key, name, end_of_term(term, now) + LATE) then
       return 0
     end
-    -- Takes tokens back whose term is over: lease.Ledger.takeBackLate in Go.
+    -- Takes tokens back after the end of their term: lease.Ledger.takeBackLate in Go.
     local function late(ended, n)
       if n <= 0 or last >= ended + LATE or ended < since + LATE or over > 0 then
         return 0
@@ -742,6 +767,7 @@ local function functions_for_tokens()
       debt = owes
       return n
     end
+    -- Takes tokens back in one ledger. Returns their number.
     local function take(of)
       local raw = redis.pcall('GET', of)
       local fine, good = pcall(decode, raw)
@@ -749,7 +775,7 @@ local function functions_for_tokens()
         return 0
       end
       advance(max(now, last))
-      local ended, taken, told, live = end_of_term(term, last), 0, 0, 0
+      local ended, taken, spent, live = end_of_term(term, last), 0, 0, 0
       if ended <= last then
         taken = late(ended, unused)
         if taken > 0 then
@@ -761,15 +787,15 @@ local function functions_for_tokens()
         local left = tokens[i]
         if ends[i] >= ended then
           local back = min(left, unused - taken)
-          local gone = min(left - back, used - told)
-          taken, told, left = taken + back, told + gone, left - back - gone
+          local gone = min(left - back, used - spent)
+          taken, spent, left = taken + back, spent + gone, left - back - gone
         end
         if left > 0 then
           live = live + 1
           ends[live], tokens[live] = ends[i], left
         end
       end
-      if taken + told == 0 then
+      if taken + spent == 0 then
         return 0
       end
       leases = live

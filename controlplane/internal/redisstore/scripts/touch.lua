@@ -1,8 +1,8 @@
--- Notes that a node was seen now, and forgets those that were not for long.
+-- Records that a node was seen now, and forgets nodes that were not seen for long.
 --
--- KEYS[1]  hash node -> description     KEYS[2]  sorted set of nodes by when they were seen, in milliseconds
+-- KEYS[1]  hash node -> description     KEYS[2]  sorted set of nodes by the time they were last seen, in milliseconds
 -- KEYS[3]  hash node -> report
--- ARGV     node, description, after how many milliseconds a node is forgotten, how many nodes are kept
+-- ARGV     node, description, the milliseconds after which a node is forgotten, the number of nodes to keep
 -- returns  nothing
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

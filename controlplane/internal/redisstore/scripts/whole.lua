@@ -1,8 +1,8 @@
--- Arithmetic of the grant scripts. Every number is a whole one below 2^53, where doubles are exact.
--- For such a and b the double nearest to a / b is never at or above a whole number that the true
--- quotient is below, so x = a / b; x - x % 1 is the exact floor.
+-- Arithmetic of the grant scripts. Every number is a whole number below 2^53, where doubles are
+-- exact. For such a and b the double a / b never reaches a whole number above the true quotient, so
+-- x = a / b; x - x % 1 is the exact floor.
 local MAX_UNITS = 4503599627370496 -- quota.MaxUnits
-local NEVER = -1                    -- in place of a wait that no time ends
+local NEVER = -1                    -- in place of a wait without an end
 local jitter = ARGV[1] + 0
 local max, min = math.max, math.min
 
@@ -25,17 +25,17 @@ local LARGEST = 2 * MAX_UNITS
 local function plausible(s, n)
   for i = 1, n do
     local v = s[i]
-    if v - v % 1 ~= v or v < 0 or v > LARGEST then -- A text is not equal to its number.
+    if v - v % 1 ~= v or v < 0 or v > LARGEST then -- A text does not equal its number.
       return false
     end
   end
   return true
 end
 
--- By how much a state is to be set back in whole steps. The last moment that it knows lies ahead if
--- the clock was set back since, or another server took over whose clock is behind. Up to a minute
--- is waited for; but a clock that was an hour ahead would keep its buckets waiting for an hour. Set
--- back, a state goes on as if no time had passed since.
+-- The span by which a state must be set back, in whole steps. The last moment of a state is in the
+-- future if the clock was set back since, or if another server took over whose clock is behind. Up
+-- to a minute is waited for; but after a clock that was an hour ahead, buckets would wait for an
+-- hour. A state that is set back continues as if no time had passed.
 local AHEAD = 60000000
 local function ahead(last, step)
   local by = last - now
@@ -50,8 +50,8 @@ local function policy_set(version)
   return quotient(version, 16777216) -- 2^lease.EpochBits
 end
 
--- How many of the available tokens a node may hold of a limit that earns so many in a lease's time, for
--- requests of a cost: lease.keepShare in Go.
+-- The number of available tokens that a node may keep, for requests of a cost; earns is the number
+-- of tokens that the limit earns in the time of a lease: lease.keepShare in Go.
 local function keep_share(keep, nodes, available, earns, cost)
   local share
   if nodes > 1 then
@@ -69,9 +69,10 @@ local function keep_share(keep, nodes, available, earns, cost)
   return keep
 end
 
--- The term of tokens that end at an instant, and when a term ends: the lowest 32 bits.
+-- The term of tokens that end at an instant: the lowest 32 bits of the instant. end_of_term is the
+-- inverse.
 local TERMS = 4294967296
--- For how long after its end unused tokens still go back: lease.Late.
+-- The time after its end in which unused tokens still go back: lease.Late.
 local LATE = 100000
 local function term_of(at)
   return at - quotient(at, TERMS) * TERMS
@@ -89,9 +90,9 @@ end
 
 local this_millisecond = quotient(now, 1000)
 
--- Keeps a state until the instant from which it equals an absent one: by an absolute time, a
--- millisecond late rather than early, and with up to a tenth of its life added so that many that
--- were made together do not expire together.
+-- Stores a state until it equals an absent one. The expiry is an absolute time, a millisecond late
+-- rather than early. Up to a tenth of the remaining time is added, so that states made together do
+-- not expire together.
 local function save(key, state, forgettable)
   local expiry = ceiling(forgettable, 1000) + 1
   local life = expiry - this_millisecond
@@ -101,14 +102,15 @@ local function save(key, state, forgettable)
   redis.call('SET', key, cmsgpack.pack(state), 'PXAT', expiry)
 end
 
--- Keeps a state that holds more than before as long as it would have been kept.
+-- Stores a state with more tokens than before, with the same expiry.
 local function save_again(key, state)
   redis.call('SET', key, cmsgpack.pack(state), 'KEEPTTL')
 end
 
--- When the state of buckets without one was last lost, in microseconds; 0 for never. The marker
--- that says so lies beside the buckets, so where it is gone they are: the loss is noticed now. All
--- buckets of a call have one marker, or markers that share their fate.
+-- The time of the last loss of state, for buckets without a state, in microseconds; 0 for never.
+-- The marker with this time is stored beside the buckets. If the marker is gone, so are the
+-- buckets: the loss is noticed now. All buckets of a call have one marker, or markers that are lost
+-- together.
 local lost, unmarked
 local function lost_at(key)
   if not lost then
@@ -119,15 +121,15 @@ local function lost_at(key)
   return lost
 end
 
--- In place of stale: the bucket may lack what nobody has used, because state was lost.
+-- In place of stale: the bucket may lack tokens that were not used, because state was lost.
 local IN_DOUBT = 2
 
--- Whether a grant says so: lease.Grant.Tells in Go.
+-- Whether a grant reports the doubt: lease.Grant.Tells in Go.
 local function tells(granted, not_before)
   return not_before ~= 0 or granted == 0
 end
 
--- The name of what the requests of an item reserve, nil if their cost is known.
+-- The name of the reservations of an item's requests, nil if their cost is known.
 local UNNAMED = '\0\0\0\0\0\0\0\0'
 local function reserved_name(arg)
   local name = string.sub(arg, #arg - 7)
@@ -144,8 +146,8 @@ local function reservation_key(key, name)
   return string.format('%s:reserved:%08x%08x:', key, struct.unpack('>I4I4', name))
 end
 
--- Notes what so many requests have reserved, each under its number: from when it counts, when it
--- counts in a history or ends as a lease, and its tokens.
+-- Stores the reservations of requests, each under its number: the time from which it counts; the
+-- time at which it counts in a history, or ends as a lease; and its tokens.
 local function reserve(key, name, granted, from, at, cost, counts)
   local main, taken = reservation_key(key, name), struct.pack('>I8I8I8', from, at, cost)
   for i = 1, granted do
@@ -153,13 +155,13 @@ local function reserve(key, name, granted, from, at, cost, counts)
   end
 end
 
--- Tokens that a settlement gave back, or took, in parts of a token; 0 if it did the other.
+-- The tokens that a settlement gave back, or took, in parts of a token; 0 if it did the opposite.
 local function in_parts(tokens)
   return min(ceiling(max(tokens, 0) * 1000, 1), MAX_UNITS)
 end
 
--- Takes a reservation away, so that it is settled once. Returns the three numbers of reserve,
--- nothing for one that is not there.
+-- Deletes a reservation, so that it is settled only once. Returns its three numbers, see reserve,
+-- or nothing if there is no such reservation.
 local function take_reservation(key, name, nth)
   local taken = redis.call('GETDEL', reservation_key(key, name) .. nth)
   if taken and #taken == 24 then
@@ -167,7 +169,8 @@ local function take_reservation(key, name, nth)
   end
 end
 
--- Notes a return of tokens of a term that ends at an instant; false if it has come before.
+-- Records a return of tokens whose term ends at an instant. Returns false if the return was
+-- recorded before.
 local function first_time(key, name, at)
   local noted = string.format('%s:returned:%08x%08x', key, struct.unpack('>I4I4', name))
   return redis.call('SET', noted, '', 'NX', 'PXAT', ceiling(at, 1000) + 1) ~= false

@@ -1,25 +1,29 @@
 -- Buckets of the window algorithms, exactly as lease.WindowLedger and quota.Windows in Go.
 --
--- grant_windows and charge_windows are what grant_tokens and charge_tokens are for tokens. The
--- numbers of grant_windows are: algorithm quota length grain offset ttl version waiting cost
--- deadline keep nodes leased doubtful_used own earns owing name: leased is how long after a loss of
--- state tokens may still be used that were granted before it, 0 if a lost bucket lacks nothing, own
--- a caller's own quota, else 0, earns what the limit earns in ttl, owing not 0 where costs are known
--- later, name that of the reservations that are granted, else eight zeros. Those of charge_windows:
--- hold, algorithm quota length grain
--- offset version leased doubtful_used and the longest lease of it, and cost deadline ttl reach of
--- what the twin was asked, reach being for how long its marks count, and owing.
+-- grant_windows and charge_windows do for windows what grant_tokens and charge_tokens do for tokens. The
+-- numbers of grant_windows are:
+--   algorithm quota length grain offset ttl version waiting cost deadline keep nodes
+--   leased         the time after a loss of state in which tokens may still be used that were granted
+--                  before the loss, 0 if a lost bucket lacks nothing
+--   doubtful_used  the initial use of a bucket whose state is lost
+--   own            a caller's own quota, else 0
+--   earns          the tokens that the limit earns in ttl
+--   owing          not 0 if costs are known later
+--   name           the name of the reservations that are granted, else eight zeros
+-- The numbers of charge_windows are: hold, algorithm quota length grain offset version leased
+-- doubtful_used and the longest lease of the bucket; cost deadline ttl of the twin's ask; reach, the time
+-- for which its marks count; and owing.
 --
--- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and
--- in that of a draft: nth and actual, and the name. It returns what settle_tokens does.
+-- settle_windows(key, arg) settles a reservation by lease.WindowLedger.Settle, in the main state and in
+-- the draft's: nth and actual, and the name. It returns the same values as settle_tokens.
 --
--- take_back_windows(key, arg) takes tokens of a term back by lease.WindowLedger.TakeBack, as
--- take_back_tokens does.
+-- take_back_windows(key, arg) takes tokens of a term back by lease.WindowLedger.TakeBack, like
+-- take_back_tokens.
 --
 -- A state is a MessagePack list: format version last algorithm quota length grain offset reach
--- kept_until, then start and count of each mark, the earliest first, each start but the first as the
--- distance from the one before. One of the second format ends with since, released and stayed: see
--- quota.History, where the last is Kept, and where kept_until is Until.
+-- kept_until, then start and count of each mark, the earliest first; each start after the first is the
+-- distance from the start before it. In the second format since, released and stayed follow: see
+-- quota.History, where stayed is Kept and kept_until is Until.
 local function functions_for_windows()
   local FORMAT = 1
   local SINCE = 2       -- the format of a state with since, released and stayed
@@ -30,9 +34,9 @@ local function functions_for_windows()
   local FIXED, SLIDING, COUNTER, LOG = 2, 3, 4, 5 -- quota.Algorithm
 
   local version, last, algorithm, quota, length, grain, offset, reach, kept_until, since, released, stayed
-  local starts, counts, marks -- where the marks begin, their tokens, and how many marks there are
+  local starts, counts, marks -- the starts of the marks, their tokens, and the number of marks
 
-  -- Reads a state; false if no grant can have left it. It may also raise an error.
+  -- Reads a state. Returns false, or raises an error, if no grant can have left it.
   local function decode(raw)
     local s = cmsgpack.unpack(raw)
     local n = #s
@@ -82,7 +86,7 @@ local function functions_for_windows()
     return at - (at - offset) % grain
   end
 
-  -- How finely the counter weighs so many tokens of the window before.
+  -- The unit in which the counter weighs the tokens of the window before.
   local function unit(before)
     if max(quota, before) > quotient(MAX_UNITS, length) then
       return 1000
@@ -99,7 +103,7 @@ local function functions_for_windows()
     return start + grain - 1 + length
   end
 
-  -- The most that a mark may count.
+  -- The largest count of a mark.
   local function most_counted()
     if algorithm == COUNTER then
       return quotient(MAX_UNITS, quotient(length, 1000))
@@ -107,7 +111,7 @@ local function functions_for_windows()
     return MAX_UNITS
   end
 
-  -- Joins the marks that are only kept, as quota.Windows.thin.
+  -- Joins marks that no longer count and are only kept, as quota.Windows.thin.
   local function thin()
     if last >= kept_until or reach <= leaves(0) then
       reach, kept_until = 0, 0
@@ -127,15 +131,16 @@ local function functions_for_windows()
     marks = kept
   end
 
-  -- Keeps the marks for at least so long after their start.
+  -- Keeps each mark for at least span after its start.
   local function keep_for(span)
     if marks > 0 then
       reach, kept_until = max(reach, span), max(kept_until, starts[marks] + span)
     end
   end
 
-  -- Brings the history to an instant and forgets what neither counts any more nor is kept.
+  -- Moves the history to an instant, and drops marks that neither count nor are kept.
   local function advance(to)
+    -- Find the marks that are gone.
     last = math.max(last, to)
     if reach > 0 then
       keep_for(reach)
@@ -155,7 +160,7 @@ local function functions_for_windows()
     end
   end
 
-  -- Until when the state must be kept.
+  -- The instant until which the state must be kept.
   local function forgettable()
     local at = last
     if marks > 0 then
@@ -167,8 +172,8 @@ local function functions_for_windows()
     return at
   end
 
-  -- Whether the state was ahead of the clock. It stays so by less than a grain, so that its marks
-  -- stay where windows begin.
+  -- Corrects a state that is ahead of the clock. Returns whether it was. The state stays ahead by
+  -- less than a grain, so that its marks still begin where windows begin.
   local function set_back()
     local by = ahead(last, grain)
     last, kept_until = last - by, max(kept_until - by, 0)
@@ -197,7 +202,7 @@ local function functions_for_windows()
     starts[i + 1], counts[i + 1], marks = start, n, marks + 1
   end
 
-  -- The counts of the window before that of an instant, and of its own.
+  -- The counts of the window before the window of an instant, and of that window.
   local function counters(at)
     local start, before, current = start_of(at), 0, 0
     for i = 1, marks do
@@ -210,7 +215,7 @@ local function functions_for_windows()
     return before, current
   end
 
-  -- What is left at an instant not before last; below 0 if a lowered quota is exceeded.
+  -- The tokens left at an instant not before last; below 0 if more than a lowered quota is used.
   local function available(at)
     if algorithm == COUNTER then
       local before, current = counters(at)
@@ -219,6 +224,7 @@ local function functions_for_windows()
       local covered = whole - quotient(at - start_of(at), step)
       return quota - current - ceiling(before * covered, whole)
     end
+    -- Other algorithms: the marks that count at the instant.
     local left = quota
     if algorithm == FIXED then
       local start = start_of(at)
@@ -237,7 +243,7 @@ local function functions_for_windows()
     return left
   end
 
-  -- What can be had now for use within span.
+  -- The tokens that can be granted now for use within span.
   local function room(span)
     local left = available(last)
     if algorithm == FIXED then
@@ -246,8 +252,8 @@ local function functions_for_windows()
     return math.max(0, left)
   end
 
-  -- Counts tokens when they may be used last, and of fixed windows in both that they may be used
-  -- in.
+  -- Counts tokens at the last instant at which they may be used. For fixed windows they count in
+  -- both windows in which they may be used.
   local function lend(n, span)
     local at = last + span
     if algorithm == COUNTER then
@@ -258,7 +264,7 @@ local function functions_for_windows()
     add(at, n)
   end
 
-  -- The first instant at which n tokens can be had of a counter that has fewer now.
+  -- The first instant at which a counter with fewer tokens now can grant n tokens.
   local function ready_by_weight(n)
     local before, current = counters(last)
     local start = start_of(last)
@@ -304,7 +310,7 @@ local function functions_for_windows()
     return last
   end
 
-  -- How long the bucket takes until clients find it full.
+  -- The time until clients find the bucket full.
   local function full_after()
     if marks == 0 then
       return 0
@@ -333,12 +339,13 @@ local function functions_for_windows()
     end
   end
 
-  -- Brings the history to an instant and to other figures, as quota.Windows.Convert: each mark stays,
-  -- as late as it can have been.
+  -- Moves the history to an instant and to other figures, as quota.Windows.Convert: each mark
+  -- stays, at the latest instant that it can have.
   local function convert(to, to_algorithm, to_quota, to_length, to_grain, to_offset)
     local used = last
     advance(to)
     keep_for(leaves(0))
+    -- Take the new figures, then add each old mark again.
     local old_starts, old_counts, old_marks, old_algorithm, old_grain = starts, counts, marks, algorithm, grain
     algorithm, quota, length, grain, offset = to_algorithm, to_quota, to_length, to_grain, to_offset
     starts, counts, marks = {}, {}, 0
@@ -362,7 +369,7 @@ local function functions_for_windows()
     advance(last)
   end
 
-  -- Takes the ledger of what was a draft, as for tokens, and reports whether it did.
+  -- Takes over the draft's ledger, as for tokens. Returns whether it did.
   local function promote(key, raw, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset)
     local draft = redis.pcall('GET', key .. ':draft')
     local fine, good = pcall(decode, draft)
@@ -374,11 +381,11 @@ local function functions_for_windows()
     return false
   end
 
-  -- Brings the bucket of a key to now and to the figures asked for; whether that must be stored, or
-  -- nil if the ask is stale. An absent one starts as that of the key twin, if one is given. Also what
-  -- grant_tokens returns last.
+  -- Moves the bucket of a key to now and to the figures of the ask. Returns whether the state must
+  -- be stored, or nil if the ask is stale; and the last value that grant_tokens returns. An absent
+  -- bucket starts as a copy of the key twin, if there is one.
   local function open(key, ask_version, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, leased, doubtful_used, owing, twin)
-    local raw = redis.pcall('GET', key) -- An error, for a key of another type, is a table, which decode cannot read.
+    local raw = redis.pcall('GET', key) -- For a key of another type this is an error, a table, which decode cannot read.
     local seed
     if twin then
       local fine, good = pcall(decode, raw)
@@ -386,6 +393,7 @@ local function functions_for_windows()
         raw, seed = nil, redis.pcall('GET', twin)
       end
     end
+    -- A known state.
     if raw or seed then
       local fine, good = pcall(decode, raw or seed)
       if fine and good then
@@ -410,6 +418,7 @@ local function functions_for_windows()
         return changed or was_ahead
       end
     end
+    -- A new state, or a lost one.
     version, last, starts, counts, marks, reach, kept_until = ask_version, now, {}, {}, 0, 0, 0
     algorithm, quota, length, grain, offset = ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset
     since, released, stayed = owing ~= 0 and now or 0, 0, 0
@@ -430,6 +439,7 @@ local function functions_for_windows()
     if changed == nil then
       return 1, 0, 0, 0, 0, 0, 0
     end
+    -- Grant to waiting requests first.
     local largest = quota
     if own > 0 then
       quota = math.min(quota, own)
@@ -449,6 +459,7 @@ local function functions_for_windows()
         term = term_of(last + deadline)
       end
     end
+    -- Then grant tokens to keep.
     if not look and not short and algorithm ~= COUNTER then
       kept = keep_share(keep, nodes, room(ttl), earns, cost)
       if kept > 0 then
@@ -456,6 +467,7 @@ local function functions_for_windows()
         term = term_of(last + ttl)
       end
     end
+    -- Compute the wait, and store the bucket if it has changed.
     if short then
       not_before = cost > quota and NEVER or math.max(1, ready(cost, deadline) - now)
     end
@@ -475,6 +487,7 @@ local function functions_for_windows()
   local function charge_windows(key, arg, granted, kept, draft, begins)
     local hold, ask_algorithm, ask_quota, ask_length, ask_grain, ask_offset, ask_version, leased, doubtful_used, longest, cost,
       deadline, ttl, twin_reach, owing = struct.unpack('>I8I8I8I8I8I8I8I8I8I8I8I8I8I8I8', arg, 2)
+    -- Read the state, or start a new one.
     local raw = redis.pcall('GET', key)
     local fine, good = false, false
     if begins and raw then
@@ -511,6 +524,7 @@ local function functions_for_windows()
         add(now, doubtful_used)
       end
     end
+    -- Charge the grant.
     if granted > 0 then
       lend(granted * cost, deadline)
     end
@@ -529,6 +543,7 @@ local function functions_for_windows()
     if not from then
       return false
     end
+    -- Counts n more tokens at an instant.
     local function grow(when, n)
       add(when, n)
       if marks > MAX_MARKS then
@@ -540,12 +555,12 @@ local function functions_for_windows()
         counts[i] = min(counts[i], MAX_UNITS)
       end
     end
-    -- Takes tokens of the mark of an instant, and of earlier ones where it has moved, as
+    -- Takes tokens off the mark of an instant, and off earlier marks if the mark has moved, as
     -- quota.Windows.Settle does.
     local function shrink(start, left)
       local given = from < released and start_of(released - 1)
       local rest = 0
-      for i = 1, marks do -- From the latest.
+      for i = 1, marks do -- From the latest mark.
         local k = marks + 1 - i
         if starts[k] == start or starts[k] < start and algorithm ~= FIXED then
           local n = min(counts[k], left)
@@ -567,7 +582,7 @@ local function functions_for_windows()
       marks = rest
       return left
     end
-    -- What it gives back of what counts at an instant.
+    -- Settles the count at an instant. Returns the tokens that went back, below 0 if it took more.
     local function settle_at(when)
       local start, back = start_of(when), taken - actual
       if leaves(start) <= last then
@@ -578,6 +593,7 @@ local function functions_for_windows()
       end
       return back - shrink(start, back)
     end
+    -- Settles the reservation in one ledger.
     local function settle(of)
       local raw = redis.call('GET', of)
       local fine, good = false, false
@@ -611,8 +627,8 @@ local function functions_for_windows()
     return true, in_parts(back), in_parts(-back)
   end
 
-  -- Takes up to n tokens from the marks that begin from first to until, the earliest first, and returns
-  -- how many.
+  -- Takes up to n tokens off the marks that begin from first to till, the earliest first. Returns
+  -- the number of tokens taken.
   local function shrink(first, till, n)
     local taken, kept = 0, 0
     for i = 1, marks do
@@ -656,7 +672,7 @@ local function functions_for_windows()
     return n
   end
 
-  -- Has up to n tokens count now that were lent until an instant and have been used: quota.Windows.Bring in Go.
+  -- Lets up to n used tokens count now that were lent until an instant: quota.Windows.Bring in Go.
   local function bring(till, n)
     local start = start_of(till)
     if algorithm == COUNTER or start <= start_of(last) then
@@ -676,6 +692,7 @@ local function functions_for_windows()
     if end_of_term(term, now) + LATE <= now or not first_time(key, name, end_of_term(term, now) + LATE) then
       return 0
     end
+    -- Takes tokens back in one ledger. Returns their number.
     local function take(of)
       local raw = redis.pcall('GET', of)
       local fine, good = pcall(decode, raw)
