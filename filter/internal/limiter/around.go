@@ -10,33 +10,32 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A refusal says when all hits let the request through, and not only the one that refuses it. What
-// this node knows of the central buckets of the others may be old: the caller may have used them
-// through another node. So the node asks for them first and only looks: a refused request is
-// charged nowhere. A caller that goes on though it is refused gets what was asked for just before:
-// it is asked at most once in askedAgain for a bucket, askedOften times if other nodes share it.
+// A refusal names the wait until all hits let the request through, not only the refusing hit. The
+// node's knowledge of the other central buckets may be old: the caller may have used them through
+// another node. So the node asks about them first, and only looks: a refused request is charged
+// nowhere. A caller that repeats its request in spite of a refusal gets the last known wait: the
+// node asks at most once per askedAgain for a bucket, or askedOften times if other nodes share it.
 
 const (
-	// askedAgain is the shortest wait that a refusal names. A caller that waits for so long, and is
-	// refused for another reason then, so gets an answer by news of all its buckets.
+	// askedAgain is the shortest wait that a refusal names. So a caller that waits that long, and
+	// is then refused for another reason, gets an answer from fresh knowledge of all its buckets.
 	askedAgain = quota.Second
 	askedOften = 4
-	// lookedMost is for how many buckets a VM knows when it heard of them last.
+	// lookedMost is the number of buckets for which a VM remembers when it last heard of them.
 	lookedMost = 256
 )
 
-// looked is when this VM heard of which buckets, each at a place by its key.
+// looked has, by bucket, when this VM last heard of it. The bucket's key gives the index.
 type looked [lookedMost]struct {
 	bucket uint64
 	at     quota.Instant
 	look   bool
-	// looks are those since an instant, in one askedAgain.
+	// looks counts the looks since the instant since, within one askedAgain.
 	since quota.Instant
 	looks uint8
 }
 
-// note notes that the control plane has answered about a bucket, to a request that looked or to one
-// that wanted tokens.
+// note stores that the control plane has answered about a bucket. Look: the request only looked.
 func (l *looked) note(key *keyhash.Key, now quota.Instant, look bool) {
 	bucket := binary.LittleEndian.Uint64(key[:8])
 	e := &l[bucket%lookedMost]
@@ -49,9 +48,10 @@ func (l *looked) note(key *keyhash.Key, now quota.Instant, look bool) {
 	e.bucket, e.at, e.look = bucket, now, look
 }
 
-// just reports whether there was a look just before, or, about a bucket that lacks the tokens as
-// far as this node knows, any answer. If other nodes share the bucket, they may have used it since.
-func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks, shared bool) bool {
+// isFresh reports whether a look at the bucket was made within askedAgain. If the bucket lacks
+// tokens as far as this node knows, any answer counts as a look. If other nodes share the bucket,
+// askedOften looks are needed, because those nodes may have used it since.
+func (l *looked) isFresh(key *keyhash.Key, now quota.Instant, lacks, shared bool) bool {
 	bucket := binary.LittleEndian.Uint64(key[:8])
 	e := &l[bucket%lookedMost]
 	if e.bucket != bucket || now >= e.at+quota.Instant(askedAgain) || shared && e.looks < askedOften {
@@ -60,47 +60,49 @@ func (l *looked) just(key *keyhash.Key, now quota.Instant, lacks, shared bool) b
 	return (e.look || lacks) && e.at != 0
 }
 
-// often reports whether as many looks were just before as a bucket is worth that other nodes share.
-func (l *looked) often(key *keyhash.Key, now quota.Instant) bool {
+// isLookedOften reports whether askedOften looks at the bucket were made within askedAgain.
+func (l *looked) isLookedOften(key *keyhash.Key, now quota.Instant) bool {
 	bucket := binary.LittleEndian.Uint64(key[:8])
 	e := &l[bucket%lookedMost]
 	return e.bucket == bucket && now < e.since+quota.Instant(askedAgain) && e.looks >= askedOften
 }
 
-// knownWaits are what looks have found out of windows that lack tokens, each at a place by its key
-// and the cost: for how long a node does not know by itself.
+// knownWaits are the waits, found by looks, of windows that lack tokens. A node cannot compute
+// these waits itself. Bucket and cost give the index.
 type knownWaits [lookedMost]struct {
 	bucket uint64
 	cost   int64
-	// left is how many tokens it held as far as was known. Whatever uses some changes that.
+	// left is the window's known number of tokens at the time of the look. The wait is valid only
+	// while it is the same.
 	left int64
-	// until is how long the cost has to wait, as of an instant.
+	// until is when the cost can be charged, as known at the instant at.
 	until, at quota.Instant
 }
 
-// place is where the wait of a hit is, and by which bucket.
-func (w *knownWaits) place(h *Hit) (at int, bucket uint64) {
+// indexOf returns the index for a hit, and the first bytes of its bucket's key.
+func (w *knownWaits) indexOf(h *Hit) (at int, bucket uint64) {
 	bucket = binary.LittleEndian.Uint64(h.Key[:8])
 	return int((bucket ^ uint64(h.Cost)*0x9e3779b97f4a7c15) % lookedMost), bucket
 }
 
-// note notes until when a hit has to wait, whose bucket was just described.
+// note stores the instant until which a hit must wait. Its bucket was just described.
 func (w *knownWaits) note(h *Hit, until, now quota.Instant) {
-	at, bucket := w.place(h)
+	at, bucket := w.indexOf(h)
 	e := &w[at]
 	e.bucket, e.cost, e.left, e.until, e.at = bucket, h.Cost, h.Remaining, until, now
 }
 
-// of is how long a hit has to wait by a look just before, if nothing more is known of its bucket.
-func (w *knownWaits) of(h *Hit, now quota.Instant) (wait quota.Span, known bool) {
-	at, bucket := w.place(h)
+// waitOf returns a hit's wait from a look within askedAgain, if nothing newer is known of its
+// bucket.
+func (w *knownWaits) waitOf(h *Hit, now quota.Instant) (wait quota.Span, known bool) {
+	at, bucket := w.indexOf(h)
 	e := &w[at]
 	same := e.bucket == bucket && e.cost == h.Cost && e.left == h.Remaining
 	return quota.Span(e.until - now), same && now < e.at+quota.Instant(askedAgain) && now < e.until
 }
 
-// refuseKnowing ends a request that the i-th hit refuses, or pauses it until the control plane has
-// said when the other hits let it through.
+// refuseKnowing ends a request that the ith hit refuses, or pauses it until the control plane has
+// answered when the other hits let it through.
 func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
 	if req.Refusing = i; reason == policy.ReasonPenalty { // No bucket was looked at.
 		l.lookAround(req, now)
@@ -116,14 +118,14 @@ func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now q
 	return Paused
 }
 
-// askAround asks for the buckets that have to say when the request passes, and reports whether
-// there are any.
+// askAround asks the control plane about the buckets that decide when the request passes. It
+// reports whether it asked about any.
 func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 	l.together = l.together[:0]
 	shared := l.leases != nil && l.leases.Shared()
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		if h.Retry == quota.Never { // No wait helps, whatever the others hold.
+		if h.Retry == quota.Never { // No wait helps, whatever tokens the other buckets have.
 			l.together = l.together[:0]
 			break
 		}
@@ -131,7 +133,7 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 		if h.asked = asks && !l.knowsWait(req, i, now, shared); h.asked {
 			h.ticket = leasing.Ticket{Stream: req.Stream, Need: h.need, Deadline: req.deadline}
 			h.ticket.Need.Looks, h.ticket.Need.Reserves = true, false
-			if h.ticket.Need.Cost > 0 { // What is in hand is too little, and the rest is to come.
+			if h.ticket.Need.Cost > 0 { // The tokens in hand are too few; ask for the rest.
 				h.ticket.Need.Cost = max(h.ticket.Need.Cost-h.inHand, 1)
 			}
 			l.together = append(l.together, &h.ticket)
@@ -146,16 +148,15 @@ func (l *Limiter) askAround(req *Request, now quota.Instant) bool {
 	return false
 }
 
-// knowsWait reports whether it is known for how long the i-th hit has to wait for its bucket, by
-// news that are new enough. Only a look for the same cost can say it of a window that lacks the
-// tokens.
+// knowsWait reports whether the wait of the ith hit is known, from fresh knowledge. For a window
+// that lacks tokens only a look with the same cost can tell.
 func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool) bool {
 	h := &req.Hits[i]
 	if !h.lacks || !h.limit.Algorithm.Windowed() {
-		return l.looked.just(&h.Key, now, h.lacks, shared)
+		return l.looked.isFresh(&h.Key, now, h.lacks, shared)
 	}
-	wait, known := l.knownWaits.of(h, now)
-	if !known || shared && !l.looked.often(&h.Key, now) {
+	wait, known := l.knownWaits.waitOf(h, now)
+	if !known || shared && !l.looked.isLookedOften(&h.Key, now) {
 		return false
 	}
 	if i == req.Refusing { // It is under a penalty.
@@ -165,8 +166,8 @@ func (l *Limiter) knowsWait(req *Request, i int, now quota.Instant, shared bool)
 	return true
 }
 
-// readAround takes in what the control plane says of the buckets that were asked for, and refuses.
-// One that has no answer keeps what is known of it.
+// readAround reads the answers about the buckets that were asked about, and refuses the request. A
+// bucket without an answer keeps its known wait.
 func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -193,9 +194,10 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 	return l.refuse(req, req.Refusing, req.Reason, now)
 }
 
-// lookAround looks at buckets that may say when a refused request passes, without a question to the
-// control plane: at all of them for a penalised request, and for one that has waited at those that
-// it has not asked for, because other requests have used them meanwhile.
+// lookAround checks buckets for the time at which a refused request passes, without asking the
+// control plane. For a penalised request it checks all buckets. For a request that has waited it
+// checks the buckets that the request has not asked about, because other requests have used them
+// meanwhile.
 func (l *Limiter) lookAround(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -210,7 +212,7 @@ func (l *Limiter) lookAround(req *Request, now quota.Instant) {
 		}
 		h.missing = h.decider.take(l, req, h, now, look) == missing
 		if h.missing && req.paused && wait > 0 && h.limit.Algorithm.Windowed() {
-			h.Retry = wait // It has just ended, and for how long the window lacks more is not known.
+			h.Retry = wait // The wait has just ended, and how much longer the window lacks tokens is not known.
 		}
 		h.Retry = max(h.Retry, wait)
 	}

@@ -6,12 +6,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ask queues a ticket for each hit that lacks tokens. The control plane grants all of them or none.
-// It returns undecided unless the request now waits, or is refused because it cannot.
-func (l *Limiter) ask(req *Request, now quota.Instant) Status {
+// askForTokens queues a ticket for each hit that lacks tokens. The control plane grants all of them
+// or none. It returns undecided unless the request now waits, or is refused because it cannot wait.
+func (l *Limiter) askForTokens(req *Request, now quota.Instant) Status {
 	if !req.chooseAsked() {
 		return undecided
 	}
+	// One ticket for each hit to ask about.
 	l.together = l.together[:0]
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -27,6 +28,7 @@ func (l *Limiter) ask(req *Request, now quota.Instant) Status {
 		}
 		l.together = append(l.together, &h.ticket)
 	}
+	// If the control plane cannot be asked, on_failure decides.
 	if !l.leases.Ask(now, l.together...) {
 		l.fallBackUnasked(req, now)
 		return undecided
@@ -45,9 +47,9 @@ func (l *Limiter) ask(req *Request, now quota.Instant) Status {
 	return Paused
 }
 
-// chooseAsked marks the hits to ask about now, and reports false if there are none: all together,
-// but those of optimistic policies last and policy by policy. What is granted of these serves no
-// other request, so it is asked for when nothing else can refuse.
+// chooseAsked marks the hits to ask about now, and reports whether there are any. It marks all hits
+// together, except the hits of optimistic policies: these come last, policy by policy. Their
+// granted tokens serve no other request, so they are asked for when no other hit can refuse.
 func (req *Request) chooseAsked() bool {
 	last, some := none, false
 	for i := range req.Hits {
@@ -71,12 +73,13 @@ func (req *Request) chooseAsked() bool {
 	return true
 }
 
-// readTicket takes in how the ticket of a hit has ended.
+// readTicket reads the outcome of a hit's ticket.
 func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) ruling {
 	t := &h.ticket
 	if t.Outcome == leasing.Granted && req.trial == nil { // No trial looks around.
 		l.looked.note(&h.Key, now, false)
 	}
+	// An answer decides the hit.
 	switch {
 	case t.Outcome == leasing.Granted && now < t.Until:
 		h.passed, h.view, h.Retry = true, allows, 0
@@ -84,7 +87,7 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) ruling {
 		if h.queued {
 			h.release = now + quota.Instant(t.Delay)
 		}
-		return h.suffices()
+		return h.checkLeast()
 	case t.Outcome == leasing.Spared:
 		h.view, h.Retry = allows, 0
 		l.describe(h, t.Level, t.FullAt, now)
@@ -100,10 +103,11 @@ func (l *Limiter) readTicket(req *Request, h *Hit, now quota.Instant) ruling {
 		}
 		return h.refuse(policy.ReasonQuota, max(quota.Span(t.Until-now), 1))
 	}
-	if h.Retry == quota.Never { // It was asked how much is left, and is too dear in any case.
+	if h.Retry == quota.Never { // It only asked for the tokens left. Its cost is above the burst in any case.
 		return refused
 	}
-	// Tokens that came in time and are read too late are charged as those that came too late.
+	// Tokens that came in time but are read too late count as charged, like tokens that came too
+	// late.
 	t.Charged = t.Charged || t.Outcome == leasing.Granted
 	since := l.leases.Health.FailingSince(now)
 	if t.Outcome == leasing.Failed {

@@ -18,7 +18,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		return Bypassed
 	case match.Banned:
 		l.Stats.Banned++
-		if req.Ban == match.AddressBan { // The set's own: operators' bans hold in each version.
+		if req.Ban == match.AddressBan { // A ban of the policy set itself; operators' bans hold in each version.
 			rules.Tally.Add(rules.Tally.All(), ruleset.CountRefused, 1)
 		}
 		return Banned
@@ -27,18 +27,19 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 		rules.Tally.Add(rules.Tally.All(), ruleset.CountAllowed, 1)
 		return Unlimited
 	}
+	// Refusals that need no bucket: suspended limits, penalties, missing values.
 	for i := range req.Hits {
-		if req.Hits[i].Verdict == match.Suspended { // Before any penalty: no wait helps.
+		if req.Hits[i].Verdict == match.Suspended { // Before any penalty, because no wait helps.
 			return l.refuse(req, i, policy.ReasonSuspended, now)
 		}
 	}
 	if len(req.subjects) > 0 {
-		if i := l.penalised(req, now); i != none {
+		if i := l.penalisedHit(req, now); i != none {
 			return l.refuseKnowing(req, i, policy.ReasonPenalty, now)
 		}
 	}
 	if len(req.Hits) == 0 {
-		return l.unlimited(req, now)
+		return l.endUnlimited(req, now)
 	}
 	for i := range req.Hits {
 		if reason, refuses := decide.RefusesAlone(req.Hits[i].Verdict); refuses {
@@ -48,11 +49,11 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	return l.decide(req, now)
 }
 
-// Resume goes on with a request once one of its tickets or seats has ended. It returns Paused while
-// others are open, unless the one that has ended refuses the request. A request that does not wait
-// stays as it is, and Resume returns Paused.
+// Resume continues a request after a ticket or seat of it has ended. It returns Paused while other
+// tickets are open, unless the ended seat refuses the request. If the request does not wait, Resume
+// changes nothing and returns Paused.
 func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
-	if !req.paused { // It was resolved twice, and decided at the first time.
+	if !req.paused { // It was resolved twice, and decided the first time.
 		return Paused
 	}
 	worst, unanswered := l.readSeats(req, now), false
@@ -62,6 +63,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	if req.refuses {
 		return l.readAround(req, now)
 	}
+	// Read the tickets that were asked for.
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if !h.asked {
@@ -70,7 +72,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		h.asked = false
 		switch l.readTicket(req, h, now) {
 		case refused:
-			worst = req.later(worst, i)
+			worst = req.longerWait(worst, i)
 		case fellBack:
 			unanswered = true
 		}
@@ -86,14 +88,14 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 	return l.decide(req, now)
 }
 
-// maxRounds bounds how often the hits of a request are gone through. A further round follows where
-// the control plane could not be asked, so that on_failure decides some of them.
+// maxRounds bounds the rounds over the hits of a request. A further round follows when the control
+// plane could not be asked, so that on_failure decides some hits.
 const maxRounds = 3
 
-// decide charges all buckets of the request, or none. A single bucket is charged at first sight. Of
-// several each is looked at before the first is charged, so that a request which one refuses costs
-// nothing at the others. If another worker is faster between look and charge, what was charged
-// already is lost, and counted: see giveBack.
+// decide charges all buckets of the request, or none. A single bucket is checked and charged in one
+// step. With several buckets, all are checked before the first is charged, so a request that one
+// bucket refuses costs nothing at the other buckets. If another worker takes tokens between check
+// and charge, the tokens charged before are lost and counted: see giveBack.
 func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	for range maxRounds {
 		if len(req.Hits) > 1 {
@@ -111,8 +113,8 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 	return l.refuse(req, 0, policy.ReasonContended, now)
 }
 
-// takeAndAsk decides the open hits, and asks the control plane for the tokens that are missing. It
-// returns undecided unless the request is refused, or now waits.
+// takeAndAsk decides the open hits, and asks the control plane for missing tokens. It returns
+// undecided unless the request is refused, or now waits.
 func (l *Limiter) takeAndAsk(req *Request, now quota.Instant, do mode) Status {
 	if worst := l.takeAll(req, now, do); worst != none {
 		return l.refuseKnowing(req, worst, req.Hits[worst].reason, now)
@@ -120,12 +122,12 @@ func (l *Limiter) takeAndAsk(req *Request, now quota.Instant, do mode) Status {
 	if status := l.waitForPlaces(req, now); status != undecided {
 		return status
 	}
-	return l.ask(req, now)
+	return l.askForTokens(req, now)
 }
 
-// takeAll looks at, or charges, every hit that has not passed and is not known to lack tokens. It
-// returns the one that must wait longest of those that refuse, none if all pass. Charging ends at
-// the first that refuses.
+// takeAll checks or charges each hit that has not passed and does not lack tokens. It returns the
+// refusing hit with the longest wait, or none if no hit refuses. Charging stops at the first hit
+// that refuses.
 func (l *Limiter) takeAll(req *Request, now quota.Instant, do mode) (worst int) {
 	worst = none
 	for n := range req.Hits {
@@ -143,7 +145,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, do mode) (worst int) 
 			h.view, h.awaits = unknown, true
 		case refused:
 			h.view = refuses
-			worst = req.later(worst, i)
+			worst = req.longerWait(worst, i)
 			if do == charge {
 				return worst
 			}
@@ -152,9 +154,9 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, do mode) (worst int) 
 	return worst
 }
 
-// nthToTake is the index of the hit that is taken as the n-th. The policies go in their order, and
-// the limits of one policy from its last to its first: the last is the part that a reserve leaves
-// to the request's class.
+// nthToTake returns the index of the hit that is taken nth. Policies keep their order. The limits
+// of one policy go from the last to the first: the last is the part that a reserve leaves to the
+// request's class.
 func (req *Request) nthToTake(n int) int {
 	from, to := n, n
 	for from > 0 && req.Hits[from-1].Policy == req.Hits[n].Policy {
@@ -166,9 +168,9 @@ func (req *Request) nthToTake(n int) int {
 	return from + to - n
 }
 
-// partIsFull reports whether the part of the i-th hit's limit that a reserve leaves to the
-// request's class has no place for it. Then the request takes no place of the whole limit either,
-// also not while it waits: the other places are kept for other classes.
+// partIsFull reports whether a reserve leaves the request's class no place in the ith hit's limit.
+// Then the request takes no place of the whole limit either, also while it waits: the other places
+// are kept for other classes.
 func (req *Request) partIsFull(i int) bool {
 	for k := i + 1; k < len(req.Hits) && req.Hits[k].Policy == req.Hits[i].Policy; k++ {
 		if part := &req.Hits[k]; part.awaits || part.view == refuses {

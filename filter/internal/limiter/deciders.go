@@ -8,10 +8,10 @@ import (
 
 // The deciders of the modes.
 var (
-	// local decides by a bucket of this node alone.
+	// local decides by a bucket of this node only.
 	local = decider{source: policy.ByLocal, kind: bucketstore.Local, take: takeLocal}
-	// leased decides by tokens that the control plane has leased to this node, or by asking it. It
-	// is the decider of strict too: such a bucket is never leased any tokens to keep.
+	// leased decides by tokens that the control plane has leased to this node, or asks the control
+	// plane. It also decides for strict mode, in which a node never gets tokens to keep.
 	leased = decider{source: policy.ByLease, kind: bucketstore.Leased, take: takeLeased}
 	// optimistic decides on this node and reports to the control plane afterwards.
 	optimistic = decider{
@@ -26,8 +26,8 @@ var fallbacks = [policy.Steps]*decider{
 	policy.StepDeny:  {source: policy.ByFailureDeny, take: takeNever},
 }
 
-// These decide by how many requests are in flight: on this node, or over all nodes by the permits
-// that the control plane has leased to this one.
+// These deciders count the requests in flight: on this node, or over all nodes by the permits that
+// the control plane has leased to this node.
 var (
 	inFlight = decider{
 		source: policy.ByLocal, kind: bucketstore.Local, take: takeInFlight,
@@ -37,8 +37,8 @@ var (
 	}
 )
 
-// inFlightFallbacks are the steps of on_failure. What they admit counts, too: it is in flight when
-// the control plane is back.
+// inFlightFallbacks are the steps of on_failure. The requests that they admit count too: they are
+// in flight when the control plane is back.
 var inFlightFallbacks = [policy.Steps]*decider{
 	policy.StepShare: {source: policy.ByShare, kind: bucketstore.Local, take: takeInFlight},
 	policy.StepAllow: {source: policy.ByFailureAllow, kind: bucketstore.Local, take: takeInFlight},

@@ -6,10 +6,10 @@ import (
 )
 
 // No other file of the package reads a policy's on_failure. A hit falls back if the control plane
-// does not answer in time or cannot be asked for its tokens or its place in flight, and if its
-// bucket is contended. share.go has the share.
+// does not answer in time, or cannot be asked for tokens or for a place in flight. It also falls
+// back if its bucket is contended. share.go has the share.
 
-// take has the hit decided by its decider, and by the policy's on_failure where that cannot.
+// take decides a hit by its decider, or by the policy's on_failure if the decider cannot decide.
 func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	if h.limit.Suspended() {
 		return l.takeSuspended(h)
@@ -22,15 +22,15 @@ func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, do mode) ruling 
 	}
 	switch f {
 	case contended:
-		return l.withoutBucket(req, h)
+		return l.decideContended(req, h)
 	case passes:
-		return h.suffices()
+		return h.checkLeast()
 	}
 	return f
 }
 
-// takeSuspended decides a hit whose limit is suspended, and stands in for one that the consumer may
-// have of its own. Only the control plane can say.
+// takeSuspended decides a hit whose limit is suspended. The consumer may have a limit of its own
+// instead; only the control plane knows that.
 func (l *Limiter) takeSuspended(h *Hit) ruling {
 	if l.leases != nil && h.since == 0 && h.rule.Mode != policy.ModeLocal {
 		if _, isAway := l.leases.Health.Away(); !isAway {
@@ -40,6 +40,7 @@ func (l *Limiter) takeSuspended(h *Hit) ruling {
 	return h.refuse(policy.ReasonSuspended, quota.Never)
 }
 
+// takeOnce decides a hit by its decider. A turn that another request has left is used first.
 func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	if h.queued && l.takeKept(h, now, do) {
 		return passes
@@ -47,8 +48,8 @@ func (l *Limiter) takeOnce(req *Request, h *Hit, now quota.Instant, do mode) rul
 	return h.decider.take(l, req, h, now, do)
 }
 
-// fallBack hands a hit to the step of its policy's on_failure that is in force at now. The control
-// plane has not answered since an instant.
+// fallBack hands a hit to the step of its policy's on_failure that is in force now. The control
+// plane has not answered since the instant since.
 func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 	if req.trial != nil {
 		req.trial.lose(h)
@@ -64,9 +65,9 @@ func (l *Limiter) fallBack(req *Request, h *Hit, now, since quota.Instant) {
 	req.rules.Steps.Note(h.Policy, step.Do)
 }
 
-// fallBackUnasked has this node's share decide the hits for which the control plane cannot be asked
-// in time, or the step deny if the policy begins with that. It is the share also where the policy
-// would let all through at once: otherwise overload would be a way around the limit.
+// fallBackUnasked decides hits for which the control plane cannot be asked in time: by this node's
+// share, or by the step deny if on_failure begins with it. A policy whose on_failure allows at once
+// uses the share too: otherwise overload would be a way around the limit.
 func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 	if req.trial == nil {
 		l.Stats.TooManyWaiting++
@@ -89,8 +90,8 @@ func (l *Limiter) fallBackUnasked(req *Request, now quota.Instant) {
 	}
 }
 
-// withoutBucket decides a hit whose bucket is contended by the last step of on_failure.
-func (l *Limiter) withoutBucket(req *Request, h *Hit) ruling {
+// decideContended decides a hit whose bucket is contended, by the last step of on_failure.
+func (l *Limiter) decideContended(req *Request, h *Hit) ruling {
 	if req.trial != nil {
 		req.trial.lose(h)
 		h.passed = true

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// figuresChange is the change that takes tokens of a bucket whose callers bring figures of their
-// own: the params of the bucket are this caller's, most are the largest.
+// figuresChange is the change that takes tokens of a bucket whose callers bring their own figures.
+// The bucket's params are the figures of this caller, and most are the largest figures.
 type figuresChange struct {
 	bucketChange
 	most quota.Params
-	// mark tells the limit from others, as the figures of a bucket do not: see bucketstore.Figures.
+	// mark identifies the limit, because the figures of a bucket do not: see bucketstore.Figures.
 	mark   uint32
 	bucket nodeBucket
 }
@@ -28,10 +28,10 @@ func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
 	c.taken = quota.Reservation{From: after.Last, Tokens: c.cost}
 	c.remaining = max(0, figures.Burst-in.TokensIn(after.Debt))
 	c.fullAt = c.now + quota.Instant(in.Owed(after, c.now))
-	changed := !e.New && e.Limit != c.mark && !c.older(e)
-	stores := c.charged() || restated || (changed || e.New && after.Debt > 0) && !result.Allowed
+	changed := !e.New && e.Limit != c.mark && !c.isOlder(e)
+	stores := c.hasCharged() || restated || (changed || e.New && after.Debt > 0) && !result.Allowed
 	if stores {
-		if !c.older(e) { // Otherwise the bucket stays that of the newer policy set's limit.
+		if !c.isOlder(e) { // Otherwise the bucket keeps the limit of the newer policy set.
 			e.Limit = c.mark
 		}
 		e.State, e.Params, e.Generation = after, in, max(e.Generation, c.generation)
@@ -39,19 +39,19 @@ func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
 	return stores
 }
 
-// older reports whether the worker has an older policy set than the bucket, with another limit.
-func (c *figuresChange) older(e *bucketstore.Entry) bool {
+// isOlder reports whether the worker has an older policy set than the bucket, with another limit.
+func (c *figuresChange) isOlder(e *bucketstore.Entry) bool {
 	return !e.New && e.Limit != c.mark && c.generation < e.Generation
 }
 
-// begin is what the request is decided by: its figures, and the bucket's state with those that it
-// is counted in. An absent bucket owes by the largest figures what it may have owed by any.
+// begin returns the request's figures, the bucket's state, and the figures in which that state
+// counts. An absent bucket starts with the debt that it may have had, in the largest figures.
 func (c *figuresChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
 	figures, s, was = c.bucket.params, e.State, e.Params
 	switch {
 	case e.New:
-		s, was = quota.State{Debt: owed(c.most, e.Debtor, c.now), Last: c.now}, c.most
-	case c.older(e):
+		s, was = quota.State{Debt: debtUntil(c.most, e.Debtor, c.now), Last: c.now}, c.most
+	case c.isOlder(e):
 		figures = e.Params
 	case e.Limit != c.mark: // The limit was changed.
 		s, was = was.Convert(s, c.now, c.most, 0), c.most
@@ -69,7 +69,8 @@ func (c *figuresChange) begin(e *bucketstore.Entry) (figures quota.Params, s quo
 	return figures, s, was
 }
 
-// markOf tells limits of callers' own figures apart by the most that they allow; it is never 0.
+// markOf returns a number that tells limits with callers' own figures apart by their largest
+// figures. It is never 0.
 func markOf(most *policy.Limit) uint32 {
 	p := most.Params
 	return (uint32(p.Num)*0x9e3779b1 ^ uint32(p.Den)*0x85ebca6b ^ uint32(p.Den>>32) ^ uint32(p.Burst)*0xc2b2ae35) | 1

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// unlimited ends a request that no enforced policy applies to.
-func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
+// endUnlimited ends a request that no enforced policy applies to.
+func (l *Limiter) endUnlimited(req *Request, now quota.Instant) Status {
 	l.watch(req, now)
 	l.countLifted(req, now)
 	l.NoteSent(req, now)
@@ -23,12 +23,13 @@ func (l *Limiter) unlimited(req *Request, now quota.Instant) Status {
 	return Unlimited
 }
 
-// allow ends a request that all its buckets have let through.
+// allow ends a request that all its buckets allow.
 func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	if req.trial != nil {
 		return l.passTrial(req.trial, now)
 	}
 	l.Stats.Allowed++
+	// Count the request, each policy once.
 	t := &req.rules.Tally
 	t.Add(t.All(), ruleset.CountAllowed, 1)
 	noted := none
@@ -49,13 +50,14 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 			t.Add(h.Policy, ruleset.CountUnsure, 1)
 		}
 		if h.knowsBucket() {
-			req.use(h, h.Remaining)
+			req.countLeft(h, h.Remaining)
 		}
 	}
+	// Try the policies in shadow, and let the request go or hold it back.
 	l.watch(req, now)
 	l.unpause(req)
 	l.countLifted(req, now)
-	status := l.delay(req, now)
+	status := l.holdUntilTurn(req, now)
 	if status == Allowed {
 		l.NoteSent(req, now)
 	} else {
@@ -64,26 +66,29 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	return status
 }
 
-// refuse ends a request that the i-th hit refuses. What the request has taken goes back: grants and
-// turns in queues by giveBack, places in flight by stopCounting, reservations by refund. Tokens
-// of other buckets that are charged are lost, and giveBack counts those that are not of a share.
+// refuse ends a request that the ith hit refuses. The tokens and places that the request has taken
+// go back: grants and turns in queues by giveBack, places in flight by stopCounting, reservations
+// by refund. Tokens charged at other buckets are lost, and giveBack counts them unless they were of
+// a share.
 func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
 	if req.trial != nil {
 		return l.failTrial(req.trial, i, reason, now)
 	}
+	// Find the wait and the reason, over all hits.
 	if req.Refusing = i; req.paused {
 		l.lookAround(req, now)
 	}
-	i, reason = req.tellWait(i, reason)
+	i, reason = req.chooseRefusal(i, reason)
 	h := &req.Hits[i]
 	reason = decide.Blame(reason, h.seat.Elsewhere || h.doubt)
 	req.Refusing, req.Reason = i, reason
-	if req.paused { // Requests beside it may have brought one meanwhile.
+	if req.paused { // Requests beside it may have caused a penalty meanwhile.
 		h.Retry = max(h.Retry, l.penaltyLeft(req, now))
 	}
 	if reason == policy.ReasonSuspended {
 		h.Known, h.Remaining, h.Reset = true, 0, quota.Never
 	}
+	// Count the refusal.
 	req.Source = h.refusedBy(reason)
 	l.Stats.Decided[req.Source]++
 	l.Stats.Refused++
@@ -98,13 +103,15 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 		l.unpause(req)
 		return Refused
 	}
+	// Give back the tokens, and count an offence.
 	l.giveBack(req, now)
 	if reason == policy.ReasonQuota {
-		req.use(h, 0)
+		req.countLeft(h, 0)
 	}
 	if answer.Kinds[reason].Counts {
-		h.Retry = max(h.Retry, l.offend(req, h.Policy, false, now))
+		h.Retry = max(h.Retry, l.countOffence(req, h.Policy, false, now))
 	}
+	// Try the candidates, and free the places and reservations.
 	l.watchRefused(req, now)
 	l.stopCounting(req, now)
 	l.refund(req, now)
@@ -112,11 +119,10 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 	return Refused
 }
 
-// Elsewhere reports whether a hit has no place in flight because others hold the places that this
-// node does not.
+// Elsewhere reports whether a hit has no place in flight because other nodes hold the places.
 func (h *Hit) Elsewhere() bool { return h.seat.Elsewhere }
 
-// refusedBy is the source of a refusal.
+// refusedBy returns the source of a refusal.
 func (h *Hit) refusedBy(reason policy.Reason) policy.DecisionSource {
 	switch {
 	case reason == policy.ReasonAbsent, reason == policy.ReasonBadCost, reason == policy.ReasonTooDear,
@@ -137,7 +143,7 @@ func isUnsure(s policy.DecisionSource) bool {
 	return s == policy.ByShare || s == policy.ByFailureAllow || s == policy.ByFailureDeny || s == policy.ByOverload
 }
 
-// CountWait counts a request that was held, of the policies that it has waited for.
+// CountWait counts a request that was held for a time, for the policies that it waited for.
 func (req *Request) CountWait(held int64) {
 	t := &req.rules.Tally
 	t.Wait(t.All(), held)
@@ -150,28 +156,28 @@ func (req *Request) CountWait(held int64) {
 	}
 }
 
-// giveBack leaves what a request has got of other buckets to the next ones, because it is refused
-// or its client has gone: tokens that came for it, and its turns in leaky buckets. What else was
-// charged already is lost, and counted where it was not a share's.
+// giveBack returns the tokens that were granted to a request, and its turns in leaky buckets, to
+// the next requests, because the request is refused or its client has gone. Tokens charged at other
+// buckets are lost, and counted unless they were of a share.
 func (l *Limiter) giveBack(req *Request, now quota.Instant) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		switch {
 		case h.passed && h.release != 0:
-			l.leave(h.turn(), now)
+			l.leaveTurn(h.turn(), now)
 		case h.ticket.Outcome == leasing.Granted, h.ticket.Name > 0:
 			l.leases.GiveBack(now, &h.ticket)
 		case h.limit.InFlight: // stopCounting frees its place.
-		case h.commit != nil: // refund releases what it has reserved.
+		case h.commit != nil: // refund releases its reservation.
 		case h.passed && h.Cost > 0 && h.source <= policy.ByOptimistic && req.trial == nil:
 			l.Stats.ChargedInVain++
 		}
 	}
 }
 
-// Cancel ends a paused or delayed request whose client went away. What a paused one has taken goes
-// back as that of a refused one. A delayed one leaves its last turn, its places and what it has
-// reserved; what it was charged stays charged.
+// Cancel ends a paused or delayed request whose client went away. A paused request gives back its
+// tokens like a refused request. A delayed request gives up its last turn, its places and its
+// reservations; its charges stay.
 func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 	if req.paused {
 		l.Stats.Gone++
@@ -181,21 +187,21 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 		l.giveBack(req, now)
 		l.unpause(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
-		l.leave(freed, now)
+		l.leaveTurn(freed, now)
 	}
 	l.refund(req, now)
 	l.stopCounting(req, now)
 }
 
-// End ends a Lasting request whose stream is over: answered, reset by either side, timed out or
+// End ends a Lasting request whose stream is over: answered, reset by either side, timed out, or
 // upgraded and closed.
 func (l *Limiter) End(req *Request, life Life) {
 	l.settleAll(req, life)
 	l.stopCounting(req, life.Ended)
 }
 
-// stopCounting ends what counts a request while it lasts: adaptive limits, places in flight and
-// seats in queues.
+// stopCounting removes a request from the counts that it is in while it lasts: adaptive limits,
+// places in flight, and seats in queues.
 //
 //go:noinline
 func (l *Limiter) stopCounting(req *Request, now quota.Instant) {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// match finds the limits that apply to the request. What it keeps of them is copied: the matcher
-// serves other requests while this one waits.
+// match finds the limits that apply to the request. It copies the results, because the matcher
+// serves other requests while this request waits.
 func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 	found := l.matcher.Match(&req.rules.Index, a)
 	req.Ban, req.BanEnds, req.BannedKey, req.bypassed = found.Ban, found.BanEnds, found.BannedKey, found.Bypassed
@@ -24,16 +24,16 @@ func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
 			req.shadows = append(req.shadows, *m)
 			continue
 		}
-		l.open(req, m)
+		l.addOpenHit(req, m)
 	}
 	return found.Access
 }
 
-// open adds a limit to the request's hits, with its decider. A cost that is a
-// reservation takes no more than the bucket holds: otherwise a caller who asks for much would be
-// refused for ever, whatever the request costs in the end.
-func (l *Limiter) open(req *Request, m *match.Hit) *Hit {
-	h := req.add(m)
+// addOpenHit adds a limit to the request's hits, with its decider. A cost that is a reservation is
+// at most the burst: otherwise a caller that asks for much would always be refused, whatever its
+// request costs in the end.
+func (l *Limiter) addOpenHit(req *Request, m *match.Hit) *Hit {
+	h := req.addHit(m)
 	if h.commit != nil {
 		h.Cost = min(h.Cost, h.limit.Params.Burst)
 	}
@@ -45,8 +45,8 @@ func (l *Limiter) open(req *Request, m *match.Hit) *Hit {
 	return h
 }
 
-// add adds a hit to the request, and resolves it.
-func (req *Request) add(m *match.Hit) *Hit {
+// addHit adds a hit to the request, and resolves it.
+func (req *Request) addHit(m *match.Hit) *Hit {
 	n := len(req.Hits)
 	req.Hits = append(req.Hits, Hit{bound: req.bind(m), view: unknown})
 	if n > 0 {
@@ -55,7 +55,7 @@ func (req *Request) add(m *match.Hit) *Hit {
 	return &req.Hits[n]
 }
 
-// bind finds the policy, limit and commit of a hit.
+// bind returns a hit with its policy, limit and commit.
 func (req *Request) bind(m *match.Hit) bound {
 	rule := req.rules.Index.Policy(m.Policy)
 	return bound{Hit: *m, rule: rule, limit: req.LimitOf(m), commit: req.rules.Index.Commit(rule)}
@@ -68,7 +68,7 @@ func (h *Hit) decideBy(d *decider) {
 	h.queued = h.queued && d.source != policy.ByFailureAllow && d.source != policy.ByFailureDeny
 }
 
-// deciderOf is the decider that a hit starts with.
+// deciderOf returns the decider that a hit starts with.
 func (l *Limiter) deciderOf(req *Request, h *Hit) *decider {
 	switch {
 	case req.rules.Index.Adaptive(h.rule) != nil:
@@ -86,7 +86,7 @@ func (l *Limiter) deciderOf(req *Request, h *Hit) *decider {
 	return &leased
 }
 
-// fillNeed fills in the need of a hit, for calls to the control plane.
+// fillNeed sets the need of a hit, for calls to the control plane.
 func (req *Request) fillNeed(h *Hit) {
 	reserves, beside := h.commit != nil, h.need.Beside
 	h.need = leasing.Need{

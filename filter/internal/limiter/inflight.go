@@ -8,12 +8,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// comeAgain is the wait that a refusal for want of a place asks for: nothing says when a request
+// comeAgain is the wait in a refusal for want of a place, because no one can know when a request
 // will end.
 const comeAgain = quota.Second
 
-// takeInFlight takes a place, also where others only look: what a request has taken it gives back
-// if another bucket refuses it.
+// takeInFlight takes a place, in the mode look too: if another bucket refuses the request, the
+// place is given back.
 func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) ruling {
 	seat := &h.seat
 	*seat = l.seatOf(req, &h.bound)
@@ -23,18 +23,21 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) r
 	case policy.ByFailureAllow:
 		seat.Beyond = inflight.AnyNumber
 	}
+	// Take a place of this node if there is one.
 	switch l.flights.Take(seat, now) {
 	case inflight.Held:
-		return l.seated(req, h)
+		return l.noteSeated(req, h)
 	case inflight.Contended:
 		return contended
 	}
+	// No place: the control plane may have permits, unless it is away.
 	asks := seat.Leased && seat.Beyond == 0
 	if asks {
 		if _, isAway := l.leases.Health.Away(); isAway {
 			return away
 		}
 	}
+	// Wait for a place, or refuse.
 	h.Known, h.Remaining, h.Reset = true, 0, 0
 	wait := h.limit.MaxWait
 	if asks && seat.Asks {
@@ -50,8 +53,8 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) r
 	return awaits
 }
 
-// refuseFlight refuses a hit for want of a place. A share that is used up says nothing about the
-// limit, nor does a control plane that has lost who has what.
+// refuseFlight refuses a hit for want of a place. An empty share does not mean that the limit is
+// reached, and neither does a control plane that has lost its records of places.
 func (l *Limiter) refuseFlight(h *Hit) ruling {
 	if h.source == policy.ByShare || h.seat.Doubt > 0 {
 		return h.refuse(policy.ReasonFailure, max(h.seat.Doubt, comeAgain))
@@ -59,7 +62,7 @@ func (l *Limiter) refuseFlight(h *Hit) ruling {
 	return h.refuse(policy.ReasonInFlight, comeAgain)
 }
 
-// seatOf is what a request asks for: a place in flight under a limit.
+// seatOf returns the seat for a request's place in flight under a limit.
 func (l *Limiter) seatOf(req *Request, b *bound) inflight.Seat {
 	ix := &req.rules.Index
 	s := inflight.Seat{
@@ -73,8 +76,8 @@ func (l *Limiter) seatOf(req *Request, b *bound) inflight.Seat {
 	return s
 }
 
-// seated notes the place that a hit has.
-func (l *Limiter) seated(req *Request, h *Hit) ruling {
+// noteSeated notes that a hit has its place.
+func (l *Limiter) noteSeated(req *Request, h *Hit) ruling {
 	h.passed = true
 	h.Known, h.Remaining, h.Reset = true, h.seat.Room, 0
 	req.places = append(req.places, h.seat.Place)
@@ -82,9 +85,9 @@ func (l *Limiter) seated(req *Request, h *Hit) ruling {
 	return passes
 }
 
-// countLifted counts a request that goes on under the limits of requests in flight that operators
-// have lifted for now, however many there are: it is in flight when they hold again. Then it notes
-// whether the request lasts.
+// countLifted counts a request under the limits of requests in flight that operators have lifted,
+// whatever their number is: it is still in flight when the limits hold again. Then it notes whether
+// the request lasts.
 //
 //go:noinline
 func (l *Limiter) countLifted(req *Request, now quota.Instant) {
@@ -100,8 +103,8 @@ func (l *Limiter) countLifted(req *Request, now quota.Instant) {
 	req.Lasting = req.lasts()
 }
 
-// vacate frees a request's places from the n-th on and has it leave the queues for others. A seat
-// that is held has got its place just now: readSeats has not noted it yet.
+// vacate frees a request's places from the nth on, and withdraws its seats from the queues. A seat
+// that is Held got its place just now: readSeats has not noted it yet.
 func (l *Limiter) vacate(req *Request, n int, now quota.Instant) {
 	for i := range req.Hits {
 		switch seat := &req.Hits[i].seat; seat.State {

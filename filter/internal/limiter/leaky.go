@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// delay ends a request that all its buckets have allowed. It goes on at once, or when the last of
-// its leaky buckets lets it.
-func (l *Limiter) delay(req *Request, now quota.Instant) Status {
+// holdUntilTurn ends a request that all its buckets allow. The request goes on at once, or at its
+// latest turn in a leaky bucket.
+func (l *Limiter) holdUntilTurn(req *Request, now quota.Instant) Status {
 	var last *Hit
 	turns := 0
 	for i := range req.Hits {
@@ -25,21 +25,21 @@ func (l *Limiter) delay(req *Request, now quota.Instant) Status {
 	req.Delay = quota.Span(last.release - now)
 	for i := range req.Hits {
 		h := &req.Hits[i]
-		h.Reset = max(h.Reset-req.Delay, 0) // As it will be when the answer leaves.
+		h.Reset = max(h.Reset-req.Delay, 0) // Its value when the answer leaves.
 	}
 	l.Stats.Delayed++
 	l.delays.Wait(req.Stream, last.turn(), turns > 1)
 	return Delayed
 }
 
-// Release returns the streams of delayed requests whose turn has come by now, in their order and at
-// most so many. The slice is good until the next call.
+// Release returns the delayed requests whose turn is due now, at most most streams, in order. The
+// slice is good until the next call.
 func (l *Limiter) Release(now quota.Instant, most int) []uint32 {
-	l.free(now)
+	l.freeDue(now)
 	return l.delays.Release(now, most)
 }
 
-// NextRelease is when Release has the next one.
+// NextRelease returns when Release has the next stream.
 func (l *Limiter) NextRelease() quota.Instant {
 	next := l.delays.NextDue()
 	if len(l.trials.ending) > 0 {
@@ -48,7 +48,7 @@ func (l *Limiter) NextRelease() quota.Instant {
 	return next
 }
 
-// turn is the turn that a hit has got in its leaky bucket.
+// turn returns the hit's turn in its leaky bucket.
 func (h *Hit) turn() delay.Turn {
 	return delay.Turn{
 		Key: h.Key, Kind: uint8(h.decider.kind), Cost: h.Cost,
@@ -56,8 +56,8 @@ func (h *Hit) turn() delay.Turn {
 	}
 }
 
-// takeKept looks for a turn that another request of this VM has left, or takes it.
-// Nothing is charged for it.
+// takeKept looks for a turn that another request of this VM has left, or takes it. The turn is
+// charged already.
 func (l *Limiter) takeKept(h *Hit, now quota.Instant, do mode) bool {
 	if l.delays.Full() {
 		return false
@@ -78,9 +78,9 @@ func (l *Limiter) takeKept(h *Hit, now quota.Instant, do mode) bool {
 	return true
 }
 
-// leave gives up a turn that has not come yet. The last turn of a bucket of this node's own goes
-// back to it. Another one is kept for the next request of the bucket in this VM.
-func (l *Limiter) leave(turn delay.Turn, now quota.Instant) {
+// leaveTurn gives up a turn that has not come yet. The last turn of a bucket of this node's own
+// goes back to the bucket. Any other turn is kept for the next request of the bucket in this VM.
+func (l *Limiter) leaveTurn(turn delay.Turn, now quota.Instant) {
 	if turn.At <= now {
 		return
 	}

@@ -8,15 +8,16 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// takeLeased decides by what this node holds of a central bucket and knows about it.
+// takeLeased decides by the node's tokens and knowledge of a central bucket.
 func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruling {
 	s := &l.spend
 	*s = leasing.Spend{Need: h.need, Now: now, Charge: do == charge && h.Cost > 0}
 	tooDear := h.Cost > h.need.Params.Burst
+	// A cost above the burst is refused; only the tokens left are of interest.
 	if tooDear {
-		s.Cost = 0 // What is left is all that there is to find out.
+		s.Cost = 0
 	}
-	// A refusal counts also if it could not be stored.
+	// A refusal counts even if it could not be stored.
 	if err := l.store.Update(bucketstore.Leased, h.Key, now, s); err != nil && s.State != leasing.Exhausted {
 		return contended
 	}
@@ -30,6 +31,7 @@ func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruli
 		}
 		return refused
 	}
+	// Decide by the node's knowledge.
 	h.ahead, h.aheadBy, h.spent = s.Keep, s.KeepBy, s.Spent
 	switch s.State {
 	case leasing.Ready:
@@ -45,7 +47,7 @@ func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruli
 	return l.askable()
 }
 
-// askable is missing if the control plane can be asked for what a hit lacks.
+// askable returns missing if the control plane can be asked for a hit's tokens, or else away.
 func (l *Limiter) askable() ruling {
 	if _, isAway := l.leases.Health.Away(); isAway {
 		return away
@@ -53,7 +55,7 @@ func (l *Limiter) askable() ruling {
 	return missing
 }
 
-// prefetch notes the tokens that a hit wants beyond its own.
+// prefetch asks for the hit's tokens to keep.
 func (l *Limiter) prefetch(h *Hit) {
 	if h.ahead > 0 || h.spent != [2]lease.Spent{} {
 		l.leases.Prefetch(h.need, h.ahead, h.aheadBy, h.spent)

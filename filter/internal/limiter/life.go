@@ -7,18 +7,18 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Life is what became of a Lasting request.
+// Life is the course of a Lasting request.
 type Life struct {
-	// Sent is when the request went on towards its upstream, Answered when the headers of a
-	// response came, from the upstream or from another filter. Each is 0 if that did not happen.
-	// Ended is when the stream was over, however it ended.
+	// Sent is when the request went on towards its upstream. Answered is when the headers of a
+	// response came, from the upstream or from another filter. Both are 0 if that did not happen.
+	// Ended is when the stream was over, in any way.
 	Sent, Answered, Ended quota.Instant
 	// Properties are Envoy's attributes at the end of the stream.
 	Properties match.Properties
 }
 
-// An Ending is why a reservation stays charged: what ended a request without a whole response of
-// its upstream.
+// An Ending is the reason why a reservation stays charged: the request ended without a whole
+// response of its upstream.
 type Ending uint8
 
 const (
@@ -28,20 +28,20 @@ const (
 	TimedOut
 	// UpstreamFailed: the upstream was not reached, or it broke off.
 	UpstreamFailed
-	// EndedOtherwise: another filter or Envoy itself answered in the upstream's place, Envoy has a
-	// flag for it that is not listed below, or the bucket could not be changed.
+	// EndedOtherwise: another filter or Envoy itself answered in the upstream's place, or Envoy's
+	// flag is not listed below, or the bucket could not be changed.
 	EndedOtherwise
 
 	// Endings is the number of endings.
 	Endings
 )
 
-// flagsPath is the attribute of Envoy's that says why a request failed: bits, as an integer of
-// eight bytes, the lowest first.
+// flagsPath is Envoy's attribute with the reasons why a request failed: bits in an integer of eight
+// bytes, the lowest byte first.
 const flagsPath = "response\x00flags"
 
 // endingFlags are Envoy's bits for each ending, from its include file stream_info.h. The first
-// ending that has one of its bits counts: where a client goes, Envoy resets the upstream itself.
+// ending with a matching bit counts, because when a client goes, Envoy itself resets the upstream.
 var endingFlags = [...]struct {
 	ending Ending
 	bits   uint64
@@ -63,7 +63,7 @@ var endingFlags = [...]struct {
 		0x800000}, // UPE: the upstream broke the protocol.
 }
 
-// ending is why the request has no whole response.
+// ending returns the reason why the request has no whole response.
 func (life *Life) ending() Ending {
 	if life.Properties == nil {
 		return EndedOtherwise

@@ -1,13 +1,13 @@
-// Package limiter turns the policies that apply to a request into one decision: look at every
-// bucket, ask the control plane for what is missing, then charge, so that a refused request is
-// charged nowhere but where another request took the tokens in between; ChargedInVain counts those.
+// Package limiter turns the policies that apply to a request into one decision: check every bucket,
+// ask the control plane for missing tokens, then charge. So a refused request is charged nowhere,
+// unless another request took the tokens in between; ChargedInVain counts such charges.
 //
-// Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has how
-// requests end, and what they give back. deciders.go lists the deciders of the modes, of limits of
-// requests in flight, of adaptive limits and of the steps of on_failure; failure.go is on_failure.
-// The files whose names end in change have what becomes of the entry of one bucket of this node's
-// own; those of leased and optimistic buckets are in leasing/spend.go and leasing/optimistic.go.
-// shadow.go has what is tried beside a request, and trial.go how.
+// Read decide.go first: it is the path of a request, from Begin to a decision. finish.go has the
+// ends of requests, and the tokens that a refused request gives back. deciders.go lists the
+// deciders of the modes, of limits of requests in flight, of adaptive limits and of the steps of
+// on_failure; failure.go has on_failure. Files whose names end in change have the changes to a
+// bucket of this node's own; the changes to leased and optimistic buckets are in leasing/spend.go
+// and leasing/optimistic.go. shadow.go starts the trials beside a request, and trial.go runs them.
 package limiter
 
 import (
@@ -24,54 +24,57 @@ import (
 
 // Stats counts decisions, for the filter's metrics.
 type Stats struct {
-	// Banned, Exempt, Unlimited, Bypassed, Allowed and Refused count requests by how they ended. No
-	// enforced policy applies to an Unlimited one. One would to a Bypassed one, but operators have
-	// switched it off, or everything.
+	// Banned, Exempt, Unlimited, Bypassed, Allowed and Refused count requests by outcome. No
+	// enforced policy applies to an Unlimited request. An enforced policy would apply to a Bypassed
+	// request, but operators have switched that policy off, or all policies.
 	Banned, Exempt, Unlimited, Bypassed, Allowed, Refused uint64
-	// The Shadow counts are by policy, of policies in shadow.
+	// The Shadow counts are per policy in shadow.
 	ShadowAllowed, ShadowRefused, ShadowUndetermined uint64
-	// The Candidate counts are by policy, of draft limits beside the enforced ones.
+	// The Candidate counts are per policy, for draft limits beside the enforced limits.
 	CandidateAllowed, CandidateRefused, CandidateUndetermined uint64
-	// Contended counts hits whose bucket changed at every attempt to charge it.
+	// Contended counts hits whose bucket was changed by other workers at every attempt to charge
+	// it.
 	Contended uint64
-	// ChargedInVain counts buckets that a request was charged at before another bucket refused it.
+	// ChargedInVain counts buckets that charged a request before another bucket refused it.
 	ChargedInVain uint64
-	// Waited counts requests that waited for tokens of the control plane, Delayed those that leaky
-	// buckets held back.
+	// Waited counts requests that waited for tokens of the control plane. Delayed counts requests
+	// that leaky buckets held back.
 	Waited, Delayed uint64
-	// TooManyWaiting counts requests that had to do without waiting, because as many wait as may.
+	// TooManyWaiting counts requests that could not wait, because the maximum of requests waits
+	// already.
 	TooManyWaiting uint64
-	// Unanswered counts requests that asked for tokens, and each place in flight that was asked
-	// for, that went by on_failure although the control plane is there: it was too slow, a part of
-	// its store is away, or its answer could not be used.
+	// Unanswered counts requests that asked for tokens, and places in flight that were asked for,
+	// if on_failure decided although the control plane is there: it was too slow, a part of its
+	// store is away, or its answer could not be used.
 	Unanswered uint64
 	// Gone counts requests whose client disconnected before the decision.
 	Gone uint64
-	// Decided counts what decided: each hit of an allowed request, and of a refused one the hit
-	// that refuses.
+	// Decided counts decisions by source: each hit of an allowed request, and the refusing hit of a
+	// refused request.
 	Decided [len(policy.Sources)]uint64
-	// Settled counts what became of reservations.
+	// Settled counts the outcomes of reservations.
 	Settled Settled
 }
 
-// Settled counts what became of reservations, for the filter's metrics.
+// Settled counts the outcomes of reservations, for the filter's metrics.
 type Settled struct {
 	// Reserved, Refunded and Overspent are tokens: taken before the cost was known, given back, and
-	// taken when the cost was found to be more. What came back by itself is not counted.
+	// taken because the cost was higher. Tokens that a bucket earned back by itself are not
+	// counted.
 	Reserved, Refunded, Overspent uint64
-	// Settled counts reservations whose cost became known, Missing those whose response did not say
-	// it, Kept those that stay charged as they were made, mostly because their requests ended
-	// without a whole response.
+	// Settled counts reservations whose cost became known. Missing counts reservations whose
+	// response had no cost. Kept counts reservations that keep their first charge, mostly because
+	// their requests ended without a whole response.
 	Settled, Missing, Kept uint64
-	// KeptBy counts those of Kept by the way in which their requests ended.
+	// KeptBy counts the Kept reservations by the ending of their requests.
 	KeptBy [Endings]uint64
 }
 
 // Limiter decides for one VM.
 type Limiter struct {
 	Stats Stats
-	// Ahead is by how much Unix time is ahead of the instants that requests come with. Windows of
-	// the calendar begin by it.
+	// Ahead is the time by which Unix time is ahead of the instants of requests. Calendar windows
+	// begin by Unix time.
 	Ahead quota.Span
 
 	matcher   match.Matcher
@@ -81,12 +84,12 @@ type Limiter struct {
 	penalties *penalties.Box
 	guards    *overload.Guards
 	delays    delay.Queue
-	// refunded is what was given back and is less than a token, in parts of one.
+	// refunded are parts of a token that were given back and do not make a whole token yet.
 	refunded int64
 	together []*leasing.Ticket
 
-	// The changes of buckets are fields because what is passed to the store would be allocated for
-	// each request otherwise.
+	// The changes of buckets are fields, because an argument to the store would be allocated on the
+	// heap for each request.
 	local   tokenChange
 	figures figuresChange
 	window  windowChange
@@ -103,20 +106,21 @@ type Limiter struct {
 	knownWaits knownWaits
 }
 
-// Config is what a limiter needs.
+// Config has the parts that a limiter needs.
 type Config struct {
 	Store *bucketstore.Store
 	// Flights are the requests in flight.
 	Flights *inflight.Book
-	// Leases asks the control plane; nil: every policy is decided by this node's own buckets.
+	// Leases asks the control plane; nil: this node's own buckets decide every policy.
 	Leases *leasing.Client
-	// Penalties are those of callers; nil: there are none.
+	// Penalties are the penalties of callers; nil: there are none.
 	Penalties *penalties.Box
-	// Guards are the adaptive limits; nil: these let everything through.
+	// Guards are the adaptive limits; nil: they let every request through.
 	Guards *overload.Guards
 }
 
-// Objects counts requests with a claim that is an object where a policy looks for a value.
+// Objects returns the count of requests with a claim that is an object where a policy expects a
+// value.
 func (l *Limiter) Objects() *uint64 { return &l.matcher.Objects }
 
 // New makes a limiter.

@@ -7,12 +7,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// takeLocal decides by a bucket of this node alone.
+// takeLocal decides by a bucket of this node only.
 func takeLocal(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	return l.takeBucket(req, h, nodeBucket{params: h.limit.Params}, now, do)
 }
 
-// takeBucket decides by one of this node's own buckets, which may be its share of a central one.
+// takeBucket decides by a bucket of this node's own, which may be its share of a central bucket.
 func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, do mode) ruling {
 	out, err := l.changeBucket(req, h, part, now, do)
 	if err != nil {
@@ -26,7 +26,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	h.Reset, h.Retry = quota.Span(max(out.fullAt-now, 0)), out.result.RetryAfter
 	if !out.result.Allowed {
 		h.doubt = out.heir
-		return h.refuse(h.emptyOrTooDear(), h.Retry)
+		return h.refuse(h.bucketReason(), h.Retry)
 	}
 	h.passed = do == charge
 	if do == charge && !part.isShare {
@@ -43,7 +43,7 @@ func (l *Limiter) takeBucket(req *Request, h *Hit, part nodeBucket, now quota.In
 	return passes
 }
 
-// changeBucket looks at one of this node's own buckets, or charges it.
+// changeBucket checks a bucket of this node's own, or charges it.
 func (l *Limiter) changeBucket(req *Request, h *Hit, part nodeBucket, now quota.Instant, do mode) (*outcome, error) {
 	change := bucketChange{generation: req.generation(&h.Hit), now: now, cost: h.Cost, charge: do == charge}
 	if h.limit.Algorithm.Windowed() && !part.isShare {
@@ -64,7 +64,7 @@ func (l *Limiter) changeBucket(req *Request, h *Hit, part nodeBucket, now quota.
 	return &t.outcome, t.storeError(l.store.Update(kind, h.Key, now, t))
 }
 
-// changeFigures is changeBucket where callers bring figures of their own.
+// changeFigures is changeBucket for callers with their own figures.
 func (l *Limiter) changeFigures(
 	req *Request, h *Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
 ) (*outcome, error) {
@@ -77,11 +77,11 @@ func (l *Limiter) changeFigures(
 	return &c.outcome, c.storeError(l.store.Update(kind, h.Key, do.now, c))
 }
 
-// changeWindows looks at a bucket that counts in windows, or charges it.
+// changeWindows checks a bucket that counts in windows, or charges it.
 func (l *Limiter) changeWindows(req *Request, h *Hit, do bucketChange) (*outcome, error) {
 	c := &l.window
 	*c = windowChange{bucketChange: do, windows: h.limit.WindowsOf(h.Key)}
-	if h.limit.Own > 0 { // Callers with figures of their own share one bucket of the largest.
+	if h.limit.Own > 0 { // Callers with their own figures share one bucket with the largest figures.
 		c.windows, c.quota = req.rules.Index.Limit(h.Limit).WindowsOf(h.Key), h.limit.Quota
 	}
 	if h.limit.Calendar {

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// takeOptimistic decides on this node alone, within its slack. What it used is reported afterwards.
-// What goes beyond the slack waits for the control plane, as in strict mode.
+// takeOptimistic decides on this node, within its slack, and reports the used tokens afterwards. A
+// request beyond the slack waits for the control plane, as in strict mode.
 func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruling {
 	use, err := l.useOptimistic(h, now, do)
 	if err != nil {
@@ -25,14 +25,14 @@ func takeOptimistic(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) 
 	if use.Asks {
 		return missing
 	}
-	return h.refuse(h.emptyOrTooDear(), h.Retry)
+	return h.refuse(h.bucketReason(), h.Retry)
 }
 
-// useOptimistic looks at what this node has used of an optimistic bucket, or uses more of it.
+// useOptimistic checks this node's use of an optimistic bucket, or uses more of it.
 func (l *Limiter) useOptimistic(h *Hit, now quota.Instant, do mode) (*leasing.Use, error) {
 	u := &l.use
 	*u = leasing.Use{Need: h.need, Now: now, Charge: do == charge}
-	if !h.Late { // What is kept from a class is kept exactly: the control plane decides about it.
+	if !h.Late { // Places kept from a class are kept exactly: the control plane decides.
 		u.Slack = l.leases.Slack(u.Params)
 	}
 	err := l.store.Update(bucketstore.Optimistic, h.Key, now, u)

@@ -6,13 +6,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// shedSpread is how many seconds those who are shed together are spread over when they come again.
+// shedSpread is the number of seconds over which the retries of shed requests are spread.
 const shedSpread = 4
 
-// takeAdaptive has a request enter, also where others only look: it leaves again if another
-// limit refuses it.
+// takeAdaptive enters a request into an adaptive limit, in the mode look too: the request leaves if
+// another limit refuses it.
 func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) ruling {
-	switch room, state := l.enter(req, h, now); state {
+	switch room, state := l.enterGuard(req, h, now); state {
 	case inflight.Held:
 		h.passed, h.Remaining = true, room
 		return passes
@@ -22,8 +22,10 @@ func takeAdaptive(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) r
 	return h.refuse(policy.ReasonShed, comeAgain+quota.Span(req.Stream*2654435761>>16%shedSpread)*quota.Second)
 }
 
+// enterGuard enters a request into its adaptive limit. It returns the places left.
+//
 //go:noinline
-func (l *Limiter) enter(req *Request, h *Hit, now quota.Instant) (room int64, state inflight.State) {
+func (l *Limiter) enterGuard(req *Request, h *Hit, now quota.Instant) (room int64, state inflight.State) {
 	if l.guards == nil {
 		return 0, inflight.Held
 	}
@@ -40,7 +42,7 @@ func (l *Limiter) enter(req *Request, h *Hit, now quota.Instant) (room int64, st
 // Guarded reports whether an adaptive limit has let the request through.
 func (req *Request) Guarded() bool { return len(req.entries) > 0 }
 
-// WantsReports reports whether such a limit goes by what upstreams report of themselves.
+// WantsReports reports whether such a limit uses the reports of upstreams about themselves.
 func (req *Request) WantsReports() bool {
 	for i := range req.entries {
 		if req.entries[i].WantsReports() {
@@ -50,7 +52,7 @@ func (req *Request) WantsReports() bool {
 	return false
 }
 
-// NoteSent notes that a request goes to its upstream. Callers note only Delayed requests.
+// NoteSent notes that a request goes to its upstream. Callers call it only for Delayed requests.
 //
 //go:noinline
 func (l *Limiter) NoteSent(req *Request, now quota.Instant) {
@@ -59,9 +61,9 @@ func (l *Limiter) NoteSent(req *Request, now quota.Instant) {
 	}
 }
 
-// Answered notes how long the upstream took to begin its answer to a Guarded request. The time that
-// the request was held before is not in it, and answers that the upstream did not give, or that are
-// errors, do not count.
+// Answered notes the time that the upstream took to begin its answer to a Guarded request. The time
+// that the request was held before does not count. Answers that are errors, or not from the
+// upstream, do not count either.
 //
 //go:noinline
 func (l *Limiter) Answered(req *Request, latency quota.Span) {
@@ -70,7 +72,7 @@ func (l *Limiter) Answered(req *Request, latency quota.Span) {
 	}
 }
 
-// Reported takes in the utilisation that the upstream has reported with its answer.
+// Reported takes in the utilisation that the upstream reported with its answer.
 //
 //go:noinline
 func (l *Limiter) Reported(req *Request, utilisation float64) {
@@ -79,6 +81,8 @@ func (l *Limiter) Reported(req *Request, utilisation float64) {
 	}
 }
 
+// leaveGuards removes a request from its adaptive limits.
+//
 //go:noinline
 func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 	for i := range req.entries {
@@ -87,8 +91,8 @@ func (l *Limiter) leaveGuards(req *Request, now quota.Instant) {
 	req.entries = req.entries[:0]
 }
 
-// holdBack has a request that a leaky bucket holds back not count until NoteSent. It was let
-// through when it came, so it is not decided about again.
+// holdBack excludes a request from the count of its adaptive limits until NoteSent, while a leaky
+// bucket holds it back. The limits let it through when it came, and do not decide about it again.
 //
 //go:noinline
 func (l *Limiter) holdBack(req *Request, now quota.Instant) {

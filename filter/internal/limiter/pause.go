@@ -2,7 +2,8 @@ package limiter
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// pause has a request wait: it leaves its adaptive limits meanwhile, and its rules are kept.
+// pause makes a request wait. The request leaves its adaptive limits meanwhile, and its rules stay
+// in memory.
 func (l *Limiter) pause(req *Request, now quota.Instant) {
 	l.stepBack(req, now)
 	if !req.paused {
@@ -11,7 +12,7 @@ func (l *Limiter) pause(req *Request, now quota.Instant) {
 	}
 }
 
-// unpause lets go of the rules of a request that waited.
+// unpause releases the rules of a request that waited.
 func (l *Limiter) unpause(req *Request) {
 	if req.paused {
 		req.paused = false
@@ -19,8 +20,8 @@ func (l *Limiter) unpause(req *Request) {
 	}
 }
 
-// stepBack has a request that begins to wait count for no adaptive limit: it is not on its
-// way to the upstream, and must not crowd out others. It enters again when it goes on.
+// stepBack removes a request that begins to wait from its adaptive limits: it is not on its way to
+// the upstream, and must not crowd out other requests. It enters again when it goes on.
 func (l *Limiter) stepBack(req *Request, now quota.Instant) {
 	if len(req.entries) == 0 {
 		return

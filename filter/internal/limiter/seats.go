@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// waitForPlaces lets a request wait for the places that it lacks. It returns undecided unless the
-// request now waits, or is refused because too many wait.
+// waitForPlaces makes a request wait for its missing places. It returns undecided unless the
+// request now waits, or is refused because too many requests wait.
 func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) Status {
 	waits := false
 	for i := range req.Hits {
@@ -21,7 +21,7 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) Status {
 				l.Stats.TooManyWaiting++
 			}
 			reason := policy.ReasonInFlight
-			if l.flights.Crowded(&h.seat) { // That is not the caller's doing.
+			if l.flights.Crowded(&h.seat) { // The caller did not cause that.
 				reason = policy.ReasonTooManyWaiting
 			}
 			h.refuse(reason, comeAgain)
@@ -38,8 +38,8 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) Status {
 	return Paused
 }
 
-// readSeats takes in how seats of a request have ended. It returns the index of a hit that gets no
-// place, the constant none if there is no such hit.
+// readSeats reads the outcomes of a request's seats. It returns the index of a hit that gets no
+// place, or the constant none.
 func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	without = none
 	for i := range req.Hits {
@@ -52,7 +52,7 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 			continue
 		case inflight.Held:
 			h.view = allows
-			l.seated(req, h)
+			l.noteSeated(req, h)
 		case inflight.Full:
 			h.view = refuses
 			l.refuseFlight(h)
@@ -67,8 +67,8 @@ func (l *Limiter) readSeats(req *Request, now quota.Instant) (without int) {
 	return without
 }
 
-// fallBackSeat has on_failure decide a hit for whose place the control plane has not answered. An
-// answer that is late is no outage: the share would come on top of what others hold by permits.
+// fallBackSeat lets on_failure decide a hit whose place the control plane has not answered about. A
+// late answer is no outage: this node's share would be added to the permits of other nodes.
 func (l *Limiter) fallBackSeat(req *Request, h *Hit, now quota.Instant) ruling {
 	since := l.leases.Health.FailingSince(now)
 	_, outage := l.leases.Health.Away()

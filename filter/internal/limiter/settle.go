@@ -9,50 +9,53 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Answer is the head of the response to a request, or its trailers. Header is the first line of a
-// header, Once its value if it has one line alone; ":status" is the status.
+// Answer is the head or the trailers of a response. Header returns the first line of a header, and
+// Once its value if it has only one line; ":status" is the status.
 type Answer interface {
 	Header(name string) []byte
 	Once(name string) []byte
 }
 
-// reserve notes what a request has taken of a bucket of this node's own, if its cost is known
-// later.
+// reserve notes the tokens that a request has taken from a bucket of this node's own, if its cost
+// becomes known later.
 func (l *Limiter) reserve(req *Request, h *Hit, taken quota.Reservation) {
 	if h.commit == nil || h.Cost == 0 {
 		return
 	}
-	l.note(req, h, &reservation{
+	l.addReservation(req, h, &reservation{
 		commit: h.commit, key: h.Key, taken: taken, figures: l.store.Figures,
 		params: req.rules.Index.Limit(h.Limit).Params, calendar: h.limit.Calendar,
 	})
 }
 
-// reserveCentral notes what the control plane has granted a request whose cost is known later, or
-// what it has taken of the share and the control plane is to charge.
+// reserveCentral notes the tokens that the control plane has granted to a request whose cost
+// becomes known later, or that the request has taken from the share and the control plane has yet
+// to charge.
 func (l *Limiter) reserveCentral(req *Request, h *Hit, central *leasing.Reservation) {
 	if h.commit != nil {
-		l.note(req, h, &reservation{commit: h.commit, taken: quota.Reservation{Tokens: h.Cost}, central: central})
+		taken := quota.Reservation{Tokens: h.Cost}
+		l.addReservation(req, h, &reservation{commit: h.commit, taken: taken, central: central})
 	}
 }
 
-func (l *Limiter) note(req *Request, h *Hit, r *reservation) {
-	r.end(h)
+// addReservation adds a reservation to the request's reservations and costs.
+func (l *Limiter) addReservation(req *Request, h *Hit, r *reservation) {
+	r.setUnfinished(h)
 	r.cost, r.trailed = len(req.Costs), -1
 	req.Costs = append(req.Costs, Cost{Reserved: r.taken.Tokens, Actual: -1})
 	req.reserved = append(req.reserved, r)
 	l.Stats.Settled.Reserved += uint64(r.taken.Tokens)
 }
 
-// end notes what the request costs if its response is not whole.
-func (r *reservation) end(h *Hit) {
+// setUnfinished sets the request's cost for the case that its response is not whole.
+func (r *reservation) setUnfinished(h *Hit) {
 	cost := &h.rule.Cost
 	r.unfinished = r.commit.IfUnfinished(cost.Kind)
 	r.most = r.unfinished.Most(cost.Max, cost.Invalid, h.limit.Params.Burst)
 }
 
-// SettleHead settles what the head of the response to a Lasting request decides. The request may
-// not be Lasting after it.
+// SettleHead settles the reservations whose cost is in the head of the response to a Lasting
+// request. The request may no longer be Lasting after it.
 func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 	kept := req.reserved[:0]
 	for _, r := range req.reserved {
@@ -68,8 +71,8 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 			}
 			l.settle(req, r, actual, now)
 		case policy.CommitGRPCStatus, policy.CommitTrailer:
-			if len(a.Header(grpcStatus)) > 0 { // Trailers came in place of a head.
-				r.trailed = r.trailer(a)
+			if len(a.Header(grpcStatus)) > 0 { // The trailers came in place of a head.
+				r.trailed = r.trailerCost(a)
 			}
 			kept = append(kept, r)
 		default:
@@ -80,11 +83,11 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 	req.Lasting = req.lasts()
 }
 
-// grpcStatus is the trailer that has the status of a call by gRPC.
+// grpcStatus is the trailer with the status of a gRPC call.
 const grpcStatus = "grpc-status"
 
-// trailer is what trailers say that a request has cost; below 0 they do not say.
-func (r *reservation) trailer(a Answer) int64 {
+// trailerCost returns the request's cost from the trailers; below 0 if they do not contain it.
+func (r *reservation) trailerCost(a Answer) int64 {
 	switch r.commit.By {
 	case policy.CommitGRPCStatus:
 		if status, ok := policy.ParseCost(a.Header(grpcStatus), 999); ok {
@@ -98,12 +101,12 @@ func (r *reservation) trailer(a Answer) int64 {
 	return -1
 }
 
-// SettleTrailers settles what the trailers of the response decide. Only a response that is whole
-// has any.
+// SettleTrailers settles the reservations whose cost is in the trailers of the response. Only a
+// whole response has trailers.
 func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
 	kept := req.reserved[:0]
 	for _, r := range req.reserved {
-		if actual := r.trailer(a); actual >= 0 {
+		if actual := r.trailerCost(a); actual >= 0 {
 			l.settle(req, r, actual, now)
 		} else {
 			kept = append(kept, r)
@@ -112,66 +115,66 @@ func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
 	req.reserved = kept
 }
 
-// settleAll settles what the end of a stream decides. What was taken for a request without a whole
-// response stays taken: what it has cost is not known.
+// settleAll settles the remaining reservations at the end of a stream. If the response is not
+// whole, the cost is not known.
 func (l *Limiter) settleAll(req *Request, life Life) {
 	for _, r := range req.reserved {
-		actual, known := life.cost(r)
+		actual, known := life.costOf(r)
 		switch {
 		case known:
 			l.settle(req, r, actual, life.Ended)
-		case life.whole():
+		case life.isWhole():
 			l.Stats.Settled.Missing++
 			l.settle(req, r, r.commit.Missing, life.Ended)
 		default:
-			l.unfinished(req, r, &life)
+			l.settleUnfinished(req, r, &life)
 		}
 	}
 	req.reserved = req.reserved[:0]
 }
 
-// unfinished settles a reservation whose response was not whole. What it has cost is not known, so
-// that is what the policy says.
-func (l *Limiter) unfinished(req *Request, r *reservation, life *Life) {
+// settleUnfinished settles a reservation whose response was not whole. The cost is not known, so
+// the policy defines it.
+func (l *Limiter) settleUnfinished(req *Request, r *reservation, life *Life) {
 	because, took := life.ending(), quota.Span(-1)
 	if life.Sent > 0 {
 		took = quota.Span(life.Ended - life.Sent)
 	}
 	left := because == ClientGone || because == TimedOut
-	l.leaveCharged(because)
+	l.countKept(because)
 	l.settle(req, r, r.commit.ByUnfinished(r.unfinished, r.taken.Tokens, r.most, took, left), life.Ended)
 }
 
-// leaveCharged counts a reservation that stays as it was made.
-func (l *Limiter) leaveCharged(because Ending) {
+// countKept counts a reservation that keeps its first charge.
+func (l *Limiter) countKept(because Ending) {
 	l.Stats.Settled.Kept++
 	l.Stats.Settled.KeptBy[because]++
 }
 
-// cost is what the end of a stream says that its request has cost. A status of gRPC that Envoy has
-// made up is none of the upstream.
-func (life *Life) cost(r *reservation) (actual int64, known bool) {
+// costOf returns the request's cost from the end of a stream. A gRPC status that Envoy has made is
+// not the upstream's status.
+func (life *Life) costOf(r *reservation) (actual int64, known bool) {
 	if life.Answered == 0 {
 		return 0, false
 	}
 	switch c := r.commit; c.By {
 	case policy.CommitDuration:
-		known = r.unfinished == policy.UnfinishedElapsed || life.whole()
+		known = r.unfinished == policy.UnfinishedElapsed || life.isWhole()
 		return c.ByDuration(quota.Span(life.Ended - life.Sent)), known
 	case policy.CommitMetadata:
 		return c.ByMetadata(life.Properties.Property([]byte(c.Name)))
 	}
-	return r.trailed, r.trailed >= 0 && life.whole()
+	return r.trailed, r.trailed >= 0 && life.isWhole()
 }
 
-// whole reports whether the upstream has answered to the end. A response that breaks off, and one
-// that Envoy has made, does not say that there is nothing to say.
-func (life *Life) whole() bool {
+// isWhole reports whether the upstream has answered to the end. The lack of a cost means nothing in
+// a response that broke off, or that Envoy made.
+func (life *Life) isWhole() bool {
 	return life.Answered != 0 && life.Properties != nil &&
 		text.Is(life.Properties.Property([]byte(match.DetailsPath)), match.WholeResponse)
 }
 
-// refund gives back what a refused request has taken: it has cost nothing.
+// refund gives back the reservations of a refused request: it has cost nothing.
 func (l *Limiter) refund(req *Request, now quota.Instant) {
 	for _, r := range req.reserved {
 		l.settle(req, r, 0, now)
@@ -179,17 +182,18 @@ func (l *Limiter) refund(req *Request, now quota.Instant) {
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
-// settle makes a reservation cost what the request has cost. Below 0 that is not known, and the
-// reservation stays as it was made.
+// settle sets the cost of a reservation to the actual cost of its request. Below 0 the cost is not
+// known, and the reservation keeps its first charge.
 func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.Instant) {
 	if actual < 0 {
 		return
 	}
-	if r.central != nil && r.central.Name == 0 && !r.central.Owes() { // A trial's, which is not granted yet.
+	if r.central != nil && r.central.Name == 0 && !r.central.Owes() { // A trial's reservation that is not granted yet.
 		r.settled, r.actual = true, actual
 		return
 	}
-	r.show(req, actual)
+	// Settle at the control plane, or in this node's own bucket.
+	r.setActual(req, actual)
 	switch {
 	case r.taken.Tokens == actual:
 		l.CountSettled(0)
@@ -208,23 +212,23 @@ func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.I
 		}
 		l.store.Figures = r.figures
 		if err := l.store.Update(kind, r.key, now, s); err != nil {
-			l.leaveCharged(EndedOtherwise) // Other workers changed the bucket at every attempt.
-			r.show(req, -1)
+			l.countKept(EndedOtherwise) // Other workers changed the bucket at every attempt.
+			r.setActual(req, -1)
 			return
 		}
 		l.CountSettled(s.back)
 	}
 }
 
-// show notes what a request was found to cost among its costs, where it is one of them.
-func (r *reservation) show(req *Request, actual int64) {
+// setActual sets the actual cost in the request's Costs, if the reservation has an entry there.
+func (r *reservation) setActual(req *Request, actual int64) {
 	if r.cost != none {
 		req.Costs[r.cost].Actual = actual
 	}
 }
 
-// CountSettled implements leasing.Tally. What is given back is counted in whole tokens, and the
-// rest with the next ones.
+// CountSettled implements leasing.Tally. It counts refunds in whole tokens, and adds the rest to
+// the next refund.
 func (l *Limiter) CountSettled(back int64) {
 	s := &l.Stats.Settled
 	s.Settled++

@@ -8,56 +8,59 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// reservation is what a request has taken of one bucket before its cost is known. It needs nothing
-// of the policy set, which may be replaced before the response comes.
+// reservation is the number of tokens that a request has taken from one bucket before its cost is
+// known. It needs nothing of the policy set, which may be replaced before the response comes.
 type reservation struct {
 	commit *policy.Commit
 	key    keyhash.Key
 	taken  quota.Reservation
-	// figures are those of a bucket of this node's own, params what a new one counts by. calendar:
-	// its windows begin by Unix time.
+	// figures are the figures of a bucket of this node's own, and params the figures for a new
+	// bucket. calendar: its windows begin by Unix time.
 	figures  bucketstore.Figures
 	params   quota.Params
 	calendar bool
-	// central is what the control plane has granted, without a name until it grants it; nil for a
-	// bucket of this node's own.
+	// central is the control plane's grant, without a name until it is granted; nil for a bucket of
+	// this node's own.
 	central *leasing.Reservation
-	// settled: the cost, actual, became known before the control plane granted the reservation.
+	// settled: the actual cost became known before the control plane granted the reservation.
 	settled bool
 	actual  int64
-	// unfinished is what the request costs if its response is not whole, most the figure for it.
+	// unfinished defines the request's cost if its response is not whole, and most the largest such
+	// cost.
 	unfinished policy.Unfinished
 	most       int64
-	// cost is the index of its Cost among those of the request.
+	// cost is the index of its Cost in the request's Costs, or none.
 	cost int
-	// trailed is what the trailers say that the request has cost, where they came in place of a
-	// head; below 0 they said nothing.
+	// trailed is the request's cost from trailers that came in place of a head; below 0 if they did
+	// not contain it.
 	trailed int64
 }
 
-// settling is the change that makes a reservation cost what its request has cost.
+// settling is the change that sets the cost of a reservation to the actual cost of its request.
 type settling struct {
 	r      *reservation
 	now    quota.Instant
 	actual int64
-	// ahead is by how much the bucket's clock is ahead of now.
+	// ahead is the time by which the bucket's clock is ahead of now.
 	ahead quota.Span
-	// back is what was given back in parts of a token, below 0 what was taken.
+	// back is the number of parts of a token that were given back; below 0 they were taken.
 	back int64
 }
 
-// Apply implements bucketstore.Change. Where figures have changed in between, or a clock was set
-// back, it is not known what of a reservation still counts: then nothing is given back. Nothing of
-// a bucket that is gone can be given back either.
+// Apply implements bucketstore.Change. If figures have changed since the reservation, or a clock
+// was set back, it is not known which part of the reservation still counts: then nothing is given
+// back. Nothing is given back to a deleted bucket either.
 func (s *settling) Apply(e *bucketstore.Entry) bool {
 	r, less := s.r, s.actual < s.r.taken.Tokens
 	s.back = 0
 	if less && e.New {
 		return false
 	}
+	// A bucket that counts in windows.
 	if e.Kind == bucketstore.Window {
 		w, h, now := &e.Windows, &e.History, s.now+quota.Instant(s.ahead)
 		e.Ahead = s.ahead
+		// A new entry starts with the debt that it may have had.
 		if e.New {
 			*w = r.figures.Windows
 			now = max(now, r.taken.At)
@@ -70,9 +73,10 @@ func (s *settling) Apply(e *bucketstore.Entry) bool {
 		s.back = w.Settle(h, r.taken, s.actual) * quota.Parts
 		return s.back != 0
 	}
+	// A bucket of tokens.
 	if e.New {
 		e.Params, e.Limit = r.params, r.figures.Own
-		e.State = quota.State{Debt: owed(e.Params, e.Debtor, s.now), Last: s.now}
+		e.State = quota.State{Debt: debtUntil(e.Params, e.Debtor, s.now), Last: s.now}
 	}
 	if less && e.Params != r.figures.Params {
 		return false

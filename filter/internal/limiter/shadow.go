@@ -8,33 +8,34 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// watch tries the policies in shadow and the candidates of a request that all enforced ones have
-// let through. Each is charged if it would have allowed the request, and counted either way.
+// watch starts trials of the policies in shadow and of the candidates, for a request that all
+// enforced policies allow. Each trial is charged if its policy would have allowed the request, and
+// counted in either case.
 func (l *Limiter) watch(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = decide.CutTrial(rest)
-		l.try(l.newTrial(req, run, now), req, now)
+		l.tryTrial(l.newTrial(req, run, now), req, now)
 	}
 }
 
-// watchRefused tries the candidates of a request that only their own policy refuses: for them it
-// counts as allowed. Of other policies whose buckets were not asked they look whether these hold
-// enough.
+// watchRefused starts trials of the candidates of a request that only their own policy refuses: for
+// these candidates the request counts as allowed. The trials also look at the unasked buckets of
+// other policies, and check that these have enough tokens.
 func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = decide.CutTrial(rest)
-		if own, others := req.views(run[0].Policy); decide.TriesRefused(&run[0], own == refuses, others == refuses) {
+		if own, others := req.viewsOf(run[0].Policy); decide.TriesRefused(&run[0], own == refuses, others == refuses) {
 			t := l.newTrial(req, run, now)
-			l.look(t, req)
-			l.try(t, req, now)
+			l.addLooks(t, req)
+			l.tryTrial(t, req, now)
 		}
 	}
 }
 
-// views is what is known of a policy's own hits, and of those of all others.
-func (req *Request) views(policy uint32) (own, others view) {
+// viewsOf returns the view of a policy's own hits, and the view of all other hits.
+func (req *Request) viewsOf(policy uint32) (own, others view) {
 	own, others = allows, allows
 	for i := range req.Hits {
 		h := &req.Hits[i]
@@ -51,8 +52,8 @@ func (req *Request) views(policy uint32) (own, others view) {
 	return own, others
 }
 
-// try decides a trial as if its policy were enforced.
-func (l *Limiter) try(t *trial, req *Request, now quota.Instant) {
+// tryTrial decides a trial as if its policy were enforced.
+func (l *Limiter) tryTrial(t *trial, req *Request, now quota.Instant) {
 	for i := range t.Hits {
 		if t.Hits[i].Verdict != match.Limited {
 			l.failTrial(t, i, policy.ReasonAbsent, now)
@@ -68,8 +69,8 @@ func (l *Limiter) try(t *trial, req *Request, now quota.Instant) {
 	}
 }
 
-// count counts what a policy in shadow, or a candidate, made of a request.
-func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
+// countTrial counts the outcome of a policy in shadow, or of a candidate, for a request.
+func (l *Limiter) countTrial(req *Request, m *match.Hit, seen view) {
 	s := &l.Stats
 	stats := [...]*uint64{allows: &s.ShadowAllowed, unknown: &s.ShadowUndetermined, refuses: &s.ShadowRefused}
 	outcomes := &shadowOutcomes
@@ -83,7 +84,7 @@ func (l *Limiter) count(req *Request, m *match.Hit, seen view) {
 	req.rules.Tally.Add(m.Policy, outcomes[seen], 1)
 }
 
-// The outcomes that a view counts as.
+// The ruleset outcomes of each view.
 var (
 	shadowOutcomes = [...]ruleset.Outcome{
 		allows:  ruleset.CountShadowAllowed,

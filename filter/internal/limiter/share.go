@@ -7,9 +7,9 @@ import (
 )
 
 // takeShare is the step share of on_failure: this node's part of the limit, in a bucket of its own.
-// It starts at what the node knows of the bucket, less what it has let through and the control
-// plane has not charged. If it knows nothing, the share starts full, or without a token if the
-// policy says so.
+// The share starts at the known level of the bucket, less the tokens that this node has used and
+// the control plane has not charged. If the node knows nothing, the share starts full, or without a
+// token if the policy says so.
 func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	whole := h.limit.Params
 	params := lease.Share(whole, l.leases.Nodes())

@@ -13,36 +13,37 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A trial is what a policy in shadow, or a candidate, would make of a request. It is decided by the
-// code that decides requests, on buckets of its own, and waits for the control plane and for places
-// in flight in the background. The request that it is about goes on meanwhile. Where a request
-// would go by on_failure, nothing is known of a trial.
+// A trial decides a request for a policy in shadow, or for a candidate. The code that decides
+// requests decides it, on buckets of its own. It waits for the control plane and for places in
+// flight in the background, while its request goes on. If a request would use on_failure, the
+// outcome of a trial is unknown.
 type trial struct {
 	Request
 	number uint32
-	// of is the request that it is about, nil if the trial need not know it, or if it is over.
+	// of is the trial's request; nil if the trial need not know it, or if the request is over.
 	of *Request
-	// lost: no answer came for one of its hits.
+	// lost: no answer came for some hit.
 	lost bool
-	// begun is when it began. ended is when its request was over, if that was before the trial was.
+	// begun is when the trial began. ended is when its request was over, if the trial was not over
+	// yet.
 	begun, ended quota.Instant
-	// waited is how long it waited for its places, which it holds for as long as the request lasts.
+	// waited is the time that it waited for its places. It holds them until its request is over.
 	waited quota.Span
-	// identity is who made the request, if the policy has penalties.
+	// identity is the caller of the request, if the policy has penalties.
 	identity wire.Identity
-	// next is the following one of those to spare.
+	// next is the next trial in trials.spare.
 	next *trial
 }
 
-// trials are those of one VM.
+// trials are the trials of one VM.
 type trials struct {
-	// waiting are those that wait, by their numbers; last is the last number.
+	// waiting are the waiting trials by number; last is the last number.
 	waiting map[uint32]*trial
 	last    uint32
-	// spare are free for further ones.
+	// spare are unused trials, linked by next.
 	spare *trial
-	// ending are places that trials hold longer than their requests lasted, since they got them
-	// later. next is not later than when the first is to be freed.
+	// ending are places that trials hold after their requests are over, because the trials got them
+	// later. next is at or before the instant at which the first is freed.
 	ending []ending
 	next   quota.Instant
 }
@@ -53,7 +54,7 @@ type ending struct {
 	at    quota.Instant
 }
 
-// id is the number of a trial, 0 of none.
+// id returns the number of a trial, 0 for nil.
 func (t *trial) id() uint32 {
 	if t == nil {
 		return 0
@@ -61,7 +62,7 @@ func (t *trial) id() uint32 {
 	return t.number
 }
 
-// newTrial makes the trial of limits of one policy.
+// newTrial makes the trial of one policy's limits.
 func (l *Limiter) newTrial(req *Request, run []match.Hit, now quota.Instant) *trial {
 	all := &l.trials
 	t := all.spare
@@ -82,14 +83,14 @@ func (l *Limiter) newTrial(req *Request, run []match.Hit, now quota.Instant) *tr
 		t.subjects = append(t.subjects, *s)
 	}
 	for i := range run {
-		l.open(&t.Request, &run[i])
+		l.addOpenHit(&t.Request, &run[i])
 	}
 	return t
 }
 
-// look has a trial look at the buckets that its request would have spent from beside those of its
-// policy, as far as they were not asked about it.
-func (l *Limiter) look(t *trial, req *Request) {
+// addLooks adds hits that only look: at the other policies' buckets that the request would have
+// charged and has not asked about.
+func (l *Limiter) addLooks(t *trial, req *Request) {
 	for i := range req.Hits {
 		h := &req.Hits[i]
 		if h.Policy == t.Hits[0].Policy || h.view != unknown {
@@ -97,30 +98,31 @@ func (l *Limiter) look(t *trial, req *Request) {
 		}
 		m := h.Hit
 		m.Cost = 0
-		seen := l.open(&t.Request, &m)
+		seen := l.addOpenHit(&t.Request, &m)
 		if seen.least = h.Cost; seen.limit.InFlight { // To look would be to take a place.
 			t.lose(seen)
 		}
 	}
 }
 
-// suffices refuses a hit that a trial only looks at if its bucket holds too little.
-func (h *Hit) suffices() ruling {
+// checkLeast refuses a hit that a trial only looks at if its bucket has too few tokens.
+func (h *Hit) checkLeast() ruling {
 	if h.Remaining < h.least {
 		return h.refuse(policy.ReasonQuota, quota.Second)
 	}
 	return passes
 }
 
-// lose notes that nothing is known of a hit. The others are still decided: one of them may refuse.
+// lose notes that the outcome of a hit is unknown. The other hits are still decided, because
+// another hit may refuse.
 func (t *trial) lose(h *Hit) {
 	t.lost, h.least = true, 0
 	h.decideBy(fallbacks[policy.StepAllow])
 }
 
-// await has a trial go on when it gets what it waits for. Its request notes it if it holds places
-// while the request lasts, or if it may begin a penalty; what it will have reserved is settled with
-// the request.
+// await lets a trial wait for its tokens or places. The request keeps a link to it if the trial
+// holds places while the request lasts, or if it may begin a penalty. The trial's reservations are
+// settled with the request's.
 func (l *Limiter) await(t *trial, req *Request) {
 	if l.trials.waiting == nil {
 		l.trials.waiting = make(map[uint32]*trial)
@@ -134,7 +136,7 @@ func (l *Limiter) await(t *trial, req *Request) {
 			r := new(reservation)
 			r.commit, r.taken.Tokens, r.central = h.commit, h.Cost, new(leasing.Reservation)
 			r.cost, r.trailed = none, -1
-			r.end(h)
+			r.setUnfinished(h)
 			t.reserved, req.reserved = append(t.reserved, r), append(req.reserved, r)
 		}
 	}
@@ -143,7 +145,7 @@ func (l *Limiter) await(t *trial, req *Request) {
 	}
 }
 
-// SettleTrials goes on with the trials that have got what they waited for, or will not get it.
+// SettleTrials continues the trials that have their tokens or places, or will not get them.
 func (l *Limiter) SettleTrials(now quota.Instant) {
 	for {
 		tried := l.flights.TakeTried()
@@ -164,7 +166,7 @@ func (l *Limiter) SettleTrials(now quota.Instant) {
 	}
 }
 
-// passTrial ends a trial that all its buckets have let through.
+// passTrial ends a trial that all its buckets allow.
 func (l *Limiter) passTrial(t *trial, now quota.Instant) Status {
 	if t.lost {
 		l.endTrial(t, unknown, now)
@@ -178,15 +180,14 @@ func (l *Limiter) passTrial(t *trial, now quota.Instant) Status {
 			reserved = reserved[1:]
 		}
 		if h.knowsBucket() {
-			t.use(h, h.Remaining)
+			t.countLeft(h, h.Remaining)
 		}
 	}
 	l.endTrial(t, allows, now)
 	return Allowed
 }
 
-// grantTrial takes in what the control plane has granted of a reservation, whose cost may be known
-// already.
+// grantTrial takes in the grant of a trial's reservation. The cost may be known already.
 func (l *Limiter) grantTrial(r *reservation, h *Hit, now quota.Instant) {
 	l.Stats.Settled.Reserved += uint64(h.Cost)
 	r.central.Need, r.central.Name = h.ticket.Need, h.ticket.Name
@@ -195,7 +196,7 @@ func (l *Limiter) grantTrial(r *reservation, h *Hit, now quota.Instant) {
 	}
 }
 
-// failTrial ends a trial that the i-th hit refuses.
+// failTrial ends a trial that the ith hit refuses.
 func (l *Limiter) failTrial(t *trial, i int, reason policy.Reason, now quota.Instant) Status {
 	h, seen := &t.Hits[i], refuses
 	switch {
@@ -204,20 +205,20 @@ func (l *Limiter) failTrial(t *trial, i int, reason policy.Reason, now quota.Ins
 	case reason == policy.ReasonTooManyWaiting, reason == policy.ReasonContended, reason == policy.ReasonFailure:
 		seen = unknown
 	case reason == policy.ReasonQuota:
-		t.use(h, 0)
+		t.countLeft(h, 0)
 	}
 	if seen == refuses && answer.Kinds[decide.Blame(reason, h.seat.Elsewhere || h.doubt)].Counts {
-		l.offend(&t.Request, h.Policy, true, now)
+		l.countOffence(&t.Request, h.Policy, true, now)
 	}
 	l.endTrial(t, seen, now)
 	return Refused
 }
 
-// endTrial counts a trial. What one that passes has taken it holds for as long as its request
-// lasts; what another has taken goes back.
+// endTrial counts a trial. A trial that passes holds its tokens and places until its request is
+// over; any other trial gives them back.
 func (l *Limiter) endTrial(t *trial, seen view, now quota.Instant) {
 	if seen != uncounted {
-		l.count(&t.Request, &t.Hits[0].Hit, seen)
+		l.countTrial(&t.Request, &t.Hits[0].Hit, seen)
 	}
 	waited := t.paused
 	l.unpause(&t.Request)
@@ -232,8 +233,8 @@ func (l *Limiter) endTrial(t *trial, seen view, now quota.Instant) {
 	}
 	switch {
 	case !waited:
-		t.of.adopt(t)
-	case t.of != nil: // endTrials has it end.
+		t.of.adoptTrial(t)
+	case t.of != nil: // endTrials ends it later.
 		t.waited = quota.Span(now - t.begun)
 		return
 	default:
@@ -242,13 +243,13 @@ func (l *Limiter) endTrial(t *trial, seen view, now quota.Instant) {
 	l.trials.recycle(t)
 }
 
-// recycle has a trial serve as another one.
+// recycle keeps a trial for reuse.
 func (all *trials) recycle(t *trial) {
 	t.of, t.next, all.spare = nil, all.spare, t
 }
 
-// adopt has a request hold what its trial has taken.
-func (req *Request) adopt(t *trial) {
+// adoptTrial makes a request the holder of its trial's places, entries and reservations.
+func (req *Request) adoptTrial(t *trial) {
 	req.places = append(req.places, t.places...)
 	req.entries = append(req.entries, t.entries...)
 	for _, r := range t.reserved {
@@ -257,8 +258,8 @@ func (req *Request) adopt(t *trial) {
 	req.reserved, req.Costs = append(req.reserved, t.reserved...), append(req.Costs, t.Costs...)
 }
 
-// endTrials notes that a request is over for its trials. Those that got their places later than it
-// went on hold them for longer by that.
+// endTrials tells the trials of a request that it is over. A trial that got its places after a wait
+// holds them longer by that wait.
 func (l *Limiter) endTrials(req *Request, now quota.Instant) {
 	for _, t := range req.trials {
 		t.of, t.ended = nil, now
@@ -270,7 +271,7 @@ func (l *Limiter) endTrials(req *Request, now quota.Instant) {
 	req.trials = req.trials[:0]
 }
 
-// freeLater frees the places of a trial at an instant.
+// freeLater schedules a trial's places to be freed at an instant.
 func (l *Limiter) freeLater(t *trial, at quota.Instant) {
 	all := &l.trials
 	for _, place := range t.places {
@@ -282,8 +283,8 @@ func (l *Limiter) freeLater(t *trial, at quota.Instant) {
 	t.places = t.places[:0]
 }
 
-// free frees the places whose time has come.
-func (l *Limiter) free(now quota.Instant) {
+// freeDue frees the places that are due.
+func (l *Limiter) freeDue(now quota.Instant) {
 	all := &l.trials
 	if len(all.ending) == 0 || now < all.next {
 		return
@@ -299,8 +300,8 @@ func (l *Limiter) free(now quota.Instant) {
 	})
 }
 
-// Names reports whether a trial of the request may begin a penalty, so that NameTrials is to be
-// called.
+// Names reports whether a trial of the request may begin a penalty. Then the caller must call
+// NameTrials.
 func (req *Request) Names() bool {
 	for _, t := range req.trials {
 		if len(t.subjects) > 0 {
@@ -310,7 +311,7 @@ func (req *Request) Names() bool {
 	return false
 }
 
-// NameTrials says to the trials of a request who made it.
+// NameTrials gives the identity of a request's caller to its trials.
 func (req *Request) NameTrials(id *wire.Identity) {
 	for _, t := range req.trials {
 		t.identity = id.Clone()

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// full is the change that only looks when a bucket will be full.
+// full is the change that only computes when a bucket will be full.
 type full struct{ now, at quota.Instant }
 
 // Apply implements bucketstore.Change.
@@ -19,7 +19,7 @@ func (f *full) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// releaseTurn is the change that takes a turn back if it is the last of its bucket.
+// releaseTurn is the change that takes a turn back if it is the last turn of its bucket.
 type releaseTurn struct {
 	turn delay.Turn
 	now  quota.Instant

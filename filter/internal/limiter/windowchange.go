@@ -5,13 +5,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// windowChange is the change that counts in windows.
+// windowChange is the change of a bucket that counts in windows.
 type windowChange struct {
 	bucketChange
 	windows quota.Windows
-	// quota is the caller's own; 0 for that of the windows.
+	// quota is the caller's own quota; 0 if the quota of windows holds.
 	quota int64
-	// ahead is by how much the bucket's clock is ahead of now.
+	// ahead is the time by which the bucket's clock is ahead of now.
 	ahead quota.Span
 }
 
@@ -20,7 +20,7 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	w, h, now := c.windows, &e.History, c.now+quota.Instant(c.ahead)
 	generation := c.generation
 	c.heir = e.Heir
-	// A calendar's clock that was set back would leave marks in the future.
+	// After a calendar's clock was set back, marks would be in the future.
 	moved := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
 	case e.New && e.Debtor > c.now:
@@ -29,7 +29,7 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	case e.Windows != w && c.generation >= e.Generation:
 		e.Windows.Convert(h, now, w)
 		moved = true
-	case e.Windows != w: // A worker that has an older policy set than the bucket.
+	case e.Windows != w: // A worker with an older policy set than the bucket.
 		w, generation = e.Windows, e.Generation
 	}
 	counted := w
@@ -45,10 +45,11 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 		c.describe(w, h, now)
 	}
 	e.Windows, e.Generation, e.Ahead = counted, generation, c.ahead
-	// What a refused request has found is stored if the next one cannot find it again.
-	return c.charged() || (moved || indebted) && !c.result.Allowed
+	// Figures found by a refused request are stored if the next request cannot compute them again.
+	return c.hasCharged() || (moved || indebted) && !c.result.Allowed
 }
 
+// describe sets the tokens left, and when the bucket is full.
 func (c *windowChange) describe(w quota.Windows, h *quota.History, now quota.Instant) {
 	c.remaining, c.fullAt = w.Remaining(h), c.now+quota.Instant(w.ResetAfter(h, now))
 }
