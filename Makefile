@@ -48,8 +48,8 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 	@go build -buildvcs=false -trimpath -ldflags '-X main.version=$(VERSION)' -o build/weir ./controlplane
 
 .PHONY: generate
-generate: ## write the server's interface and docs/reference.md anew from api/openapi.yaml; tests fail while they are old
-	$(call announce,generating controlplane/internal/api/gen and docs/reference.md from api/openapi.yaml)
+generate: ## write the server's interface and docs/reference/fields.md anew from api/openapi.yaml; tests fail while they are old
+	$(call announce,generating controlplane/internal/api/gen and docs/reference/fields.md from api/openapi.yaml)
 	@go generate ./controlplane/internal/api/gen ./controlplane/internal/policydoc/reference
 
 .PHONY: console
@@ -136,7 +136,7 @@ test-clients: ## clients of npm, PyPI and Go, and Express, as their makers ship 
 
 # Not part of `make test`: the first time it builds a Kubernetes API server, for a quarter of an hour.
 .PHONY: test-chart
-test-chart: test-images ## the Helm chart and docs/kubernetes.md against a real API server of Kubernetes, and the images
+test-chart: test-images ## the Helm chart and docs/run/kubernetes.md against a real API server of Kubernetes, and the images
 	@tools/setup.sh envoy kube
 	$(call announce,the chart in a Kubernetes API)
 	@go test -count 1 -timeout 20m ./test/chart
@@ -181,7 +181,7 @@ test-console: build site ## the console and the manual in a real browser, agains
 	@cd test/console && go vet ./... && go test -count 1 -timeout 20m ./...
 
 .PHONY: screenshots
-screenshots: build ## the pictures of docs/console.md, anew
+screenshots: build ## the pictures of docs/night/console.md, anew
 	@tools/setup.sh envoy console
 	$(call announce,taking pictures of the console)
 	@go build -buildvcs=false -o build/run ./tools/run
@@ -264,7 +264,7 @@ reproducible: ## build the filter again, elsewhere and without the compiler's ca
 	cmp build/weir.wasm "$$dir/weir.wasm"
 
 .PHONY: matrix
-matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and write the table of docs/compatibility.md
+matrix: build ## run the filter in each Envoy that tools/envoys.txt pins, and write the table of docs/run/compatibility.md
 	@tools/setup.sh envoy envoys redis
 	$(call announce,the filter in each Envoy)
 	@go test -count 1 -v ./test/matrix -all -write

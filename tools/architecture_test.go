@@ -22,7 +22,7 @@ func TestThePageNamesEachPackage(t *testing.T) {
 	for _, p := range strings.Fields(string(output)) {
 		packages = append(packages, path.Base(p))
 	}
-	_, page, _ := strings.Cut(read(t, "docs/architecture.md"), "\n## Which package does what\n")
+	_, page, _ := strings.Cut(read(t, "docs/internals/architecture.md"), "\n## Which package does what\n")
 	page, _, _ = strings.Cut(page, "\n## ")
 	var named []string
 	for _, m := range regexp.MustCompile("(?m)^\\| (`[^|]+) \\|").FindAllStringSubmatch(page, -1) {
@@ -32,12 +32,12 @@ func TestThePageNamesEachPackage(t *testing.T) {
 	}
 	for _, name := range named {
 		if !slices.Contains(packages, name) {
-			t.Errorf("docs/architecture.md names %s, which is no package", name)
+			t.Errorf("docs/internals/architecture.md names %s, which is no package", name)
 		}
 	}
 	for _, name := range packages[3:] {
 		if !slices.Contains(named, name) && !slices.Contains(packages[:3], name) {
-			t.Errorf("docs/architecture.md does not name the package %s", name)
+			t.Errorf("docs/internals/architecture.md does not name the package %s", name)
 		}
 	}
 }

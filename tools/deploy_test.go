@@ -15,7 +15,8 @@ import (
 const (
 	rulesFile     = "deploy/prometheus/weir.rules.yaml"
 	dashboardFile = "deploy/grafana/weir.json"
-	runbook       = "docs/operations.md"
+	metricsPage   = "docs/reference/metrics.md"
+	runbook       = "docs/run/operations.md"
 )
 
 // alert is one of the alert rules.
@@ -111,7 +112,7 @@ var labels = []string{"weir_policy", "weir_outcome", "weir_class"}
 // an empty graph.
 func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 	known := map[string]bool{}
-	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, metricsPage), -1) {
 		known[m[1]] = true
 	}
 	used := map[string]string{}
@@ -134,7 +135,7 @@ func TestDashboardAndAlertsUseKnownMetrics(t *testing.T) {
 				}
 			}
 			if !known[name] && !slices.Contains(labels, name) {
-				t.Errorf("%s uses %s, which docs/metrics.md does not have", by, name)
+				t.Errorf("%s uses %s, which docs/reference/metrics.md does not have", by, name)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package tools_test
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -32,15 +31,15 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	if len(want) < 30 {
 		t.Fatalf("only %d metrics were found in the code", len(want))
 	}
-	page := read("docs/metrics.md")
+	page := read("docs/reference/metrics.md")
 	for name := range want {
 		if !strings.Contains(page, "`"+name+"`") && !strings.Contains(page, "`"+name+"{") {
-			t.Errorf("docs/metrics.md lacks %s", name)
+			t.Errorf("docs/reference/metrics.md lacks %s", name)
 		}
 	}
 	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(page, -1) {
 		if !want[strings.TrimSuffix(m[1], "_count")] {
-			t.Errorf("docs/metrics.md names %s, which nothing reports", m[1])
+			t.Errorf("docs/reference/metrics.md names %s, which nothing reports", m[1])
 		}
 	}
 }
@@ -49,7 +48,7 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 // on metrics.
 func TestOtherPagesNameKnownMetrics(t *testing.T) {
 	known := map[string]bool{"weir_client": true} // A module in Python.
-	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+	for _, m := range regexp.MustCompile("`(weir_[a-z_]+)").FindAllStringSubmatch(read(t, metricsPage), -1) {
 		known[m[1]] = true
 	}
 	isKnown := func(name string) bool {
@@ -65,21 +64,13 @@ func TestOtherPagesNameKnownMetrics(t *testing.T) {
 		}
 		return false
 	}
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil || len(pages) < 20 {
-		t.Fatalf("%d pages, %v", len(pages), err)
-	}
-	for _, page := range append(pages, "../README.md", "../RATIONALE.md") {
-		if page == "../docs/metrics.md" {
+	for _, page := range append(manual(t), "README.md", "RATIONALE.md") {
+		if page == metricsPage {
 			continue
 		}
-		content, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range regexp.MustCompile(`\bweir_[a-z_]+`).FindAllString(string(content), -1) {
+		for _, name := range regexp.MustCompile(`\bweir_[a-z_]+`).FindAllString(read(t, page), -1) {
 			if !isKnown(name) {
-				t.Errorf("%s names %s, which docs/metrics.md does not have", page, name)
+				t.Errorf("%s names %s, which docs/reference/metrics.md does not have", page, name)
 			}
 		}
 	}

@@ -227,7 +227,7 @@ func TestManifestsAskEachProbeItsQuestion(t *testing.T) {
 	question := regexp.MustCompile(`(readiness|liveness)Probe: \{httpGet: \{path: ([^,}]+)`)
 	want := map[string]string{"readiness": "/readyz", "liveness": "/healthz"}
 	for _, path := range []string{"deploy/helm/weir/templates/deployment.yaml", "deploy/kustomize/weir.yaml",
-		"docs/istio.md", "docs/envoy-gateway.md"} {
+		"docs/run/istio.md", "docs/run/envoy-gateway.md"} {
 		text, asked := read(t, path), map[string]bool{}
 		for _, m := range question.FindAllStringSubmatch(text, -1) {
 			asked[m[1]] = true

@@ -11,9 +11,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The table as docs/for-api-consumers.md and docs/policies.md have it. An item is: statuses, type,
-// whether it counts for a penalty, has a Retry-After, and says x-envoy-ratelimited, and the
-// sentence.
+// The table as docs/integrate/for-api-consumers.md and docs/choose/policies.md have it. An item is:
+// statuses, type, whether it counts for a penalty, has a Retry-After, and says x-envoy-ratelimited,
+// and the sentence.
 func TestTheTableOfReasons(t *testing.T) {
 	const per = "Policy p allows 5 per 1h"
 	rows := map[policy.Reason]string{

@@ -12,10 +12,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-var draw = flag.Bool("draw", false, "print the picture of docs/policies.md instead of checking it")
+var draw = flag.Bool("draw", false, "print the picture of docs/choose/policies.md instead of checking it")
 
 const (
-	pageOfPolicies = "../../docs/policies.md"
+	pageOfPolicies = "../../docs/choose/policies.md"
 	pictured       = 30 // seconds
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-var printed = flag.Bool("print", false, "print the tables of docs/policies.md instead of checking them")
+var printed = flag.Bool("print", false, "print the tables of docs/choose/policies.md instead of checking them")
 
 const (
 	estimatedQuota  = 100
@@ -278,12 +278,13 @@ func TestTheCountersErrorIsWhatThePageSays(t *testing.T) {
 		fmt.Print(want)
 		return
 	}
-	page, err := os.ReadFile("../../docs/policies.md")
+	page, err := os.ReadFile("../../docs/choose/policies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(page), want) {
-		t.Errorf("docs/policies.md should show (go test ./shared/quota -run CountersError -print prints it):\n%s", want)
+		t.Errorf("docs/choose/policies.md should show (go test ./shared/quota -run CountersError -print):\n%s",
+			want)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The worked example of docs/choosing.md: 8 processes that each work on 25 requests at once for 40
-// ms, and a limit of 3500 a second with a burst of 300. However many come, no request that passes
-// waits longer than burst / capacity = 60 ms. Twice the burst waits twice as long.
+// The worked example of docs/choose/choosing.md: 8 processes that each work on 25 requests at once
+// for 40 ms, and a limit of 3500 a second with a burst of 300. However many come, no request that
+// passes waits longer than burst / capacity = 60 ms. Twice the burst waits twice as long.
 func TestABurstWaitsAsLongAsThePageSays(t *testing.T) {
 	for _, c := range []struct {
 		burst int64

@@ -515,7 +515,7 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := filepath.Join(t.TempDir(), dataName)
+	name := filepath.Join(t.TempDir(), filepath.Base(dataName))
 	if err := os.WriteFile(name, data, 0o644); err != nil {
 		t.Fatal(err)
 	}

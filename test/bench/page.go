@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"path/filepath"
 
 	"github.com/weir-proxy/weir/test/figures"
 )
@@ -9,10 +10,10 @@ import (
 // The page with the figures, its plots, and the run that all come from; in the folder of the
 // documentation.
 const (
-	pageName  = "performance.md"
-	plotName  = "performance.svg"
-	curveName = "performance-curve.svg"
-	dataName  = "performance.json"
+	pageName  = "measured/performance.md"
+	plotName  = "measured/performance.svg"
+	curveName = "measured/performance-curve.svg"
+	dataName  = "measured/performance.json"
 )
 
 // What stands between these lines of the page is written by this program.
@@ -27,10 +28,10 @@ const (
 func (r *report) Page() (figures.Page, error) {
 	data, err := figures.Encode(r)
 	files := map[string][]byte{dataName: data, plotName: r.plot()}
-	measured := figures.Report{r.circumstances(), "![What a request costs](" + plotName + ")"}
+	measured := figures.Report{r.circumstances(), "![What a request costs](" + filepath.Base(plotName) + ")"}
 	if len(r.in(curve)) > 0 {
 		files[curveName] = r.plotCurve()
-		measured = append(measured, "![What a request costs at each rate]("+curveName+")")
+		measured = append(measured, "![What a request costs at each rate]("+filepath.Base(curveName)+")")
 	}
 	for _, t := range r.tables() {
 		measured = append(measured, t)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-const page = "docs/kubernetes.md"
+const page = "docs/run/kubernetes.md"
 
 // A block is a fenced one of the page.
 type block struct{ language, text string }

@@ -17,7 +17,8 @@ import (
 )
 
 // shopEnvoy is an Envoy with the filters cors and Weir in the order given, by the recipe of
-// docs/istio.md: every route allows a page of one other origin, and exposes what scripts may read.
+// docs/run/istio.md: every route allows a page of one other origin, and exposes what scripts may
+// read.
 const shopEnvoy = `
 static_resources:
   listeners:

@@ -123,7 +123,7 @@ type actWorld struct {
 	callers []*caller
 }
 
-// served reports whether a door counts the requests of a policy: docs/rls.md.
+// served reports whether a door counts the requests of a policy: docs/integrate/rls.md.
 func served(door string, p actPolicy) bool {
 	return door == "filter" || p.mode != "local" && p.algorithm != "leaky_bucket"
 }

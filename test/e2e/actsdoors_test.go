@@ -69,7 +69,7 @@ func byPathAndKey(t *testing.T) func(string) string {
 }
 
 // Every act of an operator reaches Envoy's own quota filter, which decides by itself. It gets what
-// a grant or a reset gives with its next assignment, as docs/rlqs.md says.
+// a grant or a reset gives with its next assignment, as docs/integrate/rlqs.md says.
 func TestEachActAtQuotaFilters(t *testing.T) {
 	t.Parallel()
 	policies := []actPolicy{

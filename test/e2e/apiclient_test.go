@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-const consumersPage = "docs/for-api-consumers.md"
+const consumersPage = "docs/integrate/for-api-consumers.md"
 
 // counting counts the refusals that pass through it.
 type counting struct{ refused atomic.Int64 }

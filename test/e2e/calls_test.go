@@ -11,18 +11,18 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// callsConfig is the configuration of docs/rls.md, with Envoy's own ratelimit filter in place of
-// Weir's, for ports of this machine.
+// callsConfig is the configuration of docs/integrate/rls.md, with Envoy's own ratelimit filter in
+// place of Weir's, for ports of this machine.
 func callsConfig(t *testing.T, upstream, calls int) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/rls.md")
+	page, err := os.ReadFile("../../docs/integrate/rls.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, config, found := strings.Cut(string(page), "```yaml\nadmin:")
 	config, _, ended := strings.Cut(config, "```\n")
 	if !found || !ended {
-		t.Fatal("docs/rls.md has no configuration of Envoy")
+		t.Fatal("docs/integrate/rls.md has no configuration of Envoy")
 	}
 	config = "admin:" + config
 	for old, by := range map[string]string{
@@ -34,7 +34,7 @@ func callsConfig(t *testing.T, upstream, calls int) string {
 		"timeout: 0.05s\n": "timeout: 5s\n                      failure_mode_deny: true\n",
 	} {
 		if strings.Count(config, old) != 1 {
-			t.Fatalf("the configuration of docs/rls.md must have %s once", old)
+			t.Fatalf("the configuration of docs/integrate/rls.md must have %s once", old)
 		}
 		config = strings.Replace(config, old, by, 1)
 	}
@@ -81,8 +81,8 @@ func (w *world) awaitLimited(e *stack.Envoy, path string, header ...string) {
 	})
 }
 
-// Envoy's own ratelimit filter, configured as docs/rls.md says, is answered out of Weir's policies:
-// descriptors, headers, bodies.
+// Envoy's own ratelimit filter, configured as docs/integrate/rls.md says, is answered out of Weir's
+// policies: descriptors, headers, bodies.
 func TestEnvoysOwnFilterAsksWeir(t *testing.T) {
 	t.Parallel()
 	w := startWithCalls(t, 0, 1, `

@@ -111,7 +111,7 @@ func TestChaosTheControlPlaneIsReplacedElsewhere(t *testing.T) {
 
 // The wall clock of one of two Envoys jumps an hour forward and back. Limits go by clocks that do
 // not: they hold from both sides, and no caller within its limits is refused. What has an end ends
-// by the Envoy's clock there, as docs/redis.md says.
+// by the Envoy's clock there, as docs/run/redis.md says.
 func TestChaosTheClockOfAnEnvoyJumps(t *testing.T) {
 	t.Parallel()
 	clock := redistest.NewClock(t)

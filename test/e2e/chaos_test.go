@@ -19,8 +19,8 @@ import (
 )
 
 // The tests named TestChaos break real processes and the connections between them while clients go
-// on, and hold what is let through against the bounds of docs/guarantees.md. `make test` runs their
-// short form, `make chaos` the long one.
+// on, and hold what is let through against the bounds of docs/internals/guarantees.md. `make test`
+// runs their short form, `make chaos` the long one.
 var long = flag.Bool("long", false, "let the tests named TestChaos run for minutes each, as `make chaos` does")
 
 // either is n in the short form of a test and more in the long one.

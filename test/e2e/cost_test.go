@@ -29,22 +29,23 @@ func (u *logins) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// costPage is the block of docs/cost.md that begins with a text: a policy set or filters of Envoy.
+// costPage is the block of docs/choose/cost.md that begins with a text: a policy set or filters of
+// Envoy.
 func costPage(t *testing.T, begin string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/cost.md")
+	page, err := os.ReadFile("../../docs/choose/cost.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, _ := strings.Cut(string(page), "```yaml\n"+begin)
 	block, _, found := strings.Cut(rest, "```\n")
 	if !found {
-		t.Fatalf("docs/cost.md has no block that begins with %q", begin)
+		t.Fatalf("docs/choose/cost.md has no block that begins with %q", begin)
 	}
 	return begin + block
 }
 
-// logCosts has the access log show costs as docs/cost.md says.
+// logCosts has the access log show costs as docs/choose/cost.md says.
 func logCosts(config string) string {
 	const decision = "weir=%FILTER_STATE(wasm.weir.decision:PLAIN)%"
 	return strings.Replace(config, decision, decision+" cost=%FILTER_STATE(wasm.weir.cost:PLAIN)% "+
@@ -72,8 +73,8 @@ func model(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "data: {\"choices\": [], \"usage\": {\"total_tokens\": %s}}\n\ndata: [DONE]\n\n", used)
 }
 
-// The filters and the policy set of docs/cost.md: whole answers and streams are charged what their
-// usage says, and a stream whose client goes what it has reserved.
+// The filters and the policy set of docs/choose/cost.md: whole answers and streams are charged what
+// their usage says, and a stream whose client goes what it has reserved.
 func TestTokensOfALanguageModel(t *testing.T) {
 	t.Parallel()
 	filters := costPage(t, "- name: envoy.filters.http.json_to_metadata\n")
@@ -174,8 +175,8 @@ func TestWhatEndsARequestIsCounted(t *testing.T) {
 	}
 }
 
-// A cost that a header says as a text, with the filter and the policy set of docs/cost.md: what the
-// cache has answered is free, and three misses are not.
+// A cost that a header says as a text, with the filter and the policy set of docs/choose/cost.md:
+// what the cache has answered is free, and three misses are not.
 func TestHitsOfACacheAreFree(t *testing.T) {
 	t.Parallel()
 	filter := costPage(t, "- name: envoy.filters.http.header_to_metadata\n")

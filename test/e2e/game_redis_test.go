@@ -22,7 +22,7 @@ import (
 const nowhere = "127.0.0.1:1"
 
 // followTakes is in how many seconds all control planes follow the name of Redis, by
-// docs/failover.md.
+// docs/night/failover.md.
 const followTakes = 6
 
 // keptFiles are options of the game's Redis servers.

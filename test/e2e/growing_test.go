@@ -15,10 +15,10 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// growing is the blocks of docs/growing.md in one language.
+// growing is the blocks of docs/start/growing.md in one language.
 func growing(t *testing.T, language string) (all []string) {
 	t.Helper()
-	for _, b := range blocks(t, "docs/growing.md") {
+	for _, b := range blocks(t, "docs/start/growing.md") {
 		if b.language == language {
 			all = append(all, b.text)
 		}

@@ -57,8 +57,8 @@ const (
 	perMinute  = "zone=z@:1m rate=1r/m;"
 )
 
-// ofNginx are the verdicts of docs/migration.md on nginx that can be seen in answers. Tokens come a
-// minute apart, so that a machine that is busy changes none of them.
+// ofNginx are the verdicts of docs/start/migration.md on nginx that can be seen in answers. Tokens
+// come a minute apart, so that a machine that is busy changes none of them.
 var ofNginx = []imported{
 	{name: "nodelay", zones: perAddress, server: "location / { limit_req zone=z@ burst=20 nodelay; PASS }",
 		asks: []asked{asks(25, "GET", "/", "")}, want: []map[int]int{{200: 21, 503: 4}}},

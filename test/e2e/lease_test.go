@@ -54,11 +54,11 @@ func mustAdmitBut(t *testing.T, got tally, burst, rate, share, spare float64) {
 }
 
 // mustLend holds what the Envoys of a world have let through by leases, or by asking for each
-// request, to what docs/guarantees.md says: 98 % of a perfect bucket. Two things are not lost: the
-// tokens in hand at the end, which last for half the life of a lease, and those of requests for
-// which a machine without processors to spare has answered too late, one for each that was held for
-// longer than Envoys ask ahead. If it answers much too late, shares are beside the limit, and are
-// charged later.
+// request, to what docs/internals/guarantees.md says: 98 % of a perfect bucket. Two things are not
+// lost: the tokens in hand at the end, which last for half the life of a lease, and those of
+// requests for which a machine without processors to spare has answered too late, one for each that
+// was held for longer than Envoys ask ahead. If it answers much too late, shares are beside the
+// limit, and are charged later.
 func (w *world) mustLend(got tally, burst, rate float64) {
 	w.t.Helper()
 	const exact, inHand = 0.98, 0.1

@@ -64,7 +64,7 @@ policies:
 	t.Logf("%s", output)
 }
 
-// The lines of docs/api.md do what it says, one after the other, on an empty store.
+// The lines of docs/integrate/api.md do what it says, one after the other, on an empty store.
 func TestTheDocumentedCallsWork(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -77,7 +77,7 @@ func TestTheDocumentedCallsWork(t *testing.T) {
 	}
 	t.Cleanup(w.Stop)
 	script := "set -euo pipefail\n"
-	for _, b := range blocks(t, "docs/api.md") {
+	for _, b := range blocks(t, "docs/integrate/api.md") {
 		if b.language == "bash" { // Blocks of sh are run against make run, each on its own.
 			script += b.text
 		}

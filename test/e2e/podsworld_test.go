@@ -73,7 +73,7 @@ metadata: {name: weir, labels: {pod-security.kubernetes.io/enforce: restricted}}
 	return p
 }
 
-// startPods installs the chart with two replicas, as docs/kubernetes.md does with a Redis.
+// startPods installs the chart with two replicas, as docs/run/kubernetes.md does with a Redis.
 func startPods(t *testing.T) *pods {
 	t.Helper()
 	p := startNode(t, 2)

@@ -52,7 +52,7 @@ func blocks(t *testing.T, name string) (all []block) {
 func pages(t *testing.T) []string {
 	t.Helper()
 	all := []string{"README.md"}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatal(pattern, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // quotaPage has the configuration of the quota filter, which these tests run.
-const quotaPage = "docs/rlqs.md"
+const quotaPage = "docs/integrate/rlqs.md"
 
 // startQuotas starts a set-up whose control plane has the door for quota filters.
 func startQuotas(t *testing.T, s setup) (w *world, port int) {

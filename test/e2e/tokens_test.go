@@ -92,9 +92,9 @@ func (a *account) awaitExact(charged, more int64) {
 		})
 }
 
-// The example of tokens a minute, as it is, behind the filters of docs/cost.md: two Envoys of two
-// workers charge what the upstream has charged, no more than the budget, and say how long a debt
-// lasts.
+// The example of tokens a minute, as it is, behind the filters of docs/choose/cost.md: two Envoys
+// of two workers charge what the upstream has charged, no more than the budget, and say how long a
+// debt lasts.
 func TestTheTokensExampleRuns(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(repository, "examples", "tokens.yaml"))

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// walk is a section of docs/walkthroughs.md: its blocks in their order.
+// walk is a section of docs/start/walkthroughs.md: its blocks in their order.
 type walk struct {
 	title  string
 	blocks []block
 }
 
-// walks are the sections of docs/walkthroughs.md.
+// walks are the sections of docs/start/walkthroughs.md.
 func walks(t *testing.T) (all []walk) {
 	t.Helper()
-	const page = "docs/walkthroughs.md"
+	const page = "docs/start/walkthroughs.md"
 	content, err := os.ReadFile(filepath.Join(repository, page))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
 // Package matrix runs one and the same built filter in several versions of Envoy, with a real
 // control plane and a real Redis. `make test` runs the oldest and the newest, `make matrix` all,
-// and that writes the table of docs/compatibility.md.
+// and that writes the table of docs/run/compatibility.md.
 package matrix
 
 import (
@@ -351,7 +351,7 @@ func table(versions []string) string {
 }
 
 // page has the table of Envoys.
-const page = "docs/compatibility.md"
+const page = "docs/run/compatibility.md"
 
 // part is the text of the page between the marks.
 func part(content string) (before, text, after string, err error) {

@@ -185,7 +185,7 @@ func (w *gatewayWorld) onThisMachine(manifests, version string) string {
 		"}}\n  bootstrap:\n" + after
 }
 
-const gatewayPagePath = "docs/envoy-gateway.md"
+const gatewayPagePath = "docs/run/envoy-gateway.md"
 
 // gatewayPage is the block of the page that begins with a kind of manifest, and has the text.
 func gatewayPage(t *testing.T, kind string, texts ...string) string {

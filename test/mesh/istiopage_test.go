@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/test/kubetest"
 )
 
-const istioPage = "docs/istio.md"
+const istioPage = "docs/run/istio.md"
 
 // installed is a part of the Deployment that Istio's installation makes, to which the page adds.
 const installed = `

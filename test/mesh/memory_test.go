@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// mostMemory is what docs/istio.md says that the filter adds at most to a sidecar of two workers,
-// in megabytes.
+// mostMemory is what docs/run/istio.md says that the filter adds at most to a sidecar of two
+// workers, in megabytes.
 const mostMemory = 80
 
 // The filter's virtual machines are one for each worker and one for Envoy's main thread.

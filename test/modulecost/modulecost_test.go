@@ -81,6 +81,9 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, filepath.Dir(pageName)), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, pageName), page, 0o644); err != nil {
 		t.Fatal(err)
 	}

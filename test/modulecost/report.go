@@ -8,7 +8,7 @@ import (
 
 // The page with the figures; what stands between these lines of it is written by this program.
 const (
-	pageName  = "performance.md"
+	pageName  = "measured/performance.md"
 	beginMark = "<!-- module: make module-cost writes it -->\n"
 	endMark   = "<!-- end of module -->\n"
 )

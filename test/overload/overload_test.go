@@ -71,6 +71,9 @@ func TestThePage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(docs, filepath.Dir(pageName)), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(filepath.Join(docs, pageName), written, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +83,7 @@ func TestThePage(t *testing.T) {
 	if err := page(courses).Check(docs); err != nil {
 		t.Error(err)
 	}
-	picture, _ := os.ReadFile(filepath.Join(docs, "overload.svg"))
+	picture, _ := os.ReadFile(filepath.Join(docs, "choose/overload.svg"))
 	d := xml.NewDecoder(bytes.NewReader(picture))
 	for {
 		if _, err := d.Token(); err == io.EOF {

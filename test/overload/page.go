@@ -29,7 +29,7 @@ func table(courses []*course) figures.Table {
 
 // The page, and the lines of it between which the table stands.
 const (
-	pageName    = "overload.md"
+	pageName    = "choose/overload.md"
 	tableBegins = "<!-- written by make overload -->\n"
 	tableEnds   = "<!-- until here -->\n"
 )
@@ -37,7 +37,7 @@ const (
 // page is the plot, and the table in its place.
 func page(courses []*course) figures.Page {
 	return figures.Page{
-		Name: pageName, Files: map[string][]byte{"overload.svg": plot(courses)},
+		Name: pageName, Files: map[string][]byte{"choose/overload.svg": plot(courses)},
 		Sections: []figures.Section{{Begin: tableBegins, End: tableEnds, Text: table(courses).Markdown() + "\n"}},
 	}
 }

@@ -23,8 +23,8 @@ type report struct {
 
 // The page with the figures and the run that they come from, in the folder of the documentation.
 const (
-	pageName = "performance.md"
-	dataName = "scale.json"
+	pageName = "measured/performance.md"
+	dataName = "measured/scale.json"
 
 	beginMark = "<!-- figures: make scale writes them -->\n"
 	endMark   = "<!-- end of the figures of make scale -->\n"

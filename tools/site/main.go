@@ -51,7 +51,7 @@ func lay(repository, folder string) error {
 	for page := range pages {
 		files = append(files, page)
 	}
-	for _, pattern := range []string{"docs/*.md", "docs/*.svg", "docs/*/*.png"} {
+	for _, pattern := range []string{"docs/*/*.md", "docs/*/*.svg", "docs/*/*/*.png"} {
 		found, err := filepath.Glob(filepath.Join(repository, pattern))
 		if err != nil {
 			return err
@@ -128,11 +128,16 @@ func turnLinks(repository, page, text string) (turned string, err error) {
 			err = fmt.Errorf("%s: cannot find the target of a link: %w; correct the link", page, missing)
 		}
 		if on := place(file); on != "" {
-			return "](" + on + anchor + ")"
+			return "](" + relative(place(page), on) + anchor + ")"
 		}
 		return "](" + home + file + anchor + ")"
 	})
 	return turned, err
+}
+
+// relative returns the way from a page of the site to a place on it.
+func relative(page, to string) string {
+	return strings.Repeat("../", strings.Count(page, "/")) + to
 }
 
 // contents returns the site's contents, as Sphinx reads them: for each section of the map the pages

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
 )
 
-const migrationPage = "../../../docs/migration.md"
+const migrationPage = "../../../docs/start/migration.md"
 
 // The page on migration shows for each source a configuration, which is a file of the examples, and
 // what the import makes of it. The first line of a block names the file or the command.

@@ -19,13 +19,13 @@ func TestTooOld(t *testing.T) {
 
 // The page for operators names the same rights.
 func TestThePageNamesTheRights(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/redis.md")
+	page, err := os.ReadFile("../../../docs/run/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rights := range []string{ACL, SentinelACL} {
 		if want := "ACL SETUSER weir on >PASSWORD " + rights + "\n"; !strings.Contains(string(page), want) {
-			t.Errorf("docs/redis.md should have the line\n%s", want)
+			t.Errorf("docs/run/redis.md should have the line\n%s", want)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (s *sentinels) sentinelOptions(addr string) *redis.Options {
 	}
 }
 
-// SentinelACL are the rights that Weir needs on a Sentinel; docs/redis.md quotes them.
+// SentinelACL are the rights that Weir needs on a Sentinel; docs/run/redis.md quotes them.
 const SentinelACL = "-@all +sentinel|get-master-addr-by-name +sentinel|master +sentinel|sentinels"
 
 // askPrimary asks a Sentinel for the primary. During a failover the Sentinel that leads it answers

@@ -20,7 +20,7 @@ import (
 // minute, of which all is used, evenly. Builds of Redis differ a little in what they allocate, so
 // the figure may be a tenth off.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/choosing.md")
+	page, err := os.ReadFile("../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,11 +39,11 @@ func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
 		size := bytesInRedis(t, s, set, byte(number+1), row.kind, row.ask)
 		m := regexp.MustCompile(regexp.QuoteMeta("| "+row.name+" |") + ` \d+ \| (\d+) \|`).FindSubmatch(page)
 		if m == nil {
-			t.Errorf("docs/choosing.md has no row of %s; a bucket takes %d bytes of Redis", row.name, size)
+			t.Errorf("docs/choose/choosing.md has no row of %s; a bucket takes %d bytes of Redis", row.name, size)
 			continue
 		}
 		if said, err := strconv.ParseInt(string(m[1]), 10, 64); err != nil || size < said*9/10 || size > said*11/10 {
-			t.Errorf("docs/choosing.md says %d for %s; a bucket takes %d bytes of Redis", said, row.name, size)
+			t.Errorf("docs/choose/choosing.md says %d for %s; a bucket takes %d bytes of Redis", said, row.name, size)
 		}
 	}
 }

@@ -90,7 +90,7 @@ func (p *peer) say(line map[string]any) (plain, undone *rlspb.RateLimitResponse,
 	return plain, undone, answer.Error
 }
 
-// The stated differences between Weir and envoyproxy/ratelimit, as docs/rls.md has them.
+// The stated differences between Weir and envoyproxy/ratelimit, as docs/integrate/rls.md has them.
 const (
 	chargesRefused = "a refused call is charged"       // And so later ones can be refused that Weir allows.
 	showsRefused   = "a refused call shows its charge" // In what is left of the limits that would have allowed it.

@@ -109,7 +109,7 @@ func TestNoRolloutOfHoursIsStoppedByChance(t *testing.T) {
 }
 
 // A version that does harm by one of a hundred policies is stopped after the requests that
-// docs/rollouts.md says.
+// docs/run/rollouts.md says.
 func TestHarmIsStoppedSoon(t *testing.T) {
 	const seed = 20281128
 	for i, c := range []struct {

@@ -46,7 +46,7 @@ func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota
 // The page on choosing says how many bytes a bucket takes in an Envoy. Its second column is held by
 // the tests of the store.
 func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/choosing.md")
+	page, err := os.ReadFile("../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
 	}
 	for name, size := range rows {
 		if want := fmt.Sprintf("| %s | %d |", name, size); !strings.Contains(string(page), want) {
-			t.Errorf("docs/choosing.md should have a row that begins with %s", want)
+			t.Errorf("docs/choose/choosing.md should have a row that begins with %s", want)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command shots makes the pictures of docs/console.md: every screen in both themes. It runs in
-// test/console, on what `make build` made.
+// Command shots makes the pictures of docs/night/console.md: every screen in both themes. It runs
+// in test/console, on what `make build` made.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command reference writes docs/reference.md, every field of the policy language, from the schemas
-// in api/openapi.yaml.
+// Command reference writes docs/reference/fields.md, every field of the policy language, from the
+// schemas in api/openapi.yaml.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 // The description and the page, relative to this folder.
 const (
 	descriptionPath = "../../../../api/openapi.yaml"
-	pagePath        = "../../../../docs/reference.md"
+	pagePath        = "../../../../docs/reference/fields.md"
 )
 
 func main() {

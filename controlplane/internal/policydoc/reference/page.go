@@ -13,8 +13,8 @@ const root = "PolicySet"
 const head = `<!-- Written by make generate from api/openapi.yaml: change it there. -->
 # Reference of the policy language
 
-Every field, section by section. [policies.md](policies.md) explains the choices, and
-[guarantees.md](guarantees.md) what they promise. A policy set is YAML or JSON, the same in files,
+Every field, section by section. [policies.md](../choose/policies.md) explains the choices, and
+[guarantees.md](../internals/guarantees.md) what they promise. A policy set is YAML or JSON, the same in files,
 over REST and in the plugin's ` + "`policyset`" + `. A field that is not listed here is refused, and so is a
 set with any mistake: ` + "`weir check FILE`" + ` lists them all. A length of time is a whole number with a
 unit: ms s m h d.

@@ -27,7 +27,7 @@ func TestThePageIsFresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Error("docs/reference.md is not what api/openapi.yaml gives: run make generate")
+		t.Error("docs/reference/fields.md is not what api/openapi.yaml gives: run make generate")
 	}
 }
 
