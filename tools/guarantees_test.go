@@ -30,7 +30,7 @@ var suites = map[string]string{
 func TestEachPromiseHasItsTest(t *testing.T) {
 	rows := 0
 	pages := ""
-	for _, page := range manual(t) {
+	for _, page := range manualPages(t) {
 		pages += read(t, page) + "\n"
 	}
 	for _, line := range shown(pages) {
@@ -55,7 +55,7 @@ var citation = regexp.MustCompile(`\(([a-z0-9]+ (?:and [a-z0-9]+ )?[A-Z]\w+[^();
 // Each test that the prose of a page names exists.
 func TestEachCitedTestExists(t *testing.T) {
 	cited := 0
-	for _, page := range manual(t) {
+	for _, page := range manualPages(t) {
 		text := strings.Join(strings.Fields(read(t, page)), " ")
 		for _, match := range citation.FindAllStringSubmatch(text, -1) {
 			if first, _, _ := strings.Cut(match[1], " "); suites[first] != "" {

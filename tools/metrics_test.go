@@ -64,7 +64,7 @@ func TestOtherPagesNameKnownMetrics(t *testing.T) {
 		}
 		return false
 	}
-	for _, page := range append(manual(t), "README.md", "RATIONALE.md") {
+	for _, page := range append(manualPages(t), "README.md", "RATIONALE.md") {
 		if page == metricsPage {
 			continue
 		}

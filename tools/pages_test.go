@@ -9,8 +9,8 @@ import (
 // generatedPages are pages that a program writes as a whole.
 var generatedPages = map[string]bool{"docs/reference/fields.md": true}
 
-// manual returns the pages of the manual, without its map.
-func manual(t *testing.T) (pages []string) {
+// manualPages returns the pages of the manual, without its map.
+func manualPages(t *testing.T) (pages []string) {
 	t.Helper()
 	for _, page := range markdown(t) {
 		if strings.HasPrefix(page, "docs/") && page != "docs/README.md" {
@@ -27,7 +27,7 @@ func manual(t *testing.T) (pages []string) {
 // stays short.
 func TestTheMapHasEveryPage(t *testing.T) {
 	links := read(t, "docs/README.md")
-	for _, page := range manual(t) {
+	for _, page := range manualPages(t) {
 		if name, _ := filepath.Rel("docs", page); !strings.Contains(links, "]("+name) {
 			t.Errorf("docs/README.md does not lead to %s", name)
 		}

@@ -128,15 +128,15 @@ func turnLinks(repository, page, text string) (turned string, err error) {
 			err = fmt.Errorf("%s: cannot find the target of a link: %w; correct the link", page, missing)
 		}
 		if on := place(file); on != "" {
-			return "](" + relative(place(page), on) + anchor + ")"
+			return "](" + relativePath(place(page), on) + anchor + ")"
 		}
 		return "](" + home + file + anchor + ")"
 	})
 	return turned, err
 }
 
-// relative returns the way from a page of the site to a place on it.
-func relative(page, to string) string {
+// relativePath returns the way from a page of the site to a place on it.
+func relativePath(page, to string) string {
 	return strings.Repeat("../", strings.Count(page, "/")) + to
 }
 
