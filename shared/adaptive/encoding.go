@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// An Upstream is encoded in Size bytes, whatever it holds: the version and other counts of 4 bytes,
-// then numbers of 8, with the lowest byte first.
+// The encoding of an Upstream always has Size bytes: the version and other counts of 4 bytes, then
+// numbers of 8 bytes, with the lowest byte first.
 const (
 	version  = 2
 	counts   = 8 + MaxClasses + Buckets
@@ -24,78 +24,78 @@ func (u *Upstream) Append(dst []byte) []byte {
 	at := len(dst)
 	dst = append(dst, make([]byte, Size)...)
 	c := codec{rest: dst[at:], writes: true, good: true}
-	c.upstream(u)
+	c.codeUpstream(u)
 	return dst
 }
 
-// Decode reads what Append has written. It reports false for bytes of another version, and for
-// those that Append cannot have written.
+// Decode decodes bytes that Append has written. It reports false for bytes of another version, and
+// for bytes that Append cannot have written.
 //
 //go:noinline
 func (u *Upstream) Decode(b []byte) bool {
 	c := codec{rest: b, good: len(b) == Size && binary.LittleEndian.Uint32(b) == version}
 	if c.good {
-		c.upstream(u)
+		c.codeUpstream(u)
 	}
 	return c.good
 }
 
-// codec goes through the encoding, and writes each number or reads it.
+// codec walks through the encoding, and writes or reads each number.
 type codec struct {
 	rest         []byte
 	writes, good bool
 }
 
-func (c *codec) upstream(u *Upstream) {
+func (c *codec) codeUpstream(u *Upstream) {
 	l, w := &u.Limit, &u.Window
 	number := uint32(version)
-	c.count(&number)
+	c.codeCount(&number)
 	flags := uint32(l.called) | uint32(l.trial)<<8 | uint32(l.run)<<16 | uint32(u.Percentile)<<24
-	c.count(&flags)
+	c.codeCount(&flags)
 	l.called, l.trial, l.run, u.Percentile = call(flags), trial(flags>>8), uint8(flags>>16), uint8(flags>>24)
 	settled := uint32(0)
 	if l.settled {
 		settled = 1
 	}
-	c.count(&settled)
+	c.codeCount(&settled)
 	l.settled = settled == 1
 	c.good = c.good && l.called <= down && l.trial <= lifted && settled <= 1
-	c.count(&u.Windows)
-	c.count(&w.Refused)
-	c.count(&u.Load.Shed)
-	c.count(&u.Load.Refused)
-	c.count(&u.Reports.Count)
+	c.codeCount(&u.Windows)
+	c.codeCount(&w.Refused)
+	c.codeCount(&u.Load.Shed)
+	c.codeCount(&u.Load.Refused)
+	c.codeCount(&u.Reports.Count)
 	for i := range u.Load.Arrived {
-		c.count(&u.Load.Arrived[i])
+		c.codeCount(&u.Load.Arrived[i])
 	}
 	total := uint64(0)
 	for i := range w.Latency.Counts {
-		c.count(&w.Latency.Counts[i])
+		c.codeCount(&w.Latency.Counts[i])
 		total += uint64(w.Latency.Counts[i])
 	}
 	w.Latency.Total = uint32(total)
 	c.good = c.good && total <= math.MaxUint32
 	t := &l.tried
-	c.fraction(&l.Value)
-	c.fraction(&l.Base)
-	c.fraction(&l.limit)
-	c.fraction(&l.former)
-	c.fraction(&l.back)
-	c.fraction(&l.pace)
-	c.fraction(&l.before)
-	c.fraction(&u.Shed.Share)
-	c.fraction(&t.rate)
-	c.fraction(&t.held)
-	c.fraction(&t.count)
-	c.fraction(&t.latency)
-	c.fraction(&t.low)
-	c.fraction(&t.high)
-	u.Began, u.LoadBegan = quota.Instant(c.number(int64(u.Began))), quota.Instant(c.number(int64(u.LoadBegan)))
-	w.Held, u.Reports.Sum = c.number(w.Held), uint64(c.number(int64(u.Reports.Sum)))
+	c.codeFraction(&l.Value)
+	c.codeFraction(&l.Base)
+	c.codeFraction(&l.limit)
+	c.codeFraction(&l.former)
+	c.codeFraction(&l.back)
+	c.codeFraction(&l.pace)
+	c.codeFraction(&l.before)
+	c.codeFraction(&u.Shed.Share)
+	c.codeFraction(&t.rate)
+	c.codeFraction(&t.held)
+	c.codeFraction(&t.count)
+	c.codeFraction(&t.latency)
+	c.codeFraction(&t.low)
+	c.codeFraction(&t.high)
+	u.Began, u.LoadBegan = quota.Instant(c.codeNumber(int64(u.Began))), quota.Instant(c.codeNumber(int64(u.LoadBegan)))
+	w.Held, u.Reports.Sum = c.codeNumber(w.Held), uint64(c.codeNumber(int64(u.Reports.Sum)))
 }
 
 //go:noinline
-func (c *codec) count(n *uint32) {
+func (c *codec) codeCount(n *uint32) {
 	if c.writes {
 		binary.LittleEndian.PutUint32(c.rest, *n)
 	} else {
@@ -104,10 +104,10 @@ func (c *codec) count(n *uint32) {
 	c.rest = c.rest[4:]
 }
 
-// number writes a number and returns it, or returns the one that is read.
+// codeNumber writes a number and returns it, or returns the number that it reads.
 //
 //go:noinline
-func (c *codec) number(n int64) int64 {
+func (c *codec) codeNumber(n int64) int64 {
 	if c.writes {
 		binary.LittleEndian.PutUint64(c.rest, uint64(n))
 	} else {
@@ -118,10 +118,10 @@ func (c *codec) number(n int64) int64 {
 	return n
 }
 
-// fraction is number for one with a fraction, of which none is as great as greatest.
+// codeFraction encodes a number with a fraction. A number of greatest or more is not valid.
 //
 //go:noinline
-func (c *codec) fraction(f *float64) {
-	*f = math.Float64frombits(uint64(c.number(int64(math.Float64bits(*f)))))
+func (c *codec) codeFraction(f *float64) {
+	*f = math.Float64frombits(uint64(c.codeNumber(int64(math.Float64bits(*f)))))
 	c.good = c.good && *f < greatest
 }

@@ -1,8 +1,9 @@
-// Package adaptive finds how many requests an upstream serves at once, and says which requests to
-// shed while more come. It is arithmetic alone: time and what was seen are arguments, so that the
+// Package adaptive finds how many requests an upstream can serve at the same time, and decides
+// which requests to shed when more come. It is pure arithmetic: time and data are arguments, so the
 // workers of an Envoy, a simulation and a test decide alike.
 //
-// Limit is the limit that finds itself, Shed is who is shed. Window is what both go by.
+// Limit is the limit that finds its own value. Shed decides which requests are shed. Both use the
+// data of a Window.
 package adaptive
 
 import (
@@ -11,11 +12,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Buckets are four for each doubling of the latency, from 128 µs to 8.4 s. What is below counts
-// into the first, what is above into the last.
+// Buckets is the number of buckets: four for each doubling of the latency, from 128 µs to 8.4 s.
+// The first bucket also counts lower latencies, the last bucket higher latencies.
 const Buckets = 64
 
-// Histogram counts latencies. The zero value holds none.
+// Histogram counts latencies. The zero value is empty.
 type Histogram struct {
 	Counts [Buckets]uint32
 	// Total is the sum of the counts.
@@ -26,11 +27,11 @@ type Histogram struct {
 //
 //go:noinline
 func (h *Histogram) Add(latency quota.Span) {
-	h.Counts[bucket(latency)]++
+	h.Counts[bucketOf(latency)]++
 	h.Total++
 }
 
-// Merge adds what another one has counted.
+// Merge adds the counts of another histogram.
 func (h *Histogram) Merge(other *Histogram) {
 	for i := range h.Counts {
 		h.Counts[i] += other.Counts[i]
@@ -38,8 +39,8 @@ func (h *Histogram) Merge(other *Histogram) {
 	h.Total += other.Total
 }
 
-// Quantile is the latency in microseconds that a share of those counted do not exceed, within the
-// width of a bucket; 0 if none was counted.
+// Quantile returns the latency in microseconds that a share of the counted latencies do not exceed,
+// within the width of a bucket; 0 if none was counted.
 //
 //go:noinline
 func (h *Histogram) Quantile(share float64) float64 {
@@ -47,7 +48,7 @@ func (h *Histogram) Quantile(share float64) float64 {
 	for i := range h.Counts {
 		n := float64(h.Counts[i])
 		if n > 0 && below+n >= rank {
-			low, high := edge(i), edge(i+1)
+			low, high := lowerEdge(i), lowerEdge(i+1)
 			return low + (high-low)*max(rank-below, 0)/n
 		}
 		below += n
@@ -55,8 +56,8 @@ func (h *Histogram) Quantile(share float64) float64 {
 	return 0
 }
 
-// bucket is the index of the bucket of a latency.
-func bucket(latency quota.Span) int {
+// bucketOf returns the index of the bucket of a latency.
+func bucketOf(latency quota.Span) int {
 	octave := bits.Len64(uint64(max(latency, 0))) - 8
 	if octave < 0 {
 		return 0
@@ -64,5 +65,5 @@ func bucket(latency quota.Span) int {
 	return min(octave*4+int(latency>>(octave+5)&3), Buckets-1)
 }
 
-// edge is the least latency of a bucket.
-func edge(i int) float64 { return float64(int64(4+i%4) << (i/4 + 5)) }
+// lowerEdge returns the least latency of a bucket.
+func lowerEdge(i int) float64 { return float64(int64(4+i%4) << (i/4 + 5)) }

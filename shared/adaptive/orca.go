@@ -2,9 +2,9 @@ package adaptive
 
 import "github.com/weir-proxy/weir/shared/text"
 
-// Utilisation reads what an upstream reports in a header `endpoint-load-metrics`, in its text form
-// or as JSON: application_utilization or, if that is not given or 0, cpu_utilization. It reports
-// false if the header has neither.
+// Utilisation reads the used part of an upstream's capacity from a header `endpoint-load-metrics`,
+// as text or as JSON: application_utilization or, if it is missing or 0, cpu_utilization. It
+// reports false if the header has neither.
 //
 //go:noinline
 func Utilisation(header []byte) (used float64, ok bool) {
@@ -37,8 +37,8 @@ func figureOf(header []byte, name string) (float64, bool) {
 
 func isBreak(c byte) bool { return c == ' ' || c == ',' || c == '"' || c == '{' }
 
-// readFraction reads a number like 0.75. One with an exponent is next to 0: no other utilisation is
-// written so.
+// readFraction reads a number like 0.75. A number with an exponent counts as 0: no other
+// utilisation is written with an exponent.
 //
 //go:noinline
 func readFraction(b []byte) (n float64, ok bool) {

@@ -2,33 +2,34 @@ package adaptive
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Upstream is what the workers of an Envoy know together of an upstream: the limit, who is shed,
-// and what has been seen since these last changed. Begin makes one ready for use.
+// Upstream is the workers' shared record of an upstream: its limit, the classes that are shed, and
+// the data since these changed last. Begin makes an Upstream ready for use.
 type Upstream struct {
 	Limit Limit
-	// Percentile is that by which Limit has come to be.
+	// Percentile is the percentile of the latency with which Limit was found.
 	Percentile uint8
 	Shed       Shed
-	// Windows counts those that Limit has taken in.
+	// Windows counts the windows that Limit has used.
 	Windows uint32
-	// Window has been seen since Began, Load and Reports since LoadBegan.
+	// Window has the data since Began; Load and Reports have the data since LoadBegan.
 	Began, LoadBegan quota.Instant
 	Window           Window
 	Load             Load
 	Reports          Reports
 }
 
-// Reports are the utilisations that an upstream has reported. Those of several workers add up.
+// Reports are the utilisations that an upstream has reported. The reports to several workers can be
+// added.
 type Reports struct {
-	// Sum is that of the utilisations in millionths.
+	// Sum is the sum of the utilisations, in millionths.
 	Sum   uint64
 	Count uint32
 }
 
-// mostReported bounds one report; a report of more is as busy.
+// mostReported bounds one report; a higher report counts as this value.
 const mostReported = 10
 
-// Add takes in a report. It leaves out one that is no number or below 0.
+// Add adds a report. It ignores a report that is not a number or is below 0.
 func (r *Reports) Add(utilisation float64) {
 	if utilisation >= 0 {
 		r.Sum += uint64(min(utilisation, mostReported) * 1e6)
@@ -36,14 +37,14 @@ func (r *Reports) Add(utilisation float64) {
 	}
 }
 
-// Merge adds what another worker has seen in the same time.
+// Merge adds the reports to another worker in the same time.
 func (r *Reports) Merge(other *Reports) {
 	r.Sum += other.Sum
 	r.Count += other.Count
 }
 
-// pressure is that of the mean.
-func (r *Reports) pressure() Pressure {
+// meanPressure returns the pressure of the mean report.
+func (r *Reports) meanPressure() Pressure {
 	if r.Count == 0 {
 		return calm
 	}
@@ -51,21 +52,22 @@ func (r *Reports) pressure() Pressure {
 }
 
 const (
-	// ShedEvery is how often it is looked anew at who is shed.
+	// ShedEvery is the interval after which the share to shed is computed again.
 	ShedEvery = 100 * quota.Millisecond
-	// rested is after how long without a request less is shed: nothing has said since that too much
-	// comes.
+	// rested is the time without a request after which less is shed: nothing shows any more that
+	// the load is too high.
 	rested = quota.Second
 )
 
-// Begin makes it one of which nothing is known yet.
+// Begin sets the upstream to its state before any data.
 //
 //go:noinline
 func (u *Upstream) Begin(c Config, now quota.Instant) {
 	*u = Upstream{Limit: Start(c), Percentile: c.Percentile, Began: now, LoadBegan: now}
 }
 
-// Rest sheds a class less for each second in which no request came. Call it before what came then.
+// Rest sheds one class less for each second without a request. Call it before the data of the next
+// request is added.
 //
 //go:noinline
 func (u *Upstream) Rest(now quota.Instant) {
@@ -74,17 +76,17 @@ func (u *Upstream) Rest(now quota.Instant) {
 	}
 }
 
-// Advance has the limit take in its window if that is due, and looks anew at who is shed.
+// Advance updates the limit with its window if that is due, and computes the share to shed again.
 //
 //go:noinline
 func (u *Upstream) Advance(c Config, classes int, now quota.Instant) {
 	if u.Percentile != c.Percentile {
-		// Another percentile has another latency where none waits.
+		// Another percentile has another latency without waiting.
 		u.Limit, u.Percentile = Limit{Value: u.Limit.Value}, c.Percentile
 	}
-	u.Limit.Value = clamp(u.Limit.Value, c)
+	u.Limit.Value = clampValue(u.Limit.Value, c)
 	if passed := quota.Span(now - u.LoadBegan); passed >= ShedEvery {
-		u.Shed.Next(classes, Kept(classes), &u.Load, u.Reports.pressure(), passed)
+		u.Shed.Next(classes, Kept(classes), &u.Load, u.Reports.meanPressure(), passed)
 		u.Load, u.Reports, u.LoadBegan = Load{}, Reports{}, now
 	}
 	if lasted := quota.Span(now - u.Began); u.Limit.Due(&u.Window, lasted) {
@@ -94,5 +96,5 @@ func (u *Upstream) Advance(c Config, classes int, now quota.Instant) {
 	}
 }
 
-// Kept is how many of the classes are never shed: the first, if there are others.
+// Kept returns how many of the classes are never shed: the first class, if there are several.
 func Kept(classes int) int { return min(classes-1, 1) }

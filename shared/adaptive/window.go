@@ -2,19 +2,19 @@ package adaptive
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Window is what was seen of an upstream in a time. Those of several workers add up. The zero value
-// has seen nothing.
+// Window has the data of an upstream over some time. The windows of several workers can be added.
+// The zero value has no data.
 type Window struct {
-	// Latency holds how long the upstream took to begin each answer that counts: not the time for
-	// which a request was held before it, and not that of an error, which can be quick.
+	// Latency has the time in which the upstream began each answer that counts. The time that a
+	// request was held before does not count, nor does an error, which can be quick.
 	Latency Histogram
-	// Held is the sum over requests of the microseconds that each was at the upstream.
+	// Held is the sum over all requests of the microseconds at the upstream.
 	Held int64
-	// Refused are the requests that the limit did not let through.
+	// Refused is the number of requests that the limit refused.
 	Refused uint32
 }
 
-// Merge adds what another worker has seen in the same time.
+// Merge adds the data of another worker over the same time.
 //
 //go:noinline
 func (w *Window) Merge(other *Window) {
@@ -23,8 +23,8 @@ func (w *Window) Merge(other *Window) {
 	w.Refused += other.Refused
 }
 
-// Bounds of a window. It is long enough for Enough answers, or for Plenty if it is short. Longest
-// ends a window with fewer, of which nothing follows.
+// Bounds of a window. It ends with Enough answers, or with Plenty answers if it is short. Longest
+// ends a window with fewer answers, which changes nothing.
 const (
 	Enough           = 50
 	Plenty           = 1000
@@ -34,9 +34,9 @@ const (
 	latenciesAWindow = 2
 )
 
-// Due reports whether a window is to end that has lasted so long. A window is twice as long as the
-// upstream usually takes to answer, so that most of its answers are to requests that the limit in
-// force has let through.
+// Due reports whether a window that lasted for the given time ends now. A window is twice as long
+// as an answer of the upstream usually takes. So most of its answers are to requests that the
+// present limit let through.
 //
 //go:noinline
 func (l *Limit) Due(w *Window, lasted quota.Span) bool {
@@ -50,18 +50,18 @@ func (l *Limit) Due(w *Window, lasted quota.Span) bool {
 	return lasted >= max(Shortest, least) && w.Latency.Total >= Plenty
 }
 
-// sample is a window in figures.
+// sample is a window in numbers.
 type sample struct {
-	// rate is the answers a microsecond, held the mean number of requests at the upstream, count
-	// the answers.
+	// rate is the number of answers per microsecond, held the mean number of requests at the
+	// upstream, count the number of answers.
 	rate, held, count float64
-	// latency is the quantile in microseconds that the limit goes by. It lies between low and high
-	// but for one window in twenty.
+	// latency is the percentile that the limit follows, in microseconds. In 19 of 20 windows it is
+	// between low and high.
 	latency, low, high float64
 }
 
 //go:noinline
-func (w *Window) sample(share float64, lasted quota.Span) sample {
+func (w *Window) takeSample(share float64, lasted quota.Span) sample {
 	n := float64(w.Latency.Total)
 	doubt := 2 * sqrt(share*(1-share)/n)
 	return sample{

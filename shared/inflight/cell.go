@@ -1,41 +1,41 @@
 // Package inflight holds the arithmetic of requests in flight. It has no clock and does no I/O.
 //
-// A holder of places says how many it holds, and never how many more or fewer: a message that is
-// lost, doubled or late cannot make places.
+// A holder of places reports its total, never a difference. So a message that is lost, repeated or
+// late cannot create places.
 package inflight
 
 import "github.com/weir-proxy/weir/shared/quota"
 
 const (
-	// mostIdle bounds the places that a worker holds for requests to come, and roomPerIdle is for
-	// how many free places it may hold one.
+	// mostIdle bounds the idle places that a worker holds for future requests. It may hold one for
+	// each roomPerIdle free places.
 	mostIdle    = 16
 	roomPerIdle = 8
 )
 
-// Cell is what a node knows of one bucket: which of its workers hold how many places. The zero
-// value has no requests in flight.
+// Cell is a node's record of one bucket: how many places each of its workers holds. The zero value
+// has no requests in flight.
 type Cell struct {
-	// Limit is how many places there are, by the policy set of Generation.
+	// Limit is the number of places by the policy set of Generation.
 	Limit      int64
 	Generation uint64
-	// Holders are in no order, and each has at least one place.
+	// Holders has no order, and each holder has at least one place.
 	Holders []Holder
-	// Permits are those that the control plane has leased to the node.
+	// Permits are the permits that the control plane has leased to the node.
 	Permits Permits
-	// Ceiling is up to how many places the node may use. It is not stored: Admit sets it.
+	// Ceiling is the number of places that the node may use. It is not stored: Admit sets it.
 	Ceiling int64
 }
 
-// Holder is a worker that holds places: as many as it has requests in flight, and some for requests
-// to come.
+// Holder is a worker that holds places: one for each of its requests in flight, and some idle ones
+// for future requests.
 type Holder struct {
 	Worker uint32
 	Places int64
 }
 
-// Fit sets the limit, and reports by how much a newer policy set changes it. That of the newest
-// stays; a smaller one takes no place away.
+// Fit sets the limit, and returns by how much a newer policy set changes it. The limit of the
+// newest policy set stays. A smaller limit takes no place away.
 func (c *Cell) Fit(limit int64, generation uint64) (by int64) {
 	if generation > c.Generation {
 		by = limit - c.Limit
@@ -46,10 +46,9 @@ func (c *Cell) Fit(limit int64, generation uint64) (by int64) {
 	return by
 }
 
-// Admit sets the ceiling at now. That of a bucket that is leased is what the node holds permits
-// for, as long as they last. Beyond, if not 0, is up to how many requests are admitted whatever the
-// limit is, by on_failure for example: more than the limit is any number, otherwise it is the
-// node's share, which counts when no permits last.
+// Admit sets the ceiling at now. For a leased bucket the ceiling is the node's permits while they
+// last. If beyond is not 0 it replaces the limit, for example because of on_failure: a value above
+// the limit holds always, another value is the node's share and holds when no permits last.
 func (c *Cell) Admit(now quota.Instant, leased bool, beyond int64) {
 	switch p := &c.Permits; {
 	case !leased && beyond == 0:
@@ -61,7 +60,7 @@ func (c *Cell) Admit(now quota.Instant, leased bool, beyond int64) {
 	}
 }
 
-// Held is how many places all workers hold.
+// Held returns how many places all workers hold.
 func (c *Cell) Held() (places int64) {
 	for _, h := range c.Holders {
 		places += h.Places
@@ -69,11 +68,11 @@ func (c *Cell) Held() (places int64) {
 	return places
 }
 
-// Room is how many places are free; it is negative after a change to a smaller ceiling.
+// Room returns how many places are free. It is negative after a change to a smaller ceiling.
 func (c *Cell) Room() int64 { return c.Ceiling - c.Held() }
 
-// Set says how many places a worker holds from now on. It may be more than there are: what is in
-// flight counts.
+// Set records how many places a worker holds from now on. This may exceed the ceiling: requests in
+// flight count.
 func (c *Cell) Set(worker uint32, places int64) {
 	for i := range c.Holders {
 		if c.Holders[i].Worker != worker {
@@ -91,7 +90,7 @@ func (c *Cell) Set(worker uint32, places int64) {
 	}
 }
 
-// Of is how many places a worker holds.
+// Of returns how many places a worker holds.
 func (c *Cell) Of(worker uint32) int64 {
 	for _, h := range c.Holders {
 		if h.Worker == worker {
@@ -101,9 +100,9 @@ func (c *Cell) Of(worker uint32) int64 {
 	return 0
 }
 
-// Take has a worker with so many requests in flight hold their places. With more it gets another
-// one, if there is one, and some for requests to come; otherwise it keeps so many idle ones, if
-// there is room. It returns how many places the worker holds then.
+// Take sets the places of a worker that has used requests in flight. With more, the worker gets one
+// more place, if one is free, and some idle ones. Otherwise it keeps up to idle idle places, if
+// there is room. Take returns the worker's places.
 func (c *Cell) Take(worker uint32, used, idle int64, more bool) (places int64) {
 	c.Set(worker, used)
 	places = used
@@ -118,8 +117,8 @@ func (c *Cell) Take(worker uint32, used, idle int64, more bool) (places int64) {
 	return places
 }
 
-// Idle is how many places a worker may hold for requests to come, of those that are free: none
-// where less than a quarter is, so that each free place is seen by all workers.
+// Idle returns how many of the free places a worker may hold for future requests. It is none where
+// less than a quarter is free, so that all workers see each free place.
 func Idle(room, limit int64) int64 {
 	if room*4 < limit {
 		return 0
@@ -127,5 +126,5 @@ func Idle(room, limit int64) int64 {
 	return min(room/roomPerIdle, mostIdle)
 }
 
-// Share is up to how many requests a node has in flight by its even share of a limit.
+// Share returns a node's even share of a limit, at least 1.
 func Share(limit, nodes int64) int64 { return max(limit/max(nodes, 1), 1) }

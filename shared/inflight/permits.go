@@ -3,61 +3,66 @@ package inflight
 import "github.com/weir-proxy/weir/shared/quota"
 
 const (
-	// callFor is how long a node waits for the answer to a claim until it makes another one, and
-	// answeredIn how long an answer counts after its claim was sent.
+	// callFor is the time that a node waits for the answer to a claim before it makes another
+	// claim. answeredIn is the age of a claim, from when it was sent, after which its answer is
+	// ignored.
 	callFor    = 250 * quota.Millisecond
 	answeredIn = quota.Second
-	// idleFor is how long a permit lies idle until it goes back where few are free. Until then a
-	// request at another node can be refused, also one of a class for which places are kept.
+	// idleFor is the time after which an idle permit goes back if few permits are free. Until then
+	// another node can refuse a request, also a request of a class that has reserved places.
 	idleFor = 25 * quota.Millisecond
-	// shortestPause and longestPause bound how long a node does not ask again after it has got less
-	// than it needs.
+	// shortestPause and longestPause bound the pause after an answer that gave a node less than it
+	// needs. During the pause the node does not ask again.
 	shortestPause = 25 * quota.Millisecond
 	longestPause  = 200 * quota.Millisecond
-	// mostSpare bounds what a node wants beyond what its load shows.
+	// mostSpare bounds the permits that a node wants beyond its load.
 	mostSpare = 64
 )
 
-// Permits is what a node knows of its permits of one bucket. The zero value holds none.
+// Permits is a node's knowledge of its permits of one bucket. The zero value has no permits.
 type Permits struct {
-	// Count is up to how many requests in flight the node admits more, until Until by its own
-	// clock. From then on it admits none. More may be in flight: those do not end because of it.
+	// Count is the number of requests in flight up to which the node admits more, until Until by
+	// its own clock. From Until on it admits none. Requests beyond Count that are already in flight
+	// go on.
 	Count int64
 	Until quota.Instant
-	// Seq is that of the last claim. Sent is when that left, 0 if it is answered.
+	// Seq is the sequence number of the last claim. Sent is the time when it left, 0 once it is
+	// answered.
 	Seq  uint64
 	Sent quota.Instant
-	// Need and Hold are those of the last claim, Free is what the last answer said.
+	// Need and Hold are fields of the last claim, Free is a field of the last answer.
 	Need, Hold, Free int64
-	// Recorded is for how many requests the control plane counts the node, by the last answer.
+	// Recorded is the number of requests that the control plane counts for the node since its last
+	// answer.
 	Recorded int64
-	// Pause is how long the node does not ask again, from Sent, because it got less than it needs;
-	// 0 if it got that. Again is when the pause ends, or when it may ask for more to spare.
+	// Pause is how long the node does not ask again, counted from Sent, because it got less than it
+	// needs; 0 if it got enough. Again is when the pause ends, or when the node may ask for more
+	// spare permits.
 	Pause quota.Span
 	Again quota.Instant
-	// Doubt is until when the control plane gives no node more than it has, because it has lost who
-	// has what.
+	// Doubt is until when the control plane gives no node more permits than the node has, because
+	// it has lost its record of who holds them.
 	Doubt quota.Instant
-	// Used: a request has come since the last claim.
+	// Used reports whether a request has come since the last claim.
 	Used bool
 }
 
-// Load is what a node does with a bucket.
+// Load is a node's use of a bucket.
 type Load struct {
-	// Limit is how many permits there are over all nodes.
+	// Limit is the number of permits over all nodes.
 	Limit int64
-	// InFlight is how many requests are in flight, with those that workers hold places for.
+	// InFlight is the number of requests in flight, with the places that workers hold.
 	InFlight int64
-	// Waiting is how many requests wait for a permit.
+	// Waiting is the number of requests that wait for a permit.
 	Waiting int64
-	// IdleSince is since when permits have lain idle where few are free, 0 if none does.
+	// IdleSince is since when permits have been idle while few are free, 0 if none is idle.
 	IdleSince quota.Instant
 }
 
 // None reports whether the node has never claimed the bucket, or has forgotten it.
 func (p *Permits) None() bool { return p.Seq == 0 && !p.Used }
 
-// Room is how many more requests the node may admit at now, with so many in flight.
+// Room returns how many more requests the node may admit at now, with inFlight requests in flight.
 func (p *Permits) Room(now quota.Instant, inFlight int64) int64 {
 	if now >= p.Until {
 		return 0
@@ -65,31 +70,32 @@ func (p *Permits) Room(now quota.Instant, inFlight int64) int64 {
 	return max(p.Count-inFlight, 0)
 }
 
-// Empty reports whether a request that needs a permit at now must not wait for one: there was none
-// a moment ago.
+// Empty reports whether a request at now must not wait for a permit, because there was none a
+// moment ago.
 func (p *Permits) Empty(now quota.Instant) bool { return p.Pause > 0 && now < p.Again }
 
-// Idle reports whether permits lie idle that other nodes may need.
+// Idle reports whether the node has idle permits that other nodes may need.
 func (p *Permits) Idle(now quota.Instant, l Load) bool {
-	return p.scarce(now, l.Limit) && p.Recorded > l.InFlight
+	return p.isScarce(now, l.Limit) && p.Recorded > l.InFlight
 }
 
-// scarce reports whether less than a quarter is free, as far as the node knows. While the control
-// plane is in doubt no node can know, and what one gave back would be gone.
-func (p *Permits) scarce(now quota.Instant, limit int64) bool {
+// isScarce reports whether less than a quarter of the permits is free, as far as the node knows.
+// While the control plane is in doubt no node can know this, and a permit that is given back would
+// be lost.
+func (p *Permits) isScarce(now quota.Instant, limit int64) bool {
 	return now < p.Until && p.Free*4 < limit && now >= p.Doubt
 }
 
-// spare is how many permits a node wants for requests to come where there are enough: so many that
-// its workers can hold some.
-func (l *Load) spare() int64 { return 4 + l.InFlight/2 + min(l.Limit/8, mostSpare) }
+// wantedSpare returns how many permits a node wants for future requests where there are enough. It
+// is enough for its workers to hold some.
+func (l *Load) wantedSpare() int64 { return 4 + l.InFlight/2 + min(l.Limit/8, mostSpare) }
 
-// Due is when the node must make a claim; never if it has nothing of the bucket.
+// Due returns when the node must make a claim; quota.Forever if it has nothing of the bucket.
 func (p *Permits) Due(now quota.Instant, l Load) quota.Instant {
-	scarce := p.scarce(now, l.Limit)
+	scarce := p.isScarce(now, l.Limit)
 	missing := l.Waiting > 0 && l.InFlight >= p.Count && p.Recorded < l.Limit
 	switch {
-	case p.over(now, l):
+	case p.isUnused(now, l):
 		return quota.Forever
 	case p.Sent != 0:
 		return p.Sent + quota.Instant(callFor)
@@ -99,19 +105,19 @@ func (p *Permits) Due(now quota.Instant, l Load) quota.Instant {
 		return now
 	case missing && p.Pause == 0:
 		return now
-	case missing, !scarce && p.Count-l.InFlight < l.spare()/2 && p.Used && p.Recorded < l.Limit:
+	case missing, !scarce && p.Count-l.InFlight < l.wantedSpare()/2 && p.Used && p.Recorded < l.Limit:
 		return p.Again
 	case p.Idle(now, l):
-		return min(l.IdleSince+quota.Instant(idleFor), p.renewal())
+		return min(l.IdleSince+quota.Instant(idleFor), p.renewAt())
 	}
-	return p.renewal()
+	return p.renewAt()
 }
 
-// renewal is when the node claims again what it has.
-func (p *Permits) renewal() quota.Instant { return p.Until - quota.Instant(TTL)*2/3 }
+// renewAt returns when the node renews its permits.
+func (p *Permits) renewAt() quota.Instant { return p.Until - quota.Instant(TTL)*2/3 }
 
-// over reports whether the node has nothing of the bucket, and wants nothing of it.
-func (p *Permits) over(now quota.Instant, l Load) bool {
+// isUnused reports whether the node has no permits of the bucket and wants none.
+func (p *Permits) isUnused(now quota.Instant, l Load) bool {
 	if p.Used || l.InFlight+l.Waiting > 0 {
 		return false
 	}
@@ -120,8 +126,9 @@ func (p *Permits) over(now quota.Instant, l Load) bool {
 
 // Ask makes the claim that is due.
 func (p *Permits) Ask(now quota.Instant, l Load) Claim {
-	scarce, want := p.scarce(now, l.Limit), l.spare()
+	scarce, want := p.isScarce(now, l.Limit), l.wantedSpare()
 	keep := min(p.Count, l.Limit) - l.InFlight
+	// Choose how many permits to keep for future requests, and how many spare permits to want.
 	switch {
 	case now < p.Doubt: // It keeps all.
 	case l.InFlight == 0 && l.Waiting == 0 && !p.Used:
@@ -139,11 +146,11 @@ func (p *Permits) Ask(now quota.Instant, l Load) Claim {
 	return c
 }
 
-// Claim begins a claim of a node with so many requests in flight, which wants to keep so many of
-// its permits beside. It gives up the others before it says so, and an answer to an earlier claim
-// does not count any more. The numbers grow with the clock: a node that has forgotten the bucket
-// must not begin below what it said before. Lent are the permits that it will surely have when the
-// answer comes.
+// Claim begins a claim of a node that has inFlight requests in flight and keeps up to keep permits
+// beside them. The node gives up its other permits before it sends the claim, and ignores the
+// answer to an earlier claim. Sequence numbers grow with the clock: a node that has forgotten the
+// bucket must not start below a number that it sent before. lent is the number of permits that the
+// node still has when the answer arrives.
 func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, hold, lent int64) {
 	if now >= p.Until {
 		p.Count = 0
@@ -157,14 +164,14 @@ func (p *Permits) Claim(now quota.Instant, inFlight, keep int64) (seq uint64, ho
 	return p.Seq, max(p.Count, inFlight), lent
 }
 
-// Lapse ends the permits, and a claim that is under way, at now: they were asked for under a higher
-// limit. The node admits none until a new claim is answered, which is due at once.
+// Lapse ends the permits at now, and a claim that is under way: the node asked for them under a
+// higher limit. It admits no request until a new claim is answered. That claim is due at once.
 func (p *Permits) Lapse(now quota.Instant) {
 	p.Until, p.Sent, p.Again, p.Pause = min(p.Until, now), 0, now, 0
 }
 
-// Learn takes in the answer to a claim. Permits run from when it was sent: the control plane counts
-// from later.
+// Learn reads the answer to a claim. The permits run from the time when the claim was sent: the
+// control plane starts counting later, so the node stops first.
 func (p *Permits) Learn(now quota.Instant, seq uint64, a Answer) {
 	if seq != p.Seq || p.Sent == 0 || a.For == 0 || now-p.Sent > quota.Instant(answeredIn) {
 		return
