@@ -2,15 +2,15 @@ package lease
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// scarcePerWindow: a window is scarce where it holds less than this part of its quota at most.
+// scarcePerWindow: a window is scarce where it can hold at most this part of its quota.
 const scarcePerWindow = 20
 
-// keepShare is how many of the available tokens a node may hold: as many as the limit earns in the
-// time of a lease and a quarter of the bucket. Of one that several nodes share it is half of both,
-// the second of the node's even share: a burst that goes on at other nodes lacks what this one
-// holds. If the bucket could not serve all nodes with as much as this one wants, it gets half of
-// its even share. So the last tokens do not lie on nodes that may not need them. Several nodes get
-// none of what does not go round, and no node gets fewer than a request costs.
+// keepShare returns how many of the available tokens a node may hold: the tokens that the limit
+// earns in the time of a lease, and a quarter of the bucket. In a bucket that several nodes share
+// it is half of the first, and half of a quarter of the node's even share: a burst that continues
+// at other nodes lacks the tokens that this node holds. If the bucket could not serve all nodes
+// with the number that this node wants, it gets half of its even share. So the last tokens do not
+// go to nodes that may not need them. No node gets fewer tokens than a request costs.
 func keepShare(ask Ask, available int64) int64 {
 	keep, nodes := max(ask.Keep, 0), max(ask.Nodes, 1)
 	earned := ask.Params.Earned(ask.TTL())
@@ -27,8 +27,9 @@ func keepShare(ask Ask, available int64) int64 {
 	return keep
 }
 
-// scarceFor is in what time a scarce bucket earns what it holds at most. What rationing leaves of a
-// bucket of tokens is there once; of a window it is lost in each.
+// scarceFor returns the time in which a scarce bucket earns the tokens that it holds at most.
+// Tokens that rationing leaves unused remain in a token bucket; in a window they are lost each
+// time.
 func scarceFor(ask Ask, g Grant, backOff quota.Span) quota.Span {
 	scarce := backOff * scarcePerBackOff
 	if g.FullAfter > 0 {

@@ -2,41 +2,42 @@ package lease
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Term says when leased tokens end: it is the lowest bits of that instant by the ledger's clock,
-// which no node compares with its own. 0 is none.
+// Term names the end of leased tokens: it has the lowest bits of that instant by the ledger's
+// clock, which no node compares with its own clock. 0 means no term.
 type Term uint32
 
-// termOf is the term of tokens that end at an instant.
+// termOf returns the term of tokens that end at an instant.
 func termOf(end quota.Instant) Term { return Term(end) }
 
-// End is the instant of a term within half an hour of now.
+// End returns the instant of a term within half an hour of now.
 func (l Term) End(now quota.Instant) quota.Instant {
 	return now + quota.Instant(int32(uint32(l)-uint32(now)))
 }
 
-// Late is for how long after their end unused tokens still go back. So those do whose answer came
-// too late for a request that was to use them Soon: it asks again, and says so, within two
-// deadlines.
+// Late is how long after their end unused tokens can still go back. This is for tokens whose answer
+// came too late for a request with the deadline Soon. The request asks again and gives them back
+// within two deadlines.
 const Late = 2 * Deadline
 
-// Back is what a node says of tokens that it was leased: how many it has taken out of its credit
-// unused, and how many were used and count as leased still.
+// Back is a node's message about tokens that it was leased: how many it has taken out of its credit
+// unused, and how many were used and still count as leased.
 type Back struct{ Unused, Used int64 }
 
-// TakeBack takes unused tokens of a term back, and has used ones count as used in place of leased.
-// It returns how many of each it found. The ledger is then as if unused ones had not been granted,
-// and used ones for a waiting request. The caller sees to it that each message is taken once.
-// Used tokens of a term that is over count as leased no more, and unused ones go back for Late.
+// TakeBack takes back unused tokens of a term, and counts used tokens as used in place of leased.
+// It returns how many of each it found. Then the ledger is as if unused tokens had not been
+// granted, and as if used tokens had been granted to a waiting request. The caller makes sure that
+// each message counts once. Used tokens of a term that is over count as leased no more; unused
+// tokens can go back for Late.
 //
-// Tokens leave the leases that end with the term or later, the earliest first. So for each instant
-// the tokens that are leased until then are never fewer than those that nodes hold until then, also
-// where a node joined tokens, which it names by the earlier end, or where leases have merged, which
-// end at the later one.
+// Tokens leave the leases that end with the term or later, the earliest first. So for each instant,
+// the tokens that are leased until then are never fewer than the tokens that nodes hold until then.
+// This also holds where a node joined tokens, which it names by the earlier end, or where leases
+// have merged, which end at the later end.
 func (l Ledger) TakeBack(now quota.Instant, term Term, b Back) (Ledger, Back) {
 	if l.Params.Den == 0 || term == 0 {
 		return l, Back{}
 	}
-	next := l.bring(now, Ask{Params: l.Params, Version: l.Version})
+	next := l.bringTo(now, Ask{Params: l.Params, Version: l.Version})
 	end := term.End(next.Last)
 	if next.Last >= end {
 		if next, ok := next.takeBackLate(end, b.Unused); ok {
@@ -62,21 +63,21 @@ func (l Ledger) TakeBack(now quota.Instant, term Term, b Back) (Ledger, Back) {
 		return l, done
 	}
 	next.Pairs = live
-	next.Debt = max(next.Debt-units(done.Unused, next.Params.Den), units(next.out(), next.Params.Den))
+	next.Debt = max(next.Debt-toUnits(done.Unused, next.Params.Den), toUnits(next.leasedTokens(), next.Params.Den))
 	return next, done
 }
 
-// takeBackLate takes tokens back whose term is over. While that lasted they were missing, whatever
-// the bucket earned. Since then it may have earned in their place what it had no room for without
-// them, so that much of them does not come back. It reports false if nothing does: none after a
-// change of figures, which may have rounded the rest away, and none of a bucket of which more was
-// used than it held.
+// takeBackLate takes back tokens whose term is over. While the term lasted these tokens were
+// missing, however many the bucket earned. Since then it may have earned tokens that it had no room
+// for with them, and that number does not come back. It reports false if no token comes back: after
+// a change of figures, which may have rounded the rest away, and in a bucket of which more was used
+// than it held.
 func (l Ledger) takeBackLate(end quota.Instant, n int64) (Ledger, bool) {
 	if n <= 0 || l.Last >= end+quota.Instant(Late) || end < l.Since+quota.Instant(Late) || l.Over > 0 {
 		return l, false
 	}
 	p := l.Params
-	debt := max(l.Debt-earned(units(n, p.Den), l.Last-end, p.Num), units(l.out(), p.Den))
+	debt := max(l.Debt-debtAfter(toUnits(n, p.Den), l.Last-end, p.Num), toUnits(l.leasedTokens(), p.Den))
 	if debt >= l.Debt {
 		return l, false
 	}
@@ -85,7 +86,7 @@ func (l Ledger) takeBackLate(end quota.Instant, n int64) (Ledger, bool) {
 }
 
 // TakeBack is Ledger.TakeBack for windows: unused tokens count no more where they were lent, and
-// used ones count from now on.
+// used tokens count from now on.
 func (l WindowLedger) TakeBack(now quota.Instant, term Term, b Back) (WindowLedger, Back) {
 	if l.Windows.Quota == 0 || term == 0 {
 		return l, Back{}

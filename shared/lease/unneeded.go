@@ -3,22 +3,21 @@ package lease
 import "github.com/weir-proxy/weir/shared/quota"
 
 const (
-	// idlesPerTTL: a bucket that was not touched for this part of a TTL needs no tokens. So long
-	// the demand lasts that kept tokens cover.
+	// A bucket that was not touched for 1/idlesPerTTL of a TTL needs no tokens. This is the time of
+	// demand that kept tokens cover.
 	idlesPerTTL = keepPerTTL
-	// ridesPerTTL is the same where its tokens go back with a call that goes anyway.
+	// ridesPerTTL replaces idlesPerTTL if the tokens can go back with a call that goes anyway.
 	ridesPerTTL = 2 * idlesPerTTL
-	// returnAhead is how long before their end tokens go back that no request has used: they must
-	// arrive in time.
+	// returnAhead is how long before their end unused tokens go back, so that they arrive in time.
 	returnAhead = 25 * quota.Millisecond
-	// showsFrom: a demand above this part of the rate shows.
+	// showsFrom: a demand above this part of the rate has a visible effect.
 	showsFrom = 4
-	// loneShare: all nodes together may let this part of the level lie idle.
+	// loneShare: all nodes together may keep this part of the level idle.
 	loneShare = 64
 )
 
-// earlier is the term that ends earlier, 0 if one of them is none.
-func (t Term) earlier(other Term) Term {
+// earlierTerm returns the term that ends earlier, 0 if one of them is 0.
+func (t Term) earlierTerm(other Term) Term {
 	switch {
 	case t == 0 || other == 0:
 		return 0
@@ -28,22 +27,22 @@ func (t Term) earlier(other Term) Term {
 	return t
 }
 
-// Spent are tokens of a term that were used.
+// Spent is a number of used tokens of a term.
 type Spent struct {
 	Term   Term
 	Tokens int64
 }
 
-// tell forgets the used tokens, of which the control plane hears. The lease ends a tick earlier: so
-// Unspend sees that what was taken of it counts as used.
-func (l *Lease) tell() {
+// clearUsed forgets the used tokens, because the control plane is informed of them. The lease then
+// ends a tick earlier. So Unspend sees that tokens taken from it count as used.
+func (l *Lease) clearUsed() {
 	if l.Used > 0 {
 		l.Used = 0
 		l.Expiry--
 	}
 }
 
-// TakeUsed takes out which tokens have been used, to tell the control plane.
+// TakeUsed returns and clears the numbers of used tokens, for a report to the control plane.
 func (c Credit) TakeUsed(now quota.Instant) (Credit, [2]Spent) {
 	var used [2]Spent
 	for i := range c.Leases {
@@ -51,20 +50,21 @@ func (c Credit) TakeUsed(now quota.Instant) (Credit, [2]Spent) {
 		if held.Used > 0 && held.Term != 0 && now < held.Expiry {
 			used[i] = Spent{held.Term, held.Used}
 		}
-		held.tell()
+		held.clearUsed()
 	}
 	return c, used
 }
 
-// Refills reports whether tokens that count as leased may keep a bucket from refilling so that it
-// shows: it is not nearly empty, and more than a part of what it earns is used. Who empties a
-// bucket of a second has used most of it before its first lease is over.
+// Refills reports whether tokens that count as leased may keep a bucket from refilling with a
+// visible effect: the bucket is not nearly empty, and more than a part of its earned tokens is
+// used. A caller that empties a bucket of a second has used most of it before its first lease is
+// over.
 func (c Credit) Refills(now quota.Instant, p quota.Params) bool {
 	return c.Level > p.Burst/4 && showsFrom*c.tokensIn(now, p, TTL(p)) >= p.Earned(TTL(p))
 }
 
 // Rests reports whether a bucket was not touched for the time that kept tokens cover; for half of
-// it where its tokens go back with a call that goes anyway.
+// it if its tokens can go back with a call that goes anyway.
 func (c Credit) Rests(now quota.Instant, p quota.Params, rides bool) bool {
 	if rides {
 		return now-c.DemandAt >= quota.Instant(TTL(p)/ridesPerTTL)
@@ -72,9 +72,9 @@ func (c Credit) Rests(now quota.Instant, p quota.Params, rides bool) bool {
 	return now-c.DemandAt >= quota.Instant(TTL(p)/idlesPerTTL)
 }
 
-// Needs is how many of its tokens a node that shares the bucket with others should go on holding:
-// none of a bucket that rests, unless it is one token of very many; else those that the demand will
-// use soon. A small surplus is not worth a call.
+// Needs returns how many of its tokens a node that shares the bucket with others should keep. It
+// keeps none of a bucket that rests, except a single token of very many, and otherwise the tokens
+// that the demand will use soon. A small surplus is not worth a call.
 func (c Credit) Needs(now quota.Instant, p quota.Params, nodes int64, rests bool) int64 {
 	held := c.Available(now)
 	if rests {
@@ -93,8 +93,8 @@ func (c Credit) Needs(now quota.Instant, p quota.Params, nodes int64, rests bool
 	return held
 }
 
-// TakeOut takes tokens out of the credit to give them back: all but so many, and of those that are
-// about to end all, with how many were used. Tokens without a term stay.
+// TakeOut takes tokens out of the credit to give them back: all but hold tokens, and all tokens
+// that are about to end. It also returns the numbers of used tokens. Tokens without a term stay.
 func (c Credit) TakeOut(now quota.Instant, hold int64) (Credit, [2]Lease) {
 	var out [2]Lease
 	surplus := max(c.Available(now)-hold, 0)
@@ -113,7 +113,7 @@ func (c Credit) TakeOut(now quota.Instant, hold int64) (Credit, [2]Lease) {
 		}
 		out[i] = Lease{Tokens: n, Used: held.Used, Expiry: held.Expiry, Term: held.Term}
 		held.Tokens -= n
-		held.tell()
+		held.clearUsed()
 		c.Level += n
 		surplus = max(surplus-n, 0)
 	}
@@ -123,8 +123,8 @@ func (c Credit) TakeOut(now quota.Instant, hold int64) (Credit, [2]Lease) {
 	return c, out
 }
 
-// LookAgain is when to look again whether the node needs its tokens; never if it has none that can
-// go back. With used it is also to say which were used.
+// LookAgain returns when to check again whether the node needs its tokens; quota.Forever if it has
+// none that can go back. With used it is also the time to report used tokens.
 func (c Credit) LookAgain(now quota.Instant, p quota.Params, used bool) quota.Instant {
 	at := quota.Forever
 	for _, held := range c.Leases {
@@ -142,8 +142,8 @@ func (c Credit) LookAgain(now quota.Instant, p quota.Params, used bool) quota.In
 	return at
 }
 
-// Unspend puts tokens back that Spend has taken. It reports false if they were not of one lease, or
-// the control plane has heard meanwhile that they are used.
+// Unspend puts back tokens that Spend has taken. It reports false if they were not of one lease, or
+// if the control plane was informed meanwhile that they are used.
 func (c Credit) Unspend(now quota.Instant, n int64, from Lease) (Credit, bool) {
 	for i := range c.Leases {
 		held := &c.Leases[i]

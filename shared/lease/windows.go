@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// WindowLedger is what the control plane remembers of one bucket of a window algorithm: the recent
+// WindowLedger is the control plane's record of one bucket of a window algorithm: the recent
 // admissions and leases, its figures, and the policy set version that brought them. The zero value
 // is a bucket that was never used.
 //
@@ -19,26 +19,27 @@ type WindowLedger struct {
 	History quota.History
 }
 
-// FreshWindows is the ledger of an unknown bucket, with percent of the quota of its caller left.
+// FreshWindows returns the ledger of an unknown bucket, with percent of the quota of its caller
+// left.
 func FreshWindows(ask Ask, now quota.Instant, percent int64) WindowLedger {
 	w := ask.Windows
 	l := WindowLedger{Windows: w, Version: ask.Version, History: quota.History{Last: now}}
 	if used := LostWindows(ask, percent); used > 0 {
 		w.Add(&l.History, now, used)
 	}
-	if ask.Owing { // What it counts is of no reservation.
+	if ask.Owing { // Its tokens belong to no reservation.
 		l.History.Since = now
 	}
 	return l
 }
 
-// Touched is when the ledger was last brought to the time.
+// Touched returns when the ledger was last brought up to date.
 func (l WindowLedger) Touched() quota.Instant { return l.History.Last }
 
-// Doubted is the ledger of a bucket whose store may have lost the last that was taken of it, with
-// percent of the quota of the ask's caller left at most.
+// Doubted returns the ledger of a bucket whose store may have lost its last changes, with percent
+// of the quota of the ask's caller left at most.
 func (l WindowLedger) Doubted(now quota.Instant, ask Ask, percent int64) WindowLedger {
-	if !l.known() {
+	if !l.isKnown() {
 		return l
 	}
 	l = l.At(now, Ask{Windows: l.Windows, Version: l.Version})
@@ -50,7 +51,7 @@ func (l WindowLedger) Doubted(now quota.Instant, ask Ask, percent int64) WindowL
 	return l
 }
 
-// LostWindows is how many tokens count as used in such a ledger.
+// LostWindows returns how many tokens count as used in such a ledger.
 func LostWindows(ask Ask, percent int64) int64 {
 	whole := ask.quotaOf(ask.Windows).Quota
 	return whole - Fill(whole, percent)
@@ -59,7 +60,7 @@ func LostWindows(ask Ask, percent int64) int64 {
 // Grant answers ask at now, as Ledger.Grant does. The caller stores the returned ledger if the
 // grant says Changed, until it is Forgettable.
 func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
-	if l.stale(ask) {
+	if l.isStale(ask) {
 		return l, Grant{Stale: true}
 	}
 	before := l.Windows
@@ -83,15 +84,15 @@ func (l WindowLedger) Grant(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 	}
 	g.Level, g.FullAfter = w.Remaining(h), w.FullAfter(h, now)
 	g.Changed = g.Waiting > 0 || g.Keep > 0 || before.Quota != 0 && before != l.Windows
-	if g.Waiting < ask.Waiting || ask.looks() && w.Room(h, late) < cost {
-		g.NotBefore = l.wait(now, ask)
+	if g.Waiting < ask.Waiting || ask.looksOnly() && w.Room(h, late) < cost {
+		g.NotBefore = l.waitFor(now, ask)
 	}
 	return l, g
 }
 
 // Look is Grant without a charge: NotBefore is 0 if all waiting requests can have their cost.
 func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
-	if l.stale(ask) {
+	if l.isStale(ask) {
 		return l, Grant{Stale: true}
 	}
 	before := l.Windows
@@ -102,16 +103,16 @@ func (l WindowLedger) Look(now quota.Instant, ask Ask) (WindowLedger, Grant) {
 		Changed: before.Quota != 0 && before != l.Windows,
 	}
 	if w.Room(&l.History, l.History.Last+quota.Instant(ask.Deadline))/max(ask.Cost, 1) < ask.Waiting {
-		g.NotBefore = l.wait(now, ask)
+		g.NotBefore = l.waitFor(now, ask)
 	}
 	return l, g
 }
 
-func (l WindowLedger) stale(ask Ask) bool {
+func (l WindowLedger) isStale(ask Ask) bool {
 	return l.Version > ask.Version && l.Windows != ask.Windows && l.Windows.Quota != 0
 }
 
-func (l WindowLedger) wait(now quota.Instant, ask Ask) quota.Span {
+func (l WindowLedger) waitFor(now quota.Instant, ask Ask) quota.Span {
 	cost, w := max(ask.Cost, 1), ask.quotaOf(l.Windows)
 	if cost > w.Quota {
 		return quota.Never
@@ -127,7 +128,7 @@ func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
 		begins := l.Windows.Quota == 0
 		l.Windows = ask.Windows
 		l.Windows.Advance(&l.History, now)
-		if begins && ask.Owing { // No reservation of before counts any more.
+		if begins && ask.Owing { // Older reservations do not count any more.
 			l.History.Since = l.History.Last
 		}
 		return l
@@ -137,8 +138,8 @@ func (l WindowLedger) At(now quota.Instant, ask Ask) WindowLedger {
 	return l
 }
 
-// Forgettable is the instant from which the ledger equals an absent one. One that was released is
-// kept for as long as reservations of before count: they may have cost more.
+// Forgettable returns the instant from which the ledger equals an absent ledger. A ledger that gave
+// tokens back is kept while older reservations count: they may have cost more.
 func (l WindowLedger) Forgettable() quota.Instant {
 	at := l.Windows.Forgettable(&l.History)
 	if l.History.Released > 0 {

@@ -74,7 +74,7 @@ func TestEntriesReadBack(t *testing.T) {
 				KeepCall: near.Draw(t, "kc"), Recheck: rapid.Bool().Draw(t, "recheck"),
 				Short: rapid.Byte().Draw(t, "short"), Demand: number.Draw(t, "d"), DemandAt: demand,
 				Level:  rapid.Int64().Draw(t, "level"),
-				FullAt: instant.Draw(t, "full"), Told: instant.Draw(t, "told"),
+				FullAt: instant.Draw(t, "full"), ShownFullAt: instant.Draw(t, "shown"),
 			}
 		} else {
 			want.State = quota.State{Debt: rapid.Int64Range(0, 10*int64(quota.Second)).Draw(t, "debt"),

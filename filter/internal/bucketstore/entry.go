@@ -135,7 +135,7 @@ func (e *Entry) decode(b []byte) bool {
 	e.Credit.NotBefore, e.Credit.DemandAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.AskAfter, e.Credit.KeepCall = c.near(e.Credit.DemandAt), c.near(e.Credit.DemandAt)
 	e.Credit.DenyCost, e.Credit.Demand, e.Credit.Level = c.u32(), c.u32(), c.i64()
-	e.Credit.FullAt, e.Credit.Told = quota.Instant(c.i64()), quota.Instant(c.i64())
+	e.Credit.FullAt, e.Credit.ShownFullAt = quota.Instant(c.i64()), quota.Instant(c.i64())
 	e.Credit.Short, e.Credit.Recheck = b[atShort], b[atRecheck]&flagRecheck != 0
 	e.Credit.Doubt = b[atRecheck]&flagDoubt != 0
 	c.at = atLimit
@@ -194,7 +194,7 @@ func (e *Entry) encode(b []byte) {
 	c.putU32(e.Credit.Demand)
 	c.putI64(e.Credit.Level)
 	c.putI64(int64(e.Credit.FullAt))
-	c.putI64(int64(e.Credit.Told))
+	c.putI64(int64(e.Credit.ShownFullAt))
 	b[atShort] = e.Credit.Short
 	if e.Credit.Recheck {
 		b[atRecheck] |= flagRecheck

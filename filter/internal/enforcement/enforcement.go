@@ -98,7 +98,7 @@ func (f forget) Apply(e *bucketstore.Entry) bool {
 	}
 	e.State.Debt, e.History.Marks, e.Account.Debt = 0, e.History.Marks[:0], 0
 	c := &e.Credit
-	c.NotBefore, c.AskAfter, c.Short, c.FullAt, c.Told = 0, 0, 0, 0, 0
+	c.NotBefore, c.AskAfter, c.Short, c.FullAt, c.ShownFullAt = 0, 0, 0, 0, 0
 	return true
 }
 

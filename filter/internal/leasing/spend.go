@@ -295,7 +295,7 @@ func (l *learn) Apply(e *bucketstore.Entry) bool {
 	}
 	// Compute the results for the waiting requests.
 	l.until, _ = c.Refused(l.now, p, l.ask.Cost, l.need.Algorithm.Windowed())
-	l.level, l.fullAt, l.shownFullAt = tokensLeft(c, l.now, l.need), fullAt(c, l.now, l.need), c.Told
+	l.level, l.fullAt, l.shownFullAt = tokensLeft(c, l.now, l.need), fullAt(c, l.now, l.need), c.ShownFullAt
 	e.Credit = c
 	return true
 }
@@ -352,7 +352,7 @@ type giveBack struct {
 
 // Apply implements bucketstore.Change.
 func (g *giveBack) Apply(e *bucketstore.Entry) bool {
-	e.Credit.Told = e.Credit.Full(g.now, g.params)
+	e.Credit.ShownFullAt = e.Credit.Full(g.now, g.params)
 	if !g.inHand {
 		e.Credit = e.Credit.Receive(g.now, g.lent).Reopen(g.now)
 	} else if c, put := e.Credit.Unspend(g.now, g.lent.Tokens, g.from); put { // Otherwise they count as used.
@@ -370,6 +370,6 @@ func fitLimit(e *bucketstore.Entry, n *Need) {
 	if e.Limit != mark {
 		e.Limit = mark
 		e.Credit.NotBefore, e.Credit.AskAfter, e.Credit.Short = 0, 0, 0
-		e.Credit.FullAt, e.Credit.Told = 0, 0
+		e.Credit.FullAt, e.Credit.ShownFullAt = 0, 0
 	}
 }

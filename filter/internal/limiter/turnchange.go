@@ -12,7 +12,7 @@ type full struct{ now, at quota.Instant }
 // Apply implements bucketstore.Change.
 func (f *full) Apply(e *bucketstore.Entry) bool {
 	if e.Kind == bucketstore.Leased {
-		f.at = max(e.Credit.FullAt, e.Credit.Told)
+		f.at = max(e.Credit.FullAt, e.Credit.ShownFullAt)
 	} else {
 		f.at = f.now + quota.Instant(e.Params.ResetAfter(e.State, f.now))
 	}
