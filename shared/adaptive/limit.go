@@ -260,7 +260,8 @@ func (l *Limit) continueTrial(s sample, c Config, quiet bool) bool {
 		}
 		return l.trial == probing
 	case l.trial == rising:
-		if l.logEvidence(s, min(s.held/l.tried.held, l.back/l.tried.rate)) < -sure || s.held < l.tried.held*(1+contrast) {
+		times := min(s.held/l.tried.held, l.back/l.tried.rate)
+		if l.logEvidence(s, times) < -sure || s.held < l.tried.held*(1+contrast) {
 			l.Base = l.former
 		}
 		l.trial = steady

@@ -5,8 +5,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Adaptive is the adaptive limit of a policy; nil if it has none. The pointer is good
-// until the next Load.
+// Adaptive returns the adaptive limit of a policy; nil if it has none. The pointer is good until
+// the next Load.
 func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
 	if p.adaptive == 0 {
 		return nil
@@ -29,9 +29,9 @@ func (c *collector) findRank(p *Policy, a *Attributes) {
 	}
 	who, known := c.consumerKey(a)
 	if !known {
-		c.open(consumerFormat)
+		c.beginKey(consumerFormat)
 		c.putOne(a.ClientIP)
-		who = c.hash()
+		who = c.hashKey()
 	}
 	c.rank = adaptive.Rank{Class: uint8(c.class), Cohort: who[0] % adaptive.Cohorts}
 }

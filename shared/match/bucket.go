@@ -6,14 +6,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// everyPath is the pattern of a policy that names no path.
+// everyPath is the pattern of a policy without a path.
 var everyPath = []byte("/**")
 
 // putPartition encodes a request's partition key under a policy: the policy's name, then each part
-// with its kind. It reports whether the request has all parts. Pattern is the policy's path pattern
+// with its kind. It reports whether the request has all parts. pattern is the policy's path pattern
 // that matches.
 func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (complete bool) {
-	c.open(keyFormat)
+	c.beginKey(keyFormat)
 	c.key = putText(c.key, c.ix.Text(p.Name))
 	complete = true
 	for _, part := range c.ix.parts[p.parts.from:p.parts.to] {
@@ -39,15 +39,15 @@ func (c *caller) putPartition(p *Policy, pattern wire.Ref, a *Attributes) (compl
 	return complete
 }
 
-// bansKey reports whether the partition key of a policy that was encoded last is banned, or one
-// that the request would have with another choice of the values of which it holds several.
-// Partition is the key that was encoded. The banned one is bannedKey then.
+// bansKey reports whether the partition key of a policy that was encoded last is banned, or a key
+// that the request would have with another choice among its several values. partition is the key
+// that was encoded. If a key is banned, bannedKey is that key.
 func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition keyhash.Key) (banned bool) {
 	if !c.ix.bansKeys() {
 		return false
 	}
 	choices := min(c.spread, maxSpread)
-	for key := partition; ; key = c.hash() {
+	for key := partition; ; key = c.hashKey() {
 		c.bannedKey = key
 		if banned, c.banEnds = c.ix.enforcement.bansKey(key); banned || choices == 1 || c.choice == choices {
 			break
@@ -62,25 +62,26 @@ func (c *caller) bansKey(p *Policy, pattern wire.Ref, a *Attributes, partition k
 	return banned
 }
 
-// bucket is the plain bucket of a policy for the partition key that was encoded last. Callers of
-// another tier than the default one have others, but a consumer has the same in each tier: what it
-// has used counts on where its tier changes. Base is how much of the encoding the buckets of draft
-// limits go on from: the key with the tier, and without what sets shadow apart.
-func (c *caller) bucket(p *Policy, partition keyhash.Key, shadow bool) (k keyhash.Key, base int) {
+// bucketOf returns the plain bucket of a policy for the partition key that was encoded last.
+// Callers of a tier other than the default tier have other buckets. But a consumer has the same
+// bucket in each tier: its used tokens stay used when its tier changes. base is the length of the
+// encoding that the buckets of draft limits continue: the key with the tier, and without the mark
+// of shadow.
+func (c *caller) bucketOf(p *Policy, partition keyhash.Key, shadow bool) (k keyhash.Key, base int) {
 	k = partition
 	if p.ByTier && !p.ByConsumer && c.tier != c.ix.head.DefaultTier {
 		c.key = putText(append(c.key, tierMark), c.ix.Text(c.ix.tiers[c.tier]))
-		k = c.hash()
+		k = c.hashKey()
 	}
 	base = len(c.key)
 	if shadow {
-		k = beginWith(c.marked(shadowMark), k)
+		k = beginWith(c.markedBucket(shadowMark), k)
 	}
 	return k, base
 }
 
-// marked adds a mark to the encoding at hand, and returns the bucket that it means then.
-func (c *caller) marked(mark ...byte) keyhash.Key {
+// markedBucket adds a mark to the current encoding, and returns its bucket.
+func (c *caller) markedBucket(mark ...byte) keyhash.Key {
 	c.key = append(c.key, mark...)
-	return c.hash()
+	return c.hashKey()
 }

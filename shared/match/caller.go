@@ -6,23 +6,24 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// caller finds out who made a request: its consumer and its tier. Each is looked up at most once,
-// and only if something depends on it.
+// caller finds the consumer and the tier of a request. Each is looked up at most once, and only if
+// it is needed.
 type caller struct {
 	encoder
-	// exceptions: some consumers have more than a tier.
+	// exceptions means that some consumers have more than a tier.
 	exceptions bool
-	// revision is that of the exceptions, for Result.ExceptionsRevision.
+	// revision is the revision of the exceptions, for Result.ExceptionsRevision.
 	revision uint64
-	// consumer counts once lookedUp. othersBanned: the request names several, and one is banned.
-	// unsure: it names more than can be looked up. banEnds is when the ban that was found ends by
-	// itself, 0 for never; bannedKey is its key if it is one of a key.
+	// consumer is valid if lookedUp is set. othersBanned means that the request names several
+	// consumers, and one of them is banned. unsure means that it names too many to look up. banEnds
+	// is when the ban ends by itself, 0 for never. bannedKey is the banned key, if there is one for
+	// the request.
 	consumer                       Consumer
 	lookedUp, othersBanned, unsure bool
 	banEnds                        int64
 	bannedKey                      keyhash.Key
-	// tier is the index of the caller's tier, or unknownTier. guessed: the consumer may have been
-	// assigned another one, which is not known here yet.
+	// tier is the index of the caller's tier, or unknownTier. guessed means that the consumer may
+	// have been assigned another tier, which is not known here yet.
 	tier    int
 	guessed bool
 }
@@ -30,9 +31,9 @@ type caller struct {
 // unknownTier is the tier of a request until findTier has looked for it.
 const unknownTier = -1
 
-// begin forgets the request before.
-func (c *caller) begin(ix *Index, a *Attributes) {
-	c.encoder.begin(ix)
+// resetCaller forgets the request before.
+func (c *caller) resetCaller(ix *Index, a *Attributes) {
+	c.encoder.resetEncoder(ix)
 	c.consumer, c.tier, c.guessed = Consumer{}, unknownTier, false
 	c.lookedUp, c.othersBanned, c.unsure = false, false, false
 	c.exceptions, c.revision, c.banEnds = false, 0, 0
@@ -41,7 +42,7 @@ func (c *caller) begin(ix *Index, a *Attributes) {
 	}
 }
 
-// findConsumer looks the request's consumer up. There must be Consumers to ask.
+// findConsumer looks up the request's consumer. There must be Consumers to ask.
 func (c *caller) findConsumer(a *Attributes) {
 	if c.lookedUp {
 		return
@@ -53,33 +54,33 @@ func (c *caller) findConsumer(a *Attributes) {
 		for c.choice = 1; c.choice <= choices; c.choice++ {
 			var one Consumer
 			one.Key, one.Known = c.consumerKey(a)
-			find(a, &one)
+			lookUpConsumer(a, &one)
 			c.othersBanned = c.othersBanned || one.Banned
 		}
 		c.choice = 0
 	}
 	if c.consumer.Key, c.consumer.Known = key, known; known {
-		find(a, &c.consumer)
+		lookUpConsumer(a, &c.consumer)
 	}
 }
 
-// find is the one place that asks for a consumer: the code of an answer is long.
+// lookUpConsumer is the only function that asks for a consumer: the code of an answer is long.
 //
 //go:noinline
-func find(a *Attributes, c *Consumer) { a.Consumers.Find(c) }
+func lookUpConsumer(a *Attributes, c *Consumer) { a.Consumers.Find(c) }
 
-// consumerKey is the ConsumerKey of the request's consumer, known by the first source that holds
-// anything. Several different values name no consumer where they are refused.
+// consumerKey returns the ConsumerKey of the request's consumer, from the first source that has a
+// value. Several different values name no consumer where the policy set refuses them.
 func (e *encoder) consumerKey(a *Attributes) (keyhash.Key, bool) {
-	e.open(consumerFormat)
+	e.beginKey(consumerFormat)
 	if !e.putConsumer(a) || e.ambiguous && e.choice == 0 {
 		return keyhash.Key{}, false
 	}
-	return e.hash(), true
+	return e.hashKey(), true
 }
 
-// findTier finds the caller's tier: that of the first source that holds the name of one. Several
-// different values are none.
+// findTier finds the caller's tier: the first source that has the name of a tier decides. Several
+// different values name no tier.
 func (c *caller) findTier(a *Attributes) {
 	if c.tier != unknownTier {
 		return
@@ -98,7 +99,7 @@ func (c *caller) findTier(a *Attributes) {
 			name = c.assignedTier(a)
 			c.guessed = len(name) == 0 && c.consumer.Known && !c.consumer.Sure
 		default:
-			name = c.single(s, a)
+			name = c.singleValue(s, a)
 		}
 		for i, ref := range c.ix.tiers {
 			if text.Equal(c.ix.Text(ref), name) {
@@ -109,17 +110,17 @@ func (c *caller) findTier(a *Attributes) {
 	}
 }
 
-// foundAt is 1 + the index of the consumer's source that holds anything; 0 if none does.
+// foundAt returns 1 + the index of the consumer's source that has a value; 0 if none has.
 func (e *encoder) foundAt(a *Attributes) uint8 {
 	for i, s := range e.ix.sources {
-		if e.hold(s, a).len() > 0 {
+		if e.valuesAt(s, a).len() > 0 {
 			return uint8(i) + 1
 		}
 	}
 	return 0
 }
 
-// assignedTier is the name of the tier that the request's consumer was assigned.
+// assignedTier returns the name of the tier that the request's consumer was assigned.
 func (c *caller) assignedTier(a *Attributes) []byte {
 	if a.Consumers == nil {
 		return nil

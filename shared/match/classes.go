@@ -5,10 +5,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Classes is how many classes of requests there are, at least one.
+// Classes returns the number of classes of requests, at least one.
 func (ix *Index) Classes() int { return max(len(ix.classes), 1) }
 
-// Class is the name of a class; nil where there is no name.
+// Class returns the name of a class; nil if it has none.
 func (ix *Index) Class(i int) []byte {
 	if i >= len(ix.classes) {
 		return nil
@@ -16,7 +16,7 @@ func (ix *Index) Class(i int) []byte {
 	return ix.Text(ix.classes[i].name)
 }
 
-// cutClasses splits what was found in the trie into policies and classes.
+// cutClasses splits the matches in the trie into policies and classes.
 func cutClasses(found []pathMatch) (policies, classes []pathMatch) {
 	n := len(found)
 	for n > 0 && found[n-1].policy >= policy.MaxPolicies {
@@ -25,8 +25,8 @@ func cutClasses(found []pathMatch) (policies, classes []pathMatch) {
 	return found[:n], found[n:]
 }
 
-// findClass finds the request's class: the first whose conditions it meets, of those whose host and
-// path match.
+// findClass finds the request's class: the first class with matching host and path whose conditions
+// the request meets.
 func (c *collector) findClass(a *Attributes) {
 	if c.class != unknownClass {
 		return
@@ -36,7 +36,7 @@ func (c *collector) findClass(a *Attributes) {
 		number := found.policy - policy.MaxPolicies
 		one := &c.ix.classes[number].Policy
 		byPath := found.pattern.Len > 0
-		if byPath && a.Vague && number < uint32(c.ix.rest) || !c.meets(one, a) {
+		if byPath && a.Vague && number < uint32(c.ix.rest) || !c.meetsConditions(one, a) {
 			continue
 		}
 		if one.tiers != 0 {
@@ -50,9 +50,9 @@ func (c *collector) findClass(a *Attributes) {
 	}
 }
 
-// countsForClass reports whether a limit of a policy counts for a request of its class: the n-th of
-// a list of so many, which holds those of the document, and then for each reserve what is left for
-// the classes after its own.
+// countsForClass reports whether the n-th limit in a policy's list of limits counts for the
+// request's class. The list has the document's limits, and then for each reserve the limits for the
+// classes after its class.
 func (c *collector) countsForClass(p *Policy, n, of uint32) bool {
 	named := of / (1 + p.reserves.len())
 	if n < named || named == 0 {
@@ -61,8 +61,8 @@ func (c *collector) countsForClass(p *Policy, n, of uint32) bool {
 	return c.class > int(c.ix.reserves[p.reserves.from+n/named-1])
 }
 
-// step is how many of a policy's reserves are kept from a request of its class.
-func (c *collector) step(p *Policy) (n int) {
+// reserveSteps returns how many of a policy's reserves are kept from a request of its class.
+func (c *collector) reserveSteps(p *Policy) (n int) {
 	for _, class := range c.ix.reserves[p.reserves.from:p.reserves.to] {
 		if c.class > int(class) {
 			n++
@@ -71,16 +71,17 @@ func (c *collector) step(p *Policy) (n int) {
 	return n
 }
 
-// beginWith is a bucket whose windows begin with those of another: see policy.Limit.WindowsOf. All
-// limits of a key begin so: a part of a limit has none of the next window while the whole is still
-// in the one before, and what a draft would do is what it does once it is enforced.
+// beginWith returns a bucket whose windows begin with the windows of another bucket: see
+// policy.Limit.WindowsOf. All limits of a key begin like this. Otherwise a part of a limit could
+// use its next window while the whole limit is still in the window before, and a draft would act
+// differently once it is enforced.
 func beginWith(k, first keyhash.Key) keyhash.Key {
 	copy(k[8:], first[8:])
 	return k
 }
 
-// After is the name of the class after which a hit's limit is what is left; nil for a limit that
-// the document names.
+// After returns the name of the class of the reserve that a hit's limit excludes; nil for a limit
+// that the document names.
 func (ix *Index) After(h *Hit) []byte {
 	p := &ix.policies[h.Policy]
 	steps := 1 + p.reserves.len()
@@ -91,7 +92,7 @@ func (ix *Index) After(h *Hit) []byte {
 	if p.ByTier {
 		number = uint32(h.Tier) - 1
 	}
-	named := ix.run(p, number).len() / steps
+	named := ix.runOf(p, number).len() / steps
 	if uint32(h.Position) < named || named == 0 {
 		return nil
 	}

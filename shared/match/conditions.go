@@ -5,9 +5,9 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// meets reports whether a request meets the conditions of a policy whose host and path match, but
-// for that on the tier.
-func (e *encoder) meets(p *Policy, a *Attributes) bool {
+// meetsConditions reports whether a request meets the conditions of a policy whose host and path
+// match, except the condition on the tier.
+func (e *encoder) meetsConditions(p *Policy, a *Attributes) bool {
 	return e.ix.methodMatches(p, a.Method) && e.headersMatch(p, a) && e.ix.clientMatches(p, a)
 }
 
@@ -34,10 +34,10 @@ func (e *encoder) headersMatch(p *Policy, a *Attributes) bool {
 }
 
 // headerMatches reports whether one condition holds. A header with several values meets it if any
-// of them does. An empty value counts as absent, as it does in a partition. Otherwise a policy for
-// callers with a key and one for those without would both miss it.
+// of its values does. An empty value counts as absent, as it does in a partition. Otherwise neither
+// a policy for callers with a key nor a policy for callers without a key would apply to it.
 func (e *encoder) headerMatches(m *headerMatch, a *Attributes) bool {
-	h, want := e.hold(m.name, a), e.ix.Text(m.value)
+	h, want := e.valuesAt(m.name, a), e.ix.Text(m.value)
 	switch m.op {
 	case policy.HeaderAbsent:
 		return h.len() == 0
@@ -56,7 +56,7 @@ func (e *encoder) headerMatches(m *headerMatch, a *Attributes) bool {
 	return false
 }
 
-// clientMatches reports whether the client's address is one that the policy is for.
+// clientMatches reports whether the policy is for the client's address.
 func (ix *Index) clientMatches(p *Policy, a *Attributes) bool {
 	ranges := ix.clients[p.clients.from:p.clients.to]
 	return len(ranges) == 0 || len(a.ClientIP) > 0 && policy.Contains(ranges, a.Address)

@@ -5,35 +5,36 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// encoder reads what requests hold and encodes it, in memory that it reuses. Each kind of value
-// comes with its length, so that two different requests never encode alike however they are
-// spelled.
+// encoder reads the values of requests and encodes them, in memory that it reuses. Each kind of
+// value has its length in the encoding, so two different requests never have the same encoding,
+// whatever their texts are.
 type encoder struct {
 	ix *Index
-	// Objects counts requests with a claim that is an object where a value is looked for.
+	// Objects counts requests with a claim that is an object where a value is expected.
 	Objects uint64
-	// key is the encoding at hand.
+	// key is the current encoding.
 	key []byte
-	// request numbers the request at hand. held is what it holds, by slot; values are the values of
-	// all of them, text those that are spelled in another way than they were sent.
+	// request is the number of the current request. held has its values by slot, as ranges of
+	// values. text has the values whose spelling was changed.
 	request uint32
 	held    []held
 	values  []value
 	text    []byte
-	// path is the request's, property the path of a property.
+	// path is the request's path, property the path of a property.
 	path     value
 	property []byte
-	// spread is how many choices of single values the encoding at hand stands for: more than one if
-	// a place holds several. ambiguous: they are refused. excess: they are more than can be looked
-	// up. choice is 1 + the choice to encode; 0 encodes what the policy set says of several.
+	// spread is the number of choices of single values for the current encoding: more than one if a
+	// place has several. ambiguous means that several values are refused, excess that there are too
+	// many to look up. choice is 1 + the choice to encode; 0 encodes several values as the policy
+	// set defines.
 	spread, choice int
-	// work is how many bytes were hashed for the request at hand.
+	// work is the number of bytes that were hashed for the current request.
 	work              int
 	ambiguous, excess bool
 }
 
-// begin forgets the request before.
-func (e *encoder) begin(ix *Index) {
+// resetEncoder forgets the request before.
+func (e *encoder) resetEncoder(ix *Index) {
 	e.ix, e.values, e.text, e.choice = ix, e.values[:0], e.text[:0], 0
 	e.work = 0
 	e.path = value{}
@@ -46,23 +47,23 @@ func (e *encoder) begin(ix *Index) {
 	}
 }
 
-// maxSpread bounds how many choices are looked up one by one.
+// maxSpread bounds the number of choices that are looked up separately.
 const maxSpread = 64
 
-// open begins an encoding.
-func (e *encoder) open(format byte) {
+// beginKey begins an encoding.
+func (e *encoder) beginKey(format byte) {
 	e.key = append(e.key[:0], format)
 	e.spread, e.ambiguous, e.excess = 1, false, false
 }
 
-// hash is the key of the encoding at hand.
-func (e *encoder) hash() keyhash.Key {
+// hashKey returns the key of the current encoding.
+func (e *encoder) hashKey() keyhash.Key {
 	e.work += len(e.key)
-	return hashed(&e.ix.secret, e.key)
+	return hashKeyed(&e.ix.secret, e.key)
 }
 
-// putPart encodes what a request holds for a part of a partition key, and reports whether it holds
-// anything.
+// putPart encodes a request's value of a part of a partition key, and reports whether there is one
+// to encode.
 func (e *encoder) putPart(part part, a *Attributes) bool {
 	switch part.kind {
 	case policy.PartClientIP:
@@ -79,16 +80,16 @@ func (e *encoder) putPart(part part, a *Attributes) bool {
 	case policy.PartConsumer:
 		return e.putConsumer(a)
 	case policy.PartUpstream:
-		return e.putOne(e.upstream(a))
+		return e.putOne(e.upstreamCluster(a))
 	}
 	return e.putSource(part.source, a)
 }
 
-// putConsumer encodes the first of the consumer's sources that holds anything, with its name: alice
-// in a header and alice in a cookie are two.
+// putConsumer encodes the first of the consumer's sources that has a value, with the name of the
+// source: alice in a header and alice in a cookie are different consumers.
 func (e *encoder) putConsumer(a *Attributes) bool {
 	for _, s := range e.ix.sources {
-		if e.hold(s, a).len() > 0 {
+		if e.valuesAt(s, a).len() > 0 {
 			e.key = putText(append(e.key, byte(s.kind)), e.ix.Text(s.name))
 			return e.putSource(s, a)
 		}
@@ -96,11 +97,11 @@ func (e *encoder) putConsumer(a *Attributes) bool {
 	return false
 }
 
-// putSource encodes what a source holds, and reports whether it holds anything.
+// putSource encodes the values of a source, and reports whether there are any.
 //
 //go:noinline
 func (e *encoder) putSource(s source, a *Attributes) bool {
-	h := e.hold(s, a)
+	h := e.valuesAt(s, a)
 	n := h.len()
 	if n == 0 {
 		return false
@@ -137,7 +138,7 @@ func (e *encoder) putOne(text []byte) bool {
 	return len(text) > 0
 }
 
-// putText is putValue for a value whose hash is kept for the next key that has it.
+// putText is putValue for a value whose hash is kept for the next key.
 //
 //go:noinline
 func (e *encoder) putText(v *value) {
@@ -146,16 +147,16 @@ func (e *encoder) putText(v *value) {
 		return
 	}
 	if !v.hashed {
-		v.digest, v.hashed = hashed(&e.ix.secret, v.text), true
+		v.digest, v.hashed = hashKeyed(&e.ix.secret, v.text), true
 		e.work += len(v.text)
 	}
 	e.key = putDigest(e.key, len(v.text), &v.digest)
 }
 
-// single is what a source holds if that is one value, or if the first of several counts; nil
-// otherwise.
-func (e *encoder) single(s source, a *Attributes) []byte {
-	h := e.hold(s, a)
+// singleValue returns the value of a source if there is one value, or if the first of several
+// counts; nil otherwise.
+func (e *encoder) singleValue(s source, a *Attributes) []byte {
+	h := e.valuesAt(s, a)
 	if n := h.len(); n == 1 || n > 1 && !h.isList && e.ix.reading.IfSeveral == policy.SeveralFirst && n <= maxHeld {
 		return e.values[h.from].text
 	}

@@ -5,20 +5,21 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// enforcement is what operators have ordered beside the policy set, bound to the policies and tiers
-// of one Index. Enforce changes it, and Load empties it.
+// enforcement has the operators' orders beside the policy set, bound to the policies and tiers of
+// one Index. Enforce changes it, and Load empties it.
 type enforcement struct {
-	// orders has the most specific first: policy and tier, policy, tier, everything.
+	// orders begins with the most specific orders: policy and tier, policy, tier, everything.
 	orders []order
-	// off: everything is switched off, so that there is nothing to look at.
+	// off means that everything is switched off, and nothing must be checked.
 	off bool
-	// lifted: everything is switched off but for more specific orders, and no ban counts.
+	// lifted means that everything is switched off except by more specific orders, and that no ban
+	// counts.
 	lifted bool
-	// counts: some policy limits requests in flight.
+	// counts means that some policy limits requests in flight.
 	counts bool
-	// byTier: some order goes by tier.
+	// byTier means that some order depends on the tier.
 	byTier bool
-	// bans are the partition keys that are banned, ascending, ends when each ends, 0 for never.
+	// bans are the banned partition keys, ascending. ends has the end of each ban, 0 for never.
 	bans []keyhash.Key
 	ends []int64
 }
@@ -31,20 +32,20 @@ type order struct {
 	percent uint8
 }
 
-// These stand for what an order does not name.
+// Values of an order that names no policy or no tier.
 const (
 	everyPolicy = ^uint32(0)
 	everyTier   = -1
 )
 
-// reset takes back everything.
-func (e *enforcement) reset() {
+// resetOrders removes all orders and bans.
+func (e *enforcement) resetOrders() {
 	e.orders, e.bans, e.ends = e.orders[:0], e.bans[:0], e.ends[:0]
 	e.off, e.lifted, e.byTier = false, false, false
 }
 
-// add appends an order. They must come in their rank.
-func (e *enforcement) add(o order) {
+// addOrder appends an order. Orders must be added by rank.
+func (e *enforcement) addOrder(o order) {
 	everything := o.policy == everyPolicy && o.tier == everyTier
 	if everything && o.state == policy.EnforcedOff && o.percent == 100 {
 		e.lifted = true
@@ -53,10 +54,10 @@ func (e *enforcement) add(o order) {
 	e.orders = append(e.orders, o)
 }
 
-// state is how a policy is enforced for a partition key, given by its share: by the most specific
-// order about the policy and the caller's tier; without one as the document has it. If orders go by
-// tier, the tier must be known.
-func (e *enforcement) state(number, share uint32, tier int, document policy.Enforced) policy.Enforced {
+// stateFor returns how a policy is enforced for a partition key, given by its share: by the most
+// specific order about the policy and the caller's tier; without an order as in the document. If
+// orders depend on the tier, the tier must be known.
+func (e *enforcement) stateFor(number, share uint32, tier int, document policy.Enforced) policy.Enforced {
 	for i := range e.orders {
 		o := &e.orders[i]
 		isAbout := (o.policy == everyPolicy || o.policy == number) && (o.tier == everyTier || o.tier == tier)

@@ -8,28 +8,29 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Whose is whose request it is to a policy.
+// Whose identifies the caller of a request for a policy.
 type Whose struct {
 	// Policy is the index of the policy in the policy set.
 	Policy uint32
-	// Values are what the request has for the parts of the partition, and Key is the hash that bans
-	// and people know the partition key by.
+	// Values are the request's values for the parts of the partition. Key is the hash of the
+	// partition key, as in bans.
 	Values []Value
 	Key    keyhash.Key
-	// Tier is the caller's tier, for Index.Tier, if the policy goes by tier; 0 if it does not.
+	// Tier is the caller's tier, for Index.Tier, if the policy depends on the tier; 0 if it does
+	// not.
 	Tier uint8
 }
 
-// Whose says for each policy whose conditions a request meets whose request it is. Unlike Match it
-// makes new memory, since people ask, and not requests. It says nothing of what stands before the
-// policies, and nothing of those that no operator has switched on though the set has them off.
+// Whose returns, for each policy whose conditions a request meets, the caller of the request.
+// Unlike Match it allocates memory, since people ask, and not requests. It ignores the checks
+// before the policies, and policies that are off in the set and that no operator has switched on.
 func (m *Matcher) Whose(ix *Index, a *Attributes) (all []Whose) {
-	m.begin(ix, a)
-	found := m.find(a)
+	m.resetCollector(ix, a)
+	found := m.findMatches(a)
 	found, m.classMatches = cutClasses(found)
 	for _, one := range found {
 		p := &ix.policies[one.policy]
-		if !m.applies(p, a) {
+		if !m.isApplicable(p, a) {
 			continue
 		}
 		who := Whose{Policy: one.policy}
@@ -37,7 +38,7 @@ func (m *Matcher) Whose(ix *Index, a *Attributes) (all []Whose) {
 			who.Tier = uint8(m.tier) + 1
 		}
 		m.putPartition(p, one.pattern, a)
-		who.Key = m.hash()
+		who.Key = m.hashKey()
 		for _, part := range ix.parts[p.parts.from:p.parts.to] {
 			who.Values = append(who.Values, m.valueOf(part, one.pattern, a))
 		}
@@ -46,7 +47,8 @@ func (m *Matcher) Whose(ix *Index, a *Attributes) (all []Whose) {
 	return all
 }
 
-// valueOf is what the request has for a part of a partition. Several values are one, with commas.
+// valueOf returns the request's value for a part of a partition. Several values become one, with
+// commas.
 func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
 	place := part.source
 	switch part.kind {
@@ -65,10 +67,10 @@ func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
 	case policy.PartPath:
 		v.Text = a.Path
 	case policy.PartUpstream:
-		v.Text = c.upstream(a)
+		v.Text = c.upstreamCluster(a)
 	case policy.PartConsumer:
 		for _, s := range c.ix.sources {
-			if c.hold(s, a).len() > 0 {
+			if c.valuesAt(s, a).len() > 0 {
 				v.Source = policy.Source{Kind: s.kind, Name: string(c.ix.Text(s.name))}
 				place = s
 				break
@@ -86,9 +88,9 @@ func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
 	return v
 }
 
-// heldText is what the request holds at a place, as one text.
+// heldText returns the request's values at a place, as one text.
 func (c *caller) heldText(place source, a *Attributes) (text []byte) {
-	h := c.hold(place, a)
+	h := c.valuesAt(place, a)
 	for i := h.from; i < h.to; i++ {
 		if i > h.from {
 			text = append(text, ',')

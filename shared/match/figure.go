@@ -18,19 +18,19 @@ func (ix *Index) figuresOf(limit uint32) *figures {
 	return &ix.figures[from]
 }
 
-// ownFigure is the number that a request holds at a source, or the one that counts where it holds
-// none that can be read.
+// ownFigure returns the request's number at a source, or the default if there is no number that can
+// be read.
 func (e *encoder) ownFigure(f *figure, a *Attributes) int64 {
-	if own, ok := policy.ParseFigure(e.number(f.source, a)); ok {
+	if own, ok := policy.ParseFigure(e.numberText(f.source, a)); ok {
 		return own
 	}
 	return f.standard
 }
 
-// number is the text of a number that a request holds at a header, a claim or metadata.
-func (e *encoder) number(s source, a *Attributes) []byte {
+// numberText returns the text of a number in a header, a claim or metadata of the request.
+func (e *encoder) numberText(s source, a *Attributes) []byte {
 	if s.kind == policy.SourceHeader {
 		return findHeader(a.Headers, e.ix.Text(s.name))
 	}
-	return e.ask(s.kind, e.ix.Text(s.name), a)
+	return e.askEnvoy(s.kind, e.ix.Text(s.name), a)
 }

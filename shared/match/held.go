@@ -10,27 +10,29 @@ import (
 // authorization is the header whose values are credentials.
 const authorization = "authorization"
 
-// maxHeld is how many different values of a place count for one request. Requests with more are
-// refused where the place identifies, whatever the policy set says of several.
+// maxHeld is the largest number of different values of a place in one request. A request with more
+// is refused where the place identifies it, even if the policy set allows several values.
 const maxHeld = 8
 
-// maxElements is how many elements the list of a claim may have; a longer one identifies no caller.
+// maxElements is the largest number of elements in the list of a claim. A longer list identifies no
+// caller.
 const maxElements = 256
 
-// held is what the request at hand holds at a place: its values, each once, in one spelling.
+// held has the values of the current request at a place. Each value is there once, in one spelling.
 type held struct {
-	// request numbers the request that was read; what was read of another one does not count.
+	// request is the number of the request that was read; values of an earlier request are ignored.
 	request uint32
-	// from and to are where the values stand.
+	// from and to are the bounds of the values in encoder.values.
 	from, to uint32
-	// isList: the values are one, a claim that is a list.
+	// isList means that the values are one value: a claim that is a list.
 	isList bool
 }
 
 func (h *held) len() int { return int(h.to - h.from) }
 
-// compared is the end of the values that are compared with each other. Those beyond are refused.
-func (h *held) compared() uint32 {
+// comparedEnd returns the end of the values that are compared with each other. A request with more
+// values is refused.
+func (h *held) comparedEnd() uint32 {
 	if h.isList {
 		return h.to
 	}
@@ -44,24 +46,24 @@ type value struct {
 	hashed bool
 }
 
-// hold returns what the request holds at a place, and reads it if no policy has asked before.
-func (e *encoder) hold(s source, a *Attributes) *held {
+// valuesAt returns the request's values at a place, and reads them if no policy has asked before.
+func (e *encoder) valuesAt(s source, a *Attributes) *held {
 	h := &e.held[s.slot]
 	if h.request != e.request {
 		*h = held{request: e.request, from: uint32(len(e.values)), to: uint32(len(e.values))}
-		e.read(s, a, h)
+		e.readPlace(s, a, h)
 	}
 	return h
 }
 
-// read reads the values of a place. An empty value counts as absent: it identifies no caller.
+// readPlace reads the values of a place. An empty value counts as absent: it identifies no caller.
 //
 //go:noinline
-func (e *encoder) read(s source, a *Attributes, h *held) {
+func (e *encoder) readPlace(s source, a *Attributes, h *held) {
 	name := e.ix.Text(s.name)
 	switch s.kind {
 	case policy.SourceClientIP:
-		e.keep(h, a.ClientIP)
+		e.keepValue(h, a.ClientIP)
 	case policy.SourceHeader:
 		e.readHeader(h, name, a.Headers)
 	case policy.SourceCookie:
@@ -69,21 +71,21 @@ func (e *encoder) read(s source, a *Attributes, h *held) {
 	case policy.SourceQuery:
 		e.readQuery(h, name, a.Query)
 	case policy.SourceJWT:
-		e.readClaim(h, e.ask(s.kind, name, a))
+		e.readClaim(h, e.askEnvoy(s.kind, name, a))
 	default:
-		e.keep(h, e.ask(s.kind, name, a))
+		e.keepValue(h, e.askEnvoy(s.kind, name, a))
 	}
 	if s.kind == policy.SourceJWT || !h.isList && e.ix.reading.IfSeveral == policy.SeveralJoined {
-		e.sort(h)
+		e.sortValues(h)
 	}
 }
 
-// keep adds a value, if it is none of those before.
-func (e *encoder) keep(h *held, one []byte) {
+// keepValue adds a value unless it is there already.
+func (e *encoder) keepValue(h *held, one []byte) {
 	if len(one) == 0 {
 		return
 	}
-	for i := h.from; i < h.compared(); i++ {
+	for i := h.from; i < h.comparedEnd(); i++ {
 		if text.Equal(e.values[i].text, one) {
 			return
 		}
@@ -92,9 +94,10 @@ func (e *encoder) keep(h *held, one []byte) {
 	h.to++
 }
 
-// sort orders values by their bytes, so that those of a set are one identity in any order.
-func (e *encoder) sort(h *held) {
-	all := e.values[h.from:h.compared()]
+// sortValues sorts values by their bytes, so that a set of values is the same identity in any
+// order.
+func (e *encoder) sortValues(h *held) {
+	all := e.values[h.from:h.comparedEnd()]
 	for i := range all {
 		for at := i; at > 0 && string(all[at].text) < string(all[at-1].text); at-- {
 			all[at], all[at-1] = all[at-1], all[at]
@@ -102,8 +105,8 @@ func (e *encoder) sort(h *held) {
 	}
 }
 
-// readHeader reads the values of a header. Servers and proxies join lines with commas: a list of
-// equal elements is one value, and credentials that are single tokens come apart.
+// readHeader reads the values of a header. Servers and proxies join lines with commas. So a list of
+// equal elements is one value, and a list of credentials without spaces is split.
 func (e *encoder) readHeader(h *held, name []byte, headers []Header) {
 	if text.HasPrefix(name, policy.DescriptorName) {
 		e.readDescriptor(h, name, headers)
@@ -117,13 +120,13 @@ func (e *encoder) readHeader(h *held, name []byte, headers []Header) {
 		if sent := headers[i].Value; credentials {
 			e.readCredentials(h, sent)
 		} else {
-			e.keep(h, single(sent))
+			e.keepValue(h, singleElement(sent))
 		}
 	}
 }
 
-// readDescriptor reads the values of the entries of a descriptor that have one key, which a proxy
-// says: all of them, in their order.
+// readDescriptor reads all values of the descriptor entries that have one key, in their order. A
+// proxy sends them.
 func (e *encoder) readDescriptor(h *held, name []byte, headers []Header) {
 	h.isList = true
 	for i := range headers {
@@ -134,8 +137,8 @@ func (e *encoder) readDescriptor(h *held, name []byte, headers []Header) {
 	}
 }
 
-// single is the element of a list whose elements are all equal, or the list itself.
-func single(list []byte) []byte {
+// singleElement returns the element of a list whose elements are all equal, or the list itself.
+func singleElement(list []byte) []byte {
 	first, rest := text.Cut(list, ',')
 	if first = text.Trim(first); len(first) == 0 || len(rest) == 0 {
 		return text.Trim(list)
@@ -150,20 +153,20 @@ func single(list []byte) []byte {
 }
 
 func (e *encoder) readCredentials(h *held, sent []byte) {
-	whole := e.spell(sent, spelling.AppendCredentials)
+	whole := e.spellValue(sent, spelling.AppendCredentials)
 	if !spelling.IsToken(whole) {
-		e.keep(h, whole)
+		e.keepValue(h, whole)
 		return
 	}
 	for rest := sent; len(rest) > 0; {
 		var one []byte
 		one, rest = text.Cut(rest, ',')
-		e.keep(h, e.spell(one, spelling.AppendCredentials))
+		e.keepValue(h, e.spellValue(one, spelling.AppendCredentials))
 	}
 }
 
-// readCookies reads the values of a cookie. Some servers take a blank before another pair for the
-// end of a value.
+// readCookies reads the values of a cookie. For some servers a blank before another pair ends a
+// value.
 func (e *encoder) readCookies(h *held, name []byte, headers []Header) {
 	for i := range headers {
 		if !headers[i].Is("cookie") {
@@ -182,34 +185,34 @@ func (e *encoder) readPair(h *held, name, pair []byte) {
 		key, sent := text.Cut(pair, '=')
 		own, next := spelling.CutCookie(sent)
 		if text.Equal(text.Trim(key), name) {
-			e.keep(h, e.spell(own, spelling.AppendCookie))
+			e.keepValue(h, e.spellValue(own, spelling.AppendCookie))
 		}
 		pair = next
 	}
 }
 
-// readQuery reads the values of a query parameter. Names and values are compared as they decode.
+// readQuery reads the values of a query parameter. Names and values are compared after decoding.
 func (e *encoder) readQuery(h *held, name, query []byte) {
 	for len(query) > 0 && h.len() <= maxHeld {
 		var pair []byte
 		pair, query = text.Cut(query, '&')
 		key, sent := text.Cut(pair, '=')
 		from := len(e.text)
-		isOurs := text.Equal(e.spell(key, spelling.AppendQuery), name)
+		isOurs := text.Equal(e.spellValue(key, spelling.AppendQuery), name)
 		if e.text = e.text[:from]; isOurs {
-			e.keep(h, e.spell(sent, spelling.AppendQuery))
+			e.keepValue(h, e.spellValue(sent, spelling.AppendQuery))
 		}
 	}
 }
 
-// readClaim reads a claim. An object identifies no caller: its fields come in another order each
-// time. Neither does a list that is too long to be put in order for each request.
+// readClaim reads a claim. An object identifies no caller, because its fields have another order
+// each time. Nor does a list that is too long to sort for each request.
 func (e *encoder) readClaim(h *held, claim []byte) {
 	switch spelling.KindOf(claim) {
 	case spelling.ObjectList:
 		e.Objects++
 	case spelling.NoList:
-		e.keep(h, e.spell(claim, spelling.AppendClaim))
+		e.keepValue(h, e.spellValue(claim, spelling.AppendClaim))
 	case spelling.ValueList:
 		h.isList = true
 		for i, at := 0, 0; i == 0 || at > 0; i++ {
@@ -219,13 +222,13 @@ func (e *encoder) readClaim(h *held, claim []byte) {
 				e.Objects++
 				return
 			}
-			e.keep(h, e.spell(element, spelling.AppendClaim))
+			e.keepValue(h, e.spellValue(element, spelling.AppendClaim))
 		}
 	}
 }
 
-// spell gives a value its spelling, in memory that is used again with the next request.
-func (e *encoder) spell(sent []byte, appendTo func(dst, sent []byte) []byte) []byte {
+// spellValue spells a value, in memory that the next request reuses.
+func (e *encoder) spellValue(sent []byte, appendTo func(dst, sent []byte) []byte) []byte {
 	from := len(e.text)
 	e.text = appendTo(e.text, sent)
 	return e.text[from:len(e.text):len(e.text)]

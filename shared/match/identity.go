@@ -6,10 +6,11 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Identify fills in who made a request, as far as the policy set lets it be shown, and reuses the
-// memory of id. Unless askEnvoy is set, what Envoy would have to be asked for is left out.
+// Identify sets the caller of a request in id, as far as the policy set lets it be shown, and
+// reuses the memory of id. Unless askEnvoy is set, it leaves out values that Envoy would have to be
+// asked for.
 func (m *Matcher) Identify(ix *Index, a *Attributes, askEnvoy bool, id *wire.Identity) {
-	m.encoder.begin(ix)
+	m.encoder.resetEncoder(ix)
 	id.Consumer, id.Shown = keyhash.Key{}, id.Shown[:0]
 	if askEnvoy || !ix.asksEnvoy {
 		id.Consumer, _ = m.consumerKey(a)
@@ -19,15 +20,15 @@ func (m *Matcher) Identify(ix *Index, a *Attributes, askEnvoy bool, id *wire.Ide
 			continue
 		}
 		// A part with several values is not shown: no rule says which one counts.
-		if value := m.shown(p, a); len(value) > 0 {
+		if value := m.shownValue(p, a); len(value) > 0 {
 			value = value[:min(len(value), policy.MaxShownText)]
 			id.Shown = append(append(id.Shown, byte(i), byte(len(value))), value...)
 		}
 	}
 }
 
-// shown is what a request holds for a part that may be shown.
-func (e *encoder) shown(p part, a *Attributes) []byte {
+// shownValue returns the request's value for a part that may be shown.
+func (e *encoder) shownValue(p part, a *Attributes) []byte {
 	switch p.kind {
 	case policy.PartClientIP:
 		return a.ClientIP
@@ -38,5 +39,5 @@ func (e *encoder) shown(p part, a *Attributes) []byte {
 	case policy.PartPath:
 		return a.Path
 	}
-	return e.single(p.source, a)
+	return e.singleValue(p.source, a)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Load compiles a snapshot, under which no enforcement is in force yet. The bytes are copied, and
+// Load compiles a snapshot. No order of an operator is in force after it. The bytes are copied, and
 // memory of an earlier Load is reused. After an error the index must not be used: keep the last
-// good one beside it.
+// good index beside it.
 func (ix *Index) Load(snapshot []byte) error {
 	if err := ix.Begin(snapshot); err != nil {
 		return err
@@ -18,15 +18,15 @@ func (ix *Index) Load(snapshot []byte) error {
 	return err
 }
 
-// WholeSet is work for Continue that any snapshot is done with.
+// WholeSet is enough work for Continue to load any snapshot in one call.
 const WholeSet = 1 << 30
 
-// Begin starts a Load that Continue ends, a part at a time. Until then the index must not be used.
-// It is not inlined, for the size of the filter.
+// Begin starts a Load, which Continue continues part by part. Until it is done the index must not
+// be used. It is not inlined, for the size of the filter.
 //
 //go:noinline
 func (ix *Index) Begin(snapshot []byte) error {
-	ix.clear()
+	ix.clearTables()
 	if cap(ix.snapshot) < len(snapshot) {
 		ix.snapshot = make([]byte, 0, len(snapshot)) // append would round up.
 	}
@@ -40,20 +40,20 @@ func (ix *Index) Begin(snapshot []byte) error {
 	ix.loadHead(&l.set)
 	ix.loadAccess(&l.set)
 	l.next, l.planting, l.count = 0, false, l.set.Policies()
-	ix.reserve(min(l.count, len(snapshot)/leastPolicy))
-	ix.trie.reset()
+	ix.reserveTables(min(l.count, len(snapshot)/leastPolicy))
+	ix.trie.resetTrie()
 	return nil
 }
 
-// Continue goes on with what Begin has started, and reports whether the index is ready. Work bounds
-// what one call does: it ends once the tables have grown by as many elements. A policy, a limit, a
-// segment of a pattern and the like is one; a policy with its lists is read at once. It is not
-// inlined, for the size of the filter.
+// Continue continues a Load that Begin has started, and reports whether the index is ready. A call
+// ends when the tables have grown by work elements. An element is a policy, a limit, a segment of a
+// pattern and the like; a policy with its lists is read at once. It is not inlined, for the size of
+// the filter.
 //
 //go:noinline
 func (ix *Index) Continue(work int) (done bool, err error) {
 	l := &ix.loading
-	if !ix.loadPolicies(ix.elements() + work) {
+	if !ix.loadPolicies(ix.countElements() + work) {
 		return false, nil
 	}
 	ix.loadClasses(&l.set)
@@ -63,18 +63,18 @@ func (ix *Index) Continue(work int) (done bool, err error) {
 	return true, l.set.End()
 }
 
-// elements is how many elements the tables have.
-func (ix *Index) elements() int {
+// countElements returns the number of elements in the tables.
+func (ix *Index) countElements() int {
 	return len(ix.policies) + len(ix.limits) + len(ix.methods) + len(ix.headers) + len(ix.parts) +
 		len(ix.clients) + len(ix.figures) + len(ix.places.nodes) +
 		len(ix.trie.entries) + len(ix.trie.nodes) + len(ix.trie.gates)
 }
 
-// Snapshot is the message that was loaded. It is good until the next Load.
+// Snapshot returns the loaded message. It is good until the next Load.
 func (ix *Index) Snapshot() []byte { return ix.snapshot }
 
-// clear empties the tables and keeps their memory.
-func (ix *Index) clear() {
+// clearTables empties the tables and keeps their memory.
+func (ix *Index) clearTables() {
 	ix.sources, ix.tiers, ix.tierSources = ix.sources[:0], ix.tiers[:0], ix.tierSources[:0]
 	ix.policies, ix.limits, ix.runs = ix.policies[:0], ix.limits[:0], ix.runs[:0]
 	ix.methods, ix.headers, ix.parts = ix.methods[:0], ix.headers[:0], ix.parts[:0]
@@ -84,33 +84,33 @@ func (ix *Index) clear() {
 	ix.classes, ix.reserves, ix.rest = ix.classes[:0], ix.reserves[:0], 0
 	clear(ix.commits)
 	ix.commits, ix.also = ix.commits[:0], ix.also[:0]
-	ix.exempted.reset()
-	ix.places.reset()
+	ix.exempted.resetTrie()
+	ix.places.resetTrie()
 	ix.penalties, ix.wide = ix.penalties[:0], ix.wide[:0]
-	ix.enforcement.reset()
+	ix.enforcement.resetOrders()
 	ix.needsClientIP, ix.asksEnvoy = false, false
 }
 
 func (ix *Index) loadHead(set *wire.SetReader) {
 	ix.head = set.Head(
 		func(kind policy.SourceKind, name wire.Ref) {
-			ix.sources = append(ix.sources, ix.place(kind, name))
+			ix.sources = append(ix.sources, ix.placeOf(kind, name))
 			ix.needsClientIP = ix.needsClientIP || kind == policy.SourceClientIP
 			ix.asksEnvoy = ix.asksEnvoy || kind.AsksEnvoy()
 		},
 		func(name wire.Ref) { ix.tiers = append(ix.tiers, name) },
 		func(kind policy.SourceKind, name wire.Ref) {
-			ix.tierSources = append(ix.tierSources, ix.place(kind, name))
+			ix.tierSources = append(ix.tierSources, ix.placeOf(kind, name))
 		},
 	)
 	for i := range ix.tierSources {
-		ix.resolve(&ix.tierSources[i])
+		ix.resolveFound(&ix.tierSources[i])
 	}
 }
 
-// resolve finds the consumer's source and the tier that a policy.SourceFound names, once for all
-// requests.
-func (ix *Index) resolve(s *source) {
+// resolveFound finds the consumer's source and the tier that a policy.SourceFound names, once for
+// all requests.
+func (ix *Index) resolveFound(s *source) {
 	if s.kind != policy.SourceFound {
 		return
 	}
@@ -134,22 +134,22 @@ func (ix *Index) loadAccess(set *wire.SetReader) {
 		func(r policy.Range) { ix.exempt = append(ix.exempt, r) },
 		func(r wire.Ref) {
 			path[0] = r
-			ix.exempted.insert(ix.snapshot, 0, nil, path[:])
+			ix.exempted.insertPolicy(ix.snapshot, 0, nil, path[:])
 		},
 		func(r wire.Ref) { ix.exemptMethods = append(ix.exemptMethods, r) },
-		func(r wire.Ref) { ix.exempted.child(ix.snapshot, hostsRoot, consumer, r) },
+		func(r wire.Ref) { ix.exempted.childOf(ix.snapshot, hostsRoot, consumer, r) },
 	)
 	ix.needsClientIP = ix.needsClientIP || len(ix.banned) > 0 || len(ix.exempt) > 0
 }
 
-// leastPolicy is fewer bytes than any policy takes in a snapshot. So what is reserved is bounded by
-// the snapshot's length and not by the number of policies that it claims.
+// leastPolicy is less than the bytes of any policy in a snapshot. It bounds the reserved memory by
+// the snapshot's length, not by the number of policies that the snapshot claims.
 const leastPolicy = 16
 
-// reserve makes room for n policies, each with one limit, one pattern and one part of the
-// partition, as most have. Tables that grow one policy at a time leave as much garbage as they
+// reserveTables reserves memory for n policies, each with one limit, one pattern and one part of
+// the partition, as most have. Tables that grow one policy at a time leave as much garbage as they
 // hold, and the memory of a module never shrinks.
-func (ix *Index) reserve(n int) {
+func (ix *Index) reserveTables(n int) {
 	if n <= cap(ix.policies) {
 		return
 	}
@@ -157,28 +157,29 @@ func (ix *Index) reserve(n int) {
 	ix.limits = make([]policy.Limit, 0, n)
 	ix.runs = make([]uint32, 0, 2*n)
 	ix.parts = make([]part, 0, n)
-	ix.trie.reserve(n)
+	ix.trie.reserveNodes(n)
 }
 
 // loading is a Load under way, with the policy that is being loaded.
 type loading struct {
 	Policy
 	hosts, paths []wire.Ref
-	// firstLimit is the index of its first limit.
+	// firstLimit is the index of the policy's first limit.
 	firstLimit int
-	// set reads the snapshot: count policies, of which next is the index of this one.
+	// set reads the snapshot. count is its number of policies, next the index of this policy.
 	set         wire.SetReader
 	count, next int
-	// planting: the policy is read, and its patterns go into the trie, behind gates for its
-	// conditions; those before pattern are there.
+	// planting means that the policy is read, and that its patterns are being put into the trie,
+	// behind gates for its conditions. Patterns with an index below pattern are already there.
 	planting   bool
 	pattern    int
 	conditions []condition
 }
 
 // loadPolicies reads policies until all are read, which it reports, or until the tables have most
-// elements. There may be thousands, so the functions that take their parts are made once.
+// elements. There may be thousands of policies, so it makes the functions for their parts once.
 func (ix *Index) loadPolicies(most int) (all bool) {
+	// Make the functions that store the parts of a policy.
 	l := &ix.loading
 	set := &l.set
 	run := func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) }
@@ -187,7 +188,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 	method := func(r wire.Ref) { ix.methods = append(ix.methods, r) }
 	path := func(r wire.Ref) { l.paths = append(l.paths, r) }
 	header := func(op policy.HeaderOp, name, value wire.Ref) {
-		ix.headers = append(ix.headers, headerMatch{op, ix.place(policy.SourceHeader, name), value})
+		ix.headers = append(ix.headers, headerMatch{op, ix.placeOf(policy.SourceHeader, name), value})
 	}
 	component := func(kind policy.PartKind, name wire.Ref) { ix.addPart(l, kind, name) }
 	client := func(r policy.Range) {
@@ -215,14 +216,15 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 		}
 	}
 	kept := func(class uint8) { ix.reserves = append(ix.reserves, class) }
-	rule := func(p penalty.Rule) { ix.punishes(l, p) }
+	rule := func(p penalty.Rule) { ix.addPenalty(l, p) }
 	adaptive := func(a policy.Adaptive) {
 		ix.adaptives = append(ix.adaptives, a)
 		ix.needsClientIP, l.adaptive = true, uint16(len(ix.adaptives))
 	}
 	for l.next < l.count && !set.Failed() {
+		// Read each policy and plant its patterns.
 		if !l.planting {
-			ix.begin(l)
+			ix.beginPolicy(l)
 			l.PolicyHead = set.Policy(run, limit)
 			run() // The end of the last one.
 			set.Lists(host, method, path, header, component)
@@ -231,14 +233,14 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 			l.planting, l.pattern = true, 0
 			l.conditions = ix.loadConditions(&l.Policy, l.conditions)
 		}
-		if !ix.plant(l, most) || ix.elements() >= most && l.next < l.count {
+		if !ix.plantPatterns(l, most) || ix.countElements() >= most && l.next < l.count {
 			return false
 		}
 	}
 	return true
 }
 
-// addPart adds a part of the partition of the policy at hand.
+// addPart adds a part of the partition of the current policy.
 func (ix *Index) addPart(l *loading, kind policy.PartKind, name wire.Ref) {
 	ix.parts = append(ix.parts, ix.partOf(kind, name))
 	ix.needsClientIP = ix.needsClientIP || kind == policy.PartClientIP
@@ -246,12 +248,12 @@ func (ix *Index) addPart(l *loading, kind policy.PartKind, name wire.Ref) {
 	l.ByConsumer = l.ByConsumer || kind == policy.PartConsumer
 }
 
-// plant puts the patterns of a policy into the trie, and reports whether all are there before the
-// tables have most elements. A policy that is off has its patterns there too: operators may switch
-// it on.
-func (ix *Index) plant(l *loading, most int) (all bool) {
-	for count := patterns(l.hosts, l.paths); l.pattern < count; l.pattern++ {
-		if l.pattern > 0 && ix.elements() >= most {
+// plantPatterns puts the patterns of a policy into the trie. It reports whether all are there
+// before the tables have most elements. The patterns of a policy that is off are also there,
+// because operators may switch it on.
+func (ix *Index) plantPatterns(l *loading, most int) (all bool) {
+	for count := patternCount(l.hosts, l.paths); l.pattern < count; l.pattern++ {
+		if l.pattern > 0 && ix.countElements() >= most {
 			return false
 		}
 		ix.trie.insertPattern(ix.snapshot, uint32(l.next), l.pattern, l.hosts, l.paths, l.conditions)
@@ -261,8 +263,8 @@ func (ix *Index) plant(l *loading, most int) (all bool) {
 	return true
 }
 
-// punishes adds the rule for penalties of the policy at hand.
-func (ix *Index) punishes(l *loading, p penalty.Rule) {
+// addPenalty adds the penalty rule of the current policy.
+func (ix *Index) addPenalty(l *loading, p penalty.Rule) {
 	ix.penalties = append(ix.penalties, p)
 	l.penalty = uint16(len(ix.penalties)) // There are at most policy.MaxPolicies.
 	if p.All && len(ix.wide) < policy.MaxWide {
@@ -270,8 +272,8 @@ func (ix *Index) punishes(l *loading, p penalty.Rule) {
 	}
 }
 
-// begin notes where the lists of the next policy start.
-func (ix *Index) begin(l *loading) {
+// beginPolicy records where the lists of the next policy start.
+func (ix *Index) beginPolicy(l *loading) {
 	l.hosts, l.paths = l.hosts[:0], l.paths[:0]
 	l.firstLimit = len(ix.limits)
 	l.Policy = Policy{}
@@ -283,8 +285,8 @@ func (ix *Index) begin(l *loading) {
 	l.reserves.from = uint32(len(ix.reserves))
 }
 
-// end notes where the lists end, and returns the policy.
-func (ix *Index) end(l *loading) Policy {
+// endPolicy records where the lists end, and returns the policy.
+func (ix *Index) endPolicy(l *loading) Policy {
 	l.runs.to = uint32(len(ix.runs))
 	l.methods.to = uint32(len(ix.methods))
 	l.headers.to = uint32(len(ix.headers))
@@ -295,12 +297,12 @@ func (ix *Index) end(l *loading) Policy {
 	return l.Policy
 }
 
-// loadRoots ends the policy at hand, and gives its limits their roots.
+// loadRoots ends the current policy, and sets the roots of its limits.
 func (ix *Index) loadRoots(l *loading) {
-	ix.policies = append(ix.policies, ix.end(l))
+	ix.policies = append(ix.policies, ix.endPolicy(l))
 	p := &l.Policy
 	for i := uint32(0); i <= p.candidateRun() && !l.set.Failed(); i++ {
-		run := ix.run(p, i)
+		run := ix.runOf(p, i)
 		policy.InheritSteps(ix.limits[run.from:run.to], nil, nil, 1+int(p.reserves.len()))
 	}
 	for i := range l.set.Roots() {
@@ -313,44 +315,44 @@ func (ix *Index) loadClasses(set *wire.SetReader) {
 	l := &ix.loading
 	n := set.Classes()
 	for i := 0; i < n && !set.Failed(); i++ {
-		ix.begin(l)
+		ix.beginPolicy(l)
 		name, rest, tiers := set.Class(
 			func(r wire.Ref) { l.hosts = append(l.hosts, r) },
 			func(r wire.Ref) { ix.methods = append(ix.methods, r) },
 			func(r wire.Ref) { l.paths = append(l.paths, r) },
 			func(op policy.HeaderOp, name, value wire.Ref) {
-				ix.headers = append(ix.headers, headerMatch{op, ix.place(policy.SourceHeader, name), value})
+				ix.headers = append(ix.headers, headerMatch{op, ix.placeOf(policy.SourceHeader, name), value})
 			},
 			func(r policy.Range) {
 				ix.clients = append(ix.clients, r)
 				ix.needsClientIP = true
 			})
 		l.tiers = tiers
-		ix.classes = append(ix.classes, class{Policy: ix.end(l), name: name})
+		ix.classes = append(ix.classes, class{Policy: ix.endPolicy(l), name: name})
 		if rest {
 			ix.rest = uint8(i)
 			continue
 		}
-		ix.trie.insert(ix.snapshot, uint32(policy.MaxPolicies+i), l.hosts, l.paths)
+		ix.trie.insertPolicy(ix.snapshot, uint32(policy.MaxPolicies+i), l.hosts, l.paths)
 	}
 }
 
 func (ix *Index) figureOf(f wire.OwnFigure) figure {
-	return figure{ix.place(f.Kind, f.Name), f.Default}
+	return figure{ix.placeOf(f.Kind, f.Name), f.Default}
 }
 
-// place is a source with its slot.
-func (ix *Index) place(kind policy.SourceKind, name wire.Ref) source {
-	return source{kind: kind, name: name, slot: ix.places.child(ix.snapshot, uint32(kind), literal, name)}
+// placeOf returns a source with its slot.
+func (ix *Index) placeOf(kind policy.SourceKind, name wire.Ref) source {
+	return source{kind: kind, name: name, slot: ix.places.childOf(ix.snapshot, uint32(kind), literal, name)}
 }
 
-// partOf is a part with its source.
+// partOf returns a part with its source.
 func (ix *Index) partOf(kind policy.PartKind, name wire.Ref) part {
 	from, ok := kind.Source()
 	if !ok {
 		return part{kind: kind}
 	}
-	return part{kind, ix.place(from, name)}
+	return part{kind, ix.placeOf(from, name)}
 }
 
 func (ix *Index) loadShown(set *wire.SetReader) {
@@ -361,7 +363,7 @@ func (ix *Index) loadShown(set *wire.SetReader) {
 	}
 }
 
-// loadConditions are the conditions of a policy that gates can hold, in memory that is used again.
+// loadConditions returns the conditions of a policy that can be gates, in reused memory.
 func (ix *Index) loadConditions(p *Policy, memory []condition) []condition {
 	memory = memory[:0]
 	for i := p.headers.from; i < p.headers.to && len(memory) < maxBehind; i++ {

@@ -5,21 +5,20 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Enforce puts into force what operators have ordered, in place of what they had ordered before.
-// Call it again after each Load, and when an order has ended by the Unix time in milliseconds.
-// Orders about policies and tiers that the policy set does not have change nothing. Nothing of m is
-// kept.
+// Enforce puts the operators' orders into force, in place of their earlier orders. Call it again
+// after each Load, and when an order has ended by the Unix time in milliseconds. Orders about
+// policies and tiers that the policy set does not have change nothing. Enforce keeps nothing of m.
 func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
 	e := &ix.enforcement
-	e.reset()
+	e.resetOrders()
 	for rank := range 4 {
 		for i := range m.Orders {
 			one := &m.Orders[i]
 			if rankOf(one) != rank || hasEnded(one.Expires, unix) {
 				continue
 			}
-			if bound, ok := ix.bind(one); ok {
-				e.add(bound)
+			if bound, ok := ix.bindOrder(one); ok {
+				e.addOrder(bound)
 			}
 		}
 	}
@@ -36,8 +35,8 @@ func (ix *Index) Enforce(m *wire.Enforcement, unix int64) {
 
 func hasEnded(expires, unix int64) bool { return expires != 0 && expires <= unix }
 
-// bind finds the policy and the tier that an order names; false if the policy set lacks one.
-func (ix *Index) bind(o *wire.Order) (bound order, ok bool) {
+// bindOrder finds the policy and the tier that an order names; false if the policy set lacks them.
+func (ix *Index) bindOrder(o *wire.Order) (bound order, ok bool) {
 	bound = order{policy: everyPolicy, tier: everyTier, state: o.State, percent: o.Percent}
 	if len(o.Policy) > 0 {
 		for bound.policy = 0; ; bound.policy++ {
@@ -62,7 +61,7 @@ func (ix *Index) bind(o *wire.Order) (bound order, ok bool) {
 	return bound, true
 }
 
-// rankOf puts what is more specific first.
+// rankOf returns the rank of an order: more specific orders have lower ranks.
 func rankOf(o *wire.Order) int {
 	rank := 0
 	if len(o.Policy) == 0 {
@@ -74,6 +73,6 @@ func rankOf(o *wire.Order) int {
 	return rank
 }
 
-// bansKeys reports whether any partition key is banned. Then exempt requests have to be held
-// against the policies too: only these know by which keys a request is counted.
+// bansKeys reports whether any partition key is banned. Then exempt requests must be matched
+// against the policies too, because only the policies define the keys of a request.
 func (ix *Index) bansKeys() bool { return len(ix.enforcement.bans) > 0 }

@@ -6,30 +6,30 @@ import (
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
-// Partition is one partition key of a policy: what the requests that have it share. With it the
+// Partition is one partition key of a policy. All requests with this key share it. With it the
 // control plane finds a bucket without a request.
 type Partition struct {
 	secret  [16]byte
 	encoded []byte
-	// byTier: the tiers have buckets of their own, but for the default one.
+	// byTier means that each tier except the default tier has its own buckets.
 	byTier      bool
 	defaultTier string
-	// steps is how many limits a policy has for each of a list: one, and one for each class of a
-	// reserve.
+	// steps is the number of limits that a policy has for each limit in its list: one, and one for
+	// each class of a reserve.
 	steps int
 }
 
-// Value is what a request has for one part of a partition key.
+// Value is a request's value for one part of a partition key.
 type Value struct {
 	Text []byte
-	// Absent: the request does not have the part.
+	// Absent means that the request does not have the part.
 	Absent bool
-	// Source is where a consumer's value was found. Other parts have none.
+	// Source is the place of a consumer's value. It is empty for other parts.
 	Source policy.Source
 }
 
-// NewPartition makes the partition key that requests with these values have under a policy. There
-// is one value for each part of the key, in its order. The policy is one of the set.
+// NewPartition makes the partition key of requests with these values under a policy. There is one
+// value for each part of the key, in its order. The policy belongs to the set.
 func NewPartition(secret [16]byte, set *policy.Set, p *policy.Policy, values []Value) Partition {
 	b := putText([]byte{keyFormat}, []byte(p.Name))
 	for i, part := range p.Partition {
@@ -50,11 +50,11 @@ func NewPartition(secret [16]byte, set *policy.Set, p *policy.Policy, values []V
 	return one
 }
 
-// partText is a value that people give for a part, in the spelling that requests are given.
+// partText returns a value that people give for a part, in the spelling of values in requests.
 func partText(part policy.Part, v *Value, routing spelling.Routing) []byte {
 	switch part.Kind {
 	case policy.PartConsumer:
-		return spelled(v.Source.Kind, v.Source.Name, v.Text)
+		return spelledValue(v.Source.Kind, v.Source.Name, v.Text)
 	case policy.PartHost:
 		return spelling.AppendHost(nil, v.Text)
 	case policy.PartMethod:
@@ -71,31 +71,32 @@ func partText(part policy.Part, v *Value, routing spelling.Routing) []byte {
 		return v.Text
 	}
 	kind, _ := part.Kind.Source()
-	return spelled(kind, part.Name, v.Text)
+	return spelledValue(kind, part.Name, v.Text)
 }
 
-// Key is the hash that bans go by. It is the same for all tiers and limits.
-func (p Partition) Key() keyhash.Key { return hashed(&p.secret, p.encoded) }
+// Key returns the hash that bans use. It is the same for all tiers and limits.
+func (p Partition) Key() keyhash.Key { return hashKeyed(&p.secret, p.encoded) }
 
-// Share is where the key stands among a hundred, by which a policy is enforced for a share.
+// Share returns the number of the key below 100, for a policy that is enforced for a share of its
+// keys.
 func (p Partition) Share() int { return int(ShareOf(p.Key())) }
 
-// Bucket is the bucket of the n-th limit of a tier, which has these limits. A consumer has one for
-// all tiers that it may have. A policy that is in shadow for the key has other buckets.
+// Bucket returns the bucket of the n-th limit of a tier, which has these limits. A consumer has one
+// bucket for all its tiers. A policy that is in shadow for the key has other buckets.
 func (p Partition) Bucket(tier string, limits []policy.Limit, n int, shadow bool) keyhash.Key {
 	b := append([]byte(nil), p.encoded...)
 	if p.byTier && tier != p.defaultTier {
 		b = putText(append(b, tierMark), []byte(tier))
 	}
-	first := hashed(&p.secret, b)
+	first := hashKeyed(&p.secret, b)
 	if shadow {
 		b = append(b, shadowMark)
-		first = beginWith(hashed(&p.secret, b), first)
+		first = beginWith(hashKeyed(&p.secret, b), first)
 	}
 	base := len(b)
 	b = putLimit(b, &limits[n], stepOf(uint32(n), uint32(len(limits)), uint32(p.steps)))
 	if len(b) == base {
 		return first
 	}
-	return beginWith(hashed(&p.secret, b), first)
+	return beginWith(hashKeyed(&p.secret, b), first)
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// addSubjects adds the caller as a policy's penalties know it, by the partition key of the hit, and
-// behind it, if the request holds several values for a part, by the key of each of them: the first
-// is the one whose refusals count. One whose penalties hold under every policy is added by addWide.
+// addSubjects adds the caller for a policy's penalties: first the partition key of the hit, whose
+// refusals count. If the request has several values for a part, the key of each value follows.
+// Callers whose penalties hold under every policy are added by addWide.
 func (c *collector) addSubjects(
 	p *Policy, set limitSet, hit Hit, pattern wire.Ref, partition keyhash.Key, a *Attributes,
 ) {
@@ -17,7 +17,7 @@ func (c *collector) addSubjects(
 		return
 	}
 	subject := Subject{
-		Policy: hit.Policy, Limit: set.document.from, Key: classed(partition, c.step(p)),
+		Policy: hit.Policy, Limit: set.document.from, Key: keyForStep(partition, c.reserveSteps(p)),
 		Shadow: hit.Shadow || rule.Shadow,
 	}
 	c.subjects = append(c.subjects, subject)
@@ -27,16 +27,16 @@ func (c *collector) addSubjects(
 	}
 	for c.choice = 1; c.choice <= choices; c.choice++ {
 		c.putPartition(p, pattern, a)
-		subject.Key = classed(c.hash(), c.step(p))
+		subject.Key = keyForStep(c.hashKey(), c.reserveSteps(p))
 		c.subjects = append(c.subjects, subject)
 	}
 	c.choice = 0
 	c.putPartition(p, pattern, a)
 }
 
-// addWide adds the caller's consumer, by the policies whose penalties hold under every policy, and
-// behind it all that the request names if it names several: the first of a policy is the one whose
-// refusals count. An order about such a policy counts for its penalties too.
+// addWide adds the caller's consumer for the policies whose penalties hold under every policy. If
+// the request names several consumers, all of them follow: for each policy the refusals of the
+// first count. An order about such a policy also counts for its penalties.
 //
 //go:noinline
 func (c *collector) addWide(a *Attributes) {
@@ -55,7 +55,7 @@ func (c *collector) addWide(a *Attributes) {
 	}
 }
 
-// addWideOf adds one of the consumers that the request names.
+// addWideOf adds one of the request's consumers.
 func (c *collector) addWideOf(consumer keyhash.Key, a *Attributes) {
 	e := &c.ix.enforcement
 	for _, number := range c.ix.wide {
@@ -63,28 +63,28 @@ func (c *collector) addWideOf(consumer keyhash.Key, a *Attributes) {
 		if p.reserves.len() > 0 {
 			c.findClass(a)
 		}
-		key := classed(c.wideKey(p, consumer), c.step(p))
+		key := keyForStep(c.wideKey(p, consumer), c.reserveSteps(p))
 		share := ShareOf(key)
-		state := e.state(number, share, c.tier, p.Enforced)
+		state := e.stateFor(number, share, c.tier, p.Enforced)
 		if state == policy.EnforcedOff {
 			continue
 		}
 		c.subjects = append(c.subjects, Subject{
-			Policy: number, Limit: c.ix.run(p, 0).from, Key: key,
+			Policy: number, Limit: c.ix.runOf(p, 0).from, Key: key,
 			Shadow: share >= uint32(state) || c.ix.penalties[p.penalty-1].Shadow,
 		})
 	}
 }
 
-// wideKey is the key of a consumer for the penalties of a policy that hold under every policy.
+// wideKey returns the key of a consumer for the penalties of a policy that hold under every policy.
 func (e *encoder) wideKey(p *Policy, consumer keyhash.Key) keyhash.Key {
 	e.key = putText(append(e.key[:0], penaltyFormat), e.ix.Text(p.Name))
 	e.key = append(e.key, consumer[:]...)
-	return e.hash()
+	return e.hashKey()
 }
 
-// WideKey is the key by which the penalties of a policy that hold under every policy know a
-// consumer, given by its ConsumerKey.
+// WideKey returns the key of a consumer, given by its ConsumerKey, for the penalties of a policy
+// that hold under every policy.
 func WideKey(secret [16]byte, policy string, consumer keyhash.Key) keyhash.Key {
-	return hashed(&secret, append(putText([]byte{penaltyFormat}, []byte(policy)), consumer[:]...))
+	return hashKeyed(&secret, append(putText([]byte{penaltyFormat}, []byte(policy)), consumer[:]...))
 }

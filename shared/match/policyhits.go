@@ -6,16 +6,17 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// addPolicy adds the hits of a policy whose host and path match, unless a condition fails, the
-// policy leaves the caller unlimited, or skips requests that lack a part of its key as this one
-// does, or is switched off.
+// addPolicy adds the hits of a policy whose host and path match. It adds none if a condition fails,
+// if the policy leaves the caller unlimited or is switched off, or if the request lacks a part of
+// the key and the policy skips such requests.
 func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 	p, e := &c.ix.policies[found.policy], &c.ix.enforcement
-	if !c.applies(p, a) {
+	if !c.isApplicable(p, a) {
 		return
 	}
 	c.findRank(p, a)
 	set := c.limitsFor(p, a)
+	// Find the limits for the caller.
 	// A caller without limits can still have a key that is banned.
 	unlimited := set.count == 0
 	if unlimited && !c.ix.bansKeys() {
@@ -26,16 +27,16 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 		return
 	}
 	absent := !complete && p.IfAbsent == policy.AbsentDeny
-	// A request without a key keeps the zero key. Its share is 0, so that a policy that is enforced
-	// for some keys is enforced for it.
+	// A request without a key keeps the zero key. Its share is 0, so a policy that is enforced for
+	// some keys is enforced for it.
 	var partition keyhash.Key
 	if !absent {
-		partition = c.hash()
+		partition = c.hashKey()
 	}
 	share := ShareOf(partition)
-	state := e.state(found.policy, share, c.tier, p.Enforced)
+	state := e.stateFor(found.policy, share, c.tier, p.Enforced)
 	lifted := p.InFlight && p.adaptive == 0 && !absent && !unlimited &&
-		refuses(p.Enforced, share) && !refuses(state, share)
+		refusesKey(p.Enforced, share) && !refusesKey(state, share)
 	if state == policy.EnforcedOff {
 		c.bypassed = c.bypassed || p.Enforced != policy.EnforcedOff
 		if lifted {
@@ -71,21 +72,21 @@ func (c *collector) addPolicy(found pathMatch, a *Attributes) {
 // addHits adds a hit for each limit of a policy and for each candidate.
 func (c *collector) addHits(p *Policy, set limitSet, hit Hit, partition keyhash.Key, a *Attributes) {
 	var base int
-	hit.Key, base = c.bucket(p, partition, hit.Shadow)
-	hit.Cost, hit.Verdict = c.cost(p, a)
+	hit.Key, base = c.bucketOf(p, partition, hit.Shadow)
+	hit.Cost, hit.Verdict = c.costOf(p, a)
 	c.addLimits(p, set, hit, a)
 	if hit.Verdict == Limited {
 		c.addCandidates(p, hit, base, a)
 	}
 }
 
-// refuses reports whether a policy in a state refuses requests of a key with this share.
-func refuses(state policy.Enforced, share uint32) bool {
+// refusesKey reports whether a policy in a state refuses requests of a key with this share.
+func refusesKey(state policy.Enforced, share uint32) bool {
 	return state != policy.EnforcedOff && share < uint32(state)
 }
 
-// addCounted adds the limits of requests in flight of a policy that an order has lifted, by the
-// buckets in which they count when it is enforced again.
+// addCounted adds the limits of requests in flight of a policy that an order has lifted, with the
+// buckets that will count the requests when the policy is enforced again.
 //
 //go:noinline
 func (c *collector) addCounted(p *Policy, set limitSet, number uint32, partition keyhash.Key, a *Attributes) {
@@ -93,7 +94,7 @@ func (c *collector) addCounted(p *Policy, set limitSet, number uint32, partition
 	if p.needsTier {
 		hit.Tier = uint8(c.tier) + 1
 	}
-	hit.Key, _ = c.bucket(p, partition, false)
+	hit.Key, _ = c.bucketOf(p, partition, false)
 	c.addLimits(p, set, hit, a)
 	for _, h := range c.hits[before:] {
 		if c.ix.limits[h.Limit].InFlight {
@@ -103,10 +104,11 @@ func (c *collector) addCounted(p *Policy, set limitSet, number uint32, partition
 	c.hits = c.hits[:before]
 }
 
-// applies reports whether a policy is one for the request, by its conditions and the caller's tier.
-func (c *collector) applies(p *Policy, a *Attributes) bool {
+// isApplicable reports whether a policy applies to the request, by its conditions and the caller's
+// tier.
+func (c *collector) isApplicable(p *Policy, a *Attributes) bool {
 	e := &c.ix.enforcement
-	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.meets(p, a) {
+	if p.Enforced == policy.EnforcedOff && len(e.orders) == 0 || !c.meetsConditions(p, a) {
 		return false
 	}
 	if p.needsTier || e.byTier {
@@ -115,14 +117,14 @@ func (c *collector) applies(p *Policy, a *Attributes) bool {
 	return p.tiers == 0 || p.tiers>>c.tier&1 == 1
 }
 
-// limitsFor finds the limits that a policy has for the caller: those of the policy or of the
-// caller's tier, or the consumer's own in their place.
+// limitsFor finds the limits of a policy for the caller: the limits of the policy or of the
+// caller's tier, or the consumer's own limits in their place.
 func (c *collector) limitsFor(p *Policy, a *Attributes) limitSet {
 	number := uint32(0)
 	if p.ByTier {
 		number = uint32(c.tier)
 	}
-	set := limitSet{document: c.ix.run(p, number)}
+	set := limitSet{document: c.ix.runOf(p, number)}
 	set.count = set.document.len()
 	if p.ByConsumer && p.ByTier && c.guessed {
 		set.certainty = GuessedTier
@@ -132,7 +134,7 @@ func (c *collector) limitsFor(p *Policy, a *Attributes) limitSet {
 	}
 	c.findConsumer(a)
 	first := uint32(len(c.own))
-	overridden, certainty := c.override(p)
+	overridden, certainty := c.addOverride(p)
 	set.certainty = max(set.certainty, certainty)
 	if overridden {
 		set.count = uint32(len(c.own)) - first
@@ -141,10 +143,10 @@ func (c *collector) limitsFor(p *Policy, a *Attributes) limitSet {
 	return set
 }
 
-// override adds the consumer's own limits under a policy. It reports whether the consumer has such,
-// and how certain that is. Limits that do not fit how the policy counts, as after a change of the
-// policy, do not count.
-func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
+// addOverride adds the consumer's own limits under a policy. It reports whether the consumer has
+// any, and how certain that is. Limits that do not fit the policy's way to count, as after a change
+// of the policy, are ignored.
+func (c *collector) addOverride(p *Policy) (overridden bool, certainty Certainty) {
 	who := &c.consumer
 	if !wire.FindOverride(who.Exceptions, c.ix.Text(p.Name), &c.limits) {
 		if who.Known && !who.Sure {
@@ -157,9 +159,9 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 	}
 	first := len(c.own)
 	if p.reserves.len() > 0 {
-		return false, Recorded // One number does not say what is kept of it.
+		return false, Recorded // One number cannot define the reserved parts.
 	}
-	counting := c.ix.limits[c.ix.run(p, 0).from].Counting
+	counting := c.ix.limits[c.ix.runOf(p, 0).from].Counting
 	if p.InFlight {
 		return false, Recorded
 	}
@@ -176,9 +178,10 @@ func (c *collector) override(p *Policy) (overridden bool, certainty Certainty) {
 	return true, Recorded
 }
 
-// addLimits adds a hit for each of a policy's limits. They are like hit, which is the first.
+// addLimits adds a hit for each of a policy's limits. The hits are copies of hit, which is the
+// first.
 func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
-	hit.Certainty, hit.Late = set.certainty, c.step(p) > 0
+	hit.Certainty, hit.Late = set.certainty, c.reserveSteps(p) > 0
 	base, first := len(c.key), hit.Key
 	for i := range set.count {
 		hit.Limit, hit.Position = set.document.from+i, uint8(i)
@@ -187,34 +190,34 @@ func (c *collector) addLimits(p *Policy, set limitSet, hit Hit, a *Attributes) {
 		}
 		if set.own > 0 {
 			hit.Own = set.own + i
-			hit.Limit = c.replaced(p, set, &c.own[hit.Own-1])
+			hit.Limit = c.replacedLimit(p, set, &c.own[hit.Own-1])
 		} else {
 			hit.Own = c.ownLimit(hit.Limit, a)
 		}
 		c.key = putLimit(c.key[:base], c.limitOf(&hit), stepOf(i, set.count, 1+p.reserves.len()))
 		if hit.Key = first; len(c.key) > base {
-			hit.Key = beginWith(c.hash(), first)
+			hit.Key = beginWith(c.hashKey(), first)
 		}
-		c.add(hit)
+		c.addHit(hit)
 	}
 }
 
-// stepOf is the step of a policy to which the n-th of so many limits in a list belongs: see
+// stepOf returns the step of a policy that the n-th limit in a list belongs to: see
 // policy.Policy.Steps.
 func stepOf(n, of, steps uint32) uint32 { return n / max(of/steps, 1) }
 
-// replaced is the number of the document's limit in whose place a consumer has one of its own. A
-// further one has the number of any limit, which just names the policy.
-func (c *collector) replaced(p *Policy, set limitSet, own *policy.Limit) uint32 {
+// replacedLimit returns the number of the document's limit that a consumer's own limit replaces. A
+// further own limit gets the number of the policy's first limit, which only names the policy.
+func (c *collector) replacedLimit(p *Policy, set limitSet, own *policy.Limit) uint32 {
 	for i := set.document.from; i < set.document.to; i++ {
 		if c.ix.limits[i].Root == own.Root {
 			return i
 		}
 	}
-	return c.ix.run(p, 0).from
+	return c.ix.runOf(p, 0).from
 }
 
-// limitOf is the limit that counts for a hit.
+// limitOf returns the limit that counts for a hit.
 func (c *collector) limitOf(hit *Hit) *policy.Limit {
 	if hit.Own > 0 {
 		return &c.own[hit.Own-1]
@@ -222,9 +225,9 @@ func (c *collector) limitOf(hit *Hit) *policy.Limit {
 	return &c.ix.limits[hit.Limit]
 }
 
-// add adds a hit. In flight a request takes one place, whatever it costs. A limit that is suspended
-// has no bucket to be asked, unless it stands in for one that the consumer may have of its own.
-func (c *collector) add(hit Hit) {
+// addHit adds a hit. A request in flight takes one place, whatever it costs. A suspended limit has
+// no bucket to ask, unless it replaces a limit that the consumer may have of its own.
+func (c *collector) addHit(hit Hit) {
 	limit := c.limitOf(&hit)
 	if limit.InFlight {
 		hit.Cost = 1
@@ -237,10 +240,10 @@ func (c *collector) add(hit Hit) {
 }
 
 // addCandidates adds a hit for each of a policy's candidates. The keys of their buckets begin with
-// the first bytes of the encoded key, as many as base says.
+// the first base bytes of the encoded key.
 func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
-	candidates := c.ix.run(p, p.candidateRun())
-	hit.Shadow, hit.Candidate, hit.Late = true, true, c.step(p) > 0
+	candidates := c.ix.runOf(p, p.candidateRun())
+	hit.Shadow, hit.Candidate, hit.Late = true, true, c.reserveSteps(p) > 0
 	first := hit.Key
 	for hit.Limit = candidates.from; hit.Limit < candidates.to; hit.Limit++ {
 		n := hit.Limit - candidates.from
@@ -250,13 +253,13 @@ func (c *collector) addCandidates(p *Policy, hit Hit, base int, a *Attributes) {
 		hit.Own = c.ownLimit(hit.Limit, a)
 		step := stepOf(n, candidates.len(), 1+p.reserves.len())
 		c.key = putLimit(append(c.key[:base], candidateMark), c.limitOf(&hit), step)
-		hit.Key = beginWith(c.hash(), first)
-		c.add(hit)
+		hit.Key = beginWith(c.hashKey(), first)
+		c.addHit(hit)
 	}
 }
 
-// ownLimit adds a limit with the figures that the request holds for it, and returns 1 + its index;
-// 0 if the limit takes no figures from requests.
+// ownLimit adds a limit with the request's own figures for it, and returns 1 + its index; 0 if the
+// limit takes no figures from requests.
 func (c *collector) ownLimit(number uint32, a *Attributes) (own uint32) {
 	limit := &c.ix.limits[number]
 	if limit.Own == 0 {

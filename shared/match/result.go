@@ -6,35 +6,36 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Result is what a policy set makes of a request before any bucket is looked at. Its slices are
-// good until the next call of the Matcher that returned it.
+// Result is the match of a request before any bucket is used. Its slices are good until the next
+// call of the Matcher that returned it.
 type Result struct {
-	// Access is whether the limits apply at all. Only an Open request has Hits.
+	// Access reports whether the limits apply at all. Only an Open request has Hits.
 	Access Access
-	// Ban is what is banned about a Banned request. BanEnds is when that ends by itself, in Unix
-	// milliseconds, 0 for never. BannedKey is the partition key of a KeyBan, as the ban names it;
-	// zero of other bans.
+	// Ban is the kind of the ban of a Banned request. BanEnds is when the ban ends by itself, in
+	// Unix milliseconds, 0 for never. BannedKey is the partition key of a KeyBan, as the ban names
+	// it; zero for other bans.
 	Ban       Ban
 	BanEnds   int64
 	BannedKey keyhash.Key
-	// Bypassed: operators have switched off a policy that applies to the request.
+	// Bypassed means that operators have switched off a policy that applies to the request.
 	Bypassed bool
 	// Hits are the limits that apply, in the document's order.
 	Hits []Hit
 	// Counted are limits of requests in flight that operators have lifted. They refuse nothing and
-	// count the request, also if the Access is Off: it may last for longer than the order.
+	// count the request, also if the Access is Off: the request may last longer than the order.
 	Counted []Hit
-	// Subjects are the caller as those policies know it that have penalties.
+	// Subjects identify the caller for the policies that have penalties.
 	Subjects []Subject
-	// Own are the limits that count for this request in place of those of the document. Hit.Own
-	// refers to them.
+	// Own are the limits that replace limits of the document for this request. Hit.Own refers to
+	// them.
 	Own []policy.Limit
-	// Rank is the class of the request and the cohort of its caller, if a hit is of an
+	// Rank is the class of the request and the cohort of its caller, if there is a hit of an
 	// adaptive limit.
 	Rank adaptive.Rank
 	// Consumer is the key of the consumer that made the request, if a hit is not Certain.
 	Consumer keyhash.Key
-	// ExceptionsRevision is the wire.Consumers.ExceptionsRevision by which the limits were chosen.
+	// ExceptionsRevision is the wire.Consumers.ExceptionsRevision of the exceptions that chose the
+	// limits.
 	ExceptionsRevision uint64
 }
 
@@ -48,24 +49,24 @@ const (
 	Exempt
 	// Banned requests are refused before any bucket.
 	Banned
-	// Off: operators have switched off everything.
+	// Off means that operators have switched off everything.
 	Off
 )
 
-// Ban is what is banned about a request.
+// Ban is the part of a request that is banned.
 type Ban uint8
 
 const (
-	// NoBan is that of a request that no ban refuses.
+	// NoBan means that no ban refuses the request.
 	NoBan Ban = iota
-	// AddressBan: the address of the client.
+	// AddressBan is a ban of the client's address.
 	AddressBan
-	// ConsumerBan: the consumer.
+	// ConsumerBan is a ban of the consumer.
 	ConsumerBan
-	// KeyBan: the partition key by which a policy counts the request.
+	// KeyBan is a ban of the partition key by which a policy counts the request.
 	KeyBan
-	// PossibleBan: one of the consumers that the request names, which are more than can be looked
-	// up.
+	// PossibleBan means that one of the request's consumers may be banned: it names too many to
+	// look up.
 	PossibleBan
 )
 
@@ -75,44 +76,46 @@ type Hit struct {
 	Policy uint32
 	// Limit is the index of the limit among all limits of the policy set.
 	Limit uint32
-	// Verdict is what is decided without the bucket. Key and Cost count only if it is Limited.
+	// Verdict is the decision before the bucket. Key and Cost are set only if it is Limited.
 	Verdict Verdict
-	// Shadow: the hit is decided and counted, and the request goes on whatever comes of it. Its
-	// bucket is another than the enforced one.
+	// Shadow means that the hit is decided and counted but never refuses the request. It has its
+	// own bucket.
 	Shadow bool
-	// Candidate: the limit is only watched, beside the enforced one. Shadow is true too.
+	// Candidate means that the limit is only watched, beside the enforced limit. Shadow is true
+	// too.
 	Candidate bool
-	// Tier is the caller's tier, for Index.Tier, if the policy goes by tier; 0 if it does not.
+	// Tier is the caller's tier, for Index.Tier, if the policy depends on the tier; 0 if it does
+	// not.
 	Tier uint8
-	// Own is 1 + the place in Result.Own of the limit that counts in place of the document's; 0 if
-	// the document's counts.
+	// Own is 1 + the index in Result.Own of the limit that replaces the document's limit; 0 if the
+	// document's limit counts.
 	Own uint32
-	// Certainty is how well this node knows that the consumer has no other limit.
+	// Certainty is how certain this node is that the consumer has no other limit.
 	Certainty Certainty
-	// Late: something of the policy's limits is kept from the request's class.
+	// Late means that a part of the policy's limits is reserved from the request's class.
 	Late bool
 	// Position is the index of the limit in its policy's list.
 	Position uint8
 	// Key is the bucket that counts the request.
 	Key keyhash.Key
-	// Cost is how many tokens the request takes.
+	// Cost is the number of tokens that the request takes.
 	Cost int64
 }
 
-// Subject is the caller of a request as the penalties of one policy know it.
+// Subject identifies the caller of a request for the penalties of one policy.
 type Subject struct {
-	// Policy is the index of the policy in the policy set, Limit that of one of its limits among
-	// all limits.
+	// Policy is the index of the policy in the policy set, Limit the index of one of its limits
+	// among all limits.
 	Policy, Limit uint32
-	// Key is the partition key, or the hash of policy and consumer if its penalties hold under
-	// every policy. Where something is kept from the request's class it is another: see Keys.
+	// Key is the partition key, or the hash of policy and consumer if the penalties hold under
+	// every policy. It differs for a class from which a part is reserved: see Keys.
 	Key keyhash.Key
-	// Shadow: a penalty refuses nothing. Its key is ShadowOf the Key. Penalised: such a penalty is
-	// in force, as the lookup has found.
+	// Shadow means that a penalty refuses nothing; its key is ShadowOf the Key. Penalised means
+	// that such a penalty is in force, as the lookup has found.
 	Shadow, Penalised bool
 }
 
-// PenaltyKey is the key by which the penalties of the caller are known.
+// PenaltyKey returns the key of the caller's penalties.
 func (s *Subject) PenaltyKey() keyhash.Key {
 	if s.Shadow {
 		return ShadowOf(s.Key)
@@ -120,29 +123,29 @@ func (s *Subject) PenaltyKey() keyhash.Key {
 	return s.Key
 }
 
-// ShadowOf is the key by which what is in shadow of a Subject is known.
+// ShadowOf returns the key of a Subject in shadow.
 func ShadowOf(k keyhash.Key) keyhash.Key {
 	k[0] ^= shadowMark
 	return k
 }
 
-// classed is the key by which penalties know a caller in requests from which so many reserves are
-// kept. Refusals of the less important requests so bring no penalty to the others.
-func classed(k keyhash.Key, step int) keyhash.Key {
+// keyForStep returns the key of a caller in penalties, for requests from which step reserves are
+// kept. So refusals of the less important requests bring no penalty to the other requests.
+func keyForStep(k keyhash.Key, step int) keyhash.Key {
 	k[1] ^= byte(step)
 	return k
 }
 
-// Keys are the keys by which the penalties of a policy with so many reserves know the caller of a
-// partition key or of a WideKey.
+// Keys returns the keys in the penalties of a policy with this number of reserves, for the caller
+// of a partition key or of a WideKey.
 func Keys(k keyhash.Key, reserves int) (keys []keyhash.Key) {
 	for step := range reserves + 1 {
-		keys = append(keys, classed(k, step), ShadowOf(classed(k, step)))
+		keys = append(keys, keyForStep(k, step), ShadowOf(keyForStep(k, step)))
 	}
 	return keys
 }
 
-// Verdict is what matching alone can decide about a hit.
+// Verdict is the decision about a hit by matching alone.
 type Verdict uint8
 
 const (
@@ -159,18 +162,18 @@ const (
 	RefusedSeveral
 )
 
-// Certainty is how well this node knows which limit a consumer has.
+// Certainty is how certain this node is of a consumer's limit.
 type Certainty uint8
 
 const (
-	// Certain: the limit of the hit is the right one.
+	// Certain means that the limit of the hit is the right limit.
 	Certain Certainty = iota
-	// Recorded: a limit of the consumer's own is, or was, on record; the control plane knows
-	// whether it still counts.
+	// Recorded means that the consumer has, or had, a limit of its own on record. The control plane
+	// knows whether it still counts.
 	Recorded
-	// Guessed: nothing is known of the consumer here yet, and the policy's limit stands in.
+	// Guessed means that nothing is known of the consumer here yet, so the policy's limit is used.
 	Guessed
-	// GuessedTier: nor is it known whether the consumer was assigned another tier, whose limits it
-	// then has.
+	// GuessedTier means that it is also unknown whether the consumer was assigned another tier, and
+	// so has the limits of that tier.
 	GuessedTier
 )
