@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Adaptive is a limit of requests in flight that finds itself. The zero value is none. Its policy
-// has one limit, of Max requests in flight.
+// Adaptive is a limit of requests in flight that finds its own value. The zero value is no limit.
+// Its policy has one limit, of Max requests in flight.
 type Adaptive struct {
 	Min, Max int64
-	// Percentile of the latency is what the limit goes by, 50 to 99.
+	// Percentile is the percentile of the latency that the limit follows, 50 to 99.
 	Percentile uint8
-	// By is what closes the limit; ByLatency is always among it.
+	// By are the signals that close the limit; ByLatency is always among them.
 	By Signals
 }
 
-// Signals are what closes an adaptive limit, a bit each.
+// Signals are the signals that close an adaptive limit, a bit each.
 type Signals uint8
 
 // Latency of the upstream, lateness of the worker, and the utilisation that the upstream reports.
@@ -23,7 +23,7 @@ const (
 	ByLatency Signals = 1 << iota
 	ByWorker
 	ByORCA
-	// AllSignals are those that there are.
+	// AllSignals has all bits.
 	AllSignals = ByLatency | ByWorker | ByORCA
 )
 
@@ -35,7 +35,7 @@ const (
 	defaultPercentile               = 90
 )
 
-// ClosedBy is By as a policy writes it, with commas between.
+// ClosedBy returns By as a policy writes it, separated by commas.
 func (a Adaptive) ClosedBy() string {
 	var names []string
 	for _, c := range signals {
@@ -46,27 +46,27 @@ func (a Adaptive) ClosedBy() string {
 	return strings.Join(names, ", ")
 }
 
-// adaptive reads a limit that finds itself, and what closes it. n is the policy as written.
+// readAdaptive reads an adaptive limit and its signals. n is the policy as written.
 //
 //go:noinline
-func (r *reader) adaptive(path string, n Node, p *Policy) {
-	at, item, given := r.given(path, n, "adaptive")
+func (r *reader) readAdaptive(path string, n Node, p *Policy) {
+	at, item, given := r.findKey(path, n, "adaptive")
 	if !given {
-		r.unused(path, n, "shed_by", "is for adaptive limits only")
+		r.refuseUnused(path, n, "shed_by", "is for adaptive limits only")
 		return
 	}
 	a := &p.Adaptive
 	*a = Adaptive{Percentile: defaultPercentile}
-	r.object(at, item,
-		field{"min", func(path string, n Node) { r.integer(path, n, 1, MaxInFlight, &a.Min) }},
-		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxInFlight, &a.Max) }},
-		field{"latency", func(path string, n Node) { r.percentile(path, n, &a.Percentile) }})
+	r.readMap(at, item,
+		field{"min", func(path string, n Node) { r.readInteger(path, n, 1, MaxInFlight, &a.Min) }},
+		field{"max", func(path string, n Node) { r.readInteger(path, n, 1, MaxInFlight, &a.Max) }},
+		field{"latency", func(path string, n Node) { r.readPercentile(path, n, &a.Percentile) }})
 	if item.Kind == Map {
-		r.required(at, item, "min", ": say how many requests may always be in flight")
-		r.required(at, item, "max", ": say how many requests may be in flight at most")
-		r.present(at+".min", a.Min <= a.Max || a.Max == 0, "is above max")
+		r.requireField(at, item, "min", ": say how many requests may always be in flight")
+		r.requireField(at, item, "max", ": say how many requests may be in flight at most")
+		r.mustHold(at+".min", a.Min <= a.Max || a.Max == 0, "is above max")
 	}
-	r.shedBy(path, n, &a.By)
+	r.readShedBy(path, n, &a.By)
 	if l, err := NewInFlight(max(a.Max, 1), 0, 0); err == nil {
 		p.Limits = []Limit{l}
 	}
@@ -74,68 +74,68 @@ func (r *reader) adaptive(path string, n Node, p *Policy) {
 }
 
 //go:noinline
-func (r *reader) percentile(path string, n Node, into *uint8) {
+func (r *reader) readPercentile(path string, n Node, into *uint8) {
 	text := n.Text
 	if n.Kind != String || len(text) != 3 || text[0] != 'p' || text[1]-'5' > 4 || text[2]-'0' > 9 {
-		r.problem(path, "must be a percentile of the latency from p50 to p99, not "+shorten(text))
+		r.failAt(path, "must be a percentile of the latency from p50 to p99, not "+shorten(text))
 		return
 	}
 	*into = (text[1]-'0')*10 + text[2] - '0'
 }
 
 //go:noinline
-func (r *reader) shedBy(path string, n Node, into *Signals) {
-	at, item, given := r.given(path, n, "shed_by")
+func (r *reader) readShedBy(path string, n Node, into *Signals) {
+	at, item, given := r.findKey(path, n, "shed_by")
 	if !given {
 		*into = ByLatency
 		return
 	}
-	r.list(at, item, func(path string, n Node) {
+	r.readList(at, item, func(path string, n Node) {
 		var one uint8
-		r.enum(path, n, &one, signals)
-		r.present(path, *into&Signals(one) == 0, "is given twice")
+		r.readEnum(path, n, &one, signals)
+		r.mustHold(path, *into&Signals(one) == 0, "is given twice")
 		*into |= Signals(one)
 	})
-	r.present(at, item.Kind != List || *into&ByLatency != 0, "must have latency, by which the limit finds itself")
+	r.mustHold(at, item.Kind != List || *into&ByLatency != 0, "must have latency, by which the limit finds itself")
 }
 
-// notBesideAdaptive are fields that an adaptive limit has no use for.
+// notBesideAdaptive are fields that have no meaning beside an adaptive limit.
 var notBesideAdaptive = [...]string{
 	"limit", "limits", "candidate", "reserve", "cost", "algorithm", "max_hold", "max_wait", "on_failure",
 }
 
-// adaptiveFits refuses what an adaptive limit has no use for.
+// adaptiveFits refuses fields that have no meaning beside an adaptive limit.
 //
 //go:noinline
 func (r *reader) adaptiveFits(path string, n Node, p *Policy) {
 	for _, key := range notBesideAdaptive {
-		r.unused(path, n, key, "cannot stand beside adaptive, which finds its limit itself and counts each request as "+
-			"one; write another policy")
+		r.refuseUnused(path, n, key, "cannot stand beside adaptive, which finds its limit itself and counts each request "+
+			"as one; write another policy")
 	}
 	if p.Mode != ModeLocal {
-		r.problem(path+".mode", "must be local with adaptive: an Envoy sees its own part of the load alone")
+		r.failAt(path+".mode", "must be local with adaptive: an Envoy sees its own part of the load alone")
 	}
 	for i, part := range p.Partition {
 		if part.Kind != PartUpstream && part.Kind != PartPolicyPath {
-			r.problem(r.index(path+".partition", i), "must be upstream or policy_path with adaptive: the limit is of "+
-				"what serves the requests, and callers would each have too few")
+			r.failAt(r.indexPath(path+".partition", i), "must be upstream or policy_path with adaptive: the limit is "+
+				"of what serves the requests, and callers would each have too few")
 		}
 	}
 	if p.Match.IsOfCalls() {
-		r.problem(path+".match", "is of calls to the gRPC rate limit service: no Envoy sees how long they last")
+		r.failAt(path+".match", "is of calls to the gRPC rate limit service: no Envoy sees how long they last")
 	}
 }
 
-// adaptiveBound states what the limit is between.
+// adaptiveBound returns the bounds of the limit as text.
 func (p *Policy) adaptiveBound() string {
-	text := "between " + count(p.Adaptive.Min) + " and " + count(p.Adaptive.Max) + " requests in flight"
+	text := "between " + inDigits(p.Adaptive.Min) + " and " + inDigits(p.Adaptive.Max) + " requests in flight"
 	if len(p.Partition) > 0 {
 		text += " for each partition key"
 	}
 	return text + " on each Envoy"
 }
 
-// adaptiveNotes say what an operator should know about an adaptive limit.
+// adaptiveNotes returns notes for operators about an adaptive limit.
 func (p *Policy) adaptiveNotes() []string {
 	if p.Adaptive.Max == 0 {
 		return nil

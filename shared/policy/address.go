@@ -17,7 +17,7 @@ var (
 	after4  = ipaddr.Addr{9: 1}
 )
 
-// Contains reports whether one of the ranges, in rising order and apart, holds the address.
+// Contains reports whether the address is in one of the ranges, which rise and do not touch.
 func Contains(ranges []Range, address ipaddr.Addr) bool {
 	low, high := 0, len(ranges)
 	for low < high {
@@ -31,12 +31,12 @@ func Contains(ranges []Range, address ipaddr.Addr) bool {
 	return low < len(ranges) && !address.Less(ranges[low].First)
 }
 
-// addresses reads a list of addresses and networks (CIDR) as ranges in rising order, joined where
-// they overlap.
-func (r *reader) addresses(path string, n Node) []Range {
+// readAddresses reads a list of addresses and networks (CIDR) as ranges in rising order. Ranges
+// that overlap are joined.
+func (r *reader) readAddresses(path string, n Node) []Range {
 	var ranges []Range
-	r.longList(path, n, MaxAddresses, func(path string, n Node) {
-		text, ok := r.text(path, n)
+	r.readLongList(path, n, MaxAddresses, func(path string, n Node) {
+		text, ok := r.readText(path, n)
 		if !ok {
 			return
 		}
@@ -50,7 +50,7 @@ func (r *reader) addresses(path string, n Node) []Range {
 				ranges = append(ranges, Range{first, last})
 			}
 		} else {
-			r.problem(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+
+			r.failAt(path, "must be an address or a network like 10.0.0.0/8, without bits beyond its length, not "+
 				shorten(text))
 		}
 	})
@@ -83,41 +83,41 @@ func sortRanges(ranges []Range) {
 // longList reads each element of a list with at most limit elements.
 //
 //go:noinline
-func (r *reader) longList(path string, n Node, limit int, read func(path string, n Node)) {
+func (r *reader) readLongList(path string, n Node, limit int, read func(path string, n Node)) {
 	if n.Kind != List {
 		r.wrongKind(path, n, "a list")
 		return
 	}
-	if n.size() > limit {
-		r.problem(path, "has "+strconv.Itoa(n.size())+" items; at most "+strconv.Itoa(limit)+" are allowed")
+	if n.listSize() > limit {
+		r.failAt(path, "has "+strconv.Itoa(n.listSize())+" items; at most "+strconv.Itoa(limit)+" are allowed")
 		return
 	}
-	n.each(func(i int, item Node) { read(r.index(path, i), item) })
+	n.eachItem(func(i int, item Node) { read(r.indexPath(path, i), item) })
 }
 
 // texts reads a list of strings.
-func (r *reader) texts(path string, n Node, limit int) []string {
+func (r *reader) readTexts(path string, n Node, limit int) []string {
 	var list []string
-	r.longList(path, n, limit, func(path string, n Node) {
-		if text, ok := r.text(path, n); ok {
+	r.readLongList(path, n, limit, func(path string, n Node) {
+		if text, ok := r.readText(path, n); ok {
 			list = append(list, text)
 		}
 	})
 	return list
 }
 
-func (r *reader) exempt(path string, n Node, e *Exempt) {
+func (r *reader) readExempt(path string, n Node, e *Exempt) {
 	var m Match
-	r.object(path, n,
-		field{"client_ips", func(path string, n Node) { e.ClientIPs = r.addresses(path, n) }},
-		field{"paths", func(path string, n Node) { r.paths(path, n, &m) }},
-		field{"methods", func(path string, n Node) { r.methods(path, n, &m) }},
-		field{"consumers", func(path string, n Node) { e.Consumers = r.texts(path, n, MaxConsumers) }},
+	r.readMap(path, n,
+		field{"client_ips", func(path string, n Node) { e.ClientIPs = r.readAddresses(path, n) }},
+		field{"paths", func(path string, n Node) { r.readPaths(path, n, &m) }},
+		field{"methods", func(path string, n Node) { r.readMethods(path, n, &m) }},
+		field{"consumers", func(path string, n Node) { e.Consumers = r.readTexts(path, n, MaxConsumers) }},
 	)
 	e.Paths, e.Methods = m.Paths, m.Methods
 	for i, exempted := range e.Paths {
 		if _, vague := spelling.AppendPath(nil, []byte(exempted), 0); vague {
-			r.problem(path+".paths["+strconv.Itoa(i)+"]", shorten(exempted)+" exempts nothing: a server may read it "+
+			r.failAt(path+".paths["+strconv.Itoa(i)+"]", shorten(exempted)+" exempts nothing: a server may read it "+
 				"as another path, so requests with it are never exempt")
 		}
 	}

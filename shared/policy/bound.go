@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Bound is a sentence for operators: the most that the policy lets through. tiers are the names of
-// Set.Tiers.
+// Bound returns a sentence for operators: the most that the policy lets through. tiers are the
+// names of Set.Tiers.
 func (p Policy) Bound(tiers []string) string {
 	if p.Adaptive.Max > 0 {
 		return p.adaptiveBound()
@@ -18,61 +18,62 @@ func (p Policy) Bound(tiers []string) string {
 	if p.Mode == ModeLocal {
 		where = " on each Envoy"
 	}
-	if len(quotas(p.Limits)) > 0 && !p.Counting.Algorithm.Windowed() {
+	if len(quotaLimits(p.Limits)) > 0 && !p.Counting.Algorithm.Windowed() {
 		where += ", in every interval"
 	}
 	if len(p.Partition) > 0 {
 		where = " for each partition key" + where
 	}
 	if len(p.Tiers) == 0 {
-		return bounds(p.Named(p.Limits)) + where
+		return boundsText(p.Named(p.Limits)) + where
 	}
 	var said []string
 	for i := range p.Tiers {
 		most := "unlimited"
 		if limits := p.Named(p.LimitsOf(i)); len(limits) > 0 {
-			most = bounds(limits)
+			most = boundsText(limits)
 		}
 		said = append(said, tiers[i]+": "+most)
 	}
 	return strings.Join(said, "; ") + ";" + where
 }
 
-// bounds states what a list of limits lets through together.
-func bounds(limits []Limit) string {
+// boundsText returns the most that a list of limits lets through together.
+func boundsText(limits []Limit) string {
 	said := make([]string, len(limits))
 	for i, l := range limits {
-		said[i] = l.bound()
+		said[i] = l.boundText()
 	}
 	return strings.Join(said, ", and ")
 }
 
-func (l Limit) bound() string {
+func (l Limit) boundText() string {
 	if l.InFlight {
 		return l.inFlightBound()
 	}
 	if l.Suspended() {
 		return "nothing: every request is refused as suspended"
 	}
-	units, window := count(l.Quota), FormatSpan(l.Window)
+	units, window := inDigits(l.Quota), FormatSpan(l.Window)
 	switch l.Algorithm {
 	case quota.LeakyBucket:
-		return units + " per " + window + " one after the other, and up to " + count(l.Burst()) +
+		return units + " per " + window + " one after the other, and up to " + inDigits(l.Burst()) +
 			" that wait for at most " +
 			FormatSpan(l.MaxWait)
 	case quota.FixedWindow:
-		return "at most " + units + " in each window of " + window + ", so up to " + count(2*l.Quota) +
+		return "at most " + units + " in each window of " + window + ", so up to " + inDigits(2*l.Quota) +
 			" in a short time across two of them"
 	case quota.SlidingWindowCounter:
-		return "at most " + units + " in any " + window + " by an estimate, really at most " + count(2*l.Quota-1)
+		return "at most " + units + " in any " + window + " by an estimate, really at most " + inDigits(2*l.Quota-1)
 	case quota.SlidingWindow, quota.SlidingLog:
 		return "at most " + units + " in any " + window
 	}
-	return "at most " + count(l.Params.Burst) + " at once + " + units + " per " + window
+	return "at most " + inDigits(l.Params.Burst) + " at once + " + units + " per " + window
 }
 
-// OptimisticNotes say by how much an optimistic policy passes its bounds, and which requests wait,
-// if so many Envoys share its limits with so many doors of other protocols. Empty for other modes.
+// OptimisticNotes returns by how much an optimistic policy can exceed its bounds, and which
+// requests wait, if nodes Envoys and doors of other protocols share its limits. It is empty for
+// other modes.
 func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 	if p.Mode != ModeOptimistic {
 		return nil
@@ -84,21 +85,21 @@ func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 			named = append(named, p.Named(p.LimitsOf(i))...)
 		}
 	}
-	of, all := count(nodes)+" Envoys", nodes+doors
+	of, all := inDigits(nodes)+" Envoys", nodes+doors
 	if doors > 0 {
-		of += " and " + count(doors) + " doors"
+		of += " and " + inDigits(doors) + " doors"
 	}
-	for _, l := range quotas(named) {
-		note := "beyond " + l.bound() + ": with " + of + " up to " + count(lease.Overshoot(l.Params, all)) +
+	for _, l := range quotaLimits(named) {
+		note := "beyond " + l.boundText() + ": with " + of + " up to " + inDigits(lease.Overshoot(l.Params, all)) +
 			" more, which are paid back"
 		if doors == 0 {
 			note += "; with a door beside them (--rls-listen, --rlqs-listen) up to " +
-				count(lease.Overshoot(l.Params, all+1))
+				inDigits(lease.Overshoot(l.Params, all+1))
 		}
 		notes = append(notes, note)
 		if all > 1 {
 			notes = append(notes, "with "+of+" a request waits for the control plane, as in strict, if it goes "+
-				"beyond "+count(lease.Slack(l.Params, all))+" tokens that its Envoy has not reported")
+				"beyond "+inDigits(lease.Slack(l.Params, all))+" tokens that its Envoy has not reported")
 		}
 	}
 	if len(p.Reserve) > 0 {
@@ -107,7 +108,7 @@ func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 	return notes
 }
 
-// Notes are what else an operator should know about the policy if so many Envoys share its limits.
+// Notes returns other notes for operators about the policy if nodes Envoys share its limits.
 func (p Policy) Notes(nodes int64) []string {
 	var notes []string
 	if p.Match.IsOfCalls() {
@@ -123,21 +124,21 @@ func (p Policy) Notes(nodes int64) []string {
 			" % of the partition keys, the others in shadow")
 	}
 	if len(p.Candidate) > 0 {
-		notes = append(notes, "watched beside it, in shadow: "+bounds(p.Named(p.Candidate)))
+		notes = append(notes, "watched beside it, in shadow: "+boundsText(p.Named(p.Candidate)))
 	}
 	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
 	notes = append(append(notes, p.inFlightNotes(nodes)...), p.adaptiveNotes()...)
 	notes = append(append(notes, p.penaltyNotes(nodes)...), p.commitNotes()...)
-	for _, l := range quotas(p.Limits) {
-		if p.leases() && lease.TTL(l.Params) == 0 {
+	for _, l := range quotaLimits(p.Limits) {
+		if p.leasesAhead() && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
 				"control plane, as in strict")
 			break
 		}
 	}
-	if p.leases() && p.Counting.Algorithm.Windowed() && len(quotas(p.Limits)) > 0 {
+	if p.leasesAhead() && p.Counting.Algorithm.Windowed() && len(quotaLimits(p.Limits)) > 0 {
 		var late quota.Span
-		for _, l := range quotas(p.Limits) {
+		for _, l := range quotaLimits(p.Limits) {
 			late = max(late, lease.TTL(l.Params))
 		}
 		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room "+
@@ -146,7 +147,7 @@ func (p Policy) Notes(nodes int64) []string {
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
 		for _, step := range p.OnFailure {
-			if step.Do == StepShare && !step.Empty && len(quotas(p.Limits)) > 0 {
+			if step.Do == StepShare && !step.Empty && len(quotaLimits(p.Limits)) > 0 {
 				notes = append(notes, "the shares of all Envoys together admit at most one more burst, once for "+
 					"an outage")
 				break
@@ -156,15 +157,15 @@ func (p Policy) Notes(nodes int64) []string {
 	return notes
 }
 
-// leases reports whether nodes get tokens before requests need them.
-func (p *Policy) leases() bool { return p.Mode == ModeLeased && p.Commit.By == CommitNever }
+// leasesAhead reports whether nodes get tokens before requests need them.
+func (p *Policy) leasesAhead() bool { return p.Mode == ModeLeased && p.Commit.By == CommitNever }
 
-// figureNotes say where requests hold figures of their own.
+// figureNotes returns the places of requests' own figures.
 func (p Policy) figureNotes() (notes []string) {
 	note := func(what string, f Figure, most int64) {
 		if f.Source.Kind != 0 {
-			notes = append(notes, "the "+what+" is the caller's own by "+f.String()+", up to "+count(most)+", else "+
-				count(f.Default))
+			notes = append(notes, "the "+what+" is the caller's own by "+f.String()+", up to "+inDigits(most)+", else "+
+				inDigits(f.Default))
 		}
 	}
 	noted := 0 // A tier that is not named has figures that were noted before.
@@ -181,8 +182,8 @@ func (p Policy) figureNotes() (notes []string) {
 	return notes
 }
 
-// count groups the digits of large figures.
-func count(n int64) string {
+// inDigits formats a number with groups of digits.
+func inDigits(n int64) string {
 	text := strconv.FormatInt(n, 10)
 	for i := len(text) - 3; i > 0; i -= 3 {
 		text = text[:i] + " " + text[i:]

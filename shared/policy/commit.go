@@ -7,32 +7,32 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Commit says what a request has cost, which is known once it is answered; Cost is then what it
-// reserves. The zero value is that of a policy whose costs are known before.
+// Commit defines the final cost of a request, which is known once it is answered; Cost is then the
+// cost that the request reserves. The zero value is for a policy whose costs are known before.
 type Commit struct {
 	By CommitBy
-	// Name is the header or trailer that holds the cost, in lower case, or the name space and the
-	// key of the metadata, joined by slashes.
+	// Name is the header or trailer with the cost, in lower case, or the name space and the key of
+	// the metadata, joined by slashes.
 	Name string
-	// Unit is the time that costs one token. A part of it costs a whole one.
+	// Unit is the time that costs one token. A part of it costs a whole token.
 	Unit quota.Span
-	// Statuses are what responses cost by their status, or by that of gRPC: the one with the fewest
-	// statuses counts.
+	// Statuses are the costs of responses by their status, or by their gRPC status. If several
+	// match, the entry with the fewest statuses counts.
 	Statuses []StatusCost
-	// Missing is the cost if the response does not say; below 0 it is what was reserved.
+	// Missing is the cost of a response without a cost; below 0 it is the reserved cost.
 	Missing int64
-	// Unfinished is what a request costs whose response is not whole, UnfinishedCost that cost if
-	// it is a number.
+	// Unfinished is the cost of a request whose response is not whole. UnfinishedCost is that cost
+	// if it is a number.
 	Unfinished     Unfinished
 	UnfinishedCost int64
-	// Least is what a request reserves at least that says how much; 0 for no such bound.
+	// Least is the least that a request with a budget reserves; 0 for no such bound.
 	Least int64
 }
 
-// CommitBy is where the cost is found. Its number travels in snapshots: never renumber.
+// CommitBy is the place of the cost. Its number travels in snapshots: never renumber.
 type CommitBy uint8
 
-// The places where a cost is found.
+// The places of a cost.
 const (
 	CommitNever CommitBy = iota
 	CommitStatus
@@ -43,7 +43,7 @@ const (
 	CommitTrailer
 )
 
-// MissingReserved is the Commit.Missing that keeps what was reserved.
+// MissingReserved is the Commit.Missing that keeps the reserved cost.
 const MissingReserved = -1
 
 // MaxStatuses bounds the statuses that a policy names.
@@ -55,7 +55,7 @@ type StatusCost struct {
 	Cost        int64
 }
 
-// ByStatus is what a response with this status has cost.
+// ByStatus returns the cost of a response with this status.
 func (c *Commit) ByStatus(status int) int64 {
 	cost, width := c.Missing, 1000
 	for i := range c.Statuses {
@@ -67,11 +67,11 @@ func (c *Commit) ByStatus(status int) int64 {
 	return cost
 }
 
-// ByMetadata is what metadata says that a request has cost: a number, or decimal digits, of which
-// more than MaxCost counts as that. It reports false if the metadata does not say.
+// ByMetadata returns the cost in metadata: a number, or decimal digits, of which more than MaxCost
+// counts as MaxCost. It reports false if the metadata has no cost.
 func (c *Commit) ByMetadata(value []byte) (int64, bool) { return numberUpTo(value, MaxCost) }
 
-// ByDuration is what a request that took so long has cost.
+// ByDuration returns the cost of a request that took the given time.
 func (c *Commit) ByDuration(took quota.Span) int64 {
 	units := int64(max(took, 0) / c.Unit)
 	if max(took, 0)%c.Unit > 0 {
@@ -80,7 +80,7 @@ func (c *Commit) ByDuration(took quota.Span) int64 {
 	return min(units, MaxCost)
 }
 
-// commitNotes are what an operator should know about costs that are known later.
+// commitNotes returns notes for operators about costs that are known later.
 func (p *Policy) commitNotes() (notes []string) {
 	if p.Commit.By == CommitNever {
 		return nil
@@ -98,71 +98,71 @@ func (p *Policy) commitNotes() (notes []string) {
 	return append(notes, p.unfinishedNotes()...)
 }
 
-// reserving reads the cost of requests that is known only later: what they reserve, and what they
-// are found to have cost.
-func (r *reader) reserving(path string, n Node, c *Cost, into *Commit) {
+// readReservingCost reads the cost of requests that is known only later: the reserved cost, and the
+// place of the final cost.
+func (r *reader) readReservingCost(path string, n Node, c *Cost, into *Commit) {
 	*into = Commit{Missing: MissingReserved}
-	r.object(path, n,
-		field{"reserve", func(path string, n Node) { r.reservation(path, n, c, into) }},
-		field{"commit", func(path string, n Node) { r.commit(path, n, into) }},
+	r.readMap(path, n,
+		field{"reserve", func(path string, n Node) { r.readReservation(path, n, c, into) }},
+		field{"commit", func(path string, n Node) { r.readCommit(path, n, into) }},
 		field{"missing", func(path string, n Node) {
 			switch {
 			case n.Kind != String:
-				r.integer(path, n, 0, MaxCost, &into.Missing)
+				r.readInteger(path, n, 0, MaxCost, &into.Missing)
 			case n.Text != "reserved":
-				r.problem(path, "must be reserved, or a whole number from 0 on, not "+shorten(n.Text))
+				r.failAt(path, "must be reserved, or a whole number from 0 on, not "+shorten(n.Text))
 			}
 		}},
-		field{"unfinished", func(path string, n Node) { r.unfinished(path, n, into) }},
+		field{"unfinished", func(path string, n Node) { r.readUnfinished(path, n, into) }},
 	)
 	r.unfinishedFits(path, c, into)
-	r.required(path, n, "reserve", ": say what a request takes before its cost is known")
-	r.required(path, n, "commit", ": say where its cost is found, like {header: x-cost}")
+	r.requireField(path, n, "reserve", ": say what a request takes before its cost is known")
+	r.requireField(path, n, "commit", ": say where its cost is found, like {header: x-cost}")
 }
 
-// reservation reads what is taken before the cost is known. A policy that takes nothing is refused:
-// requests would all pass at once.
-func (r *reader) reservation(path string, n Node, c *Cost, into *Commit) {
+// readReservation reads the cost that is taken before the final cost is known. A policy that takes
+// nothing is refused, because all its requests would pass at once.
+func (r *reader) readReservation(path string, n Node, c *Cost, into *Commit) {
 	if n.Kind == Number {
-		r.integer(path, n, 1, MaxCost, &c.Fixed)
+		r.readInteger(path, n, 1, MaxCost, &c.Fixed)
 		return
 	}
 	c.Invalid = 1
 	sources := 0
 	for _, key := range []string{"header", "jwt", "metadata"} {
-		if contains(n.Keys, key) {
+		if containsText(n.Keys, key) {
 			sources++
 		}
 	}
-	r.present(path, n.Kind != Map || sources == 1, "must have exactly one of header, jwt, metadata")
-	r.object(path, n,
-		field{"header", func(path string, n Node) { r.budgets(path, n, SourceHeader, c) }},
-		field{"jwt", func(path string, n Node) { r.budgets(path, n, SourceJWT, c) }},
-		field{"metadata", func(path string, n Node) { r.budgets(path, n, SourceMetadata, c) }},
-		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
-		field{"min", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &into.Least) }},
-		field{"missing", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Invalid) }},
+	r.mustHold(path, n.Kind != Map || sources == 1, "must have exactly one of header, jwt, metadata")
+	r.readMap(path, n,
+		field{"header", func(path string, n Node) { r.readBudgets(path, n, SourceHeader, c) }},
+		field{"jwt", func(path string, n Node) { r.readBudgets(path, n, SourceJWT, c) }},
+		field{"metadata", func(path string, n Node) { r.readBudgets(path, n, SourceMetadata, c) }},
+		field{"max", func(path string, n Node) { r.readInteger(path, n, 1, MaxCost, &c.Max) }},
+		field{"min", func(path string, n Node) { r.readInteger(path, n, 1, MaxCost, &into.Least) }},
+		field{"missing", func(path string, n Node) { r.readInteger(path, n, 1, MaxCost, &c.Invalid) }},
 	)
-	r.required(path, n, "max", ": say the most that one request may reserve")
+	r.requireField(path, n, "max", ": say the most that one request may reserve")
 }
 
-// budgets reads a source of a reservation, or a list of such.
-func (r *reader) budgets(path string, n Node, kind SourceKind, c *Cost) {
+// readBudgets reads one source of a reservation, or a list of sources.
+func (r *reader) readBudgets(path string, n Node, kind SourceKind, c *Cost) {
 	if n.Kind != List {
-		r.costSource(path, n, kind, c)
+		r.readCostSource(path, n, kind, c)
 		return
 	}
-	r.present(path, n.size() > 0, "is empty: name what says the reservation")
+	r.mustHold(path, n.listSize() > 0, "is empty: name what says the reservation")
 	at := 0
-	r.longList(path, n, MaxBudgets, func(path string, n Node) {
-		name, ok := r.sourceName(path, n, kind)
+	r.readLongList(path, n, MaxBudgets, func(path string, n Node) {
+		name, ok := r.readSourceName(path, n, kind)
 		switch {
 		case !ok:
 			return
 		case at == 0:
 			c.Source = Source{kind, name}
-		case name == c.Source.Name || contains(c.Also[:], name):
-			r.problem(path, "is named twice")
+		case name == c.Source.Name || containsText(c.Also[:], name):
+			r.failAt(path, "is named twice")
 			return
 		default:
 			c.Also[at-1] = name
@@ -171,58 +171,58 @@ func (r *reader) budgets(path string, n Node, kind SourceKind, c *Cost) {
 	})
 }
 
-// commit reads where the cost of an answered request is found.
-func (r *reader) commit(path string, n Node, c *Commit) {
+// readCommit reads where the cost of an answered request is found.
+func (r *reader) readCommit(path string, n Node, c *Commit) {
 	if len(n.Keys) != 1 {
-		r.problem(path, "must have exactly one of status, grpc_status, header, trailer, metadata, duration")
+		r.failAt(path, "must have exactly one of status, grpc_status, header, trailer, metadata, duration")
 		return
 	}
-	r.object(path, n,
-		field{"status", func(path string, n Node) { r.statuses(path, n, CommitStatus, c) }},
-		field{"grpc_status", func(path string, n Node) { r.statuses(path, n, CommitGRPCStatus, c) }},
+	r.readMap(path, n,
+		field{"status", func(path string, n Node) { r.readStatuses(path, n, CommitStatus, c) }},
+		field{"grpc_status", func(path string, n Node) { r.readStatuses(path, n, CommitGRPCStatus, c) }},
 		field{"metadata", func(path string, n Node) {
 			c.By = CommitMetadata
-			c.Name, _ = r.sourceName(path, n, SourceMetadata)
+			c.Name, _ = r.readSourceName(path, n, SourceMetadata)
 		}},
 		field{"header", func(path string, n Node) {
 			c.By = CommitHeader
-			c.Name, _ = r.headerName(path, n)
+			c.Name, _ = r.readHeaderName(path, n)
 		}},
 		field{"trailer", func(path string, n Node) {
 			c.By = CommitTrailer
-			c.Name, _ = r.headerName(path, n)
+			c.Name, _ = r.readHeaderName(path, n)
 		}},
 		field{"duration", func(path string, n Node) {
 			c.By, c.Unit = CommitDuration, quota.Second
-			r.span(path, n, quota.Millisecond, quota.Hour, &c.Unit)
+			r.readSpan(path, n, quota.Millisecond, quota.Hour, &c.Unit)
 		}},
 	)
 }
 
-// statuses reads what responses cost by their status: 401, or 5xx for a hundred of them. Those of
-// gRPC are numbers from 0 to 16.
-func (r *reader) statuses(path string, n Node, by CommitBy, c *Commit) {
+// readStatuses reads the costs of responses by their status: 401, or 5xx for a hundred statuses.
+// gRPC statuses are numbers from 0 to 16.
+func (r *reader) readStatuses(path string, n Node, by CommitBy, c *Commit) {
 	c.By = by
 	if n.Kind != Map || len(n.Keys) > MaxStatuses {
-		r.problem(path, "must be a mapping of at most 64 statuses, like {401: 1, 5xx: 0, rest: 0}")
+		r.failAt(path, "must be a mapping of at most 64 statuses, like {401: 1, 5xx: 0, rest: 0}")
 		return
 	}
 	for i, key := range n.Keys {
-		at := r.join(path, key)
+		at := r.joinPath(path, key)
 		first, last, ok := statusRange(key, by)
-		if !ok || contains(n.Keys[:i], key) {
-			r.problem(at, "must be a status like 401, a hundred of them like 5xx, or rest, each once; one of gRPC "+
+		if !ok || containsText(n.Keys[:i], key) {
+			r.failAt(at, "must be a status like 401, a hundred of them like 5xx, or rest, each once; one of gRPC "+
 				"is a number from 0 to 16")
 			continue
 		}
 		one := StatusCost{First: first, Last: last}
-		r.integer(at, n.Items[i], 0, MaxCost, &one.Cost)
+		r.readInteger(at, n.Items[i], 0, MaxCost, &one.Cost)
 		c.Statuses = append(c.Statuses, one)
 	}
-	r.required(path, n, "rest", ": say what all other responses cost")
+	r.requireField(path, n, "rest", ": say what all other responses cost")
 }
 
-// statusRange is the statuses that a key of a mapping means; false for one that means none.
+// statusRange returns the statuses that a key of a mapping names; false if it names none.
 func statusRange(key string, by CommitBy) (first, last uint16, ok bool) {
 	if key == "rest" {
 		return 0, 999, true
@@ -267,11 +267,12 @@ func (r *reader) commitFits(path string, p *Policy) {
 	default:
 		return
 	}
-	r.problem(path+".cost.commit", "cannot be with "+what+": "+why)
+	r.failAt(path+".cost.commit", "cannot be with "+what+": "+why)
 }
 
-// ParseReserved is what a value of a kind of source asks to reserve, at most so much: decimal
-// digits, or in a claim or in metadata a number, as Envoy holds it. 0 is no whole number from 1 on.
+// ParseReserved returns the reserved cost in a value of a kind of source, at most most: decimal
+// digits, or in a claim or in metadata a number, as Envoy holds it. It returns 0 for anything but a
+// whole number from 1 on.
 func ParseReserved(source SourceKind, value []byte, most int64) (n int64) {
 	if source == SourceHeader {
 		n, _ = digitsUpTo(value, most)
@@ -281,12 +282,12 @@ func ParseReserved(source SourceKind, value []byte, most int64) (n int64) {
 	return n
 }
 
-// ParseActual is what a header or a trailer says that a request has cost: decimal digits, of which
-// more than MaxCost counts as that. It reports false if it does not say.
+// ParseActual returns the final cost in a header or a trailer: decimal digits, of which more than
+// MaxCost counts as MaxCost. It reports false if there is no cost.
 func ParseActual(value []byte) (int64, bool) { return digitsUpTo(value, MaxCost) }
 
-// heldNumber reads a number as Envoy holds it, and reports whether it is whole and from 0 on. It is
-// 0 and false for anything else.
+// heldNumber reads a number as Envoy holds it, and reports whether it is whole and not negative. It
+// is 0 and false for anything else.
 func heldNumber(value []byte) (number float64, whole bool) {
 	if len(value) != 8 {
 		return 0, false
@@ -295,7 +296,7 @@ func heldNumber(value []byte) (number float64, whole bool) {
 	return number, number >= 0 && number == math.Trunc(number)
 }
 
-// numberUpTo reads a number as Envoy holds it, or decimal digits, at most so much; 0 and false for
+// numberUpTo reads a number as Envoy holds it, or decimal digits, at most most; 0 and false for
 // anything else.
 func numberUpTo(value []byte, most int64) (int64, bool) {
 	number, whole := heldNumber(value)
@@ -308,7 +309,7 @@ func numberUpTo(value []byte, most int64) (int64, bool) {
 	return digitsUpTo(value, most)
 }
 
-// digitsUpTo reads decimal digits, at most so much; 0 and false for anything else.
+// digitsUpTo reads decimal digits, at most most; 0 and false for anything else.
 func digitsUpTo(value []byte, most int64) (n int64, ok bool) {
 	for _, c := range value {
 		if c < '0' || c > '9' {

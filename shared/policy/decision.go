@@ -1,6 +1,6 @@
 package policy
 
-// Reason is why a request was refused. The numbers travel in messages: never renumber.
+// Reason is the reason of a refusal. The numbers travel in messages: never renumber.
 type Reason uint8
 
 const (
@@ -14,24 +14,24 @@ const (
 	ReasonBadCost
 	// ReasonFailure: the control plane, or its store, does not answer, and on_failure refuses.
 	ReasonFailure
-	// ReasonTooManyWaiting: as many requests wait as may.
+	// ReasonTooManyWaiting: the largest number of requests is waiting.
 	ReasonTooManyWaiting
 	// ReasonContended: other workers changed the bucket at every attempt.
 	ReasonContended
-	// ReasonInFlight: as many requests are in flight as may be.
+	// ReasonInFlight: the largest number of requests is in flight.
 	ReasonInFlight
 	// ReasonPenalty: the caller was refused too often, and is refused until its penalty ends.
 	ReasonPenalty
-	// ReasonShed: the upstream has more to do than it can, and others matter more.
+	// ReasonShed: the upstream is overloaded, and other requests are more important.
 	ReasonShed
 	// ReasonSuspended: the quota is 0.
 	ReasonSuspended
-	// ReasonSeveral: the request says in different ways whose it is.
+	// ReasonSeveral: the request identifies its caller in different ways.
 	ReasonSeveral
 )
 
-// DecisionSource is what decided whether a request passes a limit. The numbers travel in messages:
-// never renumber.
+// DecisionSource is the part of the system that decided whether a request passes a limit. The
+// numbers travel in messages: never renumber.
 type DecisionSource uint8
 
 const (
@@ -41,7 +41,7 @@ const (
 	ByLease
 	// ByOptimistic: this node, within its slack of an optimistic bucket.
 	ByOptimistic
-	// ByCentral: the control plane, asked for this very request.
+	// ByCentral: the control plane, which was asked for this request.
 	ByCentral
 	// ByShare: a share of the limit, while the control plane or its store does not answer.
 	ByShare
@@ -49,18 +49,18 @@ const (
 	ByFailureAllow
 	// ByFailureDeny: the step deny of on_failure.
 	ByFailureDeny
-	// ByCachedDenial: an earlier answer of the control plane, that it has nothing yet.
+	// ByCachedDenial: an earlier answer of the control plane that it has no tokens yet.
 	ByCachedDenial
-	// ByRequest: the request itself, which lacks a key or costs too much, or whose quota is 0.
+	// ByRequest: the request itself: it lacks a key, costs too much, or has a quota of 0.
 	ByRequest
 	// ByOverload: a bound of waiting requests, or of attempts at a bucket. Adaptive limits are
 	// ByLocal.
 	ByOverload
-	// ByPenalty: a penalty of the caller's.
+	// ByPenalty: a penalty of the caller.
 	ByPenalty
 )
 
-// Reasons and Sources are the words for them, in refusals, logs, metrics and the REST API.
+// Reasons and Sources are their names in refusals, logs, metrics and the REST API.
 var (
 	Reasons = [...]string{
 		ReasonQuota: "quota", ReasonTooDear: "too_dear", ReasonAbsent: "absent", ReasonBadCost: "bad_cost",
@@ -76,8 +76,8 @@ var (
 	}
 )
 
-// String is the reason's word.
+// String returns the reason's name.
 func (r Reason) String() string { return Reasons[r] }
 
-// String is the source's word.
+// String returns the source's name.
 func (s DecisionSource) String() string { return Sources[s] }

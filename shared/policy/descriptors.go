@@ -9,27 +9,27 @@ import (
 const notKey = "must be the key of a descriptor's entry, of 1 to 256 bytes"
 
 // descriptors reads the entries of the descriptors that a policy is for.
-func (r *reader) descriptors(path string, n Node, m *Match) {
-	r.list(path, n, func(path string, n Node) { r.entryMatch(path, n, m) })
-	r.present(path, n.Kind != List || n.size() > 0, "is empty: a descriptor has at least one entry")
-	r.present(path, len(m.Descriptors) <= MaxEntries, "has more than "+strconv.Itoa(MaxEntries)+" entries")
+func (r *reader) readDescriptors(path string, n Node, m *Match) {
+	r.readList(path, n, func(path string, n Node) { r.readEntryMatch(path, n, m) })
+	r.mustHold(path, n.Kind != List || n.listSize() > 0, "is empty: a descriptor has at least one entry")
+	r.mustHold(path, len(m.Descriptors) <= MaxEntries, "has more than "+strconv.Itoa(MaxEntries)+" entries")
 }
 
-func (r *reader) entryMatch(path string, n Node, m *Match) {
+func (r *reader) readEntryMatch(path string, n Node, m *Match) {
 	var e EntryMatch
 	conditions := 0
 	value := func(op HeaderOp) func(string, Node) {
 		return func(path string, n Node) {
 			conditions++
 			e.Op = op
-			e.Value, _ = r.text(path, n)
+			e.Value, _ = r.readText(path, n)
 		}
 	}
-	r.object(path, n,
+	r.readMap(path, n,
 		field{"name", func(path string, n Node) {
 			var ok bool
-			e.Name, ok = r.text(path, n)
-			r.present(path, !ok || len(e.Name) <= MaxKey, notKey)
+			e.Name, ok = r.readText(path, n)
+			r.mustHold(path, !ok || len(e.Name) <= MaxKey, notKey)
 		}},
 		field{HeaderEquals.String(), value(HeaderEquals)}, field{HeaderPrefix.String(), value(HeaderPrefix)},
 		field{HeaderPresent.String(), func(path string, n Node) {
@@ -40,37 +40,37 @@ func (r *reader) entryMatch(path string, n Node, m *Match) {
 			}
 		}},
 		field{"except", func(path string, n Node) {
-			r.list(path, n, func(path string, n Node) { r.exception(path, n, &e.Except) })
+			r.readList(path, n, func(path string, n Node) { r.readException(path, n, &e.Except) })
 		}},
 	)
 	if n.Kind != Map {
 		return
 	}
-	r.required(path, n, "name", "")
-	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present")
-	r.present(path, len(e.Except) == 0 || e.Op != HeaderEquals, "has exceptions beside equals, which has none")
+	r.requireField(path, n, "name", "")
+	r.mustHold(path, conditions == 1, "must have exactly one of equals, prefix, present")
+	r.mustHold(path, len(e.Except) == 0 || e.Op != HeaderEquals, "has exceptions beside equals, which has none")
 	m.Descriptors = append(m.Descriptors, e)
 }
 
-func (r *reader) exception(path string, n Node, into *[]Exception) {
+func (r *reader) readException(path string, n Node, into *[]Exception) {
 	var e Exception
 	conditions := 0
 	value := func(prefix bool) func(string, Node) {
 		return func(path string, n Node) {
 			conditions++
 			e.Prefix = prefix
-			e.Value, _ = r.text(path, n)
+			e.Value, _ = r.readText(path, n)
 		}
 	}
-	r.object(path, n, field{HeaderEquals.String(), value(false)}, field{HeaderPrefix.String(), value(true)})
-	r.present(path, n.Kind != Map || conditions == 1, "must have exactly one of equals, prefix")
+	r.readMap(path, n, field{HeaderEquals.String(), value(false)}, field{HeaderPrefix.String(), value(true)})
+	r.mustHold(path, n.Kind != Map || conditions == 1, "must have exactly one of equals, prefix")
 	*into = append(*into, e)
 }
 
-// ofCalls completes a policy for calls to the gRPC rate limit service, and refuses what such a
-// policy cannot have. Without conditions on the entries of its descriptors, the partition says
-// which entries these are.
-func (r *reader) ofCalls(path string, p *Policy) {
+// completeForCalls completes a policy for calls to the gRPC rate limit service, and refuses fields
+// that such a policy cannot have. Without conditions on the entries of its descriptors, the
+// partition defines these entries.
+func (r *reader) completeForCalls(path string, p *Policy) {
 	m := &p.Match
 	derived := len(m.Descriptors) == 0
 	for i, part := range p.Partition {
@@ -80,25 +80,25 @@ func (r *reader) ofCalls(path string, p *Policy) {
 		case derived:
 			m.Descriptors = append(m.Descriptors, EntryMatch{Name: key, Op: HeaderPresent})
 		default:
-			r.present(path+".partition["+strconv.Itoa(i)+"]", hasEntry(m.Descriptors, key),
+			r.mustHold(path+".partition["+strconv.Itoa(i)+"]", hasEntry(m.Descriptors, key),
 				"names an entry that match.descriptors does not have")
 		}
 	}
 	if !m.IsOfCalls() {
 		return
 	}
-	r.present(path+".match.hosts", len(m.Hosts) == 0,
+	r.mustHold(path+".match.hosts", len(m.Hosts) == 0,
 		"cannot be beside a domain or descriptors: only calls to the gRPC service have those, and they have no host")
-	r.present(path+".match.paths", len(m.Paths) == 0,
+	r.mustHold(path+".match.paths", len(m.Paths) == 0,
 		"cannot be beside a domain or descriptors: only calls to the gRPC service have those, and they have no path")
-	r.present(path+".mode", p.Mode != ModeLocal,
+	r.mustHold(path+".mode", p.Mode != ModeLocal,
 		"cannot be local with a domain or descriptors: calls to the gRPC service are counted by the control plane; "+
 			"use mode strict or leased")
 	for i := range p.Limits {
-		r.present(path+".limit", !p.Limits[i].InFlight,
+		r.mustHold(path+".limit", !p.Limits[i].InFlight,
 			"cannot be in_flight with a domain or descriptors: a call does not say when its request ends")
 	}
-	r.present(path+".algorithm", !p.Counting.Algorithm.Queues(),
+	r.mustHold(path+".algorithm", !p.Counting.Algorithm.Queues(),
 		"cannot be "+p.Counting.Algorithm.String()+" with a domain or descriptors: a queue holds requests back, "+
 			"which only the filter can")
 }
@@ -112,7 +112,7 @@ func hasEntry(entries []EntryMatch, key string) bool {
 	return false
 }
 
-// Meets reports whether an entry of the right name has a value that the policy is for.
+// Meets reports whether the policy is for the value of an entry with the right name.
 func (e *EntryMatch) Meets(value string) bool {
 	switch {
 	case e.Op == HeaderEquals && value != e.Value:

@@ -6,23 +6,23 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Figure is a quota or a burst that requests hold: the value at Source, and Default where that
-// is none. Without a Source it is Default for all.
+// Figure is a quota or a burst in requests: the value at Source, and Default where there is none.
+// Without a Source it is Default for all requests.
 type Figure struct {
 	Source  Source
 	Default int64
 }
 
-// Figures say where requests hold the figures of a limit, which itself has the most that a
-// request may hold. A Burst without Source and Default is the quota.
+// Figures are the places in requests of the figures of a limit. The limit itself has the most that
+// a request may have. A Burst without Source and Default is the quota.
 type Figures struct{ Quota, Burst Figure }
 
-// For is l with the figures of one caller, cut to those of l, which has the most that there may
-// be. A burst of 0 is the quota, and a quota of 0 makes the limit Suspended. So slow a rate that
-// exact arithmetic does not hold it for the burst has a smaller one.
+// For returns l with the figures of one caller, cut to the figures of l, which are the largest. A
+// burst of 0 is the quota, and a quota of 0 makes the limit Suspended. If exact arithmetic cannot
+// hold so slow a rate with the burst, the burst is smaller.
 func (l Limit) For(units, burst int64) Limit {
 	if units == 0 {
-		return l.suspend()
+		return l.suspended()
 	}
 	units = min(max(units, 1), l.Quota)
 	if burst == 0 || l.Algorithm.Windowed() {
@@ -38,8 +38,8 @@ func (l Limit) For(units, burst int64) Limit {
 	return l
 }
 
-// Of is For with the figures that one request holds, or that count where it holds none. A burst of
-// its own that is 0 allows nothing, as a quota of 0 does.
+// Of is For with the figures of one request, or with the defaults. A request's own burst of 0
+// allows nothing, as a quota of 0 does.
 func (l Limit) Of(units, burst int64, ownBurst bool) Limit {
 	if ownBurst && burst == 0 {
 		units = 0
@@ -67,7 +67,7 @@ func (p *Policy) numberFigures() {
 	}
 }
 
-// Usual is a limit of p as it is for requests that hold no figures of their own.
+// Usual returns a limit of p for requests without figures of their own.
 func (p *Policy) Usual(l Limit) Limit {
 	if l.Own == 0 {
 		return l
@@ -76,10 +76,10 @@ func (p *Policy) Usual(l Limit) Limit {
 	return l.Of(f.Quota.Default, f.Burst.Default, f.Burst.Source.Kind != 0)
 }
 
-// ParseFigure reads a figure as Envoy and headers hold one: decimal digits, or the eight bytes
-// of a number in a claim or in metadata. One above quota.MaxUnits counts as that; a fraction and a
-// number below 0 are none. Eight digits are never taken for a number in bytes: as such they are
-// a fraction.
+// ParseFigure reads a figure as Envoy and headers have it: decimal digits, or the eight bytes of a
+// number in a claim or in metadata. A figure above quota.MaxUnits counts as quota.MaxUnits. A
+// fraction and a negative number are no figures. Eight digits are never taken for a number in
+// bytes: as a number in bytes they are a fraction.
 func ParseFigure(text []byte) (figure int64, ok bool) {
 	if number, whole := heldNumber(text); whole {
 		return int64(min(number, quota.MaxUnits)), true
@@ -87,70 +87,70 @@ func ParseFigure(text []byte) (figure int64, ok bool) {
 	return digitsUpTo(text, quota.MaxUnits)
 }
 
-// figure reads a quota or a burst: a number, or a mapping that says where requests hold it.
-// most is the number, from least on, or the most that a request may hold.
-func (r *reader) figure(path string, n Node, least int64, most *int64, f *Figure) bool {
+// readFigure reads a quota or a burst: a number, or a mapping with its place in requests. most is
+// the number, at least least, or the most that a request may have.
+func (r *reader) readFigure(path string, n Node, least int64, most *int64, f *Figure) bool {
 	if n.Kind != Map {
-		return r.integer(path, n, least, quota.MaxUnits, most)
+		return r.readInteger(path, n, least, quota.MaxUnits, most)
 	}
-	return r.figureOfRequests(path, n, most, f)
+	return r.readRequestFigure(path, n, most, f)
 }
 
 // figureOfRequests is apart from figure because its closures put its arguments on the filter's heap
 // at each call, and most figures are numbers.
-func (r *reader) figureOfRequests(path string, n Node, most *int64, f *Figure) bool {
+func (r *reader) readRequestFigure(path string, n Node, most *int64, f *Figure) bool {
 	before, trusted := len(r.problems), false
 	add := func(kind SourceKind) func(string, Node) {
 		return func(path string, n Node) {
-			if name, ok := r.sourceName(path, n, kind); ok {
+			if name, ok := r.readSourceName(path, n, kind); ok {
 				f.Source = Source{kind, name}
 			}
 		}
 	}
 	*f = Figure{}
-	r.object(path, n, field{"jwt", add(SourceJWT)}, field{"metadata", add(SourceMetadata)},
+	r.readMap(path, n, field{"jwt", add(SourceJWT)}, field{"metadata", add(SourceMetadata)},
 		field{"header", add(SourceHeader)},
 		field{"trusted", func(path string, n Node) {
 			if trusted = n.Kind == Bool && n.Text == "true"; !trusted {
 				r.wrongKind(path, n, "true")
 			}
 		}},
-		field{"max", func(path string, n Node) { r.integer(path, n, 1, quota.MaxUnits, most) }},
-		field{"default", func(path string, n Node) { r.integer(path, n, 0, quota.MaxUnits, &f.Default) }})
-	r.figureIsWhole(path, n)
+		field{"max", func(path string, n Node) { r.readInteger(path, n, 1, quota.MaxUnits, most) }},
+		field{"default", func(path string, n Node) { r.readInteger(path, n, 0, quota.MaxUnits, &f.Default) }})
+	r.checkFigure(path, n)
 	if len(r.problems) == before {
-		r.present(path+".default", f.Default <= *most, "is above max, the most that a request may have")
+		r.mustHold(path+".default", f.Default <= *most, "is above max, the most that a request may have")
 	}
 	return len(r.problems) == before
 }
 
-// figureIsWhole refuses a figure that lacks something or has too much.
-func (r *reader) figureIsWhole(path string, n Node) {
+// checkFigure refuses a figure that lacks a field or has too many.
+func (r *reader) checkFigure(path string, n Node) {
 	sources := 0
 	for _, key := range []string{"jwt", "metadata", "header"} {
-		if contains(n.Keys, key) {
+		if containsText(n.Keys, key) {
 			sources++
 		}
 	}
-	header, trusted := contains(n.Keys, "header"), contains(n.Keys, "trusted")
-	r.present(path, sources == 1, "must have exactly one of jwt, metadata, header")
-	r.required(path, n, "max", ": say the most that a request may have; guarantees go by it")
-	r.required(path, n, "default", ": say what counts where a request has none")
-	r.present(path+".trusted", !header || trusted, "is missing: a client can send any header; write trusted: true if "+
+	header, trusted := containsText(n.Keys, "header"), containsText(n.Keys, "trusted")
+	r.mustHold(path, sources == 1, "must have exactly one of jwt, metadata, header")
+	r.requireField(path, n, "max", ": say the most that a request may have; guarantees go by it")
+	r.requireField(path, n, "default", ": say what counts where a request has none")
+	r.mustHold(path+".trusted", !header || trusted, "is missing: a client can send any header; write trusted: true if "+
 		"what stands before Envoy sets this one and removes what clients send")
-	r.present(path+".trusted", header || !trusted, "is for header only")
+	r.mustHold(path+".trusted", header || !trusted, "is for header only")
 }
 
-// figuresFit refuses figures of requests where an algorithm cannot hold what it promises.
+// figuresFit refuses figures in requests where an algorithm cannot keep its promise.
 func (r *reader) figuresFit(path string, c Counting, most int64, window quota.Span) bool {
 	switch {
 	case c.Algorithm.Queues():
-		r.problem(path, "cannot take figures from requests with "+c.Algorithm.String()+
+		r.failAt(path, "cannot take figures from requests with "+c.Algorithm.String()+
 			": those that wait were given their turns by one rate; use numbers, or algorithm: token_bucket")
 	case c.Algorithm.Estimates() && most > quota.MaxUnits/int64(window):
-		r.problem(path+".quota.max",
+		r.failAt(path+".quota.max",
 			"is too large for this window with "+c.Algorithm.String()+", which weighs all figures by the "+
-				"microsecond: at most "+count(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
+				"microsecond: at most "+inDigits(quota.MaxUnits/int64(window))+"; sliding_window has no such bound")
 	default:
 		return true
 	}
@@ -163,10 +163,10 @@ func metadataName(text string) bool {
 	return both && space != "" && key != "" && strings.IndexByte(text, 0) < 0
 }
 
-// String is the figure as it is written in one word, like jwt:plan.rpm.
+// String returns the figure in one word, like jwt:plan.rpm.
 func (f Figure) String() string {
 	if f.Source.Kind == 0 {
-		return count(f.Default)
+		return inDigits(f.Default)
 	}
 	return f.Source.String()
 }

@@ -7,36 +7,36 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// maxDepth bounds how deep a document may nest: the filter has a small stack, and the language
-// needs no more than ten levels.
+// maxDepth bounds the depth of a document: the filter has a small stack, and the language needs no
+// more than ten levels.
 const maxDepth = 32
 
-// wholeList is the longest list that is read at once; see Node.each.
+// wholeList is the longest list that is read at once; see Node.eachItem.
 const wholeList = 32
 
 // ParseJSON reads a JSON document. It refuses text that is not JSON or nests deeper than maxDepth.
 // Decode and DecodePlugin read its meaning; doc must not change until they have. Their results hold
 // copies.
 func ParseJSON(doc []byte) (Node, error) {
-	if !shallow(doc) {
+	if !isShallow(doc) {
 		return Node{}, Problems{{Reason: "nests too deep"}}
 	}
 	if !validJSON(doc) {
 		return Node{}, Problems{{Reason: "is not valid JSON"}}
 	}
 	s := scanner{doc: doc}
-	return s.node(), nil
+	return s.readNode(), nil
 }
 
 // validJSON reports whether doc is a JSON document that nests at most maxDepth deep.
 func validJSON(doc []byte) bool {
 	s := scanner{doc: doc}
-	return shallow(doc) && s.value() && s.next() == 0 && s.at == len(doc)
+	return isShallow(doc) && s.skipValue() && s.nextByte() == 0 && s.at == len(doc)
 }
 
 // shallow reports whether doc nests at most maxDepth deep, without recursion. Brackets in strings
 // do not count.
-func shallow(doc []byte) bool {
+func isShallow(doc []byte) bool {
 	depth, quoted := 0, false
 	for i := 0; i < len(doc); i++ {
 		switch c := doc[i]; {
@@ -57,7 +57,8 @@ func shallow(doc []byte) bool {
 	return true
 }
 
-// scanner goes through a JSON document: value validates it, and node reads what value has accepted.
+// scanner goes through a JSON document: skipValue validates it, and readNode reads a value that
+// skipValue has accepted.
 type scanner struct {
 	doc []byte
 	at  int
@@ -67,7 +68,7 @@ type scanner struct {
 }
 
 // next skips white space and returns the byte after it, 0 at the end.
-func (s *scanner) next() byte {
+func (s *scanner) nextByte() byte {
 	for s.at < len(s.doc) {
 		c := s.doc[s.at]
 		if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
@@ -79,8 +80,8 @@ func (s *scanner) next() byte {
 }
 
 // take skips white space, and the byte c if it comes next.
-func (s *scanner) take(c byte) bool {
-	if s.next() != c {
+func (s *scanner) takeByte(c byte) bool {
+	if s.nextByte() != c {
 		return false
 	}
 	s.at++
@@ -88,49 +89,49 @@ func (s *scanner) take(c byte) bool {
 }
 
 // value skips a value and reports whether it is valid.
-func (s *scanner) value() bool {
-	switch c := s.next(); c {
+func (s *scanner) skipValue() bool {
+	switch c := s.nextByte(); c {
 	case '{', '[':
-		_, ok := s.elements()
+		_, ok := s.skipElements()
 		return ok
 	case '"':
-		return s.quoted()
+		return s.skipString()
 	case 't':
-		return s.word("true")
+		return s.skipWord("true")
 	case 'f':
-		return s.word("false")
+		return s.skipWord("false")
 	case 'n':
-		return s.word("null")
+		return s.skipWord("null")
 	}
-	return s.number()
+	return s.skipNumber()
 }
 
 // elements skips a list or a mapping and counts its elements.
-func (s *scanner) elements() (count int, ok bool) {
+func (s *scanner) skipElements() (count int, ok bool) {
 	mapping := s.doc[s.at] == '{'
 	last := byte(']')
 	if mapping {
 		last = '}'
 	}
 	s.at++
-	if s.take(last) {
+	if s.takeByte(last) {
 		return 0, true
 	}
 	for {
-		if mapping && !(s.next() == '"' && s.quoted() && s.take(':')) || !s.value() {
+		if mapping && !(s.nextByte() == '"' && s.skipString() && s.takeByte(':')) || !s.skipValue() {
 			return 0, false
 		}
 		count++
-		if s.take(last) {
+		if s.takeByte(last) {
 			return count, true
 		}
-		if !s.take(',') {
+		if !s.takeByte(',') {
 			return 0, false
 		}
 	}
 }
 
-func (s *scanner) word(word string) bool {
+func (s *scanner) skipWord(word string) bool {
 	for i := range len(word) {
 		if s.at == len(s.doc) || s.doc[s.at] != word[i] {
 			return false
@@ -141,7 +142,7 @@ func (s *scanner) word(word string) bool {
 }
 
 // quoted skips a string.
-func (s *scanner) quoted() bool {
+func (s *scanner) skipString() bool {
 	for s.at++; s.at < len(s.doc); s.at++ {
 		switch c := s.doc[s.at]; {
 		case c == '"':
@@ -151,7 +152,7 @@ func (s *scanner) quoted() bool {
 			return false
 		case c == '\\':
 			s.at++
-			if !s.escape() {
+			if !s.skipEscape() {
 				return false
 			}
 		}
@@ -159,8 +160,8 @@ func (s *scanner) quoted() bool {
 	return false
 }
 
-// escape skips what follows a backslash, up to its last byte.
-func (s *scanner) escape() bool {
+// skipEscape skips the bytes after a backslash, up to the last byte of the escape.
+func (s *scanner) skipEscape() bool {
 	if s.at == len(s.doc) {
 		return false
 	}
@@ -182,25 +183,25 @@ func (s *scanner) escape() bool {
 	return false
 }
 
-func (s *scanner) number() bool {
-	s.sign("-")
+func (s *scanner) skipNumber() bool {
+	s.skipSign("-")
 	if s.at < len(s.doc) && s.doc[s.at] == '0' {
 		s.at++
-	} else if !s.digits() {
+	} else if !s.skipDigits() {
 		return false
 	}
-	if s.sign(".") && !s.digits() {
+	if s.skipSign(".") && !s.skipDigits() {
 		return false
 	}
-	if s.sign("eE") {
-		s.sign("+-")
-		return s.digits()
+	if s.skipSign("eE") {
+		s.skipSign("+-")
+		return s.skipDigits()
 	}
 	return true
 }
 
-// sign skips one of the bytes, if it comes next.
-func (s *scanner) sign(any string) bool {
+// skipSign skips one of the bytes, if it comes next.
+func (s *scanner) skipSign(any string) bool {
 	for i := range len(any) {
 		if s.at < len(s.doc) && s.doc[s.at] == any[i] {
 			s.at++
@@ -210,7 +211,7 @@ func (s *scanner) sign(any string) bool {
 	return false
 }
 
-func (s *scanner) digits() bool {
+func (s *scanner) skipDigits() bool {
 	start := s.at
 	for s.at < len(s.doc) && s.doc[s.at] >= '0' && s.doc[s.at] <= '9' {
 		s.at++
@@ -219,20 +220,20 @@ func (s *scanner) digits() bool {
 }
 
 // node reads a value that is valid.
-func (s *scanner) node() Node {
-	switch c := s.next(); c {
+func (s *scanner) readNode() Node {
+	switch c := s.nextByte(); c {
 	case '{':
-		return s.mapping()
+		return s.readMapping()
 	case '[':
-		return s.list()
+		return s.readList()
 	case '"':
-		return Node{Kind: String, Text: s.text()}
+		return Node{Kind: String, Text: s.readString()}
 	case 'n':
-		s.value()
+		s.skipValue()
 		return Node{}
 	default:
 		start := s.at
-		s.value()
+		s.skipValue()
 		n := Node{Kind: Number, Text: string(s.doc[start:s.at])}
 		if c == 't' || c == 'f' {
 			n.Kind = Bool
@@ -241,16 +242,16 @@ func (s *scanner) node() Node {
 	}
 }
 
-func (s *scanner) mapping() Node {
+func (s *scanner) readMapping() Node {
 	s.at++
 	from := len(s.keys)
-	for !s.take('}') {
-		s.next()
-		key := s.text()
-		s.take(':')
-		item := s.node()
+	for !s.takeByte('}') {
+		s.nextByte()
+		key := s.readString()
+		s.takeByte(':')
+		item := s.readNode()
 		s.keys, s.items = append(s.keys, key), append(s.items, item)
-		s.take(',')
+		s.takeByte(',')
 	}
 	n := Node{Kind: Map, Keys: make([]string, len(s.keys)-from), Items: make([]Node, len(s.keys)-from)}
 	copy(n.Keys, s.keys[from:])
@@ -259,10 +260,10 @@ func (s *scanner) mapping() Node {
 	return n
 }
 
-// list reads a list. A long one stays text until each reads it.
-func (s *scanner) list() Node {
+// readList reads a list. A long list stays text until eachItem reads it.
+func (s *scanner) readList() Node {
 	start := s.at
-	count, _ := s.elements()
+	count, _ := s.skipElements()
 	if count > wholeList {
 		return Node{Kind: List, text: s.doc[start:s.at], count: count}
 	}
@@ -270,8 +271,8 @@ func (s *scanner) list() Node {
 	s.at = start + 1
 	n := Node{Kind: List, Items: make([]Node, count)}
 	for i := range n.Items {
-		n.Items[i] = s.node()
-		s.take(',')
+		n.Items[i] = s.readNode()
+		s.takeByte(',')
 	}
 	s.at = end
 	return n
@@ -280,13 +281,13 @@ func (s *scanner) list() Node {
 // text reads a valid string. It is a copy: a collection of the filter's memory walks from a pointer
 // into a large object to the object's head. So texts that point into a document of a megabyte would
 // make each collection take hundreds of milliseconds.
-func (s *scanner) text() string {
+func (s *scanner) readString() string {
 	start := s.at + 1
-	s.quoted()
+	s.skipString()
 	raw := s.doc[start : s.at-1]
 	for i := range raw {
 		if raw[i] == '\\' {
-			return unescape(raw)
+			return unescapeString(raw)
 		}
 	}
 	return string(raw)
@@ -294,7 +295,7 @@ func (s *scanner) text() string {
 
 // unescape resolves the escapes of a string. Half a surrogate pair becomes the replacement
 // character.
-func unescape(raw []byte) string {
+func unescapeString(raw []byte) string {
 	plain := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
@@ -313,10 +314,10 @@ func unescape(raw []byte) string {
 			case 't':
 				c = '\t'
 			case 'u':
-				r := unit(raw[i+1:])
+				r := readUnit(raw[i+1:])
 				i += 4
 				if utf16.IsSurrogate(r) && i+6 < len(raw) && raw[i+1] == '\\' && raw[i+2] == 'u' {
-					r = utf16.DecodeRune(r, unit(raw[i+3:]))
+					r = utf16.DecodeRune(r, readUnit(raw[i+3:]))
 					i += 6
 				}
 				plain = utf8.AppendRune(plain, r)
@@ -329,7 +330,7 @@ func unescape(raw []byte) string {
 }
 
 // unit reads the four digits of a \u escape.
-func unit(digits []byte) (r rune) {
+func readUnit(digits []byte) (r rune) {
 	for _, c := range digits[:4] {
 		d, _ := text.HexDigit(c)
 		r = r<<4 | rune(d)

@@ -8,11 +8,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// DefaultMaxWait is the longest delay of a leaky bucket that names none.
+// DefaultMaxWait is the longest delay of a leaky bucket that does not name a longest delay.
 const DefaultMaxWait = quota.Second
 
-// NewLimit makes a limit; a burst of 0 is the quota. A quota of 0 makes one that is Suspended. The
-// error names the figure to change.
+// NewLimit makes a limit; a burst of 0 is the quota. A quota of 0 makes a limit that is Suspended.
+// The error names the figure to change.
 func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, error) {
 	if units == 0 {
 		if burst != 0 {
@@ -20,7 +20,7 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 				"cannot have a burst beside quota: 0, which refuses every request: leave one out")
 		}
 		l, err := NewLimit(c, 1, window, 1)
-		return l.suspend(), err
+		return l.suspended(), err
 	}
 	l := Limit{Counting: c, Quota: units, Window: window}
 	if burst == 0 {
@@ -47,12 +47,12 @@ func NewLimit(c Counting, units int64, window quota.Span, burst int64) (Limit, e
 	return l, err
 }
 
-// Suspended reports whether the limit refuses every request, whatever its bucket holds: its quota
+// Suspended reports whether the limit refuses every request, whatever is in its bucket: its quota
 // is 0.
 func (l *Limit) Suspended() bool { return l.Quota == 0 && !l.InFlight }
 
-// Refill is the time in which an empty bucket of the limit refills. One that is Suspended never
-// does, and has its window.
+// Refill returns the time in which an empty bucket of the limit refills. A Suspended limit never
+// refills; then it is the window.
 func (l *Limit) Refill() quota.Span {
 	if l.Suspended() {
 		return l.Window
@@ -60,13 +60,14 @@ func (l *Limit) Refill() quota.Span {
 	return l.Params.Window()
 }
 
-// suspend is l with a quota of 0.
-func (l Limit) suspend() Limit {
+// suspended returns l with a quota of 0.
+func (l Limit) suspended() Limit {
 	l.Quota, l.Params.Burst = 0, 0
 	return l
 }
 
-// Burst is the burst as policies write it. The request that a queue serves takes no place in it.
+// Burst returns the burst as policies write it. The request that a queue serves takes no place in
+// it.
 func (l Limit) Burst() int64 {
 	if l.Algorithm.Queues() && !l.Suspended() {
 		return l.Params.Burst - 1
@@ -74,10 +75,10 @@ func (l Limit) Burst() int64 {
 	return l.Params.Burst
 }
 
-// WindowsOf are the figures with which the limit counts the bucket of a hash, zero unless it counts
-// in windows. Windows on a grid begin at an offset that follows from the hash, so that keys do not
-// all start anew at the same instant, and every node and the control plane agree on it. Others need
-// no offset, and windows of the calendar begin where the calendar says.
+// WindowsOf returns the figures with which the limit counts the bucket of a hash, zero unless it
+// counts in windows. Windows on a grid begin at an offset that follows from the hash, so that keys
+// do not all start anew at the same instant, and all nodes and the control plane agree on it. Other
+// windows need no offset, and windows of the calendar begin with the calendar's windows.
 func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	if !l.Algorithm.Windowed() {
 		return quota.Windows{}
@@ -89,21 +90,21 @@ func (l Limit) WindowsOf(key keyhash.Key) quota.Windows {
 	return w
 }
 
-// limits reads one limit, or a list of limits with different windows.
-func (r *reader) limits(path string, n Node, c Counting) []Limit {
+// readLimits reads one limit, or a list of limits with different windows.
+func (r *reader) readLimits(path string, n Node, c Counting) []Limit {
 	if n.Kind == List {
-		return r.limitList(path, n, c)
+		return r.readLimitList(path, n, c)
 	}
-	if l, ok := r.limit(path, n, c); ok {
+	if l, ok := r.readLimit(path, n, c); ok {
 		return []Limit{l}
 	}
 	return nil
 }
 
-func (r *reader) limitList(path string, n Node, c Counting) (limits []Limit) {
-	r.present(path, n.size() > 0, "is empty: write at least one limit")
-	r.longList(path, n, MaxLimits, func(path string, n Node) {
-		l, ok := r.limit(path, n, c)
+func (r *reader) readLimitList(path string, n Node, c Counting) (limits []Limit) {
+	r.mustHold(path, n.listSize() > 0, "is empty: write at least one limit")
+	r.readLongList(path, n, MaxLimits, func(path string, n Node) {
+		l, ok := r.readLimit(path, n, c)
 		if !ok {
 			return
 		}
@@ -111,9 +112,9 @@ func (r *reader) limitList(path string, n Node, c Counting) (limits []Limit) {
 			switch {
 			case other.InFlight != l.InFlight:
 			case l.InFlight:
-				r.problem(path+".in_flight", "is a second one in the list: the smaller of the two is enough")
+				r.failAt(path+".in_flight", "is a second one in the list: the smaller of the two is enough")
 			case other.Window == l.Window:
-				r.problem(path+".window", "is that of another limit in the list: the stricter of the two is enough")
+				r.failAt(path+".window", "is that of another limit in the list: the stricter of the two is enough")
 			}
 		}
 		limits = append(limits, l)
@@ -121,7 +122,7 @@ func (r *reader) limitList(path string, n Node, c Counting) (limits []Limit) {
 	return limits
 }
 
-func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
+func (r *reader) readLimit(path string, n Node, c Counting) (l Limit, good bool) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}")
 		return l, false
@@ -130,45 +131,45 @@ func (r *reader) limit(path string, n Node, c Counting) (l Limit, good bool) {
 	if d.ofLimit == nil {
 		d.ofLimit = []field{
 			{"quota", func(path string, n Node) {
-				d.good = r.figure(path, n, 0, &d.limit.Quota, &d.figures.Quota) && d.good
+				d.good = r.readFigure(path, n, 0, &d.limit.Quota, &d.figures.Quota) && d.good
 			}},
 			{"window", func(path string, n Node) {
-				d.good = r.span(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
+				d.good = r.readSpan(path, n, quota.Second, quota.MaxWindow, &d.limit.Window) && d.good
 			}},
 			{"in_flight", func(string, Node) {}}, // Such a limit is read by inFlight.
 			{"burst", func(path string, n Node) {
-				d.good = r.figure(path, n, 1, &d.burst, &d.figures.Burst) && d.good
+				d.good = r.readFigure(path, n, 1, &d.burst, &d.figures.Burst) && d.good
 			}},
 		}
 	}
 	d.limit, d.burst, d.figures, d.good = Limit{}, 0, Figures{}, true
-	r.object(path, n, d.ofLimit...)
-	if contains(n.Keys, "in_flight") {
-		return r.inFlight(path, n, c)
+	r.readMap(path, n, d.ofLimit...)
+	if containsText(n.Keys, "in_flight") {
+		return r.readInFlight(path, n, c)
 	}
 	l, good = d.limit, d.good
 	for _, key := range []string{"quota", "window"} {
-		r.required(path, n, key, "")
-		good = good && contains(n.Keys, key)
+		r.requireField(path, n, key, "")
+		good = good && containsText(n.Keys, key)
 	}
 	if !good {
 		return l, false
 	}
 	if d.burst != 0 && c.Algorithm.Windowed() {
-		r.problem(path+".burst", "is for "+algorithmsThat(isBucket)+" only: "+c.Algorithm.String()+" admits the quota")
+		r.failAt(path+".burst", "is for "+algorithmsThat(isBucket)+" only: "+c.Algorithm.String()+" admits the quota")
 		return l, false
 	}
 	l, err := NewLimit(c, l.Quota, l.Window, d.burst)
 	if err != nil {
-		r.problem(path, err.Error())
+		r.failAt(path, err.Error())
 		return l, false
 	}
-	return r.own(path, c, l)
+	return r.addOwnFigures(path, c, l)
 }
 
-// own notes where requests hold the figures of the limit that has been read, if they do. It takes
-// the limit by value: in the filter a pointer would put each of them on the heap.
-func (r *reader) own(path string, c Counting, l Limit) (Limit, bool) {
+// addOwnFigures records the places in requests of the figures of the limit that was read, if there
+// are any. It takes the limit by value: in the filter a pointer would put each limit on the heap.
+func (r *reader) addOwnFigures(path string, c Counting, l Limit) (Limit, bool) {
 	f := r.draft.figures
 	if f.Quota.Source.Kind == 0 && f.Burst.Source.Kind == 0 {
 		return l, true
@@ -185,27 +186,27 @@ func (r *reader) own(path string, c Counting, l Limit) (Limit, bool) {
 	return l, r.figuresFit(path, c, l.Quota, l.Window)
 }
 
-// counting reads how a policy's limits count, which stands beside them. Keys of another algorithm
-// are refused.
-func (r *reader) counting(path string, n Node, c *Counting) {
+// readCounting reads how a policy's limits count, from keys beside the limits. Keys of another
+// algorithm are refused.
+func (r *reader) readCounting(path string, n Node, c *Counting) {
 	subwindows := int64(quota.DefaultSubwindows)
 	c.MaxWait = DefaultMaxWait
 	var calendar uint8
-	if at, item, given := r.given(path, n, "algorithm"); given {
-		r.enum(at, item, (*uint8)(&c.Algorithm), algorithms[:])
+	if at, item, given := r.findKey(path, n, "algorithm"); given {
+		r.readEnum(at, item, (*uint8)(&c.Algorithm), algorithms[:])
 	}
-	if at, item, fits := r.ofAlgorithm(path, n, "subwindows", c, quota.Algorithm.Divided); fits {
-		r.integer(at, item, 1, quota.MaxSubwindows, &subwindows)
+	if at, item, fits := r.keyOfAlgorithm(path, n, "subwindows", c, quota.Algorithm.Divided); fits {
+		r.readInteger(at, item, 1, quota.MaxSubwindows, &subwindows)
 	}
-	if at, item, fits := r.ofAlgorithm(path, n, "align", c, quota.Algorithm.Fixed); fits {
-		r.enum(at, item, &calendar, alignments)
+	if at, item, fits := r.keyOfAlgorithm(path, n, "align", c, quota.Algorithm.Fixed); fits {
+		r.readEnum(at, item, &calendar, alignments)
 	}
-	at, item, waits := r.given(path, n, "max_wait")
+	at, item, waits := r.findKey(path, n, "max_wait")
 	switch {
 	case waits && c.Algorithm.Queues():
-		r.span(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
+		r.readSpan(at, item, quota.Millisecond, quota.Hour, &c.MaxWait)
 	case waits: // Of requests in flight, unless inFlightFits refuses it.
-		r.span(at, item, 0, quota.Hour, &c.MaxWait)
+		r.readSpan(at, item, 0, quota.Hour, &c.MaxWait)
 	case !c.Algorithm.Queues():
 		c.MaxWait = 0
 	}
@@ -215,48 +216,48 @@ func (r *reader) counting(path string, n Node, c *Counting) {
 	}
 }
 
-// ofAlgorithm finds a key that only algorithms with a property have.
-func (r *reader) ofAlgorithm(
+// keyOfAlgorithm finds a key that only algorithms with a property have.
+func (r *reader) keyOfAlgorithm(
 	path string, n Node, key string, c *Counting, has func(quota.Algorithm) bool,
 ) (at string, item Node, fits bool) {
-	at, item, given := r.given(path, n, key)
+	at, item, given := r.findKey(path, n, key)
 	if given && !has(c.Algorithm) {
-		r.problem(at, "is for algorithm: "+algorithmsThat(has)+" only")
+		r.failAt(at, "is for algorithm: "+algorithmsThat(has)+" only")
 		return at, item, false
 	}
 	return at, item, given
 }
 
-func (r *reader) cost(path string, n Node, c *Cost) {
+func (r *reader) readCost(path string, n Node, c *Cost) {
 	if n.Kind == Number {
-		r.integer(path, n, 0, MaxCost, &c.Fixed)
+		r.readInteger(path, n, 0, MaxCost, &c.Fixed)
 		return
 	}
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a whole number or a mapping like {header: x-cost, max: 50, invalid: 1}")
 		return
 	}
-	if contains(n.Keys, "reserve") || contains(n.Keys, "commit") {
-		r.reserving(path, n, c, &r.draft.policy.Commit)
+	if containsText(n.Keys, "reserve") || containsText(n.Keys, "commit") {
+		r.readReservingCost(path, n, c, &r.draft.policy.Commit)
 		return
 	}
 	c.Invalid = 1
-	r.object(path, n,
-		field{"header", func(path string, n Node) { r.costSource(path, n, SourceHeader, c) }},
-		field{"max", func(path string, n Node) { r.integer(path, n, 1, MaxCost, &c.Max) }},
+	r.readMap(path, n,
+		field{"header", func(path string, n Node) { r.readCostSource(path, n, SourceHeader, c) }},
+		field{"max", func(path string, n Node) { r.readInteger(path, n, 1, MaxCost, &c.Max) }},
 		field{"invalid", func(path string, n Node) {
 			if n.Kind == String && n.Text == "deny" {
 				c.DenyInvalid = true
 				return
 			}
-			r.integer(path, n, 0, MaxCost, &c.Invalid)
+			r.readInteger(path, n, 0, MaxCost, &c.Invalid)
 		}},
 	)
-	r.required(path, n, "header", ": name the header that holds the cost")
-	r.required(path, n, "max", ": say the most that one request may cost")
+	r.requireField(path, n, "header", ": name the header that holds the cost")
+	r.requireField(path, n, "max", ": say the most that one request may cost")
 }
 
-func (r *reader) costSource(path string, n Node, kind SourceKind, c *Cost) {
-	name, _ := r.sourceName(path, n, kind)
+func (r *reader) readCostSource(path string, n Node, kind SourceKind, c *Cost) {
+	name, _ := r.readSourceName(path, n, kind)
 	c.Source = Source{kind, name}
 }

@@ -8,32 +8,32 @@ import (
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
-func (r *reader) match(path string, n Node) {
+func (r *reader) readMatch(path string, n Node) {
 	d := &r.draft
 	if d.ofMatch == nil {
-		host := func(path string, n Node) { r.host(path, n, &d.policy.Match) }
-		header := func(path string, n Node) { r.headerMatch(path, n, &d.policy.Match) }
+		host := func(path string, n Node) { r.readHost(path, n, &d.policy.Match) }
+		header := func(path string, n Node) { r.readHeaderMatch(path, n, &d.policy.Match) }
 		d.ofMatch = []field{
-			{"hosts", func(path string, n Node) { r.list(path, n, host) }},
-			{"methods", func(path string, n Node) { r.methods(path, n, &d.policy.Match) }},
-			{"paths", func(path string, n Node) { r.paths(path, n, &d.policy.Match) }},
-			{"headers", func(path string, n Node) { r.list(path, n, header) }},
-			{"client_ips", func(path string, n Node) { d.policy.Match.ClientIPs = r.addresses(path, n) }},
-			{"tiers", func(path string, n Node) { r.matchTiers(path, n, d.set, &d.policy.Match) }},
-			{"domain", func(path string, n Node) { d.policy.Match.Domain, _ = r.text(path, n) }},
-			{"descriptors", func(path string, n Node) { r.descriptors(path, n, &d.policy.Match) }},
+			{"hosts", func(path string, n Node) { r.readList(path, n, host) }},
+			{"methods", func(path string, n Node) { r.readMethods(path, n, &d.policy.Match) }},
+			{"paths", func(path string, n Node) { r.readPaths(path, n, &d.policy.Match) }},
+			{"headers", func(path string, n Node) { r.readList(path, n, header) }},
+			{"client_ips", func(path string, n Node) { d.policy.Match.ClientIPs = r.readAddresses(path, n) }},
+			{"tiers", func(path string, n Node) { r.readMatchTiers(path, n, d.set, &d.policy.Match) }},
+			{"domain", func(path string, n Node) { d.policy.Match.Domain, _ = r.readText(path, n) }},
+			{"descriptors", func(path string, n Node) { r.readDescriptors(path, n, &d.policy.Match) }},
 		}
 	}
-	r.object(path, n, d.ofMatch...)
+	r.readMap(path, n, d.ofMatch...)
 }
 
-func (r *reader) methods(path string, n Node, m *Match) {
-	r.list(path, n, func(path string, n Node) { r.method(path, n, m) })
+func (r *reader) readMethods(path string, n Node, m *Match) {
+	r.readList(path, n, func(path string, n Node) { r.readMethod(path, n, m) })
 }
 
-func (r *reader) paths(path string, n Node, m *Match) {
-	r.list(path, n, func(path string, n Node) {
-		text, ok := r.text(path, n)
+func (r *reader) readPaths(path string, n Node, m *Match) {
+	r.readList(path, n, func(path string, n Node) {
+		text, ok := r.readText(path, n)
 		if !ok {
 			return
 		}
@@ -45,15 +45,15 @@ func (r *reader) paths(path string, n Node, m *Match) {
 		case len(pattern) > MaxText:
 			problem = "has more than " + strconv.Itoa(MaxText) + " bytes as requests spell it"
 		}
-		r.present(path, problem == "", problem)
+		r.mustHold(path, problem == "", problem)
 		m.Paths = append(m.Paths, pattern)
 	})
 }
 
-// host reads a host name, or an IPv6 address with or without its brackets, in the spelling that
-// requests are given. Names beyond ASCII come in Punycode: the control plane writes them so.
-func (r *reader) host(path string, n Node, m *Match) {
-	text, ok := r.text(path, n)
+// readHost reads a host name, or an IPv6 address with or without its brackets, in the spelling of
+// hosts in requests. Names beyond ASCII are in Punycode: the control plane writes them like this.
+func (r *reader) readHost(path string, n Node, m *Match) {
+	text, ok := r.readText(path, n)
 	if !ok {
 		return
 	}
@@ -68,7 +68,7 @@ func (r *reader) host(path string, n Node, m *Match) {
 	name := strings.ToLower(strings.TrimSuffix(text, "."))
 	for _, label := range strings.Split(strings.TrimPrefix(name, "*."), ".") {
 		if label == "" || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-			r.problem(path, "must be a host name without port, in Punycode, *. and a host name, or an IPv6 address, "+
+			r.failAt(path, "must be a host name without port, in Punycode, *. and a host name, or an IPv6 address, "+
 				"not "+shorten(text))
 			return
 		}
@@ -76,27 +76,27 @@ func (r *reader) host(path string, n Node, m *Match) {
 	m.Hosts = append(m.Hosts, name)
 }
 
-func (r *reader) method(path string, n Node, m *Match) {
-	text, ok := r.text(path, n)
+func (r *reader) readMethod(path string, n Node, m *Match) {
+	text, ok := r.readText(path, n)
 	if !ok {
 		return
 	}
 	if !isToken(text) {
-		r.problem(path, "must be an HTTP method, not "+shorten(text))
+		r.failAt(path, "must be an HTTP method, not "+shorten(text))
 		return
 	}
 	if text == "*" {
-		r.problem(path, "no method is called *: leave methods out to match all of them")
+		r.failAt(path, "no method is called *: leave methods out to match all of them")
 		return
 	}
 	if upper := strings.ToUpper(text); upper != text {
-		r.problem(path, "must be in upper case: write "+upper)
+		r.failAt(path, "must be in upper case: write "+upper)
 		return
 	}
 	m.Methods = append(m.Methods, text)
 }
 
-func (r *reader) headerMatch(path string, n Node, m *Match) {
+func (r *reader) readHeaderMatch(path string, n Node, m *Match) {
 	var h HeaderMatch
 	conditions, trusted := 0, false
 	set := func(op HeaderOp) func(string, Node) {
@@ -109,12 +109,12 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 				}
 				return
 			}
-			h.Value, _ = r.text(path, n)
-			r.present(path, !neverSent(h.Value, op == HeaderPrefix), noHeaderValue)
+			h.Value, _ = r.readText(path, n)
+			r.mustHold(path, !neverSent(h.Value, op == HeaderPrefix), noHeaderValue)
 		}
 	}
 	fields := []field{
-		field{"name", func(path string, n Node) { h.Name, _ = r.headerName(path, n) }},
+		field{"name", func(path string, n Node) { h.Name, _ = r.readHeaderName(path, n) }},
 		field{HeaderEquals.String(), set(HeaderEquals)}, field{HeaderPrefix.String(), set(HeaderPrefix)},
 		field{HeaderPresent.String(), set(HeaderPresent)}, field{HeaderAbsent.String(), set(HeaderAbsent)},
 	}
@@ -125,19 +125,19 @@ func (r *reader) headerMatch(path string, n Node, m *Match) {
 			}
 		}})
 	}
-	r.object(path, n, fields...)
+	r.readMap(path, n, fields...)
 	r.draft.untrusted = r.draft.untrusted || !trusted
 	if n.Kind != Map {
 		return
 	}
 	h.Value = spelledAs(h.Name, h.Value)
-	r.required(path, n, "name", "")
-	r.present(path, conditions == 1, "must have exactly one of equals, prefix, present, absent")
+	r.requireField(path, n, "name", "")
+	r.mustHold(path, conditions == 1, "must have exactly one of equals, prefix, present, absent")
 	m.Headers = append(m.Headers, h)
 }
 
-// spelledAs is a value of a header, or the beginning of one, as requests are given it: schemes of
-// authorization have no case.
+// spelledAs returns a value of a header, or its beginning, in the spelling of values in requests:
+// schemes of authorization have no case.
 func spelledAs(header, value string) string {
 	scheme, _, more := strings.Cut(value, " ")
 	if header == "authorization" && (more || !strings.ContainsAny(value, "0123456789_-.")) {
@@ -146,28 +146,28 @@ func spelledAs(header, value string) string {
 	return value
 }
 
-// headerName reads the name of a request header, in the one spelling that matching compares by.
+// readHeaderName reads the name of a request header, in the spelling that matching compares.
 //
 //go:noinline
-func (r *reader) headerName(path string, n Node) (string, bool) {
-	text, ok := r.text(path, n)
+func (r *reader) readHeaderName(path string, n Node) (string, bool) {
+	text, ok := r.readText(path, n)
 	if !ok {
 		return "", false
 	}
 	if !isToken(text) {
-		r.problem(path, "must be a header name, not "+shorten(text))
+		r.failAt(path, "must be a header name, not "+shorten(text))
 		return "", false
 	}
 	name := spelling.HeaderName(text)
 	if name == "host" {
-		r.problem(path, "is none of Envoy's headers: use match.hosts, or the part host")
+		r.failAt(path, "is none of Envoy's headers: use match.hosts, or the part host")
 	}
 	return name, true
 }
 
 const noHeaderValue = "has blanks around it or a control character, as no header's value has"
 
-// neverSent reports whether a header's value, or its beginning, is one that no request has.
+// neverSent reports whether no request can have a header's value, or its beginning.
 func neverSent(value string, beginning bool) bool {
 	for i := range len(value) {
 		edge := i == 0 || i == len(value)-1 && !beginning

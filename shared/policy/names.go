@@ -37,21 +37,21 @@ var (
 	pathCases      = []choice{{"keep", 0}, {"fold", uint8(spelling.FoldCase)}}
 	trailingSlash  = []choice{{"keep", 0}, {"cut", uint8(spelling.CutSlash)}}
 	algorithms     = algorithmChoices()
-	// alignments are where windows begin: at an offset that follows from the key, or with the UTC
+	// alignments are the starts of windows: at an offset that follows from the key, or with the UTC
 	// clock.
 	alignments = []choice{{"key", 0}, {"utc", 1}}
-	// steps are those that a failure ladder names; lastSteps are those of its older form.
+	// steps are the steps of a failure ladder; lastSteps are the steps of its older form.
 	steps = []choice{
 		{"share", uint8(StepShare)}, {"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)},
 	}
 	lastSteps = []choice{
 		{"allow", uint8(StepAllow)}, {"deny", uint8(StepDeny)}, {"local", uint8(StepShare)},
 	}
-	// starts are what a share starts with.
+	// starts are the initial states of a share.
 	starts = []choice{{"known", 0}, {"empty", 1}}
 )
 
-// The names of what is read by other means than a choice.
+// The names of values that are not read as a choice.
 var (
 	stepNames = [Steps]string{
 		StepGround: "normal", StepLeases: "leases", StepShare: "share", StepAllow: "allow", StepDeny: "deny",
@@ -59,7 +59,7 @@ var (
 	headerOpNames = [...]string{
 		HeaderEquals: "equals", HeaderPrefix: "prefix", HeaderPresent: "present", HeaderAbsent: "absent",
 	}
-	// partNames are those of parts that are no sources.
+	// partNames are the names of parts that are no sources.
 	partNames = [...]string{
 		PartClientIP: "client_ip", PartConsumer: "consumer", PartMethod: "method", PartHost: "host",
 		PartPath: "path", PartPolicyPath: "policy_path", PartTier: "tier", PartUpstream: "upstream",
@@ -104,7 +104,7 @@ func (m Mode) String() string { return nameOf(modes, uint8(m)) }
 // String is the name in the policy language.
 func (a IfAbsent) String() string { return nameOf(ifAbsents, uint8(a)) }
 
-// Marks is whether refusals say x-envoy-ratelimited, as policy sets write it.
+// Marks returns whether refusals have x-envoy-ratelimited, as policy sets write it.
 func (h *Headers) Marks() string {
 	if h.Unmarked {
 		return "off"
@@ -140,7 +140,7 @@ func (s Step) String() string {
 // String is the condition's name in the policy language.
 func (o HeaderOp) String() string { return headerOpNames[o] }
 
-// Align is where a fixed window begins, in the policy language.
+// Align returns where a fixed window begins, in the policy language.
 func (c Counting) Align() string {
 	if c.Calendar {
 		return alignments[1].name
@@ -159,7 +159,7 @@ func (k PartKind) String() string {
 // ParsePartKind finds a kind of part by its name in the policy language.
 func ParsePartKind(name string) (PartKind, bool) {
 	if source, is := ParseIdentity(name); is {
-		return source.row().part, true
+		return source.kindRow().part, true
 	}
 	for k, known := range partNames {
 		if known != "" && known == name {
@@ -169,13 +169,13 @@ func ParsePartKind(name string) (PartKind, bool) {
 	return 0, false
 }
 
-// isNamed reports whether a part of the kind has the name of what it looks for.
+// isNamed reports whether a part of the kind has a name.
 func (k PartKind) isNamed() bool {
 	source, ok := k.Source()
 	return ok && source.IsNamed()
 }
 
-// listParts are all parts as policies write them.
+// listParts returns all parts as policies write them.
 func listParts() (list string) {
 	for _, name := range partNames {
 		if name != "" {
@@ -190,23 +190,23 @@ func listParts() (list string) {
 	return list
 }
 
-// String is a part as policies write it, like client_ip or header:x-tenant.
+// String returns a part as policies write it, like client_ip or header:x-tenant.
 func (p Part) String() string {
 	if _, is := p.Descriptor(); is {
 		return p.Name
 	}
-	return named(p.Kind.String(), p.Name)
+	return withName(p.Kind.String(), p.Name)
 }
 
-// named is a kind and, if there is one, the name of what it looks for.
-func named(kind, name string) string {
+// withName returns a kind and, if there is one, a name.
+func withName(kind, name string) string {
 	if name == "" {
 		return kind
 	}
 	return kind + ":" + name
 }
 
-// nameOf is the name of a value, empty if it has none.
+// nameOf returns the name of a value, empty if it has none.
 func nameOf(choices []choice, value uint8) string {
 	for _, c := range choices {
 		if c.value == value {
@@ -216,10 +216,10 @@ func nameOf(choices []choice, value uint8) string {
 	return ""
 }
 
-// enum reads one of the choices.
+// readEnum reads one of the choices.
 //
 //go:noinline
-func (r *reader) enum(path string, n Node, into *uint8, choices []choice) {
+func (r *reader) readEnum(path string, n Node, into *uint8, choices []choice) {
 	text := n.Text
 	switch { // YAML 1.1 reads an unquoted off as false, and an unquoted on as true.
 	case n.Kind == Bool && text == "false" && hasChoice(choices, "off"):
@@ -236,7 +236,7 @@ func (r *reader) enum(path string, n Node, into *uint8, choices []choice) {
 			return
 		}
 	}
-	r.problem(path, "must be one of "+listNames(choices)+", not "+shorten(text))
+	r.failAt(path, "must be one of "+listNames(choices)+", not "+shorten(text))
 }
 
 func hasChoice(choices []choice, name string) bool {

@@ -22,20 +22,20 @@ type Node struct {
 	count int
 }
 
-// size is the number of a list's elements.
-func (n *Node) size() int { return len(n.Items) + n.count }
+// listSize returns the number of a list's elements.
+func (n *Node) listSize() int { return len(n.Items) + n.count }
 
-// each calls a function with a list's elements. Those of a long list are made one after the other,
-// so that only one is in memory at a time: the tree of a document with thousands of policies would
-// be many times as large as the document.
-func (n *Node) each(read func(i int, item Node)) {
+// eachItem calls a function with a list's elements. The elements of a long list are made one at a
+// time, so that only one is in memory: the tree of a document with thousands of policies would be
+// many times as large as the document.
+func (n *Node) eachItem(read func(i int, item Node)) {
 	for i, item := range n.Items {
 		read(i, item)
 	}
 	s := scanner{doc: n.text, at: 1}
 	for i := range n.count {
-		read(i, s.node())
-		s.take(',')
+		read(i, s.readNode())
+		s.takeByte(',')
 	}
 }
 
@@ -60,10 +60,10 @@ func (k Kind) String() string {
 type Problem struct {
 	// Path leads to the value, like policies[2].limit.window; empty for the document as a whole.
 	Path string `json:"path"`
-	// Reason says what is wrong and what would be right.
+	// Reason says why the value is wrong and how it would be right.
 	Reason string `json:"reason"`
-	// File, Line and Policy say where that is, as far as who has read the document knows: the file,
-	// the line of it counted from 1, and the name of the policy that the path leads into.
+	// File, Line and Policy say where that is, as far as the reader of the document knows: the
+	// file, the line counted from 1, and the name of the policy that the path leads into.
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"`
 	Policy string `json:"policy,omitempty"`
@@ -76,8 +76,8 @@ func (p Problem) String() string {
 	return p.Path + ": " + p.Reason
 }
 
-// Problems is every reason to refuse a document, in the document's order. As an error it lists
-// them, one a line.
+// Problems is every reason to refuse a document, in the document's order. As an error it lists the
+// reasons, each on its own line.
 type Problems []Problem
 
 func (ps Problems) Error() string {
@@ -94,10 +94,10 @@ const maxProblems = 100
 // reader collects problems while a document is read.
 type reader struct {
 	problems Problems
-	// quiet: a part with a problem is read again, with its path. Problems are rare, and paths would
-	// be half of the memory that reading needs.
+	// quiet means that a part with a problem is read again, with its path. Problems are rare, and
+	// paths would be half of the memory that reading needs.
 	quiet bool
-	// each takes the policies, one after the other, until there is a problem; nil: they go into the
+	// each takes the policies one after another, until there is a problem; nil if they go into the
 	// set.
 	each func(*Policy)
 	// needs are parts of partitions that the identity must define; noted counts them by kind.
@@ -113,7 +113,7 @@ type reader struct {
 }
 
 //go:noinline
-func (r *reader) problem(path, reason string) {
+func (r *reader) failAt(path, reason string) {
 	if len(r.problems) < maxProblems {
 		r.problems = append(r.problems, Problem{Path: path, Reason: reason})
 	}
@@ -125,81 +125,80 @@ type field struct {
 	read func(path string, n Node)
 }
 
-// object reads a mapping by its fields. Unknown and repeated keys are problems.
-func (r *reader) object(path string, n Node, fields ...field) {
+// readMap reads a mapping by its fields. Unknown and repeated keys are problems.
+func (r *reader) readMap(path string, n Node, fields ...field) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping")
 		return
 	}
 	if len(n.Keys) > MaxListItems { // The search for repeated keys takes quadratic time.
-		r.problem(path, "has "+strconv.Itoa(len(n.Keys))+" fields: none has as many")
+		r.failAt(path, "has "+strconv.Itoa(len(n.Keys))+" fields: none has as many")
 		return
 	}
 	for i, key := range n.Keys {
-		at := r.join(path, key)
-		f := find(fields, key)
+		at := r.joinPath(path, key)
+		f := findField(fields, key)
 		switch {
-		case contains(n.Keys[:i], key):
-			r.problem(at, "is given twice")
+		case containsText(n.Keys[:i], key):
+			r.failAt(at, "is given twice")
 		case f == nil:
-			r.problem(at, "unknown field"+r.suggest(key, fields))
+			r.failAt(at, "unknown field"+r.suggestField(key, fields))
 		default:
 			f.read(at, n.Items[i])
 		}
 	}
 }
 
-// given finds one key of a mapping, the first of its name. object reports what is wrong with the
-// mapping.
-func (r *reader) given(path string, n Node, key string) (at string, item Node, given bool) {
+// findKey finds the first key of a mapping with a name. readMap reports problems of the mapping.
+func (r *reader) findKey(path string, n Node, key string) (at string, item Node, given bool) {
 	for i := range n.Keys {
 		if n.Keys[i] == key {
-			return r.join(path, key), n.Items[i], true
+			return r.joinPath(path, key), n.Items[i], true
 		}
 	}
 	return "", Node{}, false
 }
 
-// field reads one key of a mapping, if it is given.
-func (r *reader) field(path string, n Node, key string, read func(path string, n Node)) {
-	if at, item, given := r.given(path, n, key); given {
+// readField reads one key of a mapping, if it is given.
+func (r *reader) readField(path string, n Node, key string, read func(path string, n Node)) {
+	if at, item, given := r.findKey(path, n, key); given {
 		read(at, item)
 	}
 }
 
-// list reads each element of a list with at most MaxListItems.
+// readList reads each element of a list with at most MaxListItems elements.
 //
 //go:noinline
-func (r *reader) list(path string, n Node, read func(path string, n Node)) {
-	r.longList(path, n, MaxListItems, read)
+func (r *reader) readList(path string, n Node, read func(path string, n Node)) {
+	r.readLongList(path, n, MaxListItems, read)
 }
 
-// text reads a string of 1 to MaxText bytes.
+// readText reads a string of 1 to MaxText bytes.
 //
 //go:noinline
-func (r *reader) text(path string, n Node) (string, bool) {
+func (r *reader) readText(path string, n Node) (string, bool) {
 	if n.Kind != String {
 		r.wrongKind(path, n, "a string")
 		return "", false
 	}
 	if n.Text == "" || len(n.Text) > MaxText {
-		r.problem(path, "must have 1 to "+strconv.Itoa(MaxText)+" bytes")
+		r.failAt(path, "must have 1 to "+strconv.Itoa(MaxText)+" bytes")
 		return "", false
 	}
 	return n.Text, true
 }
 
-// integer reads a whole number between low and high.
+// readInteger reads a whole number between low and high.
 //
 //go:noinline
-func (r *reader) integer(path string, n Node, low, high int64, into *int64) bool {
+func (r *reader) readInteger(path string, n Node, low, high int64, into *int64) bool {
 	if n.Kind != Number {
 		r.wrongKind(path, n, "a whole number")
 		return false
 	}
 	v, ok := parseInt(n.Text)
 	if !ok || v < low || v > high {
-		r.problem(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+
+		r.failAt(path, "must be a whole number from "+strconv.FormatInt(low, 10)+" to "+strconv.FormatInt(high, 10)+
 			", not "+shorten(n.Text))
 		return false
 	}
@@ -237,11 +236,11 @@ func (r *reader) wrongKind(path string, n Node, want string) {
 	if n.Kind == Bool || n.Kind == Number {
 		got = shorten(n.Text)
 	}
-	r.problem(path, "must be "+want+", not "+got)
+	r.failAt(path, "must be "+want+", not "+got)
 }
 
 //go:noinline
-func (r *reader) join(path, key string) string {
+func (r *reader) joinPath(path, key string) string {
 	if r.quiet {
 		return ""
 	}
@@ -253,7 +252,7 @@ func (r *reader) join(path, key string) string {
 }
 
 //go:noinline
-func (r *reader) index(path string, i int) string {
+func (r *reader) indexPath(path string, i int) string {
 	if r.quiet {
 		return ""
 	}
@@ -275,7 +274,7 @@ func shorten(text string) string {
 	return text
 }
 
-func find(fields []field, key string) *field {
+func findField(fields []field, key string) *field {
 	for i := range fields {
 		if fields[i].name == key {
 			return &fields[i]
@@ -284,7 +283,7 @@ func find(fields []field, key string) *field {
 	return nil
 }
 
-func contains(list []string, text string) bool {
+func containsText(list []string, text string) bool {
 	for _, s := range list {
 		if s == text {
 			return true
@@ -293,9 +292,9 @@ func contains(list []string, text string) bool {
 	return false
 }
 
-// suggest names the field that a misspelt key probably means, or the place of one that stands in
-// the wrong one.
-func (r *reader) suggest(key string, fields []field) string {
+// suggestField names the field that a misspelt key probably means, or the right place of a key that
+// is in a wrong place.
+func (r *reader) suggestField(key string, fields []field) string {
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
 		names = append(names, f.name)
@@ -303,13 +302,13 @@ func (r *reader) suggest(key string, fields []field) string {
 	switch best := Guess(key, names); {
 	case best != "":
 		return ": did you mean " + best + "?"
-	case find(r.draft.fields, key) != nil:
+	case findField(r.draft.fields, key) != nil:
 		return " here: it is one of a policy, beside its name"
 	}
 	return ""
 }
 
-// Guess is the one of names that a misspelt name probably means; empty if none is near.
+// Guess returns the name that a misspelt name probably means; empty if none is near.
 func Guess(misspelt string, names []string) string {
 	best, distance := "", 3
 	for _, name := range names {
@@ -320,7 +319,7 @@ func Guess(misspelt string, names []string) string {
 	return best
 }
 
-// editDistance is the Levenshtein distance of a and b, or limit if it is no smaller.
+// editDistance returns the Levenshtein distance of a and b, or limit if it is no smaller.
 func editDistance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

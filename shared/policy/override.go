@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ByConsumer reports whether each consumer has buckets of its own under the policy; a limit of its
-// own needs them.
+// ByConsumer reports whether each consumer has its own buckets under the policy. A limit for one
+// consumer needs them.
 func (p *Policy) ByConsumer() bool {
 	for _, part := range p.Partition {
 		if part.Kind == PartConsumer {
@@ -29,15 +29,15 @@ func (c Counting) Override(units int64, window quota.Span, burst int64) (Limit, 
 }
 
 // DecodeOverride reads the limits that replace p's for one consumer: one limit, a list, or the word
-// unlimited for none. It reports all problems, with their paths below path.
+// unlimited for no limit. It reports all problems, with their paths below path.
 func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 	r := &reader{}
 	if some, _ := p.InFlight(); some {
-		r.problem(path, "cannot be for a policy that limits requests in flight: its limit is the same for all; use "+
+		r.failAt(path, "cannot be for a policy that limits requests in flight: its limit is the same for all; use "+
 			"limits by tier")
 		return nil, r.problems
 	}
-	r.present(path, len(p.Reserve) == 0, "cannot be of policy "+p.Name+", which has a reserve: one number does not "+
+	r.mustHold(path, len(p.Reserve) == 0, "cannot be of policy "+p.Name+", which has a reserve: one number does not "+
 		"say what is kept of it")
 	if n.Kind == String && n.Text == "unlimited" {
 		return nil, r.problems
@@ -46,10 +46,10 @@ func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 		r.wrongKind(path, n, "a mapping like {quota: 100, window: 1m}, a list of such, or unlimited")
 		return nil, r.problems
 	}
-	limits := r.limits(path, n, p.Counting)
+	limits := r.readLimits(path, n, p.Counting)
 	for _, l := range limits {
-		r.present(path, l.Own == 0, "must have numbers: it is the consumer's own already")
-		r.present(path, l.Suspended() || p.Cost.Source.Name != "" || p.Cost.Fixed <= l.Params.Burst,
+		r.mustHold(path, l.Own == 0, "must have numbers: it is the consumer's own already")
+		r.mustHold(path, l.Suspended() || p.Cost.Source.Name != "" || p.Cost.Fixed <= l.Params.Burst,
 			"has a burst of "+strconv.FormatInt(l.Params.Burst, 10)+
 				" where a request costs "+strconv.FormatInt(p.Cost.Fixed, 10)+
 				": every request would be refused; write quota: 0 if that is meant")

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Pattern returns a path pattern in the spelling of the paths that it matches, or says what is
-// wrong with it.
+// Pattern returns a path pattern in the spelling of the paths that it matches, or the reason why it
+// is wrong.
 func Pattern(pattern string, routing spelling.Routing) (spelled, problem string) {
 	if pattern[0] != '/' {
 		return "", "must start with /, not " + shorten(pattern)
@@ -38,7 +38,7 @@ func Pattern(pattern string, routing spelling.Routing) (spelled, problem string)
 	return string(dst), ""
 }
 
-// appendSegment appends a segment that stands for itself, or says why it cannot.
+// appendSegment appends a literal segment, or returns why it cannot.
 func appendSegment(dst []byte, s string, routing spelling.Routing) (spelled []byte, problem string) {
 	switch {
 	case len(s) > 2 && s[0] == '{' && s[len(s)-1] == '}':

@@ -20,66 +20,66 @@ const (
 	MaxWide = 4
 )
 
-// defaultPenalty is what a penalty has that names only its offence.
+// defaultPenalty is a penalty for which only the offence is given.
 var defaultPenalty = penalty.Rule{
 	For: quota.Minute, Factor: 2, Max: quota.Day, Forget: quota.Hour, Jitter: 10,
 }
 
-// scopes are where a penalty holds.
+// scopes are the ranges in which a penalty holds.
 var scopes = []choice{{"policy", 0}, {"all", 1}}
 
-// penaltyOf reads a penalty.
-func (r *reader) penaltyOf(path string, n Node) *penalty.Rule {
+// readPenalty reads a penalty.
+func (r *reader) readPenalty(path string, n Node) *penalty.Rule {
 	p, all := defaultPenalty, uint8(0)
-	r.object(path, n,
+	r.readMap(path, n,
 		field{"after", func(path string, n Node) {
-			r.object(path, n,
-				field{"refusals", r.number(MaxRefusals, &p.Refusals)},
-				field{"within", r.time(quota.Day, &p.Within)},
+			r.readMap(path, n,
+				field{"refusals", r.numberField(MaxRefusals, &p.Refusals)},
+				field{"within", r.timeField(quota.Day, &p.Within)},
 			)
 			if n.Kind == Map {
-				r.required(path, n, "refusals", "")
-				r.required(path, n, "within", "")
+				r.requireField(path, n, "refusals", "")
+				r.requireField(path, n, "within", "")
 			}
 		}},
-		field{"for", r.time(MaxPenalty, &p.For)},
-		field{"factor", r.number(MaxFactor, &p.Factor)},
-		field{"max", r.time(MaxPenalty, &p.Max)},
-		field{"forget", r.time(MaxPenalty, &p.Forget)},
-		field{"jitter", func(path string, n Node) { r.percentage(path, n, 0, 100, &p.Jitter) }},
-		field{"extend", r.flag(&p.Extend)},
-		field{"shadow", r.flag(&p.Shadow)},
-		field{"scope", func(path string, n Node) { r.enum(path, n, &all, scopes) }},
+		field{"for", r.timeField(MaxPenalty, &p.For)},
+		field{"factor", r.numberField(MaxFactor, &p.Factor)},
+		field{"max", r.timeField(MaxPenalty, &p.Max)},
+		field{"forget", r.timeField(MaxPenalty, &p.Forget)},
+		field{"jitter", func(path string, n Node) { r.readPercentage(path, n, 0, 100, &p.Jitter) }},
+		field{"extend", r.flagField(&p.Extend)},
+		field{"shadow", r.flagField(&p.Shadow)},
+		field{"scope", func(path string, n Node) { r.readEnum(path, n, &all, scopes) }},
 	)
 	if n.Kind == Map {
-		r.required(path, n, "after", ": write after: {refusals: 5, within: 1m}")
+		r.requireField(path, n, "after", ": write after: {refusals: 5, within: 1m}")
 	}
-	if _, _, given := r.given(path, n, "max"); !given {
+	if _, _, given := r.findKey(path, n, "max"); !given {
 		p.Max = max(p.Max, p.For)
 	}
-	r.present(r.join(path, "max"), p.Max >= p.For, "is shorter than for, the first penalty")
+	r.mustHold(r.joinPath(path, "max"), p.Max >= p.For, "is shorter than for, the first penalty")
 	p.All = all == 1
 	return &p
 }
 
-// number reads a field that holds a whole number from 1 to high.
+// numberField reads a field with a whole number from 1 to high.
 //
 //go:noinline
-func (r *reader) number(high int64, into *int64) func(path string, n Node) {
-	return func(path string, n Node) { r.integer(path, n, 1, high, into) }
+func (r *reader) numberField(high int64, into *int64) func(path string, n Node) {
+	return func(path string, n Node) { r.readInteger(path, n, 1, high, into) }
 }
 
-// time reads a field that holds a length of time from a second to high.
+// timeField reads a field with a length of time from a second to high.
 //
 //go:noinline
-func (r *reader) time(high quota.Span, into *quota.Span) func(path string, n Node) {
-	return func(path string, n Node) { r.span(path, n, quota.Second, high, into) }
+func (r *reader) timeField(high quota.Span, into *quota.Span) func(path string, n Node) {
+	return func(path string, n Node) { r.readSpan(path, n, quota.Second, high, into) }
 }
 
-// flag reads a field that holds true or false.
+// flagField reads a field with true or false.
 //
 //go:noinline
-func (r *reader) flag(into *bool) func(path string, n Node) {
+func (r *reader) flagField(into *bool) func(path string, n Node) {
 	return func(path string, n Node) {
 		if n.Kind != Bool {
 			r.wrongKind(path, n, "true or false")
@@ -88,8 +88,8 @@ func (r *reader) flag(into *bool) func(path string, n Node) {
 	}
 }
 
-// penaltyFits refuses a penalty of a partition that does not tell callers apart: it would hit
-// all of them.
+// penaltyFits refuses a penalty for a partition that does not distinguish callers: it would hit all
+// of them.
 //
 //go:noinline
 func (r *reader) penaltyFits(path string, p *Policy) {
@@ -105,23 +105,23 @@ func (r *reader) penaltyFits(path string, p *Policy) {
 		}
 		consumers = consumers || part.Kind == PartConsumer
 	}
-	r.present(r.join(path, "penalty"), callers, "needs a partition that tells callers apart, like [consumer] or "+
+	r.mustHold(r.joinPath(path, "penalty"), callers, "needs a partition that tells callers apart, like [consumer] or "+
 		"[client_ip]: otherwise one caller's refusals would stop all")
-	r.present(r.join(path, "penalty.scope"), !p.Penalty.All || consumers,
+	r.mustHold(r.joinPath(path, "penalty.scope"), !p.Penalty.All || consumers,
 		"cannot be all unless the partition contains consumer: it is the consumer who is refused by every policy")
 }
 
-// widely counts the policies whose penalties hold under every policy, and refuses too many.
-func (r *reader) widely(path string, p *Policy) {
+// countWide counts the policies whose penalties hold under every policy, and refuses too many.
+func (r *reader) countWide(path string, p *Policy) {
 	if p.Penalty == nil || !p.Penalty.All {
 		return
 	}
 	r.wide++
-	r.present(r.join(path, "penalty.scope"), r.wide != MaxWide+1, "is all in more than "+strconv.Itoa(MaxWide)+
+	r.mustHold(r.joinPath(path, "penalty.scope"), r.wide != MaxWide+1, "is all in more than "+strconv.Itoa(MaxWide)+
 		" policies: each of them costs every request a look")
 }
 
-// penaltyNotes say what a penalty does with so many Envoys.
+// penaltyNotes returns the effects of a penalty with this number of Envoys.
 func (p Policy) penaltyNotes(nodes int64) (notes []string) {
 	rule := p.Penalty
 	if rule == nil {
@@ -131,15 +131,16 @@ func (p Policy) penaltyNotes(nodes int64) (notes []string) {
 	if rule.All {
 		where = " under every policy"
 	}
-	said := "after " + count(rule.Refusals) + " refusals within " + FormatSpan(rule.Within) +
+	said := "after " + inDigits(rule.Refusals) + " refusals within " + FormatSpan(rule.Within) +
 		" by one Envoy, all Envoys refuse the caller" + where + " for " + FormatSpan(rule.For)
 	if rule.Factor > 1 && rule.Max > rule.For {
-		said += ", " + count(rule.Factor) + " times as long for each further offence, at most " + FormatSpan(rule.Max)
+		said += ", " + inDigits(rule.Factor) + " times as long for each further offence, at most " +
+			FormatSpan(rule.Max)
 	}
 	notes = append(notes, said+"; one level is forgotten after each "+FormatSpan(rule.Forget)+" without a penalty")
 	if nodes > 1 && rule.Refusals > 1 {
-		notes = append(notes, "each Envoy counts refusals alone: one who spreads over "+count(nodes)+" Envoys can be "+
-			"refused "+count(nodes*(rule.Refusals-1))+" times within "+FormatSpan(rule.Within)+" without a penalty")
+		notes = append(notes, "each Envoy counts refusals alone: one who spreads over "+inDigits(nodes)+" Envoys can "+
+			"be refused "+inDigits(nodes*(rule.Refusals-1))+" times within "+FormatSpan(rule.Within)+" without a penalty")
 	}
 	if rule.Shadow {
 		notes = append(notes, "the penalty is in shadow: counted and listed, and refuses no request")

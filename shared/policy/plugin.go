@@ -4,12 +4,12 @@ package policy
 type Plugin struct {
 	// ControlPlane is nil for a filter that works alone.
 	ControlPlane *ControlPlane
-	// NodeID names the node; empty: Envoy's own node id. Zone is where it runs, for operators.
+	// NodeID names the node; empty for Envoy's own node id. Zone is its location, for operators.
 	NodeID, Zone string
-	// Keys is how many buckets the node keeps.
+	// Keys is the number of buckets that the node keeps.
 	Keys int
-	// Set is the inline policy set. Without a control plane it is the only one; with one it counts
-	// until the first answer.
+	// Set is the inline policy set. Without a control plane it is the only set; with a control
+	// plane it is used until the first answer.
 	Set *Set
 }
 
@@ -28,9 +28,9 @@ const (
 	defaultKeys = 65536
 )
 
-// ParsePlugin is ParseJSON for the configuration that Envoy passes. For a message that is not one
-// of the wrappers, that is its encoding. A Struct, which is easy to write in YAML, is the usual
-// mistake.
+// ParsePlugin is ParseJSON for the configuration that Envoy passes. A message that is not one of
+// the wrappers is passed as its encoding. The usual mistake is a Struct, which is easy to write in
+// YAML.
 func ParsePlugin(raw []byte) (Node, error) {
 	doc, err := ParseJSON(raw)
 	if err != nil && isStruct(raw) {
@@ -60,38 +60,38 @@ func isStruct(b []byte) bool {
 func DecodePlugin(doc Node) (*Plugin, error) { return DecodePluginEach(doc, nil) }
 
 // DecodePluginEach is DecodePlugin, but passes the inline set's policies to each, in their order,
-// and does not keep them: ten thousand take several times as much memory as their snapshot. The
-// policies count only if there is no error. A policy is valid until each returns.
+// and does not keep them: ten thousand policies take several times the memory of their snapshot.
+// The policies are valid only if there is no error. A policy is valid until each returns.
 func DecodePluginEach(doc Node, each func(*Policy)) (*Plugin, error) {
 	r := &reader{each: each}
 	p := &Plugin{Keys: defaultKeys}
-	r.object("", doc,
+	r.readMap("", doc,
 		field{"control_plane", func(path string, n Node) {
 			if n.Kind != Null {
-				p.ControlPlane = r.controlPlane(path, n)
+				p.ControlPlane = r.readControlPlane(path, n)
 			}
 		}},
 		field{"node", func(path string, n Node) {
-			r.object(path, n,
-				field{"id", func(path string, n Node) { p.NodeID = r.label(path, n) }},
-				field{"zone", func(path string, n Node) { p.Zone = r.label(path, n) }},
+			r.readMap(path, n,
+				field{"id", func(path string, n Node) { p.NodeID = r.readLabel(path, n) }},
+				field{"zone", func(path string, n Node) { p.Zone = r.readLabel(path, n) }},
 			)
 		}},
 		field{"table", func(path string, n Node) {
-			r.object(path, n, field{"keys", func(path string, n Node) {
+			r.readMap(path, n, field{"keys", func(path string, n Node) {
 				keys := int64(defaultKeys)
-				r.integer(path, n, minKeys, maxKeys, &keys)
+				r.readInteger(path, n, minKeys, maxKeys, &keys)
 				p.Keys = int(keys)
 			}})
 		}},
 		field{"policyset", func(path string, n Node) {
 			if n.Kind != Null {
-				p.Set = r.set(path, n)
+				p.Set = r.readSet(path, n)
 			}
 		}},
 	)
 	if len(r.problems) == 0 && p.ControlPlane == nil && p.Set == nil {
-		r.problem("", "has neither control_plane nor policyset: there would be nothing to limit")
+		r.failAt("", "has neither control_plane nor policyset: there would be nothing to limit")
 	}
 	if len(r.problems) > 0 {
 		return nil, r.problems
@@ -99,30 +99,30 @@ func DecodePluginEach(doc Node, each func(*Policy)) (*Plugin, error) {
 	return p, nil
 }
 
-func (r *reader) controlPlane(path string, n Node) *ControlPlane {
+func (r *reader) readControlPlane(path string, n Node) *ControlPlane {
 	cp := &ControlPlane{Authority: "weir"}
-	r.object(path, n,
-		field{"cluster", func(path string, n Node) { cp.Cluster, _ = r.text(path, n) }},
-		field{"authority", func(path string, n Node) { cp.Authority, _ = r.text(path, n) }},
+	r.readMap(path, n,
+		field{"cluster", func(path string, n Node) { cp.Cluster, _ = r.readText(path, n) }},
+		field{"authority", func(path string, n Node) { cp.Authority, _ = r.readText(path, n) }},
 		field{"token", func(path string, n Node) {
-			r.object(path, n, field{"env", func(path string, n Node) { cp.TokenEnv, _ = r.text(path, n) }})
-			r.required(path, n, "env", ": name the environment variable that holds the node token")
+			r.readMap(path, n, field{"env", func(path string, n Node) { cp.TokenEnv, _ = r.readText(path, n) }})
+			r.requireField(path, n, "env", ": name the environment variable that holds the node token")
 		}},
 	)
-	r.required(path, n, "cluster", ": name the Envoy cluster of the control plane")
-	r.required(path, n, "token", `: write "token": {"env": "WEIR_NODE_TOKEN"}`)
+	r.requireField(path, n, "cluster", ": name the Envoy cluster of the control plane")
+	r.requireField(path, n, "token", `: write "token": {"env": "WEIR_NODE_TOKEN"}`)
 	return cp
 }
 
-// label reads a name that may be empty, of printable ASCII.
-func (r *reader) label(path string, n Node) string {
+// readLabel reads a name of printable ASCII, which may be empty.
+func (r *reader) readLabel(path string, n Node) string {
 	if n.Kind == String && n.Text == "" {
 		return ""
 	}
-	text, _ := r.text(path, n)
+	text, _ := r.readText(path, n)
 	for i := range len(text) {
 		if text[i] <= ' ' || text[i] >= 0x7f {
-			r.problem(path, "must be of printable characters without spaces, not "+shorten(text))
+			r.failAt(path, "must be of printable characters without spaces, not "+shorten(text))
 			return ""
 		}
 	}

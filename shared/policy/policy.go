@@ -1,5 +1,5 @@
-// Package policy is the policy language: what a policy set may say, what it means, and every reason
-// to refuse one. The same code reads the file, the REST document and the filter's plugin
+// Package policy is the policy language: the contents of a policy set, their meaning, and every
+// reason to refuse a set. The same code reads the file, the REST document and the filter's plugin
 // configuration.
 package policy
 
@@ -21,11 +21,11 @@ type Set struct {
 	Exempt   Exempt
 	Banned   []Range
 	Policies []Policy
-	// Priorities are the classes of requests, the most important first; none: all are alike.
+	// Priorities are the classes of requests, the most important first; empty if all are alike.
 	Priorities []Class
 	// Routing is how the paths of requests and of policies are read.
 	Routing spelling.Routing
-	// Responses are by Answer; none: each is the usual one.
+	// Responses are indexed by Answer; empty if each is the usual response.
 	Responses []Response
 	// Show lists the parts of a refused request that nodes may report in the clear, up to MaxShown.
 	Show []Part
@@ -34,35 +34,36 @@ type Set struct {
 // Exempt lists the callers and requests that are never limited and never charged.
 type Exempt struct {
 	ClientIPs []Range
-	// Paths are patterns like those of Match; Consumers the values that identity.consumer finds.
+	// Paths are patterns as in Match; Consumers are values that identity.consumer finds.
 	Paths, Methods, Consumers []string
 }
 
-// Identity says who a caller is.
+// Identity defines how callers are identified.
 type Identity struct {
 	// TrustedHops: 0 takes the connection's peer, N the N-th x-forwarded-for entry from the right.
 	TrustedHops int
-	// IPv6Prefix is how many bits of an IPv6 address identify a client, 1 to 128.
+	// IPv6Prefix is the number of bits of an IPv6 address that identify a client, 1 to 128.
 	IPv6Prefix int
-	// NotAppended: Envoy does not append the peer's address to x-forwarded-for.
+	// NotAppended means that Envoy does not append the peer's address to x-forwarded-for.
 	NotAppended bool
-	// IfSeveral says what a request is that gives several different values where one identifies.
+	// IfSeveral decides about a request with several different values in a place that identifies
+	// it.
 	IfSeveral IfSeveral
-	// Consumer lists where to find the consumer; the first that is present counts.
+	// Consumer lists the places of the consumer; the first place with a value counts.
 	Consumer []Source
-	// Tier lists where to find the caller's tier; the first that holds one of the tiers counts. If
-	// none does, it is DefaultTier, an index of Set.Tiers.
+	// Tier lists the places of the caller's tier; the first place with the name of a tier counts.
+	// If there is none the tier is DefaultTier, an index of Set.Tiers.
 	Tier        []Source
 	DefaultTier int
 }
 
-// Headers says which dialects a client sees.
+// Headers defines the header dialects that a client gets.
 type Headers struct {
 	Standard dialect.Standard
 	// Legacy is the older dialect added beside it.
 	Legacy dialect.Legacy
-	// Unmarked: refusals do not say x-envoy-ratelimited, so Envoys in front retry them as other
-	// answers of their status.
+	// Unmarked means that refusals have no x-envoy-ratelimited, so Envoys in front retry them like
+	// other answers of their status.
 	Unmarked bool
 }
 
@@ -73,22 +74,23 @@ type Policy struct {
 	Partition []Part
 	IfAbsent  IfAbsent
 	Counting  Counting
-	// Limits are 1 to MaxLimits, with different windows; all must allow. With Tiers they are the
-	// limits of all tiers, in the order of Set.Tiers.
+	// Limits are 1 to MaxLimits limits with different windows; all must allow. With Tiers they are
+	// the limits of all tiers, in the order of Set.Tiers.
 	Limits []Limit
-	// Tiers says which of Limits each of Set.Tiers has; empty: all callers have all of them.
+	// Tiers has the part of Limits for each of Set.Tiers; empty if all limits are for all callers.
 	Tiers []TierLimits
-	// Reserve is what is kept of the limits for the more important classes. The limits that follow
-	// from it stand in Limits and Candidate behind those that the document names; see Steps.
+	// Reserve is the part of the limits that is kept for the more important classes. The limits
+	// that follow from it are in Limits and Candidate after the limits that the document names; see
+	// Steps.
 	Reserve []Reserve
-	// Adaptive is a limit that finds itself, in place of limits that the document names.
+	// Adaptive is a limit that finds its own value, in place of limits that the document names.
 	Adaptive Adaptive
-	// Roots are those of all limits, the candidate's last, where they are not those of a new
-	// policy; nil: they are. No document says them: see Inherit.
+	// Roots are the roots of all limits, the candidate's last, if they differ from the roots of a
+	// new policy; nil otherwise. No document contains them: see Inherit.
 	Roots []quota.Span
 	// Candidate are draft limits, decided in shadow beside the policy's own.
 	Candidate []Limit
-	// Figures say where requests hold the figures of those limits that have an Own.
+	// Figures are the places in requests of the figures of limits that have an Own.
 	Figures   []Figures
 	Cost      Cost
 	Commit    Commit
@@ -96,12 +98,12 @@ type Policy struct {
 	OnFailure OnFailure
 	Enforced  Enforced
 	Response  Response
-	// Penalty is what repeated refusals bring; nil: nothing.
+	// Penalty is the penalty for repeated refusals; nil for none.
 	Penalty *penalty.Rule
 }
 
-// Match says which requests a policy applies to. An empty field matches anything; all fields must
-// hold, lists are "any of".
+// Match selects the requests that a policy applies to. An empty field matches anything. All fields
+// must match; a list matches if any of its elements does.
 type Match struct {
 	// Hosts are lower-case names without port, or "*." and a suffix.
 	Hosts   []string
@@ -109,21 +111,20 @@ type Match struct {
 	// Paths are exact, with {name} for one segment, or with a final /** for everything below.
 	Paths   []string
 	Headers []HeaderMatch
-	// ClientIPs are ranges in rising order and apart. A client whose address is not known is in
-	// none.
+	// ClientIPs are ranges in rising order that do not touch. A client with an unknown address is
+	// in none.
 	ClientIPs []Range
-	// Tiers are places in Set.Tiers, in rising order.
+	// Tiers are indexes of Set.Tiers, in rising order.
 	Tiers []int
-	// Domain, if not empty, is that of the calls to the gRPC rate limit service that the policy is
-	// for.
+	// Domain, if not empty, selects the calls to the gRPC rate limit service with this domain.
 	Domain string
-	// Descriptors, if not empty, are the entries of the descriptors that the policy is for, one for
-	// one in their order.
+	// Descriptors, if not empty, select calls by the entries of their descriptors, one for one in
+	// their order.
 	Descriptors []EntryMatch
 }
 
-// IsOfCalls reports whether the policy is for calls to the gRPC rate limit service alone: it names
-// a domain or descriptors, which the requests that an Envoy sees do not have.
+// IsOfCalls reports whether the policy is only for calls to the gRPC rate limit service: it has a
+// domain or descriptors, which requests through an Envoy do not have.
 func (m *Match) IsOfCalls() bool { return m.Domain != "" || len(m.Descriptors) > 0 }
 
 // EntryMatch is a condition on one entry of a descriptor. Name is the entry's key.
@@ -136,7 +137,7 @@ type EntryMatch struct {
 	Except []Exception
 }
 
-// Exception is a value of an entry, or with Prefix all that begin so.
+// Exception is a value of an entry or, with Prefix, the beginning of values.
 type Exception struct {
 	Value  string
 	Prefix bool
@@ -160,24 +161,23 @@ const (
 	HeaderAbsent
 )
 
-// Part is one component of a partition key. Name is that of a header (in lower case), cookie, query
-// parameter or claim.
+// Part is one component of a partition key. Name is the name of a header (in lower case), cookie,
+// query parameter or claim.
 type Part struct {
 	Kind PartKind
 	Name string
 }
 
-// DescriptorName begins the name of a part that is a value of a descriptor. To all but the gRPC
-// rate limit service such a part is a header that no request can have: the name of a header has no
-// colon.
+// DescriptorName is the prefix of the name of a part that is a value of a descriptor. Only the gRPC
+// rate limit service has such values. Elsewhere the part is a header that no request can have,
+// because the name of a header has no colon.
 const DescriptorName = "descriptor:"
 
-// Descriptor is the part that is the value of the descriptor's entry with a key; if several have
-// the key, all their values.
+// Descriptor returns the part for the values of all descriptor entries with a key.
 func Descriptor(key string) Part { return Part{PartHeader, DescriptorName + key} }
 
-// Descriptor returns the key of the descriptor's entry whose value the part is; false for parts of
-// other kinds.
+// Descriptor returns the key of the descriptor entry that the part is the value of; false for other
+// parts.
 func (p Part) Descriptor() (key string, ok bool) {
 	if p.Kind != PartHeader {
 		return "", false
@@ -206,68 +206,67 @@ const (
 	PartUpstream
 	PartCertSubject
 
-	// PartEnd is the number after that of the last component.
+	// PartEnd is one more than the number of the last component.
 	PartEnd
 )
 
-// IfAbsent says what happens when a component of the partition key is missing.
+// IfAbsent decides about a request that lacks a component of the partition key.
 type IfAbsent uint8
 
-// Skip leaves such requests to other policies, Deny refuses them, Shared gives them one bucket.
+// Skip leaves such requests to other policies, Deny refuses them, Shared counts them in one bucket.
 const (
 	AbsentSkip IfAbsent = iota
 	AbsentDeny
 	AbsentShared
 )
 
-// Limit is a quota per window and how it is counted, or the requests that may be in flight. Make
-// one with NewLimit or NewInFlight.
+// Limit is a quota per window and the way to count it, or a number of requests in flight. Make a
+// Limit with NewLimit or NewInFlight.
 type Limit struct {
 	Counting
 	Quota int64
-	// Window is that of the quota. For requests in flight it is how long each counts at most; 0 is
-	// for as long as it lasts.
+	// Window is the window of the quota. For requests in flight it is the longest time that a
+	// request counts; 0 means as long as the request lasts.
 	Window quota.Span
-	// Params are the exact figures of a bucket, including the burst: for a leaky bucket its places
-	// and the request that is served. For a window algorithm they are the long-run rate, with the
-	// quota as burst, which sizes leases and appears in headers.
+	// Params are the exact figures of a bucket, including the burst. For a leaky bucket the burst
+	// is its places and the request that is served. For a window algorithm they are the long-run
+	// rate, with the quota as burst, which sizes leases and is shown in headers.
 	Params quota.Params
-	// Root names the limit's buckets among those of its list, whatever place it has there: the
-	// window of the limit when it was put into the list, or 0. See Inherit. Of requests in flight
-	// it is 0.
+	// Root identifies the limit's buckets in its list, whatever its index is: the window of the
+	// limit when it was added to the list, or 0. See Inherit. It is 0 for requests in flight.
 	Root quota.Span
-	// Grain is the resolution of time of a window algorithm. WindowsOf makes its exact figures of
-	// this and of the fields above, because an Envoy holds many limits.
+	// Grain is the resolution of time of a window algorithm. WindowsOf computes its exact figures
+	// from this field and the fields above, because an Envoy holds many limits.
 	Grain quota.Span
 }
 
-// Counting is how a policy's limits count. The zero value is the token bucket.
+// Counting defines how a policy's limits count. The zero value is the token bucket.
 type Counting struct {
 	Algorithm quota.Algorithm
-	// Calendar: the windows of a FixedWindow begin where those of the calendar do in UTC, and not
-	// at an offset for each key. It stands here to keep limits small: an Envoy has many.
+	// Calendar means that the windows of a FixedWindow begin with the windows of the calendar in
+	// UTC, and not at an offset for each key. It is here to keep limits small: an Envoy has many.
 	Calendar bool
-	// Own is 0 in a policy. In a limit it is the index, from 1, among Policy.Figures of those that
-	// requests hold for it. The limit's figures are then the most that they may hold or, after For,
-	// what one of them holds. 0: they are the same for all callers.
+	// Own is 0 in a policy. In a limit it is the index, from 1, in Policy.Figures of the figures
+	// that requests have for it. Then the limit's figures are the most that a request may have or,
+	// after For, the figures of one request. 0 means that the figures are the same for all callers.
 	Own uint8
-	// InFlight: a limit of requests in flight, which has no algorithm. False in a policy.
+	// InFlight marks a limit of requests in flight, which has no algorithm. False in a policy.
 	InFlight bool
-	// Subwindows are the parts of a SlidingWindow. MaxWait is the longest delay of a LeakyBucket,
-	// or the longest wait for a place in flight.
+	// Subwindows is the number of parts of a SlidingWindow. MaxWait is the longest delay of a
+	// LeakyBucket, or the longest wait for a place in flight.
 	Subwindows int
 	MaxWait    quota.Span
 }
 
-// Cost is what a request costs, or reserves if that is known only later: Fixed, or a value that the
-// request has.
+// Cost is the cost of a request, or the reserved cost if the cost is known only later: Fixed, or a
+// value in the request.
 type Cost struct {
 	Fixed int64
-	// Source, if its name is not empty, is where the request has it, at most Max: a header, or for
-	// a reservation also a claim or metadata.
+	// Source, if its name is not empty, is the place of the value in the request, at most Max: a
+	// header, or for a reservation also a claim or metadata.
 	Source Source
-	// Also are the names of further sources of the same kind, of a reservation; empty ones are
-	// none. The largest that the request says counts.
+	// Also are the names of further sources of the same kind, for a reservation; empty names are
+	// unused. The largest value in the request counts.
 	Also [MaxBudgets - 1]string
 	Max  int64
 	// Invalid is the cost if the value is missing or invalid; DenyInvalid refuses it with 400
@@ -289,10 +288,10 @@ func (c *Cost) Sources() (all []Source) {
 	return all
 }
 
-// MaxBudgets is how many sources of a reservation a policy names.
+// MaxBudgets is the largest number of sources of a reservation.
 const MaxBudgets = 4
 
-// Mode says how global a policy is.
+// Mode is how the buckets of a policy are shared between nodes.
 type Mode uint8
 
 // Leased is the default mode.
@@ -303,19 +302,19 @@ const (
 	ModeOptimistic
 )
 
-// Enforced is the percentage of partition keys for which a policy is enforced. The others are in
-// shadow: counted, and the request unchanged. Every node chooses the same keys, and every larger
-// percentage includes them.
+// Enforced is the percentage of partition keys for which a policy is enforced. The other keys are
+// in shadow: their requests are counted and not changed. Every node chooses the same keys, and
+// every larger percentage includes them.
 type Enforced uint8
 
-// All keys, none of them (shadow), and a policy that is switched off.
+// All keys, no keys (shadow), and a policy that is switched off.
 const (
 	EnforcedAll    Enforced = 100
 	EnforcedShadow Enforced = 0
 	EnforcedOff    Enforced = 255
 )
 
-// Bounds of the language. They keep every policy set that validates within what a filter can hold.
+// Bounds of the language. Every policy set within them fits into a filter.
 const (
 	MaxPolicies  = 10_000
 	MaxAddresses = 10_000

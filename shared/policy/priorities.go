@@ -5,58 +5,58 @@ import "strconv"
 // MaxClasses bounds the classes of a policy set.
 const MaxClasses = 8
 
-// Class is a class of requests. A request is of the first class of Set.Priorities whose Match
-// holds, or else of the Rest.
+// Class is a class of requests. A request belongs to the first class of Set.Priorities whose Match
+// matches, or else to the Rest.
 type Class struct {
 	Name  string
 	Match Match
-	// Rest: it has no match, and is the class of the requests that no other one matches.
+	// Rest means that the class has no match and takes all other requests.
 	Rest bool
-	// Untrusted: it goes by a header that any client can send.
+	// Untrusted means that the class depends on a header that any client can send.
 	Untrusted bool
 }
 
-// priorities reads the classes. They come before the policies, which name them.
-func (r *reader) priorities(path string, doc Node, set *Set) {
-	r.field(path, doc, "priorities", func(path string, n Node) {
-		r.present(path, n.Kind != List || n.size() > 0, "is empty: name at least one class")
-		r.longList(path, n, MaxClasses, func(path string, n Node) { r.class(path, n, set) })
+// readPriorities reads the classes. They come before the policies, which name them.
+func (r *reader) readPriorities(path string, doc Node, set *Set) {
+	r.readField(path, doc, "priorities", func(path string, n Node) {
+		r.mustHold(path, n.Kind != List || n.listSize() > 0, "is empty: name at least one class")
+		r.readLongList(path, n, MaxClasses, func(path string, n Node) { r.readClass(path, n, set) })
 		rest := 0
 		for _, c := range set.Priorities {
 			if c.Rest {
 				rest++
 			}
 		}
-		r.present(path, n.Kind != List || rest == 1, "must have exactly one class without match, for the requests "+
+		r.mustHold(path, n.Kind != List || rest == 1, "must have exactly one class without match, for the requests "+
 			"that no other class matches; "+strconv.Itoa(rest)+" have none")
 	})
 }
 
-func (r *reader) class(path string, n Node, set *Set) {
+func (r *reader) readClass(path string, n Node, set *Set) {
 	c, d := Class{Rest: true}, &r.draft
 	d.set, d.policy.Match = set, Match{}
 	d.untrusted, d.inClass = false, true
-	r.object(path, n,
+	r.readMap(path, n,
 		field{"name", func(path string, n Node) {
-			c.Name = r.policyName(path, n)
-			r.present(path, set.ClassNamed(c.Name) < 0, "is taken by another class: names must be unique")
+			c.Name = r.readPolicyName(path, n)
+			r.mustHold(path, set.ClassNamed(c.Name) < 0, "is taken by another class: names must be unique")
 		}},
 		field{"match", func(path string, n Node) {
 			c.Rest = false
-			r.match(path, n)
+			r.readMatch(path, n)
 		}})
-	r.required(path, n, "name", "")
-	r.present(path+".match", !d.untrusted || len(set.Priorities) > 0,
+	r.requireField(path, n, "name", "")
+	r.mustHold(path+".match", !d.untrusted || len(set.Priorities) > 0,
 		"lets any client that sends the header be of the first class: write trusted: true beside the header's name if "+
 			"what stands before Envoy sets it and removes what clients send")
-	r.present(path+".match", !d.policy.Match.IsOfCalls(), "is of calls to the gRPC rate limit service: classes are "+
+	r.mustHold(path+".match", !d.policy.Match.IsOfCalls(), "is of calls to the gRPC rate limit service: classes are "+
 		"of requests that Envoys see")
 	c.Match, c.Untrusted = d.policy.Match, d.untrusted
 	d.inClass = false
 	set.Priorities = append(set.Priorities, c)
 }
 
-// ClassNamed is the index of a class; -1 if there is none of the name.
+// ClassNamed returns the index of a class; -1 if there is none with the name.
 func (s *Set) ClassNamed(name string) int {
 	for i := range s.Priorities {
 		if s.Priorities[i].Name == name {
@@ -66,7 +66,7 @@ func (s *Set) ClassNamed(name string) int {
 	return -1
 }
 
-// Notes are what an operator should know of the classes.
+// Notes returns notes for operators about the classes.
 func (s *Set) Notes() (notes []string) {
 	rest := 0
 	for rest < len(s.Priorities) && !s.Priorities[rest].Rest {

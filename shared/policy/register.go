@@ -7,16 +7,16 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// register finds repeated names. It holds no pointers: thousands of small texts that stay, each
-// between garbage, would leave no room in the filter's memory for anything large.
+// register finds repeated names. It holds no pointers. Thousands of small texts that stay between
+// garbage would leave no room in the filter's memory for anything large.
 type register struct {
 	text []byte
-	// ends are where each name ends in text, table the names' numbers from 1 by their hash; its
-	// length is a power of two.
+	// ends are the ends of the names in text. table has the names' numbers, from 1, by their hash;
+	// its length is a power of two.
 	ends, table []uint32
 }
 
-// newRegister has room for so many names, and grows beyond.
+// newRegister makes a register with room for count names. It grows when there are more.
 func newRegister(count int) *register {
 	size := 16
 	for size <= 2*count {
@@ -25,13 +25,13 @@ func newRegister(count int) *register {
 	return &register{text: make([]byte, 0, 16*count), ends: make([]uint32, 0, count), table: make([]uint32, size)}
 }
 
-// add notes the next name. If the same name came before, add returns its number, from 0. An empty
-// name is never the same as another.
-func (n *register) add(name string) (earlier int, taken bool) {
+// addName adds the next name. If the same name was added before, it returns the number of that
+// name, from 0. An empty name is never the same as another name.
+func (n *register) addName(name string) (earlier int, taken bool) {
 	if len(n.table) <= 2*len(n.ends) {
-		n.grow()
+		n.growTable()
 	}
-	slot := n.find(name)
+	slot := n.findSlot(name)
 	if n.table[slot] == 0 {
 		n.table[slot] = uint32(len(n.ends) + 1)
 	} else {
@@ -42,29 +42,29 @@ func (n *register) add(name string) (earlier int, taken bool) {
 	return earlier, taken
 }
 
-// grow doubles the table: at most half of it is used, so that find ends.
-func (n *register) grow() {
+// growTable doubles the table: at most half of it is used, so that findSlot ends.
+func (n *register) growTable() {
 	n.table = make([]uint32, 2*len(n.table))
 	for number := range n.ends {
-		if slot := n.find(n.name(number)); n.table[slot] == 0 {
+		if slot := n.findSlot(n.nameAt(number)); n.table[slot] == 0 {
 			n.table[slot] = uint32(number + 1)
 		}
 	}
 }
 
-// find returns the slot of a name: with its number, or free.
-func (n *register) find(name string) uint32 {
+// findSlot returns the slot of a name: the slot has its number, or is free.
+func (n *register) findSlot(name string) uint32 {
 	mask := uint32(len(n.table) - 1)
 	slot := uint32(text.NewHash32.AddString(name)) & mask
-	for n.table[slot] != 0 && n.name(int(n.table[slot]-1)) != name {
+	for n.table[slot] != 0 && n.nameAt(int(n.table[slot]-1)) != name {
 		slot = (slot + 1) & mask
 	}
 	return slot
 }
 
-// name returns a name by its number. It shares the register's memory, and is good until the next
-// add.
-func (n *register) name(number int) string {
+// nameAt returns a name by its number. It shares the register's memory, and is good until the next
+// addName.
+func (n *register) nameAt(number int) string {
 	start := uint32(0)
 	if number > 0 {
 		start = n.ends[number-1]
@@ -73,13 +73,13 @@ func (n *register) name(number int) string {
 	return unsafe.String(unsafe.SliceData(text), len(text))
 }
 
-// show notes the names by which answers name a policy that may be those of another: one with a dot,
-// and those of several limits, policy.1s. It returns one that is taken. What is kept for a class
-// adds to a name what no other policy may begin with either.
-func (n *register) show(p *Policy) (name string, taken bool) {
+// addShown adds the names of a policy in answers that could be names of another policy: a name with
+// a dot, and the names of several limits, like policy.1s. It returns a name that is taken. The
+// reserves of classes add an ending that no name of another policy may have.
+func (n *register) addShown(p *Policy) (name string, taken bool) {
 	if strings.Contains(p.Name, ".") {
 		name, _, _ = strings.Cut(p.Name, ".after-")
-		if _, taken = n.add(name); taken {
+		if _, taken = n.addName(name); taken {
 			return name, true
 		}
 	}
@@ -99,7 +99,7 @@ func (n *register) show(p *Policy) (name string, taken bool) {
 		if same {
 			continue
 		}
-		if _, taken = n.add(name); taken {
+		if _, taken = n.addName(name); taken {
 			return name, true
 		}
 	}

@@ -6,22 +6,22 @@ import (
 )
 
 // Reserve is the part of a policy's limits that is kept for a class, an index of Set.Priorities.
-// Those of several classes add up, from the most important down: what is kept for a class can also
-// be used by the classes before it.
+// The parts of several classes add up, from the most important class down: the classes before a
+// class can also use its part.
 type Reserve struct {
 	Class, Percent int
 }
 
-// Steps is how many limits stand for each limit that the document names: itself, and one more for
-// each reserve. The limits of the document come first, in every list of limits. Then they come
-// again for each reserve, as what is left for the classes after its own.
+// Steps returns the number of limits for each limit that the document names: the limit itself, and
+// one more for each reserve. In every list, the limits of the document come first. They are
+// repeated for each reserve, reduced to the rest for the classes after its class.
 func (p *Policy) Steps() int { return 1 + len(p.Reserve) }
 
-// Named are those limits of a list of the policy that its document names.
+// Named returns the limits of a list of the policy that its document names.
 func (p *Policy) Named(limits []Limit) []Limit { return limits[:len(limits)/p.Steps()] }
 
-// Part is what is left of a limit when only a percentage of it is: of its quota and its burst,
-// rounded down. It reports false if nothing is left.
+// Part returns a percentage of a limit: of its quota and its burst, rounded down. It reports false
+// if nothing is left.
 func (l Limit) Part(percent int64) (Limit, bool) {
 	units, burst := l.Quota*percent/100, l.Params.Burst*percent/100
 	if l.InFlight {
@@ -37,15 +37,15 @@ func (l Limit) Part(percent int64) (Limit, bool) {
 	return part, err == nil && units > 0
 }
 
-// reserve reads what is kept for the classes, and adds the limits that follow from it.
-func (r *reader) reserve(path string, n Node, p *Policy, set *Set) {
+// readReserve reads the parts kept for the classes, and adds the limits that follow from them.
+func (r *reader) readReserve(path string, n Node, p *Policy, set *Set) {
 	if n.Kind != Map || len(n.Keys) == 0 {
 		r.wrongKind(path, n, "a mapping like {critical: 20%}")
 		return
 	}
 	before, percent := len(r.problems), [MaxClasses]int{}
 	for i, key := range n.Keys {
-		r.reserved(r.join(path, key), n.Items[i], key, &percent, set)
+		r.readReservePart(r.joinPath(path, key), n.Items[i], key, &percent, set)
 	}
 	kept := 0
 	for class, part := range percent {
@@ -53,7 +53,7 @@ func (r *reader) reserve(path string, n Node, p *Policy, set *Set) {
 			p.Reserve = append(p.Reserve, Reserve{class, part})
 		}
 	}
-	r.present(path, kept < 100, "keeps all of the limit: leave something for the other classes")
+	r.mustHold(path, kept < 100, "keeps all of the limit: leave something for the other classes")
 	r.reserveFits(path, p)
 	if len(r.problems) == before {
 		r.addSteps(path, p)
@@ -62,37 +62,37 @@ func (r *reader) reserve(path string, n Node, p *Policy, set *Set) {
 	}
 }
 
-// reserved reads the part of one class.
-func (r *reader) reserved(path string, n Node, name string, percent *[MaxClasses]int, set *Set) {
+// readReservePart reads the part of one class.
+func (r *reader) readReservePart(path string, n Node, name string, percent *[MaxClasses]int, set *Set) {
 	class := set.ClassNamed(name)
 	switch {
 	case len(set.Priorities) == 0:
-		r.problem(path, "needs priorities, which name the classes")
+		r.failAt(path, "needs priorities, which name the classes")
 		return
 	case class < 0:
-		r.problem(path, "must be one of the classes "+strings.Join(classNames(set), ", ")+", not "+shorten(name))
+		r.failAt(path, "must be one of the classes "+strings.Join(classNames(set), ", ")+", not "+shorten(name))
 		return
 	case class == len(set.Priorities)-1:
-		r.problem(path, "is the least important class: there is none from which a part could be kept")
+		r.failAt(path, "is the least important class: there is none from which a part could be kept")
 		return
 	case percent[class] > 0:
-		r.problem(path, "is given twice")
+		r.failAt(path, "is given twice")
 		return
 	}
 	part := int64(0)
-	if r.percentage(path, n, 1, 99, &part) {
+	if r.readPercentage(path, n, 1, 99, &part) {
 		percent[class] = int(part)
 	}
 }
 
-// percentage reads a text like 10%.
+// readPercentage reads a text like 10%.
 //
 //go:noinline
-func (r *reader) percentage(path string, n Node, low, high int64, into *int64) bool {
+func (r *reader) readPercentage(path string, n Node, low, high int64, into *int64) bool {
 	text, isPercent := strings.CutSuffix(n.Text, "%")
 	part, ok := parseInt(text)
 	if n.Kind != String || !isPercent || !ok || part < low || part > high || text[0] < '0' {
-		r.problem(path, "must be a percentage from "+strconv.Itoa(int(low))+"% to "+strconv.Itoa(int(high))+"%, not "+
+		r.failAt(path, "must be a percentage from "+strconv.Itoa(int(low))+"% to "+strconv.Itoa(int(high))+"%, not "+
 			shorten(n.Text))
 		return false
 	}
@@ -107,53 +107,53 @@ func classNames(set *Set) (names []string) {
 	return names
 }
 
-// reserveFits refuses reserves that the policy cannot honour.
+// reserveFits refuses reserves that the policy cannot support.
 func (r *reader) reserveFits(path string, p *Policy) {
 	if p.Counting.Algorithm.Queues() {
-		r.problem(path, "cannot be of a "+p.Counting.Algorithm.String()+": a queue gives out its turns in order, "+
+		r.failAt(path, "cannot be of a "+p.Counting.Algorithm.String()+": a queue gives out its turns in order, "+
 			"and a turn that is kept would hold up those behind it; use algorithm: token_bucket")
 	}
 	if p.Match.IsOfCalls() {
-		r.problem(path, "cannot be of a policy for calls to the gRPC rate limit service: calls have no class")
+		r.failAt(path, "cannot be of a policy for calls to the gRPC rate limit service: calls have no class")
 	}
 	if len(p.Figures) > 0 {
-		r.problem(path, "cannot be of figures that requests bring: a part of each caller's own would be no part of "+
+		r.failAt(path, "cannot be of figures that requests bring: a part of each caller's own would be no part of "+
 			"the whole; use numbers")
 	}
 }
 
-// reserveNotes say how much the classes have of the limits from which something is kept.
+// reserveNotes returns how much the classes have of the limits with reserves.
 func (p Policy) reserveNotes() (notes []string) {
 	left := 100
 	for _, one := range p.Reserve {
 		left -= one.Percent
-		notes = append(notes, "the classes after the first "+count(int64(one.Class+1))+" together have "+
+		notes = append(notes, "the classes after the first "+inDigits(int64(one.Class+1))+" together have "+
 			strconv.Itoa(left)+" % of it, whether the rest is in use or not")
 	}
 	return notes
 }
 
-// addSteps adds the limits of the classes from which something is kept.
+// addSteps adds the limits of the classes that reserves are kept from.
 func (r *reader) addSteps(path string, p *Policy) {
 	if len(p.Tiers) == 0 {
-		p.Limits = r.steps(path, p, p.Limits)
+		p.Limits = r.limitsWithSteps(path, p, p.Limits)
 	} else {
 		var all []Limit
 		for i := range p.Tiers {
 			from := len(all)
-			all = append(all, r.steps(path, p, p.LimitsOf(i))...)
+			all = append(all, r.limitsWithSteps(path, p, p.LimitsOf(i))...)
 			p.Tiers[i] = TierLimits{from, len(all)}
 		}
 		p.Limits = all
 	}
-	p.Candidate = r.steps(path, p, p.Candidate)
+	p.Candidate = r.limitsWithSteps(path, p, p.Candidate)
 }
 
-// steps are limits of the document, and behind them what is left of each for the classes after
-// those of the reserves.
-func (r *reader) steps(path string, p *Policy, named []Limit) []Limit {
+// limitsWithSteps returns limits of the document, followed by the rest of each limit for the
+// classes after each reserve's class.
+func (r *reader) limitsWithSteps(path string, p *Policy, named []Limit) []Limit {
 	if len(named)*p.Steps() > MaxLimits {
-		r.problem(path, "makes "+strconv.Itoa(p.Steps())+" limits of each, and with "+strconv.Itoa(len(named))+
+		r.failAt(path, "makes "+strconv.Itoa(p.Steps())+" limits of each, and with "+strconv.Itoa(len(named))+
 			" there are more than "+strconv.Itoa(MaxLimits))
 		return named
 	}
@@ -166,7 +166,7 @@ func (r *reader) steps(path string, p *Policy, named []Limit) []Limit {
 				part, some = l, true
 			}
 			if !some {
-				r.problem(path, "leaves nothing of a limit of "+count(l.Quota)+" for the other classes")
+				r.failAt(path, "leaves nothing of a limit of "+inDigits(l.Quota)+" for the other classes")
 				return named
 			}
 			limits = append(limits, part)

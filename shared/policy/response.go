@@ -9,27 +9,27 @@ import (
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
-// Response is what a refused client gets instead of 429 and problem+json. The zero value changes
-// nothing.
+// Response replaces the usual answer to a refused client, 429 with problem+json. The zero value
+// changes nothing.
 type Response struct {
-	// Status is 400 to 599, 0 for the usual one.
+	// Status is 400 to 599, 0 for the usual status.
 	Status int
-	// Body may hold fields, see CutField; empty for the usual one.
+	// Body may have fields, see CutField; empty for the usual body.
 	Body string
-	// ContentType is that of Body; empty for plain text.
+	// ContentType is the type of Body; empty for plain text.
 	ContentType string
-	// Literal: Body has a FieldLiteral.
+	// Literal means that Body has a FieldLiteral.
 	Literal bool
-	// Headers are further headers, of Set.Responses only: a line for each name, in lower case, and
-	// one for its value.
+	// Headers are further headers, only in Set.Responses: a line for each name, in lower case, and
+	// a line for its value.
 	Headers string
 }
 
-// Answer is a group of refusals that Set.Responses words alike. The numbers travel in messages:
-// never renumber.
+// Answer is a group of refusals that get the same answer in Set.Responses. The numbers travel in
+// messages: never renumber.
 type Answer uint8
 
-// The answers are by what a caller can do about them. AnswerCount is their number.
+// The answers differ by the actions that a caller can take. AnswerCount is their number.
 const (
 	AnswerQuota Answer = iota
 	AnswerPenalty
@@ -41,10 +41,10 @@ const (
 	AnswerCount
 )
 
-// Answers are the words for them.
+// Answers are the names of the groups.
 var Answers = [AnswerCount]string{"quota", "penalty", "ban", "absent", "failure", "overload", "suspended"}
 
-// answers are by reason.
+// answers has the group of each reason.
 var answers = [...]Answer{
 	ReasonQuota: AnswerQuota, ReasonTooDear: AnswerQuota, ReasonAbsent: AnswerAbsent, ReasonBadCost: AnswerAbsent,
 	ReasonFailure: AnswerFailure, ReasonTooManyWaiting: AnswerOverload, ReasonContended: AnswerOverload,
@@ -52,10 +52,10 @@ var answers = [...]Answer{
 	ReasonSuspended: AnswerSuspended, ReasonSeveral: AnswerAbsent,
 }
 
-// Answer is the group that a reason is of.
+// Answer returns the group of a reason.
 func (r Reason) Answer() Answer { return answers[r] }
 
-// Response is that of the set to refusals of a group, the zero value if it has none.
+// Response returns the set's response to refusals of a group, the zero value if it has none.
 func (s *Set) Response(to Answer) Response {
 	if len(s.Responses) == 0 {
 		return Response{}
@@ -63,8 +63,8 @@ func (s *Set) Response(to Answer) Response {
 	return s.Responses[to]
 }
 
-// ResponseOf is how a refusal by a policy is answered whose usual status is given: field by field,
-// its own response goes before that of the set.
+// ResponseOf returns the answer to a refusal by a policy with the given usual status. Each field of
+// the policy's own response replaces the field of the set's response.
 func (s *Set) ResponseOf(p *Policy, why Reason, status int) Response {
 	out := s.Response(why.Answer())
 	if own := &p.Response; own.Body != "" {
@@ -76,8 +76,8 @@ func (s *Set) ResponseOf(p *Policy, why Reason, status int) Response {
 	return out
 }
 
-// MaxResponseHeaders is how many headers a response has at most, MaxHeaderLines how many bytes its
-// Headers have.
+// MaxResponseHeaders is the largest number of headers of a response, MaxHeaderLines the largest
+// number of bytes of its Headers.
 const (
 	MaxResponseHeaders = 8
 	MaxHeaderLines     = 4096
@@ -86,16 +86,16 @@ const (
 // Field is a place in a body where a value of the refusal is filled in.
 type Field uint8
 
-// The fields: the name of the limit as the RateLimit field has it, its quota and window, the
-// seconds of Retry-After, and the seconds until the bucket is full. Their values need no escaping,
-// in JSON or elsewhere.
+// The fields: the name of the limit as in the RateLimit field, its quota and window, the seconds of
+// Retry-After, and the seconds until the bucket is full. Their values need no escaping, in JSON or
+// elsewhere.
 const (
 	FieldPolicy Field = iota
 	FieldLimit
 	FieldWindow
 	FieldRetryAfter
 	FieldReset
-	// FieldLiteral is another word in double braces. It stands for the word in single ones.
+	// FieldLiteral is another word in double braces. It is replaced by the word in single braces.
 	FieldLiteral
 )
 
@@ -104,11 +104,11 @@ var fieldNames = [...]string{"policy", "limit", "window", "retry_after", "reset"
 // fieldSamples are values as they may be filled in.
 var fieldSamples = [...]string{"p", "1", "1m", "1", "1", "{p}"}
 
-// CutField cuts a body at its first field. Without a field it reports false, and all of the body
-// lies before.
+// CutField cuts a body at its first field. Without a field it reports false, and before is the
+// whole body.
 func CutField(body []byte) (before []byte, f Field, rest []byte, ok bool) {
 	for i := range body {
-		if name := braced(body[i:]); name != nil {
+		if name := bracedWord(body[i:]); name != nil {
 			end := i + len(name) + 2
 			for f := range fieldNames {
 				if string(name) == fieldNames[f] {
@@ -123,8 +123,9 @@ func CutField(body []byte) (before []byte, f Field, rest []byte, ok bool) {
 	return body, 0, nil, false
 }
 
-// braced is the word of small letters that b begins with in braces, nil if it does not.
-func braced(b []byte) []byte {
+// bracedWord returns the word of small letters in braces at the beginning of b, nil if there is
+// none.
+func bracedWord(b []byte) []byte {
 	if len(b) == 0 || b[0] != '{' {
 		return nil
 	}
@@ -138,7 +139,7 @@ func braced(b []byte) []byte {
 	return b[1:end]
 }
 
-// IsJSON reports whether a media type, in letters of any case, is one of JSON.
+// IsJSON reports whether a media type, in letters of any case, is a JSON type.
 func IsJSON(contentType string) bool {
 	end := 0
 	for end < len(contentType) && contentType[end] != ';' && contentType[end] > ' ' {
@@ -158,98 +159,100 @@ func IsJSON(contentType string) bool {
 }
 
 // responses reads the responses of the set.
-func (r *reader) responses(path string, n Node, set *Set) {
+func (r *reader) readResponses(path string, n Node, set *Set) {
 	set.Responses = make([]Response, AnswerCount)
 	fields := make([]field, AnswerCount)
 	for i := range fields {
-		fields[i] = field{Answers[i], func(path string, n Node) { r.response(path, n, &set.Responses[i], Answer(i)) }}
+		fields[i] = field{Answers[i], func(path string, n Node) {
+			r.readResponse(path, n, &set.Responses[i], Answer(i))
+		}}
 	}
-	r.object(path, n, fields...)
+	r.readMap(path, n, fields...)
 	if !slices.ContainsFunc(set.Responses, func(one Response) bool { return one != (Response{}) }) {
 		set.Responses = nil // Then a message of the set needs none.
 	}
 }
 
-// response reads the response of an answer, or with AnswerCount that of a policy.
-func (r *reader) response(path string, n Node, out *Response, of Answer) {
+// readResponse reads the response of an answer, or with AnswerCount the response of a policy.
+func (r *reader) readResponse(path string, n Node, out *Response, of Answer) {
 	status := int64(0)
 	fields := []field{
-		field{"status", func(path string, n Node) { r.integer(path, n, 400, 599, &status) }},
+		field{"status", func(path string, n Node) { r.readInteger(path, n, 400, 599, &status) }},
 		field{"body", func(path string, n Node) {
 			switch {
 			case n.Kind != String:
 				r.wrongKind(path, n, "a string")
 			case len(n.Text) > MaxBody:
-				r.problem(path, "must have at most 4096 bytes")
+				r.failAt(path, "must have at most 4096 bytes")
 			default:
 				out.Body = n.Text
 			}
 		}},
 		field{"content_type", func(path string, n Node) {
-			if text, ok := r.text(path, n); ok {
-				r.present(path, isMediaType(text), "must be a media type like application/json, not "+shorten(text))
+			if text, ok := r.readText(path, n); ok {
+				r.mustHold(path, isMediaType(text), "must be a media type like application/json, not "+shorten(text))
 				out.ContentType = text
 			}
 		}},
-		field{"headers", func(path string, n Node) { r.responseHeaders(path, n, out) }},
+		field{"headers", func(path string, n Node) { r.readResponseHeaders(path, n, out) }},
 	}
 	if of == AnswerCount {
 		fields = fields[:3]
 	}
-	r.object(path, n, fields...)
+	r.readMap(path, n, fields...)
 	out.Status = int(status)
-	r.present(r.join(path, "content_type"), out.ContentType == "" || out.Body != "",
+	r.mustHold(r.joinPath(path, "content_type"), out.ContentType == "" || out.Body != "",
 		"is that of a body: write the body too")
 	if out.Body != "" {
-		r.fields(r.join(path, "body"), out, of)
+		r.checkFields(r.joinPath(path, "body"), out, of)
 	}
 }
 
-// notOfResponses are the beginnings of the headers that are not the operator's to set: Weir, Envoy
-// or the protocol does. A blank ends a name. Those of dialects are beside them.
+// notOfResponses are the prefixes of headers that an operator may not set, because Weir, Envoy or
+// the protocol sets them. A blank ends a name. The headers of dialects are forbidden too.
 var notOfResponses = [...]string{
 	"cache-control ", "connection ", "content-encoding ", "content-length ", "content-range ", "content-type ", "date ",
 	"grpc-", "host ", "keep-alive ", "proxy-", "retry-after ", "server ", "te ", "trailer ",
 	"transfer-encoding ", "upgrade ", "x-envoy-",
 }
 
-func (r *reader) responseHeaders(path string, n Node, out *Response) {
+func (r *reader) readResponseHeaders(path string, n Node, out *Response) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping of headers")
 		return
 	}
 	if len(n.Keys) > MaxResponseHeaders {
-		r.problem(path, "must have at most 8 headers, not "+strconv.Itoa(len(n.Keys)))
+		r.failAt(path, "must have at most 8 headers, not "+strconv.Itoa(len(n.Keys)))
 		return
 	}
 	names := make([]string, len(n.Keys))
 	for i, key := range n.Keys {
-		at, name := r.join(path, key), spelling.HeaderName(key)
-		r.present(at, isToken(key), "must be a header name, not "+shorten(key))
-		value, _ := r.text(at, n.Items[i])
+		at, name := r.joinPath(path, key), spelling.HeaderName(key)
+		r.mustHold(at, isToken(key), "must be a header name, not "+shorten(key))
+		value, _ := r.readText(at, n.Items[i])
 		names[i] = name
 		out.Headers += name + "\n" + value + "\n"
 		isOurs := dialect.FamilyOfName(name) != 0
 		for _, begin := range notOfResponses {
 			isOurs = isOurs || strings.HasPrefix(name+" ", begin)
 		}
-		r.present(at, !isOurs, "is not yours to set: Weir, Envoy or the protocol does")
-		r.present(at, !contains(names[:i], name), "is given twice")
-		r.present(at, !neverSent(value, false), noHeaderValue)
+		r.mustHold(at, !isOurs, "is not yours to set: Weir, Envoy or the protocol does")
+		r.mustHold(at, !containsText(names[:i], name), "is given twice")
+		r.mustHold(at, !neverSent(value, false), noHeaderValue)
 	}
-	r.present(path, len(out.Headers) <= MaxHeaderLines, "must have at most 4096 bytes together")
+	r.mustHold(path, len(out.Headers) <= MaxHeaderLines, "must have at most 4096 bytes together")
 }
 
-// fields refuses a body with an unknown field, and a JSON body that is not valid JSON once its
+// checkFields refuses a body with an unknown field, and a JSON body that is not valid JSON once its
 // fields are filled in.
-func (r *reader) fields(path string, out *Response, of Answer) {
+func (r *reader) checkFields(path string, out *Response, of Answer) {
 	filled := make([]byte, 0, len(out.Body))
 	for rest := []byte(out.Body); ; {
 		before, f, after, ok := CutField(rest)
 		filled = append(filled, before...)
 		for i := range before {
-			if name := braced(before[i:]); name != nil {
-				r.problem(path, "has the field "+shorten(string(name))+
+			if name := bracedWord(before[i:]); name != nil {
+				r.failAt(path, "has the field "+shorten(string(name))+
 					": there are policy, limit, window, retry_after and reset")
 			}
 		}
@@ -257,11 +260,11 @@ func (r *reader) fields(path string, out *Response, of Answer) {
 			break
 		}
 		out.Literal = out.Literal || f == FieldLiteral
-		r.present(path, of != AnswerBan || f == FieldLiteral || f == FieldRetryAfter,
+		r.mustHold(path, of != AnswerBan || f == FieldLiteral || f == FieldRetryAfter,
 			"is that of a ban, which no limit decides: of the fields it can have retry_after alone")
 		filled, rest = append(filled, fieldSamples[f]...), after
 	}
-	r.present(path, out.ContentType == "" || !IsJSON(out.ContentType) || validJSON(filled),
+	r.mustHold(path, out.ContentType == "" || !IsJSON(out.ContentType) || validJSON(filled),
 		"is not valid JSON once its fields are filled in: {policy} and {window} are texts and belong into quotes")
 }
 

@@ -2,32 +2,32 @@ package policy
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Inherit gives the limits of a list their Root: that of the limit which each takes the place of
-// among those before, so that what was used of that one counts on. That is the one with the same
-// window, and for those that have none, one after the other, the one whose window is nearest. A new
-// limit gets that of the one with its window among others, which stood in the list once or stand in
-// those of other tiers. If there is none, it gets a root that neither a limit nor another has: 0
-// the one with the longest window, the others their window. Without limits before and others, a
-// list so means the same buckets whatever its order is.
+// Inherit sets the Root of each limit of a list. A limit takes the root of the limit that it
+// replaces among the limits before, so that the used tokens of that limit still count. It replaces
+// the limit with the same window; limits without such a limit replace, one after another, the limit
+// with the nearest window. A new limit takes the root of the limit with its window among others,
+// which were in the list once or are in the lists of other tiers. If there is none, it gets a free
+// root: 0 for the longest window, otherwise its window. Without limits before and others, a list
+// therefore has the same buckets in any order.
 func Inherit(limits, before, others []Limit) {
 	done := takeSame(limits, before, 0)
 	done = takeNearest(limits, before, done)
-	for i := longest(limits, done); i >= 0; i = longest(limits, done) {
+	for i := longestLimit(limits, done); i >= 0; i = longestLimit(limits, done) {
 		limits[i].Root = newRoot(&limits[i], limits, others, done)
 		done |= 1 << i
 	}
 }
 
-// InheritOwn gives the limits that a consumer has of its own their Root: those of the policy's
-// limits with the same windows, then those of its own list before, and then those of the policy's
-// limits whose windows are nearest. Further ones get the first roots that are free, which are below
-// the shortest window: lists that come and go have no more buckets than limits.
+// InheritOwn sets the Root of a consumer's own limits. They take the roots of the policy's limits
+// with the same windows, then the roots of the consumer's own list before, and then the roots of
+// the policy's limits with the nearest windows. Further limits get the first free roots, which are
+// below the shortest window. So lists that come and go have no more buckets than limits.
 func InheritOwn(limits, of, before []Limit) {
 	done := takeSame(limits, of, 0)
 	done = takeSame(limits, before, done)
 	done = takeNearest(limits, before, done)
 	done = takeNearest(limits, of, done)
-	for i := longest(limits, done); i >= 0; i = longest(limits, done) {
+	for i := longestLimit(limits, done); i >= 0; i = longestLimit(limits, done) {
 		root := quota.Span(1)
 		for hasRoot(limits, done, root) {
 			root++
@@ -37,8 +37,8 @@ func InheritOwn(limits, of, before []Limit) {
 	}
 }
 
-// takeSame gives limits that are not done the roots of those before with the same windows, and
-// takeNearest those of the nearest windows. They return which limits are done then.
+// takeSame gives limits that are not done the roots of limits before with the same windows.
+// takeNearest does the same for the nearest windows. They return the set of limits that are done.
 func takeSame(limits, before []Limit, done uint) uint {
 	for i := range limits {
 		if was := sameWindow(&limits[i], before); done>>i&1 == 0 && was != nil && !hasRoot(limits, done, was.Root) {
@@ -51,7 +51,7 @@ func takeSame(limits, before []Limit, done uint) uint {
 
 func takeNearest(limits, before []Limit, done uint) uint {
 	for {
-		i, j := nearest(limits, before, done)
+		i, j := nearestPair(limits, before, done)
 		if j < 0 {
 			return done
 		}
@@ -60,7 +60,7 @@ func takeNearest(limits, before []Limit, done uint) uint {
 	}
 }
 
-// newRoot is the root of a limit that takes no other's place.
+// newRoot returns the root of a limit that replaces no other limit.
 func newRoot(l *Limit, limits, others []Limit, done uint) quota.Span {
 	if was := sameWindow(l, others); was != nil && !hasRoot(limits, done, was.Root) {
 		return was.Root
@@ -72,7 +72,7 @@ func newRoot(l *Limit, limits, others []Limit, done uint) quota.Span {
 	return root
 }
 
-// sameWindow is the first limit of a list with the window of a limit; nil if there is none.
+// sameWindow returns the first limit of a list with the window of a limit; nil if there is none.
 func sameWindow(l *Limit, list []Limit) *Limit {
 	for i := range list {
 		if !l.InFlight && !list[i].InFlight && l.Window == list[i].Window {
@@ -82,9 +82,9 @@ func sameWindow(l *Limit, list []Limit) *Limit {
 	return nil
 }
 
-// nearest finds a limit that is not done, and one before whose root is free, with windows of the
-// least ratio, the longest of several; -1 if there are none.
-func nearest(limits, before []Limit, done uint) (limit, was int) {
+// nearestPair finds a limit that is not done, and a limit before whose root is free, with the least
+// ratio of their windows; of several pairs the longest. It returns -1 if there are none.
+func nearestPair(limits, before []Limit, done uint) (limit, was int) {
 	least := 0.0
 	was = -1
 	for i := range limits {
@@ -105,8 +105,9 @@ func nearest(limits, before []Limit, done uint) (limit, was int) {
 	return limit, was
 }
 
-// longest is the limit with the longest window of those that are not done; -1 if all are.
-func longest(limits []Limit, done uint) int {
+// longestLimit returns the limit with the longest window among the limits that are not done; -1 if
+// all are.
+func longestLimit(limits []Limit, done uint) int {
 	at := -1
 	for i := range limits {
 		if done>>i&1 == 0 && !limits[i].InFlight && (at < 0 || limits[i].Window > limits[at].Window) {
@@ -136,8 +137,8 @@ func isRootOf(list []Limit, root quota.Span) bool {
 	return false
 }
 
-// InheritSteps is Inherit for a list that has each limit once for each of so many steps: see
-// Policy.Steps. Those before are the limits that the document named then.
+// InheritSteps is Inherit for a list that has each limit once for each of steps steps: see
+// Policy.Steps. before are the limits that the document named then.
 func InheritSteps(limits, before, others []Limit, steps int) {
 	named := len(limits) / steps
 	if named == 0 {
@@ -149,11 +150,11 @@ func InheritSteps(limits, before, others []Limit, steps int) {
 	}
 }
 
-// StepOf is the step to which the n-th limit of a list of the policy belongs: see Steps.
+// StepOf returns the step of the n-th limit of a list of the policy: see Steps.
 func (p *Policy) StepOf(limits []Limit, n int) int { return n / max(len(limits)/p.Steps(), 1) }
 
-// Find returns the limit in a list of the policy that has the buckets of a limit, of the same list
-// at another time, in a step. It reports false if there is none.
+// Find returns the limit in a list of the policy, at a step, that has the buckets of a limit. That
+// limit is from the same list at another time. It reports false if there is none.
 func (p *Policy) Find(limits []Limit, like *Limit, step int) (Limit, bool) {
 	for i := range limits {
 		if l := &limits[i]; l.Root == like.Root && l.InFlight == like.InFlight && p.StepOf(limits, i) == step {
@@ -163,8 +164,8 @@ func (p *Policy) Find(limits []Limit, like *Limit, step int) (Limit, bool) {
 	return Limit{}, false
 }
 
-// EachList calls a function with each list of limits of the policy: that of each tier, or of all
-// callers, and the candidate.
+// EachList calls a function with each list of limits of the policy: the list of each tier, or of
+// all callers, and the candidate.
 func (p *Policy) EachList(each func(limits []Limit)) {
 	if len(p.Tiers) == 0 {
 		each(p.Limits)

@@ -1,21 +1,23 @@
 package policy
 
-// Bounds of what nodes may report of a request.
+// Bounds of the parts of a request that nodes may report.
 const (
-	// MaxShown is how many parts of a request may be shown, MaxShownText how many bytes of each.
+	// MaxShown is the largest number of shown parts of a request, MaxShownText the largest number
+	// of bytes of each part.
 	MaxShown     = 8
 	MaxShownText = 64
 )
 
-// show reads what may be shown. The word consumer is refused: to show it, a policy set must name
-// its source, so that API keys are not shown by a word that can also mean something else.
-func (r *reader) show(path string, n Node, into *[]Part) {
-	r.list(path, n, func(path string, n Node) {
+// readShow reads the parts that may be shown. The word consumer is refused: to show the consumer, a
+// policy set must name its source. Otherwise API keys could be shown by a word that can also mean
+// something else.
+func (r *reader) readShow(path string, n Node, into *[]Part) {
+	r.readList(path, n, func(path string, n Node) {
 		var parts []Part
-		r.part(path, n, &parts)
+		r.readPart(path, n, &parts)
 		for _, p := range parts {
 			known := p.Kind.CanBeShown() && len(*into) < MaxShown
-			r.present(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes "+
+			r.mustHold(path, known, "must be one of at most 8 parts of a request, not consumer: name where it comes "+
 				"from, like jwt:sub, and mind that it is shown in the clear; tier and policy are always shown")
 			*into = append(*into, p)
 		}

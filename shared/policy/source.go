@@ -5,8 +5,8 @@ import "strings"
 // Source is one place to find a value in a request.
 type Source struct {
 	Kind SourceKind
-	// Name is the header (in lower case), cookie or query parameter, or the claim, nested claims by
-	// dots; empty for a kind without names.
+	// Name is the header (in lower case), cookie, query parameter or claim; nested claims are
+	// separated by dots. It is empty for a kind without names.
 	Name string
 }
 
@@ -28,8 +28,8 @@ const (
 	SourceAssignment
 	// SourceClientIP is the client's address; the last source of consumers.
 	SourceClientIP
-	// SourceFound is where the consumer was found. Its name is that source and the tier of the
-	// callers found there, like client_ip=anonymous.
+	// SourceFound is the place where the consumer was found. Its name is that source and the tier
+	// of the callers found there, like client_ip=anonymous.
 	SourceFound
 	// SourceMetadata is a value that another filter has left in Envoy's metadata, by name space,
 	// slash and key.
@@ -48,25 +48,25 @@ const (
 	OfNumbers
 )
 
-// sourceRow is a kind of place.
+// sourceRow describes a kind of place.
 type sourceRow struct {
 	name string
 	// uses are the purposes that the source may have.
 	uses SourceUse
-	// part is the part of a partition key with the same values, 0 for none. A consumer is found by
-	// a mapping with the kind as its key only where there is such a part.
+	// part is the part of a partition key with the same values, 0 for none. Only such a kind can be
+	// a key of the mapping that finds a consumer.
 	part PartKind
-	// property is the path of Envoy's property, before the name, whose levels a separator parts;
-	// empty for what Envoy is not asked for.
+	// property is the path of Envoy's property before the name, whose levels are separated by
+	// separator. It is empty for kinds that Envoy is not asked for.
 	property  string
 	separator byte
-	// hint stands for the name in messages; empty for a kind without names. bad says of a name what
-	// it must be, unless isValid.
+	// hint replaces the name in messages; empty for a kind without names. bad says how a name must
+	// be if isValid refuses it.
 	hint, bad string
 	isValid   func(name string) bool
 }
 
-// metadataPath is before the name space of a filter in Envoy's metadata.
+// metadataPath is the prefix of a filter's name space in Envoy's metadata.
 const metadataPath = "metadata\x00filter_metadata\x00"
 
 // sources are the kinds of places, by number.
@@ -92,7 +92,7 @@ var sources = [...]sourceRow{
 		property: "connection\x00subject_peer_certificate"},
 }
 
-// SourceCount is the number of kinds, with 0, which is none.
+// SourceCount is the number of kinds, including 0, which is no kind.
 const SourceCount = len(sources)
 
 func isText(string) bool { return true }
@@ -102,8 +102,8 @@ func isClaim(name string) bool {
 		strings.IndexByte(name, 0) < 0
 }
 
-// row returns the row of a kind, and an empty row for an unknown number.
-func (k SourceKind) row() *sourceRow {
+// kindRow returns the row of a kind, and an empty row for an unknown number.
+func (k SourceKind) kindRow() *sourceRow {
 	if int(k) >= len(sources) {
 		k = 0
 	}
@@ -111,25 +111,26 @@ func (k SourceKind) row() *sourceRow {
 }
 
 // String is the kind's name in the policy language.
-func (k SourceKind) String() string { return k.row().name }
+func (k SourceKind) String() string { return k.kindRow().name }
 
-// Is reports whether the kind is for a use. A number that is no kind is for none.
-func (k SourceKind) Is(use SourceUse) bool { return k.row().uses&use != 0 }
+// Is reports whether the kind is for a use. An unknown number is for none.
+func (k SourceKind) Is(use SourceUse) bool { return k.kindRow().uses&use != 0 }
 
 // AsksEnvoy reports whether Envoy is asked for the value, because no header has it.
-func (k SourceKind) AsksEnvoy() bool { return k.row().property != "" }
+func (k SourceKind) AsksEnvoy() bool { return k.kindRow().property != "" }
 
 // Property returns the path of Envoy's property before the source's name, and the separator of the
 // name's levels; empty for a kind that Envoy is not asked for.
 func (k SourceKind) Property() (path string, separator byte) {
-	row := k.row()
+	row := k.kindRow()
 	return row.property, row.separator
 }
 
-// IsNamed reports whether a source of the kind has a name, like that of a header.
-func (k SourceKind) IsNamed() bool { return k.row().hint != "" }
+// IsNamed reports whether a source of the kind has a name, like the name of a header.
+func (k SourceKind) IsNamed() bool { return k.kindRow().hint != "" }
 
-// Source is where a component comes from that is one value of the request; false for the others.
+// Source returns the source of a component that is one value of the request; false for other
+// components.
 func (k PartKind) Source() (SourceKind, bool) {
 	for i := range sources {
 		if sources[i].part == k && k != 0 {
@@ -139,7 +140,7 @@ func (k PartKind) Source() (SourceKind, bool) {
 	return 0, false
 }
 
-// ParseIdentity finds a kind that partition keys can have too by its name in the policy language.
+// ParseIdentity finds a kind that partition keys can also have, by its name in the policy language.
 func ParseIdentity(name string) (SourceKind, bool) {
 	for i := range sources {
 		if sources[i].part != 0 && sources[i].name == name {
@@ -150,9 +151,9 @@ func ParseIdentity(name string) (SourceKind, bool) {
 }
 
 // Written returns a source of the kind as policies write parts, with a hint in place of its name.
-func (k SourceKind) Written() string { return named(k.row().name, k.row().hint) }
+func (k SourceKind) Written() string { return withName(k.kindRow().name, k.kindRow().hint) }
 
-// ParseSource reads what String has written.
+// ParseSource reads the result of String.
 func ParseSource(text string) (Source, bool) {
 	kind, name, _ := strings.Cut(text, ":")
 	for i := range sources {
@@ -168,11 +169,11 @@ func ParseSource(text string) (Source, bool) {
 	return Source{}, false
 }
 
-// String is the source as it is written in one word, like header:x-api-key.
-func (s Source) String() string { return named(s.Kind.String(), s.Name) }
+// String returns the source in one word, like header:x-api-key.
+func (s Source) String() string { return withName(s.Kind.String(), s.Name) }
 
-// source reads one place to find a value: a mapping with one key.
-func (r *reader) source(path string, n Node, into *[]Source) {
+// readSource reads one place to find a value: a mapping with one key.
+func (r *reader) readSource(path string, n Node, into *[]Source) {
 	var fields []field
 	names := ""
 	for i := range sources {
@@ -185,18 +186,18 @@ func (r *reader) source(path string, n Node, into *[]Source) {
 		}
 		names += kind.String()
 		fields = append(fields, field{kind.String(), func(path string, n Node) {
-			if name, ok := r.sourceName(path, n, kind); ok {
+			if name, ok := r.readSourceName(path, n, kind); ok {
 				*into = append(*into, Source{kind, name})
 			}
 		}})
 	}
-	r.object(path, n, fields...)
-	r.present(path, n.Kind != Map || len(n.Keys) == 1, "must have exactly one of "+names)
+	r.readMap(path, n, fields...)
+	r.mustHold(path, n.Kind != Map || len(n.Keys) == 1, "must have exactly one of "+names)
 }
 
-// sourceName reads the name that a source of the kind looks for: true for a kind without names.
-func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool) {
-	row := kind.row()
+// readSourceName reads the name in a source of the kind: true for a kind without names.
+func (r *reader) readSourceName(path string, n Node, kind SourceKind) (string, bool) {
+	row := kind.kindRow()
 	switch {
 	case !kind.IsNamed():
 		ok := n.Kind == Bool && n.Text == "true"
@@ -205,11 +206,11 @@ func (r *reader) sourceName(path string, n Node, kind SourceKind) (string, bool)
 		}
 		return "", ok
 	case kind == SourceHeader:
-		return r.headerName(path, n)
+		return r.readHeaderName(path, n)
 	}
-	text, ok := r.text(path, n)
+	text, ok := r.readText(path, n)
 	if ok && !row.isValid(text) {
-		r.problem(path, row.bad+shorten(text))
+		r.failAt(path, row.bad+shorten(text))
 		return "", false
 	}
 	return text, ok

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// units in falling order, so that FormatSpan takes the largest that divides.
+// units are in falling order, so that FormatSpan uses the largest unit that divides.
 var spanUnits = [...]struct {
 	name string
 	span quota.Span
@@ -31,11 +31,11 @@ func ParseSpan(text string) (quota.Span, bool) {
 	return 0, false
 }
 
-// FormatSpan writes a span in the largest unit that divides it; a span that is no whole millisecond
-// is rounded up to one.
+// FormatSpan writes a span in the largest unit that divides it; a span that is not whole
+// milliseconds is rounded up to one.
 func FormatSpan(span quota.Span) string { return string(AppendSpan(nil, span)) }
 
-// AppendSpan appends what FormatSpan writes.
+// AppendSpan appends the result of FormatSpan.
 func AppendSpan(dst []byte, span quota.Span) []byte {
 	if span == 0 {
 		return append(dst, "0s"...)

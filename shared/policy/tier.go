@@ -2,14 +2,15 @@ package policy
 
 import "strings"
 
-// TierLimits are the limits of one tier: Limits[From:To] of its policy. None at all: the policy
+// TierLimits are the limits of one tier: Limits[From:To] of its policy. If it is empty the policy
 // does not apply to the tier.
 type TierLimits struct{ From, To int }
 
 const needsTiers = "needs tiers, which names them"
 
-// LimitsOf are the limits of the callers of a tier, an index of Set.Tiers. A policy without limits
-// by tier has one answer for all; none at all means that the policy does not apply.
+// LimitsOf returns the limits of the callers of a tier, an index of Set.Tiers. A policy without
+// limits by tier returns the same limits for all tiers. An empty result means that the policy does
+// not apply.
 func (p *Policy) LimitsOf(tier int) []Limit {
 	if tier < 0 || tier >= len(p.Tiers) {
 		return p.Limits
@@ -17,56 +18,56 @@ func (p *Policy) LimitsOf(tier int) []Limit {
 	return p.Limits[p.Tiers[tier].From:p.Tiers[tier].To]
 }
 
-// tiers reads the names of the tiers and which one is the default. It comes first, because policies
-// use them.
-func (r *reader) tiers(path string, doc Node, set *Set) {
+// readTiers reads the names of the tiers and the default tier. It comes first, because policies use
+// them.
+func (r *reader) readTiers(path string, doc Node, set *Set) {
 	r.defaultTier = -1
-	r.field(path, doc, "tiers", func(path string, n Node) {
-		r.longList(path, n, MaxTiers, func(path string, n Node) {
-			name := r.policyName(path, n)
-			if contains(set.Tiers, name) {
-				r.problem(path, "is named twice")
+	r.readField(path, doc, "tiers", func(path string, n Node) {
+		r.readLongList(path, n, MaxTiers, func(path string, n Node) {
+			name := r.readPolicyName(path, n)
+			if containsText(set.Tiers, name) {
+				r.failAt(path, "is named twice")
 				return
 			}
 			set.Tiers = append(set.Tiers, name)
 		})
-		r.present(path, n.Kind != List || n.size() > 0, "is empty: name at least one tier")
+		r.mustHold(path, n.Kind != List || n.listSize() > 0, "is empty: name at least one tier")
 	})
 	given := false
-	r.field(path, doc, "identity", func(path string, n Node) {
-		r.field(path, n, "default_tier", func(path string, n Node) {
+	r.readField(path, doc, "identity", func(path string, n Node) {
+		r.readField(path, n, "default_tier", func(path string, n Node) {
 			given = true
-			if text, ok := r.text(path, n); ok {
-				r.defaultTier = r.tier(path, text, set)
+			if text, ok := r.readText(path, n); ok {
+				r.defaultTier = r.tierIndex(path, text, set)
 			}
 		})
 	})
-	r.present(r.join(path, "identity.default_tier"), given || len(set.Tiers) == 0,
+	r.mustHold(r.joinPath(path, "identity.default_tier"), given || len(set.Tiers) == 0,
 		"is missing: say which tier callers have of whom none is known")
 	set.Identity.DefaultTier = max(r.defaultTier, 0)
 }
 
-// tier finds a tier by name, -1 if there is none.
-func (r *reader) tier(path, name string, set *Set) int {
+// tierIndex finds a tier by name, -1 if there is none.
+func (r *reader) tierIndex(path, name string, set *Set) int {
 	for i := range set.Tiers {
 		if set.Tiers[i] == name {
 			return i
 		}
 	}
 	if len(set.Tiers) == 0 {
-		r.problem(path, needsTiers)
+		r.failAt(path, needsTiers)
 	} else {
-		r.problem(path, "must be one of the tiers "+strings.Join(set.Tiers, ", ")+", not "+shorten(name))
+		r.failAt(path, "must be one of the tiers "+strings.Join(set.Tiers, ", ")+", not "+shorten(name))
 	}
 	return -1
 }
 
-// matchTiers reads the tiers that a policy is for.
-func (r *reader) matchTiers(path string, n Node, set *Set, m *Match) {
+// readMatchTiers reads the tiers that a policy is for.
+func (r *reader) readMatchTiers(path string, n Node, set *Set, m *Match) {
 	var named [MaxTiers]bool
-	r.longList(path, n, MaxTiers, func(path string, n Node) {
-		if text, ok := r.text(path, n); ok {
-			if tier := r.tier(path, text, set); tier >= 0 {
+	r.readLongList(path, n, MaxTiers, func(path string, n Node) {
+		if text, ok := r.readText(path, n); ok {
+			if tier := r.tierIndex(path, text, set); tier >= 0 {
 				named[tier] = true
 			}
 		}
@@ -78,27 +79,27 @@ func (r *reader) matchTiers(path string, n Node, set *Set, m *Match) {
 	}
 }
 
-// found reads the tiers by where the consumer was found.
-func (r *reader) found(path string, n Node, set *Set, into *[]Source) {
+// readFound reads the tiers by the place of the consumer.
+func (r *reader) readFound(path string, n Node, set *Set, into *[]Source) {
 	if n.Kind != Map || len(n.Keys) == 0 {
 		r.wrongKind(path, n, "a mapping like {client_ip: anonymous, header:x-api-key: free}")
 		return
 	}
 	for i, key := range n.Keys {
-		at := r.join(path, key)
-		if contains(n.Keys[:i], key) {
-			r.problem(at, "is given twice")
+		at := r.joinPath(path, key)
+		if containsText(n.Keys[:i], key) {
+			r.failAt(at, "is given twice")
 		}
 		if name := strings.TrimPrefix(key, "header:"); name != key {
 			key = "header:" + strings.ToLower(name)
 		}
-		if name, ok := r.text(at, n.Items[i]); ok && r.tier(at, name, set) >= 0 {
+		if name, ok := r.readText(at, n.Items[i]); ok && r.tierIndex(at, name, set) >= 0 {
 			*into = append(*into, Source{SourceFound, key + "=" + name})
 		}
 	}
 }
 
-// Found splits the name of a SourceFound into where a consumer was found, and the tier.
+// Found splits the name of a SourceFound into the consumer's place and the tier.
 func (s Source) Found() (from Source, tier string) {
 	at := strings.LastIndexByte(s.Name, '=')
 	kind, name, _ := strings.Cut(s.Name[:max(at, 0)], ":")
@@ -110,7 +111,7 @@ func (s Source) Found() (from Source, tier string) {
 	return from, s.Name[at+1:]
 }
 
-func (s Source) in(list []Source) bool {
+func (s Source) isIn(list []Source) bool {
 	for _, other := range list {
 		if s == other {
 			return true
@@ -119,9 +120,9 @@ func (s Source) in(list []Source) bool {
 	return false
 }
 
-// tierSource reads one place to find a tier. A header must be one that clients cannot set:
+// readTierSource reads one place of a tier. A header must be a header that clients cannot set:
 // otherwise they would choose their own limit.
-func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
+func (r *reader) readTierSource(path string, n Node, set *Set, into *[]Source) {
 	if n.Kind == String && n.Text == "assignment" {
 		*into = append(*into, Source{Kind: SourceAssignment})
 		return
@@ -132,63 +133,63 @@ func (r *reader) tierSource(path string, n Node, set *Set, into *[]Source) {
 		return
 	}
 	if len(n.Keys) == 1 && n.Keys[0] == "consumer_source" {
-		r.found(r.join(path, "consumer_source"), n.Items[0], set, into)
+		r.readFound(r.joinPath(path, "consumer_source"), n.Items[0], set, into)
 		return
 	}
 	trusted := false
 	add := func(kind SourceKind) func(string, Node) {
 		return func(path string, n Node) {
-			if name, ok := r.sourceName(path, n, kind); ok {
+			if name, ok := r.readSourceName(path, n, kind); ok {
 				*into = append(*into, Source{kind, name})
 			}
 		}
 	}
-	r.object(path, n, field{"jwt", add(SourceJWT)}, field{"header", add(SourceHeader)},
+	r.readMap(path, n, field{"jwt", add(SourceJWT)}, field{"header", add(SourceHeader)},
 		field{"trusted", func(path string, n Node) {
 			if trusted = n.Kind == Bool && n.Text == "true"; !trusted {
 				r.wrongKind(path, n, "true")
 			}
 		}})
-	header := contains(n.Keys, "header")
-	r.present(path, header != contains(n.Keys, "jwt"), "must have exactly one of jwt, header, consumer_source")
-	r.present(path+".trusted", !header || contains(n.Keys, "trusted"),
+	header := containsText(n.Keys, "header")
+	r.mustHold(path, header != containsText(n.Keys, "jwt"), "must have exactly one of jwt, header, consumer_source")
+	r.mustHold(path+".trusted", !header || containsText(n.Keys, "trusted"),
 		"is missing: a client can send any header; write trusted: true if "+
 			"what stands before Envoy sets this one and removes what clients send")
-	r.present(path+".trusted", header || !contains(n.Keys, "trusted"), "is for header only")
+	r.mustHold(path+".trusted", header || !containsText(n.Keys, "trusted"), "is for header only")
 }
 
-// tierLimits reads the limits by tier. Each tier gets limits of its own, even a tier that is not
-// named and has those of the default tier, because its buckets are its own.
-func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
+// readTierLimits reads the limits by tier. Each tier gets limits of its own, even a tier that is
+// not named and has the limits of the default tier, because its buckets are its own.
+func (r *reader) readTierLimits(path string, n Node, p *Policy, set *Set) {
 	if n.Kind != Map {
 		r.wrongKind(path, n, "a mapping like {free: {quota: 60, window: 1m}, premium: unlimited}")
 		return
 	}
 	if len(set.Tiers) == 0 {
-		r.problem(path, needsTiers)
+		r.failAt(path, needsTiers)
 		return
 	}
 	own, named := make([][]Limit, len(set.Tiers)), make([]bool, len(set.Tiers))
 	before := len(r.problems)
 	for i, key := range n.Keys {
-		at := r.join(path, key)
-		tier := r.tier(at, key, set)
+		at := r.joinPath(path, key)
+		tier := r.tierIndex(at, key, set)
 		if tier < 0 {
 			continue
 		}
 		if named[tier] {
-			r.problem(at, "is given twice")
+			r.failAt(at, "is given twice")
 			continue
 		}
 		named[tier] = true
 		if item := n.Items[i]; item.Kind != String || item.Text != "unlimited" {
-			own[tier] = r.limits(at, item, p.Counting)
+			own[tier] = r.readLimits(at, item, p.Counting)
 		}
 	}
 	if r.defaultTier < 0 {
 		return // It has been reported already.
 	}
-	r.present(path, named[r.defaultTier],
+	r.mustHold(path, named[r.defaultTier],
 		"must have the default tier "+set.Tiers[r.defaultTier]+", whose limit tiers have that are not named")
 	for tier := range own {
 		if !named[tier] {
@@ -198,5 +199,5 @@ func (r *reader) tierLimits(path string, n Node, p *Policy, set *Set) {
 		p.Limits = append(p.Limits, own[tier]...)
 		p.Tiers = append(p.Tiers, TierLimits{from, len(p.Limits)})
 	}
-	r.present(path, len(p.Limits) > 0 || len(r.problems) > before, "must have a limit for at least one tier")
+	r.mustHold(path, len(p.Limits) > 0 || len(r.problems) > before, "must have a limit for at least one tier")
 }

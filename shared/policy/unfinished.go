@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Unfinished says what a request has cost whose response was not whole: its client has gone, it
-// timed out, or the upstream broke off. Its number travels in snapshots: never renumber.
+// Unfinished is the cost of a request whose response was not whole: its client has gone, it timed
+// out, or the upstream broke off. Its number travels in snapshots: never renumber.
 type Unfinished uint8
 
 // UnfinishedDefault is what a policy has that does not say; see Commit.IfUnfinished. Reserved is
@@ -24,14 +24,15 @@ const (
 	UnfinishedMissing
 )
 
-// String is how the language names it; empty for a number, and for what no policy can say.
+// String returns its name in the policy language; empty for a number and for unknown values.
 func (u Unfinished) String() string {
 	return [...]string{"", "reserved", "max", "", "elapsed", ""}[u]
 }
 
-// IfUnfinished is what counts for a policy whose reservation is in a source of this kind. A
-// duration has the time that the request took. Clients choose what they say in a header, and
-// leave when they like: so leaving costs no less than a request that says nothing has to reserve.
+// IfUnfinished returns the rule for a policy whose reservation is in a source of this kind. With a
+// duration the cost is the time that the request took. Clients choose the budget in a header, and
+// can leave at any time. So a client that leaves pays no less than the reservation of a request
+// without a budget.
 func (c *Commit) IfUnfinished(source SourceKind) Unfinished {
 	switch {
 	case c.Unfinished != UnfinishedDefault:
@@ -44,8 +45,8 @@ func (c *Commit) IfUnfinished(source SourceKind) Unfinished {
 	return UnfinishedReserved
 }
 
-// Most is the figure of Max and of Missing, given both of a reservation and the burst of the limit:
-// what a request has taken is no more than that.
+// Most returns the figure of Max and of Missing. most and missing are figures of a reservation,
+// burst is the burst of the limit: a request has never taken more than the burst.
 func (u Unfinished) Most(most, missing, burst int64) int64 {
 	if u == UnfinishedMissing {
 		return min(missing, burst)
@@ -53,10 +54,10 @@ func (u Unfinished) Most(most, missing, burst int64) int64 {
 	return most
 }
 
-// ByUnfinished is the cost of a request whose response was not whole, below 0 for the tokens that
-// it has reserved. Most is Unfinished.Most. Took is below 0 if the request never went on. Left: its
-// client has gone, or it timed out; an upstream or another filter that ends a request is no
-// client's doing, so then it does not cost the most that could be.
+// ByUnfinished returns the cost of a request whose response was not whole, below 0 for the tokens
+// that it has reserved. most is Unfinished.Most. took is below 0 if the request never went on. left
+// means that its client has gone, or that it timed out. If an upstream or another filter ended the
+// request, the client is not responsible, so the request does not cost the most.
 func (c *Commit) ByUnfinished(how Unfinished, reserved, most int64, took quota.Span, left bool) int64 {
 	switch {
 	case how == UnfinishedNumber:
@@ -69,12 +70,12 @@ func (c *Commit) ByUnfinished(how Unfinished, reserved, most int64, took quota.S
 	return MissingReserved
 }
 
-// unfinished reads what a request costs whose response is not whole.
-func (r *reader) unfinished(path string, n Node, c *Commit) {
+// readUnfinished reads the cost of a request whose response is not whole.
+func (r *reader) readUnfinished(path string, n Node, c *Commit) {
 	switch {
 	case n.Kind != String:
 		c.Unfinished = UnfinishedNumber
-		r.integer(path, n, 0, MaxCost, &c.UnfinishedCost)
+		r.readInteger(path, n, 0, MaxCost, &c.UnfinishedCost)
 	case n.Text == "reserved":
 		c.Unfinished = UnfinishedReserved
 	case n.Text == "max":
@@ -82,46 +83,46 @@ func (r *reader) unfinished(path string, n Node, c *Commit) {
 	case n.Text == "elapsed":
 		c.Unfinished = UnfinishedElapsed
 	default:
-		r.problem(path, "must be reserved, max, elapsed, or a whole number from 0 on, not "+shorten(n.Text))
+		r.failAt(path, "must be reserved, max, elapsed, or a whole number from 0 on, not "+shorten(n.Text))
 	}
 }
 
-// unfinishedFits refuses what a policy gives no figure for.
+// unfinishedFits refuses a rule for which the policy has no figure.
 func (r *reader) unfinishedFits(path string, cost *Cost, c *Commit) {
 	switch {
 	case c.Unfinished == UnfinishedElapsed && c.By != CommitDuration && c.By != CommitNever:
-		r.problem(path+".unfinished", "elapsed is for commit: {duration: …}, which says what a time costs")
+		r.failAt(path+".unfinished", "elapsed is for commit: {duration: …}, which says what a time costs")
 	case c.Unfinished == UnfinishedMax && cost.Max == 0:
-		r.problem(path+".unfinished", "max is for a reservation that requests say, which has a max; write a number")
+		r.failAt(path+".unfinished", "max is for a reservation that requests say, which has a max; write a number")
 	case c.Least > cost.Max:
-		r.problem(path+".reserve.min", "must be at most max")
+		r.failAt(path+".reserve.min", "must be at most max")
 	}
 }
 
-// unfinishedNotes are what an operator should know about responses that are not whole, and by how
-// much such a request can pass the bound.
+// unfinishedNotes returns notes for operators about responses that are not whole, and by how much
+// such a request can exceed the bound.
 func (p *Policy) unfinishedNotes() []string {
 	const request = "a request that ends without a whole response costs "
 	const remedy = "; say cost.unfinished, which may be max, or a min of the reservation"
 	source, own := p.Cost.Source, p.Commit.Unfinished == UnfinishedDefault && p.Commit.Least == 0
 	beyond := func(least int64) string {
-		return ", so each that a client leaves can cost up to " + figure(max(p.Cost.Max-least, 0)) +
+		return ", so each that a client leaves can cost up to " + numText(max(p.Cost.Max-least, 0)) +
 			" more than it pays, if the upstream holds it to no more than max"
 	}
 	switch u := p.Commit.IfUnfinished(source.Kind); {
 	case u == UnfinishedElapsed:
 		return []string{request + "the time that it took"}
 	case u == UnfinishedNumber && source.Name != "" && p.Commit.UnfinishedCost < p.Cost.Max:
-		return []string{"warning: " + request + figure(p.Commit.UnfinishedCost) + beyond(p.Commit.UnfinishedCost) +
+		return []string{"warning: " + request + numText(p.Commit.UnfinishedCost) + beyond(p.Commit.UnfinishedCost) +
 			"; say unfinished: max to be sure"}
 	case u == UnfinishedNumber:
-		return []string{request + figure(p.Commit.UnfinishedCost)}
+		return []string{request + numText(p.Commit.UnfinishedCost)}
 	case u == UnfinishedMax:
-		return []string{request + "what it has reserved, and " + figure(p.Cost.Max) +
+		return []string{request + "what it has reserved, and " + numText(p.Cost.Max) +
 			", the most that may be reserved, if its client has gone or it timed out"}
 	case u == UnfinishedMissing:
 		return []string{"warning: clients choose what is reserved, by the header " + source.Name + "; " + request +
-			"that, and no less than " + figure(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
+			"that, and no less than " + numText(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
 	case own && source.Kind == SourceJWT:
 		return []string{"warning: " + request + "what its claim " + source.Name + " says" + beyond(1) + remedy}
 	case source.Name != "":
@@ -130,4 +131,4 @@ func (p *Policy) unfinishedNotes() []string {
 	return []string{request + "what it has reserved"}
 }
 
-func figure(n int64) string { return strconv.FormatInt(n, 10) }
+func numText(n int64) string { return strconv.FormatInt(n, 10) }
