@@ -109,8 +109,8 @@ var notBesideAdaptive = [...]string{
 //go:noinline
 func (r *reader) adaptiveFits(path string, n Node, p *Policy) {
 	for _, key := range notBesideAdaptive {
-		r.refuseUnused(path, n, key, "cannot stand beside adaptive, which finds its limit itself and counts each request "+
-			"as one; write another policy")
+		r.refuseUnused(path, n, key, "cannot stand beside adaptive, which finds its limit itself and counts each "+
+			"request as one; write another policy")
 	}
 	if p.Mode != ModeLocal {
 		r.failAt(path+".mode", "must be local with adaptive: an Envoy sees its own part of the load alone")
