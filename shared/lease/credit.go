@@ -38,8 +38,8 @@ type Credit struct {
 	// tokens that nodes hold.
 	Level int64
 	// FullAt is when the bucket will be full if all tokens that nodes hold are used: the latest
-	// instant in any answer of the control plane. ShownFullAt is the latest instant that clients can
-	// have seen before that answer.
+	// instant in any answer of the control plane. ShownFullAt is the latest instant that clients
+	// can have seen before that answer.
 	FullAt, ShownFullAt quota.Instant
 }
 

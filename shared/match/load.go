@@ -179,7 +179,6 @@ type loading struct {
 // loadPolicies reads policies until all are read, which it reports, or until the tables have most
 // elements. There may be thousands of policies, so it makes the functions for their parts once.
 func (ix *Index) loadPolicies(most int) (all bool) {
-	// Make the functions that store the parts of a policy.
 	l := &ix.loading
 	set := &l.set
 	run := func() { ix.runs = append(ix.runs, uint32(len(ix.limits))) }
