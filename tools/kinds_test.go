@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
 )
 
 // kindPage is a section of CONTRIBUTING.md that lists the files which a new kind changes.
@@ -156,5 +157,42 @@ func TestThePageOnANewStoreHasAllPorts(t *testing.T) {
 	}
 	for port := range ports {
 		t.Errorf("CONTRIBUTING.md does not have the port %s of store.Store", port)
+	}
+}
+
+// Each algorithm, dialect and identity source is in the description of the policy language and on a
+// page of docs that people write. A window algorithm has vectors.
+func TestEachKindIsOnItsPages(t *testing.T) {
+	var pages strings.Builder
+	for _, name := range markdown(t) {
+		if strings.HasPrefix(name, "docs/") && !strings.HasPrefix(name, "docs/reference/") {
+			pages.WriteString(read(t, name))
+		}
+	}
+	texts := map[string]string{
+		"api/openapi.yaml": read(t, "api/openapi.yaml"), "no page of docs": pages.String(),
+	}
+	want := func(kind, name string) {
+		word := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(name) + `($|[^\w-])`)
+		for where, text := range texts {
+			if !word.MatchString(text) {
+				t.Errorf("the %s %s is missing: %s", kind, name, where)
+			}
+		}
+	}
+	vectors := read(t, "shared/quota/quotatest/windows.txt")
+	for a := range quota.Algorithm(quota.AlgorithmCount) {
+		want("algorithm", a.String())
+		if a.Windowed() && !strings.Contains(vectors, " "+a.String()+" quota=") {
+			t.Errorf("shared/quota/quotatest/windows.txt has no vector of %s", a)
+		}
+	}
+	for _, row := range slices.Concat(dialect.Legacies[:], dialect.Standards[:]) {
+		want("dialect", row.Name)
+	}
+	for kind := range policy.SourceKind(policy.SourceCount) {
+		if kind > 0 {
+			want("source", kind.String())
+		}
 	}
 }
