@@ -105,7 +105,7 @@ func namesKinds(f file, names func(string) bool) (problems []string) {
 
 // topicVariables finds the variables of topics.
 func topicVariables(t *testing.T) (names []string) {
-	f := parse(t, "controlplane/internal/docs/records.go", read(t, "controlplane/internal/docs/records.go"))
+	f := parse(t, "controlplane/internal/ground/docs/records.go", read(t, "controlplane/internal/ground/docs/records.go"))
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		if spec, is := n.(*ast.ValueSpec); is && len(spec.Values) == 1 {
 			if row, is := spec.Values[0].(*ast.CompositeLit); is && isIdent(row.Type, "Topic") {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 )
 
 // slowAudit is a list of changes that takes as long to read as the test wants.

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 )
 
 // GetRegions tells which share of each policy this region uses, and what all hold.

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/every"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
 )
 
 const (

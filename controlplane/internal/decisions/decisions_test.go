@@ -18,7 +18,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 )
 
 // versions is a store of one policy set.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 )
 
 // maxTaken is how far above the store's highest number the number of a node may be to count. No

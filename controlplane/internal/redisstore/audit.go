@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/weir-proxy/weir/controlplane/internal/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/docs"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 )
 
 // auditScript is the first part of every script that makes a change with an author.

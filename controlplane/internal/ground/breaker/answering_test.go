@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/breaker"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 )
 
 func TestAStoreIsSettledOnceItHasAnsweredForFiveSeconds(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/storetime"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/storetime"
 )
 
 // The time is the store's whatever this machine's clock says, and goes on while the store is away;

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/every"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
 )
 
 func TestPeriod(t *testing.T) {
