@@ -16,7 +16,7 @@ var suites = map[string]string{
 	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/bucketstore",
 	"redisstore": "controlplane/internal/redisstore",
 	"localstore": "controlplane/internal/localstore", "regions": "controlplane/internal/regions",
-	"app": "controlplane/internal/app", "auth": "controlplane/internal/auth",
+	"app": "controlplane/internal/app", "auth": "controlplane/internal/access/auth",
 	"access": "controlplane/internal/access", "enforcement": "controlplane/internal/enforcement",
 	"consumers": "controlplane/internal/consumers",
 	"api":       "controlplane/internal/api",

@@ -11,8 +11,8 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3filter"
 
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/console"
 )
 

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/test/certtest"
 	"github.com/weir-proxy/weir/test/redistest"

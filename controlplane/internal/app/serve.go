@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access"
+	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access"
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 )

@@ -8,7 +8,7 @@ import (
 	"maps"
 	"os"
 
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 )
 
 // readToken reads a file whose text, without the spaces around it, is a token.

@@ -3,7 +3,7 @@ package auth_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 )
 
 func TestRoles(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/auth"
+	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 )
 
 func TestSecretsAreLongAndDiffer(t *testing.T) {
