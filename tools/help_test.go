@@ -17,7 +17,7 @@ import (
 var noTools = []string{
 	"controlplane/main.go", "filter/main.go", "test/bench/empty/main.go", "test/clients/retryable/main.go",
 	"test/kubetest/pause/main.go",
-	"controlplane/internal/policydoc/reference/main.go",
+	"controlplane/internal/rules/policydoc/reference/main.go",
 }
 
 // Each command for developers answers --help with what it does, and does nothing else.

@@ -67,7 +67,7 @@ var importRules = []importRule{
 		tests: true},
 	{name: "YAML stays in policydoc, and for what others write in importer",
 		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"},
-		except: []string{"controlplane/internal/policydoc", "controlplane/internal/importer"}},
+		except: []string{"controlplane/internal/rules/policydoc", "controlplane/internal/importer"}},
 	{name: "the parser of nginx's configurations stays in its importer",
 		of: []string{"github.com/nginxinc"}, in: []string{""},
 		except: []string{"controlplane/internal/importer/fromnginx"}, tests: true},

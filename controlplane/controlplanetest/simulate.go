@@ -3,7 +3,7 @@ package controlplanetest
 import (
 	"io"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
 // causes are what Redis says it cannot do, by a part of its text, as operators know it. The text

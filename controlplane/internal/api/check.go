@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
 const shop = `version: weir/v1

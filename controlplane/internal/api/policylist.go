@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

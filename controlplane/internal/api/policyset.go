@@ -14,8 +14,8 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/app"
-	"github.com/weir-proxy/weir/controlplane/internal/enforcement"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

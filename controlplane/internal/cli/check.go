@@ -11,10 +11,10 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/assign"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/policyfiles"
-	"github.com/weir-proxy/weir/controlplane/internal/promises"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )

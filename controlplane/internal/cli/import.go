@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkong"
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkube"
 	"github.com/weir-proxy/weir/controlplane/internal/importer/fromnginx"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
 type importCommand struct {

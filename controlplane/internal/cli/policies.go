@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

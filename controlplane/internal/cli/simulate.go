@@ -10,7 +10,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 	"github.com/weir-proxy/weir/shared/policy"
 )

@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/penalty"
 	"github.com/weir-proxy/weir/shared/policy"

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/presets"
-	"github.com/weir-proxy/weir/controlplane/internal/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 )
 
 // Each preset says in a line what it is for, is a valid policy set, and leaves nothing that

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/penalties"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
 // noSets knows the policy set in force and no version.

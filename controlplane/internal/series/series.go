@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
-	"github.com/weir-proxy/weir/controlplane/internal/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 )
 
 func testAudit(t *testing.T, s *Instance) {
