@@ -23,8 +23,8 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	for _, m := range rows.FindAllStringSubmatch(filter, -1) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}
-	plane := read("controlplane/internal/metrics/metrics.go") + read("controlplane/internal/metrics/calls.go") +
-		read("controlplane/internal/metrics/quotas.go")
+	plane := read("controlplane/internal/observe/metrics/metrics.go") + read("controlplane/internal/observe/metrics/calls.go") +
+		read("controlplane/internal/observe/metrics/quotas.go")
 	for _, m := range regexp.MustCompile(`"(weir_[a-z_]+)"`).FindAllStringSubmatch(plane, -1) {
 		want[m[1]] = true
 	}

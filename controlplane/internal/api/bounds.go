@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
 // GetDistribution answers with how much the callers of a policy use.

@@ -10,7 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 )
 
 // apart has people's requests change nothing for those of nodes: they have a way to the store of

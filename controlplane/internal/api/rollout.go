@@ -8,9 +8,9 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 // rolloutBound is what limits are worth while two versions are in force.

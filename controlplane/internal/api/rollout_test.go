@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

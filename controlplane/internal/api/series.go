@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

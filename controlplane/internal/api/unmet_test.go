@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
 // A policy whose path is misspelt looks like any other, but for that no request meets it.

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"

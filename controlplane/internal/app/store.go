@@ -9,11 +9,11 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
-	"github.com/weir-proxy/weir/controlplane/internal/tracing"
 	"github.com/weir-proxy/weir/shared/lease"
 )
 

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 

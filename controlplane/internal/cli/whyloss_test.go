@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 )
 
 // A limit of requests in flight has lost no use of the caller's: its places are elsewhere.

@@ -20,8 +20,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
-	"github.com/weir-proxy/weir/controlplane/internal/tracing"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
 )
 
 // The bounds of a connection and of what comes on it.

@@ -29,7 +29,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 	"github.com/weir-proxy/weir/test/certtest"
 )
 

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
-	"github.com/weir-proxy/weir/controlplane/internal/tracing"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
 )
 
 // openPrefix begins the methods that need no token: as /healthz and /readyz, health says nothing

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 )
 
 // refusals are the reports of nodes. They are kept only in memory, because no decision depends on

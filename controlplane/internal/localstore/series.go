@@ -6,7 +6,7 @@ import (
 	"maps"
 	"sync"
 
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
 // slots are the history. It is kept only in memory, because no decision depends on it.

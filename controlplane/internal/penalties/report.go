@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/penalty"

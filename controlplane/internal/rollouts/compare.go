@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

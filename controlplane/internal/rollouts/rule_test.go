@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 )
 
 func TestRules(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

@@ -4,7 +4,7 @@ import (
 	"maps"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/series"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
 func testSeries(t *testing.T, s *Instance) {

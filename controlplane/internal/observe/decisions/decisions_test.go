@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
-	"github.com/weir-proxy/weir/controlplane/internal/metrics"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 )
 
 // However many policies, servers and versions there were, the labels take a bounded number of

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
-	"github.com/weir-proxy/weir/controlplane/internal/series"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
