@@ -27,8 +27,8 @@ import (
 
 	description "github.com/weir-proxy/weir/api"
 	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/assign"
-	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"

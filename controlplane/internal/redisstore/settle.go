@@ -3,7 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 )
 
 // settleArg encodes the arguments of the script that settle a reservation.

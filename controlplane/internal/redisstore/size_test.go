@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/controlplane/internal/gather"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/gather"
 )
 
 // Calls go on after their callers have given up. Otherwise the connection of the call must be

@@ -3,7 +3,7 @@ package settings
 import (
 	"regexp"
 
-	"github.com/weir-proxy/weir/controlplane/internal/regions"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/regions"
 )
 
 // RegionFlags are given where several groups of control planes share the quotas.

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/inflight/inflighttest"
 	"github.com/weir-proxy/weir/shared/keyhash"

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
-	"github.com/weir-proxy/weir/controlplane/internal/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/regions"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
