@@ -21,7 +21,7 @@ var suites = map[string]string{
 	"consumers": "controlplane/internal/rules/consumers",
 	"api":       "controlplane/internal/api",
 	"leases":    "controlplane/internal/grant/leases",
-	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/nodes", "match": "shared/match",
+	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/fleet/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
 	"configsync": "filter/internal/configsync", "scenario": "filter/scenariotest",
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 

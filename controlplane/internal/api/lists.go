@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 )

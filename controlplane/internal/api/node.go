@@ -10,9 +10,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

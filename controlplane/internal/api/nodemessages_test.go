@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"

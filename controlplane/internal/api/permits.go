@@ -6,8 +6,8 @@ import (
 	"strconv"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/quota"
 )

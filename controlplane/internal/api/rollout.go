@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
-	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/keyhash"

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/push"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"

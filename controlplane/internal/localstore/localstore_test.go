@@ -14,9 +14,9 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/storetest"
 	"github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"

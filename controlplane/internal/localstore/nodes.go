@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 )
 
 // maxNodes bounds what a node that invents ids can make the store hold.

@@ -8,10 +8,10 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 

@@ -14,11 +14,11 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"

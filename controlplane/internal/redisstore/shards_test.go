@@ -11,12 +11,12 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/redisstore"

@@ -3,7 +3,7 @@ package rls
 import (
 	"context"
 
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"

@@ -10,9 +10,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )

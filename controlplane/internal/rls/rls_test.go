@@ -21,7 +21,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/controlplanetest"
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rls"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"

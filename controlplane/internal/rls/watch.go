@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/calls"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"

@@ -3,12 +3,12 @@
 package store
 
 import (
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
-	"github.com/weir-proxy/weir/controlplane/internal/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 

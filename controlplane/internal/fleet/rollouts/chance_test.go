@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
-	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
-	"github.com/weir-proxy/weir/controlplane/internal/push"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"

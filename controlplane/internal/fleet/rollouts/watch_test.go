@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
-	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/shared/wire"
 )

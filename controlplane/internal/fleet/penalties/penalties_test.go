@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/localstore"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/shared/keyhash"

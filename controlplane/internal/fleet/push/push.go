@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/storetime"
-	"github.com/weir-proxy/weir/controlplane/internal/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"

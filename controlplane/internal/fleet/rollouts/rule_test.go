@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/rollouts"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
-	"github.com/weir-proxy/weir/controlplane/internal/rollouts"
 )
 
 func TestRules(t *testing.T) {
