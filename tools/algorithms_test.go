@@ -33,7 +33,7 @@ func TestOnlyTheListedFilesNameAnAlgorithm(t *testing.T) {
 	naming := 0
 	for _, name := range listFiles(t) {
 		f := parse(t, name, read(t, name))
-		if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/importer/") {
+		if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/offline/importer/") {
 			continue
 		}
 		problems := namesAlgorithms(f, constants)

@@ -35,7 +35,7 @@ func TestOnlyTheListedFilesNameAKind(t *testing.T) {
 		listed, naming := listedFiles(t, page.title), 0
 		for _, name := range listFiles(t) {
 			f := parse(t, name, read(t, name))
-			if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/importer/") {
+			if f.isTest() || f.isSupport() || strings.HasPrefix(name, "controlplane/internal/offline/importer/") {
 				continue
 			}
 			problems := page.find(f)

@@ -3,8 +3,8 @@ package controlplanetest
 import (
 	"io"
 
+	"github.com/weir-proxy/weir/controlplane/internal/offline/simulate"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 )
 
 // Simulate replays an access log under a policy set in JSON or YAML, as `weir simulate` does, with

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/weir-proxy/weir/controlplane/internal/importer"
-	"github.com/weir-proxy/weir/controlplane/internal/importer/fromenvoy"
-	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkong"
-	"github.com/weir-proxy/weir/controlplane/internal/importer/fromkube"
-	"github.com/weir-proxy/weir/controlplane/internal/importer/fromnginx"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer/fromenvoy"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer/fromkong"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer/fromkube"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer/fromnginx"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 

@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/weir-proxy/weir/controlplane/internal/offline/simulate"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
-	"github.com/weir-proxy/weir/controlplane/internal/simulate"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

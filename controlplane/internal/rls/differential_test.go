@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/weir-proxy/weir/controlplane/internal/importer"
-	"github.com/weir-proxy/weir/controlplane/internal/importer/fromenvoy"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer/fromenvoy"
 )
 
 // How many configurations are compared, and how many calls of each.

@@ -1,0 +1,279 @@
+package fromenvoy
+
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
+)
+
+// scope is a place of an Envoy configuration that takes requests: the whole filter chain, a virtual
+// host or a route.
+type scope struct {
+	kind, name string
+	// vhost is that of a route.
+	vhost *scope
+	// order is the index of a route among those of its virtual host.
+	order int
+	match importer.Match
+	// remarks are what the match says differently; impossible is why none can say it.
+	remarks    []string
+	impossible string
+	// cluster is where the route leads, if that is fixed.
+	cluster string
+	// limits are its rate_limits; config is its own configuration of the filter, nil for none.
+	limits []*importer.Tree
+	config *importer.Tree
+}
+
+func (s *scope) String() string {
+	if s.kind == "" {
+		return "all routes"
+	}
+	return strings.TrimSpace(s.kind + " " + s.name)
+}
+
+// walker finds scopes and filters at any depth, so that it reads a bootstrap, the resources of a
+// file, a dump of Envoy's admin interface, and a patch of Istio alike.
+type walker struct {
+	scopes  []*scope
+	filters []filter
+	// disabled: a filter around the value is switched off.
+	disabled bool
+}
+
+// filter is the configuration of a filter and the scope that it stands in.
+type filter struct {
+	at    *importer.Tree
+	kind  string
+	scope *scope
+	// chain is true in a list of filters, false for the configuration of one route or host.
+	chain bool
+	// disabled: the filter of the chain does nothing but where a route says so.
+	disabled bool
+}
+
+// walk goes through a value; in is the scope around it.
+func (w *walker) walk(t *importer.Tree, in *scope, chain bool) {
+	for _, item := range t.Items() {
+		w.walk(item, in, chain)
+	}
+	if !t.IsMap() {
+		return
+	}
+	if kind := typeOf(t); isLimit(kind) {
+		config := t
+		if t.Get("type_url").Exists() {
+			config = t.Get("value")
+		}
+		w.filters = append(w.filters, filter{config, kind, in, chain, w.disabled})
+		return
+	}
+	if w.discovered(t, in, chain) {
+		return
+	}
+	before := w.disabled
+	w.disabled = before || t.Get("typed_config").IsMap() && t.Get("disabled").Is()
+	defer func() { w.disabled = before }()
+	switch {
+	case len(t.Get("domains").Items()) > 0:
+		in = hostScope(t)
+		w.scopes = append(w.scopes, in)
+	case in.kind == "virtual host" && t.Get("match").IsMap():
+		in = routeScope(t, in, len(w.scopes))
+		w.scopes = append(w.scopes, in)
+	}
+	for _, f := range t.Fields() {
+		if f.Name == "rate_limits" && in.kind != "" {
+			in.limits = append(in.limits, f.Value.Items()...)
+			continue
+		}
+		if f.Name == "typed_per_filter_config" {
+			chain = false
+			switchedOff(f.Value, in)
+		}
+		w.walk(f.Value, in, chain || f.Name == "http_filters")
+	}
+}
+
+// discovered notes a filter that limits and gets its configuration from a server.
+func (w *walker) discovered(t *importer.Tree, in *scope, chain bool) bool {
+	for _, url := range t.Path("config_discovery", "type_urls").Texts() {
+		if isLimit(kindOf(url)) {
+			w.filters = append(w.filters, filter{at: t, kind: discoveredLimit, scope: in, chain: chain})
+			return true
+		}
+	}
+	return false
+}
+
+// switchedOff notes that a scope switches local_ratelimit off: it has a configuration of its own.
+func switchedOff(perFilter *importer.Tree, in *scope) {
+	for _, f := range perFilter.Fields() {
+		if strings.Contains(f.Name, "local_ratelimit") && f.Value.Get("disabled").Is() && in.kind != "" {
+			in.config = f.Value
+		}
+	}
+}
+
+// typeOf is the type of a configuration without its package, such as LocalRateLimit, with the
+// protocol before it if that is not HTTP.
+func typeOf(t *importer.Tree) string {
+	name := t.Get("@type").Text()
+	if inner := t.Get("type_url").Text(); inner != "" {
+		name = inner
+	}
+	return kindOf(name)
+}
+
+// kindOf is the last word of a type's URL, with the protocol before it if that is not HTTP.
+func kindOf(url string) string {
+	_, name, _ := strings.Cut(url, "type.googleapis.com/")
+	parts := strings.Split(name, ".")
+	kind := parts[len(parts)-1]
+	if strings.Contains(name, ".filters.network.") || strings.Contains(name, ".filters.listener.") {
+		return "network " + kind
+	}
+	return kind
+}
+
+// discoveredLimit stands for the kind of a filter whose configuration the file does not have.
+const discoveredLimit = "config_discovery"
+
+// others are filters that limit something and are not read.
+var others = map[string]string{
+	discoveredLimit: "its configuration comes from a server: import what that serves",
+	"RateLimit": "this filter asks a rate limit service: import the configuration of that service, with this file " +
+		"as --envoy",
+	"RateLimitPerRoute": "it belongs to the filter that asks a rate limit service: import the configuration of that " +
+		"service, with this file as --envoy",
+	"RateLimitQuotaFilterConfig": "its limits come from a server: import those",
+	"RateLimitQuotaOverride":     "its limits come from a server: import those",
+	"network LocalRateLimit":     "it limits connections, and Weir HTTP requests: leave it as it is",
+	"network ConnectionLimit":    "it limits connections, and Weir HTTP requests: leave it as it is",
+	"network RateLimit":          "it limits connections, and Weir HTTP requests: leave it as it is",
+	"BandwidthLimit":             "it limits bytes, and Weir requests: leave it as it is",
+	"AdmissionControl":           "it sheds by the success rate of the upstream: leave it as it is",
+	"AdaptiveConcurrency":        "it finds a limit of requests in flight by itself: leave it as it is",
+}
+
+func isLimit(kind string) bool { return kind == localLimit || others[kind] != "" }
+
+// hostScope is a virtual host and the hosts that it takes.
+func hostScope(t *importer.Tree) *scope {
+	s := &scope{kind: "virtual host", name: t.Get("name").Text()}
+	for _, domain := range t.Get("domains").Texts() {
+		name, port, _ := strings.Cut(strings.ToLower(domain), ":")
+		switch {
+		case name == "*":
+			s.match.Hosts = nil
+			return s
+		case strings.HasSuffix(name, "*"):
+			s.impossible = "domain " + domain + ": Weir's hosts have a wildcard only at the beginning"
+		case strings.HasPrefix(name, "*") && !strings.HasPrefix(name, "*."):
+			s.impossible = "domain " + domain + ": a wildcard of Weir's hosts is a whole label"
+		}
+		if port != "" && port != "*" {
+			s.remarks = append(s.remarks, "Weir's hosts have no ports: "+domain)
+		}
+		s.match.Hosts = append(s.match.Hosts, name)
+	}
+	return s
+}
+
+// routeScope is a route and the requests that it takes, as far as a match says it.
+func routeScope(t *importer.Tree, vhost *scope, order int) *scope {
+	s := &scope{
+		kind: "route", name: t.Get("name").Text(), vhost: vhost, order: order, match: vhost.match,
+		remarks: vhost.remarks, impossible: vhost.impossible, cluster: t.Path("route", "cluster").Text(),
+	}
+	match := t.Get("match")
+	if s.name == "" {
+		s.name = match.Short()
+	}
+	s.match.Hosts = vhost.match.Hosts
+	s.path(match)
+	for _, h := range match.Get("headers").Items() {
+		header, methods, reason := headerMatch(h)
+		switch {
+		case reason != "":
+			s.impossible = "route " + s.name + ": " + reason
+		case methods != "":
+			s.match.Methods = []string{methods}
+		default:
+			s.match.Headers = append(s.match.Headers, header)
+		}
+	}
+	if sensitive := match.Get("case_sensitive"); sensitive.Exists() && !sensitive.Is() {
+		s.remarks = append(s.remarks, "Weir's paths are case-sensitive")
+	}
+	for _, f := range match.Unread() {
+		s.impossible = "route " + s.name + " goes by " + f.Name + ", which a match of Weir cannot say"
+	}
+	return s
+}
+
+// path reads the path of a match.
+func (s *scope) path(match *importer.Tree) {
+	switch {
+	case match.Get("path").Exists():
+		s.match.Paths = []string{match.Get("path").Text()}
+	case match.Get("path_separated_prefix").Exists():
+		s.match.Paths = importer.Prefix(match.Get("path_separated_prefix").Text())
+	case match.Get("prefix").Exists():
+		prefix := match.Get("prefix").Text()
+		s.match.Paths = importer.Prefix(prefix)
+		if s.match.Paths != nil && !strings.HasSuffix(prefix, "/") {
+			s.remarks = append(s.remarks,
+				"Envoy's prefix "+prefix+" also covers "+prefix+"x, Weir's only what is below "+
+					prefix+"/")
+		}
+	case match.Get("safe_regex").Exists():
+		expression := match.Path("safe_regex", "regex").Text()
+		match.Path("safe_regex", "google_re2")
+		patterns, remark, ok := importer.RegexPaths(strings.TrimSuffix(expression, "$") + "$")
+		if !ok {
+			s.impossible = "route " + s.name + ": no pattern of Weir says the same as " + expression
+			return
+		}
+		s.match.Paths = patterns
+		if remark != "" {
+			s.remarks = append(s.remarks, remark)
+		}
+	}
+}
+
+// headerMatch reads a condition on a header: a condition of Weir, or a method, or why neither.
+func headerMatch(t *importer.Tree) (h importer.Header, method, reason string) {
+	h.Name = strings.ToLower(t.Get("name").Text())
+	inverted := t.Get("invert_match").Is()
+	text := t.Get("string_match")
+	switch {
+	case t.Get("exact_match").Exists():
+		h.Op, h.Value = "equals", t.Get("exact_match").Text()
+	case text.Get("exact").Exists():
+		h.Op, h.Value = "equals", text.Get("exact").Text()
+	case t.Get("prefix_match").Exists():
+		h.Op, h.Value = "prefix", t.Get("prefix_match").Text()
+	case text.Get("prefix").Exists():
+		h.Op, h.Value = "prefix", text.Get("prefix").Text()
+	case t.Get("present_match").Exists():
+		h.Op = "present"
+		if t.Get("present_match").Is() == inverted {
+			h.Op = "absent"
+		}
+		inverted = false
+	default:
+		return h, "", "Weir has no such condition on header " + h.Name
+	}
+	switch {
+	case inverted:
+		return h, "", "Weir has no condition \"not equal\" on header " + h.Name
+	case text.Get("ignore_case").Is():
+		return h, "", "Weir's conditions on headers are case-sensitive: " + h.Name
+	case h.Name == ":method" && h.Op == "equals":
+		return h, h.Value, ""
+	case strings.HasPrefix(h.Name, ":"):
+		return h, "", "Weir has no condition on " + h.Name + " among headers"
+	}
+	return h, "", ""
+}

@@ -1,0 +1,118 @@
+package fromkong
+
+import (
+	"strings"
+
+	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
+)
+
+// route is a route and the requests that it takes.
+type route struct {
+	name, id           string
+	service, serviceID string
+	matches            []importer.Match
+	remarks            []string
+	// impossible says why no match can say it; empty if one can.
+	impossible string
+}
+
+func (r *reader) route(t *importer.Tree, service string) {
+	one := route{name: nameOf(t), id: t.Get("id").Text(), service: service}
+	if s := r.services[service]; s != nil {
+		one.service, one.serviceID = nameOf(s), s.Get("id").Text()
+	}
+	one.read(t)
+	r.routes = append(r.routes, one)
+	r.plugins(t.Get("plugins"), instance{route: one.name, service: ""})
+}
+
+func (o *route) read(t *importer.Tree) {
+	if t.Get("expression").Exists() {
+		o.impossible = "route " + o.name + " is an expression, which a match cannot say: write its match by hand"
+		return
+	}
+	m := importer.Match{Methods: t.Get("methods").Texts()}
+	for _, host := range t.Get("hosts").Texts() {
+		name, port, _ := strings.Cut(strings.ToLower(host), ":")
+		if port != "" {
+			o.remark("Weir's hosts have no ports: " + host)
+		}
+		if strings.HasSuffix(name, ".*") {
+			o.impossible = "host " + host + " of route " + o.name + ": Weir has wildcards at the beginning only"
+			return
+		}
+		m.Hosts = append(m.Hosts, name)
+	}
+	for _, path := range t.Get("paths").Texts() {
+		if !o.path(path, &m) {
+			return
+		}
+	}
+	for _, key := range []string{"snis", "sources", "destinations"} {
+		if t.Get(key).Exists() {
+			o.impossible = "route " + o.name + " goes by " + key + ", which a match cannot say"
+			return
+		}
+	}
+	o.matches = []importer.Match{m}
+	for _, header := range t.Get("headers").Fields() {
+		o.header(header.Name, header.Value.Texts())
+	}
+}
+
+// path adds a path to a match; false if no pattern can say it.
+func (o *route) path(path string, m *importer.Match) bool {
+	if expression, found := strings.CutPrefix(path, "~"); found {
+		patterns, remark, ok := importer.RegexPaths(expression)
+		if !ok {
+			o.impossible = "path " + path + " of route " + o.name +
+				": no pattern of Weir says the same as this expression"
+			return false
+		}
+		o.remark(remark)
+		m.Paths = append(m.Paths, patterns...)
+		return true
+	}
+	patterns := importer.Prefix(path)
+	if patterns == nil { // All paths, and so the others of the list do not matter.
+		m.Paths = []string{"/**"}
+		return true
+	}
+	if !strings.HasSuffix(path, "/") {
+		o.remark("Kong's path " + path + " also covers " + path + "x, Weir's only what is below " + path + "/")
+	}
+	m.Paths = append(m.Paths, patterns...)
+	return true
+}
+
+// header makes of each match one for each value: conditions on headers must all hold.
+func (o *route) header(name string, values []string) {
+	var all []importer.Match
+	for _, m := range o.matches {
+		for _, value := range values {
+			if strings.HasPrefix(value, "~*") {
+				o.impossible = "header " + name + " of route " + o.name +
+					" is a regular expression, which a match cannot say"
+				return
+			}
+			one := m
+			one.Headers = append(one.Headers[:len(one.Headers):len(one.Headers)],
+				importer.Header{Name: strings.ToLower(name), Op: "equals", Value: value})
+			all = append(all, one)
+		}
+	}
+	if len(all) > maxMatches {
+		o.impossible = "route " + o.name + " has more combinations of headers than make sense as policies"
+		return
+	}
+	o.matches = all
+}
+
+// maxMatches bounds the matches of a route.
+const maxMatches = 64
+
+func (o *route) remark(text string) {
+	if text != "" {
+		o.remarks = append(o.remarks, text)
+	}
+}
