@@ -55,7 +55,7 @@ var importRules = []importRule{
 		tests:  true},
 	{name: "Redis is spoken only in redisstore",
 		of: []string{"github.com/redis/go-redis"}, in: []string{""},
-		except: []string{"controlplane/internal/redisstore"}},
+		except: []string{"controlplane/internal/store/redisstore"}},
 	{name: "echo stays in api",
 		of: []string{"github.com/labstack"}, in: []string{""}, except: []string{"controlplane/internal/api"},
 		tests: true},
@@ -63,7 +63,7 @@ var importRules = []importRule{
 		of: []string{"github.com/getkin/kin-openapi", "github.com/oapi-codegen"}, in: []string{""},
 		except: []string{"controlplane/internal/api"}, tests: true},
 	{name: "bbolt stays in localstore",
-		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/localstore"},
+		of: []string{"go.etcd.io/bbolt"}, in: []string{""}, except: []string{"controlplane/internal/store/localstore"},
 		tests: true},
 	{name: "YAML stays in policydoc, and for what others write in importer",
 		of: []string{"go.yaml.in/yaml"}, in: []string{"controlplane"},
@@ -189,7 +189,7 @@ func TestLuaStaysInRedisstore(t *testing.T) {
 		if entry.IsDir() && slices.Contains([]string{".git", "build", ".run"}, name) {
 			return fs.SkipDir
 		}
-		if strings.HasSuffix(name, ".lua") && !under(name, "controlplane/internal/redisstore") {
+		if strings.HasSuffix(name, ".lua") && !under(name, "controlplane/internal/store/redisstore") {
 			t.Errorf("%s:1: Lua stays in redisstore", name)
 		}
 		return nil
@@ -238,7 +238,7 @@ var clocks = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "T
 
 // timekeepers are the places of the control plane that may read a clock; all other code there gets
 // the time as an argument.
-var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/localstore",
+var timekeepers = []string{"controlplane/internal/app", "controlplane/internal/store/localstore",
 	"controlplane/internal/cli/token.go", "controlplane/internal/cli/shown.go"}
 
 func checkClock(f file) (problems []string) {

@@ -25,18 +25,18 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/storetime"
-	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/enforcement"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
+	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 )
 
 // heapRoom is how much is new at least when memory is collected.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/app"
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/test/redistest"
 )

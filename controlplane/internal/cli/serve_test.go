@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
-	"github.com/weir-proxy/weir/controlplane/internal/localstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
 )
 
 // A data directory that another control plane holds is left as it is: tokens in it that the other

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
-	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
+	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
 )
 
 // quotaOf is a policy set with one policy.

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
-	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"

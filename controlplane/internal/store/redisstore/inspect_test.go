@@ -19,7 +19,7 @@ func TestTooOld(t *testing.T) {
 
 // The page for operators names the same rights.
 func TestThePageNamesTheRights(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/run/redis.md")
+	page, err := os.ReadFile("../../../../docs/run/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}

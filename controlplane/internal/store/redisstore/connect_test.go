@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
-	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/test/redistest"

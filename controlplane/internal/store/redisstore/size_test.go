@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
-	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
@@ -20,7 +20,7 @@ import (
 // minute, of which all is used, evenly. Builds of Redis differ a little in what they allocate, so
 // the figure may be a tenth off.
 func TestThePageSaysWhatABucketTakesInRedis(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/choose/choosing.md")
+	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
-	"github.com/weir-proxy/weir/controlplane/internal/storetest"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/storetest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"

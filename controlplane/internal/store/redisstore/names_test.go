@@ -13,7 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weir-proxy/weir/controlplane/internal/redisstore"
+	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 	"github.com/weir-proxy/weir/test/dnstest"
 	"github.com/weir-proxy/weir/test/logtest"
 	"github.com/weir-proxy/weir/test/redistest"

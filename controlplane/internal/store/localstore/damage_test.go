@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
-	"github.com/weir-proxy/weir/controlplane/internal/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
 )
 
 // stored is a file with some versions in it.
