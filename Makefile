@@ -49,8 +49,8 @@ build: wasm ## build the filter and the control plane: build/weir.wasm and build
 
 .PHONY: generate
 generate: ## write the server's interface and docs/reference/fields.md anew from api/openapi.yaml; tests fail while they are old
-	$(call announce,generating controlplane/internal/api/gen and docs/reference/fields.md from api/openapi.yaml)
-	@go generate ./controlplane/internal/api/gen ./controlplane/internal/rules/policydoc/reference
+	$(call announce,generating controlplane/internal/serve/api/gen and docs/reference/fields.md from api/openapi.yaml)
+	@go generate ./controlplane/internal/serve/api/gen ./controlplane/internal/rules/policydoc/reference
 
 .PHONY: console
 console: ## build the console, which is part of build/weir, from console/; tests fail while it is old

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the console into controlplane/internal/console/dist, or into the folder that is named: with Node
+# Builds the console into controlplane/internal/serve/console/dist, or into the folder that is named: with Node
 # and the packages that package-lock.json pins, which tools/setup.sh console installs.
 set -euo pipefail
 
@@ -8,7 +8,7 @@ case ${1:-} in
 	-*) echo "unknown option $1, see --help" >&2; exit 2 ;;
 esac
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-into=${1:-$here/../controlplane/internal/console/dist}
+into=${1:-$here/../controlplane/internal/serve/console/dist}
 cache=${WEIR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weir}
 node=${NODE:-$cache/clients/node}
 
@@ -19,5 +19,5 @@ run typescript/bin/tsc --noEmit
 run vite/bin/vite.js build --logLevel error --outDir "$into"
 # What was built, for a test that needs no Node: the sources' sum.
 if (($# == 0)); then
-	./sum.sh >../controlplane/internal/console/sources.sha256
+	./sum.sh >../controlplane/internal/serve/console/sources.sha256
 fi

@@ -14,7 +14,7 @@ func TestEachProblemCodeIsInItsTables(t *testing.T) {
 		t.Fatal("CONTRIBUTING.md has no section on a new problem code")
 	}
 	list, _, _ = strings.Cut(list, "\n## ")
-	const codes, answers = "controlplane/internal/ground/errs/errs.go", "controlplane/internal/api/problem.go"
+	const codes, answers = "controlplane/internal/ground/errs/errs.go", "controlplane/internal/serve/api/problem.go"
 	for _, name := range []string{codes, answers, "api/openapi.yaml"} {
 		if !strings.Contains(list, "`"+name+"`") {
 			t.Errorf("the section does not name %s", name)

@@ -19,7 +19,7 @@ var suites = map[string]string{
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/access/auth",
 	"access": "controlplane/internal/access", "enforcement": "controlplane/internal/rules/enforcement",
 	"consumers": "controlplane/internal/rules/consumers",
-	"api":       "controlplane/internal/api",
+	"api":       "controlplane/internal/serve/api",
 	"leases":    "controlplane/internal/grant/leases",
 	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/fleet/nodes", "match": "shared/match",
 	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
-	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
-	"github.com/weir-proxy/weir/controlplane/internal/rls"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/grpcserver"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/rls"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -3,10 +3,10 @@ package app
 import (
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/calls"
-	"github.com/weir-proxy/weir/controlplane/internal/grpcserver"
-	"github.com/weir-proxy/weir/controlplane/internal/rlqs"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/grpcserver"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/rlqs"
 	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
-	"github.com/weir-proxy/weir/controlplane/internal/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
 )
 
 // resources are what audit entries call the things that are changed, some with a name after a

@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-proxy/weir/controlplane/internal/assign"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/regions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/assign"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )

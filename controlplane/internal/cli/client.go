@@ -17,7 +17,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 const (

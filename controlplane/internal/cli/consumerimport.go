@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 // batchSize is how many consumers go into one request: as many as may, and no more bytes than it

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 // The whole file is checked, and then the policy set changes: the second batch of three is refused.

@@ -6,7 +6,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 type listConsumers struct {

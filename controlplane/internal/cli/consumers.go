@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

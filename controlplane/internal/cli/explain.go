@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 type explainCommand struct {

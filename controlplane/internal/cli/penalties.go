@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 type penaltiesCommand struct {

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 type suggestCommand struct {

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 type whyCommand struct {

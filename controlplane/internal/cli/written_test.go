@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/api"
 	"github.com/weir-proxy/weir/controlplane/internal/cli"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 )
 
 // What is wrong with the part that a command writes is said in the words of its line. A part that

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"cmp"
+
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+)
+
+// bucketKey is the partition key of a policy that a request means.
+type bucketKey struct {
+	by        *policies.Compiled
+	policy    *policy.Policy
+	partition match.Partition
+	// person is the consumer whose key it is; nil if the partition does not go by consumers.
+	person *keyhash.Key
+	// values are those of the partition, and hash is the key as it is known.
+	values []match.Value
+	hash   string
+	// drafted is the key as nodes have it to which another version is rolled out; nil if there is
+	// none, or it has no such key.
+	drafted *bucketKey
+	// only is the version that has the key, while another one in force has not; 0 otherwise.
+	only uint64
+}
+
+// hashes are the hashes by which the key is known, each once.
+func (k bucketKey) hashes() []string {
+	if k.drafted == nil || k.drafted.hash == k.hash {
+		return []string{k.hash}
+	}
+	return []string{k.hash, k.drafted.hash}
+}
+
+// areLocal reports whether each node counts by itself, in all versions in force.
+func (k bucketKey) areLocal() bool {
+	return k.policy.Mode == policy.ModeLocal && (k.drafted == nil || k.drafted.policy.Mode == policy.ModeLocal)
+}
+
+func keyResource(k bucketKey) string { return "keys/" + k.policy.Name + "/" + k.hash }
+
+// policyNamed finds a policy of a version in force, first of that of the nodes to which none is
+// rolled out.
+func (s *server) policyNamed(name string) (by *policies.Compiled, p *policy.Policy, err error) {
+	err = s.eachNamed(name, func(c *policies.Compiled, one *policy.Policy) {
+		if by == nil {
+			by, p = c, one
+		}
+	})
+	return by, p, err
+}
+
+// eachNamed hands over the policy of a name in each version in force that has it.
+func (s *server) eachNamed(name string, each func(by *policies.Compiled, p *policy.Policy)) error {
+	active, _ := s.config.Policies.Active()
+	if err := s.unread(); active.Current == nil && err != nil {
+		return err
+	}
+	if !active.Knows(name) {
+		return policydoc.NoPolicy(name, append(policyNames(active.Current), policyNames(active.Draft)...))
+	}
+	for _, by := range []*policies.Compiled{active.Current, active.Draft} {
+		if by == nil {
+			continue
+		}
+		if p, ok := by.Policy(name); ok {
+			each(by, p)
+		}
+	}
+	return nil
+}
+
+// key finds out which partition key is meant, in each version in force.
+func (s *server) key(name string, params gen.GetKeyParams) (k bucketKey, err error) {
+	var found []bucketKey
+	var wrong error
+	err = s.eachNamed(name, func(by *policies.Compiled, p *policy.Policy) {
+		secret, err := s.config.Hub.Secret()
+		var values []match.Value
+		if err == nil {
+			values, err = partitionValues(by.Set, p, params.Partition, params.Source)
+		}
+		if err == nil {
+			found = append(found, newKey(secret, by, p, values))
+		}
+		wrong = cmp.Or(wrong, err)
+	})
+	if err != nil || len(found) == 0 {
+		return k, cmp.Or(err, wrong)
+	}
+	return s.joined(found), nil
+}
+
+// joined is one key as both versions in force have it, or the one that has it.
+func (s *server) joined(found []bucketKey) (k bucketKey) {
+	if k = found[0]; len(found) > 1 {
+		k.drafted = &found[1]
+	} else if active, _ := s.config.Policies.Active(); active.Draft != nil {
+		k.only = k.by.Version.Number
+	}
+	return k
+}
+
+// newKey is the key of requests that have these values for the parts of the policy's partition.
+func newKey(secret [16]byte, by *policies.Compiled, p *policy.Policy, values []match.Value) bucketKey {
+	k := bucketKey{by: by, policy: p, partition: match.NewPartition(secret, by.Set, p, values),
+		person: personOf(secret, p, values), values: values}
+	hash := k.partition.Key()
+	k.hash = hash.String()
+	return k
+}
+
+// personOf is the consumer among the values of a partition, nil if there is none.
+func personOf(secret [16]byte, p *policy.Policy, values []match.Value) *keyhash.Key {
+	for i, part := range p.Partition {
+		if v := values[i]; part.Kind == policy.PartConsumer && !v.Absent {
+			key := match.ConsumerKey(secret, v.Source, string(v.Text))
+			return (*keyhash.Key)(&key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
+)
+
+const (
+	// maxFollowers is how many may wait for changes at a replica; one more is asked to come back
+	// after followLater.
+	maxFollowers = 256
+	followLater  = 5 * time.Second
+	// countsEvery is how often the topic of counts changes.
+	countsEvery = 5 * time.Second
+)
+
+// GetChanges answers as soon as something has changed since the caller's cursor.
+func (s *server) GetChanges(
+	ctx context.Context, r gen.GetChangesRequestObject,
+) (gen.GetChangesResponseObject, error) {
+	now, seen := s.revisions(), revisions{}
+	changed := topics[:]
+	if r.Params.Since != "" {
+		var err error
+		if seen, err = parseCursor(r.Params.Since); err != nil {
+			return nil, badRequest("%v", err)
+		}
+		if now, err = s.follow(ctx, seen, r.Params.Wait); err != nil {
+			return nil, err
+		}
+		changed = now.since(seen)
+	}
+	answer := gen.GetChanges200JSONResponse{Cursor: now.String(), Changed: []gen.ChangesChanged{}}
+	for _, one := range changed {
+		answer.Changed = append(answer.Changed, gen.ChangesChanged(one))
+	}
+	return answer, nil
+}
+
+// follow waits for a change, for so many seconds. The end of the process ends it.
+func (s *server) follow(ctx context.Context, seen revisions, seconds int32) (revisions, error) {
+	if !s.followers.Take() {
+		return seen, &failure{code: errs.TooManyRequests, detail: "too many wait for changes", wait: followLater}
+	}
+	defer s.followers.Leave()
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
+	defer cancel()
+	defer context.AfterFunc(s.config.Stopping, cancel)()
+	return awaitChange(ctx, seen, s.revisions), nil
+}
+
+// revisions are those that this replica holds.
+func (s *server) revisions() revisions {
+	active, _ := s.config.Policies.Active()
+	sets := fnv.New64a()
+	for _, part := range []string{
+		active.State.Digest, active.State.DraftDigest, etag(active.State.Current), etag(active.State.Revision),
+	} {
+		_, _ = sets.Write([]byte(part)) // It never fails.
+	}
+	return revisions{
+		sets.Sum64(), s.config.Enforcement.Revision(), s.config.Consumers.Revision(), s.config.Penalties.Revision(),
+		s.config.Nodes.Changed(), uint64(s.config.Now().UnixNano()) / uint64(countsEvery),
+	}
+}
+
+// topic is something that changes: a screen that hears of it need not ask for everything again.
+type topic string
+
+// topics are all topics, in the order of revisions: the policy set and its rollout, enforcement and
+// bans, consumers, penalties, what nodes have applied and how they decide, and what was counted.
+var topics = [...]topic{"policyset", "enforcement", "consumers", "penalties", "nodes", "counts"}
+
+// nodesTopic is the index of the nodes among the topics.
+const nodesTopic = 4
+
+const (
+	// lookEvery is how often a waiting reader's revisions are compared.
+	lookEvery = 200 * time.Millisecond
+	// nodesEvery is for how long at least a reader waits if only nodes have changed: so a thousand
+	// that acknowledge a version are a few answers.
+	nodesEvery = time.Second
+)
+
+// revisions are a number for each topic, which is another one after each change. Replicas may have
+// different numbers for nodes; then a reader that reaches both hears of them once in nodesEvery.
+type revisions [len(topics)]uint64
+
+// errCursor: a text is not of String.
+var errCursor = errors.New("since must be the cursor of an earlier answer")
+
+// String is the revisions as a cursor.
+func (r revisions) String() string {
+	var b strings.Builder
+	for i, n := range r {
+		if i > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(strconv.FormatUint(n, 10))
+	}
+	return b.String()
+}
+
+// parseCursor reads a cursor. The error says what it must be.
+func parseCursor(cursor string) (r revisions, err error) {
+	parts := strings.Split(cursor, ".")
+	if len(parts) != len(r) {
+		return r, errCursor
+	}
+	for i, part := range parts {
+		if r[i], err = strconv.ParseUint(part, 10, 64); err != nil {
+			return r, errCursor
+		}
+	}
+	return r, nil
+}
+
+// since returns the topics in which the revisions differ from earlier ones.
+func (r revisions) since(earlier revisions) []topic {
+	changed := []topic{}
+	for i, one := range topics {
+		if r[i] != earlier[i] {
+			changed = append(changed, one)
+		}
+	}
+	return changed
+}
+
+// awaitChange returns the revisions as soon as they differ from those that a reader has, or when
+// ctx ends.
+func awaitChange(ctx context.Context, seen revisions, read func() revisions) revisions {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for waited := time.Duration(0); ; waited += lookEvery {
+		now := read()
+		others := now
+		others[nodesTopic] = seen[nodesTopic]
+		if others != seen || now != seen && waited >= nodesEvery {
+			return now
+		}
+		select {
+		case <-ctx.Done():
+			return now
+		case <-tick.C:
+		}
+	}
+}

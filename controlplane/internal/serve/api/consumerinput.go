@@ -1,0 +1,310 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+func invalidConsumer(problems policy.Problems) error {
+	return &failure{code: errs.InvalidConsumer, problems: problems}
+}
+
+// batch reads the changes of many consumers. It is an error only if the policy set or the store is
+// missing. Records that stood before are read only of consumers that are wrong without them.
+func (s *server) batch(
+	ctx context.Context, items []gen.ConsumerItem, by string,
+) (writes []consumers.Write, problems policy.Problems, err error) {
+	first := make(map[keyhash.Key]int, len(items))
+	found := make([]policy.Problems, len(items))
+	var again []int
+	var people []person
+	var keys []keyhash.Key
+	for i, it := range items {
+		p, err := s.person(it.ID, it.Source)
+		if f := (*failure)(nil); errors.As(err, &f) && f.code == errs.BadRequest {
+			found[i] = policy.Problems{{Path: batchAt(i) + "id", Reason: f.detail}}
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		if before, twice := first[p.key]; twice {
+			found[i] = policy.Problems{{Path: batchAt(i) + "id",
+				Reason: fmt.Sprintf("is the same as that of consumers[%d]", before)}}
+			continue
+		}
+		first[p.key] = i
+		record, wrong := s.item(p.sets, i, consumers.Record{}, it, by)
+		if len(wrong) > 0 {
+			again, people, keys = append(again, i), append(people, p), append(keys, p.key)
+			continue
+		}
+		writes = append(writes, consumers.Write{Key: p.key, Any: true, Record: &record})
+	}
+	before, err := s.config.Consumers.GetAll(ctx, keys)
+	if err != nil {
+		return nil, nil, storeFailure(err)
+	}
+	for n, i := range again {
+		record, wrong := s.item(people[n].sets, i, before[n], items[i], by)
+		found[i] = wrong
+		writes = append(writes, consumers.Write{Key: keys[n], Any: true, Record: &record})
+	}
+	problems = slices.Concat(found...)
+	return writes, problems[:min(len(problems), maxBatchProblems)], nil
+}
+
+// item reads what the consumer with number i of a batch is to have after before.
+func (s *server) item(
+	sets []*policies.Compiled, i int, before consumers.Record, it gen.ConsumerItem, by string,
+) (consumers.Record, policy.Problems) {
+	r, wrong := s.wanted(sets, batchAt(i), before,
+		gen.ConsumerInput{Tier: it.Tier, Overrides: it.Overrides, Banned: it.Banned, Bypass: it.Bypass})
+	r.By = by
+	return r, wrong
+}
+
+// batchAt is what the fields of a consumer of a batch begin with.
+func batchAt(i int) string {
+	return fmt.Sprintf("consumers[%d].", i)
+}
+
+// maxBatchProblems bounds the answer to a hopeless batch.
+const maxBatchProblems = 100
+
+// input reads what one consumer is to have and collects what is wrong with it. The tier and the
+// overrides that stood before need not fit the policy sets of now.
+type input struct {
+	sets     []*policies.Compiled
+	before   consumers.Record
+	now      time.Time
+	at       string
+	problems policy.Problems
+}
+
+func (in *input) problem(path, format string, args ...any) {
+	in.problems = append(in.problems, policy.Problem{Path: in.at + path, Reason: fmt.Sprintf(format, args...)})
+}
+
+// replaced is what a consumer is to have in place of what it has. That is read only if the document
+// is wrong without it.
+func (s *server) replaced(
+	ctx context.Context, p person, body gen.ConsumerInput,
+) (r consumers.Record, problems policy.Problems, err error) {
+	r, problems = s.wanted(p.sets, "", consumers.Record{}, body)
+	if len(problems) == 0 {
+		return r, nil, nil
+	}
+	before, err := s.config.Consumers.Get(ctx, p.key)
+	if errors.Is(err, consumers.ErrNotFound) {
+		return r, problems, nil
+	}
+	r, problems = s.wanted(p.sets, "", before, body)
+	return r, problems, err
+}
+
+// wanted is what a consumer is to have after before, by a document whose fields have the prefix at.
+func (s *server) wanted(
+	sets []*policies.Compiled, at string, before consumers.Record, body gen.ConsumerInput,
+) (consumers.Record, policy.Problems) {
+	in := &input{sets: sets, before: before, now: s.config.Now(), at: at}
+	r := consumers.Record{Tier: body.Tier}
+	in.tier(body.Tier)
+	r.Banned, r.Bypass = in.mark("banned", body.Banned), in.mark("bypass", body.Bypass)
+	for i, o := range body.Overrides {
+		r.Overrides = append(r.Overrides, in.override(fmt.Sprintf("overrides[%d]", i), o, body.Overrides[:i]))
+	}
+	if body.Tier == "" && body.Banned == nil && body.Bypass == nil && len(body.Overrides) == 0 {
+		in.problems = append(in.problems, policy.Problem{Path: strings.TrimSuffix(at, "."),
+			Reason: "says nothing: give a tier, overrides, banned or bypass; weir consumers delete or DELETE " +
+				"forgets a consumer"})
+	}
+	if n := len(wire.AppendExceptions(nil, withoutRoots(r.Special(in.now)))); n > wire.MaxUnrooted {
+		in.problem("overrides", "take %d bytes on each node; at most %d are allowed: give fewer limits", n,
+			wire.MaxUnrooted)
+	}
+	return r, in.problems
+}
+
+// withoutRoots returns exceptions as they are before their limits have roots. There is room for
+// roots beyond the bound, and roots of an override that stays would count against it.
+func withoutRoots(s wire.Exceptions) wire.Exceptions {
+	for i := range s.Overrides {
+		for n := range s.Overrides[i].Limits {
+			s.Overrides[i].Limits[n].Root = 0
+		}
+	}
+	return s
+}
+
+func (in *input) tier(tier string) {
+	var tiers []string
+	for _, set := range in.sets {
+		tiers = append(tiers, policyTiers(set)...)
+	}
+	switch {
+	case tier == "" || tier == in.before.Tier || slices.Contains(tiers, tier):
+	case len(tiers) == 0:
+		in.problem("tier", "is none: the policy set names no tiers")
+	default:
+		slices.Sort(tiers)
+		tiers = slices.Compact(tiers)
+		in.problem("tier", "must be one of the tiers %s%s", strings.Join(tiers, ", "), guessed(tier, tiers))
+	}
+}
+
+func (in *input) mark(path string, m *gen.Mark) *consumers.Mark {
+	if m == nil {
+		return nil
+	}
+	in.reason(path, m.Reason)
+	return &consumers.Mark{Reason: m.Reason, Expires: in.expires(path, m.ExpiresAt)}
+}
+
+// reason checks why something is so. It may be left out, and is printed where operators look.
+func (in *input) reason(path, reason string) {
+	if reason == "" {
+		return
+	}
+	if why := badReason(reason); why != "" {
+		in.problem(path+".reason", "%s", why)
+	}
+}
+
+func (in *input) expires(path string, at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	if !at.After(in.now) {
+		in.problem(path+".expires_at", "is over: it is %s now", in.now.UTC().Format(time.RFC3339))
+	}
+	return at.UTC().Truncate(time.Millisecond)
+}
+
+// override reads one; before are those that come before it in the document.
+func (in *input) override(path string, o gen.Override, before []gen.Override) consumers.Override {
+	own := consumers.Override{Policy: o.Policy,
+		Mark: consumers.Mark{Reason: o.Reason, Expires: in.expires(path, o.ExpiresAt)}}
+	in.reason(path, o.Reason)
+	var sets []*policy.Set
+	for _, set := range in.sets {
+		if set != nil {
+			sets = append(sets, set.Set)
+		}
+	}
+	_, p := consumers.FindPolicy(sets, o.Policy)
+	stood := in.stood(o)
+	switch {
+	case slices.ContainsFunc(before, func(other gen.Override) bool { return other.Policy == o.Policy }):
+		in.problem(path+".policy", "is overridden already: at most one override for each policy")
+		return own
+	case stood != nil:
+		return *stood
+	case p == nil:
+		in.problem(path+".policy", "is none: the policy set has no policy %q%s", o.Policy,
+			guessed(o.Policy, in.policyNames()))
+		return own
+	case !p.ByConsumer():
+		in.problem(path+".policy", "%q does not count by consumer: "+
+			"its partition has no part consumer, so this consumer shares its buckets with "+
+			"others and a limit of its own would be a limit of theirs", o.Policy)
+		return own
+	}
+	node, err := policy.ParseJSON(o.Limit)
+	if err != nil {
+		in.problem(path+".limit", "%v", err)
+		return own
+	}
+	limits, problems := policy.DecodeOverride(in.at+path+".limit", node, p)
+	in.problems = append(in.problems, problems...)
+	for _, l := range limits {
+		figures := consumers.Limit{Quota: l.Quota, Window: l.Window, Burst: l.Burst()}
+		if figures.Burst == l.Quota {
+			figures.Burst = 0
+		}
+		own.Limits = append(own.Limits, figures)
+	}
+	return own
+}
+
+func (in *input) policyNames() (names []string) {
+	for _, set := range in.sets {
+		names = append(names, policyNames(set)...)
+	}
+	return names
+}
+
+// stood is the override that was there before exactly as it is written here; nil for none.
+func (in *input) stood(o gen.Override) *consumers.Override {
+	for i := range in.before.Overrides {
+		was := overrideAnswer(&in.before.Overrides[i])
+		var limit, before any
+		if was.Policy != o.Policy || was.Reason != o.Reason || json.Unmarshal(o.Limit, &limit) != nil ||
+			json.Unmarshal(was.Limit, &before) != nil || !reflect.DeepEqual(limit, before) {
+			continue
+		}
+		ends := was.ExpiresAt != nil
+		if ends == (o.ExpiresAt != nil) && (!ends || was.ExpiresAt.Equal(*o.ExpiresAt)) {
+			return &in.before.Overrides[i]
+		}
+	}
+	return nil
+}
+
+// consumerAnswer is a record as clients see it.
+func (s *server) consumerAnswer(key keyhash.Key, r consumers.Record) gen.Consumer {
+	c := gen.Consumer{
+		Key: key.String(), Tier: r.Tier, Updated: r.Updated, By: r.By,
+		Banned: markAnswer(r.Banned), Bypass: markAnswer(r.Bypass), Lifted: r.Banned != nil && s.allOff(),
+	}
+	for _, o := range r.Overrides {
+		c.Overrides = append(c.Overrides, overrideAnswer(&o))
+	}
+	return c
+}
+
+func overrideAnswer(o *consumers.Override) gen.Override {
+	m := markAnswer(&o.Mark)
+	return gen.Override{Policy: o.Policy, Limit: limitAnswer(o.Limits), Reason: m.Reason, ExpiresAt: m.ExpiresAt}
+}
+
+func markAnswer(m *consumers.Mark) *gen.Mark {
+	if m == nil {
+		return nil
+	}
+	answer := &gen.Mark{Reason: m.Reason}
+	if !m.Expires.IsZero() {
+		answer.ExpiresAt = &m.Expires
+	}
+	return answer
+}
+
+// limitAnswer writes limits as documents do.
+func limitAnswer(limits []consumers.Limit) json.RawMessage {
+	var value any = limits
+	switch len(limits) {
+	case 0:
+		value = "unlimited"
+	case 1:
+		value = limits[0]
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic("BUG: a limit cannot be written: " + err.Error())
+	}
+	return text
+}

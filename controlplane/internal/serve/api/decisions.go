@@ -1,0 +1,296 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// noteDecisions takes in whom a worker of a node has limited. What cannot be kept is no reason to
+// refuse it: these are samples.
+func (s *server) noteDecisions(c echo.Context, m *wire.Decisions) {
+	ctx, cancel := context.WithTimeout(c.Request().Context(), touchPatience)
+	defer cancel()
+	if err := s.config.Decisions.Note(ctx, m); err != nil {
+		s.config.Log.Debug("decisions could not be noted", "id", requestID(c), "error", err.Error())
+	}
+}
+
+// ListDecisions lists recent refusals.
+func (s *server) ListDecisions(
+	ctx context.Context, r gen.ListDecisionsRequestObject,
+) (gen.ListDecisionsResponseObject, error) {
+	size, token, err := page(r.Params.PageSize, r.Params.PageToken)
+	if err != nil {
+		return nil, err
+	}
+	query := decisions.Query{Before: token, Policy: r.Params.Policy, Since: r.Params.Since}
+	who, err := s.caller(&query, r.Params)
+	if err != nil {
+		return nil, err
+	}
+	list, next, complete, err := s.config.Decisions.Find(ctx, query, size)
+	if errors.Is(err, decisions.ErrCursor) {
+		return nil, errToken
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		if err := s.knowPolicies(ctx, r.Params.Policy); err != nil {
+			return nil, err
+		}
+	}
+	s.ownLimits(ctx, list)
+	s.settle(list)
+	if query.Consumer != nil || query.Buckets != nil {
+		s.levels(ctx, list, who.person)
+	}
+	answer := gen.ListDecisions200JSONResponse{Complete: complete,
+		Decisions: append([]decisions.Decision{}, list...), Next: pageToken(next)}
+	if (who.person != nil || who.keys != nil) && token == "" {
+		known := false
+		answer.Standing, known = s.standingOf(ctx, who)
+		answer.Complete = answer.Complete && known
+	}
+	return answer, nil
+}
+
+// caller adds to a query whose refusals are meant, and returns who that is.
+func (s *server) caller(q *decisions.Query, params gen.ListDecisionsParams) (who subject, err error) {
+	who.policy = params.Policy
+	if params.Consumer != "" {
+		if err := s.unlikeKey(params.Policy, params.Consumer); err != nil {
+			return who, err
+		}
+		p, err := s.person(params.Consumer, params.Source)
+		if err != nil {
+			return who, err
+		}
+		q.Consumer, who.person = &p.key, &p.key
+		who.keys, err = s.keysOf(params.Consumer, params.Source)
+		if err != nil {
+			return who, err
+		}
+	}
+	switch {
+	case params.Key != "" && len(params.Partition) > 0:
+		return who, badRequest("key and partition both name a partition key: give one of them")
+	case params.Key != "":
+		q.Buckets = []string{params.Key}
+		return who, nil
+	case len(params.Partition) == 0:
+		return who, nil
+	case params.Policy == "":
+		return who, badRequest("partition needs policy: a partition key is that of one policy")
+	}
+	k, err := s.key(params.Policy, gen.GetKeyParams{Partition: params.Partition, Source: params.Source})
+	if err != nil {
+		return who, err
+	}
+	q.Buckets = k.hashes() // Bans of the key refuse under these.
+	for _, bucket := range k.buckets() {
+		q.Buckets = append(q.Buckets, bucket.String())
+	}
+	if who.person == nil {
+		who.person = k.person
+		who.keys = s.otherKeys(k, params.Source)
+	}
+	who.keys = append(who.keys, k)
+	return who, nil
+}
+
+// unlikeKey refuses a consumer like client-ip:192.0.2.1 beside a policy that has a part of nearly
+// that name: it would be another caller, of whom nothing is known.
+func (s *server) unlikeKey(policyName, consumer string) (err error) {
+	if policyName == "" || !beginsLikePart(consumer) {
+		return nil
+	}
+	_ = s.eachNamed(policyName, func(_ *policies.Compiled, p *policy.Policy) {
+		if meant := meantPart(p, consumer); meant != "" && err == nil {
+			err = badRequest("%q: the partition of policy %s is [%s]: did you mean the partition %s? A consumer of "+
+				"this name is found without policy", consumer, p.Name, policies.PartitionText(p.Partition), meant)
+		}
+	})
+	return err
+}
+
+// otherKeys are the keys of the consumer of a key under other policies that go by consumers alone.
+// A version that finds callers elsewhere has none.
+func (s *server) otherKeys(k bucketKey, source string) []bucketKey {
+	for i, part := range k.policy.Partition {
+		if part.Kind == policy.PartConsumer && !k.values[i].Absent {
+			keys, _ := s.keysOf(string(k.values[i].Text), source)
+			return slices.DeleteFunc(keys, func(one bucketKey) bool { return one.policy.Name == k.policy.Name })
+		}
+	}
+	return nil
+}
+
+// ownLimits names the consumer's own limits where those refused. Of consumers that cannot be looked
+// up the policy's stay.
+func (s *server) ownLimits(ctx context.Context, list []decisions.Decision) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var keys []keyhash.Key
+	for i := range list {
+		if key, err := keyhash.Parse(list[i].Consumer); err == nil {
+			keys = append(keys, key)
+		}
+	}
+	known, err := s.config.Consumers.Known(ctx, keys)
+	if err != nil {
+		return
+	}
+	for i := range list {
+		d := &list[i]
+		key, err := keyhash.Parse(d.Consumer)
+		record, ok := known[key]
+		if err != nil || !ok || record.Updated.After(d.At) {
+			continue
+		}
+		set, err := s.config.Policies.At(ctx, d.Version)
+		o := record.Override(d.Policy, d.At)
+		if err != nil || o == nil {
+			continue
+		}
+		if p, ok := set.Policy(d.Policy); ok {
+			own, err := o.Of(set.Set, p)
+			_, limit, _, _ := set.LimitAt(d.LimitIndex)
+			if limit, found := p.Find(own, &limit, 0); err == nil && found {
+				d.Limit, d.From = policies.LimitText(limit), "override"
+			}
+		}
+	}
+}
+
+// settle says how the policies of refusals charge now whose costs are known later.
+func (s *server) settle(list []decisions.Decision) {
+	active, _ := s.config.Policies.Active()
+	for i := range list {
+		deciding, _ := active.Deciding(list[i].Version)
+		if deciding == nil {
+			continue
+		}
+		if p, ok := deciding.Policy(list[i].Policy); ok {
+			list[i].Settles = settlesOf(p)
+		}
+	}
+}
+
+// levels fills in what the buckets of a consumer's refusals hold now, as far as the store knows. An
+// ask for no tokens changes nothing.
+func (s *server) levels(ctx context.Context, list []decisions.Decision, person *keyhash.Key) {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	type ledger struct {
+		key     string
+		version uint64
+	}
+	asked := map[ledger]*decisions.Level{}
+	active, _ := s.config.Policies.Active()
+	for i := range list {
+		d := &list[i]
+		if d.Policy == policies.Banned {
+			continue // A ban has no bucket.
+		}
+		deciding, _ := active.Deciding(d.Version)
+		if deciding == nil {
+			continue
+		}
+		of := ledger{d.Key, deciding.Version.Number}
+		level, known := asked[of]
+		if !known && len(asked) < wire.MaxItems {
+			level = s.level(ctx, d, deciding, person)
+			asked[of] = level
+		}
+		d.Now = level
+	}
+}
+
+// level is what the bucket of a refusal holds now by the version that decides for its node, nil if
+// the store does not know: for policies that are local or optimistic, and while the store is away.
+func (s *server) level(
+	ctx context.Context, d *decisions.Decision, by *policies.Compiled, person *keyhash.Key,
+) *decisions.Level {
+	set, err := s.config.Policies.At(ctx, d.Version)
+	key, damaged := keyhash.Parse(d.Key)
+	if err != nil || damaged != nil {
+		return nil
+	}
+	p, limit, ok := set.Resolve(d.LimitIndex, by)
+	if !ok {
+		return nil
+	}
+	item := wire.LeaseItem{Bucket: key, Limit: d.LimitIndex, Cost: 1, ExceptionsRevision: math.MaxUint64}
+	if p.ByConsumer() && person != nil {
+		item.Position, item.Consumer, item.Root = 1, *person, limit.Root
+		if own, _, err := s.config.Leases.Own(ctx, by.Set, p, person, nil, false); err == nil {
+			if mine, found := p.Find(own, &limit, 0); found {
+				limit = mine
+			}
+		}
+	}
+	if p.Commit.By != policy.CommitNever && p.Mode != policy.ModeLocal {
+		_, limits := set.ResolveAll(d.LimitIndex, by)
+		k := leases.Key{By: by, Policy: p, Limits: limits, Consumer: person,
+			Limit: limit, Step: set.StepOf(d.LimitIndex), Bucket: key, Cost: d.Cost}
+		if active, _ := s.config.Policies.Active(); active.Draft == by {
+			_, k.Twin, err = s.config.Leases.Twin(ctx, k, d.Tier)
+		}
+		if err != nil {
+			return nil
+		}
+		return s.owing(ctx, k, limit.Params.Burst)
+	}
+	reply, err := s.config.Leases.Grant(ctx, wire.LeaseRequest{Version: d.Version, Items: []wire.LeaseItem{item}})
+	if err != nil || len(reply.Items) != 1 || reply.Items[0].State != wire.ItemGranted {
+		return nil
+	}
+	return &decisions.Level{Tokens: max(reply.Items[0].Level, 0), Of: limit.Params.Burst}
+}
+
+// owing is the level of a bucket that holds so many tokens, and whose requests may have cost more
+// than that; nil if the store does not say.
+func (s *server) owing(ctx context.Context, k leases.Key, of int64) *decisions.Level {
+	held, err := s.adjustOne(ctx, k, lease.Change{}, audit.Entry{})
+	if err != nil {
+		return nil
+	}
+	return &decisions.Level{Tokens: held.Level, Of: of, Owed: held.Owed, AdmitsAfterSeconds: seconds(held.AdmitsAfter)}
+}
+
+// Top lists the heaviest callers.
+func (s *server) Top(ctx context.Context, r gen.TopRequestObject) (gen.TopResponseObject, error) {
+	size, _, err := page(r.Params.PageSize, "")
+	if err != nil {
+		return nil, err
+	}
+	by := decisions.ByRefused
+	if r.Params.By != "" {
+		by = decisions.By(r.Params.By)
+	}
+	top := s.config.Decisions.Top(ctx, by, r.Params.Policy, r.Params.Tier, size)
+	if len(top.Callers) == 0 && top.Refused == 0 {
+		if err := cmp.Or(s.knowPolicies(ctx, r.Params.Policy), s.knowTiers(ctx, r.Params.Tier)); err != nil {
+			return nil, err
+		}
+	}
+	return gen.Top200JSONResponse{By: gen.TopBy(top.By), Since: top.Since.UTC(), Refused: top.Refused,
+		Complete: top.Complete,
+		Callers:  append([]decisions.TopCaller{}, top.Callers...)}, nil
+}

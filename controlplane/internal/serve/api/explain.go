@@ -1,0 +1,374 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
+	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
+	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
+	"github.com/weir-proxy/weir/controlplane/internal/ground/audit"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
+	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/api/gen"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
+	"github.com/weir-proxy/weir/controlplane/internal/serve/explain"
+	"github.com/weir-proxy/weir/shared/keyhash"
+	"github.com/weir-proxy/weir/shared/lease"
+	"github.com/weir-proxy/weir/shared/match"
+	"github.com/weir-proxy/weir/shared/policy"
+	"github.com/weir-proxy/weir/shared/quota"
+	"github.com/weir-proxy/weir/shared/wire"
+)
+
+// mostMissed is how many policies that a request does not meet one answer lists.
+const mostMissed = 100
+
+// explaining is one question about a request.
+type explaining struct {
+	*server
+	by     *policies.Compiled
+	secret [16]byte
+	view   *calls.View
+	explain.Explanation
+	answer gen.Explained
+	// drafted: the version is rolled out to a part of the nodes.
+	drafted bool
+	// about is the caller, as the policies know it that the request meets.
+	about subject
+	// speaksGRPC: its caller gets a status of gRPC.
+	speaksGRPC bool
+	// refusals are all that refuse the request, and refusing the one that it is answered with; nil
+	// if nothing does.
+	refusals []*refusing
+	refusing *refusing
+}
+
+// refusing is a policy that refuses a request.
+type refusing struct {
+	policy *policy.Policy
+	limit  policy.Limit
+	reason policy.Reason
+	cost   int64
+	left   int64
+	// wait is in whole seconds, 0 where waiting does not help.
+	wait int64
+	// doubt: the bucket may lack what its store has lost.
+	doubt bool
+}
+
+// ExplainRequest says what a request would be answered, and why.
+func (s *server) ExplainRequest(
+	ctx context.Context, r gen.ExplainRequestRequestObject,
+) (gen.ExplainRequestResponseObject, error) {
+	request, err := requestOf(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	x, err := s.explaining(ctx, request, r.Body.Version)
+	if err != nil {
+		return nil, err
+	}
+	for i, who := range x.Whose {
+		x.explainPolicy(ctx, i, &who)
+	}
+	x.addWide()
+	x.refusing = deciding(x.refusals)
+	if x.about.person == nil && x.Caller != nil {
+		key := match.ConsumerKey(x.secret, x.Caller.Source, string(x.Caller.Text))
+		x.about.person = (*keyhash.Key)(&key)
+	}
+	var known bool
+	x.answer.Standing, known = s.standingOf(ctx, x.about)
+	x.answer.Complete = x.answer.Complete && known
+	x.answer.Standing = append([]gen.Standing{}, x.answer.Standing...)
+	if x.Access == match.Open {
+		x.listMisses()
+	}
+	x.conclude()
+	return gen.ExplainRequest200JSONResponse(x.answer), nil
+}
+
+// explaining has the matcher say what a policy set in force makes of a request: that of a version,
+// or if it is 0 that of the nodes to which none is rolled out.
+func (s *server) explaining(ctx context.Context, request explain.Request, version uint64) (*explaining, error) {
+	x := &explaining{server: s, speaksGRPC: slices.ContainsFunc(request.Headers, func(h match.Header) bool {
+		return string(h.Name) == "content-type" && strings.HasPrefix(string(h.Value), "application/grpc")
+	})}
+	var err error
+	x.secret, err = s.config.Hub.Secret()
+	if err != nil {
+		return nil, err
+	}
+	active, _ := s.config.Policies.Active()
+	x.by = active.Current
+	if x.by == nil && s.config.Hub.Ready() != nil {
+		return nil, push.ErrNotReady
+	}
+	if active.Draft != nil && active.Draft.Version.Number == version {
+		x.by, x.drafted = active.Draft, true
+	} else if version > 0 && (x.by == nil || x.by.Version.Number != version) {
+		return nil, badRequest("version %d is not in force: leave it out, or name one that weir rollout does", version)
+	}
+	x.answer = gen.Explained{Complete: true, Policies: []gen.ExplainedPolicy{}, Others: []gen.MissedPolicy{}}
+	if x.by == nil { // There is none yet.
+		set, err := policydoc.Load([]byte(policies.EmptyDocument), policydoc.YAML)
+		if err != nil {
+			return nil, err
+		}
+		x.by = &policies.Compiled{Set: set}
+	}
+	x.answer.Version = x.by.Version.Number
+	if active.Draft != nil {
+		x.answer.RolledOut = active.Draft.Version.Number
+	}
+	orders := wire.Enforcement{}
+	if message, _, _ := s.config.Enforcement.After(0, true); len(message) > 0 {
+		if err := wire.DecodeEnforcement(message, &orders); err != nil {
+			return nil, err
+		}
+	}
+	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: x.by.Version.Number, Secret: x.secret, Set: x.by.Set})
+	now := s.config.Now().UnixMilli()
+	x.view, err = calls.NewView(snapshot, x.by.Set, &orders, now)
+	if err != nil {
+		return nil, err
+	}
+	x.Explanation, err = explain.Of(explain.Config{View: x.view, Secret: x.secret,
+		Consumers: calls.Knowing(s.config.Consumers, s.config.Now)(ctx)}, request)
+	if err != nil {
+		return nil, badRequest("verified: %v", err)
+	}
+	x.answer.Access = gen.ExplainedAccess([...]string{"open", "exempt", "banned", "off"}[x.Access])
+	return x, nil
+}
+
+// explainPolicy explains a policy that the request meets: whose request it is, and what is left.
+func (x *explaining) explainPolicy(ctx context.Context, i int, who *match.Whose) {
+	p := &x.by.Set.Policies[who.Policy]
+	one := gen.ExplainedPolicy{Name: p.Name, State: gen.ExplainedPolicyStateOff,
+		Verdict: gen.ExplainedPolicyVerdictPasses,
+		Mode:    gen.ExplainedPolicyMode(p.Mode.String()), Tier: string(x.view.Index.Tier(who.Tier)),
+		Caller: append([]string{}, explain.Label(p, who.Values)...), Limits: []gen.Bucket{}}
+	k := newKey(x.secret, x.by, p, who.Values)
+	for _, v := range who.Values {
+		if v.Source != (policy.Source{}) && len(x.by.Set.Identity.Consumer) > 1 {
+			one.Source = v.Source.String()
+		}
+	}
+	if absent := slices.ContainsFunc(who.Values, func(v match.Value) bool { return v.Absent }); !absent ||
+		p.IfAbsent == policy.AbsentShared {
+		hash := who.Key.String()
+		one.Key, k.hash = hash, hash
+		x.about.keys = append(x.about.keys, k)
+	} else if p.IfAbsent == policy.AbsentSkip {
+		return // It is among the others.
+	}
+	x.about.person = cmp.Or(x.about.person, k.person)
+	if x.Access != match.Open {
+		return // No policy decides.
+	}
+	var all []*refusing
+	for _, h := range x.Hits {
+		if h.Policy != who.Policy || h.Candidate {
+			continue
+		}
+		one.State, one.Cost = gen.ExplainedPolicyStateEnforce, h.Cost
+		if h.Shadow {
+			one.State = gen.ExplainedPolicyStateShadow
+		}
+		if found := x.explainHit(ctx, &one, k, &h); found != nil {
+			all = append(all, found)
+		}
+	}
+	if by := x.penaltyOf(who.Policy, one.State == gen.ExplainedPolicyStateShadow); by != nil {
+		all = append(all, by)
+	}
+	if by := deciding(all); by != nil {
+		one.Verdict, one.Reason = gen.ExplainedPolicyVerdictRefused, by.reason.String()
+		one.RetryAfterSeconds, one.Why = by.wait, ""
+	}
+	if one.State == gen.ExplainedPolicyStateEnforce {
+		x.refusals = append(x.refusals, all...)
+	}
+	x.answer.Policies = append(x.answer.Policies, one)
+}
+
+// deciding is the one of several refusals that a request is answered with; nil for none. A limit
+// that is suspended comes before penalties, these before what the request lacks, and that before
+// buckets. Of equal ones the longest wait counts. A penalty names the longest of all waits, and one
+// beside a cost that no bucket ever holds gives way to that: no wait helps.
+func deciding(all []*refusing) (worst *refusing) {
+	penalised := slices.ContainsFunc(all, func(r *refusing) bool { return r.reason == policy.ReasonPenalty })
+	wait := int64(0)
+	for _, r := range all {
+		wait = max(wait, r.wait)
+		if worst == nil || cmp.Or(cmp.Compare(r.rank(penalised), worst.rank(penalised)),
+			cmp.Compare(r.wait, worst.wait)) > 0 {
+			worst = r
+		}
+	}
+	if worst != nil && worst.wait > 0 {
+		longest := *worst
+		longest.wait = wait
+		return &longest
+	}
+	return worst
+}
+
+// rank is greater for a refusal that comes before another; penalised: a penalty is among them.
+func (r *refusing) rank(penalised bool) int {
+	switch r.reason {
+	case policy.ReasonSuspended:
+		return 4
+	case policy.ReasonAbsent, policy.ReasonBadCost, policy.ReasonSeveral:
+		if !penalised {
+			return 3
+		}
+	case policy.ReasonTooDear:
+		return 2
+	case policy.ReasonPenalty:
+		return 1
+	}
+	return 0
+}
+
+// explainHit explains one limit, and returns what refuses the request, nil if nothing does.
+func (x *explaining) explainHit(ctx context.Context, one *gen.ExplainedPolicy, k bucketKey, h *match.Hit) *refusing {
+	limits := k.policy.Limits
+	if h.Tier > 0 {
+		limits = k.policy.LimitsOf(int(h.Tier) - 1)
+	}
+	limit := *x.view.Index.Limit(h.Limit)
+	if h.Own > 0 {
+		limit = x.Own[h.Own-1]
+	}
+	no := &refusing{policy: k.policy, limit: limit, cost: h.Cost}
+	if because, is := verdicts[h.Verdict]; is {
+		no.reason = because
+		return no
+	}
+	switch {
+	case k.policy.Adaptive.Max > 0:
+		x.depends(one, "its limit follows how fast the upstream answers, which each Envoy knows")
+		return nil
+	case k.policy.Mode == policy.ModeLocal:
+		x.depends(one, "each Envoy counts by itself, "+policies.LimitText(limit))
+		return nil
+	}
+	at := place{Key: leases.Key{By: k.by, Policy: k.policy, Limits: limits, Consumer: k.person, Limit: limit,
+		Step: k.policy.StepOf(limits, min(int(h.Position), len(limits)-1)), Bucket: h.Key, Cost: h.Cost},
+		tier: one.Tier, limit: limit}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	var err error
+	if x.drafted {
+		_, at.Twin, err = x.config.Leases.Twin(ctx, at.Key, one.Tier)
+	}
+	var held gen.Bucket
+	var store lease.Holding
+	if err == nil {
+		held, store, err = x.bucketWith(ctx, at, lease.Change{}, audit.Entry{})
+	}
+	if err != nil {
+		x.answer.Complete = false
+		x.depends(one, failing(err)+": on_failure decides, "+k.policy.OnFailure.String())
+		return nil
+	}
+	one.Limits = append(one.Limits, held)
+	no.wait = int64((store.AdmitsAfter + quota.Second - 1) / quota.Second)
+	no.doubt = store.Doubt
+	return x.judge(one, &held, no)
+}
+
+// verdicts are the refusals that no bucket has to be asked for.
+var verdicts = map[match.Verdict]policy.Reason{
+	match.RefusedAbsent: policy.ReasonAbsent, match.RefusedCost: policy.ReasonBadCost,
+	match.Suspended: policy.ReasonSuspended, match.RefusedSeveral: policy.ReasonSeveral,
+}
+
+// judge decides by what a bucket holds.
+func (x *explaining) judge(one *gen.ExplainedPolicy, held *gen.Bucket, no *refusing) *refusing {
+	no.left = held.Level
+	switch {
+	case held.Level >= no.cost:
+		return nil
+	case no.limit.InFlight:
+		x.depends(one, "all permits are held by Envoys; one that holds some and has a place free lets it pass")
+		return nil
+	case no.cost > no.limit.Params.Burst:
+		no.reason, no.wait = policy.ReasonTooDear, 0
+		return no
+	case no.policy.Mode == policy.ModeOptimistic:
+		x.depends(one, "an Envoy that has not used up its slack lets it pass before it asks")
+		return nil
+	case held.Leased > 0 && no.policy.Mode != policy.ModeStrict: // In strict mode they were for requests that wait.
+		x.depends(one, "an Envoy that still holds of the tokens that are leased out lets it pass")
+		return nil
+	}
+	no.reason, no.wait = policy.ReasonQuota, max(no.wait, 1)
+	if no.doubt {
+		no.reason = policy.ReasonFailure
+	}
+	return no
+}
+
+func (x *explaining) depends(one *gen.ExplainedPolicy, on string) {
+	one.Verdict, one.Why = gen.ExplainedPolicyVerdictDepends, on
+}
+
+// addWide has penalties that hold under every policy refuse what a limit in force is for.
+func (x *explaining) addWide() {
+	if !slices.ContainsFunc(x.Hits, func(h match.Hit) bool { return !h.Shadow && !h.Candidate }) {
+		return
+	}
+	for i := range x.Subjects {
+		if by := x.penaltyOf(x.Subjects[i].Policy, false); by != nil {
+			x.refusals = append(x.refusals, by)
+		}
+	}
+}
+
+// penaltyOf is the penalty of a policy that holds for the request, nil if none does: one that
+// refuses, or one in shadow.
+func (x *explaining) penaltyOf(number uint32, shadow bool) (worst *refusing) {
+	p := &x.by.Set.Policies[number]
+	for i := range x.Subjects {
+		s := &x.Subjects[i]
+		if s.Policy != number || s.Shadow != shadow {
+			continue
+		}
+		q := penalties.Query{Keys: []keyhash.Key{s.PenaltyKey()}, Version: x.by.Version.Number}
+		list, _ := x.config.Penalties.List(q, 1)
+		if len(list) == 0 {
+			continue
+		}
+		left := time.UnixMilli(list[0].Until).Sub(x.config.Now())
+		by := &refusing{policy: p, limit: p.Limits[0], reason: policy.ReasonPenalty,
+			wait: max(1, int64((left+time.Second-1)/time.Second))}
+		if worst == nil || by.wait > worst.wait {
+			worst = by
+		}
+	}
+	return worst
+}
+
+// listMisses lists the policies that the request does not meet, those first that it nearly meets.
+func (x *explaining) listMisses() {
+	slices.SortStableFunc(x.Misses, func(a, b explain.Miss) int { return cmp.Compare(len(a.Fails), len(b.Fails)) })
+	for i, miss := range x.Misses {
+		if i == mostMissed {
+			x.answer.More = len(x.Misses) - i
+			break
+		}
+		fails := miss.Fails
+		if len(fails) == 0 {
+			fails = []string{"it is switched off, by the policy set or by an order"}
+		}
+		x.answer.Others = append(x.answer.Others, gen.MissedPolicy{Name: miss.Policy.Name, Fails: fails,
+			Conditions: miss.Of})
+	}
+}

@@ -1,0 +1,226 @@
+// Package rlqs is the door for the native quota filter of Envoy (rate_limit_quota): it takes the
+// filters' reports, has package assign decide what each is to get, takes the tokens for that from
+// the ledgers that all other doors use too, and sends the assignments.
+package rlqs
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+
+	"github.com/weir-proxy/weir/controlplane/internal/serve/assign"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+// Verdict is what the policies say of a bucket as a whole.
+type Verdict uint8
+
+const (
+	// Unknown: it cannot be said now. Nothing is assigned, and what was runs out.
+	Unknown Verdict = iota
+	// Limited: the bucket gets what its limits hold.
+	Limited
+	// Allowed: no policy that is enforced limits the bucket.
+	Allowed
+	// Denied: a ban or a penalty refuses every request of the bucket, or a policy that does not
+	// find its partition key or its cost there.
+	Denied
+)
+
+// ID is one bucket of the filters.
+type ID struct {
+	Domain string
+	// Entries are the bucket's keys and values, and Name the same as one text.
+	Entries map[string]string
+	Name    string
+}
+
+// Standing is what the policies in force say of one bucket.
+type Standing struct {
+	Verdict Verdict
+	Figures assign.Figures
+	// Limits is what the Source needs to take tokens.
+	Limits any
+}
+
+// Ask is for tokens of one bucket: as many as Want requests need, to be used within Lease.
+type Ask struct {
+	ID     ID
+	Limits any
+	Want   int64
+	Lease  quota.Span
+	// Granted is the answer: how many requests may be admitted. Level is how many more the limits
+	// hold. Failed means that the store did not say.
+	Granted, Level int64
+	Failed         bool
+}
+
+// Source knows the policies and has the tokens.
+type Source interface {
+	// Stand says how a bucket stands.
+	Stand(ctx context.Context, id ID) Standing
+	// Take takes tokens for all asks, and fills their answers in.
+	Take(ctx context.Context, asks []Ask)
+}
+
+// Kind is the kind of an assignment.
+type Kind uint8
+
+// The kinds.
+const (
+	Assign Kind = iota
+	Allow
+	Deny
+	Abandon
+)
+
+// Action is one assignment to one filter.
+type Action struct {
+	Kind   Kind
+	Bucket assign.Bucket
+	TTL    quota.Span
+	ID     ID
+	// By is until when it may be sent; quota.Forever where it does no harm later.
+	By quota.Instant
+}
+
+// Outlet is where the assignments of one filter go. Offer must not block.
+type Outlet interface{ Offer(actions []Action) }
+
+// bucket is a pool with its place in the order of what is due.
+type bucket struct {
+	id   ID
+	pool assign.Pool
+	// level is how many requests the limits held after the last grant; -1 before.
+	level int64
+	// verdict and figures are how it stood at the last look, look is when to look again.
+	verdict Verdict
+	figures assign.Figures
+	look    quota.Instant
+	due     quota.Instant
+	at      int // in Engine.order; -1 if it is not there
+}
+
+// Engine assigns. It has no clock: callers say what time it is. It is safe for concurrent use.
+type Engine struct {
+	source Source
+	jitter func() int64
+
+	mu      sync.Mutex
+	buckets map[string]*bucket
+	order   order
+	outlets map[uint64]*outlet
+	next    uint64
+	holders int
+	most    Room
+	wake    chan struct{}
+}
+
+type outlet struct {
+	to      Outlet
+	buckets map[string]*bucket
+}
+
+// Room is how many assignments an Engine keeps in mind: of all filters together, and of each. Those
+// that a filter has given up, or reports no more, take no room.
+type Room struct{ All, Each int }
+
+// NewEngine makes an Engine that has so much room. Jitter may be nil.
+func NewEngine(source Source, most Room, jitter func() int64) *Engine {
+	if jitter == nil {
+		jitter = func() int64 { return rand.Int64N(1024) }
+	}
+	return &Engine{
+		source: source, jitter: jitter, most: most,
+		buckets: map[string]*bucket{}, outlets: map[uint64]*outlet{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// Join adds a filter and returns its number.
+func (e *Engine) Join(to Outlet) (filter uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.next++
+	e.outlets[e.next] = &outlet{to, map[string]*bucket{}}
+	return e.next
+}
+
+// Leave removes a filter. What it was assigned stays leased until its time is over.
+func (e *Engine) Leave(filter uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.outlets[filter] == nil {
+		return
+	}
+	for _, b := range e.outlets[filter].buckets {
+		b.pool.Leave(filter)
+		e.holders--
+		e.settle(b)
+	}
+	delete(e.outlets, filter)
+}
+
+// Report notes that a filter had n requests for a bucket since its last report. It reports false if
+// that bucket would be one too many.
+func (e *Engine) Report(now quota.Instant, filter uint64, id ID, n int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.buckets[id.Name]
+	from := e.outlets[filter]
+	if from == nil {
+		return true
+	}
+	if from.buckets[id.Name] == nil && (e.holders >= e.most.All || len(from.buckets) >= e.most.Each) {
+		return false
+	}
+	if b == nil {
+		b = &bucket{id: id, level: -1, at: -1}
+		e.buckets[id.Name] = b
+	}
+	if b.pool.Report(now, filter, n) {
+		e.holders++
+		from.buckets[id.Name] = b
+		e.settle(b)
+		select {
+		case e.wake <- struct{}{}:
+		default:
+		}
+	}
+	return true
+}
+
+// Holders is how many assignments the engine keeps in mind.
+func (e *Engine) Holders() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.holders
+}
+
+// Filters is how many filters there are.
+func (e *Engine) Filters() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.outlets)
+}
+
+// Due is when the next bucket is to be assigned; quota.Forever if there is none.
+func (e *Engine) Due() quota.Instant {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.order) == 0 {
+		return quota.Forever
+	}
+	return e.order[0].due
+}
+
+// settle puts a bucket in its place among those that are due, or forgets it if no filter has it.
+func (e *Engine) settle(b *bucket) {
+	b.due = min(b.pool.Due(), b.look)
+	e.order.put(b)
+	if b.pool.Size() == 0 {
+		e.order.remove(b)
+		if e.buckets[b.id.Name] == b { // It may have come back while its round was open.
+			delete(e.buckets, b.id.Name)
+		}
+	}
+}

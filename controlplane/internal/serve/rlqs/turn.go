@@ -1,0 +1,154 @@
+package rlqs
+
+import (
+	"context"
+
+	"github.com/weir-proxy/weir/controlplane/internal/serve/assign"
+	"github.com/weir-proxy/weir/shared/quota"
+)
+
+const (
+	// perTurn bounds the buckets of one turn, so that a turn ends soon.
+	perTurn = 512
+	// standFor is the life of an assignment that is not by a limit. A bucket is looked at twice in
+	// that time, however long its assignment lives: so soon does a change reach the filter.
+	standFor = 4 * quota.Second
+)
+
+// round is a bucket with what it is to get in this turn.
+type round struct {
+	bucket *bucket
+	assign.Round
+	verdict Verdict
+}
+
+// Turn assigns the buckets that are due. Clock is asked again after the tokens were taken: what
+// took too long is not sent.
+func (e *Engine) Turn(ctx context.Context, clock func() quota.Instant) {
+	asked := clock()
+	due := e.take(asked)
+	standings := make([]Standing, len(due))
+	for i, b := range due {
+		standings[i] = e.source.Stand(ctx, b.id)
+	}
+	rounds, asks := e.open(asked, due, standings)
+	if len(asks) > 0 {
+		e.source.Take(ctx, asks)
+	}
+	e.close(asked, clock(), rounds, asks)
+}
+
+// take takes the buckets that are due out of the order.
+func (e *Engine) take(now quota.Instant) (due []*bucket) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.order) > 0 && e.order[0].due <= now && len(due) < perTurn {
+		b := e.order[0]
+		e.order.remove(b)
+		b.look = now + quota.Instant(standFor/2)
+		due = append(due, b)
+	}
+	return due
+}
+
+// open begins the rounds of the buckets that are due. Asks are those of the limited ones, in order.
+func (e *Engine) open(now quota.Instant, due []*bucket, standings []Standing) (rounds []round, asks []Ask) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i, b := range due {
+		s := &standings[i]
+		b.change(now, s)
+		if b.pool.Due() > now {
+			e.settle(b)
+			continue
+		}
+		if b.level >= 0 {
+			s.Figures.Level = min(s.Figures.Level, b.level)
+		}
+		one, forgotten := b.pool.Open(now, s.Figures, e.jitter())
+		for _, f := range forgotten {
+			e.forget(b, f)
+		}
+		if len(one.Filters) == 0 {
+			e.settle(b)
+			continue
+		}
+		if s.Verdict != Limited {
+			one.TTL, one.Span = standFor, standFor/2
+		}
+		rounds = append(rounds, round{b, one, s.Verdict})
+		if s.Verdict == Limited {
+			asks = append(asks, Ask{ID: b.id, Limits: s.Limits, Want: one.Sum(), Lease: assign.Lease(one.TTL)})
+		}
+	}
+	return rounds, asks
+}
+
+// change has all filters of a bucket assigned anew if it stands otherwise than at the last look.
+func (b *bucket) change(now quota.Instant, s *Standing) {
+	if s.Verdict == Unknown || s.Verdict == b.verdict && s.Figures == b.figures {
+		return
+	}
+	b.verdict, b.figures = s.Verdict, s.Figures
+	b.pool.Hurry(now)
+}
+
+// forget notes that a filter has a bucket no more, which the pool knows already.
+func (e *Engine) forget(b *bucket, f assign.Forgotten) {
+	e.holders--
+	if o := e.outlets[f.Filter]; o != nil {
+		delete(o.buckets, b.id.Name)
+	}
+	if !f.Silent {
+		e.send(f.Filter, Action{Kind: Abandon, ID: b.id, By: quota.Forever})
+	}
+}
+
+// close ends the rounds, and sends what they assign.
+func (e *Engine) close(asked, now quota.Instant, rounds []round, asks []Ask) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, r := range rounds {
+		var ask Ask
+		if r.verdict == Limited {
+			ask, asks = asks[0], asks[1:]
+			if ask.Failed {
+				r.bucket.verdict = Unknown // The next look has it assigned.
+			} else {
+				r.bucket.level = ask.Level
+			}
+		}
+		shares := r.bucket.pool.Close(asked, r.Round, ask.Granted)
+		for i, filter := range r.Filters {
+			if action, ok := r.action(shares[i], ask.Failed, asked); ok {
+				e.send(filter, action)
+			}
+		}
+		e.settle(r.bucket)
+	}
+}
+
+// action is what a filter is sent that may admit so many requests, if anything.
+func (r *round) action(share int64, failed bool, asked quota.Instant) (a Action, ok bool) {
+	a = Action{ID: r.bucket.id, TTL: standFor, By: quota.Forever}
+	switch {
+	case r.verdict == Unknown || failed:
+		return a, false
+	case r.verdict == Allowed:
+		a.Kind = Allow
+	case r.verdict == Denied:
+		a.Kind = Deny
+	case share == 0:
+		a.Kind, a.TTL = Deny, r.TTL
+	default:
+		a.Kind, a.TTL, a.Bucket = Assign, r.TTL, assign.Fill(share, r.TTL)
+		a.By = asked + quota.Instant(assign.Late/2)
+	}
+	return a, true
+}
+
+func (e *Engine) send(filter uint64, a Action) {
+	if o := e.outlets[filter]; o != nil {
+		o.to.Offer([]Action{a})
+	}
+}
