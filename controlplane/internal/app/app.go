@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/push"
@@ -33,7 +34,6 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policyfiles"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"

@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/penalties"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/grpcserver"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/rls"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

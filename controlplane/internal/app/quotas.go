@@ -3,11 +3,11 @@ package app
 import (
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/calls"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/grpcserver"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/rlqs"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
 const (

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/api"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
 )
 
 // Time-outs of the server. A client that is slower is cut off; the long poll extends its own. Tests

@@ -6,11 +6,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/grant/leases"
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/tracing"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
 	"github.com/weir-proxy/weir/controlplane/internal/store"
 	"github.com/weir-proxy/weir/controlplane/internal/store/localstore"
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"

@@ -11,7 +11,7 @@ import (
 	"syscall"
 
 	"github.com/weir-proxy/weir/controlplane/internal/app"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 )
 
 type serveCommand struct {

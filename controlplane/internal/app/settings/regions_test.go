@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 )
 
 func TestRegions(t *testing.T) {

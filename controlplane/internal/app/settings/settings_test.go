@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
-	"github.com/weir-proxy/weir/controlplane/internal/settings"
+	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 )
 
 func write(t *testing.T, text string) (path string) {
