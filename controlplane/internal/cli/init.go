@@ -8,7 +8,7 @@ import (
 	"os"
 	"text/tabwriter"
 
-	"github.com/weir-proxy/weir/controlplane/internal/presets"
+	"github.com/weir-proxy/weir/controlplane/internal/cli/presets"
 	"github.com/weir-proxy/weir/shared/policy"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/controlplane/internal/presets"
+	"github.com/weir-proxy/weir/controlplane/internal/cli/presets"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 	"github.com/weir-proxy/weir/controlplane/internal/rules/promises"
 )
