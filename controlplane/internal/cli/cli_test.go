@@ -54,7 +54,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"polls": polls, "offends": offends,
 			"remember": remember},
 		Setup: func(env *testscript.Env) error {
-			examples, err := filepath.Abs(filepath.Join("..", "..", "..", "examples"))
+			examples, err := filepath.Abs("../../../examples")
 			if err != nil {
 				return err
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 func TestEveryCodeHasAStatus(t *testing.T) {
-	source, err := os.ReadFile("../../errs/errs.go")
+	source, err := os.ReadFile("../../ground/errs/errs.go")
 	if err != nil {
 		t.Fatal(err)
 	}
