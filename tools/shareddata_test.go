@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-const namesFile = "filter/internal/shareddata/names.go"
+const namesFile = "filter/internal/base/shareddata/names.go"
 
 // All values in shared data have their names in one file, and no two have the same: a second use of
 // a letter would corrupt the first one's value in silence.

@@ -6,10 +6,10 @@ package configsync
 import (
 	"encoding/binary"
 
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/penalties"
-	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/ruleset"
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )

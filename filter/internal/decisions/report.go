@@ -1,9 +1,9 @@
 package decisions
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/report"
-	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/base/report"
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )

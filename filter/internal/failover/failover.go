@@ -5,9 +5,9 @@
 package failover
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/ruleset"
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )

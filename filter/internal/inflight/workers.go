@@ -3,7 +3,7 @@ package inflight
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

@@ -1,7 +1,7 @@
 package leasing
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

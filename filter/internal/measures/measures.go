@@ -4,8 +4,8 @@
 package measures
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/report"
-	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/base/report"
+	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -139,7 +139,7 @@ var cold = map[string]bool{
 	"filter/internal/plugin.pluginContext.work":   true,
 	"filter/internal/plugin.readConfiguration":    true,
 
-	"filter/internal/ruleset.Rules.Load": true,
+	"filter/internal/base/ruleset.Rules.Load": true,
 
 	"internal/reflectlite.": true,
 	"strconv.Quote":         true,

@@ -3,8 +3,8 @@ package shareddata_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
 )
 
 // A number is seen by all VMs of the same name space, and by no other.

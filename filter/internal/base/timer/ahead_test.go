@@ -3,7 +3,7 @@ package timer_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/filter/internal/base/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

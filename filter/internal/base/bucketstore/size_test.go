@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
+	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
@@ -46,7 +46,7 @@ func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota
 // The page on choosing says how many bytes a bucket takes in an Envoy. Its second column is held by
 // the tests of the store.
 func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/choose/choosing.md")
+	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)
 	}

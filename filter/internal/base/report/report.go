@@ -3,8 +3,8 @@
 package report
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/rpc"
-	"github.com/weir-proxy/weir/filter/internal/ruleset"
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -3,7 +3,7 @@ package rpc_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/rpc"
+	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 )
 
 func TestStatuses(t *testing.T) {

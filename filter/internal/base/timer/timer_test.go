@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/timer"
+	"github.com/weir-proxy/weir/filter/internal/base/timer"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-proxy/weir/filter/internal/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/shareddatatest"
+	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
+	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )
@@ -161,7 +161,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 
 // The page where users choose an algorithm says what a flood does to newcomers.
 func TestThePageSaysWhatAFloodDoesToNewcomers(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/choose/policies.md")
+	page, err := os.ReadFile("../../../../docs/choose/policies.md")
 	if err != nil {
 		t.Fatal(err)
 	}
