@@ -22,7 +22,7 @@ var suites = map[string]string{
 	"api":       "controlplane/internal/serve/api",
 	"leases":    "controlplane/internal/grant/leases",
 	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/fleet/nodes", "match": "shared/match",
-	"inflight": "filter/internal/inflight", "leasing": "filter/internal/leasing",
+	"inflight": "filter/internal/load/inflight", "leasing": "filter/internal/leasing",
 	"configsync": "filter/internal/configsync", "scenario": "filter/scenariotest",
 }
 

@@ -83,7 +83,7 @@ func TestWhatIsCounted(t *testing.T) {
 func TestFilesOnTheDecisionPathMakeNoCircles(t *testing.T) {
 	for dir, most := range map[string]int{
 		"shared/match": 12, "filter/internal/limiter": 126, "filter/internal/leasing": 38,
-		"filter/internal/inflight": 1,
+		"filter/internal/load/inflight": 1,
 	} {
 		got, err := read(filepath.Join("../..", dir))
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/filter/internal/load/penalties"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )

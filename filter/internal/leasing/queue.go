@@ -3,7 +3,7 @@ package leasing
 import (
 	"slices"
 
-	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"

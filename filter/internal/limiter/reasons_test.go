@@ -6,7 +6,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/limiter"
-	"github.com/weir-proxy/weir/filter/internal/penalties"
+	"github.com/weir-proxy/weir/filter/internal/load/penalties"
 	answers "github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"

@@ -1,7 +1,7 @@
 package limiter
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )

@@ -4,7 +4,7 @@ package plugin
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/host"
-	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/shared/adaptive"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"

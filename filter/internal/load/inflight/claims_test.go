@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/inflight"
+	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	shared "github.com/weir-proxy/weir/shared/inflight"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/vtimetest"
