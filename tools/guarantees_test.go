@@ -22,8 +22,8 @@ var suites = map[string]string{
 	"api":       "controlplane/internal/serve/api",
 	"leases":    "controlplane/internal/grant/leases",
 	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/fleet/nodes", "match": "shared/match",
-	"inflight": "filter/internal/load/inflight", "leasing": "filter/internal/leasing",
-	"configsync": "filter/internal/configsync", "scenario": "filter/scenariotest",
+	"inflight": "filter/internal/load/inflight", "leasing": "filter/internal/remote/leasing",
+	"configsync": "filter/internal/remote/configsync", "scenario": "filter/scenariotest",
 }
 
 // Each promise and each failure of these pages has a sentence in each cell, and tests that exist.

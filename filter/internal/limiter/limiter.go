@@ -13,10 +13,10 @@ package limiter
 import (
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/delay"
-	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/overload"
 	"github.com/weir-proxy/weir/filter/internal/load/penalties"
+	"github.com/weir-proxy/weir/filter/internal/remote/leasing"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"

@@ -2,7 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/remote/leasing"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

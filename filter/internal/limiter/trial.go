@@ -3,8 +3,8 @@ package limiter
 import (
 	"slices"
 
-	"github.com/weir-proxy/weir/filter/internal/leasing"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
+	"github.com/weir-proxy/weir/filter/internal/remote/leasing"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/decide"
 	"github.com/weir-proxy/weir/shared/match"

@@ -3,7 +3,7 @@ package leasing_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/leasing"
+	"github.com/weir-proxy/weir/filter/internal/remote/leasing"
 	"github.com/weir-proxy/weir/shared/wire"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
-	"github.com/weir-proxy/weir/filter/internal/configsync"
+	"github.com/weir-proxy/weir/filter/internal/remote/configsync"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"

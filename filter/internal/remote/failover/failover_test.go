@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
-	"github.com/weir-proxy/weir/filter/internal/failover"
+	"github.com/weir-proxy/weir/filter/internal/remote/failover"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
-	"github.com/weir-proxy/weir/filter/internal/consumers"
+	"github.com/weir-proxy/weir/filter/internal/remote/consumers"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
