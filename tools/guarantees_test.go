@@ -13,7 +13,7 @@ import (
 var suites = map[string]string{
 	"e2e": "test/e2e", "wasm": "test/wasm", "simulation": "test/simulation", "quota": "shared/quota",
 	"lease":   "shared/lease",
-	"limiter": "filter/internal/limiter", "bucketstore": "filter/internal/base/bucketstore",
+	"limiter": "filter/internal/decide/limiter", "bucketstore": "filter/internal/base/bucketstore",
 	"redisstore": "controlplane/internal/store/redisstore",
 	"localstore": "controlplane/internal/store/localstore", "regions": "controlplane/internal/grant/regions",
 	"app": "controlplane/internal/app", "auth": "controlplane/internal/access/auth",

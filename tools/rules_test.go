@@ -25,7 +25,7 @@ const (
 	maxFunctionSize = 60
 
 	// decisionPath is read from top to bottom to learn what becomes of a request.
-	decisionPath    = "filter/internal/limiter/decide.go"
+	decisionPath    = "filter/internal/decide/limiter/decide.go"
 	maxDecisionPath = 200
 )
 
@@ -371,7 +371,7 @@ func undocumentedNames(d *ast.GenDecl, spec ast.Spec) (names []*ast.Ident) {
 func TestRulesFindWhatTheyForbid(t *testing.T) {
 	long := strings.Repeat("\t_ = 1\n", 60)
 	for _, c := range []struct{ path, source, want string }{
-		{"filter/internal/limiter/a.go", "import _ \"" + module + "controlplane/internal/fleet/push\"",
+		{"filter/internal/decide/limiter/a.go", "import _ \"" + module + "controlplane/internal/fleet/push\"",
 			"a.go:2: the filter and the control plane"},
 		{"controlplane/main.go", "import _ \"" + module + "filter/internal/host\"",
 			"main.go:2: the filter and the control plane"},

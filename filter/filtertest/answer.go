@@ -1,7 +1,7 @@
 package filtertest
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/filter/internal/respond"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/penalties"
 	"github.com/weir-proxy/weir/filter/internal/remote/leasing"

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Timelines that the filter's code in Go plays, too (filter/internal/limiter).
+// Timelines that the filter's code in Go plays, too (filter/internal/decide/limiter).
 func TestScenarios(t *testing.T) {
 	scenariotest.Run(t, scenariotest.All(), func(t *testing.T, s scenariotest.Scenario) scenariotest.Driver {
 		w := newWorld(t, fleet{nodes: 1, workers: s.Workers, up: scenariotest.Latency, down: scenariotest.Latency})

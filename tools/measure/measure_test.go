@@ -82,7 +82,7 @@ func TestWhatIsCounted(t *testing.T) {
 // sent again. In match an encoder reads what a request holds by the places of the index.
 func TestFilesOnTheDecisionPathMakeNoCircles(t *testing.T) {
 	for dir, most := range map[string]int{
-		"shared/match": 12, "filter/internal/limiter": 126, "filter/internal/remote/leasing": 38,
+		"shared/match": 12, "filter/internal/decide/limiter": 126, "filter/internal/remote/leasing": 38,
 		"filter/internal/load/inflight": 1,
 	} {
 		got, err := read(filepath.Join("../..", dir))

@@ -6,7 +6,7 @@ package decisions
 import (
 	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"

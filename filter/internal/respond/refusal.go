@@ -1,7 +1,7 @@
 package respond
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"

@@ -5,7 +5,7 @@ package respond
 import (
 	"encoding/binary"
 
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/dialect"
 )

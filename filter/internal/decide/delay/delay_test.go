@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weir-proxy/weir/filter/internal/delay"
+	"github.com/weir-proxy/weir/filter/internal/decide/delay"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
 )

@@ -3,7 +3,7 @@ package limiter_test
 import (
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

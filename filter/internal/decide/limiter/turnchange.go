@@ -2,7 +2,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/delay"
+	"github.com/weir-proxy/weir/filter/internal/decide/delay"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

@@ -12,7 +12,7 @@ package limiter
 
 import (
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/delay"
+	"github.com/weir-proxy/weir/filter/internal/decide/delay"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/overload"
 	"github.com/weir-proxy/weir/filter/internal/load/penalties"

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

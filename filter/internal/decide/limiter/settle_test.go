@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/quota"
 )

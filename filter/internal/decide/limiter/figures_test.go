@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

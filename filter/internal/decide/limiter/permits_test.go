@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/limiter"
+	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 )
