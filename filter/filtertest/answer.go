@@ -1,8 +1,8 @@
 package filtertest
 
 import (
+	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/respond"
 )
 
 // Answer is what a client learns of a decision.

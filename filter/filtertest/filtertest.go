@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"math"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
@@ -15,7 +16,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/penalties"
 	"github.com/weir-proxy/weir/filter/internal/remote/leasing"
-	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"

@@ -5,9 +5,9 @@ package plugin
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/filter/internal/host"
-	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"

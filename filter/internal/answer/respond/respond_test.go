@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
@@ -15,7 +16,6 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/overload"
-	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/answer"
 	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"

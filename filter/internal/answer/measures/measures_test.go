@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/measures"
 	"github.com/weir-proxy/weir/filter/internal/base/report"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
-	"github.com/weir-proxy/weir/filter/internal/measures"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
 )

@@ -4,8 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/respond"
 	"github.com/weir-proxy/weir/shared/answer/answertest"
 	"github.com/weir-proxy/weir/shared/dialect"
 )
@@ -15,7 +15,7 @@ import (
 func TestVectors(t *testing.T) {
 	allowed, refused := map[any]bool{}, map[any]bool{}
 	const wall = answertest.Wall * 1_000_000
-	for _, v := range answertest.Read(t, "../../../client/testdata/answers.json") {
+	for _, v := range answertest.Read(t, "../../../../client/testdata/answers.json") {
 		req, status := decide(t, v.Document("local"), v.Requests)
 		var r respond.Refusal
 		message, h := "", &r.Headers

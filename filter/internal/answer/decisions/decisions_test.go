@@ -6,12 +6,12 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weir-proxy/weir/filter/internal/answer/decisions"
 	"github.com/weir-proxy/weir/filter/internal/base/bucketstore"
 	"github.com/weir-proxy/weir/filter/internal/base/report"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/base/shareddatatest"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/decisions"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/match"
 	"github.com/weir-proxy/weir/shared/policy"
