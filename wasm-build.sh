@@ -126,7 +126,7 @@ trap 'rm -rf "$work"' EXIT
 # Memory starts at half a megabyte because TinyGo doubles it when a third of it is not free: so it is 16 MB with the largest policy
 # sets, where from the smallest that holds the data it would be 25.
 flags=(-target="$root/targets/wasip1-debian.json" -buildmode=c-shared -scheduler=none -gc=precise -opt=1 -no-debug -tags=custommalloc
-	"-ldflags=-X github.com/weir-proxy/weir/filter/internal/plugin.build=$(build_id) -extldflags=--initial-memory=524288")
+	"-ldflags=-X github.com/weir-proxy/weir/filter/internal/envoy/plugin.build=$(build_id) -extldflags=--initial-memory=524288")
 built=yes
 (cd "$package" && "${tinygo[@]}" build "${flags[@]}" -o "$work/built.wasm" .) 2>"$work/log" || built=no
 # The compiler's clang warns about target features it does not know; the rest of what it says is shown.

@@ -7,7 +7,7 @@ package main
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"
 
-	"github.com/weir-proxy/weir/filter/internal/plugin"
+	"github.com/weir-proxy/weir/filter/internal/envoy/plugin"
 )
 
 // Envoy runs a reactor's init functions and never main.

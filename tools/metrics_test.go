@@ -18,8 +18,8 @@ func TestThePageNamesEveryMetric(t *testing.T) {
 	}
 	want := map[string]bool{"weir_decisions": true}
 	rows := regexp.MustCompile(`(?:\{(?:name: )?|Name += )"([a-z_.]+)"`)
-	filter := read("filter/internal/plugin/metrics.go") + read("filter/internal/plugin/flights.go") +
-		read("filter/internal/plugin/guards.go")
+	filter := read("filter/internal/envoy/plugin/metrics.go") + read("filter/internal/envoy/plugin/flights.go") +
+		read("filter/internal/envoy/plugin/guards.go")
 	for _, m := range rows.FindAllStringSubmatch(filter, -1) {
 		want["weir_"+strings.ReplaceAll(m[1], ".", "_")] = true
 	}

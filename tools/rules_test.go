@@ -51,7 +51,7 @@ var importRules = []importRule{
 		in: []string{"shared"}, tests: true},
 	{name: "the proxy-wasm SDK stays at the filter's edge",
 		of: []string{"github.com/tetratelabs/proxy-wasm-go-sdk"}, in: []string{""},
-		except: []string{"filter/main.go", "filter/internal/host", "filter/internal/plugin", "test/bench/empty"},
+		except: []string{"filter/main.go", "filter/internal/envoy/host", "filter/internal/envoy/plugin", "test/bench/empty"},
 		tests:  true},
 	{name: "Redis is spoken only in redisstore",
 		of: []string{"github.com/redis/go-redis"}, in: []string{""},
@@ -260,7 +260,7 @@ func checkClock(f file) (problems []string) {
 
 func checkConcurrency(f file) (problems []string) {
 	if f.isTest() || f.isSupport() || !underAny(f.path, []string{"shared", "filter"}) ||
-		under(f.path, "filter/internal/host") {
+		under(f.path, "filter/internal/envoy/host") {
 		return nil
 	}
 	ast.Inspect(f.tree, func(n ast.Node) bool {
@@ -373,7 +373,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 	for _, c := range []struct{ path, source, want string }{
 		{"filter/internal/decide/limiter/a.go", "import _ \"" + module + "controlplane/internal/fleet/push\"",
 			"a.go:2: the filter and the control plane"},
-		{"controlplane/main.go", "import _ \"" + module + "filter/internal/host\"",
+		{"controlplane/main.go", "import _ \"" + module + "filter/internal/envoy/host\"",
 			"main.go:2: the filter and the control plane"},
 		{"shared/quota/a_test.go", "import _ \"" + module + "envoytest\"", "a_test.go:2: shared imports nothing"},
 		{"filter/internal/remote/leasing/a.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, "a.go:2: the proxy-wasm SDK"},
@@ -383,7 +383,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"test/redistest/a.go", `import _ "github.com/redis/go-redis/v9"`, ""},
 		{"controlplane/internal/app/a_test.go", `import _ "github.com/labstack/echo/v4"`, "a_test.go:2: echo stays"},
 		{"controlplane/internal/app/a.go", `import _ "go.etcd.io/bbolt"`, "a.go:2: bbolt stays"},
-		{"filter/internal/host/a_test.go", `import _ "github.com/tetratelabs/wazero"`, "a_test.go:2: wazero stays"},
+		{"filter/internal/envoy/host/a_test.go", `import _ "github.com/tetratelabs/wazero"`, "a_test.go:2: wazero stays"},
 		{"client/a.go", "import _ \"" + module + "shared/quota\"", "a.go:2: the client is for other"},
 		{"client/a_test.go", "import _ \"" + module + "shared/quota\"", ""},
 		{"client/a.go", `import _ "google.golang.org/grpc"`, "a.go:2: gRPC stays in grpcpacer"},
@@ -398,7 +398,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"filter/internal/remote/leasing/a.go", "func f() { select {} }", "no a channel"},
 		{"filter/internal/remote/leasing/a.go", "import \"time\"\nvar t = time.Now()",
 			"a.go:3: code for the filter takes the time"},
-		{"filter/internal/host/a.go", "import \"time\"\nvar t = time.Now()", ""},
+		{"filter/internal/envoy/host/a.go", "import \"time\"\nvar t = time.Now()", ""},
 		{"controlplane/internal/app/a.go", "func f() {\n\tgo f()\n}", ""},
 		{"controlplane/internal/grant/leases/a.go", "import \"time\"\nvar t = time.Now()",
 			"a.go:3: the control plane is told the time"},

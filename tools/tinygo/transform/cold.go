@@ -134,10 +134,10 @@ var cold = map[string]bool{
 	"filter/internal/decide/limiter.Limiter.try":          true,
 	"filter/internal/decide/limiter.trial.lose":           true,
 
-	"filter/internal/plugin.pluginContext.report": true,
-	"filter/internal/plugin.pluginContext.start":  true,
-	"filter/internal/plugin.pluginContext.work":   true,
-	"filter/internal/plugin.readConfiguration":    true,
+	"filter/internal/envoy/plugin.pluginContext.report": true,
+	"filter/internal/envoy/plugin.pluginContext.start":  true,
+	"filter/internal/envoy/plugin.pluginContext.work":   true,
+	"filter/internal/envoy/plugin.readConfiguration":    true,
 
 	"filter/internal/base/ruleset.Rules.Load": true,
 

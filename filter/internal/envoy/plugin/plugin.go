@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
 	"github.com/weir-proxy/weir/filter/internal/base/timer"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/filter/internal/load/inflight"
 	"github.com/weir-proxy/weir/filter/internal/load/overload"
 	"github.com/weir-proxy/weir/filter/internal/load/penalties"

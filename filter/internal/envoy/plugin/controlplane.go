@@ -5,7 +5,7 @@ package plugin
 import (
 	"strconv"
 
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"

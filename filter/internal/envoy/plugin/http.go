@@ -7,7 +7,7 @@ import (
 
 	"github.com/weir-proxy/weir/filter/internal/answer/respond"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/shared/classify"
 	"github.com/weir-proxy/weir/shared/dialect"
 	"github.com/weir-proxy/weir/shared/match"

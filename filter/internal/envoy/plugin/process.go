@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 
 	"github.com/weir-proxy/weir/filter/internal/base/shareddata"
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/text"

@@ -3,7 +3,7 @@
 package plugin
 
 import (
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/shared/quota"
 )
 

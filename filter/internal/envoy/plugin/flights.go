@@ -2,7 +2,7 @@
 
 package plugin
 
-import "github.com/weir-proxy/weir/filter/internal/host"
+import "github.com/weir-proxy/weir/filter/internal/envoy/host"
 
 // What metrics of requests in flight are called, behind the name of their policy.
 const (

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/base/rpc"
 	"github.com/weir-proxy/weir/filter/internal/base/ruleset"
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 	"github.com/weir-proxy/weir/filter/internal/remote/consumers"
 	"github.com/weir-proxy/weir/filter/internal/remote/failover"
 	"github.com/weir-proxy/weir/filter/internal/remote/leasing"

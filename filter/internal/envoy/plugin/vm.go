@@ -5,7 +5,7 @@ package plugin
 import (
 	"github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm/types"
 
-	"github.com/weir-proxy/weir/filter/internal/host"
+	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 )
 
 // Version is the filter's own version.
