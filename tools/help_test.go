@@ -16,7 +16,7 @@ import (
 // generators by go generate.
 var noTools = []string{
 	"controlplane/main.go", "filter/main.go", "test/bench/empty/main.go", "test/clients/retryable/main.go",
-	"test/kubetest/pause/main.go",
+	"test/support/kubetest/pause/main.go",
 	"controlplane/internal/rules/policydoc/reference/main.go",
 }
 

@@ -380,7 +380,7 @@ func TestRulesFindWhatTheyForbid(t *testing.T) {
 		{"filter/main.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, ""},
 		{"filter/internal/hosts/a.go", `import _ "github.com/tetratelabs/proxy-wasm-go-sdk/proxywasm"`, "a.go:2: the proxy-wasm SDK"},
 		{"controlplane/internal/grant/leases/a.go", `import _ "github.com/redis/go-redis/v9"`, "a.go:2: Redis is spoken only"},
-		{"test/redistest/a.go", `import _ "github.com/redis/go-redis/v9"`, ""},
+		{"test/support/redistest/a.go", `import _ "github.com/redis/go-redis/v9"`, ""},
 		{"controlplane/internal/app/a_test.go", `import _ "github.com/labstack/echo/v4"`, "a_test.go:2: echo stays"},
 		{"controlplane/internal/app/a.go", `import _ "go.etcd.io/bbolt"`, "a.go:2: bbolt stays"},
 		{"filter/internal/envoy/host/a_test.go", `import _ "github.com/tetratelabs/wazero"`, "a_test.go:2: wazero stays"},

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
 )
 
 // before is the chart in its first form, which later ones must be able to replace.

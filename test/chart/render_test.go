@@ -14,7 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/dnstest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/dnstest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/dnstest"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/dnstest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

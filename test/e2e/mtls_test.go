@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

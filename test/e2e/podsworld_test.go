@@ -26,8 +26,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-proxy/weir/test/kubetest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // startOn starts a world with the ladder's policies whose state is in the Redis at a URL.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/otlptest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/otlptest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // The values that a client, and who administers it, gives in this test. None is part of any other

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

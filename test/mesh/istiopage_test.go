@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/kubetest"
+	"github.com/weir-proxy/weir/test/support/kubetest"
 )
 
 const istioPage = "docs/run/istio.md"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/test/ackgame"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 var acknowledgedSteps = flag.Int("steps", 30, "how many steps the game of acknowledged changes has")

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

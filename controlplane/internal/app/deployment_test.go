@@ -8,8 +8,8 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // A control plane that accepts none of the tokens of those which use a Redis belongs to another

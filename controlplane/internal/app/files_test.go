@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
-	"github.com/weir-proxy/weir/test/certtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/certtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 func policyFile(quota string) []byte {

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
 	"github.com/weir-proxy/weir/controlplane/internal/app"
 	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
-	"github.com/weir-proxy/weir/test/certtest"
-	"github.com/weir-proxy/weir/test/logtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
+	"github.com/weir-proxy/weir/test/support/logtest"
 )
 
 // bare are settings with nothing but a token.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 const consumerSet = `version: weir/v1

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 const tieredSet = `version: weir/v1

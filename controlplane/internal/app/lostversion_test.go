@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/match"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // node is an Envoy as a control plane sees it: it polls, and says what it has.

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // unrefused is a key that has no refusals: all that are kept are read to find that.

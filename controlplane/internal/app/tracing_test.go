@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/keyhash"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/otlptest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/otlptest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // refuse is a Redis that answers all that it is asked with an error; hangs up after it, as some do.

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/certs"
-	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
 )
 
 // world is a server that wants certificates of its clients, and the file of their authorities.

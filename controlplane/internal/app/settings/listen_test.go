@@ -8,7 +8,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/access/auth"
 	"github.com/weir-proxy/weir/controlplane/internal/app/settings"
-	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
 )
 
 func TestListeners(t *testing.T) {

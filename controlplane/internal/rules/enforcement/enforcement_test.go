@@ -20,7 +20,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/logtest"
+	"github.com/weir-proxy/weir/test/support/logtest"
 )
 
 var errAway = errors.New("away")

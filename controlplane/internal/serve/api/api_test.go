@@ -38,7 +38,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 	"github.com/weir-proxy/weir/shared/quota"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/logtest"
+	"github.com/weir-proxy/weir/test/support/logtest"
 )
 
 // breakable is an embedded store that a test can take away or make panic.

@@ -30,7 +30,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 	"github.com/weir-proxy/weir/controlplane/internal/observe/metrics"
 	"github.com/weir-proxy/weir/controlplane/internal/serve/grpcserver"
-	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

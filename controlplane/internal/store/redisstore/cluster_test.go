@@ -17,7 +17,7 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/lease"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // A cluster does all that one server does. It is the same for all parts of the suite, emptied for

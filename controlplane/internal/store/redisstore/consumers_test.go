@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-proxy/weir/controlplane/internal/rules/consumers"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // Whatever a Redis holds in place of consumers' hashes is reported as an error.

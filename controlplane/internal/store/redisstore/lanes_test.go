@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/access"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // tarpit leads to a server, and lets no answer pass on a connection on which a word was sent.

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
 	"github.com/weir-proxy/weir/shared/keyhash"
 	"github.com/weir-proxy/weir/shared/quota"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // grantAll asks once for so many tokens of a bucket of each tag.

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-proxy/weir/controlplane/internal/store/redisstore"
-	"github.com/weir-proxy/weir/test/dnstest"
-	"github.com/weir-proxy/weir/test/logtest"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/dnstest"
+	"github.com/weir-proxy/weir/test/support/logtest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // forward leads connections to an address somewhere else.

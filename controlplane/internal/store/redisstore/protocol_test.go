@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/redistest"
+	"github.com/weir-proxy/weir/test/support/redistest"
 )
 
 // Once a build of a newer protocol has the store, one of before reads and writes nothing there, and

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/weir-proxy/weir/test/certtest"
+	"github.com/weir-proxy/weir/test/support/certtest"
 )
 
 // Certificates are files in PEM: an authority's, and of a server at 127.0.0.1 and a client that it

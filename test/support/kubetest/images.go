@@ -92,7 +92,7 @@ func (r registry) addPause(t testing.TB) {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "pause")
 	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-o", binary,
-		"github.com/weir-proxy/weir/test/kubetest/pause")
+		"github.com/weir-proxy/weir/test/support/kubetest/pause")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)

@@ -65,7 +65,7 @@ func StartNode(t testing.TB, layout string) *Node {
 func mustBeApart(t testing.TB) {
 	t.Helper()
 	if os.Getenv("WEIR_TESTS_APART") == "" {
-		t.Fatal("this is the machine's own network: run it in test/kubetest/apart.sh, as make test-pods does")
+		t.Fatal("this is the machine's own network: run it in test/support/kubetest/apart.sh, as make test-pods does")
 	}
 }
 
