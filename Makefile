@@ -229,7 +229,7 @@ test-chaos: ## draw faults, changes and pushes at random for CHAOS, an hour, and
 .PHONY: million
 million: ## measure the control plane with a million consumers and ten thousand policies in a Redis; needs `make setup build`
 	$(call announce,a million consumers and ten thousand policies)
-	@go test -count 1 -timeout 0 -v ./test/million -full
+	@go test -count 1 -timeout 0 -v ./test/figures/million -full
 
 # Both are the same for one commit wherever they are built.
 REGISTRY ?=
@@ -276,7 +276,7 @@ BENCH ?=
 bench: build ## measure Weir beside its peers; BENCH=-short tries it out, BENCH=-h lists what else there is
 	@tools/setup.sh envoy redis bench
 	$(call announce,measuring)
-	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/bench
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/bench ./test/figures/bench
 	@build/bench $(BENCH)
 
 # Not part of `make test` either. Its tests try it out.
@@ -286,7 +286,7 @@ MODULE ?=
 module-cost: build ## measure what the filter's module costs an Envoy's start and memory; MODULE=-h lists what else there is
 	@tools/setup.sh envoy
 	$(call announce,starting Envoys)
-	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/module-cost ./test/modulecost
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/module-cost ./test/figures/modulecost
 	@build/module-cost $(MODULE)
 
 # `make test` runs each of them once.
@@ -308,7 +308,7 @@ SCALE ?=
 scale: build ## measure how many nodes and keys one control plane and one Redis serve; SCALE=-h lists what else there is
 	@tools/setup.sh redis
 	$(call announce,measuring with simulated nodes)
-	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/scale ./test/scale
+	@go build -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o build/scale ./test/figures/scale
 	@build/scale $(SCALE)
 
 OVERLOAD ?= -docs docs
@@ -316,7 +316,7 @@ OVERLOAD ?= -docs docs
 .PHONY: overload
 overload: build ## plot what becomes of a service that is asked for three times what it can give; OVERLOAD=-h lists what else there is
 	$(call announce,overloading a service behind Envoy)
-	@go build -buildvcs=false -o build/overload ./test/overload
+	@go build -buildvcs=false -o build/overload ./test/figures/overload
 	@build/overload $(OVERLOAD)
 
 # The short form of the same test, with a million keys, is part of `make test`.

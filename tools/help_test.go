@@ -15,7 +15,7 @@ import (
 // noTools are programs in the tree that no developer calls: what is built is called by others, and
 // generators by go generate.
 var noTools = []string{
-	"controlplane/main.go", "filter/main.go", "test/bench/empty/main.go", "test/clients/retryable/main.go",
+	"controlplane/main.go", "filter/main.go", "test/figures/bench/empty/main.go", "test/clients/retryable/main.go",
 	"test/support/kubetest/pause/main.go",
 	"controlplane/internal/rules/policydoc/reference/main.go",
 }

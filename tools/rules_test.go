@@ -51,7 +51,7 @@ var importRules = []importRule{
 		in: []string{"shared"}, tests: true},
 	{name: "the proxy-wasm SDK stays at the filter's edge",
 		of: []string{"github.com/tetratelabs/proxy-wasm-go-sdk"}, in: []string{""},
-		except: []string{"filter/main.go", "filter/internal/envoy/host", "filter/internal/envoy/plugin", "test/bench/empty"},
+		except: []string{"filter/main.go", "filter/internal/envoy/host", "filter/internal/envoy/plugin", "test/figures/bench/empty"},
 		tests:  true},
 	{name: "Redis is spoken only in redisstore",
 		of: []string{"github.com/redis/go-redis"}, in: []string{""},

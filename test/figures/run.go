@@ -27,7 +27,7 @@ func Main(name string, run func(ctx context.Context, args []string, out, progres
 // EmptyFilter builds the filter that does nothing, and returns where it is.
 func EmptyFilter(ctx context.Context, root string) (file string, err error) {
 	file = filepath.Join(root, "build/empty.wasm")
-	source := filepath.Join(root, "test/bench/empty")
+	source := filepath.Join(root, "test/figures/bench/empty")
 	build := exec.CommandContext(ctx, filepath.Join(root, "wasm-build.sh"), "-o", file, source)
 	if output, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the empty filter does not build: %w\n%s", err, output)

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/load"
 	console "github.com/weir-proxy/weir/test/console"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
 // slice is how long a part of the load lasts: it ends at the end of one.

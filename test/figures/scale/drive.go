@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-proxy/weir/shared/wire"
-	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/test/figures"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
 // lasting is a limit that no node reaches here, and whose tokens take half a minute to come back:

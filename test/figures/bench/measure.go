@@ -7,8 +7,8 @@ import (
 	"maps"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/test/figures"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
 // plan says how long to measure. Times are of one contestant in one round.

@@ -36,7 +36,7 @@ type plane struct {
 
 func start(t *testing.T) *plane {
 	t.Helper()
-	binary, err := filepath.Abs("../../build/weir")
+	binary, err := filepath.Abs("../../../build/weir")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

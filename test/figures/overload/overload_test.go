@@ -67,7 +67,7 @@ func TestThePage(t *testing.T) {
 		t.Error(table(courses).Markdown())
 	}
 	docs := t.TempDir()
-	written, err := os.ReadFile("../../docs/" + pageName)
+	written, err := os.ReadFile("../../../docs/" + pageName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestFiguresOfABusyMachineAreRefused(t *testing.T) {
 
 // Each contestant's configuration has its own filter and no other.
 func TestConfigurations(t *testing.T) {
-	config, err := os.ReadFile("../../envoy.yaml")
+	config, err := os.ReadFile("../../../envoy.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/test/figures"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 

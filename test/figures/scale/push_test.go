@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-const repository = "../.."
+const repository = "../../.."
 
 // A policy set reaches a hundred nodes, and the control plane says so, whichever replica a node
 // polls. The promise is one second at the 99th percentile; here it may take five times as long,

@@ -14,7 +14,7 @@ import (
 
 // An Envoy starts with each module, and its figures are read. No time is judged.
 func TestEachModuleStarts(t *testing.T) {
-	t.Chdir("../..")
+	t.Chdir("../../..")
 	var out bytes.Buffer
 	args := []string{
 		"-starts", "1", "-settle", "0s", "-few", "1", "-many", "2", "-o", "json", "-beside", "build/weir.wasm",
@@ -76,7 +76,7 @@ func TestTable(t *testing.T) {
 
 // The figures have a place on the page.
 func TestPage(t *testing.T) {
-	page, err := os.ReadFile("../../docs/" + pageName)
+	page, err := os.ReadFile("../../../docs/" + pageName)
 	if err != nil {
 		t.Fatal(err)
 	}

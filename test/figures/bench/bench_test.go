@@ -17,13 +17,13 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/test/figures"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
 const (
-	repository    = "../.."
+	repository    = "../../.."
 	documentation = repository + "/docs"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/load"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
 // server answers 200 to each request, after before(n) has returned for the n-th; n counts from 1

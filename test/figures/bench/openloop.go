@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weir-proxy/weir/test/bench/load"
 	"github.com/weir-proxy/weir/test/figures"
+	"github.com/weir-proxy/weir/test/figures/bench/load"
 )
 
 // paced is what was measured of an open loop.
