@@ -21,7 +21,7 @@ announce = @printf '\n== %s\n' "$(1)"
 light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 # The race detector makes tests several times slower, so it runs those that it can find something in,
 # and these run under it alone. Code in shared/ and filter/ starts no goroutine, which
-# tools/rules_test.go sees to; tests of what workers share do. The other packages below start none
+# tools/rules/rules_test.go sees to; tests of what workers share do. The other packages below start none
 # either, or processes alone, which take a second under it.
 with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/(bucketstore|shareddata)$$
 without := \/weir\/tools(\/measure|\/wasmgate)?$$|\/internal\/(cli|importer|promises|simulate|policyfiles|policydoc\/reference)(\/|$$)

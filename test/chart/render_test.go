@@ -173,7 +173,8 @@ func TestWrongValuesAreRefusedWithTheReason(t *testing.T) {
 
 // Each value is explained, and each setting that the chart gives exists.
 func TestTheChartKnowsTheSettingsThatThereAre(t *testing.T) {
-	flags := read(t, "controlplane/internal/app/settings/settings.go") + read(t, "controlplane/internal/app/settings/listen.go")
+	const settings = "controlplane/internal/app/settings/"
+	flags := read(t, settings+"settings.go") + read(t, settings+"listen.go")
 	names := regexp.MustCompile(`WEIR_[A-Z_]+`).FindAllString(read(t, "deploy/helm/weir/templates/deployment.yaml"), -1)
 	if len(names) < 8 {
 		t.Fatal(names)

@@ -1,7 +1,7 @@
 // Package tools_test checks the files that are not Go against one another: there is no container
 // engine where the tests run, so what can be wrong with the Dockerfile, docker-compose.yml and
 // envoy.yaml without one is looked for here.
-package tools_test
+package rules_test
 
 import (
 	"io/fs"
@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-const root = ".."
+const root = "../.."
 
 // compose is the part of docker-compose.yml that the tests look at. Keys that are not here are
 // refused, so that a misspelt one does not pass.

@@ -1,4 +1,4 @@
-package tools_test
+package rules_test
 
 import (
 	"go/ast"
@@ -105,7 +105,8 @@ func namesKinds(f file, names func(string) bool) (problems []string) {
 
 // topicVariables finds the variables of topics.
 func topicVariables(t *testing.T) (names []string) {
-	f := parse(t, "controlplane/internal/ground/docs/records.go", read(t, "controlplane/internal/ground/docs/records.go"))
+	const name = "controlplane/internal/ground/docs/records.go"
+	f := parse(t, name, read(t, name))
 	ast.Inspect(f.tree, func(n ast.Node) bool {
 		if spec, is := n.(*ast.ValueSpec); is && len(spec.Values) == 1 {
 			if row, is := spec.Values[0].(*ast.CompositeLit); is && isIdent(row.Type, "Topic") {

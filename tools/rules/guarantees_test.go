@@ -1,4 +1,4 @@
-package tools_test
+package rules_test
 
 import (
 	"os"
@@ -21,7 +21,8 @@ var suites = map[string]string{
 	"consumers": "controlplane/internal/rules/consumers",
 	"api":       "controlplane/internal/serve/api",
 	"leases":    "controlplane/internal/grant/leases",
-	"policies":  "controlplane/internal/rules/policies", "nodes": "controlplane/internal/fleet/nodes", "match": "shared/match",
+	"policies":  "controlplane/internal/rules/policies",
+	"nodes":     "controlplane/internal/fleet/nodes", "match": "shared/match",
 	"inflight": "filter/internal/load/inflight", "leasing": "filter/internal/remote/leasing",
 	"configsync": "filter/internal/remote/configsync", "scenario": "filter/scenariotest",
 }

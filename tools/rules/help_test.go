@@ -1,4 +1,4 @@
-package tools
+package rules
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ var noTools = []string{
 // Each command for developers answers --help with what it does, and does nothing else.
 func TestEveryToolHasHelp(t *testing.T) {
 	list := exec.Command("git", "ls-files", "*.sh", "*main.go")
-	list.Dir = ".."
+	list.Dir = "../.."
 	out, err := list.Output()
 	files := strings.Fields(string(out))
 	if err != nil || len(files) < 15 {
@@ -43,7 +43,7 @@ func TestEveryToolHasHelp(t *testing.T) {
 			continue
 		}
 		if name == "main.go" && !inTheMainModule(path) { // Only its build fetches its libraries.
-			text, err := os.ReadFile(filepath.Join("..", path))
+			text, err := os.ReadFile(filepath.Join("../..", path))
 			if err != nil || !bytes.Contains(text, []byte("flag.Parse()")) {
 				t.Errorf("%s reads no flags, so it takes --help for none: %v", path, err)
 			}
@@ -55,7 +55,7 @@ func TestEveryToolHasHelp(t *testing.T) {
 		if name == "main.go" {
 			run = exec.CommandContext(ctx, "go", "run", ".", "--help")
 		}
-		run.Dir = filepath.Join("..", filepath.Dir(path))
+		run.Dir = filepath.Join("../..", filepath.Dir(path))
 		run.WaitDelay = time.Second // Its children may hold its output.
 		if out, err := run.CombinedOutput(); err != nil || len(out) < 100 {
 			t.Errorf("%s --help: %v\n%s", path, err, out)
@@ -66,7 +66,7 @@ func TestEveryToolHasHelp(t *testing.T) {
 // inTheMainModule reports whether no folder on the way to a file has a module of its own.
 func inTheMainModule(path string) bool {
 	for dir := filepath.Dir(path); dir != "."; dir = filepath.Dir(dir) {
-		if _, err := os.Stat(filepath.Join("..", dir, "go.mod")); err == nil {
+		if _, err := os.Stat(filepath.Join("../..", dir, "go.mod")); err == nil {
 			return false
 		}
 	}
