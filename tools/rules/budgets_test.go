@@ -1,4 +1,4 @@
-package tools_test
+package rules_test
 
 import (
 	"flag"
@@ -16,11 +16,11 @@ import (
 // the room may only fall. The file has one line a room, sort of text and habit. After a change that
 // removes habits,
 //
-//	go test ./tools/... -run TestRoomsStayWithinTheirBudgets -lower
+//	go test ./tools/rules -run TestRoomsStayWithinTheirBudgets -lower
 //
 // writes the lower counts into it; -v prints how frequent each habit is.
 
-const budgetsFile = "tools/budgets.txt"
+const budgetsFile = "tools/rules/budgets.txt"
 
 var lower = flag.Bool("lower", false, "write counts that have fallen into "+budgetsFile)
 
@@ -125,7 +125,7 @@ func readBudgets(t *testing.T, text string) map[cell]int {
 // writeBudgets is the text of the file.
 func writeBudgets(budgets map[cell]int) string {
 	var b strings.Builder
-	b.WriteString("# How often each room has each habit of writing at most. `go test ./tools/... -run " +
+	b.WriteString("# How often each room has each habit of writing at most. `go test ./tools/rules -run " +
 		"TestRoomsStayWithinTheirBudgets -lower` lowers it.\n# room, sort of text, habit, count\n")
 	for _, c := range slices.SortedFunc(maps.Keys(budgets), cell.compare) {
 		if budgets[c] > 0 {

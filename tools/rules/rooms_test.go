@@ -1,4 +1,4 @@
-package tools_test
+package rules_test
 
 import (
 	"cmp"
