@@ -5,9 +5,9 @@ type Name byte
 
 // All names, with the package that writes the value. tools/rules/shareddata_test.go refuses any
 // other. The worker that holds the lease Leader asks the control plane for changes, and these
-// packages write them (configsync/poll.go). A letter gets another meaning, and a value another form,
-// only with another wire.Protocol, which the space begins with: an old and a new filter may run
-// side by side.
+// packages write them (configsync/poll.go). A letter gets another meaning, and a value another
+// form, only with another wire.Protocol, which the space begins with: an old and a new filter may
+// run side by side.
 const (
 	// TokenSlot and WindowSlot begin the keys of bucketstore's tables, before the slot's number;
 	// TableSizes is how many slots they have.
