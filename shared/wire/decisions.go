@@ -17,22 +17,22 @@ const (
 	// MaxShown is the longest encoding of the shown parts of a request; see Identity.
 	MaxShown = policy.MaxShown * (2 + policy.MaxShownText)
 
-	// BanPolicy stands in place of a policy for requests that bans refuse. Few policy sets have a
-	// policy of this number, in which case its own refusals are counted with them.
+	// BanPolicy replaces the policy number for requests that bans refuse. Few policy sets have a
+	// policy with this number; in such a set its own refusals are counted with the bans.
 	BanPolicy = policy.MaxPolicies - 1
-	// BanReason and what is banned, as match.Ban numbers it, is the Reason of such a refusal.
+	// The Reason of such a refusal is BanReason plus the match.Ban.
 	BanReason = 128
 
 	maxCount   = 1 << 40
 	maxVersion = 1 << 53
 )
 
-// Decisions is the section about the requests since the worker's last report: how many it refused,
-// a sample of the refused callers, and the heaviest callers.
+// Decisions is the section about the requests since the worker's last report: the number of refused
+// requests, a sample of the refused callers, and the heaviest callers.
 type Decisions struct {
-	// Node is that of the report. Read from a message, Node and the shown parts alias it.
+	// Node is the report's node. Read from a message, Node and the shown parts alias the message.
 	Node []byte
-	// Version is the policy set to which policies, tiers, limits and shown parts refer.
+	// Version is the policy set that policies, tiers, limits and shown parts refer to.
 	Version uint64
 	// Counts are exact, but leave out policies and tiers beyond MaxCounts.
 	Counts   []RefusedCount
@@ -41,10 +41,10 @@ type Decisions struct {
 	Callers []CallerCount
 }
 
-// RefusedCount is how many requests a policy refused to callers of a tier.
+// RefusedCount is the number of requests that a policy refused to callers of a tier.
 type RefusedCount struct {
 	Policy uint32
-	// Tier is 1 + its index in the policy set; 0: the policy does not depend on the tier.
+	// Tier is 1 + its index in the policy set; 0 if the policy does not depend on the tier.
 	Tier    uint8
 	Refused int64
 }
@@ -53,8 +53,8 @@ type RefusedCount struct {
 type Identity struct {
 	// Consumer is the keyed hash of the consumer; zero if there is none or it is not reported.
 	Consumer keyhash.Key
-	// Shown are the parts of the request that may be shown: for each its index among those of the
-	// policy set, its length, and at most policy.MaxShownText bytes of it.
+	// Shown are the parts of the request that may be shown: for each its index in the policy set's
+	// list, its length, and at most policy.MaxShownText bytes of its value.
 	Shown []byte
 }
 
@@ -63,7 +63,7 @@ func (id *Identity) Clone() Identity {
 	return Identity{Consumer: id.Consumer, Shown: append([]byte(nil), id.Shown...)}
 }
 
-// CallerCount is a bucket and what may be reported of its caller.
+// CallerCount is a bucket and the data about its caller that may be reported.
 type CallerCount struct {
 	Policy uint32
 	Tier   uint8
@@ -80,9 +80,9 @@ type Refusal struct {
 	// Limit is as in a LeaseItem. Reason is a policy.Reason and Source a policy.DecisionSource.
 	Limit          uint32
 	Reason, Source uint8
-	// Cost and Left are tokens: what the request would have cost, and what the bucket held.
+	// Cost and Left are tokens: the cost of the request, and the tokens left in the bucket.
 	Cost, Left int64
-	// Retry is how long the caller had to wait; 0: no wait would have helped. Ago is how long ago
+	// Retry is how long the caller had to wait; 0 if no wait would have helped. Ago is how long ago
 	// the refusal was.
 	Retry, Ago quota.Span
 }
@@ -125,36 +125,38 @@ func putCaller(dst []byte, c *CallerCount) []byte {
 //go:noinline
 func putRaw(dst, b []byte) []byte { return append(dst, b...) }
 
-func (c *cursor) decisions() *Decisions {
-	m := &Decisions{Version: uint64(c.within(0, maxVersion))}
-	for n := c.within(0, MaxCounts); n > 0 && c.err == nil; n-- {
-		m.Counts = append(m.Counts, RefusedCount{Policy: c.policy(), Tier: c.small(), Refused: c.within(0, maxCount)})
+func (c *cursor) readDecisions() *Decisions {
+	m := &Decisions{Version: uint64(c.readWithin(0, maxVersion))}
+	for n := c.readWithin(0, MaxCounts); n > 0 && c.err == nil; n-- {
+		count := RefusedCount{Policy: c.readPolicy(), Tier: c.readSmall(), Refused: c.readWithin(0, maxCount)}
+		m.Counts = append(m.Counts, count)
 	}
-	for n := c.within(0, MaxRefusals); n > 0 && c.err == nil; n-- {
-		r := Refusal{CallerCount: c.caller()}
-		r.Limit = uint32(c.within(0, policy.MaxSetLimits-1))
-		r.Reason, r.Source = c.small(), c.small()
-		r.Cost, r.Left = c.within(0, policy.MaxCost), c.within(0, quota.MaxUnits)
-		r.Retry, r.Ago = quota.Span(c.within(0, int64(quota.MaxWindow))), quota.Span(c.within(0, int64(quota.Hour)))
+	for n := c.readWithin(0, MaxRefusals); n > 0 && c.err == nil; n-- {
+		r := Refusal{CallerCount: c.readCaller()}
+		r.Limit = uint32(c.readWithin(0, policy.MaxSetLimits-1))
+		r.Reason, r.Source = c.readSmall(), c.readSmall()
+		r.Cost, r.Left = c.readWithin(0, policy.MaxCost), c.readWithin(0, quota.MaxUnits)
+		r.Retry = quota.Span(c.readWithin(0, int64(quota.MaxWindow)))
+		r.Ago = quota.Span(c.readWithin(0, int64(quota.Hour)))
 		m.Refusals = append(m.Refusals, r)
 	}
-	for n := c.within(0, MaxCallers); n > 0 && c.err == nil; n-- {
-		m.Callers = append(m.Callers, c.caller())
+	for n := c.readWithin(0, MaxCallers); n > 0 && c.err == nil; n-- {
+		m.Callers = append(m.Callers, c.readCaller())
 	}
 	return m
 }
 
-// small reads a number below 256.
-func (c *cursor) small() uint8 { return uint8(c.within(0, math.MaxUint8)) }
+// readSmall reads a number below 256.
+func (c *cursor) readSmall() uint8 { return uint8(c.readWithin(0, math.MaxUint8)) }
 
-func (c *cursor) policy() uint32 { return uint32(c.within(0, policy.MaxPolicies-1)) }
+func (c *cursor) readPolicy() uint32 { return uint32(c.readWithin(0, policy.MaxPolicies-1)) }
 
-func (c *cursor) caller() (who CallerCount) {
-	who.Policy, who.Tier = c.policy(), c.small()
-	copy(who.Bucket[:], c.bytes(16))
-	copy(who.Consumer[:], c.bytes(16))
-	who.Shown = c.shown()
-	who.Count = c.within(0, maxCount)
-	who.Over = c.within(0, who.Count)
+func (c *cursor) readCaller() (who CallerCount) {
+	who.Policy, who.Tier = c.readPolicy(), c.readSmall()
+	copy(who.Bucket[:], c.readBytes(16))
+	copy(who.Consumer[:], c.readBytes(16))
+	who.Shown = c.readShown()
+	who.Count = c.readWithin(0, maxCount)
+	who.Over = c.readWithin(0, who.Count)
 	return who
 }

@@ -12,7 +12,7 @@ const enforcementMagic = "WREN"
 
 // Bounds of the message about enforcement.
 const (
-	// MaxOrders bounds the orders at a time, MaxBans the banned keys, MaxFreed the changed buckets
+	// MaxOrders bounds the orders in force, MaxBans the banned keys, MaxFreed the changed buckets
 	// in one message.
 	MaxOrders = 64
 	MaxBans   = 1024
@@ -20,13 +20,13 @@ const (
 	maxName   = 63
 )
 
-// Enforcement is all orders and bans of operators, as of Revision.
+// Enforcement is all orders and bans of operators at Revision.
 type Enforcement struct {
 	Revision uint64
 	Orders   []Order
-	// Bans are by key, ascending, each once.
+	// Bans are sorted by key, each key once.
 	Bans []Ban
-	// Freed are the buckets that operators changed lately. Nodes must drop what they know of them,
+	// Freed are the buckets that operators changed lately. Nodes must forget their data about them,
 	// except the tokens that they hold.
 	Freed []Freed
 }
@@ -36,11 +36,11 @@ type Enforcement struct {
 type Order struct {
 	// State is policy.EnforcedAll, policy.EnforcedShadow or policy.EnforcedOff.
 	State policy.Enforced
-	// Percent is the share of the partition keys to which it applies, 1 to 100.
+	// Percent is the share of the partition keys that it applies to, 1 to 100.
 	Percent uint8
-	// Expires is the Unix time in milliseconds at which it ends; 0: it has no end of its own.
+	// Expires is the Unix time in milliseconds at which it ends; 0 if it has no end.
 	Expires int64
-	// Policy and Tier are the names of those to which it applies; empty: all.
+	// Policy and Tier are the names of the policy and the tier that it applies to; empty for all.
 	Policy, Tier []byte
 }
 
@@ -50,8 +50,8 @@ type Ban struct {
 	Expires int64
 }
 
-// Freed is a bucket that was changed. Revision is that of the change: a node at this revision has
-// handled it. Full: the bucket is full now, and so is each node's own part of it.
+// Freed is a changed bucket. Revision is the revision of the change: a node at this revision has
+// handled it. Full means that the bucket is full now, and that each node's own part of it is full.
 type Freed struct {
 	Bucket   keyhash.Key
 	Revision uint64
@@ -60,7 +60,7 @@ type Freed struct {
 
 // AppendEnforcement appends the message to dst.
 func AppendEnforcement(dst []byte, m *Enforcement) []byte {
-	dst = header(dst, enforcementMagic)
+	dst = appendHeader(dst, enforcementMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	dst = putUvarint(dst, int64(len(m.Orders)))
 	for i := range m.Orders {
@@ -86,41 +86,41 @@ func IsEnforcement(b []byte) bool {
 	return text.HasPrefix(b, enforcementMagic)
 }
 
-// DecodeEnforcement reads a message into m, reusing its slices. After an error nothing in m counts.
+// DecodeEnforcement reads a message into m, reusing its slices. After an error m is not valid.
 func DecodeEnforcement(b []byte, m *Enforcement) error {
 	c := cursor{buf: b}
-	c.answered(enforcementMagic)
+	c.readAnswered(enforcementMagic)
 	m.Revision = c.u64()
 	m.Orders, m.Bans, m.Freed = m.Orders[:0], m.Bans[:0], m.Freed[:0]
-	for n := c.within(0, MaxOrders); n > 0 && c.err == nil; n-- {
-		o := Order{State: policy.Enforced(c.u8()), Percent: c.u8(), Expires: c.uvarint()}
-		o.Policy = c.text(maxName)
-		o.Tier = c.text(maxTier)
+	for n := c.readWithin(0, MaxOrders); n > 0 && c.err == nil; n-- {
+		o := Order{State: policy.Enforced(c.u8()), Percent: c.u8(), Expires: c.readUvarint()}
+		o.Policy = c.readText(maxName)
+		o.Tier = c.readText(maxTier)
 		known := o.State == policy.EnforcedAll || o.State == policy.EnforcedShadow || o.State == policy.EnforcedOff
 		if !known || o.Percent < 1 || o.Percent > 100 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Orders = append(m.Orders, o)
 	}
-	for n := c.within(0, MaxBans); n > 0 && c.err == nil; n-- {
+	for n := c.readWithin(0, MaxBans); n > 0 && c.err == nil; n-- {
 		var ban Ban
-		copy(ban.Key[:], c.bytes(16))
-		ban.Expires = c.uvarint()
+		copy(ban.Key[:], c.readBytes(16))
+		ban.Expires = c.readUvarint()
 		if last := len(m.Bans) - 1; last >= 0 && string(m.Bans[last].Key[:]) >= string(ban.Key[:]) {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Bans = append(m.Bans, ban)
 	}
-	for n := c.within(0, MaxFreed); n > 0 && c.err == nil; n-- {
+	for n := c.readWithin(0, MaxFreed); n > 0 && c.err == nil; n-- {
 		var freed Freed
-		copy(freed.Bucket[:], c.bytes(16))
+		copy(freed.Bucket[:], c.readBytes(16))
 		freed.Revision = c.u64()
 		full := c.u8()
 		freed.Full = full == 1
 		if full > 1 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Freed = append(m.Freed, freed)
 	}
-	return c.end()
+	return c.endMessage()
 }

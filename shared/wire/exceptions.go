@@ -7,24 +7,25 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Bounds of what one consumer has in addition to its tier.
+// Bounds of the exceptions of one consumer.
 const (
-	// MaxUnrooted is the longest encoding of exceptions whose limits have no roots yet, and
-	// MaxExceptions the longest one that a node accepts.
+	// MaxUnrooted is the longest encoding of exceptions whose limits have no roots yet.
+	// MaxExceptions is the longest encoding that a node accepts.
 	MaxUnrooted   = 2048
 	MaxExceptions = MaxUnrooted + MaxOverrides*policy.MaxLimits*rootSize
-	// MaxOverrides is how many policies' limits may be overridden.
+	// MaxOverrides is the largest number of policies whose limits may be overridden.
 	MaxOverrides = 16
-	// rootSize is how many bytes more a root takes than none, at most.
+	// rootSize is the largest number of bytes that a root adds.
 	rootSize = 6
 )
 
-// ForGood is the end of a mark that never ends by itself, in Unix milliseconds like all ends here.
+// ForGood is the end of an exception that never ends by itself, in Unix milliseconds like all ends
+// here.
 const ForGood = math.MaxInt64
 
-// Exceptions is what a consumer has in addition to its tier.
+// Exceptions are a consumer's exceptions beside its tier.
 type Exceptions struct {
-	// Banned is until when the consumer is refused, Bypass until when it is not limited; 0: it is
+	// Banned is until when the consumer is refused, Bypass until when it is not limited; 0 for
 	// neither.
 	Banned, Bypass int64
 	Overrides      []Override
@@ -38,8 +39,8 @@ type Override struct {
 	Limits []Figures
 }
 
-// Figures are a limit without its algorithm, which is the policy's. A Burst of 0 means the quota.
-// Root is its policy.Limit.Root.
+// Figures are a limit without its algorithm, which the policy defines. A Burst of 0 means the
+// quota. Root is its policy.Limit.Root.
 type Figures struct {
 	Quota  int64
 	Window quota.Span
@@ -72,7 +73,7 @@ func Ends(exceptions []byte) (banned, bypass int64) {
 		return 0, 0
 	}
 	c := cursor{buf: exceptions}
-	return c.uvarint(), c.uvarint()
+	return c.readUvarint(), c.readUvarint()
 }
 
 // Limits are the limits of one override, and until when they replace the policy's.
@@ -90,18 +91,18 @@ func FindOverride(exceptions, name []byte, l *Limits) bool {
 		return false
 	}
 	c := cursor{buf: exceptions}
-	c.uvarint()
-	c.uvarint()
+	c.readUvarint()
+	c.readUvarint()
 	found := false
 	for left := c.u8(); left > 0 && c.err == nil; left-- {
-		same := string(c.text(63)) == string(name) && !found
-		until, n := c.uvarint(), int(c.within(0, policy.MaxLimits))
+		same := string(c.readText(63)) == string(name) && !found
+		until, n := c.readUvarint(), int(c.readWithin(0, policy.MaxLimits))
 		if same {
 			found, l.Until, l.Count = true, until, n
 		}
 		for i := range n {
-			f := Figures{Quota: c.uvarint(), Window: quota.Span(c.uvarint()), Burst: c.uvarint(),
-				Root: quota.Span(c.uvarint())}
+			f := Figures{Quota: c.readUvarint(), Window: quota.Span(c.readUvarint()), Burst: c.readUvarint(),
+				Root: quota.Span(c.readUvarint())}
 			if same {
 				l.Each[i] = f
 			}

@@ -15,8 +15,8 @@ type OwnFigure struct {
 // OwnFigures are policy.Figures.
 type OwnFigures struct{ Quota, Burst OwnFigure }
 
-// putFigures writes how many limits of a policy have figures that requests hold, and for each its
-// index among all limits and those figures.
+// putFigures writes the number of a policy's limits with figures in requests, and for each limit
+// its index among all limits and those figures.
 func putFigures(dst []byte, p *policy.Policy) []byte {
 	var places []byte
 	count := int64(0)
@@ -30,7 +30,7 @@ func putFigures(dst []byte, p *policy.Policy) []byte {
 	return append(putUvarint(dst, count), places...)
 }
 
-// eachLimit calls a function with the limits of a policy in the order in which a snapshot has them.
+// eachLimit calls a function with the limits of a policy in the order of a snapshot.
 func eachLimit(p *policy.Policy, each func(index int64, l *policy.Limit)) {
 	index := int64(0)
 	add := func(limits []policy.Limit) {
@@ -52,15 +52,15 @@ func putFigure(dst []byte, f *policy.Figure) []byte {
 	return putUvarint(putText(append(dst, byte(f.Source.Kind)), f.Source.Name), f.Default)
 }
 
-// figures reads what putFigures has written.
-func (r *SetReader) figures(each func(index int, f OwnFigures)) {
+// readFigures reads the result of putFigures.
+func (r *SetReader) readFigures(each func(index int, f OwnFigures)) {
 	c, before := &r.c, int64(-1)
-	for n := c.within(1, r.policyLimits); n > 0 && c.err == nil; n-- {
-		index := c.within(before+1, r.policyLimits-1)
+	for n := c.readWithin(1, r.policyLimits); n > 0 && c.err == nil; n-- {
+		index := c.readWithin(before+1, r.policyLimits-1)
 		before = index
-		f := OwnFigures{r.figure(), r.figure()}
+		f := OwnFigures{r.readFigure(), r.readFigure()}
 		if f.Quota.Kind == 0 && (f.Burst.Kind == 0 || f.Quota.Default == 0) {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		if c.err == nil {
 			each(int(index), f)
@@ -68,19 +68,19 @@ func (r *SetReader) figures(each func(index int, f OwnFigures)) {
 	}
 }
 
-func (r *SetReader) figure() OwnFigure {
-	kind, name := r.valueSource()
-	return OwnFigure{Kind: kind, Name: name, Default: r.c.within(0, quota.MaxUnits)}
+func (r *SetReader) readFigure() OwnFigure {
+	kind, name := r.readSource()
+	return OwnFigure{Kind: kind, Name: name, Default: r.c.readWithin(0, quota.MaxUnits)}
 }
 
-// valueSource reads where a request says a number; a kind of 0 means nowhere.
-func (r *SetReader) valueSource() (kind policy.SourceKind, name Ref) {
+// readSource reads the place of a number in requests; a kind of 0 means no place.
+func (r *SetReader) readSource() (kind policy.SourceKind, name Ref) {
 	kind = policy.SourceKind(r.c.u8())
 	if kind != 0 && !kind.Is(policy.OfNumbers) {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 	}
-	if name = r.ref(policy.MaxText); (kind == 0) != (name.Len == 0) {
-		r.c.fail(ErrValue)
+	if name = r.readRef(policy.MaxText); (kind == 0) != (name.Len == 0) {
+		r.c.failWith(ErrValue)
 	}
 	return kind, name
 }

@@ -9,7 +9,8 @@ import (
 // MaxSteps bounds the policies in one report.
 const MaxSteps = 1024
 
-// Ladder is the section about the step of a node's failure ladder on which each policy is.
+// Ladder is the section about the steps of a node's failure ladder: the present step of each
+// policy.
 type Ladder struct {
 	// Version is the policy set that the indexes of Steps refer to.
 	Version uint64
@@ -34,18 +35,18 @@ func appendLadder(dst []byte, m *Ladder) []byte {
 	return dst
 }
 
-func (c *cursor) ladder() *Ladder {
-	m := &Ladder{Version: c.u64(), Worst: c.step()}
-	for n := c.within(0, MaxSteps); n > 0 && c.err == nil; n-- {
-		m.Steps = append(m.Steps, PolicyStep{Policy: c.policy(), Step: c.step()})
+func (c *cursor) readLadder() *Ladder {
+	m := &Ladder{Version: c.u64(), Worst: c.readStep()}
+	for n := c.readWithin(0, MaxSteps); n > 0 && c.err == nil; n-- {
+		m.Steps = append(m.Steps, PolicyStep{Policy: c.readPolicy(), Step: c.readStep()})
 	}
 	return m
 }
 
-func (c *cursor) step() policy.Step {
+func (c *cursor) readStep() policy.Step {
 	s := policy.Step(c.u8())
 	if s >= policy.Steps {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
 	return s
 }

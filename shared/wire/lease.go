@@ -19,20 +19,20 @@ type LeaseRequest struct {
 	Boot uint64
 	// Seq grows by one with each request of a worker; the reply repeats it.
 	Seq uint64
-	// Version is the policy set that Limit of the items refers to.
+	// Version is the policy set that the items' Limit refers to.
 	Version uint64
 	Items   []LeaseItem
 }
 
-// ItemState is the outcome for one bucket.
+// ItemState is the result for one bucket.
 type ItemState uint8
 
-// ItemGranted carries a grant, which may be empty. ItemUnknown: the request's version or limit is
-// not known or has been replaced; the node should fetch the newest snapshot. ItemUnavailable: the
-// part of the store with the bucket has not answered for NotBefore, although others do; the failure
-// ladder decides about this bucket only. Nodes that do not know this state treat the whole reply as
-// a failure. ItemSuspended: the quota is 0, whatever the node takes it for; NotBefore is
-// quota.Never.
+// ItemGranted has a grant, which may be empty. ItemUnknown means that the request's version or
+// limit is not known or has been replaced; the node should fetch the newest snapshot.
+// ItemUnavailable means that the part of the store with the bucket has not answered for NotBefore,
+// although other parts do; then the failure ladder decides about this bucket only. Nodes that do
+// not know this state treat the whole reply as a failure. ItemSuspended means that the quota is 0,
+// even if the node knows another quota; NotBefore is quota.Never.
 const (
 	ItemGranted ItemState = iota
 	ItemUnknown
@@ -46,13 +46,13 @@ const stateDoubt = 0x80
 // LeaseReply answers a LeaseRequest item by item, in the same order.
 type LeaseReply struct {
 	Seq uint64
-	// Nodes is how many nodes share the buckets, for the local share when the control plane is
-	// away.
+	// Nodes is the number of nodes that share the buckets, for the local share when the control
+	// plane is away.
 	Nodes int64
 	Items []LeaseAnswer
 }
 
-// LeaseAnswer is the outcome for one bucket; see lease.Grant.
+// LeaseAnswer is the result for one bucket; see lease.Grant.
 type LeaseAnswer struct {
 	State         ItemState
 	Waiting, Keep int64
@@ -60,26 +60,27 @@ type LeaseAnswer struct {
 	NotBefore quota.Span
 	Level     int64
 	// Debt is the units missing from a full bucket of an optimistic limit, including the report. It
-	// is more than the bucket holds if too much was used.
+	// is more than a full bucket if too much was used.
 	Debt int64
-	// Delay is, for a leaky bucket, how long the first of the granted waiting requests must be held
-	// back; each further one waits longer by the time that its cost takes to drain. At most
-	// maxDelay.
+	// Delay is, for a leaky bucket, the time by which the first of the granted waiting requests
+	// must be delayed. Each further request waits longer by the time that its cost takes to drain.
+	// At most maxDelay.
 	Delay quota.Span
 	// FullAfter is how long a bucket of a window algorithm takes until it is full.
 	FullAfter quota.Span
-	// For, if not 0, is how long the Keep permits last that answer a claim; Level is how many are
-	// free. A claim with For 0 in its answer has got none, and keeps what it had. See
-	// inflight.Answer.
+	// For, if not 0, is how long the Keep permits in the answer to a claim last; Level is the
+	// number of free permits. A claim with For 0 in its answer got no permits, and the node keeps
+	// its old permits. See inflight.Answer.
 	For quota.Span
-	// Term is that of the tokens that were granted, and Doubt says that the bucket may lack tokens
-	// that were not used. See lease.Grant.
+	// Term is the term of the granted tokens. Doubt means that the bucket may lack tokens that were
+	// not used. See lease.Grant.
 	Term  lease.Term
 	Doubt bool
 }
 
-// MaxFullAfter is the longest time until a bucket is full that an answer can say. It is above what
-// any window takes: twice its length, and the leases. A bucket that owes much may take longer.
+// MaxFullAfter is the longest time until a bucket is full that an answer can contain. It is longer
+// than any window takes: twice its length, and the leases. A bucket with a large debt may take
+// longer.
 const MaxFullAfter = 3 * quota.MaxWindow
 
 // Bounds of the numbers in lease messages.
@@ -90,7 +91,7 @@ const (
 	MaxNodes = 1 << 20
 	maxDelay = int64(quota.Hour)
 	maxHold  = 1 << 20
-	// maxSeq is what the arithmetic of every store holds exactly.
+	// maxSeq is the largest number that the arithmetic of every store holds exactly.
 	maxSeq  = 1 << 53
 	maxFor  = int64(quota.Hour)
 	maxTerm = 1<<32 - 1
@@ -98,7 +99,7 @@ const (
 
 // AppendLeaseRequest appends the message to dst.
 func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
-	dst = putText(header(dst, leaseRequestMagic), m.Node)
+	dst = putText(appendHeader(dst, leaseRequestMagic), m.Node)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Boot)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Seq)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Version)
@@ -113,24 +114,24 @@ func AppendLeaseRequest(dst []byte, m LeaseRequest) []byte {
 // MaxNodeID, numbers out of range, and an item that is joined to no ask.
 func DecodeLeaseRequest(b []byte) (LeaseRequest, error) {
 	c := cursor{buf: b}
-	c.asked(leaseRequestMagic)
-	m := LeaseRequest{Node: string(c.text(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
-	n := c.within(0, MaxItems)
+	c.readAsked(leaseRequestMagic)
+	m := LeaseRequest{Node: string(c.readText(MaxNodeID)), Boot: c.u64(), Seq: c.u64(), Version: c.u64()}
+	n := c.readWithin(0, MaxItems)
 	if c.err == nil {
 		m.Items = make([]LeaseItem, n)
 	}
-	joined := false // The item before belongs to one request with this one.
+	joined := false // The item before and this item belong to one request.
 	for i := range m.Items {
-		c.item(&m.Items[i])
+		c.readItem(&m.Items[i])
 		if joined && m.Items[i].Kind != KindAsk {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		joined = m.Items[i].Joined
 	}
 	if joined {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
-	if err := c.end(); err != nil {
+	if err := c.endMessage(); err != nil {
 		return LeaseRequest{}, err
 	}
 	return m, nil

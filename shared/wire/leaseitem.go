@@ -9,17 +9,17 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// ItemKind is the kind of a LeaseItem: it says which of the item's fields count. See itemParts.
+// ItemKind is the kind of a LeaseItem. It decides which of the item's fields count. See itemParts.
 type ItemKind uint8
 
 const (
 	// KindAsk asks for tokens for waiting requests, and for tokens to keep. See lease.Ask.
 	KindAsk ItemKind = iota
-	// KindReport counts tokens of an optimistic limit that were used already. See lease.Account.
+	// KindReport counts used tokens of an optimistic limit. See lease.Account.
 	KindReport
-	// KindSettle makes a reservation cost as much as its request. Sent again it changes nothing.
+	// KindSettle changes a reservation to the cost of its request. Sent again it changes nothing.
 	KindSettle
-	// KindReturn takes leased tokens back, or hears that they were used. See lease.Back.
+	// KindReturn gives leased tokens back, or reports that they were used. See lease.Back.
 	KindReturn
 	// KindClaim claims permits for requests in flight. See inflight.Claim.
 	KindClaim
@@ -35,40 +35,42 @@ type LeaseItem struct {
 	Bucket keyhash.Key
 	// Limit is the index of the limit among all limits of the policy set, in the document's order.
 	Limit uint32
-	// Waiting requests of Cost tokens each, and tokens to Keep. A claim names so the permits that
-	// the node needs and would like to have beyond Hold, a settlement the cost that was reserved.
+	// Waiting is the number of waiting requests of Cost tokens each, Keep the number of tokens to
+	// keep. In a claim they are the permits beyond Hold that the node needs and would like to have.
+	// In a settlement Cost is the reserved cost.
 	Waiting, Cost, Keep int64
 	// Used are tokens that requests have used.
 	Used int64
-	// Joined: this item and the next belong to one request, which needs all or none of them. Each
-	// item of such a group has one waiting request. Either all answers have Waiting 1, or none has;
-	// then NotBefore is 0 for buckets that had the tokens.
+	// Joined means that this item and the next belong to one request, which needs all or none of
+	// them. Each item of such a group has one waiting request. Either all answers have Waiting 1,
+	// or all have Waiting 0; then NotBefore is 0 for buckets that had the tokens.
 	Joined bool
-	// Soon: the node uses what waiting requests are granted within lease.Soon, or not at all.
+	// Soon means that the node uses tokens for waiting requests within lease.Soon, or not at all.
 	Soon bool
-	// ExceptionsRevision is that of Consumers up to which the node knows that the bucket has this
-	// limit.
+	// ExceptionsRevision is the revision of Consumers up to which the node knows that the bucket
+	// has this limit.
 	ExceptionsRevision uint64
-	// Position, if not 0, means that the Consumer may have a limit of its own, which the control
-	// plane must look up: the one with this policy.Limit.Root. Position - 1 is the index of the one
-	// that the node knows. TierGuessed: it does not know the consumer's tier either, and has taken
-	// it for the default one.
+	// Position, if not 0, means that the Consumer may have a limit of its own with this
+	// policy.Limit.Root, which the control plane must look up. Position - 1 is the index of the
+	// limit that the node knows. TierGuessed means that the node does not know the consumer's tier
+	// either, and has used the default tier.
 	Consumer keyhash.Key
 	Position uint8
 	Root     quota.Span
 	// Quota and Burst, if they are not 0, are the caller's own figures. The control plane cuts them
-	// to the most that the limit allows, whatever a node says.
+	// to the largest that the limit allows.
 	Quota, Burst int64
-	// Seq grows with each claim that the node makes of the bucket, of which it has Hold permits
-	// now, and was Lent permits last.
+	// Seq grows with each claim of the node for the bucket. The node has Hold permits of it now,
+	// and had Lent permits at last.
 	Seq        uint64
 	Hold, Lent int64
-	// Reserved, if not 0, names what the waiting requests are granted as reservations: the first is
-	// its number 1. A settlement is for the reservation of number Nth, whose request has cost
-	// Actual. A return has a name of its own: the control plane takes it once.
+	// Reserved, if not 0, names the reservations of the waiting requests: the first has the number
+	// 1. A settlement is for the reservation with the number Nth, whose request has cost Actual. A
+	// return has a name of its own, so that the control plane counts it once.
 	Reserved    uint64
 	Nth, Actual int64
-	// Returned are leased tokens of a Term that no request will use; Used are those that some have.
+	// Returned is the number of leased tokens of a Term that no request will use; Used is the
+	// number of used tokens.
 	Term     lease.Term
 	Returned int64
 }
@@ -94,7 +96,8 @@ const (
 	partClaim    // Seq, Hold and Lent
 )
 
-// itemParts says which parts an item of each kind has, and which it may have. It has no others.
+// itemParts has the parts that an item of each kind has, and the parts that it may have. It has no
+// other parts.
 var itemParts = [kindCount]struct{ has, may int64 }{
 	KindAsk:    {partTokens | partCost, partJoined | partSoon | partOwn | partConsumer | partName},
 	KindReport: {partCost | partUsed, partOwn | partConsumer},
@@ -103,8 +106,8 @@ var itemParts = [kindCount]struct{ has, may int64 }{
 	KindClaim:  {partTokens | partClaim, 0},
 }
 
-// flags are the parts that the item has of those that some items may have.
-func (it *LeaseItem) flags() (flags int64) {
+// partFlags returns the optional parts that the item has.
+func (it *LeaseItem) partFlags() (flags int64) {
 	for bit, set := range [...]bool{it.Joined, it.Soon, it.Quota > 0, it.Position > 0, it.Reserved > 0} {
 		if set {
 			flags |= 1 << bit
@@ -114,7 +117,7 @@ func (it *LeaseItem) flags() (flags int64) {
 }
 
 func putItem(dst []byte, it *LeaseItem) []byte {
-	flags, has := it.flags(), int64(0)
+	flags, has := it.partFlags(), int64(0)
 	if it.Kind < kindCount {
 		has = itemParts[it.Kind].has
 		flags &^= has
@@ -152,49 +155,49 @@ func putItem(dst []byte, it *LeaseItem) []byte {
 	return dst
 }
 
-func (c *cursor) item(it *LeaseItem) {
+func (c *cursor) readItem(it *LeaseItem) {
 	it.Kind = ItemKind(c.u8())
-	copy(it.Bucket[:], c.bytes(16))
-	flags := c.uvarint()
-	it.Limit = uint32(c.within(0, 1<<20))
-	it.ExceptionsRevision = uint64(c.uvarint())
+	copy(it.Bucket[:], c.readBytes(16))
+	flags := c.readUvarint()
+	it.Limit = uint32(c.readWithin(0, 1<<20))
+	it.ExceptionsRevision = uint64(c.readUvarint())
 	if it.Kind >= kindCount || flags&^itemParts[it.Kind].may != 0 {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 		return
 	}
 	it.Joined, it.Soon = flags&partJoined != 0, flags&partSoon != 0
 	parts := flags | itemParts[it.Kind].has
 	if parts&partOwn != 0 {
-		it.Quota, it.Burst = c.within(1, maxTokens), c.within(1, maxTokens)
+		it.Quota, it.Burst = c.readWithin(1, maxTokens), c.readWithin(1, maxTokens)
 	}
 	if parts&partConsumer != 0 {
-		it.Position = uint8(c.within(1, TierGuessed))
-		copy(it.Consumer[:], c.bytes(16))
-		it.Root = quota.Span(c.within(0, maxRoot))
+		it.Position = uint8(c.readWithin(1, TierGuessed))
+		copy(it.Consumer[:], c.readBytes(16))
+		it.Root = quota.Span(c.readWithin(0, maxRoot))
 	}
 	if parts&partName != 0 {
 		if it.Reserved = c.u64(); it.Reserved == 0 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 	}
 	if parts&partTokens != 0 {
-		it.Waiting, it.Keep = c.within(0, maxWaiting), c.within(0, maxTokens)
+		it.Waiting, it.Keep = c.readWithin(0, maxWaiting), c.readWithin(0, maxTokens)
 	}
 	if parts&partCost != 0 {
-		it.Cost = c.within(1, maxTokens)
+		it.Cost = c.readWithin(1, maxTokens)
 	}
 	if parts&partUsed != 0 {
-		it.Used = c.within(1, maxTokens)
+		it.Used = c.readWithin(1, maxTokens)
 	}
 	if parts&partSettled != 0 {
-		it.Nth, it.Actual = c.within(1, maxWaiting), c.within(0, policy.MaxCost)
+		it.Nth, it.Actual = c.readWithin(1, maxWaiting), c.readWithin(0, policy.MaxCost)
 	}
 	if parts&partReturned != 0 {
-		it.Term, it.Returned = lease.Term(c.within(1, maxTerm)), c.within(0, maxTokens)
-		it.Used = c.within(0, maxTokens)
+		it.Term, it.Returned = lease.Term(c.readWithin(1, maxTerm)), c.readWithin(0, maxTokens)
+		it.Used = c.readWithin(0, maxTokens)
 	}
 	if parts&partClaim != 0 {
-		it.Seq, it.Hold = uint64(c.within(1, maxSeq)), c.within(0, maxHold)
-		it.Lent = c.within(0, it.Hold)
+		it.Seq, it.Hold = uint64(c.readWithin(1, maxSeq)), c.readWithin(0, maxHold)
+		it.Lent = c.readWithin(0, it.Hold)
 	}
 }

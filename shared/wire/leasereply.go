@@ -9,7 +9,7 @@ import (
 
 // AppendLeaseReply appends the message to dst.
 func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
-	dst = binary.LittleEndian.AppendUint64(header(dst, leaseReplyMagic), m.Seq)
+	dst = binary.LittleEndian.AppendUint64(appendHeader(dst, leaseReplyMagic), m.Seq)
 	dst = putUvarint(putUvarint(dst, m.Nodes), int64(len(m.Items)))
 	for i := range m.Items {
 		it := &m.Items[i]
@@ -31,28 +31,28 @@ func AppendLeaseReply(dst []byte, m LeaseReply) []byte {
 // DecodeLeaseReply reads a message into m, reusing m.Items.
 func DecodeLeaseReply(b []byte, m *LeaseReply) error {
 	c := cursor{buf: b}
-	c.answered(leaseReplyMagic)
-	m.Seq, m.Nodes = c.u64(), c.within(1, MaxNodes)
+	c.readAnswered(leaseReplyMagic)
+	m.Seq, m.Nodes = c.u64(), c.readWithin(1, MaxNodes)
 	m.Items = m.Items[:0]
-	for n := c.within(0, MaxItems); n > 0 && c.err == nil; n-- {
+	for n := c.readWithin(0, MaxItems); n > 0 && c.err == nil; n-- {
 		first := c.u8()
 		state := ItemState(first &^ stateDoubt)
 		if state > ItemSuspended {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Items = append(m.Items, LeaseAnswer{
 			State:     state,
 			Doubt:     first&stateDoubt != 0,
-			Waiting:   c.within(0, maxWaiting),
-			Keep:      c.within(0, maxTokens),
-			NotBefore: quota.Span(c.uvarint()),
-			Level:     c.within(0, maxTokens),
-			Debt:      c.within(0, 2*maxTokens),
-			Delay:     quota.Span(c.within(0, maxDelay)),
-			FullAfter: quota.Span(c.within(0, int64(MaxFullAfter))),
-			For:       quota.Span(c.within(0, maxFor)),
-			Term:      lease.Term(c.within(0, maxTerm)),
+			Waiting:   c.readWithin(0, maxWaiting),
+			Keep:      c.readWithin(0, maxTokens),
+			NotBefore: quota.Span(c.readUvarint()),
+			Level:     c.readWithin(0, maxTokens),
+			Debt:      c.readWithin(0, 2*maxTokens),
+			Delay:     quota.Span(c.readWithin(0, maxDelay)),
+			FullAfter: quota.Span(c.readWithin(0, int64(MaxFullAfter))),
+			For:       quota.Span(c.readWithin(0, maxFor)),
+			Term:      lease.Term(c.readWithin(0, maxTerm)),
 		})
 	}
-	return c.end()
+	return c.endMessage()
 }

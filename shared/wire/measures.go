@@ -4,7 +4,7 @@ import "github.com/weir-proxy/weir/shared/quota"
 
 // Bounds of the section about measures.
 const (
-	// MaxMeasures is how many policies one report has.
+	// MaxMeasures is the largest number of policies in one report.
 	MaxMeasures = 256
 	// MaxCovers is the longest time that a report covers.
 	MaxCovers = 30 * quota.Second
@@ -15,44 +15,45 @@ const (
 	AllRequests = "*"
 
 	maxBusy = 1 << 45
-	// numbers is how many there are of one policy; zeros at the end are left out.
+	// numbers is the number of figures of one policy; zeros at the end are left out.
 	numbers = 12
 )
 
-// Measures is the section about what the worker has measured of policies since its last report.
+// Measures is the section about the worker's measurements of policies since its last report.
 type Measures struct {
-	// Node is that of the report. Read from a message, it aliases it.
+	// Node is the report's node. Read from a message, it aliases the message.
 	Node []byte
-	// Covers is how long before the report the measured time began: Busy is about that time.
+	// Covers is how long before the report the measured time began; Busy is about that time.
 	Covers quota.Span
 	Items  []Measure
 }
 
-// Measure is what was measured of one policy.
+// Measure is the measurement of one policy.
 type Measure struct {
-	// Policy is its name. Read from a message, it aliases it.
+	// Policy is its name. Read from a message, it aliases the message.
 	Policy []byte
-	// CandidateRefused are requests that its candidate limit would have refused, ShadowRefused
-	// those that it would have refused if it were enforced.
+	// CandidateRefused is the number of requests that its candidate limit would have refused,
+	// ShadowRefused the number of requests that it would have refused if it were enforced.
 	CandidateRefused, ShadowRefused int64
-	// Busy is for how long requests were in flight, added up, in milliseconds: three requests that
-	// last a second each are 3000.
+	// Busy is the sum of the times that requests were in flight, in milliseconds: three requests
+	// that last a second each are 3000.
 	Busy int64
-	// Used is how much of the limit of one of its buckets was in flight at most, in percent.
+	// Used is the largest part of the limit of one of its buckets that was in flight, in percent.
 	Used int64
-	// CandidateUndetermined and ShadowUndetermined are requests of which these do not know what
-	// they would have done.
+	// CandidateUndetermined and ShadowUndetermined are the numbers of requests for which the
+	// candidate and the shadow could not decide.
 	CandidateUndetermined, ShadowUndetermined int64
-	// Decided are the requests that it let through or refused, enforced, and Refused the latter.
-	// Unsure are those that it decided without its bucket. Waited are those that waited for its
-	// tokens, and Held for how many milliseconds they did, added up.
+	// Decided is the number of requests that it let through or refused, enforced, and Refused the
+	// number of refused requests. Unsure is the number of requests that it decided without its
+	// bucket. Waited is the number of requests that waited for its tokens, and Held the sum of
+	// their waits in milliseconds.
 	Decided, Refused, Unsure, Waited, Held int64
-	// Version is the policy set that decided; 0 if nothing was decided.
+	// Version is the policy set that decided; 0 if there was no decision.
 	Version uint64
 }
 
-// numbers are those of a measure, in the order in which they are written.
-func (m *Measure) numbers(version *int64) [numbers]*int64 {
+// figuresOf returns pointers to the figures of a measure, in the order in which they are written.
+func (m *Measure) figuresOf(version *int64) [numbers]*int64 {
 	return [...]*int64{
 		&m.CandidateRefused, &m.ShadowRefused, &m.Busy, &m.Used, &m.CandidateUndetermined, &m.ShadowUndetermined,
 		&m.Decided, &m.Refused, &m.Unsure, &m.Waited, &m.Held, version,
@@ -65,7 +66,7 @@ func appendMeasures(dst []byte, m *Measures) []byte {
 		one := &m.Items[i]
 		dst = putRaw(putUvarint(dst, int64(len(one.Policy))), one.Policy)
 		version := int64(one.Version)
-		numbers := one.numbers(&version)
+		numbers := one.figuresOf(&version)
 		most := len(numbers)
 		for most > 0 && *numbers[most-1] == 0 {
 			most--
@@ -78,21 +79,21 @@ func appendMeasures(dst []byte, m *Measures) []byte {
 	return dst
 }
 
-func (c *cursor) measures() *Measures {
+func (c *cursor) readMeasures() *Measures {
 	m := &Measures{}
-	m.Covers = quota.Span(c.within(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
-	for n := c.within(0, MaxMeasures); n > 0 && c.err == nil; n-- {
-		one := Measure{Policy: c.text(maxName)}
+	m.Covers = quota.Span(c.readWithin(0, int64(MaxCovers/quota.Millisecond))) * quota.Millisecond
+	for n := c.readWithin(0, MaxMeasures); n > 0 && c.err == nil; n-- {
+		one := Measure{Policy: c.readText(maxName)}
 		version := int64(0)
-		known := one.numbers(&version)
+		known := one.figuresOf(&version)
 		most := [numbers]int64{maxCount, maxCount, maxBusy, MaxUsed, maxCount, maxCount,
 			maxCount, maxCount, maxCount, maxCount, maxBusy, maxVersion}
-		for i := range c.within(0, numbers) {
-			*known[i] = c.within(0, most[i])
+		for i := range c.readWithin(0, numbers) {
+			*known[i] = c.readWithin(0, most[i])
 		}
 		one.Version = uint64(version)
 		if len(one.Policy) == 0 || one.Refused > one.Decided {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Items = append(m.Items, one)
 	}

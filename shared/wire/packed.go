@@ -14,15 +14,15 @@ func (p *Packed) Add(one *policy.Policy) {
 	p.bytes = putPolicy(p.bytes, one)
 }
 
-func (p *Packed) size() int {
+func (p *Packed) encodedSize() int {
 	if p == nil {
 		return 0
 	}
 	return p.count
 }
 
-// move appends the policies to dst and empties the Packed.
-func (p *Packed) move(dst []byte) []byte {
+// moveTo appends the policies to dst and empties the Packed.
+func (p *Packed) moveTo(dst []byte) []byte {
 	if p == nil {
 		return dst
 	}

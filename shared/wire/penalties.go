@@ -12,9 +12,9 @@ const penaltiesMagic = "WRPP"
 
 // Bounds of the messages about penalties.
 const (
-	// MaxOffences is how many offences one report has.
+	// MaxOffences is the largest number of offences in one report.
 	MaxOffences = 128
-	// MaxPenalties is how many penalties one message has.
+	// MaxPenalties is the largest number of penalties in one message.
 	MaxPenalties = 1024
 	// MaxPenaltyLevel is the highest level.
 	MaxPenaltyLevel = 64
@@ -24,16 +24,16 @@ const (
 
 // Offences is the section about the penalties that the worker has begun or prolonged.
 type Offences struct {
-	// Node is that of the report. Read from a message, it aliases it.
+	// Node is the report's node. Read from a message, it aliases the message.
 	Node  []byte
 	Items []Offence
 }
 
 // Offence is a penalty that a node has begun. Read from a message, Policy and Shown alias it.
 type Offence struct {
-	// Key is the caller: a match.Subject's Key, or what match.ShadowOf makes of it.
+	// Key is the caller: a match.Subject's Key, or the result of match.ShadowOf for it.
 	Key keyhash.Key
-	// Known is the Penalties.Revision that the node had seen of the caller.
+	// Known is the Penalties.Revision of the caller that the node had.
 	Known uint64
 	// Policy is the name of the policy that refused the caller.
 	Policy []byte
@@ -41,9 +41,10 @@ type Offence struct {
 	// milliseconds.
 	Level            uint8
 	Until, Forgotten int64
-	// Shadow: the penalty refuses nothing. Prolonged: the caller is under it already.
+	// Shadow means that the penalty refuses nothing. Prolonged means that the caller was already
+	// under it.
 	Shadow, Prolonged bool
-	// Version is the policy set to which the shown parts refer.
+	// Version is the policy set that the shown parts refer to.
 	Version uint64
 	Identity
 }
@@ -64,34 +65,34 @@ func appendOffences(dst []byte, m *Offences) []byte {
 	return dst
 }
 
-func (c *cursor) offences() *Offences {
+func (c *cursor) readOffences() *Offences {
 	m := &Offences{}
-	for n := c.within(1, MaxOffences); n > 0 && c.err == nil; n-- {
+	for n := c.readWithin(1, MaxOffences); n > 0 && c.err == nil; n-- {
 		var o Offence
-		copy(o.Key[:], c.bytes(keyhash.Size))
-		o.Policy = c.text(maxName)
-		o.Known, o.Level = uint64(c.within(0, maxVersion)), uint8(c.within(1, MaxPenaltyLevel))
-		o.Until = c.within(1, maxMillis)
-		o.Forgotten = c.within(o.Until, maxMillis)
-		flags := c.within(0, 3)
+		copy(o.Key[:], c.readBytes(keyhash.Size))
+		o.Policy = c.readText(maxName)
+		o.Known, o.Level = uint64(c.readWithin(0, maxVersion)), uint8(c.readWithin(1, MaxPenaltyLevel))
+		o.Until = c.readWithin(1, maxMillis)
+		o.Forgotten = c.readWithin(o.Until, maxMillis)
+		flags := c.readWithin(0, 3)
 		o.Shadow, o.Prolonged = flags&1 != 0, flags&2 != 0
-		o.Version = uint64(c.within(0, maxVersion))
-		copy(o.Consumer[:], c.bytes(keyhash.Size))
-		o.Shown = c.shown()
+		o.Version = uint64(c.readWithin(0, maxVersion))
+		copy(o.Consumer[:], c.readBytes(keyhash.Size))
+		o.Shown = c.readShown()
 		if len(o.Policy) == 0 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Items = append(m.Items, o)
 	}
 	return m
 }
 
-// shown reads the shown parts of an Identity.
-func (c *cursor) shown() []byte {
-	all := c.text(MaxShown)
+// readShown reads the shown parts of an Identity.
+func (c *cursor) readShown() []byte {
+	all := c.readText(MaxShown)
 	for rest := all; len(rest) > 0; {
 		if len(rest) < 2 || rest[0] >= policy.MaxShown || int(rest[1]) > min(len(rest)-2, policy.MaxShownText) {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 			break
 		}
 		rest = rest[2+int(rest[1]):]
@@ -103,8 +104,8 @@ func (c *cursor) shown() []byte {
 type Penalties struct {
 	// Revision grows with each change; the message has all changes up to it that the node lacks.
 	Revision uint64
-	// Cleared is the revision at which all penalties were pardoned last, 0 for never: earlier ones
-	// count no more.
+	// Cleared is the revision at which all penalties were pardoned last, 0 for never. Earlier
+	// penalties do not count any more.
 	Cleared uint64
 	Items   []Penalty
 }
@@ -118,7 +119,7 @@ type Penalty struct {
 
 // AppendPenalties appends the message to dst.
 func AppendPenalties(dst []byte, m *Penalties) []byte {
-	dst = header(dst, penaltiesMagic)
+	dst = appendHeader(dst, penaltiesMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Revision)
 	dst = binary.LittleEndian.AppendUint64(dst, m.Cleared)
 	dst = putUvarint(dst, int64(len(m.Items)))
@@ -134,23 +135,23 @@ func IsPenalties(b []byte) bool {
 	return text.HasPrefix(b, penaltiesMagic)
 }
 
-// DecodePenalties reads a message into m, reusing its slice. After an error nothing in m counts.
+// DecodePenalties reads a message into m, reusing its slice. After an error m is not valid.
 func DecodePenalties(b []byte, m *Penalties) error {
 	c := cursor{buf: b}
-	c.answered(penaltiesMagic)
+	c.readAnswered(penaltiesMagic)
 	m.Revision, m.Cleared, m.Items = c.u64(), c.u64(), m.Items[:0]
 	if m.Revision > maxVersion || m.Cleared > m.Revision {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
-	for n := c.within(0, MaxPenalties); n > 0 && c.err == nil; n-- {
+	for n := c.readWithin(0, MaxPenalties); n > 0 && c.err == nil; n-- {
 		var p Penalty
-		copy(p.Key[:], c.bytes(keyhash.Size))
+		copy(p.Key[:], c.readBytes(keyhash.Size))
 		p.Level = c.u8()
-		p.Until = c.within(0, maxMillis)
+		p.Until = c.readWithin(0, maxMillis)
 		if p.Level > MaxPenaltyLevel {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		m.Items = append(m.Items, p)
 	}
-	return c.end()
+	return c.endMessage()
 }

@@ -30,25 +30,25 @@ func putPenalty(dst []byte, p *penalty.Rule) []byte {
 	return dst
 }
 
-// penalty reads a rule, and calls back with it unless it is refused.
-func (r *SetReader) penalty(rule func(penalty.Rule)) {
+// readPenalty reads a rule, and calls back with it unless it is refused.
+func (r *SetReader) readPenalty(rule func(penalty.Rule)) {
 	c := &r.c
-	flags := c.within(0, penaltyFlags-1)
+	flags := c.readWithin(0, penaltyFlags-1)
 	p := penalty.Rule{
 		Extend: flags&penaltyExtend != 0, All: flags&penaltyAll != 0, Shadow: flags&penaltyShadow != 0,
-		Refusals: c.within(1, policy.MaxRefusals), Within: c.span(quota.Day),
-		For: c.span(policy.MaxPenalty), Max: c.span(policy.MaxPenalty), Factor: c.within(1, policy.MaxFactor),
-		Forget: c.span(policy.MaxPenalty), Jitter: c.within(0, 100),
+		Refusals: c.readWithin(1, policy.MaxRefusals), Within: c.readSpan(quota.Day),
+		For: c.readSpan(policy.MaxPenalty), Max: c.readSpan(policy.MaxPenalty),
+		Factor: c.readWithin(1, policy.MaxFactor), Forget: c.readSpan(policy.MaxPenalty), Jitter: c.readWithin(0, 100),
 	}
 	if p.Max < p.For {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
 	if c.err == nil {
 		rule(p)
 	}
 }
 
-// span reads a time of at least a second.
-func (c *cursor) span(high quota.Span) quota.Span {
-	return quota.Span(c.within(int64(quota.Second), int64(high)))
+// readSpan reads a time of at least a second.
+func (c *cursor) readSpan(high quota.Span) quota.Span {
+	return quota.Span(c.readWithin(int64(quota.Second), int64(high)))
 }

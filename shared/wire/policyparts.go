@@ -8,8 +8,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// The parts of a policy are fields that few policies have. A bit for each says which follow, in the
-// order of the bits. A filter refuses a snapshot with an unknown bit.
+// The parts of a policy are fields that few policies have. A bit for each part defines which parts
+// follow, in the order of the bits. A filter refuses a snapshot with an unknown bit.
 const (
 	partClientIPs = 1 << iota
 	partTiers
@@ -30,7 +30,7 @@ const (
 	partsKnown = partLiteral<<1 - 1
 )
 
-// maxRoot bounds the root of a limit: a window, and one more for each limit that has had it.
+// maxRoot bounds the root of a limit: a window, and one more for each limit that had that root.
 const maxRoot = int64(quota.MaxWindow) + policy.MaxLimits
 
 // putPolicyParts appends the bits of the parts that a policy has, and the parts.
@@ -94,7 +94,7 @@ func putPolicyParts(dst []byte, p *policy.Policy) []byte {
 	return dst
 }
 
-// tierSet is a set of tiers, a bit for each index.
+// tierSet returns a set of tiers, a bit for each index.
 func tierSet(tiers []int) (set uint32) {
 	for _, tier := range tiers {
 		set |= 1 << tier
@@ -104,12 +104,12 @@ func tierSet(tiers []int) (set uint32) {
 
 // Parts reads the parts of a policy; it must follow Lists. It returns the set of the policy's tiers
 // (a bit for each index among the tiers) and the content type of its response. No ranges and a set
-// of 0 mean no condition. figures is called for each limit whose figures requests hold, with its
-// index among all limits of the policy, inFlight for each limit of requests in flight, with its
-// index and with how long a request counts at most, reserve for each class that something is kept
-// for: the runs of limits then hold those of policy.Policy.Steps. adaptive is called for a policy
-// whose one limit is adaptive, commit for one whose costs are known later, also for one that
-// reserves by several sources, and rule for a penalty.
+// of 0 mean no condition. figures is called for each limit with figures in requests, with its index
+// among all limits of the policy; inFlight for each limit of requests in flight, with its index and
+// the longest time that a request counts; reserve for each class with a reserve, and then the runs
+// of limits have the limits of policy.Policy.Steps; adaptive for a policy whose single limit is
+// adaptive; commit for a policy whose costs are known later, also if it reserves by several
+// sources; rule for a penalty.
 func (r *SetReader) Parts(
 	clientIP func(policy.Range),
 	figures func(index int, f OwnFigures),
@@ -122,50 +122,50 @@ func (r *SetReader) Parts(
 ) (tiers uint32, contentType Ref) {
 	parts := int(r.c.u8()) | int(r.c.u8())<<8
 	if r.hasRoots = parts&partRoots != 0; parts&^partsKnown != 0 {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 		return 0, Ref{}
 	}
 	if parts&partClientIPs != 0 {
-		r.ranges(clientIP)
+		r.readRanges(clientIP)
 	}
 	if parts&partTiers != 0 {
-		tiers = uint32(r.c.within(1, 1<<min(r.tiers, policy.MaxTiers)-1))
+		tiers = uint32(r.c.readWithin(1, 1<<min(r.tiers, policy.MaxTiers)-1))
 	}
 	if parts&partContentType != 0 {
-		contentType = r.ref(policy.MaxText)
+		contentType = r.readRef(policy.MaxText)
 	}
 	if parts&partFigures != 0 {
-		r.figures(figures)
+		r.readFigures(figures)
 	}
 	if parts&partInFlight != 0 {
-		r.inFlight(inFlight)
+		r.readInFlight(inFlight)
 	}
 	if parts&partPenalty != 0 {
-		r.penalty(rule)
+		r.readPenalty(rule)
 	}
 	if parts&partReserve != 0 {
-		r.reserve(reserve)
+		r.readReserve(reserve)
 	}
 	if parts&partAdaptive != 0 {
-		r.adaptive(adaptive)
+		r.readAdaptive(adaptive)
 	}
 	var one *policy.Commit
 	if parts&partCommit != 0 {
-		if one = r.commit(); r.c.err == nil {
+		if one = r.readCommit(); r.c.err == nil {
 			commit(one)
 		}
 	}
 	if parts&partAlso != 0 {
-		also(r.budgets())
+		also(r.readBudgets())
 	}
 	if parts&partUnfinished != 0 {
-		r.unfinished(one)
+		r.readUnfinished(one)
 	}
 	return tiers, contentType
 }
 
-// Roots is how many limits of the policy have a policy.Limit.Root that is written: all or, if they
-// are those of a new policy, none. It must follow Parts; then Root reads each.
+// Roots returns the number of written policy.Limit.Roots of the policy: all limits or, if they have
+// the roots of a new policy, none. It must follow Parts; then Root reads each root.
 func (r *SetReader) Roots() int {
 	if !r.hasRoots || r.c.err != nil {
 		return 0
@@ -175,7 +175,7 @@ func (r *SetReader) Roots() int {
 }
 
 // Root reads the next root.
-func (r *SetReader) Root() quota.Span { return quota.Span(r.c.within(0, maxRoot)) }
+func (r *SetReader) Root() quota.Span { return quota.Span(r.c.readWithin(0, maxRoot)) }
 
 func putBudgets(dst []byte, c *policy.Cost) []byte {
 	for _, name := range c.Also {
@@ -184,13 +184,13 @@ func putBudgets(dst []byte, c *policy.Cost) []byte {
 	return dst
 }
 
-// Budgets are the names of further sources of a reservation; empty ones are none.
+// Budgets are the names of further sources of a reservation; empty names are unused.
 type Budgets [policy.MaxBudgets - 1]Ref
 
-// budgets reads the further sources of a reservation.
-func (r *SetReader) budgets() (also Budgets) {
+// readBudgets reads the further sources of a reservation.
+func (r *SetReader) readBudgets() (also Budgets) {
 	for at := range also {
-		also[at] = r.ref(policy.MaxText)
+		also[at] = r.readRef(policy.MaxText)
 	}
 	return also
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Protocol is the number of the form in which a build writes messages, the store and the shared
-// data of Envoy's workers. It grows by one with each change that a reader of the
-// number before would refuse or take for something else. Its history:
+// Protocol is the number of the format in which a build writes messages, the store and the shared
+// data of Envoy's workers. It grows by one with each change that a reader of the number before
+// would refuse or misread. Its history:
 //
 //	1  the first
 const Protocol = 1
 
-// Oldest is the oldest Protocol that this build still reads and answers in.
+// Oldest is the oldest Protocol that this build still reads and answers with.
 const Oldest = 1
 
-// The reasons to refuse a message for its Protocol, as both sides say them.
+// The reasons to refuse a message for its Protocol, in the words of both sides.
 var (
 	ErrNewer = errors.New("the filter speaks a newer protocol than the control plane: upgrade the control plane")
 	ErrOlder = errors.New("the filter speaks an older protocol than the control plane: " + upgradeFilter)
@@ -31,15 +31,16 @@ var (
 		"first start a build that still does")
 )
 
-// CheckProtocol returns why a control plane does not talk with a filter of a protocol: ErrNewer,
-// ErrOlder, or nil if it does.
-func CheckProtocol(number uint64) error { return check(number, ErrNewer, ErrOlder) }
+// CheckProtocol returns why a control plane refuses a filter's protocol: ErrNewer, ErrOlder, or nil
+// if it does not refuse it.
+func CheckProtocol(number uint64) error { return checkRange(number, ErrNewer, ErrOlder) }
 
-// CheckStore returns why a control plane does not use a store of a protocol; nil if it does.
-func CheckStore(number uint64) error { return check(number, ErrNewerStore, ErrOlderStore) }
+// CheckStore returns why a control plane refuses a store's protocol; nil if it does not refuse it.
+func CheckStore(number uint64) error { return checkRange(number, ErrNewerStore, ErrOlderStore) }
 
-// check returns an error for a number above Protocol, and another for one below Oldest.
-func check(number uint64, above, below error) error {
+// checkRange returns an error for a number above Protocol, and another error for a number below
+// Oldest.
+func checkRange(number uint64, above, below error) error {
 	switch {
 	case number > Protocol:
 		return above
@@ -68,8 +69,8 @@ func ProtocolOf(message []byte) uint64 {
 	return uint64(message[headerSize-1])
 }
 
-// Answer returns a message for a filter of a protocol, in which it asked. The message stays as it
-// is, and is copied if it has another number.
+// Answer returns a message for a filter of a protocol, which it used in its request. The message
+// itself is not changed; it is copied if it has another number.
 func Answer(message []byte, protocol uint64) []byte {
 	if ProtocolOf(message) == protocol {
 		return message
@@ -82,21 +83,21 @@ func Answer(message []byte, protocol uint64) []byte {
 // headerSize is the length of a magic and the number of the protocol.
 const headerSize = 4 + 1
 
-// header appends the first bytes of a message.
-func header(dst []byte, magic string) []byte { return append(text.Append(dst, magic), Protocol) }
+// appendHeader appends the first bytes of a message.
+func appendHeader(dst []byte, magic string) []byte { return append(text.Append(dst, magic), Protocol) }
 
-// asked checks the header of a message from a filter; answered checks the header of a message from
-// a control plane.
-func (c *cursor) asked(magic string)    { c.header(magic, ErrNewer, ErrOlder) }
-func (c *cursor) answered(magic string) { c.header(magic, ErrOlder, ErrNewer) }
+// readAsked checks the header of a message from a filter; readAnswered checks the header of a
+// message from a control plane.
+func (c *cursor) readAsked(magic string)    { c.readHeader(magic, ErrNewer, ErrOlder) }
+func (c *cursor) readAnswered(magic string) { c.readHeader(magic, ErrOlder, ErrNewer) }
 
-func (c *cursor) header(magic string, above, below error) {
-	b := c.bytes(headerSize)
+func (c *cursor) readHeader(magic string, above, below error) {
+	b := c.readBytes(headerSize)
 	if !text.HasPrefix(b, magic) {
 		c.err = ErrMagic
 		return
 	}
-	if err := check(uint64(b[headerSize-1]), above, below); err != nil {
-		c.fail(err)
+	if err := checkRange(uint64(b[headerSize-1]), above, below); err != nil {
+		c.failWith(err)
 	}
 }

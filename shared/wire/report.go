@@ -4,15 +4,14 @@ import "encoding/binary"
 
 const reportMagic = "WRRP"
 
-// MaxReport bounds a report in bytes. A report in which every section is as long as it may be is
-// shorter.
+// MaxReport bounds a report in bytes. A report with the longest sections is shorter.
 const MaxReport = 256 << 10
 
-// Report is what one worker of a node tells the control plane, in sections. A section is nil if
-// the worker has nothing to say in it.
+// Report is a report of one worker of a node to the control plane, in sections. A section is nil if
+// the worker has no data for it.
 type Report struct {
 	// Node, at most MaxNodeID bytes, and Boot name the node as in a LeaseRequest. Read from a
-	// message, Node aliases it, and the sections have it too.
+	// message, Node aliases the message, and the sections have it too.
 	Node []byte
 	Boot uint64
 
@@ -52,7 +51,7 @@ func (m *Report) Sections() (s Sections) {
 
 // AppendReport appends the message to dst.
 func AppendReport(dst []byte, m *Report) []byte {
-	dst = header(dst, reportMagic)
+	dst = appendHeader(dst, reportMagic)
 	dst = putRaw(putUvarint(dst, int64(len(m.Node))), m.Node)
 	dst = append(binary.LittleEndian.AppendUint64(dst, m.Boot), uint8(m.Sections()))
 	if m.Offences != nil {
@@ -70,36 +69,36 @@ func AppendReport(dst []byte, m *Report) []byte {
 	return dst
 }
 
-// DecodeReport reads a message. It refuses one with a section that it does not know, and one
-// without any.
+// DecodeReport reads a message. It refuses a message with an unknown section or without any
+// section.
 func DecodeReport(b []byte) (m Report, err error) {
 	if len(b) > MaxReport {
 		return m, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.asked(reportMagic)
-	m.Node, m.Boot = c.text(MaxNodeID), c.u64()
+	c.readAsked(reportMagic)
+	m.Node, m.Boot = c.readText(MaxNodeID), c.u64()
 	sections := Sections(c.u8())
 	if sections == 0 || sections >= 1<<SectionCount {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
 	if sections.Has(SectionOffences) {
-		m.Offences = c.offences()
+		m.Offences = c.readOffences()
 	}
 	if sections.Has(SectionLadder) {
-		m.Ladder = c.ladder()
+		m.Ladder = c.readLadder()
 	}
 	if sections.Has(SectionDecisions) {
-		m.Decisions = c.decisions()
+		m.Decisions = c.readDecisions()
 	}
 	if sections.Has(SectionMeasures) {
-		m.Measures = c.measures()
+		m.Measures = c.readMeasures()
 	}
 	m.SetNode(m.Node)
-	return m, c.end()
+	return m, c.endMessage()
 }
 
-// SetNode names the node of a report, and so of the sections that have its name too.
+// SetNode sets the node's name in a report, and in the sections that have the name too.
 func (m *Report) SetNode(node []byte) {
 	m.Node = node
 	if m.Offences != nil {

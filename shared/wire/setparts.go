@@ -5,9 +5,9 @@ import (
 	"github.com/weir-proxy/weir/shared/spelling"
 )
 
-// The parts of a set are fields that few sets have. They come behind the policies: a byte with a
-// bit for each says which follow, in the order of the bits. A filter refuses a snapshot with an
-// unknown bit.
+// The parts of a set are fields that few sets have. They follow the policies: a byte with a bit for
+// each part defines which parts follow, in the order of the bits. A filter refuses a snapshot with
+// an unknown bit.
 const (
 	setPriorities = 1 << iota
 	setReading
@@ -17,7 +17,7 @@ const (
 	setPartsKnown = setShow<<1 - 1
 )
 
-// Reading says how requests are read. The zero value is the default.
+// Reading defines how requests are read. The zero value is the default.
 type Reading struct {
 	IfSeveral   policy.IfSeveral
 	Routing     spelling.Routing
@@ -76,37 +76,37 @@ func putClass(dst []byte, c *policy.Class) []byte {
 	return putUvarint(putRanges(dst, m.ClientIPs), int64(tierSet(m.Tiers)))
 }
 
-// Classes is how many classes of requests there are. It must follow the last policy; then Class
-// reads each.
+// Classes returns the number of classes of requests. It must follow the last policy; then Class
+// reads each class.
 func (r *SetReader) Classes() int {
-	if r.parts = r.oneOf(0, setPartsKnown); r.parts&setPriorities == 0 {
+	if r.parts = r.readOneOf(0, setPartsKnown); r.parts&setPriorities == 0 {
 		return 0
 	}
-	return int(r.c.within(1, policy.MaxClasses))
+	return int(r.c.readWithin(1, policy.MaxClasses))
 }
 
-// Class reads the next class, and calls back for the elements of its lists, as Lists does. Rest: it
-// is the class of the requests that no other one matches.
+// Class reads the next class, and calls back for the elements of its lists, as Lists does. rest
+// means that the class takes all other requests.
 func (r *SetReader) Class(
 	host, method, path func(Ref),
 	header func(op policy.HeaderOp, name, value Ref),
 	clientIP func(policy.Range),
 ) (name Ref, rest bool, tiers uint32) {
-	if name = r.ref(63); name.Len == 0 {
-		r.c.fail(ErrValue)
+	if name = r.readRef(63); name.Len == 0 {
+		r.c.failWith(ErrValue)
 	}
-	rest = r.oneOf(0, 1) == 1
-	r.conditions(host, method, path, header)
-	r.ranges(clientIP)
-	return name, rest, uint32(r.c.within(0, 1<<min(r.tiers, policy.MaxTiers)-1))
+	rest = r.readOneOf(0, 1) == 1
+	r.readConditions(host, method, path, header)
+	r.readRanges(clientIP)
+	return name, rest, uint32(r.c.readWithin(0, 1<<min(r.tiers, policy.MaxTiers)-1))
 }
 
 // Reading reads how requests are read. It must follow the last class.
 func (r *SetReader) Reading() (one Reading) {
 	if r.parts&setReading != 0 {
-		one.IfSeveral = policy.IfSeveral(r.oneOf(0, uint8(policy.SeveralJoined)))
-		one.Routing = spelling.Routing(r.oneOf(0, uint8(spelling.AnyRouting)))
-		one.NotAppended = r.oneOf(0, 1) == 1
+		one.IfSeveral = policy.IfSeveral(r.readOneOf(0, uint8(policy.SeveralJoined)))
+		one.Routing = spelling.Routing(r.readOneOf(0, uint8(spelling.AnyRouting)))
+		one.NotAppended = r.readOneOf(0, 1) == 1
 	}
 	return one
 }
@@ -124,28 +124,28 @@ func (r *SetReader) Responses(all *[policy.AnswerCount]Response) {
 	for i := range all {
 		one := &all[i]
 		if *one = (Response{}); r.parts&setResponses != 0 {
-			one.Status, one.Body = r.status(), r.ref(policy.MaxBody)
-			one.ContentType, one.Headers = r.ref(policy.MaxText), r.ref(policy.MaxHeaderLines)
+			one.Status, one.Body = r.readStatus(), r.readRef(policy.MaxBody)
+			one.ContentType, one.Headers = r.readRef(policy.MaxText), r.readRef(policy.MaxHeaderLines)
 		}
 	}
 }
 
-// Shown is how many parts of a request may be shown. It must follow Responses; then ShownPart reads
-// each.
+// Shown returns the number of parts of a request that may be shown. It must follow Responses; then
+// ShownPart reads each part.
 func (r *SetReader) Shown() int {
 	if r.parts&setShow == 0 {
 		return 0
 	}
-	return int(r.c.within(1, policy.MaxShown))
+	return int(r.c.readWithin(1, policy.MaxShown))
 }
 
 // ShownPart reads the next part that may be shown.
 func (r *SetReader) ShownPart() (kind policy.PartKind, name Ref) {
 	if kind = policy.PartKind(r.c.u8()); !kind.CanBeShown() {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 	}
-	return kind, r.ref(policy.MaxText)
+	return kind, r.readRef(policy.MaxText)
 }
 
 // End returns the first error, including bytes after the last part.
-func (r *SetReader) End() error { return r.c.end() }
+func (r *SetReader) End() error { return r.c.endMessage() }

@@ -19,17 +19,18 @@ import (
 //	m times: ShownPart
 //	End
 //
-// It hands over each element as it comes, so that the filter, which holds tens of thousands of
-// policies in tables of its own, never has a second copy of them as values. All texts alias the
-// message. After an error all results are zero and no function is called back; End returns it.
+// It passes on each element as it reads it. So the filter, which has tens of thousands of policies
+// in tables of its own, never has a second copy of them as values. All texts alias the message.
+// After an error all results are zero and no function is called back; End returns the error.
 type SetReader struct {
 	c cursor
-	// tiers and limits are how many have been read.
+	// tiers and limits are the numbers of tiers and limits that have been read.
 	tiers, limits int64
-	// policyLimits are the limits of the last policy that was read, including those of all tiers
-	// and of the candidate.
+	// policyLimits is the number of limits of the last policy that was read, including the limits
+	// of all tiers and of the candidate.
 	policyLimits int64
-	// parts has the bits of the set's parts. hasRoots: the parts of the policy end with roots.
+	// parts has the bits of the set's parts. hasRoots means that the parts of the policy end with
+	// roots.
 	parts    uint8
 	hasRoots bool
 }
@@ -42,7 +43,8 @@ type SetHead struct {
 	Headers     policy.Headers
 }
 
-// PolicyHead is a policy without its lists. An Envoy holds many: small fields stand together.
+// PolicyHead is a policy without its lists. An Envoy has many, so small fields are next to each
+// other.
 type PolicyHead struct {
 	Name      Ref
 	OnFailure policy.OnFailure
@@ -50,9 +52,10 @@ type PolicyHead struct {
 	IfAbsent  policy.IfAbsent
 	Mode      policy.Mode
 	Enforced  policy.Enforced
-	// ByTier: each tier has a run of limits.
+	// ByTier means that each tier has a run of limits.
 	ByTier bool
-	// Status, Body and ContentType are those of policy.Response; ContentType comes with the parts.
+	// Status, Body and ContentType are fields of policy.Response; ContentType is read with the
+	// parts.
 	Status            int
 	Body, ContentType Ref
 }
@@ -66,23 +69,23 @@ type Cost struct {
 }
 
 // Ref is a text inside the message, as offset and length. It is not a pointer, so large tables of
-// them cost the collector nothing.
+// texts cost the collector nothing.
 type Ref struct{ Off, Len uint32 }
 
-// Of is the text in the message b.
+// Of returns the text in the message b.
 func (r Ref) Of(b []byte) []byte { return b[r.Off : r.Off+r.Len] }
 
-// pattern reads a path pattern, which starts with a slash.
-func (r *SetReader) pattern() Ref {
-	ref := r.ref(policy.MaxText)
+// readPattern reads a path pattern, which starts with a slash.
+func (r *SetReader) readPattern() Ref {
+	ref := r.readRef(policy.MaxText)
 	if r.c.err == nil && (ref.Len == 0 || r.c.buf[ref.Off] != '/') {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 	}
 	return ref
 }
 
-func (r *SetReader) ref(high int) Ref {
-	b := r.c.text(high)
+func (r *SetReader) readRef(high int) Ref {
+	b := r.c.readText(high)
 	return Ref{Off: uint32(r.c.pos - len(b)), Len: uint32(len(b))}
 }
 
@@ -94,95 +97,95 @@ func (r *SetReader) Head(
 	tierSource func(kind policy.SourceKind, name Ref),
 ) SetHead {
 	c := &r.c
-	h := SetHead{TrustedHops: int(c.within(0, 64)), IPv6Prefix: int(c.within(1, 128))}
-	r.sources(policy.OfConsumers, consumer)
-	r.refs(policy.MaxTiers, func(ref Ref) {
+	h := SetHead{TrustedHops: int(c.readWithin(0, 64)), IPv6Prefix: int(c.readWithin(1, 128))}
+	r.readSources(policy.OfConsumers, consumer)
+	r.readRefs(policy.MaxTiers, func(ref Ref) {
 		if r.tiers++; ref.Len == 0 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
 		tier(ref)
 	})
-	h.DefaultTier = int(c.within(0, max(r.tiers-1, 0)))
-	r.sources(policy.OfTiers, tierSource)
-	standard := r.oneOf(0, 3)
+	h.DefaultTier = int(c.readWithin(0, max(r.tiers-1, 0)))
+	r.readSources(policy.OfTiers, tierSource)
+	standard := r.readOneOf(0, 3)
 	h.Headers.Standard, h.Headers.Unmarked = dialect.Standard(standard&1), standard > 1
-	h.Headers.Legacy = dialect.Legacy(r.oneOf(0, uint8(len(dialect.Legacies)-1)))
+	h.Headers.Legacy = dialect.Legacy(r.readOneOf(0, uint8(len(dialect.Legacies)-1)))
 	return h
 }
 
 // Access reads the lists of banned and exempt callers, and calls back for each range of addresses
 // and each text. It must follow Head.
 func (r *SetReader) Access(banned, exempt func(policy.Range), path, method, consumer func(Ref)) {
-	r.ranges(banned)
-	r.ranges(exempt)
-	r.patterns(path)
-	r.refs(policy.MaxListItems, method)
-	r.refs(policy.MaxConsumers, consumer)
+	r.readRanges(banned)
+	r.readRanges(exempt)
+	r.readPatterns(path)
+	r.readRefs(policy.MaxListItems, method)
+	r.readRefs(policy.MaxConsumers, consumer)
 }
 
-// patterns reads a list of path patterns; refs one of any texts.
-func (r *SetReader) patterns(each func(Ref)) {
-	for n := r.c.within(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
-		if ref := r.pattern(); r.c.err == nil {
+// readPatterns reads a list of path patterns; readRefs reads a list of any texts.
+func (r *SetReader) readPatterns(each func(Ref)) {
+	for n := r.c.readWithin(0, policy.MaxListItems); n > 0 && r.c.err == nil; n-- {
+		if ref := r.readPattern(); r.c.err == nil {
 			each(ref)
 		}
 	}
 }
 
-func (r *SetReader) refs(limit int64, each func(Ref)) {
-	for n := r.c.within(0, limit); n > 0 && r.c.err == nil; n-- {
-		if ref := r.ref(policy.MaxText); r.c.err == nil {
+func (r *SetReader) readRefs(limit int64, each func(Ref)) {
+	for n := r.c.readWithin(0, limit); n > 0 && r.c.err == nil; n-- {
+		if ref := r.readRef(policy.MaxText); r.c.err == nil {
 			each(ref)
 		}
 	}
 }
 
-// Policies is the number of policies that follow. It must be called after Access.
-func (r *SetReader) Policies() int { return int(r.c.within(0, policy.MaxPolicies)) }
+// Policies returns the number of policies that follow. It must be called after Access.
+func (r *SetReader) Policies() int { return int(r.c.readWithin(0, policy.MaxPolicies)) }
 
 // Policy reads the next policy up to its lists, and calls back before each run of limits and for
-// each limit. The runs are the one of the policy, or one for each tier, and then the one of the
-// candidate; runs of a tier and of the candidate may be empty. Lists must follow.
+// each limit. The runs are the policy's run, or one run for each tier, and then the candidate's
+// run. Runs of a tier and of the candidate may be empty. Lists must follow.
 func (r *SetReader) Policy(run func(), limit func(policy.Limit)) PolicyHead {
 	c := &r.c
-	p := PolicyHead{Name: r.ref(63)}
+	p := PolicyHead{Name: r.readRef(63)}
 	if p.Name.Len == 0 {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
-	p.IfAbsent = policy.IfAbsent(r.oneOf(0, uint8(policy.AbsentShared)))
-	p.Mode = policy.Mode(r.oneOf(0, uint8(policy.ModeOptimistic)))
+	p.IfAbsent = policy.IfAbsent(r.readOneOf(0, uint8(policy.AbsentShared)))
+	p.Mode = policy.Mode(r.readOneOf(0, uint8(policy.ModeOptimistic)))
 	p.Enforced = policy.Enforced(c.u8())
 	if p.Enforced > policy.EnforcedAll && p.Enforced != policy.EnforcedOff {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
-	p.OnFailure = r.steps()
+	p.OnFailure = r.readSteps()
 	counting := policy.Counting{
-		Algorithm:  quota.Algorithm(r.oneOf(0, uint8(quota.AlgorithmCount-1))),
-		Subwindows: int(r.oneOf(0, quota.MaxSubwindows)),
-		Calendar:   r.oneOf(0, 1) == 1, MaxWait: quota.Span(c.within(0, int64(quota.Hour))),
+		Algorithm:  quota.Algorithm(r.readOneOf(0, uint8(quota.AlgorithmCount-1))),
+		Subwindows: int(r.readOneOf(0, quota.MaxSubwindows)),
+		Calendar:   r.readOneOf(0, 1) == 1, MaxWait: quota.Span(c.readWithin(0, int64(quota.Hour))),
 	}
-	p.ByTier = r.oneOf(0, 1) == 1
-	r.runs(p.ByTier, counting, run, limit)
-	p.Cost.Fixed = c.within(0, policy.MaxCost)
-	p.Cost.Kind, p.Cost.Source = r.valueSource()
-	p.Cost.Max = c.within(0, policy.MaxCost)
-	p.Cost.Invalid = c.within(0, policy.MaxCost)
-	p.Cost.DenyInvalid = r.oneOf(0, 1) == 1
-	p.Status = r.status()
-	p.Body = r.ref(policy.MaxBody)
+	p.ByTier = r.readOneOf(0, 1) == 1
+	r.readRuns(p.ByTier, counting, run, limit)
+	p.Cost.Fixed = c.readWithin(0, policy.MaxCost)
+	p.Cost.Kind, p.Cost.Source = r.readSource()
+	p.Cost.Max = c.readWithin(0, policy.MaxCost)
+	p.Cost.Invalid = c.readWithin(0, policy.MaxCost)
+	p.Cost.DenyInvalid = r.readOneOf(0, 1) == 1
+	p.Status = r.readStatus()
+	p.Body = r.readRef(policy.MaxBody)
 	return p
 }
 
-// status reads the status of a refusal, 0 for the usual one.
-func (r *SetReader) status() int {
-	status := int(r.c.within(0, 599))
+// readStatus reads the status of a refusal, 0 for the usual status.
+func (r *SetReader) readStatus() int {
+	status := int(r.c.readWithin(0, 599))
 	if status != 0 && status < 400 {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 	}
 	return status
 }
 
-func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limit func(policy.Limit)) {
+func (r *SetReader) readRuns(byTier bool, counting policy.Counting, run func(), limit func(policy.Limit)) {
 	c := &r.c
 	own, least, before := int64(1), int64(1), r.limits
 	if byTier {
@@ -191,30 +194,30 @@ func (r *SetReader) runs(byTier bool, counting policy.Counting, run func(), limi
 	for i := int64(0); i <= own && c.err == nil; i++ {
 		if i == own {
 			if r.limits == before {
-				c.fail(ErrValue) // A policy without any limit.
+				c.failWith(ErrValue) // A policy without any limit.
 			}
 			least = 0
 		}
 		run()
-		for n := c.within(least, policy.MaxLimits); n > 0 && c.err == nil; n-- {
+		for n := c.readWithin(least, policy.MaxLimits); n > 0 && c.err == nil; n-- {
 			if r.limits++; r.limits > policy.MaxSetLimits {
-				c.fail(ErrValue)
+				c.failWith(ErrValue)
 			}
-			limit(r.limit(counting))
+			limit(r.readLimit(counting))
 		}
 	}
 	r.policyLimits = r.limits - before
 }
 
-func (r *SetReader) limit(counting policy.Counting) policy.Limit {
+func (r *SetReader) readLimit(counting policy.Counting) policy.Limit {
 	c := &r.c
-	units, window, burst := c.uvarint(), quota.Span(c.uvarint()), c.uvarint()
+	units, window, burst := c.readUvarint(), quota.Span(c.readUvarint()), c.readUvarint()
 	if c.err != nil {
 		return policy.Limit{}
 	}
 	l, err := policy.NewLimit(counting, units, window, burst)
 	if err != nil {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 	}
 	return l
 }
@@ -226,36 +229,36 @@ func (r *SetReader) Lists(
 	part func(kind policy.PartKind, name Ref),
 ) {
 	c := &r.c
-	r.conditions(host, method, path, header)
-	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		kind := policy.PartKind(r.oneOf(uint8(policy.PartClientIP), uint8(policy.PartEnd-1)))
+	r.readConditions(host, method, path, header)
+	for n := c.readWithin(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		kind := policy.PartKind(r.readOneOf(uint8(policy.PartClientIP), uint8(policy.PartEnd-1)))
 		if kind == policy.PartTier && r.tiers == 0 {
-			c.fail(ErrValue)
+			c.failWith(ErrValue)
 		}
-		part(kind, r.ref(policy.MaxText))
+		part(kind, r.readRef(policy.MaxText))
 	}
 }
 
-// conditions reads the lists of conditions on a request's host, method, path and headers.
-func (r *SetReader) conditions(
+// readConditions reads the lists of conditions on a request's host, method, path and headers.
+func (r *SetReader) readConditions(
 	host, method, path func(Ref),
 	header func(op policy.HeaderOp, name, value Ref),
 ) {
 	c := &r.c
-	r.refs(policy.MaxListItems, host)
-	r.refs(policy.MaxListItems, method)
-	r.patterns(path)
-	for n := c.within(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
-		op := policy.HeaderOp(r.oneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderAbsent)))
-		name := r.ref(policy.MaxText)
-		header(op, name, r.ref(policy.MaxText))
+	r.readRefs(policy.MaxListItems, host)
+	r.readRefs(policy.MaxListItems, method)
+	r.readPatterns(path)
+	for n := c.readWithin(0, policy.MaxListItems); n > 0 && c.err == nil; n-- {
+		op := policy.HeaderOp(r.readOneOf(uint8(policy.HeaderPresent), uint8(policy.HeaderAbsent)))
+		name := r.readRef(policy.MaxText)
+		header(op, name, r.readRef(policy.MaxText))
 	}
 }
 
-func (r *SetReader) oneOf(low, high uint8) uint8 {
+func (r *SetReader) readOneOf(low, high uint8) uint8 {
 	v := r.c.u8()
 	if v < low || v > high {
-		r.c.fail(ErrValue)
+		r.c.failWith(ErrValue)
 		return low
 	}
 	return v

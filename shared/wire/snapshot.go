@@ -14,14 +14,14 @@ const (
 
 // Snapshot is a policy set with its version and the deployment's secret for partition keys.
 type Snapshot struct {
-	// Version grows with every change of the policy set; 0 is the standalone one.
+	// Version grows with every change of the policy set; 0 is the version of a standalone set.
 	Version uint64
-	// Secret is the key of the hash of partition keys. All nodes have the same one, so that they
-	// name a bucket alike.
+	// Secret is the key of the hash of partition keys. All nodes have the same secret, so they use
+	// the same name for a bucket.
 	Secret [16]byte
 	Set    *policy.Set
-	// Packed are further policies, after those of Set; nil is none. AppendSnapshot empties it, so
-	// that its memory can be used again.
+	// Packed are further policies, after the policies of Set; nil for none. AppendSnapshot empties
+	// it, so that its memory can be used again.
 	Packed *Packed
 }
 
@@ -29,7 +29,7 @@ type Snapshot struct {
 // set.
 func AppendSnapshot(dst []byte, s Snapshot) []byte {
 	start := len(dst)
-	dst = header(dst, snapshotMagic)
+	dst = appendHeader(dst, snapshotMagic)
 	dst = binary.LittleEndian.AppendUint64(dst, s.Version)
 	dst = binary.LittleEndian.AppendUint64(dst, 0) // the checksum, below
 	dst = append(dst, s.Secret[:]...)
@@ -45,13 +45,13 @@ func OpenSnapshot(b []byte) (version uint64, secret [16]byte, set SetReader, err
 		return 0, secret, set, ErrTooLarge
 	}
 	c := cursor{buf: b}
-	c.answered(snapshotMagic)
+	c.readAnswered(snapshotMagic)
 	version = c.u64()
 	sum := c.u64()
 	if c.err == nil && sum != checksum(b[snapshotHeader:])^version {
-		c.fail(ErrChecksum)
+		c.failWith(ErrChecksum)
 	}
-	copy(secret[:], c.bytes(16))
+	copy(secret[:], c.readBytes(16))
 	return version, secret, SetReader{c: c}, c.err
 }
 
@@ -64,11 +64,11 @@ func putSet(dst []byte, set *policy.Set, packed *Packed) []byte {
 	dst = putSources(dst, set.Identity.Tier)
 	dst = append(dst, byte(set.Headers.Standard)|boolByte(set.Headers.Unmarked)<<1, byte(set.Headers.Legacy))
 	dst = putAccess(dst, set)
-	dst = putUvarint(dst, int64(len(set.Policies)+packed.size()))
+	dst = putUvarint(dst, int64(len(set.Policies)+packed.encodedSize()))
 	for i := range set.Policies {
 		dst = putPolicy(dst, &set.Policies[i])
 	}
-	return packed.move(dst)
+	return packed.moveTo(dst)
 }
 
 func putSources(dst []byte, sources []policy.Source) []byte {
@@ -127,8 +127,8 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 }
 
 // noHost is the host of a policy for calls to the gRPC rate limit service. No request that an Envoy
-// sees has it, since hosts are matched in lower case: so filters leave the policy alone, and number
-// the limits behind it as the control plane does.
+// sees has it, since hosts are matched in lower case. So filters ignore the policy, and give the
+// limits after it the same numbers as the control plane.
 var noHost = []string{"RLS"}
 
 func putHeaders(dst []byte, conditions []policy.HeaderMatch) []byte {
@@ -149,7 +149,7 @@ func putLimits(dst []byte, limits []policy.Limit) []byte {
 
 func putLimit(dst []byte, l policy.Limit) []byte {
 	if l.InFlight {
-		l.Window = quota.Second // A part of the policy says what the limit is.
+		l.Window = quota.Second // The real window is in a part of the policy.
 	}
 	return putUvarint(putUvarint(putUvarint(dst, l.Quota), int64(l.Window)), l.Burst())
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// putSteps appends the steps of a failure ladder up to the one without a time.
+// putSteps appends the steps of a failure ladder up to the step without a time.
 func putSteps(dst []byte, f *policy.OnFailure) []byte {
 	for _, s := range f {
 		if s.For == 0 {
@@ -19,16 +19,17 @@ func putSteps(dst []byte, f *policy.OnFailure) []byte {
 	return dst
 }
 
-// steps reads the steps of a failure ladder.
-func (r *SetReader) steps() (f policy.OnFailure) {
+// readSteps reads the steps of a failure ladder.
+func (r *SetReader) readSteps() (f policy.OnFailure) {
 	for i := range f {
 		s := &f[i]
-		s.Do, s.Empty = policy.Step(r.oneOf(uint8(policy.StepShare), uint8(policy.StepDeny))), r.oneOf(0, 1) == 1
-		s.For = quota.Span(r.c.within(0, int64(quota.MaxWindow)))
+		s.Do = policy.Step(r.readOneOf(uint8(policy.StepShare), uint8(policy.StepDeny)))
+		s.Empty = r.readOneOf(0, 1) == 1
+		s.For = quota.Span(r.c.readWithin(0, int64(quota.MaxWindow)))
 		if s.For == 0 {
 			return f
 		}
 	}
-	r.c.fail(ErrValue) // None of them is the last.
+	r.c.failWith(ErrValue) // None of them is the last.
 	return policy.OnFailure{}
 }

@@ -24,11 +24,11 @@ const (
 // The reasons to refuse bytes.
 var (
 	ErrMagic     = errors.New("wire: not a message of this kind")
-	ErrTruncated = errors.New("wire: ends too early")
-	ErrTrailing  = errors.New("wire: has bytes after its end")
-	ErrValue     = errors.New("wire: holds a value out of range")
-	ErrChecksum  = errors.New("wire: damaged, the checksum differs")
-	ErrTooLarge  = errors.New("wire: larger than any message may be")
+	ErrTruncated = errors.New("wire: the message ends too early")
+	ErrTrailing  = errors.New("wire: the message has bytes after its end")
+	ErrValue     = errors.New("wire: a field of the message is out of range")
+	ErrChecksum  = errors.New("wire: the message is damaged: the checksum differs")
+	ErrTooLarge  = errors.New("wire: the message is too large")
 )
 
 // cursor reads untrusted bytes. After the first error it returns zero values, so a decoder checks
@@ -39,18 +39,18 @@ type cursor struct {
 	err error
 }
 
-func (c *cursor) fail(err error) {
+func (c *cursor) failWith(err error) {
 	if c.err == nil {
 		c.err = err
 	}
 }
 
-// bytes is not inlined: at all its callers it would be kilobytes of the filter.
+// readBytes is not inlined: inlined at all its callers it would be kilobytes of the filter.
 //
 //go:noinline
-func (c *cursor) bytes(n int) []byte {
+func (c *cursor) readBytes(n int) []byte {
 	if c.err != nil || n < 0 || n > len(c.buf)-c.pos {
-		c.fail(ErrTruncated)
+		c.failWith(ErrTruncated)
 		return nil
 	}
 	c.pos += n
@@ -58,7 +58,7 @@ func (c *cursor) bytes(n int) []byte {
 }
 
 func (c *cursor) u8() uint8 {
-	b := c.bytes(1)
+	b := c.readBytes(1)
 	if b == nil {
 		return 0
 	}
@@ -66,7 +66,7 @@ func (c *cursor) u8() uint8 {
 }
 
 func (c *cursor) u64() uint64 {
-	b := c.bytes(8)
+	b := c.readBytes(8)
 	if b == nil {
 		return 0
 	}
@@ -76,7 +76,7 @@ func (c *cursor) u64() uint64 {
 // uvarint reads an unsigned LEB128 number of at most 63 bits.
 //
 //go:noinline
-func (c *cursor) uvarint() int64 {
+func (c *cursor) readUvarint() int64 {
 	var v uint64
 	for shift := uint(0); shift < 63; shift += 7 {
 		b := c.u8()
@@ -85,31 +85,31 @@ func (c *cursor) uvarint() int64 {
 			return int64(v)
 		}
 	}
-	c.fail(ErrValue)
+	c.failWith(ErrValue)
 	return 0
 }
 
 // within reads a number between low and high. It is not inlined, for the size of the filter.
 //
 //go:noinline
-func (c *cursor) within(low, high int64) int64 {
-	v := c.uvarint()
+func (c *cursor) readWithin(low, high int64) int64 {
+	v := c.readUvarint()
 	if v < low || v > high {
-		c.fail(ErrValue)
+		c.failWith(ErrValue)
 		return low
 	}
 	return v
 }
 
-// text reads a length and as many bytes, at most high.
+// readText reads a length, at most high, and that number of bytes.
 //
 //go:noinline
-func (c *cursor) text(high int) []byte {
-	return c.bytes(int(c.within(0, int64(high))))
+func (c *cursor) readText(high int) []byte {
+	return c.readBytes(int(c.readWithin(0, int64(high))))
 }
 
-// end refuses trailing bytes and returns the first error.
-func (c *cursor) end() error {
+// endMessage refuses trailing bytes and returns the first error.
+func (c *cursor) endMessage() error {
 	if c.err == nil && c.pos != len(c.buf) {
 		c.err = ErrTrailing
 	}
@@ -125,20 +125,20 @@ func putText(dst []byte, s string) []byte {
 	return text.Append(putUvarint(dst, int64(len(s))), s)
 }
 
-// checksum finds damage in storage and transit. It is no protection against forgery, for which one
-// needs the node token.
+// checksum finds damage in storage and transit. It does not protect against forgery; the node token
+// does.
 func checksum(b []byte) uint64 { return uint64(text.NewHash64.Add(b)) }
 
-// PeekVersion is the version that a snapshot claims, without any other check; 0 if the bytes are
-// too short.
+// PeekVersion returns the version that a snapshot claims, without any other check; 0 if it is too
+// short.
 func PeekVersion(b []byte) uint64 {
 	c := cursor{buf: b}
-	c.bytes(len(snapshotMagic) + 1)
+	c.readBytes(len(snapshotMagic) + 1)
 	return c.u64()
 }
 
 // Reseal puts the right checksum into the bytes of a snapshot, so that tests can reach the checks
-// behind it.
+// after it.
 func Reseal(b []byte) []byte {
 	b = append([]byte(nil), b...)
 	if len(b) >= snapshotHeader {

@@ -30,7 +30,7 @@ type lie[M any] struct {
 	shown   []string
 }
 
-const outOfRange, tooEarly = "holds a value out of range", "ends too early"
+const outOfRange, tooEarly = "is out of range", "ends too early"
 
 // nodeSet has a policy that goes by tier, one with a penalty, and one that has none of both.
 const nodeSet = `
