@@ -13,7 +13,8 @@ import (
 // Body is the content of a refusal's body.
 type Body struct {
 	About
-	// Name is the limit's as the headers have it, Tier the caller's if limits go by tiers.
+	// Name is the limit's name as in the headers. Tier is the caller's tier, if limits depend on
+	// tiers.
 	Name, Tier []byte
 	// Retry is the seconds of Retry-After, 0 if waiting does not help. Reset is the time until the
 	// bucket is full.
@@ -24,13 +25,13 @@ type Body struct {
 // ProblemType is the content type of a problem.
 const ProblemType = "application/problem+json"
 
-// AppendProblem appends problem+json (RFC 9457), without a status if that is 0. Everything in it is
-// a number or comes from the operator, so it needs no escaping: validation keeps the names of
-// policies and tiers plain.
+// AppendProblem appends problem+json (RFC 9457), without a status if that is 0. Each value in it is
+// a number or is the operator's, so it needs no escaping: validation keeps the names of policies
+// and tiers plain.
 func (p *Body) AppendProblem(b []byte, status uint32) []byte {
 	kind, l := p.Kind(), p.Limit
-	b = p.AppendSentence(begin(b, kind, status), p.Retry)
-	b = around(b, `","violated-policies":["`, p.Name, `"]`)
+	b = p.AppendSentence(appendStart(b, kind, status), p.Retry)
+	b = appendAround(b, `","violated-policies":["`, p.Name, `"]`)
 	if p.Reason != policy.ReasonShed { // Its limit is another at each moment.
 		b = dialect.AppendInt(text.Append(b, `,"limit":`), l.Quota)
 	}
@@ -39,7 +40,7 @@ func (p *Body) AppendProblem(b []byte, status uint32) []byte {
 		b = append(b, '"')
 	}
 	if len(p.Tier) > 0 {
-		b = around(b, `,"tier":"`, p.Tier, `"`)
+		b = appendAround(b, `,"tier":"`, p.Tier, `"`)
 	}
 	if p.Retry > 0 {
 		b = dialect.AppendInt(text.Append(b, `,"retry_after":`), p.Retry)
@@ -47,8 +48,8 @@ func (p *Body) AppendProblem(b []byte, status uint32) []byte {
 	return text.Append(b, "}\n")
 }
 
-// begin appends the beginning of a problem, up to the detail.
-func begin(b []byte, kind *Kind, status uint32) []byte {
+// appendStart appends the beginning of a problem, up to the detail.
+func appendStart(b []byte, kind *Kind, status uint32) []byte {
 	b = text.Append(text.Append(b, `{"type":"`), kind.Type)
 	b = text.Append(text.Append(b, `","title":"`), kind.Title)
 	b = append(b, '"')
@@ -60,20 +61,20 @@ func begin(b []byte, kind *Kind, status uint32) []byte {
 
 // AppendBan appends the problem of a banned caller, without a status if that is 0.
 func AppendBan(b []byte, ban match.Ban, status uint32) []byte {
-	b = begin(b, &Kinds[policy.ReasonAbsent], status)
+	b = appendStart(b, &Kinds[policy.ReasonAbsent], status)
 	return text.Append(text.Append(b, Bans[ban]), "\"}\n")
 }
 
-// TypeOf is the content type of a body of the operator's.
+// TypeOf returns the content type of an operator's body.
 func TypeOf(own []byte) string {
 	if len(own) == 0 {
 		return "text/plain; charset=utf-8"
 	}
-	return view(own)
+	return viewString(own)
 }
 
-// AppendOwn appends a body of the operator's with its fields filled in. A ban, which no limit
-// decides, has no field but the wait.
+// AppendOwn appends an operator's body with its fields filled in. For a ban, which no limit
+// decides, it only fills in the wait.
 func (p *Body) AppendOwn(b, body []byte, contentType string) []byte {
 	never := "never"
 	if policy.IsJSON(contentType) {
@@ -90,7 +91,7 @@ func (p *Body) AppendOwn(b, body []byte, contentType string) []byte {
 		case field == policy.FieldLiteral:
 			b, wait = append(b, body[len(before)+1:len(body)-len(rest)-1]...), -1
 		case p.Limit != nil && field != policy.FieldRetryAfter:
-			b, wait = p.fill(b, field)
+			b, wait = p.appendField(b, field)
 		}
 		if wait > 0 {
 			b = dialect.AppendInt(b, wait)
@@ -101,9 +102,9 @@ func (p *Body) AppendOwn(b, body []byte, contentType string) []byte {
 	}
 }
 
-// fill appends what a field says of the limit that refuses, or returns the seconds that it names, 0
-// for never.
-func (p *Body) fill(b []byte, field policy.Field) (filled []byte, wait int64) {
+// appendField appends a field's value of the limit that refuses, or returns the seconds of the
+// field, 0 for never.
+func (p *Body) appendField(b []byte, field policy.Field) (filled []byte, wait int64) {
 	switch field {
 	case policy.FieldPolicy:
 		return append(b, p.Name...), -1
@@ -122,5 +123,5 @@ func (p *Body) fill(b []byte, field policy.Field) (filled []byte, wait int64) {
 	return b, p.Retry
 }
 
-// view is b as a string, good for as long as b stays as it is.
-func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+// viewString returns b as a string, valid while b is unchanged.
+func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -11,22 +11,22 @@ import (
 // Headers are response headers with their values in one reused buffer. They stay valid after their
 // policy set is gone. The zero value is empty.
 type Headers struct {
-	// Items are the limits that a decision met and whose state is known. Limits reorders them.
+	// Items are the decision's limits with a known state. Limits reorders them.
 	Items []dialect.Item
-	// LeftOut is how many policies the last decision has left out for want of room.
+	// LeftOut is the number of policies without room in the last decision's headers.
 	LeftOut int
 
 	buf   []byte
 	names [maxHeaders]string
 	ends  [maxHeaders]int
 	n     int
-	// left is the smallest remaining that the headers of each family say.
+	// left is the smallest remaining count in the headers of each family.
 	left [len(dialect.Families)]int64
 	said dialect.Shown
 }
 
-// maxHeaders is the most headers of an answer: those of an older and of an IETF dialect, those of
-// a response, and retry-after, cache-control, content-type and x-envoy-ratelimited.
+// maxHeaders is the largest number of headers of an answer: an older and an IETF dialect, a
+// response's headers, and retry-after, cache-control, content-type and x-envoy-ratelimited.
 const maxHeaders = 2*dialect.MaxHeaders + policy.MaxResponseHeaders + 4
 
 // Len is the number of headers.
@@ -44,48 +44,47 @@ func (h *Headers) At(i int) (name string, value []byte) {
 // Reset removes all headers and keeps the memory.
 func (h *Headers) Reset() { h.buf, h.n = h.buf[:0], 0 }
 
-// Add adds a header. The name must stay as it is.
+// Add adds a header. The name must not change.
 //
 //go:noinline
 func (h *Headers) Add(name, value string) {
 	h.buf = append(h.buf, value...)
-	h.close(name)
+	h.endValue(name)
 }
 
-// AddOwn adds the headers of a response of the operator's, lines of names and values in turn. The
-// text must stay as it is. It leaves room for the content type.
+// AddOwn adds the headers of an operator's response, lines of names and values in turn. The text
+// must not change. It leaves room for the content type.
 func (h *Headers) AddOwn(lines []byte) {
 	for len(lines) > 0 && h.n < maxHeaders-1 {
 		var name, value []byte
 		name, lines = text.Cut(lines, '\n')
 		value, lines = text.Cut(lines, '\n')
-		h.Add(view(name), view(value))
+		h.Add(viewString(name), viewString(value))
 	}
 }
 
-// Refuse adds the headers that all refusals have; retry is the seconds to wait, 0 if that does not
-// help.
+// Refuse adds the headers of all refusals. retry is the seconds to wait, 0 if that does not help.
 func (h *Headers) Refuse(retry int64) {
 	if retry > 0 {
 		h.buf = dialect.AppendInt(h.buf, retry)
-		h.close("retry-after")
+		h.endValue("retry-after")
 	}
 	h.Add("cache-control", "no-store")
 }
 
-// close ends the value that was appended to buf since the last one.
-func (h *Headers) close(name string) {
+// endValue ends the value that was appended to buf since the last value.
+func (h *Headers) endValue(name string) {
 	h.names[h.n], h.ends[h.n] = name, len(h.buf)
 	h.n++
 }
 
-// Limits writes Items in the dialects of the policy set: all of them, and in older dialects the one
-// nearest to exhaustion, or the refusing one, an index of Items below 0 if it is not among them.
-// Retry is 0 for an allowed request; wall is the Unix time in microseconds. All that a refusal
-// names as a time is when the request passes: Retry-After.
+// Limits writes Items in the dialects of the policy set: all items, and in older dialects the item
+// nearest to exhaustion, or the refusing item. refusing is an index of Items, below 0 if it is not
+// among them. retry is 0 for an allowed request; wall is the Unix time in microseconds. The only
+// time in a refusal is when the request passes: Retry-After.
 func (h *Headers) Limits(ix *match.Index, refused bool, refusing int, retry, wall int64) {
 	if retry > 0 {
-		h.tellWait(refusing, quota.Span(retry)*quota.Second)
+		h.setWait(refusing, quota.Span(retry)*quota.Second)
 	}
 	if h.LeftOut = 0; len(h.Items) == 0 {
 		return
@@ -103,17 +102,17 @@ func (h *Headers) Limits(ix *match.Index, refused bool, refusing int, retry, wal
 		if refusing >= 0 {
 			item := &h.Items[refusing]
 			h.said.At, h.said.Scope = refusing, ix.Scope(item.Policy).String()
-			h.write(&dialect.Legacies[dialects.Legacy], item.Remaining)
+			h.writeRow(&dialect.Legacies[dialects.Legacy], item.Remaining)
 		}
 	}
 	if dialects.Standard != dialect.StandardOff {
-		h.write(&dialect.Standards[dialects.Standard], leastOf(h.Items))
+		h.writeRow(&dialect.Standards[dialects.Standard], leastOf(h.Items))
 	}
 }
 
-// tellWait has the items that lack what the request costs say when it passes, and the others no
-// time: when they are full is not when the request passes.
-func (h *Headers) tellWait(refusing int, wait quota.Span) {
+// setWait sets the wait of the items that lack the request's cost, and removes the times of the
+// other items, because their bucket is not full when the request passes.
+func (h *Headers) setWait(refusing int, wait quota.Span) {
 	for i := range h.Items {
 		item := &h.Items[i]
 		if i == refusing || item.Remaining < item.Cost {
@@ -124,14 +123,14 @@ func (h *Headers) tellWait(refusing int, wait quota.Span) {
 	}
 }
 
-// write writes the headers of a dialect, which say that so much is left.
-func (h *Headers) write(row *dialect.Row, left int64) {
+// writeRow writes the headers of a dialect. left is the number that they show as left.
+func (h *Headers) writeRow(row *dialect.Row, left int64) {
 	h.left[dialect.FamilyOfName(row.Headers[0].Name)] = left // All headers of a row are of a family.
 	for i := range row.Headers {
 		header := &row.Headers[i]
 		var says bool
 		if h.buf, says = header.AppendValue(h.buf, &h.said); says {
-			h.close(header.Name)
+			h.endValue(header.Name)
 		}
 	}
 }
@@ -145,9 +144,9 @@ func leastOf(items []dialect.Item) (least int64) {
 	return least
 }
 
-// NameOf is the name of a limit in headers and bodies: the policy's. If the policy has several, it
-// adds the window, policy.1s, or policy.in_flight. A limit for the classes after one adds that
-// class: policy.1s.after-critical.
+// NameOf returns the name of a limit in headers and bodies: the policy's name. If the policy has
+// several limits, it adds the window, policy.1s, or policy.in_flight. A limit for the classes after
+// a class adds the name of that class: policy.1s.after-critical.
 func NameOf(ix *match.Index, hit *match.Hit, limit *policy.Limit, several bool) []byte {
 	name := ix.Text(ix.Policy(hit.Policy).Name)
 	if !several && !ix.Several(hit.Policy) {
@@ -164,8 +163,8 @@ func NameOf(ix *match.Index, hit *match.Hit, limit *policy.Limit, several bool) 
 	return name
 }
 
-// RetryAfter is the wait in seconds that a refusal names in all its fields: until the request
-// passes, rounded up and spread. It is 0 if waiting does not help.
+// RetryAfter returns the wait in seconds of all fields of a refusal: until the request passes,
+// rounded up and spread. It is 0 if waiting does not help.
 func RetryAfter(reason policy.Reason, wait quota.Span, now quota.Instant, hit *match.Hit) int64 {
 	switch {
 	case wait == quota.Never:

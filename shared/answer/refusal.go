@@ -1,6 +1,5 @@
 // Package answer writes the answer to a client: for each reason to refuse a request its status,
-// sentence and body, and the headers. Both doors to the buckets, the filter and the gRPC
-// rate limit service, answer by it.
+// sentence and body, and the headers. The filter and the gRPC rate limit service both use it.
 package answer
 
 import (
@@ -8,21 +7,22 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Kind is what a refusal means.
+// Kind describes a refusal.
 type Kind struct {
-	// Status and GRPC are the statuses, Type is the problem type and Title what it is called.
+	// Status and GRPC are the statuses, Type is the problem type and Title its title.
 	Status      uint32
 	GRPC        int32
 	Type, Title string
-	// Counts: it is the caller's own use that is refused, so it counts towards a penalty. Only then
-	// the sentence says that anything is used up.
+	// Counts means that the caller's own use is refused, so that it counts towards a penalty. Only
+	// then the sentence says that something is used up.
 	Counts bool
-	// Waits: the answer has a Retry-After, because a later request can pass.
+	// Waits means that the answer has a Retry-After, because a later request can pass.
 	Waits bool
-	// Marked: the answer says x-envoy-ratelimited, so that an Envoy in front does not retry it.
+	// Marked means that the answer has x-envoy-ratelimited, so that an Envoy in front does not
+	// retry it.
 	Marked bool
-	// before and after are the sentence around the policy's name. Without them it depends on the
-	// limit.
+	// before and after are the parts of the sentence around the policy's name. Without them it
+	// depends on the limit.
 	before, after string
 }
 
@@ -34,7 +34,7 @@ const (
 	grpcUnavailable       = 14
 )
 
-// The problem types of the RateLimit draft, and the one of a problem that its status describes.
+// The problem types of the RateLimit draft, and the type of a problem that its status describes.
 const (
 	quotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -49,7 +49,7 @@ const (
 	abnormal = "Abnormal Usage Detected"
 )
 
-// Kinds are by reason.
+// Kinds has the kind of each reason.
 var Kinds = [...]Kind{
 	policy.ReasonQuota: {429, grpcResourceExhausted, quotaExceeded, tooMany,
 		true, true, true, "", ""},
@@ -79,10 +79,10 @@ var Kinds = [...]Kind{
 }
 
 // shareUsed is a refusal by a node's own share, while the counters cannot be reached. lostCount is
-// one where the store has lost which requests are in flight: no node gets a place that may be
-// another's, until all have said what they have. heldElsewhere is one where the places that this
-// node lacks are with other nodes, under way or idle. lostUse is one by a bucket that lacks tokens
-// which may be unused, because its count was lost.
+// a refusal after the store has lost which requests are in flight: until all nodes have reported
+// their places, no node gets a place that may belong to another node. heldElsewhere is a refusal
+// while other nodes have the places that this node lacks, under way or idle. lostUse is a refusal
+// by a bucket that lacks tokens which may be unused, because its count was lost.
 var (
 	shareUsed = Kind{429, grpcResourceExhausted, reducedCapacity, reduced,
 		false, true, true, noReach, " now, and this proxy admits no more alone."}
@@ -96,10 +96,10 @@ var (
 		false, true, true, "Policy ", " has no place for this request here: the others are held for other proxies."}
 )
 
-// BanGRPC is the gRPC status that a banned caller gets.
+// BanGRPC is the gRPC status for a banned caller.
 const BanGRPC = grpcPermissionDenied
 
-// Bans are the sentences for banned callers, by what is banned.
+// Bans are the sentences for banned callers, by kind of ban.
 var Bans = [...]string{
 	match.NoBan:       "This request is banned.",
 	match.AddressBan:  "Requests from this address are banned.",

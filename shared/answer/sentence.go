@@ -6,21 +6,21 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// About is what was refused, and why.
+// About describes a refused request.
 type About struct {
 	Reason policy.Reason
 	Source policy.DecisionSource
-	// Policy is the name of the policy that refuses, Limit the limit. After is the class behind
-	// which a caller stands for whom the limit is what a reserve leaves; empty for others.
+	// Policy is the name of the policy that refuses, Limit its limit. After is the class whose
+	// reserve is not in the limit; empty for other limits.
 	Policy, After []byte
 	Limit         *policy.Limit
-	// Cost is what the request costs, Left what the bucket holds.
+	// Cost is the request's cost, Left the tokens in the bucket.
 	Cost, Left int64
-	// Elsewhere: the places in flight that are not held here are held at other nodes.
+	// Elsewhere means that other nodes have the places in flight that this node lacks.
 	Elsewhere bool
 }
 
-// Kind is what the refusal means.
+// Kind returns the kind of the refusal.
 func (a *About) Kind() *Kind {
 	switch {
 	case a.Reason != policy.ReasonFailure:
@@ -36,8 +36,8 @@ func (a *About) Kind() *Kind {
 	return &Kinds[a.Reason]
 }
 
-// Answer is the group that the refusal is of. A limit that is full through other nodes too is one
-// to the caller, though the reason, which counts no refusal as its own, is a failure.
+// Answer returns the group of the refusal. A limit that other nodes fill too is a quota for the
+// caller, although the reason, which counts no refusal towards a penalty, is a failure.
 func (a *About) Answer() policy.Answer {
 	if a.Kind() == &heldElsewhere {
 		return policy.AnswerQuota
@@ -51,17 +51,17 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 	kind, l := a.Kind(), a.Limit
 	switch {
 	case kind.before != "":
-		b = around(b, kind.before, a.Policy, kind.after)
+		b = appendAround(b, kind.before, a.Policy, kind.after)
 	case a.Reason == policy.ReasonTooDear:
 		b = a.appendTooDear(b)
 	case l.InFlight:
-		b = dialect.AppendInt(around(b, "Policy ", a.Policy, " allows "), l.Quota)
+		b = dialect.AppendInt(appendAround(b, "Policy ", a.Policy, " allows "), l.Quota)
 		b = text.Append(b, " requests at the same time, and as many are under way.")
 	case l.Algorithm.Queues():
-		b = appendRate(around(b, "Policy ", a.Policy, " lets "), l)
+		b = appendRate(appendAround(b, "Policy ", a.Policy, " lets "), l)
 		b = text.Append(b, " through, and its queue is full.")
 	default:
-		b = a.appendUsedUp(around(b, "Policy ", a.Policy, " allows "))
+		b = a.appendUsedUp(appendAround(b, "Policy ", a.Policy, " allows "))
 	}
 	if retry <= 0 {
 		return b
@@ -73,10 +73,10 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 	return text.Append(b, " seconds.")
 }
 
-// appendTooDear says that the request costs more than may ever pass.
+// appendTooDear says that the request costs more than can ever pass.
 func (a *About) appendTooDear(b []byte) []byte {
 	b = dialect.AppendInt(text.Append(b, "This request costs "), a.Cost)
-	b = around(b, ", and policy ", a.Policy, " never allows ")
+	b = appendAround(b, ", and policy ", a.Policy, " never allows ")
 	if a.Cost <= a.Limit.Params.Burst { // A region grants a part only.
 		return text.Append(b, "as much at once in this region: waiting does not help.")
 	}
@@ -95,7 +95,7 @@ func (a *About) appendUsedUp(b []byte) []byte {
 		b = text.Append(b, " in the long run")
 	}
 	if len(a.After) > 0 {
-		b = around(b, " to the classes after ", a.After, "")
+		b = appendAround(b, " to the classes after ", a.After, "")
 	}
 	switch {
 	case a.Left > 0:
@@ -113,7 +113,7 @@ func appendRate(b []byte, l *policy.Limit) []byte {
 	return policy.AppendSpan(b, l.Window)
 }
 
-// around appends a name between two texts, without building a text of all three.
-func around(b []byte, before string, name []byte, after string) []byte {
+// appendAround appends a name between two texts, without making a text of all three.
+func appendAround(b []byte, before string, name []byte, after string) []byte {
 	return text.Append(append(text.Append(b, before), name...), after)
 }

@@ -5,16 +5,16 @@ import (
 	"github.com/weir-proxy/weir/shared/match"
 )
 
-// YieldTo drops the headers of a family for which the upstream's own, in any line and dialect, are
-// stricter: a limiter in between may tighten what the origin says, never loosen it. It returns the
+// YieldTo drops the headers of a family if the upstream's own headers, in any line and dialect, are
+// stricter: a limiter in between may tighten the origin's values, never loosen them. It returns the
 // upstream's headers that h replaces; the result is valid while upstream is.
 func (h *Headers) YieldTo(upstream []match.Header) (replaced []match.Header) {
 	for family := range dialect.Families {
-		if family == 0 || !h.speaks(family) {
+		if family == 0 || !h.hasFamily(family) {
 			continue
 		}
 		if theirs, ok := leftIn(upstream, family); ok && theirs < h.left[family] {
-			h.drop(family)
+			h.dropFamily(family)
 			continue
 		}
 		for _, header := range upstream {
@@ -26,7 +26,7 @@ func (h *Headers) YieldTo(upstream []match.Header) (replaced []match.Header) {
 	return replaced
 }
 
-// leftIn is the smallest remaining in a family of the upstream's headers.
+// leftIn returns the smallest remaining count in a family of the upstream's headers.
 func leftIn(upstream []match.Header, family int) (smallest int64, found bool) {
 	for _, header := range upstream {
 		if dialect.FamilyOf(header.Name) != family {
@@ -39,7 +39,7 @@ func leftIn(upstream []match.Header, family int) (smallest int64, found bool) {
 	return smallest, found
 }
 
-func (h *Headers) speaks(family int) bool {
+func (h *Headers) hasFamily(family int) bool {
 	for i := range h.n {
 		if dialect.FamilyOfName(h.names[i]) == family {
 			return true
@@ -48,8 +48,8 @@ func (h *Headers) speaks(family int) bool {
 	return false
 }
 
-// drop removes the headers of a family.
-func (h *Headers) drop(family int) {
+// dropFamily removes the headers of a family.
+func (h *Headers) dropFamily(family int) {
 	kept, from, size := 0, 0, 0
 	for i := range h.n {
 		name, end := h.names[i], h.ends[i]

@@ -1,4 +1,4 @@
-// Package classify turns what Envoy knows of a request into the attributes that policies match: the
+// Package classify turns Envoy's data about a request into the attributes that policies match: the
 // normalised path, the host without port, and the client's address as far as it can be trusted.
 package classify
 
@@ -16,25 +16,25 @@ type Classifier struct {
 	headers            []match.Header
 	method, path, host []byte
 	addr               [16]byte
-	// Surprising counts the requests by which Envoy does not append the peer's address to
+	// Surprising counts the requests for which Envoy does not append the peer's address to
 	// x-forwarded-for, although the rules say so.
 	Surprising uint64
 }
 
-// Rules say how to find the client's address, and what is a path.
+// Rules define how to find the client's address, and how to read paths.
 type Rules struct {
 	// TrustedHops: 0 takes the peer, N the N-th x-forwarded-for entry from the right, after Envoy's
 	// own.
 	TrustedHops int
-	// IPv6Prefix is how many bits of an IPv6 address identify a client.
+	// IPv6Prefix is the number of bits of an IPv6 address that identify a client.
 	IPv6Prefix int
-	// NotAppended: the last x-forwarded-for entry is not Envoy's own.
+	// NotAppended means that the last x-forwarded-for entry is not Envoy's own.
 	NotAppended bool
 	// Routing is how paths are read.
 	Routing spelling.Routing
 }
 
-// RulesOf are those of a policy set.
+// RulesOf returns the rules of a policy set.
 func RulesOf(ix *match.Index) Rules {
 	reading := ix.Reading()
 	return Rules{
@@ -52,7 +52,7 @@ func (c *Classifier) Classify(pairs, source []byte, rules Rules) (match.Attribut
 	if !ok {
 		return match.Attributes{}, false
 	}
-	return c.attributes(source, rules), true
+	return c.attributesOf(source, rules), true
 }
 
 // Decode reads a header map in the encoding of the proxy-wasm ABI. The headers are valid until the
@@ -66,10 +66,10 @@ func (c *Classifier) Decode(pairs []byte) (headers []match.Header, ok bool) {
 // Of is Classify for headers that are decoded already, including the pseudo-headers.
 func (c *Classifier) Of(headers []match.Header, source []byte, rules Rules) match.Attributes {
 	c.headers = append(c.headers[:0], headers...)
-	return c.attributes(source, rules)
+	return c.attributesOf(source, rules)
 }
 
-func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
+func (c *Classifier) attributesOf(source []byte, rules Rules) match.Attributes {
 	a := match.Attributes{Headers: c.headers}
 	for _, h := range c.headers {
 		if len(h.Name) == 0 || h.Name[0] != ':' {
@@ -88,12 +88,12 @@ func (c *Classifier) attributes(source []byte, rules Rules) match.Attributes {
 		}
 	}
 	if len(source) > 0 {
-		a.ClientIP, a.Address = c.client(source, rules)
+		a.ClientIP, a.Address = c.clientAddress(source, rules)
 	}
 	return a
 }
 
-// queryOf is the part of a path between the question mark and the fragment.
+// queryOf returns the part of a path between the question mark and the fragment.
 func queryOf(path []byte) []byte {
 	from := len(path)
 	for i, ch := range path {
@@ -130,19 +130,20 @@ func decodePairs(dst []match.Header, b []byte) ([]match.Header, bool) {
 	return dst, true
 }
 
-// client finds the client's address. Entries that a client could have written itself never count:
-// entries are taken from the right, and with a missing or invalid one the address is the peer's.
-func (c *Classifier) client(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
+// clientAddress finds the client's address. Entries that a client could have written itself never
+// count: entries are taken from the right, and if an entry is missing or invalid the address is the
+// peer's.
+func (c *Classifier) clientAddress(source []byte, rules Rules) (identity []byte, address ipaddr.Addr) {
 	peer, ok := spelling.Address(source)
 	if !ok {
 		return nil, address
 	}
-	if !rules.NotAppended && !c.appends(peer) {
+	if !rules.NotAppended && !c.isAppended(peer) {
 		c.Surprising++
 	}
 	addr := peer
 	if rules.TrustedHops > 0 {
-		if forwarded, found := c.forwarded(peer, rules); found {
+		if forwarded, found := c.forwardedEntry(peer, rules); found {
 			addr = forwarded
 		}
 	}
@@ -160,10 +161,10 @@ func (c *Classifier) client(source []byte, rules Rules) (identity []byte, addres
 	return c.addr[:], address
 }
 
-// appends reports whether a request looks like those of an Envoy that appends the peer's address to
-// x-forwarded-for. The filter cannot read use_remote_address, with which Envoy does; but then it
-// also says either that the request is internal or the external address.
-func (c *Classifier) appends(peer ipaddr.Addr) bool {
+// isAppended reports whether a request looks like requests of an Envoy that appends the peer's
+// address to x-forwarded-for. The filter cannot read use_remote_address, which makes Envoy append.
+// But then Envoy also marks the request as internal, or sets the external address.
+func (c *Classifier) isAppended(peer ipaddr.Addr) bool {
 	marked, own := false, false
 	for i := range c.headers {
 		switch h := c.headers[i]; {
@@ -184,10 +185,10 @@ func isOwn(entry []byte, peer ipaddr.Addr) bool {
 	return ok && addr == peer || peer.IsLoopback()
 }
 
-// forwarded is the x-forwarded-for entry from the right that TrustedHops means. If Envoy appends
-// one of its own, that does not count; a last entry that cannot be its own does, since the one
-// before it may be a client's own words.
-func (c *Classifier) forwarded(peer ipaddr.Addr, rules Rules) (ipaddr.Addr, bool) {
+// forwardedEntry returns the x-forwarded-for entry from the right that TrustedHops selects. If
+// Envoy appends an entry of its own, that entry does not count. A last entry that cannot be Envoy's
+// own counts, because a client may have written the entry before it.
+func (c *Classifier) forwardedEntry(peer ipaddr.Addr, rules Rules) (ipaddr.Addr, bool) {
 	left, own := rules.TrustedHops, !rules.NotAppended
 	for i := len(c.headers) - 1; i >= 0; i-- {
 		h := c.headers[i]
@@ -208,7 +209,7 @@ func (c *Classifier) forwarded(peer ipaddr.Addr, rules Rules) (ipaddr.Addr, bool
 	return ipaddr.Addr{}, false
 }
 
-// lastEntry splits a list at its last comma. Without one there are no more.
+// lastEntry splits a list at its last comma. more is false if there is no comma.
 func lastEntry(list []byte) (entry, before []byte, more bool) {
 	comma := len(list) - 1
 	for comma >= 0 && list[comma] != ',' {

@@ -6,17 +6,18 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// Families are how the names of all headers of dialects begin. Only a limiter may say these, so the
-// filter removes them from requests. Where the upstream speaks a dialect that the filter speaks,
-// all headers of its family come from one of the two, so that no client sees the limit of one
-// limiter beside the remaining of another. The first one is of headers that no limiter says.
+// Families are the prefixes of the names of all headers of dialects. Only a limiter may send these
+// headers, so the filter removes them from requests. If the upstream uses a dialect that the filter
+// uses, all headers of its family are from one of the two, so no client sees the limit of one
+// limiter beside the remaining count of the other limiter. The first family is for headers that no
+// limiter sends.
 var Families = [...]string{1: "ratelimit", 2: "x-ratelimit", 3: "x-rate-limit"}
 
-// FamilyOf is the index in Families of the family of a header; 0 if it has none. The name is in
-// lower case. Servers by the rules of CGI take X_RateLimit for X-RateLimit.
+// FamilyOf returns the index in Families of the family of a header; 0 if it has none. The name is
+// in lower case. Servers with CGI rules read X_RateLimit as X-RateLimit.
 func FamilyOf(header []byte) int {
 	for i := len(Families) - 1; i > 0; i-- {
-		if begins(header, Families[i]) {
+		if hasPrefix(header, Families[i]) {
 			return i
 		}
 	}
@@ -28,7 +29,7 @@ func FamilyOfName(header string) int {
 	return FamilyOf(unsafe.Slice(unsafe.StringData(header), len(header)))
 }
 
-func begins(header []byte, family string) bool {
+func hasPrefix(header []byte, family string) bool {
 	if len(header) < len(family) {
 		return false
 	}
@@ -40,8 +41,8 @@ func begins(header []byte, family string) bool {
 	return true
 }
 
-// LeftIn is what a header of another limiter says is left, if it says that. The name is in lower
-// case, and the header of the family.
+// LeftIn returns the remaining count in a header of another limiter, if it has one to return. The
+// name is in lower case, and the header belongs to the family.
 func LeftIn(family int, header, value []byte) (n int64, ok bool) {
 	switch rest := header[len(Families[family]):]; {
 	case len(rest) == 0: // The list of the standard.
@@ -52,8 +53,7 @@ func LeftIn(family int, header, value []byte) (n int64, ok bool) {
 	return 0, false
 }
 
-// IsSign reports whether a header of a dialect is one by which another limiter that speaks the same
-// dialect is known.
+// IsSign reports whether a header identifies another limiter with the same dialect.
 func IsSign(header string) bool {
 	rest := header[len(Families[FamilyOfName(header)]):]
 	return rest == "" || rest == "-remaining" || rest == "-limit"

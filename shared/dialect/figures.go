@@ -9,14 +9,15 @@ import (
 // figure is the content of a header.
 type figure uint8
 
-// The figures of the item shown, and those of all items. A header that is none is silent.
+// The figures of the shown item, and the figures of all items. A header without a figure is not
+// written.
 const (
 	silent figure = iota
 	burst
 	left
 	used
 	name
-	// bucket is an opaque name of the bucket, scope who shares it.
+	// bucket is an opaque name of the bucket, scope the group that shares it.
 	bucket
 	scope
 	// resetAt is the Unix second at which the bucket is full, resetIn the seconds until then, and
@@ -24,8 +25,8 @@ const (
 	resetAt
 	resetIn
 	resetAfter
-	// bursts is the burst of the item shown, then those of all items with their windows. policies
-	// and limits are the fields RateLimit-Policy and RateLimit.
+	// bursts is the burst of the shown item, then the bursts of all items with their windows.
+	// policies and limits are the fields RateLimit-Policy and RateLimit.
 	bursts
 	policies
 	limits
@@ -38,12 +39,12 @@ type Shown struct {
 	At int
 	// Wall is the Unix time in microseconds.
 	Wall int64
-	// Scope says who shares that item's bucket.
+	// Scope is the group that shares that item's bucket.
 	Scope string
 }
 
-// AppendValue appends what the header says. It reports false if there is nothing to say: where
-// nothing fills a bucket, no header says when it is full.
+// AppendValue appends the header's value. It reports false if there is none: if nothing fills a
+// bucket, no header has the time when it is full.
 func (h *Header) AppendValue(dst []byte, s *Shown) ([]byte, bool) {
 	switch h.says {
 	case silent:

@@ -4,13 +4,13 @@ package dialect
 // refuse them.
 const MaxField = 2048
 
-// Fit returns how many of the items, the first ones, the fields RateLimit and RateLimit-Policy have
-// room for. If that is not all, Fit puts those first that are nearest to exhaustion, and before
-// them the item at an index, if it is not negative.
+// Fit returns how many of the first items fit into the fields RateLimit and RateLimit-Policy. If
+// not all fit, Fit moves to the front the item at index first, unless that is negative, and then
+// the items nearest to exhaustion.
 func Fit(items []Item, first int) (fit int) {
 	size := 0
 	for i := range items {
-		size += items[i].size()
+		size += items[i].maxSize()
 	}
 	if size <= MaxField {
 		return len(items)
@@ -20,7 +20,7 @@ func Fit(items []Item, first int) (fit int) {
 		if fit > 0 || first < 0 {
 			next = fit + Nearest(items[fit:])
 		}
-		if size += items[next].size(); size > MaxField {
+		if size += items[next].maxSize(); size > MaxField {
 			break
 		}
 		items[fit], items[next] = items[next], items[fit]
@@ -28,8 +28,9 @@ func Fit(items []Item, first int) (fit int) {
 	return fit
 }
 
-// size is the most bytes that an item takes in one of the fields, or in Envoy's older form.
-func (it *Item) size() int {
+// maxSize returns the largest number of bytes of an item in one of the fields, or in Envoy's older
+// form.
+func (it *Item) maxSize() int {
 	around := len(`, ;w=;name=""`)
 	if it.InFlight {
 		around = len(`"",;q=;qu="concurrent-requests"`)

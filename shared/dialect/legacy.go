@@ -2,7 +2,7 @@ package dialect
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// ResetAt is the X-RateLimit-Reset of the common reading, which GitHub and Discord share: the Unix
+// ResetAt returns the X-RateLimit-Reset of most readers, such as GitHub and Discord: the Unix
 // second at which the bucket is full again, given the wall clock in microseconds.
 func ResetAt(wall int64, reset quota.Span) int64 {
 	return (wall+int64(reset)-1)/int64(quota.Second) + 1
@@ -20,7 +20,7 @@ func AppendEnvoyLimit(dst []byte, shown int64, items []Item) []byte {
 	return dst
 }
 
-// AppendSeconds writes a span as Discord's X-RateLimit-Reset-After does: seconds with milliseconds,
+// AppendSeconds writes a span like Discord's X-RateLimit-Reset-After: seconds with milliseconds,
 // rounded up.
 func AppendSeconds(dst []byte, span quota.Span) []byte {
 	ms := int64((max(span, 0) + quota.Millisecond - 1) / quota.Millisecond)
@@ -28,8 +28,8 @@ func AppendSeconds(dst []byte, span quota.Span) []byte {
 	return append(dst, byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10))
 }
 
-// LeastRemaining is the smallest r of a RateLimit value (draft 11), as another limiter may have set
-// it. It reports false for a value without any: clients ignore it too.
+// LeastRemaining returns the smallest r of a RateLimit value (draft 11), perhaps of another
+// limiter. It reports false for a value without r: clients ignore it too.
 func LeastRemaining(value []byte) (int64, bool) {
 	least, found, quoted := int64(0), false, false
 	for i := range value {
@@ -38,7 +38,7 @@ func LeastRemaining(value []byte) (int64, bool) {
 			quoted = !quoted
 		case quoted || value[i] != ';' || i+2 >= len(value) || value[i+1] != 'r' || value[i+2] != '=':
 		default:
-			if n, ok := ParseInt(digits(value[i+3:])); ok && (!found || n < least) {
+			if n, ok := ParseInt(leadingDigits(value[i+3:])); ok && (!found || n < least) {
 				least, found = n, true
 			}
 		}
@@ -46,7 +46,7 @@ func LeastRemaining(value []byte) (int64, bool) {
 	return least, found
 }
 
-func digits(b []byte) []byte {
+func leadingDigits(b []byte) []byte {
 	n := 0
 	for n < len(b) && b[n] >= '0' && b[n] <= '9' {
 		n++
@@ -54,9 +54,9 @@ func digits(b []byte) []byte {
 	return b[:n]
 }
 
-// ParseInt reads decimal digits, at most 15 of them as structured fields have it.
+// ParseInt reads decimal digits, at most 15 as in structured fields.
 func ParseInt(b []byte) (int64, bool) {
-	if len(b) == 0 || len(b) > 15 || len(digits(b)) != len(b) {
+	if len(b) == 0 || len(b) > 15 || len(leadingDigits(b)) != len(b) {
 		return 0, false
 	}
 	var n int64

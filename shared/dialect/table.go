@@ -30,7 +30,7 @@ const MaxHeaders = 6
 
 // Row is a dialect.
 type Row struct {
-	// Name is the dialect's in policy sets.
+	// Name is the dialect's name in policy sets.
 	Name string
 	// Headers are in the order in which they are written. An empty name ends them.
 	Headers [MaxHeaders]Header

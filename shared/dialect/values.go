@@ -1,5 +1,5 @@
-// Package dialect has the dialects in which answers say limits, one row each, and writes their
-// values. All append to a buffer of the caller and allocate nothing.
+// Package dialect has the dialects of limit headers in answers, one row each, and writes their
+// values. All functions append to a buffer of the caller and allocate nothing.
 package dialect
 
 import (
@@ -13,21 +13,22 @@ import (
 type Item struct {
 	// Name is the policy's name: a-z 0-9 . _ - only, so it needs no escaping.
 	Name []byte
-	// Burst and Window are what an idle caller may take at once, and the time in which that
-	// refills.
+	// Burst is the number of tokens that an idle caller may take at once, Window the time in which
+	// they refill.
 	Burst  int64
 	Window quota.Span
-	// Remaining is the whole tokens left.
+	// Remaining is the number of whole tokens left.
 	Remaining int64
 	// Cost is the cost of the request, in tokens.
 	Cost int64
 	// Policy is the index of the policy, and Bucket the key of the bucket.
 	Policy uint32
 	Bucket keyhash.Key
-	// InFlight: Burst is of requests in flight. There is no Window, and nothing says when one ends.
+	// InFlight means that Burst is a number of requests in flight. There is no Window, and the end
+	// of a request is unknown.
 	InFlight bool
-	// Reset is the time to a full bucket, or, for a refusal, the wait that Retry-After announces;
-	// quota.Never for a bucket that nothing fills, and where no time is to be said.
+	// Reset is the time until the bucket is full or, for a refusal, the wait of Retry-After;
+	// quota.Never for a bucket that nothing fills, and if no time is shown.
 	Reset quota.Span
 }
 
@@ -42,11 +43,11 @@ func Seconds(span quota.Span) int64 {
 // maxSpread is the longest addition to a Retry-After.
 const maxSpread = 30 * quota.Second
 
-// RetryAfter is the Retry-After of a refusal that ends after wait, at the instant ready: whole
-// seconds, at least 1, rounded up, and up to 10 % and 30 s later so that callers refused together
-// do not return together. The addition is whole seconds, so a short wait has none. It depends on
-// seed, which belongs to the bucket, and on the second in which the refusal ends, so it does not
-// wobble from one answer to the next.
+// RetryAfter returns the Retry-After of a refusal that ends after wait, at the instant ready: whole
+// seconds, at least 1, rounded up. It is up to 10 % and 30 s later, so that callers refused
+// together do not return together. The addition is whole seconds, so a short wait has none. It
+// depends on seed, which belongs to the bucket, and on the second in which the refusal ends, so it
+// is the same in each answer.
 func RetryAfter(wait quota.Span, ready quota.Instant, seed uint32) int64 {
 	h := seed ^ uint32(ready/quota.Instant(quota.Second))*2654435761
 	h ^= h >> 16
@@ -86,20 +87,20 @@ func AppendLimits(dst []byte, items []Item) []byte {
 	return dst
 }
 
-// Nearest is the index of the item that is nearest to exhaustion by share of its burst; -1 for
+// Nearest returns the index of the item that is nearest to exhaustion by share of its burst; -1 for
 // none.
 func Nearest(items []Item) int {
 	best := -1
 	for i := range items {
-		if best < 0 || less(items[i], items[best]) {
+		if best < 0 || isNearer(items[i], items[best]) {
 			best = i
 		}
 	}
 	return best
 }
 
-// less compares the shares by cross-multiplication.
-func less(a, b Item) bool {
+// isNearer compares the shares by cross-multiplication.
+func isNearer(a, b Item) bool {
 	ah, al := bits.Mul64(uint64(max(a.Remaining, 0)), uint64(b.Burst))
 	bh, bl := bits.Mul64(uint64(max(b.Remaining, 0)), uint64(a.Burst))
 	return ah < bh || ah == bh && al < bl

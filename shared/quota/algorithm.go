@@ -1,10 +1,11 @@
 package quota
 
-// Algorithm says how a limit counts. Its number travels in snapshots: never renumber.
+// Algorithm is the way in which a limit counts. Its number travels in snapshots: never renumber.
 type Algorithm uint8
 
-// The algorithms. Params and State decide the first two, Windows and History the others. Only the
-// arithmetic and the places that CONTRIBUTING.md lists name one; all others ask for a property.
+// The algorithms. Params and State decide the first two, Windows and History the other algorithms.
+// Only the arithmetic and the places that CONTRIBUTING.md lists name an algorithm; all other code
+// asks for a property.
 const (
 	TokenBucket Algorithm = iota
 	LeakyBucket
@@ -14,28 +15,30 @@ const (
 	SlidingLog
 )
 
-// DefaultAlgorithm is that of a policy that names none.
+// DefaultAlgorithm is the algorithm of a policy that names none.
 const DefaultAlgorithm = TokenBucket
 
-// AlgorithmCount is how many algorithms there are; their numbers are below it.
+// AlgorithmCount is the number of algorithms; their numbers are below it.
 const AlgorithmCount = len(algorithms)
 
-// properties are what the other packages ask of an algorithm. Each is false for a token bucket.
+// properties are the properties of an algorithm that other packages use. Each is false for a token
+// bucket.
 type properties struct {
 	name string
-	// windowed: it counts recent admissions, in Windows and History, and not tokens.
+	// windowed means that it counts recent admissions, in Windows and History, and not tokens.
 	windowed bool
-	// grid: its windows follow one another, and those of a key begin at an offset of its own.
+	// grid means that its windows follow each other, and that a key's windows begin at its own
+	// offset.
 	grid bool
-	// fixed: a window ends at one instant for all that it counts. Such windows can follow the
-	// calendar.
+	// fixed means that a window ends at one instant for all tokens in it. Such windows can follow
+	// the calendar.
 	fixed bool
-	// divided: a policy says into how many parts a window is divided.
+	// divided means that a policy defines the number of parts of a window.
 	divided bool
-	// estimates: it estimates what it counts by when requests came. So it must see each of them,
-	// and none can change later.
+	// estimates means that it estimates a count from the times of requests. So it must see each
+	// request, and none can change later.
 	estimates bool
-	// queues: a request may wait for its turn, and turns are given out in order.
+	// queues means that a request may wait for its turn, and turns are given out in order.
 	queues bool
 }
 
@@ -48,8 +51,8 @@ var algorithms = [...]properties{
 	SlidingLog:           {name: "sliding_log", windowed: true},
 }
 
-// of returns the row of an algorithm; a number that is none has that of the default.
-func (a Algorithm) of() *properties {
+// propertiesOf returns the row of an algorithm; an unknown number has the row of the default.
+func (a Algorithm) propertiesOf() *properties {
 	if int(a) >= len(algorithms) {
 		a = DefaultAlgorithm
 	}
@@ -57,29 +60,29 @@ func (a Algorithm) of() *properties {
 }
 
 // String is the algorithm's name in the policy language.
-func (a Algorithm) String() string { return a.of().name }
+func (a Algorithm) String() string { return a.propertiesOf().name }
 
 // Windowed reports whether the algorithm counts recent admissions in Windows, and not tokens.
-func (a Algorithm) Windowed() bool { return a.of().windowed }
+func (a Algorithm) Windowed() bool { return a.propertiesOf().windowed }
 
-// OnGrid reports whether its windows follow one another, at an offset for each key.
-func (a Algorithm) OnGrid() bool { return a.of().grid }
+// OnGrid reports whether its windows follow each other, at an offset for each key.
+func (a Algorithm) OnGrid() bool { return a.propertiesOf().grid }
 
-// Fixed reports whether a window ends at one instant for all that it counts. Such windows can
-// follow the calendar.
-func (a Algorithm) Fixed() bool { return a.of().fixed }
+// Fixed reports whether a window ends at one instant for all tokens in it. Such windows can follow
+// the calendar.
+func (a Algorithm) Fixed() bool { return a.propertiesOf().fixed }
 
-// Divided reports whether a policy says into how many parts a window is divided.
-func (a Algorithm) Divided() bool { return a.of().divided }
+// Divided reports whether a policy defines the number of parts of a window.
+func (a Algorithm) Divided() bool { return a.propertiesOf().divided }
 
-// Estimates reports whether it estimates what it counts by when requests came.
-func (a Algorithm) Estimates() bool { return a.of().estimates }
+// Estimates reports whether it estimates a count from the times of requests.
+func (a Algorithm) Estimates() bool { return a.propertiesOf().estimates }
 
 // Queues reports whether requests may wait for their turn.
-func (a Algorithm) Queues() bool { return a.of().queues }
+func (a Algorithm) Queues() bool { return a.propertiesOf().queues }
 
 // Lends reports whether its tokens may be given out before requests need them.
 func (a Algorithm) Lends() bool { return !a.Estimates() && !a.Queues() }
 
-// PaysBack reports whether it has a rate out of which tokens are paid back that were used too much.
+// PaysBack reports whether it has a rate that pays excess tokens back.
 func (a Algorithm) PaysBack() bool { return !a.Windowed() && !a.Queues() }

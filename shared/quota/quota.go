@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// Instant is a moment on the clock of one bucket, in microseconds. Only differences mean anything;
-// a bucket never mixes two clocks. Clocks may stand still or step back: a bucket then simply does
-// not refill.
+// Instant is a moment on the clock of one bucket, in microseconds. Only differences have a meaning;
+// a bucket never mixes two clocks. Clocks may stand still or step back: then a bucket does not
+// refill.
 type Instant int64
 
 // Span is a length of time in microseconds.
 type Span int64
 
-// Spans of everyday units, and Never, the wait where no wait helps.
+// Spans of everyday units, and Never, the wait if no wait helps.
 const (
 	Millisecond Span = 1_000
 	Second      Span = 1_000_000
@@ -28,7 +28,7 @@ const (
 	Never Span = math.MaxInt64
 )
 
-// Forever is the instant that never comes: where nothing is due, or no time makes a difference.
+// Forever is the instant that never comes: if nothing is due, or if no time makes a difference.
 const Forever Instant = math.MaxInt64
 
 // MaxUnits bounds burst · Den. Below it every sum of the algorithms stays under 2^53. So Lua in
@@ -46,22 +46,22 @@ type Params struct {
 	Burst    int64
 }
 
-// State is what a bucket remembers: Debt, the units missing from a full bucket, as of the instant
-// Last. The zero value is a full bucket. So a bucket that was never used and one that was forgotten
-// after it refilled are the same.
+// State is the stored state of a bucket: Debt, the units missing from a full bucket, at the instant
+// Last. The zero value is a full bucket. So a bucket that was never used equals a bucket that
+// refilled and was forgotten.
 type State struct {
 	Debt int64
 	Last Instant
-	// Over are used tokens for which a lowered limit has no room. They take nothing from it, and
-	// count again where the limit is raised; see Carry. Gone is when none of them counts any more.
-	// If that is 0, they go at the bucket's rate, after its debt.
+	// Over is the number of used tokens that a lowered limit has no room for. They take nothing
+	// from it, and count again if the limit is raised; see Carry. Gone is when none of them counts
+	// any more. If it is 0, they drain at the bucket's rate, after its debt.
 	Over int64
 	Gone Instant
 }
 
-// Result is the answer to one Take.
+// Result is the result of one Take.
 type Result struct {
-	// Allowed: the cost was charged, or was 0.
+	// Allowed means that the cost was charged, or was 0.
 	Allowed bool
 	// RetryAfter is 0 if allowed; otherwise the shortest wait from now after which the same Take
 	// passes if no other caller takes tokens. It is Never if the cost exceeds the burst.
@@ -90,30 +90,30 @@ func NewParams(quota int64, window Span, burst int64) (Params, error) {
 	return p, nil
 }
 
-// Part is the share num/den of p's rate with a burst of its own. If exact arithmetic cannot hold
-// the rate, Part rounds it down. If the part is so slow that exact arithmetic cannot hold a token
-// with this burst, the burst is smaller. Num and den are positive, den is at most 1000, and num is
-// between a hundredth of den and den.
+// Part returns the share num/den of p's rate with a burst of its own. If exact arithmetic cannot
+// hold the rate, Part rounds it down. If the part is so slow that exact arithmetic cannot hold a
+// token with this burst, the burst is smaller. Num and den are positive, den is at most 1000, and
+// num is between a hundredth of den and den.
 func (p Params) Part(num, den, burst int64) Params {
 	n, d := p.Num*num, p.Den*den
 	g := gcd(n, d)
 	part := Params{Num: n / g, Den: d / g, Burst: burst}
 	limit := MaxUnits / burst
 	if part.Num > MaxUnits {
-		limit = min(limit, scaled(MaxUnits, part.Den, part.Num))
+		limit = min(limit, mulDiv(MaxUnits, part.Den, part.Num))
 	}
 	if part.Num <= MaxUnits && part.Den <= limit {
 		return part
 	}
-	if num := scaled(part.Num, limit, part.Den); num > 0 {
+	if num := mulDiv(part.Num, limit, part.Den); num > 0 {
 		return Params{Num: num, Den: limit, Burst: burst}
 	}
 	slow := (part.Den-1)/part.Num + 1
 	return Params{Num: 1, Den: slow, Burst: max(1, min(burst, MaxUnits/slow))}
 }
 
-// scaled is a·b/c rounded down, for a result below 2^63.
-func scaled(a, b, c int64) int64 {
+// mulDiv returns a·b/c rounded down, for a result below 2^63.
+func mulDiv(a, b, c int64) int64 {
 	high, low := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(high, low, uint64(c))
 	return int64(q)
@@ -134,14 +134,14 @@ func (p Params) Take(s State, now Instant, n int64) (State, Result) {
 	room := p.Burst*p.Den - s.Debt
 	cost := n * p.Den
 	if cost > room {
-		return s, Result{RetryAfter: ceilDiv(cost-room, p.Num) + behind(s, now)}
+		return s, Result{RetryAfter: ceilDiv(cost-room, p.Num) + timeBehind(s, now)}
 	}
 	s.Debt += cost
 	return s, Result{Allowed: true}
 }
 
-// Refill brings s to now: the debt shrinks by what the time since s.Last earns, never below 0 and
-// never above the burst. If now lies before s.Last, time stands still.
+// Refill brings s to now: the debt shrinks by the units earned since s.Last, never below 0 and
+// never above the burst. If now is before s.Last, time stands still.
 func (p Params) Refill(s State, now Instant) State {
 	if limit := p.Burst * p.Den; s.Debt > limit {
 		s.Debt = limit
@@ -149,26 +149,26 @@ func (p Params) Refill(s State, now Instant) State {
 	return p.Drain(s, now)
 }
 
-// Remaining is the number of whole tokens that an immediate caller could take from s, a state
-// already brought to the caller's now by Take or Refill.
+// Remaining returns the number of whole tokens that an immediate caller could take from s. Take or
+// Refill must have brought s to the caller's now.
 func (p Params) Remaining(s State) int64 {
 	return (p.Burst*p.Den - s.Debt) / p.Den
 }
 
-// ResetAfter is the wait from now until the bucket is full again.
+// ResetAfter returns the wait from now until the bucket is full again.
 func (p Params) ResetAfter(s State, now Instant) Span {
 	s = p.Refill(s, now)
 	if s.Debt == 0 {
 		return 0
 	}
-	return ceilDiv(s.Debt, p.Num) + behind(s, now)
+	return ceilDiv(s.Debt, p.Num) + timeBehind(s, now)
 }
 
-// Delay is how long a request waits for its turn in a bucket that is a queue: until the debt of the
-// state before it has drained.
+// Delay returns how long a request waits for its turn in a bucket that is a queue: until the debt
+// of the state before it has drained.
 func (p Params) Delay(before State, now Instant) Span { return p.ResetAfter(before, now) }
 
-// Earned is how many whole tokens a span earns, at most MaxUnits.
+// Earned returns how many whole tokens a span earns, at most MaxUnits.
 func (p Params) Earned(span Span) int64 {
 	high, low := bits.Mul64(uint64(max(span, 0)), uint64(p.Num))
 	if high >= uint64(p.Den) {
@@ -178,10 +178,10 @@ func (p Params) Earned(span Span) int64 {
 	return int64(min(tokens, MaxUnits))
 }
 
-// Window is the time in which an empty bucket refills, rounded up.
+// Window returns the time in which an empty bucket refills, rounded up.
 func (p Params) Window() Span { return ceilDiv(p.Burst*p.Den, p.Num) }
 
-// Empty is the state of a bucket without a single token at now.
+// Empty returns the state of a bucket without a single token at now.
 func (p Params) Empty(now Instant) State { return State{Debt: p.Burst * p.Den, Last: now} }
 
 // SlowerThan reports whether p earns fewer tokens a second than q.
@@ -191,18 +191,18 @@ func (p Params) SlowerThan(q Params) bool {
 	return ah < bh || ah == bh && al < bl
 }
 
-// TokensIn is a debt in whole tokens, rounded up.
+// TokensIn returns a debt in whole tokens, rounded up.
 func (p Params) TokensIn(debt int64) int64 {
 	return int64(ceilDiv(debt, p.Den))
 }
 
-// UnitsFor is the debt of n used tokens, at most a whole burst.
+// UnitsFor returns the debt of n used tokens, at most a whole burst.
 func (p Params) UnitsFor(n int64) int64 {
 	return min(n, p.Burst) * p.Den
 }
 
-// behind is how far now lies before the bucket's own clock.
-func behind(s State, now Instant) Span {
+// timeBehind returns by how much now is before the bucket's own clock.
+func timeBehind(s State, now Instant) Span {
 	if now < s.Last {
 		return Span(s.Last - now)
 	}

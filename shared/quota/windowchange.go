@@ -2,14 +2,14 @@ package quota
 
 import "slices"
 
-// keptParts is into how many parts the reach of a history is divided whose marks do not count any
-// more: all of a part become one.
+// keptParts is the number of parts in which a history's kept marks are joined, after they do not
+// count any more: all marks of a part become one mark.
 const keptParts = 32
 
-// Convert brings h, counted by w, to now and to the figures of next. What was admitted stays
-// admitted, each mark as late as it can have been. What next has no room for counts all the same,
-// and leaves by its own time. What a shorter window does not reach, then and later, is kept for as
-// long as w counts it: it counts again in a longer one.
+// Convert brings h, counted by w, to now and to the figures of next. Admitted tokens stay admitted,
+// each mark as late as it can have been. Tokens that next has no room for count all the same, and
+// leave at their own time. Tokens that a shorter window does not reach are kept for as long as w
+// counts them: they count again in a longer window.
 func (w Windows) Convert(h *History, now Instant, next Windows) {
 	used := h.Last
 	w.Advance(h, now)
@@ -32,8 +32,8 @@ func (w Windows) Convert(h *History, now Instant, next Windows) {
 	next.Advance(h, h.Last)
 }
 
-// Saturate bounds the counts and the number of marks of h where more was added than the quota.
-// Marks become one with the later one, which counts longest.
+// Saturate bounds the counts and the number of marks of h after more was added than the quota. A
+// mark is joined with the later mark, which counts longest.
 func (w Windows) Saturate(h *History) {
 	most := w.MostCounted()
 	for len(h.Marks) > MaxMarks {
@@ -45,10 +45,10 @@ func (w Windows) Saturate(h *History) {
 	}
 }
 
-// Reach is for how long after its start a mark counts.
+// Reach returns for how long after its start a mark counts.
 func (w Windows) Reach() Span { return Span(w.Leaves(Mark{})) }
 
-// Keep keeps the marks of h for at least the reach of a window that counts them, too.
+// Keep keeps the marks of h for at least the reach of another window that counts them.
 func (w Windows) Keep(h *History, reach Span) {
 	if n := len(h.Marks); n > 0 {
 		h.Reach = max(h.Reach, reach)
@@ -56,9 +56,9 @@ func (w Windows) Keep(h *History, reach Span) {
 	}
 }
 
-// kept is when a mark is dropped: when it does not count any more, and would not count in the
-// window of a limit before.
-func (w Windows) kept(h *History, m Mark) Instant {
+// keptUntil returns when a mark is dropped: when it does not count any more, and would not count in
+// the window of an earlier limit.
+func (w Windows) keptUntil(h *History, m Mark) Instant {
 	leaves := w.Leaves(m)
 	if h.Reach > 0 && h.Last < h.Until {
 		leaves = max(leaves, m.Start+Instant(h.Reach))
@@ -66,8 +66,8 @@ func (w Windows) kept(h *History, m Mark) Instant {
 	return leaves
 }
 
-// thin joins those marks that are only kept, and frees room for two more marks.
-func (w Windows) thin(h *History) {
+// thinMarks joins marks that are only kept, and frees room for two more marks.
+func (w Windows) thinMarks(h *History) {
 	if h.Last >= h.Until || h.Reach <= w.Reach() {
 		h.Reach, h.Until = 0, 0
 		return
@@ -85,7 +85,7 @@ func (w Windows) thin(h *History) {
 	h.Marks = marks
 }
 
-// Forgettable is the instant from which h equals a history that has admitted nothing.
+// Forgettable returns the instant from which h equals a history that has admitted nothing.
 func (w Windows) Forgettable(h *History) Instant {
 	if len(h.Marks) == 0 {
 		return h.Last

@@ -12,13 +12,13 @@ const (
 	// MaxSubwindows is the largest number of parts of a sliding window.
 	MaxSubwindows     = 60
 	DefaultSubwindows = 10
-	// MaxMarks bounds the marks of a history, including those that leases put into the future.
+	// MaxMarks bounds the marks of a history, including future marks for leases.
 	MaxMarks = MaxLog + 1
 )
 
-// Windows are the fixed figures of a limit that counts recent admissions. All window algorithms are
-// one: admitted requests leave marks. A mark is the number of tokens admitted in one grain of time,
-// and it counts until a certain time after the grain began.
+// Windows are the fixed figures of a limit that counts recent admissions. All window algorithms
+// work the same way: admitted requests leave marks. A mark is the number of tokens admitted in one
+// grain of time, and it counts until a certain time after the grain began.
 //
 //	fixed_window            one grain is the window; a mark counts until its grain ends
 //	sliding_window          k grains are the window; a mark counts until no window reaches it
@@ -31,7 +31,7 @@ const (
 type Windows struct {
 	Algorithm Algorithm
 	Quota     int64
-	// Length is the window, Grain the resolution of time, Offset where the grains begin.
+	// Length is the window, Grain the resolution of time, Offset the start of the grains.
 	Length, Grain, Offset Span
 }
 
@@ -41,30 +41,30 @@ type Mark struct {
 	Count int64
 }
 
-// History is what a windowed limit remembers: the marks that still count, the earliest first, as of
-// Last. The zero value has admitted nothing; a forgotten history equals it.
+// History is the stored state of a windowed limit: the marks that still count, the earliest first,
+// at Last. The zero value has admitted nothing; a forgotten history equals it.
 type History struct {
 	Last  Instant
 	Marks []Mark
-	// Reservations that were made before Since give nothing back: what they took is not known to be
-	// here. It is when the history began, or was released before the last time; 0 for a history
-	// without reservations.
+	// Reservations made before Since give nothing back, because the history may not have their
+	// tokens. Since is when the history began, or was released before the last time; 0 for a
+	// history without reservations.
 	Since Instant
-	// Released is when tokens were last given back that had not left their windows, 0 for never. Of
-	// those of before the mark of that instant holds Kept: settlements of reservations of before
-	// give back no others of it, which were used later.
+	// Released is when tokens in their windows were last given back, 0 for never. Kept is the
+	// number of older tokens in the mark of that instant. Settlements of older reservations give
+	// back only these tokens of the mark, because the other tokens were used later.
 	Released Instant
 	Kept     int64
-	// Reach is set after a limit with a longer window: marks are kept for so long after their
-	// start, although they do not count any more. They do if the window is longer again. Until is
-	// when the last of them is dropped. Marks of since are kept, too: a limit that goes back and
-	// forth would let through more each time.
+	// Reach is set after a limit with a longer window: marks are kept for this time after their
+	// start, although they do not count any more. They count again if the window is longer again.
+	// Until is when the last of them is dropped. Later marks are kept too: otherwise a limit that
+	// changes back and forth would let through more each time.
 	Reach Span
 	Until Instant
 }
 
 // NewWindows makes the figures of a window algorithm; subwindows is for SlidingWindow alone. It
-// refuses figures that cannot be counted exactly; the error names the one to change.
+// refuses figures that cannot be counted exactly. The error names the figure to change.
 func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows, error) {
 	w := Windows{Algorithm: a, Quota: quota, Length: length, Grain: length}
 	switch {
@@ -98,15 +98,15 @@ func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows,
 	return w, nil
 }
 
-// At is w with its grains moved by a bucket's own offset, any number. So keys do not all start anew
-// at the same instant.
+// At returns w with its grains moved by a bucket's own offset, any number. So keys do not all start
+// anew at the same instant.
 func (w Windows) At(offset uint64) Windows {
 	w.Offset = Span(offset % uint64(w.Grain))
 	return w
 }
 
 // Take spends n tokens at now. A refused Take spends nothing; a cost of 0 only looks; a negative
-// cost counts as 0. It changes h in place, and grows its marks by one at most.
+// cost counts as 0. It changes h in place, and adds at most one mark.
 //
 // No more than the quota passes in any window; for a fixed window, in any window of its grid. Only
 // the counter uses an estimate: estimate + n never exceeds the quota, but up to 2·quota - 1 can
@@ -118,7 +118,7 @@ func (w Windows) Take(h *History, now Instant, n int64) Result {
 		return Result{Allowed: true}
 	case n > w.Quota:
 		return Result{RetryAfter: Never}
-	case w.available(h, at) < n:
+	case w.tokensLeft(h, at) < n:
 		return Result{RetryAfter: Span(w.Ready(h, n) - now)}
 	}
 	w.Add(h, at, n)
@@ -133,27 +133,27 @@ func (w Windows) Advance(h *History, now Instant) Instant {
 		w.Keep(h, h.Reach)
 	}
 	gone := 0
-	for gone < len(h.Marks) && w.kept(h, h.Marks[gone]) <= h.Last {
+	for gone < len(h.Marks) && w.keptUntil(h, h.Marks[gone]) <= h.Last {
 		gone++
 	}
 	if gone > 0 {
 		h.Marks = append(h.Marks[:0], h.Marks[gone:]...)
 	}
 	if h.Reach > 0 {
-		w.thin(h)
+		w.thinMarks(h)
 	}
 	return h.Last
 }
 
-// SetBack brings h back to now if it is ahead by a grain or more, because its clock was wrong
-// meanwhile. What was admitted then counts now (on a grid, in the window of now), so that it is
-// forgotten after one window. A clock that is ahead by less stands still. It reports whether h was
+// SetBack brings h back to now if it is ahead by a grain or more, because its clock was wrong.
+// Tokens that were admitted then count now (on a grid, in the window of now), so they are forgotten
+// after one window. A clock that is ahead by less stands still. SetBack reports whether h was
 // changed.
 func (w Windows) SetBack(h *History, now Instant) bool {
 	if h.Last-now < Instant(w.Grain) {
 		return false
 	}
-	by := w.start(h.Last) - w.start(now)
+	by := w.startOf(h.Last) - w.startOf(now)
 	for i := range h.Marks {
 		h.Marks[i].Start -= by
 	}
@@ -163,7 +163,7 @@ func (w Windows) SetBack(h *History, now Instant) bool {
 
 // Add counts n tokens in the grain of an instant.
 func (w Windows) Add(h *History, at Instant, n int64) {
-	start := w.start(at)
+	start := w.startOf(at)
 	i := len(h.Marks)
 	for i > 0 && h.Marks[i-1].Start > start {
 		i--
@@ -177,14 +177,14 @@ func (w Windows) Add(h *History, at Instant, n int64) {
 	h.Marks[i] = Mark{start, n}
 }
 
-// Remaining is the number of tokens that an immediate caller could take from h, which is at the
-// caller's now.
-func (w Windows) Remaining(h *History) int64 { return max(0, w.available(h, h.Last)) }
+// Remaining returns the number of tokens that an immediate caller could take from h, which is at
+// the caller's now.
+func (w Windows) Remaining(h *History) int64 { return max(0, w.tokensLeft(h, h.Last)) }
 
-// Owed is by how much more than the quota counts at the history's time.
-func (w Windows) Owed(h *History) int64 { return max(0, -w.available(h, h.Last)) }
+// Owed returns by how many tokens the quota is exceeded at the history's time.
+func (w Windows) Owed(h *History) int64 { return max(0, -w.tokensLeft(h, h.Last)) }
 
-// ResetAfter is the wait from now until nothing counts any more.
+// ResetAfter returns the wait from now until nothing counts any more.
 func (w Windows) ResetAfter(h *History, now Instant) Span {
 	if len(h.Marks) == 0 {
 		return 0
@@ -192,7 +192,7 @@ func (w Windows) ResetAfter(h *History, now Instant) Span {
 	return Span(max(w.Leaves(h.Marks[len(h.Marks)-1])-now, 0))
 }
 
-// Leaves is when a mark stops counting.
+// Leaves returns when a mark stops counting.
 func (w Windows) Leaves(m Mark) Instant {
 	switch w.Algorithm {
 	case FixedWindow:
@@ -204,13 +204,13 @@ func (w Windows) Leaves(m Mark) Instant {
 	return m.Start + Instant(w.Grain-1+w.Length)
 }
 
-// Counts is the instant until which a token counts that was admitted at an instant.
-func (w Windows) Counts(at Instant) Instant { return w.Leaves(Mark{Start: w.start(at)}) }
+// Counts returns until when a token counts that was admitted at an instant.
+func (w Windows) Counts(at Instant) Instant { return w.Leaves(Mark{Start: w.startOf(at)}) }
 
-// Ready is the first instant at which n tokens are available if no other caller takes any, for n up
-// to the quota. It may lie before the history's time.
+// Ready returns the first instant at which n tokens are available if no other caller takes any, for
+// n up to the quota. It may be before the history's time.
 func (w Windows) Ready(h *History, n int64) Instant {
-	if w.available(h, h.Last) >= n {
+	if w.tokensLeft(h, h.Last) >= n {
 		return h.Last
 	}
 	switch w.Algorithm {
@@ -218,12 +218,12 @@ func (w Windows) Ready(h *History, n int64) Instant {
 		return w.readyByWeight(h, n)
 	case FixedWindow:
 		for _, m := range h.Marks {
-			if next := w.Leaves(m); next > h.Last && w.available(h, next) >= n {
+			if next := w.Leaves(m); next > h.Last && w.tokensLeft(h, next) >= n {
 				return next
 			}
 		}
 	}
-	over := n - w.available(h, h.Last)
+	over := n - w.tokensLeft(h, h.Last)
 	for _, m := range h.Marks {
 		leaves := w.Leaves(m)
 		if leaves <= h.Last {
@@ -237,31 +237,31 @@ func (w Windows) Ready(h *History, n int64) Instant {
 	return h.Last
 }
 
-// available is what is left at an instant not before the history's time; below 0 if a lowered quota
-// is exceeded.
-func (w Windows) available(h *History, at Instant) int64 {
+// tokensLeft returns the tokens left at an instant not before the history's time; below 0 if a
+// lowered quota is exceeded.
+func (w Windows) tokensLeft(h *History, at Instant) int64 {
 	if w.Algorithm == SlidingWindowCounter {
-		before, current := w.counters(h, at)
-		unit := w.unit(before)
+		before, current := w.windowCounts(h, at)
+		unit := w.weightUnit(before)
 		whole := int64(w.Length / unit)
-		covered := whole - int64(Span(at-w.start(at))/unit)
-		// What fits beside the weighted part of the window before. A fraction of a token counts as
-		// one.
+		covered := whole - int64(Span(at-w.startOf(at))/unit)
+		// The tokens that fit beside the weighted part of the window before. A fraction of a token
+		// counts as a whole token.
 		return w.Quota - current - int64(ceilDiv(before*covered, whole))
 	}
 	left := w.Quota
 	for _, m := range h.Marks {
 		// Leased tokens count in the fixed window of their latest possible use.
-		if w.Algorithm == FixedWindow && m.Start == w.start(at) || w.Algorithm != FixedWindow && w.Leaves(m) > at {
+		if w.Algorithm == FixedWindow && m.Start == w.startOf(at) || w.Algorithm != FixedWindow && w.Leaves(m) > at {
 			left -= m.Count
 		}
 	}
 	return left
 }
 
-// counters are the marks of the window of an instant and of the one before.
-func (w Windows) counters(h *History, at Instant) (before, current int64) {
-	start := w.start(at)
+// windowCounts returns the counts of the window before an instant and of its own window.
+func (w Windows) windowCounts(h *History, at Instant) (before, current int64) {
+	start := w.startOf(at)
 	for _, m := range h.Marks {
 		switch m.Start {
 		case start:
@@ -274,33 +274,33 @@ func (w Windows) counters(h *History, at Instant) (before, current int64) {
 }
 
 // readyByWeight is Ready for the counter: the weight of the window before fades, or the current
-// window becomes the one before.
+// window becomes the window before.
 func (w Windows) readyByWeight(h *History, n int64) Instant {
-	before, current := w.counters(h, h.Last)
-	start := w.start(h.Last)
+	before, current := w.windowCounts(h, h.Last)
+	start := w.startOf(h.Last)
 	if current+n > w.Quota {
 		before, current, start = current, 0, start+Instant(w.Length)
 	}
 	if before == 0 {
 		return start
 	}
-	unit := w.unit(before)
+	unit := w.weightUnit(before)
 	whole := int64(w.Length / unit)
 	elapsed := max(0, whole-(w.Quota-current-n)*whole/before)
 	return start + Instant(Span(elapsed)*unit)
 }
 
-// unit is the resolution of the counter's weights: a microsecond if the products with the quota and
-// the count before fit, else a millisecond.
-func (w Windows) unit(before int64) Span {
+// weightUnit returns the resolution of the counter's weights: a microsecond if the products with
+// the quota and the count before fit, else a millisecond.
+func (w Windows) weightUnit(before int64) Span {
 	if max(w.Quota, before) > MaxUnits/int64(w.Length) {
 		return Millisecond
 	}
 	return 1
 }
 
-// start is the beginning of the grain of an instant.
-func (w Windows) start(at Instant) Instant {
+// startOf returns the beginning of the grain of an instant.
+func (w Windows) startOf(at Instant) Instant {
 	past := (at - Instant(w.Offset)) % Instant(w.Grain)
 	if past < 0 {
 		past += Instant(w.Grain)
@@ -309,7 +309,7 @@ func (w Windows) start(at Instant) Instant {
 }
 
 // convertAhead adds a mark of tokens that are leased until a later grain, whose last instant is at.
-// Where a mark counts in one window only, it must count now as well, because the tokens may be used
+// If a mark counts in one window only, it must count now as well, because the tokens may be used
 // now.
 func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
 	switch {
@@ -317,15 +317,15 @@ func (w Windows) convertAhead(h *History, m Mark, at Instant, next Windows) {
 		at = h.Last
 	case next.Algorithm == FixedWindow && w.Algorithm == FixedWindow:
 		at = m.Start // Its twin in the window of now has been counted there.
-	case next.Algorithm == FixedWindow && next.start(at) != next.start(h.Last):
+	case next.Algorithm == FixedWindow && next.startOf(at) != next.startOf(h.Last):
 		next.Add(h, h.Last, m.Count)
 	}
 	next.Add(h, at, m.Count)
 }
 
-// Owing is a history that counts n tokens, at most the quota, from now until at least an instant,
-// as far as the algorithm can. It stands for a lost bucket that counted at most n tokens, and none
-// after that instant. It is empty if the instant has passed.
+// Owing returns a history that counts n tokens, at most the quota, from now until at least an
+// instant, as far as the algorithm can. It replaces a lost bucket that counted at most n tokens,
+// and none after that instant. It is empty if the instant has passed.
 func (w Windows) Owing(now, until Instant, n int64) History {
 	h := History{Last: now}
 	n = min(n, w.Quota)
@@ -335,7 +335,7 @@ func (w Windows) Owing(now, until Instant, n int64) History {
 	switch w.Algorithm {
 	case FixedWindow:
 		w.Add(&h, now, n)
-		if next := w.start(now) + Instant(w.Grain); until > next {
+		if next := w.startOf(now) + Instant(w.Grain); until > next {
 			w.Add(&h, next, n)
 		}
 	case SlidingWindowCounter:
@@ -346,7 +346,7 @@ func (w Windows) Owing(now, until Instant, n int64) History {
 	return h
 }
 
-// Admitted is the most tokens of h that count at any one time.
+// Admitted returns the largest number of tokens of h that count at the same time.
 func (w Windows) Admitted(h *History) (n int64) {
 	for _, m := range h.Marks {
 		if w.Algorithm == FixedWindow { // One mark counts at a time.

@@ -6,10 +6,10 @@ import (
 	"strconv"
 )
 
-// AppendClaim appends a claim, or an element of a list, as Envoy hands it over: a text as it is, a
-// whole number in decimal, true and false in words. Other numbers stay the eight bytes that they
-// are: 1 and 1.0 are one number to Envoy. Numbers that are not exact there, from 2⁵³ on, are the
-// nearest that is.
+// AppendClaim appends a claim, or an element of a list, as Envoy returns it: a text unchanged, a
+// whole number in decimal, true and false in words. Other numbers stay eight bytes: 1 and 1.0 are
+// the same number to Envoy. Numbers from 2⁵³ on that are not exact there are rounded to the nearest
+// exact number.
 func AppendClaim(dst, value []byte) []byte {
 	switch {
 	case len(value) == 1 && value[0] <= 1:
@@ -27,10 +27,10 @@ func AppendClaim(dst, value []byte) []byte {
 	return strconv.AppendUint(dst, uint64(number), 10)
 }
 
-// ListKind is whether a claim is a list.
+// ListKind is the kind of a claim: a list or not.
 type ListKind uint8
 
-// A claim is one value, a list of values, or what holds objects, whose fields Envoy hands over in
+// A claim is one value, a list of values, or contains objects, whose fields Envoy returns in
 // another order for each request.
 const (
 	NoList ListKind = iota
@@ -38,10 +38,10 @@ const (
 	ObjectList
 )
 
-// KindOf tells what a claim is. Envoy hands lists over in the form of header maps with the elements
-// as names, and objects in that of maps with values.
+// KindOf returns the kind of a claim. Envoy returns lists in the form of header maps with the
+// elements as names, and objects in the form of maps with values.
 func KindOf(claim []byte) ListKind {
-	count, ok := pairs(claim)
+	count, ok := countPairs(claim)
 	if !ok {
 		return NoList
 	}
@@ -49,15 +49,15 @@ func KindOf(claim []byte) ListKind {
 	for i := range count {
 		var element []byte
 		element, at = Element(claim, i, at)
-		if _, nested := pairs(element); nested || binary.LittleEndian.Uint32(claim[8+8*i:]) > 0 {
+		if _, nested := countPairs(element); nested || binary.LittleEndian.Uint32(claim[8+8*i:]) > 0 {
 			return ObjectList
 		}
 	}
 	return ValueList
 }
 
-// Element returns the i-th element of a list, and where the next one stands; at is where this one
-// does, 0 for the first. After the last one next is 0.
+// Element returns the i-th element of a list, and the position of the next element. at is the
+// position of this element, 0 for the first. After the last element next is 0.
 func Element(list []byte, i, at int) (element []byte, next int) {
 	count := int(binary.LittleEndian.Uint32(list))
 	if i >= count {
@@ -70,8 +70,9 @@ func Element(list []byte, i, at int) (element []byte, next int) {
 	return list[at:end], end + 2
 }
 
-// pairs reports whether a value has exactly the form of a header map, and of how many pairs.
-func pairs(value []byte) (count int, ok bool) {
+// countPairs reports whether a value has exactly the form of a header map, and how many pairs it
+// has.
+func countPairs(value []byte) (count int, ok bool) {
 	if len(value) < 4 {
 		return 0, false
 	}

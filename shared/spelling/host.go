@@ -6,10 +6,10 @@ import (
 	"github.com/weir-proxy/weir/shared/ipaddr"
 )
 
-// AppendHost appends a host in lower case, without the name of a user, port, and the dot that
-// ends a fully qualified name: servers treat such a name as the same host, so otherwise a client
-// could avoid a policy by adding the dot. An IPv6 address has one spelling, that of
-// ipaddr.Addr.AppendIPv6 in brackets.
+// AppendHost appends a host in lower case, without user name, port, and the dot that ends a fully
+// qualified name: servers treat such a name as the same host, so otherwise a client could avoid a
+// policy by adding the dot. An IPv6 address has one spelling, that is ipaddr.Addr.AppendIPv6 in
+// brackets.
 func AppendHost(dst, host []byte) []byte {
 	end := len(host)
 	for i := len(host) - 1; i >= 0 && host[i] != ']'; i-- {
@@ -25,14 +25,14 @@ func AppendHost(dst, host []byte) []byte {
 	}
 	if host = host[:end]; end > 0 && host[0] == '[' {
 		if addr, ok := Address(host); ok {
-			return push(addr.AppendIPv6(push(dst, '[')), ']')
+			return pushByte(addr.AppendIPv6(pushByte(dst, '[')), ']')
 		}
 	}
 	for _, ch := range host {
 		if ch >= 'A' && ch <= 'Z' {
 			ch += 'a' - 'A'
 		}
-		dst = push(dst, ch)
+		dst = pushByte(dst, ch)
 	}
 	return dst
 }

@@ -1,7 +1,7 @@
 package spelling
 
-// HeaderName is the spelling of a header's name by which names are compared: servers by the rules
-// of CGI read X_Api_Key as X-Api-Key, and case does not matter to any.
+// HeaderName returns the spelling of a header's name for comparisons. Servers with CGI rules read
+// X_Api_Key as X-Api-Key, and no server distinguishes case.
 func HeaderName(name string) string {
 	spelled := []byte(name)
 	for i, c := range spelled {
@@ -15,8 +15,8 @@ func HeaderName(name string) string {
 	return string(spelled)
 }
 
-// IsHeader reports whether a header's name in lower case, as Envoy hands it over, is one that
-// HeaderName has spelled.
+// IsHeader reports whether a header's name in lower case, as Envoy returns it, equals a name
+// spelled by HeaderName.
 func IsHeader(sent, name []byte) bool {
 	if len(sent) != len(name) {
 		return false

@@ -2,16 +2,16 @@ package spelling
 
 import "github.com/weir-proxy/weir/shared/text"
 
-// Routing is how the services behind route paths: a set of the flags below. The zero value is a
-// service to which each letter and each slash at the end counts.
+// Routing defines how the services behind Envoy route paths: a set of the flags below. In the zero
+// value each letter and each slash at the end counts.
 type Routing uint8
 
 const (
-	// CutParameters: path parameters, which begin at a semicolon, are no part of a path.
+	// CutParameters means that path parameters, which begin at a semicolon, are not part of a path.
 	CutParameters Routing = 1 << iota
-	// FoldCase: the letters A to Z are those of a to z.
+	// FoldCase means that the letters A to Z equal a to z.
 	FoldCase
-	// CutSlash: a slash at the end is no part of a path.
+	// CutSlash means that a slash at the end is not part of a path.
 	CutSlash
 
 	// AnyRouting is the set of all flags.
@@ -19,12 +19,12 @@ const (
 )
 
 // AppendPath appends a request path in the form that policies match: without query and fragment,
-// percent-encodings decoded but those of AppendPathByte, stray percent signs encoded,
-// backslashes read as slashes, slashes merged, dot segments resolved, and as the routing says. A
-// path that does not start with a slash, like the * of OPTIONS, stays as it is.
+// percent-encodings decoded except those that AppendPathByte writes, stray percent signs encoded,
+// backslashes read as slashes, slashes merged, dot segments resolved, and changed as the routing
+// says. A path that does not start with a slash, like the * of OPTIONS, stays unchanged.
 //
-// A vague path is one that a server may read as another: it decodes an encoded slash, or decodes
-// twice, or leaves out path parameters before it resolves dot segments.
+// A path is vague if a server may read it as another path: the server decodes an encoded slash, or
+// decodes twice, or leaves out path parameters before it resolves dot segments.
 func AppendPath(dst, path []byte, routing Routing) (normal []byte, vague bool) {
 	for i, ch := range path {
 		if ch == '?' || ch == '#' {
@@ -42,7 +42,7 @@ func AppendPath(dst, path []byte, routing Routing) (normal []byte, vague bool) {
 			vague = vague || ch == '\\' || isHidden(dst, start)
 			dst, parameters = closeSegment(dst, start), false
 			if len(dst) == start || dst[len(dst)-1] != '/' {
-				dst = push(dst, '/')
+				dst = pushByte(dst, '/')
 			}
 			continue
 		}
@@ -50,7 +50,8 @@ func AppendPath(dst, path []byte, routing Routing) (normal []byte, vague bool) {
 			continue
 		}
 		if ch == '%' && i+2 < len(path) {
-			// A stray percent sign stays one, which must not become an escape with what follows it.
+			// A stray percent sign stays a percent sign. It must not form an escape with the bytes
+			// after it.
 			if decoded, ok := text.Unhex(path[i+1], path[i+2]); ok {
 				ch, i = decoded, i+2
 				vague = vague || ch == '/' || ch == '\\' || ch == 0 || ch == '%' && isEscape(path[i+1:])
@@ -66,7 +67,7 @@ func AppendPath(dst, path []byte, routing Routing) (normal []byte, vague bool) {
 	return dst, vague
 }
 
-// Letter is a character of a path as the routing reads it.
+// Letter returns a character of a path as the routing reads it.
 func (r Routing) Letter(ch byte) byte {
 	if r&FoldCase != 0 && 'A' <= ch && ch <= 'Z' {
 		return ch + 'a' - 'A'
@@ -74,33 +75,33 @@ func (r Routing) Letter(ch byte) byte {
 	return ch
 }
 
-// AppendMethod appends a method in upper case: Envoy hands on a post that HTTP/2 brings, and
-// servers by the rules of WSGI take it for a POST.
+// AppendMethod appends a method in upper case: Envoy passes on a post from HTTP/2, and servers with
+// WSGI rules treat it as a POST.
 func AppendMethod(dst, method []byte) []byte {
 	for _, ch := range method {
 		if 'a' <= ch && ch <= 'z' {
 			ch -= 'a' - 'A'
 		}
-		dst = push(dst, ch)
+		dst = pushByte(dst, ch)
 	}
 	return dst
 }
 
-// AppendPathByte appends a byte of a path that separates no segments: percent-encoded if it is none
-// of printable ASCII, if it means something else in a path or a pattern, or if servers disagree
-// about it.
+// AppendPathByte appends a byte of a path that does not separate segments. It is percent-encoded if
+// it is not printable ASCII, if it has another meaning in a path or a pattern, or if servers
+// disagree about it.
 func AppendPathByte(dst []byte, ch byte) []byte {
 	switch {
 	case ch <= ' ' || ch >= 0x7f:
 	case ch == '%' || ch == '/' || ch == '\\' || ch == '?' || ch == '#' || ch == '{' || ch == '}' || ch == '*':
 	default:
-		return push(dst, ch)
+		return pushByte(dst, ch)
 	}
 	const digits = "0123456789ABCDEF"
-	return push(push(push(dst, '%'), digits[ch>>4]), digits[ch&15])
+	return pushByte(pushByte(pushByte(dst, '%'), digits[ch>>4]), digits[ch&15])
 }
 
-// isEscape reports whether what follows a percent sign makes an escape of it.
+// isEscape reports whether the bytes after a percent sign make it an escape.
 func isEscape(b []byte) bool {
 	if len(b) < 2 {
 		return false
@@ -115,7 +116,7 @@ func isHidden(dst []byte, start int) bool {
 	return text.HasPrefix(dst[segmentAt(dst, start):], "..;")
 }
 
-// segmentAt is where the last segment of dst begins.
+// segmentAt returns where the last segment of dst begins.
 func segmentAt(dst []byte, start int) int {
 	last := len(dst)
 	for last > start && dst[last-1] != '/' {

@@ -16,13 +16,13 @@ func AppendCredentials(dst, value []byte) []byte {
 		if len(rest) > 0 && c >= 'A' && c <= 'Z' {
 			c += 'a' - 'A'
 		}
-		dst = push(dst, c)
+		dst = pushByte(dst, c)
 	}
 	if len(rest) == 0 {
 		return dst
 	}
 	basic := text.Is(dst[from:], "basic")
-	if dst = push(dst, ' '); basic {
+	if dst = pushByte(dst, ' '); basic {
 		return appendBase64(dst, rest)
 	}
 	return append(dst, rest...)
@@ -31,16 +31,16 @@ func AppendCredentials(dst, value []byte) []byte {
 // push appends a byte. To append one in place is a hundred bytes of the filter.
 //
 //go:noinline
-func push(dst []byte, c byte) []byte { return append(dst, c) }
+func pushByte(dst []byte, c byte) []byte { return append(dst, c) }
 
-// IsToken reports whether credentials, as AppendCredentials has spelled them, are of a scheme that
-// has a single token: a comma then begins others.
+// IsToken reports whether credentials, as AppendCredentials has spelled them, have a scheme with a
+// single token: a comma then begins other credentials.
 func IsToken(credentials []byte) bool {
 	return text.HasPrefix(credentials, "bearer ") || text.HasPrefix(credentials, "basic ")
 }
 
-// appendBase64 appends a text in Base64 in the usual alphabet, without padding and all that is no
-// digit.
+// appendBase64 appends a text in Base64 in the usual alphabet, without padding and without
+// characters that are no digits.
 func appendBase64(dst, value []byte) []byte {
 	for _, c := range value {
 		switch {
@@ -50,7 +50,7 @@ func appendBase64(dst, value []byte) []byte {
 			c = '/'
 		}
 		if c|32 >= 'a' && c|32 <= 'z' || c >= '/' && c <= '9' || c == '+' {
-			dst = push(dst, c)
+			dst = pushByte(dst, c)
 		}
 	}
 	return dst
@@ -78,7 +78,7 @@ func AppendCookie(dst, value []byte) []byte {
 				c, i = decoded, i+2
 			}
 		}
-		dst = push(dst, c)
+		dst = pushByte(dst, c)
 	}
 	return dst
 }
@@ -88,7 +88,7 @@ func isOctal(b []byte) bool {
 }
 
 // AppendQuery appends a name or a value of a query with its percent-encoding and its plus signs
-// decoded. An escape that is none stays as it is.
+// decoded. An invalid escape stays unchanged.
 func AppendQuery(dst, query []byte) []byte {
 	for i := 0; i < len(query); i++ {
 		c := query[i]
@@ -99,13 +99,13 @@ func AppendQuery(dst, query []byte) []byte {
 				c, i = decoded, i+2
 			}
 		}
-		dst = push(dst, c)
+		dst = pushByte(dst, c)
 	}
 	return dst
 }
 
-// CutCookie splits what follows the name of a cookie into its value and further pairs, of which
-// some servers take a blank for the beginning: in a=1 b=2 they see b.
+// CutCookie splits the text after the name of a cookie into its value and further pairs, which for
+// some servers begin at a blank: in a=1 b=2 they see b.
 func CutCookie(sent []byte) (value, further []byte) {
 	at := 0
 	for at < len(sent) && isBlank(sent[at]) {

@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// Vector is what the last of some equal requests is answered at Wall.
+// Vector is the answer to the last of some equal requests at Wall.
 type Vector struct {
 	Name string
-	// Set is what its policy set has beside its policy, and Policy what that has beside its name.
+	// Set is its policy set without the policy, and Policy the policy without its name.
 	Set, Policy map[string]any
 	Requests    int
-	// Headers are those of the answer, Body is the body of a refusal as HTTP and Message as gRPC
-	// have it. The body has no status.
+	// Headers are the answer's headers. Body is the body of a refusal over HTTP, Message over gRPC.
+	// The body has no status.
 	Headers       map[string]string
 	Body, Message string
-	// Want is what clients read.
+	// Want has the values that clients read.
 	Want json.RawMessage
 }
 
@@ -55,8 +55,8 @@ func (v *Vector) Document(mode string) string {
 	return string(text)
 }
 
-// Lines are the headers in order, of the vector or of an answer. The name of a bucket follows from
-// the secret, so only its length counts.
+// Lines returns the headers in order, of the vector or of an answer. The name of a bucket follows
+// from the secret, so only its length counts.
 func Lines(headers map[string]string) string {
 	var lines []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
