@@ -285,7 +285,7 @@ local function functions_for_tokens()
     return (nodes - 1) * max(1, quotient(slack, nodes - 1))
   end
 
-  -- Converts the bucket to other figures, as lease.Ledger.carry.
+  -- Converts the bucket to other figures, as lease.Ledger.carryOver.
   local function carry(to_num, to_den, to_burst, owing, nodes)
     local was_num, was_den, was_debt, was_over = num, den, debt, over
     local beyond = 0

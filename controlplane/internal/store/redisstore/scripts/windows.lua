@@ -111,7 +111,7 @@ local function functions_for_windows()
     return MAX_UNITS
   end
 
-  -- Joins marks that no longer count and are only kept, as quota.Windows.thin.
+  -- Joins marks that no longer count and are only kept, as quota.Windows.thinMarks.
   local function thin()
     if last >= kept_until or reach <= leaves(0) then
       reach, kept_until = 0, 0
