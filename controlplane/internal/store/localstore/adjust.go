@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Adjust implements leases.Buckets. The entry is stored before the change, which is in memory like
-// all that grants change. Grants of the shard do not wait for the disk.
+// Adjust implements leases.Buckets. The audit entry is stored before the change. The change itself
+// is in memory, like all changes by grants. Grants of the shard do not wait for the disk.
 func (s *Store) Adjust(
 	ctx context.Context, it leases.Item, c lease.Change, entry audit.Entry,
 ) (lease.Holding, error) {
@@ -21,7 +21,7 @@ func (s *Store) Adjust(
 			return seen, nil
 		}
 		if entry.Action != "" {
-			err := s.update(ctx, func(tx *bolt.Tx) error { return s.record(tx, auditMeta, entry) })
+			err := s.updateFile(ctx, func(tx *bolt.Tx) error { return s.recordEntry(tx, auditMeta, entry) })
 			if err != nil {
 				return lease.Holding{}, err
 			}
@@ -30,7 +30,8 @@ func (s *Store) Adjust(
 	return s.adjust(it, c, c != (lease.Change{})), nil
 }
 
-// adjust is what a bucket holds after a change, which it makes or only tries.
+// adjust returns a bucket's state after a change. With apply it makes the change, without it only
+// computes.
 func (s *Store) adjust(it leases.Item, c lease.Change, apply bool) (held lease.Holding) {
 	h := s.ledgers.of(it.Bucket)
 	h.mu.Lock()
@@ -39,16 +40,16 @@ func (s *Store) adjust(it leases.Item, c lease.Change, apply bool) (held lease.H
 	defer func() { held.Doubt = leases.InDoubt(s.ledgers.lost, now, s.ledgers.fill, ask) }()
 	doubt := now < leases.DoubtfulUntil(s.ledgers.lost, ask)
 	if ask.Windows.Quota == 0 {
-		return adjust(&h.tokens, &h.draftTokens, now, it, c, apply, doubt, lease.Ledger.Adjust, func() lease.Ledger {
+		return adjustIn(&h.tokens, &h.draftTokens, now, it, c, apply, doubt, lease.Ledger.Adjust, func() lease.Ledger {
 			return lease.Fresh(ask.Params, ask.Version, now, s.ledgers.fill)
 		})
 	}
-	return adjust(&h.windows, &h.draftWindows, now, it, c, apply, doubt, lease.WindowLedger.Adjust,
+	return adjustIn(&h.windows, &h.draftWindows, now, it, c, apply, doubt, lease.WindowLedger.Adjust,
 		func() lease.WindowLedger { return lease.FreshWindows(ask, now, s.ledgers.fill) })
 }
 
-// adjust changes a ledger of a table, or the draft's beside it. The shard is locked.
-func adjust[L lease.Counted[L]](
+// adjustIn changes a ledger of a table, or the draft's ledger. The shard is locked.
+func adjustIn[L lease.Counted[L]](
 	main, drafts *table[L], now quota.Instant, it leases.Item, c lease.Change, apply, doubt bool,
 	change func(L, quota.Instant, lease.Ask, lease.Change) (L, lease.Holding), fresh func() L,
 ) lease.Holding {

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/docs"
 )
 
-// The lists of audit entries: big-endian microseconds → the same and the entry. A list has a bucket
-// of its own, with its name after the prefix.
+// Lists of audit entries: big-endian microseconds → the same number in decimal, and the entry. Each
+// list has a bucket of its own, with the list's name after the prefix.
 const (
 	auditPrefix = "audit "
 	auditMeta   = "meta"
 )
 
-// auditLists are the policy set's and one of each topic.
+// auditLists are the list of the policy set and one list for each topic.
 var auditLists = func() []string {
 	lists := []string{auditMeta}
 	for _, t := range docs.Topics {
@@ -28,8 +28,8 @@ var auditLists = func() []string {
 	return lists
 }()
 
-// record keeps the entry about the change that a transaction makes.
-func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {
+// recordEntry stores the entry about the change that a transaction makes.
+func (s *Store) recordEntry(tx *bolt.Tx, list string, e audit.Entry) error {
 	text, err := e.Encode()
 	if err != nil {
 		return err
@@ -37,13 +37,13 @@ func (s *Store) record(tx *bolt.Tx, list string, e audit.Entry) error {
 	at := uint64(s.nodes.now().UnixMicro())
 	for _, other := range auditLists {
 		newest, _ := tx.Bucket([]byte(auditPrefix + other)).Cursor().Last()
-		at = max(at, number(newest)+1)
+		at = max(at, readNumber(newest)+1)
 	}
 	entries := tx.Bucket([]byte(auditPrefix + list))
 	if err := entries.Put(versionKey(at), []byte(strconv.FormatUint(at, 10)+" "+text)); err != nil {
 		return err
 	}
-	count, err := entries.NextSequence() // All that there ever were.
+	count, err := entries.NextSequence() // The number of all entries that were ever stored.
 	if err != nil || count <= audit.Kept {
 		return err
 	}
@@ -60,6 +60,7 @@ func (s *Store) Audit(_ context.Context, before string, limit int) (all []audit.
 			return nil, err
 		}
 	}
+	// Read one entry more than asked for from each list: several entries may have the same time.
 	err = s.db.View(func(tx *bolt.Tx) error {
 		for _, list := range auditLists {
 			c := tx.Bucket([]byte(auditPrefix + list)).Cursor()
@@ -72,7 +73,7 @@ func (s *Store) Audit(_ context.Context, before string, limit int) (all []audit.
 				}
 			}
 			for count := 0; key != nil && count <= limit; key, stored = c.Prev() {
-				e := audit.Read(list, int64(number(key)), string(stored))
+				e := audit.Read(list, int64(readNumber(key)), string(stored))
 				if before == "" || e.ID < before {
 					all = append(all, e)
 					count++

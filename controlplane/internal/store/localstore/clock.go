@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// clock is the store's time in microseconds since 1970, roughly: it starts at the wall clock or at
-// the last run's end, whichever is later, runs with the monotonic clock, and never steps back.
+// clock is the store's time in microseconds since 1970, roughly. It starts at the wall clock or at
+// the end of the last run, the later of both, runs with the monotonic clock, and never goes back.
 type clock struct {
 	base  quota.Instant
 	start time.Time

@@ -9,15 +9,15 @@ import (
 
 const (
 	ledgerFormat = 1
-	// longFormat is that of a ledger which ends with since, over and gone, one of windows with
-	// since, released and kept.
+	// longFormat is the format of a ledger that ends with since, over and gone, or of windows that
+	// end with since, released and kept.
 	longFormat = 2
 )
 
 // encodeLedger writes the format and then, as varints, version, last, debt, num, den, burst, each
 // pair, and since, over and gone if one of the first two is not 0.
 func encodeLedger(l lease.Ledger) []byte {
-	b := encode(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
+	b := encodeFields(int64(l.Version), int64(l.Last), l.Debt, l.Params.Num, l.Params.Den, l.Params.Burst)
 	for _, p := range l.Pairs {
 		b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(p.End)), uint64(p.Tokens))
 	}
@@ -31,10 +31,11 @@ func encodeLedger(l lease.Ledger) []byte {
 }
 
 // encodeWindows writes the format and then, as varints, version, last, algorithm, quota, length,
-// grain, offset, reach, until and each mark, its start as the distance from the one before.
+// grain, offset, reach, until and each mark. The start of a mark is the distance from the mark
+// before it.
 func encodeWindows(l lease.WindowLedger) []byte {
 	w := l.Windows
-	b := encode(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
+	b := encodeFields(int64(l.Version), int64(l.History.Last), int64(w.Algorithm), w.Quota,
 		int64(w.Length), int64(w.Grain), int64(w.Offset), int64(l.History.Reach), int64(l.History.Until))
 	var before quota.Instant
 	for _, m := range l.History.Marks {
@@ -49,7 +50,7 @@ func encodeWindows(l lease.WindowLedger) []byte {
 	return b
 }
 
-func encode(fields ...int64) []byte {
+func encodeFields(fields ...int64) []byte {
 	b := append(make([]byte, 0, 64), ledgerFormat)
 	for _, v := range fields {
 		b = binary.AppendUvarint(b, uint64(v))
@@ -57,8 +58,8 @@ func encode(fields ...int64) []byte {
 	return b
 }
 
-// fit reports whether numbers are fixed ones and at most so many pairs.
-func fit(fields []int64, fixed, pairs int) bool {
+// hasFields reports whether there are the fixed numbers and at most this number of pairs.
+func hasFields(fields []int64, fixed, pairs int) bool {
 	return len(fields) >= fixed && (len(fields)-fixed)%2 == 0 && len(fields) <= fixed+2*pairs
 }
 
@@ -80,6 +81,7 @@ func decodeFormat(format byte, b []byte) ([]int64, bool) {
 	return fields, true
 }
 
+// decodeLedger decodes a ledger. It refuses a ledger that no grant can have left.
 func decodeLedger(b []byte) (lease.Ledger, bool) {
 	fields, ok := decodeFormat(ledgerFormat, b)
 	var rest [3]int64 // since, over, gone
@@ -90,7 +92,7 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 			fields = fields[:n]
 		}
 	}
-	if !ok || !fit(fields, 6, lease.MaxPairs) {
+	if !ok || !hasFields(fields, 6, lease.MaxPairs) {
 		return lease.Ledger{}, false
 	}
 	l := lease.Ledger{
@@ -107,8 +109,9 @@ func decodeLedger(b []byte) (lease.Ledger, bool) {
 	return l, true
 }
 
+// decodeWindows decodes windows. It refuses windows that no grant can have left.
 func decodeWindows(b []byte) (lease.WindowLedger, bool) {
-	const before = 9 // the marks
+	const before = 9 // numbers before the marks
 	fields, ok := decodeFormat(ledgerFormat, b)
 	var h quota.History
 	if !ok {
@@ -118,7 +121,7 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 			fields = fields[:n]
 		}
 	}
-	if !ok || !fit(fields, before, quota.MaxMarks) {
+	if !ok || !hasFields(fields, before, quota.MaxMarks) {
 		return lease.WindowLedger{}, false
 	}
 	w := quota.Windows{
@@ -143,8 +146,8 @@ func decodeWindows(b []byte) (lease.WindowLedger, bool) {
 
 func putInstant(t quota.Instant) []byte { return binary.BigEndian.AppendUint64(nil, uint64(t)) }
 
-// instant reads what putInstant wrote; anything else is 0.
-func instant(b []byte) quota.Instant {
+// readInstant decodes an instant of putInstant; anything else is 0.
+func readInstant(b []byte) quota.Instant {
 	if len(b) != 8 {
 		return 0
 	}

@@ -8,12 +8,11 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/decisions"
 )
 
-// refusals are the reports of nodes. They are kept only in memory, because no decision depends on
-// them.
+// refusals are the reports of nodes. They are only in memory, because no decision depends on them.
 type refusals struct {
 	mu   sync.Mutex
 	last uint64
-	list []decisions.Decision // the newest last
+	list []decisions.Decision // the newest is last
 }
 
 // AppendDecisions implements decisions.Store.

@@ -10,11 +10,11 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// docOf reads a document: in the meta bucket by its name, big-endian revision and value. Its value
+// docOf reads a document from the meta bucket: its name → big-endian revision and value. The value
 // is valid during the transaction.
 func docOf(tx *bolt.Tx, name docs.Name) (d docs.Doc) {
 	if stored := tx.Bucket(metaBucket).Get([]byte(name)); len(stored) >= 8 {
-		d.Revision, d.Value = number(stored[:8]), stored[8:]
+		d.Revision, d.Value = readNumber(stored[:8]), stored[8:]
 	}
 	return d
 }
@@ -36,12 +36,12 @@ func (s *Store) Document(_ context.Context, name docs.Name, known uint64) (d doc
 // WriteDocument implements docs.Store.
 func (s *Store) WriteDocument(ctx context.Context, name docs.Name, w docs.Write) error {
 	value := append(versionKey(w.Revision), w.Value...)
-	return s.update(ctx, func(tx *bolt.Tx) error {
+	return s.updateFile(ctx, func(tx *bolt.Tx) error {
 		if docOf(tx, name).Revision != w.Expected {
 			return errs.Conflict
 		}
 		for _, e := range w.Entries {
-			if err := s.record(tx, auditMeta, e); err != nil {
+			if err := s.recordEntry(tx, auditMeta, e); err != nil {
 				return err
 			}
 		}

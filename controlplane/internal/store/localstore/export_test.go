@@ -31,7 +31,7 @@ func (s *Store) Hang() (release func()) {
 // HangWithin has a change wait in the middle of its transaction until release ends, and then put a
 // value.
 func (s *Store) HangWithin(ctx context.Context, release <-chan struct{}) error {
-	return s.update(ctx, func(tx *bolt.Tx) error {
+	return s.updateFile(ctx, func(tx *bolt.Tx) error {
 		<-release
 		return tx.Bucket(metaBucket).Put([]byte("late"), []byte{1})
 	})
@@ -53,7 +53,7 @@ func WriteProtocol(path string, number byte) error {
 		return err
 	}
 	err = db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket(metaBucket).Put(protocolKey, summed(protocolKey, []byte{number}))
+		return tx.Bucket(metaBucket).Put(protocolKey, addSum(protocolKey, []byte{number}))
 	})
 	return errors.Join(err, db.Close())
 }

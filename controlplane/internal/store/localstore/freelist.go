@@ -9,27 +9,27 @@ import (
 	"os"
 )
 
-// The database believes its list of free pages: an entry that a bit has changed ends the process at
-// the next write, or has a page in use written over. So the list is read here before, by the format
-// of bbolt: two pages of meta data, of which the one with the later transaction counts, say where
-// it is.
+// The database trusts its list of free pages. If a bit of an entry has changed, the process ends at
+// the next write, or a page in use is overwritten. So the list is checked first, by the format of
+// bbolt: there are two pages of meta data, and the page with the later transaction names the page
+// of the list.
 
 const (
 	metaMagic    = 0xED0CDAED
 	freelistPage = 0x10
 	pageHead     = 16
-	// metaSum is where the checksum begins in meta data, of what is before it.
+	// metaSum is the offset of the checksum in meta data; it covers the bytes before it.
 	metaSum = 56
-	// manyIDs as the count of a page: its first entry is the count.
+	// manyIDs in place of a page's count means that the first entry is the count.
 	manyIDs = 0xFFFF
 )
 
-// meta is what the head of a file says.
+// meta is the data in the head of a file.
 type meta struct {
 	pageSize, freelist, pages, transaction uint64
 }
 
-// readMeta reads the meta data at an offset. It reports false if there is none.
+// readMeta reads the meta data at an offset. ok is false if there is none.
 func readMeta(file io.ReaderAt, at int64) (m meta, ok bool) {
 	var b [metaSum + 8]byte
 	if _, err := file.ReadAt(b[:], at+pageHead); err != nil {
@@ -45,9 +45,9 @@ func readMeta(file io.ReaderAt, at int64) (m meta, ok bool) {
 	return m, order.Uint32(b[:]) == metaMagic && order.Uint64(b[metaSum:]) == sum.Sum64() && m.pageSize > pageHead
 }
 
-// newestMeta reads the meta data that counts, and how many pages of it can be read. If there are
-// none the database says so better. If one cannot be read, it was perhaps that of the last
-// transaction.
+// newestMeta reads the valid meta data, and returns the number of pages with meta data that it
+// could read. If it is 0, the database reports a better error. If it is 1, the other page was
+// perhaps the page of the last transaction.
 func newestMeta(file io.ReaderAt) (m meta, readable int) {
 	size := int64(os.Getpagesize())
 	m, ok := readMeta(file, 0)
@@ -63,8 +63,8 @@ func newestMeta(file io.ReaderAt) (m meta, readable int) {
 	return m, readable
 }
 
-// checkHead checks that the free pages of a file are listed as the database lists them. It returns
-// the page of the list, 0 if there is none, and whether both pages of meta data can be read.
+// checkHead checks the list of free pages in the form that the database writes. It returns the page
+// of the list, 0 if there is no list, and whether both pages of meta data can be read.
 func checkHead(path string) (page int, both bool, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -80,6 +80,7 @@ func checkHead(path string) (page int, both bool, err error) {
 }
 
 func checkFreelist(file *os.File, m meta) (page int, err error) {
+	// The file must have all pages, and the list must be one of them.
 	info, err := file.Stat()
 	if err != nil {
 		return 0, err
@@ -87,6 +88,7 @@ func checkFreelist(file *os.File, m meta) (page int, err error) {
 	if most := uint64(info.Size()) / m.pageSize; m.pages > most || m.freelist < 2 || m.freelist >= m.pages {
 		return 0, errCut
 	}
+	// Read the head of the list's page.
 	reader := io.NewSectionReader(file, int64(m.freelist*m.pageSize), info.Size())
 	var head [pageHead]byte
 	if _, err := io.ReadFull(reader, head[:]); err != nil {
@@ -95,8 +97,9 @@ func checkFreelist(file *os.File, m meta) (page int, err error) {
 	order := binary.NativeEndian
 	count, overflow := uint64(order.Uint16(head[10:])), uint64(order.Uint32(head[12:]))
 	if order.Uint64(head[:]) != m.freelist || order.Uint16(head[8:]) != freelistPage || m.freelist+overflow >= m.pages {
-		return 0, errors.New("its list of free pages is none")
+		return 0, errors.New("cannot read its list of free pages: the page has another type")
 	}
+	// Read the number of entries.
 	room := ((overflow+1)*m.pageSize - pageHead) / 8
 	entry := func() (uint64, error) {
 		var b [8]byte
@@ -108,13 +111,15 @@ func checkFreelist(file *os.File, m meta) (page int, err error) {
 		room--
 	}
 	if err != nil || count > room {
-		return 0, errors.Join(err, errors.New("its list of free pages is longer than its pages"))
+		return 0, errors.Join(err, errors.New("cannot read its list of free pages: the list is longer than its pages"))
 	}
+	// The entries must be pages of the file in ascending order.
 	last := uint64(1)
 	for range count {
 		id, err := entry()
 		if err != nil || id <= last || id >= m.pages {
-			return 0, errors.Join(err, fmt.Errorf("its list of free pages has page %d after %d", id, last))
+			wrong := fmt.Errorf("cannot read its list of free pages: page %d is after page %d", id, last)
+			return 0, errors.Join(err, wrong)
 		}
 		last = id
 	}

@@ -16,10 +16,10 @@ import (
 const (
 	maxBuckets = 500_000
 	shardCount = 64
-	// sweptAtOnce is how many shards each save looks through for ledgers that can be forgotten.
+	// sweptAtOnce is the number of shards in which each save looks for ledgers to forget.
 	sweptAtOnce = 8
-	// windowsKey ends the keys of window ledgers in the file: the two kinds are apart, should a
-	// policy change its algorithm. The others end those of drafts.
+	// windowsKey ends the keys of window ledgers in the file: the two kinds are separate in case a
+	// policy changes its algorithm. draftTokensKey and draftWindowsKey end the keys of drafts.
 	windowsKey      = 'w'
 	draftTokensKey  = 'd'
 	draftWindowsKey = 'x'
@@ -29,17 +29,17 @@ const (
 
 type hash = keyhash.Key
 
-// ledgers are the counters, in shards that lock apart so that saving never makes a grant wait long.
-// A bucket that is not here is full, unless state has been lost lately.
+// ledgers are the counters. They are in shards with a lock each, so that a save never delays a
+// grant for long. A bucket without a ledger is full, unless state was lost lately.
 type ledgers struct {
 	shards [shardCount]shard
-	// lost is when the store last found that it had lost state, 0 for never.
+	// lost is the time when the store last noticed a loss of state; 0 for never.
 	lost quota.Instant
-	// opened is when the store was opened.
+	// opened is the time when the store was opened.
 	opened quota.Instant
-	// fill is the share of its burst, in percent, with which a bucket starts whose state was lost.
+	// fill is the initial fill of a bucket whose state was lost, in percent of its burst.
 	fill int64
-	next int // the shard to sweep next
+	next int // index of the next shard to sweep
 }
 
 // shard holds the ledgers of some buckets, of each kind.
@@ -48,28 +48,30 @@ type shard struct {
 	room    room
 	tokens  table[lease.Ledger]
 	windows table[lease.WindowLedger]
-	// The drafts are the second ledgers of buckets, by which nodes with a draft are decided.
+	// The drafts are the second ledgers of buckets; nodes with a draft are decided by them.
 	draftTokens  table[lease.Ledger]
 	draftWindows table[lease.WindowLedger]
 	permits      permits
-	// kinds are all of these, drafts before what they depend on.
+	// kinds are all tables of the shard; drafts come before the tables that they depend on.
 	kinds [6]kind
 	// reserved are the open reservations.
 	reserved reservations
-	// returned are the returns that were taken, and until when each could come again.
+	// returned has the returns that were taken, each with the time until which it could be sent
+	// again.
 	returned map[returnName]quota.Instant
 }
 
-// kind is a table of ledgers, whatever they count.
+// kind is a table of ledgers of any type.
 type kind interface {
-	// fileSuffix ends the keys of the table in the file; 0 is none.
+	// fileSuffix ends the keys of the table in the file; 0 means no suffix.
 	fileSuffix() byte
-	// load takes in what the file holds of a bucket, of which the last changes may have been lost
-	// at an instant, and reports whether it could be read.
+	// load takes in a saved ledger, whose last changes before the instant lost may be missing. It
+	// returns false if it cannot decode the ledger.
 	load(key hash, value []byte, lost quota.Instant) bool
-	// changes forgets what can be forgotten, with sweep, and appends what differs from the file.
+	// changes appends the changes since the last save. With sweep it first forgets ledgers that are
+	// no longer needed.
 	changes(now quota.Instant, sweep bool, out []change) []change
-	// markDirty notes that the file lacks what is known of a bucket.
+	// markDirty marks that the ledger of a bucket differs from the file.
 	markDirty(key hash)
 }
 
@@ -88,7 +90,7 @@ func (l *ledgers) init(max int) {
 	}
 }
 
-// kind returns the table whose keys end in a suffix in the file; nil if there is none.
+// kind returns the table with a suffix; nil if there is none.
 func (h *shard) kind(suffix byte) kind {
 	for _, k := range h.kinds {
 		if k.fileSuffix() == suffix {
@@ -98,8 +100,8 @@ func (h *shard) kind(suffix byte) kind {
 	return nil
 }
 
-// cutKey cuts a key of the file into that of the bucket and the suffix of the kind; false if it is
-// neither.
+// cutKey splits a key of the file into the bucket's key and the suffix of the kind. ok is false for
+// a key of another length.
 func cutKey(k []byte) (key hash, suffix byte, ok bool) {
 	switch len(k) {
 	case len(key):
@@ -110,14 +112,15 @@ func cutKey(k []byte) (key hash, suffix byte, ok bool) {
 	return key, 0, false
 }
 
+// of returns the shard of a bucket.
 func (l *ledgers) of(key hash) *shard { return &l.shards[key[0]%shardCount] }
 
-// load reads what was saved and returns how many buckets could not be read. Where some cannot, it
-// is not known which ones they are: nodes may hold permits of any.
+// load reads the saved ledgers and returns the number of ledgers that it could not read. Their
+// buckets are not known, so nodes may hold permits of any bucket.
 func (l *ledgers) load(saved *bolt.Bucket) (damaged int) {
 	c := saved.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		value := unsummed(k, v)
+		value := checkSum(k, v)
 		var of kind
 		if key, suffix, ok := cutKey(k); ok {
 			of = l.of(key).kind(suffix)
@@ -144,8 +147,8 @@ func (s *Store) Grant(_ context.Context, items []leases.Item) ([]lease.Grant, er
 	return grants, nil
 }
 
-// grantGroup answers items that belong to one request: it looks at all of them, and grants them
-// only if none is short.
+// grantGroup answers items of one request. It first looks at all of them, and grants only if none
+// is short.
 func (s *Store) grantGroup(group []leases.Item, grants []lease.Grant) []lease.Grant {
 	defer s.ledgers.lock(group)()
 	now := s.clock.now()
@@ -196,7 +199,7 @@ func (l *ledgers) lock(group []leases.Item) (unlock func()) {
 	}
 }
 
-// grant answers one item, or with look only computes what it would get. Its shard is locked.
+// grant answers one item; with look it only computes the answer. The item's shard is locked.
 func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) (g lease.Grant) {
 	switch it.Kind {
 	case wire.KindAsk, wire.KindReport:
@@ -212,7 +215,7 @@ func (l *ledgers) grant(now quota.Instant, it leases.Item, look bool) (g lease.G
 	return g
 }
 
-// doubt takes from what is known of a bucket what a crash may have lost of it.
+// doubt removes tokens from a bucket's ledgers that a crash may have lost track of.
 func (h *shard) doubt(now quota.Instant, it leases.Item, percent int64) {
 	if it.Ask.Windows.Quota == 0 {
 		h.tokens.doubt(it.Bucket, now, it.Ask, percent)
@@ -223,16 +226,19 @@ func (h *shard) doubt(now quota.Instant, it leases.Item, percent int64) {
 	h.draftWindows.doubt(it.Bucket, now, it.Ask, percent)
 }
 
+// grantTokens answers an ask of tokens or windows.
 func (l *ledgers) grantTokens(now quota.Instant, it leases.Item, look bool) lease.Grant {
 	h, a := l.of(it.Bucket), it.Ask
 	tokens := func(a lease.Ask, percent int64) lease.Ledger { return lease.Fresh(a.Params, a.Version, now, percent) }
 	windows := func(a lease.Ask, percent int64) lease.WindowLedger { return lease.FreshWindows(a, now, percent) }
+	// A bucket with two ledgers, during a rollout.
 	if it.Twin != nil {
 		if a.Windows.Quota == 0 {
 			return pairs[lease.Ledger]{&h.tokens, &h.draftTokens, l.lost, l.fill, tokens}.grant(now, it, look)
 		}
 		return pairs[lease.WindowLedger]{&h.windows, &h.draftWindows, l.lost, l.fill, windows}.grant(now, it, look)
 	}
+	// A bucket with one ledger.
 	doubt := now < leases.DoubtfulUntil(l.lost, a)
 	if doubt {
 		h.doubt(now, it, l.fill)
@@ -255,8 +261,8 @@ func (l *ledgers) grantTokens(now quota.Instant, it leases.Item, look bool) leas
 	})
 }
 
-// changes forgets what can be forgotten in some of the shards and returns what differs from the
-// file. From then on this counts as saved.
+// changes returns the changes of all ledgers since the last save, and forgets ledgers that are no
+// longer needed in some of the shards. From then on the changes count as saved.
 func (l *ledgers) changes(now quota.Instant) []change {
 	var out []change
 	for i := range l.shards {
@@ -275,7 +281,7 @@ func (l *ledgers) changes(now quota.Instant) []change {
 	return out
 }
 
-// dirtyAgain takes back changes that could not be saved.
+// dirtyAgain marks changes that could not be saved, so that the next save contains them.
 func (l *ledgers) dirtyAgain(changes []change) {
 	for _, c := range changes {
 		key, suffix, _ := cutKey(c.key)

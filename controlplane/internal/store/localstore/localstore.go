@@ -36,8 +36,8 @@ var (
 	ledgersBucket  = []byte("ledgers") // bucket hash → ledger
 
 	secretKey  = []byte("secret")
-	clockKey   = []byte("clock")   // the store's time at the last save: it never runs behind it
-	runningKey = []byte("running") // present while a process has the store open: found at the start, there was a crash
+	clockKey   = []byte("clock")   // the store's time at the last save; the clock never goes below it
+	runningKey = []byte("running") // present while a process has the store open; if it is there at the start, there was a crash
 	lostKey    = []byte("lost")    // the store's time at which the last crash was found
 	// protocolKey holds the wire.Protocol of the build that has written the file.
 	protocolKey = []byte("protocol")
@@ -48,7 +48,7 @@ type Store struct {
 	db    *bolt.DB
 	log   *slog.Logger
 	clock *clock
-	// doubt: the counters in the file were not as they were saved.
+	// doubt is true if the saved counters have changed since they were saved.
 	doubt bool
 
 	ledgers  ledgers
@@ -56,9 +56,9 @@ type Store struct {
 	refusals refusals
 	slots    slots
 
-	// writing has room for the one transaction that changes the file.
+	// writing has room for one transaction: only one changes the file at a time.
 	writing chan struct{}
-	// nextSums is from when on sums may be made again. The writer has it.
+	// nextSums is the time from which sums may be computed again. Only the writer uses it.
 	nextSums time.Time
 
 	stop chan struct{}
@@ -67,31 +67,31 @@ type Store struct {
 
 	mu    sync.Mutex
 	saved time.Time // when counters were last saved
-	fails error     // why they cannot be, as of the last try
+	fails error     // error of the last save; nil after a success
 	now   func() time.Time
-	// bound is how many buckets there may be of each kind. warned is what Refused was at warnedAt,
-	// when the log last said that there were more.
+	// bound is the maximum number of buckets of each kind. warned is the value of Refused at
+	// warnedAt, the time of the last warning that the store is full.
 	bound    int
 	warned   int64
 	warnedAt time.Time
 }
 
-// Options vary a store. The zero value is for production.
+// Options configure a store. The zero value is for production.
 type Options struct {
-	// Now is the wall clock, time.Now by default.
+	// Now is the wall clock; nil for time.Now.
 	Now func() time.Time
-	// MaxBuckets is how many buckets are kept at most, 500 000 by default. When all are in use, a
-	// new bucket is granted nothing.
+	// MaxBuckets is the maximum number of buckets; 0 for 500 000. If all are in use, a new bucket
+	// is granted nothing.
 	MaxBuckets int
-	// LostFill is the share of its burst, in percent, with which a bucket starts after its state
-	// was lost; nil for leases.LostFill.
+	// LostFill is the initial fill of a bucket whose state was lost, in percent of its burst; nil
+	// for leases.LostFill.
 	LostFill *int64
-	// SaveByHand leaves out the save every second.
+	// SaveByHand turns off the save every second.
 	SaveByHand bool
 }
 
-// Open opens or creates the store in dir, which must exist. It fails if another process has it
-// open.
+// Open opens or creates the store in dir, which must exist. It fails if another process has the
+// store open.
 func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -99,13 +99,14 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if o.MaxBuckets == 0 {
 		o.MaxBuckets = maxBuckets
 	}
+	// Check the file, then open it.
 	path := filepath.Join(dir, fileName)
 	info, err := os.Stat(path)
 	if err == nil && info.Size() == 0 {
 		log.Warn("the file of the store was empty, and a new store begins: "+
 			"if there were policies, stop and restore a backup", "file", path)
 	}
-	changed, err := inspect(path)
+	changed, err := inspectFile(path)
 	var db *bolt.DB
 	if err == nil {
 		db, err = bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
@@ -116,6 +117,7 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the store: %w", err)
 	}
+	// Make the store, with the counters of the file.
 	s := &Store{
 		db: db, log: log, writing: make(chan struct{}, 1), stop: make(chan struct{}), saved: o.Now(), now: o.Now,
 		bound: o.MaxBuckets,
@@ -127,13 +129,14 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	}
 	s.nodes.init(o.Now)
 	for _, list := range changed {
-		log.Error("a part of the store's file is not as it was saved, as where a disk has changed a bit: "+
-			"what is wrong there is not known; restore a backup if it matters", "file", path, "part", list)
+		log.Error("a part of the store's file has changed since it was saved, perhaps by a fault of the disk: "+
+			"the change is not known; restore a backup if that part matters", "file", path, "part", list)
 	}
 	s.doubt = slices.Contains(changed, string(ledgersBucket))
 	if err := s.loadSafely(path, o.Now); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot read %s: %w", path, err), db.Close())
 	}
+	// Save every second from now on.
 	if !o.SaveByHand {
 		s.done.Add(1)
 		go s.saveRegularly()
@@ -141,9 +144,10 @@ func Open(dir string, log *slog.Logger, o Options) (*Store, error) {
 	return s, nil
 }
 
-// load reads the counters and marks the store as running.
-func (s *Store) load(now func() time.Time) error {
+// loadFile reads the counters and marks the store as running.
+func (s *Store) loadFile(now func() time.Time) error {
 	return s.db.Update(func(tx *bolt.Tx) error {
+		// Create the lists that are missing.
 		lists := [][]byte{
 			metaBucket, versionsBucket, docsBucket, ledgersBucket,
 		}
@@ -160,12 +164,13 @@ func (s *Store) load(now func() time.Time) error {
 				return err
 			}
 		}
+		// Read the clock and the marks of the last run.
 		meta := tx.Bucket(metaBucket)
-		if err := meta.Put(protocolKey, summed(protocolKey, []byte{wire.Protocol})); err != nil {
+		if err := meta.Put(protocolKey, addSum(protocolKey, []byte{wire.Protocol})); err != nil {
 			return err
 		}
-		s.clock = newClock(instant(unsummed(clockKey, meta.Get(clockKey))), now)
-		s.ledgers.lost = instant(meta.Get(lostKey))
+		s.clock = newClock(readInstant(checkSum(clockKey, meta.Get(clockKey))), now)
+		s.ledgers.lost = readInstant(meta.Get(lostKey))
 		s.ledgers.opened = s.clock.now()
 		crashed := meta.Get(runningKey) != nil
 		if crashed {
@@ -179,9 +184,10 @@ func (s *Store) load(now func() time.Time) error {
 				return err
 			}
 		}
+		// Read the counters, and mark the store as running.
 		damaged := s.ledgers.load(tx.Bucket(ledgersBucket))
 		if damaged > 0 {
-			s.log.Warn("saved buckets cannot be read and start with less than their burst", "buckets", damaged,
+			s.log.Warn("cannot read saved buckets; they start with less than their burst", "buckets", damaged,
 				"fill_percent", s.ledgers.fill)
 		}
 		return errors.Join(meta.Put(runningKey, []byte{1}), meta.Delete(sumKey), noteChange(tx))
@@ -201,7 +207,7 @@ func (s *Store) saveRegularly() {
 		}
 		err := s.Save()
 		if err != nil && !failing {
-			s.log.Error("the counters cannot be saved; a crash now would refill them to the share of --lost-fill",
+			s.log.Error("cannot save the counters; a crash now would refill them to the share of --lost-fill",
 				"disk_full", errors.Is(err, syscall.ENOSPC), "error", err)
 		}
 		if err == nil && failing {
@@ -212,17 +218,17 @@ func (s *Store) saveRegularly() {
 }
 
 // Save writes what has changed since the last save.
-func (s *Store) Save() error { return s.save(false) }
+func (s *Store) Save() error { return s.saveFile(false) }
 
-// Saved returns how long ago the counters were saved, and why the last try failed, nil if it did
-// not.
+// Saved returns the time since the counters were last saved, and the error of the last save; nil if
+// it succeeded.
 func (s *Store) Saved() (ago time.Duration, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now().Sub(s.saved), s.fails
 }
 
-func (s *Store) save(last bool) error {
+func (s *Store) saveFile(last bool) error {
 	s.warnIfFull()
 	changes := s.ledgers.changes(s.clock.now())
 	_, err := transact(context.Background(), s, func(tx *bolt.Tx) (none struct{}, err error) {
@@ -240,7 +246,7 @@ func (s *Store) save(last bool) error {
 	return err
 }
 
-// saveIn puts what has changed of the counters into the file.
+// saveIn writes changes of the counters to the file.
 func (s *Store) saveIn(tx *bolt.Tx, changes []change, last bool) error {
 	saved := tx.Bucket(ledgersBucket)
 	for _, c := range changes {
@@ -249,13 +255,13 @@ func (s *Store) saveIn(tx *bolt.Tx, changes []change, last bool) error {
 		}
 	}
 	meta := tx.Bucket(metaBucket)
-	if err := meta.Put(clockKey, summed(clockKey, putInstant(s.clock.now()))); err != nil {
+	if err := meta.Put(clockKey, addSum(clockKey, putInstant(s.clock.now()))); err != nil {
 		return err
 	}
 	if !last {
-		return s.sealOpen(tx)
+		return s.storeSumsOpen(tx)
 	}
-	return errors.Join(meta.Delete(runningKey), seal(tx, ofAll, uint64(tx.ID())))
+	return errors.Join(meta.Delete(runningKey), storeSums(tx, ofAll, uint64(tx.ID())))
 }
 
 // Close saves everything and closes the file. It may be called more than once.
@@ -264,7 +270,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		close(s.stop)
 		s.done.Wait()
-		err = errors.Join(s.save(true), s.closeFile())
+		err = errors.Join(s.saveFile(true), s.closeFile())
 	})
 	return err
 }

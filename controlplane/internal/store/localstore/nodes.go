@@ -10,10 +10,10 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/fleet/nodes"
 )
 
-// maxNodes bounds what a node that invents ids can make the store hold.
+// maxNodes bounds the number of nodes in the store: a faulty node may invent ids.
 const maxNodes = 10_000
 
-// nodeMap keeps nodes in memory: after a restart they poll again within half a minute.
+// nodeMap keeps nodes in memory: after a restart they poll again within 30 seconds.
 type nodeMap struct {
 	now func() time.Time
 

@@ -13,13 +13,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// permits holds who has the permits of a shard's buckets. Its shard's lock guards it.
+// permits holds the permits of a shard's buckets. The shard's lock guards it.
 type permits struct {
 	all map[hash]inflight.Ledger
-	// dirty names what differs from the file.
+	// dirty has the buckets whose permits differ from the file.
 	dirty map[hash]struct{}
-	// damaged: a record of the file could not be read, so nodes may hold more permits than all
-	// says.
+	// damaged is true if a record of the file could not be read: nodes may then hold more permits
+	// than all contains.
 	damaged bool
 }
 
@@ -64,7 +64,7 @@ func (p *permits) changes(now quota.Instant, sweep bool, out []change) []change 
 func (l *ledgers) claim(now quota.Instant, bucket hash, c inflight.Claim) lease.Grant {
 	h := l.of(bucket)
 	p := &h.permits
-	// Nodes alone know what was lost with the process.
+	// Only nodes know the permits that were lost with the process.
 	c.Doubt = leases.PermitsDoubtful(l.lost, now, inflight.RenewedIn)
 	if p.damaged {
 		c.Doubt = max(c.Doubt, leases.PermitsDoubtful(l.opened, now, inflight.RenewedIn))
@@ -93,10 +93,10 @@ func (s *Store) Holders(_ context.Context, bucket keyhash.Key) (l inflight.Ledge
 	return l, now, nil
 }
 
-// encodePermits writes the format and then, for each node, its boot, and as varints its sequence
-// number, permits, ceiling and want, their end, and the length of its id, which follows.
+// encodePermits writes the format and then for each node its boot, and as varints its sequence
+// number, permits, ceiling, want, end, and the length of its id, and then the id.
 func encodePermits(l inflight.Ledger) []byte {
-	b := encode()
+	b := encodeFields()
 	for _, h := range l.Holdings {
 		b = binary.BigEndian.AppendUint64(b, h.Node.Boot)
 		for _, v := range [...]uint64{
@@ -109,7 +109,8 @@ func encodePermits(l inflight.Ledger) []byte {
 	return b
 }
 
-// decodePermits refuses another format, damage, and numbers that no claim can have left.
+// decodePermits decodes permits. It refuses another format, damage, and numbers that no claim can
+// have left.
 func decodePermits(b []byte) (l inflight.Ledger, ok bool) {
 	if len(b) == 0 || b[0] != ledgerFormat {
 		return l, false

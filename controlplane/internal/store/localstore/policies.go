@@ -15,8 +15,9 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
-// rolloutKey in the meta bucket: the number of the current version, the revision and the rollout
-// under way, JSON. Absent before the first rollout: the newest version is the current one then.
+// rolloutKey in the meta bucket has the number of the current version, the revision and the rollout
+// under way, JSON. It is absent before the first rollout: then the newest version is the current
+// one.
 var rolloutKey = []byte("rollout")
 
 // State implements policies.Store.
@@ -29,7 +30,7 @@ func (s *Store) State(context.Context) (state policies.State, err error) {
 }
 
 func stateOf(tx *bolt.Tx) (state policies.State, err error) {
-	last := newest(tx)
+	last := newestVersion(tx)
 	state.Current = last
 	if raw := tx.Bucket(metaBucket).Get(rolloutKey); raw != nil {
 		err = json.Unmarshal(raw, &state)
@@ -46,7 +47,7 @@ func stateOf(tx *bolt.Tx) (state policies.State, err error) {
 	return state, err
 }
 
-// digestOf is the digest of a version, empty if there is no such version.
+// digestOf returns the digest of a version; "" if there is no such version.
 func digestOf(tx *bolt.Tx, number uint64) (string, error) {
 	raw := tx.Bucket(versionsBucket).Get(versionKey(number))
 	if raw == nil {
@@ -59,7 +60,8 @@ func digestOf(tx *bolt.Tx, number uint64) (string, error) {
 	return v.Digest, nil
 }
 
-func newest(tx *bolt.Tx) uint64 {
+// newestVersion returns the highest number of a version; 0 if there is none.
+func newestVersion(tx *bolt.Tx) uint64 {
 	k, _ := tx.Bucket(versionsBucket).Cursor().Last()
 	if k == nil {
 		return 0
@@ -86,7 +88,7 @@ func (s *Store) Load(_ context.Context, number uint64) (v policies.Version, err 
 
 // Append implements policies.Store.
 func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version, e audit.Entry) error {
-	return s.update(ctx, func(tx *bolt.Tx) error {
+	return s.updateFile(ctx, func(tx *bolt.Tx) error {
 		state, err := stateOf(tx)
 		if err != nil {
 			return err
@@ -96,13 +98,13 @@ func (s *Store) Append(ctx context.Context, expected uint64, v policies.Version,
 		}
 		to := state
 		to.Current = v.Number
-		return s.step(tx, policies.Step{From: state, To: to, Versions: []policies.Version{v}, Entry: e})
+		return s.takeStep(tx, policies.Step{From: state, To: to, Versions: []policies.Version{v}, Entry: e})
 	})
 }
 
 // Roll implements policies.Store.
 func (s *Store) Roll(ctx context.Context, step policies.Step) error {
-	return s.update(ctx, func(tx *bolt.Tx) error {
+	return s.updateFile(ctx, func(tx *bolt.Tx) error {
 		state, err := stateOf(tx)
 		if err != nil {
 			return err
@@ -110,17 +112,19 @@ func (s *Store) Roll(ctx context.Context, step policies.Step) error {
 		if state.Current != step.From.Current || state.Revision != step.From.Revision {
 			return errs.Conflict
 		}
-		return s.step(tx, step)
+		return s.takeStep(tx, step)
 	})
 }
 
-func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
+// takeStep makes the changes of a step.
+func (s *Store) takeStep(tx *bolt.Tx, step policies.Step) error {
 	state, err := stateOf(tx)
 	if err != nil {
 		return err
 	}
 	versions, docs := tx.Bucket(versionsBucket), tx.Bucket(docsBucket)
 	step.To.Newest = state.Newest
+	// Store the versions; a new document must have a new number.
 	for _, v := range step.Versions {
 		raw, err := v.Encode()
 		if err != nil {
@@ -139,6 +143,7 @@ func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
 			return err
 		}
 	}
+	// Store the rollout, drop old versions, and store the audit entry.
 	raw, err := json.Marshal(step.To)
 	if err != nil {
 		return err
@@ -149,10 +154,10 @@ func (s *Store) step(tx *bolt.Tx, step policies.Step) error {
 	if err := dropVersions(versions, docs, step.To); err != nil {
 		return err
 	}
-	return s.record(tx, auditMeta, step.Entry)
+	return s.recordEntry(tx, auditMeta, step.Entry)
 }
 
-// dropVersions forgets versions that are too old and not in force.
+// dropVersions deletes versions that are too old and not in force.
 func dropVersions(versions, docs *bolt.Bucket, state policies.State) error {
 	var old [][]byte
 	c := versions.Cursor()
@@ -200,7 +205,7 @@ func (s *Store) List(_ context.Context, before uint64, limit int) (out []policie
 
 // Heads implements push.Store.
 func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, err error) {
-	h.Secret, err = s.secret(ctx, candidate)
+	h.Secret, err = s.readSecret(ctx, candidate)
 	if err != nil {
 		return h, err
 	}
@@ -219,8 +224,8 @@ func (s *Store) Heads(ctx context.Context, candidate [16]byte) (h push.Heads, er
 	return h, err
 }
 
-// secret returns the deployment's secret. If there is none, candidate becomes it.
-func (s *Store) secret(ctx context.Context, candidate [16]byte) (secret [16]byte, err error) {
+// readSecret returns the deployment's secret. If there is none, candidate becomes the secret.
+func (s *Store) readSecret(ctx context.Context, candidate [16]byte) (secret [16]byte, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
 		copy(secret[:], tx.Bucket(metaBucket).Get(secretKey))
 		return nil
@@ -228,7 +233,7 @@ func (s *Store) secret(ctx context.Context, candidate [16]byte) (secret [16]byte
 	if err != nil || secret != [16]byte{} {
 		return secret, err
 	}
-	return write(ctx, s, func(tx *bolt.Tx) (secret [16]byte, err error) {
+	return writeChange(ctx, s, func(tx *bolt.Tx) (secret [16]byte, err error) {
 		meta := tx.Bucket(metaBucket)
 		if meta.Get(secretKey) == nil {
 			if err := meta.Put(secretKey, candidate[:]); err != nil {

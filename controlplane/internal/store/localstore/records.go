@@ -19,14 +19,14 @@ import (
 // droppedAtOnce bounds the records past their first score that one commit drops.
 const droppedAtOnce = 500
 
-// Lists of a topic are buckets of their own, by its tag and these words. records: key → big-endian
+// Lists of a topic are buckets named by its tag and the name of the list. records: key → big-endian
 // revision, the scores, and the value. changes: big-endian revision and key → key. An index:
 // big-endian score and key → key. The state is in the meta bucket.
 func listOf(t *docs.Topic, part string) []byte { return []byte(t.Tag + " " + part) }
 
 func stateKey(t *docs.Topic) []byte { return listOf(t, "state") }
 
-// recordLists are the names of all lists of a topic.
+// recordLists returns the names of all lists of a topic.
 func recordLists(t *docs.Topic) [][]byte {
 	lists := [][]byte{listOf(t, "records"), listOf(t, "changes")}
 	for _, index := range t.Indexes {
@@ -43,27 +43,27 @@ type topicTx struct {
 	state docs.State
 }
 
-func (s *Store) topic(tx *bolt.Tx, t *docs.Topic) *topicTx {
+func (s *Store) openTopic(tx *bolt.Tx, t *docs.Topic) *topicTx {
 	x := &topicTx{Topic: t, tx: tx, now: uint64(s.nodes.now().UnixMilli())}
 	x.state = storedState(tx, t)
 	latest, _ := x.list(t.Indexes[0]).Cursor().Last()
-	x.state.Live = latest != nil && number(latest[:8]) >= x.now
+	x.state.Live = latest != nil && readNumber(latest[:8]) >= x.now
 	return x
 }
 
 func (x *topicTx) list(part string) *bolt.Bucket { return x.tx.Bucket(listOf(x.Topic, part)) }
 
-// storedState is the state of a topic but for Live.
+// storedState returns the state of a topic, without Live.
 func storedState(tx *bolt.Tx, t *docs.Topic) (state docs.State) {
 	stored := tx.Bucket(metaBucket).Get(stateKey(t))
 	for _, field := range []*uint64{
 		&state.First, &state.Revision, &state.Cleared, &state.Floor, &state.IndexRevision,
 	} {
 		if len(stored) >= 8 {
-			*field, stored = number(stored[:8]), stored[8:]
+			*field, stored = readNumber(stored[:8]), stored[8:]
 		}
 	}
-	state.Logged = int(number(stored))
+	state.Logged = int(readNumber(stored))
 	return state
 }
 
@@ -77,8 +77,8 @@ func (x *topicTx) putState() error {
 	return x.tx.Bucket(metaBucket).Put(stateKey(x.Topic), value)
 }
 
-// get returns a record and its scores. They are valid during the transaction.
-func (x *topicTx) get(key []byte) (r docs.Record, scores []byte, err error) {
+// getRecord returns a record and its scores. They are valid during the transaction.
+func (x *topicTx) getRecord(key []byte) (r docs.Record, scores []byte, err error) {
 	stored := x.list("records").Get(key)
 	copy(r.Key[:], key)
 	switch head := 8 + 8*len(x.Indexes); {
@@ -86,22 +86,22 @@ func (x *topicTx) get(key []byte) (r docs.Record, scores []byte, err error) {
 	case len(stored) < head || len(key) != len(r.Key):
 		err = fmt.Errorf("the stored record %x of %s is damaged", key, x.Tag)
 	default:
-		r.Revision, r.Value, scores = number(stored[:8]), stored[head:], stored[8:head]
+		r.Revision, r.Value, scores = readNumber(stored[:8]), stored[head:], stored[8:head]
 	}
 	return r, scores, err
 }
 
-// read appends a record that a caller gets.
-func (x *topicTx) read(all []docs.Record, key []byte) ([]docs.Record, error) {
-	r, _, err := x.get(key)
+// appendRecord appends a copy of a record to the result for a caller.
+func (x *topicTx) appendRecord(all []docs.Record, key []byte) ([]docs.Record, error) {
+	r, _, err := x.getRecord(key)
 	r.Value = bytes.Clone(r.Value)
 	return append(all, r), err
 }
 
-// view reads a topic.
-func (s *Store) view(t *docs.Topic, read func(*topicTx) error) (state docs.State, err error) {
+// viewTopic calls a function to read a topic, and returns the state at the same moment.
+func (s *Store) viewTopic(t *docs.Topic, read func(*topicTx) error) (state docs.State, err error) {
 	err = s.db.View(func(tx *bolt.Tx) error {
-		x := s.topic(tx, t)
+		x := s.openTopic(tx, t)
 		state = x.state
 		return read(x)
 	})
@@ -112,9 +112,9 @@ func (s *Store) view(t *docs.Topic, read func(*topicTx) error) (state docs.State
 func (s *Store) Read(
 	_ context.Context, t *docs.Topic, keys []keyhash.Key,
 ) (records []docs.Record, _ docs.State, err error) {
-	state, err := s.view(t, func(x *topicTx) (err error) {
+	state, err := s.viewTopic(t, func(x *topicTx) (err error) {
 		for i := 0; i < len(keys) && err == nil; i++ {
-			records, err = x.read(records, keys[i][:])
+			records, err = x.appendRecord(records, keys[i][:])
 		}
 		return err
 	})
@@ -125,17 +125,17 @@ func (s *Store) Read(
 func (s *Store) Since(
 	_ context.Context, t *docs.Topic, after uint64, limit int,
 ) (changes []docs.Record, _ docs.State, err error) {
-	state, err := s.view(t, func(x *topicTx) error {
+	state, err := s.viewTopic(t, func(x *topicTx) error {
 		c := x.list("changes").Cursor()
 		for at, key := c.Seek(versionKey(after + 1)); at != nil && len(changes) < limit; at, key = c.Next() {
-			revision := number(at[:8])
-			all, err := x.read(changes, key)
+			revision := readNumber(at[:8])
+			all, err := x.appendRecord(changes, key)
 			if err != nil {
 				return err
 			}
 			r := &all[len(changes)]
 			if r.Revision != 0 && r.Revision != revision {
-				continue // It was deleted then, and is there again.
+				continue // The record was deleted at that time, and was added again since.
 			}
 			r.Revision, changes = revision, all
 		}
@@ -144,8 +144,9 @@ func (s *Store) Since(
 	return changes, state, err
 }
 
-// Scan implements docs.Records: the cursor is the key at which the next page begins. It walks all
-// records also for an index, in which a change moves a record: a short list takes as long as all.
+// Scan implements docs.Records. The cursor is the key at which the next page begins. It reads all
+// records also for an index, because a change moves a record in its index: a short index takes the
+// same time as all records.
 func (s *Store) Scan(
 	_ context.Context, t *docs.Topic, index, cursor string, limit int,
 ) (records []docs.Record, next string, err error) {
@@ -154,14 +155,14 @@ func (s *Store) Scan(
 		return nil, "", docs.ErrCursor
 	}
 	in := slices.Index(t.Indexes, index)
-	_, err = s.view(t, func(x *topicTx) error {
+	_, err = s.viewTopic(t, func(x *topicTx) error {
 		c := x.list("records").Cursor()
 		for key, _ := c.Seek(from); key != nil; key, _ = c.Next() {
-			r, scores, err := x.get(key)
+			r, scores, err := x.getRecord(key)
 			switch {
 			case err != nil:
 				return err
-			case in >= 0 && number(scores[8*in:8*in+8]) == 0:
+			case in >= 0 && readNumber(scores[8*in:8*in+8]) == 0:
 				continue
 			case len(records) == limit:
 				next = hex.EncodeToString(key)
@@ -177,10 +178,10 @@ func (s *Store) Scan(
 
 // Last implements docs.Records.
 func (s *Store) Last(_ context.Context, t *docs.Topic, index string, limit int) (records []docs.Record, err error) {
-	_, err = s.view(t, func(x *topicTx) (err error) {
+	_, err = s.viewTopic(t, func(x *topicTx) (err error) {
 		c := x.list(index).Cursor()
 		for at, key := c.Last(); at != nil && len(records) < limit && err == nil; at, key = c.Prev() {
-			records, err = x.read(records, key)
+			records, err = x.appendRecord(records, key)
 		}
 		return err
 	})
@@ -189,29 +190,30 @@ func (s *Store) Last(_ context.Context, t *docs.Topic, index string, limit int) 
 
 // Commit implements docs.Records.
 func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (uint64, error) {
-	c.Changes = slices.Clone(c.Changes) // The transaction may outlast the caller, who has them.
-	done, err := write(ctx, s, func(tx *bolt.Tx) (committed, error) {
-		x := s.topic(tx, t)
+	c.Changes = slices.Clone(c.Changes) // The transaction may outlast the caller, who may then change them.
+	// Check the expectations, make room, then change the records.
+	done, err := writeChange(ctx, s, func(tx *bolt.Tx) (committed, error) {
+		x := s.openTopic(tx, t)
 		if c.Cleared != nil && *c.Cleared != x.state.Cleared {
 			return committed{}, errs.Conflict
 		}
-		if err := x.check(&c); err != nil {
+		if err := x.checkExpected(&c); err != nil {
 			return committed{}, err
 		}
 		if err := x.makeRoom(&c); err != nil {
 			return committed{}, err
 		}
-		if !x.fits(&c) {
+		if !x.hasRoom(&c) {
 			return committed{full: true}, x.putState()
 		}
 		if len(c.Changes) > 0 || c.Clear {
-			if err := x.change(&c); err != nil {
+			if err := x.makeChanges(&c); err != nil {
 				return committed{}, err
 			}
 		}
 		err := x.putState()
 		if err == nil && c.Entry.Action != "" {
-			err = s.record(tx, t.Tag, c.Entry)
+			err = s.recordEntry(tx, t.Tag, c.Entry)
 		}
 		return committed{revision: x.state.Revision}, err
 	})
@@ -221,15 +223,15 @@ func (s *Store) Commit(ctx context.Context, t *docs.Topic, c docs.Commit) (uint6
 	return done.revision, err
 }
 
-// committed is what became of a commit. One for which there is no room is no error of the
-// transaction, which drops what has expired.
+// committed is the result of a commit. A commit without room is no error of the transaction,
+// because the transaction also drops expired records.
 type committed struct {
 	revision uint64
 	full     bool
 }
 
-// fits reports whether there is room for the records that a commit adds.
-func (x *topicTx) fits(c *docs.Commit) bool {
+// hasRoom reports whether there is room for the records that a commit adds.
+func (x *topicTx) hasRoom(c *docs.Commit) bool {
 	added := 0
 	for i := range c.Changes {
 		if x.list("records").Get(c.Changes[i].Key[:]) == nil {
@@ -239,10 +241,11 @@ func (x *topicTx) fits(c *docs.Commit) bool {
 	return !x.Whole || added == 0 || x.state.Logged+added <= x.Kept
 }
 
-// check reports whether all is as a commit expects, and completes its entry.
-func (x *topicTx) check(c *docs.Commit) error {
+// checkExpected returns an error unless all is as the commit expects, and completes the commit's
+// entry.
+func (x *topicTx) checkExpected(c *docs.Commit) error {
 	for i, change := range c.Changes {
-		held, _, err := x.get(change.Key[:])
+		held, _, err := x.getRecord(change.Key[:])
 		switch {
 		case err != nil:
 			return err
@@ -259,8 +262,9 @@ func (x *topicTx) check(c *docs.Commit) error {
 	return nil
 }
 
-// makeRoom drops records that a commit clears or that are past their first score.
+// makeRoom drops the records that a commit clears, and some records past their first score.
 func (x *topicTx) makeRoom(c *docs.Commit) error {
+	// Clear all lists.
 	if c.Clear {
 		for _, name := range recordLists(x.Topic) {
 			if err := x.tx.DeleteBucket(name); err != nil {
@@ -272,30 +276,31 @@ func (x *topicTx) makeRoom(c *docs.Commit) error {
 		}
 		x.state.Logged = 0
 	}
+	// Drop records past their first score.
 	var old [][]byte
 	ends := x.list(x.Indexes[0]).Cursor()
-	for at, key := ends.First(); x.Expires && at != nil && number(at[:8]) <= x.now; at, key = ends.Next() {
+	for at, key := ends.First(); x.Expires && at != nil && readNumber(at[:8]) <= x.now; at, key = ends.Next() {
 		if len(old) == droppedAtOnce {
 			break
 		}
 		old = append(old, bytes.Clone(key))
 	}
 	for _, key := range old {
-		if _, err := x.drop(key); err != nil {
+		if _, err := x.dropRecord(key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// drop takes a record off all lists, and reports whether it had a first score.
-func (x *topicTx) drop(key []byte) (scored bool, err error) {
-	r, scores, err := x.get(key)
+// dropRecord removes a record from all lists, and reports whether it had a first score.
+func (x *topicTx) dropRecord(key []byte) (scored bool, err error) {
+	r, scores, err := x.getRecord(key)
 	if err != nil || r.Revision == 0 {
 		return false, err
 	}
 	for i, index := range x.Indexes {
-		if at := scores[8*i : 8*i+8]; number(at) > 0 {
+		if at := scores[8*i : 8*i+8]; readNumber(at) > 0 {
 			scored = scored || i == 0
 			err = errors.Join(err, x.list(index).Delete(slices.Concat(at, key)))
 		}
@@ -307,9 +312,10 @@ func (x *topicTx) drop(key []byte) (scored bool, err error) {
 	return scored, errors.Join(err, x.list("changes").Delete(changed), x.list("records").Delete(key))
 }
 
-// change makes the changes of a commit.
-func (x *topicTx) change(c *docs.Commit) error {
-	// At least the time: a store that has lost its state goes on above what nodes have seen.
+// makeChanges makes the changes of a commit.
+func (x *topicTx) makeChanges(c *docs.Commit) error {
+	// A revision is at least the time. So after a loss of state the revisions are above all that
+	// nodes have seen.
 	before := max(x.state.Revision, x.now-1)
 	x.state.Revision = before + 1
 	if c.Clear {
@@ -321,9 +327,9 @@ func (x *topicTx) change(c *docs.Commit) error {
 			x.state.Revision = before + 1 + uint64(i)
 		}
 		key := bytes.Clone(c.Changes[i].Key[:])
-		was, err := x.drop(key)
+		was, err := x.dropRecord(key)
 		if err == nil {
-			err = x.put(x.state.Revision, key, &c.Changes[i])
+			err = x.putRecord(x.state.Revision, key, &c.Changes[i])
 		}
 		if err != nil {
 			return err
@@ -336,11 +342,11 @@ func (x *topicTx) change(c *docs.Commit) error {
 	if touched {
 		x.state.IndexRevision = max(x.state.IndexRevision, c.IndexRevision) + 1
 	}
-	return x.trim()
+	return x.trimLog()
 }
 
-// put puts a record that was dropped on all lists, or notes that it is deleted.
-func (x *topicTx) put(revision uint64, key []byte, c *docs.Change) error {
+// putRecord adds a dropped record to all lists, or records that it is deleted.
+func (x *topicTx) putRecord(revision uint64, key []byte, c *docs.Change) error {
 	x.state.Logged++
 	err := x.list("changes").Put(changeKey(revision, c.Key), key)
 	if len(c.Value) == 0 {
@@ -357,14 +363,14 @@ func (x *topicTx) put(revision uint64, key []byte, c *docs.Change) error {
 	return errors.Join(err, x.list("records").Put(key, append(stored, c.Value...)))
 }
 
-// trim drops the earliest of too many changes.
-func (x *topicTx) trim() error {
+// trimLog drops the earliest changes if the log has too many.
+func (x *topicTx) trimLog() error {
 	for ; !x.Whole && x.state.Logged > x.Kept; x.state.Logged-- {
 		earliest, _ := x.list("changes").Cursor().First()
 		if earliest == nil {
 			return fmt.Errorf("the log of %s is damaged: it lacks changes", x.Tag)
 		}
-		x.state.Floor = number(earliest[:8])
+		x.state.Floor = readNumber(earliest[:8])
 		if err := x.list("changes").Delete(earliest); err != nil {
 			return err
 		}
@@ -372,13 +378,13 @@ func (x *topicTx) trim() error {
 	return nil
 }
 
-// changeKey is by which a change is kept: several may have one revision.
+// changeKey returns the key of a change in the log: several changes may have the same revision.
 func changeKey(revision uint64, key keyhash.Key) []byte {
 	return append(versionKey(revision), key[:]...)
 }
 
-// number reads what versionKey wrote; anything else is 0.
-func number(b []byte) uint64 {
+// readNumber decodes a number of versionKey; anything else is 0.
+func readNumber(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0
 	}

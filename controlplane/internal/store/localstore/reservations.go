@@ -6,28 +6,29 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxReserved bounds the open reservations of a shard. What one more takes is never given back.
+// maxReserved bounds the open reservations of a shard. The tokens of a further reservation are
+// never given back.
 const maxReserved = 16384
 
-// reservationName names what the nth request of an ask has reserved of its bucket.
+// reservationName names the reservation of an ask's nth request.
 type reservationName struct {
 	name uint64
 	nth  int64
 }
 
-// open is a reservation that was not settled, and until when it can be.
+// open is a reservation that was not settled yet, with the time until which it can be settled.
 type open struct {
 	taken quota.Reservation
 	until quota.Instant
 }
 
-// reservations holds the open reservations of a shard's buckets. Its shard's lock guards it. They
-// are saved in one step with the buckets, so that the file has both as of one moment.
+// reservations holds the open reservations of a shard's buckets. The shard's lock guards it. They
+// are saved in the same transaction as the buckets, so the file has both from the same moment.
 type reservations struct {
 	all map[hash]map[reservationName]open
-	// count is how many there are.
+	// count is the number of reservations in all.
 	count int
-	// dirty names the buckets whose reservations differ from those in the file.
+	// dirty has the buckets whose reservations differ from the file.
 	dirty map[hash]struct{}
 }
 
@@ -39,8 +40,8 @@ func (r *reservations) fileSuffix() byte { return reservationsKey }
 
 func (r *reservations) markDirty(key hash) { r.dirty[key] = struct{}{} }
 
-// put notes a reservation.
-func (r *reservations) put(key hash, name reservationName, one open) {
+// add adds a reservation.
+func (r *reservations) add(key hash, name reservationName, one open) {
 	of := r.all[key]
 	if of == nil {
 		of = map[reservationName]open{}
@@ -53,8 +54,8 @@ func (r *reservations) put(key hash, name reservationName, one open) {
 	r.markDirty(key)
 }
 
-// take takes a reservation away, and reports whether it was there.
-func (r *reservations) take(key hash, name reservationName) (one open, known bool) {
+// takeOut removes a reservation, and reports whether it was there.
+func (r *reservations) takeOut(key hash, name reservationName) (one open, known bool) {
 	of := r.all[key]
 	if one, known = of[name]; known {
 		r.drop(key, of, name)
@@ -71,7 +72,7 @@ func (r *reservations) drop(key hash, of map[reservationName]open, name reservat
 	r.markDirty(key)
 }
 
-// load takes in the reservations of a bucket as the file has them: the format, and then of each its
+// load takes in the saved reservations of a bucket: the format, and then for each reservation its
 // name, nth, from, at, tokens and until, eight bytes each.
 func (r *reservations) load(key hash, value []byte, _ quota.Instant) bool {
 	if len(value) == 0 || value[0] != ledgerFormat || (len(value)-1)%reservationSize != 0 {
@@ -85,7 +86,7 @@ func (r *reservations) load(key hash, value []byte, _ quota.Instant) bool {
 				return false
 			}
 		}
-		r.put(key, reservationName{v[0], int64(v[1])}, open{
+		r.add(key, reservationName{v[0], int64(v[1])}, open{
 			taken: quota.Reservation{From: quota.Instant(v[2]), At: quota.Instant(v[3]), Tokens: int64(v[4])},
 			until: quota.Instant(v[5]),
 		})
@@ -94,7 +95,7 @@ func (r *reservations) load(key hash, value []byte, _ quota.Instant) bool {
 	return true
 }
 
-// reservationSize is the size of a reservation in the file.
+// reservationSize is the size of a reservation in the file, in bytes.
 const reservationSize = 6 * 8
 
 func encodeReservations(of map[reservationName]open) []byte {

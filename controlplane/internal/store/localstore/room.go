@@ -2,17 +2,17 @@ package localstore
 
 import "time"
 
-// warnEvery is how often a store that is full says so in the log.
+// warnEvery is the least time between two warnings that the store is full.
 const warnEvery = time.Minute
 
-// room bounds the ledgers of each kind in a shard, whose lock guards it.
+// room bounds the number of ledgers of each kind in a shard, whose lock guards it.
 type room struct {
-	// max is how many there may be. refused is how often a bucket had to go without one.
+	// max is the maximum number. refused counts the buckets that got no ledger.
 	max     int
 	refused int64
 }
 
-// lacks reports whether there is no room beside that many ledgers, and counts it.
+// lacks reports whether there is no room for a ledger more than these, and counts the refusal.
 func (r *room) lacks(ledgers int) bool {
 	if ledgers < r.max {
 		return false
@@ -21,8 +21,7 @@ func (r *room) lacks(ledgers int) bool {
 	return true
 }
 
-// Refused returns how often a bucket was granted nothing because the store has as many as it may
-// have.
+// Refused returns how often a bucket was granted nothing because the store was full.
 func (s *Store) Refused() int64 {
 	var all int64
 	for i := range s.ledgers.shards {
@@ -34,7 +33,7 @@ func (s *Store) Refused() int64 {
 	return all
 }
 
-// warnIfFull logs that buckets were refused since it last did, once in warnEvery.
+// warnIfFull warns that buckets were refused since the last warning, at most once in warnEvery.
 func (s *Store) warnIfFull() {
 	refused := s.Refused()
 	s.mu.Lock()
@@ -45,7 +44,7 @@ func (s *Store) warnIfFull() {
 	}
 	s.mu.Unlock()
 	if due {
-		s.log.Warn("the embedded store is full: buckets that it does not have are granted nothing until others are "+
+		s.log.Warn("the embedded store is full: new buckets are granted nothing until other buckets are "+
 			"full again; use Redis, or fewer or shorter limits by caller", "bound", s.bound, "refused", since)
 	}
 }

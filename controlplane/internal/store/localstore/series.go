@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
-// slots are the history. It is kept only in memory, because no decision depends on it.
+// slots are the histories. They are only in memory, because no decision depends on them.
 type slots struct {
 	mu  sync.Mutex
 	all map[series.Slot]map[string][]byte

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// reserve notes what an item's requests were granted, if their cost is known later. Its shard is
-// locked.
+// reserve stores the grants of an item's requests, if their cost is known later. The item's shard
+// is locked.
 func (h *shard) reserve(it leases.Item, g lease.Grant) {
 	asks := it.Kind == wire.KindAsk && it.Ask.Reserved != 0 && g.Waiting > 0
 	if !asks || h.reserved.count+int(g.Waiting) > maxReserved {
@@ -16,11 +16,11 @@ func (h *shard) reserve(it leases.Item, g lease.Grant) {
 	}
 	one := h.reservation(it)
 	for nth := int64(1); nth <= g.Waiting; nth++ {
-		h.reserved.put(it.Bucket, reservationName{it.Ask.Reserved, nth}, one)
+		h.reserved.add(it.Bucket, reservationName{it.Ask.Reserved, nth}, one)
 	}
 }
 
-// reservation is what each request of an item has just taken.
+// reservation returns the tokens that each request of an item has just taken.
 func (h *shard) reservation(it leases.Item) open {
 	if it.Ask.Windows.Quota == 0 {
 		return reservationIn(&h.tokens, &h.draftTokens, it)
@@ -37,9 +37,10 @@ func reservationIn[L lease.Counted[L]](main, draft *table[L], it leases.Item) op
 	return open{taken: taken, until: ledger.Counts(taken)}
 }
 
-// settle settles a reservation, also in the draft of a rollout. Its shard is locked.
+// settle settles a reservation, also in the draft's ledger of a rollout. The item's shard is
+// locked.
 func (h *shard) settle(now quota.Instant, it leases.Item) (g lease.Grant) {
-	one, known := h.reserved.take(it.Bucket, reservationName{it.Settles.Name, it.Settles.Nth})
+	one, known := h.reserved.takeOut(it.Bucket, reservationName{it.Settles.Name, it.Settles.Nth})
 	if !known {
 		return g
 	}
@@ -52,8 +53,9 @@ func (h *shard) settle(now quota.Instant, it leases.Item) (g lease.Grant) {
 	return leases.SettledGrant(back)
 }
 
-// settleIn settles a reservation in both ledgers of a bucket, and returns what the main one gave
-// back in parts of a token, below 0 what it took. A draft's that is absent starts as the main one.
+// settleIn settles a reservation in both ledgers of a bucket. It returns the tokens that went back
+// to the main ledger in parts of a token, below 0 if it took more. An absent draft's ledger starts
+// as a copy of the main ledger.
 func settleIn[L lease.Counted[L]](
 	main, draft *table[L], now quota.Instant, bucket hash, ask lease.Ask, taken quota.Reservation, actual int64,
 ) (given int64) {

@@ -17,19 +17,19 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// damaged returns what to do about a damaged file.
-func damaged(path string, cause any) error {
+// damagedError returns an error about a damaged file, with the remedy.
+func damagedError(path string, cause any) error {
 	return fmt.Errorf("%s is damaged (%v): restore a backup of the data directory, "+
 		"or move the file away to begin empty; nothing was changed", path, cause)
 }
 
-// errCut: the file ends before its last page.
+// errCut means that the file ends before its last page.
 var errCut = errors.New("its end is missing")
 
-// inspect reads every page of the file without changing it, so that damage is found before it can
-// do harm. A file that is missing or empty is sound. It returns the lists that are not as they were
-// saved, if the store can go on all the same.
-func inspect(path string) (changed []string, err error) {
+// inspectFile reads every page of the file without a change, so that damage is found before it does
+// harm. A missing or empty file is sound. It returns the lists that have changed since they were
+// saved, if the store can go on with them.
+func inspectFile(path string) (changed []string, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil, nil
@@ -37,25 +37,28 @@ func inspect(path string) (changed []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The database panics at what makes no sense, and reading beyond the end of a file is a fault.
+	// The database panics at data that makes no sense, and a read beyond the end of a file is a
+	// fault.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			changed, err = nil, damaged(path, r)
+			changed, err = nil, damagedError(path, r)
 		}
 	}()
+	// Check the head of the file, then open it.
 	freelist, both, err := checkHead(path)
 	if err != nil {
-		return nil, damaged(path, err)
+		return nil, damagedError(path, err)
 	}
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait, ReadOnly: true, PreLoadFreelist: true})
 	switch {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
-		errors.Is(err, bolterrors.ErrVersionMismatch), tooSmall(err):
-		return nil, damaged(path, err)
+		errors.Is(err, bolterrors.ErrVersionMismatch), isTooSmall(err):
+		return nil, damagedError(path, err)
 	case err != nil:
 		return nil, err
 	}
+	// Read every page and compare the sums.
 	var other error
 	err = db.View(func(tx *bolt.Tx) error {
 		other = checkProtocol(tx)
@@ -69,13 +72,15 @@ func inspect(path string) (changed []string, err error) {
 	if other != nil {
 		return nil, other
 	}
+	// The store cannot go on with a change in some lists.
 	for _, list := range changed {
-		if !mendable(list) {
-			err = errors.Join(err, fmt.Errorf("%q is not as it was saved, as where a disk has changed a bit", list))
+		if !isMendable(list) {
+			wrong := fmt.Errorf("%q has changed since it was saved, perhaps by a fault of the disk", list)
+			err = errors.Join(err, wrong)
 		}
 	}
 	if err != nil {
-		return nil, damaged(path, err)
+		return nil, damagedError(path, err)
 	}
 	if !both {
 		changed = append(changed, lastChange)
@@ -83,28 +88,28 @@ func inspect(path string) (changed []string, err error) {
 	return changed, nil
 }
 
-// checkProtocol returns why this build does not read a file that another has written; nil if it
-// does, or if the file names no protocol, as a new file.
+// checkProtocol returns an error if another build has written the file in a protocol that this
+// build does not know. It returns nil for a file without a protocol, such as a new file.
 func checkProtocol(tx *bolt.Tx) error {
 	meta := tx.Bucket(metaBucket)
 	if meta == nil {
 		return nil
 	}
-	if value := unsummed(protocolKey, meta.Get(protocolKey)); len(value) == 1 {
+	if value := checkSum(protocolKey, meta.Get(protocolKey)); len(value) == 1 {
 		return wire.CheckStore(uint64(value[0]))
 	}
 	return nil
 }
 
-// tooSmall reports whether a file does not even hold the two pages that say where the rest is. The
-// database has no name for this error.
-func tooSmall(err error) bool {
+// isTooSmall reports whether a file is too small for the two pages of meta data. The database has
+// no name for this error.
+func isTooSmall(err error) bool {
 	return err != nil && strings.HasPrefix(err.Error(), "file size too small")
 }
 
-// readAll reads what is in a file of a size, each value also by its key, so that every page on the
-// way is one that makes sense. The database's own check does it in another goroutine, where a fault
-// ends the process.
+// readAll reads all values of a file of a size, each value also by its key, so that every page on
+// the way is checked. The database's own check runs in another goroutine, where a fault ends the
+// process.
 func readAll(tx *bolt.Tx, size int64, freelist int) error {
 	if size < tx.Size() {
 		return errCut
@@ -124,7 +129,7 @@ func readAll(tx *bolt.Tx, size int64, freelist int) error {
 
 // readLists reads each value of each list.
 func readLists(tx *bolt.Tx, pages *tree, size int64) error {
-	left := size // Every key takes some bytes, so keys that come again and again have an end.
+	left := size // Every key takes at least one byte, so a circle of keys comes to an end.
 	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 		if b == nil {
 			return fmt.Errorf("%q is no list", name)
@@ -145,25 +150,24 @@ func readLists(tx *bolt.Tx, pages *tree, size int64) error {
 	})
 }
 
-// elementSize is the size of what a branch page says of a child, and of the head of a page.
+// elementSize is the size of a child's entry in a branch page, and of the head of a page, in bytes.
 const elementSize = 16
 
-// maxDepth is more levels than a tree of pages can have: each page but the first has two children.
+// maxDepth is above the depth of any tree of pages: each page but the first has two children.
 const maxDepth = 64
 
-// tree is which pages lead to which. The database would follow a circle without end, and take all
-// memory for it.
+// tree holds the links between pages. The database would follow a circle for ever, and use up all
+// memory.
 type tree struct {
-	// parents is the page that leads to each; 0, which is the file's head, if none does.
+	// parents has the parent of each page; 0, the page of the file's head, if it has none.
 	parents []int
-	// used are the pages that may be in the tree: neither free nor in the middle of a longer one.
+	// used is true for pages that may be in the tree: neither free nor inside a longer page.
 	used []bool
-	// roots are the pages at which lists begin.
+	// roots is true for the first page of each list.
 	roots []bool
 }
 
-// readPages checks that the pages in use are as long as they can be and lead to others as a tree
-// does.
+// readPages checks that the pages in use have a valid length and form a tree.
 func readPages(tx *bolt.Tx, freelist int) (*tree, error) {
 	file, err := os.Open(tx.DB().Path())
 	if err != nil {
@@ -174,6 +178,7 @@ func readPages(tx *bolt.Tx, freelist int) (*tree, error) {
 	pages := int(tx.Size()) / size
 	t := &tree{parents: make([]int, pages), used: make([]bool, pages), roots: make([]bool, pages)}
 	for id := 0; id < pages; id++ {
+		// Skip free pages, and check the others by their type.
 		page, err := tx.Page(id)
 		switch {
 		case err != nil:
@@ -196,11 +201,11 @@ func readPages(tx *bolt.Tx, freelist int) (*tree, error) {
 		t.used[id] = page.Type == "branch" || page.Type == "leaf"
 		id += page.OverflowCount
 	}
-	return t, t.check()
+	return t, t.checkLinks()
 }
 
-// check finds pages that lead to what is not in use, or in a circle.
-func (t *tree) check() error {
+// checkLinks returns an error if a page links to an unused page, or if pages form a circle.
+func (t *tree) checkLinks() error {
 	for id, parent := range t.parents {
 		if parent != 0 && !t.used[id] {
 			return fmt.Errorf("page %d leads to page %d, which is not in use", parent, id)
@@ -215,8 +220,8 @@ func (t *tree) check() error {
 	return nil
 }
 
-// hasRoot checks that a list begins at a page in use. A short list has no page of its own: what
-// stands in for it must not lead to others.
+// hasRoot checks that a list begins at a page in use. A short list has no page of its own: the
+// entry in its place must not link to pages.
 func (t *tree) hasRoot(b *bolt.Bucket) error {
 	root := uint64(b.Root())
 	switch {
@@ -230,8 +235,8 @@ func (t *tree) hasRoot(b *bolt.Bucket) error {
 	return nil
 }
 
-// allFound checks that a list begins at each page in use, or another page leads to it: else one is
-// missing among the free ones, where another may be too much.
+// allFound checks that each page in use is the first page of a list or has a parent. Otherwise it
+// is missing in the list of free pages, and that list may have a wrong entry instead.
 func (t *tree) allFound() error {
 	for id, used := range t.used {
 		if used && t.parents[id] == 0 && !t.roots[id] {
@@ -241,7 +246,7 @@ func (t *tree) allFound() error {
 	return nil
 }
 
-// readChildren notes a branch page as the parent of its children.
+// readChildren records a branch page as the parent of its children.
 func (t *tree) readChildren(elements io.Reader, id int) error {
 	var element [elementSize]byte
 	for {
@@ -263,7 +268,7 @@ func (t *tree) readChildren(elements io.Reader, id int) error {
 	}
 }
 
-// loadSafely is load for a file that may have damage which inspect has not seen.
+// loadSafely calls loadFile for a file that may have damage that inspect has not found.
 func (s *Store) loadSafely(path string, now func() time.Time) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -272,5 +277,5 @@ func (s *Store) loadSafely(path string, now func() time.Time) (err error) {
 				"or move the file away to begin empty", path, r)
 		}
 	}()
-	return s.load(now)
+	return s.loadFile(now)
 }

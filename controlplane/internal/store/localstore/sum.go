@@ -12,13 +12,13 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// sumKey holds a checksum of each list of the file. The database checks the form of its pages and
-// not what is in them, so a bit that flips on a disk would be a quota or a ban from then on.
+// sumKey holds a checksum of each list of the file. The database checks the form of its pages but
+// not their contents, so a bit that flips on a disk would change a quota or a ban.
 //
-// The sums of a file that was closed are of all that it holds, and count until the next write.
-// Those of one that a process has open, which a crash leaves behind, are of what only callers
-// change, and count until one has: then they are made anew with the next save. The rest has sums of
-// its own: each counter, and the clock.
+// In a closed file the sums cover everything, and are valid until the next write. In an open file,
+// which a crash leaves behind, they cover the data that only callers change, and are valid until a
+// caller changes it: then the next save computes new sums. The other data has sums of its own: each
+// counter, and the clock.
 var (
 	sumKey = []byte("sum")
 	// changedKey holds the number of the last transaction that was not a save.
@@ -26,20 +26,20 @@ var (
 )
 
 const (
-	// madeBy is the last transaction of a file that was just made.
+	// madeBy is the last transaction of a new file.
 	madeBy = 1
-	// sumsRest is how many times as long as it takes to make sums none are made again: writes wait
-	// meanwhile.
+	// sumsRest times the duration of the last computation is the pause before the next one: writes
+	// wait during a computation.
 	sumsRest = 20
-	// ofAll and ofChanges say what sums are of.
+	// ofAll and ofChanges name the data that sums cover.
 	ofAll, ofChanges = 1, 2
 	sumsHead         = 1 + 8
 )
 
 var sumTable = crc32.MakeTable(crc32.Castagnoli)
 
-// sums returns the checksum of each list, but for the sums themselves; without all also but for
-// what each save changes.
+// sums returns the checksum of each list, without the sums themselves. With all false it leaves out
+// the data that each save changes.
 func sums(tx *bolt.Tx, all bool) (map[string]uint32, error) {
 	of := map[string]uint32{}
 	err := tx.ForEach(func(name []byte, b *bolt.Bucket) error {
@@ -64,9 +64,9 @@ func sums(tx *bolt.Tx, all bool) (map[string]uint32, error) {
 	return of, err
 }
 
-// seal puts the sums into the file, which count up to a transaction; it must be the last of a
+// storeSums stores the sums, which are valid up to a transaction. It must be the last step of a
 // write.
-func seal(tx *bolt.Tx, kind byte, upTo uint64) error {
+func storeSums(tx *bolt.Tx, kind byte, upTo uint64) error {
 	all, err := sums(tx, kind == ofAll)
 	if err != nil {
 		return err
@@ -79,63 +79,66 @@ func seal(tx *bolt.Tx, kind byte, upTo uint64) error {
 	return tx.Bucket(metaBucket).Put(sumKey, value)
 }
 
-// sealOpen is seal for a file that stays open, where callers have changed it since the last time.
-func (s *Store) sealOpen(tx *bolt.Tx) error {
+// storeSumsOpen stores the sums of a file that stays open, if callers have changed it since the
+// last sums.
+func (s *Store) storeSumsOpen(tx *bolt.Tx) error {
 	begin := s.now()
 	meta := tx.Bucket(metaBucket)
-	changed := number(meta.Get(changedKey))
+	changed := readNumber(meta.Get(changedKey))
 	if old := meta.Get(sumKey); begin.Before(s.nextSums) || len(old) >= sumsHead && old[0] == ofChanges &&
 		binary.BigEndian.Uint64(old[1:]) == changed {
 		return nil
 	}
-	err := seal(tx, ofChanges, changed)
+	err := storeSums(tx, ofChanges, changed)
 	s.nextSums = begin.Add(sumsRest * s.now().Sub(begin))
 	return err
 }
 
-// noteChange notes that a transaction changes what sums are of.
+// noteChange records that a transaction changes data that the sums cover.
 func noteChange(tx *bolt.Tx) error {
 	return tx.Bucket(metaBucket).Put(changedKey, versionKey(uint64(tx.ID())))
 }
 
-// summed returns a value with a checksum of it and its key.
-func summed(key, value []byte) []byte {
+// addSum returns a value with a checksum of the value and its key.
+func addSum(key, value []byte) []byte {
 	return binary.BigEndian.AppendUint32(value, crc32.Update(crc32.Checksum(key, sumTable), sumTable, value))
 }
 
-// unsummed returns what summed was given; nothing if that is not what it has returned.
-func unsummed(key, saved []byte) []byte {
+// checkSum returns the value of summed; nil if the checksum is wrong.
+func checkSum(key, saved []byte) []byte {
 	if n := len(saved) - crc32.Size; n >= 0 {
-		if value := saved[:n:n]; bytes.Equal(summed(key, value), saved) {
+		if value := saved[:n:n]; bytes.Equal(addSum(key, value), saved) {
 			return value
 		}
 	}
 	return nil
 }
 
-// changedLists returns the lists that are not as they were saved, as far as there are sums that
-// count.
+// changedLists returns the lists that have changed since they were saved, if there are valid sums.
 func changedLists(tx *bolt.Tx) (changed []string, err error) {
 	meta := tx.Bucket(metaBucket)
 	if meta == nil {
-		// A file that was just made has no lists, and no transaction but those that make it.
+		// A new file has no lists, and only the transaction that made it.
 		if k, _ := tx.Cursor().First(); k != nil || tx.ID() > madeBy {
 			return nil, fmt.Errorf("it has lost the list %q", metaBucket)
 		}
 		return nil, nil
 	}
+	// The clock has a sum of its own.
 	value := meta.Get(sumKey)
 	at := meta.Get(clockKey)
-	if at != nil && unsummed(clockKey, at) == nil {
-		return nil, errors.New("its clock is not as it was saved, as where a disk has changed a bit")
+	if at != nil && checkSum(clockKey, at) == nil {
+		return nil, errors.New("its clock has changed since it was saved, perhaps by a fault of the disk")
 	}
 	if len(value) < sumsHead {
 		return nil, nil
 	}
+	// Old sums say nothing: the file was changed after them.
 	upTo, whole := binary.BigEndian.Uint64(value[1:]), value[0] == ofAll
-	if whole && upTo != uint64(tx.ID()) || !whole && upTo != number(meta.Get(changedKey)) {
+	if whole && upTo != uint64(tx.ID()) || !whole && upTo != readNumber(meta.Get(changedKey)) {
 		return nil, nil
 	}
+	// Compare each list with its sum.
 	are, err := sums(tx, whole)
 	for value = value[sumsHead:]; err == nil && len(value) > 0; {
 		n := 1 + int(value[0])
@@ -156,12 +159,12 @@ func changedLists(tx *bolt.Tx) (changed []string, err error) {
 	return changed, err
 }
 
-// lastChange stands for the last transaction, which is lost if the meta data that names it cannot
-// be read. One that the machine's crash has cut off was not acknowledged.
+// lastChange names the last transaction in a message. It is lost if its page of meta data cannot be
+// read. A transaction that a crash of the machine cut off was not acknowledged.
 const lastChange = "the last change"
 
-// mendable reports whether the store can go on without a list being as it was saved: what can be
-// read of the audit is shown, and saved buckets are doubted as after a crash.
-func mendable(list string) bool {
+// isMendable reports whether the store can go on with a changed list: it shows the audit entries
+// that it can read, and doubts saved buckets as after a crash.
+func isMendable(list string) bool {
 	return list == string(ledgersBucket) || strings.HasPrefix(list, auditPrefix)
 }

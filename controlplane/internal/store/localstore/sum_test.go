@@ -110,7 +110,7 @@ func entries(t *testing.T, file []byte) map[string]string {
 func TestAFlippedBitIsNoticed(t *testing.T) {
 	t.Run("closed", func(t *testing.T) { flippedBitsAreNoticed(t, ofEverything(t, false), "level=ERROR") })
 	// Counters that are damaged are so each for itself then, since all of them are in doubt.
-	const each = "saved buckets cannot be read"
+	const each = "cannot read saved buckets"
 	t.Run("crashed", func(t *testing.T) { flippedBitsAreNoticed(t, ofEverything(t, true), each) })
 }
 

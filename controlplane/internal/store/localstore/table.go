@@ -8,20 +8,21 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// table holds a shard's ledgers of one kind. Its shard's lock guards it.
+// table holds a shard's ledgers of one kind. The shard's lock guards it.
 type table[L lease.Counted[L]] struct {
 	all map[hash]L
-	// dirty names what differs from the file: it is to be written, or deleted if it is not in all.
+	// dirty has the ledgers that differ from the file: to be written, or deleted if they are not in
+	// all.
 	dirty map[hash]struct{}
-	// unsure names ledgers of the file from which a crash may have taken the last changes.
+	// unsure has the saved ledgers whose last changes a crash may have lost.
 	unsure map[hash]struct{}
-	// damaged names records of the file that cannot be read.
+	// damaged has the records of the file that cannot be read.
 	damaged map[hash]struct{}
 
-	// suffix ends the keys in the file; 0 is none.
+	// suffix ends the keys in the file; 0 means no suffix.
 	suffix byte
 	room   *room
-	// main is the table that this one has the drafts of; nil for a main one.
+	// main is the table of the main ledgers, if this table has the drafts; nil for a main table.
 	main   *table[L]
 	encode func(L) []byte
 	decode func([]byte) (L, bool)
@@ -40,7 +41,7 @@ func (t *table[L]) fileSuffix() byte { return t.suffix }
 
 func (t *table[L]) markDirty(key hash) { t.dirty[key] = struct{}{} }
 
-// load takes in what the file holds and reports whether it could be read.
+// load takes in a saved ledger. It returns false if it cannot decode the ledger.
 func (t *table[L]) load(key hash, value []byte, lost quota.Instant) bool {
 	ledger, ok := t.decode(value)
 	if ok {
@@ -54,7 +55,7 @@ func (t *table[L]) load(key hash, value []byte, lost quota.Instant) bool {
 	return ok
 }
 
-// doubt takes from a ledger what a crash may have lost of it, once.
+// doubt removes tokens from a ledger that a crash may have lost track of, once.
 func (t *table[L]) doubt(key hash, now quota.Instant, ask lease.Ask, percent int64) {
 	if _, unsure := t.unsure[key]; !unsure {
 		return
@@ -65,9 +66,8 @@ func (t *table[L]) doubt(key hash, now quota.Instant, ask lease.Ask, percent int
 	}
 }
 
-// grant has decide answer the ask from the bucket's ledger, or from a fresh one in doubt, and keeps
-// the resulting ledger. Drafts are the second ledgers: one that was promoted takes the place of the
-// first.
+// grant calls decide with the bucket's ledger, or with a fresh ledger in doubt, and stores the
+// result. drafts has the second ledgers: a draft's ledger that was promoted replaces the main one.
 func (t *table[L]) grant(
 	now quota.Instant, it leases.Item, drafts *table[L], doubtful bool,
 	decide func(L, quota.Instant, lease.Ask) (L, lease.Grant), fresh func(lease.Ask) L,
@@ -80,7 +80,7 @@ func (t *table[L]) grant(
 		ledger = fresh(it.Ask)
 	}
 	if !known && t.room.lacks(len(t.all)) {
-		// Forgetting another bucket would refill it unseen.
+		// To forget another bucket would refill it without a trace.
 		return lease.Grant{NotBefore: quota.Second}
 	}
 	ledger, g := decide(ledger, now, it.Ask)
@@ -96,8 +96,7 @@ func (t *table[L]) put(key hash, ledger L) {
 	delete(t.damaged, key)
 }
 
-// change is what the file must learn about one bucket: its ledger, or without a value that it is
-// forgotten.
+// change is a change of one bucket in the file: its ledger, or no value to delete it.
 type change struct {
 	key   []byte
 	value []byte
@@ -107,11 +106,11 @@ func (c change) apply(saved *bolt.Bucket) error {
 	if c.value == nil {
 		return saved.Delete(c.key)
 	}
-	return saved.Put(c.key, summed(c.key, c.value))
+	return saved.Put(c.key, addSum(c.key, c.value))
 }
 
-// needed reports whether a draft's ledger must be kept because the main one still owes tokens: an
-// absent draft starts as the main one.
+// needed reports whether a draft's ledger must be kept because the main ledger still owes tokens:
+// an absent draft's ledger would start as a copy of the main one.
 func (t *table[L]) needed(key hash, now quota.Instant) bool {
 	if t.main == nil {
 		return false
@@ -141,7 +140,7 @@ func (t *table[L]) changes(now quota.Instant, sweep bool, out []change) []change
 	return out
 }
 
-// fileKey is the key of a bucket in the file.
+// fileKey returns the key of a bucket in the file.
 func (t *table[L]) fileKey(key hash) []byte {
 	k := append(make([]byte, 0, len(key)+1), key[:]...)
 	if t.suffix != 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxReturned bounds the returns that a shard remembers. One more is not taken.
+// maxReturned bounds the returns that a shard remembers. A further return is not taken.
 const maxReturned = 16384
 
 // returnName names a return of tokens of a bucket.
@@ -15,8 +15,9 @@ type returnName struct {
 	name   uint64
 }
 
-// takeBack takes tokens back, in the draft of a rollout too, unless it has. Its shard is locked.
-// The file does not have which returns were taken: no node sends one again on its own.
+// takeBack takes tokens back, also in the draft's ledger of a rollout, once for each return. The
+// item's shard is locked. The file does not contain the returns that were taken: no node repeats a
+// return by itself.
 func (h *shard) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
 	name, end := returnName{it.Bucket, it.Returns.Name}, it.Returns.Term.End(now)+quota.Instant(lease.Late)
 	if _, known := h.returned[name]; known || end <= now || len(h.returned) >= maxReturned {
@@ -31,8 +32,8 @@ func (h *shard) takeBack(now quota.Instant, it leases.Item) (g lease.Grant) {
 	return g
 }
 
-// takeBackIn takes tokens back in both ledgers of a bucket, and returns how many the one has taken
-// that took most.
+// takeBackIn takes tokens back in both ledgers of a bucket. It returns the larger number of both
+// ledgers.
 func takeBackIn[L lease.Counted[L]](main, draft *table[L], now quota.Instant, it leases.Item) (most int64) {
 	for _, t := range []*table[L]{main, draft} {
 		after, done := t.all[it.Bucket].TakeBack(now, it.Returns.Term, it.Returns.Back)
@@ -44,7 +45,7 @@ func takeBackIn[L lease.Counted[L]](main, draft *table[L], now quota.Instant, it
 	return most
 }
 
-// forgetReturned forgets the returns whose term has long been over: none is taken any more.
+// forgetReturned forgets returns that are no longer taken because their term ended long ago.
 func (h *shard) forgetReturned(now quota.Instant) {
 	for r, until := range h.returned {
 		if until <= now {

@@ -6,19 +6,19 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// pairs are the tables of buckets that have two ledgers; see lease.Twins.
+// pairs holds the tables of buckets with two ledgers; see lease.Twins.
 type pairs[L lease.Counted[L]] struct {
 	main, draft *table[L]
-	// lost is when the store last lost state, percent the share with which a bucket starts then.
+	// lost is the time of the last loss of state; percent is the initial fill of a lost bucket.
 	lost    quota.Instant
 	percent int64
-	// fresh is a ledger with a percentage of what its limit allows.
+	// fresh returns a ledger with this percentage of its limit.
 	fresh func(ask lease.Ask, percent int64) L
 }
 
 // grant answers an item of a bucket that has two ledgers.
 func (p pairs[L]) grant(now quota.Instant, it leases.Item, look bool) lease.Grant {
-	if !p.open(now, it) {
+	if !p.openLedgers(now, it) {
 		return lease.Grant{NotBefore: quota.Second}
 	}
 	pair := lease.Twins[L]{Main: p.main.all[it.Bucket], Draft: p.draft.all[it.Bucket]}
@@ -38,10 +38,11 @@ func (p pairs[L]) grant(now quota.Instant, it leases.Item, look bool) lease.Gran
 	return g
 }
 
-// open takes from the ledgers of a bucket what a crash may have lost of them, and reports whether
-// there is room for them. Each lacks a share of its own limit: a draft's ledger that began as the
-// main one would lack a share of that one's limit, which may be all that the draft allows.
-func (p pairs[L]) open(now quota.Instant, it leases.Item) bool {
+// openLedgers removes tokens from a bucket's ledgers that a crash may have lost track of, and
+// reports whether there is room for the ledgers. Each lacks a share of its own limit: a draft's
+// ledger that starts as a copy of the main one would lack a share of the main limit, which may be
+// all that the draft allows.
+func (p pairs[L]) openLedgers(now quota.Instant, it leases.Item) bool {
 	key, ask, draftAsk := it.Bucket, it.Ask, *it.Twin
 	if it.Draft {
 		ask, draftAsk = draftAsk, ask
@@ -51,14 +52,14 @@ func (p pairs[L]) open(now quota.Instant, it leases.Item) bool {
 	pair := lease.Twins[L]{Main: main, Draft: draft}
 	_, damaged := p.main.damaged[key]
 	_, unsure := p.main.unsure[key]
-	doubt, draftDoubt := p.doubts(now, ask), p.doubts(now, draftAsk) || damaged
+	doubt, draftDoubt := p.inDoubt(now, ask), p.inDoubt(now, draftAsk) || damaged
 	begins := (!counted && (doubt || draftDoubt) || unsure) && !pair.HasDraft(draftAsk)
 	if !counted && p.main.room.lacks(len(p.main.all)) ||
 		(begins || it.Draft) && !drafted && p.draft.room.lacks(len(p.draft.all)) {
 		return false
 	}
 	if begins {
-		p.begin(now, key, pair, draftAsk, counted, draftDoubt)
+		p.beginDraft(now, key, pair, draftAsk, counted, draftDoubt)
 	}
 	switch {
 	case !counted && (doubt || damaged):
@@ -72,12 +73,13 @@ func (p pairs[L]) open(now quota.Instant, it leases.Item) bool {
 	return true
 }
 
-func (p pairs[L]) doubts(now quota.Instant, a lease.Ask) bool {
+func (p pairs[L]) inDoubt(now quota.Instant, a lease.Ask) bool {
 	return now < leases.DoubtfulUntil(p.lost, a)
 }
 
-// begin makes the draft's ledger of a bucket: from what is surely known of the main one, or fresh.
-func (p pairs[L]) begin(
+// beginDraft makes the draft's ledger of a bucket: from the certain part of the main ledger, or
+// fresh.
+func (p pairs[L]) beginDraft(
 	now quota.Instant, key hash, pair lease.Twins[L], ask lease.Ask, counted, doubt bool,
 ) {
 	percent := int64(100)

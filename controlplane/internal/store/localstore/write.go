@@ -9,24 +9,24 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// diskPatience is for how long a caller waits for the disk.
+// diskPatience is the longest wait of a caller for the disk.
 const diskPatience = 2 * time.Second
 
 var (
 	errDisk = errors.New("the disk does not answer")
-	// errBegun is the end of a wait for a change that has begun.
+	// errBegun is the error of a wait that ended after the change had begun.
 	errBegun = errors.New("the disk does not answer, and may still make the change")
 )
 
-// written is what became of a transaction.
+// written is the result of a transaction.
 type written[T any] struct {
 	value T
 	err   error
 	panic any
 }
 
-// write makes a change of what callers change of the file.
-func write[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
+// writeChange makes a change on behalf of a caller.
+func writeChange[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
 	return transact(ctx, s, func(tx *bolt.Tx) (value T, err error) {
 		if value, err = change(tx); err == nil {
 			err = noteChange(tx)
@@ -35,19 +35,21 @@ func write[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error
 	})
 }
 
-// transact makes a change of the file in one transaction, after those before it. A disk that does
-// not answer holds up no caller: the change may still be made when it does, unless it has not
-// begun.
+// transact makes a change of the file in one transaction, after earlier ones. A disk that does not
+// answer delays callers by at most diskPatience. If the change has begun, it may still be made
+// later.
 func transact[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, error)) (T, error) {
 	var none T
 	patience, cancel := context.WithTimeoutCause(ctx, diskPatience,
 		fmt.Errorf("%w within %v: look at its health and at the kernel's log", errDisk, diskPatience))
 	defer cancel()
+	// Wait for earlier transactions.
 	select {
 	case s.writing <- struct{}{}:
 	case <-patience.Done():
 		return none, context.Cause(patience)
 	}
+	// Run the transaction.
 	done := make(chan written[T], 1)
 	go func() {
 		var w written[T]
@@ -61,10 +63,11 @@ func transact[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, er
 			return err
 		})
 	}()
+	// Wait for the result, but not for ever.
 	select {
 	case w := <-done:
 		if w.panic != nil {
-			panic(w.panic) // Here the caller can recover from it.
+			panic(w.panic) // Only here the caller can recover from it.
 		}
 		return w.value, w.err
 	case <-patience.Done():
@@ -72,13 +75,13 @@ func transact[T any](ctx context.Context, s *Store, change func(*bolt.Tx) (T, er
 	}
 }
 
-// update is write for changes without a result.
-func (s *Store) update(ctx context.Context, change func(*bolt.Tx) error) error {
-	_, err := write(ctx, s, func(tx *bolt.Tx) (struct{}, error) { return struct{}{}, change(tx) })
+// updateFile makes a change without a result on behalf of a caller.
+func (s *Store) updateFile(ctx context.Context, change func(*bolt.Tx) error) error {
+	_, err := writeChange(ctx, s, func(tx *bolt.Tx) (struct{}, error) { return struct{}{}, change(tx) })
 	return err
 }
 
-// closeFile closes the file, unless the disk does not answer: the process ends without that then.
+// closeFile closes the file. If the disk does not answer, the process ends without that.
 func (s *Store) closeFile() error {
 	closed := make(chan error, 1)
 	go func() { closed <- s.db.Close() }()
