@@ -7,18 +7,18 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Settles says in words how a policy charges requests whose cost is known once they are answered.
+// Settles describes how a policy charges requests whose cost is known only after they are answered.
 type Settles struct {
-	// Reserve is what is taken before, Commit where the cost is found, and Missing what it is if
-	// a whole response does not say.
+	// Reserve is the number of tokens taken before. Commit is the place of the cost in the
+	// response. Missing is the cost if a complete response does not name it.
 	Reserve string `json:"reserve"`
 	Commit  string `json:"commit"`
 	Missing string `json:"missing"`
-	// Unfinished is what a request costs whose response is not whole.
+	// Unfinished is the cost of a request whose response is not complete.
 	Unfinished string `json:"unfinished"`
 }
 
-// SettlesOf returns how costs are settled; nil where they are known before.
+// SettlesOf describes how costs are settled; nil if they are known before.
 func SettlesOf(cost policy.Cost, commit policy.Commit) *Settles {
 	if commit.By == policy.CommitNever {
 		return nil
@@ -47,7 +47,7 @@ func (s Settles) String() string {
 	return "reserve " + s.Reserve + ", commit " + s.Commit + ", missing: " + s.Missing + ", unfinished: " + s.Unfinished
 }
 
-// commitText is where a cost is found that is known later, like status 401: 1, rest: 0.
+// commitText returns the place of a cost that is known later, like status 401: 1, rest: 0.
 func commitText(c policy.Commit) string {
 	text := ""
 	switch c.By {
@@ -72,7 +72,7 @@ func commitText(c policy.Commit) string {
 	return text
 }
 
-// statusText is how the language names the statuses.
+// statusText returns the statuses in the words of the policy language.
 func statusText(s policy.StatusCost) string {
 	switch s.Last - s.First {
 	case 0:

@@ -30,20 +30,20 @@ type Diff struct {
 type FieldChange struct {
 	// Of is the name of the policy, or of the setting, like headers.
 	Of string `json:"of"`
-	// Setting: Of is a setting.
+	// Setting is true if Of is a setting.
 	Setting bool `json:"setting,omitempty"`
-	// Field is its name in the policy language, like limit, limits.free or match.paths; empty for
-	// what has no words, like the order of a list.
+	// Field is the field's name in the policy language, like limit, limits.free or match.paths;
+	// empty for a change without words, like another order of a list.
 	Field string `json:"field,omitempty"`
-	// Before and After are its values as people write them; empty where there is none. A list whose
-	// order means nothing has Added and Removed instead.
+	// Before and After are the values in the policy language; empty if there is no value. For a
+	// list whose order has no meaning, Added and Removed are set instead.
 	Before  string   `json:"before,omitempty"`
 	After   string   `json:"after,omitempty"`
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 }
 
-// Bounds of the words, so that a line stays readable. Changes hold everything.
+// Limits on the words, so that a line stays readable, in bytes or items. Changes is complete.
 const (
 	wordsOfValue   = 120
 	wordsBefore    = 20
@@ -57,10 +57,10 @@ func (c FieldChange) String() string {
 		return c.Field + " changed"
 	}
 	if len(c.Added)+len(c.Removed) == 0 {
-		before, after := apart(c.Before, c.After)
+		before, after := shortenBoth(c.Before, c.After)
 		return fmt.Sprintf("%s %s → %s", c.Field, before, after)
 	}
-	added, removed := apart(listed(c.Added), listed(c.Removed))
+	added, removed := shortenBoth(joinFirst(c.Added), joinFirst(c.Removed))
 	text := c.Field
 	for _, side := range []struct {
 		word, text string
@@ -77,14 +77,15 @@ func (c FieldChange) String() string {
 	return text
 }
 
-// listed is the beginning of a list.
-func listed(items []string) string {
+// joinFirst joins the first items of a list.
+func joinFirst(items []string) string {
 	return strings.Join(items[:min(len(items), wordsOfList)], ", ")
 }
 
-// apart shortens two values, and where their beginnings are alike from a little before they differ.
-func apart(a, b string) (shortA, shortB string) {
-	shortA, shortB = short(a), short(b)
+// shortenBoth shortens two values. If their beginnings are equal, it starts a little before the
+// difference.
+func shortenBoth(a, b string) (shortA, shortB string) {
+	shortA, shortB = shorten(a), shorten(b)
 	switch {
 	case shortA != shortB || a == b:
 		return shortA, shortB
@@ -98,11 +99,11 @@ func apart(a, b string) (shortA, shortB string) {
 		same++
 	}
 	from := same - wordsBefore
-	return "…" + short(strings.ToValidUTF8(a[from:], "")), "…" + short(strings.ToValidUTF8(b[from:], ""))
+	return "…" + shorten(strings.ToValidUTF8(a[from:], "")), "…" + shorten(strings.ToValidUTF8(b[from:], ""))
 }
 
-// short shortens a value, at a whole character.
-func short(text string) string {
+// shorten cuts a value at a whole character.
+func shorten(text string) string {
 	if text == "" {
 		return "none"
 	}
@@ -112,13 +113,13 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:wordsOfValue], "") + "…"
 }
 
-// Compare returns the difference between two sets. A document that only spells the same differently
-// does not differ.
+// Compare returns the difference between two sets. Two spellings of the same set do not differ.
 func Compare(before, after *policy.Set) Diff {
 	d := Diff{
 		Added: []string{}, Removed: []string{}, Changed: []string{}, Settings: []string{},
 		Changes: []FieldChange{}, Words: []string{},
 	}
+	// Compare the settings, then each policy of the new set with the old policy of that name.
 	d.settings(before, after)
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
@@ -134,6 +135,7 @@ func Compare(before, after *policy.Set) Diff {
 		}
 		delete(old, p.Name)
 	}
+	// The other old policies were removed.
 	for i := range before.Policies {
 		if name := before.Policies[i].Name; old[name] != nil {
 			d.Removed = append(d.Removed, name)
@@ -143,7 +145,7 @@ func Compare(before, after *policy.Set) Diff {
 	return d
 }
 
-// Same reports whether two sets have a policy of a name, and mean the same by it.
+// Same reports whether both sets have a policy of this name with the same meaning.
 func Same(before, after *policy.Set, name string) bool {
 	named := func(p policy.Policy) bool { return p.Name == name }
 	was, is := slices.IndexFunc(before.Policies, named), slices.IndexFunc(after.Policies, named)
@@ -157,10 +159,10 @@ func Same(before, after *policy.Set, name string) bool {
 
 func (d *Diff) policy(before *policy.Set, was *policy.Policy, after *policy.Set, is *policy.Policy) {
 	if (len(is.Tiers) == 0 || slices.Equal(before.Tiers, after.Tiers)) && reflect.DeepEqual(was, is) {
-		return // Most policies of a large set do not change, and this is faster than comparing words.
+		return // Most policies of a large set do not change: this comparison is faster than words.
 	}
-	changes := changed(policyFacts(before, was), policyFacts(after, is))
-	// Limits by tier are compared by the tiers' names: the order of the tiers is no property of the
+	changes := compareFacts(policyFacts(before, was), policyFacts(after, is))
+	// Compare limits by tier through the tiers' names: the order of the tiers is not a part of the
 	// policy.
 	left, right := renewed(*was), renewed(*is)
 	left.Limits = nil
@@ -182,16 +184,16 @@ func (d *Diff) settings(before, after *policy.Set) {
 		if field == "Policies" || reflect.DeepEqual(was.Field(i).Interface(), is.Field(i).Interface()) {
 			continue
 		}
-		name := strings.ToLower(field) // The keys of the document are named like the fields,
-		if field == "Routing" {        // but for this one.
+		name := strings.ToLower(field) // The document uses the names of the fields, with one exception.
+		if field == "Routing" {
 			name = "match"
 		}
 		d.Settings = append(d.Settings, name)
-		d.add(name, true, changed(old[name], new[name]))
+		d.add(name, true, compareFacts(old[name], new[name]))
 	}
 }
 
-// add notes changes. A change without words, like that of the order of a list, is noted as well.
+// add adds changes. A change without words, like another order of a list, is added too.
 func (d *Diff) add(of string, setting bool, changes []FieldChange) {
 	if len(changes) == 0 {
 		d.Changes = append(d.Changes, FieldChange{Of: of, Setting: setting})
@@ -207,14 +209,15 @@ func (d *Diff) add(of string, setting bool, changes []FieldChange) {
 	d.Words = append(d.Words, "~ "+of+": "+strings.Join(words, "; "))
 }
 
-// changed compares facts by their fields, in the order of is, followed by what is gone.
-func changed(was, is []fact) (changes []FieldChange) {
+// compareFacts compares facts by their fields. It returns the changes in the order of is, and then
+// the removed facts.
+func compareFacts(was, is []fact) (changes []FieldChange) {
 	gone := make(map[string]fact, len(was))
 	for _, f := range was {
 		gone[f.field] = f
 	}
 	for _, f := range is {
-		if c, differs := gone[f.field].to(f); differs {
+		if c, differs := gone[f.field].changeTo(f); differs {
 			changes = append(changes, c)
 		}
 		delete(gone, f.field)
@@ -223,24 +226,24 @@ func changed(was, is []fact) (changes []FieldChange) {
 		if _, ok := gone[f.field]; !ok {
 			continue
 		}
-		if c, differs := f.to(fact{field: f.field}); differs {
+		if c, differs := f.changeTo(fact{field: f.field}); differs {
 			changes = append(changes, c)
 		}
 	}
 	return changes
 }
 
-// to returns the change from one value of a field to another.
-func (f fact) to(next fact) (FieldChange, bool) {
+// changeTo returns the change from one value of a field to another, and whether they differ.
+func (f fact) changeTo(next fact) (FieldChange, bool) {
 	c := FieldChange{
 		Field: next.field, Before: f.text, After: next.text,
-		Added: missing(next.list, f.list), Removed: missing(f.list, next.list),
+		Added: itemsWithout(next.list, f.list), Removed: itemsWithout(f.list, next.list),
 	}
 	return c, c.Before != c.After || len(c.Added)+len(c.Removed) > 0
 }
 
-// missing returns the items that are not among others.
-func missing(items, others []string) (left []string) {
+// itemsWithout returns the items that the other list lacks.
+func itemsWithout(items, others []string) (left []string) {
 	have := make(map[string]bool, len(others))
 	for _, o := range others {
 		have[o] = true
@@ -248,13 +251,13 @@ func missing(items, others []string) (left []string) {
 	return slices.DeleteFunc(slices.Clone(items), func(item string) bool { return have[item] })
 }
 
-// String sums the difference up: in words if it concerns one policy or setting, otherwise by
+// String summarises the difference: in words if it concerns one policy or setting, otherwise in
 // numbers.
 func (d Diff) String() string {
 	if len(d.Words) == 1 {
 		switch name, rest, _ := strings.Cut(d.Words[0][2:], ": "); {
 		case len(d.Added) > 0:
-			return name + " added: " + short(rest)
+			return name + " added: " + shorten(rest)
 		case len(d.Removed) > 0:
 			return name + " removed"
 		case len(d.Words[0]) <= wordsOfSummary:

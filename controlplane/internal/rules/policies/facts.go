@@ -12,15 +12,15 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// fact is what a document says in one place, as people write it. The order of a list in it means
-// nothing.
+// fact is the value of one field of a document in the policy language. The order of its list has no
+// meaning.
 type fact struct {
 	field, text string
 	list        []string
 }
 
-// policyFacts returns what a policy says, in the order of the document. Two policies with the same
-// facts and names may still differ in the order of a list.
+// policyFacts returns the facts of a policy, in the order of the document. Two policies with the
+// same facts and names may still differ in the order of a list.
 func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	facts := append(matchFacts(set, &p.Match),
 		fact{field: "match.domain", text: p.Match.Domain},
@@ -42,7 +42,7 @@ func policyFacts(set *policy.Set, p *policy.Policy) []fact {
 	return append(facts, fact{field: "penalty", text: penaltyText(p.Penalty)})
 }
 
-// matchFacts returns the conditions on a request that an Envoy sees.
+// matchFacts returns the conditions on a request at an Envoy.
 func matchFacts(set *policy.Set, m *policy.Match) []fact {
 	var headers []string
 	for _, h := range m.Headers {
@@ -58,7 +58,8 @@ func matchFacts(set *policy.Set, m *policy.Match) []fact {
 	}
 }
 
-// penaltyText is like: 5 refusals in 1m: 1m, × 2 up to 1d, forget 1h, jitter 10 %.
+// penaltyText returns a penalty in words, like 5 refusals in 1m: 1m, × 2 up to 1d, forget 1h,
+// jitter 10 %.
 func penaltyText(r *penalty.Rule) string {
 	if r == nil {
 		return ""
@@ -77,7 +78,7 @@ func penaltyText(r *penalty.Rule) string {
 	return text
 }
 
-// sketch returns in few words what a policy does.
+// sketch describes a policy in a few words.
 func sketch(set *policy.Set, p *policy.Policy) string {
 	var said []string
 	for _, f := range limitFacts(set, p) {
@@ -93,7 +94,7 @@ func sketch(set *policy.Set, p *policy.Policy) string {
 	return text
 }
 
-// settingFacts returns what the parts beside the policies say, by the names of the parts.
+// settingFacts returns the facts of the settings, by the names of the settings.
 func settingFacts(set *policy.Set) map[string][]fact {
 	id := set.Identity
 	tier := ""
@@ -130,7 +131,7 @@ func settingFacts(set *policy.Set) map[string][]fact {
 	}
 }
 
-// routingFacts returns how paths are read.
+// routingFacts returns the facts about the reading of paths.
 func routingFacts(set *policy.Set) []fact {
 	parameters, letters, slash := policy.RoutingWords(set.Routing)
 	return []fact{
@@ -149,12 +150,12 @@ func countingFacts(c policy.Counting) []fact {
 		wait = policy.FormatSpan(c.MaxWait)
 	}
 	return []fact{
-		{field: "algorithm", text: c.Algorithm.String()}, {field: "subwindows", text: number(c.Subwindows)},
+		{field: "algorithm", text: c.Algorithm.String()}, {field: "subwindows", text: numberText(c.Subwindows)},
 		{field: "align", text: align}, {field: "max_wait", text: wait},
 	}
 }
 
-// holdText returns for how long requests in flight count; empty if they do not.
+// holdText returns how long requests in flight count; empty if there is no such limit.
 func holdText(p *policy.Policy) string {
 	for _, limits := range [][]policy.Limit{p.Limits, p.Candidate} {
 		for _, l := range limits {
@@ -170,13 +171,13 @@ func holdText(p *policy.Policy) string {
 	return ""
 }
 
-// adaptiveFacts returns what an adaptive limit is between, and what closes it.
+// adaptiveFacts returns the range of an adaptive limit, and what closes it.
 func adaptiveFacts(a policy.Adaptive) []fact {
 	text := fmt.Sprintf("%d to %d in flight by p%d", a.Min, a.Max, a.Percentile)
 	return []fact{{field: "adaptive", text: text}, {field: "shed_by", text: a.ClosedBy()}}
 }
 
-// limitFacts returns a policy's limits, by tier if they go by tier.
+// limitFacts returns the limits of a policy, for each tier if they differ by tier.
 func limitFacts(set *policy.Set, p *policy.Policy) (facts []fact) {
 	if p.Adaptive != (policy.Adaptive{}) {
 		return adaptiveFacts(p.Adaptive)
@@ -202,7 +203,7 @@ func limitsText(p *policy.Policy, limits []policy.Limit) string {
 	return strings.Join(texts, " and ")
 }
 
-// ownText says where requests carry the parameters of a limit; the limit's own text has the
+// ownText names the place of a limit's parameters in requests; the text of the limit itself has the
 // maximum.
 func ownText(p *policy.Policy, l policy.Limit) (text string) {
 	if l.Own == 0 {
@@ -220,8 +221,8 @@ func ownText(p *policy.Policy, l policy.Limit) (text string) {
 	return text
 }
 
-// LimitText returns a limit in words, like 100 per 1m burst 10. A limit whose figures requests hold
-// has the largest ones.
+// LimitText returns a limit in words, like 100 per 1m burst 10. If requests bring their own
+// figures, the text has the largest ones allowed.
 func LimitText(l policy.Limit) string {
 	if l.InFlight {
 		return fmt.Sprintf("%d in flight", l.Quota)
@@ -260,7 +261,7 @@ func headerText(h policy.HeaderMatch) string {
 	return text
 }
 
-// descriptorsText returns in words which descriptors a policy is for.
+// descriptorsText returns in words the descriptors of a policy.
 func descriptorsText(entries []policy.EntryMatch) string {
 	var texts []string
 	for _, e := range entries {
@@ -307,8 +308,8 @@ func NamesPart(text string) bool {
 	return found && (known || kind == "descriptor")
 }
 
-// MisspeltPart reports whether a text is like client_ip=192.0.2.1, where PART:VALUE was meant, in
-// letters of any size. As a value it would be that of another caller.
+// MisspeltPart reports whether a text looks like client_ip=192.0.2.1, in letters of any case, where
+// PART:VALUE was meant. As a value the text would be the name of another caller.
 func MisspeltPart(text string) (part, value string, is bool) {
 	part, value, is = strings.Cut(text, "=")
 	part = strings.ToLower(part)
@@ -323,7 +324,7 @@ func sourcesText(sources []policy.Source) string {
 	return strings.Join(texts, ", ")
 }
 
-// rangeTexts writes ranges as prefixes where that is possible.
+// rangeTexts returns the ranges as texts, as prefixes where possible.
 func rangeTexts(ranges []policy.Range) (texts []string) {
 	for _, r := range ranges {
 		texts = append(texts, rangeText(r))
@@ -354,21 +355,21 @@ func rangeText(r policy.Range) string {
 	return first.String() + "-" + last.String()
 }
 
-func number(n int) string {
+func numberText(n int) string {
 	if n == 0 {
 		return ""
 	}
 	return strconv.Itoa(n)
 }
 
-func quoted(text string) string {
+func quoteText(text string) string {
 	if text == "" {
 		return ""
 	}
 	return strconv.Quote(text)
 }
 
-// reserveText says what is kept of a policy's limits, like critical 20 %.
+// reserveText returns in words the reserves of a policy's limits, like critical 20 %.
 func reserveText(set *policy.Set, p *policy.Policy) string {
 	var texts []string
 	for _, one := range p.Reserve {

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/errs"
 )
 
-// maxTaken is how far above the store's highest number the number of a node may be to count. No
-// node can use the numbers up.
+// maxTaken is the largest distance of a node's number above the store's highest number that still
+// counts. So no node can use up the numbers.
 const maxTaken = 64
 
-// attempts bounds how often a change waits for the store to get back what it lost.
+// attempts bounds how often a change waits until the store has its lost versions back.
 const attempts = 5
 
-// Taken notes the number of a node's version: no later version gets it.
+// Taken records the number of a node's version: no later version gets this number.
 func (s *Service) Taken(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,9 +26,9 @@ func (s *Service) Taken(number uint64) {
 	}
 }
 
-// next returns the number of the next version: above all that the store, this replica and its nodes
-// know.
-func (s *Service) next(state State) uint64 {
+// nextNumber returns the number of the next version: above all numbers that the store, this replica
+// and its nodes know.
+func (s *Service) nextNumber(state State) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	newest := max(state.Newest, state.Current, s.active.State.Newest)
@@ -38,9 +38,9 @@ func (s *Service) next(state State) uint64 {
 	return newest + 1
 }
 
-// Refresh reads from the store what is in force and returns the current version, nil if the store
-// is empty. After an error what is in force stays. If the store has lost versions that this replica
-// holds, it gets those in force back.
+// Refresh reads the versions in force from the store and returns the current one, nil if the store
+// is empty. After an error the versions in force stay. If the store has lost versions in force that
+// this replica has, this replica gives them back.
 func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -49,25 +49,27 @@ func (s *Service) Refresh(ctx context.Context) (*Compiled, error) {
 	held, _ := s.Active()
 	s.sayIfRestored(state, held)
 	switch {
+	// Nothing has changed, or this replica has nothing yet.
 	case held.Current == nil && state.Current == 0:
 		return nil, nil
 	case held.Current == nil:
 		return s.adopt(ctx, state)
 	case state.same(held.State):
 		return held.Current, nil
+	// The store has lost a version, or has another version with the same number.
 	case state.behind(held.State), state.lacks(held.State):
-		return s.restore(ctx, state, held)
+		return s.restoreStore(ctx, state, held)
 	case state.reused(held.State):
 		return s.renumber(ctx, state, held)
 	}
-	if err := s.compare(ctx, state, held); err != nil {
+	if err := s.noteMissing(ctx, state, held); err != nil {
 		return nil, err
 	}
 	return s.adopt(ctx, state)
 }
 
-// Follow is Refresh, unless this replica holds what the store has by a poll: nil if the poll could
-// not read it.
+// Follow is Refresh, unless a poll shows that this replica already has the store's state. state is
+// nil if the poll could not read it.
 func (s *Service) Follow(ctx context.Context, state *State) error {
 	if state != nil {
 		held, _ := s.Active()
@@ -80,8 +82,8 @@ func (s *Service) Follow(ctx context.Context, state *State) error {
 	return err
 }
 
-// settled returns the store's state once the store has back what it had lost and this replica
-// holds.
+// settled returns the store's state, once the store has back the versions that it lost and this
+// replica has.
 func (s *Service) settled(ctx context.Context) (State, error) {
 	for range attempts {
 		state, err := s.store.State(ctx)
@@ -97,7 +99,7 @@ func (s *Service) settled(ctx context.Context) (State, error) {
 	return State{}, errs.Conflict
 }
 
-// adopt puts the store's versions into force.
+// adopt puts the store's versions into force on this replica.
 func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err error) {
 	active := Active{State: state}
 	active.Current, err = s.exact(ctx, state.Current, state.Digest)
@@ -114,7 +116,8 @@ func (s *Service) adopt(ctx context.Context, state State) (now *Compiled, err er
 	return s.advance(active), nil
 }
 
-// advance puts versions into force unless newer ones are in force, and returns the current one.
+// advance puts versions into force unless newer versions are in force, and returns the current
+// version.
 func (s *Service) advance(next Active) *Compiled {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,9 +134,11 @@ func (s *Service) advance(next Active) *Compiled {
 	return next.Current
 }
 
-// restore gives a store that went back the versions that this replica holds. If another replica
-// does the same at the same time, one of them wins; either way the next Refresh finds it.
-func (s *Service) restore(ctx context.Context, has State, held Active) (*Compiled, error) {
+// restoreStore gives the store back the versions that it lost and this replica has. If another
+// replica does so at the same time, one of them wins; in both cases the next Refresh finds the
+// result.
+func (s *Service) restoreStore(ctx context.Context, has State, held Active) (*Compiled, error) {
+	// Write the state of this replica over the state of the store.
 	step := Step{From: has, To: held.State, Entry: audit.Entry{
 		Action: "policyset.restore", Resource: "policyset", Before: auditVersion(has.Current, ""),
 		After: auditVersion(held.State.Current, held.Current.Version.Summary), Reason: "the store had lost it"}}
@@ -142,13 +147,14 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 		rollout := *held.State.Rollout
 		step.To.Rollout = &rollout
 	}
+	// Add the versions that the store lacks, under a new number if theirs is taken.
 	next := max(has.Newest, held.State.Newest)
 	for _, c := range []*Compiled{held.Current, held.Draft} {
 		if c == nil {
 			continue
 		}
 		v := c.Version
-		there, taken, err := s.has(ctx, has, v)
+		there, taken, err := s.storeHas(ctx, has, v)
 		if err != nil {
 			return nil, err
 		}
@@ -161,6 +167,7 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 			step.Versions = append(step.Versions, v)
 		}
 	}
+	// Store the step, and log it now or once the store's answer is known.
 	slices.SortFunc(step.Versions, func(a, b Version) int { return int(a.Number) - int(b.Number) })
 	err := s.store.Roll(ctx, step)
 	if errors.Is(err, errs.Conflict) {
@@ -177,7 +184,7 @@ func (s *Service) restore(ctx context.Context, has State, held Active) (*Compile
 	return held.Current, err
 }
 
-// restored is what a store was given back, and the version that it had in its place.
+// restored is the state that a store was given back, and the version that it had before.
 type restored struct {
 	had uint64
 	to  State
@@ -185,12 +192,12 @@ type restored struct {
 
 func (s *Service) sayRestored(given restored, held Active) {
 	s.forget(held)
-	s.log.Warn("the store had lost the current version of the policy set; it has it back",
+	s.log.Warn("the store had lost the current version of the policy set; this control plane has given it back",
 		"had", given.had, "version", given.to.Current, "summary", held.Current.Version.Summary)
 }
 
-// sayIfRestored says that the store had lost a version if it turns out to have what it was given
-// back without an answer.
+// sayIfRestored logs a restore without an answer, if the store turns out to have the restored
+// version.
 func (s *Service) sayIfRestored(state State, held Active) {
 	s.mu.Lock()
 	given := s.unsaid
@@ -201,20 +208,21 @@ func (s *Service) sayIfRestored(state State, held Active) {
 	}
 }
 
-// has reports whether the store has a version, and if not, whether its number is taken by another.
-func (s *Service) has(ctx context.Context, state State, v Version) (there, taken bool, err error) {
+// storeHas reports whether the store has a version, and if not, whether another version has its
+// number.
+func (s *Service) storeHas(ctx context.Context, state State, v Version) (there, taken bool, err error) {
 	if v.Number > state.Newest {
 		return false, false, nil
 	}
 	stored, err := s.store.Load(ctx, v.Number)
 	if errors.Is(err, ErrNotFound) {
-		return false, true, nil // The number was used, and its version dropped or lost.
+		return false, true, nil // The number was used, and its version was deleted or lost.
 	}
 	there = err == nil && stored.Digest == v.Digest
 	return there, !there, err
 }
 
-// rename gives a version in force another number.
+// rename replaces the number of a version in force.
 func (s *State) rename(from, to uint64) {
 	if s.Current == from {
 		s.Current = to
@@ -230,11 +238,11 @@ func (s *State) rename(from, to uint64) {
 	}
 }
 
-// renumber puts into force a version whose number this replica has used for another one, which the
-// store has lost. It gets a new number, so that nodes and buckets that know only numbers
-// distinguish the two.
+// renumber puts into force a version of the store whose number this replica has used for another
+// version, which the store has lost. The version gets a new number, so that nodes and buckets,
+// which know only numbers, can tell the two apart.
 func (s *Service) renumber(ctx context.Context, state State, held Active) (*Compiled, error) {
-	if state.Rollout != nil { // A rollout names both versions by number; their digests must be enough.
+	if state.Rollout != nil { // A rollout names both versions by number: their digests must be enough.
 		s.noteLost(held, state)
 		return s.adopt(ctx, state)
 	}
@@ -245,8 +253,9 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	if v.Digest != state.Digest {
 		return held.Current, nil // As in adopt.
 	}
+	// Store the version again under a new number.
 	was := v.Summary
-	v.Number = s.next(state)
+	v.Number = s.nextNumber(state)
 	v.Summary = fmt.Sprintf("version %d under a number of its own: %s", state.Current, was)
 	to := state
 	to.Current, to.Newest = v.Number, v.Number
@@ -266,31 +275,32 @@ func (s *Service) renumber(ctx context.Context, state State, held Active) (*Comp
 	return s.adopt(ctx, to)
 }
 
-// compare notes a loss if the store no longer has the version that this replica holds, though it
-// has later ones.
-func (s *Service) compare(ctx context.Context, state State, held Active) error {
-	same := state.Digest != "" && state.Digest == held.State.Digest // It has another number.
+// noteMissing logs a loss if the store no longer has the version that this replica has, though the
+// store has later versions.
+func (s *Service) noteMissing(ctx context.Context, state State, held Active) error {
+	same := state.Digest != "" && state.Digest == held.State.Digest // The same version has another number.
 	if same || state.Current == held.State.Current || held.State.Current+Kept <= state.Newest {
 		return nil
 	}
-	there, _, err := s.has(ctx, state, held.Current.Version)
+	there, _, err := s.storeHas(ctx, state, held.Current.Version)
 	if err == nil && !there {
 		s.noteLost(held, state)
 	}
 	return err
 }
 
-// noteLost logs that the store has lost the version in force here and continues without it.
+// noteLost logs that the store has lost the version in force on this replica and continues without
+// it.
 func (s *Service) noteLost(held Active, state State) {
 	s.forget(Active{})
-	s.log.Warn("the store has lost a version of the policy set that was in force, and has another instead; "+
-		"apply the lost one again if it is wanted",
+	s.log.Warn("the store has lost a version of the policy set that was in force, and has another version instead; "+
+		"apply the lost version again if you need it",
 		"lost", held.State.Current, "lost_digest", held.State.Digest, "summary", held.Current.Version.Summary,
 		"version", state.Current, "digest", state.Digest)
 }
 
-// forget drops all remembered versions except those in force: the store may have others by these
-// numbers now.
+// forget drops all remembered versions except the given ones: the store may use their numbers for
+// other versions now.
 func (s *Service) forget(but Active) {
 	s.mu.Lock()
 	clear(s.versions)

@@ -1,5 +1,5 @@
-// Package policies keeps the policy set: its versions, which of them are in force, and what each
-// means.
+// Package policies keeps the policy set: its versions, the versions in force, and the meaning of
+// each version.
 package policies
 
 import (
@@ -17,57 +17,57 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Kept is how many versions a store keeps; older ones are dropped when a new one comes.
+// Kept is the number of versions that a store keeps; a new version drops the oldest.
 const Kept = 256
 
 // EmptyDocument is the policy set of an empty store.
 const EmptyDocument = "version: weir/v1\npolicies: []\n"
 
-// The reasons for which a store or the service refuses. Any other error means that the store could
-// not be asked.
+// Reasons for which a store or the service refuses a change. Any other error means that the store
+// did not answer.
 var (
-	// ErrNotFound: there is no such version, or no longer.
+	// ErrNotFound means that there is no such version, or no longer.
 	ErrNotFound = errs.New(errs.NotFound, "there is no such version", fmt.Sprintf(
 		"there is no such version, or it has been dropped: the newest %d are kept, and weir get versions lists them",
 		Kept))
-	// ErrUnreadable: this build cannot read what the store holds.
+	// ErrUnreadable means that this build cannot read the stored document.
 	ErrUnreadable = errs.New(errs.Unreadable, "the stored policy set cannot be read by this version of weir",
 		"the stored policy set was written by another version of weir and this one cannot read it: "+
 			"finish the upgrade, or roll back from a control plane that can read it")
 )
 
-// Version is one version of the policy set as it is stored.
+// Version is a stored version of the policy set.
 type Version struct {
 	// Number counts from 1.
 	Number uint64 `json:"version"`
-	// Time is when it was put, by the clock of the replica that took it.
+	// Time is when the version was stored, by the clock of the replica that stored it.
 	Time time.Time `json:"time"`
-	// Author is the name of the token that put it.
+	// Author is the name of the token that stored the version.
 	Author string `json:"author"`
 	// Digest is the SHA-256 of Document in hexadecimal.
 	Digest string `json:"digest"`
-	// Summary says what changed, for people.
+	// Summary describes the change for people.
 	Summary string `json:"summary"`
-	// Rollout is how the version became current if some of the nodes had it first, or that it did
-	// not: RolloutUnderWay, RolloutPromoted or RolloutTakenBack. It is empty for a version that all
-	// nodes got at once.
+	// Rollout is the outcome if some nodes got the version first: RolloutUnderWay, RolloutPromoted
+	// or RolloutTakenBack. It is empty for a version that all nodes got at once.
 	Rollout string           `json:"rollout,omitempty"`
 	Format  policydoc.Format `json:"media_type"`
-	// Roots are those of the document's limits, by which they have the buckets of limits before.
-	// Only stores keep them.
+	// Roots are the roots of the document's limits: a limit uses the buckets of an earlier limit
+	// with the same root. Only stores keep them.
 	Roots Roots `json:"-"`
-	// Gone are limits of versions before that stand in its lists no more. Only stores keep them.
+	// Gone are limits of earlier versions that are no longer in the lists. Only stores keep them.
 	Gone Gone `json:"-"`
-	// Document is the text as it was written; lists leave it out.
+	// Document is the text as it was written; lists of versions leave it out.
 	Document []byte `json:"-"`
 }
 
-// markBytes is how many bytes of a hash a mark has, in hexadecimal.
+// markBytes is the length of a mark in bytes, before hexadecimal.
 const markBytes = 8
 
-// Mark distinguishes the version from another that had its number before the store lost it, and
-// from itself beside another secret: a hash of both, which says nothing of the secret. It is empty
-// for a version without a digest.
+// Mark returns a mark of the version: a hash of its digest and the secret, which reveals nothing
+// about the secret. It distinguishes the version from another version that had its number before
+// the store lost it, and from the same version with another secret. It is empty for a version
+// without a digest.
 func (v *Version) Mark(secret [16]byte) string {
 	if v.Digest == "" {
 		return ""
@@ -77,24 +77,25 @@ func (v *Version) Mark(secret [16]byte) string {
 	return hex.EncodeToString(h.Sum(nil)[:markBytes])
 }
 
-// Is reports whether both are the same document by the same number.
+// Is reports whether both versions have the same document and the same number.
 func (v *Version) Is(other *Version) bool {
 	return v.Number == other.Number && v.Digest == other.Digest
 }
 
-// Store keeps versions. Methods return ErrNotFound and errs.Conflict as such; any other error means
-// that the store could not be asked.
+// Store keeps versions. Methods return ErrNotFound and errs.Conflict unchanged; any other error
+// means that the store did not answer.
 type Store interface {
-	// State returns which versions are in force.
+	// State returns the numbers of the versions in force.
 	State(ctx context.Context) (State, error)
 	// Load returns a version with its document.
 	Load(ctx context.Context, number uint64) (Version, error)
-	// Append stores v as the current version if the current one is expected, no rollout is under
-	// way, and v.Number is above all numbers that were used. It keeps the entry, and drops versions
-	// that are Kept or more older and not in force.
+	// Append stores v as the current version if the expected version is current, no rollout is
+	// under way, and v.Number is above all numbers that were used. It also stores the audit entry,
+	// and drops versions that are Kept or more numbers older and not in force.
 	Append(ctx context.Context, expected uint64, v Version, e audit.Entry) error
-	// Roll takes a step of a rollout and keeps the entry, if the store's Current and Revision are
-	// those of the step's From. New versions must have numbers above all that were used.
+	// Roll takes a step of a rollout and stores the audit entry, if Current and Revision of the
+	// store equal these fields of the step's From. New versions must have numbers above all numbers
+	// that were used.
 	Roll(ctx context.Context, step Step) error
 	// List returns at most limit versions below before, newest first, without documents. A before
 	// of 0 starts at the newest.
@@ -106,26 +107,26 @@ type Compiled struct {
 	Version Version
 	Set     *policy.Set
 	byName  map[string]int
-	// places are all limits in the document's order, as nodes number them: those of each policy,
+	// places are all limits in the order in which nodes number them: the limits of each policy,
 	// tier by tier, and then its candidates.
 	places []place
 }
 
 // place is a limit of a policy.
 type place struct {
-	// policy is the index of the policy, and limit that of the limit in its list.
+	// policy is the index of the policy, limit the index in the list of limits.
 	policy, limit int
-	// tier is the index of the tier; -1 where limits do not go by tier.
+	// tier is the index of the tier; -1 if the policy's limits do not differ by tier.
 	tier int
-	// candidate: it is one of the policy's candidate.
+	// candidate is true for a limit of the policy's candidate.
 	candidate bool
 }
 
-// Banned stands where a policy's name does for what bans refuse. It can be the name of none.
+// Banned is used in place of a policy's name for refusals by bans. No policy can have this name.
 const Banned = "(banned)"
 
-// NameOf returns the name of the policy with a number in messages of nodes, Banned for bans; false
-// for a number that the set does not have.
+// NameOf returns the name of the policy with a number in messages of nodes, and Banned for bans. ok
+// is false for a number that the set does not have.
 func (c *Compiled) NameOf(number uint32) (name string, ok bool) {
 	switch {
 	case int(number) < len(c.Set.Policies):
@@ -145,10 +146,10 @@ func (c *Compiled) Policy(name string) (*policy.Policy, bool) {
 	return &c.Set.Policies[i], true
 }
 
-// Resolve finds the limit with a number in c in the current set, by the names of policy and tier
-// and by the limit's root: a limit that moved, in the document or in its list, is the same. A limit
-// that had no tier then, or whose tier is gone, is the default tier's. It reports false if the
-// policy or the limit is gone.
+// Resolve finds the limit with a number of c in the current set. It uses the names of the policy
+// and of the tier, and the limit's root: a limit that has moved, in the document or in its list, is
+// the same limit. A limit that had no tier then, or whose tier is gone, resolves to the default
+// tier. The result is false if the policy or the limit is gone.
 func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, policy.Limit, bool) {
 	p, limits := c.ResolveAll(number, current)
 	if p == nil {
@@ -162,7 +163,7 @@ func (c *Compiled) Resolve(number uint32, current *Compiled) (*policy.Policy, po
 	return p, l, ok
 }
 
-// listed returns the limit with a number, and its step. The number is one that the set has.
+// listed returns the limit with a number, and its step. The set must have the number.
 func (c *Compiled) listed(number uint32) (policy.Limit, int) {
 	at := c.places[number]
 	p := &c.Set.Policies[at.policy]
@@ -173,7 +174,7 @@ func (c *Compiled) listed(number uint32) (policy.Limit, int) {
 	return limits[at.limit], p.StepOf(limits, at.limit)
 }
 
-// ResolveAll returns the policy of Resolve, and all limits of the tier there; nil if it is gone.
+// ResolveAll returns the policy of Resolve and all limits of its tier; nil if the policy is gone.
 func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy, []policy.Limit) {
 	if int(number) >= len(c.places) {
 		return nil, nil
@@ -186,11 +187,11 @@ func (c *Compiled) ResolveAll(number uint32, current *Compiled) (*policy.Policy,
 	case at.candidate:
 		return p, p.Candidate
 	}
-	return p, p.LimitsOf(current.tier(c, at.tier))
+	return p, p.LimitsOf(current.tierIn(c, at.tier))
 }
 
-// TierOf returns the name of the tier that a limit is for; empty if it is for all tiers, as a
-// candidate is, or not known.
+// TierOf returns the name of a limit's tier; empty if the limit is for all tiers, as a candidate
+// is, or not known.
 func (c *Compiled) TierOf(number uint32) string {
 	if int(number) >= len(c.places) || c.places[number].tier < 0 || c.places[number].candidate {
 		return ""
@@ -198,8 +199,9 @@ func (c *Compiled) TierOf(number uint32) string {
 	return c.Set.Tiers[c.places[number].tier]
 }
 
-// NumberOf returns the number of the limit of a policy of the set that has the buckets of a limit,
-// in the list of a tier and in a step; of the first one of the list if none has.
+// NumberOf returns the number of the limit of p, in the list of a tier, that uses the same buckets
+// as a limit and belongs to a step. If there is none, it returns the number of the list's first
+// limit.
 func (c *Compiled) NumberOf(p *policy.Policy, tier string, like *policy.Limit, step int) (number uint32) {
 	found := false
 	for i, at := range c.places {
@@ -222,7 +224,7 @@ func (c *Compiled) IsCandidate(number uint32) bool {
 	return int(number) < len(c.places) && c.places[number].candidate
 }
 
-// LimitAt returns the limit with a number, its policy, and whether it is for a tier. It reports
+// LimitAt returns the limit with a number, its policy, and whether the limit is for a tier. ok is
 // false for a number that the set does not have.
 func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
 	if int(number) >= len(c.places) {
@@ -233,10 +235,10 @@ func (c *Compiled) LimitAt(number uint32) (p *policy.Policy, l policy.Limit, byT
 	return &c.Set.Policies[at.policy], l, at.tier >= 0, true
 }
 
-// RefusedBy returns the policy and the limit of a refusal as LimitAt does. It reports false also if
-// the node that says so names a limit of another policy, a tier that the set does not have, or none
-// where limits go by tier. The limit may be another tier's: a consumer's own limits, of which there
-// can be more than the document's, have the number of any.
+// RefusedBy returns the policy and the limit of a refusal, like LimitAt. ok is also false if the
+// node names a limit of another policy, a tier that the set does not have, or no tier though the
+// limits differ by tier. The limit may belong to another tier: a consumer can have more limits of
+// its own than the document has, and they use any number.
 func (c *Compiled) RefusedBy(r *wire.Refusal) (p *policy.Policy, l policy.Limit, byTier, ok bool) {
 	p, l, byTier, ok = c.LimitAt(r.Limit)
 	ok = ok && int(r.Policy) < len(c.Set.Policies) && p == &c.Set.Policies[r.Policy] && c.HasTier(r.Tier) &&
@@ -244,10 +246,10 @@ func (c *Compiled) RefusedBy(r *wire.Refusal) (p *policy.Policy, l policy.Limit,
 	return p, l, byTier, ok
 }
 
-// HasTier reports whether a message may have this number of a tier: see wire.RefusedCount.
+// HasTier reports whether the number of a tier is valid in a message: see wire.RefusedCount.
 func (c *Compiled) HasTier(number uint8) bool { return int(number) <= len(c.Set.Tiers) }
 
-// StepOf returns the step of its policy to which a limit belongs: see policy.Policy.Steps. It is 0
+// StepOf returns the step of the policy that a limit belongs to: see policy.Policy.Steps. It is 0
 // for a number that the set does not have.
 func (c *Compiled) StepOf(number uint32) (step int) {
 	if int(number) < len(c.places) {
@@ -256,9 +258,9 @@ func (c *Compiled) StepOf(number uint32) (step int) {
 	return step
 }
 
-// tier returns the index in c of a tier of another set, by its name; the default tier's if there is
-// none.
-func (c *Compiled) tier(of *Compiled, number int) int {
+// tierIn returns the index in c of a tier of another set, by its name; the default tier if c has no
+// such tier.
+func (c *Compiled) tierIn(of *Compiled, number int) int {
 	if number >= 0 {
 		for i, name := range c.Set.Tiers {
 			if name == of.Set.Tiers[number] {
@@ -269,7 +271,7 @@ func (c *Compiled) tier(of *Compiled, number int) int {
 	return c.Set.Identity.DefaultTier
 }
 
-func compile(v Version) (*Compiled, error) {
+func compileVersion(v Version) (*Compiled, error) {
 	set, err := policydoc.Load(v.Document, v.Format)
 	if err != nil {
 		return nil, err

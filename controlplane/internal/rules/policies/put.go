@@ -22,68 +22,68 @@ type Change struct {
 	Any      bool
 	Document []byte
 	Format   policydoc.Format
-	// Edit, if not nil, makes the document out of the one that it replaces, and keeps its format.
-	// It is called again if Any meets a newer one. Put returns its errors.
+	// Edit, if not nil, makes the new document from the current one, and keeps its format. With Any
+	// it is called again if there is a newer version. Put returns its errors.
 	Edit func(document []byte, format policydoc.Format) ([]byte, error)
-	// Entry names the author, for the version and the audit; what was before and comes after is
-	// filled in.
+	// Entry names the author, for the version and the audit; Put fills in the rest.
 	Entry audit.Entry
 	// Reason begins the new version's summary.
 	Reason string
-	// Nodes is the share of the nodes that get the new version, in percent; 0 means all, as
-	// Everyone does.
+	// Nodes is the share of the nodes that get the new version, in percent; 0 and Everyone mean all
+	// nodes.
 	Nodes int
 	// AbortIf is the rule of the rollout that begins; see Rollout.
 	AbortIf string
 	// DryRun checks everything and stores nothing.
 	DryRun bool
-	// FromFiles: the change comes from the files that Config.Files names. Where there are such, no
-	// other change is stored. A first version goes to all nodes, whatever Nodes says.
+	// FromFiles is true if the change comes from the files of Config.Files. If that is set, no
+	// other change is stored. A first version goes to all nodes, whatever Nodes is.
 	FromFiles bool
-	// stored: the document is that of an older version, which was accepted then.
+	// stored is true for the document of an older version, which was accepted then.
 	stored bool
 }
 
-// Outcome is what a Change did, or would do.
+// Outcome is the result of a Change, or of its dry run.
 type Outcome struct {
-	// Version is the new version's number.
+	// Summary is the summary of the new version.
 	Version uint64
 	// Summary is the new version's.
 	Summary string
-	// Unchanged: the document is that of the current version, whose number this is, and nothing is
-	// stored.
+	// Unchanged is true if the current version has this document already: nothing is stored, and
+	// Version is the number of the current version.
 	Unchanged bool
 	Diff      Diff
 	Set       *policy.Set
-	// Rollout is the rollout that begins, nil for a version that all nodes get. Apart are the
-	// policies whose buckets its two versions do not share.
+	// Rollout is the rollout that begins; nil if all nodes get the version. Apart are the policies
+	// whose buckets the two versions do not share.
 	Rollout *Rollout
 	Apart   []string
 }
 
 // Put validates a change, stores it and puts it into force on this replica. Errors:
 // *policydoc.SyntaxError, policy.Problems, errs.Conflict, errs.RolloutUnderWay, errs.KeptInFiles,
-// ErrNothingToKeep, or the store's.
+// ErrNothingToKeep, or the error of the store.
 func (s *Service) Put(ctx context.Context, c Change) (Outcome, error) {
-	return persist(ctx, c.Any, func() (Outcome, error) { return s.put(ctx, c) })
+	return persist(ctx, c.Any, func() (Outcome, error) { return s.putChange(ctx, c) })
 }
 
-// keptInFiles returns the error of a change that has to be made elsewhere.
+// keptInFiles returns the error of a change that must be made in the files.
 func keptInFiles(path string) error {
 	return errs.New(errs.KeptInFiles, "the policy set is kept in files",
 		"the policy set is that of "+path+" (weir serve --policyset): change it there; nothing has been changed. "+
 			"Bans, bypasses, limits of single consumers, rollouts and enforcement orders stay with this interface")
 }
 
-// mostTries bounds how often a change of whatever is there is made anew because another one came
-// between reading the number and storing.
+// mostTries bounds the attempts of a change of any version when other changes are stored in
+// between.
 const mostTries = 16
 
-// ErrContended: other changes came first, mostTries times.
-var ErrContended = errs.New(errs.StoreUnavailable, "other changes of the policy set come first again and again",
-	"others change the policy set at the same time, again and again; nothing has been changed: try again")
+// ErrContended means that other changes were stored first, mostTries times.
+var ErrContended = errs.New(errs.StoreUnavailable, "other changes of the policy set were made first, again and again",
+	"other changes of the policy set were made first, again and again; nothing has been changed: try again")
 
-// persist makes a change, and makes it anew while others come first if it replaces any version.
+// persist makes a change. If the change replaces any version, persist tries again when another
+// change was stored first.
 func persist[T any](ctx context.Context, replacesAny bool, try func() (T, error)) (T, error) {
 	for range mostTries {
 		out, err := try()
@@ -95,7 +95,8 @@ func persist[T any](ctx context.Context, replacesAny bool, try func() (T, error)
 	return none, ErrContended
 }
 
-func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
+func (s *Service) putChange(ctx context.Context, c Change) (Outcome, error) {
+	// Check that the change may be made now.
 	if s.files != "" && !c.FromFiles && !c.DryRun {
 		return Outcome{}, keptInFiles(s.files)
 	}
@@ -107,10 +108,11 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		return Outcome{Version: state.Rollout.Version, Unchanged: true}, nil
 	}
 	partly := c.Nodes > 0 && c.Nodes < Everyone && !(c.FromFiles && state.Current == 0)
-	if err := fits(state, c, partly); err != nil {
+	if err := checkState(state, c, partly); err != nil {
 		return Outcome{}, err
 	}
-	c, err = s.edited(ctx, state, c)
+	// Make the new document and read it, and the current one.
+	c, err = s.applyEdit(ctx, state, c)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -122,6 +124,7 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
+	// The current version may have this document already.
 	if same, err := s.isCurrent(ctx, state, c); err != nil || same {
 		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: before}
 		out.Summary = out.Diff.String()
@@ -130,17 +133,19 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 		}
 		return out, err
 	}
-	out := Outcome{Version: s.next(state), Diff: Compare(before, set), Set: set}
+	// Describe the change, and carry over the roots of the limits.
+	out := Outcome{Version: s.nextNumber(state), Diff: Compare(before, set), Set: set}
 	out.Summary = c.Reason + out.Diff.String()
 	now := s.now().UTC()
 	roots, gone := inherit(set, before, gone, now)
 	if partly {
-		out.Rollout = c.begin(out.Version, state.Current, now)
+		out.Rollout = c.rollout(out.Version, state.Current, now)
 		out.Apart = Apart(before, set)
 	}
 	if c.DryRun {
 		return out, nil
 	}
+	// Store the version and the audit entry.
 	v := Version{
 		Number: out.Version, Time: now, Author: c.Entry.By, Digest: Digest(c.Document),
 		Summary: out.Summary, Format: c.Format, Document: c.Document,
@@ -153,13 +158,13 @@ func (s *Service) put(ctx context.Context, c Change) (Outcome, error) {
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
 }
 
-// begin returns the rollout that a change begins.
-func (c Change) begin(version, base uint64, now time.Time) *Rollout {
+// rollout returns the rollout that a change begins.
+func (c Change) rollout(version, base uint64, now time.Time) *Rollout {
 	return &Rollout{Version: version, Base: base, Nodes: c.Nodes, Since: now, By: c.Entry.By, AbortIf: c.AbortIf}
 }
 
-// fits returns why a change cannot be made of a state.
-func fits(state State, c Change, partly bool) error {
+// checkState returns the reason why a change cannot be made in a state; nil if it can.
+func checkState(state State, c Change, partly bool) error {
 	switch {
 	case !c.Any && state.Current != c.Expected:
 		return errs.Conflict
@@ -171,12 +176,12 @@ func fits(state State, c Change, partly bool) error {
 	return nil
 }
 
-// edited makes the document of a change that is an edit.
-func (s *Service) edited(ctx context.Context, state State, c Change) (Change, error) {
+// applyEdit makes the document of a change with an Edit.
+func (s *Service) applyEdit(ctx context.Context, state State, c Change) (Change, error) {
 	if c.Edit == nil {
 		return c, nil
 	}
-	written, err := s.written(ctx, state)
+	written, err := s.currentVersion(ctx, state)
 	if err != nil {
 		return c, err
 	}
@@ -185,14 +190,15 @@ func (s *Service) edited(ctx context.Context, state State, c Change) (Change, er
 	return c, err
 }
 
-// loadNew reads the document of a change, and refuses what policydoc.Unmeant finds unless the
-// version that it replaces has it too: that must not stop a change of another policy.
+// loadNew reads the document of a change. It refuses the problems that policydoc.Unmeant finds,
+// unless the replaced version has the same problem: a change of another policy must still be
+// possible.
 func (s *Service) loadNew(ctx context.Context, state State, c Change) (*policy.Set, error) {
 	set, err := policydoc.Load(c.Document, c.Format)
 	if err == nil && !c.stored {
 		if unmeant := policydoc.Unmeant(c.Document, c.Format); len(unmeant) > 0 {
 			var before Version
-			if before, err = s.written(ctx, state); err != nil {
+			if before, err = s.currentVersion(ctx, state); err != nil {
 				return nil, err
 			}
 			unmeant = policydoc.NotIn(unmeant, policydoc.Unmeant(before.Document, before.Format))
@@ -202,17 +208,17 @@ func (s *Service) loadNew(ctx context.Context, state State, c Change) (*policy.S
 		}
 	}
 	if err != nil && (c.Edit != nil || c.FromFiles) {
-		return nil, policydoc.WithoutLines(err) // The caller has not seen that text.
+		return nil, policydoc.WithoutLines(err) // The caller has not seen this text.
 	}
 	return set, err
 }
 
-// isCurrent reports whether a change's document is that of the current version already.
+// isCurrent reports whether the current version already has the document of a change.
 func (s *Service) isCurrent(ctx context.Context, state State, c Change) (bool, error) {
 	if state.Digest != Digest(c.Document) {
 		return false, nil
 	}
-	written, err := s.written(ctx, state)
+	written, err := s.currentVersion(ctx, state)
 	return written.Format == c.Format, err
 }
 
@@ -222,8 +228,8 @@ func Digest(document []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// storeNext stores a new version for all nodes, or for those of a rollout, and puts it into force
-// on this replica.
+// storeNext stores a new version for all nodes, or for the nodes of a rollout, and puts it into
+// force on this replica.
 func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outcome, e audit.Entry) error {
 	to := from
 	to.Newest = v.Number
@@ -234,7 +240,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 		if err := s.store.Roll(ctx, Step{From: from, To: to, Versions: []Version{v}, Entry: e}); err != nil {
 			return err
 		}
-		_, _ = s.Refresh(ctx) // Or the next poll finds it.
+		_, _ = s.Refresh(ctx) // After an error the next poll finds it.
 		return nil
 	}
 	if err := s.store.Append(ctx, from.Current, v, e); err != nil {
@@ -245,7 +251,7 @@ func (s *Service) storeNext(ctx context.Context, from State, v Version, out Outc
 	return nil
 }
 
-// auditVersion is a version in the audit; its document is in the history.
+// auditVersion returns a version for the audit; its document is in the history.
 func auditVersion(number uint64, summary string) json.RawMessage {
 	return audit.Value(struct {
 		Version uint64 `json:"version"`
@@ -253,8 +259,9 @@ func auditVersion(number uint64, summary string) json.RawMessage {
 	}{number, summary})
 }
 
-// currentSet returns the set of the current version, and what is gone there. It is empty if there
-// is none, or if this build cannot read it, so that a broken document can always be replaced.
+// currentSet returns the set of the current version, and the limits that are gone. The set is empty
+// if there is no version, or if this build cannot read it, so that a broken document can always be
+// replaced.
 func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, Gone, error) {
 	c, err := s.exact(ctx, state.Current, state.Digest)
 	set, err := setOf(c, err)
@@ -264,7 +271,7 @@ func (s *Service) currentSet(ctx context.Context, state State) (*policy.Set, Gon
 	return set, c.Version.Gone, nil
 }
 
-// setOf returns the set of a version that was looked up.
+// setOf returns the set of a version that At or exact returned, or the empty set.
 func setOf(c *Compiled, err error) (*policy.Set, error) {
 	if errors.Is(err, ErrUnreadable) || errors.Is(err, ErrNotFound) {
 		return policydoc.Load([]byte(EmptyDocument), policydoc.YAML)

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// responsesFacts returns what each response of the set says.
+// responsesFacts returns the facts of all responses of the set.
 func responsesFacts(all []policy.Response) (facts []fact) {
 	if len(all) == 0 {
 		all = make([]policy.Response, policy.AnswerCount)
@@ -23,11 +23,11 @@ func responsesFacts(all []policy.Response) (facts []fact) {
 	return facts
 }
 
-// responseFacts returns what a response says, each fact under a prefix.
+// responseFacts returns the facts of a response, with a prefix before each field.
 func responseFacts(prefix string, r policy.Response) []fact {
 	return []fact{
-		{field: prefix + "status", text: number(r.Status)},
-		{field: prefix + "body", text: quoted(r.Body)},
-		{field: prefix + "content_type", text: quoted(r.ContentType)},
+		{field: prefix + "status", text: numberText(r.Status)},
+		{field: prefix + "body", text: quoteText(r.Body)},
+		{field: prefix + "content_type", text: quoteText(r.ContentType)},
 	}
 }

@@ -18,17 +18,17 @@ import (
 // Everyone is the share of all nodes, in percent.
 const Everyone = 100
 
-// The reasons for which a rollout is refused.
+// Reasons for which a rollout is refused.
 var (
-	// ErrNoRollout: no version is rolled out to some of the nodes.
+	// ErrNoRollout means that no rollout is under way.
 	ErrNoRollout = errs.New(errs.NoRollout, "no rollout is under way",
 		"no rollout is under way; PUT /v1/policyset?nodes=25% begins one")
-	// ErrNothingToKeep: the other nodes would have no version to stay on.
-	ErrNothingToKeep = errs.New(errs.NothingToKeep, "there is no version for the other nodes to stay on",
-		"there is no version yet that the other nodes could stay on: give the first one to all nodes, without nodes")
+	// ErrNothingToKeep means that the other nodes would have no version.
+	ErrNothingToKeep = errs.New(errs.NothingToKeep, "there is no version for the other nodes to keep",
+		"there is no version yet that the other nodes could keep: give the first version to all nodes, without nodes")
 )
 
-// underWay returns the error of a change that has to wait for the end of a rollout.
+// underWay returns the error of a change that must wait for the end of a rollout.
 func underWay(r Rollout) error {
 	text := fmt.Sprintf("version %d is being rolled out to %d %% of the nodes", r.Version, r.Nodes)
 	return errs.New(errs.RolloutUnderWay, text, text+" since "+r.Since.Format(time.RFC3339)+
@@ -36,24 +36,24 @@ func underWay(r Rollout) error {
 		" (DELETE /v1/rollout, weir rollout cancel), and then try again")
 }
 
-// Rollout is a version, the draft, that a share of the nodes has while the others stay on the
-// current one.
+// Rollout is a version, the draft, that a share of the nodes has while the other nodes keep the
+// current version.
 type Rollout struct {
-	// Version is the draft's number, Base that of the current version.
+	// Version is the number of the draft, Base the number of the current version.
 	Version uint64 `json:"version"`
 	Base    uint64 `json:"base"`
 	// Nodes is the share of the nodes in percent, 1 to 99.
 	Nodes int `json:"nodes"`
-	// Since is when it began, by the clock of the replica that began it. By is the name of the
-	// token.
+	// Since is when the rollout began, by the clock of the replica that began it. By is the name of
+	// the token.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
-	// AbortIf is the rule by which its nodes are compared with the others, and the version taken
-	// back; empty for none. Package rollouts reads it.
+	// AbortIf is the rule that compares the draft's nodes with the other nodes and takes the draft
+	// back; empty for no rule. Package rollouts reads it.
 	AbortIf string `json:"abort_if,omitempty"`
 }
 
-// sameRollout reports whether two rollouts are the same; nil is none.
+// sameRollout reports whether two rollouts are equal; nil means no rollout.
 func sameRollout(a, b *Rollout) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -64,35 +64,35 @@ func sameRollout(a, b *Rollout) bool {
 	return since && one == other
 }
 
-// Includes reports whether a node is among those that have the draft. It goes by a hash of the
-// node's id alone: it includes always the same nodes, and a larger share includes those of a
-// smaller one.
+// Includes reports whether a node has the draft. It depends only on a hash of the node's id: the
+// same share always includes the same nodes, and a larger share includes all nodes of a smaller
+// one.
 func (r Rollout) Includes(node string) bool {
 	sum := sha256.Sum256([]byte(node))
 	percentile, _ := bits.Mul64(binary.BigEndian.Uint64(sum[:]), Everyone)
 	return percentile < uint64(r.Nodes)
 }
 
-// How a rollout ended, for Version.Rollout.
+// Values of Version.Rollout.
 const (
 	RolloutUnderWay  = "under way"
 	RolloutPromoted  = "promoted"
 	RolloutTakenBack = "taken back"
 )
 
-// State is the versions in force, as a store has them.
+// State is the stored state: the versions in force.
 type State struct {
 	// Current is the number of the current version, 0 if there is none. Newest is the highest
-	// number that was ever used: that of a draft that was taken back is not used again.
+	// number that was ever used: the number of a draft that was taken back is not used again.
 	Current uint64 `json:"current"`
 	Newest  uint64 `json:"newest"`
 	// Revision grows with each step of a rollout.
 	Revision uint64 `json:"revision"`
-	// Rollout is nil if none is under way.
+	// Rollout is nil if no rollout is under way.
 	Rollout *Rollout `json:"rollout,omitempty"`
 	// Digest and DraftDigest are the Version.Digest of the current version and of the draft; empty
-	// for none. A store that has gone back may use a number twice, so a version is its number and
-	// its digest.
+	// if there is no such version. A store that has gone back may use a number twice, so only
+	// number and digest together identify a version.
 	Digest      string `json:"-"`
 	DraftDigest string `json:"-"`
 }
@@ -103,8 +103,8 @@ func (s State) same(other State) bool {
 		s.Current == other.Current && s.Digest == other.Digest && s.DraftDigest == other.DraftDigest
 }
 
-// behind reports whether a store with state s has lost what other has: a version, or a step of a
-// rollout.
+// behind reports whether a store with state s has lost a version, or a step of a rollout, that
+// other has.
 func (s State) behind(other State) bool {
 	if s.Current != other.Current {
 		return s.Current < other.Current
@@ -112,34 +112,34 @@ func (s State) behind(other State) bool {
 	return s.Digest == other.Digest && s.Revision < other.Revision
 }
 
-// lacks reports whether a store with state s has the numbers of the versions in other, and has lost
-// one of the versions.
+// lacks reports whether a store with state s has the numbers of other's versions, but has lost one
+// of the versions.
 func (s State) lacks(other State) bool {
 	draft := other.Rollout != nil && other.DraftDigest != "" && sameRollout(s.Rollout, other.Rollout)
 	return s.Current == other.Current && (other.Digest != "" && s.Digest == "" || draft && s.DraftDigest == "")
 }
 
-// reused reports whether the current version's number belongs to another version in other.
+// reused reports whether other has another version with the number of the current version.
 func (s State) reused(other State) bool {
 	return s.Current > 0 && s.Current == other.Current && s.Digest != other.Digest
 }
 
-// Step is a step of a rollout: it begins, changes or ends.
+// Step is a step of a rollout: its begin, a change, or its end.
 type Step struct {
-	// From is what the store must have, To what it has afterwards.
+	// From is the expected state of the store, To the state afterwards.
 	From, To State
-	// Versions are new versions with their documents, and known ones without, whose description is
-	// replaced.
+	// Versions are new versions with their documents, and stored versions without a document, whose
+	// description is replaced.
 	Versions []Version
 	Entry    audit.Entry
 }
 
-// Active is the versions in force, ready for use.
+// Active is the versions in force, compiled.
 type Active struct {
 	State State
 	// Current is the current version; nil if there is none.
 	Current *Compiled
-	// Draft is the version that is rolled out; nil if there is none.
+	// Draft is the version that is rolled out; nil without a rollout.
 	Draft *Compiled
 }
 
@@ -161,8 +161,8 @@ func (a Active) Knows(name string) bool {
 	return false
 }
 
-// HasPolicy reports whether one version in force is this one, and has the policy or stands for all
-// requests.
+// HasPolicy reports whether a version is in force and has the policy. wire.AllRequests counts as a
+// policy of every version.
 func (a Active) HasPolicy(version uint64, name string) bool {
 	for _, c := range []*Compiled{a.Current, a.Draft} {
 		if c != nil && c.Version.Number == version {
@@ -173,7 +173,7 @@ func (a Active) HasPolicy(version uint64, name string) bool {
 	return false
 }
 
-// For returns the version that a node ought to have; nil if there is none.
+// For returns the version for a node; nil if there is none.
 func (a Active) For(node string) *Compiled {
 	if a.Draft != nil && a.State.Rollout.Includes(node) {
 		return a.Draft
@@ -181,8 +181,8 @@ func (a Active) For(node string) *Compiled {
 	return a.Current
 }
 
-// Deciding returns the version in force that decides for a node which has a given one, and the
-// other version in force, nil if there is none.
+// Deciding returns the version in force that decides for a node with a given version, and the other
+// version in force, nil if there is none.
 func (a Active) Deciding(version uint64) (deciding, other *Compiled) {
 	if a.Draft != nil && version == a.Draft.Version.Number {
 		return a.Draft, a.Current
@@ -192,40 +192,40 @@ func (a Active) Deciding(version uint64) (deciding, other *Compiled) {
 
 // RollChange is a step of a rollout that is under way.
 type RollChange struct {
-	// Expected is the revision that is changed; Any changes any revision.
+	// Expected is the revision to change; Any changes any revision.
 	Expected uint64
 	Any      bool
-	// Nodes is the share that gets the draft, in percent: Everyone makes it the current version, 0
-	// takes it back.
+	// Nodes is the share of the nodes that get the draft, in percent: Everyone makes the draft the
+	// current version, 0 takes it back.
 	Nodes int
-	// AbortIf replaces the rule unless it is nil.
+	// AbortIf replaces the rule, unless it is nil.
 	AbortIf *string
 	Entry   audit.Entry
 	DryRun  bool
 }
 
-// RollOutcome is what a RollChange did, or would do.
+// RollOutcome is the result of a RollChange, or of its dry run.
 type RollOutcome struct {
-	// Rollout has the new share, and Revision is the new one.
+	// Rollout has the new share; Revision is the new revision.
 	Rollout  Rollout
 	Revision uint64
-	// Ended is how the rollout ended, RolloutUnderWay if it goes on.
+	// Ended is the outcome of the rollout; RolloutUnderWay if it goes on.
 	Ended string
-	// Diff is what changes for the nodes that change versions.
+	// Diff is the difference for the nodes whose version changes.
 	Diff Diff
 	// Apart are the policies whose buckets the two versions do not share.
 	Apart []string
-	// Unlike are those of which the two differ in the requests that they decide.
+	// Unlike are the policies that decide different requests in the two versions.
 	Unlike map[string]bool
 }
 
-// Roll changes the share of the nodes that have the draft, makes it the current version, or takes
-// it back. Errors: ErrNoRollout, errs.Conflict, or the store's.
+// Roll changes the share of the nodes that have the draft, makes the draft the current version, or
+// takes it back. Errors: ErrNoRollout, errs.Conflict, or the error of the store.
 func (s *Service) Roll(ctx context.Context, c RollChange) (RollOutcome, error) {
-	return persist(ctx, c.Any, func() (RollOutcome, error) { return s.roll(ctx, c) })
+	return persist(ctx, c.Any, func() (RollOutcome, error) { return s.rollStep(ctx, c) })
 }
 
-func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
+func (s *Service) rollStep(ctx context.Context, c RollChange) (RollOutcome, error) {
 	state, err := s.settled(ctx)
 	switch {
 	case err != nil:
@@ -236,7 +236,7 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 		return RollOutcome{}, errs.Conflict
 	}
 	was := *state.Rollout
-	out, err := s.change(ctx, state, c.Nodes)
+	out, err := s.changeShare(ctx, state, c.Nodes)
 	if c.AbortIf != nil {
 		out.Rollout.AbortIf = *c.AbortIf
 	}
@@ -244,20 +244,20 @@ func (s *Service) roll(ctx context.Context, c RollChange) (RollOutcome, error) {
 		return out, err
 	}
 	c.Entry.Before, c.Entry.After = auditShare(was), auditShare(out.Rollout)
-	step, err := s.step(ctx, state, out, c.Entry)
+	step, err := s.newStep(ctx, state, out, c.Entry)
 	if err != nil {
 		return out, err
 	}
 	if err := s.store.Roll(ctx, step); err != nil {
 		return out, err
 	}
-	_, _ = s.Refresh(ctx) // Or the next poll finds it.
+	_, _ = s.Refresh(ctx) // After an error the next poll finds it.
 	return out, nil
 }
 
-// Rollout returns the rollout that is under way, with its share and its revision. While the store
-// is away it is the one that this replica knows of, and away is the store's error. Errors:
-// ErrNoRollout, or the store's.
+// Rollout returns the rollout under way, with its share and its revision. While the store is away
+// it returns the rollout that this replica knows, and the error of the store as away. Errors:
+// ErrNoRollout, or the error of the store.
 func (s *Service) Rollout(ctx context.Context) (out RollOutcome, away, err error) {
 	state, err := s.store.State(ctx)
 	if held, _ := s.Active(); err != nil && held.Current != nil {
@@ -269,14 +269,15 @@ func (s *Service) Rollout(ctx context.Context) (out RollOutcome, away, err error
 	if state.Rollout == nil {
 		return out, away, ErrNoRollout
 	}
-	out, err = s.change(ctx, state, state.Rollout.Nodes)
+	out, err = s.changeShare(ctx, state, state.Rollout.Nodes)
 	out.Revision = state.Revision
 	return out, away, err
 }
 
-// change returns what becomes of a rollout with another share of the nodes.
-func (s *Service) change(ctx context.Context, state State, percent int) (RollOutcome, error) {
+// changeShare returns the outcome of a rollout with another share of the nodes.
+func (s *Service) changeShare(ctx context.Context, state State, percent int) (RollOutcome, error) {
 	was := *state.Rollout
+	// Compute the outcome.
 	out := RollOutcome{Rollout: was, Revision: state.Revision + 1, Ended: RolloutUnderWay}
 	out.Rollout.Nodes = percent
 	switch percent {
@@ -285,6 +286,7 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	case Everyone:
 		out.Ended = RolloutPromoted
 	}
+	// Compare the two versions, in the direction of the change.
 	before, err := setOf(s.exact(ctx, was.Base, state.Digest))
 	if err != nil {
 		return out, err
@@ -301,11 +303,12 @@ func (s *Service) change(ctx context.Context, state State, percent int) (RollOut
 	return out, nil
 }
 
-// step returns the step that makes a change.
-func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit.Entry) (Step, error) {
+// newStep returns the step that stores an outcome.
+func (s *Service) newStep(ctx context.Context, from State, out RollOutcome, e audit.Entry) (Step, error) {
 	to := from
 	to.Revision = out.Revision
 	step := Step{From: from, Entry: e}
+	// Compute the new state.
 	switch out.Ended {
 	case RolloutPromoted:
 		to.Current = out.Rollout.Version
@@ -318,6 +321,7 @@ func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit
 		to.Rollout = &out.Rollout
 	}
 	step.To = to
+	// At the end of a rollout the draft's description gets the outcome.
 	if to.Rollout != nil {
 		return step, nil
 	}
@@ -327,7 +331,7 @@ func (s *Service) step(ctx context.Context, from State, out RollOutcome, e audit
 	return step, err
 }
 
-// auditShare is a rollout in the audit, and auditBegun one that begins.
+// auditShare returns a rollout for the audit; auditBegun returns a rollout that begins.
 func auditShare(r Rollout) json.RawMessage { return auditBegun("", r) }
 
 func auditBegun(summary string, r Rollout) json.RawMessage {
@@ -339,9 +343,9 @@ func auditBegun(summary string, r Rollout) json.RawMessage {
 	}{r.Version, fmt.Sprintf("%d%%", r.Nodes), summary, r.AbortIf})
 }
 
-// Apart returns the policies of both sets whose buckets the two do not share, so that each counts
-// alone: those that are partitioned or identify their callers differently, count windows in place
-// of tokens or windows of another length, or do not use the store any more.
+// Apart returns the policies whose buckets the two sets do not share, so that each set counts
+// alone. Such a policy has another partition, identifies callers differently, counts windows
+// instead of tokens or windows of another length, or no longer uses the store.
 func Apart(before, after *policy.Set) []string {
 	apart := []string{}
 	identity := policyIdentity(before) != policyIdentity(after)
@@ -368,8 +372,8 @@ func isApart(was, is *policy.Policy) bool {
 	return PartitionText(was.Partition) != PartitionText(is.Partition) || areApart(was, is)
 }
 
-// areApart reports whether one of the policies counts windows where the other counts none, or a
-// bucket in windows of another length.
+// areApart reports whether only one of the policies counts windows, or whether a bucket has windows
+// of another length.
 func areApart(was, is *policy.Policy) bool {
 	windowed := was.Counting.Algorithm.Windowed()
 	if windowed != is.Counting.Algorithm.Windowed() {
@@ -389,7 +393,7 @@ func areApart(was, is *policy.Policy) bool {
 	return false
 }
 
-// policyIdentity returns what distinguishes callers in a set.
+// policyIdentity returns the settings of a set that identify callers.
 func policyIdentity(set *policy.Set) string {
 	return fmt.Sprint(set.Identity.TrustedHops, set.Identity.IPv6Prefix, set.Identity.NotAppended,
 		set.Identity.IfSeveral, set.Routing, sourcesText(set.Identity.Consumer))

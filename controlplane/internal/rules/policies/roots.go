@@ -11,36 +11,39 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Roots are, by the names of policies, the roots of their limits, in the document's order. Policies
-// whose limits have those of a new policy are left out.
+// Roots has the roots of the limits of each policy, by its name, in the order of the document. It
+// leaves out policies whose roots are the roots of a new policy.
 type Roots map[string][]quota.Span
 
-// Gone are, by the names of policies, limits that stand in no list any more and whose use may still
-// count. One that comes back finds it.
+// Gone has limits that are in no list any more but whose use may still count, by the name of the
+// policy. If such a limit is added again, it continues with this use.
 type Gone map[string][]GoneLimit
 
 // GoneLimit is a limit that was taken out of the lists of a policy.
 type GoneLimit struct {
 	Root   quota.Span `json:"root"`
 	Window quota.Span `json:"window"`
-	// Candidate: it was one of the policy's candidate.
+	// Candidate is true for a limit of the policy's candidate.
 	Candidate bool `json:"candidate,omitempty"`
-	// Until is when nothing that was used of it counts any more.
+	// Until is the time from which no use of the limit counts any more.
 	Until time.Time `json:"until"`
 }
 
 const (
-	// mostGone is how many limits that are gone a version keeps in mind: those that end last.
+	// mostGone is the maximum number of gone limits in a version; it keeps those that count
+	// longest.
 	mostGone = 1024
-	// leasedAtMost is how long tokens can be in use that were leased when a limit was taken out.
+	// leasedAtMost is the longest time in which leased tokens can be used after their limit was
+	// removed.
 	leasedAtMost = time.Minute
 )
 
-// inherit gives the limits of a set the roots of those that they take the place of in the set
-// before, or of those that are gone. It returns the roots and what is gone now. So what was used of
-// a limit counts on wherever it stands in its list, and a rollback, a draft and a limit that goes
-// over to tiers find their buckets.
+// inherit gives each limit of a set the root of the limit that it replaces in the set before, or of
+// a limit that is gone. It returns the roots, and the limits that are gone now. So the use of a
+// limit still counts if the limit moves in its list; and after a rollback, in a draft, and with new
+// tiers limits find their buckets.
 func inherit(set, before *policy.Set, gone Gone, now time.Time) (Roots, Gone) {
+	// Find the old policies by their names.
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
 		old[before.Policies[i].Name] = &before.Policies[i]
@@ -52,7 +55,10 @@ func inherit(set, before *policy.Set, gone Gone, now time.Time) (Roots, Gone) {
 		if was == nil {
 			was = &policy.Policy{}
 		}
+		// The candidates inherit from the old candidates.
 		policy.InheritSteps(p.Candidate, was.Named(was.Candidate), limitsOf(gone[p.Name], true), p.Steps())
+		// The limits of each tier inherit from the old limits of that tier; the default tier is
+		// first.
 		others := append(slices.Clone(was.Limits), limitsOf(gone[p.Name], false)...)
 		fresh, first := len(others) == 0, p.LimitsOf(set.Identity.DefaultTier)
 		for n := range max(len(p.Tiers), 1) {
@@ -68,10 +74,10 @@ func inherit(set, before *policy.Set, gone Gone, now time.Time) (Roots, Gone) {
 			all[p.Name] = p.Roots
 		}
 	}
-	return all, leave(set, before, gone, now)
+	return all, findGone(set, before, gone, now)
 }
 
-// limitsOf returns limits of a policy that are gone, as those of a list.
+// limitsOf returns the gone limits of a policy as a list of limits.
 func limitsOf(gone []GoneLimit, candidate bool) (limits []policy.Limit) {
 	for _, g := range gone {
 		if g.Candidate == candidate {
@@ -81,17 +87,18 @@ func limitsOf(gone []GoneLimit, candidate bool) (limits []policy.Limit) {
 	return limits
 }
 
-// goneKey is one of the limits that are gone.
+// goneKey identifies a limit that is gone.
 type goneKey struct {
 	policy       string
 	candidate    bool
 	root, window quota.Span
 }
 
-// leave returns what is gone once a set takes the place of another: what was, and what of the set
-// before has no successor in its list.
-func leave(set, before *policy.Set, gone Gone, now time.Time) Gone {
+// findGone returns the limits that are gone after a set has replaced another: the limits that were
+// gone before, and the old limits without a successor in their list.
+func findGone(set, before *policy.Set, gone Gone, now time.Time) Gone {
 	live, all := map[goneKey]bool{}, map[goneKey]time.Time{}
+	// Collect the limits of the new set.
 	after := make(map[string]*policy.Policy, len(set.Policies))
 	for i := range set.Policies {
 		p := &set.Policies[i]
@@ -107,6 +114,7 @@ func leave(set, before *policy.Set, gone Gone, now time.Time) Gone {
 			all[k] = until
 		}
 	}
+	// Add old limits without a successor.
 	for i := range before.Policies {
 		was := &before.Policies[i]
 		p := after[was.Name]
@@ -126,16 +134,17 @@ func leave(set, before *policy.Set, gone Gone, now time.Time) Gone {
 			lose(was.LimitsOf(tier), p.LimitsOf(tierBefore(before, was, tier, set)), false)
 		}
 	}
+	// Add the limits that were gone before.
 	for name, list := range gone {
 		for _, g := range list {
 			add(goneKey{name, g.Candidate, g.Root, g.Window}, g.Until)
 		}
 	}
-	return newest(all)
+	return keepLongest(all)
 }
 
-// newest are the limits that are gone and count for longest.
-func newest(all map[goneKey]time.Time) Gone {
+// keepLongest returns the gone limits that count longest, at most mostGone.
+func keepLongest(all map[goneKey]time.Time) Gone {
 	keys := slices.SortedFunc(maps.Keys(all), func(a, b goneKey) int {
 		return cmp.Or(all[b].Compare(all[a]), cmp.Compare(a.policy, b.policy), cmp.Compare(a.root, b.root),
 			cmp.Compare(a.window, b.window))
@@ -147,8 +156,8 @@ func newest(all map[goneKey]time.Time) Gone {
 	return left
 }
 
-// countsFor is how long at most counts what was used of a limit: two windows of a counter, and the
-// time in which a bucket fills.
+// countsFor returns the longest time in which use of a limit counts: two windows of a counter, or
+// the time in which a bucket fills.
 func countsFor(l *policy.Limit) time.Duration {
 	windows := int64(2)
 	if l.Quota > 0 {
@@ -158,8 +167,8 @@ func countsFor(l *policy.Limit) time.Duration {
 	return time.Duration(windows*int64(l.Window))*time.Microsecond + leasedAtMost
 }
 
-// tierBefore returns the index in the set before of a policy's tier; the default tier's if there
-// was none, or if the policy's limits do not go by tier.
+// tierBefore returns the index of a policy's tier in the set before; the default tier if there was
+// no such tier, or if the policy's limits do not differ by tier.
 func tierBefore(set *policy.Set, p *policy.Policy, tier int, before *policy.Set) int {
 	if len(p.Tiers) > 0 {
 		if at := slices.Index(before.Tiers, set.Tiers[tier]); at >= 0 {
@@ -169,7 +178,7 @@ func tierBefore(set *policy.Set, p *policy.Policy, tier int, before *policy.Set)
 	return before.Identity.DefaultTier
 }
 
-// rootsOf returns the roots of all limits of a policy; nil if they are those of a new policy.
+// rootsOf returns the roots of all limits of a policy; nil if they are the roots of a new policy.
 func rootsOf(p *policy.Policy) (roots []quota.Span) {
 	fresh := renewed(*p)
 	p.EachList(func(limits []policy.Limit) {
@@ -183,7 +192,7 @@ func rootsOf(p *policy.Policy) (roots []quota.Span) {
 	return roots
 }
 
-// setRoots gives the limits of a set the roots that were stored with it.
+// setRoots gives the limits of a set their stored roots.
 func setRoots(set *policy.Set, stored Roots) {
 	for i := range set.Policies {
 		p := &set.Policies[i]
@@ -200,24 +209,24 @@ func setRoots(set *policy.Set, stored Roots) {
 	}
 }
 
-// renewed is a policy with the roots of a new one.
+// renewed returns a policy with the roots of a new policy.
 func renewed(p policy.Policy) policy.Policy {
 	p.Limits, p.Candidate, p.Roots = slices.Clone(p.Limits), slices.Clone(p.Candidate), nil
 	p.Renew()
 	return p
 }
 
-// storedVersion is a version as stores keep it, beside its document.
+// storedVersion is the stored form of a version, without its document.
 type storedVersion struct {
 	Version
 	Roots Roots `json:"roots,omitempty"`
 	Gone  Gone  `json:"gone,omitempty"`
 }
 
-// Encode returns the version as stores keep it, without its document.
+// Encode returns the stored form of the version, without its document.
 func (v Version) Encode() ([]byte, error) { return json.Marshal(storedVersion{v, v.Roots, v.Gone}) }
 
-// DecodeVersion reads what Encode made.
+// DecodeVersion decodes the result of Encode.
 func DecodeVersion(stored []byte) (Version, error) {
 	var v storedVersion
 	err := json.Unmarshal(stored, &v)

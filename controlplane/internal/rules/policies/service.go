@@ -15,14 +15,14 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
-// remembered is how many versions are kept ready for nodes that still use an older one.
+// remembered is the number of versions in memory for nodes that still use an older version.
 const remembered = 32
 
-// rememberedBytes bounds the documents of these versions together: a version in memory takes about
-// ten times its document.
+// rememberedBytes bounds the size of all these documents: a version in memory takes about ten times
+// the size of its document.
 const rememberedBytes = 4 << 20
 
-// Service knows the policy set. Make one with New. It is safe for concurrent use.
+// Service manages the policy set. Make one with New. It is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
@@ -34,25 +34,24 @@ type Service struct {
 	versions map[uint64]*Compiled
 	// taken is the highest number that a node has reported.
 	taken uint64
-	// unsaid is what the store was given back after a loss, and the answer did not come; nil for
-	// nothing.
+	// unsaid is a restore of the store whose answer did not come; nil if there is none.
 	unsaid *restored
 
 	log  *slog.Logger
 	lost func()
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config configures a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Store Store
 	// Now returns the time at which a version is put.
 	Now func() time.Time
-	// Log gets what a store turns out to have lost; nil discards it.
+	// Log receives warnings that the store has lost versions; nil discards them.
 	Log *slog.Logger
-	// Lost, if not nil, is called each time.
+	// Lost, if not nil, is called after each such loss.
 	Lost func()
-	// Files is where the files are that alone say what the policy set is, for people; empty if it
-	// is changed by requests.
+	// Files is the path of the files that alone define the policy set, for messages; empty if
+	// requests change the policy set.
 	Files string
 }
 
@@ -86,8 +85,8 @@ func (s *Service) Active() (Active, <-chan struct{}) {
 	return s.active, s.changed
 }
 
-// At returns a version by number. Errors: ErrNotFound, ErrUnreadable, which wraps why this build
-// cannot read the document, or the store's.
+// At returns a version by number. Errors: ErrNotFound, ErrUnreadable, which wraps the reason why
+// this build cannot read the document, or the error of the store.
 func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	s.mu.Lock()
 	c := s.versions[number]
@@ -99,7 +98,7 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err = compile(v)
+	c, err = compileVersion(v)
 	if err != nil {
 		return nil, fmt.Errorf("%w: version %d: %w", ErrUnreadable, number, err)
 	}
@@ -109,8 +108,8 @@ func (s *Service) At(ctx context.Context, number uint64) (*Compiled, error) {
 	return c, nil
 }
 
-// exact is At for a version whose digest is known: another version of that number is forgotten. The
-// error is errs.Conflict if the store has another one.
+// exact is At for a version with a known digest: it forgets another version with that number. The
+// error is errs.Conflict if the store has another version.
 func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Compiled, error) {
 	if number == 0 {
 		return nil, ErrNotFound
@@ -129,8 +128,8 @@ func (s *Service) exact(ctx context.Context, number uint64, digest string) (*Com
 	return c, err
 }
 
-// remember keeps c, and forgets the oldest other versions while they are too many or too large. The
-// caller holds the lock.
+// remember keeps c, and forgets the oldest of the other versions while they are too many or too
+// large. The caller holds the lock.
 func (s *Service) remember(c *Compiled) {
 	s.versions[c.Version.Number] = c
 	size := 0
@@ -149,8 +148,8 @@ func (s *Service) remember(c *Compiled) {
 	}
 }
 
-// Load returns a version as it is stored, even if this build cannot read it. While the store is
-// away it returns what this replica holds, and the store's error as away.
+// Load returns a stored version, even if this build cannot read it. While the store is away it
+// returns the version of this replica, and the error of the store as away.
 func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err error) {
 	v, err = s.store.Load(ctx, number)
 	if err == nil || errors.Is(err, ErrNotFound) {
@@ -165,8 +164,8 @@ func (s *Service) Load(ctx context.Context, number uint64) (v Version, away, err
 }
 
 // Newest returns the current version as it was written; version 0 with EmptyDocument if there is
-// none. While the store is away it returns what this replica holds, and the store's error as away;
-// if it holds none, err.
+// none. While the store is away it returns the version of this replica, and the error of the store
+// as away; if this replica has no version, err.
 func (s *Service) Newest(ctx context.Context) (v Version, away, err error) {
 	state, err := s.store.State(ctx)
 	if err != nil {
@@ -176,11 +175,11 @@ func (s *Service) Newest(ctx context.Context) (v Version, away, err error) {
 		}
 		return held.Version, err, nil
 	}
-	v, err = s.written(ctx, state)
+	v, err = s.currentVersion(ctx, state)
 	return v, nil, err
 }
 
-func (s *Service) written(ctx context.Context, state State) (Version, error) {
+func (s *Service) currentVersion(ctx context.Context, state State) (Version, error) {
 	if state.Current == 0 {
 		return Version{Format: policydoc.YAML, Document: []byte(EmptyDocument)}, nil
 	}
@@ -191,9 +190,9 @@ func (s *Service) written(ctx context.Context, state State) (Version, error) {
 	return s.store.Load(ctx, state.Current)
 }
 
-// List returns at most limit versions below before, newest first, without documents. A before of 0
-// starts at the newest. While the store is away it returns those that this replica has in memory,
-// and the store's error as away.
+// List returns at most limit versions below before, the newest first, without documents. A before
+// of 0 starts at the newest. While the store is away it returns the versions in this replica's
+// memory, and the error of the store as away.
 func (s *Service) List(ctx context.Context, before uint64, limit int) (list []Version, away, err error) {
 	list, err = s.store.List(ctx, before, limit)
 	if err == nil {

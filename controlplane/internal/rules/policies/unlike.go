@@ -6,10 +6,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Unlike returns the policies of both sets of which the two differ in the requests that they
-// decide, so that the shares which they refuse are those of different requests.
+// Unlike returns the policies that decide different requests in the two sets: their shares of
+// refusals cannot be compared.
 func Unlike(before, after *policy.Set) map[string]bool {
-	all := !reflect.DeepEqual(chosenBy(before), chosenBy(after))
+	all := !reflect.DeepEqual(selectionOf(before), selectionOf(after))
 	old := make(map[string]*policy.Policy, len(before.Policies))
 	for i := range before.Policies {
 		old[before.Policies[i].Name] = &before.Policies[i]
@@ -24,13 +24,12 @@ func Unlike(before, after *policy.Set) map[string]bool {
 	return unlike
 }
 
-// chosenBy is what a set's settings say about which requests policies decide.
-func chosenBy(s *policy.Set) []any {
+// selectionOf returns the settings of a set that select the requests of policies.
+func selectionOf(s *policy.Set) []any {
 	return []any{s.Identity, s.Tiers, s.Exempt, s.Banned, s.Routing}
 }
 
-// Unlike returns the policies of which the versions in force differ in the requests that they
-// decide.
+// Unlike returns the policies that decide different requests in the versions in force.
 func (a Active) Unlike() map[string]bool {
 	if a.Current == nil || a.Draft == nil {
 		return nil
@@ -45,7 +44,7 @@ func areUnlike(was, is *policy.Policy) bool {
 		!reflect.DeepEqual(tiersWithout(was), tiersWithout(is))
 }
 
-// tiersWithout are the tiers to which a policy does not apply.
+// tiersWithout returns the tiers to which a policy does not apply.
 func tiersWithout(p *policy.Policy) (without []int) {
 	for tier := range p.Tiers {
 		if len(p.LimitsOf(tier)) == 0 {
