@@ -17,32 +17,35 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Callers slots have what callers used. They are of the length of Coarse ones.
+// Callers slots have the use of callers. They are as long as Coarse slots.
 const Callers Kind = "callers"
 
 const (
-	// callersKept is how many are kept: an hour, and the one before it is whole.
+	// callersKept is the number of Callers slots kept: an hour, and one more, so that the hour is
+	// complete.
 	callersKept = 13
-	// settled is how long after its end a span is read: by then all replicas have put theirs.
+	// settled is the time after the end of a span at which it is read: by then all replicas have
+	// stored it.
 	settled = 3 * Every
-	// Accuracy is how far a quantile may be off, as a part of it.
+	// Accuracy is the relative error of a quantile.
 	Accuracy = 0.01
-	// maxBins bounds a sketch. What is too small for it counts as the smallest that has a bin.
+	// maxBins bounds a sketch. Values too small for its bins count in the lowest bin.
 	maxBins = 2048
-	// below and headRoom make the suggestion: so many callers stay under it, with so much to spare.
+	// below and headRoom define the suggestion: this share of the callers stays under it, with this
+	// much to spare.
 	below, headRoom = 0.999, 0.2
 )
 
-// callers is what a Service knows of callers.
+// callers is a Service's state about callers.
 type callers struct {
-	// own are the spans that this replica has counted and the store lacks.
+	// own are the spans that this replica has counted and not stored yet.
 	own map[int64]*samples
-	// read is the last span that was read; hour is what was read.
+	// read is the last span that was read; hour has the rates of the last hour.
 	read int64
 	hour map[string]*rates
 }
 
-// rates are those of the callers of a policy: tokens in a span, one value for each caller and span.
+// rates are the use of a policy's callers: tokens in a span, one value for each caller and span.
 type rates struct {
 	sketch  *ddsketch.DDSketch
 	sampled int64
@@ -50,23 +53,24 @@ type rates struct {
 	spans   map[int64]bool
 }
 
-// Used counts what a caller of a policy used of its first limit: tokens that the control plane
-// granted to its bucket; below 0, tokens that it had not used.
+// Used counts a caller's use of the first limit of a policy: tokens that the control plane granted
+// to its bucket. Tokens below 0 were granted before and came back unused.
 func (s *Service) Used(p *policy.Policy, window int64, bucket keyhash.Key, tokens int64) {
 	if !isFirst(p, window) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.use(p.Name, bucket, tokens)
+	s.useTokens(p.Name, bucket, tokens)
 }
 
-// isFirst reports whether a limit with such a window is the one of which callers are counted.
+// isFirst reports whether a limit with this window is a policy's first limit, whose callers are
+// counted.
 func isFirst(p *policy.Policy, window int64) bool {
 	return len(p.Limits) > 0 && int64(p.Limits[0].Window) == window
 }
 
-// refusedCallers counts what callers asked for and were refused. The lock is held.
+// refusedCallers counts the tokens that callers asked for in vain. The lock is held.
 func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 	for i := range m.Refusals {
 		r := &m.Refusals[i]
@@ -74,25 +78,26 @@ func (s *Service) refusedCallers(c *policies.Compiled, m *wire.Decisions) {
 		if ok && isFirst(p, int64(limit.Window)) {
 			cost := max(r.Cost, 1)
 			more := min(r.Count-r.Over, maxUsed/cost) * cost
-			s.use(p.Name, r.Bucket, more)
-			s.use(p.Name+beyond+strconv.FormatInt(evenly(limit.Quota, limit.Window), 10), r.Bucket, more)
+			s.useTokens(p.Name, r.Bucket, more)
+			s.useTokens(p.Name+beyond+strconv.FormatInt(evenly(limit.Quota, limit.Window), 10), r.Bucket, more)
 		}
 	}
 }
 
-// beyond stands between a policy and the use that a limit of it allows in a span, in the name of a
-// sample of what that limit refused. No policy has it in its name.
+// beyond separates, in the name of a sample, the policy from the number of tokens that a limit of
+// it allows in a span. The sample has the tokens that this limit refused. No policy's name contains
+// beyond.
 const beyond = "\x00"
 
-// evenly is how many tokens a limit allows in a span.
+// evenly returns the tokens that a limit allows in a span.
 func evenly(tokens int64, window quota.Span) int64 {
 	span := quota.Span(coarseStep / time.Microsecond)
 	return int64(math.Ceil(float64(tokens) * float64(span) / float64(max(window, 1))))
 }
 
-// atLeast is what callers used at least in a span that were refused in it: more than the limit,
-// though they may have been quiet for most of the span. An average alone would say that the limit
-// which refuses them catches none.
+// atLeast returns the least use of callers that were refused in a span: more than the limit, even
+// if they were quiet for most of the span. From the averages alone it would look as if the limit
+// that refuses these callers caught none.
 func (s *samples) atLeast(policy string) map[uint64]int64 {
 	least := map[uint64]int64{}
 	for name, one := range s.of {
@@ -111,7 +116,7 @@ func (s *samples) atLeast(policy string) map[uint64]int64 {
 	return least
 }
 
-func (s *Service) use(policy string, bucket keyhash.Key, tokens int64) {
+func (s *Service) useTokens(policy string, bucket keyhash.Key, tokens int64) {
 	span := Callers.At(s.Now()).Number
 	all := s.callers.own[span]
 	if all == nil {
@@ -122,7 +127,7 @@ func (s *Service) use(policy string, bucket keyhash.Key, tokens int64) {
 	all.add(policy, binary.LittleEndian.Uint64(bucket[:]), tokens)
 }
 
-// putCallers stores the spans that are over.
+// putCallers stores the spans that have ended.
 func (s *Service) putCallers(ctx context.Context, now time.Time) error {
 	present := Callers.At(now).Number
 	s.mu.Lock()
@@ -144,13 +149,14 @@ func (s *Service) putCallers(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// takeCallers reads the spans of the last hour when one more is over, and at first.
+// takeCallers reads the spans of the last hour after each span, and at the start.
 func (s *Service) takeCallers(ctx context.Context, now time.Time) error {
 	newest := Callers.At(now.Add(-settled)).Number - 1
 	if s.callers.read == newest {
 		return nil
 	}
 	hour := map[string]*rates{}
+	// Merge the samples of all replicas, span by span.
 	for span := newest - 11; span <= newest; span++ {
 		texts, err := s.Store.Slots(ctx, []Slot{{Callers, span}})
 		if err != nil {
@@ -166,6 +172,7 @@ func (s *Service) takeCallers(ctx context.Context, now time.Time) error {
 			if strings.Contains(name, beyond) {
 				continue
 			}
+			// A refused caller has used at least the limit.
 			for hash, least := range all.atLeast(name) {
 				if used, known := one.used[hash]; known {
 					one.used[hash] = max(used, least)
@@ -185,7 +192,7 @@ func (s *Service) takeCallers(ctx context.Context, now time.Time) error {
 
 func newRates(first int64) *rates {
 	sketch, err := ddsketch.LogCollapsingLowestDenseDDSketch(Accuracy, maxBins)
-	if err != nil { // The figures are constant.
+	if err != nil { // The arguments are constant, so there is no error.
 		return &rates{}
 	}
 	return &rates{sketch: sketch, first: first, spans: map[int64]bool{}}
@@ -200,47 +207,48 @@ func (r *rates) add(span int64, one *sample) {
 	}
 }
 
-// Quantile is a rate under which a part Q of the callers stays.
+// Quantile is the rate below which a share Q of the callers stays.
 type Quantile struct {
 	Q    float64 `json:"q"`
 	Rate float64 `json:"rate"`
 }
 
-// Caught is what a limit would have done.
+// Caught is the effect that a limit would have had.
 type Caught struct {
 	Limit int64 `json:"limit"`
-	// Above is how many callers exceed it in a span of five minutes, on average; Share is the part
-	// of all that they are.
+	// Above is the average number of callers above the limit in a span of five minutes; Share is
+	// their share of all callers, 0 to 1.
 	Above int64   `json:"callers_above"`
 	Share float64 `json:"share_above"`
-	// Refused is the part of all tokens that it would have refused.
+	// Refused is the share of all tokens that the limit would have refused, 0 to 1.
 	Refused float64 `json:"refused_share"`
 }
 
-// Distribution is how much the callers of a policy use.
+// Distribution describes the use of a policy by its callers.
 type Distribution struct {
 	Since, Until time.Time
 	Complete     bool
-	// Callers is how many there are in a span, on average; Sampled is how many values the
-	// quantiles stand on.
+	// Callers is the average number of callers in a span; Sampled is the number of values behind
+	// the quantiles.
 	Callers, Sampled int64
 	Quantiles        []Quantile
 	Limits           []Caught
 	// Suggestion is nil without callers.
 	Suggestion *Caught
-	// Uncovered: the window is longer than the history, so that nothing can be said.
+	// Uncovered is true if the window is longer than the history: then nothing is known.
 	Uncovered bool
 }
 
-// covered is the longest window that the history says anything of.
+// covered is the longest window that the history covers.
 const covered = time.Hour
 
-// Distribution returns how many tokens a window the callers of a policy used in spans of the last
-// hour, and what each of some limits would have done. InForce is the limit that there is: nothing
-// that is said contradicts what it has refused within the hour.
+// Distribution returns the tokens in each window that the callers of a policy used in the last
+// hour, and the effect that each of the limits would have had. inForce is the present limit: no
+// part of the answer contradicts its refusals of that hour.
 func (s *Service) Distribution(policy string, window time.Duration, inForce int64, limits []int64) Distribution {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Without data the answer has only the limits.
 	start := func(span int64) time.Time { return time.Unix(span*int64(coarseStep/time.Second), 0).UTC() }
 	d := Distribution{Complete: s.complete, Quantiles: []Quantile{}, Limits: []Caught{},
 		Until: start(s.callers.read + 1)}
@@ -248,7 +256,7 @@ func (s *Service) Distribution(policy string, window time.Duration, inForce int6
 	if d.Uncovered = window > covered; d.Uncovered {
 		return d
 	}
-	seen := s.sight(policy)
+	seen := s.sightOf(policy)
 	r := s.callers.hour[policy]
 	if r == nil || r.sampled == 0 {
 		for _, limit := range limits {
@@ -256,6 +264,7 @@ func (s *Service) Distribution(policy string, window time.Duration, inForce int6
 		}
 		return d
 	}
+	// Compute the quantiles and the effect of each limit.
 	d.Since, d.Sampled = start(r.first), r.sampled
 	d.Callers = r.mean(r.sketch.GetCount())
 	perSpan := float64(coarseStep) / float64(window)
@@ -268,20 +277,21 @@ func (s *Service) Distribution(policy string, window time.Duration, inForce int6
 	for _, limit := range limits {
 		d.Limits = append(d.Limits, seen.join(r.caught(limit, perSpan), inForce, r))
 	}
+	// Suggest a limit.
 	if used, err := r.sketch.GetValueAtQuantile(below); err == nil {
 		limit := max(used/perSpan, seen.least(inForce)) * (1 + headRoom)
-		suggestion := seen.join(r.caught(round(limit), perSpan), inForce, r)
+		suggestion := seen.join(r.caught(roundUp(limit), perSpan), inForce, r)
 		d.Suggestion = &suggestion
 	}
 	return d
 }
 
-// sight is what nodes have seen of a policy within an hour, whatever its callers used on average:
-// how many requests were refused, and how full the fullest bucket was, in percent.
+// sight is the information of nodes about a policy in the last hour, which the averages of callers
+// do not show: the number of refused requests, and the fill of the fullest bucket, in percent.
 type sight struct{ refused, fullest int64 }
 
-// sight reads it. The lock is held.
-func (s *Service) sight(policy string) sight {
+// sightOf reads the sight of a policy. The lock is held.
+func (s *Service) sightOf(policy string) sight {
 	count := int64(time.Hour / fineStep)
 	first := Fine.At(s.Now()).Number - count + 1
 	of := row{ByPolicy, policy}
@@ -290,7 +300,7 @@ func (s *Service) sight(policy string) sight {
 	return sight{refused, fullest}
 }
 
-// least is the limit that some caller needs at least.
+// least returns the limit that some caller needs at least.
 func (s sight) least(inForce int64) float64 {
 	if s.refused > 0 {
 		return float64(inForce)
@@ -298,8 +308,8 @@ func (s sight) least(inForce int64) float64 {
 	return float64(inForce) * float64(min(s.fullest, 100)) / 100
 }
 
-// join has what is known of averages agree with what was refused: a limit that is no higher than
-// the one that refuses catches some caller of the rates.
+// join corrects an effect by the refusals: a limit that is not above the limit that refuses catches
+// some caller.
 func (s sight) join(c Caught, inForce int64, of *rates) Caught {
 	if s.refused == 0 || c.Limit > inForce || c.Refused > 0 {
 		return c
@@ -314,7 +324,7 @@ func (r *rates) mean(callers float64) int64 {
 	return int64(math.Round(callers / float64(len(r.spans))))
 }
 
-// caught is what a limit would have done, if use within a span were even.
+// caught returns the effect of a limit if use within a span were even.
 func (r *rates) caught(limit int64, perSpan float64) Caught {
 	c, most := Caught{Limit: limit}, float64(limit)*perSpan
 	var callers, above, used, over float64
@@ -331,8 +341,8 @@ func (r *rates) caught(limit int64, perSpan float64) Caught {
 	return c
 }
 
-// round returns the next figure with two digits that is not below n, and at least 1.
-func round(n float64) int64 {
+// roundUp returns the next number with two digits that is at least n and at least 1.
+func roundUp(n float64) int64 {
 	unit := 1.0
 	for n/unit > 100 {
 		unit *= 10

@@ -7,10 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Measured counts what a node has measured of policies, as far as they are known. What was in
-// flight counts for the time that the message covers, so that no slot has more of it than there
-// was, but for what a late message moves. If that time is longer than a slot, its last part
-// counts.
+// Measured counts the measurements of a node for known policies. Requests in flight count for the
+// time that the message covers, so that a slot has no more of them than there were, except for the
+// part that a late message moves. If that time is longer than a slot, only its last part counts.
 func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 	node, now, covers := string(m.Node), s.Now(), time.Duration(m.Covers)
 	counted := min(covers, fineStep)
@@ -38,8 +37,8 @@ func (s *Service) Measured(m *wire.Measures, known func(policy string) bool) {
 	}
 }
 
-// Tried counts a request that a policy in shadow, or a candidate limit, would have refused, or of
-// which it does not know what it would have done.
+// Tried counts a request that a policy in shadow, or a candidate limit, would have refused; or, if
+// undetermined, a request for which this is not known.
 func (s *Service) Tried(policy, node string, candidate, undetermined bool) {
 	outcome := ShadowRefused
 	switch {
@@ -55,8 +54,8 @@ func (s *Service) Tried(policy, node string, candidate, undetermined bool) {
 	s.add(policy, node, outcome, 1)
 }
 
-// addEarlier counts in the slot before that of now the part of busy that belongs there, and returns
-// it. The lock is held.
+// addEarlier counts the part of busy that belongs to the slot before now's slot, and returns it.
+// The lock is held.
 func (s *Service) addEarlier(
 	slot Slot, now time.Time, covers time.Duration, name, node string, busy int64,
 ) (earlier int64) {

@@ -15,9 +15,9 @@ type Query struct {
 	Names    []string
 	Outcomes []Outcome
 	Kind     Kind
-	// Step is a multiple of the kind's, Range one of Step.
+	// Step is a multiple of the kind's step; Range is a multiple of Step.
 	Step, Range time.Duration
-	// Most is how many series there may be: those with the highest totals.
+	// Most is the maximum number of series; those with the highest totals are returned.
 	Most int
 }
 
@@ -26,22 +26,22 @@ type Series struct {
 	Policy  string  `json:"policy,omitempty"`
 	Node    string  `json:"node,omitempty"`
 	Outcome Outcome `json:"outcome"`
-	// Total is the sum of the values, of InFlight their mean and of Utilisation the highest.
+	// Total is the sum of the values; for InFlight their mean, and for Utilisation the highest.
 	Total  float64    `json:"total"`
 	Values []*float64 `json:"values"`
 }
 
-// Answer is what a Query finds.
+// Answer is the answer to a Query.
 type Answer struct {
-	// From is when the first value begins, Until when the last one ends, which may be later than
-	// now.
+	// From is the start of the first value, Until the end of the last value, which may be in the
+	// future.
 	From, Until time.Time
 	Series      []Series
 	// Complete is false while the store is away.
 	Complete bool
 }
 
-// Read answers a query. Series are in the order of their totals, the highest first.
+// Read answers a query. The series are sorted by their totals, the highest first.
 func (s *Service) Read(q Query) Answer {
 	end := s.Now().Truncate(q.Step).Add(q.Step)
 	from := end.Add(-q.Range)
@@ -51,9 +51,11 @@ func (s *Service) Read(q Query) Answer {
 	r := s.rings[q.Kind]
 	first, each := q.Kind.At(from).Number, int64(q.Step/q.Kind.Step())
 	count := int64(q.Range / q.Step)
-	for _, of := range r.selected(q) {
+	// Find the series and their totals.
+	for _, of := range r.selectRows(q) {
 		for _, outcome := range q.Outcomes {
-			if outcome.isSpecial() && q.Names == nil && !r.has(of, outcome) && !r.has(of, outcome.beside()) {
+			special := outcome.isSpecial() && q.Names == nil
+			if special && !r.hasOutcome(of, outcome) && !r.hasOutcome(of, outcome.beside()) {
 				continue // Most policies have no such limit.
 			}
 			one := Series{Outcome: outcome}
@@ -62,12 +64,13 @@ func (s *Service) Read(q Query) Answer {
 			} else {
 				one.Policy = of.name
 			}
-			if total := s.value(q.Kind, of, outcome, first, each*count); total != nil {
+			if total := s.valueOf(q.Kind, of, outcome, first, each*count); total != nil {
 				one.Total = *total
 			}
 			answer.Series = append(answer.Series, one)
 		}
 	}
+	// Keep the series with the highest totals, and read their values.
 	slices.SortFunc(answer.Series, func(a, b Series) int {
 		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Outcome, b.Outcome),
 			strings.Compare(a.Policy+a.Node, b.Policy+b.Node))
@@ -77,14 +80,14 @@ func (s *Service) Read(q Query) Answer {
 		one := &answer.Series[i]
 		of := row{q.By, one.Policy + one.Node}
 		for n := range count {
-			one.Values = append(one.Values, s.value(q.Kind, of, one.Outcome, first+n*each, each))
+			one.Values = append(one.Values, s.valueOf(q.Kind, of, one.Outcome, first+n*each, each))
 		}
 	}
 	return answer
 }
 
-// Fullest is the Utilisation of each policy in the last half minute, of those that nodes have
-// reported. That is longer than nodes take to report, and replicas to hear of it.
+// Fullest returns the Utilisation in the last half minute of each policy that nodes have reported.
+// That is longer than nodes take to report and replicas take to read it.
 func (s *Service) Fullest() map[string]float64 {
 	step := Fine.Step()
 	read := s.Read(Query{By: ByPolicy, Outcomes: []Outcome{Utilisation}, Kind: Fine, Step: step, Range: 4 * step,
@@ -96,32 +99,32 @@ func (s *Service) Fullest() map[string]float64 {
 	return full
 }
 
-// value is what an outcome comes to over n slots from one on; nil if none of them is known. The
+// valueOf returns an outcome over n slots, from a slot on; nil if none of the slots is known. The
 // lock is held.
-func (s *Service) value(kind Kind, of row, outcome Outcome, from, n int64) *float64 {
+func (s *Service) valueOf(kind Kind, of row, outcome Outcome, from, n int64) *float64 {
 	total, known := s.rings[kind].span(of, outcome.index(), from, n)
 	if known == 0 {
 		return nil
 	}
 	if outcome == Requests {
-		return s.requests(kind, of, from, n)
+		return s.requestsOf(kind, of, from, n)
 	}
 	value := float64(total)
 	if outcome == InFlight {
 		now := s.Now()
 		lasted, present := time.Duration(known)*kind.Step(), kind.At(now)
 		if present.Number >= from && present.Number < from+n && s.rings[kind].knows(present.Number) {
-			lasted -= kind.Step() - now.Sub(present.start()) // It is under way.
+			lasted -= kind.Step() - now.Sub(present.start()) // This slot is not over yet.
 		}
 		value = math.Round(value/hundredths/max(lasted.Seconds(), 1)*1000) / 1000
 	}
 	return &value
 }
 
-// requests are those that were decided: in each slot at least those that were refused, since the
-// others are estimated by one in sixteen. It is nil where none was seen, and tokens say that there
-// were some. The lock is held.
-func (s *Service) requests(kind Kind, of row, from, n int64) *float64 {
+// requestsOf returns the number of decided requests: in each slot at least the refused requests,
+// since the total is estimated from one request in sixteen. It is nil if no request was seen
+// although tokens were granted. The lock is held.
+func (s *Service) requestsOf(kind Kind, of row, from, n int64) *float64 {
 	r, sum := s.rings[kind], int64(0)
 	for slot := from; slot < from+n; slot++ {
 		estimate, _ := r.span(of, Requests.index(), slot, 1)
@@ -135,7 +138,7 @@ func (s *Service) requests(kind Kind, of row, from, n int64) *float64 {
 	return &value
 }
 
-// Names are those of the policies or nodes of which anything is counted.
+// Names returns the names of the policies or nodes with counts.
 func (s *Service) Names(by By) (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +152,8 @@ func (s *Service) Names(by By) (names []string) {
 	return names
 }
 
-// selected are the rows that a query is about. Those that it names are there even without counts.
-func (r *ring) selected(q Query) (rows []row) {
+// selectRows returns the rows of a query. Named rows are returned even without counts.
+func (r *ring) selectRows(q Query) (rows []row) {
 	switch {
 	case q.By == ByAll:
 		return []row{{ByAll, ""}}
@@ -168,13 +171,14 @@ func (r *ring) selected(q Query) (rows []row) {
 	return rows
 }
 
-// isSpecial reports whether only some policies can have an outcome: those in shadow or with a
-// candidate, with limits of requests in flight, or of which a node knows how full a bucket is.
+// isSpecial reports whether only some policies can have an outcome: policies in shadow or with a
+// candidate, with limits of requests in flight, or with a bucket whose fill a node knows.
 func (o Outcome) isSpecial() bool {
 	return o == InFlight || o == Utilisation || o.beside() != o
 }
 
-// beside is the outcome that is shown with one of a trial, of others the outcome itself.
+// beside returns the outcome that is shown with an outcome of a trial; for other outcomes the
+// outcome itself.
 func (o Outcome) beside() Outcome {
 	switch o {
 	case ShadowRefused:
@@ -189,16 +193,16 @@ func (o Outcome) beside() Outcome {
 	return o
 }
 
-// has reports whether anything is known of a row's outcome.
-func (r *ring) has(of row, outcome Outcome) bool {
+// hasOutcome reports whether a row has counts of an outcome.
+func (r *ring) hasOutcome(of row, outcome Outcome) bool {
 	l := r.rows[of]
 	return l != nil && l[outcome.index()] != nil
 }
 
-// Window is the length of what is compared.
+// Window is the length of the compared spans.
 const Window = 5 * time.Minute
 
-// Change compares a count with that of an hour and a day ago. Nil is not known.
+// Change compares a count with the counts of an hour and a day ago. Nil means not known.
 type Change struct {
 	Policy  string `json:"policy,omitempty"`
 	Now     int64  `json:"now"`
@@ -206,7 +210,7 @@ type Change struct {
 	DayAgo  *int64 `json:"day_ago"`
 }
 
-// Comparison is the changes of all policies together and of each.
+// Comparison has the change of all policies together and the change of each policy.
 type Comparison struct {
 	Until    time.Time
 	All      Change
@@ -214,8 +218,9 @@ type Comparison struct {
 	Complete bool
 }
 
-// Compare compares a count of the last Window with the same an hour before, and with the coarse
-// slot a day before, for the most policies with the highest counts now, an hour ago or a day ago.
+// Compare compares an outcome's count in the last Window with the count an hour before, and with
+// the coarse slot a day before. It returns the policies, at most most, with the highest counts now,
+// an hour ago or a day ago.
 func (s *Service) Compare(outcome Outcome, most int) Comparison {
 	end := s.Now().Truncate(fineStep)
 	at := outcome.index()
@@ -229,6 +234,7 @@ func (s *Service) Compare(outcome Outcome, most int) Comparison {
 		}
 		return &total
 	}
+	// of compares one row.
 	of := func(which row) (c Change) {
 		count := int64(Window / fineStep)
 		first := Fine.At(end).Number - count
@@ -239,6 +245,7 @@ func (s *Service) Compare(outcome Outcome, most int) Comparison {
 		c.DayAgo = ifKnown(coarse.span(which, at, Coarse.At(middle).Number, 1))
 		return c
 	}
+	// Compare all policies together, then each policy.
 	answer.All = of(row{ByAll, ""})
 	names := map[row]bool{}
 	for _, r := range []*ring{fine, coarse} {
@@ -253,6 +260,7 @@ func (s *Service) Compare(outcome Outcome, most int) Comparison {
 			answer.Policies = append(answer.Policies, c)
 		}
 	}
+	// Keep the policies with the highest counts.
 	slices.SortFunc(answer.Policies, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(b.Now, a.Now), cmp.Compare(b.highest(), a.highest()),
 			strings.Compare(a.Policy, b.Policy))

@@ -2,25 +2,26 @@ package series
 
 import "slices"
 
-// row is what a series is about.
+// row identifies a series.
 type row struct {
 	by   By
 	name string
 }
 
-// line has a row's values of each outcome, nil for those of which it has none.
+// line has a row's values of each outcome; nil if the row has none.
 type line [places][]uint32
 
-// ring keeps the last slots of a kind. Its cost is fixed for each row and outcome.
+// ring keeps the last slots of a kind. Its cost for each row and outcome is fixed.
 type ring struct {
 	kept int64
-	// ofVersions: it has the byVersion rows, and no others, which the other rings lack.
+	// ofVersions is true for the ring of the byVersion rows, which has no other rows; other rings
+	// lack them.
 	ofVersions bool
-	// last is the newest slot. known are the slots that some replica has put.
+	// last is the newest slot. known marks the slots that a replica has stored.
 	last  int64
 	known []bool
 	rows  map[row]*line
-	// of is how many rows there are of each kind.
+	// of is the number of rows of each kind.
 	of map[By]int
 }
 
@@ -28,34 +29,34 @@ func newRing(kept int64) *ring {
 	return &ring{kept: kept, known: make([]bool, kept), rows: map[row]*line{}, of: map[By]int{}}
 }
 
-// holds reports whether a slot is among those that are kept.
+// holds reports whether the ring keeps a slot.
 func (r *ring) holds(slot int64) bool { return slot <= r.last && slot > r.last-r.kept }
 
-// knows reports whether some replica has put a slot that is kept.
+// knows reports whether the ring keeps a slot and a replica has stored it.
 func (r *ring) knows(slot int64) bool { return r.holds(slot) && r.known[slot%r.kept] }
 
-// set makes t what was counted in a slot; nil is nothing.
-func (r *ring) set(slot int64, t *tally) {
-	r.advance(slot)
+// setSlot replaces the counts of a slot by t; nil means no counts.
+func (r *ring) setSlot(slot int64, t *tally) {
+	r.advanceTo(slot)
 	if !r.holds(slot) {
 		return
 	}
-	r.empty(slot)
+	r.emptySlot(slot)
 	if t != nil {
-		r.write(slot, t)
+		r.writeCounts(slot, t)
 	}
 }
 
-// raise makes the counts of a slot at least those of t.
-func (r *ring) raise(slot int64, t *tally) {
-	r.advance(slot)
+// raiseSlot raises the counts of a slot to at least the counts of t.
+func (r *ring) raiseSlot(slot int64, t *tally) {
+	r.advanceTo(slot)
 	if r.holds(slot) {
-		r.write(slot, t)
+		r.writeCounts(slot, t)
 	}
 }
 
-// write puts in the counts where they are higher than what is there.
-func (r *ring) write(slot int64, t *tally) {
+// writeCounts raises the counts of a slot to at least the counts of t.
+func (r *ring) writeCounts(slot int64, t *tally) {
 	at := slot % r.kept
 	r.known[at] = true
 	if r.ofVersions {
@@ -73,7 +74,7 @@ func (r *ring) write(slot int64, t *tally) {
 	}
 }
 
-// atLeast makes the counts of a row at least n, if there is room for the row.
+// atLeast raises the counts of a row to at least n, if there is room for the row.
 func (r *ring) atLeast(of row, at int64, n *counts) {
 	l := r.rows[of]
 	if l == nil {
@@ -96,13 +97,13 @@ func (r *ring) atLeast(of row, at int64, n *counts) {
 	}
 }
 
-// advance makes room for a slot that is newer than all, and forgets what has no counts.
-func (r *ring) advance(slot int64) {
+// advanceTo makes room for a new slot, and forgets rows without counts.
+func (r *ring) advanceTo(slot int64) {
 	if slot <= r.last {
 		return
 	}
 	for n := max(r.last+1, slot-r.kept+1); n <= slot; n++ {
-		r.empty(n)
+		r.emptySlot(n)
 	}
 	before := r.last
 	r.last = slot
@@ -117,10 +118,10 @@ func (r *ring) advance(slot int64) {
 	}
 }
 
-// sweepEvery is after how many slots what has no counts is forgotten.
+// sweepEvery is the number of slots after which rows without counts are forgotten.
 const sweepEvery = 12
 
-// shrink forgets outcomes without counts, and reports whether none has any.
+// shrink forgets outcomes without counts, and reports whether the line has no counts left.
 func (l *line) shrink() (empty bool) {
 	empty = true
 	for i, values := range l {
@@ -132,7 +133,8 @@ func (l *line) shrink() (empty bool) {
 	return empty
 }
 
-func (r *ring) empty(slot int64) {
+// emptySlot removes all counts of a slot.
+func (r *ring) emptySlot(slot int64) {
 	at := slot % r.kept
 	r.known[at] = false
 	for _, l := range r.rows {
@@ -144,7 +146,8 @@ func (r *ring) empty(slot int64) {
 	}
 }
 
-// span is what an outcome comes to over n slots from one on, and how many of them are known.
+// span returns the sum of an outcome over n slots, from a slot on, and the number of known slots.
+// For a utilisation it returns the highest value.
 func (r *ring) span(of row, outcome int, from, n int64) (total, known int64) {
 	var values []uint32
 	if l := r.rows[of]; l != nil {

@@ -5,26 +5,27 @@ import (
 	"errors"
 )
 
-// Bounds of what a replica holds of callers in one span: of a policy, and of all.
+// Bounds on the callers that a replica keeps for one span: of a policy, and in total.
 const (
 	maxSampled    = 2048
 	maxSampledAll = 1 << 15
-	// maxUsed is the most tokens that one caller is said to have used.
+	// maxUsed is the largest use of one caller that is counted.
 	maxUsed = 1 << 53
 )
 
-// sample is what some callers of a policy used in a span. The keyed hash of a bucket chooses them,
-// so a caller is in the sample of every replica or of none, and each in it is counted in full.
+// sample is the use of some callers of a policy in a span. The keyed hash of a bucket selects them,
+// so a caller is in the samples of all replicas or of none, and its use is counted in full.
 type sample struct {
-	// thin: only hashes whose lowest bits, so many, are 0. Each stands for 1<<thin callers.
+	// thin is the number of lowest bits that must be 0 in a selected hash: each selected caller
+	// represents 1<<thin callers.
 	thin uint8
 	used map[uint64]int64
 }
 
 func newSample() *sample { return &sample{used: map[uint64]int64{}} }
 
-// add counts the tokens of a caller, and reports whether it is new in the sample. Tokens below 0
-// went back: of a caller that has used none in the span they are of one before.
+// add counts the tokens of a caller, and reports whether the caller is new in the sample. Tokens
+// below 0 came back: if the caller has used none in this span, they belong to an earlier one.
 func (s *sample) add(hash uint64, n int64) bool {
 	if used, known := s.used[hash]; known && n < 0 {
 		s.used[hash] = max(used+n, 0)
@@ -37,7 +38,7 @@ func (s *sample) add(hash uint64, n int64) bool {
 	return len(s.used) > before
 }
 
-// halve drops about half of the callers.
+// halve removes about half of the callers.
 func (s *sample) halve() { s.thinTo(s.thin + 1) }
 
 func (s *sample) thinTo(thin uint8) {
@@ -52,7 +53,7 @@ func (s *sample) thinTo(thin uint8) {
 	}
 }
 
-// samples are those of one span, by policy.
+// samples are the samples of one span, by policy.
 type samples struct {
 	of  map[string]*sample
 	all int
@@ -60,7 +61,7 @@ type samples struct {
 
 func newSamples() *samples { return &samples{of: map[string]*sample{}} }
 
-// add counts the tokens of a caller. What is too many makes a sample thinner.
+// add counts the tokens of a caller. If there are too many callers, samples become thinner.
 func (s *samples) add(policy string, hash uint64, n int64) {
 	one := s.of[policy]
 	if one == nil {
@@ -125,9 +126,9 @@ func (s *samples) encode() []byte {
 	return b
 }
 
-var errSamples = errors.New("the callers of a replica cannot be read")
+var errSamples = errors.New("cannot read the callers of a replica")
 
-// decodeSamples reads what encode wrote.
+// decodeSamples decodes the result of encode.
 func decodeSamples(b []byte) (*samples, error) {
 	all, damaged := newSamples(), false
 	number := func() uint64 {

@@ -1,6 +1,6 @@
 // Package series keeps the history of decisions in memory: an hour in slots of 10 seconds and a day
-// in slots of 5 minutes, by policy and by node. Each replica counts what it hears in slots, puts
-// them into the store, and adds up what all replicas have put there, so that all show the same.
+// in slots of 5 minutes, by policy and by node. Each replica counts in slots, stores them, and adds
+// up the slots of all replicas from the store, so that all replicas show the same.
 package series
 
 import (
@@ -15,20 +15,20 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Kind is a length of slots.
+// Kind is a kind of slot, with its length.
 type Kind string
 
-// Fine slots are kept for an hour, Coarse ones for a day. What is compared with an hour and a day
-// ago needs some more of both.
+// Fine slots are kept for an hour, Coarse slots for a day, each a little longer: some values are
+// compared with an hour and a day ago.
 const (
 	Fine   Kind = "10s"
 	Coarse Kind = "5m"
 
-	// Tops are of the package decisions: the heaviest callers.
+	// Tops are slots of package decisions: the heaviest callers.
 	Tops Kind = "tops"
 )
 
-// The lengths of slots, and how many of them are kept.
+// The lengths of slots, and the number of slots kept.
 const (
 	fineStep, fineKept     = 10 * time.Second, 396
 	coarseStep, coarseKept = 5 * time.Minute, 290
@@ -43,7 +43,7 @@ func (k Kind) Step() time.Duration {
 	return fineStep
 }
 
-// Kept is how many slots are kept.
+// Kept is the number of slots kept.
 func (k Kind) Kept() int64 {
 	switch k {
 	case Tops:
@@ -56,7 +56,7 @@ func (k Kind) Kept() int64 {
 	return fineKept
 }
 
-// At is the slot of an instant.
+// At returns the slot of an instant.
 func (k Kind) At(now time.Time) Slot { return Slot{k, now.UnixNano() / int64(k.Step())} }
 
 var kinds = []Kind{Fine, Coarse}
@@ -67,29 +67,28 @@ type Slot struct {
 	Number int64
 }
 
-// start is when the slot begins.
+// start returns the start of the slot.
 func (s Slot) start() time.Time { return time.Unix(0, s.Number*int64(s.Kind.Step())) }
 
-// Store keeps what replicas have counted in slots, for as long as the slots are kept.
+// Store keeps the slots of replicas, for as long as each kind is kept.
 type Store interface {
-	// PutSlot keeps text in place of what the replica has put before.
+	// PutSlot replaces the replica's text of a slot.
 	PutSlot(ctx context.Context, slot Slot, replica string, text []byte) error
-	// Slots returns for each slot what each replica has put.
+	// Slots returns for each slot the texts of all replicas, by replica.
 	Slots(ctx context.Context, slots []Slot) ([]map[string][]byte, error)
 }
 
-// Outcome is what is counted.
+// Outcome is a counted quantity.
 type Outcome string
 
-// Refused are the requests that an enforced policy refused; they are exact. Requests are those that
-// were decided, for each policy that applied; they are estimated from samples. Tokens are those
-// that the control plane granted; they have no node. ShadowRefused and CandidateRefused are the
-// requests that a policy in shadow and a candidate limit would have refused; they are exact but for
-// ShadowUndetermined and CandidateUndetermined, of which these do not know what they would have
-// done.
+// Refused are requests that an enforced policy refused; the count is exact. Requests are decided
+// requests, for each policy that applied; they are estimated from samples. Tokens are tokens that
+// the control plane granted; they have no node. ShadowRefused and CandidateRefused are requests
+// that a policy in shadow or a candidate limit would have refused. These counts are exact, except
+// for requests whose outcome is not known: ShadowUndetermined and CandidateUndetermined.
 //
-// InFlight is how many requests were in flight on average. Utilisation is how full the fullest
-// bucket was at most, in percent: by tokens used, or by requests in flight.
+// InFlight is the average number of requests in flight. Utilisation is the highest fill of any
+// bucket, in percent: by tokens used, or by requests in flight.
 const (
 	Refused          Outcome = "refused"
 	Requests         Outcome = "requests"
@@ -103,14 +102,14 @@ const (
 	CandidateUndetermined Outcome = "candidate_undetermined"
 )
 
-// Outcomes are all, in the order of counts. That of stored counts is the same.
+// Outcomes are all outcomes, in the order of counts and of stored counts.
 var Outcomes = []Outcome{
 	Refused, Requests, Tokens, ShadowRefused, CandidateRefused, inFlight: InFlight, utilisation: Utilisation,
 	ShadowUndetermined, CandidateUndetermined,
 }
 
-// Places among counts that need care: a utilisation is not added up, and what was in flight is
-// counted in hundredths of a second, each for one request.
+// Indexes of special counts: a utilisation is not added up, and requests in flight are counted in
+// hundredths of a second of one request.
 const (
 	inFlight    = 5
 	utilisation = 6
@@ -118,10 +117,10 @@ const (
 	hundredths  = 100
 )
 
-// index is that of an outcome among counts.
+// index returns the index of an outcome in counts.
 func (o Outcome) index() int { return slices.Index(Outcomes, o) }
 
-// By is what a series is about.
+// By is the kind of rows of a series.
 type By string
 
 // ByAll is the sum of all policies.
@@ -131,17 +130,17 @@ const (
 	ByNode   By = "node"
 )
 
-// Every is how often Run calls Tick.
+// Every is the interval at which Run calls Tick.
 const Every = 5 * time.Second
 
-// maxOwn bounds the slots of each kind that a replica holds until the store takes them: ten minutes
-// and two hours.
+// maxOwn bounds the slots of each kind that a replica keeps until it can store them: ten minutes,
+// two hours, and an hour.
 var maxOwn = map[Kind]int64{Fine: 60, Coarse: 24, Callers: 12}
 
-// Config is what a Service stands on.
+// Config configures a Service.
 type Config struct {
 	Store Store
-	// Replica is a name that no other control plane has.
+	// Replica is the name of this control plane; no other has the same name.
 	Replica string
 	Now     func() time.Time
 	Log     *slog.Logger
@@ -152,29 +151,29 @@ type Config struct {
 type Service struct {
 	Config
 
-	// ticking is held by Tick. Its fields follow.
+	// ticking is held by Tick. The fields up to mu belong to Tick.
 	ticking sync.Mutex
-	// reread is the coarse slot in which all slots of an hour were read last.
+	// reread is the coarse slot in which the slots of a whole hour were last read.
 	reread int64
 	behind bool
 
 	mu sync.Mutex
-	// own is what this replica has counted in slots that the store may lack.
+	// own has the slots that this replica has counted and that the store may lack.
 	own   map[Slot]*tally
 	rings map[Kind]*ring
 	// versions are the Fine slots of the byVersion rows.
 	versions *ring
-	// back are tokens of policies that went back and have not made their figures less yet.
+	// back has tokens of policies that came back and are still to be subtracted.
 	back map[string]int64
-	// callers.read belongs to Tick.
+	// Only Tick uses callers.read.
 	callers callers
-	// complete: the last Tick has reached the store.
+	// complete is true if the last Tick reached the store.
 	complete bool
-	// ticked is closed by the next Tick.
+	// ticked is closed at the next Tick.
 	ticked chan struct{}
 }
 
-// New makes a Service. Call Tick, or Run, to have it follow the store.
+// New makes a Service. Call Tick or Run, so that it follows the store.
 func New(c Config) *Service {
 	return &Service{
 		Config: c, own: map[Slot]*tally{}, ticked: make(chan struct{}),
@@ -199,14 +198,14 @@ func (s *Service) Heard(c *policies.Compiled, m *wire.Decisions) {
 	s.refusedCallers(c, m)
 	for i := range m.Callers {
 		if name, ok := c.NameOf(m.Callers[i].Policy); ok && c.HasTier(m.Callers[i].Tier) {
-			// A caller that took another's place has its count as well, so the sum is right.
+			// A caller that took another caller's place has that count too, so the sum is right.
 			s.add(name, node, Requests, m.Callers[i].Count)
 		}
 	}
 }
 
-// Granted counts tokens that the control plane granted, without those that went back. These count
-// less among the next ones: what a slot has counted stays.
+// Granted counts tokens that the control plane granted, less the tokens that came back. Later
+// grants are reduced by these, because a count in a slot never falls.
 func (s *Service) Granted(policy string, tokens, back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +224,7 @@ func (s *Service) Granted(policy string, tokens, back int64) {
 	s.add(policy, "", Tokens, tokens)
 }
 
-// add counts in the slots of now. The lock is held.
+// add counts in the present slots. The lock is held.
 func (s *Service) add(policy, node string, of Outcome, n int64) {
 	now := s.Now()
 	for _, kind := range kinds {
@@ -233,7 +232,7 @@ func (s *Service) add(policy, node string, of Outcome, n int64) {
 	}
 }
 
-// ownAt is what this replica counts in a slot. The lock is held.
+// ownAt returns the counts of this replica in a slot. The lock is held.
 func (s *Service) ownAt(slot Slot) *tally {
 	t := s.own[slot]
 	if t != nil {
@@ -241,7 +240,7 @@ func (s *Service) ownAt(slot Slot) *tally {
 	}
 	t = newTally()
 	s.own[slot] = t
-	// There is a slot of each number: Tick makes it even if nothing is counted.
+	// Every number has a slot: Tick makes it even without counts.
 	delete(s.own, Slot{slot.Kind, slot.Number - maxOwn[slot.Kind]})
 	return t
 }
@@ -252,22 +251,23 @@ func (s *Service) Run(ctx context.Context) {
 		timed, cancel := context.WithTimeout(ctx, Every)
 		defer cancel()
 		if err := s.Tick(timed); err != nil {
-			s.Log.Debug("the history could not be exchanged", "error", err.Error())
+			s.Log.Debug("cannot exchange the history with the store", "error", err.Error())
 		}
 	}
 	tick(ctx)
 	every.Period(ctx, Every, tick)
 }
 
-// Tick puts what is new into the store and takes in what all replicas have there. After an error,
-// of the store, the history has at least what this replica heard.
+// Tick stores the new counts of this replica and reads the counts of all replicas. It returns the
+// error of the store. After an error the history still contains all counts of this replica.
 func (s *Service) Tick(ctx context.Context) error {
 	s.ticking.Lock()
 	defer s.ticking.Unlock()
+	// Exchange slots and callers with the store; stop at the first error.
 	now := s.Now()
-	err := s.put(ctx, now)
+	err := s.putSlots(ctx, now)
 	if err == nil {
-		err = s.take(ctx, now)
+		err = s.takeSlots(ctx, now)
 	}
 	if err == nil {
 		err = s.putCallers(ctx, now)
@@ -275,18 +275,20 @@ func (s *Service) Tick(ctx context.Context) error {
 	if err == nil {
 		err = s.takeCallers(ctx, now)
 	}
+	// After an error, show at least this replica's own counts.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.behind = err != nil
 	s.complete = err == nil
 	if err != nil {
 		for slot, t := range s.own {
-			s.rings[slot.Kind].raise(slot.Number, t)
+			s.rings[slot.Kind].raiseSlot(slot.Number, t)
 			if slot.Kind == Fine {
-				s.versions.raise(slot.Number, t)
+				s.versions.raiseSlot(slot.Number, t)
 			}
 		}
 	}
+	// Wake the readers that wait for new counts.
 	close(s.ticked)
 	s.ticked = make(chan struct{})
 	return err
@@ -299,13 +301,13 @@ func (s *Service) Ticked() <-chan struct{} {
 	return s.ticked
 }
 
-// put stores this replica's slots that it has not yet stored as they are. Nothing is added to a
-// slot once the one behind it is over; it is forgotten then.
-func (s *Service) put(ctx context.Context, now time.Time) error {
+// putSlots stores the slots of this replica that have changed since they were stored. A slot no
+// longer changes once the next slot is over; then it is forgotten.
+func (s *Service) putSlots(ctx context.Context, now time.Time) error {
 	s.mu.Lock()
 	texts := map[Slot][]byte{}
 	for _, kind := range kinds {
-		s.ownAt(kind.At(now)) // A slot without counts is known too.
+		s.ownAt(kind.At(now)) // A slot without counts is stored too.
 	}
 	for slot, t := range s.own {
 		if !t.stored {
@@ -314,12 +316,14 @@ func (s *Service) put(ctx context.Context, now time.Time) error {
 		}
 	}
 	s.mu.Unlock()
+	// Store them; after an error all are stored again.
 	for slot, text := range texts {
 		if err := s.Store.PutSlot(ctx, slot, s.Replica, text); err != nil {
-			s.unstored(texts)
+			s.markUnstored(texts)
 			return err
 		}
 	}
+	// Forget slots that no longer change.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for slot := range s.own {
@@ -330,8 +334,8 @@ func (s *Service) put(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// unstored has slots stored again.
-func (s *Service) unstored(texts map[Slot][]byte) {
+// markUnstored marks slots, so that they are stored again.
+func (s *Service) markUnstored(texts map[Slot][]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for slot := range texts {
@@ -341,13 +345,14 @@ func (s *Service) unstored(texts map[Slot][]byte) {
 	}
 }
 
-// chunk is how many slots are read at a time.
+// chunk is the number of slots in one read.
 const chunk = 50
 
-// take reads the slots that may have changed: the present one and the two before, and now and then
-// all of the last hour, since a replica that was cut off puts its slots later. The first time it
-// reads all that is kept.
-func (s *Service) take(ctx context.Context, now time.Time) error {
+// takeSlots reads the slots that may have changed: the present slot and the two before. Once in
+// each coarse slot it reads the whole last hour, because a replica that was cut off stores its
+// slots late. The first time it reads all slots.
+func (s *Service) takeSlots(ctx context.Context, now time.Time) error {
+	// Select the slots.
 	var slots []Slot
 	turn := Coarse.At(now).Number
 	for _, kind := range kinds {
@@ -363,6 +368,7 @@ func (s *Service) take(ctx context.Context, now time.Time) error {
 			slots = append(slots, Slot{kind, n})
 		}
 	}
+	// Read them in chunks, and replace the counts in the rings.
 	for part := range slices.Chunk(slots, chunk) {
 		texts, err := s.Store.Slots(ctx, part)
 		if err != nil {
@@ -370,10 +376,10 @@ func (s *Service) take(ctx context.Context, now time.Time) error {
 		}
 		s.mu.Lock()
 		for i, slot := range part {
-			t := sum(texts[i])
-			s.rings[slot.Kind].set(slot.Number, t)
+			t := sumTexts(texts[i])
+			s.rings[slot.Kind].setSlot(slot.Number, t)
 			if slot.Kind == Fine {
-				s.versions.set(slot.Number, t)
+				s.versions.setSlot(slot.Number, t)
 			}
 		}
 		s.mu.Unlock()

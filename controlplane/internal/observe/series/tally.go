@@ -5,18 +5,18 @@ import (
 	"math"
 )
 
-// Bounds of the names in one tally and in a ring. What belongs to further names counts for all.
+// Bounds on the names in a tally and in a ring. Counts of further names are only in the total.
 const (
 	maxPolicies = 2000
 	maxNodes    = 1000
-	// maxText bounds what is read of one replica's slot.
+	// maxText bounds the size of a replica's slot, in bytes; a larger slot is ignored.
 	maxText = 1 << 20
 )
 
-// counts are the counts of each of Outcomes, and those of byVersion rows behind them.
+// counts are the counts of all Outcomes, and then the counts of byVersion rows.
 type counts [places]uint32
 
-// add counts n more of an outcome; of a utilisation the highest counts.
+// add adds n to an outcome; for a utilisation it keeps the highest value.
 func (c *counts) add(outcome int, n int64) {
 	so := int64(c[outcome])
 	if outcome == utilisation {
@@ -27,8 +27,8 @@ func (c *counts) add(outcome int, n int64) {
 	c[outcome] = uint32(min(so, math.MaxUint32))
 }
 
-// MarshalJSON leaves out the zeros at the end, which a reader does not need. A replica with fewer
-// outcomes reads those that it knows.
+// MarshalJSON leaves out zeros at the end. A replica with fewer outcomes reads the outcomes that it
+// knows.
 func (c *counts) MarshalJSON() ([]byte, error) {
 	last := len(c)
 	for last > 0 && c[last-1] == 0 {
@@ -43,13 +43,13 @@ func (c *counts) addAll(from *counts) {
 	}
 }
 
-// tally is what was counted in one slot.
+// tally has the counts of one slot.
 type tally struct {
 	All      counts             `json:"all"`
 	Policies map[string]*counts `json:"policies"`
 	Nodes    map[string]*counts `json:"nodes"`
 	Versions map[string]*counts `json:"versions,omitempty"`
-	// stored: the store has it as it is.
+	// stored is true if the store has these counts.
 	stored bool
 }
 
@@ -64,19 +64,19 @@ func (t *tally) add(policy, node string, outcome int, n int64) {
 	}
 	t.stored = false
 	t.All.add(outcome, n)
-	if c := named(t.Policies, policy, maxPolicies); c != nil {
+	if c := countsOf(t.Policies, policy, maxPolicies); c != nil {
 		c.add(outcome, n)
 	}
 	if node == "" {
 		return
 	}
-	if c := named(t.Nodes, node, maxNodes); c != nil {
+	if c := countsOf(t.Nodes, node, maxNodes); c != nil {
 		c.add(outcome, n)
 	}
 }
 
-// named are the counts of a name, nil if there are too many names.
-func named(of map[string]*counts, name string, most int) *counts {
+// countsOf returns the counts of a name; nil if there are too many names.
+func countsOf(of map[string]*counts, name string, most int) *counts {
 	c := of[name]
 	if c == nil && len(of) < most {
 		c = &counts{}
@@ -87,14 +87,14 @@ func named(of map[string]*counts, name string, most int) *counts {
 
 func (t *tally) encode() []byte {
 	text, err := json.Marshal(t)
-	if err != nil { // Maps of numbers have none.
+	if err != nil { // Maps of numbers have no error.
 		return nil
 	}
 	return text
 }
 
-// sum adds up what replicas have put; nil if none has. What cannot be read counts nothing.
-func sum(texts map[string][]byte) *tally {
+// sumTexts adds up the texts of replicas; nil if there is none that can be decoded.
+func sumTexts(texts map[string][]byte) *tally {
 	var all *tally
 	for _, text := range texts {
 		var one tally
@@ -105,19 +105,19 @@ func sum(texts map[string][]byte) *tally {
 			all = newTally()
 		}
 		all.All.addAll(&one.All)
-		merge(all.Policies, one.Policies, func(string) int { return maxPolicies })
-		merge(all.Nodes, one.Nodes, func(string) int { return maxNodes })
-		merge(all.Versions, one.Versions, mostVersionRows)
+		mergeCounts(all.Policies, one.Policies, func(string) int { return maxPolicies })
+		mergeCounts(all.Nodes, one.Nodes, func(string) int { return maxNodes })
+		mergeCounts(all.Versions, one.Versions, mostVersionRows)
 	}
 	return all
 }
 
-func merge(into, from map[string]*counts, most func(name string) int) {
+func mergeCounts(into, from map[string]*counts, most func(name string) int) {
 	for name, n := range from {
 		if n == nil {
 			continue
 		}
-		if c := named(into, name, most(name)); c != nil {
+		if c := countsOf(into, name, most(name)); c != nil {
 			c.addAll(n)
 		}
 	}

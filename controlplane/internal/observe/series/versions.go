@@ -8,12 +8,12 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// byVersion rows are about one policy of one version of the policy set. They are counted while two
-// versions are in force, in Fine slots, exactly.
+// byVersion rows count one policy of one version of the policy set. They are counted exactly, in
+// Fine slots, while two versions are in force.
 const (
 	byVersion By = "version"
 
-	// maxVersionRows bounds the rows of policies; those of all requests have room beside them.
+	// maxVersionRows bounds the rows of policies; rows of all requests have room of their own.
 	maxVersionRows = 2 * maxPolicies
 	maxRowsOfAll   = 100
 	versionsKept   = int64(Window/fineStep) + 2
@@ -25,17 +25,19 @@ const (
 	places  = outcomes + 4
 )
 
-// Side is what nodes of one version have decided by a policy.
+// Side is the decisions of nodes with one version about a policy.
 type Side struct {
-	// Decided are the requests that the policy let through or refused, enforced; Refused the
-	// latter. Unsure are those that it decided without its bucket: by a share, a failure, a bound.
+	// Decided are requests that the enforced policy let through or refused, Refused the refused
+	// ones. Unsure are requests decided without the bucket: by a share, after a failure, or at a
+	// bound.
 	Decided, Refused, Unsure int64
-	// Waited are those that waited for tokens of the control plane, Held for how long, added up.
+	// Waited are requests that waited for tokens of the control plane; Held is their total waiting
+	// time.
 	Waited int64
 	Held   time.Duration
 }
 
-// Add adds what others have decided.
+// Add adds the decisions of other nodes.
 func (s *Side) Add(other Side) {
 	s.Decided += other.Decided
 	s.Refused += other.Refused
@@ -44,7 +46,7 @@ func (s *Side) Add(other Side) {
 	s.Held += other.Held
 }
 
-// Compared counts what a node has decided, as far as a policy set has the policy of its version.
+// Compared counts the decisions of a node, if the policy set of its version has the policy.
 func (s *Service) Compared(m *wire.Measures, has func(version uint64, policy string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +58,7 @@ func (s *Service) Compared(m *wire.Measures, has func(version uint64, policy str
 			continue
 		}
 		row := versionRow(one.Version, name)
-		c := named(t.Versions, row, mostVersionRows(row))
+		c := countsOf(t.Versions, row, mostVersionRows(row))
 		if c == nil {
 			continue
 		}
@@ -69,7 +71,7 @@ func (s *Service) Compared(m *wire.Measures, has func(version uint64, policy str
 	}
 }
 
-// mostVersionRows is how many rows there may be for one of a name to be among them.
+// mostVersionRows returns the maximum number of rows at which a row of this name is still added.
 func mostVersionRows(name string) int {
 	if strings.HasSuffix(name, " "+wire.AllRequests) {
 		return maxVersionRows + maxRowsOfAll
@@ -81,8 +83,8 @@ func versionRow(version uint64, policy string) string {
 	return strconv.FormatUint(version, 10) + " " + policy
 }
 
-// Decided returns what nodes with a version have decided since an instant, by policy, and whether
-// the counts of all replicas are in it.
+// Decided returns the decisions of nodes with a version since an instant, by policy, and whether
+// the counts of all replicas are included.
 func (s *Service) Decided(version uint64, since time.Time) (sides map[string]Side, complete bool) {
 	prefix, sides := versionRow(version, ""), map[string]Side{}
 	first, last := Fine.At(since).Number, Fine.At(s.Now()).Number
@@ -107,5 +109,6 @@ func (s *Service) Decided(version uint64, since time.Time) (sides map[string]Sid
 	return sides, s.complete
 }
 
-// Share is how much n requests are of those that were decided; 0 where none was.
+// Share returns the share of n requests in the decided requests, 0 to 1. Without decided requests
+// it is n.
 func (s Side) Share(n int64) float64 { return float64(n) / float64(max(s.Decided, 1)) }
