@@ -13,9 +13,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// answerRequest answers a request. An answer means that the store works: if the store is asked for
-// no item, or only to look, it is tried, unless it is far and has just answered. So a node whose
-// probe is answered can rely on the control plane. An error is always the store's.
+// answerRequest answers a request. An answer means that the store works. So if the store is asked
+// for no item, or only to look, it is tried, unless it is far away and has just answered: a node
+// whose probe is answered can rely on the control plane. An error is always an error of the store.
 func (s *Service) answerRequest(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (reply wire.LeaseReply, err error) {
@@ -26,7 +26,7 @@ func (s *Service) answerRequest(
 	for i := range reply.Items {
 		reply.Items[i].State = wire.ItemUnknown
 	}
-	if asksForNothing(req.Items) && s.far() && s.config.Breakers.Failing(StoreName) == 0 {
+	if asksForNothing(req.Items) && s.isFar() && s.config.Breakers.Failing(StoreName) == 0 {
 		return reply, nil
 	}
 	r, err := s.newResolver(ctx, req, nodes, reply.Items)
@@ -43,8 +43,8 @@ func (s *Service) answerRequest(
 	return reply, err
 }
 
-// answerItems answers all items in one pass. Those for which another replica has granted under
-// newer figures already get a second pass.
+// answerItems answers all items in one pass. Items for which another replica has already granted
+// with newer figures get a second pass.
 func (s *Service) answerItems(ctx context.Context, r *resolver) error {
 	all := make([]int, len(r.items))
 	for i := range all {
@@ -57,7 +57,7 @@ func (s *Service) answerItems(ctx context.Context, r *resolver) error {
 	return s.answerStale(ctx, r, stale)
 }
 
-// newResolver returns the resolver for a request; nil if its policy set is not known.
+// newResolver returns the resolver of a request; nil if the request's policy set is not known.
 func (s *Service) newResolver(
 	ctx context.Context, req wire.LeaseRequest, nodes int64, answers []wire.LeaseAnswer,
 ) (*resolver, error) {
@@ -69,7 +69,7 @@ func (s *Service) newResolver(
 			return nil, err
 		}
 	}
-	requested, err := s.requested(ctx, active, req.Version)
+	requested, err := s.requestedSet(ctx, active, req.Version)
 	if err != nil || requested == nil {
 		return nil, err
 	}
@@ -86,9 +86,10 @@ func (s *Service) newResolver(
 	return r, nil
 }
 
-// askStore asks the store for the open items, whole groups each, and fills in the answers. It
-// returns the groups that have an item whose figures are older than those of the store.
+// askStore asks the store for the open items, in whole groups, and fills in the answers. It returns
+// the groups with an item whose figures are older than the store's.
 func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int, error) {
+	// Build the asks.
 	resolved := r.buildAsks(open)
 	if len(resolved) == 0 {
 		return nil, nil
@@ -97,17 +98,19 @@ func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int,
 	for k := range resolved {
 		asks[k] = resolved[k].ask
 	}
+	// Ask the store.
 	r.asked = true
 	grants, err := s.config.Store.Grant(ctx, asks)
 	var partial *Partial
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
+	// Fill in the answers; a group with a stale item gets none yet.
 	staleGroups := map[int]bool{}
 	for k, g := range grants {
 		switch it := &resolved[k]; {
 		case partial != nil && partial.Away[k] > 0:
-			r.answers[it.index] = unavailable(partial.Away[k])
+			r.answers[it.index] = unavailableAnswer(partial.Away[k])
 		case g.Stale:
 			staleGroups[it.ask.Group] = true
 		default:
@@ -123,8 +126,8 @@ func (s *Service) askStore(ctx context.Context, r *resolver, open []int) ([]int,
 	return stale, nil
 }
 
-// answerStale answers items that were stale, by what the store has now. If the newer state cannot
-// be read, these items are unavailable and the other answers still count.
+// answerStale answers stale items with the store's newer figures. If these cannot be read, the
+// items are unavailable and the other answers still count.
 func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) error {
 	active, err := s.refreshSets(ctx)
 	if err == nil && active.Current == nil {
@@ -145,25 +148,25 @@ func (s *Service) answerStale(ctx context.Context, r *resolver, stale []int) err
 		newer.decideBy(active)
 		_, err = s.askStore(ctx, &newer, stale)
 	}
-	if err != nil { // The others have been charged: they need their answers.
+	if err != nil { // The other items have been charged: they need their answers.
 		for _, i := range stale {
-			r.answers[i] = unavailable(0)
+			r.answers[i] = unavailableAnswer(0)
 		}
 	}
 	return nil
 }
 
-// answerOf turns a grant into the node's answer, and notes the outcome.
+// answerOf converts a grant to the node's answer, and counts the outcome.
 func (s *Service) answerOf(it *resolved, g lease.Grant, span quota.Span) wire.LeaseAnswer {
 	switch it.ask.Kind {
 	case wire.KindClaim:
 		s.measureClaim(it, g)
-		return permitted(it, g)
+		return permitAnswer(it, g)
 	case wire.KindSettle:
 		s.measureSettled(it, g)
 		return wire.LeaseAnswer{State: wire.ItemGranted, Waiting: g.Waiting, Keep: g.Keep, Level: g.Level}
 	case wire.KindReturn:
-		s.config.Meter(it.use(g.Keep))
+		s.config.Meter(it.useOf(g.Keep))
 		return wire.LeaseAnswer{State: wire.ItemGranted}
 	}
 	s.measure(it, g, span)
@@ -175,14 +178,15 @@ func (s *Service) answerOf(it *resolved, g lease.Grant, span quota.Span) wire.Le
 	}
 }
 
-// unavailable answers an item whose part of the store has not answered for a time.
-func unavailable(away time.Duration) wire.LeaseAnswer {
+// unavailableAnswer answers an item whose part of the store has not answered for some time.
+func unavailableAnswer(away time.Duration) wire.LeaseAnswer {
 	wait := quota.Span(max(away.Microseconds(), 1))
 	return wire.LeaseAnswer{State: wire.ItemUnavailable, NotBefore: wait}
 }
 
-// measure notes the outcome of an answered item. An item that takes tokens for a longer span asks
-// for many requests to come, so it counts none. What candidates take is no use of their policy.
+// measure counts the outcome of an answered item. An item that takes tokens for a longer span is
+// for future requests, so it counts no request. The use of a candidate is not counted for its
+// policy.
 func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 	if it.candidate {
 		return
@@ -200,23 +204,22 @@ func (s *Service) measure(it *resolved, g lease.Grant, span quota.Span) {
 	}
 }
 
-// measureSettled notes by how much a request has cost less than it had reserved, or more, the first
-// time that its reservation is settled. What of it the bucket had earned meanwhile was not used
-// either.
+// measureSettled counts the difference between a request's reservation and its cost, when the
+// reservation is first settled. It includes tokens that the bucket has earned since: they were not
+// used either.
 func (s *Service) measureSettled(it *resolved, g lease.Grant) {
 	if g.Waiting > 0 {
-		s.config.Meter(it.use(it.item.Cost - it.item.Actual))
+		s.config.Meter(it.useOf(it.item.Cost - it.item.Actual))
 	}
 }
 
-// use says that tokens were not used; below 0, that more were.
-func (it *resolved) use(back int64) Use {
+// useOf returns the use of an item that gave tokens back; below 0, that took more tokens.
+func (it *resolved) useOf(back int64) Use {
 	return Use{Policy: it.policy, Tier: it.tier, Tokens: max(-back, 0), Returned: max(back, 0),
 		Bucket: it.item.Bucket, Window: it.limit.Window}
 }
 
-// refreshSets returns the versions that are active by the store, as far as this build can read
-// them.
+// refreshSets returns the versions in force in the store, if this build can read them.
 func (s *Service) refreshSets(ctx context.Context) (policies.Active, error) {
 	_, err := s.config.Sets.Refresh(ctx)
 	active, _ := s.config.Sets.Active()
@@ -226,8 +229,8 @@ func (s *Service) refreshSets(ctx context.Context) (policies.Active, error) {
 	return active, err
 }
 
-// requested returns the policy set that a request's indexes refer to, nil if it is not known.
-func (s *Service) requested(
+// requestedSet returns the policy set that a request's indexes refer to; nil if it is not known.
+func (s *Service) requestedSet(
 	ctx context.Context, active policies.Active, number uint64,
 ) (*policies.Compiled, error) {
 	if active.Current == nil || number == 0 {
@@ -243,9 +246,9 @@ func (s *Service) requested(
 	return c, err
 }
 
-// grants reports whether the control plane does what an item wants with limits of a mode. Nodes
-// keep no tokens of optimistic limits, but report them.
-func grants(it *wire.LeaseItem, mode policy.Mode) bool {
+// mayGrant reports whether the control plane grants an item under a mode. Nodes keep no tokens of
+// optimistic limits, but report their use.
+func mayGrant(it *wire.LeaseItem, mode policy.Mode) bool {
 	switch it.Kind {
 	case wire.KindAsk:
 		return mode != policy.ModeLocal && (mode != policy.ModeOptimistic || it.Waiting > 0 || it.Keep == 0)

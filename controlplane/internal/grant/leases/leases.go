@@ -1,5 +1,5 @@
-// Package leases grants leases: it resolves the items of a node's request under the policy set in
-// force, asks the store for their tokens, and turns the grants into answers.
+// Package leases grants leases: it resolves the items of a node's request with the policy set in
+// force, asks the store for their tokens, and converts the grants to answers.
 package leases
 
 import (
@@ -22,43 +22,46 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Patience is how long a request may wait for a store that is near: the node's requests wait for
+// Patience is the longest wait of a request for a store that is near: the node's requests wait for
 // lease.Deadline.
 const Patience = 40 * time.Millisecond
 
-// patientTrips is for how many times the way to the store and back a request waits for one that is
-// far. Its answer comes too late for the requests that waited, but says what is left, and what the
-// node's share has let through is charged: without it the node would know nothing.
+// patientTrips is the longest wait for a store that is far away, in round trips to the store. The
+// answer comes too late for the requests that waited. But it reports the remaining tokens, and the
+// requests that the node's share let through are charged: without the answer the node would know
+// nothing.
 const patientTrips = 3
 
-// maxDelay is the longest delay of a request that an answer can carry.
+// maxDelay is the longest delay in an answer.
 const maxDelay = quota.Hour
 
-// ErrUnavailable: the store does not answer, or has not answered lately; nothing was granted.
+// ErrUnavailable means that the store does not answer, or has not answered lately; nothing was
+// granted.
 var ErrUnavailable = errs.New(errs.StoreUnavailable, "the store of the counters does not answer", "")
 
-// Item is one bucket and what is asked of it.
+// Item is one bucket and the request for it.
 type Item struct {
 	Bucket keyhash.Key
 	Kind   wire.ItemKind
-	// Ask counts unless the item is a claim. Settlements and returns have its figures alone.
+	// Ask is used unless the item is a claim. Settlements and returns use only its figures.
 	Ask lease.Ask
-	// Claim, Settles and Returns count for items of their kinds. The claim's Doubt is the store's
-	// to say.
+	// Claim, Settles and Returns are used by items of their kinds. The store sets the claim's
+	// Doubt.
 	Claim   inflight.Claim
 	Settles Settlement
 	Returns Return
-	// Group, if not 0, is what the item has in common with the others of its group, which stand
-	// next to each other. See Store.
+	// Group is a number that the items of a group share; they are next to each other. 0 means no
+	// group. See Store.
 	Group int
-	// Twin, if not nil, is the ask for the bucket's other ledger, while a rollout counts it under
-	// two versions: that ledger is charged for what this item is granted. See lease.Twins.
+	// Twin is the ask for the bucket's other ledger, while a rollout counts the bucket under two
+	// versions; nil otherwise. That ledger is charged for the grant to this item. See lease.Twins.
 	Twin *lease.Ask
-	// Draft: this item's own ledger is that of the draft.
+	// Draft is true if the item's own ledger is the draft's.
 	Draft bool
 }
 
-// Leading returns how many of the first items are one group. An item without a group is one alone.
+// Leading returns the number of items in the first group. An item without a group counts as a
+// group.
 func Leading(items []Item) int {
 	n := 1
 	for items[0].Group != 0 && n < len(items) && items[n].Group == items[0].Group {
@@ -69,35 +72,35 @@ func Leading(items []Item) int {
 
 // Store keeps the ledgers.
 type Store interface {
-	// Grant answers each item in order as lease.Ledger.Grant does, or lease.WindowLedger.Grant if
-	// the ask has Windows, at the store's own time. A bucket may occur more than once. After an
-	// error some items may have been charged: then too little is admitted, never too much.
+	// Grant answers each item in order as lease.Ledger.Grant does, or as lease.WindowLedger.Grant
+	// if the ask has Windows, at the store's own time. A bucket may occur more than once. After an
+	// error some items may have been charged: then too few requests are admitted, never too many.
 	//
-	// The items of a group, which are asks and have no bucket twice, are granted together: all
-	// waiting requests get their cost or none does. If none does, nothing is granted, and NotBefore
-	// is 0 where the bucket had enough.
+	// The items of a group are asks, each for another bucket. They are granted together: either all
+	// waiting requests get their cost, or none does. In the second case nothing is granted, and
+	// NotBefore is 0 for buckets that had enough tokens.
 	//
-	// A *Partial error concerns some items alone: the others were answered.
+	// A *Partial error concerns only some items: the other items were answered.
 	Grant(ctx context.Context, items []Item) ([]lease.Grant, error)
 }
 
-// Partial is the error of a Grant that answered some items only, since a part of the store does not
-// answer. Their groups were granted all or none without the other items.
+// Partial is the error of a Grant that answered only some items, because a part of the store does
+// not answer. Groups were granted all-or-nothing without the items of that part.
 type Partial struct {
-	// Away is how long the part that keeps each item has not answered; 0 for an item that was
-	// answered.
+	// Away is the time for which the part that keeps each item has not answered; 0 for an answered
+	// item.
 	Away []time.Duration
 	// Cause is one of the failures.
 	Cause error
 }
 
-// Error returns what failed.
+// Error describes the failure.
 func (p *Partial) Error() string { return "a part of the store does not answer: " + p.Cause.Error() }
 
 // Unwrap returns the cause.
 func (p *Partial) Unwrap() error { return p.Cause }
 
-// Sets are the versions of the policy set. *policies.Service implements it.
+// Sets provides the versions of the policy set. *policies.Service implements it.
 type Sets interface {
 	Active() (policies.Active, <-chan struct{})
 	At(ctx context.Context, number uint64) (*policies.Compiled, error)
@@ -106,42 +109,42 @@ type Sets interface {
 
 // Counter counts the nodes that share the buckets. *nodes.Registry implements it.
 type Counter interface {
-	// Count may ask a part of the store that is away while others answer, so it may take only a
+	// Count may ask a part of the store that is away while other parts answer, so it may use only a
 	// part of a request's patience.
 	Count(ctx context.Context) int64
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config configures a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Store Store
 	Sets  Sets
 	Nodes Counter
-	// Now is the clock by which overrides end.
+	// Now is the clock that ends overrides.
 	Now func() time.Time
-	// Buckets is where Adjust looks and changes; it may be nil where Adjust is never called.
+	// Buckets is used by Adjust; nil if Adjust is never called.
 	Buckets Buckets
-	// Overrides are the consumers' own limits; nil where consumers have none.
+	// Overrides has the limits of single consumers; nil if consumers have none.
 	Overrides Overrides
-	// Regions is nil for a control plane that shares its quotas with no other region.
+	// Regions is nil for a control plane without other regions.
 	Regions Regions
-	// Distance is how long the store takes to answer; nil for one that is near. MostPatience bounds
-	// how long a request waits for a store that is far; 0 is Patience.
+	// Distance returns the answer time of the store; nil for a store that is near. MostPatience
+	// bounds the wait of a request for a store that is far away; 0 means Patience.
 	Distance     func() time.Duration
 	MostPatience time.Duration
-	// Breakers hold the breaker of the store, StoreName; nil for a group of the service's own.
+	// Breakers has the breaker of the store, StoreName; nil for a group of the service's own.
 	Breakers *breaker.Group
-	// Meter, if not nil, is called for each item that was answered.
+	// Meter, if not nil, is called for each answered item.
 	Meter func(Use)
 }
 
 // Service grants leases. Make one with New. It is safe for concurrent use.
 type Service struct {
 	config Config
-	// failure is how the store failed last.
+	// failure is the last error of the store.
 	failure atomic.Pointer[error]
 }
 
-// StoreName is the name of the breaker of the store as a whole.
+// StoreName is the name of the breaker of the whole store.
 const StoreName = "store"
 
 // New makes a Service.
@@ -158,36 +161,36 @@ func New(c Config) *Service {
 // Use is the outcome of one item, for metrics.
 type Use struct {
 	Policy *policy.Policy
-	// Tier is the tier whose limit it is; empty for a limit of all tiers.
+	// Tier is the tier of the limit; empty for a limit of all tiers.
 	Tier string
-	// Tokens were granted, or reported as used under an optimistic policy.
+	// Tokens were granted, or were reported as used under an optimistic policy.
 	Tokens int64
-	// Returned are tokens that were granted before and were not used.
+	// Returned are tokens that were granted before and not used.
 	Returned int64
-	// Bucket is whose they are, and Window that of its limit.
+	// Bucket is the bucket of these tokens, Window the window of its limit.
 	Bucket keyhash.Key
 	Window quota.Span
 	// Granted and Refused are requests that waited for this answer.
 	Granted, Refused int64
 }
 
-// Grant answers a request. The error is ErrUnavailable (wrapped) or the context's.
+// Grant answers a request. The error wraps ErrUnavailable, or is the error of the context.
 func (s *Service) Grant(ctx context.Context, req wire.LeaseRequest) (wire.LeaseReply, error) {
 	return s.GrantFor(ctx, req, lease.Deadline)
 }
 
-// GrantOnce is Grant for a caller that asks again unless it is answered: that would be charged
-// twice if the store executes the first request after a request's patience. So it returns only when
-// it is known what has become of the request, or the store does not answer at all. It calls late
-// once a request's patience is over.
+// GrantOnce is Grant for a caller that repeats a request without an answer. If the store executed
+// the first request after the request's patience, the caller would be charged twice. So GrantOnce
+// returns only when the outcome of the request is known, or when the store does not answer at all.
+// It calls late when a request's patience is over.
 func (s *Service) GrantOnce(ctx context.Context, req wire.LeaseRequest, late func()) (wire.LeaseReply, error) {
-	if !asksForNothing(req.Items) { // Nothing is charged twice by a look.
+	if !asksForNothing(req.Items) { // A look charges nothing, so it may be repeated.
 		ctx = gather.Outlast(ctx, func(error) { late() })
 	}
 	return s.Grant(ctx, req)
 }
 
-// patience is how long a request waits for the store.
+// patience returns the longest wait of a request for the store.
 func (s *Service) patience() time.Duration {
 	if s.config.Distance == nil {
 		return Patience
@@ -195,16 +198,17 @@ func (s *Service) patience() time.Duration {
 	return max(Patience, min(patientTrips*s.config.Distance(), s.config.MostPatience))
 }
 
-// far reports whether the store answers, but so late that no node would wait for the answer to a
-// trial of it, and all would take the control plane to be away.
-func (s *Service) far() bool { return s.patience() > Patience }
+// isFar reports whether the store answers so late that no node waits for a probe of it: then all
+// nodes would assume that the control plane is away.
+func (s *Service) isFar() bool { return s.patience() > Patience }
 
-// settledFailure is how long the store must have granted nothing until that counts: a short stall
+// settledFailure is the time without a grant after which the store counts as failed: a short stall
 // is no reason to send nodes elsewhere.
 const settledFailure = 2 * time.Second
 
-// Works is nil if the store grants: requests of nodes were answered lately, or a trial is now. A
-// store can be followed and yet grant nothing, as one whose user has lost a right.
+// Works returns nil if the store grants: it answered requests of nodes lately, or it answers a
+// trial now. A store can answer reads and still grant nothing, for instance if its user has lost a
+// right.
 func (s *Service) Works(ctx context.Context) error {
 	if s.config.Breakers.Closed(StoreName) || s.config.Breakers.Failing(StoreName) < settledFailure {
 		return nil
@@ -216,13 +220,13 @@ func (s *Service) Works(ctx context.Context) error {
 	return err
 }
 
-// GrantFor is Grant for requests that may use their tokens for as long as span: that long they
-// count as leased. An item may have as many waiting requests as it likes; those that do not fit are
-// left out.
+// GrantFor is Grant for requests that may use their tokens for span: their tokens are leased for
+// that time. An item may have any number of waiting requests; the requests that do not fit are left
+// out.
 func (s *Service) GrantFor(
 	ctx context.Context, req wire.LeaseRequest, span quota.Span,
 ) (wire.LeaseReply, error) {
-	if _, known := s.part(""); !known { // The store is not asked, and so not to blame.
+	if _, known := s.partOf(""); !known { // The store is not asked, so it is not to blame.
 		return wire.LeaseReply{}, errors.Join(ErrUnavailable, ErrPart)
 	}
 	if !s.config.Breakers.Allow(StoreName) {
@@ -230,8 +234,8 @@ func (s *Service) GrantFor(
 	}
 	timed, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
-	// A caller that went away is no evidence about the store, and many that shared one call are no
-	// more than one. A late answer may come at the same time as the end of the call.
+	// A caller that went away is no evidence about the store, and requests that shared one call
+	// count as one. A late answer may come at the same time as the end of the call.
 	var once sync.Once
 	report := func(err error) {
 		once.Do(func() {

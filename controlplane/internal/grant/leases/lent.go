@@ -12,55 +12,57 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// GivenBackIn is within how long every control plane has given a store back what it remembers of
-// the permits that the store has lost.
+// GivenBackIn is the time in which every control plane has given back to a store the permits that
+// it lost, as far as the control plane remembers them.
 const GivenBackIn = quota.Second
 
-// mostLent bounds the holders that are remembered of each span of a lease, some 170 bytes each.
+// mostLent bounds the remembered holders in each span of a lease, some 170 bytes each.
 const mostLent = 100_000
 
-// prefixLag is how much earlier than another answer one may come that a store wrote later.
+// prefixLag is the longest time by which an answer can arrive earlier than an answer that the store
+// wrote before it.
 const prefixLag = quota.Second
 
-// Lent remembers what a control plane has answered to claims of permits, for as long as those last.
-// Whatever permits nodes hold, some control plane has answered them, so all control planes together
-// can give a store back what it has lost. It remembers a bounded number of holders: while there are
-// more, nodes alone know all. The zero value remembers none. It is safe for concurrent use.
+// Lent remembers the answers of a control plane to claims of permits, for as long as permits last.
+// For all permits of nodes, some control plane has answered a claim. So all control planes together
+// can give back to a store the permits that it lost. The number of remembered holders is bounded:
+// while there are more, only the nodes know all. The zero value is empty. It is safe for concurrent
+// use.
 type Lent struct {
-	// Most bounds the holders of a span, 100 000 by default.
+	// Most bounds the holders in a span; 0 means 100 000.
 	Most int
 
 	mu sync.Mutex
-	// young is of the current span of a lease, old of the one before.
+	// young has the answers of the current span of a lease, old the answers of the span before.
 	young, old map[holder]held
 	since      quota.Instant
-	// whole is from when on all is remembered that lasts.
+	// whole is the time from which all permits are remembered again.
 	whole quota.Instant
 }
 
-// holder is who holds permits of which bucket.
+// holder is a node and a bucket whose permits it holds.
 type holder struct {
 	bucket keyhash.Key
 	node   inflight.Node
 }
 
-// held is what a node holds by its last answer, which came at an instant.
+// held is the permits of a node by its last answer, and the time of that answer.
 type held struct {
 	seq                 uint64
 	permits, lent, most int64
 	at                  quota.Instant
 }
 
-// Note remembers the answers to claims, at now by any clock that does not step back.
+// Note remembers answers to claims. now is the time of any clock that does not go back.
 func (l *Lent) Note(items []Item, grants []lease.Grant, now quota.Instant) {
 	for i := range items {
 		if it := &items[i]; it.Kind == wire.KindClaim && i < len(grants) && grants[i].FullAfter > 0 {
-			l.note(holder{it.Bucket, it.Claim.Node}, &it.Claim, grants[i].Keep, now)
+			l.noteAnswer(holder{it.Bucket, it.Claim.Node}, &it.Claim, grants[i].Keep, now)
 		}
 	}
 }
 
-func (l *Lent) note(h holder, c *inflight.Claim, granted int64, now quota.Instant) {
+func (l *Lent) noteAnswer(h holder, c *inflight.Claim, granted int64, now quota.Instant) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.young == nil || now >= l.since+quota.Instant(inflight.TTL) {
@@ -75,9 +77,9 @@ func (l *Lent) note(h holder, c *inflight.Claim, granted int64, now quota.Instan
 	}
 }
 
-// KnownIn is within how long from now all is known again that a store has lost: by what control
-// planes remember, or if this one could not remember all, by what nodes say. Then what it remembers
-// does not prove that a store has lost nothing.
+// KnownIn returns the time after which all permits are known again that a store has lost: from the
+// memory of control planes, or, if this control plane could not remember all, from the nodes. In
+// the second case the memory does not prove that a store has lost nothing.
 func (l *Lent) KnownIn(now quota.Instant) quota.Span {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,15 +89,15 @@ func (l *Lent) KnownIn(now quota.Instant) quota.Span {
 	return GivenBackIn
 }
 
-// Claim is a claim that was answered.
+// Claim is an answered claim.
 type Claim struct {
 	Item
 	at quota.Instant
 }
 
-// Claims returns, as claims to be made again, what nodes may hold at now of the buckets that are
-// asked for, that of the latest answer first. Made a second time a claim changes nothing, and one
-// that a newer claim of the node has overtaken does not count.
+// Claims returns claims to be repeated: the permits that nodes may hold at now of the buckets asked
+// for, the latest answer first. A repeated claim changes nothing, and a claim that is older than
+// another claim of the node does not count.
 func (l *Lent) Claims(now quota.Instant, asked func(keyhash.Key) bool) (claims []Claim) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,9 +117,9 @@ func (l *Lent) Claims(now quota.Instant, asked func(keyhash.Key) bool) (claims [
 	return claims
 }
 
-// Latest returns those of Claims that prove, if a store knows them all, that it has lost none: it
-// loses what it wrote last. Those of the end of their lease are not among them, since the store may
-// have dropped them.
+// Latest returns the claims by which a store proves that it has lost nothing: a store loses the
+// latest writes first. Claims at the end of their lease are left out, because the store may have
+// dropped them.
 func Latest(claims []Claim, now quota.Instant) []Claim {
 	n := 0
 	for n < len(claims) && claims[n].at+quota.Instant(prefixLag) >= claims[0].at &&

@@ -15,22 +15,22 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Overrides are the limits that consumers have of their own. *consumers.Service implements it.
+// Overrides provides the limits of single consumers. *consumers.Service implements it.
 type Overrides interface {
-	// ExceptionsRevision is the highest known revision of consumers' exceptions.
+	// ExceptionsRevision returns the highest known revision of consumers' exceptions.
 	ExceptionsRevision() uint64
-	// Known returns what is known of each consumer; an entry for an unknown consumer is empty.
+	// Known returns the knowledge of each consumer; empty for an unknown consumer.
 	Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]consumers.Knowledge, error)
 	// Refresh reads the newest state from the store, for ExceptionsRevision and Known.
 	Refresh(ctx context.Context) error
 }
 
-// skew is how far apart the clocks of replicas may be for an override to end on all of them once
-// one has found it ended.
+// skew is the largest difference between the clocks of replicas. When an override has ended on one
+// replica, other replicas end it up to skew earlier by their own clocks.
 const skew = 10 * time.Second
 
-// boundless is the limit of a consumer whom a policy does not limit, for a node that does not know
-// that yet: each second it admits more than any request may cost.
+// boundless is the limit of a consumer that a policy does not limit, for a node that does not know
+// that yet: each second it admits more than the highest cost of a request.
 var boundless, _ = policy.NewLimit(policy.Counting{}, 2*policy.MaxCost, quota.Second, 0)
 
 func (s *Service) refreshOverrides(ctx context.Context) error {
@@ -40,8 +40,8 @@ func (s *Service) refreshOverrides(ctx context.Context) error {
 	return s.config.Overrides.Refresh(ctx)
 }
 
-// loadOverrides looks up the consumers that items name. If only the part of the store that keeps
-// them is away, it returns for how long. Any other error concerns the whole store.
+// loadOverrides reads the consumers of items. If only the part of the store that keeps consumers is
+// away, it returns for how long. Any other error concerns the whole store.
 func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	known map[keyhash.Key]consumers.Knowledge, away time.Duration, err error,
 ) {
@@ -54,7 +54,7 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 	if len(keys) == 0 || s.config.Overrides == nil {
 		return nil, 0, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience()/2) // The rest of the store still has to be asked.
+	ctx, cancel := context.WithTimeout(ctx, s.patience()/2) // The rest of the time is for the rest of the store.
 	defer cancel()
 	known, err = s.config.Overrides.Known(ctx, keys)
 	var part *docs.AwayError
@@ -65,10 +65,10 @@ func (s *Service) loadOverrides(ctx context.Context, items []wire.LeaseItem) (
 }
 
 // Own returns the limits of a consumer under a policy of a set, and the revision to add to the
-// version of their figures: the given limits, which are the policy's, or the consumer's own in
-// place of them. A nil consumer has the policy's. The revision of a consumer without limits of its
-// own is 0 unless late: then the bucket has turned out to have been one of a consumer with own
-// limits.
+// version of their figures. These are the given limits of the policy, or the consumer's own limits
+// in their place. A nil consumer has the policy's limits. The revision of a consumer without limits
+// of its own is 0, unless late is true: then the bucket has turned out to belong to a consumer that
+// had own limits.
 func (s *Service) Own(
 	ctx context.Context, set *policy.Set, p *policy.Policy, consumer *keyhash.Key, limits []policy.Limit, late bool,
 ) ([]policy.Limit, uint64, error) {
@@ -86,9 +86,9 @@ func (s *Service) Own(
 	return limits, ownRevision, nil
 }
 
-// ownLimits returns the limits that a consumer has under a policy in place of the policy's, if it
-// is overridden, and their revision: even while they are in force and odd once they have ended. The
-// revision of a consumer that never had any is 0 unless late.
+// ownLimits returns the limits of a consumer that replace a policy's limits, if the policy is
+// overridden, and their revision: even while they are in force, and odd once they have ended. The
+// revision of a consumer that never had own limits is 0, unless late is true.
 func ownLimits(
 	known consumers.Knowledge, set *policy.Set, p *policy.Policy, now time.Time, late bool,
 ) (own []policy.Limit, ownRevision uint64, overridden bool) {
@@ -102,20 +102,20 @@ func ownLimits(
 	case o == nil:
 		return nil, ownRevision, false
 	}
-	// An override that does not fit the policy's counting, since that was changed, has no effect.
+	// An override has no effect if it no longer fits the policy's counting.
 	own, err := o.Of(set, p)
 	return own, ownRevision, err == nil
 }
 
-// effective returns the limit that an item means under a policy set: the policy's, or the one that
-// the consumer has in its place. It reports false for an unknown limit or consumer.
+// effective returns the limit of an item under a policy set: the policy's limit, or the consumer's
+// own limit in its place. ok is false for an unknown limit or consumer.
 //
-// The own revision, which is added to the version of the figures, orders what a consumer has of its
-// own: it is even while own limits are in force and odd once they have ended. An item that names no
-// consumer comes from a node that knows the limit to be the policy's, as of the revision that the
-// item carries. That one counts only once the bucket turns out to be one of a consumer with own
-// limits (late). Until then changes of consumers that a node has not heard of yet make no other
-// bucket stale.
+// The own revision is added to the version of the figures. It orders the changes of a consumer's
+// own limits: it is even while own limits are in force, and odd once they have ended. An item
+// without a consumer comes from a node that uses the policy's limit, as of the revision in the
+// item. That revision counts only once the bucket turns out to belong to a consumer with own limits
+// (late). Until then, changes of consumers that a node does not know yet make no other bucket
+// stale.
 func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effective, bool) {
 	p, limit, ok := r.requested.Resolve(it.Limit, set)
 	by := effective{policy: p, limit: limit}
@@ -123,12 +123,14 @@ func (r *resolver) effective(it *wire.LeaseItem, set *policies.Compiled) (effect
 	if !ok || overrides == nil || !p.ByConsumer() {
 		return by, ok
 	}
+	// Without a consumer the policy's limit is used.
 	if it.Position == 0 {
 		if r.late {
 			by.ownRevision = 2 * min(it.ExceptionsRevision, overrides.ExceptionsRevision())
 		}
 		return by, true
 	}
+	// With a consumer its own limits are used, if it has some.
 	known, found := r.overrides[it.Consumer]
 	if !found {
 		return by, false

@@ -7,10 +7,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// bring takes over the figures that a caller brings, where the limit takes such, and cuts them to
-// the largest, whatever a node says. 0 is a caller without figures, as a node with an earlier
-// policy set has: the usual ones count.
-func (by *effective) bring(units, burst int64) {
+// bringFigures uses the figures that a caller brings, if the limit accepts figures, and cuts them
+// to the largest allowed, whatever a node sends. 0 means a caller without figures, for instance
+// from a node with an earlier policy set: then the usual figures are used.
+func (by *effective) bringFigures(units, burst int64) {
 	by.largest = by.limit
 	if by.limit.Own == 0 || units == 0 {
 		by.limit = by.policy.Usual(by.limit)
@@ -19,10 +19,9 @@ func (by *effective) bring(units, burst int64) {
 	by.limit = by.limit.For(units, burst)
 }
 
-// sameForEachCaller reports whether a policy has the same limits in both versions whatever tier a
-// consumer gets and whether it has limits of its own. Where it has not, a bucket of which both ask
-// the same today has two ledgers all the same: once the consumer's limits end, each must have
-// counted what was used under them.
+// sameForEachCaller reports whether a policy has the same limits in both versions for all tiers,
+// and with or without own limits of a consumer. If not, a bucket with equal figures today still has
+// two ledgers: once the consumer's limits end, each ledger must have counted the use before.
 func (r *resolver) sameForEachCaller(p, q *policy.Policy) bool {
 	if !p.ByConsumer() && !q.ByConsumer() {
 		return true
@@ -35,8 +34,8 @@ func (r *resolver) sameForEachCaller(p, q *policy.Policy) bool {
 		(len(p.Tiers) == 0 || slices.Equal(r.deciding.Set.Tiers, r.other.Set.Tiers))
 }
 
-// sharesLedger reports whether a bucket has one ledger under two versions of its policy, by what is
-// asked under each. Limits whose callers bring figures have one if the largest are the same.
+// sharesLedger reports whether a bucket has one ledger under two versions of its policy, according
+// to the asks of both. For limits whose callers bring figures the largest figures must be equal.
 func (by *effective) sharesLedger(other *effective, ask, twin *lease.Ask) bool {
 	one, two := by.largest, other.largest
 	if one.Own == 0 && two.Own == 0 {

@@ -10,24 +10,26 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Regions decides which part of each policy this region may grant. *regions.Service implements it.
+// Regions decides the part of each policy that this region may grant. *regions.Service implements
+// it.
 type Regions interface {
-	// Part reports false while the part is not known: nothing may be granted then.
+	// Part returns false while the part is not known: then nothing may be granted.
 	Part(name string) (regions.Part, bool)
-	// Want notes tokens that the region was asked for.
+	// Want counts tokens that the region was asked for.
 	Want(name string, tokens int64)
-	// Nodes is how many nodes share the whole limits, of which own are this region's.
+	// Nodes returns the number of nodes that share the whole limits; own is the number of this
+	// region's nodes.
 	Nodes(own int64) int64
 	// Refresh reads the newest parts from the store.
 	Refresh(ctx context.Context) error
 }
 
-// ErrPart: the region cannot grant anything, whatever the store says.
-var ErrPart = errs.New(errs.StoreUnavailable, "it is not known which part of the limits this region may grant",
+// ErrPart means that the region cannot grant anything, even if the store answers.
+var ErrPart = errs.New(errs.StoreUnavailable, "this region does not know its part of the limits",
 	"this region does not know its share of the limits: weir get regions says why")
 
-// part returns the part of a policy that may be granted here: all of it without other regions.
-func (s *Service) part(name string) (regions.Part, bool) {
+// partOf returns the part of a policy that this region may grant; all of it without other regions.
+func (s *Service) partOf(name string) (regions.Part, bool) {
 	if s.config.Regions == nil {
 		return regions.Part{Rate: regions.Whole, Burst: regions.Whole}, true
 	}
@@ -41,10 +43,10 @@ func (s *Service) refreshPart(ctx context.Context) error {
 	return s.config.Regions.Refresh(ctx)
 }
 
-// Nodes is how many nodes and doors share the limits, over all regions.
+// Nodes returns the number of nodes and doors that share the limits, in all regions.
 func (s *Service) Nodes(ctx context.Context) int64 { return s.allNodes(s.config.Nodes.Count(ctx)) }
 
-// allNodes is how many nodes share the whole limits.
+// allNodes returns the number of nodes that share the whole limits.
 func (s *Service) allNodes(own int64) int64 {
 	if s.config.Regions == nil {
 		return own
@@ -52,24 +54,24 @@ func (s *Service) allNodes(own int64) int64 {
 	return s.config.Regions.Nodes(own)
 }
 
-// epochBits is how many bits of a ledger's version count the epochs of parts: enough for five years
-// of a change every ten seconds without a new policy set. Lua counts 53 bits exactly; the rest of
-// them is enough for half a billion policy sets.
+// epochBits is the number of bits of a ledger's version that count the epochs of parts: enough for
+// a change every ten seconds for five years without a new policy set. Lua counts exactly up to 53
+// bits; the other bits are enough for half a billion policy sets.
 const epochBits = lease.EpochBits
 
-// ledgerVersion numbers the figures of a ledger: they change with the policy set and with the
-// region's part of it.
+// ledgerVersion returns the version of a ledger's figures: it changes with the policy set and with
+// the region's part.
 func ledgerVersion(version, epoch uint64) uint64 {
 	return version<<epochBits | epoch&(1<<epochBits-1)
 }
 
-// wholeDebt converts the debt of an optimistic bucket to the whole limit, which is the one that
-// nodes know: they see the level that the region's part has.
+// wholeDebt converts the debt of an optimistic bucket to the whole limit, which nodes use. Nodes
+// then see the level of the region's part.
 func (s *Service) wholeDebt(by effective, debt int64) int64 {
 	if s.config.Regions == nil || by.policy.Mode != policy.ModeOptimistic {
 		return debt
 	}
-	part, _ := s.part(by.policy.Name)
+	part, _ := s.partOf(by.policy.Name)
 	owed, unit := part.Of(by.largest).Params.TokensIn(debt), by.largest.Params.Den
 	lacks := by.limit.Params.Burst - part.Of(by.limit).Params.Burst
 	return min(lacks+owed, 2*quota.MaxUnits/unit) * unit

@@ -13,35 +13,35 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// resolver turns the items of one request into what the store is asked for.
+// resolver converts the items of one request to asks for the store.
 type resolver struct {
 	service *Service
 	items   []wire.LeaseItem
-	// node has sent the request.
+	// node is the sender of the request.
 	node inflight.Node
-	// answers are filled in, one for each item.
+	// answers has one answer for each item; the resolver fills them in.
 	answers []wire.LeaseAnswer
 	// requested is the policy set that the items' indexes refer to.
 	requested *policies.Compiled
 	// deciding is the version in force for the node.
 	deciding *policies.Compiled
-	// other is the other version in force while one is rolled out, nil otherwise.
+	// other is the other version in force during a rollout; nil otherwise.
 	other *policies.Compiled
-	// current is the number of the version in force that is no draft.
+	// current is the number of the current version, not the draft's.
 	current uint64
-	// nodes is how many nodes share the buckets.
+	// nodes is the number of nodes that share the buckets.
 	nodes int64
-	// span is how late waiting requests may use their tokens.
+	// span is the longest time in which waiting requests may use their tokens.
 	span quota.Span
-	// overrides are what is known of the consumers that items name.
+	// overrides has the knowledge of the consumers in the items.
 	overrides map[keyhash.Key]consumers.Knowledge
-	// overridesAway is how long they could not be looked up while the rest of the store answers; 0
-	// if they could be.
+	// overridesAway is how long the part of the store with consumers has not answered while the
+	// rest does; 0 if it answers.
 	overridesAway time.Duration
-	// late: another replica has granted under newer figures, so overrides may have ended there
-	// first.
+	// late is true if another replica has granted with newer figures: its overrides may have ended
+	// earlier.
 	late bool
-	// asked: the store was asked for grants.
+	// asked is true once the store was asked for grants.
 	asked bool
 }
 
@@ -51,33 +51,33 @@ func (r *resolver) decideBy(active policies.Active) {
 	r.current = active.State.Current
 }
 
-// effective is the limit that an item means under one policy set.
+// effective is the limit of an item under one policy set.
 type effective struct {
 	policy *policy.Policy
-	// limit is that of the policy, or the consumer's own, over all regions.
+	// limit is the policy's limit, or the consumer's own, over all regions.
 	limit policy.Limit
-	// largest is limit, or what it is cut to where callers bring figures of their own.
+	// largest equals limit, or is the largest limit if callers bring their own figures.
 	largest policy.Limit
-	// ownRevision orders what a consumer has of its own, see resolver.effective.
+	// ownRevision orders a consumer's own limits, see resolver.effective.
 	ownRevision uint64
 }
 
-// resolved is an item of a request with everything that its answer needs.
+// resolved is an item of a request with all data for its answer.
 type resolved struct {
 	effective
 	// index is the item's index in the request.
 	index int
 	item  *wire.LeaseItem
-	// tier is the tier whose limit it is; empty for a limit of all tiers.
+	// tier is the tier of the limit; empty for a limit of all tiers.
 	tier string
-	// candidate: the limit is only tried.
+	// candidate is true for a limit of a candidate, which is only tried.
 	candidate bool
-	// ask is what the store is asked for.
+	// ask is the ask for the store.
 	ask Item
 }
 
-// buildAsks resolves the open items, whole groups each, and returns those that the store is to be
-// asked for. It fills in the answers of the others.
+// buildAsks resolves the open items, in whole groups, and returns the asks for the store. It fills
+// in the answers of items without an ask.
 func (r *resolver) buildAsks(open []int) []resolved {
 	asks := make([]resolved, 0, len(open))
 	for first := 0; first < len(open); {
@@ -91,33 +91,34 @@ func (r *resolver) buildAsks(open []int) []resolved {
 	return asks
 }
 
-// appendGroup appends what the store is asked for by a group. If an item of the group is not known,
-// the store is asked for none, since the items belong to one request; the other items are granted
-// nothing. Items whose consumer cannot be looked up are left out, as the store leaves out items of
-// a part that is away.
+// appendGroup appends the asks of a group. If an item of the group is not known, the store gets no
+// ask of the group, since the items belong to one request; the other items are granted nothing. An
+// item whose consumer cannot be read is left out, as the store leaves out items of a part that is
+// away.
 func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 	before, known := len(asks), true
 	for _, i := range group {
 		it := &r.items[i]
 		r.answers[i] = wire.LeaseAnswer{State: wire.ItemUnknown}
 		if it.Position > 0 && r.overridesAway > 0 {
-			r.answers[i] = unavailable(r.overridesAway)
+			r.answers[i] = unavailableAnswer(r.overridesAway)
 			continue
 		}
-		one, ok := r.resolve(it)
+		one, ok := r.resolveItem(it)
 		if ok && it.Kind != wire.KindClaim && one.limit.Suspended() {
-			// No ledger sees the quota: what it has counted would be cut to 0.
+			// No ledger may see this quota of 0: it would cut its counts to 0.
 			r.answers[i] = wire.LeaseAnswer{State: wire.ItemSuspended, NotBefore: quota.Never}
 			known = false
 			continue
 		}
-		if !ok || holds(asks[before:], it.Bucket) { // No node sends a group that has a bucket twice.
+		if !ok || hasBucket(asks[before:], it.Bucket) { // No node sends a group with the same bucket twice.
 			known = false
 			continue
 		}
 		one.index, one.ask.Group = i, group[0]+1
 		asks = append(asks, one)
 	}
+	// An unknown item: the store is asked for none of the group.
 	if !known {
 		for _, one := range asks[before:] {
 			r.answers[one.index] = wire.LeaseAnswer{State: wire.ItemGranted}
@@ -127,8 +128,8 @@ func (r *resolver) appendGroup(asks []resolved, group []int) []resolved {
 	return asks
 }
 
-// holds reports whether items of a group have a bucket.
-func holds(group []resolved, bucket keyhash.Key) bool {
+// hasBucket reports whether a group has an item for a bucket.
+func hasBucket(group []resolved, bucket keyhash.Key) bool {
 	for i := range group {
 		if group[i].ask.Bucket == bucket {
 			return true
@@ -137,24 +138,24 @@ func holds(group []resolved, bucket keyhash.Key) bool {
 	return false
 }
 
-// resolve returns an item with its limit and what it asks of the store, whatever the node believes
-// the figures to be. It reports false for a limit that is not known, or that the control plane does
-// not grant. A settlement is made also if costs of the policy are known before by now: what was
-// reserved was taken.
-func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
+// resolveItem returns an item with its limit and its ask, with the figures in force, whatever
+// figures the node knows. ok is false for a limit that is not known, or that the control plane does
+// not grant. A settlement is possible even if the policy now knows costs before: the reservation
+// was taken.
+func (r *resolver) resolveItem(it *wire.LeaseItem) (resolved, bool) {
 	if it.Kind == wire.KindClaim {
-		return r.claim(it), true
+		return r.resolveClaim(it), true
 	}
 	by, ok := r.effective(it, r.deciding)
 	if ok && it.Kind == wire.KindSettle && by.limit.Suspended() {
-		// Its figures would cut what the ledger has counted to 0.
+		// Its figures would cut the ledger's counts to 0.
 		by, ok = r.effective(it, r.requested)
 		ok = ok && !by.limit.Suspended()
 	}
-	if !ok || by.limit.InFlight || !grants(it, by.policy.Mode) {
+	if !ok || by.limit.InFlight || !mayGrant(it, by.policy.Mode) {
 		return resolved{}, false
 	}
-	by.bring(it.Quota, it.Burst)
+	by.bringFigures(it.Quota, it.Burst)
 	one := resolved{effective: by, item: it, ask: Item{Bucket: it.Bucket, Kind: it.Kind, Ask: r.fullAsk(it, by)}}
 	switch it.Kind {
 	case wire.KindSettle:
@@ -169,7 +170,7 @@ func (r *resolver) resolve(it *wire.LeaseItem) (resolved, bool) {
 }
 
 // addTwin adds the ask for the bucket's ledger under the other version in force, if there is one.
-// Same: that version has the same limit, and one ledger serves both.
+// same is true if that version has the same limit, so that one ledger is used for both.
 func (r *resolver) addTwin(one *resolved) (same bool) {
 	if r.other == nil {
 		return false
@@ -181,12 +182,12 @@ func (r *resolver) addTwin(one *resolved) (same bool) {
 	if by.limit.Algorithm.Windowed() != one.limit.Algorithm.Windowed() {
 		return false
 	}
-	if by.bring(one.item.Quota, one.item.Burst); by.limit.Suspended() {
+	if by.bringFigures(one.item.Quota, one.item.Burst); by.limit.Suspended() {
 		return false
 	}
 	twin := r.service.baseAsk(one.item.Bucket, by, r.other.Version.Number)
 	if ask := &one.ask.Ask; by.sharesLedger(&one.effective, ask, &twin) && r.sameForEachCaller(by.policy, one.policy) {
-		ask.Version = min(ask.Version, twin.Version) // One ledger serves both, and no epoch makes it stale.
+		ask.Version = min(ask.Version, twin.Version) // One ledger is used for both, and no epoch may make it stale.
 		return true
 	}
 	one.ask.Twin = &twin
@@ -194,9 +195,9 @@ func (r *resolver) addTwin(one *resolved) (same bool) {
 	return false
 }
 
-// baseAsk asks for a limit by its figures: the part of them that this region may grant.
+// baseAsk returns an ask with the figures of a limit: the part that this region may grant.
 func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) lease.Ask {
-	part, _ := s.part(by.policy.Name)
+	part, _ := s.partOf(by.policy.Name)
 	limit, largest := part.Of(by.limit), part.Of(by.largest)
 	a := lease.Ask{
 		Params:  limit.Params,
@@ -213,8 +214,8 @@ func (s *Service) baseAsk(bucket keyhash.Key, by effective, version uint64) leas
 	return a
 }
 
-// fullAsk asks for what an item wants, by the figures of the version that decides. Items that want
-// no tokens have the figures alone.
+// fullAsk returns the ask of an item, with the figures of the deciding version. Items that want no
+// tokens have only the figures.
 func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	a := r.service.baseAsk(it.Bucket, by, r.deciding.Version.Number)
 	if it.Kind != wire.KindAsk && it.Kind != wire.KindReport {
@@ -228,7 +229,7 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 	}
 	a.Nodes = r.nodes
 	switch mode := by.policy.Mode; {
-	case mode == policy.ModeOptimistic: // A node reports what it used, or asks what it must not decide.
+	case mode == policy.ModeOptimistic: // A node reports its use, or asks for a request that it must not decide.
 		a.Optimistic = true
 		a.Keep = 0
 		a.Used = it.Used
@@ -237,8 +238,8 @@ func (r *resolver) fullAsk(it *wire.LeaseItem, by effective) lease.Ask {
 		a.Reserved = it.Reserved
 	}
 	if by.limit.Algorithm.Queues() {
-		// A leaky bucket hands out turns at an exact rate. Tokens that are held for a lease until
-		// its deadline would make the queue look longer than it is, and delay requests for nothing.
+		// A leaky bucket gives out turns at an exact rate. Tokens of a lease that wait for its
+		// deadline would make the queue look longer than it is, and delay requests for nothing.
 		a.Deadline = 0
 	}
 	return a

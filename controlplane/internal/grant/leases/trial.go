@@ -10,14 +10,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// trialParams are the figures of the bucket that a trial takes a token of: more than all nodes
-// probe, and forgotten after a second.
+// trialParams are the figures of the trial's bucket: more tokens than all nodes probe, and
+// forgotten after a second.
 var trialParams = quota.Params{Num: 1, Den: 1, Burst: int64(quota.Second)}
 
-// probeStore finds out whether the store answers, and whether it takes a write: one that is full or
-// read-only still answers who only looks. The token is of a bucket that no request has, beside the
-// first bucket of the node's request in a store of several parts. A part that is away fails its own
-// buckets alone.
+// probeStore finds out whether the store answers and accepts a write: a store that is full or
+// read-only still answers reads. It takes a token of a bucket that no request uses; in a store of
+// several parts that bucket is beside the first bucket of the request. If a part is away, only its
+// own buckets fail.
 func (s *Service) probeStore(ctx context.Context, items []wire.LeaseItem) error {
 	var bucket keyhash.Key
 	copy(bucket[1:], "trial of store")
@@ -32,7 +32,7 @@ func (s *Service) probeStore(ctx context.Context, items []wire.LeaseItem) error 
 	return err
 }
 
-// asksForNothing reports whether a request's items only look, as those of a probe do.
+// asksForNothing reports whether a request's items only look, as the items of a probe do.
 func asksForNothing(items []wire.LeaseItem) bool {
 	for i := range items {
 		if !items[i].Looks() {
