@@ -14,33 +14,34 @@ import (
 )
 
 const (
-	// maxCallers is how many callers an Enforcer remembers. Beyond it the one of some few goes that
-	// counts least.
+	// maxCallers is the number of callers that an Enforcer remembers. One more replaces, out of
+	// someFew callers, the caller that matters least.
 	maxCallers = 1 << 16
 	someFew    = 8
 	// maxPending bounds the penalties that wait to be reported.
 	maxPending = 1024
-	// reportTime is how long the store may take for a report.
+	// reportTime is the longest time of the store for a report.
 	reportTime = time.Second
-	// shortestPause and longestPause are between reports that failed.
+	// shortestPause and longestPause bound the pause after a report that failed.
 	shortestPause = 100 * time.Millisecond
 	longestPause  = 5 * time.Second
 )
 
-// Caller is who makes a call, as the penalties of one policy know it.
+// Caller is the caller of a request, for the penalties of one policy.
 type Caller struct {
-	// Key is a match.Subject's PenaltyKey, Shadow its Shadow.
+	// Key is the PenaltyKey of a match.Subject, Shadow its Shadow.
 	Key    keyhash.Key
 	Shadow bool
-	// Policy is the policy's name, Rule what it says of penalties, Version that of its policy set.
+	// Policy is the policy's name, Rule its rule of penalties, Version the version of its policy
+	// set.
 	Policy  string
 	Rule    *penalty.Rule
 	Version uint64
 }
 
-// Enforcer refuses the callers of a gRPC service of this replica that are under a penalty, and
-// finds offences, as the filter does in an Envoy. Make one with NewEnforcer, and have one goroutine
-// in Run. It is safe for concurrent use.
+// Enforcer refuses callers of this replica's gRPC services that are under a penalty, and finds
+// offences, as the filter does in an Envoy. Make one with NewEnforcer, and call Run in a goroutine.
+// It is safe for concurrent use.
 type Enforcer struct {
 	service *Service
 	node    []byte
@@ -48,25 +49,25 @@ type Enforcer struct {
 
 	mu      sync.Mutex
 	callers map[keyhash.Key]offender
-	// pending are the penalties that wait to be reported, the oldest first. The first sending ones
-	// are under way.
+	// pending are the penalties that wait to be reported, the oldest first. The first ones, sending
+	// in number, are under way.
 	pending []wire.Offence
 	sending int
 	wake    chan struct{}
 }
 
-// offender is what is remembered of one caller.
+// offender is the state of one caller.
 type offender struct {
 	penalty.Record
 	refusals penalty.Refusals
-	// known is the revision of the service up to which changes are in the record.
+	// known is the service's revision up to which the record contains changes.
 	known uint64
-	// last is when the caller was last refused, in Unix milliseconds.
+	// last is the time of the last refusal, in Unix milliseconds.
 	last int64
 }
 
-// NewEnforcer makes an Enforcer that reports as a node of a name. Random decides the jitter; nil is
-// a random one.
+// NewEnforcer makes an Enforcer that reports under a node's name. random decides the jitter; nil
+// means a real random source.
 func NewEnforcer(s *Service, node string, random func() uint64) *Enforcer {
 	if random == nil {
 		random = rand.Uint64
@@ -77,13 +78,13 @@ func NewEnforcer(s *Service, node string, random func() uint64) *Enforcer {
 	}
 }
 
-// Find is how long the penalty of a caller lasts from now on, 0 if none is in force. If its rule
-// says so, the penalty starts over; who is called then, and says whose call it is.
+// Find returns the rest of a caller's penalty, 0 if none is in force. If the rule says so, the
+// penalty starts again; then Find calls who for the identity of the caller.
 func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 	now := e.service.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.at(c.Key)
+	o := e.stateOf(c.Key)
 	if !o.InForce(now.UnixMilli()) {
 		return 0
 	}
@@ -97,15 +98,15 @@ func (e *Enforcer) Find(c *Caller, who func() *wire.Identity) quota.Span {
 	return o.left(now)
 }
 
-// Refused counts that a policy has refused a caller because its quota is used up. It returns for
-// how long a penalty, also one in shadow, lasts from now on, 0 if none does.
+// Refused counts a refusal of a caller by a policy whose quota is used up. It returns the rest of a
+// penalty, also of a penalty in shadow; 0 if there is none.
 func (e *Enforcer) Refused(c *Caller, who *wire.Identity) quota.Span {
 	now := e.service.Now()
 	at := now.UnixMilli()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	o := e.at(c.Key)
-	if !o.InForce(at) { // Else another call was faster.
+	o := e.stateOf(c.Key)
+	if !o.InForce(at) { // Otherwise another call was faster.
 		o.last = at
 		offence := o.refusals.Add(c.Rule, at)
 		if offence {
@@ -119,7 +120,7 @@ func (e *Enforcer) Refused(c *Caller, who *wire.Identity) quota.Span {
 	return o.left(now)
 }
 
-// left is how long the penalty lasts from now on, 0 if none is in force.
+// left returns the rest of the penalty, 0 if none is in force.
 func (o *offender) left(now time.Time) quota.Span {
 	if !o.InForce(now.UnixMilli()) {
 		return 0
@@ -127,12 +128,12 @@ func (o *offender) left(now time.Time) quota.Span {
 	return quota.Span(o.Until)*quota.Millisecond - quota.Span(now.UnixMicro())
 }
 
-// at is what is known of a caller, here and by the service. The lock is held.
-func (e *Enforcer) at(key keyhash.Key) offender {
+// stateOf returns the state of a caller from this Enforcer and from the service. The lock is held.
+func (e *Enforcer) stateOf(key keyhash.Key) offender {
 	o := e.callers[key]
 	held, state := e.service.held(key)
 	if o.known < state.Cleared || held.Level == 0 && o.known < held.Revision {
-		o = offender{} // It was pardoned.
+		o = offender{} // The caller was pardoned.
 	}
 	if held.Beats(o.Record) {
 		o.Record, o.refusals = held.Record, penalty.Refusals{}
@@ -149,7 +150,7 @@ func (e *Enforcer) keep(key keyhash.Key, o offender) {
 	e.callers[key] = o
 }
 
-// makeRoom forgets the caller of some few that was refused, or whose penalty ends, first.
+// makeRoom forgets one of someFew callers: the one whose last refusal or penalty's end is earliest.
 func (e *Enforcer) makeRoom() {
 	var first keyhash.Key
 	least, seen := int64(0), 0
@@ -164,8 +165,8 @@ func (e *Enforcer) makeRoom() {
 	delete(e.callers, first)
 }
 
-// report notes a penalty for the next report: the later one of a caller makes an earlier one that
-// still waits superfluous. The lock is held.
+// report adds a penalty to the next report. It replaces an earlier penalty of the same caller that
+// still waits. The lock is held.
 func (e *Enforcer) report(c *Caller, o *offender, who *wire.Identity, prolonged bool) {
 	one := wire.Offence{
 		Key: c.Key, Known: o.known, Policy: []byte(c.Policy), Level: uint8(o.Level), Until: o.Until,
@@ -188,7 +189,7 @@ func (e *Enforcer) report(c *Caller, o *offender, who *wire.Identity, prolonged 
 	}
 }
 
-// Deliver reports what there is to report. What the service does not take is reported again.
+// Deliver sends the pending penalties. If the service does not accept them, they stay pending.
 func (e *Enforcer) Deliver(ctx context.Context) error {
 	for {
 		e.mu.Lock()
@@ -228,7 +229,7 @@ func (e *Enforcer) Run(ctx context.Context) {
 				pause = shortestPause
 				break
 			}
-			e.service.Log.Debug("penalties are reported again later", "error", err.Error())
+			e.service.Log.Debug("cannot report penalties; they are reported again later", "error", err.Error())
 			select {
 			case <-ctx.Done():
 			case <-time.After(pause):

@@ -10,45 +10,48 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
-// those back that this replica holds. It ends what nodes of a version began whose rollout has
-// ended.
-func (s *Service) Refresh(ctx context.Context) error { return s.refresh(ctx, nil) }
+// Refresh reads the latest changes. If the store has lost changes, this replica gives back the
+// records that it has. It also ends penalties that nodes of a version began, once the rollout of
+// that version has ended.
+func (s *Service) Refresh(ctx context.Context) error { return s.refreshFrom(ctx, nil) }
 
-// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to that
-// head, nil if the poll could not read it. What other replicas are too busy for waits for the next
-// poll: the store answers.
+// Follow is Refresh, unless a poll shows that this replica already has all changes. head is the
+// store's head; nil if the poll could not read it. If other replicas are too busy, the next poll
+// tries again: the store does answer.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) error {
-	err := s.refresh(ctx, head)
+	err := s.refreshFrom(ctx, head)
 	if errors.Is(err, errBusy) {
 		return nil
 	}
 	return err
 }
 
-func (s *Service) refresh(ctx context.Context, head *docs.Head) error {
+func (s *Service) refreshFrom(ctx context.Context, head *docs.Head) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
-	if err := s.follow(ctx, head); err != nil {
+	if err := s.followStore(ctx, head); err != nil {
 		return err
 	}
-	return s.settle(ctx)
+	return s.settleRollouts(ctx)
 }
 
-func (s *Service) follow(ctx context.Context, polled *docs.Head) error {
+func (s *Service) followStore(ctx context.Context, polled *docs.Head) error {
+	// First the audit and the records whose time is over.
 	now := s.Now()
-	if e := s.note(now); e.Action != "" {
+	if e := s.dueEntry(now); e.Action != "" {
 		if err := s.kept.Note(ctx, e); err != nil {
 			return err
 		}
 	}
-	s.sweep(now)
+	s.sweepForgotten(now)
 	s.mu.Lock()
 	held, loaded := s.state, s.loaded
 	s.mu.Unlock()
 	if polled != nil && loaded && *polled == held {
 		return nil
 	}
+	// Read the changes page by page. If the store has lost changes, give back the records and start
+	// again.
 	for anew, more := held.Revision == 0, true; more; {
 		var some []Record
 		var head docs.Head
@@ -67,20 +70,20 @@ func (s *Service) follow(ctx context.Context, polled *docs.Head) error {
 			held, loaded, anew, more = docs.Head{}, false, true, true
 			continue
 		}
-		s.take(some, head, more, anew)
+		s.takePage(some, head, more, anew)
 		held, loaded, anew = head, false, false
 	}
 	return nil
 }
 
-// take applies a page of changes up to a head. Anew: it is the first of all.
-func (s *Service) take(some []Record, head docs.Head, more, anew bool) {
+// takePage applies a page of changes up to a head. anew is true for the first page of all records.
+func (s *Service) takePage(some []Record, head docs.Head, more, anew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if anew || head.Cleared > s.state.Cleared {
 		for _, r := range s.records {
 			if anew || r.Revision < head.Cleared {
-				s.drop(r)
+				s.dropRecord(r)
 			}
 		}
 	}
@@ -89,7 +92,7 @@ func (s *Service) take(some []Record, head docs.Head, more, anew bool) {
 	}
 	for i := range some {
 		r := some[i]
-		s.put(&r)
+		s.putRecord(&r)
 		s.order = append(s.order, place{r.Revision, r.Key})
 	}
 	s.state = head
@@ -104,10 +107,10 @@ func (s *Service) take(some []Record, head docs.Head, more, anew bool) {
 	s.changed = make(chan struct{})
 }
 
-// put holds a record in place of another of its key. The caller holds the lock.
-func (s *Service) put(r *Record) {
+// putRecord stores a record in place of another record with its key. The caller holds the lock.
+func (s *Service) putRecord(r *Record) {
 	if held := s.records[r.Key]; held != nil {
-		s.drop(held)
+		s.dropRecord(held)
 	}
 	s.records[r.Key] = r
 	if r.Version == 0 || r.Level == 0 {
@@ -119,8 +122,8 @@ func (s *Service) put(r *Record) {
 	s.drafts[r.Version][r.Key] = true
 }
 
-// drop forgets a record. The caller holds the lock.
-func (s *Service) drop(r *Record) {
+// dropRecord removes a record. The caller holds the lock.
+func (s *Service) dropRecord(r *Record) {
 	delete(s.records, r.Key)
 	delete(s.drafts[r.Version], r.Key)
 	if len(s.drafts[r.Version]) == 0 {
@@ -128,14 +131,14 @@ func (s *Service) drop(r *Record) {
 	}
 }
 
-// outdated reports whether a record has changed since. The caller holds the lock.
+// outdated reports whether the record has changed after p. The caller holds the lock.
 func (s *Service) outdated(p place) bool {
 	r := s.records[p.key]
 	return r == nil || r.Revision != p.revision
 }
 
-// sweep drops what is forgotten.
-func (s *Service) sweep(now time.Time) {
+// sweepForgotten removes records whose level is forgotten.
+func (s *Service) sweepForgotten(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Sub(s.swept) < sweepEvery {
@@ -144,14 +147,14 @@ func (s *Service) sweep(now time.Time) {
 	s.swept = now
 	for _, r := range s.records {
 		if r.Forgotten <= now.UnixMilli() {
-			s.drop(r)
+			s.dropRecord(r)
 		}
 	}
 	s.order = slices.DeleteFunc(s.order, s.outdated)
 }
 
-// giveBack offers a store that has lost changes what this replica holds. What the store has of a
-// caller by now stays if it ends later.
+// giveBack offers the records of this replica to a store that has lost changes. If the store has a
+// penalty of a caller that ends later, that penalty stays.
 func (s *Service) giveBack(ctx context.Context, now time.Time) error {
 	s.mu.Lock()
 	var all []Known
@@ -167,7 +170,8 @@ func (s *Service) giveBack(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	s.Log.Warn("the store had lost penalties; it has those back that this replica knew", "penalties", len(all))
+	s.Log.Warn("the store had lost penalties; this replica has given back the penalties that it knew",
+		"penalties", len(all))
 	s.Lost()
 	return nil
 }

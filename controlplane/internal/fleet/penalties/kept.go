@@ -15,41 +15,43 @@ import (
 )
 
 const (
-	// tries is how often in a row a change of one record may come too late.
+	// tries is the number of failed commits in a row after which a change of one record gives up.
 	tries = 16
-	// longestWait is between two tries.
+	// longestWait is the longest pause between two tries.
 	longestWait = 5 * time.Millisecond
 )
 
-// errBusy: the node reports again.
-var errBusy = errors.New("other replicas change the same penalties all the time")
+// errBusy is returned to the node, which reports again.
+var errBusy = errors.New("cannot change penalties: other replicas change the same penalties all the time")
 
-// Kept are the records in a store of records, at most docs.Penalties.Kept. A new caller beyond that
-// is known to its node alone.
+// Kept stores records in a store of records, at most docs.Penalties.Kept. A further new caller is
+// known only to its node.
 type Kept struct {
 	In docs.Records
-	// Held, unless nil, returns the records of keys that a replica holds, and how far it follows
-	// the store; false before it does.
+	// Held, unless nil, returns the records of keys that a replica has, and the head up to which it
+	// follows the store; ok is false before it does.
 	Held func(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool)
-	// Slot, unless nil, has room for one: changes that met others take turns in this replica.
+	// Slot, unless nil, has room for one: changes that met other replicas' changes take turns in
+	// this replica.
 	Slot chan struct{}
-	// Random decides how long a try waits, from 0 to below 1; nil is a random one.
+	// Random returns the length of a pause, from 0 to below 1; nil means a real random source.
 	Random func() float64
 }
 
 // Since returns at most limit records that changed after a revision, the earliest first, and the
-// head at the same moment. If there are more, its revision is that of the last record.
+// head at the same moment. If there are more, the head's revision is the revision of the last
+// record.
 func (k Kept) Since(ctx context.Context, after uint64, limit int) (list []Record, head docs.Head, more bool, _ error) {
 	stored, state, err := k.In.Since(ctx, &docs.Penalties, after, limit)
 	if err != nil {
 		return nil, head, false, err
 	}
 	for i := range stored {
-		r, err := decode(&stored[i])
+		r, err := decodeRecord(&stored[i])
 		if err != nil {
 			return nil, head, false, err
 		}
-		if r.Revision > 0 { // Else the record was lost alone.
+		if r.Revision > 0 { // Otherwise only this record was lost.
 			list = append(list, r)
 		}
 	}
@@ -60,8 +62,8 @@ func (k Kept) Since(ctx context.Context, after uint64, limit int) (list []Record
 	return list, head, more, nil
 }
 
-// decode reads a stored record, the zero one if there is none.
-func decode(stored *docs.Record) (r Record, err error) {
+// decodeRecord decodes a stored record; the zero Record if there is none.
+func decodeRecord(stored *docs.Record) (r Record, err error) {
 	if len(stored.Value) == 0 {
 		return Record{}, nil
 	}
@@ -72,7 +74,7 @@ func decode(stored *docs.Record) (r Record, err error) {
 	return r, nil
 }
 
-// Offer writes the records that Record.Takes says, as far as there is room.
+// Offer stores the records that Record.Takes accepts, as far as there is room.
 func (k Kept) Offer(ctx context.Context, offered []Known) (Outcome, error) {
 	edits := make([]edit, len(offered))
 	for i := range offered {
@@ -84,7 +86,8 @@ func (k Kept) Offer(ctx context.Context, offered []Known) (Outcome, error) {
 	return k.commit(ctx, edits, audit.Entry{})
 }
 
-// Pardon pardons callers and keeps the entry if one of them had a penalty. It returns how many had.
+// Pardon pardons callers, and stores the audit entry if one of them had a penalty. It returns the
+// number of callers that had a penalty.
 func (k Kept) Pardon(ctx context.Context, keys []keyhash.Key, entry audit.Entry) (int, error) {
 	edits := make([]edit, len(keys))
 	for i, key := range keys {
@@ -96,55 +99,58 @@ func (k Kept) Pardon(ctx context.Context, keys []keyhash.Key, entry audit.Entry)
 	return done.Taken, err
 }
 
-// Clear pardons all.
+// Clear pardons all callers.
 func (k Kept) Clear(ctx context.Context, entry audit.Entry) error {
 	_, err := k.In.Commit(ctx, &docs.Penalties, docs.Commit{Clear: true, Entry: entry})
 	return err
 }
 
-// Note keeps an entry.
+// Note stores an audit entry.
 func (k Kept) Note(ctx context.Context, entry audit.Entry) error {
 	_, err := k.In.Commit(ctx, &docs.Penalties, docs.Commit{Entry: entry})
 	return err
 }
 
-// edit is what becomes of one record.
+// edit is a change of one record.
 type edit struct {
 	key keyhash.Key
-	// at is the revision up to which its author knows the caller.
+	// at is the revision up to which the edit's author knows the caller.
 	at uint64
-	// wins: it stands over whatever another replica does at the same moment.
+	// wins is true if the edit holds whatever other replicas change at the same moment.
 	wins bool
-	// next returns the record that takes the place of another, false if none does. All were
-	// pardoned at the revision cleared.
+	// next returns the record that replaces held, and false if held stays. cleared is the revision
+	// of the last pardon of all callers.
 	next func(held *Record, cleared uint64) (Record, bool)
 }
 
-// basis is what edits are made on top of.
+// basis is the state on which edits are made.
 type basis struct {
 	records map[keyhash.Key]Record
 	cleared uint64
-	// read: it is the store's, else what the replica holds.
+	// read is true for the store's state, false for the state of the replica.
 	read bool
-	// room is how many records may be added.
+	// room is the number of records that may be added.
 	room int
 }
 
-// commit makes edits on top of the records that the replica holds, which takes one call of the
-// store. It reads the records first where an author knows more than the replica, and again where
-// the replica holds old ones: then it waits for the replica's other changes that do so, too.
+// commit makes edits on the records that the replica has, in one call of the store. If an edit's
+// author knows more than the replica, commit first reads the records. If the replica's records turn
+// out to be old, it reads them and tries again; then it takes turns with other such changes of the
+// replica.
 //
-// A try that still comes too late makes the next one half as large. Each conflict is then a change
-// of one of these records by another replica, so of all replicas one gets on. One edit alone is
-// given up only if tries commits in a row come too late, or find no room that a read has shown. For
-// an edit that wins only a pardon of all comes too late. What is done stays.
+// After a conflict the next try has half as many edits. Each conflict is then a change of one of
+// these records by another replica, so some replica makes progress. A single edit is given up only
+// after tries conflicts in a row, or if there is no room though a read showed some. An edit that
+// wins only conflicts with a pardon of all callers. Edits that were made stay made.
 func (k Kept) commit(ctx context.Context, edits []edit, entry audit.Entry) (done Outcome, err error) {
-	on, held := k.held(edits)
+	// Start with the replica's own records.
+	on, held := k.heldBasis(edits)
 	entered := false
 	for size, late := len(edits), 0; len(edits) > 0; held = false {
 		some := edits[:min(size, len(edits))]
+		// From the second try on take turns, and read the records.
 		if !held && !entered {
-			leave, err := k.enter(ctx)
+			leave, err := k.enterSlot(ctx)
 			if err != nil {
 				return done, err
 			}
@@ -152,41 +158,43 @@ func (k Kept) commit(ctx context.Context, edits []edit, entry audit.Entry) (done
 			entered = true
 		}
 		if !held {
-			on, err = k.read(ctx, some)
+			on, err = k.readBasis(ctx, some)
 			if err != nil {
 				return done, err
 			}
 		}
-		out, err := k.try(ctx, &on, some, entry)
+		// Make the edits.
+		out, err := k.tryEdits(ctx, &on, some, entry)
 		switch {
 		case err == nil:
 			done.Taken, done.Full = done.Taken+out.Taken, done.Full+out.Full
 			if out.Taken > 0 {
-				entry = audit.Entry{} // One is enough.
+				entry = audit.Entry{} // One entry is enough.
 			}
 			edits, size, late = edits[len(some):], 2*size, 0
 			continue
 		case !errors.Is(err, errs.Conflict) && !errors.Is(err, docs.ErrFull):
 			return done, err
 		case held:
-			continue // What the replica holds was old.
+			continue // The replica's records were old.
 		case len(some) == 1:
 			late++
 		}
+		// Make the next try smaller, after a pause.
 		if late == tries {
 			return done, errBusy
 		}
 		size = max(len(some)/2, 1)
-		if err := k.wait(ctx); err != nil {
+		if err := k.waitRandom(ctx); err != nil {
 			return done, err
 		}
 	}
 	return done, nil
 }
 
-// try makes edits on top of a basis, all or none.
-func (k Kept) try(ctx context.Context, on *basis, edits []edit, entry audit.Entry) (Outcome, error) {
-	c, done, err := on.change(edits)
+// tryEdits makes edits on a basis, all of them or none.
+func (k Kept) tryEdits(ctx context.Context, on *basis, edits []edit, entry audit.Entry) (Outcome, error) {
+	c, done, err := on.commitOf(edits)
 	if err != nil || len(c.Changes) == 0 {
 		return done, err
 	}
@@ -195,8 +203,9 @@ func (k Kept) try(ctx context.Context, on *basis, edits []edit, entry audit.Entr
 	return done, err
 }
 
-// enter waits for the replica's changes that met others, and returns the end of this one.
-func (k Kept) enter(ctx context.Context) (leave func(), err error) {
+// enterSlot waits for other changes of this replica that met conflicts. Call leave at the end of
+// this change.
+func (k Kept) enterSlot(ctx context.Context) (leave func(), err error) {
 	if k.Slot == nil {
 		return func() {}, nil
 	}
@@ -208,8 +217,8 @@ func (k Kept) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// wait waits for a moment, another one than other replicas do.
-func (k Kept) wait(ctx context.Context) error {
+// waitRandom waits for a random time, so that replicas do not try at the same moment again.
+func (k Kept) waitRandom(ctx context.Context) error {
 	random := k.Random
 	if random == nil {
 		random = rand.Float64
@@ -224,8 +233,8 @@ func (k Kept) wait(ctx context.Context) error {
 	}
 }
 
-// held returns the basis that the replica holds; false if it must be read.
-func (k Kept) held(edits []edit) (basis, bool) {
+// heldBasis returns the replica's records as a basis; ok is false if the records must be read.
+func (k Kept) heldBasis(edits []edit) (basis, bool) {
 	if k.Held == nil {
 		return basis{}, false
 	}
@@ -233,16 +242,16 @@ func (k Kept) held(edits []edit) (basis, bool) {
 	for i := range edits {
 		loaded = loaded && edits[i].at <= head.Revision
 	}
-	// The store says when there is no room.
+	// The store reports if there is no room.
 	return basis{records: records, cleared: head.Cleared, room: len(edits)}, loaded
 }
 
-// read reads the basis from the store.
-func (k Kept) read(ctx context.Context, edits []edit) (on basis, err error) {
+// readBasis reads the basis from the store.
+func (k Kept) readBasis(ctx context.Context, edits []edit) (on basis, err error) {
 	stored, state, err := k.In.Read(ctx, &docs.Penalties, keysOf(edits))
 	on = basis{map[keyhash.Key]Record{}, state.Cleared, true, docs.Penalties.Kept - state.Logged}
 	for i := 0; i < len(stored) && err == nil; i++ {
-		on.records[stored[i].Key], err = decode(&stored[i])
+		on.records[stored[i].Key], err = decodeRecord(&stored[i])
 	}
 	return on, err
 }
@@ -255,8 +264,8 @@ func keysOf(edits []edit) []keyhash.Key {
 	return keys
 }
 
-// change returns the commit of edits, which are made one after the other.
-func (on *basis) change(edits []edit) (c docs.Commit, done Outcome, err error) {
+// commitOf returns the commit of edits, which are applied one after another.
+func (on *basis) commitOf(edits []edit) (c docs.Commit, done Outcome, err error) {
 	c.Cleared = &on.cleared
 	at := map[keyhash.Key]int{}
 	for _, e := range edits {

@@ -17,49 +17,49 @@ import (
 )
 
 const (
-	// pageSize is how many records are read or written at once.
+	// pageSize is the number of records in one read or write.
 	pageSize = 500
-	// auditEvery is how often a replica notes at most how many penalties nodes have begun.
+	// auditEvery is the least time between two audit entries of a replica about begun penalties.
 	auditEvery = time.Minute
-	// auditedPolicies is how many policies such a note names.
+	// auditedPolicies is the number of policies that such an entry names.
 	auditedPolicies = 20
-	// sweepEvery is how often forgotten records are dropped from memory.
+	// sweepEvery is the interval at which forgotten records are removed from memory.
 	sweepEvery = time.Minute
 )
 
-// Sets finds policy sets. *policies.Service is one.
+// Sets provides policy sets. *policies.Service implements it.
 type Sets interface {
-	// At is a version of the policy set, and Active those in force.
+	// At returns a version of the policy set, Active the versions in force.
 	At(ctx context.Context, version uint64) (*policies.Compiled, error)
 	Active() (policies.Active, <-chan struct{})
-	// Load is a version as it is stored, or as this replica knows it if the store is away.
+	// Load returns a version from the store, or from this replica if the store is away.
 	Load(ctx context.Context, version uint64) (v policies.Version, away, err error)
 }
 
-// Meter counts what nodes report.
+// Meter counts reports of nodes.
 type Meter interface {
 	// PenaltyBegun counts a penalty of a policy.
 	PenaltyBegun(policy string, shadow bool)
-	// PenaltiesFull counts penalties that found no place in the store.
+	// PenaltiesFull counts penalties for which the store had no room.
 	PenaltiesFull(n int)
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config configures a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Store docs.Records
 	Sets  Sets
 	Now   func() time.Time
 	Meter Meter
-	// Log gets what a store turns out to have lost.
+	// Log receives warnings that the store has lost penalties.
 	Log *slog.Logger
-	// Lost, if not nil, is called each time.
+	// Lost, if not nil, is called after each such loss.
 	Lost func()
-	// Random is that of Kept.
+	// Random is used as Kept.Random.
 	Random func() float64
 }
 
-// Service knows all penalties. It holds a copy of the store's records, so that neither nodes nor
-// lists cost a read of the store. Make one with New. It is safe for concurrent use.
+// Service manages all penalties. It has a copy of the store's records, so nodes and lists cost no
+// read of the store. Make one with New. It is safe for concurrent use.
 type Service struct {
 	Config
 	kept Kept
@@ -70,14 +70,15 @@ type Service struct {
 	loaded  bool
 	state   docs.Head
 	records map[keyhash.Key]*Record
-	// order are the records by revision, rising. Those that have changed since are in it twice.
+	// order has the records by ascending revision. A record that has changed since is in it twice.
 	order []place
-	// drafts are the records of one version's nodes that are no pardons, by version.
+	// drafts has, by version, the keys of records that only nodes of that version obey, without
+	// pardons.
 	drafts  map[uint64]map[keyhash.Key]bool
 	changed chan struct{} // closed when a record changes
 	swept   time.Time
 
-	// begun counts penalties by policy since the last note of them, which was at noted.
+	// begun counts penalties by policy since the last audit entry, which was at noted.
 	begun map[string]int
 	noted time.Time
 }
@@ -100,15 +101,16 @@ func New(c Config) *Service {
 	return s
 }
 
-// Revision is that of the last change of a penalty that this replica has seen; 0 for none.
+// Revision returns the revision of the last change of a penalty that this replica has seen; 0 for
+// none.
 func (s *Service) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.Revision
 }
 
-// After returns what a node of a version of the policy set lacks that knows the changes up to a
-// revision, and a channel that is closed when there is more. News: there is something.
+// After returns the changes after a revision for a node with a version of the policy set, and a
+// channel that is closed at the next change. news is true if there are changes.
 func (s *Service) After(revision, version uint64) (m wire.Penalties, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,24 +124,25 @@ func (s *Service) After(revision, version uint64) (m wire.Penalties, news bool, 
 	for _, p := range s.order[from:] {
 		r := s.records[p.key]
 		if r == nil || r.Revision != p.revision || revision == 0 && r.Level == 0 {
-			continue // It has changed since, or is a pardon that a new node need not know.
+			continue // The record has changed since, or is a pardon that a new node need not know.
 		}
 		if len(m.Items)+mostItems > wire.MaxPenalties {
 			m.Revision = last // The next poll brings the rest.
 			break
 		}
 		last = p.revision
-		m.Items = s.items(m.Items, r, version)
+		m.Items = s.appendItems(m.Items, r, version)
 	}
 	return m, true, s.changed
 }
 
-// mostItems is how many items one change makes at most.
+// mostItems is the maximum number of items of one change.
 const mostItems = 3
 
-// items adds a change as nodes of a version hear of it. A node knows one penalty of a caller, so a
-// pardon ends it, and what is left of the caller's follows. The caller holds the lock.
-func (s *Service) items(all []wire.Penalty, r *Record, version uint64) []wire.Penalty {
+// appendItems adds a change in the form for nodes of a version. A node knows only one penalty of a
+// caller. So a pardon ends it, and the caller's other penalties follow the pardon. The caller of
+// items holds the lock.
+func (s *Service) appendItems(all []wire.Penalty, r *Record, version uint64) []wire.Penalty {
 	caller := r.Caller()
 	add := func(r *Record) {
 		all = append(all, wire.Penalty{Key: caller, Level: uint8(r.Level), Until: r.Until})
@@ -162,9 +165,9 @@ func (s *Service) items(all []wire.Penalty, r *Record, version uint64) []wire.Pe
 	return all
 }
 
-// note is the audit entry that is due at now, empty if none is: at most one in auditEvery, so that
-// a flood of offenders leaves the audit readable.
-func (s *Service) note(now time.Time) audit.Entry {
+// dueEntry returns the audit entry that is due at now; empty if none is due. There is at most one
+// in auditEvery, so that many offenders do not make the audit unreadable.
+func (s *Service) dueEntry(now time.Time) audit.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.begun) == 0 || now.Sub(s.noted) < auditEvery {
@@ -178,16 +181,16 @@ func (s *Service) note(now time.Time) audit.Entry {
 // Query selects records. A zero field selects all.
 type Query struct {
 	Policy string
-	// Consumer is a keyed hash; Keys are those of callers, one of which is the record's.
+	// Consumer is a keyed hash; Keys are keys of callers, and the record must have one of them.
 	Consumer string
 	Keys     []keyhash.Key
-	// Version selects what nodes of a version obey.
+	// Version selects the records that nodes of a version obey.
 	Version uint64
-	// Shadow is whether a record is in shadow.
+	// Shadow selects records in shadow, or not in shadow; nil selects both.
 	Shadow *bool
 	// Before is a revision; only records that changed earlier are selected.
 	Before uint64
-	// Ended selects also those whose penalty has ended, and whose level is not forgotten.
+	// Ended also selects records whose penalty has ended, and whose level is not forgotten.
 	Ended bool
 }
 
@@ -198,7 +201,8 @@ func (q *Query) wants(r *Record, now time.Time) bool {
 		(q.Before == 0 || r.Revision < q.Before) && (q.Version == 0 || r.HoldsAt(q.Version))
 }
 
-// List returns at most limit records, those that changed last first, and how many there are in all.
+// List returns at most limit records, the latest changes first, and the number of all selected
+// records.
 func (s *Service) List(q Query, limit int) (page []Record, all int) {
 	now := s.Now()
 	s.mu.Lock()
@@ -215,10 +219,11 @@ func (s *Service) List(q Query, limit int) (page []Record, all int) {
 	return page, all
 }
 
-// Pardon pardons those that a query selects, also if their penalty has ended, and returns how many.
-// A query that selects all pardons every record at once. Nodes get it without delay.
+// Pardon pardons the callers that a query selects, also if their penalty has ended, and returns
+// their number. A query that selects all pardons all records in one step. Nodes get the change at
+// once.
 func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardoned int, err error) {
-	for range 2 { // The first may promote penalties of a rollout, which the second reads.
+	for range 2 { // The first call may promote penalties of a rollout, and the second reads them.
 		if err := s.Refresh(ctx); err != nil {
 			return 0, err
 		}
@@ -226,12 +231,14 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 	q.Ended = true
 	list, count := s.List(q, math.MaxInt)
 	entry.After = audit.Value(map[string]int{"pardoned": count})
+	// Pardon all callers in one step.
 	if q.All() {
 		if err := s.kept.Clear(ctx, entry); err != nil {
 			return 0, err
 		}
 		return count, s.Refresh(ctx)
 	}
+	// Pardon the selected callers, page by page.
 	var keys []keyhash.Key
 	for i := range list {
 		keys = append(keys, list[i].Key)
@@ -242,7 +249,7 @@ func (s *Service) Pardon(ctx context.Context, q Query, entry audit.Entry) (pardo
 		if err != nil {
 			return pardoned, err
 		}
-		entry = audit.Entry{} // One is enough.
+		entry = audit.Entry{} // One entry is enough.
 	}
 	return pardoned, s.Refresh(ctx)
 }
@@ -252,8 +259,8 @@ func (q *Query) All() bool {
 	return q.Policy == "" && q.Consumer == "" && q.Keys == nil && q.Shadow == nil && q.Before == 0 && q.Version == 0
 }
 
-// held is the record of a caller that all nodes obey, zero if there is none, and how far changes
-// have come. The gRPC services go by the version in force for all.
+// held returns the record of a caller that all nodes obey, zero if there is none, and the head of
+// the changes. The gRPC services use the current version, which is in force for all nodes.
 func (s *Service) held(key keyhash.Key) (Record, docs.Head) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,7 +270,7 @@ func (s *Service) held(key keyhash.Key) (Record, docs.Head) {
 	return Record{}, s.state
 }
 
-// heldOf returns the records of keys, and how far changes have come; false before the store was
+// heldOf returns the records of keys and the head of the changes. ok is false before the store was
 // read.
 func (s *Service) heldOf(keys []keyhash.Key) (map[keyhash.Key]Record, docs.Head, bool) {
 	s.mu.Lock()
@@ -290,7 +297,7 @@ func (s *Service) Loaded() bool {
 	return s.loaded
 }
 
-// Counts are how many penalties are in force, enforced and in shadow.
+// Counts returns the number of penalties in force, enforced and in shadow.
 func (s *Service) Counts() (enforced, shadow int) {
 	now := s.Now()
 	s.mu.Lock()

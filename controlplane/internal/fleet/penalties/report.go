@@ -16,29 +16,29 @@ import (
 const (
 	// longest is the longest penalty, and the longest time after which a level is forgotten.
 	longest = time.Duration(policy.MaxPenalty) * time.Microsecond
-	// maxVersions is how many versions of the policy set a report may refer to: more cost the store
-	// a look for each.
+	// maxVersions is the number of versions of the policy set in one report: each further version
+	// would cost a read of the store.
 	maxVersions = 4
 )
 
-// incoming is a report that is being taken in.
+// incoming is a report that is being processed.
 type incoming struct {
 	node string
 	now  time.Time
 	sets map[uint64]*policies.Compiled
 	// current is the policy set in force.
 	current *policies.Compiled
-	// same: a policy of a version is that of the one in force.
+	// same tells for a policy of a version whether it equals the policy in force.
 	same map[partOf]bool
 }
 
-// errNoSet: without a policy set there is no rule to hold a penalty against. The node sends it
-// again.
-var errNoSet = errors.New("no policy set is known here, by whose rules penalties are judged")
+// errNoSet is returned if there is no policy set, and so no rule that bounds a penalty. The node
+// sends the report again.
+var errNoSet = errors.New("cannot judge penalties: this replica has no policy set")
 
-// Report takes in what a node has begun. What no node says that works as it should is left out: the
-// node may be damaged, or another program. No penalty is longer than a rule in force says,
-// whichever version a node names.
+// Report stores the penalties that a node has begun. It leaves out penalties that no node can have
+// begun: the node may be faulty, or another program. No penalty is longer than a rule in force
+// allows, whichever version the node names.
 func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	in := incoming{
 		node: decisions.Clean(string(m.Node)), now: s.Now().UTC().Truncate(time.Millisecond),
@@ -48,6 +48,7 @@ func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	if in.current = active.Current; in.current == nil {
 		return errNoSet
 	}
+	// Keep only credible penalties, within the bounds of their rules.
 	var offered []Known
 	var taken []*wire.Offence
 	for i := range m.Items {
@@ -61,17 +62,18 @@ func (s *Service) Report(ctx context.Context, m *wire.Offences) error {
 	if len(taken) == 0 {
 		return nil
 	}
+	// Offer them to the store, and count them.
 	done, err := s.kept.Offer(ctx, offered)
 	if err != nil {
 		return err
 	}
 	s.Meter.PenaltiesFull(done.Full)
-	s.count(taken)
+	s.countBegun(taken)
 	return nil
 }
 
-// setOf is a version of the policy set, the one in force if it is not known: the store may have
-// lost it, or the node may have invented it.
+// setOf returns a version of the policy set, or the one in force if it is not known: the store may
+// have lost it, or the node may have invented it.
 func (s *Service) setOf(ctx context.Context, in *incoming, version uint64) *policies.Compiled {
 	set, seen := in.sets[version]
 	switch {
@@ -88,9 +90,8 @@ func (s *Service) setOf(ctx context.Context, in *incoming, version uint64) *poli
 	return set
 }
 
-// credible reports whether a node can have begun a penalty. A clock that is wrong by years, or a
-// level that is remembered for longer than rules can say, would hold its place in the store for as
-// long.
+// credible reports whether a node can have begun a penalty. A time that is years ahead, or a level
+// that is remembered for longer than rules allow, would keep its place in the store for that time.
 func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
 	memory := int64(it.Level) * longest.Milliseconds()
 	if it.Until > in.now.Add(2*longest).UnixMilli() || it.Forgotten-it.Until > memory {
@@ -100,7 +101,7 @@ func (in *incoming) credible(it *wire.Offence, set *policies.Compiled) bool {
 	return known && p.Penalty != nil
 }
 
-// record is an offence in the words of its policy set.
+// record returns the record of a reported offence.
 func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	r := Record{
 		Key: it.Key, Record: penalty.Record{Level: int(it.Level), Until: it.Until}, Forgotten: it.Forgotten,
@@ -113,11 +114,11 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	r.Key = draftKey(r.Key, r.Version)
 	rules := []*policies.Compiled{set, in.current}
 	if r.Version > 0 {
-		rules = rules[:1] // Its nodes alone obey it, by their own rule.
+		rules = rules[:1] // Only its nodes obey it, by their own rule.
 	}
 	for _, c := range rules {
 		if p, ok := c.Policy(string(it.Policy)); ok && p.Penalty != nil {
-			r.Record = within(p.Penalty, r.Record, in.now.UnixMilli())
+			r.Record = boundedBy(p.Penalty, r.Record, in.now.UnixMilli())
 			r.Forgotten = min(r.Forgotten, p.Penalty.Forgotten(r.Record))
 		}
 	}
@@ -127,17 +128,17 @@ func (in *incoming) record(it *wire.Offence, set *policies.Compiled) Record {
 	return r
 }
 
-// within is a penalty as far as its rule goes: no node whose clock is ahead, and none that is
-// damaged, makes it longer for others.
-func within(rule *penalty.Rule, rec penalty.Record, now int64) penalty.Record {
+// boundedBy limits a penalty to its rule: a node with a wrong clock, or a faulty node, cannot make
+// it longer for other nodes.
+func boundedBy(rule *penalty.Rule, rec penalty.Record, now int64) penalty.Record {
 	rec.Level = min(rec.Level, rule.Top())
 	jitter := uint64(rule.Length(rec.Level, 0) * rule.Jitter / 100)
 	rec.Until = min(rec.Until, now+rule.Length(rec.Level, jitter))
 	return rec
 }
 
-// count counts what a report has begun, for metrics and for the audit.
-func (s *Service) count(items []*wire.Offence) {
+// countBegun counts the begun penalties of a report, for metrics and for the audit.
+func (s *Service) countBegun(items []*wire.Offence) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, it := range items {

@@ -9,9 +9,9 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// versionOf is the version whose nodes alone obey a penalty of a policy that one of them has begun
-// by a set; 0 if all nodes do. A version is for some nodes until it is promoted. A policy that it
-// leaves as it is has the same penalties for all.
+// versionOf returns the version whose nodes alone obey a penalty of a policy, which one of them has
+// begun with a set; 0 if all nodes obey it. A version is for some nodes until it is promoted. If
+// the version does not change the policy, its penalties are for all nodes.
 func (in *incoming) versionOf(name string, set *policies.Compiled) uint64 {
 	v := &set.Version
 	switch {
@@ -30,16 +30,16 @@ func (in *incoming) versionOf(name string, set *policies.Compiled) uint64 {
 	return v.Number
 }
 
-// partOf is a policy of a version.
+// partOf names a policy of a version.
 type partOf struct {
 	version uint64
 	policy  string
 }
 
-// settle ends what nodes of a version began whose rollout has ended: if it was promoted, all nodes
-// obey it from now on; if it was taken back, none does. Each replica does it, and doing it twice
-// changes nothing.
-func (s *Service) settle(ctx context.Context) error {
+// settleRollouts ends the penalties that nodes of a version began, once the version's rollout has
+// ended. If it was promoted, all nodes obey them from now on; if it was taken back, no node does.
+// Each replica does this; a second time changes nothing.
+func (s *Service) settleRollouts(ctx context.Context) error {
 	active, _ := s.Sets.Active()
 	s.mu.Lock()
 	var versions []uint64
@@ -53,13 +53,13 @@ func (s *Service) settle(ctx context.Context) error {
 	for _, v := range versions {
 		set, away, err := s.Sets.Load(ctx, v)
 		if away != nil || err != nil {
-			continue // No node obeys it meanwhile; the next poll asks again.
+			continue // No node obeys it in the meantime; the next poll tries again.
 		}
 		switch set.Rollout {
 		case policies.RolloutPromoted:
-			err = s.end(ctx, v, true)
+			err = s.endRollout(ctx, v, true)
 		case policies.RolloutTakenBack:
-			err = s.end(ctx, v, false)
+			err = s.endRollout(ctx, v, false)
 		}
 		if err != nil {
 			return err
@@ -68,8 +68,8 @@ func (s *Service) settle(ctx context.Context) error {
 	return nil
 }
 
-// end has all nodes obey what those of a version began, or none.
-func (s *Service) end(ctx context.Context, version uint64, everywhere bool) error {
+// endRollout moves the penalties of a version's nodes to all nodes, or ends them.
+func (s *Service) endRollout(ctx context.Context, version uint64, everywhere bool) error {
 	s.mu.Lock()
 	var keys []keyhash.Key
 	for key := range s.drafts[version] {
@@ -79,7 +79,7 @@ func (s *Service) end(ctx context.Context, version uint64, everywhere bool) erro
 	all := map[keyhash.Key]Known{}
 	for _, key := range keys {
 		r := *s.records[key]
-		// A pardon since then knew of the penalty.
+		// A later pardon knew of the penalty.
 		known := Known{Record: r, At: r.Revision}
 		known.Key, known.Version = r.Caller(), 0
 		all[key] = known
