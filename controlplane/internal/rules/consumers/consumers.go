@@ -1,5 +1,5 @@
-// Package consumers keeps the records of consumers: the tier that is assigned to each, limits of
-// its own, a ban, a bypass. A consumer is named by its keyed hash alone.
+// Package consumers keeps the records of consumers: assigned tier, own limits, ban, bypass. A
+// consumer is identified only by its keyed hash.
 package consumers
 
 import (
@@ -18,47 +18,48 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// maxBans is how many bans a replica knows, to give them back to a store that loses them.
+// maxBans is the number of bans that a replica remembers, to give them back to a store that has
+// lost them.
 const maxBans = 32_768
 
-// MaxBatch is how many consumers may be written at once.
+// MaxBatch is the maximum number of consumers in one write.
 const MaxBatch = 1000
 
-// The reasons for which a store or the service refuses. Any other error means that the store could
-// not be asked.
+// Reasons for which a store or the service refuses a change. Any other error means that the store
+// did not answer.
 var (
-	// ErrNotFound: the consumer has no record.
+	// ErrNotFound means that the consumer has no record.
 	ErrNotFound = errs.New(errs.NotFound, "nothing is assigned to this consumer",
 		"nothing is assigned to this consumer: it has the tier that its requests say, or the default tier")
-	// ErrToken: the page token was not made by this store.
+	// ErrToken means that the page token was not made by this store.
 	ErrToken = docs.ErrCursor
 )
 
 // Write is a change of one consumer.
 type Write struct {
 	Key keyhash.Key
-	// Expected is the revision of the record that is replaced, 0 for none. Any replaces any record.
+	// Expected is the revision of the replaced record, 0 for none. Any replaces any record.
 	Expected uint64
 	Any      bool
-	// Record replaces the record; nil deletes it.
+	// Record is the new record; nil deletes the record.
 	Record *Record
 }
 
-// Changes are made together or not at all. No consumer is in them twice.
+// Changes are made together or not at all. No consumer occurs twice.
 type Changes struct {
 	Writes []Write
-	// Sets are the policy sets whose limits the consumers' own stand in for, as FindPolicy finds
-	// them; none where no consumer has any.
+	// Sets are the policy sets with the limits that the consumers' own limits replace, in the order
+	// for FindPolicy; empty if no consumer has limits of its own.
 	Sets []*policy.Set
-	// Entry is kept with the changes. For a single change the service fills in what comes after,
-	// and the store what was before.
+	// Entry is stored with the changes. For a single change the service adds the record after it,
+	// and the store the record before it.
 	Entry audit.Entry
-	// ExceptionsRevision is the highest known one: a store that has lost its state continues above
-	// it.
+	// ExceptionsRevision is the highest known revision: a store that has lost its state continues
+	// above it.
 	ExceptionsRevision uint64
 }
 
-// Change is one consumer's latest change and its record now, the zero record for none.
+// Change is the latest change of a consumer and its present record, the zero Record for none.
 type Change struct {
 	Revision uint64
 	Key      keyhash.Key
@@ -73,47 +74,47 @@ type Listed struct {
 
 // List selects a page of records.
 type List struct {
-	// Token is that of the previous page, empty for the first.
+	// Token is the token of the previous page, empty for the first page.
 	Token string
 	Limit int
-	// Banned lists those with a ban, which may have ended.
+	// Banned selects records with a ban, which may have ended.
 	Banned bool
 }
 
-// State is the position in the stream of changes.
+// State is a position in the sequence of changes.
 type State struct {
-	// Revision is that of the last change, 0 before the first. It grows with each change, and also
-	// if the store loses its state, since it is at least the time in milliseconds.
+	// Revision is the revision of the last change, 0 before the first. It grows with each change,
+	// and also if the store loses its state, since it is at least the time in milliseconds.
 	Revision uint64
 	// ExceptionsRevision counts the changes of consumers that have more than a tier.
 	ExceptionsRevision uint64
-	// Special: there are consumers that have more than a tier.
+	// Special is true if some consumers have more than a tier.
 	Special bool
 }
 
-// Log is the latest changes as of State, at most KeptChanges, the earliest first.
+// Log has the latest changes as of State, at most KeptChanges, the earliest first.
 type Log struct {
 	State
-	// Floor is the revision after which Changes is complete. Whole: it is complete from the
-	// beginning.
+	// Floor is the revision since which Changes is complete. Whole is true if it has all changes
+	// ever made.
 	Floor   uint64
 	Whole   bool
 	Changes []Change
 }
 
-// Store keeps records. Methods return ErrNotFound and errs.Conflict as such; any other error means
-// that the store could not be asked.
+// Store keeps records. Methods return ErrNotFound and errs.Conflict unchanged; any other error
+// means that the store did not answer.
 type Store interface {
-	// Consumers returns the records of keys, the zero Record where there is none, and the Revision
+	// Consumers returns the records of keys, the zero Record for an unknown key, and the Revision
 	// and ExceptionsRevision at the same moment.
 	Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, State, error)
-	// WriteConsumers makes one or more changes, keeps their entry, and returns their revision. The
-	// error is errs.Conflict, or ErrNotFound if there is no record to delete.
+	// WriteConsumers makes one or more changes, stores their audit entry, and returns their
+	// revision. The error is errs.Conflict, or ErrNotFound if there is no record to delete.
 	WriteConsumers(ctx context.Context, c Changes) (uint64, error)
 	// ListConsumers returns about limit records in no particular order, and the token of the next
 	// page, empty after the last. A record that exists all the time is listed at least once.
 	ListConsumers(ctx context.Context, list List) ([]Listed, string, error)
-	// BannedConsumers returns at most limit records that have a ban, which may have ended: those
+	// BannedConsumers returns at most limit records with a ban, which may have ended: the records
 	// whose bans end last.
 	BannedConsumers(ctx context.Context, limit int) ([]Listed, error)
 	// ConsumerLog returns the latest changes after a revision.
@@ -132,27 +133,26 @@ type Service struct {
 	loaded  bool
 	log     Log
 	changed chan struct{} // closed when log changes
-	// bans are the records with a ban, at most maxBans: a store that loses them gets them back. Of
-	// these a node which missed changes must have those that end last, at most wire.MaxConsumers.
+	// bans are records with a ban, at most maxBans, to give back to a store that has lost them. A
+	// node that missed changes gets the bans that end last, at most wire.MaxConsumers.
 	bans map[keyhash.Key]Record
-	// front are the keys of those that end last, nil until a node needs them.
+	// front has the keys of the bans that end last; nil until a node needs them.
 	front []keyhash.Key
-	// bansWhole: these are all bans that there are.
+	// bansWhole is true if bans has all bans.
 	bansWhole bool
-	// owed are changes that the store may lack although they were acknowledged, loss is what is
-	// known of how that came; nil if nothing is. Refreshing guards both.
+	// owed are acknowledged changes that the store may lack. loss describes the loss; nil if there
+	// is none. The lock refreshing guards both.
 	owed []Change
 	loss *loss
-	// remembered are records as they were read; every later change is applied to them.
+	// remembered are records from the store; later changes are applied to them.
 	remembered map[keyhash.Key]Record
-	// gone are consumers of whom nothing is known any more, and the revisions of the changes that
-	// made it so, at most KeptChanges: those that the log of a store which was emptied does not
-	// list.
+	// gone are deleted consumers, at most KeptChanges, with the revisions of their deletion: the
+	// log of a store that was emptied does not list these changes.
 	gone map[keyhash.Key]uint64
-	// since is the revision at which the store got back what it had lost: a node that is behind it
+	// since is the revision at which the store got its losses back: a node with an earlier revision
 	// may have outdated records.
 	since uint64
-	// examined is when the store was last examined.
+	// examined is when the store was last checked for losses.
 	examined  time.Time
 	answering breaker.Answering
 
@@ -160,14 +160,14 @@ type Service struct {
 	lost   func()
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config configures a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Store Store
-	// Now returns the time at which a record is put, and at which it ends.
+	// Now returns the time at which a record is stored, and at which it ends.
 	Now func() time.Time
-	// Log gets what a store turns out to have lost; nil discards it.
+	// Log receives warnings that the store has lost records; nil discards them.
 	Log *slog.Logger
-	// Lost, if not nil, is called each time.
+	// Lost, if not nil, is called after each such loss.
 	Lost func()
 }
 
@@ -187,7 +187,8 @@ func New(c Config) *Service {
 	return s
 }
 
-// Get returns the record in force of a consumer. The error is ErrNotFound, or the store's.
+// Get returns the record in force of a consumer. The error is ErrNotFound, or the error of the
+// store.
 func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 	records, _, err := s.store.Consumers(ctx, []keyhash.Key{key})
 	if err != nil {
@@ -199,7 +200,7 @@ func (s *Service) Get(ctx context.Context, key keyhash.Key) (Record, error) {
 	return records[0].At(s.now()), nil
 }
 
-// GetAll returns the records in force of consumers, the zero Record where there is none.
+// GetAll returns the records in force of consumers, the zero Record for an unknown consumer.
 func (s *Service) GetAll(ctx context.Context, keys []keyhash.Key) ([]Record, error) {
 	all := make([]Record, 0, len(keys))
 	for some := range slices.Chunk(keys, wire.MaxQuestions) {
@@ -214,11 +215,11 @@ func (s *Service) GetAll(ctx context.Context, keys []keyhash.Key) ([]Record, err
 	return all, nil
 }
 
-// maxListed bounds the records that are read for one page.
+// maxListed bounds the number of records read for one page.
 const maxListed = 5000
 
-// List returns a page of the records in force for which want reports true. It reads a bounded
-// number of records: a page may be short or empty, with more to come.
+// List returns a page of the records in force for which want returns true. It reads a bounded
+// number of records, so a page may be short or empty even if more pages follow.
 func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (page []Listed, next string, err error) {
 	for read := 0; read < maxListed; {
 		some, token, err := s.store.ListConsumers(ctx, list)
@@ -243,7 +244,7 @@ func (s *Service) List(ctx context.Context, list List, want func(Record) bool) (
 // Write makes changes at the present time and returns their revision. Nodes that are connected to
 // this replica get them at once.
 func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
-	if err := s.inherit(ctx, c); err != nil {
+	if err := s.inheritBuckets(ctx, c); err != nil {
 		return 0, err
 	}
 	now := s.now().UTC().Truncate(time.Millisecond)
@@ -260,14 +261,14 @@ func (s *Service) Write(ctx context.Context, c Changes) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The changes are stored: if they cannot be read back now, the next Refresh brings them.
+	// The changes are stored: if they cannot be read now, the next Refresh reads them.
 	_ = s.Refresh(ctx)
-	s.acknowledged(revision, c.Writes)
+	s.noteWritten(revision, c.Writes)
 	return revision, nil
 }
 
-// inherit gives the consumers' own limits the buckets of those before.
-func (s *Service) inherit(ctx context.Context, c Changes) error {
+// inheritBuckets gives the own limits of consumers the buckets of their earlier limits.
+func (s *Service) inheritBuckets(ctx context.Context, c Changes) error {
 	var own []Write
 	for _, w := range c.Writes {
 		if w.Record != nil && len(w.Record.Overrides) > 0 && len(c.Sets) > 0 {
@@ -290,7 +291,7 @@ func (s *Service) inherit(ctx context.Context, c Changes) error {
 	return nil
 }
 
-// Ask answers a node's question.
+// Ask answers a question of a node.
 func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, error) {
 	records, state, err := s.store.Consumers(ctx, keys)
 	s.mu.Lock()
@@ -301,12 +302,12 @@ func (s *Service) Ask(ctx context.Context, keys []keyhash.Key) (wire.Consumers, 
 	}
 	s.mu.Unlock()
 	for i := range records {
-		m.Items = append(m.Items, s.message(keys[i], &records[i]))
+		m.Items = append(m.Items, s.messageOf(keys[i], &records[i]))
 	}
 	return m, err
 }
 
-// message is a consumer's record as nodes receive it.
-func (s *Service) message(key keyhash.Key, r *Record) wire.Consumer {
+// messageOf returns a consumer's record in the form for nodes.
+func (s *Service) messageOf(key keyhash.Key, r *Record) wire.Consumer {
 	return wire.Consumer{Key: key, Tier: []byte(r.Tier), Exceptions: wire.AppendExceptions(nil, r.Special(s.now()))}
 }

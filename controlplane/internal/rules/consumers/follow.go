@@ -12,14 +12,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Refresh reads the latest changes if there are new ones. If the store has lost changes, it gets
-// those back that this replica holds.
+// Refresh reads the latest changes. If the store has lost changes, this replica gives back the
+// changes that it has.
 func (s *Service) Refresh(ctx context.Context) error {
 	return s.Follow(ctx, nil)
 }
 
-// Follow is Refresh, unless this replica holds what the store has by a poll: the changes up to its
-// head, nil if the poll could not read it.
+// Follow is Refresh, unless a poll shows that this replica already has all changes. head is the
+// store's head; nil if the poll could not read it.
 func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -27,10 +27,11 @@ func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	held := s.log
 	current := head != nil && s.loaded && held.Revision == head.Revision && len(s.owed) == 0 && s.loss == nil
 	s.mu.Unlock()
+	// Without new changes only check for losses.
 	if current {
-		err = s.examine(ctx, held)
+		err = s.examineStore(ctx, held)
 	} else {
-		err = s.meet(ctx)
+		err = s.readChanges(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,9 +39,10 @@ func (s *Service) Follow(ctx context.Context, head *docs.Head) (err error) {
 	return err
 }
 
-func (s *Service) meet(ctx context.Context) error {
+// readChanges reads the latest changes, or finds that the store has lost some.
+func (s *Service) readChanges(ctx context.Context) error {
 	if len(s.owed) > 0 || s.loss != nil {
-		if err := s.repay(ctx); err != nil {
+		if err := s.repayStore(ctx); err != nil {
 			return err
 		}
 	}
@@ -52,17 +54,18 @@ func (s *Service) meet(ctx context.Context) error {
 	case err != nil:
 		return err
 	case loaded && log.Revision == held.Revision:
-		return s.examine(ctx, held)
+		return s.examineStore(ctx, held)
 	case loaded && log.Revision < held.Revision, !log.follows(held):
-		return s.regain(ctx, held, false)
+		return s.regainChanges(ctx, held, false)
 	}
 	log.Changes = slices.DeleteFunc(log.Changes, func(c Change) bool { return c.Revision <= held.Revision })
-	return s.take(ctx, log, held.Revision, !loaded || held.Revision < log.Floor && !(log.Whole && held.Revision == 0))
+	gap := held.Revision < log.Floor && !(log.Whole && held.Revision == 0)
+	return s.takeLog(ctx, log, held.Revision, !loaded || gap)
 }
 
-// take applies a log of the changes after a revision. Gap: other changes may be missing from the
-// log.
-func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (err error) {
+// takeLog applies a log of the changes after a revision. gap is true if changes may be missing in
+// the log.
+func (s *Service) takeLog(ctx context.Context, log Log, after uint64, gap bool) (err error) {
 	bans, whole := maps.Clone(s.bans), s.bansWhole
 	if gap {
 		bans, err = s.loadBans(ctx)
@@ -71,6 +74,7 @@ func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (er
 		}
 		whole = len(bans) < maxBans
 	}
+	// Update the bans.
 	for _, c := range log.Changes {
 		delete(bans, c.Key)
 		switch {
@@ -81,7 +85,7 @@ func (s *Service) take(ctx context.Context, log Log, after uint64, gap bool) (er
 			bans[c.Key] = c.Record
 		}
 	}
-	s.advance(log, after, gap, bans)
+	s.advanceTo(log, after, gap, bans)
 	s.bansWhole = whole
 	return nil
 }
@@ -95,8 +99,8 @@ func (s *Service) loadBans(ctx context.Context) (map[keyhash.Key]Record, error) 
 	return bans, err
 }
 
-// advance replaces what is known by a log of the changes after a revision.
-func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]Record) {
+// advanceTo applies a log of the changes after a revision to the state of this replica.
+func (s *Service) advanceTo(log Log, after uint64, gap bool, bans map[keyhash.Key]Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bans, s.front = bans, nil
@@ -122,31 +126,32 @@ func (s *Service) advance(log Log, after uint64, gap bool, bans map[keyhash.Key]
 	s.changed = make(chan struct{})
 }
 
-// Revision is that of the last change of a consumer that this replica has seen; 0 for none.
+// Revision returns the revision of the last change that this replica has seen; 0 for none.
 func (s *Service) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.Revision
 }
 
-// ExceptionsRevision returns the highest one that this replica has seen.
+// ExceptionsRevision returns the highest revision of exceptions that this replica has seen.
 func (s *Service) ExceptionsRevision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.ExceptionsRevision
 }
 
-// Exceptions reports whether any consumer has more than a tier, and the highest revision of what
-// they have that this replica has seen.
+// Exceptions reports whether any consumer has more than a tier, and the highest revision of
+// exceptions that this replica has seen.
 func (s *Service) Exceptions() (some bool, revision uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.log.Special, s.log.ExceptionsRevision
 }
 
-// After returns the changes since a node's revision, false if there are none, and a channel that is
-// closed when there are. A node may be ahead because another replica sent it a change, or because
-// the store went back; it is overruled only after it has waited. After never asks the store.
+// After returns the changes since a node's revision, and a channel that is closed at the next
+// change. news is false if there are none. A node may be ahead because another replica sent it a
+// change, or because the store went back. Only a node that has waited is corrected. After never
+// reads the store.
 func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,25 +160,26 @@ func (s *Service) After(revision uint64, waited bool) (m wire.Consumers, news bo
 	if !s.loaded || revision == s.log.Revision || ahead && !patient {
 		return m, false, s.changed
 	}
+	// The node may have missed changes: it gets the bans, and asks again for the rest.
 	m = wire.Consumers{
 		Revision: s.log.Revision, ExceptionsRevision: s.log.ExceptionsRevision,
 		HasExceptions: s.log.Special,
 	}
 	missed := revision < s.log.Floor && (revision > 0 || !s.log.Whole) || revision > 0 && revision < s.since
 	if ahead || missed {
-		m.Items = s.foremost()
+		m.Items = s.foremostBans()
 		return m, true, s.changed
 	}
 	m.Complete = true
 	for i := range s.log.Changes {
 		if c := &s.log.Changes[i]; c.Revision > revision {
-			m.Items = append(m.Items, s.message(c.Key, &c.Record))
+			m.Items = append(m.Items, s.messageOf(c.Key, &c.Record))
 		}
 	}
 	return m, true, s.changed
 }
 
-// endingLast returns the keys of the bans that end last, as many as a message holds.
+// endingLast returns the keys of the bans that end last, at most wire.MaxConsumers.
 func endingLast(bans map[keyhash.Key]Record) []keyhash.Key {
 	keys := slices.Collect(maps.Keys(bans))
 	if len(keys) <= wire.MaxConsumers {
@@ -188,32 +194,33 @@ func endingLast(bans map[keyhash.Key]Record) []keyhash.Key {
 	return keys[:wire.MaxConsumers]
 }
 
-// foremost are the bans that end last, as many as a message holds. The lock is held.
-func (s *Service) foremost() []wire.Consumer {
-	if s.front == nil { // Once for all nodes, because lease requests wait for the lock.
+// foremostBans returns the bans that end last, at most wire.MaxConsumers. The lock is held.
+func (s *Service) foremostBans() []wire.Consumer {
+	if s.front == nil { // Computed once for all nodes, because lease requests wait for the lock.
 		s.front = endingLast(s.bans)
 	}
 	items := make([]wire.Consumer, len(s.front))
 	for i, key := range s.front {
 		r := s.bans[key]
-		items[i] = s.message(key, &r)
+		items[i] = s.messageOf(key, &r)
 	}
 	return items
 }
 
-// maxRemembered bounds the records kept in memory for Known.
+// maxRemembered bounds the records in memory for Known.
 const maxRemembered = 20_000
 
 // Knowledge is a consumer's record as of a revision of the exceptions: later changes have a higher
-// one.
+// revision.
 type Knowledge struct {
 	Record
 	ExceptionsRevision uint64
 }
 
-// Known returns the records of consumers. It asks the store only for those that it has not read
-// lately.
+// Known returns the records of consumers. It reads from the store only the records that it has not
+// read lately.
 func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Key]Knowledge, error) {
+	// Use the records in memory.
 	known := make(map[keyhash.Key]Knowledge, len(keys))
 	var missing []keyhash.Key
 	s.mu.Lock()
@@ -229,6 +236,7 @@ func (s *Service) Known(ctx context.Context, keys []keyhash.Key) (map[keyhash.Ke
 	if len(missing) == 0 {
 		return known, nil
 	}
+	// Read the other records, and remember them if they are current.
 	found, state, err := s.store.Consumers(ctx, missing)
 	if err != nil {
 		return nil, err

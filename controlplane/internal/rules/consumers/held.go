@@ -2,8 +2,8 @@ package consumers
 
 import "github.com/weir-proxy/weir/shared/keyhash"
 
-// Held is the record in force of a consumer as this replica knows it without the store, the zero
-// record if there is none. It reports false if it does not know.
+// Held returns a consumer's record in force from the memory of this replica, the zero Record if
+// there is none. It returns false if this replica does not know.
 func (s *Service) Held(key keyhash.Key) (Record, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -11,7 +11,7 @@ func (s *Service) Held(key keyhash.Key) (Record, bool) {
 	return r.At(s.now()), known
 }
 
-// heldOf is Held as it was read. The lock is held.
+// heldOf returns a consumer's record from memory, with parts that have ended. The lock is held.
 func (s *Service) heldOf(key keyhash.Key) (Record, bool) {
 	for i := len(s.log.Changes) - 1; i >= 0; i-- {
 		if s.log.Changes[i].Key == key {
@@ -24,18 +24,19 @@ func (s *Service) heldOf(key keyhash.Key) (Record, bool) {
 	if r, ok := s.bans[key]; ok {
 		return r, true
 	}
-	return Record{}, s.loaded && s.log.Whole // Without a change it has none.
+	return Record{}, s.loaded && s.log.Whole // Without any change it has no record.
 }
 
-// ListHeld are the records in force that this replica knows without the store and for which want
-// reports true, at most as many as asked for: those that changed lately, those that were asked for
-// lately, and the bans. It is nil before any is known.
+// ListHeld returns the records in force in this replica's memory for which want returns true, at
+// most list.Limit: recent changes, recently read records, and bans. It is nil before the store was
+// read.
 func (s *Service) ListHeld(list List, want func(Record) bool) []Listed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.loaded {
 		return nil
 	}
+	// add adds a record, once.
 	page, seen := []Listed{}, map[keyhash.Key]bool{}
 	add := func(key keyhash.Key, r Record) {
 		if seen[key] || len(page) == list.Limit {
@@ -47,6 +48,7 @@ func (s *Service) ListHeld(list List, want func(Record) bool) []Listed {
 			page = append(page, Listed{key, r})
 		}
 	}
+	// Changes first, then bans, then other records.
 	for i := len(s.log.Changes) - 1; i >= 0; i-- {
 		add(s.log.Changes[i].Key, s.log.Changes[i].Record)
 	}

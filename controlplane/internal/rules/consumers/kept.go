@@ -11,14 +11,14 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// KeptChanges is how many of the latest changes a store lists. A node that missed more asks again
-// about every consumer that it knows.
+// KeptChanges is the number of latest changes in a store. A node that missed more asks again about
+// every consumer that it knows.
 var KeptChanges = docs.Consumers.Kept
 
-// banned is the index of the records with a ban.
+// banned is the index of records with a ban.
 const banned = "banned"
 
-// Kept are the records in a store of records. It implements Store.
+// Kept stores records in a store of records. It implements Store.
 type Kept struct{ In docs.Records }
 
 // Consumers implements Store.
@@ -26,7 +26,7 @@ func (k Kept) Consumers(ctx context.Context, keys []keyhash.Key) ([]Record, Stat
 	stored, state, err := k.In.Read(ctx, &docs.Consumers, keys)
 	records := make([]Record, len(stored))
 	for i := 0; i < len(stored) && err == nil; i++ {
-		records[i], err = decode(&stored[i])
+		records[i], err = decodeRecord(&stored[i])
 	}
 	return records, stateOf(&state), err
 }
@@ -35,8 +35,8 @@ func stateOf(s *docs.State) State {
 	return State{Revision: s.Revision, ExceptionsRevision: s.IndexRevision, Special: s.Live}
 }
 
-// decode reads a stored record, the zero one if there is none.
-func decode(stored *docs.Record) (r Record, err error) {
+// decodeRecord decodes a stored record; the zero Record if there is none.
+func decodeRecord(stored *docs.Record) (r Record, err error) {
 	if len(stored.Value) == 0 {
 		return Record{}, nil
 	}
@@ -82,13 +82,13 @@ func (k Kept) ListConsumers(ctx context.Context, list List) ([]Listed, string, e
 	if err != nil {
 		return nil, "", err
 	}
-	all, err := listed(stored)
+	all, err := decodeAll(stored)
 	return all, next, err
 }
 
-func listed(stored []docs.Record) (all []Listed, err error) {
+func decodeAll(stored []docs.Record) (all []Listed, err error) {
 	for i := range stored {
-		r, err := decode(&stored[i])
+		r, err := decodeRecord(&stored[i])
 		if err != nil {
 			return nil, err
 		}
@@ -103,7 +103,7 @@ func (k Kept) BannedConsumers(ctx context.Context, limit int) ([]Listed, error) 
 	if err != nil {
 		return nil, err
 	}
-	return listed(stored)
+	return decodeAll(stored)
 }
 
 // ConsumerLog implements Store.
@@ -112,7 +112,7 @@ func (k Kept) ConsumerLog(ctx context.Context, after uint64) (Log, error) {
 	l := Log{State: stateOf(&state), Floor: state.Floor, Whole: state.Floor < state.First}
 	for i := 0; i < len(stored) && err == nil; i++ {
 		c := Change{Revision: stored[i].Revision, Key: stored[i].Key}
-		c.Record, err = decode(&stored[i])
+		c.Record, err = decodeRecord(&stored[i])
 		l.Changes = append(l.Changes, c)
 	}
 	return l, err

@@ -12,42 +12,42 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Record is what is known of one consumer. The zero value is an unknown consumer.
+// Record is the state of one consumer. The zero value is an unknown consumer.
 type Record struct {
-	// Tier is empty if none is assigned.
+	// Tier is the assigned tier; empty if none is assigned.
 	Tier string `json:"tier"`
 	// Overrides are the consumer's own limits, at most one override for each policy.
 	Overrides []Override `json:"overrides,omitempty"`
-	// Banned, if not nil, refuses the consumer's requests. Bypass, if not nil, never limits or
-	// charges them.
+	// Banned, if not nil, refuses the consumer's requests. Bypass, if not nil, exempts them from
+	// limits and charges.
 	Banned *Mark `json:"banned,omitempty"`
 	Bypass *Mark `json:"bypass,omitempty"`
-	// Updated is when the record was put, by the clock of the replica that took it. By is the name
-	// of the token that put it.
+	// Updated is when the record was stored, by the clock of the replica that stored it. By is the
+	// name of the token.
 	Updated time.Time `json:"updated"`
 	By      string    `json:"by"`
-	// Revision is that of the change that made the record.
+	// Revision is the revision of the record's last change.
 	Revision uint64 `json:"-"`
 }
 
-// Mark is why something holds, and until when.
+// Mark is the reason and the end of a ban, a bypass or an override.
 type Mark struct {
 	Reason string `json:"reason,omitempty"`
-	// Expires is zero for a mark that ends only when it is removed.
+	// Expires is the end; zero if the mark ends only when it is removed.
 	Expires time.Time `json:"expires_at,omitzero"`
 }
 
-// Override is the limits that a consumer has under a policy in place of the policy's own. Without
-// limits the policy does not apply to the consumer.
+// Override has the limits of a consumer that replace a policy's limits. Without limits the policy
+// does not apply to the consumer.
 type Override struct {
 	Policy string  `json:"policy"`
 	Limits []Limit `json:"limits,omitempty"`
 	Mark
-	// Roots are the policy.Limit.Root of each limit; none before Inherit.
+	// Roots has the policy.Limit.Root of each limit; empty before Inherit.
 	Roots []quota.Span `json:"roots,omitempty"`
 }
 
-// Limit is the parameters of one limit; a burst of 0 means the quota.
+// Limit has the parameters of one limit; a burst of 0 means the quota.
 type Limit struct {
 	Quota  int64
 	Window quota.Span
@@ -60,13 +60,13 @@ type limitText struct {
 	Burst  int64  `json:"burst,omitempty"`
 }
 
-// MarshalJSON writes a limit as documents do.
+// MarshalJSON writes a limit in the form of policy documents.
 func (l Limit) MarshalJSON() ([]byte, error) {
 	return json.Marshal(limitText{l.Quota, policy.FormatSpan(l.Window), l.Burst})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. policy.DecodeOverride reads the documents of
-// operators.
+// UnmarshalJSON reads the form that MarshalJSON writes. policy.DecodeOverride reads the documents
+// of operators.
 func (l *Limit) UnmarshalJSON(b []byte) error {
 	var text limitText
 	if err := json.Unmarshal(b, &text); err != nil {
@@ -74,18 +74,18 @@ func (l *Limit) UnmarshalJSON(b []byte) error {
 	}
 	window, ok := policy.ParseSpan(text.Window)
 	if !ok {
-		return fmt.Errorf("%q is no length of time", text.Window)
+		return fmt.Errorf("%q is not a length of time", text.Window)
 	}
 	*l = Limit{text.Quota, window, text.Burst}
 	return nil
 }
 
-// Ends reports whether the mark has ended by now; a nil mark has.
+// Ends reports whether the mark has ended by now; true for a nil mark.
 func (m *Mark) Ends(now time.Time) bool {
 	return m == nil || !m.Expires.IsZero() && !m.Expires.After(now)
 }
 
-// end returns when a mark ends as messages have it, 0 for one that has ended.
+// end returns the end of a mark in the form of messages, 0 for a mark that has ended.
 func (m *Mark) end(now time.Time) int64 {
 	switch {
 	case m.Ends(now):
@@ -96,11 +96,11 @@ func (m *Mark) end(now time.Time) int64 {
 	return m.Expires.UnixMilli()
 }
 
-// grace is how long nodes still receive an override that has ended: by another clock it may not
-// have.
+// grace is the time in which nodes still receive an override after its end: their clocks may be
+// behind.
 const grace = time.Minute
 
-// Special returns what nodes receive of a record beside its tier.
+// Special returns the parts of a record that nodes receive beside the tier.
 func (r *Record) Special(now time.Time) wire.Exceptions {
 	s := wire.Exceptions{Banned: r.Banned.end(now), Bypass: r.Bypass.end(now)}
 	for i := range r.Overrides {
@@ -123,8 +123,8 @@ func (r *Record) Special(now time.Time) wire.Exceptions {
 	return s
 }
 
-// FindPolicy is the policy that an override is for, with its set: that of the first set by which it
-// counts by consumer, else of the first that has it; nil for none.
+// FindPolicy returns the policy of an override, and its set: from the first set in which the policy
+// counts by consumer, otherwise from the first set that has it; nil if no set has it.
 func FindPolicy(sets []*policy.Set, name string) (of *policy.Set, found *policy.Policy) {
 	for _, set := range sets {
 		at := slices.IndexFunc(set.Policies, func(p policy.Policy) bool { return p.Name == name })
@@ -138,9 +138,9 @@ func FindPolicy(sets []*policy.Set, name string) (of *policy.Set, found *policy.
 	return of, found
 }
 
-// Inherit gives the limits of the record, which is to take the place of another, the buckets of
-// those that the consumer has now: under the policy that FindPolicy finds, or of its own. So what
-// was used counts by any windows.
+// Inherit gives the limits of the record, which replaces another record, the buckets of the
+// consumer's present limits: limits of the policy that FindPolicy returns, or own limits. So
+// earlier use still counts, whatever the windows.
 func (r *Record) Inherit(sets []*policy.Set, before *Record) {
 	for i := range r.Overrides {
 		o := &r.Overrides[i]
@@ -162,7 +162,7 @@ func (r *Record) Inherit(sets []*policy.Set, before *Record) {
 	}
 }
 
-// windows are the limits without figures, with the roots that they have.
+// windows returns the limits with only their windows and roots.
 func (o *Override) windows() []policy.Limit {
 	limits := make([]policy.Limit, len(o.Limits))
 	for i := range limits {
@@ -173,7 +173,7 @@ func (o *Override) windows() []policy.Limit {
 	return limits
 }
 
-// At returns the record without what has ended by now.
+// At returns the record without the parts that have ended by now.
 func (r Record) At(now time.Time) Record {
 	if r.Banned.Ends(now) {
 		r.Banned = nil
@@ -191,14 +191,14 @@ func (r Record) At(now time.Time) Record {
 	return r
 }
 
-// Ends returns the instants in Unix milliseconds until which a record has more than a tier and
-// until which it is banned: 0 if it is not, math.MaxInt64 if it does not end by itself. Stores find
-// by them the records that nodes must have.
+// Ends returns the times in Unix milliseconds at which the record has no more than a tier, and at
+// which its ban ends: 0 for no ban, math.MaxInt64 for no end. Stores use them to find the records
+// that nodes need.
 func (r *Record) Ends() (special, banned int64) {
 	if r == nil {
 		return 0, 0
 	}
-	var always time.Time // What has ended already is left out when it is read.
+	var always time.Time // Parts that have ended already are removed when the record is read.
 	banned = r.Banned.end(always)
 	special = max(banned, r.Bypass.end(always))
 	for i := range r.Overrides {
@@ -221,11 +221,12 @@ func (r *Record) Override(name string, now time.Time) *Override {
 	return nil
 }
 
-// Of returns the limits as a policy of the set counts, with the buckets of those that they stand in
-// for. After an error they do not fit its counting, and the override has no effect.
+// Of returns the override's limits in the counting of a policy of the set, with the buckets of the
+// limits that they replace. An error means that they do not fit the counting: then the override has
+// no effect.
 func (o *Override) Of(set *policy.Set, p *policy.Policy) (limits []policy.Limit, err error) {
 	if len(p.Reserve) > 0 {
-		return nil, fmt.Errorf("policy %s keeps a part of its limits for classes", p.Name)
+		return nil, fmt.Errorf("policy %s reserves a part of its limits for classes", p.Name)
 	}
 	for _, l := range o.Limits {
 		own, err := p.Counting.Override(l.Quota, l.Window, l.Burst)

@@ -12,18 +12,18 @@ import (
 	"github.com/weir-proxy/weir/shared/keyhash"
 )
 
-// examineEvery is how often a store is examined that says that it has lost nothing.
+// examineEvery is the interval of checks for losses while the store reports no change.
 const examineEvery = time.Second
 
-// restoredAtOnce bounds the changes that the store gets back in one step.
+// restoredAtOnce bounds the changes given back in one write.
 const restoredAtOnce = 500
 
-// follows reports whether a store, by its changes since held.Revision and including it, has all
-// that held has. A store that went back, and forward again before this replica looked, lacks the
-// last change that is held.
+// follows reports whether a store has all changes of held. l is the store's log from held.Revision
+// on. A store that went back, and then forward before this replica looked, lacks the last change of
+// held.
 func (l Log) follows(held Log) bool {
 	if !l.Whole && l.Floor >= held.Revision {
-		return true // After so many changes the loss cannot be seen.
+		return true // After more changes than the log has, the loss can no longer be seen.
 	}
 	for _, c := range held.Changes {
 		there := func(other Change) bool { return other.Key == c.Key }
@@ -34,16 +34,17 @@ func (l Log) follows(held Log) bool {
 	return true
 }
 
-// missing returns the changes and bans that are held, are not in the store, and were not overtaken
-// there. The record of a ban that was not changed lately counts as its change.
+// missingChanges returns the changes and bans of this replica that the store lacks and that later
+// changes have not replaced. The record of a ban counts as a change.
 //
-// Gone are consumers of whom nothing is known any more, with the revisions of the changes that made
-// it so, where the log lists these no more.
-func missing(held Log, bans map[keyhash.Key]Record, gone map[keyhash.Key]uint64, stored Log) (lost []Change) {
+// gone are deleted consumers with the revisions of their deletion, if the log no longer lists the
+// deletion.
+func missingChanges(held Log, bans map[keyhash.Key]Record, gone map[keyhash.Key]uint64, stored Log) (lost []Change) {
 	known := make(map[keyhash.Key]uint64, len(stored.Changes))
 	for _, c := range stored.Changes {
 		known[c.Key] = c.Revision
 	}
+	// add adds a change that the store lacks.
 	add := func(c Change) {
 		dropped := !stored.Whole && c.Revision <= stored.Floor
 		if !dropped && known[c.Key] < c.Revision {
@@ -68,11 +69,12 @@ func missing(held Log, bans map[keyhash.Key]Record, gone map[keyhash.Key]uint64,
 	return lost
 }
 
-// examine looks, now and then, whether the store has all parts of what this replica holds: one that
-// evicts, or a hand that deletes, can take one and leave the others. Then the store gets back what
-// this replica holds.
-func (s *Service) examine(ctx context.Context, held Log) error {
+// examineStore checks from time to time that the store has all parts of this replica's records:
+// eviction, or an operator, may delete one part and leave the others. In that case this replica
+// gives its records back.
+func (s *Service) examineStore(ctx context.Context, held Log) error {
 	now := s.now()
+	// Choose a ban and the latest record for the check.
 	s.mu.Lock()
 	due := now.Sub(s.examined) >= examineEvery
 	if due {
@@ -88,7 +90,7 @@ func (s *Service) examine(ctx context.Context, held Log) error {
 		}
 	}
 	s.mu.Unlock()
-	if !due || held.Revision == 0 { // There is nothing to lose before the first change.
+	if !due || held.Revision == 0 { // Before the first change there is nothing to lose.
 		return nil
 	}
 	for _, c := range slices.Backward(held.Changes) {
@@ -97,16 +99,17 @@ func (s *Service) examine(ctx context.Context, held Log) error {
 			break
 		}
 	}
-	whole, err := s.whole(ctx, held, known, banned)
+	// Check them.
+	whole, err := s.storeIsWhole(ctx, held, known, banned)
 	if err != nil || whole {
 		return err
 	}
-	return s.regain(ctx, held, true)
+	return s.regainChanges(ctx, held, true)
 }
 
-// whole reports whether the store, at the revision that is held, has the records that are known,
-// their changes, and with banned a ban in each list.
-func (s *Service) whole(ctx context.Context, held Log, known []keyhash.Key, banned bool) (bool, error) {
+// storeIsWhole reports whether the store, at held.Revision, has the known records and their
+// changes, and, if banned is true, a ban in each list.
+func (s *Service) storeIsWhole(ctx context.Context, held Log, known []keyhash.Key, banned bool) (bool, error) {
 	log, err := s.store.ConsumerLog(ctx, max(held.Revision, 1)-1)
 	if err != nil || log.Revision != held.Revision {
 		return true, err
@@ -130,9 +133,9 @@ func (s *Service) whole(ctx context.Context, held Log, known []keyhash.Key, bann
 	return !slices.ContainsFunc(records, func(r Record) bool { return r.Revision == 0 }), nil
 }
 
-// regain gives a store that went back the changes that this replica holds, all of them if it has
-// lost a part.
-func (s *Service) regain(ctx context.Context, held Log, part bool) error {
+// regainChanges gives a store that went back the changes of this replica; all of them if part is
+// true, which means that the store lost only a part.
+func (s *Service) regainChanges(ctx context.Context, held Log, part bool) error {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
 		return err
@@ -142,32 +145,36 @@ func (s *Service) regain(ctx context.Context, held Log, part bool) error {
 		log = Log{}
 	}
 	s.mu.Lock()
-	lost := missing(held, s.bans, s.gone, log)
+	lost := missingChanges(held, s.bans, s.gone, log)
 	s.mu.Unlock()
 	s.owed = append(s.owed, lost...)
 	s.loss = found
-	return s.repay(ctx)
+	return s.repayStore(ctx)
 }
 
-// loss is what a store is found to have lost, and what it has back of it.
+// loss is a loss of the store, and what was given back since.
 type loss struct {
-	// whole: this replica knew all changes.
-	whole         bool
+	// whole is true if this replica knew all changes.
+	whole bool
+	// known is the revision of this replica, stored the revision of the store at the loss.
 	known, stored uint64
-	given, bans   int
-	// part: it still says that it has them, and has to list them anew.
+	// given is the number of consumers given back, bans the number of bans among them.
+	given, bans int
+	// part is true if the store still lists changes whose records it has lost: it must list them
+	// again.
 	part bool
 	// last is the latest change that the store was seen to have since; zero for none.
 	last Change
 }
 
-// errWentBack is the failure to give a store back what it had lost: it has lost more meanwhile.
-var errWentBack = errors.New("the store went back once more")
+// errWentBack means that the store lost more while it was getting its losses back.
+var errWentBack = errors.New("the store has lost more changes in the meantime")
 
-// repay gives the store what it owes: what this replica has acknowledged or read, and the store
-// lacks. What has no time now stays owed. Afterwards nodes learn that they may have missed changes.
-// What this replica holds is compared anew with a store that went back once more meanwhile.
-func (s *Service) repay(ctx context.Context) error {
+// repayStore gives the store the owed changes: acknowledged or known changes that the store lacks.
+// Changes that cannot be given back now stay owed. Afterwards nodes are informed that they may have
+// missed changes. If the store goes back once more in the meantime, its state is compared with this
+// replica's again.
+func (s *Service) repayStore(ctx context.Context) error {
 	if s.loss == nil {
 		s.loss = &loss{whole: true}
 	}
@@ -178,19 +185,20 @@ func (s *Service) repay(ctx context.Context) error {
 	s.mu.Lock()
 	held := s.log
 	s.mu.Unlock()
-	return s.regain(ctx, held, false)
+	return s.regainChanges(ctx, held, false)
 }
 
-// giveAll is repay for a store that does not go back meanwhile.
+// giveAll is repay for a store that does not go back in the meantime.
 func (s *Service) giveAll(ctx context.Context) error {
-	if err := s.forgive(ctx); err != nil {
+	if err := s.dropReplaced(ctx); err != nil {
 		return err
 	}
+	// Give back the changes in chunks.
 	for len(s.owed) > 0 {
 		chunk := s.owed[:min(len(s.owed), restoredAtOnce)]
 		err := s.giveBack(ctx, chunk)
 		if errors.Is(err, errs.Conflict) || errors.Is(err, ErrNotFound) {
-			continue // Another writer was faster with one of them.
+			continue // Another writer changed one of them first.
 		}
 		if err != nil {
 			return err
@@ -202,12 +210,13 @@ func (s *Service) giveAll(ctx context.Context) error {
 		s.owed, s.loss = nil, nil
 		return nil // The store had everything.
 	}
+	// Read the store's log again, and inform the nodes.
 	log, err := s.logAfterLoss(ctx)
 	if err != nil {
 		return err
 	}
 	s.keepGone(s.log.Changes)
-	if err := s.take(ctx, log, 0, true); err != nil {
+	if err := s.takeLog(ctx, log, 0, true); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -217,14 +226,14 @@ func (s *Service) giveAll(ctx context.Context) error {
 	return nil
 }
 
-// sayLoss says what the store had lost and has back, and that nodes may have missed changes.
+// sayLoss logs the loss.
 func (s *Service) sayLoss() {
 	lost := *s.loss
 	s.owed, s.loss = nil, nil
-	said := "the store had lost changes of consumers; it has all of them back"
+	said := "the store had lost changes of consumers; this replica has given back all of them"
 	if !lost.whole {
-		said = fmt.Sprintf("the store had lost changes of consumers; it has those back that this replica knew: "+
-			"the latest %d of all kinds, and at most %d bans; import the rest again",
+		said = fmt.Sprintf("the store had lost changes of consumers; this replica has given back the changes "+
+			"that it knew: the latest %d changes, and at most %d bans; import the rest again",
 			KeptChanges, maxBans)
 	}
 	s.logger.Warn(said, "consumers", lost.given, "bans", lost.bans, "all", lost.whole,
@@ -232,7 +241,7 @@ func (s *Service) sayLoss() {
 	s.lost()
 }
 
-// logAfterLoss reads the log of a store that is getting back what it had lost.
+// logAfterLoss reads the log of a store that is getting its losses back.
 func (s *Service) logAfterLoss(ctx context.Context) (Log, error) {
 	log, err := s.store.ConsumerLog(ctx, 0)
 	if err != nil {
@@ -251,9 +260,8 @@ func (s *Service) logAfterLoss(ctx context.Context) (Log, error) {
 	return log, nil
 }
 
-// keepGone remembers those of some changes after which nothing is known of a consumer: a store that
-// was emptied has no change that says so, and an older state of it, with the consumer's record, may
-// still come back.
+// keepGone remembers deleted consumers from some changes: a store that was emptied has no change
+// about them, and an older state of the store, with their records, may still come back.
 func (s *Service) keepGone(changes []Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +276,8 @@ func (s *Service) keepGone(changes []Change) {
 	}
 }
 
-// forgive leaves out what has been overtaken in the store.
-func (s *Service) forgive(ctx context.Context) error {
+// dropReplaced removes owed changes that later changes in the store have replaced.
+func (s *Service) dropReplaced(ctx context.Context) error {
 	log, err := s.logAfterLoss(ctx)
 	if err != nil {
 		return err
@@ -284,15 +292,15 @@ func (s *Service) forgive(ctx context.Context) error {
 	return nil
 }
 
-// acknowledged notes a change that this replica has made. What the log does not have by now is owed
-// to the store: another server may have taken its place, which has not heard of the change.
-func (s *Service) acknowledged(revision uint64, writes []Write) {
+// noteWritten checks that the store still has a change that this replica has made. If the log
+// lacks it, the change is owed to the store: another server without the change may have taken over.
+func (s *Service) noteWritten(revision uint64, writes []Write) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.log.Floor >= revision {
-		return // So many changes came after it that the log lists it no more.
+		return // Too many later changes: the log no longer lists it.
 	}
 	seen := make(map[keyhash.Key]uint64, len(s.log.Changes))
 	for _, c := range s.log.Changes {
@@ -311,8 +319,8 @@ func (s *Service) acknowledged(revision uint64, writes []Write) {
 	}
 }
 
-// giveBack stores changes that the store has lost. If it has lost a part, a record that it has must
-// be listed anew.
+// giveBack stores changes that the store has lost. After the loss of a part, records that the store
+// still has are written again too.
 func (s *Service) giveBack(ctx context.Context, changes []Change) error {
 	keys := make([]keyhash.Key, len(changes))
 	for i := range changes {
@@ -322,6 +330,7 @@ func (s *Service) giveBack(ctx context.Context, changes []Change) error {
 	if err != nil {
 		return err
 	}
+	// Leave out changes that the store has, or that later changes have replaced.
 	var writes []Write
 	bans := 0
 	for i, c := range changes {
@@ -341,6 +350,7 @@ func (s *Service) giveBack(ctx context.Context, changes []Change) error {
 	if len(writes) == 0 {
 		return nil
 	}
+	// Write the other changes.
 	revision, err := s.store.WriteConsumers(ctx,
 		Changes{Writes: writes, ExceptionsRevision: s.ExceptionsRevision(), Entry: audit.Entry{
 			Action: "consumers.restore", Resource: "consumers", Reason: "the store had lost them",
