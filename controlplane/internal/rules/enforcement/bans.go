@@ -10,9 +10,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Ban bans a partition key by each of its hashes, replacing earlier bans, and reports whether that
-// is stored: by all of them or none. The error is ErrTooMany, or ErrUnknown before the store has
-// been reached, since other bans would be lost.
+// Ban bans a partition key by each of its hashes, and replaces earlier bans. It stores the bans of
+// all hashes or none, and reports whether they are stored. The error is ErrTooMany, or ErrUnknown
+// before the store has been reached, since other bans would be lost.
 func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.Entry) (bool, error) {
 	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
@@ -34,10 +34,10 @@ func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.E
 	return durable, err
 }
 
-// Unban lifts the bans of a partition key by its hashes, and those of other hashes that the same
-// acts gave, as during a rollout. It returns these bans and reports whether that is stored. The
-// entry gets the resource of the ban, which another hash may have named. The error is ErrNotBanned
-// if there is none by any of the hashes, or ErrUnknown as in Ban.
+// Unban lifts the bans of a partition key by its hashes. It also lifts bans by other hashes that
+// the same acts banned, as during a rollout. It returns these bans and reports whether the change
+// is stored. The audit entry gets the resource of the ban, which may name another hash. The error
+// is ErrNotBanned if no hash is banned, or ErrUnknown as in Ban.
 func (s *Service) Unban(
 	ctx context.Context, hashes []string, entry audit.Entry,
 ) (lifted []Ban, stored bool, err error) {
@@ -60,7 +60,7 @@ func (s *Service) Unban(
 	return lifted, stored, err
 }
 
-// together returns these hashes and all that acts banned together with one of them.
+// together returns these hashes, and all hashes that the same acts banned.
 func (b Bans) together(hashes []string) (all []string) {
 	all = slices.Clone(hashes)
 	for _, one := range b.List {
@@ -76,8 +76,8 @@ func (b Bans) together(hashes []string) (all []string) {
 	return all
 }
 
-// dropBans removes a key's bans and their liftings from the document, and all bans and liftings
-// that no longer matter. It returns the key's bans that were in force.
+// dropBans removes a key's bans and liftings from the document, and all bans and liftings that have
+// no effect any more. It returns the key's bans that were in force.
 func (d *Document) dropBans(hashes []string, now time.Time) (held []Ban) {
 	d.Bans.List = slices.DeleteFunc(d.Bans.List, func(b Ban) bool {
 		isOfKey := slices.Contains(hashes, b.Key)
@@ -92,12 +92,13 @@ func (d *Document) dropBans(hashes []string, now time.Time) (held []Ban) {
 	return held
 }
 
-// isOfAct reports whether one act gave both bans: then they differ in nothing but the hash.
+// isOfAct reports whether the same act made both bans: they differ only in the hash.
 func (b Ban) isOfAct(other Ban) bool {
 	return other.Policy == b.Policy && other.Revision == b.Revision && other.Since.Equal(b.Since)
 }
 
-// auditBan is the first of a key's bans; if several acts gave them, a list of the first of each.
+// auditBan returns the first of a key's bans; if several acts made them, a list with the first ban
+// of each act.
 func auditBan(bans []Ban) []byte {
 	switch acts := slices.CompactFunc(slices.Clone(bans), Ban.isOfAct); len(acts) {
 	case 0:
@@ -109,7 +110,7 @@ func auditBan(bans []Ban) []byte {
 	}
 }
 
-// BansInForce returns all bans that have not ended, by policy and then by time, and whether the
+// BansInForce returns all bans that have not ended, sorted by policy and time, and whether the
 // store has them. The error is ErrUnknown before the store has been reached, also after an order.
 func (s *Service) BansInForce() (bans []Ban, durable bool, err error) {
 	s.mu.Lock()
@@ -126,7 +127,7 @@ func (s *Service) BansInForce() (bans []Ban, durable bool, err error) {
 	return bans, durable, nil
 }
 
-// Banned returns the ban of a partition key, nil if there is none.
+// Banned returns the ban of a partition key; nil if the key is not banned.
 func (s *Service) Banned(key string) *Ban {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package enforcement keeps what operators order beside the policy set: kill switches, and bans of
-// single partition keys. Orders work without the store: a replica that cannot reach it holds them
-// in memory, sends them to its nodes, and stores them when it can.
+// Package enforcement keeps orders of operators beside the policy set: kill switches, and bans of
+// single partition keys. Orders work without the store: a replica that cannot reach the store keeps
+// them in memory, sends them to its nodes, and stores them later.
 package enforcement
 
 import (
@@ -16,30 +16,30 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The reasons for which a store or the service refuses. Any other error of a store means that it
-// could not be asked.
+// Reasons for which a store or the service refuses a change. Any other error of a store means that
+// the store did not answer.
 var (
-	// ErrUnknown: the store has not been reached since the start, so the orders in force are not
-	// known.
+	// ErrUnknown means that the store has not been reached since the start, so the orders in force
+	// are not known.
 	ErrUnknown = errs.New(errs.StoreUnavailable,
 		"the store has not been reached since the start, so what is in force is not known here",
 		"the store has not been reached since the start, so what is in force is not known here: "+
 			"try again, or replace whatever there is with If-Match: *")
-	// ErrTooMany: there are wire.MaxBans bans already.
+	// ErrTooMany means that there are wire.MaxBans bans.
 	ErrTooMany = errs.New(errs.TooManyBans, "there are as many bans as there may be", fmt.Sprintf("there are %d "+
 		"bans, which is as many as there may be: lift one, or ban addresses in the policy set", wire.MaxBans))
-	// ErrNotBanned: there is no ban to lift.
+	// ErrNotBanned means that there is no ban to lift.
 	ErrNotBanned = errs.New(errs.NotFound, "the key is not banned", "this key is not banned")
 )
 
-// Most is how many orders there may be at a time.
+// Most is the maximum number of orders.
 const Most = wire.MaxOrders
 
-// State is what an order does to the policies that it names.
+// State is the effect of an order on its policies.
 type State string
 
-// Enforce enforces them, Shadow decides and counts but touches no request, Off does not look at
-// them.
+// Enforce enforces the policies. Shadow lets them decide and count without an effect on requests.
+// Off turns them off.
 const (
 	Enforce State = "enforce"
 	Shadow  State = "shadow"
@@ -50,24 +50,24 @@ var enforced = map[State]policy.Enforced{
 	Enforce: policy.EnforcedAll, Shadow: policy.EnforcedShadow, Off: policy.EnforcedOff,
 }
 
-// Order is one kill switch. It takes precedence over the policy set, and a more specific order over
-// a less specific one: policy and tier, policy, tier, everything.
+// Order is one kill switch. It takes precedence over the policy set. An order for a policy and a
+// tier comes before an order for a policy, then for a tier, then for everything.
 type Order struct {
 	State State `json:"state"`
-	// Percent is the share of the partition keys that it covers, 1 to 100.
+	// Percent is the share of the partition keys that the order covers, 1 to 100.
 	Percent int `json:"percent"`
-	// Policy and Tier name what it covers; empty for all.
+	// Policy and Tier limit the order to a policy or a tier; empty means all.
 	Policy string `json:"policy,omitempty"`
 	Tier   string `json:"tier,omitempty"`
 	Reason string `json:"reason"`
-	// Expires is when it ends by itself; nil if it lasts until it is lifted.
+	// Expires is when the order ends; nil if it lasts until it is lifted.
 	Expires *time.Time `json:"expires_at,omitempty"`
-	// Since is when it was given. By is the name of the token that gave it.
+	// Since is when the order was given. By is the name of the token that gave it.
 	Since time.Time `json:"since"`
 	By    string    `json:"by"`
 }
 
-// Same reports whether two orders mean the same, regardless of author and time.
+// Same reports whether two orders have the same meaning, without regard to author and time.
 func (o Order) Same(other Order) bool {
 	o.Since = time.Time{}
 	o.By = ""
@@ -81,7 +81,7 @@ func (o Order) Same(other Order) bool {
 // InForce reports whether the order has not ended by itself.
 func (o Order) InForce(now time.Time) bool { return inForce(o.Expires, now) }
 
-// Scope returns in words what the order covers.
+// Scope returns in words the policies and tiers that the order covers.
 func (o Order) Scope() string {
 	parts := []string{}
 	if o.Policy != "" {
@@ -99,20 +99,22 @@ func (o Order) Scope() string {
 // Ban refuses the requests of one partition key of a policy.
 type Ban struct {
 	Policy string `json:"policy"`
-	// Key is the keyed hash of the partition key in hexadecimal: its values are stored nowhere.
+	// Key is the keyed hash of the partition key in hexadecimal: the values of the key are not
+	// stored.
 	Key     string     `json:"key"`
 	Reason  string     `json:"reason"`
 	Expires *time.Time `json:"expires_at,omitempty"`
 	Since   time.Time  `json:"since"`
 	By      string     `json:"by"`
-	// Revision is that of the change that made it.
+	// Revision is the revision of the change that made the ban.
 	Revision uint64 `json:"revision"`
 }
 
 // InForce reports whether the ban has not ended by itself.
 func (b Ban) InForce(now time.Time) bool { return inForce(b.Expires, now) }
 
-// Freed is a bucket that was changed: nodes forget what they know of it. Full: it is full now.
+// Freed is a bucket that was changed: nodes forget its state. Full is true if the bucket is full
+// now.
 type Freed struct {
 	Bucket   string    `json:"bucket"` // hexadecimal
 	Revision uint64    `json:"revision"`
@@ -120,23 +122,23 @@ type Freed struct {
 	At       time.Time `json:"at"`
 }
 
-// Stamp identifies the change that made a list what it is.
+// Stamp identifies the last change of a list.
 type Stamp struct {
-	// ID is random: it shows whether a write whose answer was lost was made.
+	// ID is random: it shows whether a write was made whose answer was lost.
 	ID string `json:"id"`
-	// Revision is that of the change. Time is when it was made, by the clock of the replica that
-	// took it. By is the name of the token that made it.
+	// Revision is the revision of the change. Time is when it was made, by the clock of the replica
+	// that made it. By is the name of the token.
 	Revision uint64    `json:"revision"`
 	Time     time.Time `json:"time"`
 	By       string    `json:"by"`
 }
 
-// Orders are all orders, and Bans all bans, as of a change.
+// Orders are all orders, as of a change.
 type Orders struct {
 	Stamp
 	List []Order `json:"list"`
-	// Changed are the last changes about single scopes, those that lifted an order for a day. Swept
-	// is the revision of the last change that replaced all orders, whatever they were.
+	// Changed has the last change of each scope; a lifted order stays in it for a day. Swept is the
+	// revision of the last change that replaced all orders.
 	Changed []Changed `json:"changed,omitempty"`
 	Swept   uint64    `json:"swept,omitempty"`
 }
@@ -145,17 +147,17 @@ type Orders struct {
 type Bans struct {
 	Stamp
 	List []Ban `json:"list"`
-	// Lifted are the keys whose bans were lifted within the last day.
+	// Lifted has the keys whose bans were lifted in the last day.
 	Lifted []Lifted `json:"lifted,omitempty"`
 }
 
-// FreedBuckets are the buckets that were changed lately, as of the last change.
+// FreedBuckets are the buckets that were changed lately, as of a change.
 type FreedBuckets struct {
 	Stamp
 	List []Freed `json:"list"`
 }
 
-// Document is everything that is in force. The zero value orders nothing.
+// Document has all orders and bans. The zero value has none.
 type Document struct {
 	// Revision grows with each change, and also if the store loses its state, since it is at least
 	// the time in milliseconds.
@@ -169,24 +171,24 @@ type Document struct {
 type Write struct {
 	Expected uint64
 	Document Document
-	// Entries are kept with the document: those of all changes that made it.
+	// Entries are the audit entries of all changes in the document; they are stored with it.
 	Entries []audit.Entry
 }
 
-// Store keeps the document. Methods return errs.Conflict as such; any other error means that the
-// store could not be asked.
+// Store keeps the document. Methods return errs.Conflict unchanged; any other error means that the
+// store did not answer.
 type Store interface {
-	// Enforcement returns the document, the zero one if there is none. It returns the revision
-	// alone if that is known.
+	// Enforcement returns the document, the zero Document if there is none. If known is its
+	// revision, it returns only the revision.
 	Enforcement(ctx context.Context, known uint64) (Document, error)
-	// WriteEnforcement replaces the document and keeps the entries. The error is errs.Conflict if
+	// WriteEnforcement replaces the document and stores the entries. The error is errs.Conflict if
 	// the stored document is not the expected one.
 	WriteEnforcement(ctx context.Context, w Write) error
 }
 
 func inForce(expires *time.Time, now time.Time) bool { return expires == nil || expires.After(now) }
 
-// unixMilli is an expiry as messages have it, at most a millisecond late.
+// unixMilli returns an expiry in the form of messages, at most a millisecond late.
 func unixMilli(expires *time.Time) int64 {
 	if expires == nil {
 		return 0
@@ -194,12 +196,12 @@ func unixMilli(expires *time.Time) int64 {
 	return max(expires.UnixMilli(), 1)
 }
 
-// message returns the document as nodes receive it.
+// message returns the document in the form for nodes.
 func (d Document) message() ([]byte, error) {
 	return d.messageOf(d.Revision, d.Freed.List[max(0, len(d.Freed.List)-wire.MaxFreed):])
 }
 
-// messageOf returns the document as of a revision, with some of the changed buckets.
+// messageOf returns the document as of a revision, with a part of the changed buckets.
 func (d Document) messageOf(revision uint64, list []Freed) ([]byte, error) {
 	m := wire.Enforcement{Revision: revision}
 	for _, o := range d.Orders.List {

@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// freedFor is how long nodes receive the notice of a bucket that was changed. A node that is
-	// not connected for longer keeps a cached refusal until it ends.
+	// freedFor is how long nodes receive the notice of a changed bucket. A node that is away for
+	// longer keeps a cached refusal until it ends.
 	freedFor = 10 * time.Minute
-	// MaxFreed bounds the buckets that are changed in that time: each stays in the document for all
-	// of it, and a node that comes back hears of all of them, wire.MaxFreed in a message.
+	// MaxFreed bounds the buckets changed in that time: they all stay in the document, and a node
+	// that comes back receives all of them, wire.MaxFreed in a message.
 	MaxFreed = 2048
-	// keptFreed bounds the buckets in the document. Replicas that do not know yet what the others
-	// have changed may together pass MaxFreed, and no change is forgotten for that.
+	// keptFreed bounds the buckets in the document. Replicas that do not know each other's changes
+	// yet may together exceed MaxFreed, and still no change is lost.
 	keptFreed = 2 * MaxFreed
 )
 
-// ErrManyFreed: so many buckets were changed lately that a node that is away would not hear of one
-// more.
+// ErrManyFreed means that MaxFreed buckets were changed lately: a node that is away would not
+// receive a further change.
 var ErrManyFreed = errs.New(errs.TooManyRequests, "too many buckets were changed lately", fmt.Sprintf(
 	"%d buckets were reset or granted to within %d minutes: Envoys that are away would not hear of one more, "+
 		"and refuse its callers on; nothing has been changed: try again in a minute",
 	MaxFreed, int(freedFor.Minutes())))
 
-// ReserveFree reserves room for so many more changed buckets that Free names then, until done. It
-// returns ErrManyFreed if nodes would not surely hear of them.
+// ReserveFree reserves room for changed buckets that Free will name, until done is called. It
+// returns ErrManyFreed if there is no room.
 func (s *Service) ReserveFree(buckets int) (done func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,8 +48,8 @@ func (s *Service) ReserveFree(buckets int) (done func(), err error) {
 	}, nil
 }
 
-// Free has nodes forget what they know of buckets that were changed. Full: the buckets are full
-// now. An entry without an action is not kept: the change has one of its own.
+// Free tells nodes to forget the state of changed buckets. full is true if the buckets are full
+// now. An entry without an action is not stored: the change has an entry of its own.
 func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
 	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		list := d.Freed.lately(stamp.Time)
@@ -63,12 +63,12 @@ func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, en
 	return err
 }
 
-// lately returns the buckets that nodes are still to hear of.
+// lately returns the buckets that nodes must still receive.
 func (f FreedBuckets) lately(now time.Time) []Freed {
 	return slices.DeleteFunc(slices.Clone(f.List), func(one Freed) bool { return now.Sub(one.At) > freedFor })
 }
 
-// joinFreed joins two lists of changed buckets: all changes of both.
+// joinFreed joins two lists of changed buckets: the result has all changes of both.
 func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
 	if b.after(a.Stamp) {
 		a, b = b, a
@@ -88,13 +88,13 @@ func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
 		joined.List = a.List
 	case b.holds(joined.List):
 		joined.Stamp, joined.List = b.Stamp, b.List
-	default: // Two replicas that join the same lists make the same change.
+	default: // Two replicas that join the same lists get the same ID.
 		joined.ID = joinedID(a.ID, b.ID)
 	}
 	return joined
 }
 
-// holds reports whether a list has all of others.
+// holds reports whether a list has all items of another list.
 func (f FreedBuckets) holds(others []Freed) bool {
 	for _, other := range others {
 		if !slices.ContainsFunc(f.List, other.same) {
@@ -104,14 +104,14 @@ func (f FreedBuckets) holds(others []Freed) bool {
 	return true
 }
 
-// same reports whether two notices are of one change, whatever revision it has by now.
+// same reports whether two notices are about the same change, whatever their revisions.
 func (f Freed) same(other Freed) bool {
 	return f.Bucket == other.Bucket && f.Full == other.Full && f.At.Equal(other.At)
 }
 
-// renew has nodes of both replicas hear of changes that one of them did not know: a node is at a
-// revision of its replica, and passes over what came before. From the given revision on each takes
-// no more changes than a message does. It returns the last one.
+// renew gives new revisions to changes that some replica did not know, so that nodes of all
+// replicas receive them: a node skips changes before its revision. Each revision gets at most as
+// many changes as a message has room for, wire.MaxFreed. It returns the last revision.
 func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) (last uint64) {
 	f.List = slices.Clone(f.List)
 	renewed := 0
@@ -126,14 +126,14 @@ func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) (last uint6
 	return revision + uint64(max(renewed-1, 0)/wire.MaxFreed)
 }
 
-// page returns the revision up to which, and the changed buckets of which, a node at a revision
-// hears in one message; the revision is 0 if the message for all nodes has them. A node without a
+// page returns the changed buckets for the next message to a node at a revision, and the revision
+// of that message. upTo is 0 if the message for all nodes has all of them. A node without a
 // revision knows of no bucket.
 func (d Document) page(after uint64) (upTo uint64, list []Freed) {
 	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil
 	}
-	list = d.Freed.List // In the order of their revisions.
+	list = d.Freed.List // Sorted by revision.
 	for len(list) > 0 && list[0].Revision <= after {
 		list = list[1:]
 	}
@@ -142,7 +142,7 @@ func (d Document) page(after uint64) (upTo uint64, list []Freed) {
 	}
 	next := list[wire.MaxFreed].Revision
 	first := slices.IndexFunc(list, func(one Freed) bool { return one.Revision == next })
-	if first == 0 { // One change has more than a message does.
+	if first == 0 { // One change has more buckets than a message.
 		return d.Revision, list[len(list)-wire.MaxFreed:]
 	}
 	return next - 1, list[:first]

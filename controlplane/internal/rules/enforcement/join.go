@@ -11,22 +11,22 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// liftedFor is how long the document says that a ban was lifted. A replica that was cut off from
-// the store for longer can bring the ban back.
+// liftedFor is how long the document remembers that a ban was lifted. A replica that was cut off
+// from the store for longer can bring the ban back.
 const liftedFor = 24 * time.Hour
 
-// Lifted says that the ban of a key was lifted, so that a replica that still holds the ban does not
-// bring it back.
+// Lifted records that the ban of a key was lifted, so that a replica that still has the ban does
+// not bring it back.
 type Lifted struct {
 	Key      string    `json:"key"`
 	Revision uint64    `json:"revision"`
 	At       time.Time `json:"at"`
 }
 
-// matters reports whether another replica may still hold the ban.
+// matters reports whether another replica may still have the ban.
 func (l Lifted) matters(now time.Time) bool { return now.Sub(l.At) < liftedFor }
 
-// Changed says when orders about a scope were changed last.
+// Changed records the last change of the orders for a scope.
 type Changed struct {
 	Policy   string    `json:"policy,omitempty"`
 	Tier     string    `json:"tier,omitempty"`
@@ -34,14 +34,14 @@ type Changed struct {
 	At       time.Time `json:"at"`
 }
 
-// scope is what an order is about.
+// scope is the policy and the tier of an order.
 type scope struct{ policy, tier string }
 
 func (o Order) scope() scope   { return scope{o.Policy, o.Tier} }
 func (c Changed) scope() scope { return scope{c.Policy, c.Tier} }
 
-// note notes what a change of the orders from those before has changed. All: it replaced whatever
-// there was, also orders that this replica does not know.
+// note records the changes between the orders before and now. With all the change replaced all
+// orders, also orders that this replica does not know.
 func (o *Orders) note(before []Order, all bool) {
 	if all {
 		o.Changed, o.Swept = nil, o.Revision
@@ -62,7 +62,7 @@ func (o *Orders) note(before []Order, all bool) {
 	})
 }
 
-// of is the order about a scope, nil if there is none.
+// orderFor returns the order for a scope; nil if there is none.
 func of(list []Order, about scope) *Order {
 	for i := range list {
 		if list[i].scope() == about {
@@ -72,7 +72,7 @@ func of(list []Order, about scope) *Order {
 	return nil
 }
 
-// last is the last change about a scope.
+// last returns the last change of a scope.
 func (o Orders) last(about scope) Changed {
 	for _, c := range o.Changed {
 		if c.scope() == about {
@@ -80,7 +80,7 @@ func (o Orders) last(about scope) Changed {
 		}
 	}
 	c := Changed{about.policy, about.tier, o.Swept, o.Time}
-	if len(o.Changed) == 0 && o.Swept == 0 { // A list that remembers no change is as late as itself.
+	if len(o.Changed) == 0 && o.Swept == 0 { // A list without recorded changes is as new as its stamp.
 		c.Revision = o.Revision
 	}
 	return c
@@ -94,6 +94,7 @@ func joinOrders(a, b Orders) (joined Orders) {
 	if a.ID == b.ID {
 		return a
 	}
+	// Collect the scopes of both lists.
 	joined.Stamp, joined.Swept = a.Stamp, max(a.Swept, b.Swept)
 	var scopes []scope
 	for _, one := range slices.Concat(a.List, b.List) {
@@ -102,6 +103,7 @@ func joinOrders(a, b Orders) (joined Orders) {
 	for _, one := range slices.Concat(a.Changed, b.Changed) {
 		scopes = append(scopes, one.scope())
 	}
+	// For each scope take the order of the later change.
 	seen := map[scope]bool{}
 	ofA, ofB := true, true
 	for _, about := range scopes {
@@ -121,19 +123,20 @@ func joinOrders(a, b Orders) (joined Orders) {
 		ofA = ofA && equal(is, of(a.List, about))
 		ofB = ofB && equal(is, of(b.List, about))
 	}
+	// If the result equals one of the lists, keep that list's order and stamp.
 	switch {
 	case ofA && joined.Swept == a.Swept:
-		joined.List = a.List // In its order.
+		joined.List = a.List // In the order of a.
 	case ofB && joined.Swept == b.Swept:
 		joined.List, joined.Stamp = b.List, b.Stamp
-	default: // Two replicas that join the same lists make the same change.
+	default: // Two replicas that join the same lists get the same ID.
 		joined.Revision++
 		joined.ID = joinedID(a.ID, b.ID)
 	}
 	return joined
 }
 
-// equal reports whether two orders, or none, are one.
+// equal reports whether two orders are the same order; nil means no order.
 func equal(a, b *Order) bool {
 	return a == b || a != nil && b != nil && a.Same(*b) && a.Since.Equal(b.Since)
 }
@@ -143,11 +146,11 @@ func joinedID(a, b string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// join returns a document with everything that two documents order: for each scope the later order
-// or its lifting, the changed buckets of both, and for each key the later of its bans and its
-// lifting. Later is the higher revision, because a change is made on top of all that its replica
-// knows; of a ban and a lifting with one revision the ban stays. The order of the two does not
-// matter. Dropped is how many bans had no room.
+// join returns a document with the orders and bans of both documents. For each scope it takes the
+// later order or lifting, for each key the later ban or lifting; it takes the changed buckets of
+// both. Later means the higher revision, because each change is made on top of all changes that its
+// replica knows. With equal revisions a ban wins over a lifting. join(a, b) equals join(b, a).
+// dropped is the number of bans without room.
 func join(a, b Document, now time.Time) (d Document, dropped int) {
 	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders)}
 	d.Freed = joinFreed(a.Freed, b.Freed, now)
@@ -155,19 +158,19 @@ func join(a, b Document, now time.Time) (d Document, dropped int) {
 	return d, dropped
 }
 
-// after reports whether a change is later than another one. Two replicas without the store can make
-// changes of one revision: then any order does that is the same on both.
+// after reports whether a change is later than another change. Two replicas without the store can
+// make changes of the same revision: then the IDs decide, the same on both.
 func (s Stamp) after(other Stamp) bool {
 	return cmp.Or(cmp.Compare(s.Revision, other.Revision), cmp.Compare(s.ID, other.ID)) > 0
 }
 
-// mark is the last change of a key: a ban, or that it was lifted.
+// mark is the last change of a key: a ban, or its lifting.
 type mark struct {
 	Ban
 	lifted bool
 }
 
-// marks returns the changes of a list that still matter, in the order of their revisions.
+// marks returns the changes of a list that still have an effect, sorted by revision.
 func (b Bans) marks(now time.Time) []mark {
 	var all []mark
 	for _, ban := range b.List {
@@ -188,7 +191,7 @@ func (m mark) compare(other mark) int {
 	return cmp.Or(cmp.Compare(m.Revision, other.Revision), cmp.Compare(m.Key, other.Key))
 }
 
-// same reports whether two marks are of one change.
+// same reports whether two marks are the same change.
 func (m mark) same(other mark) bool { return m.compare(other) == 0 && m.lifted == other.lifted }
 
 // joinBans joins two lists of bans.
@@ -196,6 +199,7 @@ func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
 	if b.after(a.Stamp) {
 		a, b = b, a
 	}
+	// Take the later mark of each key.
 	ofA, ofB := a.marks(now), b.marks(now)
 	last := map[string]mark{}
 	for _, m := range append(slices.Clone(ofB), ofA...) {
@@ -212,19 +216,20 @@ func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
 			joined.List = append(joined.List, m.Ban)
 		}
 	}
+	// If the result equals one of the lists, keep that list's stamp.
 	joined.Stamp = a.Stamp
 	switch {
 	case slices.EqualFunc(kept, ofA, mark.same):
 	case slices.EqualFunc(kept, ofB, mark.same):
 		joined.Stamp = b.Stamp
-	default: // Two replicas that join the same lists make the same change.
+	default: // Two replicas that join the same lists get the same ID.
 		joined.ID = joinedID(a.ID, b.ID)
 	}
 	return joined, dropped
 }
 
-// bound leaves out of marks in their order what is too much: the later bans, which are counted, and
-// the earlier liftings.
+// bound removes marks if there are too many: the later bans, which are counted, and the earlier
+// liftings.
 func bound(all []mark) (kept []mark, dropped int) {
 	lifted := 0
 	for _, m := range all {

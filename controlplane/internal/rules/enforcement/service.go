@@ -18,40 +18,41 @@ import (
 
 const (
 	// patience bounds the wait of a change or a read for the store: a kill switch must work without
-	// it.
+	// the store.
 	patience = 300 * time.Millisecond
-	// maxEntries bounds the audit entries of changes that could not be stored; the latest are kept.
+	// maxEntries bounds the audit entries of changes that are not stored yet; the latest are kept.
 	maxEntries = 100
-	// resource is the name in the audit.
+	// resource is the name of enforcement in the audit.
 	resource = "enforcement"
 )
 
-// Service is what is in force on this replica. Make one with New, and call Follow all the time. It
+// Service manages enforcement on this replica. Make one with New, and call Follow all the time. It
 // is safe for concurrent use.
 type Service struct {
 	store Store
 	now   func() time.Time
 	log   *slog.Logger
 
-	// changing is held during requests to the store.
+	// changing is held during calls to the store.
 	changing sync.Mutex
-	// lost is called when the store has lost something, or had no room for it. Changing guards it.
+	// lost is called when the store has lost something, or has no room for it. The lock changing
+	// guards it.
 	lost func()
-	// unsaid: the store was given back orders or bans it had lost, and the answer did not come.
-	// Changing guards it.
+	// unsaid is true if orders or bans were given back to the store and no answer came. The lock
+	// changing guards it.
 	unsaid bool
-	// failing: the store could not be followed the last time. Changing guards it.
+	// failing is true if the last exchange with the store failed. The lock changing guards it.
 	failing bool
 
 	mu sync.Mutex
-	// loaded: the store has been read since the start. unsaved: held has not been stored; base is
-	// the revision that it was made on.
+	// loaded is true once the store has been read. unsaved is true if held is not stored; base is
+	// the revision on which it was made.
 	loaded, unsaved bool
 	held            Document
-	// freeing is how many buckets are being changed that Free has not named yet.
+	// freeing is the number of buckets that are being changed and that Free has not named yet.
 	freeing   int
 	base      uint64
-	entries   []audit.Entry // of what is unsaved
+	entries   []audit.Entry // audit entries of unsaved changes
 	message   []byte
 	answering breaker.Answering
 	changed   chan struct{} // closed when held changes
@@ -62,17 +63,17 @@ func New(store Store, now func() time.Time, log *slog.Logger) *Service {
 	return &Service{store: store, now: now, log: log, lost: func() {}, changed: make(chan struct{})}
 }
 
-// OnLost sets what is called each time that the store has lost orders or bans, or has no room for
-// bans.
+// OnLost sets a function that is called each time the store has lost orders or bans, or has no room
+// for bans.
 func (s *Service) OnLost(lost func()) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.lost = lost
 }
 
-// Follow exchanges changes with the store, unless this replica holds the document of the
-// revision that a poll has read, nil if the poll could not read it. It logs once when the store
-// begins to fail and when it answers again.
+// Follow exchanges changes with the store, unless this replica already has the revision that a poll
+// has read. revision is nil if the poll could not read it. Follow logs once when the store begins
+// to fail, and once when it answers again.
 func (s *Service) Follow(ctx context.Context, revision *uint64) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
@@ -87,22 +88,22 @@ func (s *Service) Follow(ctx context.Context, revision *uint64) error {
 	return err
 }
 
-// Unreached notes that a poll has not reached the store.
+// Unreached records that a poll has not reached the store.
 func (s *Service) Unreached(ctx context.Context, err error) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.noteStore(ctx, err)
 }
 
-// current reports whether this replica holds a revision, and owes the store nothing. The caller
-// holds changing.
+// current reports whether this replica has a revision and no change that the store lacks. The
+// caller holds changing.
 func (s *Service) current(revision uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.loaded && !s.unsaved && !s.unsaid && revision == s.held.Revision
 }
 
-// noteStore notes whether the store could be followed. The caller holds changing.
+// noteStore records whether the exchange with the store succeeded. The caller holds changing.
 func (s *Service) noteStore(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.answering.Note(err, s.now())
@@ -127,7 +128,9 @@ func (s *Service) refresh(ctx context.Context) error {
 	return err
 }
 
+// exchange reads the store's document, and joins it with the document of this replica.
 func (s *Service) meet(ctx context.Context) error {
+	// Read the document, unless its revision is known.
 	s.mu.Lock()
 	held, unsaved, known := s.held, s.unsaved, uint64(0)
 	if s.loaded && !unsaved && !s.unsaid {
@@ -141,6 +144,7 @@ func (s *Service) meet(ctx context.Context) error {
 	if s.current(stored.Revision) {
 		return nil
 	}
+	// If the store has all changes, use its document.
 	merged, dropped := join(held, stored, s.now())
 	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
 		if s.unsaid {
@@ -148,6 +152,7 @@ func (s *Service) meet(ctx context.Context) error {
 		}
 		return s.adopt(stored, true)
 	}
+	// Otherwise store the joined document.
 	if dropped > 0 {
 		s.log.Error("bans were made on several replicas while the store was away, and there are more than fit",
 			"dropped", dropped, "kept", wire.MaxBans)
@@ -156,9 +161,9 @@ func (s *Service) meet(ctx context.Context) error {
 	return s.settle(ctx, held, stored, merged)
 }
 
-// settle stores what this replica has and the store does not, joined with what the store has: a
-// change made while the store was away, or one that the store has lost. The entry of a change that
-// is overtaken is kept all the same.
+// settle stores the joined document, since the store lacks changes of this replica: changes that
+// were made while the store was away, or that the store has lost. The audit entries of changes that
+// later changes have replaced are stored too.
 func (s *Service) settle(ctx context.Context, held, stored, merged Document) error {
 	entries := s.entries
 	if !s.unsaved {
@@ -168,7 +173,7 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 		}}
 	}
 	if !merged.is(held) || merged.Revision <= stored.Revision {
-		merged.Revision++ // Nodes have another document of this number.
+		merged.Revision++ // Nodes may have another document with this number.
 	}
 	merged.Revision = merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
@@ -176,6 +181,7 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 		s.unsaid = !s.unsaved && !errors.Is(err, errs.Conflict)
 		return err
 	}
+	// Log the result.
 	switch {
 	case merged.is(stored):
 		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
@@ -188,14 +194,14 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	return s.adopt(merged, true)
 }
 
-// sayRegained says that the store had lost what it has back by now.
+// sayRegained logs that the store has its lost changes back.
 func (s *Service) sayRegained(now Document, replaces uint64) {
 	s.unsaid = false
 	s.log.Warn("the store had lost orders or bans; it has back what this replica knew", now.facts(replaces)...)
 	s.lost()
 }
 
-// facts are those that the log has of a document that is stored.
+// facts returns the log's attributes of a stored document.
 func (d *Document) facts(replaces uint64) []any {
 	return []any{"orders", len(d.Orders.List), "bans", len(d.Bans.List), "revision", d.Revision, "replaces", replaces}
 }
@@ -220,8 +226,8 @@ func (s *Service) adopt(d Document, saved bool) error {
 	return nil
 }
 
-// Held returns what is in force on this replica and whether the store has it. The error is
-// ErrUnknown before the store has been reached, unless there was an order since.
+// Held returns the document in force on this replica, and whether the store has it. The error is
+// ErrUnknown before the store has been reached, unless an order was given since.
 func (s *Service) Held() (d Document, durable bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -231,9 +237,9 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 	return s.held, !s.unsaved, nil
 }
 
-// change makes a new document from the one in force. Nodes connected to this replica get it at
-// once, even if it cannot be stored: then it is not durable. Edit may be called again if another
-// writer was faster; change returns its errors.
+// change makes a new document from the document in force. Nodes of this replica get it at once,
+// even if it cannot be stored: then it is not durable. change calls edit again if another writer
+// was faster, and returns its errors.
 func (s *Service) change(
 	ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error),
 ) (Document, bool, error) {
@@ -246,6 +252,7 @@ func (s *Service) change(
 		if errors.Is(away, errs.Conflict) {
 			continue
 		}
+		// Make the new document.
 		d, _, err := s.Held()
 		known := err == nil
 		base := s.base
@@ -258,6 +265,7 @@ func (s *Service) change(
 			return d, away == nil, err
 		}
 		d.Revision = stamp.Revision
+		// Store it. If the store is away, put it into force all the same.
 		if away == nil {
 			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entries(entry)})
 		}
@@ -273,7 +281,7 @@ func (s *Service) change(
 	}
 }
 
-// entries returns the entry of a change; a change whose entry is kept elsewhere has none.
+// entries returns the audit entry of a change; a change whose entry is stored elsewhere has none.
 func entries(e audit.Entry) []audit.Entry {
 	if e.Action == "" {
 		return nil
@@ -283,21 +291,20 @@ func entries(e audit.Entry) []audit.Entry {
 
 // Change replaces all orders.
 type Change struct {
-	// Expected is the revision of the orders that are replaced, 0 for none. Any replaces any
-	// orders.
+	// Expected is the revision of the replaced orders, 0 for none. Any replaces any orders.
 	Expected uint64
 	Any      bool
 	Orders   []Order
-	// Entry names the author; what was before and comes after is filled in, and without a Reason
-	// those of the orders that are new.
+	// Entry names the author. Put adds the orders before and after, and, if Reason is empty, the
+	// reasons of the new orders.
 	Entry audit.Entry
 	// DryRun stores nothing and sends nothing to nodes.
 	DryRun bool
 }
 
-// Put makes a change and returns what is in force then, and whether it is stored. An order that
-// means the same as before keeps its author and time. The error is errs.Conflict, or ErrUnknown
-// where only a change of Any could be made.
+// Put makes a change. It returns the orders in force afterwards, and whether they are stored. An
+// order with the same meaning as before keeps its author and time. The error is errs.Conflict, or
+// ErrUnknown if only a change with Any is possible.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
@@ -307,6 +314,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 			return audit.Entry{}, errs.Conflict
 		}
 		before := d.Orders.List
+		// Keep author and time of unchanged orders.
 		stamp.By = c.Entry.By
 		d.Orders = Orders{Stamp: stamp, List: slices.Clone(c.Orders), Changed: slices.Clone(d.Orders.Changed),
 			Swept: d.Orders.Swept}
@@ -321,6 +329,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 			}
 		}
 		d.Orders.note(before, c.Any)
+		// Complete the audit entry.
 		entry := c.Entry
 		entry.Before, entry.After = audit.Value(before), audit.Value(d.Orders.List)
 		if entry.Reason == "" {
@@ -331,10 +340,10 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 	return d.Orders, durable, err
 }
 
-// After returns the message for a node that has a revision, false if there is nothing new for it,
-// and a channel that is closed when there may be. A node may be ahead because another replica sent
-// it orders; it is overruled only after it has waited. One that is far behind hears of the buckets
-// that were changed in several messages, each of a revision on the way.
+// After returns the message for a node at a revision, and a channel that is closed when there may
+// be another. news is false if there is nothing new. A node may be ahead because another replica
+// sent it orders; only a node that has waited is corrected. A node that is far behind receives the
+// changed buckets in several messages with increasing revisions.
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -349,15 +358,15 @@ func (s *Service) After(revision uint64, waited bool) (message []byte, news bool
 	return s.message, revision < s.held.Revision, s.changed
 }
 
-// Revision is that of the orders and bans that this replica holds; 0 for none.
+// Revision returns the revision of this replica's orders and bans; 0 for none.
 func (s *Service) Revision() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.held.Revision
 }
 
-// Counts returns how many orders of each state and how many bans are in force, and whether the
-// store has them.
+// Counts returns the number of orders in force, by state, and of bans, and whether the store has
+// them.
 func (s *Service) Counts() (orders map[State]int, bans int, durable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

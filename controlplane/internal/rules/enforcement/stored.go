@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Kept is the document in a store of documents. It implements Store.
+// Kept stores the document in a store of documents. It implements Store.
 type Kept struct{ In docs.Store }
 
 // Enforcement implements Store.
@@ -35,7 +35,7 @@ func (k Kept) WriteEnforcement(ctx context.Context, w Write) error {
 	})
 }
 
-// decode reads a stored document.
+// decode decodes a stored document.
 func decode(revision uint64, text []byte) (d Document, err error) {
 	if revision == 0 {
 		return d, nil
@@ -51,7 +51,7 @@ func decode(revision uint64, text []byte) (d Document, err error) {
 	return d, nil
 }
 
-// byKey returns the bans in the order of their keys, each once.
+// byKey returns the bans sorted by their keys, each once.
 func (b Bans) byKey() ([]wire.Ban, error) {
 	var bans []wire.Ban
 	for _, one := range b.List {
@@ -65,7 +65,7 @@ func (b Bans) byKey() ([]wire.Ban, error) {
 	return bans, nil
 }
 
-// is reports whether two documents were made by the same changes.
+// is reports whether two documents have the same changes.
 func (d Document) is(other Document) bool {
 	return d.Orders.ID == other.Orders.ID && d.Bans.ID == other.Bans.ID && d.Freed.ID == other.Freed.ID
 }
