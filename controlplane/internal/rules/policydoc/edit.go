@@ -13,10 +13,11 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// ErrNoPolicy: the document has no policy of that name. NoPolicy says so with the name.
+// ErrNoPolicy means that the document has no policy with the name. NoPolicy returns it with the
+// name.
 var ErrNoPolicy = errors.New("there is no policy of that name")
 
-// NoPolicy is ErrNoPolicy for a name that is none of names.
+// NoPolicy returns ErrNoPolicy for a name that names does not contain.
 func NoPolicy(name string, names []string) error {
 	guess := ";"
 	if best := policy.Guess(name, names); best != "" {
@@ -26,7 +27,7 @@ func NoPolicy(name string, names []string) error {
 		"there is no policy %q%s weir get policies lists them, weir apply or PUT adds one", name, guess)}
 }
 
-// namesIn are the names of the policies in a list.
+// namesIn returns the names of the policies in a list.
 func namesIn(list policy.Node) (names []string) {
 	for _, p := range list.Items {
 		if name, ok := value(p, "name"); ok {
@@ -36,12 +37,12 @@ func namesIn(list policy.Node) (names []string) {
 	return names
 }
 
-// errEdit: the document cannot be edited without changing more than was asked for.
+// errEdit means that an edit would change more of the document than one policy.
 var errEdit = &SyntaxError{
 	Reason: "is written in a way that does not allow to edit one policy alone: put the whole policy set instead",
 }
 
-// Policy returns one policy in the wanted format; YAML from YAML has its comments. Errors:
+// Policy returns one policy in the wanted format. From YAML to YAML it keeps the comments. Errors:
 // *SyntaxError, ErrNoPolicy.
 func Policy(doc []byte, format Format, name string, want Format) ([]byte, error) {
 	root, err := Parse(doc, format)
@@ -63,13 +64,13 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 		return nil, err
 	}
 	item := *yamlPolicies(tree).Content[at]
-	item.HeadComment, item.FootComment = "", "" // Those stand beside it in the list.
+	item.HeadComment, item.FootComment = "", "" // These comments are beside the policy in the list.
 	return EncodeYAML(&item)
 }
 
-// PutPolicy replaces the policy of that name, or adds it at the end. A body without a name gets it;
-// one with another is refused with policy.Problems, and one that is none with *SyntaxError. A YAML
-// body keeps its comments in a YAML document.
+// PutPolicy replaces the policy with the name, or adds it at the end. A body without a name gets
+// the name. A body with another name is refused with policy.Problems, and invalid text with
+// *SyntaxError. A YAML body keeps its comments in a YAML document.
 func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat Format) ([]byte, error) {
 	next, err := Parse(body, bodyFormat)
 	if err != nil {
@@ -92,8 +93,8 @@ func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat F
 	return e.apply(doc, format, name, true)
 }
 
-// PatchPolicy changes the policy of that name by a JSON merge patch (RFC 7396). Errors are those of
-// PutPolicy, and ErrNoPolicy.
+// PatchPolicy changes the policy with the name by a JSON merge patch (RFC 7396). It returns the
+// errors of PutPolicy, and ErrNoPolicy.
 func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, error) {
 	change, err := Parse(patch, JSON)
 	if err != nil {
@@ -117,17 +118,19 @@ func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, 
 	return edit{next: &next}.apply(doc, format, name, false)
 }
 
-// DeletePolicy removes the policy of that name. Errors: *SyntaxError, ErrNoPolicy.
+// DeletePolicy removes the policy with the name. Errors: *SyntaxError, ErrNoPolicy.
 func DeletePolicy(doc []byte, format Format, name string) ([]byte, error) {
 	return edit{}.apply(doc, format, name, false)
 }
 
-// edit is what becomes of a policy: next, or nothing. A YAML body is next as it was written.
+// edit is a change of a policy: next replaces it; nil removes it. body is next as it was written,
+// if it was YAML.
 type edit struct {
 	next *policy.Node
 	body []byte
 }
 
+// apply makes the edit in a document, with as few other changes as possible.
 func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, error) {
 	root, err := Parse(doc, format)
 	if err != nil {
@@ -140,6 +143,7 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 	if root.Kind != policy.Map || list.Kind != policy.List && list.Kind != policy.Null {
 		return nil, errEdit
 	}
+	// Each way of writing must result in exactly the expected document.
 	want := e.expected(root, list, at)
 	if format == JSON {
 		return indented(want)
@@ -160,7 +164,7 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 	return nil, errEdit
 }
 
-// expected is the root that the edited document must have.
+// expected returns the root that the edited document must have.
 func (e edit) expected(root, list policy.Node, at int) policy.Node {
 	items := slices.Clone(list.Items)
 	switch {
@@ -172,7 +176,7 @@ func (e edit) expected(root, list policy.Node, at int) policy.Node {
 		items = append(items, *e.next)
 	}
 	if len(items) == 0 {
-		items = nil // as an empty list is read
+		items = nil // An empty list is read as nil.
 	}
 	return set(root, "policies", policy.Node{Kind: policy.List, Items: items})
 }
@@ -188,7 +192,7 @@ func indented(node policy.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// find returns the list of policies and the index of one in it, -1 if it is not there.
+// find returns the list of policies, and the index of a policy in it, -1 if it is not there.
 func find(root policy.Node, name string) (list policy.Node, at int) {
 	list, _ = value(root, "policies")
 	return list, slices.IndexFunc(list.Items, func(item policy.Node) bool {
@@ -204,7 +208,7 @@ func value(node policy.Node, key string) (policy.Node, bool) {
 	return policy.Node{}, false
 }
 
-// set is the mapping with a value changed, or added at the end. The node itself is not touched.
+// set returns the mapping with a value changed, or added at the end. It does not change node.
 func set(node policy.Node, key string, v policy.Node) policy.Node {
 	out := policy.Node{Kind: policy.Map, Keys: slices.Clone(node.Keys), Items: slices.Clone(node.Items)}
 	if at := slices.Index(out.Keys, key); at >= 0 {
@@ -215,8 +219,8 @@ func set(node policy.Node, key string, v policy.Node) policy.Node {
 	return out
 }
 
-// merge applies a merge patch to a value. The keys of a mapping keep their order, new ones follow
-// in the patch's.
+// merge applies a merge patch to a value. Keys of a mapping keep their order; new keys follow in
+// the order of the patch.
 func merge(target, patch policy.Node) policy.Node {
 	if patch.Kind != policy.Map {
 		return patch
@@ -232,7 +236,7 @@ func merge(target, patch policy.Node) policy.Node {
 			merged.Keys, merged.Items = append(merged.Keys, key), append(merged.Items, merge(old, change))
 		}
 	}
-	for i, key := range target.Keys { // A value that is no mapping has none, and is replaced.
+	for i, key := range target.Keys { // A value that is not a mapping has no keys, and is replaced.
 		if change, ok := left[key]; ok {
 			take(key, target.Items[i], change)
 			continue
@@ -247,8 +251,8 @@ func merge(target, patch policy.Node) policy.Node {
 	return merged
 }
 
-// plainMap refuses a body that is no mapping, and keys that are given twice, of which readers keep
-// different ones.
+// plainMap refuses a body that is not a mapping, and keys that occur twice: readers differ in which
+// of both they use.
 func plainMap(node policy.Node) error {
 	if node.Kind != policy.Map {
 		return policy.Problems{{Reason: "must be a mapping with the fields of a policy, not " + node.Kind.String()}}
@@ -275,7 +279,7 @@ func unique(path string, node policy.Node) error {
 	return nil
 }
 
-// named refuses to rename: the name is part of what buckets are known by.
+// named refuses another name: buckets depend on the name of their policy.
 func named(node policy.Node, name string) error {
 	own, _ := value(node, "name")
 	if own.Kind == policy.String && own.Text == name {

@@ -14,7 +14,7 @@ import (
 
 var errNotSpliced = errors.New("the policies have no lines of their own")
 
-// yamlValue is the value of a key in a mapping, nil if there is none.
+// yamlValue returns the value of a key in a mapping, nil if there is no such key.
 func yamlValue(mapping *yaml.Node, key string) *yaml.Node {
 	if at := keyAt(mapping, key); at >= 0 {
 		return mapping.Content[at+1]
@@ -22,7 +22,7 @@ func yamlValue(mapping *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// yamlPolicies is the list of policies; one is added if there is none.
+// yamlPolicies returns the list of policies. It adds the list if there is none.
 func yamlPolicies(root *yaml.Node) *yaml.Node {
 	list := yamlValue(root, "policies")
 	if list == nil {
@@ -36,7 +36,7 @@ func yamlPolicies(root *yaml.Node) *yaml.Node {
 	return list
 }
 
-// rewrite edits the tree of the whole document and writes all of it.
+// rewrite edits the tree of the whole document and writes the whole document again.
 func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 	root, err := yamlTree(doc)
 	if err != nil {
@@ -44,7 +44,7 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 	}
 	list := yamlPolicies(root)
 	if len(list.Content) == 0 {
-		list.Style = 0 // From [] on one line to a list with lines.
+		list.Style = 0 // [] on one line becomes a list with lines.
 	}
 	switch {
 	case e.next == nil:
@@ -64,7 +64,7 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 	return EncodeYAML(root)
 }
 
-// item is the edited policy, with the comments of the old one where they still belong.
+// item returns the edited policy, with the comments of the old policy that still belong to it.
 func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
 	if e.body == nil {
 		if old == nil {
@@ -86,16 +86,17 @@ func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
 	return item, nil
 }
 
-// excerpt is splice for a policy that is replaced and has another behind it, in a list that is
-// written as most are: it looks for the lines alone and does not read the whole document, which
-// takes most of the time if that is large. Where it looks wrong, what comes out is not what was
-// asked for, and is not taken.
+// excerpt does the same as splice, but faster, for a replaced policy that another policy follows,
+// in a list in the usual form. It only looks for the policy's lines and does not read the whole
+// document, which takes most of the time if the document is large. If it finds the wrong lines, the
+// result is not the expected document, and is not used.
 func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	const key = "policies:\n"
 	begin := bytes.Index(append([]byte("\n"), doc...), []byte("\n"+key))
 	if at < 0 || e.next == nil || begin < 0 {
 		return nil, errNotSpliced
 	}
+	// Find the lines of the policy, from its dash to the next dash.
 	from := -1
 	to := -1
 	indent := -1
@@ -118,6 +119,7 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	if to < 0 {
 		return nil, errNotSpliced
 	}
+	// Replace these lines.
 	text, err := e.splice(append([]byte(key), doc[from:to]...), 0)
 	if err != nil {
 		return nil, err
@@ -125,8 +127,8 @@ func (e edit) excerpt(doc []byte, at int) ([]byte, error) {
 	return slices.Concat(doc[:from], text[len(key):], doc[to:]), nil
 }
 
-// splice writes the lines of one policy anew and leaves all others. It fails if policies have no
-// lines of their own.
+// splice writes the lines of one policy again and keeps all other lines. It fails if policies have
+// no lines of their own.
 func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	root, err := yamlTree(doc)
 	if err != nil {
@@ -136,6 +138,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	if list == nil || list.Kind != yaml.SequenceNode || list.Style&yaml.FlowStyle != 0 || len(list.Content) == 0 {
 		return nil, errNotSpliced
 	}
+	// Find the lines of the policy, or of the last one for a new policy.
 	lines := bytes.SplitAfter(doc, []byte("\n"))
 	index := at
 	if at < 0 {
@@ -145,15 +148,17 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Delete the policy with the comments right above it.
 	if e.next == nil {
 		if len(list.Content) == 1 {
-			return nil, errNotSpliced // What is left is no list with lines.
+			return nil, errNotSpliced // The rest would not be a list with lines.
 		}
 		for indent := dash(lines, list.Content[at]); from > 0 && isComment(lines[from-1], indent); {
-			from-- // A comment right above would speak of the next policy.
+			from-- // A comment right above would belong to the next policy.
 		}
 		return bytes.Join(slices.Concat(lines[:from], lines[to:]), nil), nil
 	}
+	// Replace the policy, or add one at the end.
 	var old *yaml.Node
 	if at >= 0 {
 		old = list.Content[at]
@@ -170,13 +175,13 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	return bytes.Join(slices.Concat(lines[:from], [][]byte{text}, lines[to:]), nil), nil
 }
 
-// itemText is the edited policy as an item of a list, with so much in front of it.
+// itemText returns the edited policy as an item of a list, indented by indent columns.
 func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
 	item, err := e.item(old)
 	if err != nil {
 		return nil, err
 	}
-	item.HeadComment, item.FootComment = "", "" // They have lines that stay.
+	item.HeadComment, item.FootComment = "", "" // Their lines stay unchanged.
 	text, err := EncodeYAML(&yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}})
 	if err != nil {
 		return nil, err
@@ -191,8 +196,8 @@ func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
 	return out, nil
 }
 
-// dash is the column of the dash before an item, counted from 0; -1 if there is none on the item's
-// line.
+// dash returns the column of the dash before an item, counted from 0; -1 if there is none on the
+// item's line.
 func dash(lines [][]byte, item *yaml.Node) int {
 	if item.Line < 1 || item.Line > len(lines) {
 		return -1
@@ -205,20 +210,21 @@ func dash(lines [][]byte, item *yaml.Node) int {
 	return -1
 }
 
-// isComment reports whether a line is a comment and nothing else, at a column counted from 0.
+// isComment reports whether a line has only a comment, at a column counted from 0.
 func isComment(line []byte, column int) bool {
 	text := bytes.TrimLeft(line, " ")
 	return len(text) > 0 && text[0] == '#' && len(line)-len(text) == column
 }
 
-// itemLines are the lines of an item of the list, from its dash to the last that is indented
-// further. What follows that, blank lines and comments, belongs to what comes next.
+// itemLines returns the lines of an item of the list, from its dash to the last line with a deeper
+// indent. Blank lines and comments after that belong to the next item.
 func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, err error) {
 	item := list.Content[index]
 	indent := dash(lines, item)
 	if indent < 0 {
 		return 0, 0, errNotSpliced
 	}
+	// The lines end before the next item, or before the next field of the document.
 	from, to = item.Line-1, len(lines)
 	if index+1 < len(list.Content) {
 		to = list.Content[index+1].Line - 1
@@ -229,6 +235,7 @@ func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, 
 			}
 		}
 	}
+	// Leave out lines at the end that do not belong to the item.
 	for to > from+1 {
 		last := lines[to-1]
 		if text := bytes.TrimLeft(last, " "); len(bytes.TrimSpace(text)) > 0 && len(last)-len(text) > indent {
@@ -242,8 +249,8 @@ func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, 
 	return from, to, nil
 }
 
-// reconcile makes a tree say what a node says and keeps of it what stays: order, style and
-// comments.
+// reconcile changes a tree to the content of a node. It keeps the order, the style and the comments
+// of all parts that stay.
 func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	if said, err := (&yamlReader{budget: ofPolicies()}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
 		return old
@@ -268,7 +275,7 @@ func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	return old
 }
 
-// keyAt is the index of a key in a mapping's content, -1 if it has none.
+// keyAt returns the index of a key in a mapping's content, -1 if it has no such key.
 func keyAt(mapping *yaml.Node, key string) int {
 	for i := 0; i+1 < len(mapping.Content); i += 2 {
 		if mapping.Content[i].Value == key {
@@ -278,8 +285,8 @@ func keyAt(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// buildYAML writes a node in the style of the documentation: what holds only plain values stands on
-// one line, but for a policy.
+// buildYAML writes a node in the style of the documentation: a mapping or list of plain values is
+// on one line, except a policy.
 func buildYAML(node policy.Node, lines bool) *yaml.Node {
 	if node.Kind != policy.Map && node.Kind != policy.List {
 		return scalarYAML(node)
@@ -308,7 +315,7 @@ func scalarYAML(node policy.Node) *yaml.Node {
 	case policy.Null:
 		n.Value = "null"
 	case policy.String:
-		n.Tag = "!!str" // Written in quotes where it would be read as something else.
+		n.Tag = "!!str" // Written in quotes if it would otherwise not be read as a string.
 		if node.Text == "off" || node.Text == "on" || node.Text == "yes" || node.Text == "no" {
 			n.Style = yaml.DoubleQuotedStyle // For readers of YAML 1.1.
 		}

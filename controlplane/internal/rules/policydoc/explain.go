@@ -12,8 +12,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// These stand here and not with the reader of policy sets because they would need room in the
-// filter, which no person writes policies for.
+// These are here and not with the decoder of policy sets because they would need room in the
+// filter, for which no person writes policies.
 var (
 	oneOf    = regexp.MustCompile(`^must be one of (?:the (?:tiers|classes) )?([^,]+(?:, [^,]+)*), not (\S+)$`)
 	variable = regexp.MustCompile(`\$\{[^}]*\}|^\$[A-Za-z_][A-Za-z_0-9]*$`)
@@ -21,14 +21,14 @@ var (
 	aField   = regexp.MustCompile(`^has the field (\S+): there are (.+) and (\S+)$`)
 )
 
-// aSpan and aRate are a length of time and a limit as other programs write them.
+// aSpan and aRate match a length of time and a limit in the form of other programs.
 var (
 	aSpan = regexp.MustCompile(`(?i)^(\d+) *(ms|millis\w*|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?)$`)
 	weeks = regexp.MustCompile(`(?i)^(\d{1,3}) *(w|weeks?)$`)
 	aRate = regexp.MustCompile(`(?i)^(\d+) */ *(\d*)(s|sec|second|m|min|minute|h|hour|d|day)$`)
 )
 
-// shortUnit is how the language writes a unit of time.
+// shortUnit returns a unit of time in the form of the policy language.
 func shortUnit(unit string) string {
 	unit = strings.ToLower(unit)
 	if unit == "ms" || strings.HasPrefix(unit, "milli") {
@@ -39,12 +39,13 @@ func shortUnit(unit string) string {
 
 const unknownField = "unknown field"
 
-// explain is the reason of a problem with a guess and with what its value says about the mistake.
-// Value is nil if there is none.
+// explain returns the reason of a problem, with a guess and with a hint from the value. value is
+// nil if there is none.
 func explain(p policy.Problem, value *yaml.Node) string {
+	// An unknown field: guess a similar field, or its right place.
 	if guess, ok := strings.CutPrefix(p.Reason, unknownField); ok {
 		if better := misplaced(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
-			return unknownField + better // A field of that very name is likelier than one that is like it.
+			return unknownField + better // A field with this very name is likelier than a similar one.
 		}
 		if better := sameAs(p.Path); better != "" && guess == "" {
 			return unknownField + better
@@ -56,6 +57,7 @@ func explain(p policy.Problem, value *yaml.Node) string {
 			return p.Reason + ": did you mean " + guess + "?"
 		}
 	}
+	// The value may come from a template, or be a word of another program.
 	if value == nil {
 		return p.Reason
 	}
@@ -79,6 +81,7 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		slices.Contains(strings.Split(text, "/"), "*") {
 		return "has * as a segment: write {name} for one segment, or /** for all below, not " + text
 	}
+	// The value may be a number or a span in another form.
 	number := isJSONNumber.MatchString(text)
 	switch span, limit := aSpan.FindStringSubmatch(text), aRate.FindStringSubmatch(text); {
 	case p.Path == "version" && !strings.Contains(p.Reason, policy.Version):
@@ -102,7 +105,7 @@ func explain(p policy.Problem, value *yaml.Node) string {
 	return p.Reason
 }
 
-// misplaced says what an unknown field of a path probably is.
+// misplaced guesses the right place of an unknown field.
 func misplaced(path string) string {
 	if better := ofResponses(path); better != "" {
 		return better
@@ -120,7 +123,7 @@ func misplaced(path string) string {
 	return ""
 }
 
-// ofResponses says what an unknown field of a response or of the set's responses probably is.
+// ofResponses guesses the meaning of an unknown field of a response, or of the set's responses.
 func ofResponses(path string) string {
 	if strings.HasPrefix(path, "policies[") && strings.HasSuffix(path, "].response.headers") {
 		return ": a policy's own response has none; those of responses, beside policies, have some"
@@ -135,7 +138,8 @@ func ofResponses(path string) string {
 	return ""
 }
 
-// places are where fields stand that are sought elsewhere, all that there are.
+// places has for each field the place where it is allowed, for fields that are often written
+// elsewhere.
 var places = func() map[string]string {
 	at := map[string]string{}
 	for where, fields := range map[string]string{
@@ -156,7 +160,7 @@ var places = func() map[string]string {
 	return at
 }()
 
-// kinds are texts that are something else, by how they begin.
+// kinds are other kinds of text, by their first bytes.
 var kinds = []struct{ begin, is string }{
 	{"\x1f\x8b", "is compressed with gzip: unpack it first"},
 	{"PK\x03\x04", "is an archive of zip: unpack it first"},
@@ -170,10 +174,11 @@ var kinds = []struct{ begin, is string }{
 	{"<html", "is a page of HTML, as a server answers in place of a file"},
 }
 
-// aPolicySet is how one is known.
+// aPolicySet says how to recognise a policy set.
 const aPolicySet = "; a policy set begins with version: " + policy.Version
 
-// somethingElse says what bytes are that are no policy set; empty if that is not known.
+// somethingElse returns the kind of a text that is not a policy set; empty if the kind is not
+// known.
 func somethingElse(doc []byte) string {
 	text := strings.TrimSpace(string(doc))
 	for _, k := range kinds {
@@ -187,7 +192,7 @@ func somethingElse(doc []byte) string {
 	return ""
 }
 
-// origins are documents of other programs, by the fields that tell them, and their commands of weir
+// origins are documents of other programs, by fields that identify them, with the command of weir
 // import.
 var origins = []struct {
 	fields []string
@@ -206,8 +211,8 @@ var origins = []struct {
 	{[]string{"tokens"}, "is a file of tokens" + aPolicySet},
 }
 
-// anotherDocument says what a document is that is no policy set; empty if it may be one, with
-// mistakes.
+// anotherDocument returns the kind of a document that is not a policy set; empty if it may be a
+// policy set with mistakes.
 func anotherDocument(node policy.Node) string {
 	switch node.Kind {
 	case policy.Map:
@@ -235,7 +240,7 @@ func anotherDocument(node policy.Node) string {
 	return ""
 }
 
-// manifest says what to do with a manifest of Kubernetes.
+// manifest returns the advice for a manifest of Kubernetes.
 func manifest(kind string) string {
 	is := "is a manifest of Kubernetes (" + kind + ")"
 	switch kind {
@@ -260,7 +265,7 @@ func has(node policy.Node, key string) bool {
 	return false
 }
 
-// field is the text of a field; empty if there is none.
+// field returns the text of a field; empty if there is none.
 func field(node policy.Node, key string) string {
 	if value := valueOf(node, key); value.Kind == policy.String {
 		return value.Text
@@ -268,8 +273,8 @@ func field(node policy.Node, key string) string {
 	return ""
 }
 
-// spelled is a number of the language for one that is written in a way that it does not have; empty
-// if there is none.
+// spelled returns a number of another form in the form of the policy language; empty if that is not
+// possible.
 func spelled(text string) string {
 	if plain := strings.ReplaceAll(text, "_", ""); isJSONNumber.MatchString(plain) {
 		return plain

@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// spellHosts writes the names of hosts beyond ASCII as requests have them, in Punycode. The tables
-// for that are larger than the filter's whole module, so only the control plane does it. A name
-// that is none stays as it is, for the reader of policy sets to refuse.
+// spellHosts writes host names beyond ASCII in Punycode, the form that requests use. Its tables are
+// larger than the whole filter module, so only the control plane does it. An invalid name stays
+// unchanged: the decoder of policy sets refuses it.
 func spellHosts(node *policy.Node) {
 	for i := range node.Items {
 		item := &node.Items[i]

@@ -12,22 +12,22 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Part is one file of a policy set that stands in several.
+// Part is one file of a policy set in several files.
 type Part struct {
-	// Name is the file's, as it is shown.
+	// Name is the shown name of the file.
 	Name string
 	Text []byte
-	// Format is how the text is written.
+	// Format is the format of the text.
 	Format Format
 }
 
-// Join makes one document of the parts, in their order. Each part is a document of its own with its
-// version. The policies of all go into one list. Every other field may stand in one part only, so
-// that no team changes what another one's policies mean. Comments stay, and the first policy of a
-// part is headed by the part's name. The document is YAML.
+// Join makes one document of the parts, in their order. Each part is a document of its own with a
+// version. The policies of all parts go into one list. Every other field may be in one part only,
+// so that no team changes the meaning of another team's policies. Comments stay, and a comment with
+// the name of the part is above its first policy. The document is YAML.
 //
-// The error is a *Refused if the parts do not make a valid set. Its problems name parts, and lines
-// and paths of them. Read is Load or LoadNew.
+// The error is a *Refused if the parts do not make a valid set. Its problems name parts, with lines
+// and paths in the parts. read is Load or LoadNew.
 func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte, error) {
 	j := joiner{fields: map[string]place{}, names: map[string]place{}, texts: map[string][]byte{}}
 	for _, part := range parts {
@@ -35,7 +35,7 @@ func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte,
 		j.add(part)
 	}
 	if j.unread {
-		return nil, &Refused{j.problems} // What the others mean may stand in the part that cannot be read.
+		return nil, &Refused{j.problems} // A part that cannot be read may define names that other parts use.
 	}
 	doc, err := EncodeYAML(j.document())
 	if err != nil {
@@ -51,11 +51,11 @@ func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte,
 	return doc, nil
 }
 
-// place is where something stands.
+// place is a position in a part.
 type place struct {
 	part string
 	line int
-	// index is that of a policy in its own part.
+	// index is the index of a policy in its own part.
 	index int
 }
 
@@ -67,16 +67,16 @@ func (p place) String() string {
 }
 
 type joiner struct {
-	// content are the keys and values of the document but its policies.
+	// content are the keys and values of the document without its policies.
 	content  []*yaml.Node
 	policies []*yaml.Node
-	// places are those of the policies, fields those of the keys, names those of policies by name.
+	// places are the positions of the policies, fields of the keys, names of the policies by name.
 	places   []place
 	fields   map[string]place
 	names    map[string]place
 	texts    map[string][]byte
 	problems policy.Problems
-	// unread: a part could not be read.
+	// unread is true if a part could not be read.
 	unread bool
 }
 
@@ -84,7 +84,7 @@ func (j *joiner) problem(at place, format string, args ...any) {
 	j.problems = append(j.problems, policy.Problem{File: at.part, Line: at.line, Reason: fmt.Sprintf(format, args...)})
 }
 
-// add takes in a part.
+// add adds a part.
 func (j *joiner) add(part Part) {
 	root, values, err := partTree(part)
 	if problems, ok := ProblemsOf(err); ok {
@@ -108,7 +108,7 @@ func (j *joiner) add(part Part) {
 	}
 }
 
-// partTree reads a part; JSON is YAML, too.
+// partTree reads a part; JSON is YAML too.
 func partTree(part Part) (*yaml.Node, policy.Problems, error) {
 	if len(part.Text) > MaxBytes {
 		return nil, nil, tooLarge(MaxBytes)
@@ -124,7 +124,7 @@ func partTree(part Part) (*yaml.Node, policy.Problems, error) {
 	return root, values, err
 }
 
-// field takes in a field of a part.
+// field adds a field of a part.
 func (j *joiner) field(part string, key, value *yaml.Node) {
 	at := place{part: part, line: key.Line}
 	first, again := j.fields[key.Value]
@@ -149,7 +149,7 @@ func (j *joiner) field(part string, key, value *yaml.Node) {
 	j.content = append(j.content, key, value)
 }
 
-// list takes in the policies of a part.
+// list adds the policies of a part.
 func (j *joiner) list(part string, list *yaml.Node) {
 	for i, item := range list.Content {
 		at := place{part: part, line: item.Line, index: i}
@@ -167,7 +167,7 @@ func (j *joiner) list(part string, list *yaml.Node) {
 	}
 }
 
-// document is the tree of the whole.
+// document returns the tree of the whole document.
 func (j *joiner) document() *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode, Content: j.content}
 	list := yamlPolicies(root)
@@ -178,7 +178,7 @@ func (j *joiner) document() *yaml.Node {
 	return root
 }
 
-// take takes in the problems of the whole document, which name parts and lines then.
+// take adds the problems of the whole document, with their parts and lines.
 func (j *joiner) take(err error) {
 	problems, ok := ProblemsOf(err)
 	if !ok {
@@ -196,7 +196,7 @@ func (j *joiner) take(err error) {
 	})
 }
 
-// locate has a problem of the whole document, like that of policies[7].limit, name its part.
+// locate finds the part of a problem of the whole document, such as policies[7].limit.
 func (j *joiner) locate(p *policy.Problem) {
 	at, ok := j.fields[firstKey(p.Path)]
 	if i, field, inner := cutPolicy(p.Path); inner && i < len(j.places) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// jsonReader keeps the order of keys and repeated ones, which decoding into a Go map would lose.
+// jsonReader keeps the order of keys, and repeated keys; decoding into a Go map would lose both.
 type jsonReader struct {
 	doc    []byte
 	dec    *json.Decoder
@@ -68,7 +68,7 @@ func (r *jsonReader) object(depth int) (policy.Node, error) {
 			return policy.Node{}, r.syntax(err)
 		}
 		key, ok := token.(string)
-		if !ok { // The decoder hands over only strings here, or the closing brace.
+		if !ok { // Here the decoder returns only strings, or the closing brace.
 			return node, nil
 		}
 		token, err = r.dec.Token()
@@ -106,7 +106,7 @@ func (r *jsonReader) line() int { return lineAt(r.doc, int(r.dec.InputOffset()))
 func (r *jsonReader) syntax(err error) error {
 	var syntax *json.SyntaxError
 	at, reason := int(r.dec.InputOffset()), err.Error()
-	var whole json.RawMessage // Read at once, a document has its mistakes where they are.
+	var whole json.RawMessage // Unmarshal reads the document at once, and reports the right place of a mistake.
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		at, reason = len(r.doc), "ends too early"
@@ -117,7 +117,7 @@ func (r *jsonReader) syntax(err error) error {
 	return &SyntaxError{Line: lineAt(r.doc, at), Reason: "is not JSON: " + reason}
 }
 
-// brokenJSON explains what the reader of JSON says of the byte at an offset.
+// brokenJSON explains an error of the JSON reader at the byte at an offset.
 func brokenJSON(doc []byte, at int, reason string) string {
 	if at < 0 || at >= len(doc) {
 		return reason
@@ -151,7 +151,7 @@ func brokenJSON(doc []byte, at int, reason string) string {
 	return brokenText(doc[at:], reason)
 }
 
-// byteOrderMark is what some editors put before a text.
+// byteOrderMark is a mark that some editors put before a text.
 const byteOrderMark = "\ufeff"
 
 func isAfterValue(reason string) bool {
@@ -166,7 +166,7 @@ func needsQuotes[T string | []byte](text T) string {
 	return "a text needs double quotes: " + strconv.Quote(string(text))
 }
 
-// words are what other languages have for values of JSON.
+// words are values of other languages, with their form in JSON.
 var words = map[string]string{
 	"true": "write true in small letters", "false": "write false in small letters",
 	"null": "write null in small letters", "none": "None is no value: leave the field out",
@@ -177,11 +177,11 @@ var words = map[string]string{
 
 var (
 	aWord = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9-]*`)
-	// aPlainText also begins as a number does.
+	// aPlainText also matches a text that begins like a number.
 	aPlainText = regexp.MustCompile(`^[A-Za-z_0-9.-]+`)
 )
 
-// brokenText explains what the reader of JSON says of the beginning of a text.
+// brokenText explains an error of the JSON reader at the beginning of a text.
 func brokenText(rest []byte, reason string) string {
 	word := string(aWord.Find(rest))
 	after := isAfterValue(reason)
@@ -213,7 +213,7 @@ func brokenText(rest []byte, reason string) string {
 	return reason
 }
 
-// ToJSON writes a node as JSON, keys in their order.
+// ToJSON writes a node as JSON, with the keys in their order.
 func ToJSON(node policy.Node) []byte {
 	return append(appendJSON(nil, node), '\n')
 }

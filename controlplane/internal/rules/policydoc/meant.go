@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Words of other programs, and what is meant by them here. Without them the nearest word by its
-// letters would be guessed, and off is nearer to on than enforce.
+// Words of other programs, and their meaning here. Without this list the word with the most similar
+// letters would be guessed, and off is more similar to on than enforce is.
 var (
 	aShare   = regexp.MustCompile(`^([1-9][0-9]?)%?$`)
 	inLimit  = regexp.MustCompile(`\blimit(?:s\.[^.\[]+)?(?:\[\d+\])?\.([a-z_]+)$`)
@@ -29,7 +29,8 @@ var (
 	}
 )
 
-// meant is the word of a field for another one, in small letters; empty if none is known.
+// meant returns the word of the policy language for another word in lower case; empty if none is
+// known.
 func meant(path, word string) string {
 	field, _, _ := strings.Cut(path[strings.LastIndexByte(path, '.')+1:], "[")
 	switch share := aShare.FindStringSubmatch(word); {
@@ -41,7 +42,7 @@ func meant(path, word string) string {
 	return ""
 }
 
-// headerFor is the part of a partition key that a word like x-api-key stands for; empty if none is.
+// headerFor returns the part of a partition key for a word like x-api-key; empty for another word.
 func headerFor(path, word string) string {
 	if strings.Contains(path[strings.LastIndexByte(path, '.')+1:], "partition[") && aHeader.MatchString(word) {
 		return "header:" + word
@@ -49,7 +50,7 @@ func headerFor(path, word string) string {
 	return ""
 }
 
-// sameAs is the field of a limit that an unknown one stands for; empty if none is known.
+// sameAs guesses the field of a limit for an unknown field; empty if none is known.
 func sameAs(path string) string {
 	field := inLimit.FindStringSubmatch(path)
 	if field == nil {

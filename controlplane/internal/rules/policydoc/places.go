@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Refused is a document with mistakes: all of them, each with its place. It is a policy.Problems.
+// Refused is a document with mistakes: all mistakes, each with its place. It is a policy.Problems.
 type Refused struct{ Problems policy.Problems }
 
 func (r *Refused) Error() string {
@@ -24,11 +24,11 @@ func (r *Refused) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap is the problems without their places in the text.
+// Unwrap returns the problems without their places in the text.
 func (r *Refused) Unwrap() error { return r.Problems }
 
-// Sentence is a problem as people and editors read it: file, line and policy before the reason.
-// File is that of the document, for a problem that names none; empty if it has no name.
+// Sentence returns a problem in the form for people and editors: file, line and policy before the
+// reason. file is the name of the document, for a problem without a file; empty if it has no name.
 func Sentence(file string, p policy.Problem) string {
 	where := file
 	if p.File != "" {
@@ -57,10 +57,9 @@ func cutPolicy(path string) (index int, field string, ok bool) {
 	return index, strings.TrimPrefix(field, "."), ok && closed && err == nil
 }
 
-// locate gives problems their lines and policies, adds what their values say about the mistake, and
-// puts them into the order of the text.
+// locate adds lines and policies to problems, adds hints from their values, and sorts them by line.
 func locate(doc []byte, problems policy.Problems) {
-	root, err := yamlTree(doc) // JSON is YAML, too.
+	root, err := yamlTree(doc) // JSON is YAML too.
 	if err != nil {
 		return
 	}
@@ -80,7 +79,7 @@ func locate(doc []byte, problems policy.Problems) {
 
 var policyAt = regexp.MustCompile(`policies\[(\d+)\]`)
 
-// linesOfPolicies is a reason that names other policies by their lines.
+// linesOfPolicies replaces the indexes of other policies in a reason by their lines.
 func linesOfPolicies(root *yaml.Node, reason string) string {
 	return policyAt.ReplaceAllStringFunc(reason, func(path string) string {
 		_, line := follow(root, path, false)
@@ -88,10 +87,10 @@ func linesOfPolicies(root *yaml.Node, reason string) string {
 	})
 }
 
-// givenTwice is the reason that the language gives for a repeated field.
+// givenTwice is the decoder's reason for a repeated field.
 const givenTwice = "is given twice"
 
-// nameOf is the name of a policy of a document; empty if it has none.
+// nameOf returns the name of a policy of a document; empty if it has no name.
 func nameOf(root *yaml.Node, index int) string {
 	list := yamlValue(root, "policies")
 	if list == nil || list.Kind != yaml.SequenceNode || index >= len(list.Content) {
@@ -104,8 +103,8 @@ func nameOf(root *yaml.Node, index int) string {
 	return name.Value
 }
 
-// follow returns the value that a path leads to, nil if there is none, and the line of it or of the
-// last value on the way. Last: of two fields of one name the second is meant.
+// follow returns the value at a path, nil if there is none, and the line of that value or of the
+// last value on the way. With last it follows the second of two fields with the same name.
 func follow(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
 	line = n.Line
 	for path != "" {
@@ -119,7 +118,7 @@ func follow(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
 	return n, line
 }
 
-// step goes along the first part of a path, an index or a key.
+// step follows the first part of a path, an index or a key.
 func step(n *yaml.Node, path string, before int, last bool) (next *yaml.Node, line int, rest string) {
 	if inner, ok := strings.CutPrefix(path, "["); ok {
 		number, rest, _ := strings.Cut(inner, "]")
@@ -147,8 +146,8 @@ func step(n *yaml.Node, path string, before int, last bool) (next *yaml.Node, li
 	return next, line, strings.TrimPrefix(rest, ".")
 }
 
-// InFile gives the problems of an error the file that they are in, below a folder if it is a part
-// of one.
+// InFile adds a file to the problems of an error; folder is joined with the file that a problem has
+// already.
 func InFile(folder string, err error) {
 	var problems policy.Problems
 	if errors.As(err, &problems) {
@@ -158,7 +157,8 @@ func InFile(folder string, err error) {
 	}
 }
 
-// WithoutLines is an error of Load for a document that the reader of the error has not written.
+// WithoutLines removes the lines from an error of Load, for a reader who has not written the
+// document.
 func WithoutLines(err error) error {
 	var problems policy.Problems
 	if errors.As(err, &problems) {

@@ -1,15 +1,15 @@
-// Package policydoc turns the bytes of a policy document, YAML or JSON, into the nodes that the
-// policy language reads. Bytes are untrusted: size, depth and the number of values are bounded, and
-// nothing in a document is executed or resolved beyond YAML's aliases.
+// Package policydoc converts the bytes of a policy document, YAML or JSON, to the nodes that the
+// policy language decodes. Bytes are untrusted: size, depth and the number of values are bounded,
+// and nothing in a document is executed or resolved except YAML's aliases.
 //
-// PutPolicy, PatchPolicy and DeletePolicy change one policy of a document and keep the rest of it.
-// In YAML, where the policies are a list with lines of its own for each, only the lines of that
-// policy are written anew, and all others stay to the byte. Within the policy, comments stay at the
-// fields that stay; blank lines and alignment do not. With a policy that is removed go the comments
-// right above it. A document that is written in another way, like on one line or with aliases into
-// the policy, is written anew as a whole, with aliases written out: most comments stay, blank lines
-// do not. JSON is written anew with an indent of two. Whatever way is taken, the result is read
-// again, and handed out only if it says exactly what was asked for.
+// PutPolicy, PatchPolicy and DeletePolicy change one policy of a document and keep the rest. In
+// YAML, if each policy has lines of its own, only the lines of that policy are written again, and
+// all other lines stay unchanged. Inside the policy, comments stay at fields that stay; blank lines
+// and alignment do not. If a policy is removed, the comments right above it are removed too. A
+// document in another form, such as on one line or with aliases into the policy, is written again
+// as a whole, without aliases: most comments stay, blank lines do not. JSON is written again with
+// an indent of two. In all cases the result is read again, and returned only if it is exactly the
+// expected document.
 package policydoc
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Bounds of a document of policies. The language nests 6 deep.
+// Bounds of a policy document. The language nests 6 levels deep.
 const (
 	MaxBytes  = 1 << 20
 	MaxDepth  = 32
 	MaxValues = 250_000
 )
 
-// Bounds are those of a document: its size in bytes, how deep lists and mappings may nest, and the
-// number of values with every alias expanded.
+// Bounds are the bounds of a document: its size in bytes, the depth of lists and mappings, and the
+// number of values after the expansion of aliases.
 type Bounds struct{ Bytes, Depth, Values int }
 
-// Format is how a document is written.
+// Format is the format of a document.
 type Format string
 
 // The formats, named by their media types.
@@ -44,9 +44,9 @@ const (
 	JSON Format = "application/json"
 )
 
-// SyntaxError says why bytes are no document.
+// SyntaxError is the reason why bytes are not a document.
 type SyntaxError struct {
-	// Line is where, counted from 1; 0 if it concerns the document as a whole.
+	// Line is the line of the mistake, counted from 1; 0 if it concerns the whole document.
 	Line   int
 	Reason string
 }
@@ -58,7 +58,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d: %s", e.Line, e.Reason)
 }
 
-// Sniff tells JSON from YAML. Whatever is valid JSON is JSON.
+// Sniff distinguishes JSON from YAML. Valid JSON is JSON.
 func Sniff(doc []byte) Format {
 	if trimmed := bytes.TrimSpace(doc); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(trimmed) {
 		return JSON
@@ -66,7 +66,7 @@ func Sniff(doc []byte) Format {
 	return YAML
 }
 
-// FormatOf returns the format of a file: by the end of its name, or else by its text.
+// FormatOf returns the format of a file: by the extension of its name, or else by its text.
 func FormatOf(name string, doc []byte) Format {
 	name = strings.ToLower(name)
 	switch {
@@ -78,8 +78,8 @@ func FormatOf(name string, doc []byte) Format {
 	return Sniff(doc)
 }
 
-// Parse reads a document in the given format. Errors are of type *SyntaxError. The node must not be
-// changed: others may have it.
+// Parse reads a document in the given format. Errors are of type *SyntaxError. The caller must not
+// change the node, because other callers may have it.
 func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
 		return policy.Node{}, tooLarge(MaxBytes)
@@ -100,7 +100,7 @@ func parse(doc []byte, format Format) (policy.Node, error) {
 	return node, err
 }
 
-// parseAll is parse, but goes on behind values that YAML has and the language does not.
+// parseAll is parse, but continues after values that YAML has and the policy language does not.
 func parseAll(doc []byte, format Format) (policy.Node, policy.Problems, error) {
 	if reason := somethingElse(doc); reason != "" {
 		return policy.Node{}, nil, &SyntaxError{Line: 1, Reason: reason}
@@ -116,8 +116,8 @@ func parseAll(doc []byte, format Format) (policy.Node, policy.Problems, error) {
 	return parseYAML(doc)
 }
 
-// ProblemsOf are the problems that an error of Load names: those of the document, or why the bytes
-// are none. It reports false for another error.
+// ProblemsOf returns the problems of an error of Load: the mistakes of the document, or the reason
+// why the bytes are not a document. ok is false for another error.
 func ProblemsOf(err error) (problems policy.Problems, ok bool) {
 	var syntax *SyntaxError
 	switch {
@@ -129,8 +129,8 @@ func ProblemsOf(err error) (problems policy.Problems, ok bool) {
 	return nil, false
 }
 
-// Load parses and validates a document. The error is a *SyntaxError, or a *Refused, which is a
-// policy.Problems, with all mistakes.
+// Load parses and validates a document. The error is a *SyntaxError, or a *Refused with all
+// mistakes, which is a policy.Problems.
 func Load(doc []byte, format Format) (*policy.Set, error) {
 	node, err := Parse(doc, format)
 	var values policy.Problems
@@ -147,7 +147,7 @@ func Load(doc []byte, format Format) (*policy.Set, error) {
 	set, err := policy.Decode(node)
 	var problems policy.Problems
 	if errors.As(err, &problems) || len(values) > 0 {
-		for _, p := range problems { // What was put in place of a value is no further mistake.
+		for _, p := range problems { // A problem of a replaced value is no further mistake.
 			if !slices.ContainsFunc(values, func(v policy.Problem) bool { return covers(v.Path, p.Path) }) {
 				values = append(values, p)
 			}
@@ -158,7 +158,8 @@ func Load(doc []byte, format Format) (*policy.Set, error) {
 	return set, err
 }
 
-// covers reports whether a path leads to what another one leads to, or to what holds it.
+// covers reports whether outer is the path inner, or a path to a part of the document that contains
+// inner.
 func covers(outer, inner string) bool {
 	rest, ok := strings.CutPrefix(inner, outer)
 	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
@@ -170,7 +171,7 @@ type budget struct {
 	values int
 }
 
-// ofPolicies is the budget of a document of policies.
+// ofPolicies returns the budget of a policy document.
 func ofPolicies() budget { return budget{Bounds: Bounds{MaxBytes, MaxDepth, MaxValues}} }
 
 func (b *budget) enter(depth, line int) error {
@@ -186,7 +187,7 @@ func (b *budget) enter(depth, line int) error {
 	return nil
 }
 
-// lineAt is the line, counted from 1, of the byte at offset.
+// lineAt returns the line of the byte at offset, counted from 1.
 func lineAt(doc []byte, offset int) int {
 	return 1 + bytes.Count(doc[:min(max(offset, 0), len(doc))], []byte{'\n'})
 }

@@ -7,12 +7,12 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// recentFrom is the size from which a document is remembered: an edit of one policy reads the whole
-// of it before and after, and the next edit again.
+// recentFrom is the size in bytes from which a document is remembered: an edit of one policy reads
+// the whole document before and after, and the next edit reads it again.
 const recentFrom = 64 << 10
 
-// recent are the large documents that were read last, by what they hold. Nodes of documents are
-// never changed, so that they can be shared.
+// recent has the last two large documents, by their checksums. Nodes of documents are never
+// changed, so they can be shared.
 var recent struct {
 	sync.Mutex
 	next int
@@ -22,7 +22,7 @@ var recent struct {
 	}
 }
 
-// remembered is Parse of a document that may have been read a moment ago.
+// remembered is Parse for a document that may have been read a moment ago.
 func remembered(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) < recentFrom {
 		return parse(doc, format)

@@ -9,7 +9,7 @@ import (
 )
 
 // Trees reads the documents of a file of another product, in YAML or JSON, as trees with lines and
-// comments. Aliases and merge keys (<<) are written out. The error is a *SyntaxError.
+// comments. It expands aliases and merge keys (<<). The error is a *SyntaxError.
 func Trees(text []byte, bounds Bounds) (roots []*yaml.Node, err error) {
 	if len(text) > bounds.Bytes {
 		return nil, tooLarge(bounds.Bytes)
@@ -36,7 +36,7 @@ func Trees(text []byte, bounds Bounds) (roots []*yaml.Node, err error) {
 	}
 }
 
-// yamlTree reads a document that Parse has accepted, with its comments. Aliases are written out.
+// yamlTree reads a document that Parse has accepted, with its comments. It expands aliases.
 func yamlTree(doc []byte) (*yaml.Node, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(doc, &root); err != nil {
@@ -47,7 +47,7 @@ func yamlTree(doc []byte) (*yaml.Node, error) {
 }
 
 // writeOut copies a tree, with copies of their anchors in place of aliases. An alias counts as a
-// value and as a level, so that one inside its own anchor comes to an end.
+// value and as a level, so an alias inside its own anchor ends with an error.
 func (b *budget) writeOut(n *yaml.Node, depth int) (*yaml.Node, error) {
 	if err := b.enter(depth, n.Line); err != nil {
 		return nil, err
@@ -77,7 +77,8 @@ func (b *budget) writeOut(n *yaml.Node, depth int) (*yaml.Node, error) {
 	return &out, nil
 }
 
-// writeOutMerges puts the fields of merge keys behind those of a mapping itself, which come first.
+// writeOutMerges adds the fields of merge keys to a mapping, after the mapping's own fields, which
+// take precedence.
 func writeOutMerges(n *yaml.Node) {
 	for _, child := range n.Content {
 		writeOutMerges(child)

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// LoadNew is Load for a document that an operator gives now. It also refuses what Unmeant finds,
-// which stored documents may have.
+// LoadNew is Load for a document that an operator sends now. It also refuses the problems that
+// Unmeant finds; stored documents may have them.
 func LoadNew(doc []byte, format Format) (*policy.Set, error) {
 	set, err := Load(doc, format)
 	if err != nil {
@@ -19,8 +19,8 @@ func LoadNew(doc []byte, format Format) (*policy.Set, error) {
 	return set, nil
 }
 
-// Unmeant are the places of a valid document that mean the opposite of their look: an empty list in
-// a match, as templates leave it, holds for every request, not for none.
+// Unmeant returns the places of a valid document that mean the opposite of their look: an empty
+// list in a match, which templates may produce, matches every request, not none.
 func Unmeant(doc []byte, format Format) policy.Problems {
 	node, err := Parse(doc, format)
 	if err != nil {
@@ -51,7 +51,7 @@ func emptyLists(path string, match policy.Node) (problems policy.Problems) {
 	return problems
 }
 
-// valueOf is the value of a field; nothing if there is none.
+// valueOf returns the value of a field; the zero Node if there is none.
 func valueOf(node policy.Node, key string) policy.Node {
 	for i, k := range node.Keys {
 		if k == key {
@@ -61,7 +61,7 @@ func valueOf(node policy.Node, key string) policy.Node {
 	return policy.Node{}
 }
 
-// NotIn leaves out the problems that another document has in the same policies and fields.
+// NotIn removes the problems that another document has in the same policies and fields.
 func NotIn(problems, others policy.Problems) (left policy.Problems) {
 	type place struct{ policy, field string }
 	placeOf := func(p policy.Problem) place {

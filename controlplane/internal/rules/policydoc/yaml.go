@@ -13,8 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// parseYAML reads a document. Problems are values that YAML has and the language does not: what is
-// read in their place may be meant, so that more mistakes can be found behind them.
+// parseYAML reads a document. The problems are values that YAML has and the policy language does
+// not. A likely value replaces each of them, so that more mistakes can be found after it.
 func parseYAML(doc []byte) (policy.Node, policy.Problems, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(doc))
 	var root yaml.Node
@@ -39,11 +39,11 @@ func parseYAML(doc []byte) (policy.Node, policy.Problems, error) {
 type yamlReader struct {
 	budget   budget
 	problems policy.Problems
-	// path leads to the value that is read, a part for each level.
+	// path is the path to the present value, one part for each level.
 	path []string
 }
 
-// problem notes what the language does not have.
+// problem adds a problem: a value that the policy language does not have.
 func (r *yamlReader) problem(n *yaml.Node, reason string) {
 	const most = 100
 	if len(r.problems) < most {
@@ -52,7 +52,7 @@ func (r *yamlReader) problem(n *yaml.Node, reason string) {
 	}
 }
 
-// below reads a value whose path goes on with a part.
+// below reads a value one level deeper, at a part of the path.
 func (r *yamlReader) below(part string, n *yaml.Node, depth int) (policy.Node, error) {
 	r.path = append(r.path, part)
 	node, err := r.value(n, depth)
@@ -65,8 +65,8 @@ func (r *yamlReader) value(n *yaml.Node, depth int) (policy.Node, error) {
 		return policy.Node{}, err
 	}
 	if n.Kind == yaml.AliasNode {
-		// Counted as a value of its own and as a level, so that an alias inside its own anchor
-		// comes to an end.
+		// It counts as a value and as a level, so an alias inside its own anchor ends with an
+		// error.
 		return r.value(n.Alias, depth+1)
 	}
 	if n.Style&yaml.TaggedStyle != 0 {
@@ -116,7 +116,7 @@ func (r *yamlReader) mapping(n *yaml.Node, depth int) (policy.Node, error) {
 	return node, nil
 }
 
-// noKey says why a key is none, "" if it is one.
+// noKey returns the reason why a key is not valid; "" if it is valid.
 func noKey(key *yaml.Node) string {
 	switch {
 	case key.Kind == yaml.MappingNode && key.Style&yaml.FlowStyle != 0:
@@ -129,8 +129,8 @@ func noKey(key *yaml.Node) string {
 	return ""
 }
 
-// count holds values that are left out against the bounds of a document: others unfold its aliases
-// once it has been read.
+// count counts values that are left out against the bounds of the document: other code expands its
+// aliases after it has been read.
 func (r *yamlReader) count(depth int, values ...*yaml.Node) error {
 	noted := r.problems
 	for _, n := range values {
@@ -142,8 +142,8 @@ func (r *yamlReader) count(depth int, values ...*yaml.Node) error {
 	return nil
 }
 
-// scalar keeps the text as written, so that the language, not YAML, decides what a number may look
-// like.
+// scalar keeps the text as written, so that the policy language decides the form of numbers, not
+// YAML.
 func (r *yamlReader) scalar(n *yaml.Node) policy.Node {
 	switch n.ShortTag() {
 	case "!!null":
@@ -154,7 +154,7 @@ func (r *yamlReader) scalar(n *yaml.Node) policy.Node {
 		if isJSONNumber.MatchString(n.Value) {
 			return policy.Node{Kind: policy.Number, Text: n.Value}
 		}
-		// Other spellings, like 010 or 0x1f, mean different numbers to different readers.
+		// Other spellings, such as 010 or 0x1f, mean different numbers to different readers.
 		plain := spelled(n.Value)
 		reason := strconv.Quote(n.Value) + " is no number that this language has: write it in decimal"
 		if plain != "" {

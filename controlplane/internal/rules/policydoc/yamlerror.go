@@ -12,12 +12,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlLine is how the YAML reader says where: the line where it began to read what it could not,
-// which may be far above the mistake, and for some mistakes the one before it.
+// yamlLine matches the place in an error of the YAML reader: the line where it began to read the
+// value that it could not read. That line may be far above the mistake; for some mistakes it is the
+// line before.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// yamlError says where a document stops being YAML, and why, in words for a
-// reader who does not know how it is parsed.
+// yamlError returns the line where a document stops being YAML, and the reason, in words for a
+// reader who does not know the parser.
 func yamlError(doc []byte, err error) error {
 	text := strings.ReplaceAll(err.Error(), "\n", " ")
 	reason, line := text, 0
@@ -25,6 +26,7 @@ func yamlError(doc []byte, err error) error {
 		line, _ = strconv.Atoi(m[1]) // Without a line the match is empty and so is the number.
 		reason = text[len(m[0]):]
 	}
+	// Mistakes that are easy to recognise.
 	lines := strings.Split(string(doc), "\n")
 	if name, unknown := strings.CutPrefix(reason, "unknown anchor '"); unknown {
 		name, _, _ = strings.Cut(name, "'")
@@ -34,6 +36,7 @@ func yamlError(doc []byte, err error) error {
 	if at := slices.IndexFunc(lines, isMergeMark); at >= 0 {
 		return notYAML(at+1, "a merge has left its mark here: settle the conflict first")
 	}
+	// A line that no later text can complete.
 	if at := brokenLine(doc); at > 0 {
 		from := line + 1
 		if strings.Contains(reason, "',' or") && from < at && strings.ContainsAny(lines[from-1], "[{") {
@@ -45,7 +48,7 @@ func yamlError(doc []byte, err error) error {
 		}
 		return notYAML(at, brokenReason(lines, at, reason))
 	}
-	if !strings.HasPrefix(reason, "found") { // Else the reader is in the middle of a word, and right.
+	if !strings.HasPrefix(reason, "found") { // Otherwise the reader is in the middle of a word, and the line is right.
 		line++
 	}
 	line = min(max(line, 1), len(lines))
@@ -59,10 +62,11 @@ func notYAML(line int, reason string) error {
 	return &SyntaxError{Line: line, Reason: "is not YAML: " + reason}
 }
 
-// lineReader hands out a text by lines, so that what has been read tells how far a parser came.
+// lineReader returns a text line by line, so that it knows how far a parser has read.
 type lineReader struct {
 	left []byte
-	// lines is how many have been handed out; ended whether more was asked for than there is.
+	// lines is the number of lines read; ended is true if the parser asked for more text than there
+	// is.
 	lines int
 	ended bool
 }
@@ -84,14 +88,14 @@ func (r *lineReader) Read(into []byte) (int, error) {
 	return n, nil
 }
 
-// maxRetried is the size of the largest document that is read again and again, which takes half a
-// second, to find out where a mistake is. Of larger ones the line is the YAML reader's.
+// maxRetried is the size in bytes up to which a document is read repeatedly to find the line of a
+// mistake, which takes half a second. For a larger document the line of the YAML reader is used.
 const maxRetried = 128 << 10
 
-// brokenLine is the line, counted from 1, that no text behind it can mend; 0 if the text would only
-// have to go on.
+// brokenLine returns the line, counted from 1, that no later text can complete; 0 if the text only
+// ends too early.
 func brokenLine(doc []byte) int {
-	// A comment ends whatever a line can be continued with but quotes and brackets.
+	// A comment ends everything that a line can continue, except quotes and brackets.
 	tail := []byte("\n#\n#\n#\n#\n")
 	stops := func(text []byte) (lines int, broken bool) {
 		r := &lineReader{left: slices.Concat(text, tail)}
@@ -106,13 +110,15 @@ func brokenLine(doc []byte) int {
 	if len(doc) > maxRetried {
 		return 0
 	}
+	// Find the line at which the parser stops.
 	line, broken := stops(doc)
 	if !broken {
 		return 0
 	}
+	// Go up as long as the text is broken without that line too.
 	starts := lineStarts(doc)
 	line = min(line, len(starts))
-	for tries := 0; line > 1 && tries < 8; line-- { // The reader looks ahead to see whether a text goes on.
+	for tries := 0; line > 1 && tries < 8; line-- { // The reader looks ahead to see whether a text continues.
 		end := starts[line-1]
 		if text := bytes.TrimSpace(doc[end:lineEnd(doc, end)]); len(text) == 0 || text[0] == '#' {
 			continue
@@ -125,7 +131,7 @@ func brokenLine(doc []byte) int {
 	return line
 }
 
-// lineStarts are the offsets at which lines begin.
+// lineStarts returns the offsets at which lines begin.
 func lineStarts(doc []byte) []int {
 	starts := []int{0}
 	for i, c := range doc {
@@ -157,8 +163,7 @@ func isMergeMark(line string) bool {
 		strings.HasPrefix(line, "||||||| ") || line == "======="
 }
 
-// foreign says of a line that holds something which is no YAML of a policy set by itself; empty if
-// it does not.
+// foreign explains a line with text that is not YAML of a policy set; empty if there is none.
 func foreign(line string) string {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	switch {
@@ -172,7 +177,7 @@ func foreign(line string) string {
 	return ""
 }
 
-// gluedAt finds a field without a blank behind its colon, in a line or the one above it; 0 if there
+// gluedAt finds a field without a blank after its colon, in a line or in the line above; 0 if there
 // is none.
 func gluedAt(lines []string, at int) (line int, reason string) {
 	for line = at; line > max(at-2, 0); line-- {
@@ -183,7 +188,7 @@ func gluedAt(lines []string, at int) (line int, reason string) {
 	return 0, ""
 }
 
-// brokenReason explains what the reader of YAML says of a line, counted from 1.
+// brokenReason explains an error of the YAML reader in a line, counted from 1.
 func brokenReason(lines []string, at int, reason string) string {
 	line := strings.TrimRight(lines[at-1], "\r")
 	if better := foreign(line); better != "" {
@@ -204,10 +209,9 @@ func brokenReason(lines []string, at int, reason string) string {
 	return reason
 }
 
-// misaligned says how the indent of a line differs from those that it could have; empty if it does
-// not.
+// misaligned explains an indent that no line above allows; empty if the indent is allowed.
 func misaligned(lines []string, at int) string {
-	var open []int // The columns of the mappings and lists that the line could go on.
+	var open []int // The columns of the mappings and lists that the line could continue.
 	last := ""
 	for _, l := range lines[:at-1] {
 		body := strings.TrimLeft(l, " ")
@@ -225,6 +229,7 @@ func misaligned(lines []string, at int) string {
 		}
 		last = strings.TrimSpace(l)
 	}
+	// Compare the indent of the line with these columns.
 	slices.Sort(open)
 	open = slices.Compact(open)
 	line := strings.TrimLeft(lines[at-1], " ")
@@ -250,7 +255,7 @@ func misaligned(lines []string, at int) string {
 		"to is: that is indented by " + strings.Join(columns, ", ")
 }
 
-// unfinished explains what is not closed before the text ends, of the line where it begins.
+// unfinished explains a text or bracket that is not closed, from the line where it begins.
 func unfinished(line, reason string) string {
 	if better := foreign(line); better != "" {
 		return better
