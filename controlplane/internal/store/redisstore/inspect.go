@@ -36,8 +36,8 @@ func (e *EvictsError) Error() string {
 // Inspect checks that no server is too old or may evict keys. It logs the result, once all servers
 // have answered. The error is an *EvictsError, unless MayEvict is set, or reports that a build of
 // another protocol has written the store.
-// Inspect once, unless a server does not answer.
 func (s *Store) Inspect(ctx context.Context) error {
+	// Inspect once, unless a server does not answer.
 	s.mu.Lock()
 	done := s.inspected
 	s.inspected = true

@@ -43,8 +43,8 @@ func (s *Store) Report(ctx context.Context, key string, r nodes.Reported) (known
 }
 
 // Nodes implements nodes.Store.
-// Find the nodes that were seen lately.
 func (s *Store) Nodes(ctx context.Context) ([]nodes.Node, error) {
+	// Find the nodes that were seen lately.
 	now, err := s.client.Time(ctx).Result()
 	if err != nil {
 		return nil, err

@@ -248,8 +248,8 @@ func latestElection(said map[string]word, followed string) (best word, answer in
 var errNoSentinel = errors.New("no Sentinel says where the primary is")
 
 // dial makes a connection to the primary.
-// Wait until the primary is known.
 func (s *sentinels) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	// Wait until the primary is known.
 	patience := time.NewTimer(s.options.DialTimeout)
 	defer patience.Stop()
 	select {

@@ -8,6 +8,7 @@
 --          number of a version that is kept in any case; number of versions to keep; audit entry, number of audit entries to keep;
 --          then number, description and document of each version, the document '' if it is unchanged
 -- returns  1, or 0 if the store has another version or revision
+
 -- Check the version, then the rollout.
 local current = tonumber(redis.call('GET', KEYS[1]) or '0')
 local held = redis.call('HMGET', KEYS[5], 'rev', 'value', 'newest')
