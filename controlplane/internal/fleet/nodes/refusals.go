@@ -10,33 +10,33 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// maxRefusals bounds the addresses that are remembered. Those that call on come back at once.
+// maxRefusals bounds the remembered addresses. An address that still calls is added again at once.
 const maxRefusals = 1000
 
-// Refusal is an address whose calls as a node are refused: an Envoy there enforces nothing that it
-// has not been sent before, and no list of nodes has it.
+// Refusal is an address whose calls as a node are refused. An Envoy there only enforces what it
+// received before, and is in no list of nodes.
 type Refusal struct {
 	Address string
-	// Node is the id by which the last call that gave one called itself; nothing confirms it.
+	// Node is the id that the caller gave last; nothing confirms it.
 	Node string
-	// Reason is why the last call was refused, as a sentence.
+	// Reason is the reason of the last refusal, as a sentence.
 	Reason string
-	// Calls is how many were refused since First.
+	// Calls is the number of refused calls since First.
 	Calls       int64
 	First, Last time.Time
 }
 
-// Active reports whether an address was refused so lately that what is there still calls.
+// Active reports whether the last refusal is so recent that the caller probably still calls.
 func (r Refusal) Active(now time.Time) bool { return now.Sub(r.Last) < Counted }
 
-// refusals are remembered by this replica alone. The zero value has none.
+// refusals are remembered only by this replica. The zero value is empty.
 type refusals struct {
 	mu        sync.Mutex
 	byAddress map[string]*Refusal
 }
 
-// Refuse notes that a call from an address was refused. Node is what it calls itself, empty if it
-// does not say.
+// Refuse records the refusal of a call from an address. node is the caller's own name, empty if it
+// gave none.
 func (r *Registry) Refuse(address, node, reason string) {
 	now := r.now()
 	all := &r.refusals
@@ -48,13 +48,14 @@ func (r *Registry) Refuse(address, node, reason string) {
 		one = &Refusal{Address: address, First: now}
 		all.byAddress[address] = one
 	}
-	one.Node = cmp.Or(clean(node, wire.MaxNodeID), one.Node)
-	one.Reason = clean(reason, 256)
+	one.Node = cmp.Or(cleanText(node, wire.MaxNodeID), one.Node)
+	one.Reason = cleanText(reason, 256)
 	one.Calls++
 	one.Last = now
 }
 
-// makeRoom forgets the addresses that have not called for long, and one more if all is full.
+// makeRoom forgets addresses that have not called for long, and one address more if there is still
+// no room.
 func (all *refusals) makeRoom(now time.Time) {
 	if all.byAddress == nil {
 		all.byAddress = map[string]*Refusal{}
@@ -75,8 +76,8 @@ func (all *refusals) makeRoom(now time.Time) {
 	}
 }
 
-// Refusals are the addresses from which calls of nodes were refused within Forgotten, those of the
-// last call first.
+// Refusals returns the addresses from which calls of nodes were refused within Forgotten, the
+// latest first.
 func (r *Registry) Refusals() (list []Refusal) {
 	now := r.now()
 	all := &r.refusals
@@ -93,7 +94,7 @@ func (r *Registry) Refusals() (list []Refusal) {
 	return list
 }
 
-// RefusedNow is from how many addresses calls of nodes are refused now.
+// RefusedNow returns the number of addresses from which calls of nodes are refused now.
 func (r *Registry) RefusedNow() (n int) {
 	now := r.now()
 	for _, one := range r.Refusals() {

@@ -14,52 +14,52 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/every"
 )
 
-// maxRemembered bounds what a replica remembers by itself.
+// maxRemembered bounds the nodes that a replica remembers.
 const maxRemembered = 10_000
 
-// catchUpPause is how long a store that could not note a node is left alone.
+// catchUpPause is the pause after the store failed to record a node.
 const catchUpPause = 100 * time.Millisecond
 
-// Registry is the nodes as this replica sees them. It remembers reports, so that it can answer
+// Registry has the nodes as this replica sees them. It remembers reports, so that it can answer
 // while the store is away. Make one with New. It is safe for concurrent use.
 type Registry struct {
 	store Store
 	now   func() time.Time
 
 	mu sync.Mutex
-	// count is what the store counted last, when it was asked at counted; added are nodes that have
-	// polled for the first time and may be missing from it.
+	// count is the store's last count, made at counted; added is the number of nodes that have
+	// polled for the first time since and may be missing in it.
 	count, added int64
-	// heard is how many nodes had polled here lately by then: a store that has lost its state knows
-	// each of them again with its next poll.
+	// heard is the number of nodes that had polled here lately at that time: a store that has lost
+	// its state learns each of them again only at its next poll.
 	heard      int64
 	counted    time.Time
 	counting   bool // the store is counting now
 	remembered map[string]*memory
-	// late are the keys of nodes that the store does not have as they are; catching: a goroutine
-	// stores them.
+	// late has the keys of nodes whose last state the store lacks; catching is true while a
+	// goroutine stores them.
 	late     map[string]bool
 	catching bool
-	// changed counts the changes of nodes that a reader of the list would see.
+	// changed counts the changes of nodes that are visible in the list.
 	changed  uint64
-	listed   []Node // for Active
+	listed   []Node // the last result of Active
 	listedAt time.Time
-	// doors is how many doors there were then.
+	// doors is the number of doors at that time.
 	doors int64
 
 	refusals refusals
 }
 
-// memory is what this replica knows from a node itself.
+// memory is this replica's own knowledge of a node.
 type memory struct {
 	node Node
-	// polled: it has polled here, which tells more of it than a report does. unsaved: the store
-	// lacks its last report.
+	// polled is true if the node has polled here, which says more about it than a report. unsaved
+	// is true if the store lacks its last report.
 	polled, unsaved bool
 }
 
-// New makes a Registry over store; now tells when a count has become old, and when a node was seen
-// that the store does not hold.
+// New makes a Registry over store. now is the clock for the age of counts, and for nodes that only
+// this replica knows.
 func New(store Store, now func() time.Time) *Registry {
 	return &Registry{store: store, now: now, remembered: map[string]*memory{}, late: map[string]bool{}}
 }
@@ -72,13 +72,13 @@ func (r *Registry) Knows(id, boot string) bool {
 	return r.remembered[n.Key()] != nil
 }
 
-// Touch notes that a node polls. Its texts are cleaned. What it reported stays. The error is the
-// store's: the node is remembered here even so, and CatchUp is to be called.
+// Touch records a poll of a node, with cleaned texts. Its last report stays. The error is an error
+// of the store: the node is remembered here all the same, and CatchUp must be called.
 func (r *Registry) Touch(ctx context.Context, n Node) error {
 	n = n.Clean()
 	n.Seen = r.now()
 	r.mu.Lock()
-	m := r.remember(n.Key())
+	m := r.memoryOf(n.Key())
 	n.Reported = m.node.Reported
 	first, unsaved := !m.polled, m.unsaved
 	if first || !m.node.looksLike(n) {
@@ -87,14 +87,14 @@ func (r *Registry) Touch(ctx context.Context, n Node) error {
 	m.node, m.polled = n, true
 	r.mu.Unlock()
 	err := r.store.Touch(ctx, n)
-	r.noted(n.Key(), first, err)
+	r.noteStored(n.Key(), first, err)
 	if err != nil || !unsaved {
 		return err
 	}
-	return r.save(ctx, n.Key(), n.Reported)
+	return r.saveReport(ctx, n.Key(), n.Reported)
 }
 
-// Changed is a number that grows with each change of a node that this replica hears of: a first
+// Changed returns a number that grows with each change of a node that this replica sees: a first
 // poll, another version or enforcement applied, another step of the failure ladder.
 func (r *Registry) Changed() uint64 {
 	r.mu.Lock()
@@ -102,15 +102,16 @@ func (r *Registry) Changed() uint64 {
 	return r.changed
 }
 
-// looksLike reports whether a process of a node polls with nothing new but the time.
+// looksLike reports whether only the time of the poll is new.
 func (n Node) looksLike(other Node) bool {
 	return n.Applied == other.Applied && n.Mark == other.Mark && n.Enforcement == other.Enforcement &&
 		n.Refused == other.Refused && n.Reason == other.Reason && n.Filter == other.Filter && n.Zone == other.Zone
 }
 
-// noted takes in how the store took a node. The store may count it in a second only, so a first
-// poll adds it to the count; before it is stored, a count that begins would take that back.
-func (r *Registry) noted(key string, first bool, err error) {
+// noteStored records whether the store accepted a node. The store may count the node only in a
+// second, so a first poll is added to the count; added before it is stored, it would be lost in a
+// count that begins then.
+func (r *Registry) noteStored(key string, first bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if first {
@@ -121,10 +122,10 @@ func (r *Registry) noted(key string, first bool, err error) {
 	}
 }
 
-// CatchUp stores what Touch could not, one node after another and each as it is remembered by then,
-// until all are stored or ctx ends. A thousand nodes that acknowledge at once are so many calls
-// that some are late; without it they would be unknown until their next poll. It returns at once if
-// another does the same.
+// CatchUp stores the nodes that Touch could not store, one after another and in their latest state,
+// until all are stored or ctx ends. If a thousand nodes acknowledge at once, some calls are late;
+// without CatchUp these nodes would be unknown until their next poll. It returns at once if another
+// call does the same.
 func (r *Registry) CatchUp(ctx context.Context) {
 	r.mu.Lock()
 	if r.catching {
@@ -135,7 +136,7 @@ func (r *Registry) CatchUp(ctx context.Context) {
 	r.mu.Unlock()
 	for n, ok := r.nextLate(ctx); ok; n, ok = r.nextLate(ctx) {
 		if err := r.store.Touch(ctx, n); err == nil {
-			r.touched(n)
+			r.noteTouched(n)
 			continue
 		}
 		select {
@@ -145,8 +146,8 @@ func (r *Registry) CatchUp(ctx context.Context) {
 	}
 }
 
-// nextLate is a node that the store does not have as it is. Without one, or at the end of ctx,
-// catching up is over.
+// nextLate returns a node whose last state the store lacks. If there is none, or ctx has ended, it
+// ends catching up.
 func (r *Registry) nextLate(ctx context.Context) (Node, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,9 +161,9 @@ func (r *Registry) nextLate(ctx context.Context) (Node, bool) {
 	return Node{}, false
 }
 
-// touched notes that the store has a node as it was then, unless it has polled again: what it said
-// later may have been overwritten.
-func (r *Registry) touched(n Node) {
+// noteTouched records that the store has a node's state n, unless the node has polled again: its
+// later state may have been overwritten.
+func (r *Registry) noteTouched(n Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.remembered[n.Key()]; m == nil || m.node.Seen.Equal(n.Seen) {
@@ -170,14 +171,14 @@ func (r *Registry) touched(n Node) {
 	}
 }
 
-// Report notes what a process of a node says of its failure ladder. Another process of that name is
-// another node, so what comes late from an earlier one changes nothing of the later. The error is
-// the store's: the report is remembered here even so.
+// Report records a report of a process about its failure ladder. Another process with the same id
+// is another node, so a late report of an earlier process does not change the later one. The error
+// is an error of the store: the report is remembered here all the same.
 func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) error {
 	n := Node{ID: id, Boot: boot, Reported: said}.Clean()
 	n.Seen = r.now()
 	r.mu.Lock()
-	m := r.remember(n.Key())
+	m := r.memoryOf(n.Key())
 	if m.node.State != said.State || !maps.Equal(m.node.Steps, said.Steps) {
 		r.changed++
 	}
@@ -186,11 +187,12 @@ func (r *Registry) Report(ctx context.Context, id, boot string, said Reported) e
 		m.node = n
 	}
 	r.mu.Unlock()
-	return r.save(ctx, n.Key(), said)
+	return r.saveReport(ctx, n.Key(), said)
 }
 
-// save stores a report. One of a node that the store does not know is stored when it polls.
-func (r *Registry) save(ctx context.Context, key string, said Reported) error {
+// saveReport stores a report. If the store does not know the node, the report is stored when the
+// node polls.
+func (r *Registry) saveReport(ctx context.Context, key string, said Reported) error {
 	known, err := r.store.Report(ctx, key, said)
 	if err != nil || !known {
 		return err
@@ -203,9 +205,9 @@ func (r *Registry) save(ctx context.Context, key string, said Reported) error {
 	return nil
 }
 
-// remember returns what is remembered of a node, and forgets another if that is too much. The lock
+// memoryOf returns the memory of a node, and forgets another node if there are too many. The lock
 // is held.
-func (r *Registry) remember(key string) *memory {
+func (r *Registry) memoryOf(key string) *memory {
 	if m := r.remembered[key]; m != nil {
 		return m
 	}
@@ -223,15 +225,15 @@ func (r *Registry) remember(key string) *memory {
 	return m
 }
 
-// List returns the nodes that polled lately, in the order of Key. While the store is away they are
-// those that this replica heard of, and complete is false.
+// List returns the nodes that polled lately, sorted by Key. While the store is away it returns the
+// nodes that this replica knows, and complete is false.
 func (r *Registry) List(ctx context.Context) (all []Node, complete bool) {
-	all, complete = r.everything(ctx)
+	all, complete = r.listAll(ctx)
 	return slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return n.Door }), complete
 }
 
-// everything is List with the doors.
-func (r *Registry) everything(ctx context.Context) (all []Node, complete bool) {
+// listAll is List with the doors.
+func (r *Registry) listAll(ctx context.Context) (all []Node, complete bool) {
 	all, err := r.store.Nodes(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,9 +257,9 @@ func (r *Registry) everything(ctx context.Context) (all []Node, complete bool) {
 	return all, false
 }
 
-// Count is the number of nodes and doors that share the buckets, at least 1. It asks the store at
-// most once a second, and for a moment. Nodes that poll here for the first time meanwhile are added
-// to the last count; while the store is away, that holds.
+// Count returns the number of nodes and doors that share the buckets, at least 1. It asks the store
+// at most once a second, and waits only a moment. Nodes that poll here for the first time in
+// between are added to the last count, which is used while the store is away.
 func (r *Registry) Count(ctx context.Context) int64 {
 	now := r.now()
 	r.mu.Lock()
@@ -265,13 +267,14 @@ func (r *Registry) Count(ctx context.Context) int64 {
 		defer r.mu.Unlock()
 		return r.atLeastHeard()
 	}
-	r.counted, r.counting = now, true // Callers that come meanwhile take the last count.
+	r.counted, r.counting = now, true // Callers in the meantime use the last count.
 	added := r.added
 	r.mu.Unlock()
+	// Count in the background, and wait a moment for the result.
 	counted := make(chan struct{})
 	go func() {
 		defer close(counted)
-		r.recount(access.ForGrants(context.WithoutCancel(ctx)), added)
+		r.countAgain(access.ForGrants(context.WithoutCancel(ctx)), added)
 	}()
 	patience := time.NewTimer(countPatience)
 	defer patience.Stop()
@@ -285,11 +288,12 @@ func (r *Registry) Count(ctx context.Context) int64 {
 	return r.atLeastHeard()
 }
 
-// atLeastHeard is how many nodes there are by the last count. The lock is held.
+// atLeastHeard returns the number of nodes by the last count. The lock is held.
 func (r *Registry) atLeastHeard() int64 { return max(r.count+r.added, r.heard, 1) }
 
-// recount has the store count. So many nodes have come here since the last count.
-func (r *Registry) recount(ctx context.Context, added int64) {
+// countAgain counts the nodes in the store. added is the number of nodes that came here since the
+// last count.
+func (r *Registry) countAgain(ctx context.Context, added int64) {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	count, err := r.store.CountNodes(ctx, Counted)
@@ -306,14 +310,14 @@ func (r *Registry) recount(ctx context.Context, added int64) {
 			r.heard++
 		}
 	}
-	r.added -= added // Those who came while the store counted may be missing.
+	r.added -= added // Nodes that came while the store counted may be missing in the count.
 }
 
-// activeEvery is how old the answer of Active may be: metrics may be read often.
+// activeEvery is the maximum age of the answer of Active: metrics may be read often.
 const activeEvery = 5 * time.Second
 
-// Active returns the nodes that share the buckets, as of some seconds ago at most. The slice is not
-// to be changed.
+// Active returns the nodes that share the buckets, as of at most some seconds ago. The slice must
+// not be changed.
 func (r *Registry) Active(ctx context.Context) []Node {
 	now := r.now()
 	r.mu.Lock()
@@ -322,7 +326,7 @@ func (r *Registry) Active(ctx context.Context) []Node {
 	if fresh {
 		return listed
 	}
-	all, _ := r.everything(ctx)
+	all, _ := r.listAll(ctx)
 	doors := int64(0)
 	active := slices.DeleteFunc(slices.Clone(all), func(n Node) bool {
 		old := now.Sub(n.Seen) >= Counted
@@ -337,8 +341,8 @@ func (r *Registry) Active(ctx context.Context) []Node {
 	return active
 }
 
-// Fleet is how many Envoys share the buckets, and how many doors beside them: those of some seconds
-// ago.
+// Fleet returns the number of Envoys that share the buckets, and the number of doors, as of some
+// seconds ago.
 func (r *Registry) Fleet(ctx context.Context) (envoys, doors int64) {
 	all := r.Count(ctx)
 	r.Active(ctx)
@@ -347,8 +351,8 @@ func (r *Registry) Fleet(ctx context.Context) (envoys, doors int64) {
 	return max(all-r.doors, 0), r.doors
 }
 
-// Open has this replica count among those that share the buckets, since it answers Envoy's own
-// filters, until ctx ends.
+// Open counts this replica as a door that shares the buckets, since it answers Envoy's own filters,
+// until ctx ends.
 func (r *Registry) Open(ctx context.Context) {
 	door := Node{ID: "door", Boot: strconv.FormatUint(rand.Uint64(), 16), Door: true}
 	touch := func(ctx context.Context) {

@@ -138,7 +138,7 @@ type basis struct {
 // out to be old, it reads them and tries again; then it takes turns with other such changes of the
 // replica.
 //
-// After a conflict the next try has half as many edits. Each conflict is then a change of one of
+// After a conflict the next try has half of the edits. Each conflict is then a change of one of
 // these records by another replica, so some replica makes progress. A single edit is given up only
 // after tries conflicts in a row, or if there is no room though a read showed some. An edit that
 // wins only conflicts with a pardon of all callers. Edits that were made stay made.

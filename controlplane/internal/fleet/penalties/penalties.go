@@ -166,7 +166,7 @@ func (s *Service) appendItems(all []wire.Penalty, r *Record, version uint64) []w
 }
 
 // dueEntry returns the audit entry that is due at now; empty if none is due. There is at most one
-// in auditEvery, so that many offenders do not make the audit unreadable.
+// in auditEvery, so the audit stays readable.
 func (s *Service) dueEntry(now time.Time) audit.Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

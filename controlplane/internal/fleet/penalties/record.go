@@ -16,8 +16,8 @@ type Record struct {
 	Key keyhash.Key `json:"-"`
 	// Revision is the revision of the last change.
 	Revision uint64 `json:"-"`
-	// Record is the penalty. A Level of 0 is a pardon. It is kept for as long as the penalty would
-	// have been, so that a report from before the pardon changes nothing.
+	// Record is the penalty. A Level of 0 is a pardon. It is kept for the time of the penalty, so
+	// that a report from before the pardon changes nothing.
 	penalty.Record
 	// Forgotten is the time when all offences are forgotten, in Unix milliseconds; 0 for never
 	// offended. Then the store drops the record.

@@ -27,66 +27,67 @@ const (
 	pollTimeout = 2 * time.Second
 )
 
-// ErrNotReady: the store has not been reached since the start, so there is nothing to send.
+// ErrNotReady means that the store has not been reached since the start, so there is nothing to
+// send.
 var ErrNotReady = errs.New(errs.StoreUnavailable, "the store has not been reached since the start", "")
 
-// Heads are the secret and how far each topic has come in the store. The head of a topic that
-// could not be read alone is nil.
+// Heads has the secret and the head of each topic in the store. A head that could not be read is
+// nil.
 type Heads struct {
-	// Secret keys the hash of partition keys. NoSecret is why there is none now.
+	// Secret is the key of the hash of partition keys. NoSecret is the reason if there is none now.
 	Secret   [16]byte
 	NoSecret error
 
 	Policies    *policies.State
 	Enforcement *uint64
-	// Topics are the heads of docs.Topics by their tags.
+	// Topics has the heads of docs.Topics by their tags.
 	Topics map[string]*docs.Head
 
-	// Time is the store's; zero if it has no clock but this machine's.
+	// Time is the store's time; zero if it has only this machine's clock.
 	Time time.Time
 }
 
 // Store is the part of the store that a Hub polls.
 type Store interface {
-	// Heads returns the heads. If the store has no secret, candidate becomes it.
+	// Heads returns the heads. If the store has no secret, candidate becomes the secret.
 	Heads(ctx context.Context, candidate [16]byte) (Heads, error)
 }
 
-// Seen is what a node has already.
+// Seen is the state that a node has already.
 type Seen struct {
-	// Node is its id, which decides whether it gets a version that is rolled out.
+	// Node is the node's id; it decides whether the node gets a version that is rolled out.
 	Node string
-	// Version is that of its policy set.
+	// Version is the version of its policy set.
 	Version uint64
-	// Mark is the policies.Version.Mark that its policy set came with; empty if it knows none.
+	// Mark is the policies.Version.Mark of its policy set; empty if it has none.
 	Mark string
-	// Consumers is the revision up to which it has the changes of consumers. WantsConsumers: it
-	// wants later ones.
+	// Consumers is the revision up to which it has the changes of consumers. With WantsConsumers it
+	// gets later changes.
 	Consumers      uint64
 	WantsConsumers bool
-	// Penalties is the revision up to which it has the changes of penalties. WantsPenalties: it
-	// wants later ones.
+	// Penalties is the revision up to which it has the changes of penalties. With WantsPenalties it
+	// gets later changes.
 	Penalties      uint64
 	WantsPenalties bool
-	// Enforcement is the revision of its orders and bans. WantsEnforcement: it wants later ones.
+	// Enforcement is the revision of its orders and bans. With WantsEnforcement it gets later ones.
 	Enforcement      uint64
 	WantsEnforcement bool
-	// Outdated, if not nil, reports whether the node is wrong about how many share the buckets. It
-	// is asked every few seconds.
+	// Outdated, if not nil, reports whether the node has a wrong number of nodes. It is called
+	// every few seconds.
 	Outdated func(context.Context) bool
 }
 
 // News is a message for nodes: a policy set, changes of consumers or of penalties, or all orders
 // and bans.
 type News struct {
-	// Version and Mark are those of the policy set; 0 and empty in other messages.
+	// Version and Mark belong to a policy set; 0 and empty in other messages.
 	Version uint64
 	Mark    string
-	// Bytes is the message. All readers share it, so it must never be changed.
+	// Bytes is the message. All readers share it, so it must not be changed.
 	Bytes []byte
 }
 
-// Hub follows the store and wakes waiting nodes. Make one with New, and run Run in one goroutine.
+// Hub follows the store and wakes waiting nodes. Make one with New, and call Run in a goroutine.
 type Hub struct {
 	policies    *policies.Service
 	consumers   *consumers.Service
@@ -101,24 +102,24 @@ type Hub struct {
 
 	mu      sync.Mutex
 	secret  [16]byte
-	ready   bool          // the secret is the store's
-	rekeyed chan struct{} // closed when the secret becomes another one
-	failure error         // of the last poll
-	// followed is when the last poll that succeeded began.
+	ready   bool          // the secret comes from the store
+	rekeyed chan struct{} // closed when the secret changes
+	failure error         // the error of the last poll
+	// followed is when the last successful poll began.
 	followed time.Time
-	// begun counts polls. Ended is the number of the last one that has ended, confirmed that of the
-	// last one that has succeeded; read is closed when another one has.
+	// begun counts polls. ended is the number of the last poll that ended, confirmed the number of
+	// the last successful poll; read is closed at the next successful poll.
 	begun, ended, confirmed uint64
 	read                    chan struct{}
 	loaded                  bool    // a poll has succeeded
-	encoded                 [2]News // of the versions in force
+	encoded                 [2]News // snapshots of the versions in force
 
-	// busy: a poll reads topics in the background; reading waits for it.
+	// busy is true while a poll reads topics in the background; reading waits for it.
 	busy    atomic.Bool
 	reading sync.WaitGroup
 }
 
-// Config is what a Hub stands on. Fields must be set unless they say otherwise.
+// Config configures a Hub. All fields are required unless they say otherwise.
 type Config struct {
 	Policies    *policies.Service
 	Consumers   *consumers.Service
@@ -128,11 +129,11 @@ type Config struct {
 	// Candidate becomes the deployment's secret if the store has none.
 	Candidate [16]byte
 	Log       *slog.Logger
-	// Now is the clock of Followed; nil leaves it zero.
+	// Now is the clock of Followed; nil leaves Followed zero.
 	Now func() time.Time
-	// Clock, if not nil, is compared with the store's at each poll.
+	// Clock, if not nil, is compared with the store's clock at each poll.
 	Clock *storetime.Clock
-	// Polled, if not nil, is called with how each poll of the store ended.
+	// Polled, if not nil, is called with the result of each poll.
 	Polled func(error)
 }
 
@@ -156,20 +157,20 @@ func New(c Config) *Hub {
 	}
 }
 
-// Run polls the store until ctx ends. It goes on polling a failing store, and logs once when the
-// store begins to fail and when it answers again.
+// Run polls the store until ctx ends. It continues to poll a failing store, and logs once when the
+// store begins to fail and once when it answers again.
 func (h *Hub) Run(ctx context.Context) {
 	defer h.reading.Wait()
-	h.poll(ctx)
+	h.pollStore(ctx)
 	h.reading.Wait()
 	close(h.looked)
-	every.Period(ctx, pollEvery, h.poll)
+	every.Period(ctx, pollEvery, h.pollStore)
 }
 
-// poll reads all heads and follows orders and bans. It leaves the other topics to the background:
-// one that is large, or whose server hangs, delays no order. While they are read no second poll
-// reads them.
-func (h *Hub) poll(ctx context.Context) {
+// pollStore reads all heads, and follows orders and bans. It reads the other topics in the
+// background, so that a large topic, or a server that hangs, delays no order. Meanwhile no other
+// poll reads them.
+func (h *Hub) pollStore(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	begun := h.now()
 	h.mu.Lock()
@@ -179,7 +180,7 @@ func (h *Hub) poll(ctx context.Context) {
 	heads, err := h.readHeads(timed)
 	if err != nil {
 		cancel()
-		h.end(ctx, number, begun, err)
+		h.endPoll(ctx, number, begun, err)
 		return
 	}
 	if !h.busy.CompareAndSwap(false, true) {
@@ -189,12 +190,12 @@ func (h *Hub) poll(ctx context.Context) {
 	h.reading.Go(func() {
 		defer cancel()
 		defer h.busy.Store(false)
-		h.end(ctx, number, begun, h.follow(timed, heads))
+		h.endPoll(ctx, number, begun, h.followTopics(timed, heads))
 	})
 }
 
-// end notes how a poll has ended, unless a later one has by then.
-func (h *Hub) end(ctx context.Context, number uint64, begun time.Time, err error) {
+// endPoll records the result of a poll, unless a later poll has ended before.
+func (h *Hub) endPoll(ctx context.Context, number uint64, begun time.Time, err error) {
 	h.mu.Lock()
 	if ctx.Err() != nil || number < h.ended {
 		h.mu.Unlock()
@@ -220,8 +221,8 @@ func (h *Hub) end(ctx context.Context, number uint64, begun time.Time, err error
 }
 
 // readHeads reads all heads, and follows orders and bans, which need no secret. It asks for the
-// secret each time: a store that has lost everything gets it back before the policy set, and a
-// replica that started with another candidate notices.
+// secret each time. So a store that has lost everything gets the secret back before the policy set,
+// and a replica that started with another candidate notices it.
 func (h *Hub) readHeads(ctx context.Context) (Heads, error) {
 	h.mu.Lock()
 	candidate := h.secret
@@ -236,12 +237,12 @@ func (h *Hub) readHeads(ctx context.Context) (Heads, error) {
 		h.enforcement.Unreached(ctx, err)
 		return heads, err
 	}
-	_ = h.enforcement.Follow(ctx, heads.Enforcement) // It logs its failure, and works without the store.
+	_ = h.enforcement.Follow(ctx, heads.Enforcement) // It logs its own failure, and works without the store.
 	return heads, heads.NoSecret
 }
 
-// follow takes in the secret, and reads the changes of the other topics.
-func (h *Hub) follow(ctx context.Context, heads Heads) error {
+// followTopics takes over the secret, and reads the changes of the other topics.
+func (h *Hub) followTopics(ctx context.Context, heads Heads) error {
 	h.mu.Lock()
 	if heads.Secret != h.secret || !h.ready {
 		close(h.rekeyed)
@@ -256,8 +257,8 @@ func (h *Hub) follow(ctx context.Context, heads Heads) error {
 	)
 }
 
-// Secret returns the deployment's secret, which also keys the hashes of consumers. The error is
-// ErrNotReady before the store has been reached.
+// Secret returns the deployment's secret, which is also the key of the hashes of consumers. The
+// error is ErrNotReady before the store has been reached.
 func (h *Hub) Secret() ([16]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -267,41 +268,41 @@ func (h *Hub) Secret() ([16]byte, error) {
 	return h.secret, nil
 }
 
-// Has reports whether a node that has a version by number and mark has v with the secret. Without a
+// Has reports whether a node with a version's number and mark has v, with the secret. Without a
 // mark, and before the store has been reached, the number decides.
 func (h *Hub) Has(v *policies.Version, number uint64, mark string) bool {
-	has, _ := h.has(v, number, mark)
+	has, _ := h.hasVersion(v, number, mark)
 	return has
 }
 
-// has is Has, and a channel that is closed when the secret becomes another one.
-func (h *Hub) has(v *policies.Version, number uint64, mark string) (bool, <-chan struct{}) {
+// hasVersion is Has, with a channel that is closed when the secret changes.
+func (h *Hub) hasVersion(v *policies.Version, number uint64, mark string) (bool, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	unmarked := mark == "" || v.Digest == "" || !h.ready
 	return v.Number == number && (unmarked || mark == v.Mark(h.secret)), h.rekeyed
 }
 
-// Looked is closed once the first poll of the store has ended, however it did.
+// Looked returns a channel that is closed after the first poll of the store, whatever its result.
 func (h *Hub) Looked() <-chan struct{} { return h.looked }
 
-// Ready is nil if the last poll of the store succeeded, and its error otherwise.
+// Ready returns the error of the last poll of the store; nil if it succeeded.
 func (h *Hub) Ready() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failure
 }
 
-// Followed is since when what is in memory is known to be the store's: when the last poll that
-// succeeded began, zero before.
+// Followed returns the time as of which memory is known to equal the store: the start of the last
+// successful poll, zero before the first.
 func (h *Hub) Followed() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.followed
 }
 
-// Loaded is nil if a poll of the store has succeeded since the start, so that there is something to
-// serve, and the error of the last poll otherwise.
+// Loaded returns nil if a poll of the store has succeeded since the start, and the error of the
+// last poll otherwise.
 func (h *Hub) Loaded() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -311,15 +312,15 @@ func (h *Hub) Loaded() error {
 	return h.failure
 }
 
-// encode returns the snapshot of a version in force; its bytes are made once.
-func (h *Hub) encode(c *policies.Compiled, active policies.Active) (News, error) {
+// snapshotOf returns the snapshot of a version in force; its bytes are made only once.
+func (h *Hub) snapshotOf(c *policies.Compiled, active policies.Active) (News, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.ready {
 		return News{}, ErrNotReady
 	}
 	for _, known := range h.encoded {
-		if known.of(c, h.secret) {
+		if known.isSnapshotOf(c, h.secret) {
 			return known, nil
 		}
 	}
@@ -327,8 +328,8 @@ func (h *Hub) encode(c *policies.Compiled, active policies.Active) (News, error)
 		Version: c.Version.Number, Mark: c.Version.Mark(h.secret),
 		Bytes: wire.AppendSnapshot(nil, wire.Snapshot{Version: c.Version.Number, Secret: h.secret, Set: c.Set}),
 	}
-	for i, known := range h.encoded { // In place of one that is no longer in force.
-		if !known.of(active.Current, h.secret) && !known.of(active.Draft, h.secret) {
+	for i, known := range h.encoded { // It replaces a snapshot of a version that is no longer in force.
+		if !known.isSnapshotOf(active.Current, h.secret) && !known.isSnapshotOf(active.Draft, h.secret) {
 			h.encoded[i] = snapshot
 			break
 		}
@@ -336,7 +337,7 @@ func (h *Hub) encode(c *policies.Compiled, active policies.Active) (News, error)
 	return snapshot, nil
 }
 
-// of reports whether the news is a version's snapshot with a secret; c may be nil.
-func (n News) of(c *policies.Compiled, secret [16]byte) bool {
+// isSnapshotOf reports whether the news is the snapshot of a version with a secret; c may be nil.
+func (n News) isSnapshotOf(c *policies.Compiled, secret [16]byte) bool {
 	return c != nil && n.Version == c.Version.Number && n.Mark == c.Version.Mark(secret)
 }

@@ -11,67 +11,70 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// History counts what nodes decide, by version. It is implemented by *series.Service.
+// History counts the decisions of nodes, by version. It is implemented by *series.Service.
 type History interface {
 	Decided(version uint64, since time.Time) (sides map[string]series.Side, complete bool)
 }
 
-// Row is what a policy decided on the nodes of a rollout, and on the others.
+// Row compares the decisions of a policy on the rollout's nodes with those on the other nodes.
 type Row struct {
-	// Policy is empty for all requests, whether policies match them or not.
+	// Policy is empty for all requests, with or without a matching policy.
 	Policy      string
 	Its, Others series.Side
-	// Unlike: the versions differ in which requests it decides, so that only a share is judged.
+	// Unlike is true if the policy decides different requests in the two versions: then only its
+	// share can be judged.
 	Unlike bool
 }
 
-// Comparison is what has been decided since From, all requests and by policy, those first whose
-// refused share differs most.
+// Comparison has the decisions since From, of all requests and by policy. The policy whose refused
+// shares differ most is first.
 type Comparison struct {
 	From time.Time
 	All  Row
 	Rows []Row
 	// Complete is false while the counts of other replicas may be missing.
 	Complete bool
-	// Rule is the first rule that is broken, and By its row; Verdict is Few if no rule has enough
-	// requests to judge.
+	// Rule is the first broken rule, and By its row. Verdict is Few if no rule has enough requests
+	// to be judged.
 	Verdict Verdict
 	Rule    Rule
 	By      Row
 }
 
-// Compare compares both sides over the last minutes, and judges them by the rollout's rule. Unlike
-// are the policies of which the versions differ in the requests that they decide.
+// Compare compares both sides over the last minutes, and judges them by the rollout's rule. unlike
+// lists the policies that decide different requests in the two versions.
 func Compare(r policies.Rollout, unlike map[string]bool, history History, now time.Time) (c Comparison) {
 	c.From = r.Since
 	if earliest := now.Add(-series.Window); c.From.Before(earliest) {
 		c.From = earliest
 	}
+	// Read the decisions of both sides.
 	its, complete := history.Decided(r.Version, c.From)
 	others, _ := history.Decided(r.Base, c.From)
 	c.Complete = complete
 	for name, side := range its {
-		c.add(name, side, others[name])
+		c.addRow(name, side, others[name])
 	}
 	for name, side := range others {
 		if _, both := its[name]; !both {
-			c.add(name, series.Side{}, side)
+			c.addRow(name, series.Side{}, side)
 		}
 	}
+	// Sort the rows.
 	slices.SortFunc(c.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.apart(), a.apart()), cmp.Compare(b.Its.Decided, a.Its.Decided),
+		return cmp.Or(cmp.Compare(b.difference(), a.difference()), cmp.Compare(b.Its.Decided, a.Its.Decided),
 			cmp.Compare(a.Policy, b.Policy))
 	})
 	for i := range c.Rows {
 		c.Rows[i].Unlike = unlike[c.Rows[i].Policy]
 	}
 	if r.AbortIf != "" {
-		c.judge(r.AbortIf, now.Sub(r.Since))
+		c.judgeRows(r.AbortIf, now.Sub(r.Since))
 	}
 	return c
 }
 
-func (c *Comparison) add(policy string, its, others series.Side) {
+func (c *Comparison) addRow(policy string, its, others series.Side) {
 	if policy == wire.AllRequests {
 		c.All = Row{Its: its, Others: others}
 		return
@@ -79,15 +82,15 @@ func (c *Comparison) add(policy string, its, others series.Side) {
 	c.Rows = append(c.Rows, Row{Policy: policy, Its: its, Others: others})
 }
 
-// apart is how far the refused shares of both sides are from each other.
-func (r Row) apart() float64 {
-	its, others := r.Its.Share(Refused.of(r.Its)), r.Others.Share(Refused.of(r.Others))
+// difference returns the difference of the refused shares of both sides.
+func (r Row) difference() float64 {
+	its, others := r.Its.Share(Refused.countOf(r.Its)), r.Others.Share(Refused.countOf(r.Others))
 	return max(its-others, others-its)
 }
 
-func (c *Comparison) judge(text string, age time.Duration) {
+func (c *Comparison) judgeRows(text string, age time.Duration) {
 	rules, err := Parse(text)
-	if err != nil { // A replica of another version took it: this one leaves it to that.
+	if err != nil { // A replica of another version accepted the rule: this replica leaves it to that one.
 		return
 	}
 	doubt := doubtOf(len(rules)*(1+len(c.Rows)), age)
@@ -107,7 +110,7 @@ func (c *Comparison) judge(text string, age time.Duration) {
 	}
 }
 
-// Why is the sentence that says why a rollout is stopped; empty if no rule is broken.
+// Why returns the sentence with the reason of a stop; empty if no rule is broken.
 func (c Comparison) Why() string {
 	if c.Verdict != Broken {
 		return ""
@@ -118,7 +121,7 @@ func (c Comparison) Why() string {
 	}
 	words := map[Figure]string{Refused: "were refused", Waits: "waited", Errors: "were decided without the counters"}
 	share := func(side series.Side) string {
-		n := c.Rule.Figure.of(side)
+		n := c.Rule.Figure.countOf(side)
 		return fmt.Sprintf("%.3g %% (%d of %d)", 100*side.Share(n), n, side.Decided)
 	}
 	return fmt.Sprintf("%s: %s on its nodes %s %s, on the others %s", c.Rule, of, share(c.By.Its),

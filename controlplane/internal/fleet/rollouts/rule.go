@@ -1,5 +1,5 @@
-// Package rollouts compares what the nodes of a rollout decide with what the others do, policy by
-// policy, and takes a version back once a rule says that it does harm.
+// Package rollouts compares the decisions of a rollout's nodes with the decisions of the other
+// nodes, policy by policy, and takes a version back once a rule finds that it does harm.
 package rollouts
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/observe/series"
 )
 
-// Figure is a share of what a policy decided.
+// Figure is a share of a policy's decisions.
 type Figure string
 
-// The figures: requests that were refused, that waited for tokens, and that were decided without
-// their bucket.
+// The figures: requests that were refused, requests that waited for tokens, and requests that were
+// decided without their bucket.
 const (
 	Refused Figure = "refused"
 	Waits   Figure = "waits"
 	Errors  Figure = "errors"
 )
 
-// Bounds of rules, and how many requests each side must have decided unless a rule says otherwise.
+// Bounds of rules; usualLeast is the number of decided requests that each side needs by default.
 const (
 	maxText    = 200
 	maxRules   = 6
@@ -33,34 +33,35 @@ const (
 	usualLeast = 100
 )
 
-// Rule says when a rollout is stopped: a figure of its nodes is above Bound or, for a Factor, above
-// so many times that of the others.
+// Rule defines when a rollout is stopped: a figure of its nodes is above Bound or, with Factor,
+// above Bound times the figure of the other nodes.
 type Rule struct {
 	Figure Figure
-	// Factor: Bound is so many times the share of the others. Otherwise it is a share, 0 to 1.
+	// Factor is true if Bound is a multiple of the other nodes' share. Otherwise Bound is a share,
+	// 0 to 1.
 	Factor bool
 	Bound  float64
-	// Least is how many requests each side that is compared must have decided.
+	// Least is the number of requests that each compared side must have decided.
 	Least int64
 }
 
-// String is the rule as it is written.
+// String returns the rule in the form that Parse reads.
 func (r Rule) String() string {
-	text := fmt.Sprintf("%s > %s", r.Figure, r.bound())
+	text := fmt.Sprintf("%s > %s", r.Figure, r.boundText())
 	if r.Least != usualLeast {
 		text += " over " + strconv.FormatInt(r.Least, 10)
 	}
 	return text
 }
 
-func (r Rule) bound() string {
+func (r Rule) boundText() string {
 	if r.Factor {
 		return strconv.FormatFloat(r.Bound, 'f', -1, 64) + "x"
 	}
 	return strconv.FormatFloat(math.Round(r.Bound*1e8)/1e6, 'f', -1, 64) + "%"
 }
 
-// Parse reads rules that are separated by "or". Its errors are sentences that say what to write.
+// Parse reads rules separated by "or". Its errors are sentences with advice.
 func Parse(text string) (rules []Rule, err error) {
 	if n := utf8.RuneCountInString(text); n > maxText {
 		return nil, fmt.Errorf("it has %d characters: write at most %d", n, maxText)
@@ -69,6 +70,7 @@ func Parse(text string) (rules []Rule, err error) {
 	if len(words) == 0 {
 		return nil, fmt.Errorf("it is empty: write when to stop, like 'refused > 2x'")
 	}
+	// Read rule by rule.
 	for len(words) > 0 {
 		var r Rule
 		if r, words, err = parseOne(words); err != nil {
@@ -91,7 +93,7 @@ func Parse(text string) (rules []Rule, err error) {
 	return rules, nil
 }
 
-// parseOne reads the rule that words begin with.
+// parseOne reads the first rule in words.
 func parseOne(words []string) (r Rule, rest []string, err error) {
 	r.Least = usualLeast
 	switch r.Figure = Figure(words[0]); {
@@ -149,8 +151,8 @@ func (r *Rule) parseBound(text string) (err error) {
 	return nil
 }
 
-// of is how many requests of a side the figure is about.
-func (f Figure) of(side series.Side) int64 {
+// countOf returns the number of a side's requests that the figure counts.
+func (f Figure) countOf(side series.Side) int64 {
 	switch f {
 	case Waits:
 		return side.Waited
@@ -160,10 +162,10 @@ func (f Figure) of(side series.Side) int64 {
 	return side.Refused
 }
 
-// Verdict is what a rule says of two sides.
+// Verdict is the result of a rule for two sides.
 type Verdict int
 
-// Few: too few requests were decided to judge. Kept: the rule stops nothing. Broken: it stops the
+// Few: too few requests were decided. Kept: the rule stops nothing. Broken: the rule stops the
 // rollout.
 const (
 	Few Verdict = iota
@@ -171,41 +173,42 @@ const (
 	Broken
 )
 
-// Judge compares two sides. A rule is broken if chance does not explain it, but in e^-doubt of all
-// cases: the least that the share of the nodes may be is above the bound, with the most that the
-// others' may be.
+// Judge compares two sides. A rule is broken if the difference is not by chance, except in e^-doubt
+// of all cases: the lowest possible share of the nodes is above the bound, with the highest
+// possible share of the others.
 func (r Rule) Judge(its, others series.Side, doubt float64) Verdict {
 	if its.Decided < r.Least || r.Factor && others.Decided < r.Least {
 		return Few
 	}
-	bound, k, n := r.Bound, r.Figure.of(its), its.Decided
+	bound, k, n := r.Bound, r.Figure.countOf(its), its.Decided
 	if r.Factor {
-		theirs, of := r.Figure.of(others), others.Decided
+		theirs, of := r.Figure.countOf(others), others.Decided
 		if its.Share(k) <= bound*others.Share(theirs) {
-			return Kept // As most are: the intervals cost more.
+			return Kept // This is the usual case; the intervals below take longer.
 		}
-		bound *= 1 - least(of-theirs, of, doubt)
+		bound *= 1 - leastShare(of-theirs, of, doubt)
 	}
-	if least(k, n, doubt) > bound {
+	if leastShare(k, n, doubt) > bound {
 		return Broken
 	}
 	return Kept
 }
 
-// wrong is how many of all rollouts may be stopped by chance, over the whole time that they last.
+// wrong is the share of all rollouts that may be stopped by chance, over their whole time.
 const wrong = 0.001
 
-// doubtOf is what a Judge doubts of one of so many comparisons that are made at a time, each second
-// of a rollout: all of them together are then wrong in fewer cases than wrong, because the sum over
+// doubtOf returns the doubt for Judge if this many comparisons are made in each second of a
+// rollout. Then all comparisons together are wrong in fewer cases than wrong, because the sum over
 // all n of 1/n(n+1) is 1, and each comparison estimates two shares.
 func doubtOf(comparisons int, age time.Duration) float64 {
 	n := max(math.Floor(age.Seconds()), 1)
 	return math.Log(2 * float64(comparisons) * n * (n + 1) / wrong)
 }
 
-// least is the lowest share of which n requests may be a sample with k hits. By Chernoff's bound a
-// lower one has so many hits in fewer than e^-doubt of all cases, however few they are.
-func least(k, n int64, doubt float64) float64 {
+// leastShare returns the lowest share from which n requests with k hits may be a sample. By
+// Chernoff's bound, a lower share gives that many hits in fewer than e^-doubt of all cases, for any
+// n.
+func leastShare(k, n int64, doubt float64) float64 {
 	if k <= 0 {
 		return 0
 	}

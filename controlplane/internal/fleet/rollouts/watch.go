@@ -12,31 +12,31 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policies"
 )
 
-// Every is how often a replica looks at the rollout under way.
+// Every is the interval at which a replica checks the rollout under way.
 const Every = 2 * time.Second
 
-// Sets are the versions in force. It is implemented by *policies.Service.
+// Sets provides the versions in force. It is implemented by *policies.Service.
 type Sets interface {
 	Active() (policies.Active, <-chan struct{})
 	Roll(ctx context.Context, c policies.RollChange) (policies.RollOutcome, error)
 }
 
-// Config is what a Watch stands on.
+// Config configures a Watch.
 type Config struct {
 	Sets    Sets
 	History History
 	Now     func() time.Time
-	// Stopped is called when this replica has stopped a rollout, and when one is gone that it could
-	// not stop: the store may have made the step and its answer may be lost.
+	// Stopped is called when this replica has stopped a rollout, and when a rollout that it could
+	// not stop has ended: the store may have made the step, and its answer may be lost.
 	Stopped func()
 	Log     *slog.Logger
 }
 
-// Watch stops rollouts whose rule is broken. Every replica has one: they judge the same counts, and
-// the store lets one make the step, so a rollout is watched as long as one replica is there.
+// Watch stops rollouts whose rule is broken. Every replica has one. They judge the same counts, and
+// the store accepts the step of one replica, so a rollout is watched as long as one replica runs.
 type Watch struct {
 	Config
-	// tried is the version that could not be taken back, 0 for none, and said the error.
+	// tried is the version that could not be taken back, 0 for none; said is the error.
 	tried uint64
 	said  string
 }
@@ -70,16 +70,17 @@ func (w *Watch) Look(ctx context.Context) (stopped bool) {
 	if c.Verdict != Broken || !c.Complete {
 		return false
 	}
-	return w.stop(ctx, *r, active.State.Revision, c.Why())
+	return w.stopRollout(ctx, *r, active.State.Revision, c.Why())
 }
 
-func (w *Watch) stop(ctx context.Context, r policies.Rollout, revision uint64, why string) bool {
+func (w *Watch) stopRollout(ctx context.Context, r policies.Rollout, revision uint64, why string) bool {
 	_, err := w.Sets.Roll(ctx, policies.RollChange{
 		Expected: revision, Nodes: 0,
 		Entry: audit.Entry{Action: "rollout.abort", Resource: "rollout", Reason: why},
 	})
 	switch {
-	case errors.Is(err, errs.Conflict), errors.Is(err, policies.ErrNoRollout): // Someone was faster.
+	case errors.Is(err, errs.Conflict), errors.Is(err, policies.ErrNoRollout):
+		// Another replica or an operator was faster.
 		return false
 	case err != nil:
 		if w.tried != r.Version || w.said != err.Error() {

@@ -11,6 +11,6 @@ func ContextOf(callers ...context.Context) context.Context {
 	for _, ctx := range callers {
 		b.members = append(b.members, &member[int]{ctx: ctx})
 	}
-	ctx, _ := b.context()
+	ctx, _ := b.callContext()
 	return ctx
 }

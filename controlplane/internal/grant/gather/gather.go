@@ -1,6 +1,6 @@
-// Package gather lets callers share calls. A caller who finds no call under way lets those go first
-// that are ready to run, and makes a call at once with those that came. Those who come while one is
-// under way gather, and go together in the next.
+// Package gather lets callers share calls. If no call is under way, a caller first lets other ready
+// goroutines run, and then makes one call for all items that have gathered. Items that arrive while
+// a call is under way gather for the next call.
 package gather
 
 import (
@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// Line is where the callers of one server gather. Init it before use. It is safe for concurrent
-// use.
+// Line gathers the callers of one server. Call Init before use. It is safe for concurrent use.
 type Line[T any] struct {
 	call  func(ctx context.Context, together []T) error
 	full  int
 	delay time.Duration
-	// yield lets others run that are ready: what one read of a connection brings goes together.
+	// yield lets other ready goroutines run, so that requests from one read of a connection share a
+	// call.
 	yield func()
 
 	mu       sync.Mutex
 	underWay int
-	// waiting gathers for the next call; nil if no caller waits. It leaves as soon as no call is
-	// under way.
+	// waiting gathers items for the next call; nil if no caller waits. It leaves as soon as no call
+	// is under way.
 	waiting *batch[T]
 }
 
-// Init sets how the line works. Call makes one call for one or more items, and puts what belongs to
-// one item alone into the item; its error concerns them all. Items of the size full, or more, leave
-// without waiting for the call under way, and so does what has gathered for the delay: a call that
-// is slow or lost holds up no other for longer.
+// Init configures the line. call makes one call for one or more items, and puts the result of each
+// item into the item; its error concerns all items. Items with a total size of full, or more, leave
+// without waiting for the call under way, and so does a batch that has gathered for delay: a slow
+// or lost call delays other calls no longer than that.
 func (l *Line[T]) Init(full int, delay time.Duration, call func(context.Context, []T) error) {
 	l.full, l.delay, l.call, l.yield = full, delay, call, runtime.Gosched
 }
 
-// Shared is the failure of a call, or of waiting for one, that another caller of the same call has
-// got as it is: both are evidence of one failure.
+// Shared is the failure of a call, or of a wait for it, that another caller of the same call has
+// received unwrapped: both are evidence of one failure.
 type Shared struct{ Err error }
 
 // Error returns the failure's text.
@@ -47,22 +47,22 @@ func (s *Shared) Error() string { return s.Err.Error() }
 // Unwrap returns the failure.
 func (s *Shared) Unwrap() error { return s.Err }
 
-// IsShared reports whether another caller has got the same failure as it is.
+// IsShared reports whether another caller has received the same failure unwrapped.
 func IsShared(err error) bool {
 	var shared *Shared
 	return errors.As(err, &shared)
 }
 
-// batch is what goes in one call.
+// batch has the items of one call.
 type batch[T any] struct {
 	members []*member[T]
 	size    int
-	// late ends the wait for a call that is under way; nil in a batch that waits for none.
+	// late ends the wait for a call under way; nil in a batch that does not wait.
 	late *time.Timer
 	// done is closed once the call has ended with err.
 	done chan struct{}
 	err  error
-	// claimed: a caller has got the failure as it is.
+	// claimed is true once a caller has received the failure unwrapped.
 	claimed atomic.Bool
 }
 
@@ -72,34 +72,36 @@ type member[T any] struct {
 	size int
 }
 
-// Do makes a call for an item of a size, or shares one. It returns when the call ends or ctx does.
-// An item whose ctx ends while it gathers is not sent. One that was sent may have taken effect
-// whatever the error is, and must be left alone by the caller: the call may still write to it. With
-// a ctx of Outlast it returns when the call ends.
+// Do makes a call for an item of a size, or shares one. It returns when the call ends or ctx ends.
+// If ctx ends while the item gathers, the item is not sent. An item that was sent may have taken
+// effect whatever the error is, and the caller must not use it again: the call may still write to
+// it. With a ctx of Outlast, Do returns when the call ends.
 func (l *Line[T]) Do(ctx context.Context, item T, size int) error {
 	m := &member[T]{ctx, item, size}
 	l.mu.Lock()
+	// Join a call that is under way.
 	if l.underWay > 0 {
-		b := l.join(m)
+		b := l.joinBatch(m)
 		l.mu.Unlock()
-		return l.await(b, m)
+		return l.awaitCall(b, m)
 	}
+	// Otherwise begin a call, and let others join it first.
 	l.underWay++
 	b := newBatch[T]()
 	l.waiting = b
-	l.add(b, m)
+	l.addMember(b, m)
 	l.mu.Unlock()
 	l.yield()
-	if !l.alone(b) {
-		return l.await(b, m)
+	if !l.takeAlone(b) {
+		return l.awaitCall(b, m)
 	}
-	defer l.ended()
+	defer l.endOwnCall()
 	return l.call(ctx, []T{item})
 }
 
-// alone takes the only member out of what gathers, whose call is under way then. It reports false
-// if there are more: they leave together.
-func (l *Line[T]) alone(b *batch[T]) bool {
+// takeAlone takes the only member out of the waiting batch, and reports true: its own call begins.
+// It reports false if there are more members, which leave together.
+func (l *Line[T]) takeAlone(b *batch[T]) bool {
 	l.mu.Lock()
 	if l.waiting == b && len(b.members) == 1 {
 		l.waiting = nil
@@ -107,20 +109,20 @@ func (l *Line[T]) alone(b *batch[T]) bool {
 		return true
 	}
 	l.mu.Unlock()
-	l.ended() // The call that was to be the first one's own.
+	l.endOwnCall() // This caller's own call does not take place.
 	return false
 }
 
-// await waits until the call of a member's batch ends, or the member's patience does.
-func (l *Line[T]) await(b *batch[T], m *member[T]) error {
+// awaitCall waits until the call of a member's batch ends, or until the member's ctx ends.
+func (l *Line[T]) awaitCall(b *batch[T], m *member[T]) error {
 	select {
 	case <-b.done:
-		return b.failure(b.err)
+		return b.failureFor(b.err)
 	case <-m.ctx.Done():
-		if l.leave(b, m) {
+		if l.leaveBatch(b, m) {
 			return m.ctx.Err()
 		}
-		err := b.failure(m.ctx.Err())
+		err := b.failureFor(m.ctx.Err())
 		if late, outlasts := Outlasts(m.ctx); outlasts {
 			late(err)
 			<-b.done
@@ -132,21 +134,22 @@ func (l *Line[T]) await(b *batch[T], m *member[T]) error {
 
 type outlastKey struct{}
 
-// Outlast has a caller who was sent in time learn how the call ends: Do, and the call, go on when
-// the deadline of ctx is over. That is when late is called, once and before they return, with the
-// error that would have been returned. For a caller who has left nothing goes on. Nil ends what an
-// outer ctx of Outlast says.
+// Outlast lets a caller whose item was sent in time wait for the end of the call: Do, and the call,
+// go on after the deadline of ctx. At that moment late is called once, with the error that would
+// have been returned. For a caller that was cancelled nothing goes on. A nil late ends the effect
+// of an outer Outlast.
 func Outlast(ctx context.Context, late func(error)) context.Context {
 	return context.WithValue(ctx, outlastKey{}, late)
 }
 
-// Outlasts reports whether a call goes on when its ctx has ended, and what is to be called then.
+// Outlasts reports whether a call goes on after the end of its ctx, and returns the function to
+// call then.
 func Outlasts(ctx context.Context) (late func(error), outlasts bool) {
 	late, _ = ctx.Value(outlastKey{}).(func(error))
 	return late, late != nil && !errors.Is(ctx.Err(), context.Canceled)
 }
 
-// Waiting is how many callers gather for the next call.
+// Waiting returns the number of callers that gather for the next call.
 func (l *Line[T]) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,17 +159,17 @@ func (l *Line[T]) Waiting() int {
 	return len(l.waiting.members)
 }
 
-// failure is what a caller gets of an error: only one gets it as it is. A caller who went away has
-// seen no failure.
-func (b *batch[T]) failure(err error) error {
+// failureFor returns the error for a caller: only one caller receives it unwrapped. A caller that
+// went away has seen no failure.
+func (b *batch[T]) failureFor(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || b.claimed.CompareAndSwap(false, true) {
 		return err
 	}
 	return &Shared{err}
 }
 
-// join adds a member to those that gather while a call is under way. The lock is held.
-func (l *Line[T]) join(m *member[T]) *batch[T] {
+// joinBatch adds a member to the batch that gathers while a call is under way. The lock is held.
+func (l *Line[T]) joinBatch(m *member[T]) *batch[T] {
 	b := l.waiting
 	if b == nil {
 		b = newBatch[T]()
@@ -175,27 +178,27 @@ func (l *Line[T]) join(m *member[T]) *batch[T] {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			if l.waiting == b {
-				l.depart()
+				l.sendBatch()
 			}
 		})
 	}
-	l.add(b, m)
+	l.addMember(b, m)
 	return b
 }
 
 func newBatch[T any]() *batch[T] { return &batch[T]{done: make(chan struct{})} }
 
-// add adds a member to the batch that gathers. The lock is held.
-func (l *Line[T]) add(b *batch[T], m *member[T]) {
+// addMember adds a member to the waiting batch. The lock is held.
+func (l *Line[T]) addMember(b *batch[T], m *member[T]) {
 	b.members = append(b.members, m)
 	b.size += m.size
 	if b.size >= l.full {
-		l.depart()
+		l.sendBatch()
 	}
 }
 
-// leave takes a member out of what gathers. It reports false if that has left.
-func (l *Line[T]) leave(b *batch[T], m *member[T]) bool {
+// leaveBatch removes a member from the waiting batch. It returns false if the batch has left.
+func (l *Line[T]) leaveBatch(b *batch[T], m *member[T]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting != b {
@@ -204,78 +207,80 @@ func (l *Line[T]) leave(b *batch[T], m *member[T]) bool {
 	b.members = slices.DeleteFunc(b.members, func(other *member[T]) bool { return other == m })
 	b.size -= m.size
 	if len(b.members) == 0 {
-		b.stop()
+		b.stopTimer()
 		l.waiting = nil
 	}
 	return true
 }
 
-// depart has the call made for what has gathered. The lock is held.
-func (l *Line[T]) depart() { go l.run(l.next()) }
+// sendBatch starts the call of the waiting batch. The lock is held.
+func (l *Line[T]) sendBatch() { go l.runCalls(l.takeBatch()) }
 
-// next takes what has gathered for a call that is under way then. The lock is held.
-func (l *Line[T]) next() *batch[T] {
+// takeBatch takes the waiting batch for a call, which is under way from then on. The lock is held.
+func (l *Line[T]) takeBatch() *batch[T] {
 	b := l.waiting
-	b.stop()
+	b.stopTimer()
 	l.waiting = nil
 	l.underWay++
 	return b
 }
 
-// stop has the batch wait for no delay any more.
-func (b *batch[T]) stop() {
+// stopTimer ends the timer of the batch.
+func (b *batch[T]) stopTimer() {
 	if b.late != nil {
 		b.late.Stop()
 	}
 }
 
-// run makes the call of a batch, and then of what has gathered meanwhile: as long as callers come,
-// one goroutine makes the calls, whose stack has grown already.
-func (l *Line[T]) run(b *batch[T]) {
+// runCalls makes the call of a batch, and then of the batches that have gathered in between: as
+// long as callers come, one goroutine makes all calls, because its stack has grown already.
+func (l *Line[T]) runCalls(b *batch[T]) {
 	for b != nil {
-		l.make(b)
-		b = l.following()
+		l.makeCall(b)
+		b = l.endCall()
 	}
 }
 
-// make makes the call of a batch.
-func (l *Line[T]) make(b *batch[T]) {
+// makeCall makes the call of a batch.
+func (l *Line[T]) makeCall(b *batch[T]) {
 	items := make([]T, len(b.members))
 	for i, m := range b.members {
 		items[i] = m.item
 	}
-	ctx, cancel := b.context()
+	ctx, cancel := b.callContext()
 	defer cancel()
 	b.err = l.call(ctx, items)
 	close(b.done)
 }
 
-// following counts the end of a call. After the last one, it returns what has gathered.
-func (l *Line[T]) following() *batch[T] {
+// endCall counts the end of a call. After the last call it returns the batch that has gathered.
+func (l *Line[T]) endCall() *batch[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.underWay--
 	if l.underWay == 0 && l.waiting != nil {
-		return l.next()
+		return l.takeBatch()
 	}
 	return nil
 }
 
-// ended counts the end of a call that a caller has made itself. What has gathered leaves.
-func (l *Line[T]) ended() {
-	if b := l.following(); b != nil {
-		go l.run(b)
+// endOwnCall counts the end of a caller's own call, and starts the call of the batch that has
+// gathered.
+func (l *Line[T]) endOwnCall() {
+	if b := l.endCall(); b != nil {
+		go l.runCalls(b)
 	}
 }
 
-// context lasts as long as the most patient member's: no other ends the call, and none waits longer
-// than its own. Its values are those of the first. It outlasts its end if that of a member does.
-func (b *batch[T]) context() (context.Context, context.CancelFunc) {
+// callContext returns a context that lasts until the latest deadline of the members: no member ends
+// the call of the others, and none waits longer than its own deadline. Its values are from the
+// first member. It outlasts its end if the context of a member does.
+func (b *batch[T]) callContext() (context.Context, context.CancelFunc) {
 	var latest time.Time
 	var late func(error)
 	for _, m := range b.members {
 		if _, outlasts := Outlasts(m.ctx); outlasts {
-			late = func(error) {} // Each member hears of it by itself.
+			late = func(error) {} // Each member calls its own function.
 			break
 		}
 	}

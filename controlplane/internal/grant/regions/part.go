@@ -11,12 +11,12 @@ import (
 type Part struct {
 	// Rate and Burst are shares of Whole.
 	Rate, Burst int64
-	// Epoch grows whenever a part changes.
+	// Epoch grows with each change of a part.
 	Epoch uint64
 }
 
-// Of is the part of a limit: rate and burst for a token bucket or a queue, the quota for a window
-// algorithm. Less than one token counts as one.
+// Of returns the part of a limit: of rate and burst for a token bucket or a queue, of the quota for
+// a window algorithm. Less than one token counts as one.
 func (p Part) Of(l policy.Limit) policy.Limit {
 	if p.Rate == Whole && p.Burst == Whole {
 		return l
@@ -24,17 +24,17 @@ func (p Part) Of(l policy.Limit) policy.Limit {
 	burst := p.Burst
 	if l.Algorithm.Windowed() {
 		burst = p.Rate
-		l.Quota = max(1, share(l.Quota, p.Rate))
+		l.Quota = max(1, shareOf(l.Quota, p.Rate))
 	}
-	l.Params = l.Params.Part(p.Rate, Whole, max(1, share(l.Params.Burst, burst)))
+	l.Params = l.Params.Part(p.Rate, Whole, max(1, shareOf(l.Params.Burst, burst)))
 	return l
 }
 
-// share is n·part/Whole rounded down.
-func share(n, part int64) int64 { return n/Whole*part + n%Whole*part/Whole }
+// shareOf returns n·part/Whole rounded down.
+func shareOf(n, part int64) int64 { return n/Whole*part + n%Whole*part/Whole }
 
-// Lasting is how long a part of a policy can still matter after it is not used any more, by what it
-// admitted, leased, or let a store forget: the longest time of its limits.
+// Lasting returns how long a part of a policy can still have an effect after its last use, by
+// admitted requests, leases or forgotten state: the longest time of its limits.
 func (p Part) Lasting(of *policy.Policy) quota.Span {
 	longest := quota.Span(0)
 	for _, limits := range [...][]policy.Limit{of.Limits, of.Candidate} {

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// roundEvery is how often a region looks at the document and moves shares.
+	// roundEvery is the interval at which a region reads the document and moves shares.
 	roundEvery = 10 * quota.Second
-	// readEvery is how often a replica reads what its region uses, foldEvery how often it adds what
-	// it was asked for.
+	// readEvery is the interval at which a replica reads its region's record; foldEvery is the
+	// interval at which it adds its demand to the record.
 	readEvery = time.Second
 	foldEvery = 2 * time.Second
-	// forgetAfter is how long a replica uses what it read last. After it no replica uses a share
-	// that was lowered.
+	// forgetAfter is how long a replica uses the record that it read last. After that no replica
+	// uses a share that was lowered.
 	forgetAfter = 3 * time.Second
-	// lag is how far a replica may be behind with a lowered share: forgetAfter, and as much again
-	// for a grant under way.
+	// lag is the longest delay until a replica uses a lowered share: forgetAfter, and the same time
+	// again for a grant under way.
 	lag      = 2 * quota.Span(forgetAfter/time.Microsecond)
 	patience = 2 * time.Second
 )
@@ -33,18 +33,18 @@ const (
 type Cell interface {
 	// Load returns the value, nil if there is none yet, with its revision and the store's own time.
 	Load(ctx context.Context) (value []byte, revision uint64, now quota.Instant, err error)
-	// Swap stores a value if the revision still is the newest, and reports whether it did.
+	// Swap stores a value if the revision is still the newest, and reports whether it did.
 	Swap(ctx context.Context, revision uint64, value []byte) (bool, error)
 }
 
-// Config says which region this is, and how the regions split a quota that has not moved.
+// Config names this region, and the shares of the regions in a quota that has not moved.
 type Config struct {
 	Region string
-	// Weights are by region, including Region's own; see Normalise.
+	// Weights are by region, including this region; see Normalise.
 	Weights map[string]int64
 }
 
-// Normalise scales weights to shares of Whole. The error names the region whose share would be too
+// Normalise scales weights to shares of Whole. The error names a region whose share would be too
 // small.
 func Normalise(weights map[string]int64) (map[string]int64, error) {
 	var sum int64
@@ -61,7 +61,8 @@ func Normalise(weights map[string]int64) (map[string]int64, error) {
 	return shares, nil
 }
 
-// Service is the part of one replica. Make one with New, and Run it. It is safe for concurrent use.
+// Service manages the shares for one replica. Make one with New, and Run it. It is safe for
+// concurrent use.
 type Service struct {
 	config      Config
 	own, shared Cell
@@ -73,13 +74,13 @@ type Service struct {
 	record   Record
 	document Document
 	read     time.Time // when record was last read
-	reached  time.Time // when the document was last reached
+	reached  time.Time // when the document was last read
 	folded   time.Time
 	demand   map[string]int64
 	trouble  string
 }
 
-// New makes a Service. Own is the region's cell, shared the one of all regions; now is a monotonic
+// New makes a Service. own is the region's cell, shared the cell of all regions; now is a monotonic
 // clock.
 func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now func() time.Time) *Service {
 	return &Service{
@@ -89,43 +90,43 @@ func New(config Config, own, shared Cell, grace Grace, log *slog.Logger, now fun
 	}
 }
 
-// Part is this region's part of a policy. It reports false if the part has been unknown for too
-// long; then the region must not grant.
+// Part returns this region's part of a policy. It returns false if the part was not known for too
+// long: then the region must not grant.
 func (s *Service) Part(name string) (Part, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	weight := s.config.Weights[s.config.Region]
-	part := Part{Rate: s.record.using(name, weight).Using, Burst: weight, Epoch: s.record.Epoch}
+	part := Part{Rate: s.record.shareInUse(name, weight).Using, Burst: weight, Epoch: s.record.Epoch}
 	return part, s.record.Round != 0 && s.now().Sub(s.read) < forgetAfter
 }
 
-// Want notes tokens that Envoys asked the region for.
+// Want counts tokens that Envoys asked the region for.
 func (s *Service) Want(name string, tokens int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, known := s.demand[name]; known || len(s.demand) < maxMoved {
-		count(s.demand, name, tokens)
+		addDemand(s.demand, name, tokens)
 	}
 }
 
-// Refresh reads what the region uses now. It is for the case that another replica granted under a
+// Refresh reads the region's present record. It is needed if another replica has granted with a
 // newer epoch.
 func (s *Service) Refresh(ctx context.Context) error {
-	_, _, _, err := s.load(ctx)
+	_, _, _, err := s.loadRecord(ctx)
 	return err
 }
 
-// Nodes is how many nodes would share the whole limits if all regions had as many as their weights
-// say.
+// Nodes returns the number of nodes that would share the whole limits if the nodes of all regions
+// were in proportion to the weights.
 func (s *Service) Nodes(own int64) int64 {
 	weight := s.config.Weights[s.config.Region]
 	return (own*Whole + weight - 1) / weight
 }
 
-// Run reads, counts and moves until ctx ends.
+// Run reads, counts and moves shares until ctx ends.
 func (s *Service) Run(ctx context.Context) {
 	for {
-		s.pass(ctx)
+		s.runPass(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -134,24 +135,24 @@ func (s *Service) Run(ctx context.Context) {
 	}
 }
 
-// pass is one pass of Run. Trouble is over only once the document of all regions can be read and
-// written again; between two rounds it is not used.
-func (s *Service) pass(ctx context.Context) {
+// runPass is one pass of Run. After an error it also checks that the document of all regions can be
+// read and written again, because the document is not used between two rounds.
+func (s *Service) runPass(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s.mu.Lock()
 	troubled := s.trouble != ""
 	s.mu.Unlock()
-	err := s.step(timed)
+	err := s.doStep(timed)
 	if err == nil && troubled {
-		err = s.probe(timed)
+		err = s.probeDocument(timed)
 	}
-	s.note(ctx, err)
+	s.noteTrouble(ctx, err)
 }
 
-// probe writes the document of all regions as it is.
-func (s *Service) probe(ctx context.Context) error {
-	document, at, err := s.fetch(ctx)
+// probeDocument writes the document of all regions without a change.
+func (s *Service) probeDocument(ctx context.Context) error {
+	document, at, err := s.fetchDocument(ctx)
 	if err != nil || at == 0 {
 		return err
 	}
@@ -163,8 +164,8 @@ func (s *Service) probe(ctx context.Context) error {
 	return err
 }
 
-// note logs a trouble once, and once when it is over.
-func (s *Service) note(ctx context.Context, err error) {
+// noteTrouble logs an error once, and once when it is over.
+func (s *Service) noteTrouble(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil && ctx.Err() == nil {
 		trouble = err.Error()
@@ -181,9 +182,9 @@ func (s *Service) note(ctx context.Context, err error) {
 	}
 }
 
-// step reads the record and does what is due.
-func (s *Service) step(ctx context.Context) error {
-	record, revision, now, err := s.load(ctx)
+// doStep reads the record and does the tasks that are due.
+func (s *Service) doStep(ctx context.Context) error {
+	record, revision, now, err := s.loadRecord(ctx)
 	if err != nil {
 		return err
 	}
@@ -199,16 +200,16 @@ func (s *Service) step(ctx context.Context) error {
 		record.Demand = map[string]int64{}
 	}
 	for name, tokens := range wanted {
-		count(record.Demand, name, tokens)
+		addDemand(record.Demand, name, tokens)
 	}
 	if !due {
-		_, err = s.store(ctx, record, revision)
+		_, err = s.storeRecord(ctx, record, revision)
 		return err
 	}
-	return s.round(ctx, record, revision, int64(now))
+	return s.moveShares(ctx, record, revision, int64(now))
 }
 
-// takeDemand returns what was wanted since it was last called.
+// takeDemand returns the demand since the last call.
 func (s *Service) takeDemand() map[string]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,30 +218,33 @@ func (s *Service) takeDemand() map[string]int64 {
 	return wanted
 }
 
-// round moves shares. The replica that stores the record first does it for its region; a later one
-// only loses the demand of a few seconds.
-func (s *Service) round(ctx context.Context, record Record, revision uint64, now int64) error {
-	document, at, err := s.fetch(ctx)
+// moveShares moves shares. The replica that stores the record first does so for its region; a later
+// replica only loses the demand of a few seconds.
+func (s *Service) moveShares(ctx context.Context, record Record, revision uint64, now int64) error {
+	document, at, err := s.fetchDocument(ctx)
 	first := record.Round == 0
 	record.Round = now
 	region := s.config.Region
 	switch {
 	case err != nil && first:
-		// What others hold is not known yet, so a region that has lost its record grants nothing.
+		// The shares of other regions are not known, so a region that has lost its record grants
+		// nothing.
 		return err
 	case err != nil:
-		_, storeErr := s.store(ctx, record, revision)
+		_, storeErr := s.storeRecord(ctx, record, revision)
 		return errors.Join(storeErr, err)
 	case first:
-		adopt(&record, &document, region)
+		adoptShares(&record, &document, region)
 	}
-	document.wanted(region, record.Demand)
+	// Lower shares in the record first.
+	document.addDemand(region, record.Demand)
 	record.Demand = nil
-	give(&record, &document, region, now)
-	if won, err := s.store(ctx, record, revision); err != nil || !won {
+	lowerShares(&record, &document, region, now)
+	if won, err := s.storeRecord(ctx, record, revision); err != nil || !won {
 		return err
 	}
-	settle(&record, &document, region, now, s.grace)
+	// Then change the document.
+	settleShares(&record, &document, region, now, s.grace)
 	s.mu.Lock()
 	s.document, s.reached = document, s.now() // It does not change any more.
 	s.mu.Unlock()
@@ -251,20 +255,21 @@ func (s *Service) round(ctx context.Context, record Record, revision uint64, now
 	if won, err := s.shared.Swap(ctx, at, text); err != nil || !won {
 		return err // Another region was faster: the next round tries again.
 	}
-	record, revision, _, err = s.load(ctx)
+	// Use the shares that the document gives.
+	record, revision, _, err = s.loadRecord(ctx)
 	if err != nil {
 		return err
 	}
 	epoch := record.Epoch
-	if take(&record, &document, region); record.Epoch == epoch {
+	if takeShares(&record, &document, region); record.Epoch == epoch {
 		return nil
 	}
-	_, err = s.store(ctx, record, revision)
+	_, err = s.storeRecord(ctx, record, revision)
 	return err
 }
 
-// load reads the region's record and uses it from now on.
-func (s *Service) load(ctx context.Context) (Record, uint64, quota.Instant, error) {
+// loadRecord reads the region's record, and uses it from now on.
+func (s *Service) loadRecord(ctx context.Context) (Record, uint64, quota.Instant, error) {
 	asked := s.now()
 	text, revision, now, err := s.own.Load(ctx)
 	if err != nil {
@@ -282,8 +287,8 @@ func (s *Service) load(ctx context.Context) (Record, uint64, quota.Instant, erro
 	return record, revision, now, nil
 }
 
-// store stores the region's record and uses it, if no other replica was faster.
-func (s *Service) store(ctx context.Context, record Record, revision uint64) (bool, error) {
+// storeRecord stores the region's record and uses it, unless another replica was faster.
+func (s *Service) storeRecord(ctx context.Context, record Record, revision uint64) (bool, error) {
 	text, err := json.Marshal(record)
 	if err != nil {
 		return false, err
@@ -300,8 +305,8 @@ func (s *Service) store(ctx context.Context, record Record, revision uint64) (bo
 	return won, nil
 }
 
-// fetch reads the document of all regions.
-func (s *Service) fetch(ctx context.Context) (Document, uint64, error) {
+// fetchDocument reads the document of all regions.
+func (s *Service) fetchDocument(ctx context.Context) (Document, uint64, error) {
 	text, revision, _, err := s.shared.Load(ctx)
 	if err != nil {
 		return Document{}, 0, fmt.Errorf("the document of the regions cannot be reached: %w", err)
@@ -329,18 +334,18 @@ func (r Record) clone() Record {
 type View struct {
 	Region  string           `json:"region"`
 	Weights map[string]int64 `json:"weights"`
-	// Moved are the policies for which this region's share differs from its weight, or is being
+	// Moved has the policies for which this region's share differs from its weight, or is being
 	// given away.
 	Moved map[string]Share `json:"moved"`
-	// Held are the shares of all regions, by policy, that differ from the weights.
+	// Held has the shares of all regions, by policy, if they differ from the weights.
 	Held map[string]map[string]int64 `json:"held"`
-	// Age is how long ago the document was reached, in seconds; negative if never.
+	// Age is the time since the document was last read, in seconds; negative if it never was.
 	Age float64 `json:"document_age_seconds"`
-	// Trouble is why shares do not move, empty if they do.
+	// Trouble is the reason why shares do not move; empty if they do.
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// View returns what this replica knows.
+// View returns the state of the regions as this replica knows it.
 func (s *Service) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -129,7 +129,7 @@ func (l *line) Swap(ctx context.Context, revision uint64, value []byte) (bool, e
 func (w *world) step(t *testing.T) {
 	for _, region := range []string{"eu", "us", "ap"} {
 		for _, s := range w.replicas[region] {
-			_ = s.step(t.Context())
+			_ = s.doStep(t.Context())
 		}
 	}
 }
@@ -344,7 +344,7 @@ func TestTroubleLasts(t *testing.T) {
 		for range seconds {
 			n := 0
 			for _, s := range w.replicas["us"] {
-				s.pass(t.Context())
+				s.runPass(t.Context())
 				if s.View().Trouble != "" {
 					n++
 				}
@@ -419,7 +419,8 @@ func TestDifferentWeightsAreRefused(t *testing.T) {
 	}
 	w.document.value = text
 	w.now += quota.Instant(roundEvery)
-	if err := w.replicas["eu"][0].step(t.Context()); err == nil || !strings.Contains(err.Error(), "give all the same") {
+	err = w.replicas["eu"][0].doStep(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "give all the same") {
 		t.Errorf("%v", err)
 	}
 }
@@ -440,14 +441,14 @@ func TestALostRecordIsReadFromTheDocument(t *testing.T) {
 	}
 	w.own["us"].value, w.own["us"].revision = nil, 0
 	w.cut["us"] = true
-	if err := s.step(t.Context()); err == nil {
+	if err := s.doStep(t.Context()); err == nil {
 		t.Error("no error without a record and a document")
 	}
 	if part, ok := s.Part("p"); ok {
 		t.Errorf("it goes by %+v without knowing", part)
 	}
 	w.cut["us"] = false
-	if err := s.step(t.Context()); err != nil {
+	if err := s.doStep(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if part, ok := s.Part("p"); !ok || part.Rate > before.Rate {
@@ -463,7 +464,7 @@ func TestDamagedValues(t *testing.T) {
 	for _, c := range []*cell{w.document, w.own["eu"]} {
 		before := c.value
 		c.value = []byte("{")
-		if err := w.replicas["eu"][0].step(t.Context()); err == nil || !strings.Contains(err.Error(), "damaged") {
+		if err := w.replicas["eu"][0].doStep(t.Context()); err == nil || !strings.Contains(err.Error(), "damaged") {
 			t.Errorf("%v", err)
 		}
 		c.value = before

@@ -7,67 +7,67 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Grace is how long after a part of a policy was lowered the admissions of the larger part can
-// still matter.
+// Grace returns how long, after a part of a policy was lowered, the admissions of the larger part
+// can still have an effect.
 type Grace func(policy string, part Part) quota.Span
 
-// give is the first half of a round and changes only the region's own record: it lowers shares
-// above their target. In the document they stay as they are until settle.
-func give(r *Record, d *Document, region string, now int64) {
+// lowerShares is the first half of a round and changes only the region's own record: it lowers
+// shares that are above their target. In the document they stay unchanged until settle.
+func lowerShares(r *Record, d *Document, region string, now int64) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
-		share := r.using(policy, weight)
-		held := d.held(policy, region)
-		target := d.target(policy, region)
+		share := r.shareInUse(policy, weight)
+		held := d.heldBy(policy, region)
+		target := d.targetShare(policy, region)
 		switch {
-		case share.Using > held: // The document was lost and began anew with the weights.
-			r.use(policy, Share{Using: held}, weight)
+		case share.Using > held: // The document was lost and started again with the weights.
+			r.setShare(policy, Share{Using: held}, weight)
 		case share.Given == 0 && share.Using == held && held-target >= stepLeast:
-			r.use(policy, Share{Using: max(target, held-stepMost), Given: now}, weight)
+			r.setShare(policy, Share{Using: max(target, held-stepMost), Given: now}, weight)
 		}
 	}
 }
 
-// settle is the second half and changes only the document: it gives up what was lowered long enough
-// ago, and takes what the region wants of the part that no region holds. The region may use it once
-// the document is stored; see take.
-func settle(r *Record, d *Document, region string, now int64, grace Grace) {
+// settleShares is the second half of a round and changes only the document. It gives up shares that
+// were lowered long enough ago, and takes the shares that the region wants from the part that no
+// region holds. The region may use them once the document is stored; see take.
+func settleShares(r *Record, d *Document, region string, now int64, grace Grace) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
-		share := r.using(policy, weight)
-		held, target := d.held(policy, region), d.target(policy, region)
+		share := r.shareInUse(policy, weight)
+		held, target := d.heldBy(policy, region), d.targetShare(policy, region)
 		isGiven := share.Using < held && share.Given != 0
 		switch {
 		case isGiven && now-share.Given >= int64(grace(policy, Part{Rate: held, Burst: weight})):
-			d.hold(policy, region, share.Using)
+			d.setHeld(policy, region, share.Using)
 		case share.Using == held && share.Given == 0 && target > held:
-			if more := min(target-held, stepMost, d.free(policy)); more > 0 {
-				d.hold(policy, region, held+more)
+			if more := min(target-held, stepMost, d.freeShare(policy)); more > 0 {
+				d.setHeld(policy, region, held+more)
 			}
 		}
 	}
 }
 
-// take updates the record from the stored document: the region uses what it holds, unless it is
-// about to give some away.
-func take(r *Record, d *Document, region string) {
+// takeShares updates the record from the stored document: the region uses the shares that it holds,
+// unless it is about to give some away.
+func takeShares(r *Record, d *Document, region string) {
 	weight := d.Weights[region]
 	for _, policy := range policiesOf(r, d) {
-		share, held := r.using(policy, weight), d.held(policy, region)
+		share, held := r.shareInUse(policy, weight), d.heldBy(policy, region)
 		if share.Given == 0 && share.Using < held || share.Given != 0 && share.Using == held {
-			r.use(policy, Share{Using: held}, weight)
+			r.setShare(policy, Share{Using: held}, weight)
 		}
 	}
 }
 
-// adopt makes a new record use what its region holds by the document.
-func adopt(r *Record, d *Document, region string) {
+// adoptShares makes a new record use the shares that its region holds in the document.
+func adoptShares(r *Record, d *Document, region string) {
 	for policy := range d.Held {
-		r.use(policy, Share{Using: d.held(policy, region)}, d.Weights[region])
+		r.setShare(policy, Share{Using: d.heldBy(policy, region)}, d.Weights[region])
 	}
 }
 
-// policiesOf are the policies that a round decides about, in order.
+// policiesOf returns the policies that a round decides about, sorted.
 func policiesOf(r *Record, d *Document) []string {
 	names := map[string]bool{}
 	for policy := range r.Shares {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Service takes in the reports of nodes and answers questions about them. Make one with New. It is
+// Service accepts the reports of nodes and answers questions about them. Make one with New. It is
 // safe for concurrent use.
 type Service struct {
 	store   Store
@@ -24,16 +24,16 @@ type Service struct {
 	heard   func(set *policies.Compiled, m *wire.Decisions)
 
 	mu sync.Mutex
-	// recent are the last refusals that nodes reported to this replica, the newest last.
+	// recent are the last refusals reported to this replica, the newest last.
 	recent []Decision
-	// unsaved are the last refusals that the store has not taken, the newest last.
+	// unsaved are refusals that the store has not accepted yet, the newest last.
 	unsaved []Decision
-	// quiet is until when a bucket's refusals for a reason by a version are not kept again; late is
-	// the newest of those that came meanwhile, with the counts of all. second, kept and keptOf
-	// bound how many are kept in a second.
+	// quiet has, for a bucket, reason and version, the time until which refusals are not stored.
+	// late has the newest refusal since then, with the sum of all counts. second, kept and keptOf
+	// bound the refusals stored in one second.
 	quiet map[string]time.Time
 	late  map[string]Decision
-	// swept is the second in which those that are late were looked through.
+	// swept is the second in which late was last searched.
 	swept  int64
 	second int64
 	kept   int
@@ -42,17 +42,17 @@ type Service struct {
 	tops tops
 }
 
-// Config is what a Service stands on. Fields must be set unless they say otherwise.
+// Config configures a Service. All fields are required unless they say otherwise.
 type Config struct {
 	Store Store
 	Sets  Sets
-	// Replica is a name that no other control plane has.
+	// Replica is the name of this control plane; no other has the same name.
 	Replica string
 	Now     func() time.Time
-	// Meter, if not nil, is called with how many requests nodes report that a policy has refused to
-	// callers of a tier; tier is empty for a policy that does not go by tier.
+	// Meter, if not nil, is called with the number of reported refusals by a policy of callers of a
+	// tier; tier is empty for a policy without limits by tier.
 	Meter func(policy, tier string, refused int64)
-	// Heard, if not nil, is called with each report and the policy set that it is about.
+	// Heard, if not nil, is called with each report and its policy set.
 	Heard func(set *policies.Compiled, m *wire.Decisions)
 }
 
@@ -71,14 +71,15 @@ func New(c Config) *Service {
 	return s
 }
 
-// Note takes in a node's report. It drops what does not fit the policy set that the report names,
-// and what is more than a replica keeps. After an error of the policy set or of the store this
+// Note accepts a report of a node. It drops refusals that do not fit the policy set of the report,
+// and refusals beyond a replica's bounds. After an error of the policy set or of the store this
 // replica still has the report.
 func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	set, err := s.sets.At(ctx, m.Version)
 	if err != nil {
 		return err
 	}
+	// Convert the refusals, and select the ones to store.
 	s.heard(set, m)
 	now, node := s.now(), string(m.Node)
 	late := s.overdue(now, nil)
@@ -91,8 +92,9 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 		}
 	}
 	s.remember(fresh)
-	publish := s.tops.note(set, m, now)
+	publish := s.tops.noteReport(set, m, now)
 	s.mu.Unlock()
+	// Count all refusals, also those that are not stored.
 	for _, c := range m.Counts {
 		if p, ok := pairIn(set, c.Policy, c.Tier); ok {
 			s.meter(p.Policy, p.Tier, c.Refused)
@@ -105,8 +107,8 @@ func (s *Service) Note(ctx context.Context, m *wire.Decisions) error {
 	return err
 }
 
-// save stores refusals, and before them those that the store has not taken so far. What it does not
-// take now it gets later, at most as many as this replica remembers.
+// save stores refusals, and before them the refusals that the store has not accepted yet. If the
+// store does not accept them now, it gets them later, at most as many as this replica remembers.
 func (s *Service) save(ctx context.Context, fresh []Decision) error {
 	s.mu.Lock()
 	all := append(s.unsaved, fresh...)
@@ -133,15 +135,15 @@ func (s *Service) remember(list []Decision) {
 	}
 }
 
-// again names what is kept once in a quiet time.
-func again(d *Decision) string {
+// quietKey returns the key of a refusal in quiet and late.
+func quietKey(d *Decision) string {
 	return d.Key + " " + d.Reason + " " + strconv.FormatUint(d.Version, 10)
 }
 
-// admit reports whether a refusal is to be kept. One that comes too soon is added to those that are
-// late. The caller holds the lock.
+// admit reports whether a refusal is stored now. A refusal in a quiet time is added to late. The
+// caller holds the lock.
 func (s *Service) admit(d Decision, now time.Time) bool {
-	key := again(&d)
+	key := quietKey(&d)
 	if now.Before(s.quiet[key]) {
 		if before, known := s.late[key]; known || len(s.late) < maxQuiet {
 			d.Count += before.Count
@@ -151,7 +153,7 @@ func (s *Service) admit(d Decision, now time.Time) bool {
 	}
 	before, known := s.late[key]
 	d.Count += before.Count
-	fits := s.fits(d, now)
+	fits := s.countInSecond(d, now)
 	switch {
 	case fits:
 		delete(s.late, key)
@@ -161,9 +163,9 @@ func (s *Service) admit(d Decision, now time.Time) bool {
 	return fits
 }
 
-// fits counts a refusal among those of the second, unless there is no room for it. The caller holds
-// the lock.
-func (s *Service) fits(d Decision, now time.Time) bool {
+// countInSecond counts a refusal for this second, if there is room for it. The caller holds the
+// lock.
+func (s *Service) countInSecond(d Decision, now time.Time) bool {
 	if second := now.Unix(); second != s.second {
 		s.second, s.kept = second, 0
 		clear(s.keptOf)
@@ -177,31 +179,31 @@ func (s *Service) fits(d Decision, now time.Time) bool {
 	if len(s.quiet) == maxQuiet {
 		clear(s.quiet)
 	}
-	s.quiet[again(&d)] = now.Add(quiet)
+	s.quiet[quietKey(&d)] = now.Add(quiet)
 	return true
 }
 
-// overdue takes out the late refusals whose quiet time is over, and those that q, if not nil, asks
-// for. They are remembered.
+// overdue removes from late the refusals whose quiet time is over, and the refusals that q, if not
+// nil, asks for. It remembers them.
 func (s *Service) overdue(now time.Time, q *Query) (list []Decision) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q == nil && now.Unix() == s.swept { // It walks through all that are late.
+	if q == nil && now.Unix() == s.swept { // The search goes through all late refusals, so it is done once a second.
 		return nil
 	}
 	s.swept = now.Unix()
 	var due []Decision
 	for key, d := range s.late {
-		if !now.Before(s.quiet[key]) || q != nil && q.oneCaller() && q.wants(&d) {
+		if !now.Before(s.quiet[key]) || q != nil && q.oneCaller() && q.selects(&d) {
 			due = append(due, d)
 		}
 	}
-	// Those that have waited longest come first: there may not be room for all.
-	slices.SortFunc(due, func(a, b Decision) int { return s.quiet[again(&a)].Compare(s.quiet[again(&b)]) })
+	// The longest waiting come first, because there may not be room for all.
+	slices.SortFunc(due, func(a, b Decision) int { return s.quiet[quietKey(&a)].Compare(s.quiet[quietKey(&b)]) })
 	for _, d := range due {
-		if s.fits(d, now) {
+		if s.countInSecond(d, now) {
 			list = append(list, d)
-			delete(s.late, again(&d))
+			delete(s.late, quietKey(&d))
 		}
 	}
 	slices.SortFunc(list, func(a, b Decision) int { return a.At.Compare(b.At) })
@@ -215,50 +217,53 @@ type Query struct {
 	Before string
 	// Consumer is a match.ConsumerKey.
 	Consumer *keyhash.Key
-	// Policy refuses, or a ban of one of the Buckets, which are its own then.
+	// Policy selects refusals by this policy, and by bans of the Buckets, which then belong to the
+	// policy.
 	Policy string
-	// Buckets are hashes in hexadecimal, one of which is the refusal's; nil for any.
+	// Buckets are hashes in hexadecimal; the refusal has one of them; nil for any.
 	Buckets []string
 	Since   time.Time
 }
 
-func (q Query) wants(d *Decision) bool {
+func (q Query) selects(d *Decision) bool {
 	return (q.Consumer == nil || d.Consumer == q.Consumer.String()) &&
 		(q.Policy == "" || d.Policy == q.Policy || q.Buckets != nil && d.Policy == policies.Banned) &&
 		(q.Buckets == nil || slices.Contains(q.Buckets, d.Key))
 }
 
-// oneCaller reports whether the query is about one caller.
+// oneCaller reports whether the query selects one caller.
 func (q Query) oneCaller() bool { return q.Consumer != nil || q.Buckets != nil }
 
-// chunk is how many refusals are read at a time.
+// chunk is the number of refusals in one read.
 const chunk = 1000
 
-// Find returns at most limit refusals, newest first, and the cursor of the next page, empty if
-// there is none. While the store is away it answers from what nodes reported to this replica, and
-// complete is false. The error may be ErrCursor.
+// Find returns at most limit refusals, the newest first, and the cursor of the next page, empty if
+// there is none. While the store is away it answers from the reports to this replica, and complete
+// is false. The error may be ErrCursor.
 func (s *Service) Find(
 	ctx context.Context, q Query, limit int,
 ) (found []Decision, next string, complete bool, err error) {
+	// Check the cursor, and store late refusals first.
 	if q.Before != "" {
 		if _, err := Number(q.Before); err != nil {
 			return nil, "", false, err
 		}
 	}
-	_ = s.save(ctx, s.overdue(s.now(), &q)) // A store that is away is noticed below.
+	_ = s.save(ctx, s.overdue(s.now(), &q)) // If the store is away, this is noticed below.
 	if oldest := s.now().Add(-Age); q.Since.Before(oldest) {
 		q.Since = oldest
 	}
+	// Read page by page.
 	for before := q.Before; ; {
 		page, err := s.store.Decisions(ctx, before, chunk)
 		if err != nil {
-			found, next = s.known(q, limit)
+			found, next = s.findKnown(q, limit)
 			return found, next, false, ctx.Err()
 		}
 		for i := range page {
 			d := &page[i]
 			before = d.ID
-			if !q.wants(d) || d.At.Before(q.Since) {
+			if !q.selects(d) || d.At.Before(q.Since) {
 				continue
 			}
 			if len(found) == limit {
@@ -272,12 +277,12 @@ func (s *Service) Find(
 	}
 }
 
-// known answers one page from what nodes reported to this replica.
-func (s *Service) known(q Query, limit int) (found []Decision, next string) {
+// findKnown answers one page from the reports to this replica.
+func (s *Service) findKnown(q Query, limit int) (found []Decision, next string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := len(s.recent) - 1; i >= 0 && len(found) < limit && q.Before == ""; i-- {
-		if d := &s.recent[i]; q.wants(d) && !d.At.Before(q.Since) {
+		if d := &s.recent[i]; q.selects(d) && !d.At.Before(q.Since) {
 			found = append(found, *d)
 		}
 	}

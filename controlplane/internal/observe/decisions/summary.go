@@ -6,9 +6,9 @@ import (
 )
 
 // Summary finds the heaviest keys of a stream with a fixed number of counters: the space-saving
-// algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, each key's true
-// weight is at most its Count and at least Count - Over, Over is at most N/m, and every key that
-// weighs more than N/m has a counter. Make one with NewSummary.
+// algorithm of Metwally, Agrawal and El Abbadi. With m counters and a total of N, the true weight
+// of a key is at most its Count and at least Count - Over. Over is at most N/m, and every key with
+// a weight above N/m has a counter. Make one with NewSummary.
 type Summary struct {
 	room  int
 	total int64
@@ -19,9 +19,9 @@ type Summary struct {
 // Counter counts one key.
 type Counter struct {
 	Key string
-	// Count is the weight, up to Over of which may be another key's.
+	// Count is the weight, which includes up to Over of other keys.
 	Count, Over int64
-	// About is what the caller notes about the key.
+	// About is the caller's own data about the key.
 	About any
 	place int
 }
@@ -29,14 +29,14 @@ type Counter struct {
 // NewSummary makes a Summary with a number of counters, at least 1.
 func NewSummary(room int) *Summary { return &Summary{room: room, of: map[string]*Counter{}} }
 
-// Len returns how many keys have a counter.
+// Len returns the number of keys with a counter.
 func (s *Summary) Len() int { return len(s.order) }
 
-// Total returns the weight of all that was added.
+// Total returns the sum of all added weights.
 func (s *Summary) Total() int64 { return s.total }
 
-// Add counts a key with a weight, up to over of which may be another's, and returns its counter. If
-// there is no free counter, the key takes over the smallest one.
+// Add adds a weight to a key, of which up to over may belong to other keys, and returns the key's
+// counter. If there is no free counter, the key takes over the smallest one.
 func (s *Summary) Add(key string, weight, over int64) *Counter {
 	s.total += weight
 	c := s.of[key]
@@ -61,7 +61,7 @@ func (s *Summary) Add(key string, weight, over int64) *Counter {
 	return c
 }
 
-// Top returns the n heaviest keys, heaviest first.
+// Top returns the n heaviest keys, the heaviest first.
 func (s *Summary) Top(n int) []Counter {
 	list := make([]Counter, 0, len(s.order))
 	for _, c := range s.order {

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// Counters is how many callers a replica counts for each policy and tier in a span of time.
+	// Counters is the number of callers that a replica counts for each policy and tier in a span.
 	Counters = 100
-	// maxPairs bounds the policies and tiers whose callers are counted. published is how many
-	// callers of each a replica sends to the others.
+	// maxPairs bounds the policies and tiers whose callers are counted. published is the number of
+	// callers of each that a replica publishes.
 	maxPairs  = 200
 	published = 20
-	// span is how long a count lasts; the span before it stays in sight.
+	// span is the length of a count; the span before is kept too.
 	span = 5 * time.Minute
 	// TopAge is how long the published counts of a replica are valid.
 	TopAge  = 2 * span
 	publish = 5 * time.Second
 )
 
-// By is what is counted.
+// By is the counted quantity.
 type By string
 
-// ByRefused counts refused requests, ByRequests all that policies were enforced on.
+// ByRefused counts refused requests, ByRequests all requests on which policies were enforced.
 const (
 	ByRefused  By = "refused"
 	ByRequests By = "requests"
@@ -43,30 +43,30 @@ type pair struct{ Policy, Tier string }
 type TopCaller struct {
 	Policy string `json:"policy"`
 	Tier   string `json:"tier,omitempty"`
-	// Key is the bucket's hash and Consumer the consumer's, in hexadecimal; Consumer is empty if it
-	// is not known.
+	// Key is the hash of the bucket, Consumer the hash of the consumer, in hexadecimal; Consumer is
+	// empty if it is not known.
 	Key      string            `json:"key"`
 	Consumer string            `json:"consumer,omitempty"`
 	Shown    map[string]string `json:"shown,omitempty"`
-	// Count is the number of requests, up to Over of which may be another's.
+	// Count is the number of requests, of which up to Over may belong to other callers.
 	Count int64 `json:"count"`
 	Over  int64 `json:"over"`
 }
 
-// counts are the callers of one policy and tier.
+// counts are the counts of the callers of one policy and tier.
 type counts struct {
 	refused, requests *Summary
 	// all are the refused requests, counted exactly.
 	all int64
 }
 
-// spanCounts is what was counted in one span of time.
+// spanCounts are the counts of one span.
 type spanCounts struct {
 	since time.Time
 	of    map[pair]*counts
 }
 
-// tops are the heaviest callers by the reports to this replica.
+// tops are the heaviest callers in the reports to this replica.
 type tops struct {
 	now, before spanCounts
 	published   time.Time
@@ -76,7 +76,7 @@ func newSpan(since time.Time) spanCounts { return spanCounts{since: since, of: m
 
 func newTops(now time.Time) tops { return tops{now: newSpan(now), before: newSpan(now)} }
 
-func (t *spanCounts) pair(p pair) *counts {
+func (t *spanCounts) countsOf(p pair) *counts {
 	c := t.of[p]
 	if c == nil && len(t.of) < maxPairs {
 		c = &counts{NewSummary(Counters), NewSummary(Counters), 0}
@@ -85,8 +85,8 @@ func (t *spanCounts) pair(p pair) *counts {
 	return c
 }
 
-// turn begins a new span if the present one is over.
-func (t *tops) turn(now time.Time) {
+// turnSpan begins a new span if the present span is over.
+func (t *tops) turnSpan(now time.Time) {
 	switch age := now.Sub(t.now.since); {
 	case age >= 2*span:
 		t.now, t.before = newSpan(now), newSpan(now)
@@ -95,29 +95,31 @@ func (t *tops) turn(now time.Time) {
 	}
 }
 
-// pairIn finds a policy and a tier of a set by their numbers in messages; false for numbers that it
-// does not have.
+// pairIn returns a policy and a tier of a set by their numbers in messages. ok is false for numbers
+// that the set does not have.
 func pairIn(set *policies.Compiled, of uint32, tier uint8) (p pair, ok bool) {
 	name, ok := set.NameOf(of)
 	return pair{name, tierOf(set.Set, tier)}, ok && set.HasTier(tier)
 }
 
-// note counts a node's report, and returns what is to be published if that is due.
-func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
-	t.turn(now)
+// noteReport counts a report of a node, and returns the text to publish, if that is due.
+func (t *tops) noteReport(c *policies.Compiled, m *wire.Decisions, now time.Time) []byte {
+	t.turnSpan(now)
 	pairOf := func(of uint32, tier uint8) *counts {
 		p, ok := pairIn(c, of, tier)
 		if !ok {
 			return nil
 		}
-		return t.now.pair(p)
+		return t.now.countsOf(p)
 	}
+	// add adds a caller, unless its whole count may belong to others.
 	add := func(s *Summary, caller *wire.CallerCount) {
 		if own := caller.Count - caller.Over; own > 0 {
 			counter := s.Add(caller.Bucket.String(), caller.Count, caller.Over)
-			counter.About = about(c.Set, caller)
+			counter.About = detailsOf(c.Set, caller)
 		}
 	}
+	// Count refusals, refused callers, and all callers.
 	for _, one := range m.Counts {
 		if p := pairOf(one.Policy, one.Tier); p != nil {
 			p.all += one.Refused
@@ -137,19 +139,20 @@ func (t *tops) note(c *policies.Compiled, m *wire.Decisions, now time.Time) []by
 			add(p.requests, &m.Callers[i])
 		}
 	}
+	// Publish from time to time.
 	if now.Sub(t.published) < publish {
 		return nil
 	}
 	t.published = now
-	text, err := json.Marshal(t.publish(published))
+	text, err := json.Marshal(t.mergeSpans(published))
 	if err != nil {
 		return nil
 	}
 	return text
 }
 
-// about returns what is known of a caller beside its count.
-func about(set *policy.Set, caller *wire.CallerCount) TopCaller {
+// detailsOf returns the details of a caller beside its count.
+func detailsOf(set *policy.Set, caller *wire.CallerCount) TopCaller {
 	var a TopCaller
 	if hasConsumer(caller) {
 		a.Consumer = caller.Consumer.String()
@@ -158,13 +161,13 @@ func about(set *policy.Set, caller *wire.CallerCount) TopCaller {
 	return a
 }
 
-// publication is what one replica publishes for the others.
+// publication has the counts that one replica publishes.
 type publication struct {
-	// Since is when its counts begin, At when they were published.
+	// Since is the start of the counts, At the time of publication.
 	Since time.Time          `json:"since"`
 	At    time.Time          `json:"at"`
 	By    map[By][]TopCaller `json:"by"`
-	// Refused are all refusals of each policy and tier; they are exact.
+	// Refused are the refusals of each policy and tier; they are exact.
 	Refused []pairCount `json:"refused"`
 }
 
@@ -173,10 +176,11 @@ type pairCount struct {
 	Count int64
 }
 
-// publish merges both spans, with the n heaviest callers of each policy and tier.
-func (t *tops) publish(n int) publication {
+// mergeSpans merges both spans. It returns the n heaviest callers of each policy and tier.
+func (t *tops) mergeSpans(n int) publication {
 	all := publication{Since: t.before.since, At: t.published, By: map[By][]TopCaller{}}
-	for p := range merged(t.now.of, t.before.of) {
+	for p := range allPairs(t.now.of, t.before.of) {
+		// Merge the counters of both spans.
 		for by, of := range map[By]func(*counts) *Summary{
 			ByRefused:  func(c *counts) *Summary { return c.refused },
 			ByRequests: func(c *counts) *Summary { return c.requests },
@@ -191,6 +195,7 @@ func (t *tops) publish(n int) publication {
 				all.By[by] = append(all.By[by], topCaller(p, c))
 			}
 		}
+		// Add up the refusals of both spans.
 		refused := pairCount{pair: p}
 		for _, part := range []spanCounts{t.before, t.now} {
 			if c := part.of[p]; c != nil {
@@ -202,7 +207,7 @@ func (t *tops) publish(n int) publication {
 	return all
 }
 
-func merged(a, b map[pair]*counts) map[pair]bool {
+func allPairs(a, b map[pair]*counts) map[pair]bool {
 	keys := map[pair]bool{}
 	for _, m := range []map[pair]*counts{a, b} {
 		for p := range m {
@@ -228,26 +233,27 @@ func topCaller(p pair, c Counter) TopCaller {
 	return one
 }
 
-// Top is an answer about the heaviest callers.
+// Top is the answer to a question about the heaviest callers.
 type Top struct {
 	By    By
 	Since time.Time
-	// Refused are all refusals of the selected policies and tiers; it is exact.
+	// Refused is the number of refusals of the selected policies and tiers; it is exact.
 	Refused int64
 	Callers []TopCaller
-	// Complete is false if the store is away: then Top has only the reports to this replica.
+	// Complete is false if the store is away: then only reports to this replica are included.
 	Complete bool
 }
 
-// Top returns the n heaviest callers over all replicas, of one policy and tier if they are given.
+// Top returns the n heaviest callers of all replicas, of one policy and tier if these are given.
 func (s *Service) Top(ctx context.Context, by By, policy, tier string, n int) Top {
 	now := s.now()
 	s.mu.Lock()
-	s.tops.turn(now)
-	own := s.tops.publish(Counters)
+	s.tops.turnSpan(now)
+	own := s.tops.mergeSpans(Counters)
 	s.mu.Unlock()
 	others, err := s.others(ctx, now)
 	answer := Top{By: by, Since: own.Since, Complete: err == nil}
+	// Add the counts of all replicas.
 	sum := NewSummary(maxPairs * Counters)
 	for _, t := range append(others, own) {
 		if t.Since.Before(answer.Since) {
@@ -277,7 +283,7 @@ func (p pair) wanted(policy, tier string) bool {
 	return (policy == "" || p.Policy == policy) && (tier == "" || p.Tier == tier)
 }
 
-// others returns what other replicas have published last, if that was lately.
+// others returns the last publication of each other replica, if it is still valid.
 func (s *Service) others(ctx context.Context, now time.Time) ([]publication, error) {
 	// The clock of another replica may be in the next slot already.
 	var slots []series.Slot

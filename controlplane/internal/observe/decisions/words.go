@@ -13,7 +13,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// inWords converts a refusal to the words of its policy set; false if it does not fit the set.
+// inWords converts a refusal to the words of its policy set. ok is false if it does not fit the
+// set.
 func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) (Decision, bool) {
 	if name, _ := c.NameOf(r.Policy); name == policies.Banned {
 		return banInWords(c, node, r, now), true
@@ -26,7 +27,7 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	d := Decision{
 		At: at, Node: Clean(node), Version: c.Version.Number, LimitIndex: r.Limit, Policy: p.Name,
 		Tier: tierOf(c.Set, r.Tier), Limit: policies.LimitText(limit), From: "policy", Mode: p.Mode.String(),
-		Source: name(policy.Sources[:], r.Source), Reason: name(policy.Reasons[:], r.Reason),
+		Source: nameOf(policy.Sources[:], r.Source), Reason: nameOf(policy.Reasons[:], r.Reason),
 		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown),
 		Cost: r.Cost, Left: r.Left, Count: max(r.Count-r.Over, 1),
 	}
@@ -43,15 +44,15 @@ func inWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) 
 	return d, true
 }
 
-// bans are the reasons of refusals by a ban, by what is banned.
+// bans are the reasons of refusals by a ban, by the kind of ban.
 var bans = [...]string{match.NoBan: "ban", match.AddressBan: "ban_of_address", match.ConsumerBan: "ban_of_consumer",
 	match.KeyBan: "ban_of_key", match.PossibleBan: "ban_of_one_of_many"}
 
-// banInWords converts a refusal by a ban, which knows no policy and no limit.
+// banInWords converts a refusal by a ban, which has no policy and no limit.
 func banInWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Time) Decision {
 	d := Decision{
 		At: now.Add(-time.Duration(r.Ago) * time.Microsecond).UTC(), Node: Clean(node), Version: c.Version.Number,
-		Policy: policies.Banned, From: "ban", Source: name(policy.Sources[:], r.Source), Reason: bans[match.NoBan],
+		Policy: policies.Banned, From: "ban", Source: nameOf(policy.Sources[:], r.Source), Reason: bans[match.NoBan],
 		Key: r.Bucket.String(), Shown: Shown(c.Set, r.Shown), Count: max(r.Count-r.Over, 1),
 	}
 	if what := int(r.Reason) - wire.BanReason; what > 0 && what < len(bans) {
@@ -63,7 +64,7 @@ func banInWords(c *policies.Compiled, node string, r *wire.Refusal, now time.Tim
 	return d
 }
 
-// tierOf returns the name of a tier as messages number them.
+// tierOf returns the name of a tier by its number in messages.
 func tierOf(set *policy.Set, tier uint8) string {
 	if tier == 0 || int(tier) > len(set.Tiers) {
 		return ""
@@ -71,16 +72,16 @@ func tierOf(set *policy.Set, tier uint8) string {
 	return set.Tiers[tier-1]
 }
 
-// name returns the name of a number; newer nodes may have more.
-func name(names []string, number uint8) string {
+// nameOf returns the name of a number; newer nodes may have more numbers.
+func nameOf(names []string, number uint8) string {
 	if int(number) < len(names) {
 		return names[number]
 	}
 	return "unknown " + strconv.Itoa(int(number))
 }
 
-// Shown returns the parts of a request that a node sent, as far as the policy set allows to show
-// them. The message has been checked.
+// Shown returns the parts of a request that a node sent and the policy set allows to show. The
+// message was checked before.
 func Shown(set *policy.Set, text []byte) map[string]string {
 	var parts map[string]string
 	for len(text) >= 2 {
@@ -104,7 +105,7 @@ func Shown(set *policy.Set, text []byte) map[string]string {
 	return parts
 }
 
-// Clean makes text that a client has sent harmless to print.
+// Clean makes text from a client safe to print.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) && r != unicode.ReplacementChar {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/ground/breaker"
 )
 
-// How many values a label takes at most; what comes later is counted as other.
+// Bounds on the values of a label; further values are counted as other.
 const (
 	maxPolicies = 2000
 	maxServers  = 64
@@ -22,14 +22,14 @@ const (
 	everyTier = "all"
 )
 
-// names are the values that a label has taken. The zero value has none.
+// names are the values that a label has. The zero value is empty.
 type names struct {
 	mu  sync.Mutex
 	all map[string]bool
 }
 
-// label is a name as long as there is room for it.
-func (n *names) label(name string, most int) string {
+// labelFor returns the name if there is room for it, otherwise other.
+func (n *names) labelFor(name string, most int) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.all[name] {
@@ -45,27 +45,27 @@ func (n *names) label(name string, most int) string {
 	return name
 }
 
-// Tokens counts tokens of a policy. There is a count of those that went back beside it, so that
-// rules can subtract one from the other.
+// Tokens counts granted tokens of a policy. It also creates the count of returned tokens, so that
+// rules can subtract one count from the other.
 func (m *Metrics) Tokens(policy, mode string, tokens int64) {
 	if tokens > 0 {
-		policy = m.policies.label(policy, maxPolicies)
+		policy = m.policies.labelFor(policy, maxPolicies)
 		m.tokens.WithLabelValues(policy, mode).Add(float64(tokens))
 		m.returned.WithLabelValues(policy, mode)
 	}
 }
 
-// Returned counts tokens of a policy that were granted and not used.
+// Returned counts tokens of a policy that were granted and came back unused.
 func (m *Metrics) Returned(policy, mode string, tokens int64) {
 	if tokens > 0 {
-		m.returned.WithLabelValues(m.policies.label(policy, maxPolicies), mode).Add(float64(tokens))
+		m.returned.WithLabelValues(m.policies.labelFor(policy, maxPolicies), mode).Add(float64(tokens))
 	}
 }
 
-// Asked counts requests that waited for tokens of a policy, and of one tier if that is not empty,
-// by what became of them.
+// Asked counts requests that waited for tokens of a policy, and of a tier if it is not empty, by
+// their outcome.
 func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
-	policy, tier = m.limit(policy, tier)
+	policy, tier = m.limitLabels(policy, tier)
 	if granted > 0 {
 		m.asked.WithLabelValues(policy, tier, string(Granted)).Add(float64(granted))
 	}
@@ -74,43 +74,43 @@ func (m *Metrics) Asked(policy, tier string, granted, refused int64) {
 	}
 }
 
-// Refused counts requests that nodes say a policy has refused to callers of a tier.
+// Refused counts requests that nodes report as refused by a policy to callers of a tier.
 func (m *Metrics) Refused(policy, tier string, n int64) {
-	policy, tier = m.limit(policy, tier)
+	policy, tier = m.limitLabels(policy, tier)
 	m.refused.WithLabelValues(policy, tier).Add(float64(n))
 }
 
-// limit is the labels of a policy and a tier, which may be empty.
-func (m *Metrics) limit(policy, tier string) (string, string) {
+// limitLabels returns the labels of a policy and a tier, which may be empty.
+func (m *Metrics) limitLabels(policy, tier string) (string, string) {
 	if tier == "" {
 		tier = everyTier
 	}
-	if m.limits.label(policy+"\x00"+tier, maxPolicies) == other {
+	if m.limits.labelFor(policy+"\x00"+tier, maxPolicies) == other {
 		return other, other
 	}
 	return policy, tier
 }
 
-// Breaker notes a breaker's state.
+// Breaker sets the state of a breaker.
 func (m *Metrics) Breaker(server string, state breaker.State) {
-	m.breaker.WithLabelValues(m.servers.label(server, maxServers)).Set(float64(state))
+	m.breaker.WithLabelValues(m.servers.labelFor(server, maxServers)).Set(float64(state))
 }
 
-// Transition counts a change of a breaker, and notes its state.
+// Transition counts a change of a breaker, and sets its state.
 func (m *Metrics) Transition(c breaker.Change) {
 	m.Breaker(c.Name, c.To)
-	m.changes.WithLabelValues(m.servers.label(c.Name, maxServers), c.To.String()).Inc()
+	m.changes.WithLabelValues(m.servers.labelFor(c.Name, maxServers), c.To.String()).Inc()
 }
 
-// Census is how many nodes apply each version, and how many are on each step of the failure ladder.
+// Census has the number of nodes by applied version, and by step of the failure ladder.
 type Census struct {
 	Versions map[uint64]int
 	States   map[string]int
-	// Behind is how many do not apply the newest version.
+	// Behind is the number of nodes that do not apply the newest version.
 	Behind int
 }
 
-// census collects a Census each time metrics are asked for.
+// census collects a Census each time metrics are read.
 type census struct {
 	read                     func() Census
 	versions, states, behind *prometheus.Desc
@@ -127,7 +127,7 @@ func (c census) Describe(out chan<- *prometheus.Desc) {
 func (c census) Collect(out chan<- prometheus.Metric) {
 	now := c.read()
 	out <- prometheus.MustNewConstMetric(c.behind, prometheus.GaugeValue, float64(now.Behind))
-	for name, n := range newest(now.Versions) {
+	for name, n := range newestVersions(now.Versions) {
 		out <- prometheus.MustNewConstMetric(c.versions, prometheus.GaugeValue, float64(n), name)
 	}
 	for name, n := range now.States {
@@ -135,7 +135,7 @@ func (c census) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// byName collects a value of each name each time metrics are asked for.
+// byName collects a value of each name each time metrics are read.
 type byName struct {
 	read func() map[string]float64
 	desc *prometheus.Desc
@@ -151,8 +151,8 @@ func (b byName) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// newest are the counts of the newest versions, and of all others together.
-func newest(counts map[uint64]int) map[string]int {
+// newestVersions returns the counts of the newest versions, and the sum of all other counts.
+func newestVersions(counts map[uint64]int) map[string]int {
 	var versions []uint64
 	for v := range counts {
 		versions = append(versions, v)
@@ -170,12 +170,12 @@ func newest(counts map[uint64]int) map[string]int {
 	return out
 }
 
-// PenaltyBegun counts a penalty that a node says it has begun.
+// PenaltyBegun counts a penalty that a node reports as begun.
 func (m *Metrics) PenaltyBegun(policy string, shadow bool) {
-	m.penalties.WithLabelValues(m.offended.label(policy, maxPolicies), stateOf(shadow)).Inc()
+	m.penalties.WithLabelValues(m.offended.labelFor(policy, maxPolicies), stateOf(shadow)).Inc()
 }
 
-// PenaltiesFull counts penalties that found no place in the store.
+// PenaltiesFull counts penalties for which the store had no room.
 func (m *Metrics) PenaltiesFull(n int) { m.penaltiesFull.Add(float64(n)) }
 
 // PenaltiesUnstored counts a report whose penalties could not be stored.

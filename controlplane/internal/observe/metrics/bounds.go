@@ -3,9 +3,9 @@ package metrics
 // Bound is one of the control plane's bounds on its own callers.
 type Bound string
 
-// The bounds: requests of one token, requests without a valid token from one address, requests of
-// the nodes at one address, their turns at the store, turns and connections of people, and nodes
-// that were never heard of.
+// The bounds: requests with one token; requests without a valid token from one address; requests of
+// nodes at one address, and their turns at the store; turns and connections of people; and nodes
+// that are not known.
 const (
 	BoundToken    Bound = "token"
 	BoundAddress  Bound = "address"
@@ -15,10 +15,10 @@ const (
 	BoundNewNodes Bound = "new_nodes"
 )
 
-// Throttled counts a request that a bound has stopped, or a node that was not noted.
+// Throttled counts a request that a bound has stopped, or a node that was not recorded.
 func (m *Metrics) Throttled(by Bound) { m.throttled.WithLabelValues(string(by)).Inc() }
 
-// AuthFailed is why a token was refused.
+// AuthFailed is the reason why a token was refused.
 type AuthFailed string
 
 // The reasons.

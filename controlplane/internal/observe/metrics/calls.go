@@ -5,14 +5,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// Calls counts what the gRPC rate limit service decides, in the words of the filter's own counters.
-// Make one with Metrics.Calls.
+// Calls counts the decisions of the gRPC rate limit service, in the words of the filter's own
+// counters. Make one with Metrics.Calls.
 type Calls struct {
 	metrics                  *Metrics
 	calls, decisions, source *prometheus.CounterVec
 }
 
-// Calls registers the counters. It is for once.
+// Calls registers the counters. Call it once.
 func (m *Metrics) Calls() *Calls {
 	register := promauto.With(m.registry)
 	return &Calls{
@@ -41,7 +41,7 @@ func (c *Calls) Decided(policy, source string, refused bool) {
 	if refused {
 		outcome = "refused"
 	}
-	c.decisions.WithLabelValues(c.metrics.policies.label(policy, maxPolicies), outcome).Inc()
+	c.decisions.WithLabelValues(c.metrics.policies.labelFor(policy, maxPolicies), outcome).Inc()
 	c.source.WithLabelValues(source).Inc()
 }
 
@@ -51,5 +51,5 @@ func (c *Calls) Watched(policy string, candidate bool, seen string) {
 	if candidate {
 		outcome = "candidate_" + seen
 	}
-	c.decisions.WithLabelValues(c.metrics.policies.label(policy, maxPolicies), outcome).Inc()
+	c.decisions.WithLabelValues(c.metrics.policies.labelFor(policy, maxPolicies), outcome).Inc()
 }

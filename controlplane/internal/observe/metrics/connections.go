@@ -12,8 +12,8 @@ type connections struct {
 	read     func() access.Counts
 }
 
-// Describe implements prometheus.Collector. It describes nothing, so that there may be one for each
-// listener.
+// Describe implements prometheus.Collector. It describes nothing, so that there can be one
+// collector for each listener.
 func (connections) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -1,5 +1,4 @@
-// Package metrics holds the control plane's metrics. Labels take few values: routes, methods,
-// classes of status codes, names of operations.
+// Package metrics has the control plane's metrics. All labels have few values.
 package metrics
 
 import (
@@ -43,52 +42,56 @@ type Metrics struct {
 	penaltiesFull     prometheus.Counter
 	penaltiesUnstored prometheus.Counter
 
-	// policies, servers, limits and offended are the labels in use: a limit is a policy and a tier
-	// together, an offended policy one of which nodes report penalties.
+	// policies, servers, limits and offended are the labels in use: a limit is a policy with a
+	// tier; an offended policy is a policy with reported penalties.
 	policies, servers, limits, offended names
 }
 
-// Gauges are read when metrics are asked for. Fields must be set unless they say otherwise.
+// Gauges are functions that are called when metrics are read. All fields are required unless they
+// say otherwise.
 type Gauges struct {
-	// Nodes is how many nodes share the buckets, Version the policy set's version on this replica.
+	// Nodes returns the number of nodes that share the buckets, Version the policy set's version on
+	// this replica.
 	Nodes, Version func() float64
-	// Refused is from how many addresses calls of nodes are refused now.
+	// Refused returns the number of addresses from which calls of nodes are refused now.
 	Refused func() float64
-	// Unmet is how many policies no request meets.
+	// Unmet returns the number of policies that no request meets.
 	Unmet func() float64
-	// Census counts the nodes by a label's values.
+	// Census counts the nodes by the values of labels.
 	Census func() Census
-	// Ready is 1 while the store can be followed.
+	// Ready returns 1 while the store can be followed.
 	Ready func() float64
-	// ClockAhead is how many seconds this machine's clock is ahead of the store's, NaN before that
-	// is known; nil if the store has no other clock.
+	// ClockAhead returns the seconds by which this machine's clock is ahead of the store's, NaN
+	// before that is known; nil if the store has no clock of its own.
 	ClockAhead func() float64
-	// Shared is 1 while another deployment uses the same keys of the store; nil leaves it out.
+	// Shared returns 1 while another deployment uses the same keys of the store; nil leaves the
+	// metric out.
 	Shared func() float64
-	// Enforcement counts the orders in force by state, and the banned keys; unsaved: the store does
-	// not have them.
+	// Enforcement counts the orders in force by state, and the banned keys; unsaved is true if the
+	// store lacks them.
 	Enforcement func() (orders map[string]int, bans int, unsaved bool)
-	// Penalties counts those in force, enforced and in shadow; nil leaves them out.
+	// Penalties counts the penalties in force, enforced and in shadow; nil leaves the metric out.
 	Penalties func() (enforced, shadow int)
-	// Fullest is how full the fullest bucket of each policy was in the last half minute, in percent
-	// for those that are known; nil leaves them out.
+	// Fullest returns the highest fill of any bucket of each known policy in the last half minute,
+	// in percent; nil leaves the metric out.
 	Fullest func() map[string]float64
-	// Regions is 1 while shares can move between the regions, or if there is only one.
+	// Regions returns 1 while shares can move between the regions, or if there is only one region.
 	Regions func() float64
-	// SaveAge is how many seconds ago the store saved what it counts; nil leaves it out.
+	// SaveAge returns the seconds since the store saved its counters; nil leaves the metric out.
 	SaveAge func() float64
-	// Full is how often the store had no room for a bucket; nil leaves it out.
+	// Full returns how often the store had no room for a bucket; nil leaves the metric out.
 	Full func() float64
-	// Files is 1 while the policy set that is kept in files is in force; nil leaves it out.
+	// Files returns 1 while the policy set of the files is in force; nil leaves the metric out.
 	Files func() float64
-	// PollAge is how many seconds ago the store was last followed; nil leaves it out.
+	// PollAge returns the seconds since the store was last followed; nil leaves the metric out.
 	PollAge func() float64
-	// Distance is how many seconds the store takes to answer; nil leaves it out.
+	// Distance returns the seconds that the store takes to answer; nil leaves the metric out.
 	Distance func() float64
-	// Expiring is in how many seconds the last token of each name expires, negative if it has; nil
-	// leaves it out.
+	// Expiring returns the seconds until the last token of each name expires, negative after that;
+	// nil leaves the metric out.
 	Expiring func() map[string]float64
-	// WrongFiles has 1 for each setting whose file cannot be used as it is; nil leaves it out.
+	// WrongFiles returns 1 for each setting whose file cannot be used now; nil leaves the metric
+	// out.
 	WrongFiles func() map[string]float64
 }
 
@@ -115,7 +118,7 @@ func New(version string) *Metrics {
 	return m
 }
 
-// requestMetrics registers what counts requests to the control plane.
+// requestMetrics registers the metrics of requests to the control plane.
 func (m *Metrics) requestMetrics(register promauto.Factory) {
 	m.requests = register.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "weir_http_request_seconds",
@@ -143,7 +146,7 @@ func (m *Metrics) requestMetrics(register promauto.Factory) {
 	}, []string{"reason"})
 }
 
-// storeMetrics registers what measures the store.
+// storeMetrics registers the metrics of the store.
 func (m *Metrics) storeMetrics(register promauto.Factory) {
 	m.store = register.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "weir_store_seconds",
@@ -171,7 +174,7 @@ func (m *Metrics) storeMetrics(register promauto.Factory) {
 	}
 }
 
-// limitMetrics registers what counts requests by the policies that limit them.
+// limitMetrics registers the metrics of requests by the policies that limit them.
 func (m *Metrics) limitMetrics(register promauto.Factory) {
 	m.tokens = register.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_tokens_granted_total",
@@ -208,7 +211,7 @@ func (m *Metrics) limitMetrics(register promauto.Factory) {
 	})
 }
 
-// Read registers the gauges. It is for once.
+// Read registers the gauges. Call it once.
 func (m *Metrics) Read(g Gauges) {
 	m.registry.MustRegister(newCensus(g.Census), newOverrides(g.Enforcement))
 	for _, each := range []struct {
@@ -290,7 +293,7 @@ func newOverrides(read func() (orders map[string]int, bans int, unsaved bool)) o
 	}
 }
 
-// Connections has the connections to a door counted.
+// Connections registers the metrics of the connections to a door.
 func (m *Metrics) Connections(door string, read func() access.Counts) {
 	m.registry.MustRegister(connections{door, read})
 }
@@ -302,7 +305,7 @@ var (
 		"Connections without a valid token that were closed to make room for others.", []string{"listener"}, nil)
 )
 
-// What a store can lose, for Lost.
+// Values for Lost: the parts of a store that can be lost.
 const (
 	LostPolicySet   = "policyset"
 	LostConsumers   = "consumers"
@@ -310,7 +313,7 @@ const (
 	LostEnforcement = "enforcement"
 )
 
-// Lost counts that the store has lost something.
+// Lost counts a loss of the store.
 func (m *Metrics) Lost(what string) { m.lost.WithLabelValues(what).Inc() }
 
 // Stopped counts a rollout that was taken back by its rule.
@@ -321,7 +324,7 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// Request counts an answered request. Route is a pattern, empty for requests that match none.
+// Request counts an answered request. route is a pattern; empty for a request without a route.
 func (m *Metrics) Request(route, method string, status int, took time.Duration) {
 	if route == "" {
 		route = "none"
@@ -332,17 +335,17 @@ func (m *Metrics) Request(route, method string, status int, took time.Duration) 
 	default:
 		method = "other"
 	}
-	m.requests.WithLabelValues(route, method, class(status)).Observe(took.Seconds())
+	m.requests.WithLabelValues(route, method, statusClass(status)).Observe(took.Seconds())
 }
 
-// Call counts an answered gRPC call by its full method, which must be one that is served, and the
+// Call counts an answered gRPC call, by its full method, which must be a served method, and by the
 // name of its status.
 func (m *Metrics) Call(method, code string, took time.Duration) {
 	m.rpcs.WithLabelValues(method, code).Observe(took.Seconds())
 }
 
-// class is the class of a status.
-func class(status int) string {
+// statusClass returns the class of a status, like 2xx.
+func statusClass(status int) string {
 	classes := [...]string{"1xx", "2xx", "3xx", "4xx", "5xx"}
 	if i := status/100 - 1; i >= 0 && i < len(classes) {
 		return classes[i]
@@ -353,8 +356,8 @@ func class(status int) string {
 // Outcome is the answer to a node about a bucket.
 type Outcome string
 
-// Granted in full, in part or not at all; unknown: the node must fetch the newest policy set;
-// unavailable: the part of the store that keeps the bucket does not answer.
+// Granted in full, in part (Short), or not at all. Unknown: the node must fetch the newest policy
+// set. Unavailable: the part of the store with the bucket does not answer.
 const (
 	Granted Outcome = "granted"
 	Short   Outcome = "short"
@@ -363,7 +366,7 @@ const (
 	Unavailable Outcome = "unavailable"
 )
 
-// Outcomes are how many buckets of one lease request have each outcome.
+// Outcomes has the number of buckets in one lease request with each outcome.
 type Outcomes struct{ Granted, Short, Unknown, Unavailable int }
 
 // Items counts the buckets of one lease request.
@@ -379,7 +382,7 @@ func (m *Metrics) Items(o Outcomes) {
 	m.batch.Observe(float64(o.Granted + o.Short + o.Unknown + o.Unavailable))
 }
 
-// Result is how an operation of the store ended: in full, for some items only, or not.
+// Result is the result of an operation of the store: all, for some items only, or an error.
 type Result string
 
 // The results.

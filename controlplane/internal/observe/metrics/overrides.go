@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// overrides collects what operators have ordered each time metrics are asked for.
+// overrides collects the orders of operators each time metrics are read.
 type overrides struct {
 	read                  func() (orders map[string]int, bans int, unsaved bool)
 	orders, bans, unsaved *prometheus.Desc

@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// penalties is a collector of those in force.
+// penalties collects the penalties in force.
 type penalties struct {
 	read func() (enforced, shadow int)
 	desc *prometheus.Desc
@@ -18,7 +18,7 @@ func (p penalties) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(p.desc, prometheus.GaugeValue, float64(shadow), stateOf(true))
 }
 
-// stateOf is the label of what refuses or is in shadow.
+// stateOf returns the label of a penalty that refuses, or is in shadow.
 func stateOf(shadow bool) string {
 	if shadow {
 		return "shadow"

@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// quotas counts what happens at the door for Envoy's rate_limit_quota filters.
+// quotas counts events at the door for Envoy's rate_limit_quota filters.
 type quotas struct {
 	requests, assigned, ignored *prometheus.CounterVec
 }
@@ -25,7 +25,8 @@ func (m *Metrics) quotaMetrics(register promauto.Factory) {
 	}, []string{"reason"})
 }
 
-// Quotas has the gauges of the door read how many streams are open, and how many buckets they have.
+// Quotas registers the gauges of the door: the number of open streams, and the number of their
+// buckets.
 func (m *Metrics) Quotas(load func() (streams, buckets int)) {
 	register := promauto.With(m.registry)
 	register.NewGaugeFunc(prometheus.GaugeOpts{
@@ -51,5 +52,5 @@ func (m *Metrics) QuotaReported(admitted, refused uint64) {
 // QuotaAssigned counts an assignment.
 func (m *Metrics) QuotaAssigned(kind string) { m.quotas.assigned.WithLabelValues(kind).Inc() }
 
-// QuotaIgnored counts a bucket that was left alone.
+// QuotaIgnored counts a bucket that was ignored.
 func (m *Metrics) QuotaIgnored(reason string) { m.quotas.ignored.WithLabelValues(reason).Inc() }

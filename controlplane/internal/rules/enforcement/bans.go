@@ -14,7 +14,7 @@ import (
 // all hashes or none, and reports whether they are stored. The error is ErrTooMany, or ErrUnknown
 // before the store has been reached, since other bans would be lost.
 func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.Entry) (bool, error) {
-	_, durable, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+	_, durable, err := s.changeDocument(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
 			return entry, ErrUnknown
 		}
@@ -41,11 +41,11 @@ func (s *Service) Ban(ctx context.Context, b Ban, hashes []string, entry audit.E
 func (s *Service) Unban(
 	ctx context.Context, hashes []string, entry audit.Entry,
 ) (lifted []Ban, stored bool, err error) {
-	_, stored, err = s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+	_, stored, err = s.changeDocument(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		if !s.loaded {
 			return entry, ErrUnknown
 		}
-		if lifted = d.dropBans(d.Bans.together(hashes), stamp.Time); len(lifted) == 0 {
+		if lifted = d.dropBans(d.Bans.withSameActs(hashes), stamp.Time); len(lifted) == 0 {
 			return entry, ErrNotBanned
 		}
 		stamp.By = entry.By
@@ -60,8 +60,8 @@ func (s *Service) Unban(
 	return lifted, stored, err
 }
 
-// together returns these hashes, and all hashes that the same acts banned.
-func (b Bans) together(hashes []string) (all []string) {
+// withSameActs returns these hashes, and all hashes that the same acts banned.
+func (b Bans) withSameActs(hashes []string) (all []string) {
 	all = slices.Clone(hashes)
 	for _, one := range b.List {
 		if !slices.Contains(hashes, one.Key) {
@@ -87,7 +87,7 @@ func (d *Document) dropBans(hashes []string, now time.Time) (held []Ban) {
 		return isOfKey || !b.InForce(now)
 	})
 	d.Bans.Lifted = slices.DeleteFunc(d.Bans.Lifted, func(l Lifted) bool {
-		return slices.Contains(hashes, l.Key) || !l.matters(now)
+		return slices.Contains(hashes, l.Key) || !l.hasEffect(now)
 	})
 	return held
 }

@@ -196,8 +196,8 @@ func unixMilli(expires *time.Time) int64 {
 	return max(expires.UnixMilli(), 1)
 }
 
-// message returns the document in the form for nodes.
-func (d Document) message() ([]byte, error) {
+// nodeMessage returns the document in the form for nodes.
+func (d Document) nodeMessage() ([]byte, error) {
 	return d.messageOf(d.Revision, d.Freed.List[max(0, len(d.Freed.List)-wire.MaxFreed):])
 }
 

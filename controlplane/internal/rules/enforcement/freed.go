@@ -51,7 +51,7 @@ func (s *Service) ReserveFree(buckets int) (done func(), err error) {
 // Free tells nodes to forget the state of changed buckets. full is true if the buckets are full
 // now. An entry without an action is not stored: the change has an entry of its own.
 func (s *Service) Free(ctx context.Context, buckets []keyhash.Key, full bool, entry audit.Entry) error {
-	_, _, err := s.change(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
+	_, _, err := s.changeDocument(ctx, false, func(d *Document, _ bool, stamp Stamp) (audit.Entry, error) {
 		list := d.Freed.lately(stamp.Time)
 		for _, b := range buckets {
 			list = append(list, Freed{Bucket: b.String(), Revision: stamp.Revision, Full: full, At: stamp.Time})
@@ -70,7 +70,7 @@ func (f FreedBuckets) lately(now time.Time) []Freed {
 
 // joinFreed joins two lists of changed buckets: the result has all changes of both.
 func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
-	if b.after(a.Stamp) {
+	if b.isLater(a.Stamp) {
 		a, b = b, a
 	}
 	joined.Stamp, joined.List = a.Stamp, a.lately(now)
@@ -84,9 +84,9 @@ func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
 	})
 	joined.List = joined.List[max(0, len(joined.List)-keptFreed):]
 	switch {
-	case a.holds(joined.List):
+	case a.containsAll(joined.List):
 		joined.List = a.List
-	case b.holds(joined.List):
+	case b.containsAll(joined.List):
 		joined.Stamp, joined.List = b.Stamp, b.List
 	default: // Two replicas that join the same lists get the same ID.
 		joined.ID = joinedID(a.ID, b.ID)
@@ -94,8 +94,8 @@ func joinFreed(a, b FreedBuckets, now time.Time) (joined FreedBuckets) {
 	return joined
 }
 
-// holds reports whether a list has all items of another list.
-func (f FreedBuckets) holds(others []Freed) bool {
+// containsAll reports whether a list has all items of another list.
+func (f FreedBuckets) containsAll(others []Freed) bool {
 	for _, other := range others {
 		if !slices.ContainsFunc(f.List, other.same) {
 			return false
@@ -109,10 +109,10 @@ func (f Freed) same(other Freed) bool {
 	return f.Bucket == other.Bucket && f.Full == other.Full && f.At.Equal(other.At)
 }
 
-// renew gives new revisions to changes that some replica did not know, so that nodes of all
-// replicas receive them: a node skips changes before its revision. Each revision gets at most as
-// many changes as a message has room for, wire.MaxFreed. It returns the last revision.
-func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) (last uint64) {
+// renewRevisions gives new revisions to changes that some replica did not know, so that nodes of
+// all replicas receive them: a node skips changes before its revision. Each revision gets at most
+// as many changes as a message has room for, wire.MaxFreed. It returns the last revision.
+func (f *FreedBuckets) renewRevisions(revision uint64, known ...FreedBuckets) (last uint64) {
 	f.List = slices.Clone(f.List)
 	renewed := 0
 	for i, one := range f.List {
@@ -126,10 +126,10 @@ func (f *FreedBuckets) renew(revision uint64, known ...FreedBuckets) (last uint6
 	return revision + uint64(max(renewed-1, 0)/wire.MaxFreed)
 }
 
-// page returns the changed buckets for the next message to a node at a revision, and the revision
-// of that message. upTo is 0 if the message for all nodes has all of them. A node without a
-// revision knows of no bucket.
-func (d Document) page(after uint64) (upTo uint64, list []Freed) {
+// nextPage returns the changed buckets for the next message to a node at a revision, and the
+// revision of that message. upTo is 0 if the message for all nodes has all of them. A node without
+// a revision knows of no bucket.
+func (d Document) nextPage(after uint64) (upTo uint64, list []Freed) {
 	if after == 0 || after >= d.Revision || len(d.Freed.List) <= wire.MaxFreed {
 		return 0, nil
 	}

@@ -23,8 +23,8 @@ type Lifted struct {
 	At       time.Time `json:"at"`
 }
 
-// matters reports whether another replica may still have the ban.
-func (l Lifted) matters(now time.Time) bool { return now.Sub(l.At) < liftedFor }
+// hasEffect reports whether another replica may still have the ban.
+func (l Lifted) hasEffect(now time.Time) bool { return now.Sub(l.At) < liftedFor }
 
 // Changed records the last change of the orders for a scope.
 type Changed struct {
@@ -40,16 +40,16 @@ type scope struct{ policy, tier string }
 func (o Order) scope() scope   { return scope{o.Policy, o.Tier} }
 func (c Changed) scope() scope { return scope{c.Policy, c.Tier} }
 
-// note records the changes between the orders before and now. With all the change replaced all
-// orders, also orders that this replica does not know.
-func (o *Orders) note(before []Order, all bool) {
+// noteChanges records the changes between the orders before and now. With all the change replaced
+// all orders, also orders that this replica does not know.
+func (o *Orders) noteChanges(before []Order, all bool) {
 	if all {
 		o.Changed, o.Swept = nil, o.Revision
 		return
 	}
 	for _, list := range [][]Order{before, o.List} {
 		for _, one := range list {
-			was, is := of(before, one.scope()), of(o.List, one.scope())
+			was, is := orderFor(before, one.scope()), orderFor(o.List, one.scope())
 			if was != nil && is != nil && was.Same(*is) {
 				continue
 			}
@@ -58,12 +58,12 @@ func (o *Orders) note(before []Order, all bool) {
 		}
 	}
 	o.Changed = slices.DeleteFunc(o.Changed, func(c Changed) bool {
-		return of(o.List, c.scope()) == nil && o.Time.Sub(c.At) >= liftedFor
+		return orderFor(o.List, c.scope()) == nil && o.Time.Sub(c.At) >= liftedFor
 	})
 }
 
 // orderFor returns the order for a scope; nil if there is none.
-func of(list []Order, about scope) *Order {
+func orderFor(list []Order, about scope) *Order {
 	for i := range list {
 		if list[i].scope() == about {
 			return &list[i]
@@ -72,8 +72,8 @@ func of(list []Order, about scope) *Order {
 	return nil
 }
 
-// last returns the last change of a scope.
-func (o Orders) last(about scope) Changed {
+// lastChange returns the last change of a scope.
+func (o Orders) lastChange(about scope) Changed {
 	for _, c := range o.Changed {
 		if c.scope() == about {
 			return c
@@ -88,7 +88,7 @@ func (o Orders) last(about scope) Changed {
 
 // joinOrders joins two lists of orders, scope by scope.
 func joinOrders(a, b Orders) (joined Orders) {
-	if b.after(a.Stamp) {
+	if b.isLater(a.Stamp) {
 		a, b = b, a
 	}
 	if a.ID == b.ID {
@@ -111,17 +111,17 @@ func joinOrders(a, b Orders) (joined Orders) {
 			continue
 		}
 		seen[about] = true
-		from, last := a, a.last(about)
-		if other := b.last(about); other.Revision > last.Revision {
+		from, last := a, a.lastChange(about)
+		if other := b.lastChange(about); other.Revision > last.Revision {
 			from, last = b, other
 		}
-		is := of(from.List, about)
+		is := orderFor(from.List, about)
 		if is != nil {
 			joined.List = append(joined.List, *is)
 		}
 		joined.Changed = append(joined.Changed, last)
-		ofA = ofA && equal(is, of(a.List, about))
-		ofB = ofB && equal(is, of(b.List, about))
+		ofA = ofA && isSameOrder(is, orderFor(a.List, about))
+		ofB = ofB && isSameOrder(is, orderFor(b.List, about))
 	}
 	// If the result equals one of the lists, keep that list's order and stamp.
 	switch {
@@ -136,8 +136,8 @@ func joinOrders(a, b Orders) (joined Orders) {
 	return joined
 }
 
-// equal reports whether two orders are the same order; nil means no order.
-func equal(a, b *Order) bool {
+// isSameOrder reports whether two orders are the same order; nil means no order.
+func isSameOrder(a, b *Order) bool {
 	return a == b || a != nil && b != nil && a.Same(*b) && a.Since.Equal(b.Since)
 }
 
@@ -146,21 +146,21 @@ func joinedID(a, b string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// join returns a document with the orders and bans of both documents. For each scope it takes the
-// later order or lifting, for each key the later ban or lifting; it takes the changed buckets of
-// both. Later means the higher revision, because each change is made on top of all changes that its
-// replica knows. With equal revisions a ban wins over a lifting. join(a, b) equals join(b, a).
-// dropped is the number of bans without room.
-func join(a, b Document, now time.Time) (d Document, dropped int) {
+// joinDocuments returns a document with the orders and bans of both documents. For each scope it
+// takes the later order or lifting, for each key the later ban or lifting; it takes the changed
+// buckets of both. Later means the higher revision, because each change is made on top of all
+// changes that its replica knows. With equal revisions a ban wins over a lifting. join(a, b) equals
+// join(b, a). dropped is the number of bans without room.
+func joinDocuments(a, b Document, now time.Time) (d Document, dropped int) {
 	d = Document{Revision: max(a.Revision, b.Revision), Orders: joinOrders(a.Orders, b.Orders)}
 	d.Freed = joinFreed(a.Freed, b.Freed, now)
 	d.Bans, dropped = joinBans(a.Bans, b.Bans, now)
 	return d, dropped
 }
 
-// after reports whether a change is later than another change. Two replicas without the store can
+// isLater reports whether a change is later than another change. Two replicas without the store can
 // make changes of the same revision: then the IDs decide, the same on both.
-func (s Stamp) after(other Stamp) bool {
+func (s Stamp) isLater(other Stamp) bool {
 	return cmp.Or(cmp.Compare(s.Revision, other.Revision), cmp.Compare(s.ID, other.ID)) > 0
 }
 
@@ -179,7 +179,7 @@ func (b Bans) marks(now time.Time) []mark {
 		}
 	}
 	for _, l := range b.Lifted {
-		if l.matters(now) {
+		if l.hasEffect(now) {
 			all = append(all, mark{Ban{Key: l.Key, Revision: l.Revision, Since: l.At}, true})
 		}
 	}
@@ -196,7 +196,7 @@ func (m mark) same(other mark) bool { return m.compare(other) == 0 && m.lifted =
 
 // joinBans joins two lists of bans.
 func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
-	if b.after(a.Stamp) {
+	if b.isLater(a.Stamp) {
 		a, b = b, a
 	}
 	// Take the later mark of each key.
@@ -208,7 +208,7 @@ func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
 			last[m.Key] = m
 		}
 	}
-	kept, dropped := bound(slices.SortedFunc(maps.Values(last), mark.compare))
+	kept, dropped := dropExcess(slices.SortedFunc(maps.Values(last), mark.compare))
 	for _, m := range kept {
 		if m.lifted {
 			joined.Lifted = append(joined.Lifted, Lifted{m.Key, m.Revision, m.Since})
@@ -228,9 +228,9 @@ func joinBans(a, b Bans, now time.Time) (joined Bans, dropped int) {
 	return joined, dropped
 }
 
-// bound removes marks if there are too many: the later bans, which are counted, and the earlier
-// liftings.
-func bound(all []mark) (kept []mark, dropped int) {
+// dropExcess removes marks if there are too many: the later bans, which are counted, and the
+// earlier liftings.
+func dropExcess(all []mark) (kept []mark, dropped int) {
 	lifted := 0
 	for _, m := range all {
 		if m.lifted {

@@ -83,7 +83,7 @@ func (s *Service) Follow(ctx context.Context, revision *uint64) error {
 	}
 	timed, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := s.meet(timed)
+	err := s.exchange(timed)
 	s.noteStore(ctx, err)
 	return err
 }
@@ -121,7 +121,7 @@ func (s *Service) noteStore(ctx context.Context, err error) {
 
 // refresh exchanges changes with the store. The caller holds changing.
 func (s *Service) refresh(ctx context.Context) error {
-	err := s.meet(ctx)
+	err := s.exchange(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answering.Note(err, s.now())
@@ -129,7 +129,7 @@ func (s *Service) refresh(ctx context.Context) error {
 }
 
 // exchange reads the store's document, and joins it with the document of this replica.
-func (s *Service) meet(ctx context.Context) error {
+func (s *Service) exchange(ctx context.Context) error {
 	// Read the document, unless its revision is known.
 	s.mu.Lock()
 	held, unsaved, known := s.held, s.unsaved, uint64(0)
@@ -145,12 +145,12 @@ func (s *Service) meet(ctx context.Context) error {
 		return nil
 	}
 	// If the store has all changes, use its document.
-	merged, dropped := join(held, stored, s.now())
+	merged, dropped := joinDocuments(held, stored, s.now())
 	if merged.is(stored) && stored.Revision >= held.Revision && (!unsaved || stored.is(held)) {
 		if s.unsaid {
 			s.sayRegained(stored, 0)
 		}
-		return s.adopt(stored, true)
+		return s.putInForce(stored, true)
 	}
 	// Otherwise store the joined document.
 	if dropped > 0 {
@@ -158,13 +158,13 @@ func (s *Service) meet(ctx context.Context) error {
 			"dropped", dropped, "kept", wire.MaxBans)
 		s.lost()
 	}
-	return s.settle(ctx, held, stored, merged)
+	return s.storeJoined(ctx, held, stored, merged)
 }
 
-// settle stores the joined document, since the store lacks changes of this replica: changes that
-// were made while the store was away, or that the store has lost. The audit entries of changes that
-// later changes have replaced are stored too.
-func (s *Service) settle(ctx context.Context, held, stored, merged Document) error {
+// storeJoined stores the joined document, since the store lacks changes of this replica: changes
+// that were made while the store was away, or that the store has lost. The audit entries of changes
+// that later changes have replaced are stored too.
+func (s *Service) storeJoined(ctx context.Context, held, stored, merged Document) error {
 	entries := s.entries
 	if !s.unsaved {
 		entries = []audit.Entry{{
@@ -175,7 +175,7 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	if !merged.is(held) || merged.Revision <= stored.Revision {
 		merged.Revision++ // Nodes may have another document with this number.
 	}
-	merged.Revision = merged.Freed.renew(merged.Revision, held.Freed, stored.Freed)
+	merged.Revision = merged.Freed.renewRevisions(merged.Revision, held.Freed, stored.Freed)
 	write := Write{Expected: stored.Revision, Document: merged, Entries: entries}
 	if err := s.store.WriteEnforcement(ctx, write); err != nil {
 		s.unsaid = !s.unsaved && !errors.Is(err, errs.Conflict)
@@ -185,30 +185,30 @@ func (s *Service) settle(ctx context.Context, held, stored, merged Document) err
 	switch {
 	case merged.is(stored):
 		s.log.Warn("what was ordered while the store was away has been overtaken by a later change, which stays",
-			append(merged.facts(stored.Revision), "by", stored.Orders.By)...)
+			append(merged.logFacts(stored.Revision), "by", stored.Orders.By)...)
 	case !s.unsaved:
 		s.sayRegained(merged, stored.Revision)
 	default:
-		s.log.Info("what was ordered while the store was away is stored", merged.facts(stored.Revision)...)
+		s.log.Info("what was ordered while the store was away is stored", merged.logFacts(stored.Revision)...)
 	}
-	return s.adopt(merged, true)
+	return s.putInForce(merged, true)
 }
 
 // sayRegained logs that the store has its lost changes back.
 func (s *Service) sayRegained(now Document, replaces uint64) {
 	s.unsaid = false
-	s.log.Warn("the store had lost orders or bans; it has back what this replica knew", now.facts(replaces)...)
+	s.log.Warn("the store had lost orders or bans; it has back what this replica knew", now.logFacts(replaces)...)
 	s.lost()
 }
 
-// facts returns the log's attributes of a stored document.
-func (d *Document) facts(replaces uint64) []any {
+// logFacts returns the log's attributes of a stored document.
+func (d *Document) logFacts(replaces uint64) []any {
 	return []any{"orders", len(d.Orders.List), "bans", len(d.Bans.List), "revision", d.Revision, "replaces", replaces}
 }
 
-// adopt puts a document into force on this replica.
-func (s *Service) adopt(d Document, saved bool) error {
-	message, err := d.message()
+// putInForce puts a document into force on this replica.
+func (s *Service) putInForce(d Document, saved bool) error {
+	message, err := d.nodeMessage()
 	if err != nil {
 		return err
 	}
@@ -237,10 +237,10 @@ func (s *Service) Held() (d Document, durable bool, err error) {
 	return s.held, !s.unsaved, nil
 }
 
-// change makes a new document from the document in force. Nodes of this replica get it at once,
-// even if it cannot be stored: then it is not durable. change calls edit again if another writer
-// was faster, and returns its errors.
-func (s *Service) change(
+// changeDocument makes a new document from the document in force. Nodes of this replica get it at
+// once, even if it cannot be stored: then it is not durable. change calls edit again if another
+// writer was faster, and returns its errors.
+func (s *Service) changeDocument(
 	ctx context.Context, dryRun bool, edit func(d *Document, known bool, stamp Stamp) (audit.Entry, error),
 ) (Document, bool, error) {
 	s.changing.Lock()
@@ -267,7 +267,7 @@ func (s *Service) change(
 		d.Revision = stamp.Revision
 		// Store it. If the store is away, put it into force all the same.
 		if away == nil {
-			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entries(entry)})
+			away = s.store.WriteEnforcement(timed, Write{Expected: base, Document: d, Entries: entriesOf(entry)})
 		}
 		if errors.Is(away, errs.Conflict) {
 			continue
@@ -275,14 +275,14 @@ func (s *Service) change(
 		if away != nil {
 			s.log.Warn("the store does not take what was ordered; it is in force and held in memory until it does",
 				"error", away)
-			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entries(entry)...)
+			s.entries = append(s.entries[max(0, len(s.entries)+1-maxEntries):], entriesOf(entry)...)
 		}
-		return d, away == nil, s.adopt(d, away == nil)
+		return d, away == nil, s.putInForce(d, away == nil)
 	}
 }
 
-// entries returns the audit entry of a change; a change whose entry is stored elsewhere has none.
-func entries(e audit.Entry) []audit.Entry {
+// entriesOf returns the audit entry of a change; a change whose entry is stored elsewhere has none.
+func entriesOf(e audit.Entry) []audit.Entry {
 	if e.Action == "" {
 		return nil
 	}
@@ -306,7 +306,7 @@ type Change struct {
 // order with the same meaning as before keeps its author and time. The error is errs.Conflict, or
 // ErrUnknown if only a change with Any is possible.
 func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
-	d, durable, err := s.change(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
+	d, durable, err := s.changeDocument(ctx, c.DryRun, func(d *Document, known bool, stamp Stamp) (audit.Entry, error) {
 		switch {
 		case !known && !c.Any:
 			return audit.Entry{}, ErrUnknown
@@ -328,7 +328,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 				reasons = append(reasons, o.Reason)
 			}
 		}
-		d.Orders.note(before, c.Any)
+		d.Orders.noteChanges(before, c.Any)
 		// Complete the audit entry.
 		entry := c.Entry
 		entry.Before, entry.After = audit.Value(before), audit.Value(d.Orders.List)
@@ -347,7 +347,7 @@ func (s *Service) Put(ctx context.Context, c Change) (Orders, bool, error) {
 func (s *Service) After(revision uint64, waited bool) (message []byte, news bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if upTo, list := s.held.page(revision); upTo > 0 {
+	if upTo, list := s.held.nextPage(revision); upTo > 0 {
 		if message, err := s.held.messageOf(upTo, list); err == nil {
 			return message, true, s.changed
 		}

@@ -21,7 +21,7 @@ func (k Kept) Enforcement(ctx context.Context, known uint64) (Document, error) {
 	if err != nil || stored.Revision == known {
 		return Document{Revision: stored.Revision}, err
 	}
-	return decode(stored.Revision, stored.Value)
+	return decodeDocument(stored.Revision, stored.Value)
 }
 
 // WriteEnforcement implements Store.
@@ -35,15 +35,15 @@ func (k Kept) WriteEnforcement(ctx context.Context, w Write) error {
 	})
 }
 
-// decode decodes a stored document.
-func decode(revision uint64, text []byte) (d Document, err error) {
+// decodeDocument decodes a stored document.
+func decodeDocument(revision uint64, text []byte) (d Document, err error) {
 	if revision == 0 {
 		return d, nil
 	}
 	err = json.Unmarshal(text, &d)
 	if err == nil {
 		d.Revision = revision
-		_, err = d.message()
+		_, err = d.nodeMessage()
 	}
 	if err != nil {
 		return Document{}, fmt.Errorf("the stored enforcement is damaged: %w", err)

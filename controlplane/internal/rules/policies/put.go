@@ -126,12 +126,7 @@ func (s *Service) putChange(ctx context.Context, c Change) (Outcome, error) {
 	}
 	// The current version may have this document already.
 	if same, err := s.isCurrent(ctx, state, c); err != nil || same {
-		out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: before}
-		out.Summary = out.Diff.String()
-		if c.Reason != "" {
-			out.Summary = fmt.Sprintf("no change: version %d has this document already", state.Current)
-		}
-		return out, err
+		return unchanged(state, c, set, before), err
 	}
 	// Describe the change, and carry over the roots of the limits.
 	out := Outcome{Version: s.nextNumber(state), Diff: Compare(before, set), Set: set}
@@ -156,6 +151,16 @@ func (s *Service) putChange(ctx context.Context, c Change) (Outcome, error) {
 		c.Entry.After = auditBegun(v.Summary, *out.Rollout)
 	}
 	return out, s.storeNext(ctx, state, v, out, c.Entry)
+}
+
+// unchanged returns the outcome of a change whose document the current version already has.
+func unchanged(state State, c Change, set, before *policy.Set) Outcome {
+	out := Outcome{Version: state.Current, Unchanged: true, Diff: Compare(set, set), Set: before}
+	out.Summary = out.Diff.String()
+	if c.Reason != "" {
+		out.Summary = fmt.Sprintf("no change: version %d has this document already", state.Current)
+	}
+	return out
 }
 
 // rollout returns the rollout that a change begins.

@@ -30,7 +30,7 @@ func NoPolicy(name string, names []string) error {
 // namesIn returns the names of the policies in a list.
 func namesIn(list policy.Node) (names []string) {
 	for _, p := range list.Items {
-		if name, ok := value(p, "name"); ok {
+		if name, ok := valueAt(p, "name"); ok {
 			names = append(names, name.Text)
 		}
 	}
@@ -49,7 +49,7 @@ func Policy(doc []byte, format Format, name string, want Format) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	list, at := find(root, name)
+	list, at := findPolicy(root, name)
 	if at < 0 {
 		return nil, NoPolicy(name, namesIn(list))
 	}
@@ -79,18 +79,18 @@ func PutPolicy(doc []byte, format Format, name string, body []byte, bodyFormat F
 	if err := plainMap(next); err != nil {
 		return nil, err
 	}
-	if _, ok := value(next, "name"); !ok {
+	if _, ok := valueAt(next, "name"); !ok {
 		next.Keys = slices.Insert(next.Keys, 0, "name")
 		next.Items = slices.Insert(next.Items, 0, policy.Node{Kind: policy.String, Text: name})
 	}
-	if err := named(next, name); err != nil {
+	if err := checkName(next, name); err != nil {
 		return nil, err
 	}
 	e := edit{next: &next}
 	if bodyFormat != JSON {
 		e.body = body
 	}
-	return e.apply(doc, format, name, true)
+	return e.applyTo(doc, format, name, true)
 }
 
 // PatchPolicy changes the policy with the name by a JSON merge patch (RFC 7396). It returns the
@@ -107,20 +107,20 @@ func PatchPolicy(doc []byte, format Format, name string, patch []byte) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	list, at := find(root, name)
+	list, at := findPolicy(root, name)
 	if at < 0 {
 		return nil, NoPolicy(name, namesIn(list))
 	}
-	next := merge(list.Items[at], change)
-	if err := named(next, name); err != nil {
+	next := mergePatch(list.Items[at], change)
+	if err := checkName(next, name); err != nil {
 		return nil, err
 	}
-	return edit{next: &next}.apply(doc, format, name, false)
+	return edit{next: &next}.applyTo(doc, format, name, false)
 }
 
 // DeletePolicy removes the policy with the name. Errors: *SyntaxError, ErrNoPolicy.
 func DeletePolicy(doc []byte, format Format, name string) ([]byte, error) {
-	return edit{}.apply(doc, format, name, false)
+	return edit{}.applyTo(doc, format, name, false)
 }
 
 // edit is a change of a policy: next replaces it; nil removes it. body is next as it was written,
@@ -130,13 +130,13 @@ type edit struct {
 	body []byte
 }
 
-// apply makes the edit in a document, with as few other changes as possible.
-func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, error) {
+// applyTo makes the edit in a document, with as few other changes as possible.
+func (e edit) applyTo(doc []byte, format Format, name string, add bool) ([]byte, error) {
 	root, err := Parse(doc, format)
 	if err != nil {
 		return nil, err
 	}
-	list, at := find(root, name)
+	list, at := findPolicy(root, name)
 	if at < 0 && !add {
 		return nil, NoPolicy(name, namesIn(list))
 	}
@@ -144,9 +144,9 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 		return nil, errEdit
 	}
 	// Each way of writing must result in exactly the expected document.
-	want := e.expected(root, list, at)
+	want := e.expectedRoot(root, list, at)
 	if format == JSON {
-		return indented(want)
+		return indentJSON(want)
 	}
 	for _, write := range []func([]byte, int) ([]byte, error){e.excerpt, e.splice, e.rewrite} {
 		out, err := write(doc, at)
@@ -164,8 +164,8 @@ func (e edit) apply(doc []byte, format Format, name string, add bool) ([]byte, e
 	return nil, errEdit
 }
 
-// expected returns the root that the edited document must have.
-func (e edit) expected(root, list policy.Node, at int) policy.Node {
+// expectedRoot returns the root that the edited document must have.
+func (e edit) expectedRoot(root, list policy.Node, at int) policy.Node {
 	items := slices.Clone(list.Items)
 	switch {
 	case e.next == nil:
@@ -178,10 +178,10 @@ func (e edit) expected(root, list policy.Node, at int) policy.Node {
 	if len(items) == 0 {
 		items = nil // An empty list is read as nil.
 	}
-	return set(root, "policies", policy.Node{Kind: policy.List, Items: items})
+	return withValue(root, "policies", policy.Node{Kind: policy.List, Items: items})
 }
 
-func indented(node policy.Node) ([]byte, error) {
+func indentJSON(node policy.Node) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, ToJSON(node), "", "  "); err != nil {
 		return nil, err
@@ -192,24 +192,24 @@ func indented(node policy.Node) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// find returns the list of policies, and the index of a policy in it, -1 if it is not there.
-func find(root policy.Node, name string) (list policy.Node, at int) {
-	list, _ = value(root, "policies")
+// findPolicy returns the list of policies, and the index of a policy in it, -1 if it is not there.
+func findPolicy(root policy.Node, name string) (list policy.Node, at int) {
+	list, _ = valueAt(root, "policies")
 	return list, slices.IndexFunc(list.Items, func(item policy.Node) bool {
-		own, _ := value(item, "name")
+		own, _ := valueAt(item, "name")
 		return own.Kind == policy.String && own.Text == name
 	})
 }
 
-func value(node policy.Node, key string) (policy.Node, bool) {
+func valueAt(node policy.Node, key string) (policy.Node, bool) {
 	if at := slices.Index(node.Keys, key); at >= 0 {
 		return node.Items[at], true
 	}
 	return policy.Node{}, false
 }
 
-// set returns the mapping with a value changed, or added at the end. It does not change node.
-func set(node policy.Node, key string, v policy.Node) policy.Node {
+// withValue returns the mapping with a value changed, or added at the end. It does not change node.
+func withValue(node policy.Node, key string, v policy.Node) policy.Node {
 	out := policy.Node{Kind: policy.Map, Keys: slices.Clone(node.Keys), Items: slices.Clone(node.Items)}
 	if at := slices.Index(out.Keys, key); at >= 0 {
 		out.Items[at] = v
@@ -219,9 +219,9 @@ func set(node policy.Node, key string, v policy.Node) policy.Node {
 	return out
 }
 
-// merge applies a merge patch to a value. Keys of a mapping keep their order; new keys follow in
-// the order of the patch.
-func merge(target, patch policy.Node) policy.Node {
+// mergePatch applies a merge patch to a value. Keys of a mapping keep their order; new keys follow
+// in the order of the patch.
+func mergePatch(target, patch policy.Node) policy.Node {
 	if patch.Kind != policy.Map {
 		return patch
 	}
@@ -233,7 +233,7 @@ func merge(target, patch policy.Node) policy.Node {
 	take := func(key string, old, change policy.Node) {
 		delete(left, key)
 		if change.Kind != policy.Null {
-			merged.Keys, merged.Items = append(merged.Keys, key), append(merged.Items, merge(old, change))
+			merged.Keys, merged.Items = append(merged.Keys, key), append(merged.Items, mergePatch(old, change))
 		}
 	}
 	for i, key := range target.Keys { // A value that is not a mapping has no keys, and is replaced.
@@ -257,10 +257,10 @@ func plainMap(node policy.Node) error {
 	if node.Kind != policy.Map {
 		return policy.Problems{{Reason: "must be a mapping with the fields of a policy, not " + node.Kind.String()}}
 	}
-	return unique("", node)
+	return checkUnique("", node)
 }
 
-func unique(path string, node policy.Node) error {
+func checkUnique(path string, node policy.Node) error {
 	seen := make(map[string]bool, len(node.Keys))
 	for i, item := range node.Items {
 		at := path
@@ -272,16 +272,16 @@ func unique(path string, node policy.Node) error {
 			}
 			seen[key] = true
 		}
-		if err := unique(at, item); err != nil {
+		if err := checkUnique(at, item); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// named refuses another name: buckets depend on the name of their policy.
-func named(node policy.Node, name string) error {
-	own, _ := value(node, "name")
+// checkName refuses another name: buckets depend on the name of their policy.
+func checkName(node policy.Node, name string) error {
+	own, _ := valueAt(node, "name")
 	if own.Kind == policy.String && own.Text == name {
 		return nil
 	}

@@ -50,13 +50,13 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 	case e.next == nil:
 		list.Content = slices.Delete(list.Content, at, at+1)
 	case at < 0:
-		item, err := e.item(nil)
+		item, err := e.itemNode(nil)
 		if err != nil {
 			return nil, err
 		}
 		list.Content = append(list.Content, item)
 	default:
-		list.Content[at], err = e.item(list.Content[at])
+		list.Content[at], err = e.itemNode(list.Content[at])
 		if err != nil {
 			return nil, err
 		}
@@ -64,13 +64,13 @@ func (e edit) rewrite(doc []byte, at int) ([]byte, error) {
 	return EncodeYAML(root)
 }
 
-// item returns the edited policy, with the comments of the old policy that still belong to it.
-func (e edit) item(old *yaml.Node) (*yaml.Node, error) {
+// itemNode returns the edited policy, with the comments of the old policy that still belong to it.
+func (e edit) itemNode(old *yaml.Node) (*yaml.Node, error) {
 	if e.body == nil {
 		if old == nil {
 			return buildYAML(*e.next, true), nil
 		}
-		return reconcile(old, *e.next), nil
+		return reconcileTree(old, *e.next), nil
 	}
 	item, err := yamlTree(e.body)
 	if err != nil {
@@ -153,7 +153,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 		if len(list.Content) == 1 {
 			return nil, errNotSpliced // The rest would not be a list with lines.
 		}
-		for indent := dash(lines, list.Content[at]); from > 0 && isComment(lines[from-1], indent); {
+		for indent := dashColumn(lines, list.Content[at]); from > 0 && isComment(lines[from-1], indent); {
 			from-- // A comment right above would belong to the next policy.
 		}
 		return bytes.Join(slices.Concat(lines[:from], lines[to:]), nil), nil
@@ -165,7 +165,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 	} else {
 		from = to
 	}
-	text, err := e.itemText(old, dash(lines, list.Content[index]))
+	text, err := e.itemText(old, dashColumn(lines, list.Content[index]))
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +177,7 @@ func (e edit) splice(doc []byte, at int) ([]byte, error) {
 
 // itemText returns the edited policy as an item of a list, indented by indent columns.
 func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
-	item, err := e.item(old)
+	item, err := e.itemNode(old)
 	if err != nil {
 		return nil, err
 	}
@@ -196,9 +196,9 @@ func (e edit) itemText(old *yaml.Node, indent int) ([]byte, error) {
 	return out, nil
 }
 
-// dash returns the column of the dash before an item, counted from 0; -1 if there is none on the
-// item's line.
-func dash(lines [][]byte, item *yaml.Node) int {
+// dashColumn returns the column of the dash before an item, counted from 0; -1 if there is none on
+// the item's line.
+func dashColumn(lines [][]byte, item *yaml.Node) int {
 	if item.Line < 1 || item.Line > len(lines) {
 		return -1
 	}
@@ -220,7 +220,7 @@ func isComment(line []byte, column int) bool {
 // indent. Blank lines and comments after that belong to the next item.
 func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, err error) {
 	item := list.Content[index]
-	indent := dash(lines, item)
+	indent := dashColumn(lines, item)
 	if indent < 0 {
 		return 0, 0, errNotSpliced
 	}
@@ -249,9 +249,9 @@ func itemLines(lines [][]byte, root, list *yaml.Node, index int) (from, to int, 
 	return from, to, nil
 }
 
-// reconcile changes a tree to the content of a node. It keeps the order, the style and the comments
-// of all parts that stay.
-func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
+// reconcileTree changes a tree to the content of a node. It keeps the order, the style and the
+// comments of all parts that stay.
+func reconcileTree(old *yaml.Node, next policy.Node) *yaml.Node {
 	if said, err := (&yamlReader{budget: ofPolicies()}).value(old, 0); err == nil && reflect.DeepEqual(said, next) {
 		return old
 	}
@@ -265,7 +265,7 @@ func reconcile(old *yaml.Node, next policy.Node) *yaml.Node {
 	var content []*yaml.Node
 	for i, key := range next.Keys {
 		if at := keyAt(old, key); at >= 0 {
-			content = append(content, old.Content[at], reconcile(old.Content[at+1], next.Items[i]))
+			content = append(content, old.Content[at], reconcileTree(old.Content[at+1], next.Items[i]))
 			continue
 		}
 		content = append(content, scalarYAML(policy.Node{Kind: policy.String, Text: key}),

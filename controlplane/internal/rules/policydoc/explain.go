@@ -39,18 +39,11 @@ func shortUnit(unit string) string {
 
 const unknownField = "unknown field"
 
-// explain returns the reason of a problem, with a guess and with a hint from the value. value is
-// nil if there is none.
-func explain(p policy.Problem, value *yaml.Node) string {
-	// An unknown field: guess a similar field, or its right place.
+// explainProblem returns the reason of a problem, with a guess and with a hint from the value.
+// value is nil if there is none.
+func explainProblem(p policy.Problem, value *yaml.Node) string {
 	if guess, ok := strings.CutPrefix(p.Reason, unknownField); ok {
-		if better := misplaced(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
-			return unknownField + better // A field with this very name is likelier than a similar one.
-		}
-		if better := sameAs(p.Path); better != "" && guess == "" {
-			return unknownField + better
-		}
-		return p.Reason
+		return explainUnknown(p, guess)
 	}
 	if m := aField.FindStringSubmatch(p.Reason); m != nil {
 		if guess := policy.Guess(m[1], append(strings.Split(m[2], ", "), m[3])); guess != "" {
@@ -66,7 +59,7 @@ func explain(p policy.Problem, value *yaml.Node) string {
 		return p.Reason + "; " + text + " stays as it is written: put the value there before, as with envsubst"
 	}
 	if m := oneOf.FindStringSubmatch(p.Reason); m != nil {
-		if word := meant(p.Path, strings.ToLower(m[2])); word != "" {
+		if word := meantWord(p.Path, strings.ToLower(m[2])); word != "" {
 			return p.Reason + ": did you mean " + word + "?"
 		}
 		spelled := strings.ToLower(strings.ReplaceAll(m[2], "-", "_"))
@@ -105,8 +98,20 @@ func explain(p policy.Problem, value *yaml.Node) string {
 	return p.Reason
 }
 
-// misplaced guesses the right place of an unknown field.
-func misplaced(path string) string {
+// explainUnknown returns the reason of an unknown field, with its right place or a similar field.
+// guess is the guess that the decoder has added to the reason.
+func explainUnknown(p policy.Problem, guess string) string {
+	if better := guessPlace(p.Path); better != "" && (guess == "" || strings.HasPrefix(guess, ": did you mean ")) {
+		return unknownField + better // A field with this very name is likelier than a similar one.
+	}
+	if better := sameAs(p.Path); better != "" && guess == "" {
+		return unknownField + better
+	}
+	return p.Reason
+}
+
+// guessPlace guesses the right place of an unknown field.
+func guessPlace(path string) string {
 	if better := ofResponses(path); better != "" {
 		return better
 	}
@@ -222,16 +227,16 @@ func anotherDocument(node policy.Node) string {
 		return "is a single text: a policy set is a mapping, with version: " + policy.Version +
 			" and the list policies"
 	}
-	if has(node, "version") && has(node, "policies") {
+	if hasField(node, "version") && hasField(node, "policies") {
 		return ""
 	}
-	if kind := field(node, "kind"); has(node, "apiVersion") && kind != "" {
-		return manifest(kind)
+	if kind := textOf(node, "kind"); hasField(node, "apiVersion") && kind != "" {
+		return manifestAdvice(kind)
 	}
 	for _, o := range origins {
 		all := true
 		for _, name := range o.fields {
-			all = all && has(node, name)
+			all = all && hasField(node, name)
 		}
 		if all {
 			return o.is
@@ -240,8 +245,8 @@ func anotherDocument(node policy.Node) string {
 	return ""
 }
 
-// manifest returns the advice for a manifest of Kubernetes.
-func manifest(kind string) string {
+// manifestAdvice returns the advice for a manifest of Kubernetes.
+func manifestAdvice(kind string) string {
 	is := "is a manifest of Kubernetes (" + kind + ")"
 	switch kind {
 	case "ConfigMap":
@@ -256,7 +261,7 @@ func manifest(kind string) string {
 	return is + aPolicySet
 }
 
-func has(node policy.Node, key string) bool {
+func hasField(node policy.Node, key string) bool {
 	for _, k := range node.Keys {
 		if k == key {
 			return true
@@ -265,17 +270,17 @@ func has(node policy.Node, key string) bool {
 	return false
 }
 
-// field returns the text of a field; empty if there is none.
-func field(node policy.Node, key string) string {
+// textOf returns the text of a field; empty if there is none.
+func textOf(node policy.Node, key string) string {
 	if value := valueOf(node, key); value.Kind == policy.String {
 		return value.Text
 	}
 	return ""
 }
 
-// spelled returns a number of another form in the form of the policy language; empty if that is not
-// possible.
-func spelled(text string) string {
+// spellNumber returns a number of another form in the form of the policy language; empty if that is
+// not possible.
+func spellNumber(text string) string {
 	if plain := strings.ReplaceAll(text, "_", ""); isJSONNumber.MatchString(plain) {
 		return plain
 	}

@@ -32,18 +32,18 @@ func Join(parts []Part, read func([]byte, Format) (*policy.Set, error)) ([]byte,
 	j := joiner{fields: map[string]place{}, names: map[string]place{}, texts: map[string][]byte{}}
 	for _, part := range parts {
 		j.texts[part.Name] = part.Text
-		j.add(part)
+		j.addPart(part)
 	}
 	if j.unread {
 		return nil, &Refused{j.problems} // A part that cannot be read may define names that other parts use.
 	}
-	doc, err := EncodeYAML(j.document())
+	doc, err := EncodeYAML(j.buildDocument())
 	if err != nil {
 		return nil, err
 	}
 	_, err = read(doc, YAML)
 	if err != nil {
-		j.take(err)
+		j.addProblems(err)
 	}
 	if len(j.problems) > 0 {
 		return nil, &Refused{j.problems}
@@ -84,8 +84,8 @@ func (j *joiner) problem(at place, format string, args ...any) {
 	j.problems = append(j.problems, policy.Problem{File: at.part, Line: at.line, Reason: fmt.Sprintf(format, args...)})
 }
 
-// add adds a part.
-func (j *joiner) add(part Part) {
+// addPart adds a part.
+func (j *joiner) addPart(part Part) {
 	root, values, err := partTree(part)
 	if problems, ok := ProblemsOf(err); ok {
 		values = problems
@@ -104,7 +104,7 @@ func (j *joiner) add(part Part) {
 		j.problem(place{part: part.Name}, "has no version: begin it with version: %s", policy.Version)
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
-		j.field(part.Name, root.Content[i], root.Content[i+1])
+		j.addField(part.Name, root.Content[i], root.Content[i+1])
 	}
 }
 
@@ -124,8 +124,8 @@ func partTree(part Part) (*yaml.Node, policy.Problems, error) {
 	return root, values, err
 }
 
-// field adds a field of a part.
-func (j *joiner) field(part string, key, value *yaml.Node) {
+// addField adds a field of a part.
+func (j *joiner) addField(part string, key, value *yaml.Node) {
 	at := place{part: part, line: key.Line}
 	first, again := j.fields[key.Value]
 	switch {
@@ -134,7 +134,7 @@ func (j *joiner) field(part string, key, value *yaml.Node) {
 		return
 	case key.Value == "policies" && (!again || first.part != part):
 		j.fields[key.Value] = at
-		j.list(part, value)
+		j.addPolicies(part, value)
 		return
 	case key.Value == "version" && again && first.part != part:
 		if value.Value != policy.Version {
@@ -149,8 +149,8 @@ func (j *joiner) field(part string, key, value *yaml.Node) {
 	j.content = append(j.content, key, value)
 }
 
-// list adds the policies of a part.
-func (j *joiner) list(part string, list *yaml.Node) {
+// addPolicies adds the policies of a part.
+func (j *joiner) addPolicies(part string, list *yaml.Node) {
 	for i, item := range list.Content {
 		at := place{part: part, line: item.Line, index: i}
 		if name := yamlValue(item, "name"); name != nil && name.Kind == yaml.ScalarNode {
@@ -167,8 +167,8 @@ func (j *joiner) list(part string, list *yaml.Node) {
 	}
 }
 
-// document returns the tree of the whole document.
-func (j *joiner) document() *yaml.Node {
+// buildDocument returns the tree of the whole document.
+func (j *joiner) buildDocument() *yaml.Node {
 	root := &yaml.Node{Kind: yaml.MappingNode, Content: j.content}
 	list := yamlPolicies(root)
 	list.Content = j.policies
@@ -178,14 +178,14 @@ func (j *joiner) document() *yaml.Node {
 	return root
 }
 
-// take adds the problems of the whole document, with their parts and lines.
-func (j *joiner) take(err error) {
+// addProblems adds the problems of the whole document, with their parts and lines.
+func (j *joiner) addProblems(err error) {
 	problems, ok := ProblemsOf(err)
 	if !ok {
 		problems = policy.Problems{{Reason: err.Error()}}
 	}
 	for _, p := range problems {
-		j.locate(&p)
+		j.locateProblem(&p)
 		said := func(other policy.Problem) bool { return other.File == p.File && other.Line == p.Line && p.Line > 0 }
 		if !slices.ContainsFunc(j.problems, said) || !strings.HasSuffix(p.Path, ".name") {
 			j.problems = append(j.problems, p)
@@ -196,8 +196,8 @@ func (j *joiner) take(err error) {
 	})
 }
 
-// locate finds the part of a problem of the whole document, such as policies[7].limit.
-func (j *joiner) locate(p *policy.Problem) {
+// locateProblem finds the part of a problem of the whole document, such as policies[7].limit.
+func (j *joiner) locateProblem(p *policy.Problem) {
 	at, ok := j.fields[firstKey(p.Path)]
 	if i, field, inner := cutPolicy(p.Path); inner && i < len(j.places) {
 		at, ok = j.places[i], true
@@ -209,7 +209,7 @@ func (j *joiner) locate(p *policy.Problem) {
 	}
 	p.File, p.Line = at.part, at.line
 	if root, err := yamlTree(j.texts[at.part]); err == nil {
-		_, p.Line = follow(root, p.Path, p.Reason == givenTwice)
+		_, p.Line = followPath(root, p.Path, p.Reason == givenTwice)
 	}
 }
 

@@ -187,7 +187,7 @@ func brokenText(rest []byte, reason string) string {
 	after := isAfterValue(reason)
 	switch c := rest[0]; {
 	case bytes.HasPrefix(rest, []byte("${")):
-		return foreign("${")
+		return explainForeign("${")
 	case bytes.HasPrefix(rest, []byte("{")) && strings.Contains(reason, "object key string"):
 		return aTemplate
 	case (c == '\n' || c == '\r') && strings.Contains(reason, "in string"):

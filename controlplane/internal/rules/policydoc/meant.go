@@ -29,9 +29,9 @@ var (
 	}
 )
 
-// meant returns the word of the policy language for another word in lower case; empty if none is
-// known.
-func meant(path, word string) string {
+// meantWord returns the word of the policy language for another word in lower case; empty if none
+// is known.
+func meantWord(path, word string) string {
 	field, _, _ := strings.Cut(path[strings.LastIndexByte(path, '.')+1:], "[")
 	switch share := aShare.FindStringSubmatch(word); {
 	case meanings[field][word] != "":

@@ -57,19 +57,20 @@ func cutPolicy(path string) (index int, field string, ok bool) {
 	return index, strings.TrimPrefix(field, "."), ok && closed && err == nil
 }
 
-// locate adds lines and policies to problems, adds hints from their values, and sorts them by line.
-func locate(doc []byte, problems policy.Problems) {
+// locateProblems adds lines and policies to problems, adds hints from their values, and sorts them
+// by line.
+func locateProblems(doc []byte, problems policy.Problems) {
 	root, err := yamlTree(doc) // JSON is YAML too.
 	if err != nil {
 		return
 	}
 	for i := range problems {
 		p := &problems[i]
-		found, line := follow(root, p.Path, p.Reason == givenTwice)
+		found, line := followPath(root, p.Path, p.Reason == givenTwice)
 		if p.Line == 0 {
 			p.Line = line
 		}
-		p.Reason = linesOfPolicies(root, explain(*p, found))
+		p.Reason = linesOfPolicies(root, explainProblem(*p, found))
 		if index, _, ok := cutPolicy(p.Path); ok {
 			p.Policy = nameOf(root, index)
 		}
@@ -82,7 +83,7 @@ var policyAt = regexp.MustCompile(`policies\[(\d+)\]`)
 // linesOfPolicies replaces the indexes of other policies in a reason by their lines.
 func linesOfPolicies(root *yaml.Node, reason string) string {
 	return policyAt.ReplaceAllStringFunc(reason, func(path string) string {
-		_, line := follow(root, path, false)
+		_, line := followPath(root, path, false)
 		return "the policy of line " + strconv.Itoa(line)
 	})
 }
@@ -103,13 +104,13 @@ func nameOf(root *yaml.Node, index int) string {
 	return name.Value
 }
 
-// follow returns the value at a path, nil if there is none, and the line of that value or of the
-// last value on the way. With last it follows the second of two fields with the same name.
-func follow(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
+// followPath returns the value at a path, nil if there is none, and the line of that value or of
+// the last value on the way. With last it follows the second of two fields with the same name.
+func followPath(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
 	line = n.Line
 	for path != "" {
 		var next *yaml.Node
-		next, line, path = step(n, path, line, last)
+		next, line, path = followStep(n, path, line, last)
 		if next == nil {
 			return nil, line
 		}
@@ -118,8 +119,8 @@ func follow(n *yaml.Node, path string, last bool) (found *yaml.Node, line int) {
 	return n, line
 }
 
-// step follows the first part of a path, an index or a key.
-func step(n *yaml.Node, path string, before int, last bool) (next *yaml.Node, line int, rest string) {
+// followStep follows the first part of a path, an index or a key.
+func followStep(n *yaml.Node, path string, before int, last bool) (next *yaml.Node, line int, rest string) {
 	if inner, ok := strings.CutPrefix(path, "["); ok {
 		number, rest, _ := strings.Cut(inner, "]")
 		if i, err := strconv.Atoi(number); err == nil && n.Kind == yaml.SequenceNode && i < len(n.Content) {

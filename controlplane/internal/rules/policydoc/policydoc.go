@@ -84,14 +84,14 @@ func Parse(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) > MaxBytes {
 		return policy.Node{}, tooLarge(MaxBytes)
 	}
-	return remembered(doc, format)
+	return parseRemembered(doc, format)
 }
 
 func tooLarge(bytes int) error {
 	return &SyntaxError{Reason: fmt.Sprintf("the document is larger than %d bytes", bytes)}
 }
 
-func parse(doc []byte, format Format) (policy.Node, error) {
+func parseText(doc []byte, format Format) (policy.Node, error) {
 	node, problems, err := parseAll(doc, format)
 	if err == nil && len(problems) > 0 {
 		err = &SyntaxError{Line: problems[0].Line, Reason: problems[0].Reason}
@@ -148,19 +148,19 @@ func Load(doc []byte, format Format) (*policy.Set, error) {
 	var problems policy.Problems
 	if errors.As(err, &problems) || len(values) > 0 {
 		for _, p := range problems { // A problem of a replaced value is no further mistake.
-			if !slices.ContainsFunc(values, func(v policy.Problem) bool { return covers(v.Path, p.Path) }) {
+			if !slices.ContainsFunc(values, func(v policy.Problem) bool { return coversPath(v.Path, p.Path) }) {
 				values = append(values, p)
 			}
 		}
-		locate(doc, values)
+		locateProblems(doc, values)
 		return nil, &Refused{values}
 	}
 	return set, err
 }
 
-// covers reports whether outer is the path inner, or a path to a part of the document that contains
-// inner.
-func covers(outer, inner string) bool {
+// coversPath reports whether outer is the path inner, or a path to a part of the document that
+// contains inner.
+func coversPath(outer, inner string) bool {
 	rest, ok := strings.CutPrefix(inner, outer)
 	return ok && outer != "" && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }

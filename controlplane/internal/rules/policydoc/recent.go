@@ -22,10 +22,10 @@ var recent struct {
 	}
 }
 
-// remembered is Parse for a document that may have been read a moment ago.
-func remembered(doc []byte, format Format) (policy.Node, error) {
+// parseRemembered is Parse for a document that may have been read a moment ago.
+func parseRemembered(doc []byte, format Format) (policy.Node, error) {
 	if len(doc) < recentFrom {
-		return parse(doc, format)
+		return parseText(doc, format)
 	}
 	sum := sha256.Sum256(append([]byte(format+"\n"), doc...))
 	recent.Lock()
@@ -37,7 +37,7 @@ func remembered(doc []byte, format Format) (policy.Node, error) {
 		}
 	}
 	recent.Unlock()
-	node, err := parse(doc, format)
+	node, err := parseText(doc, format)
 	if err != nil {
 		return node, err
 	}

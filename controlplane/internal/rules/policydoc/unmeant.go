@@ -36,7 +36,7 @@ func Unmeant(doc []byte, format Format) policy.Problems {
 		}
 	}
 	if len(problems) > 0 {
-		locate(doc, problems)
+		locateProblems(doc, problems)
 	}
 	return problems
 }

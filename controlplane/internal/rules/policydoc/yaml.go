@@ -155,7 +155,7 @@ func (r *yamlReader) scalar(n *yaml.Node) policy.Node {
 			return policy.Node{Kind: policy.Number, Text: n.Value}
 		}
 		// Other spellings, such as 010 or 0x1f, mean different numbers to different readers.
-		plain := spelled(n.Value)
+		plain := spellNumber(n.Value)
 		reason := strconv.Quote(n.Value) + " is no number that this language has: write it in decimal"
 		if plain != "" {
 			reason += ", as in " + plain

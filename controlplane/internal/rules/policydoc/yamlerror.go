@@ -55,7 +55,7 @@ func yamlError(doc []byte, err error) error {
 	for line > 1 && strings.Contains(reason, "node content") && !strings.ContainsAny(lines[line-1], "[{") {
 		line--
 	}
-	return notYAML(line, unfinished(lines[line-1], reason))
+	return notYAML(line, explainUnfinished(lines[line-1], reason))
 }
 
 func notYAML(line int, reason string) error {
@@ -163,8 +163,9 @@ func isMergeMark(line string) bool {
 		strings.HasPrefix(line, "||||||| ") || line == "======="
 }
 
-// foreign explains a line with text that is not YAML of a policy set; empty if there is none.
-func foreign(line string) string {
+// explainForeign explains a line with text that is not YAML of a policy set; empty if there is
+// none.
+func explainForeign(line string) string {
 	indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 	switch {
 	case strings.Contains(indent, "\t"):
@@ -191,7 +192,7 @@ func gluedAt(lines []string, at int) (line int, reason string) {
 // brokenReason explains an error of the YAML reader in a line, counted from 1.
 func brokenReason(lines []string, at int, reason string) string {
 	line := strings.TrimRight(lines[at-1], "\r")
-	if better := foreign(line); better != "" {
+	if better := explainForeign(line); better != "" {
 		return better
 	}
 	switch m := oddStart.FindStringSubmatch(line); {
@@ -203,14 +204,14 @@ func brokenReason(lines []string, at int, reason string) string {
 	if strings.HasPrefix(reason, "mapping values") && secondColon.MatchString(line) {
 		return "a text with a colon and a blank in it needs quotes"
 	}
-	if better := misaligned(lines, at); better != "" {
+	if better := explainIndent(lines, at); better != "" {
 		return better
 	}
 	return reason
 }
 
-// misaligned explains an indent that no line above allows; empty if the indent is allowed.
-func misaligned(lines []string, at int) string {
+// explainIndent explains an indent that no line above allows; empty if the indent is allowed.
+func explainIndent(lines []string, at int) string {
 	var open []int // The columns of the mappings and lists that the line could continue.
 	last := ""
 	for _, l := range lines[:at-1] {
@@ -255,9 +256,9 @@ func misaligned(lines []string, at int) string {
 		"to is: that is indented by " + strings.Join(columns, ", ")
 }
 
-// unfinished explains a text or bracket that is not closed, from the line where it begins.
-func unfinished(line, reason string) string {
-	if better := foreign(line); better != "" {
+// explainUnfinished explains a text or bracket that is not closed, from the line where it begins.
+func explainUnfinished(line, reason string) string {
+	if better := explainForeign(line); better != "" {
 		return better
 	}
 	switch {

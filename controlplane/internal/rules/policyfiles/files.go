@@ -1,5 +1,5 @@
-// Package policyfiles keeps the policy set as files have it: one file, or a folder in which each
-// team has its own. The files are usually a mounted ConfigMap that comes from a repository.
+// Package policyfiles keeps the policy set equal to files: one file, or a folder in which each team
+// has a file. The files are usually a mounted ConfigMap that comes from a repository.
 package policyfiles
 
 import (
@@ -14,31 +14,32 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// MaxFiles is how many files a folder may hold.
+// MaxFiles is the maximum number of files in a folder.
 const MaxFiles = 1000
 
-// Document is a policy set as files say it.
+// Document is the policy set of the files.
 type Document struct {
 	Text   []byte
 	Format policydoc.Format
 }
 
-// Read reads a file, or all policy files of a folder in the order of their names. Policy files end
-// in .yaml, .yml or .json. Names that begin with a dot, as those by which a ConfigMap is mounted,
-// are left out. A folder in it that has policy files is an error: their limits would not hold.
+// Read reads a file, or all policy files of a folder sorted by name. Names of policy files end in
+// .yaml, .yml or .json. Names that begin with a dot, as in a mounted ConfigMap, are left out. A
+// folder inside with policy files is an error, because its limits would not hold.
 func Read(path string) ([]policydoc.Part, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		part, err := read(path, filepath.Base(path))
+		part, err := readPart(path, filepath.Base(path))
 		return []policydoc.Part{part}, err
 	}
-	entries, err := os.ReadDir(path) // It sorts them by name.
+	entries, err := os.ReadDir(path) // ReadDir sorts them by name.
 	if err != nil {
 		return nil, err
 	}
+	// Read each policy file of the folder.
 	var parts []policydoc.Part
 	size := 0
 	for _, entry := range entries {
@@ -50,7 +51,7 @@ func Read(path string) ([]policydoc.Part, error) {
 			}
 			continue
 		}
-		part, err := read(file, entry.Name())
+		part, err := readPart(file, entry.Name())
 		if err != nil {
 			return nil, err
 		}
@@ -67,19 +68,18 @@ func Read(path string) ([]policydoc.Part, error) {
 	return parts, nil
 }
 
-// Load reads the policy set at a path. Errors are those of reading, *policydoc.SyntaxError, or
+// Load reads the policy set at a path. It returns errors of reading, *policydoc.SyntaxError, or
 // *policydoc.Refused, whose problems name files if there are several.
 func Load(path string) (Document, error) {
 	parts, err := Read(path)
 	if err != nil {
 		return Document{}, err
 	}
-	return document(path, parts, policydoc.LoadNew)
+	return joinParts(path, parts, policydoc.LoadNew)
 }
 
-// document makes one document of what was read, and has it validated. A file stays as it is, to the
-// byte.
-func document(
+// joinParts makes one document of the parts, and validates it. A single file stays unchanged.
+func joinParts(
 	path string, parts []policydoc.Part, load func([]byte, policydoc.Format) (*policy.Set, error),
 ) (Document, error) {
 	if len(parts) == 1 && filepath.Base(path) == parts[0].Name {
@@ -92,7 +92,7 @@ func document(
 	return Document{text, policydoc.YAML}, err
 }
 
-// isPolicyFile reports whether an entry of a folder counts.
+// isPolicyFile reports whether an entry of a folder is a policy file.
 func isPolicyFile(file string) bool {
 	if strings.HasPrefix(filepath.Base(file), ".") {
 		return false
@@ -106,11 +106,11 @@ func isPolicyFile(file string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// mostBelow bounds how many entries policyFileBelow looks at.
+// mostBelow bounds the number of entries that policyFileBelow reads.
 const mostBelow = 10 * MaxFiles
 
-// policyFileBelow returns a policy file below a folder, or a link to one, as Kubernetes mounts a
-// ConfigMap. It returns nothing for a file, and for a folder that cannot be listed.
+// policyFileBelow returns a policy file below a folder, or below a link to one, as Kubernetes
+// mounts a ConfigMap. It returns "" for a file, and for a folder that cannot be listed.
 func policyFileBelow(folder string) (found string) {
 	seen := 0
 	_ = filepath.WalkDir(folder+string(filepath.Separator), func(file string, entry fs.DirEntry, err error) error {
@@ -129,7 +129,7 @@ func policyFileBelow(folder string) (found string) {
 	return found
 }
 
-func read(file, name string) (policydoc.Part, error) {
+func readPart(file, name string) (policydoc.Part, error) {
 	part := policydoc.Part{Name: name}
 	f, err := os.Open(file)
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/rules/policydoc"
 )
 
-// lookEvery is how often the files are read. A change counts once two looks in a row see the same,
-// so that nothing is taken while it is being written.
+// lookEvery is the interval at which the files are read. A change counts once two reads in a row
+// are equal, so that a file is not used while it is being written.
 const lookEvery = time.Second
 
-// patience is after how many looks the log says that another policy set is in force: what another
-// replica has put is known here a little later.
+// patience is the number of looks after which the log reports another policy set in force: a
+// version from another replica is known here a little later.
 const patience = 3
 
-// Sets is where the policy set goes. *policies.Service implements it.
+// Sets accepts the policy set. *policies.Service implements it.
 type Sets interface {
 	Put(ctx context.Context, c policies.Change) (policies.Outcome, error)
 	// TakenBack reports whether the newest version with a document was taken back by its rollout.
@@ -36,93 +36,96 @@ type Sets interface {
 	Active() (policies.Active, <-chan struct{})
 }
 
-// Config is what a Watch stands on. All fields but Nodes must be set.
+// Config configures a Watch. All fields but Nodes are required.
 type Config struct {
 	// Path is the file or the folder.
 	Path string
 	Sets Sets
-	// Nodes is the share of the nodes, in percent, that get a new version first; 0 means all.
+	// Nodes is the share of the nodes that get a new version first, in percent; 0 means all.
 	Nodes int
-	// Removes is the share of the policies in force, in percent, that a change of the files may
-	// remove; one may always go, and 100 lets all go.
+	// Removes is the share of the policies in force that a change of the files may remove, in
+	// percent; one policy may always be removed, and 100 allows all.
 	Removes int
 	Log     *slog.Logger
 }
 
-// Watch puts into force what the files say, at its start and whenever they change. Make one with
-// New. It does not put a set again that an operator has taken back since: the files must change for
-// that.
+// Watch puts the policy set of the files into force, at its start and after each change. Make one
+// with New. If an operator has taken a set back since, Watch does not put it again until the files
+// change.
 type Watch struct {
 	config Config
-	// seen is what the last look found, and done is what needs nothing more.
+	// seen is the content at the last look; done is the content that needs no further action.
 	seen, done string
-	// digest is that of the document of done.
+	// digest is the digest of the document of done.
 	digest string
-	// trouble is what the log has last about the files.
+	// trouble is the last log message about the files.
 	trouble string
-	// apart is how many looks in a row found another policy set in force.
+	// apart is the number of looks in a row that found another policy set in force.
 	apart   int
 	inForce atomic.Bool
-	// known is whether a look has found anything out yet.
+	// known is true once a look had a result.
 	known atomic.Bool
-	// places are where the files are wrong, without what stands in them.
+	// places has the positions of the mistakes in the files, without text from them.
 	places atomic.Pointer[string]
 }
 
 // New makes a Watch.
 func New(c Config) *Watch { return &Watch{config: c} }
 
-// Run looks at the files again and again until ctx ends. It does not compare times of change,
-// because they are coarse, and a mounted ConfigMap changes by a link.
+// Run looks at the files repeatedly until ctx ends. It does not compare modification times, because
+// they are coarse, and a mounted ConfigMap changes by a link.
 func (w *Watch) Run(ctx context.Context) {
 	w.Look(ctx)
 	every.Period(ctx, lookEvery, w.Look)
 }
 
 // InForce reports whether the newest look found a valid policy set that is in force, for all nodes
-// or for those of a rollout. It is safe for concurrent use.
+// or for the nodes of a rollout. It is safe for concurrent use.
 func (w *Watch) InForce() bool { return w.inForce.Load() }
 
-// Refused reports whether what the files say now is not in force. It is safe for concurrent use.
+// Refused reports whether the present content of the files is not in force. It is safe for
+// concurrent use.
 func (w *Watch) Refused() bool { return w.known.Load() && !w.inForce.Load() }
 
-// Look reads the files once. If they are no valid policy set, or the store is away, the last good
-// set stays in force, and the log says so once.
+// Look reads the files once. If they are not a valid policy set, or the store is away, the last
+// good set stays in force, and this is logged once.
 func (w *Watch) Look(ctx context.Context) {
 	parts, err := Read(w.config.Path)
 	if err != nil {
-		w.refuse("the policy files cannot be read; the policy set stays as it is", err)
+		w.noteRefusal("the policy files cannot be read; the policy set stays as it is", err)
 		return
 	}
-	now := contents(parts)
+	// Wait until the content is the same in two looks.
+	now := contentsOf(parts)
 	settled := now == w.seen
 	w.seen = now
 	switch {
 	case !settled:
 		return
 	case now == w.done:
-		w.compare()
+		w.checkInForce()
 		return
 	}
-	doc, err := document(w.config.Path, parts, policydoc.Load)
+	// Check the document, then put it into force.
+	doc, err := joinParts(w.config.Path, parts, policydoc.Load)
 	if err != nil {
-		w.refuse("the policy files are refused; the policy set stays as it is", err)
+		w.noteRefusal("the policy files are refused; the policy set stays as it is", err)
 		return
 	}
-	if err := w.put(ctx, doc); err != nil {
-		if _, ok := policydoc.ProblemsOf(err); ok { // Here they have their files and lines.
-			_, placed := document(w.config.Path, parts, policydoc.LoadNew)
+	if err := w.putDocument(ctx, doc); err != nil {
+		if _, ok := policydoc.ProblemsOf(err); ok { // These problems have their files and lines.
+			_, placed := joinParts(w.config.Path, parts, policydoc.LoadNew)
 			err = cmp.Or(placed, err)
 		}
-		w.refuse("the policy set of the files is not in force yet; it is tried again", err)
+		w.noteRefusal("the policy set of the files is not in force yet; it is tried again", err)
 		return
 	}
 	w.done, w.digest = now, policies.Digest(doc.Text)
-	w.compare()
+	w.checkInForce()
 }
 
-// contents is one text that differs if any name or text of the files does.
-func contents(parts []policydoc.Part) string {
+// contentsOf returns a text that differs if the name or the text of a file differs.
+func contentsOf(parts []policydoc.Part) string {
 	var all strings.Builder
 	for _, p := range parts {
 		all.WriteString(p.Name + "\x00" + policies.Digest(p.Text))
@@ -130,9 +133,9 @@ func contents(parts []policydoc.Part) string {
 	return all.String()
 }
 
-// put makes the document the next version, unless it is in force already, or was taken back before
+// putDocument makes the document the next version, unless it is in force, or was taken back before
 // this Watch began.
-func (w *Watch) put(ctx context.Context, doc Document) error {
+func (w *Watch) putDocument(ctx context.Context, doc Document) error {
 	if w.done == "" {
 		back, err := w.config.Sets.TakenBack(ctx, doc.Text)
 		if back || err != nil {
@@ -143,7 +146,7 @@ func (w *Watch) put(ctx context.Context, doc Document) error {
 		Any: true, Document: doc.Text, Format: doc.Format, FromFiles: true, Nodes: w.config.Nodes,
 		Entry: audit.Entry{By: w.config.Path, Action: "policyset.put", Resource: "policyset"},
 	}
-	if err := w.guard(ctx, change); err != nil {
+	if err := w.checkRemovals(ctx, change); err != nil {
 		return err
 	}
 	out, err := w.config.Sets.Put(ctx, change)
@@ -155,9 +158,9 @@ func (w *Watch) put(ctx context.Context, doc Document) error {
 	return err
 }
 
-// guard is an error if the change would remove more policies than files may: a file that is missing
-// by mistake would take a team's limits out of force within seconds.
-func (w *Watch) guard(ctx context.Context, change policies.Change) error {
+// checkRemovals returns an error if the change would remove more policies than allowed: a file that
+// is missing by mistake would remove a team's limits within seconds.
+func (w *Watch) checkRemovals(ctx context.Context, change policies.Change) error {
 	active, _ := w.config.Sets.Active()
 	if active.Current == nil || w.config.Removes == 100 {
 		return nil
@@ -181,9 +184,9 @@ func (w *Watch) guard(ctx context.Context, change policies.Change) error {
 		len(gone), all, strings.Join(gone[:min(named, len(gone))], ", "), more, w.config.Removes)
 }
 
-// compare notes whether the policy set of the files is still in force. An operator may have taken
-// its rollout back, or a replica without files may have put another one.
-func (w *Watch) compare() {
+// checkInForce checks that the policy set of the files is still in force. An operator may have
+// taken its rollout back, or a replica without files may have put another set.
+func (w *Watch) checkInForce() {
 	active, _ := w.config.Sets.Active()
 	now := active.Current != nil && active.Current.Version.Digest == w.digest ||
 		active.Draft != nil && active.Draft.Version.Digest == w.digest
@@ -198,22 +201,23 @@ func (w *Watch) compare() {
 	}
 	w.apart++
 	if w.apart == patience {
-		w.note(slog.LevelWarn,
+		w.logOnce(slog.LevelWarn,
 			"another policy set than that of the files is in force; change the files to have theirs", nil)
 	}
 }
 
-// refuse notes that what the files say now is not in force.
-func (w *Watch) refuse(text string, err error) {
+// noteRefusal records that the present content of the files is not in force.
+func (w *Watch) noteRefusal(text string, err error) {
 	places := placesOf(err)
 	w.places.Store(&places)
 	w.inForce.Store(false)
 	w.known.Store(true)
-	w.note(slog.LevelError, text, err)
+	w.logOnce(slog.LevelError, text, err)
 }
 
-// Places are where the files are wrong, like "api.yaml:3, web.yaml:7"; empty if they are right, or
-// that is not known. It holds nothing of the files, and is safe for concurrent use.
+// Places returns the positions of the mistakes in the files, like "api.yaml:3, web.yaml:7"; empty
+// if there are none, or if they are not known. It contains no text of the files, and is safe for
+// concurrent use.
 func (w *Watch) Places() string {
 	if places := w.places.Load(); places != nil && w.Refused() {
 		return *places
@@ -226,7 +230,7 @@ func placesOf(err error) string {
 	problems, _ := policydoc.ProblemsOf(err)
 	var places []string
 	for _, p := range problems {
-		if p.File == "" { // A file that is no document at all: there is one file.
+		if p.File == "" { // A file that is not a document at all: there is only one file.
 			p.File = "line"
 		}
 		place := filepath.Base(p.File) + ":" + strconv.Itoa(p.Line)
@@ -237,8 +241,8 @@ func placesOf(err error) string {
 	return strings.Join(places, ", ")
 }
 
-// note logs something about the files, once.
-func (w *Watch) note(level slog.Level, text string, err error) {
+// logOnce logs a message about the files, once.
+func (w *Watch) logOnce(level slog.Level, text string, err error) {
 	if _, detail, _ := errs.CodeOf(err); detail != "" {
 		text += ": " + detail
 	} else if err != nil {

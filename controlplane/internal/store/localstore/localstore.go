@@ -37,7 +37,7 @@ var (
 
 	secretKey  = []byte("secret")
 	clockKey   = []byte("clock")   // the store's time at the last save; the clock never goes below it
-	runningKey = []byte("running") // present while a process has the store open; if it is there at the start, there was a crash
+	runningKey = []byte("running") // present while the store is open; if it is there at the start, there was a crash
 	lostKey    = []byte("lost")    // the store's time at which the last crash was found
 	// protocolKey holds the wire.Protocol of the build that has written the file.
 	protocolKey = []byte("protocol")
