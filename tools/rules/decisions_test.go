@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxDecisions bounds the decisions of RATIONALE.md, so that a newcomer can look through them.
-	maxDecisions = 135
+	maxDecisions = 125
 	// maxLineWords bounds the words of a decision's line in the list.
 	maxLineWords = 25
 )

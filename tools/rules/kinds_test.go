@@ -161,8 +161,8 @@ func TestThePageOnANewStoreHasAllPorts(t *testing.T) {
 	}
 }
 
-// Each algorithm, dialect and identity source is in the description of the policy language and on a
-// page of docs that people write. A window algorithm has vectors.
+// Each algorithm, dialect and identity source is in the description of the policy language and, as
+// code, on a page of docs that people write. A window algorithm has vectors.
 func TestEachKindIsOnItsPages(t *testing.T) {
 	var pages strings.Builder
 	for _, name := range markdown(t) {
@@ -170,30 +170,29 @@ func TestEachKindIsOnItsPages(t *testing.T) {
 			pages.WriteString(read(t, name))
 		}
 	}
-	texts := map[string]string{
-		"api/openapi.yaml": read(t, "api/openapi.yaml"), "no page of docs": pages.String(),
-	}
-	want := func(kind, name string) {
-		word := regexp.MustCompile(`(^|[^\w-])` + regexp.QuoteMeta(name) + `($|[^\w-])`)
-		for where, text := range texts {
-			if !word.MatchString(text) {
-				t.Errorf("the %s %s is missing: %s", kind, name, where)
-			}
+	enums := strings.Join(regexp.MustCompile(`enum: \[[^]]*\]`).FindAllString(read(t, "api/openapi.yaml"), -1), "\n")
+	want := func(kind, name, described string) {
+		word := `\b` + regexp.QuoteMeta(name) + `\b`
+		if !regexp.MustCompile(word).MatchString(described) {
+			t.Errorf("api/openapi.yaml does not have the %s %s", kind, name)
+		}
+		if !regexp.MustCompile("`[^`\n]*" + word + "[^`\n]*`").MatchString(pages.String()) {
+			t.Errorf("no page of docs has the %s `%s`", kind, name)
 		}
 	}
 	vectors := read(t, "shared/quota/quotatest/windows.txt")
 	for a := range quota.Algorithm(quota.AlgorithmCount) {
-		want("algorithm", a.String())
+		want("algorithm", a.String(), enums)
 		if a.Windowed() && !strings.Contains(vectors, " "+a.String()+" quota=") {
 			t.Errorf("shared/quota/quotatest/windows.txt has no vector of %s", a)
 		}
 	}
 	for _, row := range slices.Concat(dialect.Legacies[:], dialect.Standards[:]) {
-		want("dialect", row.Name)
+		want("dialect", row.Name, enums)
 	}
 	for kind := range policy.SourceKind(policy.SourceCount) {
 		if kind > 0 {
-			want("source", kind.String())
+			want("source", kind.String(), read(t, "api/openapi.yaml"))
 		}
 	}
 }
