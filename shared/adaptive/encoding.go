@@ -48,6 +48,7 @@ type codec struct {
 
 func (c *codec) codeUpstream(u *Upstream) {
 	l, w := &u.Limit, &u.Window
+	// The version, and the small fields in two words.
 	number := uint32(version)
 	c.codeCount(&number)
 	flags := uint32(l.called) | uint32(l.trial)<<8 | uint32(l.run)<<16 | uint32(u.Percentile)<<24
@@ -60,6 +61,7 @@ func (c *codec) codeUpstream(u *Upstream) {
 	c.codeCount(&settled)
 	l.settled = settled == 1
 	c.good = c.good && l.called <= down && l.trial <= lifted && settled <= 1
+	// The counts, with the histogram.
 	c.codeCount(&u.Windows)
 	c.codeCount(&w.Refused)
 	c.codeCount(&u.Load.Shed)
@@ -75,6 +77,7 @@ func (c *codec) codeUpstream(u *Upstream) {
 	}
 	w.Latency.Total = uint32(total)
 	c.good = c.good && total <= math.MaxUint32
+	// The figures of the limit, and the window that its trial compares with.
 	t := &l.tried
 	c.codeFraction(&l.Value)
 	c.codeFraction(&l.Base)
@@ -90,6 +93,7 @@ func (c *codec) codeUpstream(u *Upstream) {
 	c.codeFraction(&t.latency)
 	c.codeFraction(&t.low)
 	c.codeFraction(&t.high)
+	// The times and the sums.
 	u.Began, u.LoadBegan = quota.Instant(c.codeNumber(int64(u.Began))), quota.Instant(c.codeNumber(int64(u.LoadBegan)))
 	w.Held, u.Reports.Sum = c.codeNumber(w.Held), uint64(c.codeNumber(int64(u.Reports.Sum)))
 }

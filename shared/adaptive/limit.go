@@ -272,8 +272,8 @@ func (l *Limit) continueTrial(s sample, c Config, quiet bool) bool {
 	follows := l.logEvidence(s, s.held/l.tried.held)
 	switch {
 	case follows > sure:
-		// The rate follows the limit: no request waits. The upstream may be a new one with as many
-		// places as before. Raise the limit, and see whether the rate comes back.
+		// The rate follows the limit: no request waits. The upstream may be a new upstream with the
+		// same number of places. Raise the limit, and see whether the rate comes back.
 		l.former, l.Base = l.Base, s.latency
 		l.Value, l.tried, l.back = l.limit, s, l.tried.rate
 		l.trial, l.run = rising, 0
@@ -306,7 +306,7 @@ func (l *Limit) liftFromMinimum(s sample) bool {
 	if l.run < 2 || !isPowerOfTwo {
 		return false
 	}
-	// Undo the two steepest falls, and compare the next window with this one.
+	// Undo the two steepest falls, and compare the next window with this window.
 	l.former, l.Base = l.Base, s.latency
 	l.Value, l.tried, l.trial = l.Value/(steepest*steepest), s, lifted
 	return true

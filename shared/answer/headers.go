@@ -29,7 +29,7 @@ type Headers struct {
 // response's headers, and retry-after, cache-control, content-type and x-envoy-ratelimited.
 const maxHeaders = 2*dialect.MaxHeaders + policy.MaxResponseHeaders + 4
 
-// Len is the number of headers.
+// Len returns the number of headers.
 func (h *Headers) Len() int { return h.n }
 
 // At returns a header. The value is valid until the next Reset.

@@ -46,6 +46,7 @@ type Shown struct {
 // AppendValue appends the header's value. It reports false if there is none: if nothing fills a
 // bucket, no header has the time when it is full.
 func (h *Header) AppendValue(dst []byte, s *Shown) ([]byte, bool) {
+	// The fields about all items.
 	switch h.says {
 	case silent:
 		return dst, false
@@ -56,6 +57,7 @@ func (h *Header) AppendValue(dst []byte, s *Shown) ([]byte, bool) {
 	case limits:
 		return AppendLimits(dst, s.Items), true
 	}
+	// The fields about the shown item.
 	item, n := &s.Items[s.At], int64(0)
 	if h.says >= resetAt && item.Reset == quota.Never {
 		return dst, false

@@ -76,8 +76,8 @@ var Standards = [...]Row{
 	}},
 }
 
-// String is the dialect's name in the policy language.
+// String returns the dialect's name in the policy language.
 func (l Legacy) String() string { return Legacies[l].Name }
 
-// String is the dialect's name in the policy language.
+// String returns the dialect's name in the policy language.
 func (s Standard) String() string { return Standards[s].Name }

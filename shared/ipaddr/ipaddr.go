@@ -1,6 +1,6 @@
-// Package ipaddr reads IP addresses and networks, as net/netip does, and keeps both kinds in one
-// form. Built into the filter, net/netip costs 25 KB: it keeps zones in a table of unique values,
-// which brings reflection along.
+// Package ipaddr reads IP addresses and networks, as net/netip does, and keeps IPv4 and IPv6 in one
+// form. In the filter, net/netip costs 25 KB: it keeps zones in a table of unique values, which
+// needs reflection.
 package ipaddr
 
 import "github.com/weir-proxy/weir/shared/text"
@@ -8,7 +8,7 @@ import "github.com/weir-proxy/weir/shared/text"
 // Addr is an address, IPv4 in its IPv6-mapped form. The zero value is the IPv6 address "::".
 type Addr [16]byte
 
-// mapped is what IPv4 addresses begin with.
+// mapped is the number of bytes before the four bytes of an IPv4 address.
 const mapped = 12
 
 // Is4 reports whether a is an IPv4 address.
@@ -57,8 +57,8 @@ func (a Addr) Less(b Addr) bool {
 	return false
 }
 
-// Parse reads what netip.ParseAddr accepts: dotted IPv4 without leading zeros, or IPv6 with an
-// optional zone, which is returned apart.
+// Parse reads the texts that netip.ParseAddr accepts: dotted IPv4 without leading zeros, or IPv6
+// with an optional zone, which is returned separately.
 func Parse(text string) (a Addr, zone string, ok bool) {
 	for i := range len(text) {
 		switch text[i] {
@@ -75,9 +75,10 @@ func Parse(text string) (a Addr, zone string, ok bool) {
 	return a, "", false
 }
 
-// ParseNetwork reads ADDRESS/BITS, or an address alone, and returns the first and the last address
-// of it. There must be no zone, and no bit beyond BITS.
+// ParseNetwork reads ADDRESS/BITS, or an address alone, and returns its first and its last address.
+// There must be no zone, and no bit set beyond BITS.
 func ParseNetwork(text string) (first, last Addr, ok bool) {
+	// Split the text at its last slash.
 	slash := len(text)
 	for slash > 0 && text[slash-1] != '/' {
 		slash--
@@ -90,8 +91,9 @@ func ParseNetwork(text string) (first, last Addr, ok bool) {
 	if !ok || zone != "" {
 		return first, first, false
 	}
+	// Read the bits. IPv4 addresses have their bits after the prefix.
 	if slash > 0 {
-		bits, ok = number(digits, 128)
+		bits, ok = readDecimal(digits, 128)
 		if !ok {
 			return first, first, false
 		}
@@ -106,6 +108,7 @@ func ParseNetwork(text string) (first, last Addr, ok bool) {
 			}
 		}
 	}
+	// Set all bits beyond, which must not be set in the first address.
 	last = first
 	for i := range last {
 		if free := 8*(i+1) - bits; free > 0 {
@@ -117,8 +120,8 @@ func ParseNetwork(text string) (first, last Addr, ok bool) {
 	return first, last, ok
 }
 
-// number reads a decimal without leading zeros.
-func number(digits string, limit int) (n int, ok bool) {
+// readDecimal reads a decimal without leading zeros.
+func readDecimal(digits string, limit int) (n int, ok bool) {
 	if len(digits) == 0 || len(digits) > 3 || len(digits) > 1 && digits[0] == '0' {
 		return 0, false
 	}
@@ -138,7 +141,7 @@ func parse4(text string, into []byte) bool {
 		for end < len(text) && text[end] != '.' {
 			end++
 		}
-		n, ok := number(text[:end], 255)
+		n, ok := readDecimal(text[:end], 255)
 		if last := field == len(into)-1; !ok || last != (end == len(text)) {
 			return false
 		}
@@ -150,6 +153,7 @@ func parse4(text string, into []byte) bool {
 
 // parse6 reads an IPv6 address.
 func parse6(text string) (a Addr, zone string, ok bool) {
+	// Cut the zone.
 	for i := range len(text) {
 		if text[i] == '%' {
 			text, zone = text[:i], text[i+1:]
@@ -159,6 +163,7 @@ func parse6(text string) (a Addr, zone string, ok bool) {
 			break
 		}
 	}
+	// Read the groups. gap is where a double colon leaves out zeros.
 	filled, gap := 0, -1
 	if len(text) >= 2 && text[:2] == "::" {
 		gap, text = 0, text[2:]
@@ -195,6 +200,7 @@ func parse6(text string) (a Addr, zone string, ok bool) {
 			gap, text = filled, text[1:]
 		}
 	}
+	// Fill the gap with zeros.
 	if text != "" || (gap >= 0) == (filled == len(a)) {
 		return a, "", false
 	}

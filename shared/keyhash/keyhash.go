@@ -13,7 +13,7 @@ type Key [Size]byte
 // Size is the length of a key in bytes.
 const Size = 16
 
-// String is the key in hexadecimal, as logs, the REST interface and the store have it.
+// String returns the key in hexadecimal, as in logs, the REST interface and the store.
 func (k Key) String() string { return hex.EncodeToString(k[:]) }
 
 // Less reports whether k comes before other in byte order.
@@ -26,7 +26,7 @@ func (k *Key) Less(other *Key) bool {
 	return false
 }
 
-// Parse reads what String has written. Any other text is an error that quotes it.
+// Parse reads the result of String. Any other text is an error that quotes it.
 func Parse(text string) (Key, error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != Size {

@@ -45,6 +45,7 @@ func (l Ledger) TakeBack(now quota.Instant, term Term, b Back) (Ledger, Back) {
 		}
 		return l, Back{}
 	}
+	// Take the tokens out of the leases that end with the term or later.
 	var done Back
 	live := next.Pairs[:0]
 	for _, pair := range next.Pairs {
@@ -59,6 +60,7 @@ func (l Ledger) TakeBack(now quota.Instant, term Term, b Back) (Ledger, Back) {
 			live = append(live, pair)
 		}
 	}
+	// Unused tokens also leave the debt, which leases still bound.
 	if done == (Back{}) {
 		return l, done
 	}

@@ -14,9 +14,9 @@ func (ix *Index) Adaptive(p *Policy) *policy.Adaptive {
 	return &ix.adaptives[p.adaptive-1]
 }
 
-// findRank finds what a policy needs of the request's class and of the cohort of its caller: that
-// of its consumer or, if it has none, of its address. It uses the memory of the encoding, so it
-// comes before the partition.
+// findRank finds the request's class, and the cohort of its caller, if a policy needs them. The
+// cohort is the consumer's or, without a consumer, the address's. It uses the memory of the
+// encoding, so it must be called before the partition is encoded.
 //
 //go:noinline
 func (c *collector) findRank(p *Policy, a *Attributes) {

@@ -50,6 +50,7 @@ func (m *Matcher) Whose(ix *Index, a *Attributes) (all []Whose) {
 // valueOf returns the request's value for a part of a partition. Several values become one, with
 // commas.
 func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
+	// Parts that the request or the policy has themselves.
 	place := part.source
 	switch part.kind {
 	case policy.PartPolicyPath:
@@ -68,6 +69,7 @@ func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
 		v.Text = a.Path
 	case policy.PartUpstream:
 		v.Text = c.upstreamCluster(a)
+	// The consumer, from the first source that has a value.
 	case policy.PartConsumer:
 		for _, s := range c.ix.sources {
 			if c.valuesAt(s, a).len() > 0 {
@@ -83,6 +85,7 @@ func (c *caller) valueOf(part part, pattern wire.Ref, a *Attributes) (v Value) {
 	default:
 		v.Text = c.heldText(place, a)
 	}
+	// The text must not alias the request.
 	v.Text = bytes.Clone(v.Text)
 	v.Absent = len(v.Text) == 0
 	return v

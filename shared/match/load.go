@@ -225,7 +225,7 @@ func (ix *Index) loadPolicies(most int) (all bool) {
 		if !l.planting {
 			ix.beginPolicy(l)
 			l.PolicyHead = set.Policy(run, limit)
-			run() // The end of the last one.
+			run() // The end of the last run.
 			set.Lists(host, method, path, header, component)
 			l.tiers, l.ContentType = set.Parts(client, own, inFlight, kept, adaptive, commit, also, rule)
 			ix.loadRoots(l)

@@ -78,6 +78,7 @@ func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 	if p.Mode != ModeOptimistic {
 		return nil
 	}
+	// The limits of all tiers that the document names.
 	named := p.Named(p.Limits)
 	if len(p.Tiers) > 0 {
 		named = nil
@@ -85,6 +86,7 @@ func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 			named = append(named, p.Named(p.LimitsOf(i))...)
 		}
 	}
+	// For each limit, the excess and the requests that wait.
 	of, all := inDigits(nodes)+" Envoys", nodes+doors
 	if doors > 0 {
 		of += " and " + inDigits(doors) + " doors"
@@ -110,6 +112,7 @@ func (p Policy) OptimisticNotes(nodes, doors int64) (notes []string) {
 
 // Notes returns other notes for operators about the policy if nodes Envoys share its limits.
 func (p Policy) Notes(nodes int64) []string {
+	// How far it is enforced.
 	var notes []string
 	if p.Match.IsOfCalls() {
 		notes = append(notes, "for calls to the gRPC rate limit service alone: the filter in Envoy leaves it out")
@@ -123,12 +126,14 @@ func (p Policy) Notes(nodes int64) []string {
 		notes = append(notes, "enforced for "+strconv.Itoa(int(p.Enforced))+
 			" % of the partition keys, the others in shadow")
 	}
+	// The candidate, and the notes on each part of the policy.
 	if len(p.Candidate) > 0 {
 		notes = append(notes, "watched beside it, in shadow: "+boundsText(p.Named(p.Candidate)))
 	}
 	notes = append(append(notes, p.reserveNotes()...), p.figureNotes()...)
 	notes = append(append(notes, p.inFlightNotes(nodes)...), p.adaptiveNotes()...)
 	notes = append(append(notes, p.penaltyNotes(nodes)...), p.commitNotes()...)
+	// Leased tokens.
 	for _, l := range quotaLimits(p.Limits) {
 		if p.leasesAhead() && lease.TTL(l.Params) == 0 {
 			notes = append(notes, "its bucket refills within a second, so nothing is leased: every request asks the "+
@@ -144,6 +149,7 @@ func (p Policy) Notes(nodes int64) []string {
 		notes = append(notes, "tokens leased to an Envoy count until their lease ends and a window longer, so room "+
 			"can come back up to "+FormatSpan(late)+" late")
 	}
+	// The failure ladder.
 	if p.Mode != ModeLocal {
 		notes = append(notes, "without the control plane: "+p.OnFailure.String())
 		for _, step := range p.OnFailure {

@@ -231,6 +231,7 @@ func (r *reader) readSpan(path string, n Node, low, high quota.Span, into *quota
 
 // identityIsDefined refuses a policy that needs a consumer or a tier if no source can provide it.
 func (r *reader) identityIsDefined(path string, set *Set) {
+	// Consumers, which exemptions need. Their values get the spelling of their header.
 	consumer := func(at string) {
 		r.mustHold(r.joinPath(path, at), len(set.Identity.Consumer) > 0,
 			"needs identity.consumer, which says where to find the consumer")
@@ -244,6 +245,7 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 			set.Exempt.Consumers[i] = spelledAs(s.Name, value)
 		}
 	}
+	// Tiers, and the sources that they name.
 	if len(set.Identity.Tier) > 0 {
 		tiers("identity.tier")
 	}
@@ -257,6 +259,7 @@ func (r *reader) identityIsDefined(path string, set *Set) {
 				"names "+shorten(s.Name[:len(s.Name)-len(tier)-1])+", which is not in identity.consumer")
 		}
 	}
+	// The parts of partitions.
 	for _, need := range r.needs {
 		at := "policies[" + strconv.Itoa(need.policy) + "].partition[" + strconv.Itoa(need.part) + "]"
 		if need.kind == PartConsumer {

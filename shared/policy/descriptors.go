@@ -16,6 +16,7 @@ func (r *reader) readDescriptors(path string, n Node, m *Match) {
 }
 
 func (r *reader) readEntryMatch(path string, n Node, m *Match) {
+	// The condition is one of several keys, each at most once.
 	var e EntryMatch
 	conditions := 0
 	value := func(op HeaderOp) func(string, Node) {
@@ -43,6 +44,7 @@ func (r *reader) readEntryMatch(path string, n Node, m *Match) {
 			r.readList(path, n, func(path string, n Node) { r.readException(path, n, &e.Except) })
 		}},
 	)
+	// Check the whole entry.
 	if n.Kind != Map {
 		return
 	}
@@ -71,6 +73,7 @@ func (r *reader) readException(path string, n Node, into *[]Exception) {
 // that such a policy cannot have. Without conditions on the entries of its descriptors, the
 // partition defines these entries.
 func (r *reader) completeForCalls(path string, p *Policy) {
+	// Each part of the partition needs an entry of its own.
 	m := &p.Match
 	derived := len(m.Descriptors) == 0
 	for i, part := range p.Partition {
@@ -87,6 +90,7 @@ func (r *reader) completeForCalls(path string, p *Policy) {
 	if !m.IsOfCalls() {
 		return
 	}
+	// Calls have no host and no path, and are not counted in an Envoy.
 	r.mustHold(path+".match.hosts", len(m.Hosts) == 0,
 		"cannot be beside a domain or descriptors: only calls to the gRPC service have those, and they have no host")
 	r.mustHold(path+".match.paths", len(m.Paths) == 0,

@@ -25,6 +25,7 @@ type draft struct {
 }
 
 func (r *reader) readPolicies(path string, n Node, set *Set) {
+	// Check the list, and make room for its policies.
 	if n.Kind != List {
 		r.wrongKind(path, n, "a list")
 		return
@@ -36,6 +37,7 @@ func (r *reader) readPolicies(path string, n Node, set *Set) {
 	if r.each == nil && n.listSize() > 0 {
 		set.Policies = make([]Policy, 0, n.listSize())
 	}
+	// Read each policy, and check it against the policies before it.
 	taken, shown, limits := newRegister(n.listSize()), newRegister(n.listSize()), 0
 	n.eachItem(func(i int, item Node) {
 		p := r.readPolicyAt(path, i, item, set)
@@ -104,11 +106,13 @@ func (r *reader) readPolicy(path string, n Node, set *Set) *Policy {
 }
 
 // policyFields are the fields of the policy that is being read.
+// The fields that several readers below share.
 func (r *reader) policyFields() []field {
 	d := &r.draft
 	done := func(string, Node) {}
 	part := func(path string, n Node) { r.readPart(path, n, &d.policy.Partition) }
 	candidate := func(path string, n Node) { d.policy.Candidate = r.readLimits(path, n, d.policy.Counting) }
+	// In the order of the documentation. Fields with done are read with other fields.
 	return []field{
 		{"name", func(path string, n Node) { d.policy.Name = r.readPolicyName(path, n) }},
 		{"match", r.readMatch},

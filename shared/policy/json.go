@@ -293,7 +293,7 @@ func (s *scanner) readString() string {
 	return string(raw)
 }
 
-// unescape resolves the escapes of a string. Half a surrogate pair becomes the replacement
+// unescapeString resolves the escapes of a string. Half a surrogate pair becomes the replacement
 // character.
 func unescapeString(raw []byte) string {
 	plain := make([]byte, 0, len(raw))
@@ -313,6 +313,7 @@ func unescapeString(raw []byte) string {
 				c = '\r'
 			case 't':
 				c = '\t'
+			// A code point above 16 bits is a pair of escapes.
 			case 'u':
 				r := readUnit(raw[i+1:])
 				i += 4

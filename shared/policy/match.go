@@ -99,6 +99,7 @@ func (r *reader) readMethod(path string, n Node, m *Match) {
 func (r *reader) readHeaderMatch(path string, n Node, m *Match) {
 	var h HeaderMatch
 	conditions, trusted := 0, false
+	// The condition is one of several keys, each at most once.
 	set := func(op HeaderOp) func(string, Node) {
 		return func(path string, n Node) {
 			conditions++
@@ -113,6 +114,7 @@ func (r *reader) readHeaderMatch(path string, n Node, m *Match) {
 			r.mustHold(path, !neverSent(h.Value, op == HeaderPrefix), noHeaderValue)
 		}
 	}
+	// Only a condition of a class can be trusted.
 	fields := []field{
 		field{"name", func(path string, n Node) { h.Name, _ = r.readHeaderName(path, n) }},
 		field{HeaderEquals.String(), set(HeaderEquals)}, field{HeaderPrefix.String(), set(HeaderPrefix)},
@@ -127,6 +129,7 @@ func (r *reader) readHeaderMatch(path string, n Node, m *Match) {
 	}
 	r.readMap(path, n, fields...)
 	r.draft.untrusted = r.draft.untrusted || !trusted
+	// Check the whole condition.
 	if n.Kind != Map {
 		return
 	}

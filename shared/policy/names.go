@@ -98,10 +98,10 @@ func algorithmsThat(has func(quota.Algorithm) bool) (names string) {
 // isBucket reports whether an algorithm has a burst beside its quota.
 func isBucket(a quota.Algorithm) bool { return !a.Windowed() }
 
-// String is the mode's name in the policy language.
+// String returns the mode's name in the policy language.
 func (m Mode) String() string { return nameOf(modes, uint8(m)) }
 
-// String is the name in the policy language.
+// String returns the name in the policy language.
 func (a IfAbsent) String() string { return nameOf(ifAbsents, uint8(a)) }
 
 // Marks returns whether refusals have x-envoy-ratelimited, as policy sets write it.
@@ -112,7 +112,7 @@ func (h *Headers) Marks() string {
 	return "on"
 }
 
-// String is the name in the policy language.
+// String returns the name in the policy language.
 func (s IfSeveral) String() string { return nameOf(ifSeverals, uint8(s)) }
 
 // RoutingWords returns the words of a routing in the policy language.
@@ -121,7 +121,8 @@ func RoutingWords(r spelling.Routing) (parameters, letters, slash string) {
 		nameOf(trailingSlash, uint8(r&spelling.CutSlash))
 }
 
-// String is the name in the policy language, or for a share of the keys text like enforce 25 %.
+// String returns the name in the policy language, or for a share of the keys text like
+// enforce 25 %.
 func (e Enforced) String() string {
 	if name := nameOf(enforcements, uint8(e)); name != "" {
 		return name
@@ -129,7 +130,7 @@ func (e Enforced) String() string {
 	return "enforce " + strconv.Itoa(int(e)) + " %"
 }
 
-// String is the step's name in metrics, logs and the REST API.
+// String returns the step's name in metrics, logs and the REST API.
 func (s Step) String() string {
 	if s >= Steps {
 		return "unknown"
@@ -137,7 +138,7 @@ func (s Step) String() string {
 	return stepNames[s]
 }
 
-// String is the condition's name in the policy language.
+// String returns the condition's name in the policy language.
 func (o HeaderOp) String() string { return headerOpNames[o] }
 
 // Align returns where a fixed window begins, in the policy language.
@@ -148,7 +149,7 @@ func (c Counting) Align() string {
 	return alignments[0].name
 }
 
-// String is the kind's name in the policy language.
+// String returns the kind's name in the policy language.
 func (k PartKind) String() string {
 	if source, is := k.Source(); is {
 		return source.String()

@@ -40,6 +40,7 @@ func Pattern(pattern string, routing spelling.Routing) (spelled, problem string)
 
 // appendSegment appends a literal segment, or returns why it cannot.
 func appendSegment(dst []byte, s string, routing spelling.Routing) (spelled []byte, problem string) {
+	// Refuse patterns of other languages.
 	switch {
 	case len(s) > 2 && s[0] == '{' && s[len(s)-1] == '}':
 		return dst, "has a name in braces that is no plain word; it takes no expression"
@@ -53,6 +54,7 @@ func appendSegment(dst []byte, s string, routing spelling.Routing) (spelled []by
 		return dst, "has " + shorten(s) + ": write {" + strings.TrimSuffix(s[1:], ">") +
 			"} for any segment, or %3A and %3C for the characters"
 	}
+	// Append each character in its normal spelling.
 	for i := 0; i < len(s); i++ {
 		ch := s[i]
 		if ch == '%' {

@@ -51,6 +51,7 @@ func (r *reader) readPenalty(path string, n Node) *penalty.Rule {
 		field{"shadow", r.flagField(&p.Shadow)},
 		field{"scope", func(path string, n Node) { r.readEnum(path, n, &all, scopes) }},
 	)
+	// Check the whole rule, and fill in the longest penalty.
 	if n.Kind == Map {
 		r.requireField(path, n, "after", ": write after: {refusals: 5, within: 1m}")
 	}

@@ -65,6 +65,7 @@ func DecodePlugin(doc Node) (*Plugin, error) { return DecodePluginEach(doc, nil)
 func DecodePluginEach(doc Node, each func(*Policy)) (*Plugin, error) {
 	r := &reader{each: each}
 	p := &Plugin{Keys: defaultKeys}
+	// Read the fields of the configuration.
 	r.readMap("", doc,
 		field{"control_plane", func(path string, n Node) {
 			if n.Kind != Null {
@@ -90,6 +91,7 @@ func DecodePluginEach(doc Node, each func(*Policy)) (*Plugin, error) {
 			}
 		}},
 	)
+	// It must have a source of policies.
 	if len(r.problems) == 0 && p.ControlPlane == nil && p.Set == nil {
 		r.failAt("", "has neither control_plane nor policyset: there would be nothing to limit")
 	}

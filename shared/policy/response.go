@@ -176,6 +176,7 @@ func (r *reader) readResponses(path string, n Node, set *Set) {
 // readResponse reads the response of an answer, or with AnswerCount the response of a policy.
 func (r *reader) readResponse(path string, n Node, out *Response, of Answer) {
 	status := int64(0)
+	// Only the set's responses have headers.
 	fields := []field{
 		field{"status", func(path string, n Node) { r.readInteger(path, n, 400, 599, &status) }},
 		field{"body", func(path string, n Node) {
@@ -200,6 +201,7 @@ func (r *reader) readResponse(path string, n Node, out *Response, of Answer) {
 		fields = fields[:3]
 	}
 	r.readMap(path, n, fields...)
+	// Check the body with its content type.
 	out.Status = int(status)
 	r.mustHold(r.joinPath(path, "content_type"), out.ContentType == "" || out.Body != "",
 		"is that of a body: write the body too")

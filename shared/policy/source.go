@@ -110,7 +110,7 @@ func (k SourceKind) kindRow() *sourceRow {
 	return &sources[k]
 }
 
-// String is the kind's name in the policy language.
+// String returns the kind's name in the policy language.
 func (k SourceKind) String() string { return k.kindRow().name }
 
 // Is reports whether the kind is for a use. An unknown number is for none.

@@ -123,6 +123,7 @@ func (s Source) isIn(list []Source) bool {
 // readTierSource reads one place of a tier. A header must be a header that clients cannot set:
 // otherwise they would choose their own limit.
 func (r *reader) readTierSource(path string, n Node, set *Set, into *[]Source) {
+	// A word or a mapping with one source.
 	if n.Kind == String && n.Text == "assignment" {
 		*into = append(*into, Source{Kind: SourceAssignment})
 		return
@@ -136,6 +137,7 @@ func (r *reader) readTierSource(path string, n Node, set *Set, into *[]Source) {
 		r.readFound(r.joinPath(path, "consumer_source"), n.Items[0], set, into)
 		return
 	}
+	// A claim or a header, which must be trusted.
 	trusted := false
 	add := func(kind SourceKind) func(string, Node) {
 		return func(path string, n Node) {

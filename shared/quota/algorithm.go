@@ -59,7 +59,7 @@ func (a Algorithm) propertiesOf() *properties {
 	return &algorithms[a]
 }
 
-// String is the algorithm's name in the policy language.
+// String returns the algorithm's name in the policy language.
 func (a Algorithm) String() string { return a.propertiesOf().name }
 
 // Windowed reports whether the algorithm counts recent admissions in Windows, and not tokens.

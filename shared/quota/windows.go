@@ -67,12 +67,14 @@ type History struct {
 // refuses figures that cannot be counted exactly. The error names the figure to change.
 func NewWindows(a Algorithm, quota int64, length Span, subwindows int) (Windows, error) {
 	w := Windows{Algorithm: a, Quota: quota, Length: length, Grain: length}
+	// Bounds of all algorithms.
 	switch {
 	case quota < 1 || quota > MaxUnits:
 		return Windows{}, errors.New("quota must be at least 1 and at most " + strconv.FormatInt(MaxUnits, 10))
 	case length < Second || length > MaxWindow || length%Millisecond != 0:
 		return Windows{}, errors.New("window must be at least 1s and at most 366d, in whole milliseconds")
 	}
+	// The grain and the bounds of each algorithm.
 	switch a {
 	case FixedWindow:
 	case SlidingWindow:

@@ -10,7 +10,7 @@ const (
 // Hash64 is an FNV-1a hash of 64 bits.
 type Hash64 uint64
 
-// Add is the hash with further bytes.
+// Add returns the hash with further bytes.
 func (h Hash64) Add(b []byte) Hash64 {
 	for _, c := range b {
 		h = h.AddNumber(uint64(c))
@@ -18,13 +18,13 @@ func (h Hash64) Add(b []byte) Hash64 {
 	return h
 }
 
-// AddNumber is the hash with a number, in one step.
+// AddNumber returns the hash with a number, in one step.
 func (h Hash64) AddNumber(n uint64) Hash64 { return (h ^ Hash64(n)) * 1099511628211 }
 
 // Hash32 is an FNV-1a hash of 32 bits.
 type Hash32 uint32
 
-// Add is the hash with further bytes.
+// Add returns the hash with further bytes.
 func (h Hash32) Add(b []byte) Hash32 {
 	for _, c := range b {
 		h = (h ^ Hash32(c)) * 16777619
@@ -32,7 +32,7 @@ func (h Hash32) Add(b []byte) Hash32 {
 	return h
 }
 
-// AddString is the hash with further bytes.
+// AddString returns the hash with further bytes.
 func (h Hash32) AddString(s string) Hash32 {
 	for i := range len(s) {
 		h = (h ^ Hash32(s[i])) * 16777619

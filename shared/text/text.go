@@ -1,5 +1,5 @@
-// Package text has what the filter does with bytes of requests and messages. The standard library's
-// functions convert to strings on the way, for which TinyGo allocates.
+// Package text has functions for the bytes of requests and messages. The standard library's
+// functions convert to strings, and TinyGo allocates for that.
 package text
 
 // Equal reports whether two texts are the same.
@@ -21,12 +21,12 @@ func hasPrefix[T []byte | string](b []byte, prefix T) bool {
 	return true
 }
 
-// Append appends a text. A call of it is shorter than what TinyGo makes of append.
+// Append appends a text. A call of it is shorter than TinyGo's code for append.
 //
 //go:noinline
 func Append(dst []byte, s string) []byte { return append(dst, s...) }
 
-// Cut splits at the first separator. Without one, all comes before it.
+// Cut splits at the first separator. Without a separator, before is all of b.
 func Cut(b []byte, separator byte) (before, after []byte) {
 	for i := range b {
 		if b[i] == separator {
@@ -36,7 +36,7 @@ func Cut(b []byte, separator byte) (before, after []byte) {
 	return b, nil
 }
 
-// Trim is b without the spaces and tabs around it.
+// Trim returns b without the spaces and tabs around it.
 func Trim(b []byte) []byte {
 	for len(b) > 0 && isBlank(b[0]) {
 		b = b[1:]
@@ -49,7 +49,7 @@ func Trim(b []byte) []byte {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// Unhex reads two hexadecimal digits; false if they are none.
+// Unhex reads two hexadecimal digits; false if they are not digits.
 func Unhex(high, low byte) (byte, bool) {
 	h, ok := HexDigit(high)
 	if !ok {
@@ -59,7 +59,7 @@ func Unhex(high, low byte) (byte, bool) {
 	return h<<4 | l, ok
 }
 
-// HexDigit reads one hexadecimal digit; false if it is none.
+// HexDigit reads one hexadecimal digit; false if it is not a digit.
 func HexDigit(c byte) (byte, bool) {
 	switch {
 	case '0' <= c && c <= '9':

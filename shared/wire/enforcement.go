@@ -92,6 +92,7 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 	c.readAnswered(enforcementMagic)
 	m.Revision = c.u64()
 	m.Orders, m.Bans, m.Freed = m.Orders[:0], m.Bans[:0], m.Freed[:0]
+	// The orders.
 	for n := c.readWithin(0, MaxOrders); n > 0 && c.err == nil; n-- {
 		o := Order{State: policy.Enforced(c.u8()), Percent: c.u8(), Expires: c.readUvarint()}
 		o.Policy = c.readText(maxName)
@@ -102,6 +103,7 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 		}
 		m.Orders = append(m.Orders, o)
 	}
+	// The bans, in rising order.
 	for n := c.readWithin(0, MaxBans); n > 0 && c.err == nil; n-- {
 		var ban Ban
 		copy(ban.Key[:], c.readBytes(16))
@@ -111,6 +113,7 @@ func DecodeEnforcement(b []byte, m *Enforcement) error {
 		}
 		m.Bans = append(m.Bans, ban)
 	}
+	// The changed buckets.
 	for n := c.readWithin(0, MaxFreed); n > 0 && c.err == nil; n-- {
 		var freed Freed
 		copy(freed.Bucket[:], c.readBytes(16))

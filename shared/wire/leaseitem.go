@@ -117,6 +117,7 @@ func (it *LeaseItem) partFlags() (flags int64) {
 }
 
 func putItem(dst []byte, it *LeaseItem) []byte {
+	// The flags say which optional parts follow.
 	flags, has := it.partFlags(), int64(0)
 	if it.Kind < kindCount {
 		has = itemParts[it.Kind].has
@@ -125,6 +126,7 @@ func putItem(dst []byte, it *LeaseItem) []byte {
 	parts := flags | has
 	dst = append(append(dst, byte(it.Kind)), it.Bucket[:]...)
 	dst = putUvarint(putUvarint(putUvarint(dst, flags), int64(it.Limit)), int64(it.ExceptionsRevision))
+	// The parts, in the order of their bits.
 	if parts&partOwn != 0 {
 		dst = putUvarint(putUvarint(dst, it.Quota), it.Burst)
 	}
@@ -156,6 +158,7 @@ func putItem(dst []byte, it *LeaseItem) []byte {
 }
 
 func (c *cursor) readItem(it *LeaseItem) {
+	// The kind and the flags, which say which parts follow.
 	it.Kind = ItemKind(c.u8())
 	copy(it.Bucket[:], c.readBytes(16))
 	flags := c.readUvarint()
@@ -167,6 +170,7 @@ func (c *cursor) readItem(it *LeaseItem) {
 	}
 	it.Joined, it.Soon = flags&partJoined != 0, flags&partSoon != 0
 	parts := flags | itemParts[it.Kind].has
+	// The parts, in the order of their bits.
 	if parts&partOwn != 0 {
 		it.Quota, it.Burst = c.readWithin(1, maxTokens), c.readWithin(1, maxTokens)
 	}

@@ -120,6 +120,7 @@ func (r *SetReader) Parts(
 	also func(Budgets),
 	rule func(penalty.Rule),
 ) (tiers uint32, contentType Ref) {
+	// The bits say which parts follow.
 	parts := int(r.c.u8()) | int(r.c.u8())<<8
 	if r.hasRoots = parts&partRoots != 0; parts&^partsKnown != 0 {
 		r.c.failWith(ErrValue)
@@ -149,6 +150,7 @@ func (r *SetReader) Parts(
 	if parts&partAdaptive != 0 {
 		r.readAdaptive(adaptive)
 	}
+	// The parts of the cost belong together.
 	var one *policy.Commit
 	if parts&partCommit != 0 {
 		if one = r.readCommit(); r.c.err == nil {

@@ -95,6 +95,7 @@ func putTexts(dst []byte, lists ...[]string) []byte {
 }
 
 func putPolicy(dst []byte, p *policy.Policy) []byte {
+	// The head and the runs of limits.
 	dst = putText(dst, p.Name)
 	dst = putSteps(append(dst, byte(p.IfAbsent), byte(p.Mode), byte(p.Enforced)), &p.OnFailure)
 	dst = append(dst, byte(p.Counting.Algorithm), byte(p.Counting.Subwindows), boolByte(p.Counting.Calendar))
@@ -107,12 +108,14 @@ func putPolicy(dst []byte, p *policy.Policy) []byte {
 		dst = putLimits(dst, p.LimitsOf(i))
 	}
 	dst = putLimits(dst, p.Candidate)
+	// The cost and the response.
 	dst = putUvarint(dst, p.Cost.Fixed)
 	dst = putText(append(dst, byte(p.Cost.Source.Kind)), p.Cost.Source.Name)
 	dst = putUvarint(dst, p.Cost.Max)
 	dst = putUvarint(dst, p.Cost.Invalid)
 	dst = append(dst, boolByte(p.Cost.DenyInvalid))
 	dst = putText(putUvarint(dst, int64(p.Response.Status)), p.Response.Body)
+	// The conditions and the partition.
 	hosts := p.Match.Hosts
 	if p.Match.IsOfCalls() {
 		hosts = noHost
