@@ -103,7 +103,7 @@ const BanGRPC = grpcPermissionDenied
 var Bans = [...]string{
 	match.NoBan:       "This request is banned.",
 	match.AddressBan:  "Requests from this address are banned.",
-	match.ConsumerBan: "The key or identity that this request comes with is banned.",
-	match.KeyBan:      "The client, or what else this request is counted by, is banned.",
-	match.PossibleBan: "This request names too many callers to know whether one of them is banned: name one.",
+	match.ConsumerBan: "The key or identity of this request is banned.",
+	match.KeyBan:      "The key under which this request is counted is banned.",
+	match.PossibleBan: "This request names too many callers to know whether one of them is banned: name one caller.",
 }

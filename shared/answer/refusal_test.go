@@ -32,7 +32,7 @@ func TestTheTableOfReasons(t *testing.T) {
 		policy.ReasonContended: "429 8 #temporary-reduced-capacity waits marked " +
 			"Too many requests ask for the same count of policy p at once. Try again in 7 seconds.",
 		policy.ReasonInFlight: "429 8 #quota-exceeded counts waits marked " +
-			"Policy p allows 5 requests at the same time, and as many are under way. Try again in 7 seconds.",
+			"Policy p allows 5 requests at the same time, and all places are in use. Try again in 7 seconds.",
 		policy.ReasonSuspended: "429 8 #quota-exceeded marked " +
 			"Policy p is suspended for this caller: its quota is 0, and waiting does not help.",
 		policy.ReasonPenalty: "429 8 #abnormal-usage-detected waits marked " +
@@ -115,7 +115,7 @@ func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
 				}
 				about.Limit.InFlight = inFlight
 				said := string(about.AppendSentence(nil, 1))
-				uses := strings.Contains(said, "used up") || strings.Contains(said, "as many are under way")
+				uses := strings.Contains(said, "used up") || strings.Contains(said, "all places are in use")
 				if uses != about.Kind().Counts {
 					t.Errorf("%v by %v: %s", about.Reason, by, said)
 				}

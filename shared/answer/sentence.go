@@ -56,7 +56,7 @@ func (a *About) AppendSentence(b []byte, retry int64) []byte {
 		b = a.appendTooDear(b)
 	case l.InFlight:
 		b = dialect.AppendInt(appendAround(b, "Policy ", a.Policy, " allows "), l.Quota)
-		b = text.Append(b, " requests at the same time, and as many are under way.")
+		b = text.Append(b, " requests at the same time, and all places are in use.")
 	case l.Algorithm.Queues():
 		b = appendRate(appendAround(b, "Policy ", a.Policy, " lets "), l)
 		b = text.Append(b, " through, and its queue is full.")
@@ -102,7 +102,7 @@ func (a *About) appendUsedUp(b []byte) []byte {
 		b = dialect.AppendInt(text.Append(b, ". This request costs "), a.Cost)
 		return text.Append(dialect.AppendInt(text.Append(b, ", and "), a.Left), " are left.")
 	case atOnce:
-		return text.Append(b, ", and what it allows at once is used up.")
+		return text.Append(b, ", and nothing is left now.")
 	}
 	return text.Append(b, ", and that is used up.")
 }

@@ -89,11 +89,12 @@ func (p *Policy) commitNotes() (notes []string) {
 		notes = append(notes, "its cost is known later, so each request asks the control plane, as in mode strict")
 	}
 	if !p.Counting.Algorithm.Windowed() {
-		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and only what has not "+
-			"come back yet is given back; windows give back all of it while it counts")
+		notes = append(notes, "a reservation comes back by itself at the rate of the limit, and a settlement "+
+			"gives back only the rest; windows give back all of it while it counts")
 	} else {
-		notes = append(notes, "what a request costs more than it has reserved counts until the request leaves the "+
-			"window, and is not carried on: each window can be passed by as much; a token_bucket has it paid")
+		notes = append(notes, "the cost of a request beyond its reservation counts until the request leaves the "+
+			"window, and is not carried on: each window can be exceeded by that cost; a "+
+			"token_bucket has it paid back")
 	}
 	return append(notes, p.unfinishedNotes()...)
 }
@@ -116,7 +117,7 @@ func (r *reader) readReservingCost(path string, n Node, c *Cost, into *Commit) {
 		field{"unfinished", func(path string, n Node) { r.readUnfinished(path, n, into) }},
 	)
 	r.unfinishedFits(path, c, into)
-	r.requireField(path, n, "reserve", ": say what a request takes before its cost is known")
+	r.requireField(path, n, "reserve", ": name the cost that a request reserves")
 	r.requireField(path, n, "commit", ": say where its cost is found, like {header: x-cost}")
 }
 
@@ -152,7 +153,7 @@ func (r *reader) readBudgets(path string, n Node, kind SourceKind, c *Cost) {
 		r.readCostSource(path, n, kind, c)
 		return
 	}
-	r.mustHold(path, n.listSize() > 0, "is empty: name what says the reservation")
+	r.mustHold(path, n.listSize() > 0, "is empty: name a source of the reservation")
 	at := 0
 	r.readLongList(path, n, MaxBudgets, func(path string, n Node) {
 		name, ok := r.readSourceName(path, n, kind)
@@ -219,7 +220,7 @@ func (r *reader) readStatuses(path string, n Node, by CommitBy, c *Commit) {
 		r.readInteger(at, n.Items[i], 0, MaxCost, &one.Cost)
 		c.Statuses = append(c.Statuses, one)
 	}
-	r.requireField(path, n, "rest", ": say what all other responses cost")
+	r.requireField(path, n, "rest", ": write the cost of all other responses")
 }
 
 // statusRange returns the statuses that a key of a mapping names; false if it names none.
@@ -252,7 +253,7 @@ func (r *reader) commitFits(path string, p *Policy) {
 	case some:
 		what, why = "in_flight", "a request in flight takes one place, whatever it costs; write two policies"
 	case len(p.Candidate) > 0:
-		what, why = "candidate", "what a draft had reserved would never be settled; write a policy in shadow"
+		what, why = "candidate", "a draft's reservations would never be settled; write a policy in shadow"
 	case p.Match.IsOfCalls():
 		what, why = "match.domain", "calls to the gRPC rate limit service say nothing of the response"
 	case algorithm.Queues():

@@ -74,7 +74,7 @@ func TestReservation(t *testing.T) {
 	for reserve, want := range map[string]string{
 		`{"max":9}`:                              "cost.reserve: must have exactly one of header, jwt, metadata",
 		`{"jwt":"a","header":"b","max":9}`:       "cost.reserve: must have exactly one of header, jwt, metadata",
-		`{"jwt":[],"max":9}`:                     "cost.reserve.jwt: is empty: name what says the reservation",
+		`{"jwt":[],"max":9}`:                     "cost.reserve.jwt: is empty: name a source of the reservation",
 		`{"header":["a","A"],"max":9}`:           "cost.reserve.header[1]: is named twice",
 		`{"header":["a","b","b"],"max":9}`:       "cost.reserve.header[2]: is named twice",
 		`{"jwt":["a","b","c","d","e"],"max":9}`:  "cost.reserve.jwt: has 5 items; at most 4 are allowed",
@@ -96,7 +96,7 @@ func TestCommitIsRefused(t *testing.T) {
 	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},`
 	for fields, want := range map[string]string{
 		local + `"cost":{"reserve":1}`:                                                                                                                     "policies[0].cost.commit: is missing: say where its cost is found, like {header: x-cost}",
-		local + `"cost":{"commit":{"header":"x"}}`:                                                                                                         "policies[0].cost.reserve: is missing: say what a request takes before its cost is known",
+		local + `"cost":{"commit":{"header":"x"}}`:                                                                                                         "policies[0].cost.reserve: is missing: name the cost that a request reserves",
 		local + `"cost":{"reserve":0,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost.reserve: must be a whole number from 1 to 4294967296, not 0",
 		local + `"cost":{"reserve":6,"commit":{"header":"x"}}`:                                                                                             "policies[0].cost: is above the burst of 5: every request would be refused",
 		local + `"cost":{"reserve":1,"commit":{"header":"x","duration":"1s"}}`:                                                                             "policies[0].cost.commit: must have exactly one of status, grpc_status, header, trailer, metadata, duration",
@@ -104,7 +104,7 @@ func TestCommitIsRefused(t *testing.T) {
 		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"17":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.17: must be a status like 401",
 		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"07":1,"rest":0}}}`:                                                                          "policies[0].cost.commit.grpc_status.07: must be a status like 401",
 		local + `"cost":{"reserve":1,"commit":{"grpc_status":{"5xx":1,"rest":0}}}`:                                                                         "policies[0].cost.commit.grpc_status.5xx: must be a status like 401",
-		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                                                       "policies[0].cost.commit.status.rest: is missing: say what all other responses cost",
+		local + `"cost":{"reserve":1,"commit":{"status":{"401":1}}}`:                                                                                       "policies[0].cost.commit.status.rest: is missing: write the cost of all other responses",
 		local + `"cost":{"reserve":1,"commit":{"status":{"4x1":1,"rest":0}}}`:                                                                              "policies[0].cost.commit.status.4x1: must be a status like 401, a hundred of them like 5xx, or rest, each once",
 		local + `"cost":{"reserve":1,"commit":{"status":{"600":1,"rest":0}}}`:                                                                              "policies[0].cost.commit.status.600: must be a status like 401, a hundred of them like 5xx, or rest, each once",
 		local + `"cost":{"reserve":1,"commit":{"status":{"401":-1,"rest":0}}}`:                                                                             "policies[0].cost.commit.status.401: must be a whole number from 0 to 4294967296, not -1",
@@ -112,7 +112,7 @@ func TestCommitIsRefused(t *testing.T) {
 		local + `"cost":{"reserve":1,"commit":{"header":"x"},"missing":"free"}`:                                                                            `policies[0].cost.missing: must be reserved, or a whole number from 0 on, not free`,
 		local + `"algorithm":"leaky_bucket","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                                  "policies[0].cost.commit: cannot be with leaky_bucket: a turn that was waited for cannot be given back; use token_bucket",
 		local + `"algorithm":"sliding_window_counter","cost":{"reserve":1,"commit":{"header":"x"}}`:                                                        "policies[0].cost.commit: cannot be with sliding_window_counter: its estimate does not know its requests; use sliding_window",
-		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                            "policies[0].cost.commit: cannot be with candidate: what a draft had reserved would never be settled; write a policy in shadow",
+		local + `"candidate":{"limit":{"quota":3,"window":"15m"}},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                            "policies[0].cost.commit: cannot be with candidate: a draft's reservations would never be settled; write a policy in shadow",
 		`"mode":"local","limit":[{"in_flight":2},{"quota":5,"window":"1m"}],"cost":{"reserve":1,"commit":{"header":"x"}}`:                                  "policies[0].cost.commit: cannot be with in_flight: a request in flight takes one place, whatever it costs; write two policies",
 		`"mode":"optimistic","limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`:                                              "policies[0].cost.commit: cannot be with mode optimistic: a request passes there before anything is reserved; use leased or strict",
 		`"mode":"local","limit":{"quota":{"header":"x-q","trusted":true,"max":9,"default":5},"window":"15m"},"cost":{"reserve":1,"commit":{"header":"x"}}`: "policies[0].cost.commit: cannot be with figures of requests in a token_bucket in mode local: use sliding_window, or leased or strict",
@@ -130,7 +130,7 @@ func TestCommitBound(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(set.Policies[0].Notes(2), "; "); !strings.Contains(got,
-		"costs what it has reserved") || strings.Contains(got, "each request asks") {
+		"costs its reservation") || strings.Contains(got, "each request asks") {
 		t.Error(got)
 	}
 	set, err = decode(t, committing(`"limit":{"quota":5,"window":"15m"},"cost":{"reserve":1,"commit":{"duration":"1s"}}`))
@@ -217,21 +217,21 @@ func TestUnfinished(t *testing.T) {
 		how  policy.Unfinished
 		note string
 	}{
-		`{"reserve":1,"commit":{"header":"x"}}`: {policy.UnfinishedReserved, "costs what it has reserved"},
+		`{"reserve":1,"commit":{"header":"x"}}`: {policy.UnfinishedReserved, "costs its reservation"},
 		`{"reserve":{"header":"x-max","max":90,"missing":9},"commit":{"header":"x"}}`: {policy.UnfinishedMissing,
-			"warning: clients choose what is reserved, by the header x-max; a request that ends without a whole " +
-				"response costs that, and no less than 9, so each that a client leaves can cost up to 81 " +
+			"warning: clients choose the reservation, by the header x-max; a request that ends without a whole " +
+				"response costs that reservation, and no less than 9, so each that a client leaves can cost up to 81 " +
 				"more than it pays"},
 		`{"reserve":{"header":"x-max","max":90,"min":7},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
-			"what it has reserved, so each that a client leaves can cost up to 83 more"},
+			"its reservation, so each that a client leaves can cost up to 83 more"},
 		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"x"},"unfinished":"reserved"}`: {
-			policy.UnfinishedReserved, "what it has reserved, so each that a client leaves can cost up to 89 more"},
+			policy.UnfinishedReserved, "its reservation, so each that a client leaves can cost up to 89 more"},
 		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"x"},"unfinished":"max"}`: {policy.UnfinishedMax,
-			"what it has reserved, and 90, the most that may be reserved, if its client has gone or it timed out"},
+			"its reservation, and 90, the most that may be reserved, if its client has gone or it timed out"},
 		`{"reserve":{"jwt":"plan.max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
-			"warning: a request that ends without a whole response costs what its claim plan.max says"},
+			"warning: a request that ends without a whole response costs the number in its claim plan.max"},
 		`{"reserve":{"metadata":"ai/max","max":90},"commit":{"header":"x"}}`: {policy.UnfinishedReserved,
-			"costs what it has reserved, so each that a client leaves can cost up to 89 more"},
+			"costs its reservation, so each that a client leaves can cost up to 89 more"},
 		`{"reserve":3,"commit":{"header":"x"},"unfinished":40}`: {policy.UnfinishedNumber, "whole response costs 40"},
 		`{"reserve":3,"commit":{"header":"x"},"unfinished":0}`:  {policy.UnfinishedNumber, "whole response costs 0"},
 		`{"reserve":{"header":"x-max","max":90},"commit":{"header":"y"},"unfinished":0}`: {policy.UnfinishedNumber,

@@ -136,7 +136,7 @@ func (r *reader) readHeaders(path string, n Node, h *Headers) {
 	}
 	at, _, given := r.findKey(path, n, "standard")
 	r.mustHold(at, !given || h.Standard == dialect.StandardOff,
-		"must be off beside legacy: ratelimit, whose names begin like those of the standard")
+		"must be off beside legacy: ratelimit, whose header names begin like the standard's")
 	h.Standard = dialect.StandardOff
 }
 

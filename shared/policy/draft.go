@@ -158,14 +158,14 @@ func (r *reader) checkPolicy(path string, p *Policy) {
 	algorithm := p.Counting.Algorithm
 	switch {
 	case p.Mode == ModeLeased && algorithm.Estimates():
-		r.failAt(path+".mode", "cannot be leased with "+algorithm.String()+": its estimate goes by when requests "+
-			"came, which is not known of leased tokens; use mode strict or local, or algorithm: sliding_window")
+		r.failAt(path+".mode", "cannot be leased with "+algorithm.String()+": its estimate needs the times of "+
+			"requests, which leased tokens do not have; use mode strict or local, or algorithm: sliding_window")
 	case p.Mode == ModeLeased && algorithm.Queues():
 		r.failAt(path+".mode", "cannot be leased with "+algorithm.String()+
 			": a queue needs one place that gives out the turns; use mode strict or local")
 	case p.Mode == ModeOptimistic && !algorithm.PaysBack():
 		r.failAt(path+".mode", "cannot be optimistic with "+algorithm.String()+
-			": what was used too much is paid back out of a rate, "+
+			": excess use is paid back at a rate, "+
 			"which a window or a queue does not have; use algorithm: token_bucket, or another mode")
 	}
 }

@@ -134,10 +134,10 @@ func (r *reader) checkFigure(path string, n Node) {
 	}
 	header, trusted := containsText(n.Keys, "header"), containsText(n.Keys, "trusted")
 	r.mustHold(path, sources == 1, "must have exactly one of jwt, metadata, header")
-	r.requireField(path, n, "max", ": say the most that a request may have; guarantees go by it")
-	r.requireField(path, n, "default", ": say what counts where a request has none")
+	r.requireField(path, n, "max", ": write the most that a request may have; guarantees depend on it")
+	r.requireField(path, n, "default", ": write the value for requests that have none")
 	r.mustHold(path+".trusted", !header || trusted, "is missing: a client can send any header; write trusted: true if "+
-		"what stands before Envoy sets this one and removes what clients send")
+		"the proxy before Envoy sets this header and removes any that clients send")
 	r.mustHold(path+".trusted", header || !trusted, "is for header only")
 }
 
@@ -146,7 +146,7 @@ func (r *reader) figuresFit(path string, c Counting, most int64, window quota.Sp
 	switch {
 	case c.Algorithm.Queues():
 		r.failAt(path, "cannot take figures from requests with "+c.Algorithm.String()+
-			": those that wait were given their turns by one rate; use numbers, or algorithm: token_bucket")
+			": waiting requests got their turns at one rate; use numbers, or algorithm: token_bucket")
 	case c.Algorithm.Estimates() && most > quota.MaxUnits/int64(window):
 		r.failAt(path+".quota.max",
 			"is too large for this window with "+c.Algorithm.String()+", which weighs all figures by the "+

@@ -71,8 +71,8 @@ func TestFiguresAreInTheOrderOfLimits(t *testing.T) {
 
 func TestFiguresThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ name, doc, want string }{
-		{"no max", figured(`"quota":{"jwt":"a","default":1}`, ""), "limit.quota.max: is missing: say the most"},
-		{"no default", figured(`"quota":{"jwt":"a","max":1}`, ""), "limit.quota.default: is missing: say what counts"},
+		{"no max", figured(`"quota":{"jwt":"a","default":1}`, ""), "limit.quota.max: is missing: write the most"},
+		{"no default", figured(`"quota":{"jwt":"a","max":1}`, ""), "limit.quota.default: is missing: write the value"},
 		{"no source", figured(`"quota":{"max":1,"default":1}`, ""), "limit.quota: must have exactly one of jwt, metadata, header"},
 		{"two sources", figured(`"quota":{"jwt":"a","metadata":"a/b","max":1,"default":1}`, ""), "must have exactly one of"},
 		{"a header of clients", figured(`"quota":{"header":"x","max":1,"default":1}`, ""), "limit.quota.trusted: is missing: a client can send"},

@@ -52,7 +52,7 @@ func (r *reader) readInFlight(path string, n Node, c Counting) (Limit, bool) {
 	}
 	at, item, _ := r.findKey(path, n, "in_flight")
 	if item.Kind == Map {
-		r.failAt(at, "must be a whole number: what callers bring themselves is for quota and burst alone")
+		r.failAt(at, "must be a whole number: only quota and burst can take figures from requests")
 		return Limit{}, false
 	}
 	if !r.readInteger(at, item, 1, MaxInFlight, &most) {
@@ -103,8 +103,8 @@ func (r *reader) inFlightFits(path string, n Node, p *Policy) {
 		r.failAt(path+".mode", "cannot be strict with in_flight: a lost answer would leave a request counted; use "+
 			"leased, which is as exact, or local; a strict quota needs its own policy")
 	case ModeOptimistic:
-		r.failAt(path+".mode", "cannot be optimistic with in_flight: what runs too much cannot be paid back; use "+
-			"leased or local; an optimistic quota needs its own policy")
+		r.failAt(path+".mode", "cannot be optimistic with in_flight: requests beyond the limit cannot be paid back; "+
+			"use leased or local; an optimistic quota needs its own policy")
 	}
 }
 
@@ -140,8 +140,8 @@ func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
 			"it runs on beside the limit")
 	}
 	if wait > 0 {
-		notes = append(notes, "a request waits for a place for at most "+FormatSpan(wait)+", in each worker at most "+
-			"as many as the limit")
+		notes = append(notes, "a request waits for a place for at most "+FormatSpan(wait)+"; in each worker no more "+
+			"requests wait than the limit allows")
 	}
 	if p.Mode == ModeLeased {
 		notes = append(notes, p.permitNotes(nodes)...)
@@ -153,8 +153,8 @@ func (p *Policy) inFlightNotes(nodes int64) (notes []string) {
 func (p *Policy) permitNotes(nodes int64) (notes []string) {
 	ttl := FormatSpan(inflight.TTL)
 	notes = append(notes, "the places of an Envoy that crashes are free again after "+ttl)
-	beside := "what an Envoy that is cut off from the control plane has in flight counts beside the limit from " + ttl +
-		" on"
+	beside := "requests in flight at an Envoy that is cut off from the control plane count beside the limit from " +
+		ttl + " on"
 	for _, l := range p.Limits {
 		if l.InFlight && p.OnFailure.Position(StepShare) >= 0 {
 			beside += ", and by its share it has up to " + inDigits(inflight.Share(l.Quota, nodes)) + " (with " +

@@ -49,7 +49,7 @@ func TestInFlight(t *testing.T) {
 func TestInFlightIsRefused(t *testing.T) {
 	for fields, want := range map[string]string{
 		`"mode":"local","limit":{"in_flight":0}`:                                                        "policies[0].limit.in_flight: must be a whole number from 1 to 1000000, not 0",
-		`"mode":"local","limit":{"in_flight":{"jwt":"n"}}`:                                              "policies[0].limit.in_flight: must be a whole number: what callers bring themselves is for quota and burst alone",
+		`"mode":"local","limit":{"in_flight":{"jwt":"n"}}`:                                              "policies[0].limit.in_flight: must be a whole number: only quota and burst can take figures from requests",
 		`"mode":"local","limit":{"in_flight":2,"window":"1s"}`:                                          "policies[0].limit: has in_flight and other fields: requests in flight have no quota, window or burst; write the two as items of a list",
 		`"mode":"local","limit":{"in_flight":2,"burst":3}`:                                              "policies[0].limit: has in_flight and other fields: requests in flight have no quota, window or burst; write the two as items of a list",
 		`"mode":"local","limit":{"in_flight":2,"max_wait":"1s"}`:                                        "policies[0].limit.max_wait: unknown field here: it is one of a policy, beside its name",
@@ -61,7 +61,7 @@ func TestInFlightIsRefused(t *testing.T) {
 		`"mode":"local","limit":{"in_flight":2},"max_wait":"2h"`:                                        "policies[0].max_wait: must be a whole number with a unit (ms s m h d) from 0s to 1h, not 2h",
 		`"limit":{"quota":2,"window":"1s"},"max_hold":"1m"`:                                             "policies[0].max_hold: is for limits of requests in flight only",
 		`"mode":"strict","limit":{"in_flight":2}`:                                                       "policies[0].mode: cannot be strict with in_flight: a lost answer would leave a request counted; use leased, which is as exact, or local; a strict quota needs its own policy",
-		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: what runs too much cannot be paid back; use leased or local; an optimistic quota needs its own policy",
+		`"mode":"optimistic","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`:                       "policies[0].mode: cannot be optimistic with in_flight: requests beyond the limit cannot be paid back; use leased or local; an optimistic quota needs its own policy",
 		`"mode":"local","algorithm":"leaky_bucket","limit":[{"in_flight":2},{"quota":2,"window":"1s"}]`: "policies[0].algorithm: cannot be leaky_bucket beside in_flight: both have requests wait, and one max_wait cannot be for both; write two policies",
 	} {
 		if _, err := decode(t, inFlight(fields)); err == nil || err.Error() != want {
@@ -85,21 +85,24 @@ func TestInFlightSaysWhatItAdmits(t *testing.T) {
 			"a request that lasts longer than 2m is counted out, and reported; it runs on beside the limit",
 		"at most 5 at once + 5 per 1s, and at most 3 requests in flight on each Envoy, in every interval|" +
 			"a request counts for as long as it lasts|" +
-			"a request waits for a place for at most 1s, in each worker at most as many as the limit",
+			"a request waits for a place for at most 1s; in each worker no more requests wait than the limit allows",
 		"at most 20 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on, " +
+			"requests in flight at an Envoy that is cut off from the control plane count " +
+			"beside the limit from 10s on, " +
 			"and by its share it has up to 10 (with 2 Envoys)|without the control plane: each Envoy's even share for " +
 			"30s, then allow",
 		"at most 3 requests in flight over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
+			"requests in flight at an Envoy that is cut off from the control plane count " +
+			"beside the limit from 10s on|" +
 			"without the control plane: deny",
 		"at most 5 in each window of 1s, so up to 10 in a short time across two of them, and at most 3 requests " +
 			"in flight " +
 			"over all Envoys|a request counts for as long as it lasts|" +
 			"the places of an Envoy that crashes are free again after 10s|" +
-			"what an Envoy that is cut off from the control plane has in flight counts beside the limit from 10s on|" +
+			"requests in flight at an Envoy that is cut off from the control plane count " +
+			"beside the limit from 10s on|" +
 			"tokens leased to an Envoy count until their lease ends and a window longer, so room can come back up to " +
 			"200ms late|" +
 			"without the control plane: allow for 1s, then deny",

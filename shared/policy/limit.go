@@ -114,7 +114,7 @@ func (r *reader) readLimitList(path string, n Node, c Counting) (limits []Limit)
 			case l.InFlight:
 				r.failAt(path+".in_flight", "is a second one in the list: the smaller of the two is enough")
 			case other.Window == l.Window:
-				r.failAt(path+".window", "is that of another limit in the list: the stricter of the two is enough")
+				r.failAt(path+".window", "is the window of another limit in the list: the stricter limit is enough")
 			}
 		}
 		limits = append(limits, l)

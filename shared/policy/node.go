@@ -132,7 +132,7 @@ func (r *reader) readMap(path string, n Node, fields ...field) {
 		return
 	}
 	if len(n.Keys) > MaxListItems { // The search for repeated keys takes quadratic time.
-		r.failAt(path, "has "+strconv.Itoa(len(n.Keys))+" fields: none has as many")
+		r.failAt(path, "has "+strconv.Itoa(len(n.Keys))+" fields: at most "+strconv.Itoa(MaxListItems)+" are allowed")
 		return
 	}
 	for i, key := range n.Keys {

@@ -37,8 +37,8 @@ func DecodeOverride(path string, n Node, p *Policy) ([]Limit, Problems) {
 			"limits by tier")
 		return nil, r.problems
 	}
-	r.mustHold(path, len(p.Reserve) == 0, "cannot be of policy "+p.Name+", which has a reserve: one number does not "+
-		"say what is kept of it")
+	r.mustHold(path, len(p.Reserve) == 0, "cannot be of policy "+p.Name+", which has a reserve: one number cannot "+
+		"define the reserved parts")
 	if n.Kind == String && n.Text == "unlimited" {
 		return nil, r.problems
 	}

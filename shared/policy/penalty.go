@@ -140,8 +140,8 @@ func (p Policy) penaltyNotes(nodes int64) (notes []string) {
 	}
 	notes = append(notes, said+"; one level is forgotten after each "+FormatSpan(rule.Forget)+" without a penalty")
 	if nodes > 1 && rule.Refusals > 1 {
-		notes = append(notes, "each Envoy counts refusals alone: one who spreads over "+inDigits(nodes)+" Envoys can "+
-			"be refused "+inDigits(nodes*(rule.Refusals-1))+" times within "+FormatSpan(rule.Within)+
+		notes = append(notes, "each Envoy counts refusals alone: a caller who spreads over "+inDigits(nodes)+" Envoys "+
+			"can be refused "+inDigits(nodes*(rule.Refusals-1))+" times within "+FormatSpan(rule.Within)+
 			" without a penalty")
 	}
 	if rule.Shadow {

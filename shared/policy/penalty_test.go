@@ -95,7 +95,8 @@ func TestNotesSayWhatAPenaltyDoes(t *testing.T) {
 		"after 5 refusals within 1m by one Envoy, all Envoys refuse the caller under every policy for 1m, 2 times as " +
 			"long for each further offence, at most 1d",
 		"one level is forgotten after each 1h without a penalty",
-		"one who spreads over 3 Envoys can be refused 12 times within 1m without a penalty", "the penalty is in shadow",
+		"a caller who spreads over 3 Envoys can be refused 12 times within 1m without a penalty",
+		"the penalty is in shadow",
 	} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("%s\nlacks: %s", notes, want)

@@ -48,7 +48,7 @@ func (r *reader) readClass(path string, n Node, set *Set) {
 	r.requireField(path, n, "name", "")
 	r.mustHold(path+".match", !d.untrusted || len(set.Priorities) > 0,
 		"lets any client that sends the header be of the first class: write trusted: true beside the header's name if "+
-			"what stands before Envoy sets it and removes what clients send")
+			"the proxy before Envoy sets it and removes any that clients send")
 	r.mustHold(path+".match", !d.policy.Match.IsOfCalls(), "is of calls to the gRPC rate limit service: classes are "+
 		"of requests that Envoys see")
 	c.Match, c.Untrusted = d.policy.Match, d.untrusted
@@ -74,8 +74,8 @@ func (s *Set) Notes() (notes []string) {
 	}
 	for i := range min(rest, len(s.Priorities)) {
 		if c := &s.Priorities[i]; c.Untrusted {
-			notes = append(notes, "class "+c.Name+" goes by a header that any client can send, and is more important "+
-				"than "+s.Priorities[rest].Name+", the rest")
+			notes = append(notes, "class "+c.Name+" depends on a header that any client can send, and is more "+
+				"important than "+s.Priorities[rest].Name+", the rest")
 		}
 	}
 	return notes

@@ -55,7 +55,7 @@ func TestUntrustedHeadersInClasses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"class b goes by a header that any client can send, and is more important than c, the rest"}
+	want := []string{"class b depends on a header that any client can send, and is more important than c, the rest"}
 	if got := set.Notes(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%q", got)
 	}
@@ -80,9 +80,8 @@ func TestClassesAreRefused(t *testing.T) {
 		list(`{"name":"a"},{"name":"a","match":{"methods":["GET"]}}`): "priorities[1].name: is taken by another class: names must be unique",
 		list(`{"match":{"methods":["GET"]}},{"name":"b"}`):            "priorities[0].name: is missing",
 		list(`{"name":"a","match":{"headers":[{"name":"x","present":true}]}},{"name":"b"}`): "priorities[0].match: lets any client that " +
-			"sends the header be of the first class: write trusted: true beside the header's name if what stands " +
-			"before Envoy sets it and " +
-			"removes what clients send",
+			"sends the header be of the first class: write trusted: true beside the header's name if the proxy " +
+			"before Envoy sets it and removes any that clients send",
 		list(`{"name":"a","match":{"domain":"x"}},{"name":"b"}`): "priorities[0].match: is of calls to the gRPC rate limit service: " +
 			"classes are of requests that Envoys see",
 		inClasses(``, limit+`,"reserve":{"a":"1%"}`): "policies[0].reserve.a: needs priorities, which name the classes",

@@ -204,7 +204,7 @@ func (r *reader) readResponse(path string, n Node, out *Response, of Answer) {
 	// Check the body with its content type.
 	out.Status = int(status)
 	r.mustHold(r.joinPath(path, "content_type"), out.ContentType == "" || out.Body != "",
-		"is that of a body: write the body too")
+		"needs a body: write the body too")
 	if out.Body != "" {
 		r.checkFields(r.joinPath(path, "body"), out, of)
 	}
@@ -263,7 +263,7 @@ func (r *reader) checkFields(path string, out *Response, of Answer) {
 		}
 		out.Literal = out.Literal || f == FieldLiteral
 		r.mustHold(path, of != AnswerBan || f == FieldLiteral || f == FieldRetryAfter,
-			"is that of a ban, which no limit decides: of the fields it can have retry_after alone")
+			"is the body of a ban, which no limit decides: its only field is retry_after")
 		filled, rest = append(filled, fieldSamples[f]...), after
 	}
 	r.mustHold(path, out.ContentType == "" || !IsJSON(out.ContentType) || validJSON(filled),

@@ -156,7 +156,7 @@ func (r *reader) readTierSource(path string, n Node, set *Set, into *[]Source) {
 	r.mustHold(path, header != containsText(n.Keys, "jwt"), "must have exactly one of jwt, header, consumer_source")
 	r.mustHold(path+".trusted", !header || containsText(n.Keys, "trusted"),
 		"is missing: a client can send any header; write trusted: true if "+
-			"what stands before Envoy sets this one and removes what clients send")
+			"the proxy before Envoy sets this header and removes any that clients send")
 	r.mustHold(path+".trusted", header || !containsText(n.Keys, "trusted"), "is for header only")
 }
 

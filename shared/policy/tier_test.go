@@ -73,7 +73,7 @@ func TestTiersAreRefused(t *testing.T) {
 		set(``, `"default_tier":"free"`, ``):                "identity.default_tier: needs tiers, which names them",
 		set(``, `"tier":[{"jwt":"plan"}]`, ``):              "identity.tier: needs tiers, which names them",
 		set(free, `"default_tier":"free","tier":[{"header":"x-tier"}]`, ``): "identity.tier[0].trusted: is missing: a client can send any header; " +
-			"write trusted: true if what stands before Envoy sets this one and removes what clients send",
+			"write trusted: true if the proxy before Envoy sets this header and removes any that clients send",
 		set(free, `"default_tier":"free","tier":[{"header":"x-tier","trusted":false}]`, ``):     "identity.tier[0].trusted: must be true, not false",
 		set(free, `"default_tier":"free","tier":[{"jwt":"plan","trusted":true}]`, ``):           "identity.tier[0].trusted: is for header only",
 		set(free, `"default_tier":"free","tier":[{"jwt":"a","header":"b","trusted":true}]`, ``): "identity.tier[0]: must have exactly one of jwt, header, consumer_source",
@@ -117,11 +117,11 @@ func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 		in(five, `"algorithm":"fixed_window","max_wait":"1s"`):   "policies[0].max_wait: is for algorithm: leaky_bucket and for limits of requests in flight only",
 		in(five, `"algorithm":"sliding_window","subwindows":61`): "policies[0].subwindows: must be a whole number from 1 to 60, not 61",
 		in(five, `"algorithm":"fixed_window","align":"week"`):    "policies[0].align: must be one of key, utc, not week",
-		in(five, `"algorithm":"sliding_log","mode":"optimistic"`): "policies[0].mode: cannot be optimistic with sliding_log: what was used too much is paid back out of a rate, " +
+		in(five, `"algorithm":"sliding_log","mode":"optimistic"`): "policies[0].mode: cannot be optimistic with sliding_log: excess use is paid back at a rate, " +
 			"which a window or a queue does not have; use algorithm: token_bucket, or another mode",
 		in(five, `"algorithm":"leaky_bucket"`): "policies[0].mode: cannot be leased with leaky_bucket: a queue needs one place that gives out the turns; use mode strict or local",
-		in(five, `"algorithm":"sliding_window_counter"`): "policies[0].mode: cannot be leased with sliding_window_counter: its estimate goes by when requests came, which is not " +
-			"known of leased tokens; use mode strict or local, or algorithm: sliding_window",
+		in(five, `"algorithm":"sliding_window_counter"`): "policies[0].mode: cannot be leased with sliding_window_counter: its estimate needs the times of requests, which leased tokens do not " +
+			"have; use mode strict or local, or algorithm: sliding_window",
 		in(`{"quota":5,"window":"1m","burst":7}`, `"algorithm":"sliding_log"`): "policies[0].limit.burst: is for token_bucket and leaky_bucket only: sliding_log admits the quota",
 		in(`{"quota":257,"window":"1m"}`, `"algorithm":"sliding_log"`):         "policies[0].limit: a sliding_log remembers every request: its quota is at most 256; sliding_window keeps the same bound for larger ones",
 	} {

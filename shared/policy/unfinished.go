@@ -91,7 +91,7 @@ func (r *reader) readUnfinished(path string, n Node, c *Commit) {
 func (r *reader) unfinishedFits(path string, cost *Cost, c *Commit) {
 	switch {
 	case c.Unfinished == UnfinishedElapsed && c.By != CommitDuration && c.By != CommitNever:
-		r.failAt(path+".unfinished", "elapsed is for commit: {duration: …}, which says what a time costs")
+		r.failAt(path+".unfinished", "elapsed is for commit: {duration: …}, which defines the cost of a time")
 	case c.Unfinished == UnfinishedMax && cost.Max == 0:
 		r.failAt(path+".unfinished", "max is for a reservation that requests say, which has a max; write a number")
 	case c.Least > cost.Max:
@@ -118,17 +118,17 @@ func (p *Policy) unfinishedNotes() []string {
 	case u == UnfinishedNumber:
 		return []string{request + numText(p.Commit.UnfinishedCost)}
 	case u == UnfinishedMax:
-		return []string{request + "what it has reserved, and " + numText(p.Cost.Max) +
+		return []string{request + "its reservation, and " + numText(p.Cost.Max) +
 			", the most that may be reserved, if its client has gone or it timed out"}
 	case u == UnfinishedMissing:
-		return []string{"warning: clients choose what is reserved, by the header " + source.Name + "; " + request +
-			"that, and no less than " + numText(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
+		return []string{"warning: clients choose the reservation, by the header " + source.Name + "; " + request +
+			"that reservation, and no less than " + numText(p.Cost.Invalid) + beyond(p.Cost.Invalid) + remedy}
 	case own && source.Kind == SourceJWT:
-		return []string{"warning: " + request + "what its claim " + source.Name + " says" + beyond(1) + remedy}
+		return []string{"warning: " + request + "the number in its claim " + source.Name + beyond(1) + remedy}
 	case source.Name != "":
-		return []string{request + "what it has reserved" + beyond(max(p.Commit.Least, 1))}
+		return []string{request + "its reservation" + beyond(max(p.Commit.Least, 1))}
 	}
-	return []string{request + "what it has reserved"}
+	return []string{request + "its reservation"}
 }
 
 func numText(n int64) string { return strconv.FormatInt(n, 10) }

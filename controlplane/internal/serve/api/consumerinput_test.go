@@ -104,7 +104,7 @@ func TestWhatAConsumerCannotHave(t *testing.T) {
 		`{"overrides": [{"policy": "log", "limit": {"quota": 300, "window": "1m"}}]}`:                               "overrides[0].limit: ",
 		`{"overrides": [{"policy": "log", "limit": {"quota": 3, "window": "1m", "burst": 2}}]}`:                     "overrides[0].limit.burst: is for token_bucket and leaky_bucket only",
 		`{"overrides": [{"policy": "dear", "limit": {"quota": 4, "window": "1m"}}]}`:                                "overrides[0].limit: has a burst of 4 where a request costs 5",
-		`{"overrides": [{"policy": "api", "limit": [{"quota": 1, "window": "1s"}, {"quota": 2, "window": "1s"}]}]}`: "overrides[0].limit[1].window: is that of another limit in the list",
+		`{"overrides": [{"policy": "api", "limit": [{"quota": 1, "window": "1s"}, {"quota": 2, "window": "1s"}]}]}`: "overrides[0].limit[1].window: is the window of another limit in the list",
 	} {
 		for _, dry := range []string{"", "?dry_run=true"} {
 			got := p.problem(p.do(call{who: "ed", method: "PUT", path: "/v1/consumers/alice" + dry, header: whatever,

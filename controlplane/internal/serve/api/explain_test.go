@@ -177,7 +177,7 @@ func TestAnExplanationSaysWhatKeysSay(t *testing.T) {
 	p.do(call{"root", "POST", "/v1/keys/api/ban?partition=consumer:alice", map[string]string{
 		"Content-Type": "application/json"}, `{"reason": "a leak"}`})
 	if a := p.explain(body); a.Access != "banned" || len(a.Standing) != 1 || a.Standing[0].What != "ban" ||
-		a.Answer.Sentence != "The client, or what else this request is counted by, is banned." {
+		a.Answer.Sentence != "The key under which this request is counted is banned." {
 		t.Errorf("%+v", a)
 	}
 	if w := p.do(call{"ed", "PUT", "/v1/enforcement", map[string]string{"If-Match": `"0"`},

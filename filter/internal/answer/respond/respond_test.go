@@ -131,7 +131,7 @@ func TestRequestsInFlight(t *testing.T) {
 	var r respond.Refusal
 	r.Write(req, now, wall, false)
 	want = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Too Many Requests","status":429,` +
-		`"detail":"Policy p allows 3 requests at the same time, and as many are under way. Try again in 1 second.",` +
+		`"detail":"Policy p allows 3 requests at the same time, and all places are in use. Try again in 1 second.",` +
 		`"violated-policies":["p.in_flight"],"limit":3,"retry_after":1}` + "\n"
 	if status != limiter.Refused || r.Status != 429 || string(r.Body) != want {
 		t.Errorf("%v %d\n%s\nwant\n%s", status, r.Status, r.Body, want)
@@ -336,7 +336,7 @@ func TestTheAnswerToEachReason(t *testing.T) {
 		r.Write(req, now, wall, false)
 		detail, kind := problem(t, req)
 		head := lines(&r.Headers)
-		uses := strings.Contains(detail, "used up") || strings.Contains(detail, "as many are under way")
+		uses := strings.Contains(detail, "used up") || strings.Contains(detail, "all places are in use")
 		got := answer{r.Status, kind[max(strings.IndexByte(kind, '#'), 0):], strings.Contains(head, "retry-after: "),
 			strings.Contains(head, "x-envoy-ratelimited: true\n"), uses}
 		if got != want || strings.Contains(detail, "Try again in ") != want.waits {
@@ -693,7 +693,7 @@ func TestWordsOfRefusals(t *testing.T) {
 	}{
 		{`"limit":{"quota":3,"window":"1h"}`, 4, "1", "Policy p allows 3 per 1h, and that is used up. Try again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 4, "1",
-			"Policy p allows 3 at once and 60 per 1h in the long run, and what it allows at once is used up. Try " +
+			"Policy p allows 3 at once and 60 per 1h in the long run, and nothing is left now. Try " +
 				"again in "},
 		{`"limit":{"quota":60,"window":"1h","burst":3}`, 1, "4",
 			"This request costs 4, and policy p never allows more than 3 at once: waiting does not help."},
@@ -771,7 +771,7 @@ func TestWordsOfPenalties(t *testing.T) {
 
 func TestWordsOfBans(t *testing.T) {
 	for ban, want := range map[match.Ban]string{match.AddressBan: "this address", match.ConsumerBan: "key or identity",
-		match.KeyBan: "counted by"} {
+		match.KeyBan: "is counted"} {
 		var r respond.Refusal
 		req, _ := decide(t, `{"version":"weir/v1"}`, 1)
 		req.Ban = ban
