@@ -23,8 +23,8 @@ light_packages = $$(go list ./... | grep -v -E '/weir/test/|$(WASM_HEAVY)')
 # and these run under it alone. Code in shared/ and filter/ starts no goroutine, which
 # tools/rules/rules_test.go sees to; tests of what workers share do. The other packages below start none
 # either, or processes alone, which take a second under it.
-with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/(bucketstore|shareddata)$$
-without := \/weir\/tools(\/measure|\/wasmgate)?$$|\/internal\/(cli|importer|promises|simulate|policyfiles|policydoc\/reference)(\/|$$)
+with_goroutines := \/weir\/(client|controlplane|tools)(\/|$$)|\/filter\/internal\/base\/(bucketstore|shareddata)$$
+without := \/tools\/(habits|measure|rules|wasmgate)$$|\/internal\/(cli|offline|rules\/(promises|policyfiles|policydoc\/reference))(\/|$$)
 race_packages = $$(go list ./... | awk '/$(with_goroutines)/ && !/$(without)/')
 plain_packages = $$(go list ./... | awk '!/\/weir\/test\// && (!/$(with_goroutines)/ || /$(without)/)')
 
