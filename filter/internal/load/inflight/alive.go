@@ -2,22 +2,23 @@ package inflight
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// wants notes that the worker wants a place. It reports false if the worker can hold none.
-func (b *Book) wants(now quota.Instant) bool {
+// ensureShown notes that the worker wants a place, and shows that it runs if that is due. It
+// reports false if the worker can hold no place.
+func (b *Book) ensureShown(now quota.Instant) bool {
 	w := &b.workers
 	w.wanted = now
-	return w.own != 0 && now < w.looked+quota.Instant(deadAfter/2) || b.show(now)
+	return w.own != 0 && now < w.looked+quota.Instant(deadAfter/2) || b.showAlive(now)
 }
 
-// shows reports whether the worker must show that it runs: while it holds places, and for a while
-// after.
-func (b *Book) shows() bool {
+// mustShow reports whether the worker must show that it runs: while it holds places, and for
+// watchFor after it last wanted a place.
+func (b *Book) mustShow() bool {
 	w := &b.workers
 	return w.own != 0 && (len(b.buckets) > 0 || w.looked < w.wanted+quota.Instant(watchFor))
 }
 
-// show shows that the worker runs. It reports false if it cannot.
-func (b *Book) show(now quota.Instant) bool {
+// showAlive shows that the worker runs. It reports false if it cannot.
+func (b *Book) showAlive(now quota.Instant) bool {
 	w := &b.workers
 	if w.own != 0 && w.show(now) {
 		return true
@@ -25,18 +26,18 @@ func (b *Book) show(now quota.Instant) bool {
 	if !w.join(now) {
 		return false
 	}
-	b.restore(now) // Others may have taken this worker for dead, and its places.
+	b.restoreCells(now) // The other workers may have taken this worker for dead, and taken its places.
 	return true
 }
 
-// restore stores in the cells of all buckets what this worker has in flight. A cell may know
-// nothing of this worker, and may have no limit.
-func (b *Book) restore(now quota.Instant) {
+// restoreCells stores the worker's requests in flight in the cells of all buckets. A cell may have
+// no entry for this worker, and no limit.
+func (b *Book) restoreCells(now quota.Instant) {
 	for _, k := range b.buckets {
 		if k.used > 0 || k.isPending {
-			c := b.prepare(nil, now)
+			c := b.prepareChange(nil, now)
 			c.limit, c.generation = k.limit, k.generation
-			b.store(k, 0)
+			b.storeChange(k, 0)
 		}
 	}
 }

@@ -1,17 +1,17 @@
 // Package inflight counts the requests that are in flight.
 //
-// The workers of a process share the places of a bucket in a cell of the shared data. A worker
-// takes a few at once where there is room, and gives back with the tick those that it does not use,
-// so most requests need no call. Where there is little room it takes and gives back one by one. So
-// never more are in flight than may be, and no free place is out of another worker's sight for
-// longer than a tick.
+// The workers of a process share the places of a bucket in a cell of the shared data. Where there
+// is room, a worker takes a few places at once, and gives unused places back with the tick, so most
+// requests need no call. Where there is little room, it takes and gives back one place at a time.
+// So the number in flight is never above the limit, and a free place is hidden from the other
+// workers for at most a tick.
 //
-// A process has as many places of a limit over all Envoys as the control plane has leased it
-// permits. Those are in the same cell, and any worker claims them for all.
+// Under a limit over all Envoys, a process has a place for each permit that the control plane has
+// leased to it. The permits are in the same cell, and any worker claims them for the whole process.
 //
-// take.go has how a request takes a place and frees it, wait.go how requests wait for one, and
-// claims.go the permits. change.go is what happens to a cell, store.go has it carried out, and
-// table.go has how cells lie in the shared data.
+// take.go has how a request takes and frees a place, wait.go how requests wait for a place, and
+// claims.go the permits. change.go changes a cell, store.go applies a change, and table.go has the
+// layout of cells in the shared data.
 package inflight
 
 import (
@@ -23,86 +23,89 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// AnyNumber, as a seat's Beyond, is more than any limit: the request is admitted always.
+// AnyNumber, as a seat's Beyond, is more than any limit: the request is always admitted.
 const AnyNumber = 2 * policy.MaxInFlight
 
-// State is where a request stands with a place.
+// State is the state of a request's place.
 type State uint8
 
 const (
 	// None: the request has no place and waits for none.
 	None State = iota
-	// Held: it has one, until Release.
+	// Held: the request has a place, until Release.
 	Held
-	// Full: there was none.
+	// Full: there was no place.
 	Full
 	// Contended: the count could not be changed, or has no room for another key.
 	Contended
-	// Unanswered: there was none, and the control plane, which may have some, has not answered. The
-	// seat's Since says more.
+	// Unanswered: there was no place, and the control plane, which may have permits, has not
+	// answered. See the seat's Since.
 	Unanswered
-	// Waiting: it waits for one.
+	// Waiting: the request waits for a place.
 	Waiting
 )
 
-// Seat is what one request asks for, a place of a bucket, and what it has got.
+// Seat is a request for a place of a bucket, and its result.
 type Seat struct {
-	// Stream identifies the request to the caller. The seat of a trial has the number of that as
+	// Stream identifies the request to the caller. The seat of a trial has the trial's number in
 	// Trial; no request waits for it.
 	Stream, Trial uint32
 
 	Key keyhash.Key
-	// Most is the limit, by the policy set of Generation.
+	// Most is the limit under the policy set of Generation.
 	Most       int64
 	Generation uint64
-	// Hold is for how long a request counts at most; 0 is for as long as it lasts.
+	// Hold is the longest time for which a request counts; 0: until the request ends.
 	Hold quota.Span
-	// Exact: Most is this request's alone, and the worker holds no place beyond those in use.
+	// Exact: the worker holds no places beyond the places in use, because Most is this request's
+	// own limit.
 	Exact bool
-	// Policy names the limit for metrics; empty for one that shows in none.
+	// Policy names the limit for metrics; empty: the limit is in no metric.
 	Policy []byte
-	// Leased: the limit is over all nodes. Limit and Version are where the control plane finds it.
+	// Leased: the limit is over all nodes. Limit and Version identify it for the control plane.
 	Leased  bool
 	Limit   uint32
 	Version uint64
-	// Beyond, if not 0, is up to how many requests this node admits whatever the limit is, such as
-	// those that on_failure lets through.
+	// Beyond, if not 0, is the number of requests up to which this node admits whatever the limit
+	// is, for on_failure for example.
 	Beyond int64
-	// Patient: the request waits until its time is over, also if the control plane has no permit.
+	// Patient: the request waits until Until, even if the control plane has no permit.
 	Patient bool
 
 	State State
-	// Place is what a Held seat has.
+	// Place is the place of a Held seat.
 	Place Place
-	// Room is how many places were left when this worker last looked.
+	// Room is the number of places left when this worker last looked.
 	Room int64
-	// Asks: there was none, but the control plane may have some, and is asked if the request waits.
+	// Asks: there was no place, but the control plane may have permits, and is asked if the request
+	// waits.
 	Asks bool
-	// Doubt is for how long the control plane gives no node more than it has, where there was none
-	// because it has lost who has what; 0 where there was none because all are taken.
+	// Doubt is the time for which the control plane grants no more permits, because it has lost its
+	// records; 0 if all places are taken.
 	Doubt quota.Span
-	// Elsewhere: there was none, although fewer are held in this process than there are: the others
-	// are with other nodes, which may not use them.
+	// Elsewhere: there was no place, although this process holds fewer places than the limit: other
+	// nodes hold the rest, used or not.
 	Elsewhere bool
-	// refused: while it waited the control plane has said that it has less than the node needs.
+	// refused: while the seat waited, the control plane answered with fewer permits than the node
+	// needs.
 	refused bool
-	// Until is how long a Waiting seat waits. Since is when the part of the control plane's store
-	// went away that an Unanswered one needs; 0: no part did.
+	// Until is when a Waiting seat stops waiting. Since is when the needed part of the control
+	// plane's store went away, for an Unanswered seat; 0: no part did.
 	Until, Since quota.Instant
 }
 
-// Place is a request in flight, as Release knows it; 0 is none.
+// Place identifies a request in flight for Release; 0 is no place.
 type Place uint32
 
-// Stats counts what a Book did, for the filter's metrics.
+// Stats counts the work of a Book, for the filter's metrics.
 type Stats struct {
-	// CountedOut counts requests that lasted longer than they count.
+	// CountedOut counts requests that lasted longer than Hold.
 	CountedOut uint64
 	// Queued counts requests that waited for a place.
 	Queued uint64
 }
 
-// Book is the requests in flight of one worker. Make one with New.
+// Book has the requests in flight of one worker. Make a Book with New.
 type Book struct {
 	Stats Stats
 	// Away: the control plane does not answer.
@@ -114,21 +117,20 @@ type Book struct {
 	places  []place
 	// free is the first free place, 0 if there is none.
 	free Place
-	// nextOut is not later than when the next place is to be counted out.
+	// nextOut is at or before the instant at which the next place is counted out.
 	nextOut quota.Instant
-	// pending are the buckets of which this worker holds places that it does not use, or has
-	// requests that wait.
+	// pending are the buckets with unused places of this worker, or with waiting requests.
 	pending []*bucket
-	// waiting is how many requests wait, resolved are the streams of those that do not any more;
-	// trying and tried are those of trials.
+	// waiting is the number of waiting requests, and resolved are the streams of requests that wait
+	// no longer. trying and tried are the same for trials.
 	waiting, trying int
 	resolved, tried Resolved
 	groups          []*Group
-	// unmeasured: requests were in flight since Measure was last called.
+	// unmeasured: requests were in flight since the last call of Measure.
 	unmeasured bool
 	spare      *bucket
-	// claiming are the buckets of which permits are claimed. nextClaim is not later than when the
-	// next claim is due.
+	// claiming are the buckets whose permits are claimed. nextClaim is at or before the instant at
+	// which the next claim is due.
 	claiming  []*bucket
 	nextClaim quota.Instant
 	claims    []Claim
@@ -136,22 +138,21 @@ type Book struct {
 	change change
 }
 
-// bucket is one bucket of which this worker has something.
+// bucket is a bucket in which this worker has places, waiters or a claim.
 type bucket struct {
 	key keyhash.Key
-	// have is how many places the worker holds, used how many of them have a request.
+	// have is the number of places that the worker holds, and used the number of requests in them.
 	have, used int64
-	// limit, ceiling and room are those of the cell when the worker last looked.
+	// limit, ceiling and room are the figures of the cell when the worker last looked.
 	limit, ceiling, room int64
 	generation           uint64
-	// until is when the worker must look again before it admits another request.
+	// until is when the worker must look at the cell again before it admits another request.
 	until quota.Instant
-	// waiters wait for a place, the first one first.
+	// waiters are the seats that wait for a place, in order.
 	waiters []*Seat
-	// exact is that of its seats.
+	// exact has the meaning of Seat.Exact.
 	exact bool
-	// isPending: the bucket is among the pending ones. quiet: no request has come since the last
-	// tick.
+	// isPending: the bucket is in Book.pending. quiet: no request has come since the last tick.
 	isPending, quiet bool
 	group            *Group
 	next             *bucket
@@ -159,29 +160,29 @@ type bucket struct {
 	lease
 }
 
-// lease is what a worker knows of a bucket whose limit is over all nodes.
+// lease is a worker's knowledge of a bucket whose limit is over all nodes.
 type lease struct {
-	// leased: the limit is over all nodes. isClaiming: the bucket is among those of which permits
-	// are claimed.
+	// leased: the limit is over all nodes. isClaiming: the bucket is in Book.claiming.
 	leased, isClaiming bool
 	index              uint32
-	// version is that of the policy set of the last request.
+	// version is the policy set version of the last request.
 	version uint64
-	// due is when the next claim is.
+	// due is when the next claim is due.
 	due quota.Instant
-	// idleSince is since when permits lie idle that other nodes may need, 0 if none does.
+	// idleSince is the instant since which permits are idle that other nodes may need, 0 if there
+	// are none.
 	idleSince quota.Instant
-	// free is how many permits no node had by the last answer.
+	// free is the number of permits that no node had at the last answer.
 	free int64
-	// sent is when the claim left that has no answer yet, 0 if there is none. doubt is until when
-	// no node gets more permits than it has.
+	// sent is when the claim without an answer left, 0 if there is none. doubt is when the control
+	// plane grants more permits again.
 	sent, doubt quota.Instant
-	// asks: the control plane may have a permit, which the worker knows since asksFrom.
+	// asks: the control plane may have a permit; the worker knows it since asksFrom.
 	asks     bool
 	asksFrom quota.Instant
 }
 
-// Claim is a claim of permits of one bucket, to be sent to the control plane.
+// Claim is a claim of permits for one bucket, to be sent to the control plane.
 type Claim struct {
 	Key keyhash.Key
 	// Limit is the index of the limit among all limits of the policy set Version.
@@ -190,17 +191,17 @@ type Claim struct {
 	inflight.Claim
 }
 
-// place is one request in flight.
+// place is a request in flight.
 type place struct {
 	bucket *bucket
-	// out is when it is counted out, 0 if it is not.
+	// out is when the request is counted out, 0 for never.
 	out quota.Instant
-	// next is the following free place.
+	// next is the next free place.
 	next Place
 }
 
-// New makes the book of a worker of the name space, with room for keys as in the table of buckets.
-// Seed is a number of the worker's own.
+// New makes the book of a worker in a name space. Keys is the size of the table of buckets. Seed is
+// a number of the worker's own.
 func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) *Book {
 	b := &Book{
 		table: newTable(shared, space, keys), buckets: make(map[keyhash.Key]*bucket),
@@ -210,11 +211,11 @@ func New(shared shareddata.Data, space shareddata.Space, keys int, seed uint64) 
 	return b
 }
 
-// seat gives a request one of the places that the worker holds.
-func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
+// giveSeat gives an unused place of the worker to a request.
+func (b *Book) giveSeat(k *bucket, s *Seat, now quota.Instant) {
 	k.used++
 	k.quiet = false
-	s.State, s.Room = Held, k.left()
+	s.State, s.Room = Held, k.placesLeft()
 	if b.free == 0 {
 		b.places = append(b.places, place{})
 		b.free = Place(len(b.places) - 1)
@@ -228,15 +229,15 @@ func (b *Book) seat(k *bucket, s *Seat, now quota.Instant) {
 		b.nextOut = min(b.nextOut, p.out)
 	}
 	if k.group != nil {
-		k.group.take(k.limit, s.Room, now)
+		k.group.countTaken(k.limit, s.Room, now)
 		b.unmeasured = true
 	}
 }
 
-// left is how many places no request has, as far as the worker knows.
-func (k *bucket) left() int64 { return max(k.room, 0) + k.have - k.used + k.free }
+// placesLeft returns the number of free places, as far as the worker knows.
+func (k *bucket) placesLeft() int64 { return max(k.room, 0) + k.have - k.used + k.free }
 
-// addPending has the tick look after a bucket that needs it.
+// addPending adds a bucket that the tick must look after to Book.pending.
 func (b *Book) addPending(k *bucket) {
 	if !k.isPending && (k.have > k.used || len(k.waiters) > 0) {
 		k.isPending = true
@@ -257,15 +258,15 @@ func (b *Book) bucketOf(s *Seat) *bucket {
 	return k
 }
 
-// forget drops a bucket of which the worker has nothing.
-func (b *Book) forget(k *bucket) {
+// forgetBucket deletes a bucket that the worker no longer needs.
+func (b *Book) forgetBucket(k *bucket) {
 	if k.have == 0 && k.used == 0 && len(k.waiters) == 0 && !k.isPending && !k.isClaiming {
 		delete(b.buckets, k.key)
 		k.next, b.spare = b.spare, k
 	}
 }
 
-// claimFor has permits of a seat's bucket claimed, if its limit is over all nodes.
+// claimFor adds a seat's bucket to Book.claiming if its limit is over all nodes.
 func (b *Book) claimFor(k *bucket, s *Seat) {
 	k.leased, k.index, k.version = s.Leased, s.Limit, s.Version
 	if k.leased && !k.isClaiming {
@@ -274,7 +275,7 @@ func (b *Book) claimFor(k *bucket, s *Seat) {
 	}
 }
 
-// Group finds the group of a policy, nil beyond the bound.
+// Group returns the group of a policy. It makes a missing group; nil beyond maxGroups.
 func (b *Book) Group(name []byte) *Group {
 	if len(name) == 0 {
 		return nil

@@ -5,22 +5,27 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// change is what a worker stores in a cell, and what it learns from it.
+// change is the change of a cell by a worker, and the figures that the worker reads from it.
 type change struct {
 	workers *workers
 	worker  uint32
-	used    int64
-	// more: a place for one more request is wanted. idle are places to keep for requests to come.
-	// exact: no place is wanted for requests to come.
-	more, exact bool
-	idle        int64
-	// limit and generation are those of the request; a limit of 0 leaves those of the cell, which
-	// they are behind the change.
-	limit      int64
+	// used is the number of the worker's requests in flight.
+	used int64
+	// more: the worker wants a place for one more request.
+	more bool
+	// exact: the worker wants no places for requests to come.
+	exact bool
+	// idle is the number of unused places that the worker wants to keep.
+	idle int64
+	// limit is the limit of the request; 0 keeps the limit of the cell. After the change it is the
+	// limit of the cell.
+	limit int64
+	// generation is the generation of limit; after the change the generation of the cell.
 	generation uint64
-	// have is what the worker holds behind the change, room how many places are free up to the
-	// ceiling.
-	have, room, ceiling int64
+	// have is the number of places that the worker holds after the change.
+	have int64
+	// room is the number of places that are free up to the ceiling.
+	room, ceiling int64
 
 	permitChange
 }
@@ -28,49 +33,38 @@ type change struct {
 // permitChange is the part of a change that concerns permits.
 type permitChange struct {
 	now quota.Instant
-	// leased: the limit is over all nodes. beyond is up to how many requests on_failure admits.
+	// leased: the limit is over all nodes.
 	leased bool
+	// beyond is the number of requests up to which on_failure admits; 0: on_failure does not decide.
 	beyond int64
-	// away: the control plane does not answer, so nothing is claimed.
+	// away: the control plane does not answer, so no permits are claimed.
 	away bool
-	// claims: a claim is to be made, if one is due. seq and answer, if it counts, are an answer.
+	// claims: make a claim, if one is due.
 	claims bool
-	seq    uint64
+	// seq is the number of the claim that answer belongs to.
+	seq uint64
+	// answer is the control plane's answer to a claim. It counts if its For is above 0.
 	answer inflight.Answer
 	load   inflight.Load
 
-	// claimed: there is a claim to be sent.
+	// claimed: claim must be sent.
 	claimed bool
 	claim   inflight.Claim
-	// permits are those behind the change.
+	// permits are the permits after the change.
 	permits inflight.Permits
 }
 
-// apply changes a cell, and reports whether it is to be stored. It may run more than once, each
-// time on the newest state.
+// apply changes a cell, and reports whether to store it. It may run more than once, each time on
+// the newest state.
 func (c *change) apply(cell *inflight.Cell) (write bool) {
-	for i := len(cell.Holders) - 1; i >= 0; i-- {
-		if worker := cell.Holders[i].Worker; !c.workers.lives(worker) {
-			cell.Set(worker, 0)
-			write = true
-		}
-	}
-	by := int64(0)
-	if c.limit > 0 {
-		by = cell.Fit(c.limit, c.generation)
-	}
-	switch {
-	case by == 0:
-	case by < 0 && c.leased && !c.away:
-		cell.Permits.Lapse(c.now)
-		write = true
-	case by > 0 || !c.leased: // Requests of an older policy set may wait, in this worker or in others.
-		write = write || len(cell.Holders) > 0
-	}
+	write = c.dropDead(cell)
+	write = c.fitLimit(cell) || write
+	// Take in the answer to a claim: it may change the permits, and so the ceiling.
 	if c.answer.For > 0 {
 		cell.Permits.Learn(c.now, c.seq, c.answer)
 		write = true
 	}
+	// Take places up to the ceiling, or give places back.
 	cell.Admit(c.now, c.leased, c.beyond)
 	before := cell.Of(c.worker)
 	c.have = cell.Take(c.worker, c.used, c.idle, c.more)
@@ -78,18 +72,47 @@ func (c *change) apply(cell *inflight.Cell) (write bool) {
 		c.have = min(c.have, c.used+1)
 		cell.Set(c.worker, c.have)
 	}
+	// Update the permits. A limit that is no longer over all nodes needs none.
 	switch {
 	case c.leased:
 		write = c.updatePermits(cell) || write
-	case !cell.Permits.None(): // The limit was over all nodes before.
+	case !cell.Permits.None():
 		cell.Permits, write = inflight.Permits{}, true
 	}
 	c.room, c.ceiling, c.limit, c.generation = cell.Room(), cell.Ceiling, cell.Limit, cell.Generation
 	return write || c.have != before
 }
 
-// updatePermits brings the permits of a cell up to date with what is in flight, and reports whether
-// that changes them. One that has nothing to do with the bucket any more is forgotten.
+// dropDead removes the places of dead workers from a cell, and reports whether there were any.
+func (c *change) dropDead(cell *inflight.Cell) (write bool) {
+	for i := len(cell.Holders) - 1; i >= 0; i-- {
+		if worker := cell.Holders[i].Worker; !c.workers.isAlive(worker) {
+			cell.Set(worker, 0)
+			write = true
+		}
+	}
+	return write
+}
+
+// fitLimit sets the cell's limit, and reports whether that changes the cell for other requests.
+func (c *change) fitLimit(cell *inflight.Cell) (write bool) {
+	if c.limit <= 0 {
+		return false
+	}
+	by := cell.Fit(c.limit, c.generation)
+	if by < 0 && c.leased {
+		// The permits were asked for under a higher limit. In an outage the node keeps them.
+		if !c.away {
+			cell.Permits.Lapse(c.now)
+		}
+		return !c.away
+	}
+	// Requests of an older policy set may wait, in this worker or in another worker.
+	return by != 0 && len(cell.Holders) > 0
+}
+
+// updatePermits updates the permits of a cell for the requests in flight, and reports whether that
+// changes them. Permits that no request needs any more are deleted.
 func (c *change) updatePermits(cell *inflight.Cell) (write bool) {
 	p := &cell.Permits
 	if used := p.Used && !c.away || c.more && !c.away; used != p.Used {

@@ -7,13 +7,13 @@ import (
 )
 
 const (
-	// againAfter is when a claim is tried again that could not be noted, and lookAfter how often a
-	// bucket is looked at while the control plane does not answer.
+	// againAfter is the pause before a claim that could not be stored is tried again. lookAfter is
+	// the pause between looks at a bucket while the control plane does not answer.
 	againAfter = 10 * quota.Millisecond
 	lookAfter  = quota.Second
 )
 
-// Claims makes the claims that are due, at most so many and of one policy set; none while the
+// Claims makes the claims that are due, at most most claims of one policy set; none while the
 // control plane does not answer. The slice is good until the next call.
 func (b *Book) Claims(now quota.Instant, most int) []Claim {
 	b.claims = b.claims[:0]
@@ -24,11 +24,11 @@ func (b *Book) Claims(now quota.Instant, most int) []Claim {
 	next, rest := quota.Forever, b.claiming[:0]
 	for _, k := range b.claiming {
 		if k.due <= now && (len(b.claims) == 0 || len(b.claims) < most && b.claims[0].Version == k.version) {
-			b.claim(k, now)
+			b.makeClaim(k, now)
 		}
 		if k.due == quota.Forever || !k.leased {
 			k.isClaiming = false
-			b.forget(k)
+			b.forgetBucket(k)
 			continue
 		}
 		rest = append(rest, k)
@@ -42,37 +42,37 @@ func (b *Book) Claims(now quota.Instant, most int) []Claim {
 	return b.claims
 }
 
-// claim makes the claim of a bucket, if it is due.
-func (b *Book) claim(k *bucket, now quota.Instant) {
-	c := b.prepare(nil, now)
+// makeClaim makes the claim of a bucket, if it is due.
+func (b *Book) makeClaim(k *bucket, now quota.Instant) {
+	c := b.prepareChange(nil, now)
 	c.claims = true
-	if !b.store(k, k.have-k.used) {
+	if !b.storeChange(k, k.have-k.used) {
 		k.due = now + quota.Instant(againAfter)
 	} else if c.claimed {
 		b.claims = append(b.claims, Claim{Key: k.key, Limit: k.index, Version: k.version, Claim: c.claim})
 	}
 }
 
-// Learn takes in the answer to the claim of a bucket with a number.
+// Learn takes in the answer to a bucket's claim with the number seq.
 func (b *Book) Learn(key keyhash.Key, seq uint64, a inflight.Answer, now quota.Instant) {
 	k := b.buckets[key]
 	if k == nil || !k.leased {
 		return
 	}
-	c := b.prepare(nil, now)
+	c := b.prepareChange(nil, now)
 	c.seq, c.answer = seq, a
-	if b.store(k, k.have-k.used) {
-		b.serve(k, now)
+	if b.storeChange(k, k.have-k.used) {
+		b.serveWaiters(k, now)
 	}
 }
 
-// Unanswered ends what waits for permits of a bucket of which the control plane knows nothing since
-// an instant.
+// Unanswered ends the waiting seats of a bucket that the control plane has known nothing of since
+// the instant since.
 func (b *Book) Unanswered(key keyhash.Key, since quota.Instant) {
 	k := b.buckets[key]
 	for k != nil && len(k.waiters) > 0 && k.leased {
 		s := k.waiters[0]
 		s.State, s.Room, s.Since = Unanswered, 0, since
-		b.resolve(k, 0)
+		b.resolveSeat(k, 0)
 	}
 }

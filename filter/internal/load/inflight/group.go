@@ -5,21 +5,21 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// maxGroups bounds the policies that metrics tell apart.
+// maxGroups bounds the policies with metrics of their own.
 const maxGroups = 256
 
-// Group is what metrics show of the buckets of one policy.
+// Group has the metrics of the buckets of one policy.
 type Group struct {
 	Name string
-	// InFlight is how many requests of this worker are in flight.
+	// InFlight is the number of this worker's requests in flight.
 	InFlight int64
-	// Limit is the limit of the bucket that was used last, Peak how much of one was used at most
-	// since the caller last cleared it, in percent.
+	// Limit is the limit of the bucket that was used last. Peak is the highest use of any bucket in
+	// percent of its limit, since the caller last cleared it.
 	Limit, Peak int64
-	// CountedOut counts requests that lasted longer than they count.
+	// CountedOut counts requests that lasted longer than the policy's max_hold.
 	CountedOut uint64
-	// Found is the limit that was found last, of an adaptive one; Shed are the requests that
-	// it has shed, by class.
+	// Found is the last limit that an adaptive limit found. Shed counts the requests that it shed,
+	// by class.
 	Found int64
 	Shed  [adaptive.MaxClasses]uint64
 	// Touched: the group has changed since the caller last cleared it.
@@ -28,32 +28,32 @@ type Group struct {
 	measured
 }
 
-// measured is what Measure takes of a group.
+// measured has the figures that Measure reads and resets.
 type measured struct {
-	// busy is for how long requests were in flight from begun until counted, added up.
+	// busy is the sum of the requests' time in flight from begun until counted.
 	busy           quota.Span
 	begun, counted quota.Instant
-	// highest is how much of a limit was used at most, in percent, level how much is now.
+	// highest is the highest use of a limit in percent, and level the use now.
 	highest, level int64
 }
 
-// take notes a request that has taken a place, after which so many are left.
-func (g *Group) take(limit, room int64, now quota.Instant) {
-	g.count(now)
+// countTaken counts a request that has taken a place. Room is the number of places left then.
+func (g *Group) countTaken(limit, room int64, now quota.Instant) {
+	g.addBusy(now)
 	g.InFlight++
 	g.Limit, g.Touched = limit, true
 	used := usedOf(limit, room)
 	g.Peak, g.highest = max(g.Peak, used), max(g.highest, used)
 }
 
-// leave notes a request that has left its place.
-func (g *Group) leave(now quota.Instant) {
-	g.count(now)
+// countLeft counts a request that has left its place.
+func (g *Group) countLeft(now quota.Instant) {
+	g.addBusy(now)
 	g.InFlight--
 }
 
-// count adds up what was in flight until now.
-func (g *Group) count(now quota.Instant) {
+// addBusy adds the time of the requests in flight until now to busy.
+func (g *Group) addBusy(now quota.Instant) {
 	if g.InFlight == 0 && g.busy == 0 {
 		g.begun = now
 	}
@@ -61,7 +61,7 @@ func (g *Group) count(now quota.Instant) {
 	g.counted = now
 }
 
-// usedOf is how much of a limit is used, in percent, when so many places are left.
+// usedOf returns the use of a limit in percent. Room is the number of places left.
 func usedOf(limit, room int64) int64 {
 	if limit <= 0 {
 		return 0

@@ -5,20 +5,20 @@ import "github.com/weir-proxy/weir/shared/quota"
 // Unmeasured reports whether there is something for Measure.
 func (b *Book) Unmeasured() bool { return b.unmeasured }
 
-// Measure calls each for every policy of which requests were in flight since it was last called:
-// for how long, added up, from when on, and how much of a limit they used at most, in percent.
+// Measure calls each for every policy with requests in flight since the last call of Measure: the
+// sum of their time in flight, its start, and the highest use of a limit in percent.
 func (b *Book) Measure(now quota.Instant, each func(policy string, busy quota.Span, since quota.Instant, used int64)) {
 	if !b.unmeasured {
 		return
 	}
-	for _, k := range b.buckets { // No request may have come to those that have been full for long.
+	for _, k := range b.buckets { // Buckets that have been full for long may have had no new request.
 		if g := k.group; g != nil && k.used > 0 {
-			g.level = max(g.level, usedOf(k.limit, k.left()))
+			g.level = max(g.level, usedOf(k.limit, k.placesLeft()))
 		}
 	}
 	b.unmeasured = false
 	for _, g := range b.groups {
-		g.count(now)
+		g.addBusy(now)
 		g.highest = max(g.highest, g.level)
 		if g.busy > 0 || g.highest > 0 {
 			each(g.Name, g.busy, g.begun, g.highest)
@@ -28,5 +28,5 @@ func (b *Book) Measure(now quota.Instant, each func(policy string, busy quota.Sp
 	}
 }
 
-// Groups are the policies with requests in flight, now or before.
+// Groups returns the policies with requests in flight, now or before.
 func (b *Book) Groups() []*Group { return b.groups }

@@ -13,15 +13,15 @@ import (
 
 const (
 	slotMagic = "WRF2"
-	// keysPerSlot sizes the table: with as many keys in flight as the table of buckets has room
-	// for, a slot has this many.
+	// keysPerSlot sizes the table. If all keys of the table of buckets are in flight, a slot has
+	// keysPerSlot of them.
 	keysPerSlot = 8
-	// maxSlot bounds the value of a slot; what does not fit is refused.
+	// maxSlot bounds the value of a slot. A larger value is refused.
 	maxSlot    = 1 << 16
 	headSize   = 16 + 2
 	fixedSize  = 4 + 8
 	holderSize = 4 + 4
-	// hasPermits marks the limit of a cell with permits.
+	// hasPermits in the limit of a cell means that the cell has permits.
 	hasPermits  = 1 << 31
 	permitsSize = 8 * permitNumbers
 )
@@ -29,9 +29,9 @@ const (
 // errContended: other workers changed the slot at every attempt, or it is full.
 var errContended = errors.New("inflight: the slot changed at every attempt, or is full")
 
-// table keeps cells in shared data, in a fixed number of slots. A slot holds the cells of all its
-// keys with requests in flight and no others, so what it takes is bounded by the requests that are
-// in flight at once.
+// table keeps cells in shared data, in a fixed number of slots. A slot has the cells of its keys
+// with requests in flight and no other cells, so its size is bounded by the number of requests in
+// flight.
 //
 // A slot's value is slotMagic and its cells, each: key 16, length of the rest 2, limit 4,
 // generation 8, and for each holder: worker 4, places 4. If the highest bit of the limit is set,
@@ -40,15 +40,16 @@ type table struct {
 	shared shareddata.Data
 	slots  uint64
 	key    [8]byte
-	// value is the slot that is being changed, next what it becomes.
+	// value is the slot's value, and next its changed value.
 	value, next []byte
 	cell        inflight.Cell
 }
 
+// newTable makes a table whose size all workers of the name space agree on.
 func newTable(shared shareddata.Data, space shareddata.Space, keys int) table {
 	var slots [4]byte
 	binary.LittleEndian.PutUint32(slots[:], uint32(max(keys/keysPerSlot, 1)))
-	// In a table of another size a worker would not find what others have in flight.
+	// In a table of another size a worker would not find the places of other workers.
 	shareddata.Agree(shared, space.Key(shareddata.InFlightSlots), slots[:])
 	t := table{shared: shared, slots: uint64(max(binary.LittleEndian.Uint32(slots[:]), 1))}
 	copy(t.key[:], space[:])
@@ -56,18 +57,18 @@ func newTable(shared shareddata.Data, space shareddata.Space, keys int) table {
 	return t
 }
 
-// update applies a change to the cell of a key, which is empty if there is none.
-func (t *table) update(key *keyhash.Key, c *change) error {
+// updateCell applies a change to the cell of a key. A missing cell is empty.
+func (t *table) updateCell(key *keyhash.Key, c *change) error {
 	slot := binary.LittleEndian.Uint64(key[:8]) % t.slots
 	t.key[5], t.key[6], t.key[7] = byte(slot), byte(slot>>8), byte(slot>>16)
 	for range maxAttempts {
 		value, cas, found := t.shared.Get(t.key[:])
 		t.value = append(t.value[:0], value...)
-		from, to := t.find(key)
+		from, to := t.findCell(key)
 		if !c.apply(&t.cell) {
 			return nil
 		}
-		if !t.replace(key, from, to) {
+		if !t.replaceCell(key, from, to) {
 			return errContended
 		}
 		if shareddata.Swap(t.shared, t.key[:], t.next, cas, found) {
@@ -77,9 +78,9 @@ func (t *table) update(key *keyhash.Key, c *change) error {
 	return errContended
 }
 
-// find decodes the cell of a key, and returns where it is in the value. A value that no filter can
-// have written counts as empty.
-func (t *table) find(key *keyhash.Key) (from, to int) {
+// findCell decodes the cell of a key, and returns its range in the value. A value that no filter
+// can have written counts as empty.
+func (t *table) findCell(key *keyhash.Key) (from, to int) {
 	t.cell = inflight.Cell{Holders: t.cell.Holders[:0]}
 	b := t.value
 	if !text.HasPrefix(b, slotMagic) {
@@ -90,28 +91,30 @@ func (t *table) find(key *keyhash.Key) (from, to int) {
 	from, to = len(b), len(b)
 	for at := len(slotMagic); at < len(b); {
 		if at+headSize > len(b) {
-			return t.damaged()
+			return t.resetDamaged()
 		}
 		end := at + headSize + int(binary.LittleEndian.Uint16(b[at+16:]))
 		if end > len(b) || end < at+headSize+fixedSize {
-			return t.damaged()
+			return t.resetDamaged()
 		}
 		if !found && text.Equal(b[at:at+16], key[:]) {
 			from, to, found = at, end, true
-			t.decode(b[at+headSize : end])
+			t.decodeCell(b[at+headSize : end])
 		}
 		at = end
 	}
 	return from, to
 }
 
-func (t *table) damaged() (from, to int) {
+// resetDamaged replaces a damaged value by an empty value.
+func (t *table) resetDamaged() (from, to int) {
 	t.value = t.value[:0]
 	t.cell = inflight.Cell{Holders: t.cell.Holders[:0]}
 	return 0, 0
 }
 
-func (t *table) decode(b []byte) {
+// decodeCell decodes a cell from its bytes behind the head.
+func (t *table) decodeCell(b []byte) {
 	c, limit := &t.cell, binary.LittleEndian.Uint32(b)
 	c.Limit, c.Generation = int64(limit&^hasPermits), binary.LittleEndian.Uint64(b[4:])
 	b = b[fixedSize:]
@@ -125,10 +128,9 @@ func (t *table) decode(b []byte) {
 	}
 }
 
-// replace makes the slot's next value, with the cell in the place of what is from one offset to
-// another; a cell without holders and permits is left out. It reports false for a value that is too
-// long.
-func (t *table) replace(key *keyhash.Key, from, to int) bool {
+// replaceCell makes the slot's next value: the cell replaces the bytes from from to to. A cell
+// without holders and permits is left out. It reports false if the value is too long.
+func (t *table) replaceCell(key *keyhash.Key, from, to int) bool {
 	c, limit, size, permits := &t.cell, uint32(t.cell.Limit), 0, 0
 	if !c.Permits.None() {
 		limit, permits = limit|hasPermits, permitsSize

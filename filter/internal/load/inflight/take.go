@@ -5,14 +5,14 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Take has a request take a place, if there is one that no other waits for.
+// Take takes a place for a request, if there is a place that no other request waits for.
 func (b *Book) Take(s *Seat, now quota.Instant) State {
 	k := b.buckets[s.Key]
 	if k != nil && k.used < k.have && k.limit == s.Most && k.generation == s.Generation && now < k.until {
-		b.seat(k, s, now)
+		b.giveSeat(k, s, now)
 		return s.State
 	}
-	if !b.wants(now) {
+	if !b.ensureShown(now) {
 		s.State = Contended
 		return s.State
 	}
@@ -21,66 +21,66 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 	}
 	b.claimFor(k, s)
 	if len(k.waiters) > 0 && s.Generation > k.generation {
-		b.relimit(k, s, now)
+		b.applyLimit(k, s, now)
 	}
 	switch {
 	case len(k.waiters) > 0 && (s.Beyond == 0 || k.waiters[0].Beyond > 0):
-		k.full(s, now)
+		k.markFull(s, now)
 		s.Asks = true
-	case !b.fetch(k, s, now):
+	case !b.fetchPlace(k, s, now):
 		s.State = Contended
 	case k.used < k.have:
-		b.seat(k, s, now)
+		b.giveSeat(k, s, now)
 	default:
-		k.full(s, now)
+		k.markFull(s, now)
 		s.Asks = k.asks
 	}
 	b.addPending(k)
-	b.forget(k)
+	b.forgetBucket(k)
 	return s.State
 }
 
-// full ends a seat for which there is no place.
-func (k *bucket) full(s *Seat, now quota.Instant) {
+// markFull ends a seat for which there is no place.
+func (k *bucket) markFull(s *Seat, now quota.Instant) {
 	s.State, s.Room, s.Doubt = Full, 0, quota.Span(max(k.doubt-now, 0))
-	s.Elsewhere = k.lacks()
+	s.Elsewhere = k.lacksPlaces()
 }
 
-// lacks reports whether this process holds fewer places than there are over all nodes.
-func (k *bucket) lacks() bool { return k.leased && k.ceiling-k.room < k.limit }
+// lacksPlaces reports whether this process holds fewer places than the limit over all nodes.
+func (k *bucket) lacksPlaces() bool { return k.leased && k.ceiling-k.room < k.limit }
 
-// Release ends a request in flight. The first that waits in this worker gets its place, unless more
-// are held than there are. It reports whether a Tick is needed soon.
+// Release ends a request in flight. The first seat that waits in this worker gets its place, unless
+// more places are held than the limit allows. It reports whether a Tick is needed soon.
 func (b *Book) Release(at Place, now quota.Instant) (soon bool) {
 	p := &b.places[at]
 	k := p.bucket
 	*p = place{next: b.free}
 	b.free = at
-	if k == nil { // It was counted out before.
+	if k == nil { // The request was counted out before.
 		return false
 	}
-	b.vacate(k, now)
+	b.freePlace(k, now)
 	return k.isPending
 }
 
-// vacate frees a place of a bucket.
-func (b *Book) vacate(k *bucket, now quota.Instant) {
+// freePlace frees a place of a bucket.
+func (b *Book) freePlace(k *bucket, now quota.Instant) {
 	k.used--
 	if k.group != nil {
-		k.group.leave(now)
+		k.group.countLeft(now)
 	}
 	if len(k.waiters) > 0 {
-		b.serve(k, now)
+		b.serveWaiters(k, now)
 		return
 	}
 	if k.exact || inflight.Idle(k.room, k.ceiling) == 0 {
-		b.report(k, 0, now) // Others may want it; if that fails the tick does it.
+		b.reportPlaces(k, 0, now) // Other workers may want it. If the report fails, the tick repeats it.
 	}
 	b.addPending(k)
-	b.forget(k)
+	b.forgetBucket(k)
 }
 
-// countOut ends the places of requests that have lasted too long. Their streams go on.
+// countOut frees the places of requests that have lasted longer than Hold. Their streams go on.
 func (b *Book) countOut(now quota.Instant) {
 	b.nextOut = quota.Forever
 	for i := range b.places {
@@ -96,16 +96,16 @@ func (b *Book) countOut(now quota.Instant) {
 			if k.group != nil {
 				k.group.CountedOut++
 			}
-			b.vacate(k, now)
+			b.freePlace(k, now)
 		}
 	}
 }
 
-// Close gives back what the worker holds. Its streams are over, so it holds places of the pending
-// buckets alone.
+// Close gives back the worker's places. Its streams are over, so it holds places of pending buckets
+// only.
 func (b *Book) Close(now quota.Instant) {
 	for _, k := range b.pending {
 		k.used = 0
-		b.report(k, 0, now)
+		b.reportPlaces(k, 0, now)
 	}
 }

@@ -2,34 +2,34 @@ package inflight
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// atOnce bounds the buckets that one tick looks after.
+// atOnce bounds the buckets that one tick handles.
 const atOnce = 512
 
-// Tick serves requests that wait, gives places back that nothing uses, counts requests out that
-// last too long, and shows that the worker runs.
+// Tick serves waiting requests, gives unused places back, counts out requests that last too long,
+// and shows that the worker runs.
 func (b *Book) Tick(now quota.Instant) {
 	if now >= b.nextOut {
 		b.countOut(now)
 	}
 	b.tickPending(now)
-	if !b.shows() || now < b.workers.looked+quota.Instant(markEvery) {
+	if !b.mustShow() || now < b.workers.looked+quota.Instant(markEvery) {
 		return
 	}
-	b.show(now)
+	b.showAlive(now)
 }
 
-// NextDue is when Tick has something to do.
+// NextDue returns when Tick has something to do.
 func (b *Book) NextDue(now quota.Instant) quota.Instant {
 	switch {
 	case len(b.pending) > 0 || len(b.resolved) > 0 || len(b.tried) > 0:
 		return now
-	case b.shows():
+	case b.mustShow():
 		return min(b.nextOut, b.nextClaim, b.workers.looked+quota.Instant(markEvery))
 	}
 	return min(b.nextOut, b.nextClaim)
 }
 
-// NextResume is when requests that waited go on, never if there are none.
+// NextResume returns when requests that waited go on; never if there are none.
 func (b *Book) NextResume(now quota.Instant) quota.Instant {
 	if len(b.resolved) > 0 || len(b.tried) > 0 {
 		return now
@@ -37,8 +37,8 @@ func (b *Book) NextResume(now quota.Instant) quota.Instant {
 	return quota.Forever
 }
 
-// tickPending looks after the pending buckets. Places go to requests that wait for them. They go
-// back to the other workers if there is little room, or if no request came since the last tick.
+// tickPending handles the pending buckets. Waiting requests get their places. Unused places go back
+// to the other workers if there is little room, or if no request came since the last tick.
 func (b *Book) tickPending(now quota.Instant) {
 	n := min(len(b.pending), atOnce)
 	for _, k := range b.pending[:n] {
@@ -48,13 +48,13 @@ func (b *Book) tickPending(now quota.Instant) {
 			idle = 0
 		}
 		if len(k.waiters) > 0 {
-			b.serve(k, now)
+			b.serveWaiters(k, now)
 		} else {
-			b.report(k, idle, now)
+			b.reportPlaces(k, idle, now)
 		}
 		k.quiet = true
 		b.addPending(k)
-		b.forget(k)
+		b.forgetBucket(k)
 	}
 	b.pending = b.pending[:copy(b.pending, b.pending[n:])]
 }

@@ -8,61 +8,62 @@ import (
 )
 
 const (
-	// markEvery is how often a worker that holds places shows that it runs.
+	// markEvery is the interval at which a worker that holds places shows that it runs.
 	markEvery = quota.Second
-	// deadAfter is how long a worker must have shown nothing until its places are free again. For
-	// seenStill of it another one must have looked on: after an hour in which the whole process was
-	// stopped, no worker has shown anything for an hour.
+	// deadAfter is the time without a new mark after which a worker counts as dead and its places
+	// are free. Another worker must have watched for seenStill of that time: after an hour in which
+	// the whole process was stopped, no mark is less than an hour old.
 	deadAfter = 10 * quota.Second
 	seenStill = 3 * quota.Second
-	// longestLook bounds what one look counts.
+	// longestLook bounds the time that one look counts.
 	longestLook = markEvery * 3 / 2
-	// watchFor is how long a worker shows that it runs, and looks on, after it last wanted a place.
-	// One that holds none may well be taken for dead.
+	// watchFor is the time for which a worker shows that it runs, and watches, after it last wanted
+	// a place. A worker without places does no harm if it is taken for dead.
 	watchFor = 30 * quota.Second
 	// maxAttempts bounds each compare-and-swap loop. An attempt fails only because another worker's
-	// succeeded.
+	// attempt succeeded.
 	maxAttempts = 1000
 	maxWorkers  = 4096
 	workerSize  = 4 + 8
 )
 
-// workers is which workers of the process hold places. Each writes the time into a mark of its own
-// in one value that all see. A worker whose mark stands still has lost its memory, as a virtual
-// machine does that has trapped, and its requests cannot give their places back.
+// workers are the workers of the process that hold places. Each worker writes the time into its own
+// mark, in one value that all workers read. A worker whose mark no longer changes has lost its
+// memory, like a virtual machine after a trap, and its requests cannot give their places back.
 type workers struct {
 	shared shareddata.Data
 	key    shareddata.Key
-	// own is this worker, 0 if it is not among them; next is the one that it will be.
+	// own is this worker's number, 0 if it has none; next is the number that it will take.
 	own, next uint32
 	seen      []seen
-	// looked is when the marks were last looked at, wanted when this worker last wanted a place.
+	// looked is when this worker last read the marks. wanted is when it last wanted a place.
 	looked, wanted quota.Instant
-	// died counts the workers that this one has found dead.
+	// died counts the workers that this worker has found dead.
 	died uint64
 }
 
-// seen is a worker with its mark.
+// seen is a worker and its mark.
 type seen struct {
 	worker uint32
 	mark   quota.Instant
-	// last is its mark at the last look, 0 before, and still for how long that has been seen to
-	// stand still.
+	// last is its mark at the last look, 0 before the first look. still is the time for which the
+	// mark was seen unchanged.
 	last  quota.Instant
 	still quota.Span
 }
 
-// lives reports whether a worker is among those that hold places. One that came after the last look
-// is looked for.
-func (w *workers) lives(worker uint32) bool {
-	if worker == w.own || w.knows(worker) {
+// isAlive reports whether a worker is in the list. It reads the list again for a worker that joined
+// after the last look.
+func (w *workers) isAlive(worker uint32) bool {
+	if worker == w.own || w.isKnown(worker) {
 		return true
 	}
-	w.read()
-	return w.knows(worker)
+	w.readMarks()
+	return w.isKnown(worker)
 }
 
-func (w *workers) knows(worker uint32) bool {
+// isKnown reports whether a worker is in the list as last read.
+func (w *workers) isKnown(worker uint32) bool {
 	for i := range w.seen {
 		if w.seen[i].worker == worker {
 			return true
@@ -71,18 +72,18 @@ func (w *workers) knows(worker uint32) bool {
 	return false
 }
 
-// join makes this worker one of those that hold places.
+// join adds this worker to the list. It reports false if it cannot.
 func (w *workers) join(now quota.Instant) bool {
 	for range maxAttempts {
-		cas, found := w.read()
+		cas, found := w.readMarks()
 		if len(w.seen) >= maxWorkers {
 			return false
 		}
-		for w.next == 0 || w.knows(w.next) {
+		for w.next == 0 || w.isKnown(w.next) {
 			w.next = w.next*1664525 + 1013904223
 		}
 		w.seen = append(w.seen, seen{worker: w.next, mark: now})
-		if w.write(cas, found) {
+		if w.writeMarks(cas, found) {
 			w.own, w.looked = w.next, now
 			return true
 		}
@@ -90,22 +91,22 @@ func (w *workers) join(now quota.Instant) bool {
 	return false
 }
 
-// show shows that this worker runs, and drops those whose marks stand still. It reports false if
-// the others took this one for dead: then it must join anew, under another number.
+// show renews this worker's mark, and drops workers whose marks do not change. It reports false if
+// other workers took this worker for dead: then it must join again, with another number.
 func (w *workers) show(now quota.Instant) bool {
 	passed := min(quota.Span(now-w.looked), longestLook)
 	w.looked = now
 	for attempt := range maxAttempts {
-		cas, found := w.read()
-		if !w.knows(w.own) {
+		cas, found := w.readMarks()
+		if !w.isKnown(w.own) {
 			w.own, w.next = 0, w.next*1664525+1013904223
 			return false
 		}
 		if attempt == 0 {
-			w.look(passed)
+			w.countStill(passed)
 		}
-		died := w.drop(now)
-		if w.write(cas, found) {
+		died := w.dropDead(now)
+		if w.writeMarks(cas, found) {
 			w.died += died
 			break
 		}
@@ -113,8 +114,8 @@ func (w *workers) show(now quota.Instant) bool {
 	return true
 }
 
-// look counts for how long marks have stood still, of which so much passed since the last look.
-func (w *workers) look(passed quota.Span) {
+// countStill adds the time passed since the last look to the marks that have not changed.
+func (w *workers) countStill(passed quota.Span) {
 	for i := range w.seen {
 		s := &w.seen[i]
 		if s.mark == s.last {
@@ -125,8 +126,8 @@ func (w *workers) look(passed quota.Span) {
 	}
 }
 
-// drop takes out who is dead, and renews the mark of this worker.
-func (w *workers) drop(now quota.Instant) (died uint64) {
+// dropDead removes dead workers, and renews the mark of this worker.
+func (w *workers) dropDead(now quota.Instant) (died uint64) {
 	live := w.seen[:0]
 	for _, s := range w.seen {
 		if s.worker == w.own {
@@ -141,8 +142,8 @@ func (w *workers) drop(now quota.Instant) (died uint64) {
 	return died
 }
 
-// read takes in the value.
-func (w *workers) read() (cas uint32, found bool) {
+// readMarks reads the list from the shared data.
+func (w *workers) readMarks() (cas uint32, found bool) {
 	value, cas, found := w.shared.Get(w.key[:])
 	known := w.seen
 	w.seen = make([]seen, 0, len(value)/workerSize+1)
@@ -159,7 +160,8 @@ func (w *workers) read() (cas uint32, found bool) {
 	return cas, found
 }
 
-func (w *workers) write(cas uint32, found bool) bool {
+// writeMarks writes the list if no other worker has changed it.
+func (w *workers) writeMarks(cas uint32, found bool) bool {
 	b := make([]byte, workerSize*len(w.seen))
 	for i, s := range w.seen {
 		binary.LittleEndian.PutUint32(b[workerSize*i:], s.worker)
