@@ -2,25 +2,24 @@ package bucketstore
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Figures are what a bucket is counted by: Params, or Windows for a Window entry. Own is not 0 if
-// callers bring Params of their own; it is then the Entry.Limit of all of them.
+// Figures are the parameters by which a bucket counts: Params, or Windows for a Window entry. Own
+// is not 0 if callers bring Params of their own. It is then the Entry.Limit of their common entry.
 type Figures struct {
 	Params  quota.Params
 	Windows quota.Windows
 	Own     uint32
 }
 
-// Apart gives a key one bucket for each Figures that it is counted by, so that plugins that share
-// the tables never use each other's figures. A new bucket starts from the one with other figures,
-// as it was when it was last used, if that one began at since or before: then it belongs to a
-// policy set that was in force before this one. A bucket that began later belongs to a set beside
-// it.
+// Apart gives a key a bucket for each Figures, so that plugins that share the tables never use each
+// other's figures. A new bucket starts from the state of the last used bucket of the same key with
+// other figures, if that bucket began at since or before: then it is of a policy set that was in
+// force before this set. A bucket that began later is of a set that is in force beside this set.
 //
-// An entry's Generation is then the time when it began.
+// An entry's Generation is then the instant at which it began.
 func (st *Store) Apart(since quota.Instant) { st.apart, st.since = true, since }
 
-// date notes when an entry began, if figures are apart; unknown means now.
-func (st *Store) date(began uint64, now quota.Instant) {
+// setBegan sets the instant at which an entry began, if figures are apart; 0 means now.
+func (st *Store) setBegan(began uint64, now quota.Instant) {
 	if !st.apart {
 		return
 	}
@@ -30,20 +29,20 @@ func (st *Store) date(began uint64, now quota.Instant) {
 	st.entry.Generation = began
 }
 
-// wanted is the bucket that find looks for, if figures are apart; otherwise it is nil.
+// wanted is the bucket to find if figures are apart. Without Apart it is nil.
 type wanted struct {
 	figures Figures
 	since   quota.Instant
 
-	// before is the last used bucket of the same key with other figures; its marks are in the
-	// buffer.
+	// before is the last used bucket of the same key with other figures. Its marks are copied to
+	// the field marks.
 	before Entry
 	found  bool
 	marks  []quota.Mark
 }
 
-// wanted is what find looks for.
-func (st *Store) wanted(kind Kind) *wanted {
+// wantedFor returns the bucket to find for a kind; nil if figures are not apart.
+func (st *Store) wantedFor(kind Kind) *wanted {
 	if !st.apart || kind != Local && kind != Window {
 		return nil
 	}
@@ -51,20 +50,21 @@ func (st *Store) wanted(kind Kind) *wanted {
 	return &st.want
 }
 
-func (w *wanted) begin() {
+// reset forgets the bucket found before.
+func (w *wanted) reset() {
 	if w != nil {
 		w.found = false
 	}
 }
 
-// is reports whether an entry of the right key has the right figures. Otherwise it remembers the
-// entry if that came before.
-func (w *wanted) is(e *Entry) bool {
+// matches reports whether an entry of the right key has the wanted figures. It remembers an entry
+// with other figures as a possible start.
+func (w *wanted) matches(e *Entry) bool {
 	if w == nil || e.Limit == w.figures.Own && e.Windows == w.figures.Windows &&
 		(w.figures.Own != 0 || e.Params == w.figures.Params) {
 		return true
 	}
-	if e.Generation <= uint64(w.since) && (!w.found || e.last() > w.before.last()) {
+	if e.Generation <= uint64(w.since) && (!w.found || e.lastUsed() > w.before.lastUsed()) {
 		w.before, w.found = *e, true
 		w.marks = append(w.marks[:0], e.History.Marks...)
 		w.before.History.Marks = w.marks
@@ -72,9 +72,10 @@ func (w *wanted) is(e *Entry) bool {
 	return false
 }
 
-// settle lets an entry start from the one before, if it is new or was last used before that one.
-func (w *wanted) settle(e *Entry) {
-	if w == nil || !w.found || !e.New && (e.last() >= w.before.last() || e.last() > w.since) {
+// startEntry starts an entry from the remembered bucket, if the entry is new or was last used
+// before that bucket.
+func (w *wanted) startEntry(e *Entry) {
+	if w == nil || !w.found || !e.New && (e.lastUsed() >= w.before.lastUsed() || e.lastUsed() > w.since) {
 		return
 	}
 	marks := append(e.History.Marks[:0], w.marks...)
@@ -82,8 +83,8 @@ func (w *wanted) settle(e *Entry) {
 	e.History.Marks, e.Generation = marks, 0
 }
 
-// last is when the bucket was last used, by its own clock.
-func (e *Entry) last() quota.Instant {
+// lastUsed returns when the bucket was last used, by its own clock.
+func (e *Entry) lastUsed() quota.Instant {
 	if e.Kind == Window {
 		return e.History.Last
 	}

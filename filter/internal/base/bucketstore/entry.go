@@ -9,13 +9,13 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Kind is what an entry holds. One key may have an entry of each kind.
+// Kind is the kind of an entry. A key may have an entry of each kind.
 type Kind uint8
 
-// Local is a token bucket that this node decides; Share the node's part of a central one while the
-// control plane is away; Leased the tokens that the control plane has leased; Window a bucket that
-// this node decides and that counts in windows; Optimistic what this node has used of a bucket and
-// reports afterwards.
+// Local is a token bucket that this node decides. Share is the node's part of a central bucket
+// while the control plane is away. Leased has the tokens that the control plane has leased. Window
+// is a bucket that this node decides and that counts in windows. Optimistic has this node's use of
+// a bucket, which it reports afterwards.
 const (
 	Local Kind = iota + 1
 	Share
@@ -24,42 +24,43 @@ const (
 	Optimistic
 )
 
-// Entry is one bucket as a Change sees it. A new one has only Kind, Key, New, Debtor, Owes and Heir
-// set.
+// Entry is one bucket in the form that a Change reads. A new entry has only Kind, Key, New, Debtor,
+// Owes and Heir set.
 type Entry struct {
 	Kind Kind
 	Key  keyhash.Key
 	New  bool
-	// Debtor is set on a new entry whose key may have been evicted with tokens missing. An evicted
-	// bucket of its cell may not be full before then, so the new bucket must start as far from
-	// full. An Heir has it too. Owes is the most tokens that such a bucket in windows counted.
+	// Debtor is set on a new entry whose key may have been evicted while tokens were missing. An
+	// evicted bucket of its cell may not be full before Debtor, so the new bucket must start with
+	// that debt. An Heir has it too. Owes is the most tokens that such a bucket in windows counted.
 	Debtor quota.Instant
 	Owes   int64
 	// Heir: a Local, Share or Window entry began with a debt that another bucket may have owed, and
-	// that debt is not over yet.
+	// that debt is not repaid yet.
 	Heir bool
 
-	// For a Local or Share entry: the state of the bucket and its figures. Generation orders the
-	// figures, for a Window entry too; a Change sets it.
+	// State and Params are the state and the figures of a Local or Share entry. Generation orders
+	// the figures, for a Window entry too; a Change sets it.
 	State      quota.State
 	Params     quota.Params
 	Generation uint64
-	// For a Window entry. A Change may append to the marks. Ahead is how far the history's clock is
-	// ahead of the table's; a Change sets it if the two differ.
+	// History and Windows are for a Window entry. A Change may append to the marks. Ahead is the
+	// time by which the history's clock is ahead of the table's clock; a Change sets it if the two
+	// differ.
 	History quota.History
 	Windows quota.Windows
 	Ahead   quota.Span
-	// For an Optimistic entry, which earns by Params.
+	// Account is for an Optimistic entry, which earns by Params.
 	Account lease.Account
-	// For a Leased entry.
+	// Credit is for a Leased entry.
 	Credit lease.Credit
-	// Limit marks the limit of what is known in Credit, and that of a Local or Share entry whose
-	// callers bring figures of their own; it is 0 in others.
+	// Limit identifies the limit that Credit is about, or the limit of a Local or Share entry whose
+	// callers bring figures of their own; it is 0 in other entries.
 	Limit uint32
 }
 
-// idle is the instant from which the entry equals an absent one.
-func (e *Entry) idle() quota.Instant {
+// idleFrom returns the instant from which the entry equals an absent entry.
+func (e *Entry) idleFrom() quota.Instant {
 	switch e.Kind {
 	case Leased:
 		return e.Credit.Idle()
@@ -90,13 +91,13 @@ const (
 	atIdle    = 24
 	atPayload = 32
 	entrySize = atPayload + 96
-	// In the byte of recheck.
+	// Flags in the byte of recheck.
 	flagRecheck, flagDoubt = 1, 2
-	// In that of short, of an Optimistic entry.
+	// Flags in the byte of short, for an Optimistic entry.
 	flagStale, flagInherited = 1, 2
 )
 
-// decode reads a record, and reports false for one that no filter can have written, because the
+// decode reads a record. It reports false for a record that no filter can have written, because the
 // arithmetic needs valid figures.
 func (e *Entry) decode(b []byte) bool {
 	*e = Entry{Kind: Kind(b[atKind])}
@@ -115,7 +116,7 @@ func (e *Entry) decode(b []byte) bool {
 		t.Doubt = b[atRecheck] != 0
 		c.at = atLimit
 		t.Resting = c.u32()
-		return reckonable(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
+		return isPossible(e.Params) && t.Unknown >= 0 && t.Reported >= 0 && t.Debt >= 0 && t.Unit >= 0
 	case Local, Share:
 		e.State = quota.State{Debt: c.i64(), Last: quota.Instant(c.i64())}
 		e.Params = c.params()
@@ -124,7 +125,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.Heir = b[atShort] != 0
 		c.at = atLimit
 		e.Limit = uint32(c.u32())
-		return e.State.Debt >= 0 && e.State.Over >= 0 && e.State.Over <= 2*quota.MaxUnits && reckonable(e.Params)
+		return e.State.Debt >= 0 && e.State.Over >= 0 && e.State.Over <= 2*quota.MaxUnits && isPossible(e.Params)
 	}
 	for i := range e.Credit.Leases {
 		e.Credit.Leases[i].Expiry = quota.Instant(c.i64())
@@ -143,17 +144,18 @@ func (e *Entry) decode(b []byte) bool {
 	return true
 }
 
-// reckonable reports whether figures can come from a limit or a share of one.
-func reckonable(p quota.Params) bool {
+// isPossible reports whether figures can come from a limit or from a share of a limit.
+func isPossible(p quota.Params) bool {
 	return p.Num > 0 && p.Den > 0 && p.Burst > 0 && p.Burst <= 2*quota.MaxUnits/p.Den
 }
 
+// encode writes the record of an entry.
 func (e *Entry) encode(b []byte) {
 	clear(b[:entrySize])
 	copy(b, e.Key[:])
 	b[atKind] = byte(e.Kind)
 	c := coder{b: b, at: atIdle}
-	c.putI64(int64(e.idle()))
+	c.putI64(int64(e.idleFrom()))
 	switch e.Kind {
 	case Optimistic:
 		t := e.Account
@@ -250,7 +252,8 @@ func (c *coder) u32() int64 {
 // near reads an instant that was written by putNear.
 func (c *coder) near(at quota.Instant) quota.Instant { return at + quota.Instant(int32(c.u32())) }
 
-// putNear writes an instant within half an hour of another one. What is over stays over.
+// putNear writes an instant within half an hour of another instant. An instant in the past stays in
+// the past.
 func (c *coder) putNear(v, at quota.Instant) {
 	c.at += 4
 	near := min(max(v-at, math.MinInt32), math.MaxInt32)

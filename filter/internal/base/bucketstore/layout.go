@@ -11,18 +11,18 @@ import (
 
 // All VMs that share the tables agree on their size in shared data: a bucket that one VM has moved
 // would look full to a VM that still uses the old size. Each VM reads the size again after
-// lookAgain, and a new size is in force switchAfter it was asked for. So all change at the same
-// instant of their common clock. A bucket that is not at its place is then looked for where the
-// former sizes had it, and moves when it is used: moving all at once would stop the proxy for tens
-// of milliseconds.
+// lookAgain, and a new size is in force switchAfter after the request. So all VMs change at the
+// same instant of their common clock. A bucket that is not at its place is then looked for at its
+// places in the former sizes, and moves when it is used: moving all buckets at once would stop the
+// proxy for tens of milliseconds.
 const (
 	lookAgain   = 50 * quota.Millisecond
 	switchAfter = 250 * quota.Millisecond
-	// maxSizes bounds the remembered sizes, including the one in force.
+	// maxSizes bounds the remembered sizes, including the size in force.
 	maxSizes = 4
 )
 
-// layout is a VM's view of the tables' size, in slots: the last size that was asked for, the one
+// layout is a VM's knowledge of the tables' size, in slots: the last requested size, the size
 // before it, and so on.
 type layout struct {
 	key   shareddata.Key
@@ -30,12 +30,12 @@ type layout struct {
 	slots [maxSizes]uint32
 	count int
 	next  quota.Instant
-	// wish is a size to ask for once the last one is in force; 0 for none.
+	// wish is a size to request once the last size is in force; 0: there is none.
 	wish  uint32
 	value [8 + 4*maxSizes]byte
 }
 
-// sizes are the size in force at now, and after it the former ones.
+// sizes returns the size in force at now, and after it the former sizes.
 func (l *layout) sizes(now quota.Instant) []uint32 {
 	if now < l.from && l.count > 1 {
 		return l.slots[1:l.count]
@@ -50,13 +50,13 @@ func (l *layout) follow(shared shareddata.Data, now quota.Instant) {
 	}
 	l.next = now + quota.Instant(lookAgain)
 	value, _, _ := shared.Get(l.key[:])
-	if l.read(value); l.wish != 0 && now >= l.from {
-		l.ask(shared, l.key, l.wish, now)
+	if l.decode(value); l.wish != 0 && now >= l.from {
+		l.requestSize(shared, l.key, l.wish, now)
 	}
 }
 
-// read decodes a value; other bytes leave the view as it is.
-func (l *layout) read(b []byte) {
+// decode reads a value; bytes that are no layout change nothing.
+func (l *layout) decode(b []byte) {
 	n := (len(b) - 8) / 4
 	if len(b) != 8+4*n || n < 1 || n > maxSizes {
 		return
@@ -72,15 +72,15 @@ func (l *layout) read(b []byte) {
 	}
 }
 
-// ask makes all VMs use tables of so many slots, unless they do already. If the last change is not
-// in force yet, it only notes the wish: some VMs may not know that change when it comes into force,
-// and all must have the same size at any time.
-func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, now quota.Instant) {
+// requestSize makes all VMs use tables of slots slots, unless they already do. If the last change
+// is not in force yet, it only notes the wish: some VMs may not know that change when it comes into
+// force, and all must have the same size at any time.
+func (l *layout) requestSize(shared shareddata.Data, key shareddata.Key, slots uint32, now quota.Instant) {
 	l.key, l.next = key, now+quota.Instant(lookAgain)
 	for range MaxAttempts {
 		l.count = 0
 		value, cas, found := shared.Get(l.key[:])
-		l.read(value)
+		l.decode(value)
 		l.wish = 0
 		if l.count > 0 && l.slots[0] == slots {
 			return
@@ -93,16 +93,16 @@ func (l *layout) ask(shared shareddata.Data, key shareddata.Key, slots uint32, n
 		if l.count > 0 {
 			l.from = now + quota.Instant(switchAfter)
 		}
-		l.renew(slots)
-		if l.store(shared, cas, found) {
+		l.addSize(slots)
+		if l.storeLayout(shared, cas, found) {
 			return
 		}
 	}
 }
 
-// renew puts a size before those in force. If it was in force before, it stays behind them too:
-// until the change, buckets that have not moved are found where it has them.
-func (l *layout) renew(slots uint32) {
+// addSize puts a size before the sizes in force. If the size was in force before, it stays behind
+// them too: until the change, buckets that have not moved are found by it.
+func (l *layout) addSize(slots uint32) {
 	n := 1
 	before := l.slots
 	for _, size := range before[:l.count] {
@@ -114,7 +114,8 @@ func (l *layout) renew(slots uint32) {
 	l.slots[0], l.count = slots, n
 }
 
-func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {
+// storeLayout stores the sizes if no other VM has changed them.
+func (l *layout) storeLayout(shared shareddata.Data, cas uint32, found bool) bool {
 	b := l.value[:8+4*l.count]
 	binary.LittleEndian.PutUint64(b, uint64(l.from))
 	for i, size := range l.slots[:l.count] {
@@ -123,8 +124,8 @@ func (l *layout) store(shared shareddata.Data, cas uint32, found bool) bool {
 	return shareddata.Swap(shared, l.key[:], b, cas, found)
 }
 
-// lookBack looks for a bucket where the former sizes had it, and reports whether it found one, in
-// st.former. If not, st.former has the debt of the cells there.
+// lookBack looks for a bucket at its places in the former sizes. It reports whether it found the
+// bucket, in st.former. If not, st.former has the debt of the cells at those places.
 func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *wanted, sizes []uint32) bool {
 	number, lacks := binary.LittleEndian.Uint64(key[:8]), Entry{}
 	for _, size := range sizes[1:] {
@@ -132,31 +133,31 @@ func (st *Store) lookBack(kind Kind, key keyhash.Key, now quota.Instant, want *w
 		if at == number%uint64(sizes[0]) {
 			continue
 		}
-		st.at(at)
+		st.setSlot(at)
 		value, _, _ := st.shared.Get(st.key[:])
-		s := st.old(kind)
+		s := st.formerSlot(kind)
 		s.open(value)
 		st.former.Kind, st.former.Key = kind, key
-		if s.find(&st.former, now, want); !st.former.New {
+		if s.findEntry(&st.former, now, want); !st.former.New {
 			st.formerAt = at
 			return true
 		}
-		lacks.owe(&st.former)
+		lacks.addDebt(&st.former)
 	}
 	st.former = lacks
 	return false
 }
 
-// owe gives a new entry the debt of another one.
-func (e *Entry) owe(other *Entry) {
+// addDebt gives a new entry the debt of another entry.
+func (e *Entry) addDebt(other *Entry) {
 	e.Debtor, e.Owes = max(e.Debtor, other.Debtor), max(e.Owes, other.Owes)
 }
 
-// carry lets a new entry start from the result of lookBack, and reports whether that was a bucket.
-func (st *Store) carry(found bool) bool {
+// carryOver starts a new entry from the result of lookBack, and reports whether that was a bucket.
+func (st *Store) carryOver(found bool) bool {
 	e := &st.entry
 	if !found {
-		e.owe(&st.former)
+		e.addDebt(&st.former)
 		return false
 	}
 	marks := append(e.History.Marks[:0], st.former.History.Marks...)
@@ -165,30 +166,30 @@ func (st *Store) carry(found bool) bool {
 	return true
 }
 
-// moves reports whether a bucket at a former place is the wanted one, and not only one that the
-// wanted one starts from.
-func (st *Store) moves(want *wanted) bool { return want == nil || st.entry.Generation != 0 }
+// mustMove reports whether the bucket at a former place is the wanted bucket itself, and not only
+// the start of it.
+func (st *Store) mustMove(want *wanted) bool { return want == nil || st.entry.Generation != 0 }
 
-// remove removes a bucket from the place that it has moved from. A bucket from which another only
-// started stays.
-func (st *Store) remove(kind Kind, key keyhash.Key, now quota.Instant, want *wanted) {
-	st.at(st.formerAt)
+// removeFormer removes a bucket from its former place. A bucket stays there if the wanted bucket
+// only started from it.
+func (st *Store) removeFormer(kind Kind, key keyhash.Key, now quota.Instant, want *wanted) {
+	st.setSlot(st.formerAt)
 	for range MaxAttempts {
 		value, cas, _ := st.shared.Get(st.key[:])
-		s := st.old(kind)
+		s := st.formerSlot(kind)
 		s.open(value)
 		st.former.Kind, st.former.Key = kind, key
-		if s.find(&st.former, now, want); st.former.New || want != nil && st.former.Generation == 0 {
+		if s.findEntry(&st.former, now, want); st.former.New || want != nil && st.former.Generation == 0 {
 			return // Another VM was faster.
 		}
-		if st.shared.CompareAndSwap(st.key[:], s.without(), cas) {
+		if st.shared.CompareAndSwap(st.key[:], s.valueWithout(), cas) {
 			return
 		}
 	}
 }
 
-// old is the slot that reads values of a former size.
-func (st *Store) old(kind Kind) slot {
+// formerSlot returns the slot that reads values of a former size.
+func (st *Store) formerSlot(kind Kind) slot {
 	if kind == Window {
 		return &st.oldWindows
 	}

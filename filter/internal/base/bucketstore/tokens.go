@@ -11,14 +11,14 @@ const (
 	maxTokenSlot = recordsAt + entriesPerSlot*entrySize
 )
 
-// tokenSlot is a slot of token buckets: records of one size, as many as were ever needed at once,
-// up to entriesPerSlot. It is no longer than that because each request copies every byte several
-// times, and with few keys in use most slots hold one bucket.
+// tokenSlot is a slot of token buckets: records of one size, up to entriesPerSlot. It grows with
+// the number of records needed at once, because each request copies every byte several times, and
+// with few keys in use most slots have one bucket.
 type tokenSlot struct {
 	b    [maxTokenSlot]byte
 	size int
 	at   int
-	// evicted: the record at this place belongs to another entry, which is not idle yet.
+	// evicted: the record at this place is of another entry, which is not idle yet.
 	evicted bool
 }
 
@@ -34,16 +34,16 @@ func (s *tokenSlot) open(value []byte) {
 	copy(s.b[:], tokenMagic)
 }
 
-// find gives a new entry one more place. If there is none, the entry is replaced that is idle
-// first.
-func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
+// findEntry gives a new entry a free place. If there is none, the new entry replaces the entry that
+// is idle first.
+func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 	kind, key := e.Kind, e.Key
 	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
 	own := -1
-	w.begin()
+	w.reset()
 	for i := range n {
 		record := s.record(i)
-		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) && w.is(e) {
+		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) && w.matches(e) {
 			own = i
 			if w == nil {
 				break
@@ -58,36 +58,36 @@ func (s *tokenSlot) find(e *Entry, now quota.Instant, w *wanted) {
 		s.at, s.evicted = own, false
 		e.decode(s.record(own))
 		if e.Heir {
-			e.Debtor = cell(s.b[:], &key)
+			e.Debtor = cellOf(s.b[:], &key)
 		}
-		w.settle(e)
+		w.startEntry(e)
 		return
 	}
 	s.evicted = n == entriesPerSlot && first > now
 	if n < entriesPerSlot {
 		s.at = n
 	}
-	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cell(s.b[:], &key)}
-	w.settle(e)
+	*e = Entry{Kind: kind, Key: key, New: true, Debtor: cellOf(s.b[:], &key)}
+	w.startEntry(e)
 }
 
-func (s *tokenSlot) without() (value []byte) {
+func (s *tokenSlot) valueWithout() (value []byte) {
 	last := (s.size-recordsAt)/entrySize - 1
 	copy(s.record(s.at), s.record(last))
 	s.size -= entrySize
 	return s.b[:s.size]
 }
 
-// put notes in the cell of an evicted entry when it would have been full. A Leased entry needs no
-// note, because the control plane has counted its tokens as used.
-func (s *tokenSlot) put(e *Entry, _ quota.Instant) (value []byte, evicted uint64) {
+// putEntry notes in the cell of an evicted entry when that entry would have been full. A Leased
+// entry needs no note, because the control plane has counted its tokens as used.
+func (s *tokenSlot) putEntry(e *Entry, _ quota.Instant) (value []byte, evicted uint64) {
 	record := s.record(s.at)
 	if s.evicted {
 		evicted = 1
 		if Kind(record[atKind]) != Leased {
 			var key keyhash.Key
 			copy(key[:], record)
-			remember(s.b[:], &key, quota.Instant((&coder{b: record, at: atIdle}).i64()))
+			rememberDebt(s.b[:], &key, quota.Instant((&coder{b: record, at: atIdle}).i64()))
 		}
 	}
 	e.encode(record)

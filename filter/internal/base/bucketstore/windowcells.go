@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A cell of a slot of histories holds, in its lower bits, the instant from which none of its
-// evicted keys owes any more, and above it the most tokens that one of them owed, as codeOf writes
-// them.
+// A cell of a slot of histories has two parts. The lower bits are the instant from which no evicted
+// key of the cell owes tokens any more. The upper bits are the most tokens that a key of the cell
+// owed, in the code of codeOf.
 const (
 	instantBits  = 52
 	lastInstant  = quota.Instant(1)<<instantBits - 1
@@ -19,14 +19,14 @@ const (
 	mostKept     = 1 << 36
 )
 
-// windowCell is the instant from which no evicted key of the same cell owes any more, and the most
-// that each owes before.
+// windowCell returns the instant from which no evicted key of the key's cell owes tokens any more,
+// and the most tokens that each key owes before.
 func windowCell(slot []byte, key *keyhash.Key) (until quota.Instant, owes int64) {
-	v := cell(slot, key)
+	v := cellOf(slot, key)
 	return v & lastInstant, tokensOf(int64(v) >> instantBits)
 }
 
-// rememberWindow notes in the key's cell what an evicted key owes until idle.
+// rememberWindow notes in the key's cell the tokens that an evicted key owes until idle.
 func rememberWindow(slot []byte, key *keyhash.Key, idle quota.Instant, owes int64, now quota.Instant) {
 	until, most := windowCell(slot, key)
 	if until <= now {
@@ -37,9 +37,9 @@ func rememberWindow(slot []byte, key *keyhash.Key, idle quota.Instant, owes int6
 	c.putI64(codeOf(most)<<instantBits | int64(until))
 }
 
-// codeOf writes a number of tokens in eleven bits, so that it never reads smaller: the numbers
-// below 128 as they are, larger ones by the six bits below the highest, rounded up, and by how far
-// these are shifted. 0 stands for an unknown number.
+// codeOf writes a number of tokens in eleven bits, and never reads smaller. Numbers below 128 are
+// exact. Larger numbers are their highest seven bits, rounded up, and the shift. 0 means an unknown
+// number.
 func codeOf(tokens int64) int64 {
 	if tokens > mostKept {
 		return 0
@@ -49,6 +49,7 @@ func codeOf(tokens int64) int64 {
 	return int64(shift)<<mantissaBits + mantissa
 }
 
+// tokensOf returns the number of tokens of a code.
 func tokensOf(code int64) int64 {
 	if code <= 0 || code >= codes {
 		return math.MaxInt64

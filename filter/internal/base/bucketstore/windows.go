@@ -12,10 +12,10 @@ import (
 const (
 	windowMagic = "WRW2"
 	// maxWindowSlot bounds a slot. One entry always fits: it has at most MaxMarks marks, and if
-	// there are many, the times between them and the counts of a log are small.
+	// there are many marks, the times between them and the counts of a log are small.
 	maxWindowSlot = 4096
 
-	// A window entry's record: its size 2, key 16, idle 8, then what decodeWindows reads.
+	// A window entry's record: its size 2, key 16, idle 8, then the bytes that decodeWindows reads.
 	recordKey    = 2
 	recordIdle   = recordKey + 16
 	recordRest   = recordIdle + 8
@@ -35,7 +35,8 @@ type windowSlot struct {
 	other   Entry
 }
 
-// windowRecord is where a record lies in the value, and from when its entry equals an absent one.
+// windowRecord is the range of a record in the value, and the instant from which its entry equals
+// an absent entry.
 type windowRecord struct {
 	from, to int
 	idle     quota.Instant
@@ -58,20 +59,20 @@ func (s *windowSlot) open(value []byte) {
 	}
 }
 
-func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
+func (s *windowSlot) findEntry(e *Entry, _ quota.Instant, w *wanted) {
 	key := e.Key
 	s.own = -1
-	w.begin()
+	w.reset()
 	for at := 0; at < s.n; at++ {
 		if !sameKey(s.value[s.records[at].from+recordKey:], &key) {
 			continue
 		}
 		switch {
-		case !s.read(e, key, at):
+		case !s.readRecord(e, key, at):
 			s.n--
 			s.records[at] = s.records[s.n]
 			at--
-		case w.is(e):
+		case w.matches(e):
 			s.own = at
 		}
 		if w == nil && s.own >= 0 {
@@ -84,13 +85,13 @@ func (s *windowSlot) find(e *Entry, _ quota.Instant, w *wanted) {
 			e.Debtor, e.Owes = windowCell(s.value, &key)
 		}
 	} else {
-		s.read(e, key, s.own)
+		s.readRecord(e, key, s.own)
 	}
-	w.settle(e)
+	w.startEntry(e)
 }
 
-// read decodes a record and reports false for one that no filter can have written.
-func (s *windowSlot) read(e *Entry, key keyhash.Key, at int) bool {
+// readRecord decodes a record. It reports false for a record that no filter can have written.
+func (s *windowSlot) readRecord(e *Entry, key keyhash.Key, at int) bool {
 	r := s.records[at]
 	*e = Entry{Kind: Window, Key: key, History: quota.History{Marks: s.marks[:0]}}
 	good := e.decodeWindows(s.value[r.from+recordRest : r.to])
@@ -101,7 +102,7 @@ func (s *windowSlot) read(e *Entry, key keyhash.Key, at int) bool {
 	return good
 }
 
-func (s *windowSlot) without() (value []byte) {
+func (s *windowSlot) valueWithout() (value []byte) {
 	s.next = append(s.next[:0], s.value[:recordsAt]...)
 	for i, r := range s.records[:s.n] {
 		if i != s.own {
@@ -111,8 +112,8 @@ func (s *windowSlot) without() (value []byte) {
 	return s.next
 }
 
-// put writes e, and those of the others that are not idle and have room.
-func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uint64) {
+// putEntry writes e, and the other entries that are not idle and fit.
+func (s *windowSlot) putEntry(e *Entry, now quota.Instant) (value []byte, evicted uint64) {
 	// The value begins with the magic and the cells, and e comes first.
 	if s.value != nil {
 		s.next = append(s.next[:0], s.value[:recordsAt]...)
@@ -124,7 +125,7 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 	}
 	s.next = e.appendWindows(s.next)
 	s.marks = e.History.Marks[:0]
-	// Entries that are idle need no space any more.
+	// Idle entries are left out.
 	kept, size := 0, len(s.next)
 	for i, r := range s.records[:s.n] {
 		if i != s.own && r.idle > now {
@@ -133,18 +134,18 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 			size += r.to - r.from
 		}
 	}
-	// While the value is too large, evict the entry that matters least; its cell keeps its debt.
+	// While the value is too large, evict the entry with the least weight; its cell keeps its debt.
 	for ; kept == maxHistories || size > maxWindowSlot; evicted++ {
-		first, least := 0, s.weight(s.records[0], now)
+		first, least := 0, s.weightOf(s.records[0], now)
 		for i, r := range s.records[1:kept] {
-			if weight := s.weight(r, now); weight < least {
+			if weight := s.weightOf(r, now); weight < least {
 				first, least = i+1, weight
 			}
 		}
 		r := s.records[first]
 		var key keyhash.Key
 		copy(key[:], s.value[r.from+recordKey:])
-		tokens, _ := s.owed(r)
+		tokens, _ := s.countedTokens(r)
 		rememberWindow(s.next, &key, r.idle, tokens, now)
 		kept--
 		size -= r.to - r.from
@@ -156,15 +157,15 @@ func (s *windowSlot) put(e *Entry, now quota.Instant) (value []byte, evicted uin
 	return s.next, evicted
 }
 
-// weight is how much an entry matters: the part of its quota that it counts, times how long it
-// does.
-func (s *windowSlot) weight(r windowRecord, now quota.Instant) float64 {
-	tokens, quota := s.owed(r)
+// weightOf returns the importance of an entry: the part of its quota that it counts, times the
+// remaining time for which it counts.
+func (s *windowSlot) weightOf(r windowRecord, now quota.Instant) float64 {
+	tokens, quota := s.countedTokens(r)
 	return float64(tokens) / float64(quota) * float64(r.idle-now)
 }
 
-// owed is the most tokens that a record counts, and its quota.
-func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
+// countedTokens returns the most tokens that a record counts, and its quota.
+func (s *windowSlot) countedTokens(r windowRecord) (tokens, quota int64) {
 	e := &s.other
 	e.History.Marks = e.History.Marks[:0]
 	if !e.decodeWindows(s.value[r.from+recordRest : r.to]) {
@@ -174,13 +175,13 @@ func (s *windowSlot) owed(r windowRecord) (tokens, quota int64) {
 	return tokens, e.Windows.Quota
 }
 
-// appendWindows appends e's record. Marks lie whole grains apart, so most numbers take a byte or
+// appendWindows appends e's record. Marks are whole grains apart, so most numbers take a byte or
 // two: the distance of the first mark from the history's time, then for each mark its count and the
-// grains to the next.
+// grains to the next mark.
 func (e *Entry) appendWindows(dst []byte) []byte {
 	from, w, h := len(dst), e.Windows, &e.History
 	dst = append(append(dst, 0, 0), e.Key[:]...)
-	dst = binary.LittleEndian.AppendUint64(dst, uint64(e.idle()))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(e.idleFrom()))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.Last))
 	dst = binary.LittleEndian.AppendUint64(dst, e.Generation)
 	algorithm := byte(w.Algorithm)
@@ -206,8 +207,8 @@ func (e *Entry) appendWindows(dst []byte) []byte {
 	return dst
 }
 
-// decodeWindows reads a record from behind its idle time, and reports false for one that no filter
-// can have written.
+// decodeWindows reads a record from behind its idle time. It reports false for a record that no
+// filter can have written.
 func (e *Entry) decodeWindows(b []byte) bool {
 	r := varints{b: b}
 	h := &e.History
