@@ -1,5 +1,5 @@
-// Package ruleset is a policy set in force in one VM, with what has become of its policies since:
-// what they decided, and how far requests had to go on the failure ladder.
+// Package ruleset has a policy set in force in one VM, and its results so far: the decisions of its
+// policies, and their steps on the failure ladder.
 package ruleset
 
 import (
@@ -7,10 +7,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Rules is a policy set in force. The zero value holds no policy.
+// Rules is a policy set in force. The zero value has no policy.
 type Rules struct {
 	Index match.Index
-	// Paused counts the requests that wait and refer to the Index: while there are any its memory
+	// Paused counts the waiting requests that refer to the Index. While there are any, its memory
 	// must not be reused.
 	Paused int
 	// Generation grows with each policy set that this process puts into force, also when its
@@ -20,7 +20,7 @@ type Rules struct {
 	Steps      Steps
 }
 
-// Load compiles a snapshot and forgets what became of the policies before it. After an error the
+// Load compiles a snapshot and resets the results of the policies before it. After an error the
 // rules must not be used.
 func (r *Rules) Load(snapshot []byte) error {
 	if err := r.Begin(snapshot); err != nil {
@@ -36,8 +36,8 @@ func (r *Rules) Begin(snapshot []byte) error {
 	return r.Index.Begin(snapshot)
 }
 
-// Continue goes on with what Begin has started, and reports whether the rules are ready. Work
-// bounds what one call does, as match.Index.Continue has it.
+// Continue compiles the next part after Begin, and reports whether the rules are ready. Work bounds
+// the work of one call, like in match.Index.Continue.
 func (r *Rules) Continue(work int) (done bool, err error) {
 	if done, err = r.Index.Continue(work); done && err == nil {
 		r.reset(r.Index.Len())
@@ -45,22 +45,22 @@ func (r *Rules) Continue(work int) (done bool, err error) {
 	return done, err
 }
 
-// reset makes room for what becomes of n policies.
+// reset makes room for the results of n policies.
 func (r *Rules) reset(n int) {
 	r.Tally.Reset(n)
 	r.Steps.Reset(n)
 }
 
-// Steps are the steps of the failure ladder that requests of each policy were last decided on. The
+// Steps are the steps of the failure ladder on which requests of each policy were last decided. The
 // zero value has room for no policy.
 type Steps struct {
-	// At is by policy: StepGround for one that no request has taken to the ladder.
+	// At is by policy: StepGround for a policy that no request has taken to the ladder.
 	At []policy.Step
-	// Changed: something was noted since it was last set to false.
+	// Changed: a step was noted since Changed was last set to false.
 	Changed bool
 }
 
-// Reset makes room for n policies and puts them on the ground.
+// Reset makes room for n policies and puts them on StepGround.
 func (s *Steps) Reset(n int) {
 	if cap(s.At) < n {
 		s.At = make([]policy.Step, n)

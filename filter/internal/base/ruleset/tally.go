@@ -1,10 +1,10 @@
 package ruleset
 
-// Outcome is what became of one policy's part in a request.
+// Outcome is the result of one policy's part in a request.
 type Outcome uint8
 
-// What a policy decided, enforced, in shadow or by its candidate limit. A policy that a refused
-// request matched and that did not refuse it counts nothing.
+// These are the outcomes of a policy, enforced, in shadow or by its candidate limit. A policy that
+// matched a request which another policy refused counts nothing.
 const (
 	CountAllowed Outcome = iota
 	CountRefused
@@ -17,8 +17,8 @@ const (
 	Outcomes
 )
 
-// What else is counted of a policy: requests that waited for its tokens, for how many milliseconds
-// they did, and requests that it decided without its bucket, by a share, a failure or a bound.
+// These are further counts of a policy: requests that waited for its tokens, the milliseconds that
+// they waited, and requests that it decided without its bucket, by a share, a failure or a bound.
 const (
 	CountWaited = Outcomes + iota
 	CountHeld
@@ -26,10 +26,10 @@ const (
 	counted
 )
 
-// Counts are what was counted of one policy.
+// Counts are the counts of one policy.
 type Counts [counted]uint32
 
-// String is the outcome's name in metrics.
+// String returns the outcome's name in metrics.
 func (o Outcome) String() string {
 	return [...]string{"allowed", "refused", "shadow_allowed", "shadow_refused", "shadow_undetermined",
 		"candidate_allowed", "candidate_refused", "candidate_undetermined"}[o]
@@ -39,11 +39,11 @@ func (o Outcome) String() string {
 type Tally struct {
 	counts  []Counts
 	touched []uint32
-	// used is how much of the fullest bucket of a policy was used at most, in percent.
+	// used is the highest use of a policy's fullest bucket, in percent.
 	used []uint8
 }
 
-// Reset makes room for n policies, and for All, and forgets what was counted.
+// Reset makes room for n policies and for All, and sets all counts to 0.
 func (t *Tally) Reset(n int) {
 	n++
 	if cap(t.counts) < n {
@@ -55,7 +55,7 @@ func (t *Tally) Reset(n int) {
 	t.touched = t.touched[:0]
 }
 
-// All stands in place of a policy for all requests, each counted once.
+// All returns the index that counts all requests, each once.
 func (t *Tally) All() uint32 { return uint32(len(t.counts)) - 1 }
 
 // Add counts an outcome of a policy, n times.
@@ -70,14 +70,14 @@ func (t *Tally) Add(policy uint32, o Outcome, n uint32) {
 	c[o] += n
 }
 
-// Wait counts a request that has waited for tokens of a policy, for so many milliseconds.
+// Wait counts a request that waited for tokens of a policy, for held milliseconds.
 func (t *Tally) Wait(policy uint32, held int64) {
 	t.Add(policy, CountWaited, 1)
 	t.Add(policy, CountHeld, uint32(held))
 }
 
-// Use notes how much of a bucket of a policy is used, by what is left of so many tokens. The same
-// request must also Add an outcome of the policy.
+// Use notes the use of a policy's bucket: left of of tokens are left. The same request must also
+// Add an outcome of the policy.
 func (t *Tally) Use(policy uint32, left, of int64) {
 	if int(policy) >= len(t.used) || of <= 0 {
 		return
@@ -89,14 +89,13 @@ func (t *Tally) Use(policy uint32, left, of int64) {
 	t.used[policy] = max(t.used[policy], used)
 }
 
-// TakeUsed returns how much was used at most since that was last taken, in percent.
+// TakeUsed returns the highest use since the last TakeUsed, in percent.
 func (t *Tally) TakeUsed(policy uint32) (percent int64) {
 	percent, t.used[policy] = int64(t.used[policy]), 0
 	return percent
 }
 
-// Take returns one policy with what was counted for it since it was last taken; false if there is
-// none left.
+// Take returns a policy and its counts since it was last taken; false if no policy is left.
 func (t *Tally) Take() (policy uint32, counts Counts, ok bool) {
 	last := len(t.touched) - 1
 	if last < 0 {

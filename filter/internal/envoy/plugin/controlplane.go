@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// controlPlane calls the control plane through an Envoy cluster. It is an rpc.Client, and
-// configsync's Poller.
+// controlPlane calls the control plane through an Envoy cluster. It implements rpc.Client and
+// configsync.Poller.
 type controlPlane struct {
 	plugin  *pluginContext
 	cluster string
@@ -20,6 +20,7 @@ type controlPlane struct {
 	post    [][2]string
 }
 
+// newControlPlane returns the calls to a control plane, with the headers of all requests prepared.
 func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *controlPlane {
 	request := func(method string) [][2]string {
 		return [][2]string{
@@ -34,7 +35,8 @@ func newControlPlane(p *pluginContext, cp *policy.ControlPlane, token string) *c
 	}
 }
 
-// Call implements rpc.Client. An answer may bring what requests wait for, so those go on after it.
+// Call implements rpc.Client. An answer may bring tokens or places, so waiting requests go on after
+// it.
 func (cp *controlPlane) Call(
 	path string, message []byte, timeout quota.Span, done func(status int, answer []byte),
 ) error {
@@ -47,13 +49,13 @@ func (cp *controlPlane) Call(
 	})
 }
 
-// PollSnapshot implements configsync.Poller. Each poll also says and hears how many nodes share the
-// buckets.
+// PollSnapshot implements configsync.Poller. Each poll also sends and receives the number of nodes
+// that share the buckets.
 func (cp *controlPlane) PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error {
 	leases := cp.plugin.central.leasing
 	cp.get[1][1] = string(strconv.AppendInt(append(path, "&nodes="...), leases.Nodes(), 10))
 	return host.Call(cp.plugin.id, cp.cluster, cp.get, nil, timeout, func(status int, body []byte) {
-		cp.plugin.report() // The answer may put other rules in the place of those that have counted.
+		cp.plugin.report() // The answer may replace the rules that have counted.
 		leases.HearNodes(host.CallHeader("weir-nodes"))
 		done(status, host.CallHeader("weir-mark"), body)
 		cp.plugin.wake()

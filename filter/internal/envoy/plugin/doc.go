@@ -1,3 +1,3 @@
-// Package plugin is the filter's callbacks, each a few lines: it hands what Envoy says to the
-// packages that decide, and what they decide to Envoy.
+// Package plugin has the filter's callbacks, each a few lines: a callback passes Envoy's data to
+// the packages that decide, and their decisions to Envoy.
 package plugin

@@ -4,7 +4,7 @@ package plugin
 
 import "github.com/weir-proxy/weir/filter/internal/envoy/host"
 
-// What metrics of requests in flight are called, behind the name of their policy.
+// The names of the metrics of requests in flight, behind the name of their policy.
 const (
 	requestsName   = "in_flight.requests"
 	limitName      = "in_flight.limit"
@@ -22,7 +22,7 @@ type flightMetrics struct {
 	guard             *guardMetrics
 }
 
-// showFlights brings the metrics of requests in flight up to date.
+// showFlights updates the metrics of requests in flight.
 func (p *pluginContext) showFlights() {
 	groups := p.flights.Groups()
 	for i, g := range groups {
@@ -49,6 +49,7 @@ func (p *pluginContext) showFlights() {
 	}
 }
 
+// newFlightMetrics defines the metrics of a policy.
 func newFlightMetrics(policy string) flightMetrics {
 	prefix := "weir.policy." + policy + "."
 	return flightMetrics{

@@ -11,22 +11,22 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// What metrics of adaptive limits are called, behind the name of their policy.
+// The names of the metrics of adaptive limits, behind the name of their policy.
 const (
 	adaptiveName = "adaptive.limit"
 	shedName     = "shed.requests"
 )
 
-// answered notes when a request is answered that is Guarded or Reserves.
+// noteAnswer notes the answer to a request that is Guarded or Reserves.
 //
 //go:noinline
-func (c *httpContext) answered() {
+func (c *httpContext) noteAnswer() {
 	p := c.plugin
 	c.life.Answered = p.clock.Now()
 	if !c.request.Guarded() || c.life.Sent == 0 || !c.fromUpstream() {
 		return
 	}
-	// An error can be quick: its latency says nothing of what the upstream can do.
+	// An error can be quick: its latency does not show the capacity of the upstream.
 	if status := host.ResponseHeader(":status"); len(status) == 3 && status[0] < '5' {
 		p.limiter.Answered(&c.request, quota.Span(c.life.Answered-c.life.Sent))
 	}
@@ -43,7 +43,8 @@ func (c *httpContext) fromUpstream() bool {
 	return text.Is(host.Property(match.DetailsPath), match.WholeResponse)
 }
 
-// wakeForGuards makes a tick come soon if there is anything to say of an upstream.
+// wakeForGuards lets a tick come soon if an adaptive limit has something to report about an
+// upstream.
 //
 //go:noinline
 func (p *pluginContext) wakeForGuards() {
@@ -52,8 +53,8 @@ func (p *pluginContext) wakeForGuards() {
 	}
 }
 
-// guardMetrics are the metrics of a policy with an adaptive limit: what it has found, and what it
-// has shed of each class.
+// guardMetrics are the metrics of a policy with an adaptive limit: the found limit, and the shed
+// requests of each class.
 type guardMetrics struct {
 	found  host.Gauge
 	shown  int64
@@ -61,7 +62,7 @@ type guardMetrics struct {
 	before [adaptive.MaxClasses]uint64
 }
 
-// showGuard brings the metrics of one policy up to date, which are made when there is something to
+// showGuard updates the metrics of one policy. Metrics are defined when they have something to
 // show.
 //
 //go:noinline
@@ -88,7 +89,7 @@ func (p *pluginContext) showGuard(m *flightMetrics, g *inflight.Group) {
 	}
 }
 
-// className is the name of a class by the policy set in force.
+// className returns the name of a class in the policy set in force.
 func (p *pluginContext) className(i int) string {
 	if rules := p.sync.Rules(); rules != nil {
 		if name := rules.Index.Class(i); len(name) > 0 {

@@ -24,24 +24,28 @@ type httpContext struct {
 	grpc    grpcKind
 	// waiting: the request is held back, for its tokens, its turn or a place in flight.
 	waiting bool
-	// asking is since when it waits for the control plane's tokens, 0 if it does not.
+	// asking is when the request began to wait for tokens of the control plane, 0 if it does not
+	// wait for them.
 	asking quota.Instant
-	// life is what became so far of a request that is Lasting.
+	// life is the course so far of a Lasting request.
 	life limiter.Life
-	// kept: find knows it. next is the following one of its list, or of those to spare.
+	// kept: findStream finds the context. next is the next context in its list, or in
+	// streams.spare.
 	kept bool
 	next *httpContext
-	// identity is who made a request that waits: its attributes are gone when it goes on.
+	// identity is the caller of a request that waits: the request's attributes are gone when it
+	// goes on.
 	identity wire.Identity
 }
 
+// onRequestHeaders decides the request.
 func (c *httpContext) onRequestHeaders() types.Action {
 	p := c.plugin
 	if p.timer.Slow() {
 		p.catchUp(c)
 	}
 	rules := p.sync.Rules()
-	if rules == nil { // Another VM may have had it since this one's last tick.
+	if rules == nil { // Another VM may have loaded rules since this VM's last tick.
 		p.sync.Follow()
 		rules = p.sync.Rules()
 	}
@@ -85,12 +89,12 @@ func (c *httpContext) onRequestHeaders() types.Action {
 			return types.ActionPause
 		}
 		c.waiting = false
-		c.decided(now)
+		c.countHeld(now)
 	}
 	return c.act(status, now, &attributes)
 }
 
-// resume goes on after a ticket or a seat has ended; the stream is the selected one.
+// resume continues the request after a ticket or a seat has ended. Its stream must be selected.
 func (c *httpContext) resume() {
 	now := c.plugin.clock.Now()
 	status := c.plugin.limiter.Resume(&c.request, now)
@@ -99,49 +103,49 @@ func (c *httpContext) resume() {
 		return
 	}
 	c.waiting = false
-	c.decided(now)
+	c.countHeld(now)
 	if c.act(status, now, nil) == types.ActionContinue {
 		host.Resume()
 	}
 }
 
-// send goes on with a delayed request whose turn has come.
-func (c *httpContext) send() {
+// release continues a delayed request whose turn has come.
+func (c *httpContext) release() {
 	now := c.plugin.clock.Now()
 	c.waiting, c.life.Sent = false, now
 	c.plugin.limiter.NoteSent(&c.request, now)
 	host.Resume()
 }
 
-// noteAsking notes since when the request waits for tokens, if it does.
+// noteAsking notes when the request begins to wait for tokens, if it does.
 func (c *httpContext) noteAsking(now quota.Instant) {
 	if c.asking == 0 && c.request.Asked() {
 		c.asking = now
 	}
 }
 
-// decided records how long a request was held that is now decided.
-func (c *httpContext) decided(now quota.Instant) {
+// countHeld counts the time for which a decided request was held.
+func (c *httpContext) countHeld(now quota.Instant) {
 	if c.asking != 0 {
-		c.request.CountWait(c.held(now))
+		c.request.CountWait(c.recordHeld(now))
 	}
 }
 
-// held records how long the request was held for tokens that came, or that its client did not wait
-// for.
-func (c *httpContext) held(now quota.Instant) (milliseconds int64) {
+// recordHeld records the time for which the request was held until its tokens came or its client
+// went away.
+func (c *httpContext) recordHeld(now quota.Instant) (milliseconds int64) {
 	milliseconds = (int64(now-c.asking) + millisecond - 1) / millisecond
 	c.plugin.metrics.hold.Record(uint64(milliseconds))
 	c.asking = 0
 	return milliseconds
 }
 
-// act does what a decision made at now asks for and reports whether the request goes on. Its
-// attributes are nil if they are gone.
+// act carries out a decision made at now, and reports whether the request goes on. Attributes are
+// nil if they are gone.
 func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
 	if p.penalties.Unnamed() {
-		c.name(a)
+		c.namePenalties(a)
 	}
 	if c.request.Names() {
 		c.identify(a)
@@ -190,8 +194,8 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	return c.reply(c.request.Reason.String())
 }
 
-// logCosts leaves the costs that are known later for the access log, if there are any. Envoy writes
-// that before the stream ends for the filter.
+// logCosts writes the costs that become known later into the filter state for the access log, if
+// there are any. Envoy writes the access log before the stream ends for the filter.
 func (c *httpContext) logCosts() {
 	if len(c.request.Costs) > 0 {
 		c.plugin.scratch = respond.AppendCosts(c.plugin.scratch[:0], &c.request)
@@ -199,16 +203,16 @@ func (c *httpContext) logCosts() {
 	}
 }
 
-// name says to the penalties that the request has begun whose they are. Its attributes are nil if
-// they are gone.
-func (c *httpContext) name(a *match.Attributes) {
+// namePenalties gives the caller's identity to the penalties that the request has begun. Attributes
+// are nil if they are gone.
+func (c *httpContext) namePenalties(a *match.Attributes) {
 	p := c.plugin
 	c.identify(a)
 	p.penalties.Name(&c.identity)
 	p.wake() // The report leaves soon.
 }
 
-// identify notes who made the request. Its attributes are nil if they are gone, and it was noted
+// identify sets the identity of the request's caller. If attributes are nil, the identity was set
 // before.
 func (c *httpContext) identify(a *match.Attributes) {
 	if a != nil && c.plugin.central != nil {
@@ -216,7 +220,7 @@ func (c *httpContext) identify(a *match.Attributes) {
 	}
 }
 
-// reply answers the request with the refusal that was written, for this reason.
+// reply answers the request with the written refusal, for this reason.
 func (c *httpContext) reply(reason string) types.Action {
 	p := c.plugin
 	r, grpcStatus := &p.refusal, int32(-1)
@@ -232,7 +236,8 @@ func (c *httpContext) reply(reason string) types.Action {
 	return types.ActionPause
 }
 
-// onResponseHeaders runs for the filter's own refusals too; those have their headers.
+// onResponseHeaders adds the limit headers. It runs for the filter's own refusals too, which have
+// their headers already.
 func (c *httpContext) onResponseHeaders() {
 	for i := range c.headers.Len() { // Each look costs a call.
 		if name, _ := c.headers.At(i); dialect.IsSign(name) && len(host.ResponseHeader(name)) > 0 {
@@ -246,8 +251,8 @@ func (c *httpContext) onResponseHeaders() {
 	}
 }
 
-// yield settles whose limits the client sees, the upstream's or ours. A header of the upstream may
-// have several lines, of which setting one would replace the first.
+// yield decides whose limits the client sees: the upstream's or the filter's. A header of the
+// upstream may have several lines, and to set the header would replace only the first line.
 func (c *httpContext) yield() {
 	theirs, _ := c.plugin.classifier.Decode(host.ResponseHeaders())
 	for _, h := range c.headers.YieldTo(theirs) {
@@ -269,23 +274,24 @@ func (c *httpContext) onDone() {
 	}
 	now := c.plugin.clock.Now()
 	if c.asking != 0 {
-		c.held(now)
+		c.recordHeld(now)
 	}
 	c.plugin.limiter.Cancel(&c.request, now)
 	c.plugin.wakeForPlaces(now)
 }
 
-// grpcKind is how a caller speaks gRPC.
+// grpcKind is the form of gRPC that a caller uses.
 type grpcKind uint8
 
 const (
 	noGRPC grpcKind = iota
 	plainGRPC
-	// webGRPC is that of browsers, which Envoy takes for HTTP, textGRPC the same in Base64.
+	// webGRPC is gRPC of browsers, which Envoy handles as HTTP. textGRPC is the same in Base64.
 	webGRPC
 	textGRPC
 )
 
+// grpcKindOf returns the form of gRPC from the content type.
 func grpcKindOf(headers []match.Header) grpcKind {
 	for _, h := range headers {
 		switch {
@@ -301,7 +307,8 @@ func grpcKindOf(headers []match.Header) grpcKind {
 	return noGRPC
 }
 
-// removeForged keeps what only a limiter may say from reaching the upstream in a client's words.
+// removeForged removes headers that only a limiter may set, so that a client's values never reach
+// the upstream.
 func removeForged(headers []match.Header) {
 	for _, h := range headers {
 		if dialect.FamilyOf(h.Name) != 0 {
@@ -310,26 +317,26 @@ func removeForged(headers []match.Header) {
 	}
 }
 
-// head is the head of the response at hand.
+// head is the head of the current response.
 type head struct{ *pluginContext }
 
 // Header implements limiter.Answer.
 func (head) Header(name string) []byte { return host.ResponseHeader(name) }
 
 // Once implements limiter.Answer.
-func (h head) Once(name string) []byte { return h.once(host.ResponseHeaders(), name) }
+func (h head) Once(name string) []byte { return h.onlyValue(host.ResponseHeaders(), name) }
 
-// trailers are those of the response at hand.
+// trailers are the trailers of the current response.
 type trailers struct{ *pluginContext }
 
 // Header implements limiter.Answer.
 func (trailers) Header(name string) []byte { return host.ResponseTrailer(name) }
 
 // Once implements limiter.Answer.
-func (t trailers) Once(name string) []byte { return t.once(host.ResponseTrailers(), name) }
+func (t trailers) Once(name string) []byte { return t.onlyValue(host.ResponseTrailers(), name) }
 
-// once is the value of a header that pairs have once.
-func (p *pluginContext) once(pairs []byte, name string) []byte {
+// onlyValue returns the value of a header that has only one line in pairs.
+func (p *pluginContext) onlyValue(pairs []byte, name string) []byte {
 	headers, _ := p.classifier.Decode(pairs)
 	return match.Only(headers, name)
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A counter is an Envoy counter and the number behind it, which the package that knows it counts.
-// No name holds anything that a client sent.
+// A counter is an Envoy counter and the number that a package of the filter counts. No name
+// contains text from a client.
 type counter struct {
 	name  string
 	count *uint64
-	// reported is the count as of the last report.
+	// reported is the count at the last report.
 	reported uint64
 }
 
-// counters are the counters of the plugin: the same names in the same order for each plugin.
+// counters returns the counters of the plugin: the same names in the same order for each plugin.
 func (p *pluginContext) counters() []counter {
 	var withoutControlPlane central
 	c := p.central
@@ -125,7 +125,7 @@ func (p *pluginContext) penaltyCounters() []counter {
 	}
 }
 
-// counters are those of what only a plugin with a control plane has; without one they stay at 0.
+// counters returns the counters that need a control plane; without a control plane they stay at 0.
 func (c *central) counters() []counter {
 	leases, ladder, cache, reports := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &report.Stats{}
 	if c.leasing != nil {
@@ -165,7 +165,7 @@ func (c *central) counters() []counter {
 	}
 }
 
-// waitingName is the gauge of requests that wait, the sum of all workers.
+// waitingName is the gauge of waiting requests, the sum of all workers.
 const waitingName = "requests.waiting"
 
 // A gauge is an Envoy gauge that the leader sets for the process.
@@ -187,8 +187,9 @@ func (p *pluginContext) gauges(now quota.Instant) [leaderGauges]gauge {
 
 const leaderGauges = 5
 
-// holdName is the histogram of the time that requests are held for their decision, in whole
-// milliseconds, rounded up. A leaky bucket's delay is not in it: that is the decision.
+// holdName is the histogram of the time for which requests are held for their decision, in whole
+// milliseconds, rounded up. It does not contain the delay of a leaky bucket, because that delay is
+// the decision.
 const holdName = "hold.milliseconds"
 
 // metrics are the VM's Envoy metrics, defined once: each definition stays for the life of the VM.
@@ -198,15 +199,15 @@ type metrics struct {
 	// leader are the gauges that the leader sets, defined when this VM first leads.
 	leader []host.Gauge
 	hold   host.Histogram
-	// policies are counters by policy and outcome, made when an outcome is first counted.
+	// policies are counters by policy and outcome, defined when an outcome is first counted.
 	policies map[string]*[ruleset.Outcomes]host.Counter
 }
 
-// maxPolicyCounters bounds the policies with counters of their own: Envoy keeps every name it was
-// ever given.
+// maxPolicyCounters bounds the policies with counters of their own, because Envoy keeps every name
+// for ever.
 const maxPolicyCounters = 2000
 
-// define defines the counters of the first plugin, which are those of all.
+// define defines the counters of the first plugin. All plugins use them.
 func (m *metrics) define(list []counter) {
 	if m.counters != nil {
 		return
@@ -218,8 +219,8 @@ func (m *metrics) define(list []counter) {
 	}
 }
 
-// ofPolicy are the counters of a policy, nil beyond the bound.
-func (m *metrics) ofPolicy(name string) *[ruleset.Outcomes]host.Counter {
+// countersOf returns the counters of a policy, nil beyond maxPolicyCounters.
+func (m *metrics) countersOf(name string) *[ruleset.Outcomes]host.Counter {
 	c := m.policies[name]
 	if c == nil && len(m.policies) < maxPolicyCounters {
 		c = &[ruleset.Outcomes]host.Counter{}
@@ -234,15 +235,15 @@ func (m *metrics) ofPolicy(name string) *[ruleset.Outcomes]host.Counter {
 // passed counts requests that no limiter saw.
 type passed struct{ beforeSnapshot, unreadable uint64 }
 
-// shown is what the gauges showed last of this VM.
+// shown has the values that this VM last set in gauges.
 type shown struct {
 	waiting int64
-	// leader are the gauges that the leader sets, if led.
+	// leader are the values of the leader's gauges, valid if led.
 	leader [leaderGauges]gauge
 	led    bool
 }
 
-// showGauges brings Envoy's gauges up to date. Those of the process are the leader's to set.
+// showGauges updates Envoy's gauges. Only the leader sets the gauges of the process.
 func (p *pluginContext) showGauges(now quota.Instant) {
 	last := &p.shown
 	waiting := int64(p.central.leasing.Waiting())
@@ -264,11 +265,11 @@ func (p *pluginContext) showGauges(now quota.Instant) {
 	last.leader, last.led = gauges, true
 }
 
-// allRequests is the name under which all requests are measured.
+// allRequests is the name of the measures of all requests.
 var allRequests = []byte(wire.AllRequests)
 
-// report brings Envoy's counters up to what was counted since the last report: once a tick, not
-// once a request.
+// report adds the counts since the last report to Envoy's counters: once a tick, not once a
+// request.
 func (p *pluginContext) report() {
 	for i := range p.counted {
 		c := &p.counted[i]
@@ -282,13 +283,13 @@ func (p *pluginContext) report() {
 			if policy != rules.Tally.All() {
 				name = rules.Index.Text(rules.Index.Policy(policy).Name)
 			}
-			if p.central != nil && rules.Index.Version() > 0 { // The control plane knows no other policies.
+			if p.central != nil && rules.Index.Version() > 0 { // The control plane does not know other policies.
 				p.central.measures.Decided(name, rules.Index.Version(), &counts, rules.Tally.TakeUsed(policy))
 			}
 			if policy == rules.Tally.All() {
 				continue
 			}
-			counters := p.metrics.ofPolicy(string(name))
+			counters := p.metrics.countersOf(string(name))
 			for o := range ruleset.Outcomes {
 				if counters != nil {
 					counters[o].Add(uint64(counts[o]))

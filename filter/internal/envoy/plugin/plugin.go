@@ -31,12 +31,13 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// millisecond is as long in the microseconds of the clocks.
+// millisecond is a millisecond in the clocks' microseconds.
 const millisecond = int64(quota.Millisecond)
 
-// atOnce is how many held requests go on within one callback. The answer to each enters the filter
-// again, inside the callback of the answer before: hundreds of nested ones exhaust the stack, 200
-// do not. Where fewer go on, callers whose tokens come late wait until their patience ends.
+// atOnce is the number of held requests that go on within one callback. The answer to each request
+// enters the filter again, inside the callback of the answer before: hundreds of nested callbacks
+// exhaust the stack, 200 do not. With a smaller number, callers whose tokens come late would wait
+// until their patience ends.
 const atOnce = 64
 
 // pluginContext is one plugin configuration in one VM.
@@ -51,33 +52,33 @@ type pluginContext struct {
 	sync    *configsync.Sync
 	limiter *limiter.Limiter
 	flights *inflight.Book
-	// penalties are those of callers, also without a control plane.
+	// penalties are the penalties of callers, also without a control plane.
 	penalties *penalties.Box
 	guards    *overload.Guards
 	central   *central // nil without a control plane
 
-	// unixKey is the shared key of what the process agrees on about Unix time.
+	// unixKey is the shared key for the offset of Unix time that the process agrees on.
 	unixKey shareddata.Key
 
 	classifier       classify.Classifier
 	refusal          respond.Refusal
 	scratch, details []byte
 	timer            timer.Timer
-	// room is how many more held requests may go on within this callback.
+	// room is the number of held requests that may still go on within this callback.
 	room int
 
 	passed passed
-	// leftOut counts policies that the response fields had no room for.
+	// leftOut counts policies that had no room in the response fields.
 	leftOut uint64
-	// warned: the log says that Envoy does not append the peer's address.
+	// warned: the log has the warning that Envoy does not append the peer's address.
 	warned  bool
 	counted []counter
 	shown   shown
-	// flown are the metrics of the flights' groups, in their order.
+	// flown are the metrics of the flights' groups, in the same order.
 	flown []flightMetrics
 }
 
-// central is what a plugin with a control plane has beside the others.
+// central has the parts that only a plugin with a control plane needs.
 type central struct {
 	leasing     *leasing.Client
 	failover    *failover.Ladder
@@ -89,7 +90,7 @@ type central struct {
 }
 
 // OnPluginStart implements types.PluginContext. A configuration with problems refuses the plugin;
-// the log lists them all.
+// the log lists all problems.
 func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	host.Begin()
 	config, inline := readConfiguration()
@@ -98,18 +99,19 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 	}
 	host.Release()
 	if err := p.start(config, inline); err != nil {
-		refuse(err)
+		logRefused(err)
 		return types.OnPluginStartStatusFailed
 	}
-	host.Release() // The next set finds the room that this one took while it was read.
+	host.Release() // The next policy set can use the memory that reading this one took.
 	return types.OnPluginStartStatusOK
 }
 
-func refuse(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
+// logRefused logs the problems of a refused configuration.
+func logRefused(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
 
-// readConfiguration returns the configuration, which holds copies of what Envoy said, and the
-// policies of its inline set; nil after problems. Like start it is a call, because what is in a
-// function's variables is not collected before its end.
+// readConfiguration returns the configuration, which has copies of Envoy's data, and the policies
+// of its inline set; nil after problems. Like start it is not inlined, because a function's
+// variables are not collected before it returns.
 //
 //go:noinline
 func readConfiguration() (*policy.Plugin, *wire.Packed) {
@@ -127,10 +129,12 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 			return config, inline
 		}
 	}
-	refuse(err)
+	logRefused(err)
 	return nil, nil
 }
 
+// start makes the parts of the plugin, and applies the inline policy set, if any.
+//
 //go:noinline
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(config)
@@ -161,7 +165,7 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	return nil
 }
 
-// assemble makes what decides requests.
+// assemble makes the parts that decide requests.
 func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, space shareddata.Space) error {
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
 	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
@@ -190,13 +194,13 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 			wire.SectionDecisions: c.decisions, wire.SectionMeasures: c.measures,
 		})
 		limits.Leases = c.leasing
-		sync.Consumers, sync.Orders, sync.Penalties = c.consumers, c.enforcement, p.penalties
+		sync.Consumers, sync.Enforcement, sync.Penalties = c.consumers, c.enforcement, p.penalties
 	}
 	p.sync, p.limiter = configsync.New(sync), limiter.New(limits)
 	return nil
 }
 
-// introduce is how the node introduces itself to the control plane.
+// introduce returns the node's description of itself for the control plane.
 func introduce(config *policy.Plugin, process process) configsync.Node {
 	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: introduced(), Boot: process.id}
 	if node.ID == "" {
@@ -209,7 +213,7 @@ func introduce(config *policy.Plugin, process process) configsync.Node {
 	return node
 }
 
-// connect makes what a plugin with a control plane has.
+// connect makes the parts that need a control plane.
 func (p *pluginContext) connect(
 	config *policy.Plugin, node configsync.Node, space shareddata.Space,
 ) (*controlPlane, error) {
@@ -240,8 +244,7 @@ func (p *pluginContext) connect(
 	return calls, nil
 }
 
-// warnOfModes tells of the policies in force that cannot do without the control plane what their
-// mode says.
+// warnOfModes warns about policies in force whose mode needs a control plane.
 func (p *pluginContext) warnOfModes() {
 	ix := &p.sync.Rules().Index
 	for i := range ix.Len() {
@@ -252,16 +255,17 @@ func (p *pluginContext) warnOfModes() {
 	}
 }
 
-// setAhead notes by how much Unix time is ahead of the clock that decides.
+// setAhead sets the time by which Unix time is ahead of the deciding clock.
 func (p *pluginContext) setAhead() {
-	p.limiter.Ahead = agreed(p.unixKey, timer.Ahead(p.clock))
+	p.limiter.Ahead = agreedAhead(p.unixKey, timer.Ahead(p.clock))
 	p.penalties.Ahead = p.limiter.Ahead
 	if p.central != nil {
 		p.central.consumers.Ahead = p.limiter.Ahead
 	}
 }
 
-// syncFailover brings together what this worker and the others of the process know of failures.
+// syncFailover exchanges knowledge of failures between this worker and the other workers of the
+// process.
 func (p *pluginContext) syncFailover(now quota.Instant) {
 	c := p.central
 	var t failover.Trouble
@@ -276,7 +280,7 @@ func (p *pluginContext) syncFailover(now quota.Instant) {
 // OnQueueReady implements types.PluginContext; see host.Call.
 func (p *pluginContext) OnQueueReady(uint32) { host.OnQueueReady() }
 
-// onDone counts what has not been counted.
+// onDone reports the remaining counts, and gives places back.
 func (p *pluginContext) onDone() {
 	if p.limiter != nil {
 		p.flights.Close(p.clock.Now())
@@ -286,8 +290,8 @@ func (p *pluginContext) onDone() {
 	}
 }
 
-// handOver has the plugin in whose place a new configuration was the old one's give back what the
-// VM has leased.
+// handOver passes leased tokens and settlements to the plugin of a new configuration that replaces
+// this plugin.
 func (p *pluginContext) handOver() {
 	for _, next := range plugins {
 		if p.central != nil && next.central != nil && next.unixKey == p.unixKey {
@@ -297,8 +301,8 @@ func (p *pluginContext) handOver() {
 	}
 }
 
-// resumeResolved goes on with waiting requests whose tokens or places came, or will not come. The
-// next tick does with those that this callback has no room for.
+// resumeResolved continues waiting requests whose tokens or places came, or will not come. The next
+// tick continues the requests beyond this callback's room.
 func (p *pluginContext) resumeResolved() {
 	p.limiter.SettleTrials(p.clock.Now())
 	for streams := p.takeResolved(); len(streams) > 0; streams = p.takeResolved() {
@@ -307,18 +311,19 @@ func (p *pluginContext) resumeResolved() {
 	p.hasten(p.nextResume(p.clock.Now()))
 }
 
-// resumeEach goes on with streams that still wait.
+// resumeEach continues the streams that still wait.
 func (p *pluginContext) resumeEach(streams []uint32, resume func(*httpContext)) {
 	p.room -= len(streams)
 	for _, stream := range streams {
-		if c := find(stream); c != nil && c.waiting && host.Select(stream) {
+		if c := findStream(stream); c != nil && c.waiting && host.Select(stream) {
 			resume(c)
 		}
 	}
 }
 
-// resumeOwn goes on with the request whose callback is running, if it waits and can. All others
-// wait for the next tick: Envoy never goes on with a request whose callback has refused any.
+// resumeOwn continues the request whose callback is running, if it waits and can go on. All other
+// requests wait for the next tick: Envoy never continues a request whose callback has refused
+// another request.
 func (p *pluginContext) resumeOwn(own *httpContext) limiter.Status {
 	p.limiter.SettleTrials(p.clock.Now())
 	status := p.limiter.Resume(&own.request, p.clock.Now())
@@ -326,7 +331,7 @@ func (p *pluginContext) resumeOwn(own *httpContext) limiter.Status {
 	return status
 }
 
-// takeResolved returns streams that have what they wait for, or do not get it, as far as there is
+// takeResolved returns streams that have their tokens or places, or will not get them, up to the
 // room.
 func (p *pluginContext) takeResolved() []uint32 {
 	if p.central != nil {
@@ -337,7 +342,7 @@ func (p *pluginContext) takeResolved() []uint32 {
 	return p.flights.TakeResolved(p.room)
 }
 
-// passBeforeSnapshot notes a request that no policy set was there for.
+// passBeforeSnapshot counts a request that came before the first policy set.
 func (p *pluginContext) passBeforeSnapshot() {
 	p.passed.beforeSnapshot++
 	if p.passed.beforeSnapshot == 1 {

@@ -13,17 +13,17 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// process is what all VMs of an Envoy process agree on: a random number that names this run of it,
-// and a secret for partition keys while there is no control plane to give one.
+// process has the values that all VMs of an Envoy process agree on: a random number that identifies
+// this run of it, and a secret for partition keys that a node without a control plane uses.
 type process struct {
 	id     uint64
 	secret [16]byte
 }
 
-// nameSpace keeps plugins apart that share Envoy's shared data, which goes by vm_id alone, and
-// filters of different protocols. Plugins of one control plane share what it says and
-// what they have leased, also an old and a new configuration of one plugin; a plugin that works
-// alone shares with those that have its name.
+// nameSpace separates plugins that share Envoy's shared data, which depends on vm_id only, and
+// filters of different protocols. Plugins of one control plane share its messages and their leased
+// tokens; so do the old and the new configuration of a plugin. A plugin that works alone shares
+// with plugins of the same name.
 func nameSpace(config *policy.Plugin) shareddata.Space {
 	h := addText(text.NewHash64, host.Property("plugin_root_id"))
 	if cp := config.ControlPlane; cp != nil {
@@ -51,9 +51,9 @@ func thisProcess(space shareddata.Space) process {
 	return p
 }
 
-// agreedSets is the size of the table of consumers or of penalties, of which the first plugin to
-// start has said how large it is to be. In a table of another size nothing would be found of what
-// is known, bans among it.
+// agreedSets returns the size of the table of consumers or of penalties. The first plugin to start
+// sets the size. In a table of another size a worker would not find the entries of other workers,
+// such as bans.
 func agreedSets(space shareddata.Space, name shareddata.Name, sets int) int {
 	var value [4]byte
 	binary.LittleEndian.PutUint32(value[:], uint32(sets))
@@ -61,14 +61,14 @@ func agreedSets(space shareddata.Space, name shareddata.Name, sets int) int {
 	return int(binary.LittleEndian.Uint32(value[:]))
 }
 
-// clockSlack is by how much two clocks may be apart before a process takes it that the clock of the
-// machine was set. What two VMs find differs by much less, see timer.Ahead.
+// clockSlack is the largest difference of two clocks that does not mean that the machine's clock
+// was set. The clocks of two VMs differ by much less, see timer.Ahead.
 const clockSlack = 10 * quota.Millisecond
 
-// agreed is by how much Unix time is ahead of the clock that decides, for all VMs of the process,
-// given what this one finds: an instant that clients see is then the same Unix second for
-// all.
-func agreed(key shareddata.Key, found quota.Span) quota.Span {
+// agreedAhead returns the time by which Unix time is ahead of the deciding clock, for all VMs of
+// the process. Found is this VM's own value. So an instant that clients see is the same Unix second
+// from each VM.
+func agreedAhead(key shareddata.Key, found quota.Span) quota.Span {
 	var data host.SharedData
 	value, _, _ := data.Get(key[:])
 	if len(value) == 8 {
@@ -83,7 +83,7 @@ func agreed(key shareddata.Key, found quota.Span) quota.Span {
 	return found
 }
 
-// random is a number of this VM's own.
+// random returns a random number of this VM's own.
 func random() uint64 {
 	var b [8]byte
 	host.Random(b[:])

@@ -11,16 +11,16 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/envoy/host"
 )
 
-// The callbacks of streams are the filter's own, not the SDK's, which keeps several maps of them
-// and allocates for each. They are exported as weir_on_NAME; the build puts them into the place of
-// proxy_on_NAME. What concerns plugins goes on to the SDK.
+// The callbacks of streams are the filter's own. The SDK's callbacks keep several maps of streams,
+// and allocate for each stream. The filter's are exported as weir_on_NAME, and the build puts them
+// in the place of proxy_on_NAME. Callbacks of plugins go on to the SDK.
 
-// plugins are the plugin contexts of the VM, the oldest first. There is one, but for several
-// plugins that share a VM and while a new configuration takes an old one's place.
+// plugins are the plugin contexts of the VM, the oldest first. There is one plugin, unless several
+// plugins share the VM or a new configuration is taking over from an old configuration.
 var plugins []*pluginContext
 
-// streams are the requests of which something must be kept after their callback, by stream: chained
-// lists, as many as a power of two. Envoy numbers streams in turn, so the lists are short.
+// streams are the requests whose context must be kept after their callback: linked lists by stream,
+// in a number that is a power of two. Envoy numbers streams in sequence, so the lists are short.
 var streams struct {
 	lists []*httpContext
 	count int
@@ -28,9 +28,11 @@ var streams struct {
 	spare *httpContext
 }
 
+// listOf returns the list for a stream.
 func listOf(stream uint32) **httpContext { return &streams.lists[stream&uint32(len(streams.lists)-1)] }
 
-func find(stream uint32) *httpContext {
+// findStream returns the kept context of a stream; nil if there is none.
+func findStream(stream uint32) *httpContext {
 	if streams.count == 0 {
 		return nil
 	}
@@ -41,8 +43,8 @@ func find(stream uint32) *httpContext {
 	return c
 }
 
-// take is a context for a stream, which is not kept yet.
-func take(stream uint32) *httpContext {
+// takeContext returns a context for a stream, which is not kept yet.
+func takeContext(stream uint32) *httpContext {
 	c := streams.spare
 	if c == nil {
 		c = new(httpContext)
@@ -53,8 +55,8 @@ func take(stream uint32) *httpContext {
 	return c
 }
 
-// keep makes find know a context.
-func keep(c *httpContext) {
+// keepContext adds a context to the lists, so that findStream finds it.
+func keepContext(c *httpContext) {
 	c.kept = true
 	streams.count++
 	if streams.count > len(streams.lists) {
@@ -63,21 +65,22 @@ func keep(c *httpContext) {
 		for _, c := range old {
 			for c != nil {
 				next := c.next
-				link(c)
+				linkContext(c)
 				c = next
 			}
 		}
 	}
-	link(c)
+	linkContext(c)
 }
 
-func link(c *httpContext) {
+// linkContext puts a context in front of its list.
+func linkContext(c *httpContext) {
 	list := listOf(c.request.Stream)
 	c.next, *list = *list, c
 }
 
-// forget gives a context back.
-func forget(c *httpContext) {
+// forgetContext removes a context from the lists, and makes it spare.
+func forgetContext(c *httpContext) {
 	if c.kept {
 		at := listOf(c.request.Stream)
 		for *at != c {
@@ -104,13 +107,14 @@ func onContextCreate(id, root uint32) {
 		sdkContextCreate(id, root)
 		return
 	}
-	if len(plugins) > 1 { // With one it is clear whose the stream is.
-		c := take(id)
+	if len(plugins) > 1 { // With one plugin the stream is certainly its stream.
+		c := takeContext(id)
 		c.plugin = pluginOf(root)
-		keep(c)
+		keepContext(c)
 	}
 }
 
+// pluginOf returns the plugin context with an id.
 func pluginOf(id uint32) *pluginContext {
 	for _, p := range plugins {
 		if p.id == id {
@@ -123,22 +127,23 @@ func pluginOf(id uint32) *pluginContext {
 //export weir_on_request_headers
 func onRequestHeaders(id, _, _ uint32) uint32 {
 	host.Begin()
-	c := find(id)
+	c := findStream(id)
 	if c == nil {
-		c = take(id)
-		c.plugin = plugins[0] // The only one when the stream began.
+		c = takeContext(id)
+		c.plugin = plugins[0] // The only plugin when the stream began.
 	}
 	action := c.onRequestHeaders()
 	if used := c.waiting || c.headers.Len() > 0 || c.request.Lasting; used && !c.kept {
-		keep(c)
+		keepContext(c)
 	} else if !used {
-		forget(c)
+		forgetContext(c)
 	}
 	return uint32(action)
 }
 
-// A request that waits keeps its body and its trailers, too: Envoy goes on with it as soon as one
-// of them is let through, where its filter is set to stop with the headers alone.
+// A request that waits keeps its body and its trailers too: if Envoy's filter is set to stop with
+// the headers only, Envoy would continue the request as soon as its body or its trailers were let
+// through.
 
 //export weir_on_request_body
 func onRequestBody(id, _, _ uint32) uint32 { return waits(id) }
@@ -146,9 +151,9 @@ func onRequestBody(id, _, _ uint32) uint32 { return waits(id) }
 //export weir_on_request_trailers
 func onRequestTrailers(id, _ uint32) uint32 { return waits(id) }
 
-// waits is the action for more of a request: the same as for its headers.
+// waits returns the action for more of a request: the same as for its headers.
 func waits(id uint32) uint32 {
-	if c := find(id); c != nil && c.waiting {
+	if c := findStream(id); c != nil && c.waiting {
 		return uint32(types.ActionPause)
 	}
 	return uint32(types.ActionContinue)
@@ -157,10 +162,10 @@ func waits(id uint32) uint32 {
 //export weir_on_response_headers
 func onResponseHeaders(id, _, _ uint32) uint32 {
 	host.Begin()
-	if c := find(id); c != nil && !c.waiting {
+	if c := findStream(id); c != nil && !c.waiting {
 		c.onResponseHeaders()
-		if c.request.Guarded() || c.request.Reserves() { // Others have no use for the time.
-			c.answered()
+		if c.request.Guarded() || c.request.Reserves() { // Other requests do not need the time.
+			c.noteAnswer()
 			if c.request.Reserves() {
 				c.plugin.limiter.SettleHead(&c.request, head{c.plugin}, c.life.Answered)
 				c.logCosts()
@@ -168,18 +173,18 @@ func onResponseHeaders(id, _, _ uint32) uint32 {
 			}
 		}
 		if !c.request.Lasting {
-			forget(c)
+			forgetContext(c)
 		}
 	}
 	return 0
 }
 
-// Envoy shows trailers in this callback alone. A stream of which nothing is kept, or whose cost
-// does not stand there, leaves it at once.
+// Envoy shows trailers in this callback only. A stream without a kept context, or whose cost is not
+// in trailers, leaves it at once.
 
 //export weir_on_response_trailers
 func onResponseTrailers(id, _ uint32) uint32 {
-	if c := find(id); c != nil && !c.waiting && c.request.Reserves() {
+	if c := findStream(id); c != nil && !c.waiting && c.request.Reserves() {
 		host.Begin()
 		c.plugin.limiter.SettleTrailers(&c.request, trailers{c.plugin}, c.plugin.clock.Now())
 		c.logCosts()
@@ -191,9 +196,9 @@ func onResponseTrailers(id, _ uint32) uint32 {
 //export weir_on_delete
 func onDelete(id uint32) {
 	host.Begin()
-	if c := find(id); c != nil {
+	if c := findStream(id); c != nil {
 		c.onDone()
-		forget(c)
+		forgetContext(c)
 		return
 	}
 	for i, p := range plugins {

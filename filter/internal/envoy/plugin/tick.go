@@ -13,7 +13,7 @@ func (p *pluginContext) OnTick() {
 	now := p.clock.Now()
 	p.room = atOnce
 	p.guards.Late(p.timer.Late(now))
-	p.resumeEach(p.limiter.Release(now, p.room), (*httpContext).send)
+	p.resumeEach(p.limiter.Release(now, p.room), (*httpContext).release)
 	due := now
 	if p.timer.Begin(now) {
 		p.work(now, nil)
@@ -28,8 +28,8 @@ func (p *pluginContext) OnTick() {
 	p.setTick(p.timer.Plan(now, p.nextResume(now), due))
 }
 
-// catchUp does before a request what slow ticks have left undone. So no request finds policies,
-// orders or clocks that are older than a timer.Tick.
+// catchUp does the work that slow ticks have not done yet, before a request. So no request finds
+// policies, enforcement or clocks that are older than a timer.Tick.
 func (p *pluginContext) catchUp(c *httpContext) {
 	if now := p.clock.Now(); p.timer.Begin(now) {
 		p.work(now, c)
@@ -39,8 +39,8 @@ func (p *pluginContext) catchUp(c *httpContext) {
 	p.wake()
 }
 
-// work is what a VM does at most once a timer.Tick, in a tick or in the callback of a request, own.
-// What it does, nextDue must know.
+// work does the periodic work of a VM, at most once a timer.Tick, in a tick or in the callback of
+// the request own. nextDue must know when each part of it is due.
 func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	p.setAhead()
 	p.store.Tick(now)
@@ -70,7 +70,7 @@ func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	p.showGauges(now)
 }
 
-// nextDue is when work has something to do that no callback brings about.
+// nextDue returns when work has something to do that no callback causes.
 func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	due := min(p.store.NextDue(), p.sync.NextDue(now), p.flights.NextDue(now), p.guards.NextDue())
 	if c := p.central; c != nil {
@@ -80,7 +80,7 @@ func (p *pluginContext) nextDue(now quota.Instant) quota.Instant {
 	return due
 }
 
-// nextResume is when a request that waits goes on, or what gathers for a call leaves.
+// nextResume returns when a waiting request goes on, or when a gathered call leaves.
 func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
 	next := min(p.limiter.NextRelease(), p.flights.NextResume(now))
 	if p.central != nil {
@@ -89,15 +89,16 @@ func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
 	return next
 }
 
-// resumeSeated goes on with requests that waited for places, in a plugin where none waits for
-// anything else.
+// resumeSeated continues requests that waited for places, in a plugin whose requests wait for
+// nothing else.
 func (p *pluginContext) resumeSeated(now quota.Instant, own *httpContext) {
 	if p.nextResume(now) <= now {
 		p.resume(own)
 	}
 }
 
-// resume goes on with requests that waited: in the callback of a request, own, with that one alone.
+// resume continues requests that waited. In the callback of the request own it continues only that
+// request.
 func (p *pluginContext) resume(own *httpContext) {
 	if own == nil {
 		p.resumeResolved()
@@ -106,13 +107,13 @@ func (p *pluginContext) resume(own *httpContext) {
 	}
 }
 
-// hasten makes a tick come when a request can go on.
+// hasten lets a tick come when a request can go on.
 func (p *pluginContext) hasten(at quota.Instant) { p.setTick(p.timer.Hasten(p.clock.Now(), at)) }
 
-// soon is after how long a slow tick may be too late.
+// soon is the longest time by which a slow tick may be late.
 const soon = quota.Instant(50 * quota.Millisecond)
 
-// wakeForPlaces makes a tick come soon if places are to be given back or to requests that wait.
+// wakeForPlaces lets a tick come soon if places must be given back, or given to waiting requests.
 func (p *pluginContext) wakeForPlaces(now quota.Instant) {
 	if at := p.flights.NextResume(now); at <= now {
 		p.hasten(at)
@@ -121,10 +122,11 @@ func (p *pluginContext) wakeForPlaces(now quota.Instant) {
 	}
 }
 
-// wake makes a tick come soon: a callback has changed what is to be counted, sent or awaited.
+// wake lets a tick come soon, because a callback has changed something that the tick counts, sends
+// or awaits.
 func (p *pluginContext) wake() { p.setTick(p.timer.Wake(p.clock.Now())) }
 
-// setTick sets the period of ticks, which begins anew; 0 leaves it as it is.
+// setTick sets the period of ticks, which begins anew; 0 changes nothing.
 func (p *pluginContext) setTick(period quota.Span) {
 	if period > 0 {
 		host.SetTick(period)

@@ -11,10 +11,10 @@ import (
 // Version is the filter's own version.
 const Version = "0.1.0"
 
-// build is that of the module, which wasm-build.sh sets.
+// build is the build of the module, which wasm-build.sh sets.
 var build string
 
-// introduced is how the filter introduces itself to the control plane.
+// introduced returns the filter's version with its build.
 func introduced() string {
 	if build == "" {
 		return Version
@@ -22,7 +22,7 @@ func introduced() string {
 	return Version + "+" + build
 }
 
-// VM is one Wasm VM: Envoy makes one for each worker and one for the main thread.
+// VM is one Wasm VM: Envoy makes a VM for each worker and for the main thread.
 type VM struct {
 	types.DefaultVMContext
 

@@ -1,9 +1,10 @@
 // Package overload guards upstreams by adaptive limits.
 //
-// What the workers of a process know of an upstream is one value in the shared data. Each worker
-// adds to it what it has seen, a few times in a window; the one that finds a window at its end has
-// the limit take it in. So all go by one limit, none leads, and the limit survives a new
-// configuration. The requests at the upstream are counted as those in flight are, exactly.
+// The workers of a process share their knowledge of an upstream in one value of the shared data.
+// Each worker adds its observations to it, a few times in a window. The worker that finds the
+// window at its end updates the limit. So all workers use one limit, no worker leads, and the limit
+// survives a new configuration. The requests at the upstream are counted exactly, like requests in
+// flight.
 package overload
 
 import (
@@ -16,19 +17,20 @@ import (
 )
 
 const (
-	// maxGuards bounds the upstreams that a worker guards at once; requests to more pass.
+	// maxGuards bounds the upstreams that a worker guards at once; requests to further upstreams
+	// pass.
 	maxGuards = 256
-	// mergeEvery is how often a worker adds to the shared value what it has seen.
+	// mergeEvery is the interval at which a worker adds its observations to the shared value.
 	mergeEvery = 20 * quota.Millisecond
-	// maxAttempts bounds the compare-and-swap loop. What could not be added is added with the
-	// next tick.
+	// maxAttempts bounds the compare-and-swap loop. Observations that could not be added are added
+	// with the next tick.
 	maxAttempts = 20
-	// lateTicks is how many ticks in a row must come late for a worker to be late: one can be
-	// chance.
+	// lateTicks is the number of late ticks in a row after which a worker counts as late: a single
+	// late tick can be chance.
 	lateTicks = 3
 )
 
-// Guards are the guards of one worker. Make them with New.
+// Guards are the guards of one worker. Make Guards with New.
 type Guards struct {
 	shared  shareddata.Data
 	key     [5 + len(keyhash.Key{})]byte
@@ -36,7 +38,7 @@ type Guards struct {
 	list    []*guard
 	seat    inflight.Seat
 	value   []byte
-	// leastLate is the least by which the last ticks came late, since lateBegan.
+	// leastLate is the smallest lateness of the last ticks, since lateBegan.
 	leastLate quota.Span
 	ticks     int
 	lateBegan quota.Instant
@@ -49,46 +51,48 @@ type guard struct {
 	by      policy.Signals
 	classes int
 	group   *inflight.Group
-	// known is what the workers knew together at the instant looked.
+	// known is the shared knowledge at the instant looked.
 	known  adaptive.Upstream
 	looked quota.Instant
-	// window, load and reports are what this worker has not added yet, if there is news.
+	// window, load and reports are this worker's observations that are not added yet; news: there
+	// are some.
 	window  adaptive.Window
 	load    adaptive.Load
 	reports adaptive.Reports
 	news    bool
-	// late is who is shed because this worker is late, by came, the requests since lateBegan.
+	// late decides which requests are shed because this worker is late. It counts the requests
+	// since lateBegan in came.
 	late adaptive.Shed
 	came adaptive.Load
-	// open are the requests with an Entry, sent those of them that are at the upstream, of which
-	// the time is counted up to counted. used is when the last one came.
+	// open is the number of requests with an Entry, and sent the number of them at the upstream.
+	// Their time is counted until counted. used is when the last request came.
 	open, sent    int64
 	counted, used quota.Instant
 }
 
-// Ask is a request that a guard is to let through.
+// Ask is a request that wants to pass a guard.
 type Ask struct {
 	Stream uint32
-	// Key is the upstream as the policy counts it, Policy the policy's name.
+	// Key is the upstream as the policy counts it, and Policy the policy's name.
 	Key    keyhash.Key
 	Policy []byte
 	Limit  *policy.Adaptive
-	// Rank is of so many Classes.
+	// Rank is the request's rank among Classes classes.
 	Rank    adaptive.Rank
 	Classes int
 }
 
-// Entry is a request that a guard has let through, until Leave.
+// Entry is a request that has passed a guard, until Leave.
 type Entry struct {
 	guard *guard
 	place inflight.Place
 	class uint8
 	sent  bool
-	// Room is how many more of its class could go on.
+	// Room is the number of further requests of its class that could pass.
 	Room int64
 }
 
-// New makes the guards of a worker of the name space, which count in its book.
+// New makes the guards of a worker of the name space. They count in the worker's book.
 func New(shared shareddata.Data, space shareddata.Space, flights *inflight.Book) *Guards {
 	g := &Guards{shared: shared, flights: flights}
 	prefix := space.Key(shareddata.Upstream)
@@ -96,16 +100,16 @@ func New(shared shareddata.Data, space shareddata.Space, flights *inflight.Book)
 	return g
 }
 
-// Enter has a request go on, if it is not shed: Held, Full or Contended.
+// Enter lets a request pass, if it is not shed: Held, Full or Contended.
 //
 //go:noinline
 func (g *Guards) Enter(a *Ask, now quota.Instant) (e Entry, s inflight.State) {
-	u := g.find(a, now)
+	u := g.findGuard(a, now)
 	if u == nil {
 		return e, inflight.Held
 	}
 	if now >= u.used+quota.Instant(quota.Second) {
-		u.late = adaptive.Shed{} // Nothing has come that this worker was late with.
+		u.late = adaptive.Shed{} // No request has come while this worker was late.
 	}
 	u.used, u.news = now, true
 	e = Entry{guard: u, class: a.Rank.Class}
@@ -113,7 +117,7 @@ func (g *Guards) Enter(a *Ask, now quota.Instant) (e Entry, s inflight.State) {
 	u.came.Arrived[a.Rank.Class]++
 	if u.known.Shed.Sheds(a.Rank, u.classes) || u.late.Sheds(a.Rank, u.classes) {
 		u.load.Shed++
-		u.shed(a)
+		u.countShed(a)
 		return e, inflight.Full
 	}
 	g.seat = inflight.Seat{
@@ -123,7 +127,7 @@ func (g *Guards) Enter(a *Ask, now quota.Instant) (e Entry, s inflight.State) {
 	if s = g.flights.Take(&g.seat, now); s != inflight.Held {
 		u.load.Refused++
 		u.window.Refused++
-		u.shed(a)
+		u.countShed(a)
 		return e, s
 	}
 	u.open++
@@ -131,14 +135,15 @@ func (g *Guards) Enter(a *Ask, now quota.Instant) (e Entry, s inflight.State) {
 	return e, s
 }
 
-// shed counts a request that is shed.
-func (u *guard) shed(a *Ask) {
+// countShed counts a request that is shed.
+func (u *guard) countShed(a *Ask) {
 	if u.group != nil {
 		u.group.Shed[a.Rank.Class]++
 	}
 }
 
-// HoldBack has a request that goes on later not count as on its way to the upstream until Send.
+// HoldBack excludes a request that goes on later from the count of requests at the upstream, until
+// Send.
 //
 //go:noinline
 func (g *Guards) HoldBack(e *Entry, now quota.Instant) {
@@ -148,8 +153,8 @@ func (g *Guards) HoldBack(e *Entry, now quota.Instant) {
 	}
 }
 
-// Send notes that a request goes to its upstream. One that was held back counts again, whatever the
-// limit is meanwhile.
+// Send notes that a request goes to its upstream. A request that was held back counts again,
+// whatever the limit is by now.
 //
 //go:noinline
 func (g *Guards) Send(e *Entry, now quota.Instant) {
@@ -157,7 +162,7 @@ func (g *Guards) Send(e *Entry, now quota.Instant) {
 	if u == nil || e.sent {
 		return
 	}
-	u.count(now)
+	u.countHeld(now)
 	u.sent++
 	e.sent = true
 	if e.place == 0 {
@@ -166,7 +171,7 @@ func (g *Guards) Send(e *Entry, now quota.Instant) {
 }
 
 // comeBack takes a place for a request that was held back. If the count of places cannot be
-// changed, the request goes on without one.
+// changed, the request goes on without a place.
 //
 //go:noinline
 func (g *Guards) comeBack(e *Entry, now quota.Instant) {
@@ -182,7 +187,7 @@ func (g *Guards) comeBack(e *Entry, now quota.Instant) {
 	}
 }
 
-// Answer notes how long the upstream took to begin its answer.
+// Answer notes the time that the upstream took to begin its answer.
 func (g *Guards) Answer(e *Entry, latency quota.Span) {
 	if e.guard != nil {
 		e.guard.window.Latency.Add(latency)
@@ -197,10 +202,11 @@ func (g *Guards) Report(e *Entry, utilisation float64) {
 	}
 }
 
-// WantsReports reports whether the guard goes by what upstreams report.
+// WantsReports reports whether the guard uses the upstream's reports.
 func (e *Entry) WantsReports() bool { return e.guard != nil && e.guard.by&policy.ByORCA != 0 }
 
-// Leave ends a request. One that was never sent, because another limit refused it, has not come.
+// Leave ends a request. A request that was never sent, because another limit refused it, does not
+// count as arrived.
 //
 //go:noinline
 func (g *Guards) Leave(e *Entry, now quota.Instant) {
@@ -210,7 +216,7 @@ func (g *Guards) Leave(e *Entry, now quota.Instant) {
 	}
 	u.news = true
 	if u.open--; e.sent {
-		u.count(now)
+		u.countHeld(now)
 		u.sent--
 	} else {
 		takeBack(&u.load.Arrived[e.class])
@@ -220,28 +226,29 @@ func (g *Guards) Leave(e *Entry, now quota.Instant) {
 	e.guard = nil
 }
 
-// takeBack counts one less, if what it counted has not been passed on.
+// takeBack takes one from a count of arrived requests, unless the count was passed on before.
 func takeBack(arrived *uint32) {
 	if *arrived > 0 {
 		*arrived--
 	}
 }
 
-// count counts the time of the requests at the upstream.
+// countHeld adds the time of the requests at the upstream until now.
 //
 //go:noinline
-func (u *guard) count(now quota.Instant) {
+func (u *guard) countHeld(now quota.Instant) {
 	u.window.Held += u.sent * int64(max(now-u.counted, 0))
 	u.counted = now
 }
 
-// find is the guard of a request's upstream, with what is known of it; nil beyond the bound.
+// findGuard returns the guard of a request's upstream with the shared knowledge; nil beyond
+// maxGuards.
 //
 //go:noinline
-func (g *Guards) find(a *Ask, now quota.Instant) *guard {
+func (g *Guards) findGuard(a *Ask, now quota.Instant) *guard {
 	u := g.guardOf(&a.Key)
 	if u == nil {
-		if u = g.room(); u == nil {
+		if u = g.freeGuard(); u == nil {
 			return nil
 		}
 		*u = guard{key: a.Key, counted: now, group: g.flights.Group(a.Policy)}
@@ -249,12 +256,13 @@ func (g *Guards) find(a *Ask, now quota.Instant) *guard {
 	u.config = adaptive.Config{Min: a.Limit.Min, Max: a.Limit.Max, Percentile: a.Limit.Percentile}
 	u.by, u.classes = a.Limit.By, a.Classes
 	if u.looked == 0 || !u.news && now >= u.looked+quota.Instant(mergeEvery) {
-		g.read(u, now)
+		g.readShared(u, now)
 		u.known.Rest(now)
 	}
 	return u
 }
 
+// guardOf returns the guard with a key; nil if there is none.
 func (g *Guards) guardOf(key *keyhash.Key) *guard {
 	for _, u := range g.list {
 		if u.key == *key {
@@ -264,11 +272,11 @@ func (g *Guards) guardOf(key *keyhash.Key) *guard {
 	return nil
 }
 
-// room is a new guard or, where there are as many as may be, one that nothing is open of: what the
-// workers know of its upstream stays where it is.
+// freeGuard returns a new guard. If maxGuards are in use, it returns a guard without open requests;
+// nil if there is none. The shared knowledge of its old upstream is kept.
 //
 //go:noinline
-func (g *Guards) room() *guard {
+func (g *Guards) freeGuard() *guard {
 	if len(g.list) < maxGuards {
 		u := new(guard)
 		g.list = append(g.list, u)
@@ -282,10 +290,10 @@ func (g *Guards) room() *guard {
 	return nil
 }
 
-// read takes in what the workers know together.
+// readShared reads the shared knowledge.
 //
 //go:noinline
-func (g *Guards) read(u *guard, now quota.Instant) (cas uint32, found bool) {
+func (g *Guards) readShared(u *guard, now quota.Instant) (cas uint32, found bool) {
 	copy(g.key[5:], u.key[:])
 	value, cas, found := g.shared.Get(g.key[:])
 	if !found || !u.known.Decode(value) {

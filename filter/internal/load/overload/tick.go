@@ -15,7 +15,7 @@ func (g *Guards) Late(by quota.Span) {
 	g.ticks++
 }
 
-// Tick shares what this worker has seen, and looks whether it is late.
+// Tick shares this worker's observations, and updates whether it is late.
 //
 //go:noinline
 func (g *Guards) Tick(now quota.Instant) {
@@ -34,18 +34,18 @@ func (g *Guards) Tick(now quota.Instant) {
 	}
 	for _, u := range g.list {
 		if u.news && now >= u.looked+quota.Instant(mergeEvery) {
-			g.merge(u, now)
+			g.mergeShared(u, now)
 		}
 	}
 }
 
-// merge adds to the shared value what this worker has seen.
+// mergeShared adds this worker's observations to the shared value.
 //
 //go:noinline
-func (g *Guards) merge(u *guard, now quota.Instant) {
-	u.count(now)
+func (g *Guards) mergeShared(u *guard, now quota.Instant) {
+	u.countHeld(now)
 	for range maxAttempts {
-		cas, found := g.read(u, now)
+		cas, found := g.readShared(u, now)
 		k := &u.known
 		k.Rest(now)
 		k.Window.Merge(&u.window)
@@ -64,7 +64,7 @@ func (g *Guards) merge(u *guard, now quota.Instant) {
 	}
 }
 
-// NextDue is when Tick has something to do.
+// NextDue returns when Tick has something to do.
 //
 //go:noinline
 func (g *Guards) NextDue() quota.Instant {

@@ -15,9 +15,9 @@ const (
 	silence = 5 * quota.Second
 )
 
-// alone keeps in shared data since when the process has an inline set. All VMs with the set agree
-// on it, including one that was created again after a trap. A set that comes back after it was gone
-// has a new start.
+// alone keeps in shared data the instant since which the process has an inline set. All VMs with
+// the set agree on it, including a VM that was created again after a trap. A set that comes back
+// after it was gone has a new start.
 type alone struct {
 	shared shareddata.Data
 	key    [13]byte
@@ -25,6 +25,7 @@ type alone struct {
 	next   quota.Instant
 }
 
+// newAlone prepares the shared key.
 func newAlone(shared shareddata.Data, space shareddata.Space) (a alone) {
 	prefix := space.Key(shareddata.InlineSet)
 	copy(a.key[:], prefix[:])
@@ -32,7 +33,7 @@ func newAlone(shared shareddata.Data, space shareddata.Space) (a alone) {
 	return a
 }
 
-// begin notes that the VM has the set, and returns since when the process has it.
+// begin notes that the VM has the set, and returns the instant since which the process has it.
 func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) {
 	binary.LittleEndian.PutUint64(a.key[5:], uint64(text.NewHash64.Add(snapshot)))
 	start = now
@@ -43,19 +44,19 @@ func (a *alone) begin(snapshot []byte, now quota.Instant) (start quota.Instant) 
 		}
 	}
 	binary.LittleEndian.PutUint64(a.value[:], uint64(start))
-	a.show(now)
+	a.showAlive(now)
 	return start
 }
 
 // tick writes a sign of life when it is due.
 func (a *alone) tick(now quota.Instant) {
 	if now >= a.next {
-		a.show(now)
+		a.showAlive(now)
 	}
 }
 
-// show writes the sign of life.
-func (a *alone) show(now quota.Instant) {
+// showAlive writes the sign of life.
+func (a *alone) showAlive(now quota.Instant) {
 	binary.LittleEndian.PutUint64(a.value[8:], uint64(now))
 	a.shared.Put(a.key[:], a.value[:])
 	a.next = now + quota.Instant(beat)

@@ -1,6 +1,6 @@
 // Package configsync brings the newest snapshot into every VM. One leader in each process polls the
-// control plane, validates the answer and puts it into shared data; the others load it from there.
-// A snapshot that does not load is reported, and the last good one stays.
+// control plane, checks the answer and puts it into shared data; the other VMs load it from there.
+// A snapshot that does not load is reported, and the last good snapshot stays.
 package configsync
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Poller asks by long poll for what is new: a snapshot, or changes of consumers, penalties or
-// enforcement, which wire tells apart. Done is called once, later, unless an error is returned;
-// a status of 0 means that no answer came. Mark comes from the control plane and distinguishes two
-// documents with one version number; it is empty if the control plane sends none. Mark and body are
-// valid only during done.
+// Poller asks for news by long poll: a snapshot, or changes of consumers, penalties or enforcement.
+// Package wire tells these messages apart. Done is called once, later, unless an error is returned;
+// status 0 means that no answer came. Mark comes from the control plane and distinguishes two
+// documents with the same version number; it is empty if the control plane sends none. Mark and
+// body are valid only during done.
 type Poller interface {
 	PollSnapshot(path []byte, timeout quota.Span, done func(status int, mark, body []byte)) error
 }
 
-// Consumers receives changes of consumers from the poll. Revision is the last known change; Synced
-// notes that there are no later ones.
+// Consumers receives changes of consumers from the poll. Revision returns the last known change.
+// Synced notes that there are no later changes.
 type Consumers interface {
 	Revision() uint64
 	Changed(body []byte) error
 	Synced()
 }
 
-// Orders receives enforcement orders from the poll. Revision is that of the orders in force; Bind
-// applies them to a policy set.
-type Orders interface {
+// Enforcement receives the state of enforcement from the poll. Revision returns the revision in
+// force. Bind applies it to a policy set.
+type Enforcement interface {
 	Revision() uint64
 	Changed(body []byte) error
 	Bind(ix *match.Index)
@@ -46,50 +46,51 @@ type Log interface {
 	Error(message string)
 }
 
-// Times of the poll.
+// These are the times of the poll.
 const (
 	pollTimeout = 30 * quota.Second
-	// inUseRetry is when to poll again if requests still refer to the memory that the answer needs.
+	// inUseRetry is the pause before the next poll if requests still use the memory that the answer
+	// needs.
 	inUseRetry = 10 * quota.Millisecond
 )
 
 // pauses are the pauses after failed polls.
 var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Second}
 
-// stepWork bounds how much of a snapshot a VM compiles in one tick, in elements of a match.Index:
-// requests of this worker wait meanwhile, for some three milliseconds at most.
+// stepWork bounds the part of a snapshot that a VM compiles in one tick, in elements of a
+// match.Index. Requests of this worker wait meanwhile, for about three milliseconds at most.
 const stepWork = 4096
 
-// firstWork is that of the first set of a control plane, until which requests have no limits.
+// firstWork is stepWork for the first set of a control plane, until which requests have no limits.
 const firstWork = 2 * stepWork
 
-// coming is a snapshot on its way into force.
+// coming is a snapshot that is being loaded.
 type coming struct {
 	from origin
-	// version is that of a published snapshot, mark the mark of any.
+	// version is the version of a published snapshot, and mark the mark of any snapshot.
 	version shareddata.Version
 	mark    []byte
 }
 
-// origin says where a snapshot comes from.
+// origin is the source of a snapshot.
 type origin uint8
 
 const (
-	// nowhere: there is none.
+	// nowhere: there is no snapshot.
 	nowhere origin = iota
-	// polled: this VM leads, and its poll has brought it.
+	// polled: this VM leads, and its poll has brought the snapshot.
 	polled
-	// published: the leader has put it into shared data.
+	// published: the leader has put the snapshot into shared data.
 	published
 )
 
-// Node is what a node says of itself in a poll.
+// Node is a node's description of itself in a poll.
 type Node struct {
 	ID, Zone, Filter string
 	Boot             uint64
 }
 
-// Stats counts what happened to snapshots, for the filter's metrics.
+// Stats counts the outcomes of snapshots, for the filter's metrics.
 type Stats struct {
 	Applied, Refused uint64
 	Polls            rpc.Counts
@@ -106,7 +107,7 @@ type Sync struct {
 	node      Node
 	consumers Consumers
 	penalties *penalties.Box
-	orders    Orders
+	enforcement    Enforcement
 	leader    *leader
 	alone     alone
 
@@ -119,25 +120,26 @@ type Sync struct {
 	polling  bool
 	nextPoll quota.Instant
 	retry    quota.Span
-	// failing is how the first poll in a row without an answer ended, or the first that was
-	// refused; rpc.Answered if there was none.
+	// failing is the outcome of the first failed poll in a row, or of the first refused poll;
+	// rpc.Answered if the last poll was answered.
 	failing rpc.Outcome
-	// refusedFor is why it was, as the log said last; empty if there was an answer since.
+	// refusedFor is the last logged reason of a refusal; empty after an answer.
 	refusedFor string
-	// seen is the last version that the control plane sent. refused is the last one that did not
-	// load, reason why.
+	// seen is the last version that the control plane sent. refused is the last version that did
+	// not load, and reason the reason.
 	seen, refused uint64
 	reason        string
-	// seenMark is the mark of seen, mark the one of the snapshot in force.
+	// seenMark is the mark of seen, and mark the mark of the snapshot in force.
 	seenMark, mark []byte
 
-	// published is the snapshot in shared data. Its version is the snapshot's and the generation.
+	// published is the snapshot in shared data. Its version has the snapshot's version and the
+	// generation.
 	published shareddata.Document
 	markKey   shareddata.Key
-	// behind: a published snapshot waits for requests that hold the memory that it needs.
+	// behind: a published snapshot waits for requests that use the memory that it needs.
 	behind bool
-	// heard is when the control plane last confirmed the snapshot, as far as this VM knows;
-	// sharedHeard is that for the next leader.
+	// heard is when the control plane last confirmed the snapshot, as far as this VM knows.
+	// sharedHeard keeps it for the next leader.
 	heard       quota.Instant
 	sharedHeard shareddata.Number
 
@@ -145,7 +147,7 @@ type Sync struct {
 	random rpc.Rand
 }
 
-// Config is what a Sync needs.
+// Config has the parts that a Sync needs.
 type Config struct {
 	Shared shareddata.Data
 	Space  shareddata.Space
@@ -158,8 +160,8 @@ type Config struct {
 	Consumers Consumers
 	// Penalties receives changes of penalties; nil: they are not asked for.
 	Penalties *penalties.Box
-	// Orders is applied to each policy set; nil: there are no orders.
-	Orders Orders
+	// Enforcement is applied to each policy set; nil: there is none.
+	Enforcement Enforcement
 	// Seed is random for each worker.
 	Seed uint64
 }
@@ -168,7 +170,7 @@ type Config struct {
 func New(c Config) *Sync {
 	return &Sync{
 		shared: c.Shared, poller: c.Poller, clock: c.Clock, log: c.Log, node: c.Node,
-		consumers: c.Consumers, penalties: c.Penalties, orders: c.Orders,
+		consumers: c.Consumers, penalties: c.Penalties, enforcement: c.Enforcement,
 		leader: newLeader(c.Shared, c.Space, c.Seed), alone: newAlone(c.Shared, c.Space),
 		published: shareddata.NewDocument(
 			c.Shared, c.Space, shareddata.PolicySetVersion, shareddata.PolicySet),
@@ -178,7 +180,7 @@ func New(c Config) *Sync {
 	}
 }
 
-// Rules is the policy set in force, nil before the first.
+// Rules returns the policy set in force, nil before the first.
 func (s *Sync) Rules() *ruleset.Rules {
 	if !s.have {
 		return nil
@@ -192,21 +194,21 @@ func (s *Sync) Use(snapshot []byte, now quota.Instant) (since quota.Instant, err
 	if err := s.rules[1-s.using].Load(snapshot); err != nil {
 		return now, err
 	}
-	s.swap()
+	s.swapRules()
 	if s.poller != nil {
 		return now, nil
 	}
 	return s.alone.begin(snapshot, now), nil
 }
 
-// begin starts to compile a snapshot into the spare rules. If that fails, or while requests still
-// wait under the spare rules, the rules in force stay.
-func (s *Sync) begin(snapshot []byte, from origin) error {
+// beginLoad starts to compile a snapshot into the spare rules. If that fails, or while requests
+// still wait under the spare rules, the rules in force stay.
+func (s *Sync) beginLoad(snapshot []byte, from origin) error {
 	spare := &s.rules[1-s.using]
 	if spare.Paused > 0 {
 		return inUseError{}
 	}
-	s.coming.from = nowhere // This one replaces it; if it does not load, Follow finds the other again.
+	s.coming.from = nowhere // The new snapshot replaces it. If the new snapshot does not load, Follow finds the other again.
 	if err := spare.Begin(snapshot); err != nil {
 		return err
 	}
@@ -214,13 +216,13 @@ func (s *Sync) begin(snapshot []byte, from origin) error {
 	return nil
 }
 
-// proceed compiles the next part of the snapshot that is coming.
-func (s *Sync) proceed() {
+// continueLoad compiles the next part of the coming snapshot.
+func (s *Sync) continueLoad() {
 	if s.coming.from == nowhere {
 		return
 	}
 	work := stepWork
-	if s.applied() == 0 {
+	if s.appliedVersion() == 0 {
 		work = firstWork
 	}
 	done, err := s.rules[1-s.using].Continue(work)
@@ -236,53 +238,53 @@ func (s *Sync) proceed() {
 	}
 }
 
-// swap puts the spare rules into force.
-func (s *Sync) swap() {
+// swapRules puts the spare rules into force.
+func (s *Sync) swapRules() {
 	spare := 1 - s.using
-	if s.orders != nil {
-		s.orders.Bind(&s.rules[spare].Index)
+	if s.enforcement != nil {
+		s.enforcement.Bind(&s.rules[spare].Index)
 	}
 	s.using, s.have = spare, true
 }
 
-// Tallied are the rules in force and the former ones, which may hold counts that are not reported
-// yet. They must be reported before the next Tick or answer, which may replace the rules.
+// Tallied returns the rules in force and the former rules, which may have counts that are not
+// reported yet. They must be reported before the next Tick or answer, which may replace the rules.
 func (s *Sync) Tallied() [2]*ruleset.Rules { return [2]*ruleset.Rules{&s.rules[0], &s.rules[1]} }
 
-// Tick loads what the leader has published. In the leader it polls.
+// Tick loads the published snapshot. In the leader it also polls.
 func (s *Sync) Tick(now quota.Instant) {
 	if s.poller == nil {
 		s.alone.tick(now)
 		return
 	}
 	s.Follow()
-	if s.leader.lead(now) && s.free() && now >= s.nextPoll {
-		s.poll()
+	if s.leader.lead(now) && s.mayPoll() && now >= s.nextPoll {
+		s.sendPoll()
 	}
 }
 
-// NextDue is when Tick has something to do. What the leader has published can wait for the tick
-// before the next request, unless it could not be loaded.
+// NextDue returns when Tick has something to do. A published snapshot can wait for the tick before
+// the next request, unless it could not be loaded.
 func (s *Sync) NextDue(now quota.Instant) quota.Instant {
 	switch {
 	case s.poller == nil:
 		return s.alone.next
 	case s.behind || s.coming.from != nowhere:
 		return now
-	case s.leader.leads && s.free():
+	case s.leader.leads && s.mayPoll():
 		return min(s.leader.next, s.nextPoll)
 	}
 	return s.leader.next
 }
 
-// free reports whether the next poll may begin: what the last one has brought is in force.
-func (s *Sync) free() bool { return !s.polling && s.coming.from != polled }
+// mayPoll reports whether the next poll may begin: the snapshot of the last poll is loaded.
+func (s *Sync) mayPoll() bool { return !s.polling && s.coming.from != polled }
 
 // Leads reports whether this VM was the process's leader at the last Tick.
 func (s *Sync) Leads() bool { return s.leader.leads }
 
-// Age is how long ago the control plane last confirmed the snapshot; before the first time, how
-// long ago this VM first led. Only the leader's Age is exact.
+// Age returns the time since the control plane last confirmed the snapshot; before the first time,
+// the time since this VM first led. Only the leader's Age is exact.
 func (s *Sync) Age(now quota.Instant) quota.Span {
 	if s.heard == 0 {
 		s.heard = quota.Instant(s.sharedHeard.Load())
@@ -294,34 +296,35 @@ func (s *Sync) Age(now quota.Instant) quota.Span {
 }
 
 // Join loads the published snapshot whole. A VM that starts late, after a trap or with a new
-// configuration, calls it before its first request, which must meet the limits that others meet.
+// configuration, calls it before its first request, so that the request meets the same limits as in
+// other VMs.
 func (s *Sync) Join() {
 	for s.Follow(); s.coming.from != nowhere; {
-		s.proceed()
+		s.continueLoad()
 	}
 }
 
-// Follow goes on to load the published snapshot if it differs from the one in force. Without a
-// control plane there is only the inline set.
+// Follow loads the next part of the published snapshot if it differs from the snapshot in force.
+// Without a control plane there is only the inline set.
 func (s *Sync) Follow() {
 	if s.poller == nil {
 		return
 	}
 	s.behind = false
 	if s.coming.from == nowhere {
-		s.take()
+		s.takePublished()
 	}
-	s.proceed()
+	s.continueLoad()
 }
 
-// take begins to load the published snapshot if there is a newer one.
-func (s *Sync) take() {
+// takePublished begins to load the published snapshot if it is newer.
+func (s *Sync) takePublished() {
 	version, snapshot, news := s.published.News()
 	if !news {
 		return
 	}
 	s.coming.version = version
-	switch err := s.begin(snapshot, published).(type) {
+	switch err := s.beginLoad(snapshot, published).(type) {
 	case nil:
 		mark, _, _ := s.shared.Get(s.markKey[:])
 		s.coming.mark = append(s.coming.mark[:0], mark...)
@@ -337,21 +340,21 @@ func (s *Sync) endFollow(err error) {
 	version := s.coming.version
 	s.published.Take(version)
 	if err != nil {
-		// The leader has loaded the same bytes, so these are damaged. The next publication replaces
-		// them.
+		// The leader has loaded the same bytes, so these bytes are damaged. The next publication
+		// replaces them.
 		s.Stats.Refused++
 		s.log.Error("weir: cannot load the published policy set: " + err.Error())
 		return
 	}
-	s.swap()
+	s.swapRules()
 	s.mark = append(s.mark[:0], s.coming.mark...)
 	s.seen, s.seenMark = s.rules[s.using].Index.Version(), append(s.seenMark[:0], s.mark...)
 	s.rules[s.using].Generation = binary.LittleEndian.Uint64(version[8:])
 }
 
 // publish passes the snapshot in force to the other VMs. The second half of its version is the
-// generation, one more than the last. Its random end distinguishes the publications of two leaders
-// at the same moment.
+// generation, the last generation plus 1. Its random end distinguishes the publications of two
+// leaders at the same moment.
 func (s *Sync) publish() {
 	ix := &s.rules[s.using].Index
 	last, _ := s.published.Published()
@@ -363,7 +366,7 @@ func (s *Sync) publish() {
 	binary.LittleEndian.PutUint64(version[8:], generation)
 	s.shared.Put(s.markKey[:], s.mark)
 	if !s.published.Publish(version, ix.Snapshot()) {
-		// The next poll brings the whole snapshot, and its publication has a generation of its own.
+		// The next poll brings the whole snapshot, and its publication has a new generation.
 		s.seen, s.seenMark = 0, s.seenMark[:0]
 	}
 	s.published.Take(version)

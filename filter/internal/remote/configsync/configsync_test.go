@@ -411,7 +411,7 @@ func (o *orders) Bind(*match.Index) { o.bound++ }
 // What is ordered comes by the same poll, and each policy set obeys it before it is in force.
 func TestOrdersComeByThePoll(t *testing.T) {
 	o := &orders{}
-	p := newProcess(1, func(c *configsync.Config) { c.Orders = o })
+	p := newProcess(1, func(c *configsync.Config) { c.Enforcement = o })
 	p.tick(0)
 	message := wire.AppendEnforcement(nil, &wire.Enforcement{Revision: 43})
 	if q := p.answer(t, 200, message); q.Get("enforcement") != "42" || len(o.heard) != 1 ||

@@ -7,7 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Times of the election. A leader that has not renewed its lease within leadership counts as gone.
+// These are the times of the election. A leader that has not renewed its lease within leadership
+// counts as gone.
 const (
 	leadership = 3 * quota.Second
 	renewal    = quota.Second
@@ -23,18 +24,20 @@ type leader struct {
 	next   quota.Instant
 }
 
+// newLeader returns the election of a process, in which id is this VM.
 func newLeader(shared shareddata.Data, space shareddata.Space, id uint64) *leader {
 	return &leader{shared: shared, id: id, key: space.Key(shareddata.Leader)}
 }
 
-// still reports whether this VM leads at now, by the lease itself. If it does, no other VM can take
-// over within leadership.
-func (l *leader) still(now quota.Instant) bool {
+// checkLease reports whether this VM leads at now, according to the lease itself. If it does, no
+// other VM can take over within leadership.
+func (l *leader) checkLease(now quota.Instant) bool {
 	l.next = now
 	return l.lead(now)
 }
 
-// lead reports whether this VM leads at now. It renews the lease, or takes over one that has ended.
+// lead reports whether this VM leads at now. It renews the lease, or takes over a lease that has
+// ended.
 func (l *leader) lead(now quota.Instant) bool {
 	if now < l.next {
 		return l.leads

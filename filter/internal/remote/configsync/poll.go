@@ -15,29 +15,30 @@ type inUseError struct{}
 
 // Error implements error.
 func (inUseError) Error() string {
-	return "configsync: requests still wait by the rules that would be overwritten"
+	return "cannot load a snapshot: requests still wait under the rules that it would overwrite; try again later"
 }
 
-// poll asks for the next snapshot. It carries the node's version, and the version that it refused
+// sendPoll asks for the next snapshot. The poll has the node's version, and the refused version
 // with the reason, so it is also the acknowledgement.
-func (s *Sync) poll() {
+func (s *Sync) sendPoll() {
 	s.path = s.appendPath(s.path[:0])
 	s.polling = true
 	err := s.poller.PollSnapshot(s.path, pollTimeout, func(status int, mark, body []byte) {
-		s.answer(status, mark, body)
+		s.handleAnswer(status, mark, body)
 	})
 	if err != nil {
 		s.pollFailed(rpc.Unsent, "its cluster has no healthy host or is not configured: "+err.Error())
 	}
 }
 
+// appendPath appends the path of a poll with its query.
 func (s *Sync) appendPath(b []byte) []byte {
 	b = append(b, "/node/v1/snapshot?after="...)
 	b = strconv.AppendUint(b, s.seen, 10)
 	b = appendMark(b, "&mark=", s.seenMark)
 	b = append(b, "&wait=25s&protocol="...)
 	b = append(strconv.AppendUint(b, wire.Protocol, 10), "&applied="...)
-	b = strconv.AppendUint(b, s.applied(), 10)
+	b = strconv.AppendUint(b, s.appliedVersion(), 10)
 	b = appendMark(b, "&applied_mark=", s.mark)
 	if s.consumers != nil {
 		b = strconv.AppendUint(append(b, "&consumers="...), s.consumers.Revision(), 10)
@@ -45,8 +46,8 @@ func (s *Sync) appendPath(b []byte) []byte {
 	if s.penalties != nil {
 		b = strconv.AppendUint(append(b, "&penalties="...), s.penalties.Known(), 10)
 	}
-	if s.orders != nil {
-		b = strconv.AppendUint(append(b, "&enforcement="...), s.orders.Revision(), 10)
+	if s.enforcement != nil {
+		b = strconv.AppendUint(append(b, "&enforcement="...), s.enforcement.Revision(), 10)
 	}
 	b = appendQuery(append(b, "&node="...), s.node.ID)
 	b = append(b, "&boot="...)
@@ -99,27 +100,27 @@ func appendQuery(b []byte, text string) []byte {
 	return b
 }
 
-// applied is the version in force, 0 before the first.
-func (s *Sync) applied() uint64 {
+// appliedVersion returns the version in force, 0 before the first.
+func (s *Sync) appliedVersion() uint64 {
 	if !s.have {
 		return 0
 	}
 	return s.rules[s.using].Index.Version()
 }
 
-// answer handles the end of a poll. Status 204 means that there is nothing newer.
-func (s *Sync) answer(status int, mark, body []byte) {
+// handleAnswer handles the end of a poll. Status 204 means that there is nothing newer.
+func (s *Sync) handleAnswer(status int, mark, body []byte) {
 	s.polling = false
 	switch status {
 	case 200:
-		if !s.leader.still(s.clock.Now()) {
-			// The next leader may have published what is newer than this late answer.
+		if !s.leader.checkLease(s.clock.Now()) {
+			// The next leader may have published a newer snapshot than this late answer.
 			s.Stats.Polls[rpc.Answered]++
 			return
 		}
 		switch {
-		case s.orders != nil && wire.IsEnforcement(body):
-			s.endPoll("enforcement", s.orders.Changed(body))
+		case s.enforcement != nil && wire.IsEnforcement(body):
+			s.endPoll("enforcement", s.enforcement.Changed(body))
 			return
 		case s.consumers != nil && wire.IsConsumers(body):
 			s.endPoll("consumers", s.consumers.Changed(body))
@@ -129,15 +130,15 @@ func (s *Sync) answer(status int, mark, body []byte) {
 			return
 		}
 		s.pollSucceeded()
-		s.receive(mark, body)
+		s.receiveSnapshot(mark, body)
 	case 204:
 		s.pollSucceeded()
 		if s.consumers != nil {
 			s.consumers.Synced()
 		}
 		if s.refused != 0 {
-			// The refused version may have been damaged on the way: ask for it again.
-			s.seen, s.seenMark = s.applied(), append(s.seenMark[:0], s.mark...)
+			// The refused version may have been damaged on its way: ask for it again.
+			s.seen, s.seenMark = s.appliedVersion(), append(s.seenMark[:0], s.mark...)
 		}
 	case 401, 403:
 		s.pollFailed(rpc.Refused, "it refuses the node token (status "+strconv.Itoa(status)+
@@ -149,7 +150,7 @@ func (s *Sync) answer(status int, mark, body []byte) {
 	}
 }
 
-// endPoll ends a poll that brought another message than a snapshot.
+// endPoll ends a poll that brought a message other than a snapshot.
 func (s *Sync) endPoll(what string, err error) {
 	if err != nil {
 		s.pollFailed(rpc.Unreadable, what+": "+err.Error())
@@ -158,9 +159,9 @@ func (s *Sync) endPoll(what string, err error) {
 	s.pollSucceeded()
 }
 
-// receive begins to load a snapshot, or notes why it cannot.
-func (s *Sync) receive(mark, snapshot []byte) {
-	err := s.begin(snapshot, polled)
+// receiveSnapshot begins to load a snapshot, or notes why it cannot.
+func (s *Sync) receiveSnapshot(mark, snapshot []byte) {
+	err := s.beginLoad(snapshot, polled)
 	if _, inUse := err.(inUseError); inUse {
 		// The version does not count as seen, so the next poll brings it again.
 		s.nextPoll = s.clock.Now() + quota.Instant(inUseRetry)
@@ -168,24 +169,23 @@ func (s *Sync) receive(mark, snapshot []byte) {
 	}
 	s.coming.mark = keepMark(s.coming.mark, mark)
 	if err != nil {
-		s.refuse(wire.PeekVersion(snapshot), err)
+		s.refuseVersion(wire.PeekVersion(snapshot), err)
 		return
 	}
-	s.proceed()
+	s.continueLoad()
 }
 
-// endReceive puts the snapshot that the poll has brought into force and publishes it, or notes why
-// it cannot.
+// endReceive puts the polled snapshot into force and publishes it, or notes why it cannot.
 func (s *Sync) endReceive(err error) {
 	version := s.rules[1-s.using].Index.Version()
 	if err != nil {
-		s.refuse(version, err)
+		s.refuseVersion(version, err)
 		return
 	}
-	if !s.leader.still(s.clock.Now()) {
-		return // The next leader may have published a newer one since this one came.
+	if !s.leader.checkLease(s.clock.Now()) {
+		return // The next leader may have published a newer snapshot meanwhile.
 	}
-	s.swap()
+	s.swapRules()
 	s.seen, s.seenMark = version, append(s.seenMark[:0], s.coming.mark...)
 	s.refused, s.reason = 0, ""
 	s.Stats.Applied++
@@ -194,8 +194,8 @@ func (s *Sync) endReceive(err error) {
 	s.log.Info("weir: policy set version " + strconv.FormatUint(version, 10) + " is in force")
 }
 
-// refuse notes that a version does not load, and says so once.
-func (s *Sync) refuse(version uint64, err error) {
+// refuseVersion notes that a version does not load, and logs it once.
+func (s *Sync) refuseVersion(version uint64, err error) {
 	s.seen, s.seenMark = version, append(s.seenMark[:0], s.coming.mark...)
 	s.Stats.Refused++
 	known := s.refused == version && s.reason == err.Error()
@@ -206,6 +206,7 @@ func (s *Sync) refuse(version uint64, err error) {
 	}
 }
 
+// pollSucceeded notes an answer, and logs the end of an outage.
 func (s *Sync) pollSucceeded() {
 	s.Stats.Polls[rpc.Answered]++
 	s.heard = s.clock.Now()
@@ -217,12 +218,14 @@ func (s *Sync) pollSucceeded() {
 	s.retry = 0
 }
 
+// pollFailed notes a failed poll, and logs the begin of an outage.
 func (s *Sync) pollFailed(how rpc.Outcome, why string) {
 	s.polling = false
 	s.Stats.Polls[how]++
 	s.retry = pauses.After(s.retry)
 	s.nextPoll = s.clock.Now() + rpc.Spread(s.retry, s.random.Jitter())
-	// One that refuses the filter names each reason, also after an outage, as when it was replaced.
+	// A control plane that refuses the filter gets each reason logged, also after an outage, as
+	// when it was replaced.
 	refused := how == rpc.Refused && why != s.refusedFor
 	if s.failing == rpc.Answered || refused {
 		s.failing = how
