@@ -90,7 +90,7 @@ func TestRefusalsAreReported(t *testing.T) {
 			t.Errorf("a message holds what must not leave the node: %s", text)
 		}
 	}
-	if n := w.counter("samples.answered"); n == 0 || n > uint64(len(w.plane.decisions)) {
+	if n := w.counter("decisions.answered"); n == 0 || n > uint64(len(w.plane.decisions)) {
 		t.Errorf("%d messages counted, %d came", n, len(w.plane.decisions))
 	}
 }

@@ -1,6 +1,6 @@
 // Package decisions samples, in one VM, refused requests and the heaviest callers, and reports them
 // to the control plane. It uses bounded memory and a bounded time for each request, and makes no
-// call into Envoy for an allowed one.
+// call into Envoy for an allowed request.
 package decisions
 
 import (
@@ -14,53 +14,53 @@ import (
 )
 
 const (
-	// describedMost bounds how many refusals between two messages are sampled and not only counted.
+	// describedMost bounds the refusals between two messages that are sampled and not only counted.
 	describedMost = 128
-	// every: on average, one in so many decided requests is sampled for the heaviest callers.
+	// every is the mean number of decided requests per sample of the heaviest callers.
 	every = 16
 	slots = 2 * wire.MaxCounts
 )
 
-// Recorder is what one VM has to report. Each worker has its own, so collecting needs no shared
-// data on the path of requests. Make one with New.
+// Recorder has the samples of one VM. Each worker has its own Recorder, so collecting needs no
+// shared data on the path of requests. Make a Recorder with New.
 type Recorder struct {
 	random rpc.Rand
 	// callersDue is when the next message must include the callers.
 	callersDue quota.Instant
 	matcher    match.Matcher
-	// generation is that of the policy set of all samples.
+	// generation is the generation of the policy set of all samples.
 	generation uint64
 	message    wire.Decisions
 	// sent is the message that leaves. It shares the memory of message until it is written.
 	sent wire.Decisions
 	// banned describes the caller of a request that a ban refuses.
 	banned wire.CallerCount
-	// at are the times of the refusals, by their places in the message. described is how many were
-	// sampled.
+	// at are the times of the refusals, by their index in the message. described is the number of
+	// sampled refusals.
 	at        [wire.MaxRefusals]quota.Instant
 	described int
 	// counted is a hash table of the counts by policy and tier: 1 + the index in the message, 0 for
-	// none.
+	// an empty slot.
 	counted [slots]uint16
-	// gap is how many decided requests come before the next sampled one.
+	// gap is the number of decided requests before the next sampled request.
 	gap int
 }
 
-// Refused notes a refused request. Its attributes are a, or nil if they are gone; then its caller
-// is as it was described before.
+// Refused notes a refused request. Its attributes are a, or nil if they are gone; then id describes
+// its caller.
 func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, id *wire.Identity, now quota.Instant) {
-	if !s.about(req.Rules()) {
+	if !s.useSet(req.Rules()) {
 		return
 	}
 	h := &req.Hits[req.Refusing]
-	i := s.entry(h, s.count(h))
+	i := s.refusalEntry(h, s.countRefusal(h))
 	if i < 0 {
 		return
 	}
 	r := &s.message.Refusals[i]
 	r.Count++
 	if r.Count-r.Over == 1 {
-		s.describe(req.Rules(), &r.CallerCount, a, id, true)
+		s.describeCaller(req.Rules(), &r.CallerCount, a, id, true)
 	}
 	r.Limit, r.Reason, r.Source = h.Limit, uint8(req.Reason), uint8(req.Source)
 	r.Cost, r.Left, r.Retry = h.Cost, max(h.Remaining, 0), 0
@@ -70,20 +70,20 @@ func (s *Recorder) Refused(req *limiter.Request, a *match.Attributes, id *wire.I
 	s.at[i] = now
 }
 
-// Banned notes a request that a ban refuses. Its attributes are a, or nil if they are gone; then
-// its caller is as it was described before.
+// Banned notes a request that a ban refuses. Its attributes are a, or nil if they are gone; then id
+// describes its caller.
 func (s *Recorder) Banned(req *limiter.Request, a *match.Attributes, id *wire.Identity, now quota.Instant) {
-	if !s.about(req.Rules()) {
+	if !s.useSet(req.Rules()) {
 		return
 	}
 	var h limiter.Hit
 	h.Policy = wire.BanPolicy
-	first := s.count(&h)
-	s.describe(req.Rules(), &s.banned, a, id, true)
+	first := s.countRefusal(&h)
+	s.describeCaller(req.Rules(), &s.banned, a, id, true)
 	if h.Key = req.BannedKey; req.Ban != match.KeyBan {
-		h.Key = s.banned.Consumer // Bans of addresses, and of others without a consumer, are one entry for all.
+		h.Key = s.banned.Consumer // Bans without a consumer, for example of addresses, share one entry.
 	}
-	i := s.entry(&h, first)
+	i := s.refusalEntry(&h, first)
 	if i < 0 {
 		return
 	}
@@ -95,37 +95,37 @@ func (s *Recorder) Banned(req *limiter.Request, a *match.Attributes, id *wire.Id
 	s.at[i] = now
 }
 
-// Decided notes a request on which policies are enforced, allowed or refused. It samples the caller
-// of one request in every.
+// Decided notes a request on which policies are enforced, allowed or refused. It samples one caller
+// in every requests.
 func (s *Recorder) Decided(req *limiter.Request, a *match.Attributes, id *wire.Identity) {
 	s.gap--
-	if s.gap >= 0 || !s.about(req.Rules()) {
+	if s.gap >= 0 || !s.useSet(req.Rules()) {
 		return
 	}
 	s.gap = int(s.random.Next() % (2*every - 1))
 	for i := range req.Hits {
 		if h := &req.Hits[i]; i == 0 || req.Hits[i-1].Policy != h.Policy {
-			c := s.caller(h)
+			c := s.callerEntry(h)
 			c.Count += every
 			if c.Count-c.Over == every {
-				s.describe(req.Rules(), c, a, id, false)
+				s.describeCaller(req.Rules(), c, a, id, false)
 			}
 		}
 	}
 }
 
-// about makes the samples those of a policy set, and drops those of an older one. It reports false
-// for a request that an older set decided, or the plugin's own set, which the control plane does
-// not know.
-func (s *Recorder) about(rules *ruleset.Rules) bool {
+// useSet starts new samples for a newer policy set. It reports false for a request that an older
+// set decided, or the plugin's own set, which the control plane does not know.
+func (s *Recorder) useSet(rules *ruleset.Rules) bool {
 	if rules.Generation > s.generation {
-		s.clear(true)
+		s.clearSamples(true)
 		s.generation, s.message.Version = rules.Generation, rules.Index.Version()
 	}
 	return rules.Generation == s.generation && s.message.Version > 0
 }
 
-func (s *Recorder) clear(callers bool) {
+// clearSamples drops the samples; callers: also the callers.
+func (s *Recorder) clearSamples(callers bool) {
 	s.message.Counts, s.message.Refusals, s.described = s.message.Counts[:0], s.message.Refusals[:0], 0
 	clear(s.counted[:])
 	if callers {
@@ -133,18 +133,19 @@ func (s *Recorder) clear(callers bool) {
 	}
 }
 
-// Identify describes who makes a request that has to wait: its attributes are gone when it goes on.
+// Identify describes the caller of a request that has to wait: its attributes are gone when it goes
+// on.
 //
 //go:noinline
 func (s *Recorder) Identify(rules *ruleset.Rules, a *match.Attributes, id *wire.Identity) {
 	s.matcher.Identify(&rules.Index, a, true, id)
 }
 
-// describe fills in what may be reported of a caller. It is not inlined, for the size of the
-// filter.
+// describeCaller fills in the facts about a caller that may be reported. It is not inlined, to keep
+// the module small.
 //
 //go:noinline
-func (s *Recorder) describe(rules *ruleset.Rules, c *wire.CallerCount, a *match.Attributes, id *wire.Identity,
+func (s *Recorder) describeCaller(rules *ruleset.Rules, c *wire.CallerCount, a *match.Attributes, id *wire.Identity,
 	askEnvoy bool,
 ) {
 	if a != nil {
@@ -154,9 +155,9 @@ func (s *Recorder) describe(rules *ruleset.Rules, c *wire.CallerCount, a *match.
 	c.Consumer, c.Shown = id.Consumer, append(c.Shown[:0], id.Shown...)
 }
 
-// count counts a refusal of its policy and tier, and reports whether it is the first. Beyond the
-// bound it is not counted.
-func (s *Recorder) count(h *limiter.Hit) (first bool) {
+// countRefusal counts a refusal of its policy and tier, and reports whether it is the first. Beyond
+// wire.MaxCounts it is not counted.
+func (s *Recorder) countRefusal(h *limiter.Hit) (first bool) {
 	at := (h.Policy*31 + uint32(h.Tier)) % slots
 	for ; s.counted[at] != 0; at = (at + 1) % slots {
 		if c := &s.message.Counts[s.counted[at]-1]; c.Policy == h.Policy && c.Tier == h.Tier {
@@ -172,9 +173,9 @@ func (s *Recorder) count(h *limiter.Hit) (first bool) {
 	return false
 }
 
-// entry is the index of a refused bucket among the refusals, -1 if there is no room. There is room
-// for the first of each policy and tier, as long as there are places.
-func (s *Recorder) entry(h *limiter.Hit, first bool) int {
+// refusalEntry returns the index of a refused bucket among the refusals, -1 if there is no room.
+// The first refusal of each policy and tier has room while there are free entries.
+func (s *Recorder) refusalEntry(h *limiter.Hit, first bool) int {
 	list := s.message.Refusals
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {
@@ -188,7 +189,7 @@ func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	i, over := len(list), int64(0)
 	if i < wire.MaxRefusals {
 		s.message.Refusals = list[:i+1]
-	} else if i, over = s.victim(h); i < 0 {
+	} else if i, over = s.entryToReplace(h); i < 0 {
 		return -1
 	}
 	r := &s.message.Refusals[i]
@@ -196,10 +197,12 @@ func (s *Recorder) entry(h *limiter.Hit, first bool) int {
 	return i
 }
 
-// victim is the entry that a new one replaces, and how many refusals the new one takes over. It is
-// the least refused entry of the policy and tier with the most entries, or of the new one's own if
-// that has as many, so that no policy pushes the others out. It is -1 if each has one entry.
-func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
+// entryToReplace returns the entry that a new entry replaces, and the number of refusals that the
+// new entry takes over. It is the least refused entry of the policy and tier with the most entries.
+// If the new entry's own policy and tier has the same number of entries, it is the least refused
+// entry there, so that no policy pushes other policies out. It is -1 if each policy and tier has
+// one entry.
+func (s *Recorder) entryToReplace(h *limiter.Hit) (at int, over int64) {
 	list := s.message.Refusals
 	own, most, from := 0, 0, 0
 	for i := range list {
@@ -233,10 +236,10 @@ func (s *Recorder) victim(h *limiter.Hit) (at int, over int64) {
 	return at, over
 }
 
-// caller is the entry of a bucket among the callers. A new one takes the place and the count of the
-// least, so that every caller with more than one in MaxCallers of the sampled requests has an
-// entry.
-func (s *Recorder) caller(h *limiter.Hit) *wire.CallerCount {
+// callerEntry returns the entry of a bucket among the callers. A new entry replaces the entry with
+// the lowest count and takes over its count, so that every caller with more than 1 in MaxCallers of
+// the sampled requests has an entry.
+func (s *Recorder) callerEntry(h *limiter.Hit) *wire.CallerCount {
 	list, least := s.message.Callers, 0
 	for i := range list {
 		if list[i].Bucket == h.Key && list[i].Policy == h.Policy {

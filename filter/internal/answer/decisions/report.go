@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// callersApart is how often callers are reported; refusals are at once.
+// callersApart is the interval of reports of callers; refusals are reported at once.
 const callersApart = 5 * quota.Second
 
 // New makes the Recorder of a VM of a node. Random is the VM's own number.
@@ -43,8 +43,8 @@ func (s *Recorder) AddTo(m *wire.Report, now quota.Instant, _ *ruleset.Rules) {
 		s.sent.Callers = nil
 	}
 	m.Decisions = &s.sent
-	s.clear(callers)
+	s.clearSamples(callers)
 }
 
-// EndReport implements report.Part. What did not arrive is lost, since these are samples.
+// EndReport implements report.Part. Samples that did not arrive are lost.
 func (s *Recorder) EndReport(report.End, quota.Instant) {}

@@ -160,8 +160,8 @@ func (c *central) counters() []counter {
 		{name: "consumers.dropped", count: &cache.Dropped},
 		{name: "penalties.answered", count: &reports.Taken[wire.SectionOffences]},
 		{name: "penalties.failed", count: &reports.Failed[wire.SectionOffences]},
-		{name: "samples.answered", count: &reports.Taken[wire.SectionDecisions]},
-		{name: "samples.failed", count: &reports.Failed[wire.SectionDecisions]},
+		{name: "decisions.answered", count: &reports.Taken[wire.SectionDecisions]},
+		{name: "decisions.failed", count: &reports.Failed[wire.SectionDecisions]},
 	}
 }
 

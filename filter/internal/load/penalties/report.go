@@ -12,29 +12,29 @@ import (
 const (
 	// maxPending bounds the penalties of a VM that wait to be reported.
 	maxPending = 1024
-	// hearing is how long the first report waits for the poll to bring what the control plane
-	// knows: a report from before a pardon counts no more.
+	// hearing is the time for which the first report waits for the poll's penalties: a report from
+	// before a pardon does not count.
 	hearing = 250 * quota.Millisecond
 )
 
-// outbox takes the penalties that this VM has begun to the control plane. What does not arrive is
-// sent again.
+// outbox sends the penalties that this VM has begun to the control plane, and repeats them until
+// they arrive.
 type outbox struct {
-	// pending are those that wait, the oldest first. Those from unnamed on lack the identity of
-	// their caller. The first sending ones are under way.
+	// pending are the waiting penalties, the oldest first. Penalties from the index unnamed on lack
+	// the identity of their caller. The first sending penalties are under way.
 	pending          []wire.Offence
 	unnamed, sending int
 	section          wire.Offences
-	// due is when the first of them may leave.
+	// due is when the first penalty may leave.
 	due quota.Instant
 }
 
-// report notes a penalty for the next report. Penalties count by themselves: the later one of a
-// caller makes an earlier one that still waits superfluous.
-// What the plugin's own policy set decides concerns this node alone.
+// noteOffence notes a penalty for the next report. A later penalty of the same caller replaces a
+// penalty that still waits. Penalties of the plugin's own policy set are not reported, because they
+// concern this node only.
 //
 //go:noinline
-func (b *Box) report(ix *match.Index, s *match.Subject, key keyhash.Key, shadow bool) {
+func (b *Box) noteOffence(ix *match.Index, s *match.Subject, key keyhash.Key, shadow bool) {
 	if !b.reports || ix.Version() == 0 {
 		return
 	}
@@ -57,7 +57,7 @@ func (b *Box) report(ix *match.Index, s *match.Subject, key keyhash.Key, shadow 
 	o.Key, o.Known, o.Shadow, o.Prolonged = key, c.known, shadow, c.prolong
 	o.Level, o.Until, o.Forgotten = uint8(c.made.Level), c.made.Until, c.rule.Forgotten(c.made)
 	o.Policy = append(o.Policy[:0], ix.Text(ix.Policy(s.Policy).Name)...)
-	if o.Version != ix.Version() { // What was shown belongs to another policy set.
+	if o.Version != ix.Version() { // The identity shown belongs to another policy set.
 		o.Version, o.Shown = ix.Version(), o.Shown[:0]
 	}
 }
@@ -65,7 +65,7 @@ func (b *Box) report(ix *match.Index, s *match.Subject, key keyhash.Key, shadow 
 // Unnamed reports whether Name must be called before the request ends.
 func (b *Box) Unnamed() bool { return b.unnamed < len(b.pending) }
 
-// Name fills in who made the request whose penalties were noted last.
+// Name sets the identity of the request's caller in the penalties that were noted last.
 func (b *Box) Name(id *wire.Identity) {
 	for ; b.unnamed < len(b.pending); b.unnamed++ {
 		o := &b.pending[b.unnamed]
@@ -99,7 +99,7 @@ func (b *Box) EndReport(end report.End, _ quota.Instant) {
 		b.Stats.Dropped += uint64(sent)
 	}
 	left := copy(b.pending, b.pending[sent:])
-	clear(b.pending[left:]) // Their texts are those of elements that moved.
+	clear(b.pending[left:]) // Their texts share memory with the moved elements.
 	b.pending = b.pending[:left]
 	b.unnamed = max(b.unnamed-sent, 0)
 }

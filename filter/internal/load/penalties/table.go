@@ -11,25 +11,27 @@ import (
 
 const (
 	perSet = 4
-	// fixed is the length of an entry without its groups of refusals, groupSize that of a group.
+	// fixed is the length of an entry without its groups of refusals. groupSize is the length of a
+	// group.
 	fixed     = keyhash.Size + 1 + 8 + 8 + 8 + 1
 	groupSize = 8 + 4
 	stateSize = 16
 )
 
-// entry is what the process knows of one caller.
+// entry is the process's knowledge of one caller.
 type entry struct {
 	key keyhash.Key
 	penalty.Record
-	// revision is up to which the control plane's changes are in it.
+	// revision is the revision up to which the entry has the control plane's changes.
 	revision uint64
-	// touched is when it was last changed.
+	// touched is when the entry was last changed, in Unix milliseconds.
 	touched int64
-	// refusals are those that count for the next offence.
+	// refusals are the refusals that count for the next offence.
 	refusals penalty.Refusals
 }
 
-// rank orders entries by their worth: a penalty by its end, and any penalty before refusals alone.
+// rank orders entries by importance: a penalty by its end, and any penalty before entries with
+// refusals only.
 func (e *entry) rank() int64 {
 	if e.Level == 0 {
 		return e.touched - forever
@@ -37,10 +39,10 @@ func (e *entry) rank() int64 {
 	return e.Until
 }
 
-// forever is more milliseconds than lie between any two instants here.
+// forever is more milliseconds than there are between any two instants here.
 const forever = 1 << 50
 
-// state is what all VMs share about the poll: up to which revision the changes of penalties are
+// state is the shared state of the poll: the revision up to which the changes of penalties are
 // known, and the revision at which all were pardoned.
 type state struct {
 	revision, cleared uint64
@@ -54,19 +56,20 @@ type table struct {
 	stateKey shareddata.Key
 	state    state
 
-	// set are the entries of the set that was opened last, and room for one more.
+	// set are the entries of the last opened set, and room for one more entry.
 	set   [perSet + 1]entry
 	count int
 	// next is the value that is being written.
 	next []byte
 }
 
+// init sets the table's place in the shared data.
 func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
 	t.shared, t.sets = shared, shareddata.NewSets(shared, space, shareddata.PenaltySet, sets)
 	t.stateKey = space.Key(shareddata.PenaltyState)
 }
 
-// loadState reads the state; what cannot be read leaves it as it is.
+// loadState reads the shared state; an unreadable value changes nothing.
 func (t *table) loadState() {
 	value, _, found := t.shared.Get(t.stateKey[:])
 	if !found || len(value) != stateSize {
@@ -75,6 +78,7 @@ func (t *table) loadState() {
 	t.state = state{binary.LittleEndian.Uint64(value), binary.LittleEndian.Uint64(value[8:])}
 }
 
+// saveState writes the shared state.
 func (t *table) saveState() {
 	var value [stateSize]byte
 	binary.LittleEndian.PutUint64(value[:], t.state.revision)
@@ -82,8 +86,8 @@ func (t *table) saveState() {
 	t.shared.Put(t.stateKey[:], value[:])
 }
 
-// open reads the set of a caller.
-func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
+// openSet reads the set of a caller.
+func (t *table) openSet(caller keyhash.Key) (cas uint32, found bool) {
 	value, cas, found := t.sets.Open(caller)
 	t.count = 0
 	for b := value; len(b) >= fixed && t.count < perSet; t.count++ {
@@ -105,7 +109,7 @@ func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
 				First: int64(binary.LittleEndian.Uint64(group)), Count: int64(binary.LittleEndian.Uint32(group[8:])),
 			}
 		}
-		if e.revision < t.state.cleared { // All were pardoned since.
+		if e.revision < t.state.cleared { // All penalties were pardoned since.
 			e.Record, e.refusals.Count = penalty.Record{}, 0
 		}
 		b = b[end:]
@@ -113,9 +117,9 @@ func (t *table) open(caller keyhash.Key) (cas uint32, found bool) {
 	return cas, found
 }
 
-// find is what is known of a caller; nil for nothing. It is good until the next call.
-func (t *table) find(caller keyhash.Key) *entry {
-	t.open(caller)
+// findEntry returns the entry of a caller; nil if there is none. It is valid until the next call.
+func (t *table) findEntry(caller keyhash.Key) *entry {
+	t.openSet(caller)
 	at := t.indexOf(caller)
 	if at == t.count {
 		return nil
@@ -123,13 +127,13 @@ func (t *table) find(caller keyhash.Key) *entry {
 	return &t.set[at]
 }
 
-// update changes what is known of a caller. Change reports whether it changed the entry, which is
-// new if nothing is known; it may be called several times. Update reports whether what change made
-// is stored: it is not if the set is full of what counts more, or if other workers change the set
-// at every attempt.
-func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool) (stored bool) {
+// updateEntry changes the entry of a caller. Change reports whether it changed the entry, which may
+// be new; it may be called several times. updateEntry reports whether the change is stored. It is
+// not stored if the set is full of more important entries, or if other workers change the set at
+// every attempt.
+func (t *table) updateEntry(caller keyhash.Key, now int64, change func(e *entry) bool) (stored bool) {
 	for range bucketstore.MaxAttempts {
-		cas, found := t.open(caller)
+		cas, found := t.openSet(caller)
 		at := t.indexOf(caller)
 		one := &t.set[at]
 		if at == t.count {
@@ -141,14 +145,14 @@ func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool
 		}
 		one.touched = now
 		if t.count > perSet {
-			least := t.least()
-			if least.rank() > one.rank() && !least.old(now) {
+			least := t.leastEntry()
+			if least.rank() > one.rank() && !least.mayGo(now) {
 				return false
 			}
 			*least = *one
 			t.count = perSet
 		}
-		t.write()
+		t.encodeSet()
 		if t.sets.Swap(t.next, cas, found) {
 			return true
 		}
@@ -156,7 +160,7 @@ func (t *table) update(caller keyhash.Key, now int64, change func(e *entry) bool
 	return false
 }
 
-// indexOf is the index of the entry of a caller in the open set, or where it would be.
+// indexOf returns the index of a caller's entry in the open set, or of a new entry.
 //
 //go:noinline
 func (t *table) indexOf(caller keyhash.Key) int {
@@ -167,8 +171,8 @@ func (t *table) indexOf(caller keyhash.Key) int {
 	return at
 }
 
-// least is the entry of a full set that counts least.
-func (t *table) least() *entry {
+// leastEntry returns the least important entry of a full set.
+func (t *table) leastEntry() *entry {
 	least := &t.set[0]
 	for i := range t.set[:perSet] {
 		if t.set[i].rank() < least.rank() {
@@ -178,15 +182,16 @@ func (t *table) least() *entry {
 	return least
 }
 
-// old reports whether an entry may make room for any other: it has no penalty, or one that ended a
-// while ago.
-func (e *entry) old(now int64) bool { return e.Level == 0 || e.Until < now-keep }
+// mayGo reports whether any other entry may replace this entry: it has no penalty, or a penalty
+// that ended more than keep ago.
+func (e *entry) mayGo(now int64) bool { return e.Level == 0 || e.Until < now-keep }
 
-// keep is for how many milliseconds an ended penalty keeps its place before refusals alone.
+// keep is the number of milliseconds for which an ended penalty keeps its place before entries with
+// refusals only.
 const keep = 3_600_000
 
-// write puts the set into next.
-func (t *table) write() {
+// encodeSet writes the set into next.
+func (t *table) encodeSet() {
 	t.next = t.next[:0]
 	for i := range t.set[:t.count] {
 		e := &t.set[i]

@@ -1,7 +1,7 @@
-// Package consumers caches what the control plane knows about consumers: their tiers, bans and
-// limits of their own. The cache is in Envoy's shared data. Questions about the consumers of
-// requests fill it, and the changes from the long poll keep it current. For an unknown consumer the
-// policy set alone decides until the answer comes; no request waits for it.
+// Package consumers caches the control plane's knowledge about consumers: their tiers, bans and own
+// limits. The cache is in Envoy's shared data. Questions about the consumers of requests fill it,
+// and the changes from the long poll keep it current. For an unknown consumer the policy set alone
+// decides until the answer comes; no request waits for it.
 package consumers
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// How long knowledge counts.
+// These are the times for which knowledge counts.
 const (
-	// fresh is how long a consumer is not asked about again. keep is how long a tier counts after
-	// the last answer of the control plane.
+	// fresh is the time for which a consumer is not asked about again. keep is the time for which a
+	// tier counts after the last answer of the control plane.
 	fresh = quota.Minute
 	keep  = 10 * quota.Minute
 
@@ -29,24 +29,24 @@ var pauses = rpc.Backoff{First: 250 * quota.Millisecond, Longest: 5 * quota.Seco
 
 // Stats counts questions, for the filter's metrics.
 type Stats struct {
-	// Asked counts questions, Failed those without an answer, Dropped consumers for whom a question
-	// had no room.
+	// Asked counts questions. Failed counts questions without an answer. Dropped counts consumers
+	// that had no room in a question.
 	Asked, Failed, Dropped uint64
 }
 
-// Cache is one VM's view. Make one with New.
+// Cache gives one VM access to the cache. Make a Cache with New.
 type Cache struct {
 	Stats Stats
-	// Ahead is how far Unix time is ahead of the clock. The ends of bans and overrides are in Unix
-	// time.
+	// Ahead is the time by which Unix time is ahead of the clock. The ends of bans and overrides
+	// are in Unix time.
 	Ahead quota.Span
 
 	table  table
 	client rpc.Client
 	clock  rpc.Clock
 
-	// wanted are the consumers of the next question, asked those of the question under way, which
-	// left at sent.
+	// wanted are the consumers of the next question. asked are the consumers of the question under
+	// way, which left at sent.
 	wanted, asked []keyhash.Key
 	asking        bool
 	sent, nextAsk quota.Instant
@@ -72,19 +72,19 @@ func (c *Cache) Exceptions() (any bool, exceptionsRevision uint64) {
 }
 
 // Find implements match.Consumers. The next tick asks about a consumer that is unknown or was not
-// asked about for a while. A tier lapses when the control plane has not answered for long; bans and
-// the rest end at their own time.
+// asked about for fresh. A tier lapses when the control plane has not answered for keep; bans and
+// the other exceptions end at their own time.
 func (c *Cache) Find(found *match.Consumer) {
 	now := c.clock.Now()
 	found.Now = (int64(now) + int64(c.Ahead)) / int64(quota.Millisecond)
-	if !c.table.find(found.Key, &c.found) {
-		c.want(found.Key)
+	if !c.table.findRecord(found.Key, &c.found) {
+		c.wantConsumer(found.Key)
 		return
 	}
 	s, learned := &c.table.state, c.found.learned
 	found.Sure = learned >= s.staleBefore
 	if !found.Sure || now-learned >= quota.Instant(fresh) {
-		c.want(found.Key)
+		c.wantConsumer(found.Key)
 	}
 	if found.Sure {
 		learned = max(learned, s.synced) // The poll would have brought any later change.
@@ -102,8 +102,9 @@ func (c *Cache) Find(found *match.Consumer) {
 	}
 }
 
-func (c *Cache) want(consumer keyhash.Key) {
-	if contains(c.wanted, consumer) || contains(c.asked, consumer) {
+// wantConsumer adds a consumer to the next question.
+func (c *Cache) wantConsumer(consumer keyhash.Key) {
+	if containsKey(c.wanted, consumer) || containsKey(c.asked, consumer) {
 		return
 	}
 	if len(c.wanted) == wire.MaxQuestions {
@@ -113,7 +114,8 @@ func (c *Cache) want(consumer keyhash.Key) {
 	c.wanted = append(c.wanted, consumer)
 }
 
-func contains(keys []keyhash.Key, key keyhash.Key) bool {
+// containsKey reports whether keys contain a key. It is not generic, to keep the module small.
+func containsKey(keys []keyhash.Key, key keyhash.Key) bool {
 	for i := range keys {
 		if keys[i] == key {
 			return true
@@ -132,13 +134,13 @@ func (c *Cache) Tick(now quota.Instant) {
 	c.body = wire.AppendQuestion(c.body[:0], c.asked)
 	c.asking, c.sent = true, now
 	c.Stats.Asked++
-	if err := c.client.Call(path, c.body, askTimeout, c.answer); err != nil {
-		c.failed()
+	if err := c.client.Call(path, c.body, askTimeout, c.takeAnswer); err != nil {
+		c.failQuestion()
 	}
 }
 
-// NextDue is when Tick has something to do. What other VMs have learned can wait for the tick
-// before the next request.
+// NextDue returns when Tick has something to do. Changes that other VMs stored can wait for the
+// tick before the next request.
 func (c *Cache) NextDue() quota.Instant {
 	if len(c.wanted) == 0 || c.asking {
 		return quota.Forever
@@ -146,35 +148,36 @@ func (c *Cache) NextDue() quota.Instant {
 	return c.nextAsk
 }
 
-func (c *Cache) answer(status int, body []byte) {
+// takeAnswer handles the end of a question.
+func (c *Cache) takeAnswer(status int, body []byte) {
 	if status != 200 || wire.DecodeConsumers(body, &c.message) != nil {
-		c.failed()
+		c.failQuestion()
 		return
 	}
 	c.asking, c.asked, c.retry = false, c.asked[:0], 0
 	for i := range c.message.Items {
-		c.learn(&c.message.Items[i], c.sent)
+		c.learnConsumer(&c.message.Items[i], c.sent)
 	}
 }
 
-// learn stores the message's state of a consumer.
-func (c *Cache) learn(it *wire.Consumer, learned quota.Instant) bool {
+// learnConsumer stores the message's state of a consumer.
+func (c *Cache) learnConsumer(it *wire.Consumer, learned quota.Instant) bool {
 	c.taught = record{
 		key: it.Key, tier: it.Tier, special: it.Exceptions,
 		learned: learned, revision: c.message.Revision,
 	}
-	return c.table.learn(&c.taught)
+	return c.table.storeRecord(&c.taught)
 }
 
-// failed drops all wanted consumers: further requests will make them wanted again.
-func (c *Cache) failed() {
+// failQuestion drops all wanted consumers: further requests will make them wanted again.
+func (c *Cache) failQuestion() {
 	c.asking, c.asked, c.wanted = false, c.asked[:0], c.wanted[:0]
 	c.Stats.Failed++
 	c.retry = pauses.After(c.retry)
 	c.nextAsk = c.clock.Now() + quota.Instant(c.retry)
 }
 
-// Revision is the last known change, for the poll.
+// Revision returns the last known change, for the poll.
 func (c *Cache) Revision() uint64 {
 	c.table.loadState()
 	return c.table.state.revision
@@ -193,11 +196,11 @@ func (c *Cache) Changed(body []byte) error {
 		s.staleBefore = now
 	}
 	for i := range c.message.Items {
-		if !c.learn(&c.message.Items[i], now) {
+		if !c.learnConsumer(&c.message.Items[i], now) {
 			s.staleBefore = now + 1
 		}
 	}
-	// The state comes last: a VM that sees the new revision must find its changes.
+	// The state comes last: a VM that reads the new revision must find its changes.
 	s.revision, s.synced = c.message.Revision, now
 	s.exceptionsRevision, s.special = c.message.ExceptionsRevision, c.message.HasExceptions
 	c.table.saveState()

@@ -21,9 +21,9 @@ const (
 	stateSize = 4*8 + 1
 )
 
-// record is what is known about one consumer: its tier, empty for none; its special part in the
-// form of wire.AppendExceptions; when this was learned, by a question or a change; and the control
-// plane's revision then.
+// record is the knowledge about one consumer: its tier, empty for no tier; its special part in the
+// form of wire.AppendExceptions; the instant at which this was learned, by a question or a change;
+// and the control plane's revision then.
 type record struct {
 	key           keyhash.Key
 	tier, special []byte
@@ -42,8 +42,8 @@ func (r *record) rank() int {
 	return 0
 }
 
-// state is what all VMs share about the poll: the two revisions of the last known change,
-// whether any consumer is special, since when records count as current, and when the last poll
+// state is the shared state of the poll: the two revisions of the last known change, whether any
+// consumer is special, the instant since which records count as current, and when the last poll
 // ended.
 type state struct {
 	revision, exceptionsRevision uint64
@@ -62,16 +62,17 @@ type table struct {
 	value [stateSize]byte
 	set   [perSet]record
 	count int
-	// read is the value that set refers to, next the value that is being written.
+	// read is the value that set refers to, and next the value that is being written.
 	read, next []byte
 }
 
+// init sets the table's place in the shared data.
 func (t *table) init(shared shareddata.Data, space shareddata.Space, sets int) {
 	t.shared, t.sets = shared, shareddata.NewSets(shared, space, shareddata.ConsumerSet, sets)
 	t.stateKey = space.Key(shareddata.ConsumerState)
 }
 
-// loadState reads the state; what cannot be read leaves it as it is.
+// loadState reads the state; an unreadable value changes nothing.
 func (t *table) loadState() {
 	value, _, found := t.shared.Get(t.stateKey[:])
 	if !found || len(value) != stateSize {
@@ -87,6 +88,7 @@ func (t *table) loadState() {
 	}
 }
 
+// saveState writes the state.
 func (t *table) saveState() {
 	binary.LittleEndian.PutUint64(t.value[:], t.state.revision)
 	binary.LittleEndian.PutUint64(t.value[8:], uint64(t.state.staleBefore))
@@ -99,8 +101,8 @@ func (t *table) saveState() {
 	t.shared.Put(t.stateKey[:], t.value[:])
 }
 
-// open reads the set of a consumer.
-func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
+// openSet reads the set of a consumer.
+func (t *table) openSet(consumer keyhash.Key) (cas uint32, found bool) {
 	value, cas, found := t.sets.Open(consumer)
 	t.read = append(t.read[:0], value...) // The host's bytes are valid only until the next call.
 	t.count = 0
@@ -126,9 +128,9 @@ func (t *table) open(consumer keyhash.Key) (cas uint32, found bool) {
 	return cas, found
 }
 
-// find looks a consumer up. The record's tier is valid until the next call.
-func (t *table) find(consumer keyhash.Key, r *record) bool {
-	t.open(consumer)
+// findRecord looks a consumer up. The record's tier is valid until the next call.
+func (t *table) findRecord(consumer keyhash.Key, r *record) bool {
+	t.openSet(consumer)
 	for i := range t.set[:t.count] {
 		if t.set[i].key == consumer {
 			*r = t.set[i]
@@ -138,13 +140,12 @@ func (t *table) find(consumer keyhash.Key, r *record) bool {
 	return false
 }
 
-// learn stores a record unless a later one is known, as when a change overtakes the answer to a
-// question. If other workers change the set at every attempt, learn stores nothing and reports
-// false.
-func (t *table) learn(r *record) bool {
+// storeRecord stores a record unless a later record is known: a change may overtake the answer to a
+// question. If other workers change the set at every attempt, it stores nothing and reports false.
+func (t *table) storeRecord(r *record) bool {
 	for range bucketstore.MaxAttempts {
-		cas, found := t.open(r.key)
-		if !t.put(r) {
+		cas, found := t.openSet(r.key)
+		if !t.putRecord(r) {
 			return true
 		}
 		t.next = t.next[:0]
@@ -168,11 +169,12 @@ func (t *table) learn(r *record) bool {
 	return false
 }
 
-// put puts a record into the open set, and reports whether it did. A full set drops a record
-// without content before one with a tier, whose loss means another limit, and that before a ban or
-// more; among equals it drops the oldest. A record never replaces one with more content that was
-// asked about lately, so invented consumers push no real ones out.
-func (t *table) put(r *record) bool {
+// putRecord puts a record into the open set, and reports whether it did. A full set drops a record
+// without content first, then a record with a tier, whose loss means another limit, and last a
+// record with a ban or more. Among equal records it drops the oldest. A record never replaces a
+// record with more content that was learned within keep, so invented consumers push no real
+// consumers out.
+func (t *table) putRecord(r *record) bool {
 	at := 0
 	for at < t.count && t.set[at].key != r.key {
 		at++

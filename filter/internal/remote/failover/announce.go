@@ -8,13 +8,12 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// named bounds the policies in one line of the log.
-const named = 5
+// maxNamed bounds the policies in one line of the log.
+const maxNamed = 5
 
-// announce counts and logs the steps that the process entered and left with the change that was
-// just stored.
+// announce counts and logs the steps that the process entered and left with the stored change.
 func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *ruleset.Rules) {
-	is := l.standing()
+	is := l.standingNow()
 	since := max(was.since, is.since)
 	for step := policy.StepGround; step < policy.Steps; step++ {
 		before, after := was.mask>>step&1, is.mask>>step&1
@@ -39,24 +38,24 @@ func (l *Ladder) announce(now quota.Instant, t Trouble, was standing, rules *rul
 		if t.Open {
 			text += " (" + t.How.String() + ")"
 		}
-		l.log.Warn(text + l.names(step, rules))
+		l.log.Warn(text + l.policyNames(step, rules))
 	}
 }
 
-// names lists the first policies on a step.
-func (l *Ladder) names(step policy.Step, rules *ruleset.Rules) string {
+// policyNames lists the first policies on a step.
+func (l *Ladder) policyNames(step policy.Step, rules *ruleset.Rules) string {
 	list, n := "", 0
 	for i, s := range l.record.steps {
 		if policy.Step(s) != step || l.record.generation != rules.Generation || i >= rules.Index.Len() {
 			continue
 		}
 		n++
-		if n <= named {
+		if n <= maxNamed {
 			list += ", " + string(rules.Index.Text(rules.Index.Policy(uint32(i)).Name))
 		}
 	}
-	if n > named {
-		list += " and " + strconv.Itoa(n-named) + " more"
+	if n > maxNamed {
+		list += " and " + strconv.Itoa(n-maxNamed) + " more"
 	}
 	if list != "" {
 		list = ": " + list[2:]

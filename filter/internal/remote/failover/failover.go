@@ -18,10 +18,10 @@ type Log interface {
 	Warn(message string)
 }
 
-// Trouble is what a worker knows about its own calls.
+// Trouble is a worker's knowledge about its own calls.
 type Trouble struct {
 	// Open: calls have failed since Since, and requests do not wait for them. Times grows when
-	// calls begin to fail, and with each probe that fails. How is how the last call failed.
+	// calls begin to fail, and with each failed probe. How is the failure of the last call.
 	Open  bool
 	Since quota.Instant
 	Times uint32
@@ -31,14 +31,14 @@ type Trouble struct {
 // Stats counts steps that the process entered and left.
 type Stats struct{ Entered, Left [policy.Steps]uint64 }
 
-// confirmation is how long a worker's report of trouble counts: longer than its longest pause and a
-// call. So a worker that has ended leaves no trouble behind.
+// confirmation is the time for which a worker's trouble counts without a new sign: longer than its
+// longest pause and a call. So a worker that has ended leaves no trouble behind.
 const confirmation = 4 * quota.Second
 
-// watch is how often the leader looks for trouble of other workers.
+// watch is the interval at which the leader looks for trouble of other workers.
 const watch = 250 * quota.Millisecond
 
-// Ladder is the failure ladder as one worker sees it. Make one with New.
+// Ladder gives one worker access to the failure ladder. Make a Ladder with New.
 type Ladder struct {
 	Stats
 
@@ -48,11 +48,11 @@ type Ladder struct {
 
 	record record
 	buf    []byte
-	// stored is Times as this worker stored it last, open whether that was trouble. hastened:
-	// another worker was answered since.
+	// stored is the value of Times when this worker last stored it; open: that was trouble.
+	// hastened: another worker was answered since.
 	stored         uint32
 	open, hastened bool
-	// noted: some policies are above the ground in ruleset.Steps of this worker.
+	// noted: some policies are above StepGround in ruleset.Steps of this worker.
 	noted bool
 	reported
 }
@@ -62,31 +62,31 @@ func New(shared shareddata.Data, space shareddata.Space, log Log) *Ladder {
 	return &Ladder{shared: shared, key: space.Key(shareddata.Failover), log: log}
 }
 
-// Worst is the highest step of any policy, as of the last tick.
-func (l *Ladder) Worst() policy.Step { return l.record.worst() }
+// Worst returns the highest step of any policy at the last tick.
+func (l *Ladder) Worst() policy.Step { return l.record.worstStep() }
 
-// Tick merges the process's record and this worker's knowledge. Heard is since when a worker has
-// had no answer, 0 for none. Hasten: another worker was answered, so this one should probe at once.
-// The leader's ladder also has a section in reports.
+// Tick merges the process's record and this worker's knowledge. Heard is the instant since which a
+// worker has had no answer, 0 if all have. Hasten: another worker was answered, so this worker
+// should probe at once. The leader's ladder also has a section in reports.
 func (l *Ladder) Tick(
 	now quota.Instant, t Trouble, rules *ruleset.Rules, leads bool,
 ) (heard quota.Instant, hasten bool) {
 	r := &l.record
 	value, cas, found := l.shared.Get(l.key[:])
-	r.read(value)
+	r.decode(value)
 	if rules == nil {
 		return r.since, false
 	}
-	was := l.standing()
-	changed := l.change(now, t, rules, &hasten)
+	was := l.standingNow()
+	changed := l.updateRecord(now, t, rules, &hasten)
 	if l.acked > r.reported {
 		r.reported, changed = l.acked, true
 	}
-	if l.leads = leads; changed && !l.store(cas, found) {
+	if l.leads = leads; changed && !l.storeRecord(cas, found) {
 		// Another worker wrote in between. The next tick starts from its record, and reports.
 		l.leads = false
 		value, _, _ = l.shared.Get(l.key[:])
-		r.read(value)
+		r.decode(value)
 		return r.since, hasten
 	}
 	if changed {
@@ -103,8 +103,8 @@ func (l *Ladder) Tick(
 	return r.since, hasten
 }
 
-// NextDue is when Tick has something to do: at once while a worker of the process has no answer.
-// The leader looks for such a worker now and then, because it reports for all.
+// NextDue returns when Tick has something to do: at once while a worker of the process has no
+// answer. The leader looks for such a worker every watch, because it reports for all workers.
 func (l *Ladder) NextDue(now quota.Instant, leads bool) quota.Instant {
 	switch {
 	case l.record.since != 0 || l.open:
@@ -115,8 +115,8 @@ func (l *Ladder) NextDue(now quota.Instant, leads bool) quota.Instant {
 	return quota.Forever
 }
 
-// change updates the record with what this worker knows.
-func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hasten *bool) (changed bool) {
+// updateRecord updates the record with this worker's knowledge.
+func (l *Ladder) updateRecord(now quota.Instant, t Trouble, rules *ruleset.Rules, hasten *bool) (changed bool) {
 	r, whole := &l.record, false
 	switch {
 	case t.Open && t.Times != l.stored:
@@ -135,11 +135,11 @@ func (l *Ladder) change(now quota.Instant, t Trouble, rules *ruleset.Rules, hast
 	case !t.Open:
 		l.open = false
 	}
-	return r.since != 0 && l.mark(rules, whole) || changed
+	return r.since != 0 && l.markSteps(rules, whole) || changed
 }
 
-// mark notes this worker's furthest steps in the record; all of them if the record is new.
-func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
+// markSteps notes this worker's furthest steps in the record; all of them if the record is new.
+func (l *Ladder) markSteps(rules *ruleset.Rules, whole bool) (changed bool) {
 	r, own := &l.record, &rules.Steps
 	newer := rules.Generation > r.generation
 	empty := rules.Generation == r.generation && len(r.steps) == 0 && len(own.At) > 0
@@ -155,7 +155,8 @@ func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	}
 	l.noted = true
 	for i, step := range own.At {
-		// A worker without recent requests of the policy may know an earlier step than others.
+		// A worker without recent requests of the policy may know an earlier step than other
+		// workers.
 		on := &rules.Index.Policy(uint32(i)).OnFailure
 		if on.Position(step) > on.Position(policy.Step(r.steps[i])) {
 			r.steps[i], changed = byte(step), true
@@ -165,14 +166,16 @@ func (l *Ladder) mark(rules *ruleset.Rules, whole bool) (changed bool) {
 	return changed
 }
 
-func (l *Ladder) store(cas uint32, found bool) bool {
-	l.buf = l.record.append(l.buf[:0])
+// storeRecord stores the record if no other worker has changed it.
+func (l *Ladder) storeRecord(cas uint32, found bool) bool {
+	l.buf = l.record.appendTo(l.buf[:0])
 	return shareddata.Swap(l.shared, l.key[:], l.buf, cas, found)
 }
 
-func (l *Ladder) standing() standing { return standing{l.record.mask(), l.record.since} }
+// standingNow returns the steps of the record.
+func (l *Ladder) standingNow() standing { return standing{l.record.stepMask(), l.record.since} }
 
-// standing is the steps that the process is on, one bit each, and since when.
+// standing are the steps that the process is on, one bit each, and since when it is on them.
 type standing struct {
 	mask  uint8
 	since quota.Instant

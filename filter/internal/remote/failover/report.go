@@ -8,13 +8,14 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// repeat is how often reports are repeated while the control plane does not answer a worker.
+// repeat is the interval of repeated reports while the control plane does not answer a worker.
 const repeat = 10 * quota.Second
 
-// reported is what the control plane knows of the ladder. Only the leader's reports.
+// reported is the control plane's knowledge of the ladder. Only the leader reports.
 type reported struct {
 	leads bool
-	// sent are the changes in the report under way, acked those in the last report that arrived.
+	// sent is the value of changes in the report under way, and acked its value in the last report
+	// that arrived.
 	sent, acked uint64
 	// again is when a report must leave even without a change.
 	again   quota.Instant
@@ -38,7 +39,7 @@ func (l *Ladder) NextReport(now quota.Instant) quota.Instant {
 // AddTo implements report.Part. The section is the newest state as a whole.
 func (l *Ladder) AddTo(m *wire.Report, _ quota.Instant, rules *ruleset.Rules) {
 	r, s := &l.record, &l.section
-	s.Version, s.Worst, s.Steps = rules.Index.Version(), r.worst(), s.Steps[:0]
+	s.Version, s.Worst, s.Steps = rules.Index.Version(), r.worstStep(), s.Steps[:0]
 	if r.since != 0 && r.generation == rules.Generation && len(r.steps) == rules.Index.Len() {
 		l.addSteps(rules, true)
 		l.addSteps(rules, false)
@@ -46,8 +47,8 @@ func (l *Ladder) AddTo(m *wire.Report, _ quota.Instant, rules *ruleset.Rules) {
 	m.Ladder, l.sent = s, r.changes
 }
 
-// addSteps adds the policies whose requests have needed the ladder or, without needed, the others
-// that can need it.
+// addSteps adds the policies whose requests have needed the ladder. Without needed it adds the
+// other policies that can need it.
 func (l *Ladder) addSteps(rules *ruleset.Rules, needed bool) {
 	for i, step := range l.record.steps {
 		if len(l.section.Steps) == wire.MaxSteps {
@@ -64,7 +65,7 @@ func (l *Ladder) addSteps(rules *ruleset.Rules, needed bool) {
 	}
 }
 
-// EndReport implements report.Part. What the control plane did not take is sent again.
+// EndReport implements report.Part. A section that the control plane did not take is sent again.
 func (l *Ladder) EndReport(end report.End, now quota.Instant) {
 	if end == report.Taken {
 		l.acked, l.again = l.sent, now+quota.Instant(repeat)
