@@ -1,6 +1,6 @@
-// Package measures reports to the control plane what a worker has measured of policies: requests in
-// flight, how full limits were, what was decided, and what candidates and policies in shadow would
-// have refused. A worker on which no policy has any of that reports nothing.
+// Package measures reports a worker's measurements of policies to the control plane: requests in
+// flight, the use of limits, decisions, and the requests that candidates and policies in shadow
+// would have refused. A worker without measurements reports nothing.
 package measures
 
 import (
@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// placesOfAll are kept in each message for all requests, of each version in use.
+	// placesOfAll is the number of places in each message that are kept for all requests, a place
+	// for each version in use.
 	placesOfAll = 4
 )
 
@@ -19,19 +20,19 @@ const (
 type Flights interface {
 	// Unmeasured reports whether Measure has something.
 	Unmeasured() bool
-	// Measure calls each for every policy with requests in flight: for how long they were since an
-	// instant, added up, and how much of a limit was used at most, in percent.
+	// Measure calls each for every policy with requests in flight: the sum of their time in flight
+	// since an instant, and the highest use of a limit in percent.
 	Measure(now quota.Instant, each func(policy string, busy quota.Span, since quota.Instant, used int64))
 }
 
-// Recorder is what one VM has to report. Each worker has its own: the control plane adds them up.
-// Make one with New.
+// Recorder has the measurements of one VM. Each worker has its own Recorder: the control plane adds
+// them up. Make a Recorder with New.
 type Recorder struct {
 	flights Flights
 	message wire.Measures
 	// sent is the message that leaves. It shares the memory of message until it is written.
 	sent wire.Measures
-	// places are those of policies in the message, by name.
+	// places are the indexes of policies in the message, by name.
 	places map[string]int
 	// begun is when the measured time of the message began.
 	begun quota.Instant
@@ -42,15 +43,15 @@ func New(flights Flights) *Recorder {
 	return &Recorder{flights: flights, places: make(map[string]int), begun: quota.Forever}
 }
 
-// Decided notes what was counted for a policy: the requests that its candidate would have refused,
-// those that the policy would have, in shadow, and those of which they do not know it; what the
-// policy decided, which waited, and which it decided without its bucket; and how much of the
-// fullest bucket was used at most, in percent. Version is that of its policy set.
+// Decided notes the counts of a policy: the requests that its candidate, or the policy in shadow,
+// would have refused or left undetermined; the policy's decisions, the decisions that waited, and
+// the decisions without its bucket; and the highest use of its fullest bucket, in percent. Version
+// is the version of its policy set.
 func (s *Recorder) Decided(policy []byte, version uint64, counts *ruleset.Counts, used int64) {
 	if *counts == (ruleset.Counts{}) && used == 0 {
 		return
 	}
-	if one := s.of(string(policy), version); one != nil {
+	if one := s.measureOf(string(policy), version); one != nil {
 		one.CandidateRefused += int64(counts[ruleset.CountCandidateRefused])
 		one.ShadowRefused += int64(counts[ruleset.CountShadowRefused])
 		one.CandidateUndetermined += int64(counts[ruleset.CountCandidateUndetermined])
@@ -64,23 +65,23 @@ func (s *Recorder) Decided(policy []byte, version uint64, counts *ruleset.Counts
 	}
 }
 
-// addFlown notes how long requests of a policy were in flight.
+// addFlown adds the time for which requests of a policy were in flight.
 func (s *Recorder) addFlown(policy string, busy quota.Span, since quota.Instant, used int64) {
-	if one := s.of(policy, 0); one != nil {
+	if one := s.measureOf(policy, 0); one != nil {
 		one.Busy += int64(busy / quota.Millisecond)
 		one.Used = min(max(one.Used, used), wire.MaxUsed)
 		s.begun = min(s.begun, since)
 	}
 }
 
-// of is the measure of a policy of a version in the next message, nil beyond the bound; of any
-// version for 0.
-func (s *Recorder) of(policy string, version uint64) *wire.Measure {
+// measureOf returns the measure of a policy of a version in the next message, nil beyond
+// wire.MaxMeasures. Version 0 means any version.
+func (s *Recorder) measureOf(policy string, version uint64) *wire.Measure {
 	at, found := s.places[policy]
 	if found && version != 0 && s.message.Items[at].Version == 0 {
 		s.message.Items[at].Version = version
 	}
-	if found && version != 0 && s.message.Items[at].Version != version { // Seldom: two are in use.
+	if found && version != 0 && s.message.Items[at].Version != version { // This is rare: two versions are in use.
 		for at = 0; at < len(s.message.Items); at++ {
 			if one := &s.message.Items[at]; one.Version == version && string(one.Policy) == policy {
 				return one
@@ -120,5 +121,5 @@ func (s *Recorder) AddTo(m *wire.Report, now quota.Instant, _ *ruleset.Rules) {
 	clear(s.places)
 }
 
-// EndReport implements report.Part. What did not arrive is lost.
+// EndReport implements report.Part. Measurements that did not arrive are lost.
 func (s *Recorder) EndReport(report.End, quota.Instant) {}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Refusal is the answer that a refused client gets.
+// Refusal is the answer to a refused client.
 type Refusal struct {
 	Status  uint32
 	Headers Headers
@@ -23,8 +23,8 @@ type Refusal struct {
 }
 
 // Write makes the answer to a refused request. Now and wall are the same moment on the monotonic
-// clock and as Unix time, in microseconds. A gRPC caller gets the sentence as its body, which Envoy
-// makes the message of the status.
+// clock and as Unix time, in microseconds. A gRPC caller gets the sentence as its body; Envoy makes
+// it the message of the status.
 func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grpc bool) {
 	r.Headers.Reset()
 	r.Body, r.Headers.LeftOut = r.Body[:0], 0
@@ -35,7 +35,7 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 			Reason: req.Reason, Source: req.Source, Policy: ix.Text(p.Name), After: ix.After(&hit.Hit),
 			Limit: req.LimitOf(&hit.Hit), Cost: hit.Cost, Left: hit.Remaining, Elsewhere: hit.Elsewhere(),
 		},
-		Name: name(req, req.Refusing), Tier: ix.Tier(hit.Tier),
+		Name: nameOf(req, req.Refusing), Tier: ix.Tier(hit.Tier),
 		Retry: answer.RetryAfter(req.Reason, hit.Retry, now, &hit.Hit), Reset: hit.Reset,
 	}
 	kind := r.body.Kind()
@@ -64,9 +64,9 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	}
 }
 
-// WriteBan makes the answer to a banned caller, by the Unix time in microseconds. It names what is
-// banned and, if it ends by itself, when, and nothing else. Envoy makes the body the message of a
-// gRPC status.
+// WriteBan makes the answer to a banned caller, at the Unix time wall in microseconds. It names the
+// banned thing and the end of the ban, if it ends by itself, and nothing else. Envoy makes the body
+// the message of a gRPC status.
 func (r *Refusal) WriteBan(req *limiter.Request, wall int64, grpc bool) {
 	r.Headers.Reset()
 	ix, kind := &req.Rules().Index, &answer.Kinds[policy.ReasonAbsent]
@@ -87,8 +87,8 @@ func (r *Refusal) WriteBan(req *limiter.Request, wall int64, grpc bool) {
 	}
 }
 
-// writeOwn writes the operator's own response, and reports whether the body is written.
-// Its texts stay until they are sent, as the set does.
+// writeOwn writes the operator's own response, and reports whether the body is written. Its texts
+// are not copied: the policy set keeps them until they are sent.
 func (r *Refusal) writeOwn(own *wire.Response, ix *match.Index, grpc bool) bool {
 	if own.Status != 0 {
 		r.Status = uint32(own.Status)
@@ -103,8 +103,8 @@ func (r *Refusal) writeOwn(own *wire.Response, ix *match.Index, grpc bool) bool 
 	return true
 }
 
-// AppendDecision appends the decision in the form for access logs. The wait in it is that of
-// Retry-After before it is rounded up and spread.
+// AppendDecision appends the decision in the form for access logs. Its wait is Retry-After before
+// rounding and jitter.
 func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []byte {
 	ix := &req.Rules().Index
 	shown := req.Refusing
@@ -134,8 +134,7 @@ func AppendDecision(dst []byte, req *limiter.Request, status limiter.Status) []b
 	return dst
 }
 
-// AppendCosts appends what a request has reserved and what that has cost, in the form for access
-// logs.
+// AppendCosts appends the reserved and the actual costs of a request, in the form for access logs.
 func AppendCosts(dst []byte, req *limiter.Request) []byte {
 	for i, c := range req.Costs {
 		if i > 0 {

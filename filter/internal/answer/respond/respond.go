@@ -1,5 +1,5 @@
-// Package respond hands decisions to shared/answer, which writes the answers for clients:
-// headers on the upstream's answer, or the refusal itself.
+// Package respond passes decisions to shared/answer, which writes the answers for clients: headers
+// on the upstream's answer, or the refusal itself.
 package respond
 
 import (
@@ -14,14 +14,14 @@ import (
 type Headers struct{ answer.Headers }
 
 // Limits writes a decision in the dialects of the policy set: every policy that applied and whose
-// state is known; if the request is refused, with the wait of retryAfter seconds, 0 where that does
+// state is known. For a refused request it writes the wait of retryAfter seconds, 0 if waiting does
 // not help. Wall is the Unix time in microseconds.
 func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall int64) {
 	h.Items = h.Items[:0]
 	refusing := -1
 	for i := range req.Hits {
 		hit := &req.Hits[i]
-		if !hit.Known { // Nothing has been heard of its bucket.
+		if !hit.Known { // Its bucket is not known yet.
 			continue
 		}
 		if refused && i == req.Refusing {
@@ -29,15 +29,15 @@ func (h *Headers) Limits(req *limiter.Request, refused bool, retryAfter, wall in
 		}
 		limit := req.LimitOf(&hit.Hit)
 		h.Items = append(h.Items, dialect.Item{
-			Name: name(req, i), Burst: limit.Params.Burst, Window: limit.Refill(), Remaining: hit.Remaining,
+			Name: nameOf(req, i), Burst: limit.Params.Burst, Window: limit.Refill(), Remaining: hit.Remaining,
 			Reset: hit.Reset, InFlight: limit.InFlight, Cost: hit.Cost, Policy: hit.Policy, Bucket: hit.Key,
 		})
 	}
 	h.Headers.Limits(&req.Rules().Index, refused, refusing, retryAfter, wall)
 }
 
-// name is the name of the limit of a hit.
-func name(req *limiter.Request, i int) []byte {
+// nameOf returns the name of the limit of the ith hit.
+func nameOf(req *limiter.Request, i int) []byte {
 	hit := &req.Hits[i]
 	several := i > 0 && req.Hits[i-1].Policy == hit.Policy ||
 		i+1 < len(req.Hits) && req.Hits[i+1].Policy == hit.Policy

@@ -6,9 +6,9 @@ import (
 	"github.com/weir-proxy/weir/shared/dialect"
 )
 
-// ForWeb makes an answer to a gRPC caller one to a browser that calls by gRPC-Web: status and
-// message stand in a frame of the body, in Base64 if it is text. Envoy does this itself only where
-// its filter grpc_web comes before Weir's.
+// ForWeb turns an answer to a gRPC caller into an answer to a browser that uses gRPC-Web: status
+// and message are in a frame of the body, in Base64 if it is text. Envoy does this itself only if
+// its filter grpc_web comes before Weir's filter.
 func (r *Refusal) ForWeb(isText bool) {
 	frame := append(r.frame[:0], "\x80\x00\x00\x00\x00grpc-status:"...)
 	frame = dialect.AppendInt(frame, int64(r.GRPC))

@@ -1,5 +1,5 @@
-// Package report sends what one worker has to say to the control plane: one message, in which each
-// part of the filter that has news has a section. Each section keeps its own pace.
+// Package report sends a worker's reports to the control plane: one message, in which each part of
+// the filter with news has a section. Each section has its own pace.
 package report
 
 import (
@@ -14,12 +14,13 @@ const (
 	timeout = quota.Second
 	// unknown is the pause after an answer of a control plane that does not know the message.
 	unknown = quota.Minute
-	// early is how much sooner than it must a section leaves with others, to save a call.
+	// early is the time by which a section may leave early, together with other sections, to save a
+	// call.
 	early = quota.Instant(quota.Second / 4)
 )
 
-// times are how long a section waits after a report that the control plane took, and after those
-// that it did not.
+// times are the waits of a section: apart after a report that the control plane took, and pauses
+// after reports that it did not take.
 var times = [wire.SectionCount]struct {
 	apart  quota.Span
 	pauses rpc.Backoff
@@ -34,9 +35,10 @@ var times = [wire.SectionCount]struct {
 
 // Part is a part of the filter that has a section in reports.
 type Part interface {
-	// NextReport is when the part has something to say; quota.Forever for nothing.
+	// NextReport returns when the part has something to report; quota.Forever for nothing.
 	NextReport(now quota.Instant) quota.Instant
-	// AddTo adds the section to a report that leaves now, unless there is nothing to say after all.
+	// AddTo adds the section to a report that leaves now, unless there is nothing to report after
+	// all.
 	AddTo(m *wire.Report, now quota.Instant, rules *ruleset.Rules)
 	// EndReport ends the report with the section that was added last.
 	EndReport(end End, now quota.Instant)
@@ -45,43 +47,43 @@ type Part interface {
 // Parts are the parts by their sections.
 type Parts = [wire.SectionCount]Part
 
-// Stats counts for each section the reports whose section was taken, and the others.
+// Stats counts, for each section, the taken and the failed reports.
 type Stats struct{ Taken, Failed [wire.SectionCount]uint64 }
 
-// End is how a section's report ended.
+// End is the outcome of a section's report.
 type End uint8
 
-// Taken sections are with the control plane. Lost ones are not, and may be sent again. Refused ones
-// would be refused again.
+// Taken: the control plane has the section. Lost: it does not, and the section may be sent again.
+// Refused: it would refuse the section again.
 const (
 	Taken End = iota
 	Lost
 	Refused
 )
 
-// Reporter sends the reports of one worker, one at a time. Only offences leave beside a report that
-// has none. Make one with New.
+// Reporter sends the reports of one worker, one at a time. Only offences may leave beside a report
+// without offences. Make a Reporter with New.
 type Reporter struct {
 	Stats
 	client rpc.Client
 	clock  rpc.Clock
 	random rpc.Rand
 	parts  Parts
-	// next is when a section may leave again, pause the last pause after it was not taken.
+	// next is when a section may leave again. pause is the last pause after it was not taken.
 	next  [wire.SectionCount]quota.Instant
 	pause [wire.SectionCount]quota.Span
 	// sent are the sections under way.
 	sent wire.Sections
-	// suspect are the sections of a report that was refused as a whole. Each leaves alone until it
-	// is taken alone, so that a bad one does not take others with it again. Samples in the first
-	// report are lost.
+	// suspect are the sections of a report that was refused as a whole. Each suspect section leaves
+	// separately until it is taken, so that a bad section does not spoil other sections again.
+	// Samples in the first report are lost.
 	suspect wire.Sections
 	message wire.Report
 	body    []byte
 }
 
 // New makes the Reporter of a worker of a node. Boot is random for each process, seed for each
-// worker. A part that is nil says nothing.
+// worker. A nil part reports nothing.
 func New(client rpc.Client, clock rpc.Clock, node string, boot, seed uint64, parts Parts) *Reporter {
 	return &Reporter{
 		client: client, clock: clock, random: rpc.NewRand(seed), parts: parts,
@@ -89,7 +91,7 @@ func New(client rpc.Client, clock rpc.Clock, node string, boot, seed uint64, par
 	}
 }
 
-// NextDue is when Tick has something to do.
+// NextDue returns when Tick has something to do.
 func (r *Reporter) NextDue(now quota.Instant) quota.Instant {
 	due := quota.Forever
 	for i := range r.parts {
@@ -100,12 +102,13 @@ func (r *Reporter) NextDue(now quota.Instant) quota.Instant {
 	return due
 }
 
-// mayLeave reports whether a section waits for no report under way.
+// mayLeave reports whether a section need not wait for a report under way.
 func (r *Reporter) mayLeave(i int) bool {
 	return r.sent == 0 || i == int(wire.SectionOffences) && !r.sent.Has(wire.SectionOffences)
 }
 
-// Tick sends a report as soon as a section is due, with the others that nearly are.
+// Tick sends a report as soon as a section is due, together with sections that are due within
+// early.
 func (r *Reporter) Tick(now quota.Instant, rules *ruleset.Rules) {
 	if r.NextDue(now) > now {
 		return
@@ -119,13 +122,14 @@ func (r *Reporter) Tick(now quota.Instant, rules *ruleset.Rules) {
 	}
 	r.sent |= sent
 	r.body = wire.AppendReport(r.body[:0], m)
-	done := func(status int, _ []byte) { r.end(r.clock.Now(), sent, status) }
+	done := func(status int, _ []byte) { r.endReport(r.clock.Now(), sent, status) }
 	if err := r.client.Call(path, r.body, timeout, done); err != nil {
-		r.end(now, sent, 0)
+		r.endReport(now, sent, 0)
 	}
 }
 
-// addParts adds the sections that leave now: any that are not suspect, or one that is.
+// addParts adds the sections that leave now: the sections that are not suspect, or a single suspect
+// section.
 func (r *Reporter) addParts(now quota.Instant, rules *ruleset.Rules) {
 	for i, part := range r.parts {
 		suspect := r.suspect.Has(wire.Section(i))
@@ -142,13 +146,13 @@ func (r *Reporter) addParts(now quota.Instant, rules *ruleset.Rules) {
 	}
 }
 
-// end ends the report of some sections, for each of them.
-func (r *Reporter) end(now quota.Instant, sent wire.Sections, status int) {
+// endReport ends the report of some sections, and informs their parts.
+func (r *Reporter) endReport(now quota.Instant, sent wire.Sections, status int) {
 	lost, bad := sent, status == 400 || status == 413
 	switch {
 	case status == 202:
 		lost = 1 << wire.SectionOffences
-	case rpc.Of(status) == rpc.Answered:
+	case rpc.OutcomeOf(status) == rpc.Answered:
 		lost = 0
 	}
 	several := sent&(sent-1) != 0
@@ -175,14 +179,14 @@ func (r *Reporter) end(now quota.Instant, sent wire.Sections, status int) {
 		} else {
 			r.Failed[i]++
 		}
-		r.plan(i, now, end, status)
+		r.planNext(i, now, end, status)
 		part.EndReport(end, now)
 	}
 }
 
-// plan sets when a section may leave again. The ladder does not wait long for a control plane that
-// knows the message: operators see by it how a node is.
-func (r *Reporter) plan(i int, now quota.Instant, end End, status int) {
+// planNext sets when a section may leave again. The ladder does not wait long for a control plane
+// that knows the message: it shows operators the state of a node.
+func (r *Reporter) planNext(i int, now quota.Instant, end End, status int) {
 	switch {
 	case end != Lost:
 		r.pause[i], r.next[i] = 0, now+quota.Instant(times[i].apart)

@@ -4,18 +4,18 @@ import "github.com/weir-proxy/weir/shared/quota"
 
 // Client posts messages to the control plane.
 type Client interface {
-	// Call sends a message to a path. Done is called once, later, unless Call returns an error. A
-	// status of 0 means that no answer came. The answer is valid only during done.
+	// Call sends a message to a path. Done is called once, later, unless Call returns an error.
+	// Status 0 means that no answer came. The answer is valid only during done.
 	Call(path string, message []byte, timeout quota.Span, done func(status int, answer []byte)) error
 }
 
-// Clock tells the time at which an answer is handled, the same in all VMs of the process.
+// Clock returns the time at which an answer is handled, the same in all VMs of the process.
 type Clock interface{ Now() quota.Instant }
 
 // Rand is a xorshift generator. It spreads calls in time and decides nothing about limits.
 type Rand uint64
 
-// NewRand is a generator with a seed.
+// NewRand returns a generator with a seed.
 func NewRand(seed uint64) Rand { return Rand(seed | 1) }
 
 // Next returns the next number.
@@ -32,14 +32,14 @@ func (r *Rand) Jitter() int64 { return int64(r.Next() % MaxJitter) }
 // MaxJitter is above every jitter.
 const MaxJitter = 1024
 
-// Backoff is how long to wait between attempts: First after the first failure, twice as long after
-// each further one, never longer than Longest.
+// Backoff defines the waits between attempts: First after the first failure, twice the last wait
+// after each further failure, at most Longest.
 type Backoff struct{ First, Longest quota.Span }
 
-// After is the pause that follows one of a span; 0 before the first.
+// After returns the pause after a pause of last; last is 0 before the first pause.
 func (b Backoff) After(last quota.Span) quota.Span { return min(max(2*last, b.First), b.Longest) }
 
-// Spread is at least half of a pause, and more by the jitter.
+// Spread returns at least half of a pause, and more by the jitter.
 func Spread(pause quota.Span, jitter int64) quota.Instant {
 	return quota.Instant(pause/2 + pause*quota.Span(jitter)/(2*MaxJitter))
 }

@@ -1,15 +1,14 @@
-// Package rpc is how the filter calls the control plane: how calls end, when to try again, and when
-// not to try.
+// Package rpc has the filter's calls to the control plane: their outcomes, when to try again, and
+// when not to try.
 package rpc
 
-// Outcome is how a call ended.
+// Outcome is the outcome of a call.
 type Outcome uint8
 
-// NoAnswer is a timeout too: Envoy answers 504 in place of a peer that is late. Refused is a status
-// of 4xx, Unavailable another of 5xx: a store that is away, or Envoy's own 503 for a peer that
-// cannot be connected to. Unreadable is an answer that makes no sense. Unsent calls were refused by
-// Envoy at once: their cluster has no healthy host. Overloaded is 429: it works on as much as it
-// can.
+// NoAnswer includes Envoy's 504 for a late peer. Refused is a status of 4xx. Unavailable is another
+// status of 5xx: a store that is away, or Envoy's own 503 for a peer that it cannot connect to.
+// Unreadable is an answer that cannot be read. Unsent: Envoy refused the call at once, because its
+// cluster has no healthy host. Overloaded is 429: the control plane has no capacity for more calls.
 const (
 	Answered Outcome = iota
 	NoAnswer
@@ -24,8 +23,8 @@ const (
 // Counts counts outcomes.
 type Counts [Outcomes]uint64
 
-// Of is the outcome that a status stands for; 0 is no answer.
-func Of(status int) Outcome {
+// OutcomeOf returns the outcome of a status; status 0 is no answer.
+func OutcomeOf(status int) Outcome {
 	switch {
 	case status == 0, status == 504:
 		return NoAnswer
@@ -41,7 +40,7 @@ func Of(status int) Outcome {
 	return Unreadable
 }
 
-// String says it in a log.
+// String returns the outcome's text for logs.
 func (o Outcome) String() string {
 	return [...]string{
 		"it answers", "no answer in time", "it refuses the call: check the node token and both versions",

@@ -12,7 +12,7 @@ func TestStatuses(t *testing.T) {
 		400: rpc.Refused, 401: rpc.Refused, 429: rpc.Overloaded, 500: rpc.Unavailable, 503: rpc.Unavailable,
 		100: rpc.Unreadable, 302: rpc.Unreadable,
 	} {
-		if got := rpc.Of(status); got != want {
+		if got := rpc.OutcomeOf(status); got != want {
 			t.Errorf("status %d is %q, want %q", status, got, want)
 		}
 	}

@@ -2,22 +2,22 @@ package timer
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// Clocks are those of the machine: one that cannot be set, and Unix time in microseconds.
+// Clocks are the clocks of the machine: a clock that cannot be set, and Unix time in microseconds.
 type Clocks interface {
 	Now() quota.Instant
 	Wall() int64
 }
 
 const (
-	// readings is how often Ahead reads the clocks at most.
+	// readings is the largest number of times that Ahead reads the clocks.
 	readings = 4
-	// together is within how many microseconds two readings are as good as one.
+	// together is the number of microseconds within which two readings count as simultaneous.
 	together quota.Span = 50
 )
 
-// Ahead is by how much Unix time is ahead of the clock that cannot be set. The thread may lose its
-// processor between two readings. So they are made again until hardly any time has passed between
-// them, and those count for which the least did.
+// Ahead returns the time by which Unix time is ahead of the clock that cannot be set. The thread
+// may lose its processor between two readings. So it reads again until hardly any time has passed
+// between the readings, and the closest readings count.
 func Ahead(c Clocks) (ahead quota.Span) {
 	least := quota.Never
 	for range readings {

@@ -1,5 +1,5 @@
 // Package timer decides when a VM ticks: every 10 ms while it has something to do, once a second
-// while it has not, and to the millisecond where a request waits for its turn.
+// while it has nothing to do, and to the millisecond if a request waits for its turn.
 package timer
 
 import "github.com/weir-proxy/weir/shared/quota"
@@ -13,13 +13,13 @@ const (
 	finest = quota.Millisecond
 )
 
-// Timer is Envoy's timer of one VM. Envoy begins the period anew behind each tick, and where it is
-// set. A VM does all its work at most once a Tick; ticks between these are for requests whose turn
-// has come. Make one with New.
+// Timer is Envoy's timer of one VM. Envoy begins the period anew after each tick, and when it is
+// set. A VM does its periodic work at most once a Tick; the ticks in between are for requests whose
+// turn has come. Make a Timer with New.
 type Timer struct {
-	// period is Envoy's.
+	// period is the period that Envoy has.
 	period quota.Span
-	// last is when the VM last did its work, next when the next tick comes.
+	// last is when the VM last did its work. next is when the next tick comes.
 	last, next quota.Instant
 }
 
@@ -28,7 +28,7 @@ func New(now quota.Instant) (Timer, quota.Span) {
 	return Timer{period: Tick, last: now, next: now + quota.Instant(Tick)}, Tick
 }
 
-// Begin reports whether the VM is to do its work at now. Envoy's timers may be early by less than a
+// Begin reports whether the VM must do its work at now. Envoy's timers may be early by less than a
 // millisecond.
 func (t *Timer) Begin(now quota.Instant) (work bool) {
 	if now <= t.last+quota.Instant(Tick-finest) {
@@ -41,16 +41,16 @@ func (t *Timer) Begin(now quota.Instant) (work bool) {
 // Due reports whether the next tick comes at now or has come before.
 func (t *Timer) Due(now quota.Instant) bool { return now >= t.next }
 
-// Late is by how much the tick at now has come late.
+// Late returns by how much the tick at now is late.
 func (t *Timer) Late(now quota.Instant) quota.Span { return quota.Span(max(now-t.next, 0)) }
 
-// Slow reports whether more than a Tick may pass without one.
+// Slow reports whether the time between ticks may be longer than Tick.
 func (t *Timer) Slow() bool { return t.period > Tick }
 
 // Plan ends a tick. Resume is when a request goes on next, due when there is other work. It returns
-// the period to set, 0 if it stays as it is.
+// the period to set, 0 for no change.
 func (t *Timer) Plan(now, resume, due quota.Instant) (set quota.Span) {
-	period := until(now, min(resume, max(due, t.last+quota.Instant(Tick))))
+	period := periodUntil(now, min(resume, max(due, t.last+quota.Instant(Tick))))
 	t.next = now + quota.Instant(period)
 	if period == t.period {
 		return 0
@@ -62,7 +62,7 @@ func (t *Timer) Plan(now, resume, due quota.Instant) (set quota.Span) {
 // Hasten makes a tick come at resume, when a request goes on. It is not called within a tick. It
 // returns the period to set, 0 if the next tick is early enough.
 func (t *Timer) Hasten(now, resume quota.Instant) (set quota.Span) {
-	period := until(now, resume)
+	period := periodUntil(now, resume)
 	if resume >= t.next || now+quota.Instant(period) >= t.next {
 		return 0
 	}
@@ -76,8 +76,8 @@ func (t *Timer) Wake(now quota.Instant) (set quota.Span) {
 	return t.Hasten(now, t.last+quota.Instant(Tick))
 }
 
-// until is the period after which a tick comes at an instant or just behind it.
-func until(now, at quota.Instant) quota.Span {
+// periodUntil returns the period after which a tick comes at an instant or just after it.
+func periodUntil(now, at quota.Instant) quota.Span {
 	wait := min(quota.Span(at-now), Idle)
 	return max((wait+finest-1)/finest*finest, finest)
 }

@@ -146,7 +146,7 @@ func (s *Sync) handleAnswer(status int, mark, body []byte) {
 	case 426:
 		s.pollFailed(rpc.Refused, wire.Refused(body).Error())
 	default:
-		s.pollFailed(rpc.Of(status), "status "+strconv.Itoa(status))
+		s.pollFailed(rpc.OutcomeOf(status), "status "+strconv.Itoa(status))
 	}
 }
 

@@ -1,5 +1,5 @@
 // Package enforcement keeps the enforcement orders of operators, such as the kill switch, in
-// Envoy's shared data. The leader's poll brings them, and every worker of the process follows them
+// Envoy's shared data. The leader's poll brings them, and every worker of the process applies them
 // from its next tick on, even while the control plane is away.
 package enforcement
 
@@ -16,15 +16,15 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Buckets are the buckets of this node. *bucketstore.Store is one.
+// Buckets are the buckets of this node. *bucketstore.Store implements it.
 type Buckets interface {
 	Update(kind bucketstore.Kind, key keyhash.Key, now quota.Instant, c bucketstore.Change) error
 }
 
-// View is the orders as one VM sees them. Make one with New.
+// View gives one VM access to the orders. Make a View with New.
 type View struct {
-	// InForce and Bans are the numbers of orders and banned keys that have not ended, as of the
-	// last Tick.
+	// InForce is the number of orders that had not ended at the last Tick, and Bans the number of
+	// such banned keys.
 	InForce, Bans uint64
 
 	buckets Buckets
@@ -47,34 +47,34 @@ func New(data shareddata.Data, buckets Buckets, clock rpc.Clock, space shareddat
 	}
 }
 
-// Revision is the revision in force, 0 before the first.
+// Revision returns the revision in force, 0 before the first.
 func (v *View) Revision() uint64 { return v.message.Revision }
 
-// Changed publishes what the poll brought to all VMs. Each follows it from its next Tick on.
+// Changed publishes the polled message to all VMs. Each VM applies it from its next Tick on.
 func (v *View) Changed(body []byte) error {
 	if err := wire.DecodeEnforcement(body, &v.heard); err != nil {
 		return err
 	}
 	for i := range v.heard.Freed {
 		if one := &v.heard.Freed[i]; one.Revision > v.message.Revision {
-			v.forget(one)
+			v.forgetBucket(one)
 		}
 	}
-	// If it does not stand, no VM takes it in, and the next poll brings it again.
+	// If the message cannot be published, no VM reads it, and the next poll brings it again.
 	_ = v.shared.Publish(versionOf(v.heard.Revision, body), body)
 	return nil
 }
 
-// versionOf is a message's version in shared data.
+// versionOf returns a message's version in shared data.
 func versionOf(revision uint64, body []byte) (version shareddata.Version) {
 	binary.LittleEndian.PutUint64(version[:], revision)
 	binary.LittleEndian.PutUint64(version[8:], uint64(text.NewHash64.Add(body)))
 	return version
 }
 
-// forget drops what this node knows of a bucket, except the tokens that it holds. An optimistic
-// bucket that is not full now is decided by the control plane until it has said what it holds.
-func (v *View) forget(f *wire.Freed) {
+// forgetBucket drops this node's knowledge of a bucket, except the node's tokens. The control plane
+// decides for an optimistic bucket that is not full now until it has sent the bucket's level.
+func (v *View) forgetBucket(f *wire.Freed) {
 	now := v.clock.Now()
 	for kind := bucketstore.Local; kind <= bucketstore.Optimistic; kind++ {
 		if f.Full || kind == bucketstore.Leased || kind == bucketstore.Optimistic {
@@ -84,7 +84,7 @@ func (v *View) forget(f *wire.Freed) {
 	}
 }
 
-// forget is the change of one entry that does it.
+// forget is the change that forgets one entry. full: the bucket is full now.
 type forget struct{ full bool }
 
 // Apply implements bucketstore.Change.
@@ -102,30 +102,30 @@ func (f forget) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// Tick reads what the leader has published, and reports whether other orders are in force than
-// before; then Bind must be called. Unix is the time in milliseconds.
+// Tick reads the published message, and reports whether other orders are in force than before. Then
+// the caller must call Bind. Unix is the time in milliseconds.
 func (v *View) Tick(unix int64) (changed bool) {
 	v.unix = unix
 	changed = v.nextEnd != 0 && unix >= v.nextEnd
-	if version, message, news := v.shared.News(); news && v.follow(version, message) {
+	if version, message, news := v.shared.News(); news && v.apply(version, message) {
 		v.shared.Take(version)
 		changed = true
 	}
 	if changed {
 		v.nextEnd, v.InForce, v.Bans = 0, 0, 0
 		for i := range v.message.Orders {
-			v.count(&v.InForce, v.message.Orders[i].Expires)
+			v.countUnended(&v.InForce, v.message.Orders[i].Expires)
 		}
 		for i := range v.message.Bans {
-			v.count(&v.Bans, v.message.Bans[i].Expires)
+			v.countUnended(&v.Bans, v.message.Bans[i].Expires)
 		}
 	}
 	return changed
 }
 
-// follow puts a message into force, and reports whether it could. A message under another one's
-// version stays out of force, and the revision stays as it is.
-func (v *View) follow(version shareddata.Version, message []byte) bool {
+// apply puts a message into force, and reports whether it could. A message whose content does not
+// match its version stays out of force, and the revision does not change.
+func (v *View) apply(version shareddata.Version, message []byte) bool {
 	if wire.DecodeEnforcement(message, &v.heard) != nil || versionOf(v.heard.Revision, message) != version {
 		return false
 	}
@@ -133,8 +133,8 @@ func (v *View) follow(version shareddata.Version, message []byte) bool {
 	return wire.DecodeEnforcement(v.body, &v.message) == nil
 }
 
-// count counts one that has not ended, and notes when the next one ends.
-func (v *View) count(n *uint64, expires int64) {
+// countUnended counts an order or a ban that has not ended, and notes the next end.
+func (v *View) countUnended(n *uint64, expires int64) {
 	if expires != 0 && expires <= v.unix {
 		return
 	}

@@ -62,7 +62,7 @@ func (c *Client) handleAnswer(call *call, status int, body []byte) {
 
 // readReply decodes the reply to a call, and returns the outcome of the call.
 func (c *Client) readReply(call *call, status int, body []byte) rpc.Outcome {
-	how := rpc.Of(status)
+	how := rpc.OutcomeOf(status)
 	if how != rpc.Answered {
 		return how
 	}
