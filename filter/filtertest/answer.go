@@ -5,7 +5,7 @@ import (
 	"github.com/weir-proxy/weir/filter/internal/decide/limiter"
 )
 
-// Answer is what a client learns of a decision.
+// Answer is a decision as its client sees it.
 type Answer struct {
 	Status  uint32
 	Headers map[string]string
@@ -14,11 +14,11 @@ type Answer struct {
 	Log string
 }
 
-// String is what matters of it in one line.
+// String returns the important parts in one line.
 func (a Answer) String() string { return a.Headers["ratelimit"] + " " + a.Log + " " + string(a.Body) }
 
-// answer is what the client learns.
-func (w *worker) answer(req *limiter.Request, status limiter.Status) Answer {
+// answerOf returns the client's answer.
+func (w *worker) answerOf(req *limiter.Request, status limiter.Status) Answer {
 	now, a := w.Now(), Answer{Status: 200, Headers: map[string]string{}}
 	wall, h := int64(now)+int64(w.limiter.Ahead), &w.headers
 	switch status {
@@ -40,7 +40,7 @@ func (w *worker) answer(req *limiter.Request, status limiter.Status) Answer {
 	return a
 }
 
-// head is that of a response, by the names of its headers.
+// head is the head of a response, by the names of its headers.
 type head map[string][]string
 
 // Header implements limiter.Answer.
@@ -59,7 +59,7 @@ func (h head) Once(name string) []byte {
 	return []byte(h[name][0])
 }
 
-// Respond ends the stream of a request that went on with a response: a status, and pairs of a name
+// Respond ends the stream of a request that went on, with a response: a status, and pairs of a name
 // and a value.
 func (p *Process) Respond(number int, stream uint32, status string, headers ...string) {
 	h := head{":status": {status}}

@@ -1,5 +1,5 @@
 // Package filtertest is an Envoy process with the filter in it, without Envoy, for simulations: the
-// filter's own code that decides and answers, some workers over one shared data, and nothing that
+// filter's own code that decides and answers, some workers over one shared data, and no code that
 // classifies requests.
 package filtertest
 
@@ -22,42 +22,42 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// tableKeys is the size of the table of buckets unless the options say otherwise: far more than
-// most simulations use.
+// tableKeys is the size of the table of buckets unless the options set it: far more keys than most
+// simulations use.
 const tableKeys = 1024
 
 // penaltySets is the size of the table of penalties.
 const penaltySets = 64
 
-// Options say what a process is made of.
+// Options define a process.
 type Options struct {
 	Name         string
 	Boot, Random uint64
 	Workers      int
-	// TableKeys is for how many keys the table of buckets has room; 0 is for some.
+	// TableKeys is the number of keys for which the table of buckets has room; 0: tableKeys.
 	TableKeys int
 	// Now is the process's monotonic clock.
 	Now func() quota.Instant
-	// Call carries a worker's lease request away; done is to be called once, with status 0 for no
-	// answer. An error means that it cannot be sent.
+	// Call carries a worker's lease request away. Done must be called once, with status 0 for no
+	// answer. An error means that the request cannot be sent.
 	Call func(worker int, body []byte, timeout quota.Span, done func(status int, body []byte)) error
-	// Decided hears of each decision, once for each request that is not withdrawn.
+	// Decided receives each decision, once for each request that is not withdrawn.
 	Decided func(Decision)
-	// Gathers, if set, hears that requests of a worker gather for a call: Flush is to follow within
-	// a millisecond.
+	// Gathers, if set, is called when requests of a worker gather for a call: Flush must follow
+	// within a millisecond.
 	Gathers func(worker int)
-	// Answers has each decision carry the answer to its client.
+	// Answers adds the client's answer to each decision.
 	Answers bool
-	// Between, if set, runs ahead of each write to the shared data, so that another worker can act
-	// in between.
+	// Between, if set, runs before each write to the shared data, so that another worker can act in
+	// between.
 	Between func(worker int)
 }
 
-// Source says by what a token was had.
+// Source is the source of a token.
 type Source uint8
 
 const (
-	// Local: a bucket of this node alone.
+	// Local: a bucket of this node only.
 	Local Source = iota
 	// Central: the control plane, for this request or before.
 	Central
@@ -65,25 +65,25 @@ const (
 	Optimistic
 	// Share: the failure ladder's share.
 	Share
-	// Open: the failure ladder lets all pass.
+	// Open: the failure ladder lets all requests pass.
 	Open
 )
 
-// Decision is what became of a request.
+// Decision is the outcome of a request.
 type Decision struct {
 	Worker  int
 	Stream  uint32
 	Allowed bool
 	Reason  string
-	// Hits are its buckets. Mixed: they did not all have the same source, and which had which is
-	// not known.
+	// Hits are its buckets. Mixed: they have different sources, and it is not known which bucket
+	// has which source.
 	Hits  []Hit
 	Mixed bool
-	// Answer is the answer to the client, if the options ask for it.
+	// Answer is the client's answer, if the options ask for it.
 	Answer Answer
 }
 
-// Hit is one bucket's part in a decision, by the policy set with the worker's Generation.
+// Hit is one bucket's part in a decision, under the policy set with the worker's Generation.
 type Hit struct {
 	Bucket     keyhash.Key
 	Policy     uint32
@@ -93,12 +93,12 @@ type Hit struct {
 	Source     Source
 }
 
-// Process is a running node. Make one with Start. It is for one goroutine.
+// Process is a running node. Make a Process with Start. It is for one goroutine.
 type Process struct {
 	options Options
 	workers []*worker
 	acting  int
-	// Consumers, if set, is what the process knows of the consumers of requests.
+	// Consumers, if set, is the process's knowledge of the consumers of requests.
 	Consumers match.Consumers
 	// beside looks at the tables while a worker is about to write.
 	beside *bucketstore.Store
@@ -111,22 +111,22 @@ type worker struct {
 	leases  *leasing.Client
 	flights *inflight.Book
 	limiter *limiter.Limiter
-	// penalties stay with the process: nothing reports them.
+	// penalties stay in the process: they are not reported.
 	penalties *penalties.Box
 
 	rules  *ruleset.Rules
 	paused map[uint32]*limiter.Request
-	// lasting are requests that went on and that End is to end.
+	// lasting are requests that went on and that End must end.
 	lasting map[uint32]*limiter.Request
 	// sent is when they went on.
 	sent map[uint32]quota.Instant
-	// delayed are those that a queue holds back.
+	// delayed are the requests that a queue holds back.
 	delayed map[uint32]*limiter.Request
 	headers respond.Headers
 	refusal respond.Refusal
 }
 
-// Start starts a process; its workers have no policy set, so they let everything pass until Apply.
+// Start starts a process; its workers have no policy set, so all requests pass until Apply.
 func Start(o Options) *Process {
 	p := &Process{options: o}
 	data := &shareddatatest.Data{}
@@ -171,14 +171,14 @@ func (w *worker) Call(_ string, body []byte, timeout quota.Span, done func(statu
 	})
 }
 
-// act notes whose code runs, and returns what goes back to who ran before.
+// act notes the worker whose code runs, and returns a function that restores the former worker.
 func (w *worker) act() func() {
 	was := w.process.acting
 	w.process.acting = w.number
 	return func() { w.process.acting = was }
 }
 
-// Apply puts a snapshot into force at one worker; generations grow with each.
+// Apply puts a snapshot into force at one worker; generations grow with each snapshot.
 func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
 	rules := &ruleset.Rules{Generation: generation}
 	if err := rules.Index.Load(snapshot); err != nil {
@@ -190,13 +190,13 @@ func (p *Process) Apply(number int, snapshot []byte, generation uint64) error {
 	return nil
 }
 
-// Away reports whether a worker leaves the control plane alone, since it does not answer.
+// Away reports whether a worker does not call the control plane, because it does not answer.
 func (p *Process) Away(number int) bool {
 	_, away := p.workers[number].leases.Health.Away()
 	return away
 }
 
-// Request begins a request at a worker and reports whether a policy set was there to decide it.
+// Request begins a request at a worker, and reports whether a policy set was there to decide it.
 // Stream must be new. The headers are pairs of a name and a value.
 func (p *Process) Request(number int, stream uint32, path string, headers ...string) bool {
 	w := p.workers[number]
@@ -221,7 +221,7 @@ func (p *Process) Request(number int, stream uint32, path string, headers ...str
 	return true
 }
 
-// resume goes on with the requests whose tickets have ended.
+// resume continues the requests whose tickets have ended.
 func (w *worker) resume() {
 	if gathers := w.process.options.Gathers; gathers != nil && w.leases.Gathers() {
 		defer gathers(w.number)
@@ -249,7 +249,7 @@ func (w *worker) takeResolved() []uint32 {
 	return w.flights.TakeResolved(math.MaxInt)
 }
 
-// sources are the limiter's as a simulation tells them apart.
+// sources are the limiter's sources, in the terms of a simulation.
 var sources = map[policy.DecisionSource]Source{
 	policy.ByLocal: Local, policy.ByLease: Central, policy.ByCentral: Central, policy.ByOptimistic: Optimistic,
 	policy.ByShare: Share, policy.ByFailureAllow: Open,
@@ -280,7 +280,7 @@ func (w *worker) decided(req *limiter.Request, status limiter.Status, before [le
 		})
 	}
 	if w.process.options.Answers {
-		d.Answer = w.answer(req, status)
+		d.Answer = w.answerOf(req, status)
 	}
 	w.process.options.Decided(d)
 }
@@ -300,7 +300,7 @@ func (p *Process) Cancel(number int, stream uint32) {
 // End ends the stream of a request that went on.
 func (p *Process) End(number int, stream uint32) { p.finish(number, stream, nil) }
 
-// finish ends such a stream, after the head of a response if there is one.
+// finish ends the stream of a request that went on, after the head of a response, if any.
 func (p *Process) finish(number int, stream uint32, h head) {
 	w := p.workers[number]
 	if req := w.lasting[stream]; req != nil {
@@ -317,10 +317,11 @@ func (p *Process) finish(number int, stream uint32, h head) {
 	}
 }
 
-// Tried is what policies in shadow, and candidates, made of the requests of all workers so far.
+// Tried are the outcomes of policies in shadow, and of candidates, for the requests of all workers
+// so far.
 type Tried struct{ Allowed, Refused, Undetermined uint64 }
 
-// Tried returns what policies in shadow, or candidates, have made of requests.
+// Tried returns the outcomes of policies in shadow, or of candidates.
 func (p *Process) Tried(candidates bool) (all Tried) {
 	for _, w := range p.workers {
 		s := &w.limiter.Stats
@@ -335,7 +336,7 @@ func (p *Process) Tried(candidates bool) (all Tried) {
 	return all
 }
 
-// Tick is what a worker does every 10 ms.
+// Tick does the work that a worker does every 10 ms.
 func (p *Process) Tick(number int) {
 	w := p.workers[number]
 	defer w.act()()
@@ -347,7 +348,7 @@ func (p *Process) Tick(number int) {
 	w.resume()
 }
 
-// Flush sends what has gathered at a worker for long enough.
+// Flush sends the calls of a worker that have gathered for long enough.
 func (p *Process) Flush(number int) {
 	w := p.workers[number]
 	defer w.act()()
@@ -355,7 +356,7 @@ func (p *Process) Flush(number int) {
 	w.resume()
 }
 
-// NextDue is when Tick has something to do at a worker, by the process's clock.
+// NextDue returns when Tick has something to do at a worker, by the process's clock.
 func (p *Process) NextDue(number int) quota.Instant {
 	w := p.workers[number]
 	return min(w.leases.NextDue(w.Now()), w.limiter.NextRelease())

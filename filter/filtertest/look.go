@@ -11,16 +11,16 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Waiting is how many requests wait at a worker.
+// Waiting returns the number of requests that wait at a worker.
 func (p *Process) Waiting(number int) int { return len(p.workers[number].paused) }
 
-// Delayed reports whether a queue holds a request back that was allowed.
+// Delayed reports whether a queue holds back a request that was allowed.
 func (p *Process) Delayed(number int, stream uint32) bool {
 	return p.workers[number].delayed[stream] != nil
 }
 
-// Held is how many tokens the process holds of a leased bucket, and the instant from which one of
-// them is good no more.
+// Held returns the process's tokens of a leased bucket, and the instant at which the first of them
+// expires.
 func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	look := &held{now: p.options.Now()}
 	if err := p.beside.Update(bucketstore.Leased, bucket, look.now, look); err != nil {
@@ -29,8 +29,8 @@ func (p *Process) Held(bucket keyhash.Key) (tokens int64, until quota.Instant) {
 	return look.credit.Available(look.now), look.credit.Expiry(look.now)
 }
 
-// Owed is how many tokens of a bucket requests took from the process's share that the control plane
-// has not charged.
+// Owed returns the tokens of a bucket that requests took from the process's share and that the
+// control plane has not charged.
 func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
 	for _, w := range p.workers {
 		tokens += w.leases.Owed(w.Now(), bucket)
@@ -38,7 +38,7 @@ func (p *Process) Owed(bucket keyhash.Key) (tokens int64) {
 	return tokens
 }
 
-// Lapsed is how many leased tokens of all buckets no request has used in time.
+// Lapsed returns the number of leased tokens of all buckets that expired unused.
 func (p *Process) Lapsed() (tokens uint64) {
 	for _, w := range p.workers {
 		tokens += w.leases.Stats.Lapsed
@@ -46,8 +46,8 @@ func (p *Process) Lapsed() (tokens uint64) {
 	return tokens
 }
 
-// Unreported is how many tokens of an optimistic bucket the process has used and has no answer
-// about.
+// Unreported returns the number of an optimistic bucket's tokens that the process has used, without
+// an answer to a report of them.
 func (p *Process) Unreported(bucket keyhash.Key) int64 {
 	look := &held{now: p.options.Now()}
 	if err := p.beside.Update(bucketstore.Optimistic, bucket, look.now, look); err != nil {
@@ -56,7 +56,7 @@ func (p *Process) Unreported(bucket keyhash.Key) int64 {
 	return look.account.Unknown
 }
 
-// held is the change that only looks.
+// held is the change that changes nothing and reads the entry.
 type held struct {
 	now     quota.Instant
 	credit  lease.Credit
@@ -69,8 +69,8 @@ func (h *held) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// Counted is one of the filter's counters over all workers, by its name in Envoy. It panics where
-// there is none of that name.
+// Counted returns one of the filter's counters over all workers, by its name in Envoy. It panics if
+// there is no counter of that name.
 func (p *Process) Counted(name string) (n uint64) {
 	for _, w := range p.workers {
 		s := &w.limiter.Stats

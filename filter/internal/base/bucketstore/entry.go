@@ -80,7 +80,7 @@ func (e *Entry) idleFrom() quota.Instant {
 //	               last 8, unit 8, rests 8
 //	leased         twice expiry 8, tokens 4, used 4 and term 4, not before 8, demand at 8,
 //	               ask after 4 and keep call 4 from there, deny cost 4, demand 4, level 8,
-//	               full at 8, `told` 8
+//	               full at 8, shown full at 8
 //
 // and zeros up to its size.
 const (

@@ -1,5 +1,6 @@
-// Package shareddata is what the VMs of an Envoy process share: Envoy's shared data, the names of
-// all values that the filter keeps there, and the two forms of value that several packages use.
+// Package shareddata has the data that the VMs of an Envoy process share: Envoy's shared data, the
+// names of all values that the filter keeps there, and the two forms of value that several packages
+// use.
 package shareddata
 
 import "encoding/binary"
@@ -18,17 +19,18 @@ type Data interface {
 	Put(key, value []byte)
 }
 
-// Space begins the key of everything that belongs to one name space: plugins with different spaces
-// share nothing.
+// Space begins the key of every value in one name space: plugins with different spaces share
+// nothing.
 type Space [4]byte
 
-// Key is the key of a value of which a space has one. Names that a space has many of begin with it.
+// Key is the key of a value that a space has once. The keys of families of values begin with such a
+// Key.
 type Key [5]byte
 
-// Key is the key of a name in the space.
+// Key returns the key of a name in the space.
 func (s Space) Key(n Name) Key { return Key{s[0], s[1], s[2], s[3], byte(n)} }
 
-// Swap stores a value of which Get returned cas and found, unless another VM has written it since.
+// Swap stores a value for which Get returned cas and found, unless another VM has written it since.
 // It reports whether it did.
 func Swap(data Data, key, value []byte, cas uint32, found bool) bool {
 	if found {
@@ -37,8 +39,8 @@ func Swap(data Data, key, value []byte, cas uint32, found bool) bool {
 	return data.PutIfAbsent(key, value)
 }
 
-// Agree returns what the VMs of the space agree on under a name: the value that is there, if it is
-// as long as the one that is offered, or else the one that is offered. The result is in value.
+// Agree returns the value that the VMs of the space agree on under a name: the stored value, if it
+// has the length of the offered value, or else the offered value. The result is in value.
 func Agree(data Data, key Key, value []byte) {
 	if data.PutIfAbsent(key[:], value) {
 		return
@@ -54,7 +56,7 @@ type Number struct {
 	key  Key
 }
 
-// NewNumber is the number of a name in the space.
+// NewNumber returns the number of a name in the space.
 func NewNumber(data Data, space Space, n Name) Number { return Number{data, space.Key(n)} }
 
 // Load returns the number: 0 before the first Store, and for bytes that are no number.

@@ -1,6 +1,6 @@
-// Package shareddatatest is Envoy's shared data for native tests, with the real host's rules: one
-// counter numbers all writes, a write under cas 0 overwrites, one under another cas inserts if the
-// key is absent and must match if it is not.
+// Package shareddatatest has Envoy's shared data for native tests, with the real host's rules: one
+// counter numbers all writes. A write under cas 0 overwrites. A write under another cas inserts if
+// the key is absent, and must match if it is present.
 package shareddatatest
 
 import "sync"
@@ -54,7 +54,7 @@ func (d *Data) CompareAndSwap(key, b []byte, cas uint32) bool {
 // Put overwrites.
 func (d *Data) Put(key, b []byte) { d.CompareAndSwap(key, b, 0) }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (d *Data) Len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -69,8 +69,8 @@ func TestLeavingAStrictQueue(t *testing.T) {
 	if len(n.calls) != 0 {
 		t.Error("the control plane was asked for a turn that is here")
 	}
-	if told, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; told < before {
-		t.Errorf("the bucket is full after %d by its header, after %d", told, before)
+	if shown, before := c.Delay+c.Hits[0].Reset, b.Delay+b.Hits[0].Reset; shown < before {
+		t.Errorf("the bucket is full after %d by its header, after %d", shown, before)
 	}
 	n.now += 200 * ms
 	n.released(b.Stream, c.Stream)

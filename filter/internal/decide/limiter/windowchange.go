@@ -21,14 +21,14 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	generation := c.generation
 	c.heir = e.Heir
 	// After a calendar's clock was set back, marks would be in the future.
-	moved := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
+	converted := c.ahead != 0 && !e.New && e.Windows.SetBack(h, now)
 	switch {
 	case e.New && e.Debtor > c.now:
 		*h = w.Owing(now, e.Debtor+quota.Instant(c.ahead), e.Owes)
 	case e.New:
 	case e.Windows != w && c.generation >= e.Generation:
 		e.Windows.Convert(h, now, w)
-		moved = true
+		converted = true
 	case e.Windows != w: // A worker with an older policy set than the bucket.
 		w, generation = e.Windows, e.Generation
 	}
@@ -46,7 +46,7 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 	}
 	e.Windows, e.Generation, e.Ahead = counted, generation, c.ahead
 	// Figures found by a refused request are stored if the next request cannot compute them again.
-	return c.hasCharged() || (moved || indebted) && !c.result.Allowed
+	return c.hasCharged() || (converted || indebted) && !c.result.Allowed
 }
 
 // describe sets the tokens left, and when the bucket is full.

@@ -8,9 +8,9 @@ func environSizesGet(count, size *uint32) uint32
 //go:wasmimport wasi_snapshot_preview1 environ_get
 func environGet(list *uintptr, buf *byte) uint32
 
-// Env is a variable of the VM's environment, which the operator passes on by host_env_keys. It
+// Env returns a variable of the VM's environment, which the operator passes on by host_env_keys. It
 // calls WASI directly: the C library's getenv would bring a second malloc into the module, beside
-// the one that Envoy must call.
+// the malloc that Envoy must call.
 func Env(name string) (string, bool) {
 	var count, size uint32
 	if environSizesGet(&count, &size) != statusOK || count == 0 || size == 0 {

@@ -14,7 +14,7 @@ import (
 const (
 	requestHeaders  = 0
 	responseHeaders = 2
-	// responseTrailers are there in their own callback alone.
+	// responseTrailers are available in their own callback only.
 	responseTrailers = 3
 	callResponse     = 6
 	streamRequest    = 0
@@ -44,10 +44,10 @@ func text(s string) (*byte, uint32) { return unsafe.StringData(s), uint32(len(s)
 // Clock is the host's monotonic clock, which cannot be set.
 type Clock struct{}
 
-// Now is the time since a start that all VMs of the machine share.
+// Now returns the time since a start that all VMs of the machine share.
 func (Clock) Now() quota.Instant { return quota.Instant(clock(monotonic)) }
 
-// Wall is the Unix time in microseconds, only for values that leave the node.
+// Wall returns the Unix time in microseconds, only for values that leave the node.
 func (Clock) Wall() int64 { return clock(wallClock) }
 
 func clock(id uint32) int64 {
@@ -59,10 +59,11 @@ func clock(id uint32) int64 {
 // Random fills b with random bytes.
 func Random(b []byte) { randomGet(first(b), uint32(len(b))) }
 
-// RequestHeaders are all request headers in the ABI's encoding, valid until the next callback.
+// RequestHeaders returns all request headers in the ABI's encoding, valid until the next callback.
 func RequestHeaders() []byte { return pairs(requestHeaders) }
 
-// ResponseHeaders are all response headers in the ABI's encoding, valid until the next callback.
+// ResponseHeaders returns all response headers in the ABI's encoding, valid until the next
+// callback.
 func ResponseHeaders() []byte { return pairs(responseHeaders) }
 
 // ResponseTrailers is ResponseHeaders for trailers.
@@ -77,8 +78,8 @@ func pairs(of uint32) []byte {
 	return bytesAt(data, size)
 }
 
-// ResponseHeader is the first line of one response header, nil if there is none, valid until the
-// next callback.
+// ResponseHeader returns the first line of one response header, nil if there is none, valid until
+// the next callback.
 func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
 
 // ResponseTrailer is ResponseHeader for a trailer.
@@ -111,8 +112,8 @@ func RemoveRequestHeader(name []byte) {
 	proxyRemoveHeaderMapValue(requestHeaders, first(name), uint32(len(name)))
 }
 
-// Property is an Envoy attribute, nil if there is none, valid until the next callback. The parts of
-// path are joined by NUL.
+// Property returns an Envoy attribute, nil if there is none, valid until the next callback. The
+// parts of path are joined by NUL.
 func Property(path string) []byte {
 	return Properties{}.Property(unsafe.Slice(unsafe.StringData(path), len(path)))
 }
@@ -163,8 +164,8 @@ func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 	return bytesAt(data, size), cas, true
 }
 
-// PutIfAbsent implements shareddata.Data. Envoy inserts under any cas but compares it if the
-// key exists. So a cas that no value ever has makes a true put-if-absent; 0 would overwrite.
+// PutIfAbsent implements shareddata.Data. Envoy inserts under any cas but compares it if the key
+// exists. So a cas that no value ever has makes a true put-if-absent; 0 would overwrite.
 func (SharedData) PutIfAbsent(key, value []byte) bool {
 	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), impossibleCAS) == statusOK
 }
@@ -215,7 +216,7 @@ func (g Gauge) Add(n int64) {
 	}
 }
 
-// Set sets the gauge. It is for values that one VM knows alone.
+// Set sets the gauge. It is for values that one VM alone knows.
 func (g Gauge) Set(n uint64) {
 	if g.metric.defined {
 		proxyRecordMetric(g.metric.id, n)
@@ -252,8 +253,8 @@ func log(level uint32, message string) {
 	proxyLog(level, data, n)
 }
 
-// sdkQueueReady is the SDK's own callback, called from inside: the only way to make a plugin
-// context the SDK's active one.
+// sdkQueueReady is the SDK's own callback, called from inside: only so a plugin context becomes the
+// SDK's active context.
 //
 //go:linkname sdkQueueReady proxy_on_queue_ready
 func sdkQueueReady(plugin, queue uint32)
@@ -294,11 +295,11 @@ func Call(
 	return err
 }
 
-// CallHeader is a header of the answer that is being handled, nil if there is none. It is valid
-// until the next callback.
+// CallHeader returns a header of the current answer, nil if there is none. It is valid until the
+// next callback.
 func CallHeader(name string) []byte { return header(callResponse, name) }
 
-// callStatus is the status of the answer that is being handled, 0 if there is none.
+// callStatus returns the status of the current answer, 0 if there is none.
 func callStatus() int {
 	status := 0
 	for _, c := range header(callResponse, ":status") {

@@ -4,7 +4,7 @@ package host
 
 // The host calls of the request path are declared here a second time, beside the SDK's, so that
 // they can use static buffers: the SDK allocates on most calls and panics on ordinary refusals of
-// Envoy. Signatures and meanings are those of the proxy-wasm ABI 0.2.0; a status of 0 is OK.
+// Envoy. They have the signatures and meanings of the proxy-wasm ABI 0.2.0; a status of 0 is OK.
 
 //go:wasmimport env proxy_get_header_map_pairs
 func proxyGetHeaderMapPairs(mapType uint32, data *uintptr, size *uint32) uint32

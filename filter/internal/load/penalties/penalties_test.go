@@ -290,7 +290,7 @@ func TestReportsArrive(t *testing.T) {
 	for i := range all {
 		p.punish(fmt.Sprint("caller ", i))
 	}
-	told := map[keyhash.Key]bool{}
+	reported := map[keyhash.Key]bool{}
 	for status, calls := 0, 0; ; calls++ {
 		p.now = max(p.now, p.reports[0].NextDue(p.now))
 		p.reports[0].Tick(p.now, nil)
@@ -299,7 +299,7 @@ func TestReportsArrive(t *testing.T) {
 		}
 		status = []int{503, 204}[calls%2]
 		for _, it := range p.sent[calls].Items {
-			told[it.Key] = told[it.Key] || status == 204
+			reported[it.Key] = reported[it.Key] || status == 204
 			if string(it.Policy) != "a" || it.Level != 1 || it.Forgotten != it.Until+3_600_000 {
 				t.Fatalf("reported %+v", it)
 			}
@@ -310,7 +310,7 @@ func TestReportsArrive(t *testing.T) {
 		}
 	}
 	arrived := 0
-	for _, ok := range told {
+	for _, ok := range reported {
 		if ok {
 			arrived++
 		}

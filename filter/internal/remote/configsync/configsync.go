@@ -100,16 +100,16 @@ type Stats struct {
 type Sync struct {
 	Stats Stats
 
-	shared    shareddata.Data
-	poller    Poller // nil without a control plane
-	clock     rpc.Clock
-	log       Log
-	node      Node
-	consumers Consumers
-	penalties *penalties.Box
-	enforcement    Enforcement
-	leader    *leader
-	alone     alone
+	shared      shareddata.Data
+	poller      Poller // nil without a control plane
+	clock       rpc.Clock
+	log         Log
+	node        Node
+	consumers   Consumers
+	penalties   *penalties.Box
+	enforcement Enforcement
+	leader      *leader
+	alone       alone
 
 	rules [2]ruleset.Rules
 	using int

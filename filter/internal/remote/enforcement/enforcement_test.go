@@ -88,7 +88,7 @@ func TestEveryVMObeys(t *testing.T) {
 	p.expect("at first", false)
 	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{everything}})
 	p.tick(10, true)
-	p.expect("ordered", true)
+	p.expect("in force", true)
 	p.tick(10, false)
 	for _, vm := range p.vms {
 		if vm.Revision() != 7 || vm.InForce != 1 || vm.Bans != 0 {
@@ -120,7 +120,7 @@ func TestAMessageUnderAnothersVersion(t *testing.T) {
 	}
 	p.tell(wire.Enforcement{Revision: 7, Orders: []wire.Order{everything}})
 	p.tick(10, true)
-	p.expect("told again", true)
+	p.expect("received again", true)
 }
 
 func TestOrdersEndByThemselves(t *testing.T) {

@@ -149,7 +149,7 @@ func (p *process) is(what string, worst policy.Step, lines ...string) {
 	p.lines = nil
 }
 
-func (p *process) told(what, want string) {
+func (p *process) wantReports(what, want string) {
 	p.t.Helper()
 	got := ""
 	for _, r := range p.reports {
@@ -169,12 +169,12 @@ func TestAFailure(t *testing.T) {
 	p := start(t, 3, 9)
 	p.tick(1000 * ms)
 	p.is("before", policy.StepGround)
-	p.told("before", "")
+	p.wantReports("before", "")
 	p.fails(1)
 	p.tick(20 * ms)
 	p.is("begun", policy.StepLeases,
 		"entered leases after 10 ms without an answer of the control plane (no answer in time)")
-	p.told("begun", "leases 0:leases 1:leases 2:leases 3:leases 4:leases 5:leases 6:leases 7:leases; ")
+	p.wantReports("begun", "leases 0:leases 1:leases 2:leases 3:leases 4:leases 5:leases 6:leases 7:leases; ")
 	if w := p.workers[2]; w.heard != p.now-20*ms {
 		t.Errorf("worker 2 heard of %d", w.heard)
 	}
@@ -184,7 +184,7 @@ func TestAFailure(t *testing.T) {
 	p.note(2, 0, policy.StepShare)
 	p.tick(1000 * ms)
 	p.is("shares", policy.StepShare, "entered share after 30 ms without an answer of the control plane: p0, p3, p6")
-	p.told("shares", "share 0:share 1:share 2:share 3:share 4:share 5:share 6:share 7:leases; ")
+	p.wantReports("shares", "share 0:share 1:share 2:share 3:share 4:share 5:share 6:share 7:leases; ")
 	for i := range 7 {
 		p.note(1, i, policy.StepDeny)
 	}
@@ -194,7 +194,7 @@ func TestAFailure(t *testing.T) {
 		"left share after 1030 ms without an answer of the control plane",
 		"entered deny after 1030 ms without an answer of the control plane (no answer in time): p0, p1, p2, p3, p4 "+
 			"and 2 more")
-	p.told("denies", "deny 0:deny 1:deny 2:deny 3:deny 4:deny 5:deny 6:deny 7:leases; ")
+	p.wantReports("denies", "deny 0:deny 1:deny 2:deny 3:deny 4:deny 5:deny 6:deny 7:leases; ")
 	p.fails(1)
 	p.isAnswered(1)
 	p.tick(1000 * ms)
@@ -202,7 +202,7 @@ func TestAFailure(t *testing.T) {
 		"entered normal after 3030 ms without an answer of the control plane",
 		"left leases after 3030 ms without an answer of the control plane",
 		"left deny after 3030 ms without an answer of the control plane")
-	p.told("over", "normal; ")
+	p.wantReports("over", "normal; ")
 	for i, w := range p.workers {
 		if w.heard != 0 {
 			t.Errorf("worker %d still hears of a failure", i)
@@ -214,7 +214,7 @@ func TestAFailure(t *testing.T) {
 		}
 	}
 	p.tick(60_000 * ms)
-	p.told("a minute later", "")
+	p.wantReports("a minute later", "")
 	// The next failure starts from the ground.
 	p.fails(2)
 	p.note(2, 1, policy.StepAllow)
@@ -287,13 +287,13 @@ func TestReportsAreRepeated(t *testing.T) {
 		p.tick(1000 * ms)
 		p.fails(0)
 	}
-	p.told("in 31 s", strings.Repeat("leases 0:leases; ", 4))
+	p.wantReports("in 31 s", strings.Repeat("leases 0:leases; ", 4))
 	p.deaf = true
 	p.isAnswered(0)
 	p.tick(100 * ms)
 	p.leader, p.deaf = 1, false // The first leader is gone with its report.
 	p.tick(100 * ms)
-	p.told("the new leader", "normal; ")
+	p.wantReports("the new leader", "normal; ")
 }
 
 // A report that cannot be sent is tried again after growing pauses, and then the newest is sent.
@@ -312,7 +312,7 @@ func TestReportsThatFail(t *testing.T) {
 	p.note(0, 0, policy.StepShare)
 	p.isAnswered(0)
 	p.tick(2010 * ms)
-	p.told("at last", "normal; ")
+	p.wantReports("at last", "normal; ")
 	if p.workers[0].reports.Taken[wire.SectionLadder] != 1 {
 		t.Errorf("%d arrived", p.workers[0].reports.Taken[wire.SectionLadder])
 	}
@@ -336,7 +336,7 @@ func TestWorkersWriteAtOnce(t *testing.T) {
 		p.note(i, i, policy.StepShare)
 	}
 	p.tick(50 * ms)
-	p.told("all fail", "share 0:share 1:share 2:share 3:share; ")
+	p.wantReports("all fail", "share 0:share 1:share 2:share 3:share; ")
 	for i := range p.workers {
 		p.isAnswered(i)
 	}

@@ -199,18 +199,18 @@ func TestAPollTellsHowManyNodesShare(t *testing.T) {
 	var data shareddatatest.Data
 	one, other := worker(t, &data, w.clock, w.plane), worker(t, &data, w.clock, w.plane)
 	for _, c := range []struct {
-		told string
+		text string
 		want int64
 	}{
 		{"", 1}, {"4", 4}, {"", 4}, {"0", 4}, {"-1", 4}, {"5x", 4}, {"1048577", 4},
 		{"99999999999999999999999999", 4}, {"1048576", 1048576}, {"1", 1},
 	} {
-		if one.client.HearNodes([]byte(c.told)); other.client.Nodes() != c.want {
-			t.Errorf("after %q: %d, want %d", c.told, other.client.Nodes(), c.want)
+		if one.client.HearNodes([]byte(c.text)); other.client.Nodes() != c.want {
+			t.Errorf("after %q: %d, want %d", c.text, other.client.Nodes(), c.want)
 		}
 		other.client.Tick(w.clock.now)
 		if slack := other.client.Slack(w.params); slack > 1 {
-			t.Errorf("after %q a worker may use %d tokens unasked", c.told, slack)
+			t.Errorf("after %q a worker may use %d tokens unasked", c.text, slack)
 		}
 	}
 }
