@@ -69,7 +69,7 @@ func (h *held) Apply(e *bucketstore.Entry) bool {
 	return false
 }
 
-// Counted returns one of the filter's counters over all workers, by its name in Envoy. It panics if
+// Counted returns a counter of the filter over all workers, by its name in Envoy. It panics if
 // there is no counter of that name.
 func (p *Process) Counted(name string) (n uint64) {
 	for _, w := range p.workers {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// central are buckets of the control plane.
+// central returns scenarios of buckets of the control plane.
 func central() []Scenario {
 	return slices.Concat([]Scenario{
 		{Name: "a leased bucket that is empty is refused by heart",
@@ -28,9 +28,9 @@ func central() []Scenario {
 				{See: "second", Of: 1, Want: "refused policy=here"},
 				{Want: "allowed asked=no calls=0"},
 			}},
-		// A refusal by a bucket of this node also says for how long the others would have the
-		// request wait: the control plane is asked, at most once in a second. A policy of which
-		// nothing is heard is not said to have nothing left.
+		// A refusal by a bucket of this node also names the wait that the other buckets need: the
+		// control plane is asked, at most once in a second. The answer does not claim that nothing
+		// is left of a policy that the node knows nothing of.
 		{Name: "a refusal asks the other buckets", Policies: `
 			{"name":"here","partition":[],"limit":{"quota":1,"window":"1s"},"mode":"local"},
 			{"name":"there","partition":["header:x-who"],"limit":{"quota":9,"window":"1h"},"mode":"strict",
@@ -41,13 +41,13 @@ func central() []Scenario {
 				{After: 10 * ms, Ask: "x-who=first x-cost=5",
 					Want: `refused policy=here asked=yes retry=397s..399s ratelimit="there";r=4`},
 				{Ask: "x-who=first x-cost=5", Want: "refused asked=no calls=0 retry=397s..401s"},
-				// A cheaper request has its own wait, and no answer leaves what is known.
+				// A cheaper request has its own wait. A missing answer changes nothing.
 				{After: sec / 2, Ask: "x-who=first x-cost=1", Want: "refused retry=0s..1s"},
 				{Plane: silent, Ask: "x-who=second x-cost=1", Want: `refused asked=yes retry=0s..1s ratelimit=!there`},
 			}},
 	},
 		// In a region that grants at most 20 of a burst of 100, a request that costs 21 or more can
-		// never pass: no wait is named, and nothing is held against requests that cost less.
+		// never pass: the refusal names no wait, and cheaper requests are not affected.
 		each(func(mode string) Scenario {
 			dear, good := "refused reason=too_dear retry=never", "allowed"
 			return Scenario{Name: "a cost above the region's part", Policies: one(mode,
@@ -65,8 +65,9 @@ func central() []Scenario {
 			"strict token_bucket late", "strict fixed_window late", "strict sliding_log late"))
 }
 
-// look is requests that cost nothing. The control plane says what is left of a bucket that is
-// unknown, and of a strict one each time; of others it is what was left and has come back since.
+// look returns scenarios of requests that cost nothing. The control plane reports the level of an
+// unknown bucket, and of a strict bucket each time. For other buckets it is the last level and the
+// tokens that have come back since.
 func look(mode string) Scenario {
 	again := "no"
 	if mode == "strict" {
@@ -84,9 +85,9 @@ func look(mode string) Scenario {
 		}}
 }
 
-// gone is a client that goes away while it waits. Its token serves the next request of its worker
-// without another call; if none comes in time it goes back. Either way no token is lost, and none
-// is there twice.
+// gone returns scenarios of a client that goes away while it waits. Its token serves the next
+// request of its worker without another call; if no request comes in time, it goes back. So no
+// token is lost, and none counts twice.
 func gone(word string) Scenario {
 	var mode, algorithm, when string
 	fmt.Sscan(word, &mode, &algorithm, &when)
@@ -102,10 +103,11 @@ func gone(word string) Scenario {
 	return s
 }
 
-// optimistic are buckets that a node uses ahead of the control plane, within its slack.
+// optimistic returns scenarios of buckets that a node uses ahead of the control plane, within its
+// slack.
 func optimistic() []Scenario {
 	const limit = `"limit":{"quota":100,"window":"1m"}` + costHeader
-	// What costs more than the slack is asked about.
+	// A request whose cost is above the slack is asked about.
 	learns := []Step{{Plane: nodes(2), Ask: "x-cost=2", Want: "allowed asked=yes"}, {After: 60 * sec}}
 	withoutAnswer := func(step, by, want string) Scenario {
 		return Scenario{Name: "an optimistic bucket without an answer, " + step,
@@ -122,8 +124,8 @@ func optimistic() []Scenario {
 				{After: 10 * ms, Ask: "x-cost=60", Want: "refused asked=no retry=11s..13s"},
 				{After: 20 * sec, Ask: "x-cost=60", Want: "allowed asked=yes"},
 			}},
-		// Cheap requests leave no room in the slack of 50 for a dear one that would fit into it
-		// alone.
+		// Cheap requests leave no room in the slack of 50 for an expensive request that would fit
+		// into it alone.
 		{Name: "an optimistic bucket asks beside cheap traffic", Policies: one("optimistic", limit),
 			Steps: append(slices.Clone(learns),
 				Step{Times: 24, Ask: "x-cost=1", Want: "allowed asked=no"},

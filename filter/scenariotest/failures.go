@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// failures are failure ladders of a control plane that does not answer.
+// failures returns scenarios of failure ladders while the control plane does not answer.
 func failures() []Scenario {
 	const all, none = -1, 0
-	// during and after are how many pass on the first step and on the last.
+	// during and after are the numbers of requests that pass on the first step and on the last
+	// step.
 	ladder := func(name, onFailure string, during, after int) Scenario {
 		count := func(pass int) []Step {
 			switch pass {
@@ -45,13 +46,14 @@ func failures() []Scenario {
 	}
 }
 
-// shares are the failure ladder's share of a caller, by what the node knows of its bucket.
+// shares returns scenarios of the failure ladder's share of a caller, from the node's knowledge of
+// its bucket.
 func shares() []Scenario {
 	policies := func(onFailure string) string {
 		return `{"name":"p","partition":["header:x-k"],"limit":{"quota":100,"window":"10m"},"mode":"strict",` +
 			`"on_failure":` + onFailure + "}"
 	}
-	// A caller has the share, or what the bucket held at last if that is less.
+	// A caller has the share, or the last known level of the bucket if it is lower.
 	starts := func(name string, spent int, rests time.Duration, pass int) Scenario {
 		// The node learns that there are two.
 		steps := []Step{{Plane: nodes(2), Ask: "x-k=other", Want: "allowed asked=yes"}}
@@ -77,7 +79,7 @@ func shares() []Scenario {
 	)
 }
 
-// pushes are policy sets that change a limit.
+// pushes returns scenarios of policy sets that change a limit.
 func pushes() []Scenario {
 	limit := func(mode, quota, more string) string {
 		return one(mode, `"limit":{"quota":`+quota+`,"window":"1h"},"on_failure":{"then":"deny"}`+more)
@@ -90,7 +92,7 @@ func pushes() []Scenario {
 			{Push: limit("local", "50", ""), Want: "allowed remaining=7"},
 			{Pass: 7, Want: "refused"},
 		}},
-		// Nothing that is known of a limit holds once it counts in another way.
+		// The knowledge about a limit is worth nothing once it counts in another way.
 		{Name: "a push of another algorithm asks again",
 			Policies: limit("leased", "2", `,"algorithm":"sliding_log"`), Steps: []Step{
 				{Pass: 2, Want: "refused"},
@@ -105,7 +107,7 @@ func pushes() []Scenario {
 	}, "local", "leased", "strict"))
 }
 
-// suspended is a limit with a quota of 0 meanwhile: what was used stays used.
+// suspended returns scenarios of a limit that has a quota of 0 for a time: used tokens stay used.
 func suspended(mode string) Scenario {
 	limit := func(quota string) string { return one(mode, `"limit":{"quota":`+quota+`,"window":"1h"}`) }
 	none := Step{After: 2 * sec, Push: limit("0"), Times: 3, Want: "refused reason=suspended retry=never asked=no"}
@@ -117,8 +119,8 @@ func suspended(mode string) Scenario {
 	}}
 }
 
-// newCallers are twenty callers of a low limit while the control plane does not answer, by the
-// default on_failure: they pass.
+// newCallers returns twenty callers of a low limit while the control plane does not answer. By the
+// default on_failure they pass.
 func newCallers(mode string) Scenario {
 	s := Scenario{Name: "new callers in an outage", Policies: `{"name":"p","partition":["header:x-k"],
 		"limit":{"quota":100,"window":"1h"},"mode":"` + mode + `"}`, Steps: []Step{{Plane: fails(503)}}}

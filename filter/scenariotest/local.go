@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// local are buckets of one node alone.
+// local returns scenarios of buckets of one node only.
 var local = []Scenario{
 	{Name: "a request of no policy has no limit",
 		Policies: `{"name":"p","match":{"paths":["/other"]},"partition":[],"limit":{"quota":1,"window":"1s"}}`,
@@ -47,8 +47,8 @@ var local = []Scenario{
 			{Times: 50, Want: `refused policy=long ratelimit="wide";r=99 ratelimit="short";r=0`},
 			{After: sec, Want: `refused policy=long ratelimit="short";r=1`},
 		}},
-	// Several limits of one policy are one policy each: a refused request is charged to none,
-	// and the one that must wait longest is named.
+	// Several limits of one policy behave like one policy each: a refused request is charged to no
+	// limit, and the refusal names the limit that must wait longest.
 	{Name: "several limits", Policies: `{"name":"first","match":{"paths":["/other"]},"partition":[],"mode":"local",
 			"limit":[{"quota":9,"window":"1s"},{"quota":9,"window":"1m"}]},` +
 		one("local", `"limit":[{"quota":2,"window":"2s"},{"quota":3,"window":"1m"}]`),
@@ -83,23 +83,24 @@ var local = []Scenario{
 		}},
 }
 
-// shadows are policies in shadow and candidates, which are counted and refuse nothing.
+// shadows returns scenarios of policies in shadow and candidates, which are counted and refuse
+// nothing.
 func shadows() []Scenario {
 	const watched = `{"name":"watched","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local"`
 	const a = `{"name":"a","partition":[],"limit":{"quota":2,"window":"1h"},"mode":"local",
 		"candidate":{"limit":{"quota":5,"window":"1h"}}}`
 	const none = " candidate.refused=0 candidate.undetermined=0"
 	return slices.Concat([]Scenario{
-		// It is charged when it and all enforced ones allow. Enforcing it begins with a bucket of
-		// its own.
+		// It is charged when it and all enforced policies allow. When it becomes enforced it begins
+		// with a new bucket.
 		{Name: "a policy in shadow", Policies: watched + `,"enforcement":"shadow"},
 			{"name":"off","partition":[],"limit":{"quota":1,"window":"1h"},"mode":"local","enforcement":"off"},
 			{"name":"enforced","partition":[],"limit":{"quota":4,"window":"1h"},"mode":"local"}`, Steps: []Step{
 			{Pass: 4, Want: `refused policy=enforced ratelimit=!,`, Counts: "shadow.allowed=2 shadow.refused=2"},
 			{Push: watched + "}", Pass: 2, Want: "refused"},
 		}},
-		// A candidate goes by its own limit alone: it is charged when the other policies allow, and
-		// also when only its own refuses.
+		// A candidate uses its own limit only: it is charged when the other policies allow, also if
+		// only its own policy refuses.
 		{Name: "a candidate", Policies: a +
 			`,{"name":"b","partition":[],"limit":{"quota":4,"window":"4s"},"mode":"local"}`, Steps: []Step{
 			{Times: 2, Want: "allowed", Counts: "candidate.allowed=2" + none},
@@ -108,7 +109,7 @@ func shadows() []Scenario {
 			{Want: "refused policy=a", Counts: "candidate.allowed=5" + none},
 			{Want: "refused policy=a", Counts: "candidate.allowed=5 candidate.refused=1 candidate.undetermined=0"},
 		}},
-		// What is only tried is asked for in the background, and no request waits.
+		// A trial asks in the background, and no request waits for it.
 		{Name: "trials in an outage", Policies: one("leased",
 			`"limit":{"quota":100,"window":"1h"},"enforcement":"shadow"`), Steps: []Step{
 			{Plane: fails(504), Want: "unlimited asked=no"},
@@ -136,7 +137,7 @@ func shadows() []Scenario {
 	}, each(severalTried, "local", "leased", "strict"), each(looks, "strict 100 4 3", "leased 100 4 3", "strict 1 1 0"))
 }
 
-// severalTried is a trial of several limits: what one of them refuses is charged at none.
+// severalTried is a trial of several limits: if one limit refuses, no limit is charged.
 func severalTried(mode string) Scenario {
 	ten := Step{After: 2 * sec, Times: 10, Want: "unlimited asked=no"}
 	return Scenario{Name: "a trial of several limits", Policies: one(mode,
@@ -144,8 +145,9 @@ func severalTried(mode string) Scenario {
 		ten, ten, ten, {After: sec, Counts: "shadow.allowed=5 shadow.refused=25 shadow.undetermined=0"}}}
 }
 
-// looks is a candidate that only its own policy has refused: it looks whether the other policies'
-// buckets hold enough, also where only the control plane can say that, and spends nothing of them.
+// looks is a candidate that only its own policy has refused. It checks whether the other policies'
+// buckets have enough tokens, also if only the control plane knows that, and takes no tokens from
+// them.
 func looks(word string) Scenario {
 	var mode string
 	var quota, allowed, refused int
@@ -168,12 +170,12 @@ func looks(word string) Scenario {
 // ownQuota is a limit whose quota is the caller's own.
 const ownQuota = `"limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}`
 
-// figures are limits whose figures are the caller's own: one bucket has the requests of all of
-// them.
+// figures returns scenarios of limits whose figures are the caller's own: one bucket has the
+// requests of all callers.
 func figures() []Scenario {
 	all := []Scenario{
-		// A caller that comes with less than before waits for the bucket, and one with more finds
-		// the use.
+		// A caller with lower figures than the last caller waits for the bucket. A caller with
+		// higher figures finds the tokens used.
 		{Name: "a caller's own figures, token_bucket", Policies: one("local", ownQuota), Steps: []Step{
 			{Ask: "x-limit=5", Pass: 5, Want: "refused retry=12s"},
 			{Pass: 55, Want: "refused retry=1s"},
@@ -198,7 +200,7 @@ func figures() []Scenario {
 				{After: 10 * sec, Ask: "x-limit=600", Pass: 540, Want: "refused retry=40s..41s"},
 				{After: 41 * sec, Ask: "x-limit=5", Want: "refused retry=19s..20s"},
 			}},
-		// The last caller's burst was far below what was used.
+		// The last caller's burst was far below the tokens used.
 		{Name: "figures that go mint nothing", Policies: one("local", `"limit":{"window":"1m",
 			"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},
 			"burst":{"header":"x-burst","trusted":true,"max":600,"default":60}}`), Steps: []Step{

@@ -1,6 +1,6 @@
 package scenariotest
 
-// places are limits of requests in flight.
+// places are scenarios of limits of requests in flight.
 var places = []Scenario{
 	{Name: "requests in flight", Policies: `{"name":"places","partition":["header:x-k"],"limit":{"in_flight":3},
 			"mode":"local"}`, Steps: []Step{
@@ -12,7 +12,7 @@ var places = []Scenario{
 		{Ask: "x-k=b", As: "b", Pass: 3, Want: "refused reason=in_flight"},
 		{End: "2", Ask: "x-k=a", As: "4", Pass: 1, Want: "refused"},
 	}},
-	// A place goes back if another bucket refuses, and tokens are spent only where there is one.
+	// A place goes back if another bucket refuses, and tokens are spent only if there is a place.
 	{Name: "requests in flight beside a quota", Policies: beside(`[{"in_flight":2},{"quota":3,"window":"1h"}]`),
 		Steps: besideSteps},
 	{Name: "a quota beside requests in flight", Policies: beside(`[{"quota":3,"window":"1h"},{"in_flight":2}]`),
@@ -33,10 +33,11 @@ var places = []Scenario{
 			{After: 100 * ms, See: "second", Of: 1, Want: "refused reason=in_flight"},
 			{End: "2"},
 			{End: "first"},
-			// Two of them wait until their time is over.
+			// Two requests wait until their time is over.
 			{As: "last", Pass: 2, Want: "refused", Counts: "requests.waited=0 requests.queued=4 requests.gone=1"},
 		}},
-	// One policy that has no place in time refuses the request while it still waits for another.
+	// One policy that has no place in time refuses the request while it still waits for another
+	// policy.
 	{Name: "the shortest max_wait counts", Policies: `
 			{"name":"short","partition":[],"limit":{"in_flight":1},"max_wait":"100ms","mode":"local"},
 			{"name":"long","partition":[],"limit":{"in_flight":1},"max_wait":"30s","mode":"local"}`,
@@ -47,8 +48,9 @@ var places = []Scenario{
 			{After: 30 * ms, See: "2", Of: 1, Want: "refused reason=in_flight policy=short"},
 			{End: "1", As: "3", Want: "allowed"},
 		}},
-	// A worker lets 1024 requests wait for places. The next one is refused although its own limit
-	// lets it wait: for the worker's sake and not for the caller's, which no penalty counts.
+	// A worker lets 1024 requests wait for places. The next request is refused although its own
+	// limit lets it wait: the worker is full. That is not the caller's doing, so no penalty counts
+	// it.
 	{Name: "a worker that is full of waiting requests", Policies: `{"name":"p","partition":["header:x-k"],
 			"limit":{"in_flight":600},"max_wait":"1s","mode":"local"}`, Steps: []Step{
 		{Ask: "x-k=a", As: "a", Times: 600, Want: "allowed"},
@@ -58,7 +60,7 @@ var places = []Scenario{
 		{Ask: "x-k=b", As: "wb", Times: 424, Want: "waits"},
 		{Ask: "x-k=b", Want: "refused reason=too_many_waiting retry=1s", Counts: "decisions.by_overload=1"},
 	}},
-	// A request that waits for a place counts as one that waited for tokens once it asks for some.
+	// A request that waits for a place counts as waiting for tokens once it asks for tokens.
 	{Name: "a request waits for a place and for tokens", Policies: `
 			{"name":"places","partition":[],"limit":{"in_flight":1},"max_wait":"1s","mode":"local"},
 			{"name":"rate","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"strict"}`, Steps: []Step{
@@ -83,7 +85,8 @@ var places = []Scenario{
 			{As: "4", Want: "allowed"},
 		}},
 	// A policy in shadow counts requests and refuses none; a candidate is counted beside its
-	// policy. What they take they give back at the request's end, or at once if it is refused.
+	// policy. They give their places back at the request's end, or at once if the request is
+	// refused.
 	{Name: "requests in flight in shadow", Policies: `
 			{"name":"s","partition":[],"limit":{"in_flight":2},"mode":"local","enforcement":"shadow"},
 			{"name":"c","match":{"headers":[{"name":"x-c","present":true}]},"partition":[],"limit":{"in_flight":2},
@@ -94,8 +97,8 @@ var places = []Scenario{
 			Counts: "candidate.allowed=1 candidate.refused=2 shadow.allowed=4"},
 		{End: "c", Ask: "x-c=1", As: "c", Pass: 2, Want: "refused", Counts: "candidate.allowed=2"},
 	}},
-	// The first request asks, those after it find permits that came with its own, and the last is
-	// refused once the control plane has none, which is then known.
+	// The first request asks. The requests after it find permits that came with its permit. The
+	// last request is refused once the control plane has no permits, which is then known.
 	{Name: "leased requests in flight", Policies: one("leased", `"limit":{"in_flight":20}`), Steps: []Step{
 		{Plane: shared(10), As: "1", Want: "allowed asked=yes calls=1 remaining=9"},
 		{As: "2", Want: "allowed asked=no calls=0"},
@@ -116,8 +119,8 @@ var places = []Scenario{
 			{As: "late", Want: "waits"},
 			{After: 2100 * ms, See: "late", Of: 1, Want: "refused reason=in_flight"},
 		}},
-	// A smaller limit holds at once for requests to come, and a larger one as soon as it is asked
-	// for.
+	// A smaller limit holds at once for new requests, and a larger limit as soon as the node asks
+	// for permits.
 	{Name: "leased requests in flight with another limit", Policies: one("leased", `"limit":{"in_flight":6}`),
 		Steps: []Step{
 			{Plane: shared(0), As: "1", Want: "allowed"},
@@ -136,8 +139,8 @@ var places = []Scenario{
 			{End: "1"},
 			{After: 8 * sec, Then: holds(0)},
 		}},
-	// Requests of the lower class hold at most 80 % of the places, and those of the first class
-	// find the others.
+	// Requests of the lower class hold at most 80 % of the places, and the first class finds the
+	// rest.
 	{Name: "a reserve of requests in flight", Policies: reserved("local", ""), Steps: []Step{
 		{As: "1", Want: "allowed"},
 		{As: "2", Want: "allowed"},
@@ -148,8 +151,8 @@ var places = []Scenario{
 		{End: "a"},
 		{End: "2", As: "d", Pass: 2, Want: "refused"},
 	}},
-	// Those that wait for a place of the lower class take none of the others meanwhile, nor stand
-	// in the way of the first class.
+	// Requests that wait for a place of the lower class take none of the first class's places
+	// meanwhile, and do not block the first class.
 	{Name: "a reserve while others wait", Policies: reserved("local", `,"max_wait":"100ms"`), Steps: []Step{
 		{As: "1", Want: "allowed"},
 		{As: "bulk", Times: 7, Want: "allowed"},
@@ -160,7 +163,7 @@ var places = []Scenario{
 		{Ask: "x-first=1", As: "full", Want: "waits"},
 		{Leave: "full"},
 		{End: "a"},
-		{End: "1"}, // Its place goes to the first that waits, and there is one in all for it.
+		{End: "1"}, // Its place goes to the first request that waits, and there is one in all for it.
 		{After: 20 * ms, See: "next", Of: 1, Want: "allowed"},
 		{See: "others", Of: 6, Want: "waits"},
 		{Ask: "x-first=1", As: "c", Want: "allowed"},
@@ -177,7 +180,7 @@ var places = []Scenario{
 	}},
 }
 
-// shared has two nodes, of which the other holds permits.
+// shared has two nodes, and the other node holds permits.
 func shared(permits int64) func(*Plane) {
 	return func(p *Plane) { p.Nodes, p.Elsewhere = 2, permits }
 }
@@ -193,10 +196,10 @@ var besideSteps = []Step{
 	{As: "3", Pass: 1, Want: "refused", Counts: "charged_in_vain=0"},
 }
 
-// reserved is a policy of ten requests in flight, of which a part is kept.
+// reserved is a policy of ten requests in flight, a part of which is kept.
 func reserved(mode, more string) string { return reservedOf(mode, `"limit":{"in_flight":10}`+more) }
 
-// reservedOf is a policy of a set with two classes, of which a header chooses the first.
+// reservedOf returns a policy of a set with two classes. A header chooses the first class.
 func reservedOf(mode, limit string) string {
 	return one(mode, limit+`,"reserve":{"first":"20%"}`) + `],
 		"priorities":[{"name":"first","match":{"headers":[{"name":"x-first","present":true,"trusted":true}]}},{"name":"rest"}`

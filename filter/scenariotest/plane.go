@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Plane grants tokens and permits as a control plane does: by the arithmetic of leases, with the
-// figures of the newest policy set. Make one with NewPlane.
+// Plane grants tokens and permits like a control plane: by the arithmetic of leases, with the
+// figures of the newest policy set. Make a Plane with NewPlane.
 type Plane struct {
 	// Now is its own clock.
 	Now func() quota.Instant
@@ -23,9 +23,9 @@ type Plane struct {
 	Ledgers map[keyhash.Key]lease.Ledger
 	Windows map[keyhash.Key]lease.WindowLedger
 	Permits map[keyhash.Key]inflight.Ledger
-	// Status is with what calls are answered in a scenario; 0 is a good answer, and -1 none.
+	// Status is the status of the answers to calls; 0 is a good answer, and -1 no answer.
 	Status int
-	// Nodes is how many nodes it says that there are.
+	// Nodes is the number of nodes that it reports.
 	Nodes int64
 	// Part is the largest burst that its region may grant; 0 is any.
 	Part int64
@@ -68,8 +68,8 @@ func (p *Plane) Grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 	return reply
 }
 
-// grantTogether answers the items of one request, or a single one. Several are granted all, or
-// none: then those that had the tokens say no time to wait.
+// grantTogether answers the items of one request, or a single item. Several items are all granted,
+// or none: then items whose bucket had the tokens have no wait.
 func (p *Plane) grantTogether(node int, version uint64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	answers := make([]wire.LeaseAnswer, len(items))
 	whole := true
@@ -169,7 +169,7 @@ func (p *Plane) Held() (permits int64) {
 	return permits
 }
 
-// ask is what an item asks for, by the newest figures.
+// ask returns the ask of an item, in the newest figures.
 func (p *Plane) ask(version uint64, it wire.LeaseItem) (lease.Ask, bool) {
 	of, limit := p.resolve(version, it.Limit)
 	if of == nil {
@@ -231,8 +231,9 @@ func (p *Plane) charge(bucket keyhash.Key, ask lease.Ask) lease.Grant {
 	return g
 }
 
-// resolve follows a limit's index in a version to the newest one, by the policy's name and the
-// limit's index in it, or among its candidates, which come behind.
+// resolve finds the policy and limit of a limit's index in a version, as they are in the newest
+// version: by the policy's name and the limit's index in it, or among its candidates, which come
+// after the limits.
 func (p *Plane) resolve(version uint64, number uint32) (*policy.Policy, policy.Limit) {
 	meant, current := p.Sets[version], p.Sets[p.Version]
 	if meant == nil {

@@ -22,7 +22,7 @@ type process struct {
 	workers int
 	now     quota.Instant
 	due     vtimetest.Queue[quota.Instant]
-	// gathers are workers that are to send what has gathered.
+	// gathers are workers that must send their gathered calls.
 	gathers map[int]bool
 	calls   int
 	version uint64

@@ -18,46 +18,48 @@ type Scenario struct {
 	Name string
 	// Policies is the first policy set: its policies, in JSON. Without any there is no set yet.
 	Policies string
-	// Workers is how many the node has; 0 is one.
+	// Workers is the number of the node's workers; 0 means 1.
 	Workers int
 	Steps   []Step
 }
 
-// Step is what happens after a pause, in the order of the fields.
+// Step is a set of events after a pause, in the order of the fields.
 type Step struct {
 	After time.Duration
-	// Plane changes what the control plane does.
+	// Plane changes the control plane.
 	Plane func(*Plane)
 	// Push is a policy set, which is in force everywhere PushTakes later.
 	Push string
-	// End ends the streams of the requests of that name, Leave has their clients go away, and See
-	// holds Want against each of them, which have to be so many.
+	// End ends the streams of the requests with that name. Leave makes their clients go away. See
+	// checks Want against each of them; their number must be Of.
 	End, Leave, See string
 	Of              int
 
-	// Ask is a request, as names and values of headers: "x-cost=2 x-key=a". There is one if there
-	// is something to want of it. The step lasts until it is decided, unless it has a name.
+	// Ask is a request, as names and values of headers: "x-cost=2 x-key=a". Without it a step with
+	// a Want has one request without headers. The step lasts until the request is decided, unless
+	// it has a name.
 	Ask    string
 	Worker int
-	// Answer is the response to the requests of the step, or to those that End names: its status
-	// and headers, as in "500 x-used=7". Without it that is 200.
+	// Answer is the response to the requests of the step, or to the requests that End names: its
+	// status and headers, as in "500 x-used=7". The default is 200.
 	Answer string
 	// As names the request. Then its stream lasts, and it may wait.
 	As string
-	// Times is how many such requests come, each of which Want holds for; 0 is one.
+	// Times is the number of such requests, each with the outcome Want; 0 means 1.
 	Times int
-	// Pass is how many such requests are allowed before one comes that Want holds for.
+	// Pass is the number of such requests that are allowed before the requests with the outcome
+	// Want.
 	Pass int
-	// Want is the outcome: "allowed", "refused", "unlimited" or "waits", then fields of it: those
-	// of the decision in access logs, where retry and delayed are spans and retry=never is no use
-	// in waiting; asked=yes for a request that waited for the control plane; calls of the step;
-	// status; any header of the answer, which has the value in it, or is there without it:
-	// ratelimit=!"p", or is equal to it: retry-after==1. A value may be a range: retry=11s..13s.
-	// The outcome * is any.
+	// Want is the outcome: "allowed", "refused", "unlimited" or "waits", then fields of it: the
+	// fields of the decision in access logs, where retry and delayed are spans and retry=never
+	// means that waiting does not help; asked=yes for a request that waited for the control plane;
+	// calls of the step; status; any header of the answer, which contains the value, or is present
+	// without it: ratelimit=!"p", or is equal to it: retry-after==1. A value may be a range:
+	// retry=11s..13s. The outcome * is any.
 	Want string
 	// Counts are counters of the filter: "requests.waited=2 shadow.refused=1".
 	Counts string
-	// Then says what is wrong with the control plane at the end of the step.
+	// Then returns the problem with the control plane at the end of the step.
 	Then func(*Plane) string
 }
 
@@ -67,26 +69,26 @@ const PushTakes = 100 * time.Millisecond
 // Driver is a node under test, and its control plane, in virtual time.
 type Driver interface {
 	Plane() *Plane
-	// Calls is how many lease requests the control plane has got.
+	// Calls returns the number of lease requests that the control plane has received.
 	Calls() int
 	// Push sends a policy set; it is in force everywhere within PushTakes.
 	Push(set string)
 	Advance(time.Duration)
-	// Counted is one of the filter's counters, as of its last tick.
+	// Counted returns a counter of the filter, at its last tick.
 	Counted(name string) uint64
 	Ask(worker int, headers ...string) Request
 }
 
 // Request is a request at a node.
 type Request interface {
-	// Outcome is what has become of it. Until it is done it waits.
+	// Outcome returns the outcome of the request. Until it is done, the request waits.
 	Outcome() (o Outcome, done bool)
-	// End has the upstream answer it, and Leave has its client go away.
+	// End makes the upstream answer it, and Leave makes its client go away.
 	End(status string, headers ...string)
 	Leave()
 }
 
-// Outcome is what the client and the access log get.
+// Outcome is the result for the client and for the access log.
 type Outcome struct {
 	Log    string
 	Status int
@@ -125,7 +127,7 @@ func Run(t *testing.T, scenarios []Scenario, start func(*testing.T, Scenario) Dr
 		t.Run(s.Name, func(t *testing.T) {
 			p := begin(t, s, start)
 			for i, step := range s.Steps {
-				if problem := p.take(step); problem != "" {
+				if problem := p.takeStep(step); problem != "" {
 					t.Errorf("step %d, %q: %s; want %q", i, step.Ask, problem, step.Want)
 				}
 			}
@@ -147,8 +149,8 @@ func (p *play) push(set string) {
 	p.Advance(PushTakes)
 }
 
-// take goes one step and says what is wrong with it.
-func (p *play) take(s Step) string {
+// takeStep does one step and returns its problem.
+func (p *play) takeStep(s Step) string {
 	if problem := p.checkStep(s); problem != "" {
 		return problem
 	}
@@ -169,9 +171,9 @@ func (p *play) take(s Step) string {
 	delete(p.named, s.End)
 	delete(p.named, s.Leave)
 	p.calls = p.Calls()
-	problem := p.want(s)
+	problem := p.wantOutcome(s)
 	if problem == "" {
-		problem = p.count(s.Counts)
+		problem = p.checkCounts(s.Counts)
 	}
 	if problem == "" && s.Then != nil {
 		problem = s.Then(p.Plane())
@@ -179,7 +181,7 @@ func (p *play) take(s Step) string {
 	return problem
 }
 
-// checkStep says why a step would hold nothing of what it names.
+// checkStep returns a problem if a step would check nothing of the requests that it names.
 func (p *play) checkStep(s Step) string {
 	for _, name := range []string{s.End, s.Leave, s.See} {
 		if name != "" && len(p.named[name]) == 0 {
@@ -198,8 +200,8 @@ func (p *play) checkStep(s Step) string {
 	return ""
 }
 
-// want holds what a step wants of requests, and makes those that it asks.
-func (p *play) want(s Step) string {
+// wantOutcome makes the requests of a step, and checks their outcome.
+func (p *play) wantOutcome(s Step) string {
 	if s.See != "" {
 		return p.see()
 	}
@@ -216,8 +218,8 @@ func (p *play) want(s Step) string {
 	return ""
 }
 
-// count holds counters against what they are to be, after a tick has brought them up to date.
-func (p *play) count(counts string) string {
+// checkCounts checks counters, after a tick has updated them.
+func (p *play) checkCounts(counts string) string {
 	for field := range strings.FieldsSeq(counts) {
 		p.Advance(20 * time.Millisecond)
 		name, value, _ := strings.Cut(field, "=")
@@ -242,7 +244,7 @@ func (p *play) see() string {
 	return ""
 }
 
-// ask makes the step's request. What waits has a second.
+// ask makes the step's request. A request that waits has a second.
 func (p *play) ask(want string) string {
 	p.t.Helper()
 	r := p.Ask(p.step.Worker, split(p.step.Ask)...)

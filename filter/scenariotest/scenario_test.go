@@ -54,10 +54,10 @@ func TestStepsHoldWhatTheySay(t *testing.T) {
 		{Step{Want: "allowed", Counts: "requests.allowed=2"}, "requests.allowed is 3"},
 	} {
 		p := begin(t, Scenario{Policies: one("local", `"limit":{"quota":5,"window":"1h"}`)}, StartProcess)
-		if problem := p.take(Step{As: "a", Times: 2, Want: `allowed ratelimit=!, ratelimit="p";r=`}); problem != "" {
+		if problem := p.takeStep(Step{As: "a", Times: 2, Want: `allowed ratelimit=!, ratelimit="p";r=`}); problem != "" {
 			t.Error(problem)
 		}
-		if problem := p.take(c.step); !strings.Contains(problem, c.want) || problem == "" {
+		if problem := p.takeStep(c.step); !strings.Contains(problem, c.want) || problem == "" {
 			t.Errorf("%+v: %q, want %q", c.step, problem, c.want)
 		}
 	}

@@ -6,10 +6,11 @@ import (
 	"strconv"
 )
 
-// settles are costs that the response says.
+// settles returns scenarios of costs that the response contains.
 func settles() []Scenario {
 	return slices.Concat(each(failures401, "sliding_log", "sliding_window", "fixed_window", "token_bucket"), []Scenario{
-		// A hundred guesses at once are five: the others are refused before any answer comes.
+		// A hundred requests at once get five guesses: the other requests are refused before any
+		// answer comes.
 		{Name: "parallel guesses", Policies: failedLogins("sliding_log"), Steps: []Step{
 			{As: "right", Want: "allowed"},
 			{As: "open", Pass: 4, Want: "refused"},
@@ -20,11 +21,11 @@ func settles() []Scenario {
 		{Name: "a cost by duration", Policies: one("local",
 			`"limit":{"quota":10,"window":"10s"},"cost":{"reserve":1,"commit":{"duration":"100ms"}}`), Steps: []Step{
 			{As: "1", Want: "allowed"},
-			// 20 tokens, of which two seconds have brought back one: 19 are owed of 10.
+			// 20 tokens, of which two seconds have brought back 1: 19 of 10 are owed.
 			{After: 2 * sec, End: "1", Want: "refused retry=10s remaining=0"},
 			{After: 10 * sec, Want: "allowed"},
 		}},
-		// A caller who asks for more than the bucket holds reserves all of it.
+		// A caller that asks for more than the burst reserves the whole bucket.
 		{Name: "a reservation is capped", Policies: one("local", `"limit":{"quota":10,"window":"1m"},
 			"algorithm":"sliding_log","cost":{"reserve":{"header":"x-max","max":1000,"missing":2},
 			"commit":{"header":"x-used"}}`), Steps: []Step{
@@ -35,8 +36,8 @@ func settles() []Scenario {
 			"algorithm":"sliding_log","enforcement":"shadow","cost":{"reserve":1,"commit":{"status":{"500":1,"rest":0}}}`),
 			Steps: []Step{{Times: 9, Want: "unlimited",
 				Counts: "shadow.allowed=9 shadow.refused=0 costs.refunded_tokens=9"}}},
-		// A request settles by what it was admitted under, and gives nothing back to a bucket that
-		// counts otherwise now.
+		// A request settles by the figures under which it was admitted. It gives nothing back to a
+		// bucket that counts in another way by now.
 		{Name: "a request settles after a push", Policies: reserves(10), Steps: []Step{
 			{As: "1", Want: "allowed"},
 			{As: "other", Want: "allowed"},
@@ -48,9 +49,9 @@ func settles() []Scenario {
 	})
 }
 
-// unknown are costs by a header of the response, which may not say them. A client that goes before
-// the response leaves what was reserved charged; a response that does not say the cost costs what
-// missing says.
+// unknown returns scenarios of costs by a header of the response that may be missing. If a client
+// goes before the response, the reservation stays charged. A response without the cost costs the
+// policy's missing.
 func unknown() []Scenario {
 	cost := func(name, missing string, end Step, left, counts string) Scenario {
 		end.Counts, end.End = "costs.reserved_tokens=3 "+counts, "1"
@@ -81,7 +82,7 @@ func unknown() []Scenario {
 	}
 }
 
-// settled are the counters of requests that have settled.
+// settled returns the counters of requests that have settled.
 func settled(refunded, overspent, settled, missing, unanswered int) string {
 	return fmt.Sprintf("costs.refunded_tokens=%d costs.overspent_tokens=%d costs.settled=%d costs.missing=%d "+
 		"costs.unanswered=%d", refunded, overspent, settled, missing, unanswered)
@@ -97,7 +98,7 @@ func failedLogins(algorithm string) string {
 		`","cost":{"reserve":1,"commit":{"status":{"401":1,"403":1,"rest":0}},"missing":0}`)
 }
 
-// failures401 is log-ins, of which only those that fail count.
+// failures401 is a policy of log-ins that counts only failed log-ins.
 func failures401(algorithm string) Scenario {
 	return Scenario{Name: "only failures count", Policies: failedLogins(algorithm), Steps: []Step{
 		{Times: 20, Want: "allowed", Answer: "200"},

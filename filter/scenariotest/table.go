@@ -35,16 +35,16 @@ func each(of func(word string) Scenario, words ...string) (all []Scenario) {
 // silent has a control plane answer no calls.
 func silent(p *Plane) { p.Status = -1 }
 
-// fails has a control plane answer with a status.
+// fails makes a control plane answer with a status.
 func fails(status int) func(*Plane) { return func(p *Plane) { p.Status = status } }
 
-// nodes has a control plane say that there are so many.
+// nodes makes a control plane report n nodes.
 func nodes(n int64) func(*Plane) { return func(p *Plane) { p.Nodes = n } }
 
-// elsewhere has another node hold so many permits.
+// elsewhere makes another node hold permits.
 func elsewhere(permits int64) func(*Plane) { return func(p *Plane) { p.Elsewhere = permits } }
 
-// holds wants so many permits to be with nodes.
+// holds checks that nodes hold the number of permits.
 func holds(permits int64) func(*Plane) string {
 	return func(p *Plane) string {
 		if held := p.Held(); held != permits {
