@@ -9,7 +9,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The table has so many scenarios at least, each with a name of its own.
+// The table has a minimum number of scenarios, each with a name of its own.
 func TestThereAreScenarios(t *testing.T) {
 	names := map[string]bool{}
 	for _, s := range All() {
@@ -23,7 +23,7 @@ func TestThereAreScenarios(t *testing.T) {
 	}
 }
 
-// A step that holds nothing, or not what it says, is wrong.
+// A step that checks nothing, or whose check fails, is wrong.
 func TestStepsHoldWhatTheySay(t *testing.T) {
 	for _, c := range []struct {
 		step Step

@@ -44,7 +44,7 @@ func (w *world) tick() {
 	}
 }
 
-// policies are many that refuse every request, and one that allows all.
+// policies are many policies that refuse every request, and a policy that allows all.
 const (
 	policies = 60
 	allowing = policies - 1
@@ -143,7 +143,7 @@ func (w *world) decide(consumer string) {
 	w.samples.Decided(&w.request, w.ask(allowing, consumer), nil)
 }
 
-// total is what all messages tell of each policy, and of how many buckets.
+// total is the sum of all messages for each policy, and the number of buckets.
 func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 	counts, buckets = map[uint32]int64{}, map[uint32]int{}
 	for _, m := range w.sent {
@@ -157,7 +157,7 @@ func (w *world) total() (counts map[uint32]int64, buckets map[uint32]int) {
 	return counts, buckets
 }
 
-// The first refusal is reported at once, what follows a second later, and nothing is reported
+// The first refusal is reported at once, later refusals a second later, and nothing is reported
 // twice.
 func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 	w := newWorld(t)
@@ -186,8 +186,8 @@ func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 	}
 }
 
-// Requests that a ban refuses are counted and sampled as those that a policy refuses, by their
-// consumer where they name one, and by the key if that is banned.
+// Requests that a ban refuses are counted and sampled like requests that a policy refuses, by their
+// consumer if they name a consumer, and by the key if that is banned.
 func TestWhatBansRefuseIsReported(t *testing.T) {
 	w := newWorld(t)
 	who := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, "a")
@@ -266,8 +266,8 @@ func TestNoPolicyCrowdsOutOthers(t *testing.T) {
 	}
 }
 
-// One policy's refusals by bucket keep the bounds of space-saving, as long as not more are looked
-// at than may be.
+// One policy's refusals by bucket keep the bounds of space-saving, while no more than describedMost
+// are sampled.
 func TestCountsOfBucketsKeepTheirBounds(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 5))
@@ -319,7 +319,7 @@ func TestTheHeaviestCallerIsAmongTheCallers(t *testing.T) {
 	}
 }
 
-// What was known by an older policy set is dropped, and so is what is decided by one.
+// Samples of an older policy set are dropped, and so are its decisions.
 func TestAnotherPolicySetBeginsAnew(t *testing.T) {
 	w := newWorld(t)
 	w.refuse(1, "a")

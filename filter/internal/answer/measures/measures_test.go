@@ -114,8 +114,8 @@ func (w *world) want(sent ...string) {
 	w.sent = nil
 }
 
-// The first message leaves at once, what follows five seconds later, and nothing leaves where there
-// is nothing to say.
+// The first message leaves at once, later measurements five seconds later, and no message leaves
+// without measurements.
 func TestMeasuresAreAddedUp(t *testing.T) {
 	w := newWorld(t)
 	w.pass(10*sec, 204)
@@ -175,7 +175,7 @@ func TestMeasuresThatDoNotArrive(t *testing.T) {
 	}
 }
 
-// Policies beyond those that a message has room for are left out.
+// Policies for which a message has no room are left out.
 func TestMeasuresAreBounded(t *testing.T) {
 	w := newWorld(t)
 	for n := range 2 * wire.MaxMeasures {
@@ -208,12 +208,13 @@ func TestAllRequestsHaveAPlace(t *testing.T) {
 	}
 }
 
-// counts are so many requests that a candidate would have refused, and a policy in shadow.
+// counts returns the counts of requests that a candidate, and a policy in shadow, would have
+// refused.
 func counts(candidate, shadow uint32) *ruleset.Counts {
 	return &ruleset.Counts{ruleset.CountCandidateRefused: candidate, ruleset.CountShadowRefused: shadow}
 }
 
-// What is not known is reported also where nothing would have been refused.
+// Undetermined requests are reported even if no request would have been refused.
 func TestWhatIsNotKnownIsReported(t *testing.T) {
 	w := newWorld(t)
 	w.s.Decided([]byte("api"), 7, &ruleset.Counts{
@@ -223,8 +224,8 @@ func TestWhatIsNotKnownIsReported(t *testing.T) {
 	w.want("0 api:0/0/0/0 2/5 not known")
 }
 
-// What was decided is reported apart for each version of the policy set, and added up where one
-// message has several counts of a version.
+// Decisions are reported separately for each version of the policy set, and added up if one message
+// has several counts of a version.
 func TestDecisionsAreReportedByVersion(t *testing.T) {
 	w := newWorld(t)
 	one := &ruleset.Counts{ruleset.CountAllowed: 5, ruleset.CountRefused: 2, ruleset.CountUnsure: 1,

@@ -29,7 +29,7 @@ const (
 	wall = int64(1_800_000_000) * int64(quota.Second)
 )
 
-// decide makes n requests against a document and returns the last one with its status.
+// decide makes n requests against a document and returns the last request with its status.
 func decide(t *testing.T, doc string, n int, headers ...string) (*limiter.Request, limiter.Status) {
 	t.Helper()
 	node, err := policy.ParseJSON([]byte(doc))
@@ -269,8 +269,8 @@ func TestOtherRefusals(t *testing.T) {
 	}
 }
 
-// Refusals with 429, and those of shed requests, are marked for Envoys in front, unless the policy
-// set says otherwise; others are not.
+// Refusals with 429, and refusals of shed requests, are marked for Envoys in front, unless the
+// policy set forbids it; other refusals are not.
 func TestRefusalsAreMarked(t *testing.T) {
 	for headers, marks := range map[string]bool{
 		`{}`: true, `{"envoy_ratelimited":"on"}`: true, `{"envoy_ratelimited":true}`: true,
@@ -386,8 +386,8 @@ func TestASuspendedLimit(t *testing.T) {
 	}
 }
 
-// With many policies the fields keep within 2 kB, and have those nearest to exhaustion; what is
-// left out is counted.
+// With many policies the fields keep within 2 kB, and have the policies nearest to exhaustion; the
+// left-out policies are counted.
 func TestFieldsOfManyPolicies(t *testing.T) {
 	var policies []string
 	for i := range 300 {
@@ -463,8 +463,8 @@ func TestDiscord(t *testing.T) {
 	}
 }
 
-// The upstream may be a limiter too: the stricter of both is what the client sees, each family of
-// headers whole, in however many lines the other said it.
+// The upstream may be a limiter too: the client sees the stricter of both, each family of headers
+// whole, in however many lines the upstream wrote it.
 func TestTheStricterStays(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 1) // a: 99 left, b: 2 left
 	const standard, legacy = "ratelimit-policy ratelimit ", "x-ratelimit-limit x-ratelimit-remaining x-ratelimit-reset"
@@ -568,8 +568,8 @@ func TestTheResetOfAFullBucket(t *testing.T) {
 	}
 }
 
-// The set's responses answer by what a refusal is for, with their headers, and a policy's own goes
-// before, field by field.
+// The set's responses are chosen by the kind of refusal, with their headers, and a policy's own
+// response comes first, field by field.
 func TestResponsesOfTheSet(t *testing.T) {
 	const set = `{"version":"weir/v1","responses":{
 		"quota":{"status":420,"body":"quota {{limit}} {{x}} {limit} {{","headers":{"X-Code":"slow","x-two":"2"}},
@@ -683,7 +683,7 @@ func TestResponsesThatNoDocumentHas(t *testing.T) {
 	}
 }
 
-// The sentence says what happened, in figures that are the limit's.
+// The sentence describes the event, in the limit's own figures.
 func TestWordsOfRefusals(t *testing.T) {
 	for _, c := range []struct {
 		policy string
@@ -711,7 +711,7 @@ func TestWordsOfRefusals(t *testing.T) {
 	}
 }
 
-// A region that grants a part of the burst only refuses what the whole burst would allow.
+// A region that grants a part of the burst refuses a cost that only the whole burst would allow.
 func TestWordsOfACostAboveTheRegionsPart(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"mode":"local",`+
 		`"cost":{"header":"x-cost","max":9},"limit":{"quota":5,"window":"1h"}}]}`, 1, "x-cost", "9")
@@ -722,7 +722,7 @@ func TestWordsOfACostAboveTheRegionsPart(t *testing.T) {
 	}
 }
 
-// What could not be counted is never said to be used up.
+// Tokens that could not be counted are never called used up.
 func TestWordsOfFailures(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1h"}}]}`, 2)
 	for _, c := range []struct {

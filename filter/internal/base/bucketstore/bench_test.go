@@ -24,7 +24,7 @@ func (s *spend) Apply(e *bucketstore.Entry) bool {
 	return r.Allowed
 }
 
-// run spends a token of one bucket after another.
+// run spends a token of each bucket in turn.
 func (s *spend) run(st *bucketstore.Store, first, buckets, times int) {
 	for i := range times {
 		if st.Update(bucketstore.Local, key(uint64((first+i)%buckets), 1), 0, s) == nil {
@@ -52,9 +52,9 @@ func spent(b *testing.B, data *shareddatatest.Data, buckets int) (tokens int) {
 }
 
 // One operation is a decision of any worker that is stored: the slot is read, changed and swapped
-// in the modelled shared data with its one mutex. The workers go for one bucket, or each for all of
-// many in turn. contended/op is the share that gave up after all attempts; whatever was decided is
-// in the buckets afterwards, once.
+// in the modelled shared data with its single mutex. The workers use a single bucket, or each uses
+// all of many buckets in turn. contended/op is the share that gave up after all attempts; every
+// decision is in the buckets afterwards, once.
 func BenchmarkContention(b *testing.B) {
 	for _, buckets := range []int{1, 1024} {
 		for _, workers := range []int{1, 2, 4} {

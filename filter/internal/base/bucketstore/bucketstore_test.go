@@ -181,9 +181,9 @@ func TestContentionIsBounded(t *testing.T) {
 	}
 }
 
-// As many workers as large machines have, which do nothing but charge one bucket, take turns in an
-// order that the seed chooses: at each access to the shared data the next may be another's. No
-// request is turned away, and not a token is lost or doubled.
+// Workers in the number of a large machine's, which only charge one bucket, take turns in an order
+// that the seed chooses: at each access to the shared data the next access may be another worker's.
+// No request is turned away, and not a token is lost or doubled.
 func TestManyWorkersAtOneBucketAllGetTheirs(t *testing.T) {
 	const workers, each, seed = 32, 100, 1
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -266,8 +266,8 @@ func TestAFloodOfKeysDoesNotGrowTheTable(t *testing.T) {
 	}
 }
 
-// A slot is as long as what it holds, up to eight entries. One of full length with places that no
-// key has used yet is read as well.
+// A slot is no longer than its entries, up to eight. A slot of full length with places that no key
+// has used yet is read as well.
 func TestSlotsGrowAsNeeded(t *testing.T) {
 	data := &shareddatatest.Data{}
 	slot := append(space[:], 's', 0, 0, 0)

@@ -19,7 +19,7 @@ func random(rng *rand.Rand) (k keyhash.Key) {
 }
 
 // Whatever size the tables get, how often, and while old and new VMs work on them: a key passes its
-// burst and what it has earned since, and not one more.
+// burst and its earned tokens, and not a token more.
 func TestAnotherSizeKeepsBuckets(t *testing.T) {
 	const perKey = 10
 	for name, kind := range map[string]bool{"tokens": false, "windows": true} {
@@ -141,7 +141,7 @@ func TestARestingBucketOutlastsSizesThatContradict(t *testing.T) {
 	}
 }
 
-// A key that was evicted from its former place owes at its new one what it owed there.
+// A key that was evicted from its former place owes the same at its new place.
 func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 8, 0) // One slot.

@@ -109,7 +109,7 @@ func TestWorkersAreLinearizable(t *testing.T) {
 	}
 }
 
-// The test above notices what it is there for.
+// The test above notices planted bugs.
 func TestPlantedBugsAreNotLinearizable(t *testing.T) {
 	for _, c := range []struct {
 		name                    string

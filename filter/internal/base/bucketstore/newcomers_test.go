@@ -16,8 +16,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A flood of keys that are used once each, five and a half times as many as the table has places,
-// with a limit of 5 an hour; newcomers come when it is over. A larger flood is four of it.
+// A flood of keys that are used once each, five and a half times the table's places, with a limit
+// of 5 an hour; newcomers come when it is over. A larger flood has four times its keys.
 const (
 	floodPlaces = 4096
 	floodKeys   = floodPlaces * 11 / 2
@@ -70,9 +70,9 @@ func windowOfFive(t *testing.T, a quota.Algorithm) spendOne {
 	}
 }
 
-// flood returns how many of the flood's requests and of the newcomers' first requests were refused,
-// and how many of its five each newcomer got on average. The newcomers come so long after the
-// flood of so many keys.
+// flood returns the number of refused requests of the flood and of the newcomers' first requests,
+// and the average number of its five tokens that each newcomer got. The newcomers come after a
+// pause after a flood of keys.
 func flood(spend spendOne, keys quota.Instant, after quota.Span) (refused, turnedAway int, got float64) {
 	st := bucketstore.New(&shareddatatest.Data{}, space, floodPlaces, 0)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -143,7 +143,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 		}
 		st := bucketstore.New(&shareddatatest.Data{}, space, 8, 0)
 		ofOneCell := func(n byte) keyhash.Key { return keyhash.Key{9: n} }
-		for n := range byte(9) { // One has to go for the ninth.
+		for n := range byte(9) { // One entry has to go for the ninth.
 			if ok, err := takeWindow(st, w, ofOneCell(n), quota.Instant(n), large); !ok || err != nil {
 				t.Fatalf("%v, %v", ok, err)
 			}
@@ -159,7 +159,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 	})
 }
 
-// The page where users choose an algorithm says what a flood does to newcomers.
+// The page where users choose an algorithm describes the effect of a flood on newcomers.
 func TestThePageSaysWhatAFloodDoesToNewcomers(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/policies.md")
 	if err != nil {

@@ -27,8 +27,8 @@ func (m *measured) CompareAndSwap(key, value []byte, cas uint32) bool {
 	return m.Data.CompareAndSwap(key, value, cas)
 }
 
-// bytesOf are what two buckets in one slot take more than one: a bucket of 100 a minute of which
-// all is used, evenly.
+// bytesOf returns the bytes that two buckets in one slot take more than one bucket: a bucket of 100
+// a minute, all used evenly.
 func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota.Instant)) int {
 	t.Helper()
 	data := &measured{}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// algorithms are those that count in windows.
+// algorithms are the algorithms that count in windows.
 var algorithms = []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter, quota.SlidingLog}
 
 // windowsOf are 10 requests in 10 seconds.
@@ -138,7 +138,7 @@ func TestWorkersShareAWindowExactly(t *testing.T) {
 	}
 }
 
-// The number of keys is fixed whatever comes, and so is what they hold.
+// The number of keys is fixed whatever comes, and so is their size.
 func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 	data := &shareddatatest.Data{}
 	st := bucketstore.New(data, space, 1024, 0)
@@ -156,7 +156,8 @@ func TestAFloodOfWindowsDoesNotGrowTheTable(t *testing.T) {
 }
 
 // Against an adversary that floods the slot, no key ever gets more than its quota in a window: in
-// any for those that slide, in one of its grid for a fixed one, and twice as much for the counter.
+// any window if windows slide, in a window of its grid if they are fixed, and twice its quota for
+// the counter.
 func TestCrowdingOutKeepsTheWindow(t *testing.T) {
 	for _, a := range algorithms {
 		t.Run(a.String(), func(t *testing.T) {

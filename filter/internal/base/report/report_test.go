@@ -23,7 +23,7 @@ type world struct {
 	now   quota.Instant
 	r     *report.Reporter
 	parts [wire.SectionCount]*part
-	// calls are the sections of each report, underWay ends those without an answer, and under are
+	// calls are the sections of each report, underWay ends reports without an answer, and under are
 	// all their sections. unsent: none can be sent.
 	calls    []string
 	underWay []func(status int)
@@ -133,7 +133,7 @@ func (w *world) pass(span quota.Instant, status int) {
 	}
 }
 
-// want checks which reports left, and how those of a section ended.
+// want checks which reports left, and the ends of a section's reports.
 func (w *world) want(calls ...string) {
 	w.t.Helper()
 	if got, want := fmt.Sprint(w.calls), fmt.Sprint(calls); got != want {
@@ -188,7 +188,7 @@ func TestSectionsShareAReport(t *testing.T) {
 	}
 }
 
-// What nearly is due leaves with others. A part that has nothing to say after all has no section.
+// A section that is due soon leaves with other sections. A part without news has no section.
 func TestSectionsLeaveTogether(t *testing.T) {
 	w := start(t)
 	w.say(decisions, measures)
@@ -274,8 +274,8 @@ func TestOffencesOvertakeAReport(t *testing.T) {
 	w.want("offences+measures")
 }
 
-// A section that the control plane cannot read takes others with it once: then each leaves alone
-// until it is taken alone, and a bad one for good.
+// A section that the control plane cannot read spoils other sections once: then each section leaves
+// separately until it is taken, and a bad section for ever.
 func TestABadSectionIsFound(t *testing.T) {
 	all := []wire.Section{offences, ladder, decisions, measures}
 	for _, status := range []int{400, 413} {

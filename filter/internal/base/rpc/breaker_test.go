@@ -79,7 +79,7 @@ func (b *Breaker) play(t *testing.T, word string, now quota.Instant, what string
 	return what[1:]
 }
 
-// Nodes that lost the control plane at once come back one after another.
+// Nodes that lost the control plane at once come back at different times.
 func TestPausesAreSpread(t *testing.T) {
 	if least, most := Spread(probePauses.Longest, 0), Spread(probePauses.Longest, 1023); least !=
 		quota.Instant(quota.Second)/2 || most < 999_000 || most >= 1_000_000 {

@@ -34,7 +34,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// The VMs agree on what the first of them offers, if it has the length that the others expect.
+// The VMs agree on the first VM's value, if it has the length that the other VMs expect.
 func TestAgree(t *testing.T) {
 	var data shareddatatest.Data
 	key := shareddata.Space{}.Key(shareddata.Process)
@@ -47,8 +47,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// A VM takes in each version once, its own never, and a version never without its message or a
-// newer one.
+// A VM takes each version once, its own never, and a version never without its message or a newer
+// message.
 func TestDocument(t *testing.T) {
 	var data shareddatatest.Data
 	publisher := shareddata.NewDocument(&data, shareddata.Space{}, shareddata.EnforcementVersion,
@@ -87,8 +87,8 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// Two VMs publish at once, in every order of their steps. In the end the message is that of the
-// version, or the last VM to publish knows that it is not.
+// Two VMs publish at once, in every order of their steps. In the end the message belongs to the
+// version, or the last VM to publish knows that it does not.
 func TestTwoPublishersAtOnce(t *testing.T) {
 	for second := range 16 { // Before which operation of the first VM the second one publishes.
 		for pause := range 16 { // Before which of its own operations the second one lets the first go on.

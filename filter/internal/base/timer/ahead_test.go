@@ -28,7 +28,7 @@ func (c *clocks) Now() quota.Instant { defer c.pass(); return c.now }
 // Wall implements timer.Clocks.
 func (c *clocks) Wall() int64 { defer c.pass(); return ahead + int64(c.now) }
 
-// A VM that loses its processor while it reads the clocks finds what the others find.
+// A VM that loses its processor while it reads the clocks finds the same time as the other VMs.
 func TestAPauseBetweenReadingsShiftsNoClock(t *testing.T) {
 	const pause = 8 * quota.Millisecond
 	for _, pauses := range [][]quota.Span{

@@ -35,8 +35,8 @@ func (e *envoy) set(period quota.Span) {
 	}
 }
 
-// tick lets time pass up to the next tick, and plans the one after. It reports whether it was one
-// for work.
+// tick lets time pass up to the next tick, and plans the tick after it. It reports whether it was a
+// tick for work.
 func (e *envoy) tick(resume, due quota.Instant) (work bool) {
 	e.now = e.next
 	work = e.timer.Begin(e.now)
@@ -82,8 +82,8 @@ func relative(e *envoy, at quota.Instant) quota.Instant {
 	return e.now + at
 }
 
-// A callback while ticks are slow brings the next one forward, never further away. Ticks for turns
-// do not replace those for work.
+// A callback while ticks are slow brings the next tick forward, never further away. Ticks for turns
+// do not replace ticks for work.
 func TestCallbacksBringTheNextTickForward(t *testing.T) {
 	e := start()
 	if e.set(e.timer.Wake(e.now)); e.next != e.now+10*ms {

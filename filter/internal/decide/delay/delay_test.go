@@ -32,8 +32,8 @@ func TestReleaseByTimeThenArrival(t *testing.T) {
 	}
 }
 
-// A request that waits behind one that went away moves up, in the same bucket and at the same cost;
-// the last turn comes back.
+// A request behind a request that went away moves up, in the same bucket and at the same cost; the
+// last turn comes back.
 func TestLeaveMovesUp(t *testing.T) {
 	q := delay.Queue{Bound: 10}
 	q.Wait(1, turn(1, 1, 10), false)

@@ -30,7 +30,7 @@ func TestALimitThatIsEased(t *testing.T) {
 					break
 				}
 				if _, status := n.begin(); left < 5*sec && status == limiter.Refused {
-					break // It used what it found.
+					break // It used the figures that it found.
 				}
 			}
 			n.now += 10 * sec

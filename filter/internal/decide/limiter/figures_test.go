@@ -85,8 +85,8 @@ func TestCallersOfOneBucketMintNothing(t *testing.T) {
 	})
 }
 
-// A worker that still has the policy set of before goes by the figures that it finds in a bucket,
-// each time: what one such request took does not bring the old largest figures back.
+// A worker with the old policy set uses the figures that it finds in a bucket, each time: its
+// request does not bring the old largest figures back.
 func TestAnOlderWorkerBringsNoFiguresBack(t *testing.T) {
 	lowered := strings.Replace(ownQuota(""), `"max":600,"default":60`, `"max":6,"default":6`, 1)
 	plain := `{"name":"p","partition":[],"mode":"local","limit":{"quota":6,"window":"1m"}}`
@@ -120,12 +120,12 @@ func (n *node) spendAs(headers ...string) int {
 	}
 }
 
-// Where plugins side by side have buckets of their own, a caller's figures are still those of one
-// bucket, and another most makes another limit.
+// If plugins side by side have buckets of their own, a caller's figures still belong to a single
+// bucket, and another maximum makes another limit.
 func TestFiguresOfPluginsSideBySide(t *testing.T) {
 	n := newNode(t, false, ownQuota(""))
 	store := bucketstore.New(n.data, [4]byte{2}, 1024, 0)
-	store.Apart(n.now - sec) // Buckets begin after the set did, so none starts from another.
+	store.Apart(n.now - sec) // Buckets begin after the set did, so none starts from the state of an old bucket.
 	n.limiter = limiter.New(limiter.Config{Store: store, Flights: newBook(n.data, 1)})
 	pass := func(want int, headers ...string) {
 		t.Helper()
@@ -149,8 +149,8 @@ func TestFiguresOfPluginsSideBySide(t *testing.T) {
 	pass(0)
 }
 
-// What is asked of the control plane has the caller's figures, and tokens for one are not asked for
-// under those of another.
+// Questions to the control plane have the caller's figures, and tokens for one caller are not asked
+// for with the figures of another caller.
 func TestFiguresAreAskedFor(t *testing.T) {
 	for _, mode := range []string{"strict", "leased"} {
 		n := newNode(t, true, "")
@@ -183,7 +183,8 @@ func TestFiguresAreAskedFor(t *testing.T) {
 	}
 }
 
-// A node's share in a failure is one of the caller's own limit, and has what all callers used.
+// A node's share in a failure is a share of the caller's own limit, and counts the tokens of all
+// callers.
 func TestFiguresOfAShare(t *testing.T) {
 	n := newNode(t, true, "")
 	n.push(2, `{"name":"p","partition":[],"mode":"strict","limit":{"quota":{"header":"x-limit","trusted":true,"max":600,"default":60},"window":"1m"}}`)
@@ -209,8 +210,8 @@ func TestFiguresOfAShare(t *testing.T) {
 	}
 }
 
-// A node counts an optimistic bucket in units that can express what any caller used, and what it
-// reports counts for all of them.
+// A node counts an optimistic bucket in units that suit all callers' figures, and its report counts
+// for all callers.
 func TestFiguresOfAnOptimisticBucket(t *testing.T) {
 	n := newNode(t, true, "")
 	n.push(2, `{"name":"p","partition":[],"mode":"optimistic","limit":{"quota":{"header":"x-limit","trusted":true,"max":1000000,"default":60},"window":"1d"}}`)
@@ -221,14 +222,14 @@ func TestFiguresOfAnOptimisticBucket(t *testing.T) {
 		passed := 0
 		for tries := 0; tries < 4; {
 			req, status := n.begin("x-limit", c.figure)
-			for status == limiter.Paused { // What goes beyond its slack waits.
+			for status == limiter.Paused { // Requests beyond its slack wait.
 				status = n.answer(200, req)
 			}
 			if status == limiter.Allowed {
 				passed++
 				continue
 			}
-			tries++ // It may not know what was earned, so it reports and hears.
+			tries++ // It may not know the earned tokens, so it reports and reads the answer.
 			n.now += sec / 8
 			n.leases.Tick(n.now)
 			n.answerAll()

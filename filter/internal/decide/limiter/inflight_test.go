@@ -32,7 +32,7 @@ func (n *node) end(req *limiter.Request) {
 	n.limiter.End(req, limiter.Life{Ended: n.now})
 }
 
-// fill makes requests until one is not allowed, and returns those that were.
+// fill makes requests until a request is not allowed, and returns the allowed requests.
 func (n *node) fill(headers ...string) (open []*limiter.Request, last *limiter.Request) {
 	for {
 		req, status := n.begin(headers...)

@@ -13,8 +13,8 @@ func leaky(mode string) string {
 	return `{"name":"p","partition":[],"algorithm":"leaky_bucket","limit":{"quota":10,"window":"1s","burst":2},"mode":"` + mode + `"}`
 }
 
-// arrive makes a request, lets the control plane answer if it must, and wants it delayed by so
-// much; -1 is a refusal.
+// arrive makes a request, lets the control plane answer if it must, and wants it delayed by a
+// number of milliseconds; -1 is a refusal.
 func (n *node) arrive(want quota.Span) *limiter.Request {
 	n.t.Helper()
 	req, status := n.decide()

@@ -62,7 +62,7 @@ func (n *node) Call(_ string, body []byte, _ quota.Span, done func(int, []byte))
 	return nil
 }
 
-// bareNode is a node without a limiter, one of two.
+// bareNode is a node without a limiter, in a system of two nodes.
 func bareNode(t testing.TB) *node {
 	n := &node{t: t, now: 1000 * sec, data: &shareddatatest.Data{}}
 	n.plane = scenariotest.NewPlane(n.Now)
@@ -174,8 +174,8 @@ func (n *node) count() int {
 	}
 }
 
-// A request that on_failure decides counts as unanswered as long as the control plane is there; in
-// an outage none asks.
+// A request that on_failure decides counts as unanswered while the control plane is there; in an
+// outage no request asks.
 func TestUnansweredRequestsAreCounted(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict"}`)
 	for i, want := range []uint64{1, 2, 2} { // The third failure in a row opens the breaker.
@@ -191,8 +191,8 @@ func TestUnansweredRequestsAreCounted(t *testing.T) {
 
 // A client that one central limit refuses again and again does not use up another one meanwhile.
 func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
-	// In mode leased up to two tokens that were kept for more requests expire unused for each that
-	// passes, as long as the other limit has plenty.
+	// In mode leased up to two kept tokens expire unused for each request that passes, while the
+	// other limit has plenty.
 	for mode, most := range map[string]int64{"leased": 3, "strict": 1} {
 		n := newNode(t, true, `
 			{"name":"daily","partition":[],"limit":{"quota":1000,"window":"24h","burst":1000},"mode":"`+mode+`"},
@@ -210,15 +210,15 @@ func TestARefusedRequestIsChargedNowhereAtTheControlPlane(t *testing.T) {
 			}
 		}
 		daily := n.plane.Ledgers[bucketOf(t, n, 0)].At(n.now, lease.Ask{Params: n.rules.Index.Limit(0).Params})
-		used := daily.Params.TokensIn(daily.Debt) + 1000/24 // what it earned back in the hour
+		used := daily.Params.TokensIn(daily.Debt) + 1000/24 // the tokens earned back in the hour
 		if allowed < 100 || allowed > 110 || used > most*int64(allowed)+3 {
 			t.Errorf("%s: %d passed, and %d were charged to the other limit", mode, allowed, used)
 		}
 	}
 }
 
-// A refusal asks the control plane how long the other buckets would have the request wait: four
-// times in a second where other nodes may use them.
+// A refusal asks the control plane for the wait of the other buckets: four times in a second if
+// other nodes may use them.
 func TestARefusalAsksSharedBucketsMoreOften(t *testing.T) {
 	n := newNode(t, true, `{"name":"here","partition":[],"limit":{"quota":1,"window":"1s"},"mode":"local"},
 		{"name":"there","partition":[],"limit":{"quota":9,"window":"1h"},"mode":"strict"}`)
@@ -288,8 +288,8 @@ func TestOptimisticWaitsBeyondItsSlack(t *testing.T) {
 	}
 }
 
-// With another policy an optimistic one is asked about last and alone: what the other refuses costs
-// it nothing.
+// An optimistic policy beside another policy is asked about last and separately: a refusal by the
+// other policy costs it nothing.
 func TestOptimisticIsAskedAboutLast(t *testing.T) {
 	n := newNode(t, true, `{"name":"o","partition":[],"limit":{"quota":100,"window":"1m"},"cost":{"header":"x-cost","max":100},"mode":"optimistic"},
 		{"name":"s","partition":[],"limit":{"quota":1,"window":"1m"},"mode":"strict"}`)
@@ -424,8 +424,8 @@ func TestPushKeepsConsumption(t *testing.T) {
 	}
 }
 
-// A request beyond those that may wait is decided by the share, also where the policy would let all
-// through at once: overload is no way around a limit.
+// A request beyond the maximum of waiting requests is decided by the share, even if the policy
+// would let all requests through at once: overload is no way around a limit.
 func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 	for onFailure, want := range map[string]limiter.Status{`{"then":"allow"}`: limiter.Allowed, `{"local_for":"30s","then":"deny"}`: limiter.Allowed, `{"then":"deny"}`: limiter.Refused} {
 		n := newNode(t, true, `{"name":"p","partition":["header:x-k"],"limit":{"quota":1,"window":"1h"},"on_failure":`+onFailure+`}`)
@@ -443,7 +443,7 @@ func TestWaitersBeyondTheBoundAreDecidedByTheShare(t *testing.T) {
 	}
 }
 
-// A percentage enforces the same keys at every larger one.
+// A percentage enforces the same keys as each smaller percentage, and more.
 func TestPercent(t *testing.T) {
 	enforced := map[int]map[string]bool{}
 	for _, percent := range []string{"0", "10", "50", "100"} {
@@ -506,7 +506,7 @@ func TestBannedAndExempt(t *testing.T) {
 	}
 }
 
-// What operators order comes before bans, bans before exemptions, exemptions before policies; each
+// Operators' orders come before bans, bans before exemptions, exemptions before policies; each
 // request is counted once.
 func TestOrdersBansAndExemptions(t *testing.T) {
 	n := newNode(t, false, ``)
@@ -667,9 +667,9 @@ func TestTallyOfBansAndExemptions(t *testing.T) {
 	}
 }
 
-// A policy counts a request that has waited for its tokens, and one that it decided without its
-// bucket, once each, however many limits it has. One that only its neighbour had to ask for is not
-// its wait.
+// A policy counts a request that waited for its tokens, and a request that it decided without its
+// bucket, once each, whatever the number of its limits. A request that waited only for another
+// policy is not counted.
 func TestTallyOfWaitsAndFailures(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"central","partition":[],"limit":[{"quota":9,"window":"1h"},{"quota":9,"window":"2h"}],"mode":"strict",

@@ -24,7 +24,8 @@ type guarded struct {
 	turn    int
 	// late is by how much the ticks of the first worker come late.
 	late quota.Span
-	// cluster is where requests go, utilisation what the upstream reports; below 0 nothing.
+	// cluster is the upstream of the requests. utilisation is the upstream's report; below 0 it
+	// reports nothing.
 	cluster     string
 	utilisation float64
 	values      []upstreamtest.Value
@@ -148,7 +149,7 @@ func (g *guarded) Tick(now quota.Instant, _ int) {
 	}
 }
 
-// upstream is what the workers know together of the upstream that was answered last.
+// upstream is the shared knowledge of the upstream that was answered last.
 func (g *guarded) upstream() (u adaptive.Upstream, ok bool) {
 	prefix := shareddata.Space{}.Key(shareddata.Upstream)
 	copy(g.bucket[:], prefix[:])
@@ -156,7 +157,7 @@ func (g *guarded) upstream() (u adaptive.Upstream, ok bool) {
 	return u, found && u.Decode(value)
 }
 
-// atRest ends what is open, and checks that nothing is held any more.
+// atRest ends open requests, and checks that no place is held any more.
 func (g *guarded) atRest() {
 	g.t.Helper()
 	for e := range g.open {
@@ -217,8 +218,8 @@ func TestANewConfigurationKeepsTheLimit(t *testing.T) {
 	}
 }
 
-// steps lets the time pass, with so many requests of each class at every tick, each of which lasts
-// a tick, and counts those that are shed.
+// steps lets the time pass, with a number of requests of each class at every tick, each of which
+// lasts a tick, and counts the shed requests.
 func (g *guarded) steps(ticks, each int) (shed [4]int) {
 	for range ticks {
 		var open []*entered
@@ -241,7 +242,7 @@ func (g *guarded) steps(ticks, each int) (shed [4]int) {
 	return shed
 }
 
-// What else asks for less sheds from the last class up and never the first, and ends gradually.
+// A signal to shed more sheds from the last class up and never the first class, and ends gradually.
 func TestABusyUpstreamAndALateWorkerShed(t *testing.T) {
 	busy, late := newGuarded(t, 2, fourClasses, worker), newGuarded(t, 2, fourClasses, worker)
 	for name, c := range map[string]struct {
@@ -359,8 +360,8 @@ func TestBesideOtherLimits(t *testing.T) {
 }
 
 // A request that waits, for the control plane or for a place in flight, is not on its way to the
-// upstream: it counts for no adaptive limit, so a quiet service sheds none of those that
-// come meanwhile. It counts from when it goes on.
+// upstream: it counts for no adaptive limit, so a quiet service sheds no request that comes
+// meanwhile. It counts from the moment at which it goes on.
 func TestARequestThatWaitsIsNotAtTheUpstream(t *testing.T) {
 	const two = `{"name":"worker","partition":[],"adaptive":{"min":2,"max":2},"mode":"local"},`
 	for name, other := range map[string]string{

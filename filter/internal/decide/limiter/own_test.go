@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// register is what one worker knows of all consumers, who are one.
+// register is a worker's knowledge of all consumers: there is a single consumer.
 type register struct {
 	special []byte
 	unsure  bool
@@ -53,9 +53,9 @@ func (n *node) spend(l *limiter.Limiter, r *register) (allowed int) {
 	return allowed
 }
 
-// A bucket of this node's own goes by the consumer's limit, keeps what was used, and is not taken
-// back to the policy's by a worker that has forgotten the consumer: it would hold what was used
-// twice.
+// A bucket of this node's own uses the consumer's limit and keeps the used tokens. A worker that
+// has forgotten the consumer does not take it back to the policy's limit: that would count the used
+// tokens twice.
 func TestALimitOfAConsumersOwn(t *testing.T) {
 	n := newNode(t, false, "")
 	n.pushDocument(2, byConsumer("local"))
@@ -85,7 +85,7 @@ func TestALimitOfAConsumersOwn(t *testing.T) {
 	}
 }
 
-// What is asked of the control plane names the consumer where the limit may be its own.
+// Questions to the control plane name the consumer if the limit may be its own.
 func TestAConsumerIsNamedToTheControlPlane(t *testing.T) {
 	for i, c := range []struct {
 		r    *register

@@ -53,7 +53,7 @@ func newLeased(t *testing.T, limit int, fields string) *node {
 	return newNode(t, true, fmt.Sprintf(leasedPlaces, limit, fields))
 }
 
-// What is idle goes back, soon where others may need it, and at rest the control plane records
+// Idle permits go back, soon if other nodes may need them, and at rest the control plane records
 // nothing.
 func TestPermitsGoBack(t *testing.T) {
 	n := newLeased(t, 20, "")
@@ -79,8 +79,8 @@ func TestPermitsGoBack(t *testing.T) {
 	}
 }
 
-// While the control plane does not answer, permits last; then on_failure decides. What it admits is
-// in flight when the control plane is back, and counts.
+// While the control plane does not answer, permits last; then on_failure decides. Requests that it
+// admits are in flight when the control plane is back, and count.
 func TestInFlightWithoutTheControlPlane(t *testing.T) {
 	for _, c := range []struct {
 		ladder string
@@ -142,8 +142,8 @@ func (n *node) away() {
 	n.t.Fatal("the control plane is not away")
 }
 
-// A request that waits for the control plane goes by on_failure if no answer comes in time, but not
-// by the share: an answer that is late is no outage, and others may have all permits.
+// If no answer comes in time, on_failure decides a request that waits for the control plane, but
+// not by the share: a late answer is no outage, and other nodes may have all permits.
 func TestInFlightWithoutAnAnswer(t *testing.T) {
 	for ladder, want := range map[string]limiter.Status{
 		`["share"]`: limiter.Refused, `["allow"]`: limiter.Allowed, `["deny"]`: limiter.Refused,

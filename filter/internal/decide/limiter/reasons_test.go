@@ -24,7 +24,7 @@ func (n *node) penalised() *penalties.Box {
 
 const firstRefusal = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"10m"}`
 
-// A refusal begins a penalty, and has a wait, for just the reasons of which the table says so.
+// A refusal begins a penalty, and has a wait, for exactly the reasons of the table.
 func TestReasonsThatCount(t *testing.T) {
 	counted := 0
 	for i := range answers.Kinds {
@@ -50,8 +50,8 @@ func TestReasonsThatCount(t *testing.T) {
 	}
 }
 
-// More keys come at once than claims may be under way. Those that were not asked about are no
-// callers of too many requests: on_failure decides, and no penalty begins.
+// More keys come at once than claims may be under way. Callers of keys that were not asked about do
+// not have too many requests: on_failure decides, and no penalty begins.
 func TestAClaimThatWasNotSentIsNobodysUse(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"limit":{"in_flight":2},"mode":"leased"`+firstRefusal+`}`)
 	box := n.penalised()
@@ -80,8 +80,8 @@ func TestAClaimThatWasNotSentIsNobodysUse(t *testing.T) {
 	}
 }
 
-// A store that has lost who has permits makes no caller one with too many requests in flight. The
-// node keeps what it has until the control plane knows again.
+// If a store has lost its records of permits, no caller counts as having too many requests in
+// flight. The node keeps its permits until the control plane has records again.
 func TestALostCountIsNobodysUse(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":["client_ip"],"limit":{"in_flight":10},"mode":"leased"`+firstRefusal+`}`)
 	box := n.penalised()
@@ -125,8 +125,8 @@ func TestALostCountIsNobodysUse(t *testing.T) {
 	}
 }
 
-// Places that are with other Envoys may lie idle there, so a refusal for want of them makes no
-// caller one with too many requests in flight. Where all are under way here, it does.
+// Places of other Envoys may be idle there, so a refusal for want of them does not blame the
+// caller. If all places are in use here, it does.
 func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
 	for elsewhere, want := range map[int64]policy.Reason{0: policy.ReasonInFlight, 4: policy.ReasonFailure} {
 		for _, trial := range []bool{false, true} {
@@ -163,8 +163,8 @@ func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
 	}
 }
 
-// A bucket that starts half full, because the store has lost its state, makes no caller one who has
-// used up its quota, until that is over. Asked or by heart, enforced or in shadow.
+// If a bucket starts half full, because the store has lost its state, no caller counts as having
+// used up its quota until that is over. This holds asked or not, enforced or in shadow.
 func TestABucketInDoubtIsNobodysUse(t *testing.T) {
 	for _, mode := range []string{"strict", "leased", "optimistic"} {
 		for _, trial := range []bool{false, true} {
@@ -210,9 +210,9 @@ func TestABucketInDoubtIsNobodysUse(t *testing.T) {
 	}
 }
 
-// A flood fills the table, and buckets that owe are evicted: a new caller then starts with what one
-// of them may owe. Its refusal is not its own use, and brings no penalty, until that is over. A
-// caller that has used its own tokens is blamed, before and after.
+// A flood fills the table, and buckets that owe are evicted: a new caller then starts with the
+// possible debt of an evicted bucket. Its refusal is not its own use, and brings no penalty, until
+// that is over. A caller that has used its own tokens is blamed, before and after.
 func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"mode":"local","limit":{"quota":2,"window":"1h"},`+
@@ -257,9 +257,9 @@ func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
 	}
 }
 
-// The same of an optimistic limit. What an evicted bucket had used the control plane knows, so a
-// caller whose bucket begins with such a debt is refused only if the control plane says so: each
-// gets all of its own tokens, and is blamed when it has used them up.
+// The same for an optimistic limit. The control plane knows the used tokens of an evicted bucket,
+// so a caller whose bucket begins with such a debt is refused only if the control plane refuses it:
+// each caller gets all of its own tokens, and is blamed when it has used them up.
 func TestWhatAnEvictedOptimisticBucketOwesIsNobodysUse(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"mode":"optimistic",`+
 		`"limit":{"quota":4,"window":"1h"}`+firstRefusal+`}`)

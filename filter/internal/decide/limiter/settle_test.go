@@ -45,8 +45,8 @@ func (n *node) answered(req *limiter.Request, a answer) {
 	}
 }
 
-// Each policy of a request settles its own cost by its own commit, when that is known. A policy
-// without one keeps what it took.
+// Each policy of a request settles its own cost by its own commit, when that cost is known. A
+// policy without a commit keeps its charge.
 func TestEachPolicyHasItsOwnCommit(t *testing.T) {
 	const begin, rest = `,"partition":[],"limit":{"quota":100,"window":"1h"},"mode":"local","algorithm":"sliding_window"`,
 		`,"cost":{"reserve":10,"commit":`
@@ -61,7 +61,7 @@ func TestEachPolicyHasItsOwnCommit(t *testing.T) {
 		for _, h := range probe.Hits {
 			all = append(all, h.Remaining+h.Cost)
 		}
-		n.limiter.SettleHead(probe, answer{":status": "500", "x-used": "0"}, n.now) // The others keep what they took.
+		n.limiter.SettleHead(probe, answer{":status": "500", "x-used": "0"}, n.now) // The other policies keep their charge.
 		n.limiter.End(probe, limiter.Life{Ended: n.now})
 		return all
 	}
@@ -156,8 +156,8 @@ func TestWhyAReservationStaysCharged(t *testing.T) {
 	}
 }
 
-// The metadata of other filters is known at the end of a stream. What a
-// response that broke off has cost is not: it stays charged.
+// The metadata of other filters is known at the end of a stream. The cost of a broken response is
+// not known: its reservation stays charged.
 func TestCostAtTheEnd(t *testing.T) {
 	const (
 		used       = "metadata/filter_metadata/ai/usage/total"
@@ -198,9 +198,9 @@ func TestCostAtTheEnd(t *testing.T) {
 	}
 }
 
-// Trailers settle what stands there. A response that has them in place of a head, as gRPC allows,
-// settles at its end, if the upstream has answered: Envoy makes up such ones, too. What says
-// nothing costs what missing says, and what breaks off what was reserved.
+// Trailers settle the costs in them. A response with trailers in place of a head, as gRPC allows,
+// settles at its end if it came from the upstream: Envoy makes such responses too. A response
+// without a cost costs the policy's missing, and a broken response costs its reservation.
 func TestCostInTrailers(t *testing.T) {
 	const (
 		byStatus  = `{"grpc_status":{"16":2,"rest":0}},"missing":1`
@@ -247,9 +247,9 @@ func TestCostInTrailers(t *testing.T) {
 	}
 }
 
-// A request reserves what a header, a claim or metadata says: at least one token, since a request
-// that takes nothing would always pass and never be settled, at most max, and what missing says
-// where it says no whole number.
+// A request reserves the value of a header, a claim or metadata: at least 1 token, because a
+// request that takes nothing would always pass and never be settled; at most max; and the policy's
+// missing if the value is not a whole number.
 func TestReservationOfARequest(t *testing.T) {
 	const (
 		claim    = "metadata/filter_metadata/envoy.filters.http.jwt_authn/payload/plan/max"
@@ -295,7 +295,7 @@ func TestReservationOfARequest(t *testing.T) {
 }
 
 // The largest of several budgets that a request declares counts, in a list of sources and in a
-// header that is given several times: two budgets never reserve less than one of them.
+// header that is given several times: two budgets never reserve less than each of them.
 func TestTheLargestBudgetIsReserved(t *testing.T) {
 	const metadata = "metadata/filter_metadata/ai/"
 	for _, c := range []struct {
@@ -326,7 +326,7 @@ func TestTheLargestBudgetIsReserved(t *testing.T) {
 	}
 }
 
-// A day of random costs: once all are known a window holds exactly what they have cost.
+// A day of random costs: once all costs are known a window has exactly their sum.
 func TestADayOfCosts(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 3))
@@ -360,7 +360,7 @@ func TestADayOfCosts(t *testing.T) {
 }
 
 // Without a control plane a bucket of callers' own figures gives nothing back, because it is not
-// known by which it came back by itself. It owes what was too little.
+// known at which rate tokens came back by themselves. Additional costs are charged.
 func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 	n := newNode(t, false, `{"name":"p","partition":[],"mode":"leased",
 		"limit":{"quota":{"header":"x-quota","trusted":true,"max":100,"default":10},"window":"1h"},
@@ -385,9 +385,9 @@ func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 	}
 }
 
-// Another worker takes the last token of a second bucket while a request takes its reservation of
-// a first. It comes back, so it was not charged in vain; what a policy without reservations takes
-// was.
+// Another worker takes the last token of a second bucket while a request takes its reservation of a
+// first bucket. The reservation comes back, so it was not charged in vain; the charge of a policy
+// without reservations was.
 func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
 	for cost, want := range map[string]uint64{`"cost":{"reserve":1,"commit":{"header":"x-used"}},`: 0, ``: 1} {
 		n := newNode(t, true, `{"name":"a","partition":[],"match":{"headers":[{"name":"x-a","present":true}]},`+cost+
@@ -428,8 +428,8 @@ func TestWhatCannotBeSettledStaysCharged(t *testing.T) {
 	}
 }
 
-// A client that goes while its request is held back has cost nothing: what was reserved comes back,
-// that of this node's own bucket and that of the control plane's.
+// A client that goes while its request is held back has cost nothing: its reservations come back,
+// in this node's own bucket and at the control plane.
 func TestWhatACancelledRequestHasReservedComesBack(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		n := newNode(t, true, leaky("local")+`,{"name":"c","partition":[],"limit":{"quota":10,"window":"1h"},
@@ -458,8 +458,8 @@ func TestWhatACancelledRequestHasReservedComesBack(t *testing.T) {
 	}
 }
 
-// What is given back is counted as the bucket did it: fractions of a token add up, and what came
-// back by itself is not counted.
+// Refunds are counted like in the bucket: fractions of a token add up, and tokens that came back by
+// themselves are not counted.
 func TestRefundsAreCountedAsTheBucketGaveThem(t *testing.T) {
 	n := newNode(t, false, `{"name":"c","partition":[],"limit":{"quota":10,"window":"10s"},"mode":"local",
 		"cost":{"reserve":1,"commit":{"header":"x-used"}}}`)
@@ -479,8 +479,8 @@ func TestRefundsAreCountedAsTheBucketGaveThem(t *testing.T) {
 	}
 }
 
-// A request whose response is not whole costs what the policy says for it; by what ended it only
-// where that is the most that it could have cost: an upstream that fails is no client's doing.
+// A request whose response is not whole costs the policy's figure for it. The time counts only if
+// it is the highest possible cost: an upstream that fails is no client's doing.
 func TestWhatIsUnfinishedCosts(t *testing.T) {
 	const header, fixed = `{"header":"x-max","max":60,"missing":10`, `4`
 	left, out, failed := flags(0x4000), flags(0x4), flags(0x40)
@@ -539,8 +539,8 @@ func TestWhatIsUnfinishedCosts(t *testing.T) {
 	}
 }
 
-// What a request cost more than it had reserved is paid in a bucket of tokens. In windows it counts
-// until its request leaves them, and then all of the quota is there.
+// A cost beyond the reservation is paid in a bucket of tokens. In windows it counts until its
+// request leaves them, and then all of the quota is there.
 func TestWhoPaysADebt(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "fixed_window", "sliding_window", "sliding_log"} {
 		n := newNode(t, false, `{"name":"p","partition":[],"limit":{"quota":10,"window":"10s"},"mode":"local",
@@ -552,7 +552,7 @@ func TestWhoPaysADebt(t *testing.T) {
 			t.Fatalf("%s: %v with 35 used of 10", algorithm, got)
 		}
 		wait, left := refused.Hits[0].Retry, int64(9)
-		if algorithm == "token_bucket" { // 25 owed, and one for the request.
+		if algorithm == "token_bucket" { // 25 are owed, and 1 for the request.
 			left = 0
 			if wait != 26*quota.Second {
 				t.Errorf("%s: waits %d", algorithm, wait)
@@ -572,9 +572,9 @@ type dayBug int
 
 const (
 	none dayBug = iota
-	// forgetsDebt settles what costs more than it has reserved as if it had not.
+	// forgetsDebt settles a cost beyond the reservation as if it were the reservation.
 	forgetsDebt
-	// givesBack gives back what breaks off.
+	// givesBack refunds broken responses.
 	givesBack
 	// settlesOther settles the reservation of another request.
 	settlesOther
@@ -583,9 +583,9 @@ const (
 )
 
 // exactDay plays a day of requests of random costs against a ledger that knows them all, and
-// returns how they differ: each is admitted exactly when its reservation fits beside what the
-// others of the last ten minutes have cost, or have reserved if that is not known, and in the end
-// just that was charged. What broke off costs what it had reserved, and is counted.
+// returns their difference. Each request is admitted exactly if its reservation fits beside the
+// costs of the last ten minutes, or the reservations whose costs are not known, and in the end
+// exactly its cost was charged. A broken response costs its reservation, and is counted.
 func exactDay(t *testing.T, seed uint64, bug dayBug) (found string) {
 	const quotaOf, window = 200, 10 * quota.Minute
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -677,7 +677,7 @@ func TestADayAgainstAnExactLedger(t *testing.T) {
 	}
 }
 
-// The day finds what would charge too little or too much, or whom it was not.
+// The day finds bugs that charge too little, too much or the wrong bucket.
 func TestADayFindsBugs(t *testing.T) {
 	for bug := forgetsDebt; bug <= forgetsAnswer; bug++ {
 		seed := rand.Uint64()
@@ -689,8 +689,8 @@ func TestADayFindsBugs(t *testing.T) {
 	}
 }
 
-// What is settled in a window of the calendar is idle when that window ends, as what is not: it
-// takes no room from other keys, and no new key starts with its debt.
+// A settlement in a calendar window leaves the bucket idle at the window's end, like a bucket
+// without settlements: it takes no room from other keys, and no new key starts with its debt.
 func TestWhatIsSettledInACalendarWindowEndsWithIt(t *testing.T) {
 	n := newNode(t, false, `{"name":"p","partition":["header:x-k"],"algorithm":"fixed_window","align":"utc",
 		"limit":{"quota":4,"window":"1m"},"mode":"local","cost":{"reserve":1,"commit":{"header":"x-used"}}}`)

@@ -75,8 +75,8 @@ func TestEnteringTheShareAgainDoesNotFillIt(t *testing.T) {
 	}
 }
 
-// late has the oldest call take longer than the request waits, which goes on by its share. Its
-// answer comes 100 ms later, or never: then the control plane has not charged it.
+// late makes the oldest call take longer than the request waits, and the request goes on by its
+// share. Its answer comes 100 ms later, or never: then the control plane has not charged it.
 func (n *node) late(req *limiter.Request, charged bool) limiter.Status {
 	n.t.Helper()
 	call := n.calls[0]
@@ -92,13 +92,13 @@ func (n *node) late(req *limiter.Request, charged bool) limiter.Status {
 	return status
 }
 
-// tick lets so many milliseconds pass.
+// tick lets a number of milliseconds pass.
 func (n *node) tick(ms quota.Instant) {
 	n.now += ms * quota.Instant(quota.Millisecond)
 	n.leases.Tick(n.now)
 }
 
-// answerAll answers what no request waits for.
+// answerAll answers the calls in which no request waits.
 func (n *node) answerAll() {
 	for len(n.calls) > 0 {
 		call := n.calls[0]
@@ -107,9 +107,9 @@ func (n *node) answerAll() {
 	}
 }
 
-// A control plane that answers every second call too late admits what one that always answers in
-// time does: what a request took from the share is charged, whether the late call was charged or
-// not, and once.
+// A control plane that answers every second call too late admits the same requests as a control
+// plane that answers in time: tokens from the share are charged once, whether the late call was
+// charged or not.
 func TestLateCallsPassNoMoreThanTheLimit(t *testing.T) {
 	for _, c := range []struct {
 		mode    string
@@ -135,15 +135,15 @@ func TestLateCallsPassNoMoreThanTheLimit(t *testing.T) {
 			}
 			n.answerAll()
 		}
-		most := 100 + int((n.now-start)/(36*sec)) // What the limit earns meanwhile.
+		most := 100 + int((n.now-start)/(36*sec)) // The tokens that the limit earns meanwhile.
 		if passed > most || passed < 100 {
 			t.Errorf("%s, late calls charged %v: %d pass, want 100 to %d", c.mode, c.charged, passed, most)
 		}
 	}
 }
 
-// What a caller used within the rate of its share while the control plane was away is not charged
-// when it is back: the bucket has earned it meanwhile.
+// Tokens that a caller used within the rate of its share while the control plane was away are not
+// charged when it is back: the bucket has earned them meanwhile.
 func TestAnOutageWithinTheRateIsNotCharged(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict","on_failure":["share"]}`)
 	n.spendAll(1)
@@ -169,8 +169,8 @@ func (n *node) readLate() (*limiter.Request, limiter.Status) {
 	return req, n.limiter.Resume(req, n.now)
 }
 
-// An answer may come in time and be read too late, where many requests go on at once. What it has
-// granted is charged already: on_failure decides the request, and nothing is charged again.
+// An answer may come in time and be read too late, if many requests go on at once. Its grants are
+// charged already: on_failure decides the request, and nothing is charged again.
 func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
 	for _, c := range []struct {
 		then string
@@ -188,8 +188,8 @@ func TestAGrantThatIsReadTooLateIsChargedOnce(t *testing.T) {
 	}
 }
 
-// The same of a request that has reserved its cost: what its answer has reserved comes back if
-// on_failure refuses it.
+// The same for a request that has reserved its cost: the answer's reservation comes back if
+// on_failure refuses the request.
 func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
 		"on_failure":{"then":"deny"},"cost":{"reserve":5,"commit":{"header":"x-used"}}}`)
@@ -202,7 +202,8 @@ func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
 	}
 }
 
-// What a share has let through is charged as it has cost: less than was reserved, more, or nothing.
+// A request that a share let through is charged its cost: less than its reservation, more, or
+// nothing.
 func TestWhatAShareLetThroughIsChargedAsItHasCost(t *testing.T) {
 	for used, want := range map[string]int64{"0": 0, "1": 1, "4": 4, "9": 9} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",

@@ -10,7 +10,7 @@ import (
 )
 
 // A quota of 0 refuses each request in every mode and algorithm, without a wait, without a call and
-// without a penalty, also one that costs nothing or names no sensible cost; a refused request is
+// without a penalty, also a request with a cost of 0 or without a valid cost; a refused request is
 // charged at no other bucket.
 func TestAQuotaOfZero(t *testing.T) {
 	for _, algorithm := range []string{
@@ -73,7 +73,8 @@ func TestACallersOwnZero(t *testing.T) {
 	}
 }
 
-// A policy in shadow and a candidate count what a quota of 0 would refuse, and no penalty begins.
+// A policy in shadow and a candidate count the requests that a quota of 0 would refuse, and no
+// penalty begins.
 func TestAQuotaOfZeroInShadow(t *testing.T) {
 	n := newNode(t, false, `
 		{"name":"shadow","partition":["client_ip"],"limit":{"quota":0,"window":"1h"},"mode":"local","enforcement":"shadow"`+firstRefusal+`},

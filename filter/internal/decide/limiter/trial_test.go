@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// seen is what trials have made of requests.
+// seen are the outcomes of trials.
 type seen struct{ allowed, refused, undetermined uint64 }
 
 func (n *node) shadows() seen {
@@ -18,8 +18,8 @@ func (n *node) shadows() seen {
 	return seen{s.ShadowAllowed, s.ShadowRefused, s.ShadowUndetermined}
 }
 
-// A policy in shadow asks in the background: it counts what it would have refused, no request
-// waits, and all that come while a call is under way share the next one.
+// A policy in shadow asks in the background: it counts the requests that it would have refused, no
+// request waits, and all trials that come while a call is under way share the next call.
 func TestTrialsAskInTheBackground(t *testing.T) {
 	for _, mode := range []string{"leased", "strict"} {
 		n := newNode(t, true, `{"name":"p","partition":[],"mode":"`+mode+`","limit":{"quota":5,"window":"1m"},"enforcement":"shadow"}`)
@@ -57,7 +57,8 @@ func (n *node) answerOne(status int) {
 	n.limiter.SettleTrials(n.now)
 }
 
-// What comes too late for a request is still an answer for a trial. Without any it is undetermined.
+// An answer that is too late for a request is still an answer for a trial. Without an answer the
+// trial is undetermined.
 func TestALateAnswerSettlesATrial(t *testing.T) {
 	for _, c := range []struct {
 		after  quota.Instant
@@ -91,7 +92,8 @@ func TestALateAnswerSettlesATrial(t *testing.T) {
 	}
 }
 
-// Trials never take the places of requests that wait: as many of these may wait as without them.
+// Trials never take the places of waiting requests: the maximum of these is the same as without
+// trials.
 func TestTrialsDoNotCrowdOutRequests(t *testing.T) {
 	n := newNode(t, true, `
 		{"name":"tried","match":{"paths":["/"]},"partition":["header:x-k"],"mode":"strict","limit":{"quota":1,"window":"1h"},"enforcement":"shadow"},
@@ -114,8 +116,8 @@ func TestTrialsDoNotCrowdOutRequests(t *testing.T) {
 	}
 }
 
-// A place that a trial has waited for is held for as long as its request lasts, from when it was
-// got: so those behind it wait as they would if the policy were enforced.
+// A trial that has waited for a place holds it for the duration of its request, from the moment at
+// which it got the place: so trials behind it wait as they would if the policy were enforced.
 func TestATrialThatWaitsForAPlace(t *testing.T) {
 	n := newNode(t, false, `{"name":"p","partition":[],"mode":"local","limit":{"in_flight":1},"max_wait":"1s","enforcement":"shadow"}`)
 	let := func(span quota.Instant) {
@@ -149,7 +151,7 @@ func TestATrialThatWaitsForAPlace(t *testing.T) {
 	}
 	third, _ := n.begin() // It lasts 900 ms.
 	let(100 * millisecond)
-	fourth, _ := n.begin() // It waits 800 ms for that place, lasts 300 ms, and holds it for as long.
+	fourth, _ := n.begin() // It waits 800 ms for that place, lasts 300 ms, and holds the place for 300 ms.
 	let(300 * millisecond)
 	n.end(fourth)
 	let(500 * millisecond)
@@ -168,8 +170,8 @@ func TestATrialThatWaitsForAPlace(t *testing.T) {
 	}
 }
 
-// What a trial has reserved is settled once, whether the grant or the response comes first. Of one
-// that is refused nothing is settled.
+// A trial's reservation is settled once, whether the grant or the response comes first. A refused
+// trial's reservation is not settled.
 func TestTrialsReserveAndSettle(t *testing.T) {
 	for _, answeredFirst := range []bool{true, false} {
 		n := newNode(t, true, `{"name":"p","partition":[],"mode":"strict","limit":{"quota":10,"window":"1h"},"enforcement":"shadow",

@@ -44,7 +44,7 @@ func TestTheResetOfASlidingLog(t *testing.T) {
 	)
 }
 
-// Windows of the calendar begin by wall time, whatever the clock that requests come with says.
+// Windows of the calendar begin by wall time, whatever the clock of the requests shows.
 func TestCalendarWindows(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":[],"algorithm":"fixed_window","align":"utc","limit":{"quota":1,"window":"1m"},"mode":"local"}`)
 	const minute = 60 * sec
@@ -101,7 +101,8 @@ func TestTheWallClockJumpsManyTimes(t *testing.T) {
 	}
 }
 
-// A changed limit keeps what was used; a worker with an older policy set does not convert it back.
+// A changed limit keeps the used tokens; a worker with an older policy set does not convert it
+// back.
 func TestPushKeepsWindows(t *testing.T) {
 	const p = `{"name":"p","partition":[],"algorithm":"sliding_window","mode":"local","limit":{"window":"10s","quota":`
 	n := newNode(t, true, p+`4}}`)

@@ -59,9 +59,9 @@ func TestNoneIsUnansweredWhereTheControlPlaneAnswers(t *testing.T) {
 	}
 }
 
-// A burst that comes before the node has permits waits for them, and as many as there are places
-// wait behind, as in a burst at a node that has them. When the control plane has answered no more
-// wait than that.
+// A burst that comes before the node has permits waits for them, and the limit's number of requests
+// waits behind, as in a burst at a node that has permits. When the control plane has answered, no
+// more than that wait.
 func TestABurstWaitsForPermitsAndBehind(t *testing.T) {
 	for _, held := range []int64{0, 2, 5} { // By another node.
 		f := newFleet(5, 2, 1)
@@ -69,7 +69,7 @@ func TestABurstWaitsForPermitsAndBehind(t *testing.T) {
 			f.begin(f.nodes[1], 0, 60*sec, func(bool) {})
 			f.run(f.now + 20*ms)
 		}
-		f.run(f.now + sec) // What it keeps to spare goes back.
+		f.run(f.now + sec) // Its spare permits go back.
 		e, states := f.nodes[0], map[inflight.State]int64{}
 		var seats []*inflight.Seat
 		for range 4 * f.limit {

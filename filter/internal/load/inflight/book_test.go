@@ -69,8 +69,9 @@ func (n *node) take(worker int, key byte, most int64) (places []inflight.Place) 
 	}
 }
 
-// All workers together have as many requests in flight as the limit says, and a place that one
-// gives back is there for another at once, where there is little room, or with the next tick.
+// All workers together have at most the limit's number of requests in flight, and a place that one
+// worker gives back is there for another worker at once, if there is little room, or with the next
+// tick.
 func TestWorkersShareTheirPlaces(t *testing.T) {
 	n := newNode(3)
 	first := n.take(0, 1, 20)
@@ -120,8 +121,8 @@ func TestMostRequestsNeedNoCall(t *testing.T) {
 	}
 }
 
-// A worker whose memory is lost gives its places back once its mark has stood still for ten seconds
-// of the others, and no worker that was merely stopped with them does.
+// A worker whose memory is lost gives its places back once the other workers have seen its mark
+// unchanged for ten seconds, and a worker that was merely stopped with them does not.
 func TestPlacesOfATrappedWorkerComeBack(t *testing.T) {
 	n := newNode(2)
 	if len(n.take(0, 1, 5)) != 5 {
@@ -184,7 +185,7 @@ func TestAWorkerThatStoodStillCountsAgain(t *testing.T) {
 	}
 }
 
-// What such a worker stores again goes by its buckets, not by its requests in flight.
+// The new entries of such a worker depend on its buckets, not on its requests in flight.
 func TestAWorkerThatStoodStillStoresEachBucketOnce(t *testing.T) {
 	n := newNode(2)
 	stopped := n.books[0]
@@ -213,7 +214,7 @@ func (n *node) measure(worker int) (text string) {
 	return text
 }
 
-// What was in flight is measured once, to the millisecond, and for as long as anything is.
+// Requests in flight are measured once, to the millisecond, while there are any.
 func TestInFlightIsMeasured(t *testing.T) {
 	n := newNode(2)
 	n.pass(10 * sec)
@@ -282,8 +283,8 @@ func TestMaxHold(t *testing.T) {
 	}
 }
 
-// Requests that wait get places in their order, at most as many wait as there are places, and one
-// that comes later does not overtake them.
+// Waiting requests get places in their order, at most the limit's number waits, and a later request
+// does not overtake them.
 func TestWaitingIsInOrder(t *testing.T) {
 	n := newNode(2)
 	b := n.books[0]
@@ -356,8 +357,8 @@ func TestALimitThatChanges(t *testing.T) {
 	}
 }
 
-// A smaller limit holds also for requests that wait: none gets the place of one that ends until
-// there is room. It does not matter which worker the first request of the new policy set comes to.
+// A smaller limit holds for waiting requests too: none gets the place of a request that ends until
+// there is room. It does not matter which worker gets the first request of the new policy set.
 func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
 	for learns, name := range []string{"in the worker in which they wait", "in another one"} {
 		t.Run(name, func(t *testing.T) {
@@ -379,7 +380,7 @@ func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
 	}
 }
 
-// A larger limit gives places to those that wait, before the request that brings it.
+// A larger limit gives places to waiting requests, before the request that brings it.
 func TestALargerLimitServesThoseThatWait(t *testing.T) {
 	n := newNode(1)
 	n.take(0, 1, 4)
@@ -399,7 +400,8 @@ func TestALargerLimitServesThoseThatWait(t *testing.T) {
 	}
 }
 
-// A limit that is raised while more are in flight than it says holds for those that wait, too.
+// A limit that is raised while more requests are in flight than it allows holds for waiting
+// requests too.
 func TestALimitRaisedBelowWhatIsInFlight(t *testing.T) {
 	n := newNode(1)
 	open := n.take(0, 1, 4)
@@ -460,7 +462,7 @@ type game struct {
 	t      *testing.T
 	r      *rand.Rand
 	limits [3]int64
-	// open are the requests in flight by worker, waits those that wait, with their workers.
+	// open are the requests in flight by worker, waits the waiting requests, with their workers.
 	open  [][]request
 	waits map[*inflight.Seat]int
 }

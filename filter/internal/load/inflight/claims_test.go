@@ -17,7 +17,7 @@ type fleet struct {
 	ledger shared.Ledger
 	now    quota.Instant
 	limit  int64
-	// doubt is until when the ledger has lost what nodes hold.
+	// doubt is until when the ledger has lost the nodes' permits.
 	doubt quota.Instant
 	// trip is how long a message takes one way.
 	trip  quota.Instant
@@ -42,7 +42,7 @@ type envoy struct {
 	beyond int64
 	// crashed: it does nothing any more.
 	crashed bool
-	// waits are the seats that wait, and what is to be done with them.
+	// waits are the waiting seats, and the calls at their end.
 	waits map[*inflight.Seat]func(held bool)
 }
 
@@ -103,8 +103,8 @@ func (f *fleet) claim(e *envoy, worker int) {
 	f.resume(e)
 }
 
-// learn notes for how long an answer lets a node admit requests. What is beyond the limit when a
-// node comes back stays so. The ledger tells what is, unless it has lost what nodes hold.
+// learn notes the time for which an answer lets a node admit requests. Permits beyond the limit at
+// a node that comes back stay. The ledger has the permits of all nodes, unless it has lost them.
 func (f *fleet) learn(e *envoy, sent quota.Instant, a shared.Answer) {
 	until := sent + quota.Instant(a.For)
 	if a.For == 0 || until <= e.until {
@@ -171,8 +171,8 @@ func (f *fleet) seat() *inflight.Seat {
 	return s
 }
 
-// begin has a request come to a worker that lasts so long once it is admitted. It reports by done
-// whether that was so.
+// begin sends a request to a worker. Once admitted it lasts for a time. It reports by done whether
+// it was admitted.
 func (f *fleet) begin(e *envoy, worker int, lasts quota.Instant, done func(admitted bool)) {
 	s := f.seat()
 	b := e.books[worker]
@@ -208,8 +208,8 @@ func (f *fleet) begin(e *envoy, worker int, lasts quota.Instant, done func(admit
 	}
 }
 
-// A first request has a permit after one round trip, and those that follow at a steady pace wait
-// for none.
+// A first request has a permit after one round trip, and later requests at a steady pace do not
+// wait.
 func TestASteadyLoadDoesNotWaitForPermits(t *testing.T) {
 	f := newFleet(100, 3, 2)
 	waited, refused := 0, 0
@@ -232,8 +232,8 @@ func TestASteadyLoadDoesNotWaitForPermits(t *testing.T) {
 	}
 }
 
-// Two nodes with more clients than there are permits have as many requests in flight as one exact
-// counter would, never more, and each has its part.
+// Two nodes with more clients than permits have together the requests in flight of one exact
+// counter, never more, and each node has its part.
 func TestPermitsAreUsed(t *testing.T) {
 	for _, c := range []struct {
 		limit          int64
@@ -290,8 +290,9 @@ func TestPermitsAreUsed(t *testing.T) {
 	}
 }
 
-// A node that was cut off comes back with requests in flight whose permits others have. None that
-// waits gets the place of one that ends, so that the fleet comes back within the limit.
+// A node that was cut off comes back with requests in flight whose permits other nodes have. None
+// of its waiting requests gets the place of a request that ends, so that the fleet comes back
+// within the limit.
 func TestANodeThatComesBackFillsNoPlace(t *testing.T) {
 	f := newFleet(6, 2, 2)
 	back, other := f.nodes[0], f.nodes[1]
@@ -370,8 +371,8 @@ func (g *roughGame) step() {
 	g.check()
 }
 
-// check holds the bound: what is in flight is within the limit, but for what nodes had in flight
-// when their permits ran out.
+// check checks the bound: the requests in flight are within the limit, except requests of nodes
+// whose permits ran out.
 func (g *roughGame) check() {
 	sum := int64(0)
 	for _, e := range g.nodes {
@@ -385,7 +386,7 @@ func (g *roughGame) check() {
 	}
 }
 
-// In every game over nodes never more requests are in flight than the limit says, but for those of
+// In every game over nodes the requests in flight are never above the limit, except requests of
 // nodes that were cut off for longer than a lease. At rest the control plane records nothing, and
 // all permits can be had again.
 func TestGamesOverNodes(t *testing.T) {

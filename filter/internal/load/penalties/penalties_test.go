@@ -37,7 +37,7 @@ type process struct {
 	workers []*limiter.Limiter
 	rules   *ruleset.Rules
 	ix      *match.Index
-	// sent are the reports that are under way, with what ends them. unsent: none can be sent.
+	// sent are the reports under way, with the calls that end them. unsent: none can be sent.
 	sent   []wire.Offences
 	ends   []func(status int, answer []byte)
 	unsent bool
@@ -48,7 +48,7 @@ func start(t *testing.T, workers, sets int, document string) *process {
 	return startWith(t, workers, sets, 4096, document)
 }
 
-// startWith is start with a table of so many buckets.
+// startWith is start with a table of a number of buckets.
 func startWith(t *testing.T, workers, sets, buckets int, document string) *process {
 	t.Helper()
 	p := &process{T: t, now: 1000 * sec}
@@ -122,7 +122,8 @@ func (p *process) request(worker int, caller, path string) string {
 	return fmt.Sprint("status ", status)
 }
 
-// rule is a document with a policy for /a, whose bucket holds one token a minute, and one for /b.
+// rule is a document with a policy for /a, whose bucket has one token a minute, and a policy for
+// /b.
 func rule(penalty, more string) string {
 	return `{"version":"weir/v1","identity":{"consumer":[{"header":"x-api-key"}]},"policies":[
 		{"name":"a","match":{"paths":["/a"]},"partition":["consumer"],"mode":"local","limit":{"quota":1,"window":"1m"},
@@ -268,7 +269,8 @@ func TestPardonsReachEveryWorker(t *testing.T) {
 	}
 }
 
-// What does not arrive is sent again, with what has come since, and in messages of a bounded size.
+// Penalties that do not arrive are sent again, with newer penalties, and in messages of a bounded
+// size.
 func TestReportsArrive(t *testing.T) {
 	p := start(t, 1, 4096, rule("", ""))
 	b := p.boxes[0]
@@ -332,8 +334,8 @@ func TestAnOlderControlPlaneIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A flood of offenders takes bounded memory, and no other caller is touched by it. The buckets of
-// all have a place: who starts with what an evicted bucket may owe gets no penalty.
+// A flood of offenders takes bounded memory, and no other caller is touched by it. All buckets have
+// a place: a caller that starts with the possible debt of an evicted bucket gets no penalty.
 func TestAFloodOfOffenders(t *testing.T) {
 	const sets, all, buckets = 2048, 100_000, 1 << 19
 	p := startWith(t, 1, sets, buckets, strings.Replace(rule("", ""), `"refusals":3`, `"refusals":1`, 1))

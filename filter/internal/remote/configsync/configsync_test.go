@@ -131,7 +131,7 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 		t.Errorf("the second poll says %v", q)
 	}
 	p.tick(1)
-	// A store that was reset starts at 1 again: another version is what counts, not a larger one.
+	// A store that was reset starts at 1 again: another version counts, and not a larger version.
 	p.answer(t, 200, snapshot(1))
 	p.tick(1)
 	if got := p.versions(); got != "1 1 1" {
@@ -139,7 +139,7 @@ func TestOneLeaderPollsAndAllFollow(t *testing.T) {
 	}
 }
 
-// A version is its number and its mark: both say what the node has, in the leader and in the one
+// A version is its number and its mark: both identify the node's set, in the leader and in the VM
 // that follows it.
 func TestVersionsOfOneNumberDiffer(t *testing.T) {
 	p := newProcess(2)
@@ -169,7 +169,8 @@ func TestVersionsOfOneNumberDiffer(t *testing.T) {
 		t.Errorf("the next leader says %v", q)
 	}
 	p.tick(1)
-	// What is no mark is taken for none, and so is what an older control plane does not say.
+	// Text that is no mark counts as no mark, and so does the missing mark of an older control
+	// plane.
 	if q := p.answer(t, 204, nil); q.Get("after") != "4" || q.Has("mark") || q.Has("applied_mark") {
 		t.Errorf("without a mark: %v", q)
 	}
@@ -253,7 +254,7 @@ func TestTheNextLeaderTakesOver(t *testing.T) {
 	}
 }
 
-// A poll that is answered late does not bring back what the next leader has replaced.
+// A late poll answer does not bring back a set that the next leader has replaced.
 func TestALateAnswerOfAFormerLeader(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)
@@ -277,8 +278,8 @@ func TestALateAnswerOfAFormerLeader(t *testing.T) {
 	}
 }
 
-// A leader that was stopped while it published leaves its message under the version of the next
-// one. The next one asks for everything again, and all VMs take in the same.
+// A leader that was stopped while it published leaves its message under the next leader's version.
+// The next leader asks for everything again, and all VMs read the same set.
 func TestTwoLeadersPublishAtOnce(t *testing.T) {
 	p := newProcess(3)
 	p.tick(0)
@@ -394,7 +395,7 @@ func TestRulesInUseAreNotOverwritten(t *testing.T) {
 	}
 }
 
-// orders receives what operators order.
+// orders receives the operators' orders.
 type orders struct {
 	heard []string
 	bound int
@@ -408,7 +409,7 @@ func (o *orders) Changed(body []byte) error {
 }
 func (o *orders) Bind(*match.Index) { o.bound++ }
 
-// What is ordered comes by the same poll, and each policy set obeys it before it is in force.
+// The same poll brings orders, and each policy set obeys them before it is in force.
 func TestOrdersComeByThePoll(t *testing.T) {
 	o := &orders{}
 	p := newProcess(1, func(c *configsync.Config) { c.Enforcement = o })
@@ -451,7 +452,7 @@ func TestAnInlineSetIsUsedUntilTheFirstAnswer(t *testing.T) {
 	}
 }
 
-// people notes what the poll tells of consumers.
+// people notes the poll's changes of consumers.
 type people struct {
 	revision uint64
 	heard    []string
@@ -465,7 +466,7 @@ func (p *people) Changed(body []byte) error {
 	return p.err
 }
 
-// The poll that brings policy sets brings what changes of consumers as well.
+// The poll that brings policy sets brings changes of consumers too.
 func TestThePollTellsOfConsumers(t *testing.T) {
 	who := &people{revision: 7}
 	p := newProcess(1, func(c *configsync.Config) { c.Consumers = who })
@@ -481,7 +482,7 @@ func TestThePollTellsOfConsumers(t *testing.T) {
 	if got := strings.Join(who.heard, " "); got != fmt.Sprint(len(changes), " synced") || p.versions() != "5" {
 		t.Errorf("heard %s; versions %s", got, p.versions())
 	}
-	// What cannot be read is asked for again, but not at once.
+	// A message that cannot be read is asked for again, but not at once.
 	who.err = errors.New("damaged")
 	p.tick(1)
 	p.answer(t, 200, changes)

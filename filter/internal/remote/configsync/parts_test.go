@@ -40,8 +40,8 @@ func (p *process) ticks(t *testing.T, before, after string) (n int) {
 	return n
 }
 
-// A large set is compiled over several ticks, in the leader and then in the others, so that no
-// request waits for all of it. The rules in force stay until the next ones are whole.
+// A large set is compiled over several ticks, in the leader and then in the other VMs, so that no
+// request waits for all of it. The rules in force stay until the next rules are whole.
 func TestALargeSetIsLoadedInParts(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)
@@ -94,7 +94,7 @@ func TestALateVMHasTheWholeSet(t *testing.T) {
 	}
 }
 
-// What comes while a set is being compiled: no poll, and from another leader a newer set.
+// While a set is being compiled: there is no poll, and another leader may publish a newer set.
 func TestANewerSetReplacesOneThatIsBeingLoaded(t *testing.T) {
 	p := newProcess(2)
 	p.tick(0)

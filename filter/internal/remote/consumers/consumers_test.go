@@ -63,7 +63,7 @@ func (p *process) tick(after quota.Instant) {
 	}
 }
 
-// prepared is an answer to a question by what the control plane knows now.
+// prepared is an answer to a question from the control plane's present knowledge.
 func (p *process) prepared(q question) []byte {
 	p.t.Helper()
 	keys, err := wire.DecodeQuestion(q.body)
@@ -222,7 +222,7 @@ func TestMissedChanges(t *testing.T) {
 	p.tick(sec / 100)
 	p.answer()
 	p.expect(1, 1, "gold")
-	// A control plane that has lost everything starts from nothing: what it says then counts,
+	// A control plane that has lost everything starts from nothing: its messages then count,
 	// whatever the numbers were.
 	p.tick(sec)
 	p.tiers = map[keyhash.Key]string{}
@@ -259,7 +259,7 @@ func TestFailuresBackOff(t *testing.T) {
 	p.expect(0, 1, "premium")
 }
 
-// Unknown consumers, however many, neither grow shared data nor crowd out one that has a tier.
+// Unknown consumers, in any number, neither grow shared data nor crowd out a consumer with a tier.
 func TestAFloodOfInventedConsumers(t *testing.T) {
 	p := newProcess(t, 1, 8)
 	for n := range byte(8) {

@@ -84,7 +84,7 @@ func TestBansComeWithoutTheRest(t *testing.T) {
 	}
 }
 
-// Neither invented consumers nor those with a tier crowd out who is banned.
+// Neither invented consumers nor consumers with a tier crowd out a banned consumer.
 func TestAFloodLeavesBans(t *testing.T) {
 	p := newSpecial(t, 1, 1)
 	p.special[key(1)] = wire.AppendExceptions(nil, wire.Exceptions{Banned: wire.ForGood})

@@ -23,7 +23,7 @@ type process struct {
 	data shareddatatest.Data
 	vms  []*enforcement.View
 	unix int64
-	// buckets are what the process keeps of buckets.
+	// buckets are the process's buckets.
 	buckets *bucketstore.Store
 }
 
@@ -99,7 +99,8 @@ func TestEveryVMObeys(t *testing.T) {
 	p.start()
 	p.vms[3].Tick(p.unix)
 	p.expect("a new VM", true)
-	// Whatever the number: a control plane that was set up anew begins with a lower one.
+	// The number does not matter: a control plane that was set up anew begins with a lower
+	// revision.
 	p.tell(wire.Enforcement{Revision: 3})
 	p.tick(10, true)
 	p.expect("lifted", false)
@@ -165,7 +166,7 @@ func TestDamageChangesNothing(t *testing.T) {
 	p.expect("the next good one counts", false)
 }
 
-// entry is a change that makes, or looks at, what a node keeps of a bucket.
+// entry is a change that makes, or reads, a node's entry of a bucket.
 type entry struct {
 	write, seen *bucketstore.Entry
 }
@@ -180,8 +181,8 @@ func (c entry) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// A bucket that was changed is asked about again, with the tokens in hand still good; one that is
-// full now is full here too. Each change counts once.
+// A bucket that was changed is asked about again, and its tokens in hand stay good; a bucket that
+// is full now is full here too. Each change counts once.
 func TestFreedBuckets(t *testing.T) {
 	p := newProcess(t, 2)
 	params, err := quota.NewParams(10, quota.Hour, 10)
@@ -208,7 +209,8 @@ func TestFreedBuckets(t *testing.T) {
 				NotBefore: late, DenyCost: 1, FullAt: late, Leases: [2]lease.Lease{{Tokens: 4, Expiry: late}}}}})
 		}
 	}
-	// left is what is left to forget of each bucket: its refusal, the node's own, what is owed.
+	// left are the parts of each bucket that are still to forget: its refusal, the node's own
+	// bucket, its debt.
 	left := func() (all []string) {
 		for key := range byte(3) {
 			var own, leased, account bucketstore.Entry

@@ -224,8 +224,8 @@ func TestAFailure(t *testing.T) {
 		"entered allow after 10 ms without an answer of the control plane (no answer in time): p1")
 }
 
-// A worker that is answered ends it for all; one that is not looks at once, and says so if it fails
-// again.
+// A worker that is answered ends it for all. A worker that is not answered looks at once, and
+// reports it if it fails again.
 func TestAWorkerThatFailsLonger(t *testing.T) {
 	p := start(t, 2, 3)
 	p.fails(0)
@@ -249,7 +249,7 @@ func TestAWorkerThatFailsLonger(t *testing.T) {
 	}
 }
 
-// A worker that is no more leaves no trouble behind; one that lives says that it has some.
+// A worker that has ended leaves no trouble behind; a living worker renews its trouble.
 func TestAFailureMustBeConfirmed(t *testing.T) {
 	p := start(t, 3, 2)
 	p.fails(2)

@@ -153,7 +153,7 @@ func (w *world) join(t *testing.T, bucket byte, cost int64) *leasing.Ticket {
 	return ticket
 }
 
-// spend tries to take cost from what the node holds.
+// spend tries to take cost from the node's tokens.
 func (w *world) spend(bucket byte, cost int64) leasing.Spend {
 	s := leasing.Spend{Need: w.need(bucket, cost), Now: w.now, Charge: true}
 	_ = w.store.Update(bucketstore.Leased, s.Bucket, w.now, &s)
@@ -215,9 +215,9 @@ func TestAPollTellsHowManyNodesShare(t *testing.T) {
 	}
 }
 
-// 300 at once for 100 tokens: exactly 100 pass, and the others learn when to come back without
-// asking again. Each request that one answer serves learns what is left after it and when that is
-// full: a later one of less and of later.
+// 300 requests come at once for 100 tokens: exactly 100 pass, and the others learn when to come
+// back without asking again. Each request that one answer serves gets the level after it, and when
+// that level is full again: a later request gets a lower level and a later time.
 func TestRequestsServedTogetherLearnOneAfterTheOther(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := []*leasing.Ticket{w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1), w.join(t, 1, 1)}
@@ -278,7 +278,7 @@ func TestExactlyTheBurstPasses(t *testing.T) {
 	}
 }
 
-// Answers count from when the request was sent: what comes after the deadline is not used.
+// Answers count from the time of the call: tokens that come after the deadline are not used.
 func TestLateAnswersAreNotUsed(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	ticket := w.join(t, 1, 1)
@@ -378,7 +378,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	if _, away := w.client.Health.Away(); !away {
 		t.Error("requests wait for a control plane that cannot be called")
 	}
-	// What is to be kept does not pile up meanwhile.
+	// Tokens to keep do not add up meanwhile.
 	w.refuse = nil
 	for i := range 100 {
 		w.client.Prefetch(w.need(byte(i), 1), 5, 0, [2]lease.Spent{})
@@ -394,7 +394,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	}
 }
 
-// Calls that hang until after a second open it without having failed: those that Envoy ends.
+// Calls that hang for more than a second open it without a failure: Envoy ends these calls.
 func TestSilenceOpensTheBreaker(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	began := w.now
@@ -412,8 +412,8 @@ func TestSilenceOpensTheBreaker(t *testing.T) {
 	}
 }
 
-// What another worker has found out keeps this one's requests from waiting, unless it has had an
-// answer itself since then.
+// If another worker has had no answer, this worker's requests do not wait, unless this worker has
+// had an answer since then.
 func TestHearsay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
@@ -451,7 +451,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 	}
 	w.now++
 	w.client.Tick(w.now)
-	// Also the one that a call asks for: that call may be younger than the request.
+	// Also the request that a call carries: that call may be younger than the request.
 	if behind.Outcome != leasing.Failed || gone.Outcome != leasing.Waiting || asked.Outcome != leasing.Failed {
 		t.Errorf("at the deadline: %v %v %v", asked.Outcome, behind.Outcome, gone.Outcome)
 	}
@@ -461,7 +461,7 @@ func TestDeadlineAndCancel(t *testing.T) {
 	}
 }
 
-// Tokens that came for a request whose client is gone serve the next one.
+// Tokens that came for a request whose client is gone serve the next request.
 func TestTokensOfTheGoneServeTheNext(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	gone := w.join(t, 1, 1)
@@ -543,8 +543,8 @@ func TestCallsAreBatched(t *testing.T) {
 	}
 }
 
-// Two workers of a node: what one brings, the other's waiting requests get, before they are
-// refused.
+// Two workers of a node: tokens that one worker brings serve the other's waiting requests, before
+// these are refused.
 func TestWorkersShareWhatOneBrings(t *testing.T) {
 	data, c := &shareddatatest.Data{}, &clock{now: 1000 * ms}
 	p, err := quota.NewParams(100, quota.Hour, 100)
@@ -606,7 +606,7 @@ func TestNothingIsLeftOfEndedBuckets(t *testing.T) {
 	}
 }
 
-// Tokens that can wait go with the first tick from the first one's time on, all in one call.
+// The first tick after the earliest time asks for tokens that can wait, all in one call.
 func TestKeepsGoTogether(t *testing.T) {
 	for at, calls := range map[quota.Instant]int{10: 0, 20: 0, 30: 1, 60: 1} {
 		w := newWorld(t, 100, quota.Hour, 100)

@@ -13,13 +13,13 @@ import (
 
 const minute = 60_000 * ms
 
-// owe has a request take one token of a bucket's share that no call was made for. The bucket was
+// owe takes one token of a bucket's share for a request that no call was made for. The bucket was
 // full.
 func (w *world) owe(bucket byte) {
 	w.client.Owe(w.now, w.need(bucket, 1), &leasing.Ticket{}, w.params.Burst)
 }
 
-// late has a request wait in vain, and take its token from the share.
+// late lets a request wait in vain, and takes its token from the share.
 func (w *world) late(t *testing.T) pending {
 	t.Helper()
 	ticket := w.join(t, 1, 1)
@@ -58,8 +58,8 @@ func (w *world) asked(t *testing.T) (debt, waiting int64) {
 	return items[0].Waiting + items[0].Used, items[len(items)-1].Waiting
 }
 
-// What requests took from the share is charged ahead of the next request for the bucket, in its
-// call.
+// Tokens that requests took from the share are charged ahead of the next request for the bucket, in
+// its call.
 func TestADebtIsChargedFirst(t *testing.T) {
 	w := newWorld(t, 4, quota.Hour, 4)
 	w.owe(1)
@@ -82,7 +82,7 @@ func TestADebtIsChargedFirst(t *testing.T) {
 	}
 }
 
-// Where callers bring figures of their own, those of the caller who owes count.
+// If callers bring figures of their own, the figures of the caller who owes count.
 func TestADebtHasTheFiguresOfItsCaller(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	owes, asks := w.need(1, 1), w.need(1, 1)
@@ -95,8 +95,8 @@ func TestADebtHasTheFiguresOfItsCaller(t *testing.T) {
 	}
 }
 
-// The tick charges debts that no request's call takes along. What the bucket has not is asked for
-// again when it may have it.
+// The tick charges debts that no request's call takes along. Tokens that the bucket lacks are asked
+// for again when it may have them.
 func TestTheTickChargesDebts(t *testing.T) {
 	w := newWorld(t, 60, quota.Hour, 1)
 	w.owe(1)
@@ -119,8 +119,8 @@ func TestTheTickChargesDebts(t *testing.T) {
 	}
 }
 
-// While a late call may still be answered, what its request took is not asked for. A late answer
-// pays for it; where the call was not charged, the next one asks.
+// While a late call may still be answered, its request's tokens are not asked for. A late answer
+// pays for them. If the call was not charged, the next call asks.
 func TestALateAnswerPays(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -191,8 +191,8 @@ func TestALateTicketKnowsThatItIsCharged(t *testing.T) {
 	}
 }
 
-// In an outage a debt fades at the rate of the node's share, from when the bucket is full: what it
-// would have earned then pays for it. While the control plane answers it does not.
+// In an outage a debt fades at the rate of the node's share, once the bucket is full: tokens that
+// the bucket would have earned then pay for it. While the control plane answers it does not fade.
 func TestADebtFadesInAnOutage(t *testing.T) {
 	for _, c := range []struct {
 		away  bool
@@ -229,7 +229,7 @@ func TestADebtFadesInAnOutage(t *testing.T) {
 	}
 }
 
-// A bucket of optimistic mode hears what was used, whether it holds as much or not.
+// A bucket of optimistic mode receives the used tokens, even if it lacks them.
 func TestADebtOfAnOptimisticBucketIsReported(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	need := w.need(1, 5)
@@ -260,7 +260,7 @@ func TestLapsedTokensPay(t *testing.T) {
 	}
 }
 
-// Debts are bounded. Those that fade leave nothing behind when the outage is over.
+// Debts are bounded. Faded debts leave nothing behind when the outage is over.
 func TestDebtsAreBounded(t *testing.T) {
 	w := newWorld(t, 60, quota.Hour, 60)
 	w.join(t, 9, 1)

@@ -47,7 +47,7 @@ func TestWhatIsDueNext(t *testing.T) {
 	is("the control plane is away", w.now)
 }
 
-// NextResume knows when requests go on: with tokens, with what gathers, or late.
+// NextResume returns when requests go on: with tokens, with gathered calls, or late.
 func TestWhenRequestsGoOn(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	if at := w.client.NextResume(w.now); at != quota.Forever {

@@ -65,7 +65,7 @@ func TestGroupGoesAsOne(t *testing.T) {
 	}
 }
 
-// A bucket that had the tokens is not remembered as empty; the one that had not is.
+// A bucket that had the tokens is not remembered as empty; the bucket that lacked them is.
 func TestGroupIsRefusedAsOne(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := w.joinAll(t, 1, 2)
@@ -82,8 +82,8 @@ func TestGroupIsRefusedAsOne(t *testing.T) {
 	}
 }
 
-// Tokens that come for a request that is gone, or for a part of one, serve the next; a turn in a
-// queue is no token.
+// Tokens that come for a request that is gone, or for a part of it, serve the next request; a turn
+// in a queue is no token.
 func TestGroupThatIsGone(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.joinAll(t, 1, 2)
@@ -191,7 +191,7 @@ func TestAGroupIsNotOvertaken(t *testing.T) {
 	}
 }
 
-// While the control plane is away those that gather do not wait for their deadline.
+// While the control plane is away gathering requests do not wait for their deadline.
 func TestGroupsBehindAFailure(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	fail := func() {

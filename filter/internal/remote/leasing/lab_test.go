@@ -24,8 +24,8 @@ type lab struct {
 	due    vtimetest.Queue[quota.Instant]
 	client *leasing.Client
 	params quota.Params
-	// way is how long a message takes; perCall and perItem are what the control plane works on a
-	// call and on each of its buckets.
+	// way is the time of a message; perCall and perItem are the control plane's work on a call and
+	// on each of its buckets.
 	way, perCall, perItem quota.Span
 	// hangs is the share of calls that are never answered. They are apart: several time-outs in a
 	// row open the breaker, and rightly so.
@@ -187,7 +187,7 @@ func (l *lab) send(rate float64, span quota.Span) stretch {
 	return s
 }
 
-// stretch is what happened in a time.
+// stretch has the events of a time.
 type stretch struct {
 	requests, calls, failed int
 	// waits are in ascending order.

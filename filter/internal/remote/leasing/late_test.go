@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A call that requests wait in fails at their deadline, as one without an answer. It is counted
-// once, whatever comes of it later.
+// A call in which requests wait fails at their deadline, as unanswered. It is counted once,
+// whatever happens to it later.
 func TestALateCallFailsOnce(t *testing.T) {
 	for name, status := range map[string]int{"an answer": 200, "a timeout": 504, "a refusal": 429} {
 		w := newWorld(t, 100, quota.Hour, 100)
@@ -40,8 +40,8 @@ func TestALateCallFailsOnce(t *testing.T) {
 	}
 }
 
-// Requests that come after a call is late wait for a call of their own. What the late answer says
-// ends none of them, and its tokens for requests are not used; those to keep are.
+// Requests that come after a call is late wait for a call of their own. The late answer ends none
+// of them, and its tokens for requests are not used; its tokens to keep are kept.
 func TestALateAnswerBelongsToNoRequest(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.client.Prefetch(w.need(1, 1), 2, 0, [2]lease.Spent{})
@@ -76,7 +76,7 @@ func TestALateAnswerBelongsToNoRequest(t *testing.T) {
 	}
 }
 
-// A late answer says what the bucket held then. It refuses nothing.
+// A late answer describes the bucket of that time. It refuses nothing.
 func TestALateRefusalIsNotRemembered(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
@@ -89,8 +89,8 @@ func TestALateRefusalIsNotRemembered(t *testing.T) {
 	}
 }
 
-// Tokens to keep that come with an answer that is too late for its requests are kept, if the tick
-// has seen that it is late or not.
+// Tokens to keep are kept although their answer is too late for its requests, even if the tick has
+// not seen yet that it is late.
 func TestTokensToKeepAreKeptHoweverLate(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.client.Prefetch(w.need(1, 1), 2, 0, [2]lease.Spent{})
@@ -108,8 +108,8 @@ func TestTokensToKeepAreKeptHoweverLate(t *testing.T) {
 	}
 }
 
-// Many requests of a late call do not go on at once. What its answer has charged is for them, also
-// where it comes before they have owed: each token is charged once.
+// Many requests of a late call do not go on at once. The tokens charged by its answer are for them,
+// also if it comes before they have owed: each token is charged once.
 func TestALateAnswerPaysForThoseThatGoOnAfterIt(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -157,8 +157,8 @@ func TestALateAnswerPaysForThoseThatGoOnAfterIt(t *testing.T) {
 	}
 }
 
-// The answers to so many late calls are awaited for long. Those to more are not, so that calls do
-// not pile up in Envoy.
+// The answers to maxLate late calls are awaited for callLife. Answers to further calls are not, so
+// that calls do not pile up in Envoy.
 func TestLateCallsAreBounded(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	long := 0
@@ -183,8 +183,8 @@ func TestLateCallsAreBounded(t *testing.T) {
 	}
 }
 
-// A late call whose successor is answered is given up a while after that: what it may have charged
-// is charged by another call, and its own answer counts for nothing any more.
+// A late call whose successor is answered is given up some time after that: another call charges
+// its tokens, and its own answer does not count any more.
 func TestACallThatIsOutrunIsLost(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	p := w.late(t)

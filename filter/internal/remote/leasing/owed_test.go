@@ -14,8 +14,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// owing is a worker before a control plane whose answers are slow, so that some of its requests go
-// by the share. All of them settle what they have cost.
+// owing is a worker whose control plane answers slowly, so that the share serves some of its
+// requests. All of them settle their cost.
 type owing struct {
 	*clock
 	t       *testing.T
@@ -23,7 +23,7 @@ type owing struct {
 	due     vtimetest.Queue[quota.Instant]
 	client  *leasing.Client
 	waiting map[uint32]*leasing.Ticket
-	// open is what the control plane has reserved by name, charged what it counts altogether.
+	// open are the control plane's reservations by name, charged its count of all tokens.
 	open    map[uint64]int64
 	charged int64
 	// slow is how long an answer takes at most. loses: some calls and answers never arrive.
@@ -31,7 +31,7 @@ type owing struct {
 	loses bool
 	// there and back are when the last message of each direction arrives.
 	there, back quota.Instant
-	// used is what requests have cost, shared how many went by the share.
+	// used is the cost of the requests, and shared the number of requests that the share served.
 	used     int64
 	shared   int
 	settled  int
@@ -40,7 +40,7 @@ type owing struct {
 
 func (w *owing) after(span quota.Span, f func()) { w.due.Add(w.now+quota.Instant(span), f) }
 
-// late has a message arrive, after those that left before it.
+// late makes a message arrive after the messages that left before it.
 func (w *owing) late(last *quota.Instant, f func()) {
 	*last = max(*last, w.now+quota.Instant(w.r.Int64N(int64(w.slow))))
 	w.due.Add(*last, f)
@@ -69,7 +69,8 @@ func (w *owing) Call(_ string, body []byte, timeout quota.Span, done func(int, [
 	return nil
 }
 
-// serve is the control plane: it charges what it is asked for, now and then not all of it at once.
+// serve is the control plane: it charges the tokens that it is asked for, and sometimes only a part
+// of them.
 func (w *owing) serve(message []byte) []byte {
 	m, err := wire.DecodeLeaseRequest(message)
 	if err != nil {
@@ -101,7 +102,7 @@ func (w *owing) serve(message []byte) []byte {
 	return wire.AppendLeaseReply(nil, reply)
 }
 
-// resolve has requests go on: with what they were granted, or by the share.
+// resolve lets requests go on: with their grants, or by the share.
 func (w *owing) resolve() {
 	for _, stream := range slices.Clone(w.client.TakeResolved(1 << 20)) {
 		ticket := w.waiting[stream]
@@ -154,7 +155,7 @@ func (w *owing) request() {
 	w.resolve()
 }
 
-// play has requests come for two seconds, and time pass until all is settled.
+// play sends requests for two seconds, and lets time pass until all is settled.
 func (w *owing) play() {
 	for range 60 {
 		w.after(quota.Span(w.r.Int64N(int64(2*quota.Second))), w.request)
@@ -176,9 +177,9 @@ func (w *owing) play() {
 	}
 }
 
-// Whatever went by the share, because the control plane answered late or not at all, is charged in
-// the end as it has cost: never more, and never less. Where messages are lost it may be more, as a
-// call without an answer is sent again, but is never less.
+// A request that the share served, because the control plane answered late or not at all, is
+// charged its cost in the end, no more and no less. If messages are lost it may be charged more,
+// because an unanswered call is sent again, but never less.
 func TestWhatAShareLetThroughIsSettled(t *testing.T) {
 	shared := 0
 	for game := range uint64(200) {
@@ -210,8 +211,8 @@ func (silent) Call(_ string, _ []byte, _ quota.Span, done func(int, []byte)) err
 	return nil
 }
 
-// In an outage a worker remembers a bounded number of reservations of what shares have let through,
-// none of those that have faded, and loses none while there are few.
+// In an outage a worker remembers a bounded number of reservations of shares, none that have faded,
+// and loses none while there are few.
 func TestWhatIsRememberedOfSharesHasABound(t *testing.T) {
 	for _, c := range []struct {
 		name                      string

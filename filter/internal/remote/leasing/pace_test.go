@@ -12,9 +12,9 @@ import (
 )
 
 // A timeline is words at instants, in microseconds: a letter asks for its bucket, two letters for
-// both at once; "+" answers the oldest call, "x" answers it 503, and "." looks again, as a tick of
-// a worker in which requests gather does. Behind "=" are the calls that leave then, by the number
-// of their buckets. What was under way when it began, if anything, never ends.
+// both at once; "+" answers the oldest call, "x" answers it 503, and "." looks again, like a tick
+// of a worker in which requests gather. After "=" are the calls that leave then, by the number of
+// their buckets. A call that was under way before never ends.
 func TestWhenCallsLeave(t *testing.T) {
 	for name, timeline := range map[string]string{
 		"on an idle path each goes at once":   "0:a=1 400:+ 500:b=1 900:+ 9000:c=1 9400:+",
@@ -80,10 +80,10 @@ func TestWhenCallsLeave(t *testing.T) {
 // waiting is how many requests a call's first item is for.
 func waiting(p pending) int64 { return p.request.Items[0].Waiting }
 
-// The more requests come, the more of them share a call: the number of calls settles. None fails
-// below what the control plane can serve, and what a request waits beyond a round trip is little. A
+// The more requests come, the more of them share a call: the number of calls settles. No request
+// fails below the control plane's capacity, and a request waits little longer than a round trip. A
 // control plane that works 220 µs on a call for one bucket would be overrun by 5000 requests a
-// second that ask one by one.
+// second in calls of their own.
 func TestCallsCarryMoreTheMoreIsAsked(t *testing.T) {
 	seed := rand.Uint64()
 	for _, way := range []quota.Span{100, 2000, 15_000} {
@@ -132,7 +132,7 @@ func TestACallThatHangsHoldsNoOthers(t *testing.T) {
 	}
 }
 
-// A control plane that becomes ten times slower and recovers is asked for as much as before.
+// A control plane that becomes ten times slower and recovers gets the same calls as before.
 func TestTheNumberOfCallsComesBack(t *testing.T) {
 	seed := rand.Uint64()
 	l := newLab(t, seed)

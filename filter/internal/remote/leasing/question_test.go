@@ -30,7 +30,7 @@ func (w *world) change(t *testing.T, use *leasing.Use) {
 	}
 }
 
-// What the answer to a question makes of it. The bucket earns a token in 600 ms.
+// The effects of the answer to a question. The bucket earns a token in 600 ms.
 func TestAnswersToAQuestion(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -62,8 +62,8 @@ func TestAnswersToAQuestion(t *testing.T) {
 	}
 }
 
-// What is granted to a request whose client has left, or that another policy refuses, stands for
-// what the node has used and not reported.
+// Tokens granted to a request whose client has left, or that another policy refuses, replace tokens
+// that the node has used and not reported.
 func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
 	for _, left := range []bool{true, false} {
 		w := newWorld(t, 100, quota.Minute, 100)
@@ -86,12 +86,13 @@ func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
 	}
 }
 
-// An answer that hangs on a report under way waits for the answer to that, and is used then, as far
-// as the bucket holds it beside what was reported. If none comes in time its requests fail over.
+// An answer that depends on a report under way waits for the answer to the report. Then it is used,
+// as far as the bucket has the tokens beside the reported tokens. If no answer comes in time its
+// requests fail over.
 func TestAnAnswerWaitsForTheReportUnderWay(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		reported int64 // What the bucket lacks by the answer to the report, in tokens; 0: none comes.
+		reported int64 // The number of tokens that the bucket lacks by the answer to the report; 0: no answer comes.
 		want     leasing.Outcome
 	}{{"the answer counts it", 100, leasing.Granted}, {"the bucket holds less", 130, leasing.Refused},
 		{"no answer comes", 0, leasing.Failed}} {

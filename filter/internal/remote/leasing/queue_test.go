@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Requests that share an item have its tokens in the order in which they came. One that left it
-// leaves its tokens to the next request.
+// Requests that share an item get its tokens in the order of their arrival. A request that left the
+// item leaves its tokens to the next request.
 func TestAnItemIsSharedInOrder(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -50,8 +50,8 @@ func TestAnItemIsSharedInOrder(t *testing.T) {
 	}
 }
 
-// Requests that cost differently do not share an item, but all that wait for a bucket share a call:
-// in the order in which they came, as many items as there are changes of cost.
+// Requests that cost differently do not share an item, but all requests that wait for a bucket
+// share a call: in the order of their arrival, with a new item at each change of cost.
 func TestAnItemHasOneCost(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
@@ -130,8 +130,8 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 	}
 }
 
-// When the breaker opens no request waits for the next tick, whatever it waits for: one that tokens
-// have come for has them, the others fail over.
+// When the breaker opens no request waits for the next tick: a request whose tokens have come gets
+// them, the others fail over at once.
 func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	fail := func() {
@@ -157,7 +157,7 @@ func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
 	}
 }
 
-// Tokens to keep that are noted while a call for their bucket is under way go with a later tick,
+// Tokens to keep that are noted while a call for their bucket is under way leave in a later tick,
 // also if no request waits for the bucket any more.
 func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
@@ -174,10 +174,10 @@ func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	}
 }
 
-// Where other limits decide a request, too, the tokens to keep come with its answer, so that the
-// next request finds them, but as an item of their own, so that its own tokens go back by their
-// term. The call says what was used, also if none are to be kept. A request that no other limit
-// decides has them with its own.
+// If other limits decide a request too, its answer brings the tokens to keep too, so that the next
+// request finds them. They are an item of their own, so that the request's tokens can go back by
+// their term. The call reports used tokens, even if there are no tokens to keep. A request that no
+// other limit decides has them in its own item.
 func TestTokensToKeepComeBesideARequestOfSeveralLimits(t *testing.T) {
 	for _, c := range []struct {
 		beside bool

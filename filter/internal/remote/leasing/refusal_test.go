@@ -13,9 +13,9 @@ import (
 )
 
 // A key that is asked for once, and is over its limit, costs one call: until its time all workers
-// of the process refuse it by what the answer said, in strict mode too. Then one of them asks
-// again. In leased mode it does so sooner where there are other nodes, which may have given tokens
-// back: after half a back-off at the earliest.
+// of the process refuse it by that answer, in strict mode too. Then one worker asks again. In
+// leased mode it does so sooner if there are other nodes, which may have given tokens back: after
+// half a back-off at the earliest.
 func TestAllWorkersKnowARefusal(t *testing.T) {
 	p, err := quota.NewParams(100, quota.Minute, 100)
 	if err != nil {
@@ -101,8 +101,8 @@ func (h heldTokens) Apply(e *bucketstore.Entry) bool {
 	return true
 }
 
-// A refusal says what is left when the requests before it have taken what was in hand, and after
-// an answer that has outrun it: none, where it names a wait.
+// A refusal shows the level after the requests before it have taken the tokens in hand, also if a
+// later answer has come first: it is 0 if the refusal names a wait.
 func TestARefusalSaysThatNothingIsLeft(t *testing.T) {
 	const inHand = 3
 	a := newWorld(t, 100, quota.Hour, 100)

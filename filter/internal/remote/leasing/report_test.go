@@ -15,8 +15,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// reporters are the workers of a node whose optimistic buckets hold 1000 tokens, and a control
-// plane that notes what they report and answers when the test has it so.
+// reporters are the workers of a node whose optimistic buckets have 1000 tokens, and a control
+// plane that notes the reports and answers when the test says so.
 type reporters struct {
 	clock
 	clients []*leasing.Client
@@ -27,11 +27,12 @@ type reporters struct {
 	calls      int
 	// probes are answered with the next tick.
 	probes []func()
-	// used is what was reported of each bucket, late the longest time from a use to its report.
+	// used is the number of reported tokens of each bucket, late the longest time from a use to its
+	// report.
 	used  map[keyhash.Key]int64
 	since map[keyhash.Key]quota.Instant
 	late  quota.Instant
-	// versions are those of all items of the last call.
+	// versions are the versions of all items of the last call.
 	versions map[uint64]int
 }
 
@@ -141,9 +142,9 @@ func (r *reporters) reported() (sum int64) {
 	return sum
 }
 
-// Buckets that are used now and then, by both workers, are reported once each, with others: 640
-// buckets in a second take ten calls and not one for each tick, and none is a second and a tick
-// late.
+// Buckets that are used rarely, by both workers, are reported once each, together with others: 640
+// buckets in a second take ten calls and not a call for each tick, and no report is a second and a
+// tick late.
 func TestReportsTravelTogether(t *testing.T) {
 	r := newReporters(t, 2, 8192)
 	for i := range 1280 {
@@ -167,7 +168,7 @@ func TestReportsTravelTogether(t *testing.T) {
 	}
 }
 
-// What is used decides how soon it is reported: the slack is 500 here.
+// The used tokens decide how soon they are reported: the slack is 500 here.
 func TestABusyBucketIsReportedSooner(t *testing.T) {
 	for uses, want := range map[int]quota.Instant{1: 1000, 31: 1000, 32: 100, 249: 100, 250: 0} {
 		r := newReporters(t, 1, 64)
@@ -186,7 +187,7 @@ func TestABusyBucketIsReportedSooner(t *testing.T) {
 	}
 }
 
-// While reports are under way what is due waits for their answer, or for the tick.
+// While reports are under way due reports wait for their answer, or for the tick.
 func TestReportsWaitForTheAnswer(t *testing.T) {
 	r := newReporters(t, 1, 64)
 	for n := 1; n <= 2; n++ {
@@ -205,8 +206,8 @@ func TestReportsWaitForTheAnswer(t *testing.T) {
 	}
 }
 
-// A report without an answer is made again as a whole, soon if its call has ended or the control
-// plane answers later ones; one that is answered twice or late counts once.
+// An unanswered report is sent again as a whole, soon if its call has ended or the control plane
+// answers later calls. A report that is answered twice or late counts once.
 func TestAReportWithoutAnAnswerIsMadeAgain(t *testing.T) {
 	for _, status := range []int{0, 503, 200} {
 		r := newReporters(t, 1, 64)
@@ -251,8 +252,8 @@ func TestReportsOfTwoVersions(t *testing.T) {
 	}
 }
 
-// More buckets than are kept in mind: they are reported early, and those that did not fit when they
-// are used again.
+// With more buckets than maxPending, reports leave early, and the other buckets are reported when
+// they are used again.
 func TestMoreBucketsThanFit(t *testing.T) {
 	r := newReporters(t, 1, 1<<17)
 	const buckets = 40_000
@@ -273,8 +274,8 @@ func TestMoreBucketsThanFit(t *testing.T) {
 }
 
 // One operation is a decision about one of 20 000 optimistic buckets in turn, and its part in the
-// report. What it costs must not grow with the decisions in a second, and so with the number of
-// buckets that are to be reported.
+// report. Its cost must not grow with the decisions in a second, and so with the number of buckets
+// to report.
 func BenchmarkOptimistic(b *testing.B) {
 	for _, rate := range []int{500, 5000, 20_000} {
 		b.Run(fmt.Sprintf("%d_a_second", rate), func(b *testing.B) {

@@ -37,8 +37,8 @@ type settleWorld struct {
 	// most is the most that a request costs, of 3 that it reserves.
 	most int64
 	bugs settleBugs
-	// passed are the requests that were admitted, in order, and byName those of them that have
-	// reserved.
+	// passed are the admitted requests, in order, and byName the admitted requests with a
+	// reservation.
 	passed []*settledRequest
 	byName map[uint64]*settledRequest
 	// granted is when the store granted a reservation.
@@ -46,17 +46,18 @@ type settleWorld struct {
 	boots   uint64
 }
 
-// settleBugs are those of a store or of a node.
+// settleBugs are bugs of a store or of a node.
 type settleBugs struct {
 	// remembers: the store settles a reservation as often as it is asked to.
 	remembers bool
-	// forgetsDebt: it takes nothing for what cost more than it had reserved.
+	// forgetsDebt: it takes nothing if a request cost more than it had reserved.
 	forgetsDebt bool
-	// forgetsTime: it gives back what has come back by itself, or has left its window.
+	// forgetsTime: it gives back tokens that have come back by themselves, or have left their
+	// window.
 	forgetsTime bool
 	// renames: a node sends a settlement again under the name of the next reservation.
 	renames bool
-	// repays: a node gives back what a request had reserved when its VM traps.
+	// repays: a node gives back reservations when its VM traps.
 	repays bool
 }
 
@@ -78,7 +79,7 @@ func (c *countedLedger[L]) settle(now quota.Instant, ask lease.Ask, taken quota.
 	c.ledger, _ = c.ledger.Settle(now, ask, taken, actual)
 }
 
-// holds is what is used of the bucket.
+// holds returns the bucket's used tokens.
 func (c *countedLedger[L]) holds(now quota.Instant, ask lease.Ask) int64 {
 	_, g := c.ledger.Look(now, ask)
 	return settleQuota - g.Level
@@ -88,7 +89,7 @@ func (c *countedLedger[L]) holds(now quota.Instant, ask lease.Ask) int64 {
 type settledRequest struct {
 	at, granted quota.Instant
 	cost        int64
-	// owed is when the store took what it had cost beyond its reservation; never if it did not.
+	// owed is when the store charged the cost beyond its reservation; never if it did not.
 	owed quota.Instant
 }
 
@@ -102,7 +103,7 @@ type settleNode struct {
 	waiting map[uint32]*leasing.Ticket
 	// held are the requests under way.
 	held map[uint64]*leasing.Reservation
-	// sent are the calls of the node, by what they carry.
+	// sent are the calls of the node, by their items.
 	sent []string
 }
 
@@ -145,7 +146,7 @@ func (w *settleWorld) boot() {
 	n.tick()
 }
 
-// load starts a node's VM: at first, and after a trap, which loses the memory of the last one.
+// load starts a node's VM: at first, and after a trap, which loses the memory of the last VM.
 func (n *settleNode) load() {
 	w := n.w
 	for name, one := range n.held {
@@ -203,7 +204,7 @@ func (n *settleNode) Call(_ string, body []byte, timeout quota.Span, done func(i
 	return nil
 }
 
-// carried says what a message carries, in its order.
+// carried lists the items of a message, in its order.
 func carried(message []byte) string {
 	m, err := wire.DecodeLeaseRequest(message)
 	if err != nil {
@@ -271,7 +272,7 @@ func (w *settleWorld) serveSettlement(name uint64, actual int64) int64 {
 	return 1
 }
 
-// request asks for what one request reserves.
+// request asks for the tokens that one request reserves.
 func (n *settleNode) request() {
 	if n.dead {
 		return
@@ -301,7 +302,7 @@ func (n *settleNode) resolve() {
 		client, actual := n.client, w.r.Int64N(w.most+1)
 		w.after(quota.Span(w.r.Int64N(int64(4*quota.Second))), func() {
 			if n.dead || n.client != client {
-				return // What a crash or a trap leaves open stays charged, and has cost as much.
+				return // Reservations left open by a crash or a trap stay charged, and count as the cost.
 			}
 			delete(n.held, t.Name)
 			one.cost = actual
@@ -310,7 +311,7 @@ func (n *settleNode) resolve() {
 	}
 }
 
-// play has requests come for three windows, and waits for the last settlement.
+// play sends requests for three windows, and waits for the last settlement.
 func (w *settleWorld) play() {
 	end := w.now + quota.Instant(3*settleWindow)
 	for at := w.now; at < end; at += quota.Instant(w.r.Int64N(int64(200 * quota.Millisecond))) {
@@ -340,9 +341,9 @@ func (w *settleWorld) run(span quota.Span) {
 	}
 }
 
-// minted is an interval in which requests have cost more than its limit allows, by what they have
-// cost, and by what they had reserved where the store did not know better when it granted the last.
-// It computes with nothing of the limiter's.
+// minted returns an interval in which requests have cost more than its limit allows. The cost is
+// the actual cost, or the reservation if the store did not know the actual cost when it granted the
+// last request. It uses none of the limiter's computations.
 func (w *settleWorld) minted() string {
 	for last, k := range w.passed {
 		sum := int64(0)
@@ -370,9 +371,8 @@ func (w *settleWorld) minted() string {
 	return ""
 }
 
-// However messages are lost, doubled, late and out of order, and nodes crash and trap, requests
-// cost no more than the limit, and beyond it what they cost more than they have reserved while the
-// store does not know of it.
+// Messages are lost, doubled, late and out of order, and nodes crash and trap. Still requests cost
+// no more than the limit, plus the cost beyond their reservations that the store does not know yet.
 func TestSettlementsOverABadNetwork(t *testing.T) {
 	seed := rand.Uint64()
 	passed := 0
@@ -391,8 +391,8 @@ func TestSettlementsOverABadNetwork(t *testing.T) {
 	}
 }
 
-// Over a network that loses nothing the ledger of windows holds exactly what requests have cost,
-// and nothing is left.
+// Over a network that loses nothing the ledger of windows has exactly the cost of the requests, and
+// nothing is left.
 func TestSettlementsOverAGoodNetwork(t *testing.T) {
 	seed := rand.Uint64()
 	for game := range 60 {
@@ -419,7 +419,7 @@ func TestSettlementsOverAGoodNetwork(t *testing.T) {
 	}
 }
 
-// The games find what would mint tokens.
+// The games find bugs that would mint tokens.
 func TestSettlementGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
 	for name, bugs := range map[string]settleBugs{
@@ -443,8 +443,8 @@ func TestSettlementGamesFindBugs(t *testing.T) {
 	}
 }
 
-// A refusal is asked for again at once where others have reserved: what they give back is there for
-// the next request.
+// A refusal is asked for again at once if other requests have reserved tokens: returned tokens are
+// there for the next request.
 func TestReservedTokensAreAskedForAgain(t *testing.T) {
 	w := newSettleWorld(1, 1, false) // A sliding log.
 	n := w.nodes[0]
@@ -463,8 +463,8 @@ func TestReservedTokensAreAskedForAgain(t *testing.T) {
 	}
 }
 
-// A settlement leaves at once if no call is under way that requests wait for. Otherwise it goes
-// with the next one, before what requests ask for in it.
+// A settlement leaves at once if no call with waiting requests is under way. Otherwise it leaves in
+// the next such call, before the requests' own items.
 func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
 	w := newSettleWorld(1, 1, false) // A sliding log.
 	n := w.nodes[0]
@@ -509,11 +509,12 @@ func (c *tally) CountSettled(back int64) {
 	c.back += back
 }
 
-// A settlement is counted as the control plane answers it: by what the bucket has given back. One
-// that it does not know was lost, unless a call before may have brought it.
+// A settlement is counted by the control plane's answer: by the tokens that the bucket gave back. A
+// settlement that the control plane does not know was lost, unless an earlier call may have brought
+// it.
 func TestSettlementsAreCountedAsAnswered(t *testing.T) {
 	for name, c := range map[string]struct {
-		answers []wire.LeaseAnswer // without one, the call is lost
+		answers []wire.LeaseAnswer // without an earlier call, the call is lost
 		want    tally
 		lost    uint64
 	}{

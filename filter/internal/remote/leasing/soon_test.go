@@ -20,9 +20,9 @@ func quick(t *testing.T, window quota.Span) *world {
 	return w
 }
 
-// Where answers come soon, tokens of requests to a short limit count as leased for no longer than
-// that, and so do those of the first call, which may be the only one that an Envoy makes of a
-// bucket. After a slow answer and for a long limit they do so as long as a request may wait.
+// If answers come soon, tokens of requests to a short limit count as leased for lease.Soon only. So
+// do the tokens of the first call, which may be the only call of an Envoy for a bucket. After a
+// slow answer, and for a long limit, they count for lease.Deadline.
 func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 	for name, c := range map[string]struct {
 		window quota.Span
@@ -52,8 +52,8 @@ func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 	}
 }
 
-// Tokens that were to be used soon and come later are used by no request, and go back: those that
-// wait ask once more, with time enough, and get theirs.
+// Tokens that had to be used soon and come later are used by no request, and go back: the waiting
+// requests ask once more, with more time, and get their tokens.
 func TestTokensThatComeTooLateToBeUsedSoon(t *testing.T) {
 	w := quick(t, quota.Second)
 	w.names = true
@@ -100,7 +100,8 @@ func TestTokensThatNeverComeSoonEnough(t *testing.T) {
 	}
 }
 
-// Tokens that come within that time are used until it is over, those of a client that has gone too.
+// Tokens that come within that time are used until it is over, also the tokens of a client that has
+// gone.
 func TestTokensToUseSoonEndSoon(t *testing.T) {
 	w := quick(t, quota.Second)
 	sent := w.now

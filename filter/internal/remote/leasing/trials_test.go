@@ -11,8 +11,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// What trials ask for is what requests would ask for that come at the same instants: the same items
-// in the same calls, and the control plane grants them the same.
+// Trials ask for the same tokens as requests that come at the same instants: the same items in the
+// same calls, and the control plane grants them the same.
 func TestTrialsAskAsRequestsDo(t *testing.T) {
 	for range 200 {
 		seed := rand.Uint64()
@@ -57,7 +57,7 @@ func TestTrialsAskAsRequestsDo(t *testing.T) {
 	}
 }
 
-// sameCalls compares what calls ask for.
+// sameCalls compares the items of calls.
 func sameCalls(t *testing.T, seed uint64, requests, trials []pending) {
 	t.Helper()
 	if len(requests) != len(trials) {

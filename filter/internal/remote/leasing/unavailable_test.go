@@ -38,8 +38,8 @@ func TestAnUnavailableBucketFailsAlone(t *testing.T) {
 	}
 }
 
-// Where one bucket of a group is away, the others are granted all or none, and it alone goes by the
-// ladder.
+// If one bucket of a group is away, the other buckets are granted all or none, and the ladder
+// decides for that bucket only.
 func TestAGroupGoesOnWithoutTheUnavailable(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	tickets := w.joinAll(t, 1, 2, 3)

@@ -41,13 +41,13 @@ func (w *world) held(bucket byte) int64 {
 	return l.credit.Available(w.now)
 }
 
-// left is what the control plane has of a bucket.
+// left is the control plane's level of a bucket.
 func (w *world) left(bucket byte) int64 {
 	_, g := w.ledgers[keyhash.Key{bucket}].Look(w.now, lease.Ask{Params: w.plane.params, Version: 1, Cost: 1})
 	return g.Level
 }
 
-// tickUntil ticks each 10 ms as long as there is something to do, until a call leaves.
+// tickUntil ticks each 10 ms while there is something to do, until a call leaves.
 func (w *world) tickUntil(end quota.Instant) bool {
 	for ; w.now < end; w.now += 10 * ms {
 		if w.client.NextDue(w.now) <= w.now {
@@ -90,7 +90,7 @@ func TestTokensOfABucketAtRestGoBack(t *testing.T) {
 	}
 }
 
-// The only node keeps what it has of a bucket at rest for the next burst, and gives the rest back
+// The only node keeps its tokens of a bucket at rest for the next burst, and gives the rest back
 // before its lease ends, or with a call that leaves anyway.
 func TestTheOnlyNodeKeepsItsTokensForTheNextBurst(t *testing.T) {
 	for _, rides := range []bool{false, true} {
@@ -141,8 +141,8 @@ func TestReturnsRideAlong(t *testing.T) {
 	}
 }
 
-// A request that costs more than what is in hand gives that back before it asks: it gets what one
-// bucket would have given it.
+// A request that costs more than the tokens in hand gives these back before it asks: it gets the
+// same tokens as from a single bucket.
 func TestADearRequestGivesBackWhatIsInHand(t *testing.T) {
 	w := lends(t)
 	ticket := w.join(t, 1, 90)
@@ -206,7 +206,7 @@ func TestTokensOfAGoneClientGoBack(t *testing.T) {
 	}
 }
 
-// A return whose call had no answer goes with the next call, under the same name, so that the
+// A return whose call had no answer leaves in the next call, under the same name, so that the
 // control plane takes it once. It does so until its lease is over, and no longer.
 func TestALostReturnIsSentAgain(t *testing.T) {
 	for name, arrives := range map[string]bool{"the call is lost": false, "its answer is": true} {
@@ -257,8 +257,8 @@ func TestNothingGoesBackInAnOutage(t *testing.T) {
 	}
 }
 
-// What a plugin context that is gone had in hand, and had not said, the next one in its VM gives
-// back and says.
+// When a plugin context is gone, the next context in its VM gives back its tokens in hand and sends
+// its unsent messages.
 func TestTheNextContextGivesBack(t *testing.T) {
 	w := lends(t)
 	next := worker(t, w.data, w.clock, w.plane)
