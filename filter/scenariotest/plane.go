@@ -73,6 +73,7 @@ func (p *Plane) Grant(node int, req wire.LeaseRequest) wire.LeaseReply {
 func (p *Plane) grantTogether(node int, version uint64, items []wire.LeaseItem) []wire.LeaseAnswer {
 	answers := make([]wire.LeaseAnswer, len(items))
 	whole := true
+	// Several items: look whether all buckets have the tokens.
 	if len(items) > 1 {
 		for i, it := range items {
 			if ask, ok := p.ask(version, it); ok {
@@ -84,6 +85,7 @@ func (p *Plane) grantTogether(node int, version uint64, items []wire.LeaseItem) 
 			}
 		}
 	}
+	// Answer claims and returns, and grant the other items if all buckets have the tokens.
 	for i, it := range items {
 		if it.Seq > 0 {
 			answers[i] = p.claim(node, version, it)

@@ -54,7 +54,7 @@ func TestWrongConfigurationRefusesThePlugin(t *testing.T) {
 			if err == nil {
 				t.Fatal("the plugin started")
 			}
-			if !strings.Contains(err.Error(), "the plugin configuration is refused") ||
+			if !strings.Contains(err.Error(), "cannot apply the plugin configuration") ||
 				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("the log does not say %q:\n%v", c.says, err)
 			}

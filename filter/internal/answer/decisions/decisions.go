@@ -204,6 +204,7 @@ func (s *Recorder) refusalEntry(h *limiter.Hit, first bool) int {
 // one entry.
 func (s *Recorder) entryToReplace(h *limiter.Hit) (at int, over int64) {
 	list := s.message.Refusals
+	// Find the policy and tier with the most entries, and count the new entry's own.
 	own, most, from := 0, 0, 0
 	for i := range list {
 		n := 0
@@ -219,11 +220,13 @@ func (s *Recorder) entryToReplace(h *limiter.Hit) (at int, over int64) {
 			own = n
 		}
 	}
+	// Choose the policy and tier that loses an entry.
 	p, tier := h.Policy, h.Tier
 	foreign := own+1 < most
 	if foreign {
 		p, tier = list[from].Policy, list[from].Tier
 	}
+	// Find its least refused entry.
 	at = -1
 	for i := range list {
 		if list[i].Policy == p && list[i].Tier == tier && (at < 0 || list[i].Count < list[at].Count) {

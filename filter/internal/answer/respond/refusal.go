@@ -38,12 +38,14 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 		Name: nameOf(req, req.Refusing), Tier: ix.Tier(hit.Tier),
 		Retry: answer.RetryAfter(req.Reason, hit.Retry, now, &hit.Hit), Reset: hit.Reset,
 	}
+	// The status and the headers.
 	kind := r.body.Kind()
 	r.Status, r.GRPC = kind.Status, kind.GRPC
 	r.Headers.Refuse(r.body.Retry)
 	if kind.Marked && !ix.Headers().Unmarked {
 		r.Headers.Add("x-envoy-ratelimited", "true")
 	}
+	// The operator's own response: the set's, then the policy's fields.
 	own := ix.Response(r.body.Answer())
 	if r.Status == 429 {
 		r.Headers.Limits(req, true, r.body.Retry, wall)
@@ -54,6 +56,7 @@ func (r *Refusal) Write(req *limiter.Request, now quota.Instant, wall int64, grp
 	if p.Body.Len > 0 {
 		own.Body, own.ContentType = p.Body, p.ContentType
 	}
+	// The body.
 	switch {
 	case r.writeOwn(&own, ix, grpc):
 	case grpc:

@@ -27,7 +27,7 @@ type Change interface {
 }
 
 // ErrContended: other workers changed the slot at every attempt. Nothing was stored.
-var ErrContended = errors.New("bucketstore: the slot changed at every attempt")
+var ErrContended = errors.New("cannot change the bucket: other workers changed its slot at every attempt")
 
 const (
 	// MaxAttempts bounds the compare-and-swap loop. An attempt fails only because another worker's

@@ -103,6 +103,7 @@ func (e *Entry) decode(b []byte) bool {
 	*e = Entry{Kind: Kind(b[atKind])}
 	copy(e.Key[:], b)
 	c := coder{b: b, at: atPayload}
+	// An account, or a bucket.
 	switch e.Kind {
 	case Optimistic:
 		e.Params = c.params()
@@ -127,6 +128,7 @@ func (e *Entry) decode(b []byte) bool {
 		e.Limit = uint32(c.u32())
 		return e.State.Debt >= 0 && e.State.Over >= 0 && e.State.Over <= 2*quota.MaxUnits && isPossible(e.Params)
 	}
+	// A credit.
 	for i := range e.Credit.Leases {
 		e.Credit.Leases[i].Expiry = quota.Instant(c.i64())
 		e.Credit.Leases[i].Tokens = c.u32()
@@ -156,6 +158,7 @@ func (e *Entry) encode(b []byte) {
 	b[atKind] = byte(e.Kind)
 	c := coder{b: b, at: atIdle}
 	c.putI64(int64(e.idleFrom()))
+	// An account, or a bucket.
 	switch e.Kind {
 	case Optimistic:
 		t := e.Account
@@ -182,6 +185,7 @@ func (e *Entry) encode(b []byte) {
 		e.encodeBucket(c)
 		return
 	}
+	// A credit.
 	for _, held := range e.Credit.Leases {
 		c.putI64(int64(held.Expiry))
 		c.putU32(held.Tokens)

@@ -41,6 +41,7 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 	first, n := quota.Instant(0), (s.size-recordsAt)/entrySize
 	own := -1
 	w.reset()
+	// Look for the entry, and for the record that is idle first.
 	for i := range n {
 		record := s.record(i)
 		if Kind(record[atKind]) == kind && sameKey(record, &key) && e.decode(record) && w.matches(e) {
@@ -54,6 +55,7 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 			s.at, first = i, idle
 		}
 	}
+	// The entry is there.
 	if own >= 0 {
 		s.at, s.evicted = own, false
 		e.decode(s.record(own))
@@ -63,6 +65,7 @@ func (s *tokenSlot) findEntry(e *Entry, now quota.Instant, w *wanted) {
 		w.startEntry(e)
 		return
 	}
+	// The entry is new: it gets a free place, or the place of the record that is idle first.
 	s.evicted = n == entriesPerSlot && first > now
 	if n < entriesPerSlot {
 		s.at = n

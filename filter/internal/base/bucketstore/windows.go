@@ -212,6 +212,7 @@ func (e *Entry) appendWindows(dst []byte) []byte {
 func (e *Entry) decodeWindows(b []byte) bool {
 	r := varints{b: b}
 	h := &e.History
+	// Read the figures, and check each of them.
 	h.Last, e.Generation = quota.Instant(r.u64()), r.u64()
 	algorithm := r.byte()
 	e.Heir, algorithm = algorithm&flagHeir != 0, algorithm&^flagHeir
@@ -235,6 +236,7 @@ func (e *Entry) decodeWindows(b []byte) bool {
 	if reach > 0 {
 		h.Until = h.Last + quota.Instant(until)
 	}
+	// Read the marks.
 	span, counted := max(4*length, reach), w.MostCounted()
 	at := h.Last
 	for len(r.b) > 0 && len(h.Marks) < quota.MaxMarks {

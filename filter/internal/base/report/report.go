@@ -148,6 +148,7 @@ func (r *Reporter) addParts(now quota.Instant, rules *ruleset.Rules) {
 
 // endReport ends the report of some sections, and informs their parts.
 func (r *Reporter) endReport(now quota.Instant, sent wire.Sections, status int) {
+	// Which sections were lost?
 	lost, bad := sent, status == 400 || status == 413
 	switch {
 	case status == 202:
@@ -155,6 +156,7 @@ func (r *Reporter) endReport(now quota.Instant, sent wire.Sections, status int) 
 	case rpc.OutcomeOf(status) == rpc.Answered:
 		lost = 0
 	}
+	// Sections that were refused together become suspect.
 	several := sent&(sent-1) != 0
 	r.sent &^= sent
 	switch {
@@ -163,6 +165,7 @@ func (r *Reporter) endReport(now quota.Instant, sent wire.Sections, status int) 
 	case several && bad:
 		r.suspect |= sent
 	}
+	// Inform each part.
 	for i, part := range r.parts {
 		if !sent.Has(wire.Section(i)) {
 			continue

@@ -61,7 +61,7 @@ func TestEachPolicyHasItsOwnCommit(t *testing.T) {
 		for _, h := range probe.Hits {
 			all = append(all, h.Remaining+h.Cost)
 		}
-		n.limiter.SettleHead(probe, answer{":status": "500", "x-used": "0"}, n.now) // The other policies keep their charge.
+		n.limiter.SettleHead(probe, answer{":status": "500", "x-used": "0"}, n.now) // The others keep their charge.
 		n.limiter.End(probe, limiter.Life{Ended: n.now})
 		return all
 	}

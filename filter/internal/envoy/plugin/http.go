@@ -44,6 +44,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 	if p.timer.Slow() {
 		p.catchUp(c)
 	}
+	// Find the rules. Without rules the request passes.
 	rules := p.sync.Rules()
 	if rules == nil { // Another VM may have loaded rules since this VM's last tick.
 		p.sync.Follow()
@@ -56,6 +57,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		p.passBeforeSnapshot()
 		return types.ActionContinue
 	}
+	// Read the request's attributes.
 	var source []byte
 	if rules.Index.NeedsClientIP() {
 		source = host.Property("source\x00address")
@@ -75,6 +77,7 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		attributes.Consumers = p.central.consumers
 	}
 	c.grpc = grpcKindOf(attributes.Headers)
+	// Decide, or hold the request until it is decided.
 	now := p.clock.Now()
 	status := p.limiter.Begin(&c.request, rules, &attributes, now)
 	removeForged(attributes.Headers)
@@ -144,6 +147,7 @@ func (c *httpContext) recordHeld(now quota.Instant) (milliseconds int64) {
 // nil if they are gone.
 func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
+	// Penalties need the caller's identity.
 	if p.penalties.Unnamed() {
 		c.namePenalties(a)
 	}
@@ -153,6 +157,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	}
 	wall := int64(now) + int64(p.limiter.Ahead)
 	c.life.Sent = now
+	// Requests that no bucket decided.
 	switch status {
 	case limiter.Unlimited:
 		c.logCosts()
@@ -168,6 +173,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 		p.refusal.WriteBan(&c.request, wall, c.grpc != noGRPC)
 		return c.reply("banned")
 	}
+	// Write the decision for the access log and the reports.
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
 	host.SetFilterState("weir.decision", p.scratch)
 	if p.central != nil {

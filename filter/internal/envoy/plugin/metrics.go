@@ -127,6 +127,7 @@ func (p *pluginContext) penaltyCounters() []counter {
 
 // counters returns the counters that need a control plane; without a control plane they stay at 0.
 func (c *central) counters() []counter {
+	// Without a control plane there are no parts that count.
 	leases, ladder, cache, reports := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &report.Stats{}
 	if c.leasing != nil {
 		leases, ladder, cache, reports = &c.leasing.Stats, &c.failover.Stats, &c.consumers.Stats, &c.reports.Stats

@@ -107,7 +107,9 @@ func (p *pluginContext) OnPluginStart(int) types.OnPluginStartStatus {
 }
 
 // logRefused logs the problems of a refused configuration.
-func logRefused(err error) { host.Error("weir: the plugin configuration is refused:\n" + err.Error()) }
+func logRefused(err error) {
+	host.Error("weir: cannot apply the plugin configuration:\n" + err.Error())
+}
 
 // readConfiguration returns the configuration, which has copies of Envoy's data, and the policies
 // of its inline set; nil after problems. Like start it is not inlined, because a function's
@@ -178,11 +180,13 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 		}
 		poller = calls
 	}
+	// The parts that decide without the control plane.
 	p.penalties = penalties.New(penalties.Config{
 		Shared: host.SharedData{}, Space: space, Reports: poller != nil, Clock: p.clock, Seed: random(),
 		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
 	})
 	p.guards = overload.New(host.SharedData{}, space, p.flights)
+	// The parts that both kinds of plugin have, joined to the control plane's parts.
 	sync := configsync.Config{
 		Shared: host.SharedData{}, Space: space, Poller: poller, Clock: p.clock, Log: logger{},
 		Node: node, Seed: random(),

@@ -27,7 +27,7 @@ const (
 )
 
 // errContended: other workers changed the slot at every attempt, or it is full.
-var errContended = errors.New("inflight: the slot changed at every attempt, or is full")
+var errContended = errors.New("cannot change the places: the slot changed at every attempt, or is full")
 
 // table keeps cells in shared data, in a fixed number of slots. A slot has the cells of its keys
 // with requests in flight and no other cells, so its size is bounded by the number of requests in
@@ -138,6 +138,7 @@ func (t *table) replaceCell(key *keyhash.Key, from, to int) bool {
 	if permits+len(c.Holders) > 0 {
 		size = headSize + fixedSize + permits + holderSize*len(c.Holders)
 	}
+	// Compute the new size, and make room for it.
 	total := max(len(t.value), len(slotMagic)) - (to - from) + size
 	if total > maxSlot && total > len(t.value) {
 		return false
@@ -146,6 +147,7 @@ func (t *table) replaceCell(key *keyhash.Key, from, to int) bool {
 		t.next = make([]byte, total, 2*total)
 	}
 	t.next = t.next[:total]
+	// Copy the other cells.
 	at := copy(t.next, slotMagic)
 	if len(t.value) > at {
 		at += copy(t.next[at:], t.value[at:from])
@@ -154,6 +156,7 @@ func (t *table) replaceCell(key *keyhash.Key, from, to int) bool {
 	if size == 0 {
 		return true
 	}
+	// Write the cell at the end.
 	b := t.next[at:]
 	copy(b, key[:])
 	binary.LittleEndian.PutUint16(b[16:], uint16(size-headSize))

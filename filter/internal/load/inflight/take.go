@@ -12,6 +12,7 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 		b.giveSeat(k, s, now)
 		return s.State
 	}
+	// Otherwise the worker looks at the cell, for which it must be known to the other workers.
 	if !b.ensureShown(now) {
 		s.State = Contended
 		return s.State
@@ -20,6 +21,7 @@ func (b *Book) Take(s *Seat, now quota.Instant) State {
 		k = b.bucketOf(s)
 	}
 	b.claimFor(k, s)
+	// A newer policy set's limit holds for the waiting requests too.
 	if len(k.waiters) > 0 && s.Generation > k.generation {
 		b.applyLimit(k, s, now)
 	}

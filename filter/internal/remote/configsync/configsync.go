@@ -208,7 +208,8 @@ func (s *Sync) beginLoad(snapshot []byte, from origin) error {
 	if spare.Paused > 0 {
 		return inUseError{}
 	}
-	s.coming.from = nowhere // The new snapshot replaces it. If the new snapshot does not load, Follow finds the other again.
+	// The new snapshot replaces another; if it does not load, Follow finds the other again.
+	s.coming.from = nowhere
 	if err := spare.Begin(snapshot); err != nil {
 		return err
 	}

@@ -201,8 +201,8 @@ func (s *Sync) refuseVersion(version uint64, err error) {
 	known := s.refused == version && s.reason == err.Error()
 	s.refused, s.reason = version, err.Error()
 	if !known {
-		s.log.Error("weir: refused policy set version " + strconv.FormatUint(version, 10) +
-			", the last good one stays: " + s.reason)
+		s.log.Error("weir: cannot apply policy set version " + strconv.FormatUint(version, 10) + ": " + s.reason +
+			"; the last good version stays in force")
 	}
 }
 
