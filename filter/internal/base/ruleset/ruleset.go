@@ -32,7 +32,7 @@ func (r *Rules) Load(snapshot []byte) error {
 
 // Begin starts a Load that Continue ends, a part at a time. Until then the rules must not be used.
 func (r *Rules) Begin(snapshot []byte) error {
-	r.reset(0)
+	r.resetResults(0)
 	return r.Index.Begin(snapshot)
 }
 
@@ -40,13 +40,13 @@ func (r *Rules) Begin(snapshot []byte) error {
 // the work of one call, like in match.Index.Continue.
 func (r *Rules) Continue(work int) (done bool, err error) {
 	if done, err = r.Index.Continue(work); done && err == nil {
-		r.reset(r.Index.Len())
+		r.resetResults(r.Index.Len())
 	}
 	return done, err
 }
 
-// reset makes room for the results of n policies.
-func (r *Rules) reset(n int) {
+// resetResults makes room for the results of n policies.
+func (r *Rules) resetResults(n int) {
 	r.Tally.Reset(n)
 	r.Steps.Reset(n)
 }

@@ -109,11 +109,11 @@ func (l *Limiter) refuseKnowing(req *Request, i int, reason policy.Reason, now q
 	}
 	knows := req.trial != nil || reason != policy.ReasonPenalty && reason != policy.ReasonQuota
 	if knows || !l.askAround(req, now) {
-		return l.refuse(req, i, reason, now)
+		return l.refuseRequest(req, i, reason, now)
 	}
 	req.refuses, req.Reason = true, reason
-	l.vacate(req, 0, now)
-	l.pause(req, now)
+	l.vacatePlaces(req, 0, now)
+	l.pauseRequest(req, now)
 	l.leases.Flush(now)
 	return Paused
 }
@@ -191,7 +191,7 @@ func (l *Limiter) readAround(req *Request, now quota.Instant) Status {
 		h.asked = false
 	}
 	req.refuses = false
-	return l.refuse(req, req.Refusing, req.Reason, now)
+	return l.refuseRequest(req, req.Refusing, req.Reason, now)
 }
 
 // lookAround checks buckets for the time at which a refused request passes, without asking the

@@ -21,7 +21,7 @@ func (l *Limiter) askForTokens(req *Request, now quota.Instant) Status {
 		}
 		if h.queued && l.delays.Full() && req.trial == nil {
 			l.Stats.TooManyWaiting++
-			return l.refuse(req, i, policy.ReasonTooManyWaiting, now)
+			return l.refuseRequest(req, i, policy.ReasonTooManyWaiting, now)
 		}
 		h.ticket = leasing.Ticket{
 			Stream: req.Stream, Trial: req.trial.id(), Need: h.need, Deadline: req.deadline,
@@ -39,10 +39,10 @@ func (l *Limiter) askForTokens(req *Request, now quota.Instant) Status {
 	for i := range req.Hits {
 		if h := &req.Hits[i]; h.asked {
 			req.deadline = h.ticket.Deadline
-			l.prefetch(h)
+			l.prefetchTokens(h)
 		}
 	}
-	l.pause(req, now)
+	l.pauseRequest(req, now)
 	l.leases.Flush(now)
 	return Paused
 }

@@ -11,7 +11,7 @@ import (
 // Begin decides a new request, or pauses it.
 func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes, now quota.Instant) Status {
 	req.reset(rules)
-	switch l.match(req, a) {
+	switch l.matchLimits(req, a) {
 	case match.Off:
 		l.countLifted(req, now)
 		l.Stats.Bypassed++
@@ -30,7 +30,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	// Refusals that need no bucket: suspended limits, penalties, missing values.
 	for i := range req.Hits {
 		if req.Hits[i].Verdict == match.Suspended { // Before any penalty, because no wait helps.
-			return l.refuse(req, i, policy.ReasonSuspended, now)
+			return l.refuseRequest(req, i, policy.ReasonSuspended, now)
 		}
 	}
 	if len(req.subjects) > 0 {
@@ -43,7 +43,7 @@ func (l *Limiter) Begin(req *Request, rules *ruleset.Rules, a *match.Attributes,
 	}
 	for i := range req.Hits {
 		if reason, refuses := decide.RefusesAlone(req.Hits[i].Verdict); refuses {
-			return l.refuse(req, i, reason, now)
+			return l.refuseRequest(req, i, reason, now)
 		}
 	}
 	return l.decide(req, now)
@@ -83,7 +83,7 @@ func (l *Limiter) Resume(req *Request, now quota.Instant) Status {
 		}
 	}
 	if worst != none {
-		return l.refuse(req, worst, req.Hits[worst].reason, now)
+		return l.refuseRequest(req, worst, req.Hits[worst].reason, now)
 	}
 	return l.decide(req, now)
 }
@@ -107,10 +107,10 @@ func (l *Limiter) decide(req *Request, now quota.Instant) Status {
 			return status
 		}
 		if req.allPassed() {
-			return l.allow(req, now)
+			return l.allowRequest(req, now)
 		}
 	}
-	return l.refuse(req, 0, policy.ReasonContended, now)
+	return l.refuseRequest(req, 0, policy.ReasonContended, now)
 }
 
 // takeAndAsk decides the open hits, and asks the control plane for missing tokens. It returns
@@ -136,7 +136,7 @@ func (l *Limiter) takeAll(req *Request, now quota.Instant, do mode) (worst int) 
 		if h.passed || h.missing || h.limit.InFlight && req.partIsFull(i) {
 			continue
 		}
-		switch l.take(req, h, now, do) {
+		switch l.takeHit(req, h, now, do) {
 		case passes:
 			h.view = allows
 		case missing:

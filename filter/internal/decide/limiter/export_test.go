@@ -7,5 +7,5 @@ import (
 
 // Refuse ends a request that its first hit refuses for a reason.
 func (l *Limiter) Refuse(req *Request, reason policy.Reason, now quota.Instant) Status {
-	return l.refuse(req, 0, reason, now)
+	return l.refuseRequest(req, 0, reason, now)
 }

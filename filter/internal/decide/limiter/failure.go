@@ -9,8 +9,8 @@ import (
 // does not answer in time, or cannot be asked for tokens or for a place in flight. It also falls
 // back if its bucket is contended. share.go has the share.
 
-// take decides a hit by its decider, or by the policy's on_failure if the decider cannot decide.
-func (l *Limiter) take(req *Request, h *Hit, now quota.Instant, do mode) ruling {
+// takeHit decides a hit by its decider, or by the policy's on_failure if the decider cannot decide.
+func (l *Limiter) takeHit(req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	if h.limit.Suspended() {
 		return l.takeSuspended(h)
 	}

@@ -18,7 +18,7 @@ type figuresChange struct {
 
 // Apply implements bucketstore.Change.
 func (c *figuresChange) Apply(e *bucketstore.Entry) bool {
-	figures, s, was := c.begin(e)
+	figures, s, was := c.firstState(e)
 	after, in, result := figures.TakeAs(was, s, c.now, c.cost)
 	c.result, c.heir = result, e.Heir
 	restated := !result.Allowed && in != was // The wait was computed in these figures.
@@ -44,9 +44,9 @@ func (c *figuresChange) isOlder(e *bucketstore.Entry) bool {
 	return !e.New && e.Limit != c.mark && c.generation < e.Generation
 }
 
-// begin returns the request's figures, the bucket's state, and the figures in which that state
+// firstState returns the request's figures, the bucket's state, and the figures in which that state
 // counts. An absent bucket starts with the debt that it may have had, in the largest figures.
-func (c *figuresChange) begin(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
+func (c *figuresChange) firstState(e *bucketstore.Entry) (figures quota.Params, s quota.State, was quota.Params) {
 	figures, s, was = c.bucket.params, e.State, e.Params
 	switch {
 	case e.New:

@@ -11,7 +11,7 @@ import (
 
 // endUnlimited ends a request that no enforced policy applies to.
 func (l *Limiter) endUnlimited(req *Request, now quota.Instant) Status {
-	l.watch(req, now)
+	l.startTrials(req, now)
 	l.countLifted(req, now)
 	l.NoteSent(req, now)
 	req.rules.Tally.Add(req.rules.Tally.All(), ruleset.CountAllowed, 1)
@@ -23,8 +23,8 @@ func (l *Limiter) endUnlimited(req *Request, now quota.Instant) Status {
 	return Unlimited
 }
 
-// allow ends a request that all its buckets allow.
-func (l *Limiter) allow(req *Request, now quota.Instant) Status {
+// allowRequest ends a request that all its buckets allow.
+func (l *Limiter) allowRequest(req *Request, now quota.Instant) Status {
 	if req.trial != nil {
 		return l.passTrial(req.trial, now)
 	}
@@ -54,8 +54,8 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 		}
 	}
 	// Try the policies in shadow, and let the request go or hold it back.
-	l.watch(req, now)
-	l.unpause(req)
+	l.startTrials(req, now)
+	l.unpauseRequest(req)
 	l.countLifted(req, now)
 	status := l.holdUntilTurn(req, now)
 	if status == Allowed {
@@ -66,11 +66,11 @@ func (l *Limiter) allow(req *Request, now quota.Instant) Status {
 	return status
 }
 
-// refuse ends a request that the ith hit refuses. The tokens and places that the request has taken
-// go back: grants and turns in queues by giveBack, places in flight by stopCounting, reservations
-// by refund. Tokens charged at other buckets are lost, and giveBack counts them unless they were of
-// a share.
-func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
+// refuseRequest ends a request that the ith hit refuses. The tokens and places that the request has
+// taken go back: grants and turns in queues by giveBack, places in flight by stopCounting,
+// reservations by refund. Tokens charged at other buckets are lost, and giveBack counts them unless
+// they were of a share.
+func (l *Limiter) refuseRequest(req *Request, i int, reason policy.Reason, now quota.Instant) Status {
 	if req.trial != nil {
 		return l.failTrial(req.trial, i, reason, now)
 	}
@@ -100,7 +100,7 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 		}
 	}
 	if reason == policy.ReasonPenalty { // No bucket was asked for tokens.
-		l.unpause(req)
+		l.unpauseRequest(req)
 		return Refused
 	}
 	// Give back the tokens, and count an offence.
@@ -112,10 +112,10 @@ func (l *Limiter) refuse(req *Request, i int, reason policy.Reason, now quota.In
 		h.Retry = max(h.Retry, l.countOffence(req, h.Policy, false, now))
 	}
 	// Try the candidates, and free the places and reservations.
-	l.watchRefused(req, now)
+	l.startTrialsOfRefused(req, now)
 	l.stopCounting(req, now)
-	l.refund(req, now)
-	l.unpause(req)
+	l.refundAll(req, now)
+	l.unpauseRequest(req)
 	return Refused
 }
 
@@ -185,11 +185,11 @@ func (l *Limiter) Cancel(req *Request, now quota.Instant) {
 			l.leases.Cancel(req.Stream)
 		}
 		l.giveBack(req, now)
-		l.unpause(req)
+		l.unpauseRequest(req)
 	} else if freed, ok := l.delays.Leave(req.Stream); ok {
 		l.leaveTurn(freed, now)
 	}
-	l.refund(req, now)
+	l.refundAll(req, now)
 	l.stopCounting(req, now)
 }
 
@@ -207,6 +207,6 @@ func (l *Limiter) End(req *Request, life Life) {
 func (l *Limiter) stopCounting(req *Request, now quota.Instant) {
 	req.Lasting = false
 	l.leaveGuards(req, now)
-	l.vacate(req, 0, now)
+	l.vacatePlaces(req, 0, now)
 	l.endTrials(req, now)
 }

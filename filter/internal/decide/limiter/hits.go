@@ -7,9 +7,9 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// match finds the limits that apply to the request. It copies the results, because the matcher
-// serves other requests while this request waits.
-func (l *Limiter) match(req *Request, a *match.Attributes) match.Access {
+// matchLimits finds the limits that apply to the request. It copies the results, because the
+// matcher serves other requests while this request waits.
+func (l *Limiter) matchLimits(req *Request, a *match.Attributes) match.Access {
 	found := l.matcher.Match(&req.rules.Index, a)
 	req.Ban, req.BanEnds, req.BannedKey, req.bypassed = found.Ban, found.BanEnds, found.BannedKey, found.Bypassed
 	req.consumer, req.exceptionsRevision = found.Consumer, found.ExceptionsRevision
@@ -48,15 +48,15 @@ func (l *Limiter) addOpenHit(req *Request, m *match.Hit) *Hit {
 // addHit adds a hit to the request, and resolves it.
 func (req *Request) addHit(m *match.Hit) *Hit {
 	n := len(req.Hits)
-	req.Hits = append(req.Hits, Hit{bound: req.bind(m), view: unknown})
+	req.Hits = append(req.Hits, Hit{bound: req.resolveLimit(m), view: unknown})
 	if n > 0 {
 		req.Hits[0].need.Beside, req.Hits[n].need.Beside = true, true
 	}
 	return &req.Hits[n]
 }
 
-// bind returns a hit with its policy, limit and commit.
-func (req *Request) bind(m *match.Hit) bound {
+// resolveLimit returns a hit with its policy, limit and commit.
+func (req *Request) resolveLimit(m *match.Hit) bound {
 	rule := req.rules.Index.Policy(m.Policy)
 	return bound{Hit: *m, rule: rule, limit: req.LimitOf(m), commit: req.rules.Index.Commit(rule)}
 }

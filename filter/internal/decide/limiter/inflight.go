@@ -93,7 +93,7 @@ func (l *Limiter) noteSeated(req *Request, h *Hit) ruling {
 func (l *Limiter) countLifted(req *Request, now quota.Instant) {
 	for i := range req.counted {
 		seat := &l.seat
-		b := req.bind(&req.counted[i])
+		b := req.resolveLimit(&req.counted[i])
 		*seat = l.seatOf(req, &b)
 		seat.Beyond = inflight.AnyNumber
 		if l.flights.Take(seat, now) == inflight.Held {
@@ -103,9 +103,9 @@ func (l *Limiter) countLifted(req *Request, now quota.Instant) {
 	req.Lasting = req.lasts()
 }
 
-// vacate frees a request's places from the nth on, and withdraws its seats from the queues. A seat
-// that is Held got its place just now: readSeats has not noted it yet.
-func (l *Limiter) vacate(req *Request, n int, now quota.Instant) {
+// vacatePlaces frees a request's places from the nth on, and withdraws its seats from the queues. A
+// seat that is Held got its place just now: readSeats has not noted it yet.
+func (l *Limiter) vacatePlaces(req *Request, n int, now quota.Instant) {
 	for i := range req.Hits {
 		switch seat := &req.Hits[i].seat; seat.State {
 		case inflight.Waiting:

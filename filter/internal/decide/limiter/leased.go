@@ -36,7 +36,7 @@ func takeLeased(l *Limiter, _ *Request, h *Hit, now quota.Instant, do mode) ruli
 	switch s.State {
 	case leasing.Ready:
 		h.passed, h.Retry = do == charge, 0
-		l.prefetch(h)
+		l.prefetchTokens(h)
 		return passes
 	case leasing.Exhausted:
 		h.doubt = s.Doubt
@@ -55,8 +55,8 @@ func (l *Limiter) askable() ruling {
 	return missing
 }
 
-// prefetch asks for the hit's tokens to keep.
-func (l *Limiter) prefetch(h *Hit) {
+// prefetchTokens asks for the hit's tokens to keep.
+func (l *Limiter) prefetchTokens(h *Hit) {
 	if h.ahead > 0 || h.spent != [2]lease.Spent{} {
 		l.leases.Prefetch(h.need, h.ahead, h.aheadBy, h.spent)
 		h.ahead, h.spent = 0, [2]lease.Spent{}

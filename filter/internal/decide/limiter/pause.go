@@ -2,9 +2,9 @@ package limiter
 
 import "github.com/weir-proxy/weir/shared/quota"
 
-// pause makes a request wait. The request leaves its adaptive limits meanwhile, and its rules stay
-// in memory.
-func (l *Limiter) pause(req *Request, now quota.Instant) {
+// pauseRequest makes a request wait. The request leaves its adaptive limits meanwhile, and its
+// rules stay in memory.
+func (l *Limiter) pauseRequest(req *Request, now quota.Instant) {
 	l.stepBack(req, now)
 	if !req.paused {
 		req.paused = true
@@ -12,8 +12,8 @@ func (l *Limiter) pause(req *Request, now quota.Instant) {
 	}
 }
 
-// unpause releases the rules of a request that waited.
-func (l *Limiter) unpause(req *Request) {
+// unpauseRequest releases the rules of a request that waited.
+func (l *Limiter) unpauseRequest(req *Request) {
 	if req.paused {
 		req.paused = false
 		req.rules.Paused--

@@ -25,13 +25,13 @@ func (l *Limiter) waitForPlaces(req *Request, now quota.Instant) Status {
 				reason = policy.ReasonTooManyWaiting
 			}
 			h.refuse(reason, comeAgain)
-			return l.refuse(req, i, reason, now)
+			return l.refuseRequest(req, i, reason, now)
 		}
 	}
 	if !waits {
 		return undecided
 	}
-	l.pause(req, now)
+	l.pauseRequest(req, now)
 	if l.leases != nil {
 		l.leases.Claim(now)
 	}

@@ -62,14 +62,14 @@ func (l *Limiter) SettleHead(req *Request, a Answer, now quota.Instant) {
 		switch r.commit.By {
 		case policy.CommitStatus:
 			status, _ := policy.ParseCost(a.Header(":status"), 999)
-			l.settle(req, r, r.commit.ByStatus(int(status)), now)
+			l.settleReservation(req, r, r.commit.ByStatus(int(status)), now)
 		case policy.CommitHeader:
 			actual, known := policy.ParseActual(a.Once(r.commit.Name))
 			if !known {
 				actual = r.commit.Missing
 				l.Stats.Settled.Missing++
 			}
-			l.settle(req, r, actual, now)
+			l.settleReservation(req, r, actual, now)
 		case policy.CommitGRPCStatus, policy.CommitTrailer:
 			if len(a.Header(grpcStatus)) > 0 { // The trailers came in place of a head.
 				r.trailed = r.trailerCost(a)
@@ -107,7 +107,7 @@ func (l *Limiter) SettleTrailers(req *Request, a Answer, now quota.Instant) {
 	kept := req.reserved[:0]
 	for _, r := range req.reserved {
 		if actual := r.trailerCost(a); actual >= 0 {
-			l.settle(req, r, actual, now)
+			l.settleReservation(req, r, actual, now)
 		} else {
 			kept = append(kept, r)
 		}
@@ -122,10 +122,10 @@ func (l *Limiter) settleAll(req *Request, life Life) {
 		actual, known := life.costOf(r)
 		switch {
 		case known:
-			l.settle(req, r, actual, life.Ended)
+			l.settleReservation(req, r, actual, life.Ended)
 		case life.isWhole():
 			l.Stats.Settled.Missing++
-			l.settle(req, r, r.commit.Missing, life.Ended)
+			l.settleReservation(req, r, r.commit.Missing, life.Ended)
 		default:
 			l.settleUnfinished(req, r, &life)
 		}
@@ -142,7 +142,7 @@ func (l *Limiter) settleUnfinished(req *Request, r *reservation, life *Life) {
 	}
 	left := because == ClientGone || because == TimedOut
 	l.countKept(because)
-	l.settle(req, r, r.commit.ByUnfinished(r.unfinished, r.taken.Tokens, r.most, took, left), life.Ended)
+	l.settleReservation(req, r, r.commit.ByUnfinished(r.unfinished, r.taken.Tokens, r.most, took, left), life.Ended)
 }
 
 // countKept counts a reservation that keeps its first charge.
@@ -174,17 +174,17 @@ func (life *Life) isWhole() bool {
 		text.Is(life.Properties.Property([]byte(match.DetailsPath)), match.WholeResponse)
 }
 
-// refund gives back the reservations of a refused request: it has cost nothing.
-func (l *Limiter) refund(req *Request, now quota.Instant) {
+// refundAll gives back the reservations of a refused request: it has cost nothing.
+func (l *Limiter) refundAll(req *Request, now quota.Instant) {
 	for _, r := range req.reserved {
-		l.settle(req, r, 0, now)
+		l.settleReservation(req, r, 0, now)
 	}
 	req.reserved, req.Costs = req.reserved[:0], req.Costs[:0]
 }
 
-// settle sets the cost of a reservation to the actual cost of its request. Below 0 the cost is not
-// known, and the reservation keeps its first charge.
-func (l *Limiter) settle(req *Request, r *reservation, actual int64, now quota.Instant) {
+// settleReservation sets the cost of a reservation to the actual cost of its request. Below 0 the
+// cost is not known, and the reservation keeps its first charge.
+func (l *Limiter) settleReservation(req *Request, r *reservation, actual int64, now quota.Instant) {
 	if actual < 0 {
 		return
 	}

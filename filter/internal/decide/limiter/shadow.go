@@ -8,10 +8,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// watch starts trials of the policies in shadow and of the candidates, for a request that all
+// startTrials starts trials of the policies in shadow and of the candidates, for a request that all
 // enforced policies allow. Each trial is charged if its policy would have allowed the request, and
 // counted in either case.
-func (l *Limiter) watch(req *Request, now quota.Instant) {
+func (l *Limiter) startTrials(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = decide.CutTrial(rest)
@@ -19,10 +19,10 @@ func (l *Limiter) watch(req *Request, now quota.Instant) {
 	}
 }
 
-// watchRefused starts trials of the candidates of a request that only their own policy refuses: for
-// these candidates the request counts as allowed. The trials also look at the unasked buckets of
-// other policies, and check that these have enough tokens.
-func (l *Limiter) watchRefused(req *Request, now quota.Instant) {
+// startTrialsOfRefused starts trials of the candidates of a request that only their own policy
+// refuses: for these candidates the request counts as allowed. The trials also look at the unasked
+// buckets of other policies, and check that these have enough tokens.
+func (l *Limiter) startTrialsOfRefused(req *Request, now quota.Instant) {
 	for rest := req.shadows; len(rest) > 0; {
 		var run []match.Hit
 		run, rest = decide.CutTrial(rest)

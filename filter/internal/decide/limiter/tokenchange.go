@@ -60,9 +60,9 @@ type nodeBucket struct {
 	empty bool
 }
 
-// begin returns the first state of a share in this failure, in the figures of its bucket. The share
-// is never fuller than its old state. IsNew: it was never used before.
-func (s *nodeBucket) begin(p quota.Params, is quota.State, now quota.Instant, isNew bool) quota.State {
+// firstState returns the first state of a share in this failure, in the figures of its bucket. The
+// share is never fuller than its old state. IsNew: it was never used before.
+func (s *nodeBucket) firstState(p quota.Params, is quota.State, now quota.Instant, isNew bool) quota.State {
 	if isNew && s.empty {
 		return p.Empty(now)
 	}
@@ -88,12 +88,12 @@ type tokenChange struct {
 
 // Apply implements bucketstore.Change.
 func (c *tokenChange) Apply(e *bucketstore.Entry) bool {
-	s, converted := c.fit(e)
+	s, converted := c.fitFigures(e)
 	p := c.used
 	c.heir = e.Heir
 	// The first use of a share in this failure.
 	if c.bucket.isShare && (e.New || e.State.Last < c.bucket.since) {
-		s = c.bucket.begin(p, s, c.now, e.New)
+		s = c.bucket.firstState(p, s, c.now, e.New)
 	}
 	c.delay = p.Delay(s, c.now)
 	c.turned = c.crowded && c.delay > 0 && c.cost > 0
@@ -126,9 +126,9 @@ func (c *tokenChange) storeState(e *bucketstore.Entry) bool {
 	return true
 }
 
-// fit chooses the figures in which the bucket counts from now on. It returns the state in them, and
-// whether the figures have changed.
-func (c *tokenChange) fit(e *bucketstore.Entry) (s quota.State, converted bool) {
+// fitFigures chooses the figures in which the bucket counts from now on. It returns the state in
+// them, and whether the figures have changed.
+func (c *tokenChange) fitFigures(e *bucketstore.Entry) (s quota.State, converted bool) {
 	c.used = c.bucket.params
 	switch {
 	case e.New:

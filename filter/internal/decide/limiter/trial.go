@@ -192,7 +192,7 @@ func (l *Limiter) grantTrial(r *reservation, h *Hit, now quota.Instant) {
 	l.Stats.Settled.Reserved += uint64(h.Cost)
 	r.central.Need, r.central.Name = h.ticket.Need, h.ticket.Name
 	if r.settled {
-		l.settle(nil, r, r.actual, now)
+		l.settleReservation(nil, r, r.actual, now)
 	}
 }
 
@@ -221,14 +221,14 @@ func (l *Limiter) endTrial(t *trial, seen view, now quota.Instant) {
 		l.countTrial(&t.Request, &t.Hits[0].Hit, seen)
 	}
 	waited := t.paused
-	l.unpause(&t.Request)
+	l.unpauseRequest(&t.Request)
 	delete(l.trials.waiting, t.number)
 	if seen != allows {
 		l.giveBack(&t.Request, now)
 		l.leaveGuards(&t.Request, now)
-		l.vacate(&t.Request, 0, now)
+		l.vacatePlaces(&t.Request, 0, now)
 		if !waited {
-			l.refund(&t.Request, now)
+			l.refundAll(&t.Request, now)
 		}
 	}
 	switch {

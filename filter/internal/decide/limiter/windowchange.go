@@ -37,19 +37,19 @@ func (c *windowChange) Apply(e *bucketstore.Entry) bool {
 		w.Quota = min(w.Quota, c.quota)
 	}
 	w.Advance(h, now)
-	c.describe(w, h, now)
+	c.noteLevel(w, h, now)
 	indebted := e.New && len(h.Marks) > 0
 	c.result = w.Take(h, now, c.cost)
 	c.taken = quota.Reservation{From: h.Last, At: h.Last, Tokens: c.cost}
 	if c.charge {
-		c.describe(w, h, now)
+		c.noteLevel(w, h, now)
 	}
 	e.Windows, e.Generation, e.Ahead = counted, generation, c.ahead
 	// Figures found by a refused request are stored if the next request cannot compute them again.
 	return c.hasCharged() || (converted || indebted) && !c.result.Allowed
 }
 
-// describe sets the tokens left, and when the bucket is full.
-func (c *windowChange) describe(w quota.Windows, h *quota.History, now quota.Instant) {
+// noteLevel sets the tokens left, and when the bucket is full.
+func (c *windowChange) noteLevel(w quota.Windows, h *quota.History, now quota.Instant) {
 	c.remaining, c.fullAt = w.Remaining(h), c.now+quota.Instant(w.ResetAfter(h, now))
 }

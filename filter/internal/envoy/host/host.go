@@ -32,44 +32,44 @@ const (
 	levelInfo        = 2
 )
 
-func first(b []byte) *byte {
+func firstByte(b []byte) *byte {
 	if len(b) == 0 {
 		return nil
 	}
 	return &b[0]
 }
 
-func text(s string) (*byte, uint32) { return unsafe.StringData(s), uint32(len(s)) }
+func textArgs(s string) (*byte, uint32) { return unsafe.StringData(s), uint32(len(s)) }
 
 // Clock is the host's monotonic clock, which cannot be set.
 type Clock struct{}
 
 // Now returns the time since a start that all VMs of the machine share.
-func (Clock) Now() quota.Instant { return quota.Instant(clock(monotonic)) }
+func (Clock) Now() quota.Instant { return quota.Instant(readClock(monotonic)) }
 
 // Wall returns the Unix time in microseconds, only for values that leave the node.
-func (Clock) Wall() int64 { return clock(wallClock) }
+func (Clock) Wall() int64 { return readClock(wallClock) }
 
-func clock(id uint32) int64 {
+func readClock(id uint32) int64 {
 	var nanos uint64
 	clockTimeGet(id, clockResolution, &nanos)
 	return int64(nanos / nanosPerMicro)
 }
 
 // Random fills b with random bytes.
-func Random(b []byte) { randomGet(first(b), uint32(len(b))) }
+func Random(b []byte) { randomGet(firstByte(b), uint32(len(b))) }
 
 // RequestHeaders returns all request headers in the ABI's encoding, valid until the next callback.
-func RequestHeaders() []byte { return pairs(requestHeaders) }
+func RequestHeaders() []byte { return readPairs(requestHeaders) }
 
 // ResponseHeaders returns all response headers in the ABI's encoding, valid until the next
 // callback.
-func ResponseHeaders() []byte { return pairs(responseHeaders) }
+func ResponseHeaders() []byte { return readPairs(responseHeaders) }
 
 // ResponseTrailers is ResponseHeaders for trailers.
-func ResponseTrailers() []byte { return pairs(responseTrailers) }
+func ResponseTrailers() []byte { return readPairs(responseTrailers) }
 
-func pairs(of uint32) []byte {
+func readPairs(of uint32) []byte {
 	var data uintptr
 	var size uint32
 	if proxyGetHeaderMapPairs(of, &data, &size) != statusOK {
@@ -80,16 +80,16 @@ func pairs(of uint32) []byte {
 
 // ResponseHeader returns the first line of one response header, nil if there is none, valid until
 // the next callback.
-func ResponseHeader(name string) []byte { return header(responseHeaders, name) }
+func ResponseHeader(name string) []byte { return readHeader(responseHeaders, name) }
 
 // ResponseTrailer is ResponseHeader for a trailer.
-func ResponseTrailer(name string) []byte { return header(responseTrailers, name) }
+func ResponseTrailer(name string) []byte { return readHeader(responseTrailers, name) }
 
 //go:noinline
-func header(of uint32, name string) []byte {
+func readHeader(of uint32, name string) []byte {
 	var data uintptr
 	var size uint32
-	key, n := text(name)
+	key, n := textArgs(name)
 	if proxyGetHeaderMapValue(of, key, n, &data, &size) != statusOK {
 		return nil
 	}
@@ -98,18 +98,18 @@ func header(of uint32, name string) []byte {
 
 // SetResponseHeader sets a response header.
 func SetResponseHeader(name string, value []byte) {
-	key, n := text(name)
-	proxyReplaceHeaderMapValue(responseHeaders, key, n, first(value), uint32(len(value)))
+	key, n := textArgs(name)
+	proxyReplaceHeaderMapValue(responseHeaders, key, n, firstByte(value), uint32(len(value)))
 }
 
 // RemoveResponseHeader removes all lines of a response header.
 func RemoveResponseHeader(name []byte) {
-	proxyRemoveHeaderMapValue(responseHeaders, first(name), uint32(len(name)))
+	proxyRemoveHeaderMapValue(responseHeaders, firstByte(name), uint32(len(name)))
 }
 
 // RemoveRequestHeader removes a request header, so that the upstream does not see it.
 func RemoveRequestHeader(name []byte) {
-	proxyRemoveHeaderMapValue(requestHeaders, first(name), uint32(len(name)))
+	proxyRemoveHeaderMapValue(requestHeaders, firstByte(name), uint32(len(name)))
 }
 
 // Property returns an Envoy attribute, nil if there is none, valid until the next callback. The
@@ -125,7 +125,7 @@ type Properties struct{}
 func (Properties) Property(path []byte) []byte {
 	var data uintptr
 	var size uint32
-	if proxyGetProperty(first(path), uint32(len(path)), &data, &size) != statusOK {
+	if proxyGetProperty(firstByte(path), uint32(len(path)), &data, &size) != statusOK {
 		return nil
 	}
 	return bytesAt(data, size)
@@ -133,15 +133,15 @@ func (Properties) Property(path []byte) []byte {
 
 // SetFilterState publishes a value for access logs, as wasm.NAME.
 func SetFilterState(name string, value []byte) {
-	key, n := text(name)
-	proxySetProperty(key, n, first(value), uint32(len(value)))
+	key, n := textArgs(name)
+	proxySetProperty(key, n, firstByte(value), uint32(len(value)))
 }
 
 // Reply answers the request of the effective context. Headers are in the ABI's encoding; details
 // show in access logs.
 func Reply(status uint32, details, headers, body []byte, grpcStatus int32) bool {
-	return proxySendLocalResponse(status, first(details), uint32(len(details)), first(body), uint32(len(body)),
-		first(headers), uint32(len(headers)), grpcStatus) == statusOK
+	return proxySendLocalResponse(status, firstByte(details), uint32(len(details)), firstByte(body), uint32(len(body)),
+		firstByte(headers), uint32(len(headers)), grpcStatus) == statusOK
 }
 
 // Select makes stream the target of Resume and Reply. It reports false if the stream is gone; then
@@ -158,7 +158,7 @@ type SharedData struct{}
 func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 	var data uintptr
 	var size uint32
-	if proxyGetSharedData(first(key), uint32(len(key)), &data, &size, &cas) != statusOK {
+	if proxyGetSharedData(firstByte(key), uint32(len(key)), &data, &size, &cas) != statusOK {
 		return nil, 0, false
 	}
 	return bytesAt(data, size), cas, true
@@ -167,17 +167,18 @@ func (SharedData) Get(key []byte) (value []byte, cas uint32, found bool) {
 // PutIfAbsent implements shareddata.Data. Envoy inserts under any cas but compares it if the key
 // exists. So a cas that no value ever has makes a true put-if-absent; 0 would overwrite.
 func (SharedData) PutIfAbsent(key, value []byte) bool {
-	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), impossibleCAS) == statusOK
+	const cas = impossibleCAS
+	return proxySetSharedData(firstByte(key), uint32(len(key)), firstByte(value), uint32(len(value)), cas) == statusOK
 }
 
 // CompareAndSwap implements shareddata.Data.
 func (SharedData) CompareAndSwap(key, value []byte, cas uint32) bool {
-	return proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), cas) == statusOK
+	return proxySetSharedData(firstByte(key), uint32(len(key)), firstByte(value), uint32(len(value)), cas) == statusOK
 }
 
 // Put overwrites. It is only for values whose last writer is right.
 func (SharedData) Put(key, value []byte) {
-	proxySetSharedData(first(key), uint32(len(key)), first(value), uint32(len(value)), 0)
+	proxySetSharedData(firstByte(key), uint32(len(key)), firstByte(value), uint32(len(value)), 0)
 }
 
 // Counter is an Envoy counter. The zero value counts nothing.
@@ -187,11 +188,11 @@ type Counter struct {
 }
 
 // NewCounter defines a counter. A VM defines each name once.
-func NewCounter(name string) Counter { return define(metricCounter, name) }
+func NewCounter(name string) Counter { return defineMetric(metricCounter, name) }
 
 //go:noinline
-func define(kind uint32, name string) (c Counter) {
-	key, n := text(name)
+func defineMetric(kind uint32, name string) (c Counter) {
+	key, n := textArgs(name)
 	c.defined = proxyDefineMetric(kind, key, n, &c.id) == statusOK
 	return c
 }
@@ -207,7 +208,7 @@ func (c Counter) Add(n uint64) {
 type Gauge struct{ metric Counter }
 
 // NewGauge defines a gauge. A VM defines each name once.
-func NewGauge(name string) Gauge { return Gauge{define(metricGauge, name)} }
+func NewGauge(name string) Gauge { return Gauge{defineMetric(metricGauge, name)} }
 
 // Add changes the gauge by n, which may be negative. It is for sums to which each VM adds its part.
 func (g Gauge) Add(n int64) {
@@ -227,7 +228,7 @@ func (g Gauge) Set(n uint64) {
 type Histogram struct{ metric Counter }
 
 // NewHistogram defines a histogram. A VM defines each name once.
-func NewHistogram(name string) Histogram { return Histogram{define(metricHistogram, name)} }
+func NewHistogram(name string) Histogram { return Histogram{defineMetric(metricHistogram, name)} }
 
 // Record counts one value.
 func (h Histogram) Record(value uint64) {
@@ -240,16 +241,16 @@ func (h Histogram) Record(value uint64) {
 func SetTick(period quota.Span) { proxySetTickPeriod(uint32(period / quota.Millisecond)) }
 
 // Info, Warn and Error write to Envoy's log.
-func Info(message string) { log(levelInfo, message) }
+func Info(message string) { writeLog(levelInfo, message) }
 
 // Warn writes a warning.
-func Warn(message string) { log(levelWarn, message) }
+func Warn(message string) { writeLog(levelWarn, message) }
 
 // Error writes an error.
-func Error(message string) { log(levelError, message) }
+func Error(message string) { writeLog(levelError, message) }
 
-func log(level uint32, message string) {
-	data, n := text(message)
+func writeLog(level uint32, message string) {
+	data, n := textArgs(message)
 	proxyLog(level, data, n)
 }
 
@@ -297,12 +298,12 @@ func Call(
 
 // CallHeader returns a header of the current answer, nil if there is none. It is valid until the
 // next callback.
-func CallHeader(name string) []byte { return header(callResponse, name) }
+func CallHeader(name string) []byte { return readHeader(callResponse, name) }
 
 // callStatus returns the status of the current answer, 0 if there is none.
 func callStatus() int {
 	status := 0
-	for _, c := range header(callResponse, ":status") {
+	for _, c := range readHeader(callResponse, ":status") {
 		if c < '0' || c > '9' {
 			return 0
 		}

@@ -94,11 +94,12 @@ func (c *httpContext) onRequestHeaders() types.Action {
 		c.waiting = false
 		c.countHeld(now)
 	}
-	return c.act(status, now, &attributes)
+	return c.carryOut(status, now, &attributes)
 }
 
-// resume continues the request after a ticket or a seat has ended. Its stream must be selected.
-func (c *httpContext) resume() {
+// resumeRequest continues the request after a ticket or a seat has ended. Its stream must be
+// selected.
+func (c *httpContext) resumeRequest() {
 	now := c.plugin.clock.Now()
 	status := c.plugin.limiter.Resume(&c.request, now)
 	if status == limiter.Paused {
@@ -107,7 +108,7 @@ func (c *httpContext) resume() {
 	}
 	c.waiting = false
 	c.countHeld(now)
-	if c.act(status, now, nil) == types.ActionContinue {
+	if c.carryOut(status, now, nil) == types.ActionContinue {
 		host.Resume()
 	}
 }
@@ -143,16 +144,16 @@ func (c *httpContext) recordHeld(now quota.Instant) (milliseconds int64) {
 	return milliseconds
 }
 
-// act carries out a decision made at now, and reports whether the request goes on. Attributes are
-// nil if they are gone.
-func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
+// carryOut carries out a decision made at now, and reports whether the request goes on. Attributes
+// are nil if they are gone.
+func (c *httpContext) carryOut(status limiter.Status, now quota.Instant, a *match.Attributes) types.Action {
 	p := c.plugin
 	// Penalties need the caller's identity.
 	if p.penalties.Unnamed() {
 		c.namePenalties(a)
 	}
 	if c.request.Names() {
-		c.identify(a)
+		c.setIdentity(a)
 		c.request.NameTrials(&c.identity)
 	}
 	wall := int64(now) + int64(p.limiter.Ahead)
@@ -171,7 +172,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 			p.central.decisions.Banned(&c.request, a, &c.identity, now)
 		}
 		p.refusal.WriteBan(&c.request, wall, c.grpc != noGRPC)
-		return c.reply("banned")
+		return c.replyRefusal("banned")
 	}
 	// Write the decision for the access log and the reports.
 	p.scratch = respond.AppendDecision(p.scratch[:0], &c.request, status)
@@ -197,7 +198,7 @@ func (c *httpContext) act(status limiter.Status, now quota.Instant, a *match.Att
 	}
 	p.refusal.Write(&c.request, now, wall, c.grpc != noGRPC)
 	p.leftOut += uint64(p.refusal.Headers.LeftOut)
-	return c.reply(c.request.Reason.String())
+	return c.replyRefusal(c.request.Reason.String())
 }
 
 // logCosts writes the costs that become known later into the filter state for the access log, if
@@ -213,21 +214,21 @@ func (c *httpContext) logCosts() {
 // are nil if they are gone.
 func (c *httpContext) namePenalties(a *match.Attributes) {
 	p := c.plugin
-	c.identify(a)
+	c.setIdentity(a)
 	p.penalties.Name(&c.identity)
 	p.wake() // The report leaves soon.
 }
 
-// identify sets the identity of the request's caller. If attributes are nil, the identity was set
-// before.
-func (c *httpContext) identify(a *match.Attributes) {
+// setIdentity sets the identity of the request's caller. If attributes are nil, the identity was
+// set before.
+func (c *httpContext) setIdentity(a *match.Attributes) {
 	if a != nil && c.plugin.central != nil {
 		c.plugin.central.decisions.Identify(c.request.Rules(), a, &c.identity)
 	}
 }
 
-// reply answers the request with the written refusal, for this reason.
-func (c *httpContext) reply(reason string) types.Action {
+// replyRefusal answers the request with the written refusal, for this reason.
+func (c *httpContext) replyRefusal(reason string) types.Action {
 	p := c.plugin
 	r, grpcStatus := &p.refusal, int32(-1)
 	switch c.grpc {
@@ -247,7 +248,7 @@ func (c *httpContext) reply(reason string) types.Action {
 func (c *httpContext) onResponseHeaders() {
 	for i := range c.headers.Len() { // Each look costs a call.
 		if name, _ := c.headers.At(i); dialect.IsSign(name) && len(host.ResponseHeader(name)) > 0 {
-			c.yield()
+			c.yieldHeaders()
 			break
 		}
 	}
@@ -257,9 +258,9 @@ func (c *httpContext) onResponseHeaders() {
 	}
 }
 
-// yield decides whose limits the client sees: the upstream's or the filter's. A header of the
-// upstream may have several lines, and to set the header would replace only the first line.
-func (c *httpContext) yield() {
+// yieldHeaders decides whose limits the client sees: the upstream's or the filter's. A header of
+// the upstream may have several lines, and to set the header would replace only the first line.
+func (c *httpContext) yieldHeaders() {
 	theirs, _ := c.plugin.classifier.Decode(host.ResponseHeaders())
 	for _, h := range c.headers.YieldTo(theirs) {
 		host.RemoveResponseHeader(h.Name)

@@ -25,8 +25,8 @@ type counter struct {
 	reported uint64
 }
 
-// counters returns the counters of the plugin: the same names in the same order for each plugin.
-func (p *pluginContext) counters() []counter {
+// allCounters returns the counters of the plugin: the same names in the same order for each plugin.
+func (p *pluginContext) allCounters() []counter {
 	var withoutControlPlane central
 	c := p.central
 	if c == nil {
@@ -34,7 +34,7 @@ func (p *pluginContext) counters() []counter {
 	}
 	list := append(p.requestCounters(), p.decisionCounters()...)
 	list = append(append(list, p.policySetCounters()...), p.penaltyCounters()...)
-	return append(list, c.counters()...)
+	return append(list, c.centralCounters()...)
 }
 
 func (p *pluginContext) requestCounters() []counter {
@@ -125,8 +125,9 @@ func (p *pluginContext) penaltyCounters() []counter {
 	}
 }
 
-// counters returns the counters that need a control plane; without a control plane they stay at 0.
-func (c *central) counters() []counter {
+// centralCounters returns the counters that need a control plane; without a control plane they stay
+// at 0.
+func (c *central) centralCounters() []counter {
 	// Without a control plane there are no parts that count.
 	leases, ladder, cache, reports := &leasing.Stats{}, &failover.Stats{}, &consumers.Stats{}, &report.Stats{}
 	if c.leasing != nil {
@@ -175,7 +176,7 @@ type gauge struct {
 	value uint64
 }
 
-func (p *pluginContext) gauges(now quota.Instant) [leaderGauges]gauge {
+func (p *pluginContext) readGauges(now quota.Instant) [leaderGauges]gauge {
 	c := p.central
 	return [...]gauge{
 		{"ladder.step", uint64(c.failover.Worst())},
@@ -208,8 +209,8 @@ type metrics struct {
 // for ever.
 const maxPolicyCounters = 2000
 
-// define defines the counters of the first plugin. All plugins use them.
-func (m *metrics) define(list []counter) {
+// defineCounters defines the counters of the first plugin. All plugins use them.
+func (m *metrics) defineCounters(list []counter) {
 	if m.counters != nil {
 		return
 	}
@@ -254,7 +255,7 @@ func (p *pluginContext) showGauges(now quota.Instant) {
 		last.led = false
 		return
 	}
-	gauges := p.gauges(now)
+	gauges := p.readGauges(now)
 	for i, g := range gauges {
 		if len(p.metrics.leader) == i {
 			p.metrics.leader = append(p.metrics.leader, host.NewGauge("weir."+g.name))

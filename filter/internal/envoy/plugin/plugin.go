@@ -141,13 +141,13 @@ func readConfiguration() (*policy.Plugin, *wire.Packed) {
 func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error {
 	space := nameSpace(config)
 	process := thisProcess(space)
-	node := introduce(config, process)
+	node := describeNode(config, process)
 	p.unixKey = space.Key(shareddata.UnixOffset)
-	if err := p.assemble(config, node, space); err != nil {
+	if err := p.makeParts(config, node, space); err != nil {
 		return err
 	}
-	p.counted = p.counters()
-	p.metrics.define(p.counted)
+	p.counted = p.allCounters()
+	p.metrics.defineCounters(p.counted)
 	p.setAhead()
 	if config.Set != nil {
 		snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Secret: process.secret, Set: config.Set, Packed: inline})
@@ -167,33 +167,33 @@ func (p *pluginContext) start(config *policy.Plugin, inline *wire.Packed) error 
 	return nil
 }
 
-// assemble makes the parts that decide requests.
-func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, space shareddata.Space) error {
+// makeParts makes the parts that decide requests.
+func (p *pluginContext) makeParts(config *policy.Plugin, node configsync.Node, space shareddata.Space) error {
 	p.store = bucketstore.New(host.SharedData{}, space, config.Keys, p.clock.Now())
-	p.flights = inflight.New(host.SharedData{}, space, config.Keys, random())
+	p.flights = inflight.New(host.SharedData{}, space, config.Keys, randomNumber())
 	var poller configsync.Poller
 	var calls *controlPlane
 	if config.ControlPlane != nil {
 		var err error
-		if calls, err = p.connect(config, node, space); err != nil {
+		if calls, err = p.makeCentral(config, node, space); err != nil {
 			return err
 		}
 		poller = calls
 	}
 	// The parts that decide without the control plane.
 	p.penalties = penalties.New(penalties.Config{
-		Shared: host.SharedData{}, Space: space, Reports: poller != nil, Clock: p.clock, Seed: random(),
+		Shared: host.SharedData{}, Space: space, Reports: poller != nil, Clock: p.clock, Seed: randomNumber(),
 		Sets: agreedSets(space, shareddata.PenaltySets, config.Keys/4),
 	})
 	p.guards = overload.New(host.SharedData{}, space, p.flights)
 	// The parts that both kinds of plugin have, joined to the control plane's parts.
 	sync := configsync.Config{
 		Shared: host.SharedData{}, Space: space, Poller: poller, Clock: p.clock, Log: logger{},
-		Node: node, Seed: random(),
+		Node: node, Seed: randomNumber(),
 	}
 	limits := limiter.Config{Store: p.store, Flights: p.flights, Penalties: p.penalties, Guards: p.guards}
 	if c := p.central; c != nil {
-		c.reports = report.New(calls, p.clock, node.ID, node.Boot, random(), report.Parts{
+		c.reports = report.New(calls, p.clock, node.ID, node.Boot, randomNumber(), report.Parts{
 			wire.SectionOffences: p.penalties, wire.SectionLadder: c.failover,
 			wire.SectionDecisions: c.decisions, wire.SectionMeasures: c.measures,
 		})
@@ -204,9 +204,9 @@ func (p *pluginContext) assemble(config *policy.Plugin, node configsync.Node, sp
 	return nil
 }
 
-// introduce returns the node's description of itself for the control plane.
-func introduce(config *policy.Plugin, process process) configsync.Node {
-	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: introduced(), Boot: process.id}
+// describeNode returns the node's description of itself for the control plane.
+func describeNode(config *policy.Plugin, process process) configsync.Node {
+	node := configsync.Node{ID: config.NodeID, Zone: config.Zone, Filter: buildVersion(), Boot: process.id}
 	if node.ID == "" {
 		node.ID = string(host.Property("xds\x00node\x00id"))
 	}
@@ -217,8 +217,8 @@ func introduce(config *policy.Plugin, process process) configsync.Node {
 	return node
 }
 
-// connect makes the parts that need a control plane.
-func (p *pluginContext) connect(
+// makeCentral makes the parts that need a control plane.
+func (p *pluginContext) makeCentral(
 	config *policy.Plugin, node configsync.Node, space shareddata.Space,
 ) (*controlPlane, error) {
 	cp := config.ControlPlane
@@ -236,11 +236,11 @@ func (p *pluginContext) connect(
 		leasing: leasing.New(leasing.Config{
 			Store: p.store, Flights: p.flights, Client: calls, Clock: p.clock,
 			Shared: data, Space: space,
-			Node: node.ID, Boot: node.Boot, Seed: random(),
+			Node: node.ID, Boot: node.Boot, Seed: randomNumber(),
 		}),
 		failover:    failover.New(data, space, logger{}),
 		consumers:   consumers.New(data, calls, p.clock, space, sets),
-		decisions:   decisions.New(random()),
+		decisions:   decisions.New(randomNumber()),
 		measures:    measures.New(p.flights),
 		enforcement: enforcement.New(data, p.store, p.clock, space),
 	}
@@ -310,7 +310,7 @@ func (p *pluginContext) handOver() {
 func (p *pluginContext) resumeResolved() {
 	p.limiter.SettleTrials(p.clock.Now())
 	for streams := p.takeResolved(); len(streams) > 0; streams = p.takeResolved() {
-		p.resumeEach(streams, (*httpContext).resume)
+		p.resumeEach(streams, (*httpContext).resumeRequest)
 	}
 	p.hasten(p.nextResume(p.clock.Now()))
 }

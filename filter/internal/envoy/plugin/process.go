@@ -83,8 +83,8 @@ func agreedAhead(key shareddata.Key, found quota.Span) quota.Span {
 	return found
 }
 
-// random returns a random number of this VM's own.
-func random() uint64 {
+// randomNumber returns a random number of this VM's own.
+func randomNumber() uint64 {
 	var b [8]byte
 	host.Random(b[:])
 	return binary.LittleEndian.Uint64(b[:])

@@ -146,13 +146,13 @@ func onRequestHeaders(id, _, _ uint32) uint32 {
 // through.
 
 //export weir_on_request_body
-func onRequestBody(id, _, _ uint32) uint32 { return waits(id) }
+func onRequestBody(id, _, _ uint32) uint32 { return actionFor(id) }
 
 //export weir_on_request_trailers
-func onRequestTrailers(id, _ uint32) uint32 { return waits(id) }
+func onRequestTrailers(id, _ uint32) uint32 { return actionFor(id) }
 
-// waits returns the action for more of a request: the same as for its headers.
-func waits(id uint32) uint32 {
+// actionFor returns the action for more of a request: the same as for its headers.
+func actionFor(id uint32) uint32 {
 	if c := findStream(id); c != nil && c.waiting {
 		return uint32(types.ActionPause)
 	}

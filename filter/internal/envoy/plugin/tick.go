@@ -65,7 +65,7 @@ func (p *pluginContext) work(now quota.Instant, own *httpContext) {
 	c.consumers.Tick(now)
 	c.leasing.Tick(now)
 	p.syncFailover(now)
-	p.resume(own)
+	p.resumeWaiting(own)
 	c.reports.Tick(now, p.sync.Rules())
 	p.showGauges(now)
 }
@@ -93,13 +93,13 @@ func (p *pluginContext) nextResume(now quota.Instant) quota.Instant {
 // nothing else.
 func (p *pluginContext) resumeSeated(now quota.Instant, own *httpContext) {
 	if p.nextResume(now) <= now {
-		p.resume(own)
+		p.resumeWaiting(own)
 	}
 }
 
-// resume continues requests that waited. In the callback of the request own it continues only that
-// request.
-func (p *pluginContext) resume(own *httpContext) {
+// resumeWaiting continues requests that waited. In the callback of the request own it continues
+// only that request.
+func (p *pluginContext) resumeWaiting(own *httpContext) {
 	if own == nil {
 		p.resumeResolved()
 	} else {

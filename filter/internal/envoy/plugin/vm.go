@@ -14,8 +14,8 @@ const Version = "0.1.0"
 // build is the build of the module, which wasm-build.sh sets.
 var build string
 
-// introduced returns the filter's version with its build.
-func introduced() string {
+// buildVersion returns the filter's version with its build.
+func buildVersion() string {
 	if build == "" {
 		return Version
 	}
