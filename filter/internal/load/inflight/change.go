@@ -35,7 +35,7 @@ type permitChange struct {
 	now quota.Instant
 	// leased: the limit is over all nodes.
 	leased bool
-	// beyond is the number of requests up to which on_failure admits; 0: on_failure does not decide.
+	// beyond is the number of requests up to which on_failure admits; 0: it does not decide.
 	beyond int64
 	// away: the control plane does not answer, so no permits are claimed.
 	away bool

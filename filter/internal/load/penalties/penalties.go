@@ -211,8 +211,8 @@ func (b *Box) Learn(body []byte) error {
 	return nil
 }
 
-// applyLearning changes an entry by b.learning. A pardon deletes everything. Of two penalties the
-// penalty that ends later stays.
+// applyLearning changes an entry by b.learning. A pardon deletes everything. The penalty that ends
+// later stays.
 func (b *Box) applyLearning(e *entry) bool {
 	p, m := &b.learning, &b.heard
 	if e.revision > m.Revision {
