@@ -3,11 +3,11 @@ package shareddata
 // Name is the letter that identifies a value, or a family of values, in its space.
 type Name byte
 
-// These are all names, with the package that writes the value: tools/rules/shareddata_test.go refuses
-// any other writer. The worker with the lease Leader polls the control plane, and gives the news to
-// these packages (configsync/poll.go). A letter gets another meaning, and a value another form,
-// only with another wire.Protocol, with which the space begins: an old and a new filter may run
-// side by side.
+// These are all names, with the package that writes the value. The test shareddata_test.go of
+// tools/rules refuses any other writer. The worker with the lease Leader polls the control plane,
+// and gives the news to these packages (configsync/poll.go). A letter gets another meaning, and a
+// value another form, only with another wire.Protocol, with which the space begins: an old and a
+// new filter may run side by side.
 const (
 	// TokenSlot and WindowSlot begin the keys of bucketstore's tables, before the slot's number.
 	// TableSizes has the number of slots.

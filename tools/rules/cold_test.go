@@ -1,4 +1,4 @@
-package tools_test
+package rules_test
 
 import (
 	"go/ast"
@@ -20,7 +20,7 @@ func TestColdFunctionsAreThere(t *testing.T) {
 			t.Errorf("%s: no function begins with %q: write its new name", coldFile, line[1])
 		}
 	}
-	if !strings.Contains(names, "\nfilter/internal/leasing.Client.Flush\n") {
+	if !strings.Contains(names, "\nfilter/internal/remote/leasing.Client.Flush\n") {
 		t.Error("the functions of the filter are not seen")
 	}
 }
