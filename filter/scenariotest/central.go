@@ -116,7 +116,7 @@ func optimistic() []Scenario {
 				Counts: "requests.unanswered=1 decisions.by_" + by + "=1"})}
 	}
 	return slices.Concat([]Scenario{
-		{Name: "an optimistic bucket asks for what it must not decide", Policies: one("optimistic", limit),
+		{Name: "an optimistic bucket asks beyond its slack", Policies: one("optimistic", limit),
 			Steps: []Step{
 				{Plane: nodes(2), Ask: "x-cost=60", Want: "allowed asked=yes"},
 				{After: 10 * ms, Ask: "x-cost=60", Want: "refused asked=no retry=11s..13s"},
@@ -134,7 +134,7 @@ func optimistic() []Scenario {
 		withoutAnswer("allow", "failure_allow", "allowed asked=yes"),
 		withoutAnswer("share", "share", "refused reason=failure asked=yes"), // A share of two is 50.
 		// The client goes while its request waits for the second bucket.
-		{Name: "what a request has got serves the next", Policies: `
+		{Name: "a refused request's tokens serve the next request", Policies: `
 			{"name":"o","partition":[],"limit":{"quota":100,"window":"1m"},"mode":"optimistic"` + costHeader + `},
 			{"name":"s","partition":[],"limit":{"quota":1,"window":"1m"},"mode":"strict"}`,
 			Steps: []Step{
@@ -148,7 +148,7 @@ func optimistic() []Scenario {
 		if cost == "1" {
 			asked = "no"
 		}
-		return Scenario{Name: "a node that knows no others asks for what costs more than 1",
+		return Scenario{Name: "a node that knows no other nodes asks for a cost above 1",
 			Policies: one("optimistic", limit), Steps: []Step{{Ask: "x-cost=" + cost, Want: "allowed asked=" + asked}}}
 	}, "1", "2", "50", "100"))
 }

@@ -60,7 +60,7 @@ func shares() []Scenario {
 		if spent > 0 {
 			steps = append(steps, Step{Times: spent, Ask: "x-k=a", Want: "allowed"})
 		}
-		return Scenario{Name: "a share starts at what the node knows: " + name, Policies: policies(`{"then":"local"}`),
+		return Scenario{Name: "a share starts at the known level: " + name, Policies: policies(`{"then":"local"}`),
 			Steps: append(steps,
 				Step{After: rests, Plane: fails(503), Ask: "x-k=a", Pass: pass, Want: "refused reason=failure"})}
 	}
@@ -111,7 +111,7 @@ func pushes() []Scenario {
 func suspended(mode string) Scenario {
 	limit := func(quota string) string { return one(mode, `"limit":{"quota":`+quota+`,"window":"1h"}`) }
 	none := Step{After: 2 * sec, Push: limit("0"), Times: 3, Want: "refused reason=suspended retry=never asked=no"}
-	return Scenario{Name: "a suspended limit keeps what was used", Policies: limit("10"), Steps: []Step{
+	return Scenario{Name: "a suspended limit keeps the used tokens", Policies: limit("10"), Steps: []Step{
 		{Plane: nodes(2), Times: 4, Want: "allowed"}, none,
 		{Push: limit("10"), Times: 3, Want: "allowed"}, none,
 		{Push: limit("10"), Pass: 3, Want: "refused reason=quota"}, none,

@@ -24,7 +24,7 @@ func TestThereAreScenarios(t *testing.T) {
 }
 
 // A step that checks nothing, or whose check fails, is wrong.
-func TestStepsHoldWhatTheySay(t *testing.T) {
+func TestStepsCheckTheirWants(t *testing.T) {
 	for _, c := range []struct {
 		step Step
 		want string

@@ -72,7 +72,7 @@ func unknown() []Scenario {
 			settled(0, 2, 1, 1, 0)),
 		cost("two", "5", Step{Answer: "200 x-used=1 x-used=2"}, "allowed remaining=2",
 			settled(0, 2, 1, 1, 0)),
-		cost("what was reserved", "0", Step{Answer: "200 x-used=3"}, "allowed remaining=4",
+		cost("the reservation", "0", Step{Answer: "200 x-used=3"}, "allowed remaining=4",
 			settled(0, 0, 1, 0, 0)),
 		cost("more than there is", "0", Step{Answer: "200 x-used=12"}, "refused remaining=0",
 			settled(0, 9, 1, 0, 0)),

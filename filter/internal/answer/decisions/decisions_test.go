@@ -188,7 +188,7 @@ func TestRefusalsAreReportedAtOnceAndThenSeldom(t *testing.T) {
 
 // Requests that a ban refuses are counted and sampled like requests that a policy refuses, by their
 // consumer if they name a consumer, and by the key if that is banned.
-func TestWhatBansRefuseIsReported(t *testing.T) {
+func TestRequestsThatBansRefuseAreReported(t *testing.T) {
 	w := newWorld(t)
 	who := match.ConsumerKey([16]byte{}, policy.Source{Kind: policy.SourceHeader, Name: "x-key"}, "a")
 	ask := w.ask(allowing, "a")
@@ -334,7 +334,7 @@ func TestAnotherPolicySetBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestWhatFailsIsTriedSeldom(t *testing.T) {
+func TestFailedReportsAreRepeatedRarely(t *testing.T) {
 	for status, most := range map[int]int{0: 40, 503: 40, 404: 2} {
 		w := newWorld(t)
 		for range 6000 { // a minute

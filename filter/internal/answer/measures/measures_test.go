@@ -215,7 +215,7 @@ func counts(candidate, shadow uint32) *ruleset.Counts {
 }
 
 // Undetermined requests are reported even if no request would have been refused.
-func TestWhatIsNotKnownIsReported(t *testing.T) {
+func TestUndeterminedRequestsAreReported(t *testing.T) {
 	w := newWorld(t)
 	w.s.Decided([]byte("api"), 7, &ruleset.Counts{
 		ruleset.CountCandidateUndetermined: 2, ruleset.CountShadowUndetermined: 5,

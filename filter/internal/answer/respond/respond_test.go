@@ -804,7 +804,7 @@ func TestViolatedPoliciesAreItemsOfTheField(t *testing.T) {
 }
 
 // A refusal is silent about a policy of which nothing is known: it is neither used up nor full.
-func TestNothingIsSaidOfWhatWasNotAsked(t *testing.T) {
+func TestNothingIsSaidOfUnaskedPolicies(t *testing.T) {
 	req, _ := decide(t, `{"version":"weir/v1","headers":{"legacy":"x-ratelimit"},`+two, 4) // b refuses
 	req.Hits[0].Known, req.Hits[0].Remaining = false, 0
 	var r respond.Refusal

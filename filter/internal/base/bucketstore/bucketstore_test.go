@@ -315,7 +315,7 @@ func TestCrowdingOutMintsNothing(t *testing.T) {
 		t.Error("the victim came back with more than it had earned")
 	}
 	if ok, _ := take(st, victim, 6*quota.Instant(quota.Second), 6); !ok {
-		t.Error("the victim lost what it had earned")
+		t.Error("the victim lost its earned tokens")
 	}
 	if st.Evictions == 0 {
 		t.Error("nothing was evicted")

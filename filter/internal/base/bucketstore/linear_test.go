@@ -119,7 +119,7 @@ func TestPlantedBugsAreNotLinearizable(t *testing.T) {
 		{name: "a bucket is created regardless of another one", creates: true},
 		{name: "an update is written regardless of another one", always: true},
 		{name: "a bucket refills above its burst", moving: true, bug: taking{spill: true}},
-		{name: "what was not charged is given back", bug: taking{undo: true}},
+		{name: "uncharged tokens are given back", bug: taking{undo: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const tries = 2000

@@ -160,7 +160,7 @@ func TestACellKeepsHowMuchIsOwed(t *testing.T) {
 }
 
 // The page where users choose an algorithm describes the effect of a flood on newcomers.
-func TestThePageSaysWhatAFloodDoesToNewcomers(t *testing.T) {
+func TestThePageHasTheEffectOfAFloodOnNewcomers(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/policies.md")
 	if err != nil {
 		t.Fatal(err)

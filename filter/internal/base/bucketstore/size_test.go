@@ -45,7 +45,7 @@ func bytesOf(t *testing.T, spend func(st *bucketstore.Store, key byte, now quota
 
 // The page on choosing says how many bytes a bucket takes in an Envoy. Its second column is held by
 // the tests of the store.
-func TestThePageSaysWhatABucketTakesInEnvoy(t *testing.T) {
+func TestThePageHasTheSizeOfABucketInEnvoy(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/choose/choosing.md")
 	if err != nil {
 		t.Fatal(err)

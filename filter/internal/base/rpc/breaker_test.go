@@ -17,7 +17,7 @@ func TestBreakerTimelines(t *testing.T) {
 	for name, timeline := range map[string]string{
 		"three in a row open it":               "0:S 5:F 5:S 9:F 9:S 14:F!",
 		"an answer in between does not":        "0:S 5:F 5:S 9:F 9:S 14:A 20:S 25:F 30:S 35:F",
-		"one that cannot be sent":              "0:S 0:U!",
+		"a call that cannot be sent":           "0:S 0:U!",
 		"a second of silence, calls that hang": "0:S 300:S 999:p 1000:p!",
 		"an answer ends a silence":             "0:S 300:S 900:A 1000:p 1899:p 1900:p!",
 		"a second of calls that fail":          "0:S 50:F 980:S 1030:F!",

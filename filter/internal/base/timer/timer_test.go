@@ -123,7 +123,7 @@ func TestCallbacksBringTheNextTickForward(t *testing.T) {
 
 // Whatever happens, the timer knows when Envoy ticks next; nothing due waits for longer than a
 // Tick, and no resume for longer than a millisecond.
-func TestWhatIsDueIsNotLate(t *testing.T) {
+func TestDueTicksAreNotLate(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	e := start()
 	resume, due := never, never

@@ -93,7 +93,7 @@ func TestAQueueHasNoTokensInHand(t *testing.T) {
 	n.calls = nil
 	req, status := n.begin("x-cost", "0")
 	if status != limiter.Paused {
-		t.Fatalf("%v at no cost: the control plane has not been asked what is left", status)
+		t.Fatalf("%v at no cost: the control plane has not been asked for the level", status)
 	}
 	if status = n.answer(200, req); status != limiter.Allowed {
 		t.Errorf("%v at no cost", status)

@@ -425,7 +425,7 @@ func TestARequestThatIsHeldBackIsNotAtTheUpstream(t *testing.T) {
 	held.worker.NoteSent(held.req, g.now)
 	g.finish(first)
 	if e, status := g.ask(0, 0); status != limiter.Refused || e.req.Reason != policy.ReasonShed {
-		t.Errorf("%v beside one that went on late: it does not count", status)
+		t.Errorf("%v beside a request that went on late: it does not count", status)
 	}
 	g.finish(held)
 	if _, status := g.ask(0, 0); status != limiter.Allowed {

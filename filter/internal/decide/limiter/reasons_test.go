@@ -165,7 +165,7 @@ func TestPlacesElsewhereAreNobodysUse(t *testing.T) {
 
 // If a bucket starts half full, because the store has lost its state, no caller counts as having
 // used up its quota until that is over. This holds asked or not, enforced or in shadow.
-func TestABucketInDoubtIsNobodysUse(t *testing.T) {
+func TestABucketInDoubtIsNoCallersUse(t *testing.T) {
 	for _, mode := range []string{"strict", "leased", "optimistic"} {
 		for _, trial := range []bool{false, true} {
 			fields := firstRefusal
@@ -213,7 +213,7 @@ func TestABucketInDoubtIsNobodysUse(t *testing.T) {
 // A flood fills the table, and buckets that owe are evicted: a new caller then starts with the
 // possible debt of an evicted bucket. Its refusal is not its own use, and brings no penalty, until
 // that is over. A caller that has used its own tokens is blamed, before and after.
-func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
+func TestTheDebtOfAnEvictedBucketIsNoCallersUse(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "sliding_window", "sliding_log", "fixed_window"} {
 		n := newNode(t, false, `{"name":"p","partition":["header:x-key"],"mode":"local","limit":{"quota":2,"window":"1h"},`+
 			`"algorithm":"`+algorithm+`"`+firstRefusal+`}`)
@@ -260,7 +260,7 @@ func TestWhatAnEvictedBucketOwesIsNobodysUse(t *testing.T) {
 // The same for an optimistic limit. The control plane knows the used tokens of an evicted bucket,
 // so a caller whose bucket begins with such a debt is refused only if the control plane refuses it:
 // each caller gets all of its own tokens, and is blamed when it has used them up.
-func TestWhatAnEvictedOptimisticBucketOwesIsNobodysUse(t *testing.T) {
+func TestTheDebtOfAnEvictedOptimisticBucketIsNoCallersUse(t *testing.T) {
 	n := newNode(t, true, `{"name":"p","partition":["header:x-key"],"mode":"optimistic",`+
 		`"limit":{"quota":4,"window":"1h"}`+firstRefusal+`}`)
 	n.plane.Nodes = 1

@@ -388,7 +388,7 @@ func TestOwnFiguresAloneGiveNothingBack(t *testing.T) {
 // Another worker takes the last token of a second bucket while a request takes its reservation of a
 // first bucket. The reservation comes back, so it was not charged in vain; the charge of a policy
 // without reservations was.
-func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
+func TestReleasedReservationsAreNotChargedInVain(t *testing.T) {
 	for cost, want := range map[string]uint64{`"cost":{"reserve":1,"commit":{"header":"x-used"}},`: 0, ``: 1} {
 		n := newNode(t, true, `{"name":"a","partition":[],"match":{"headers":[{"name":"x-a","present":true}]},`+cost+
 			`"limit":{"quota":5,"window":"1h"},"mode":"local"},
@@ -415,7 +415,7 @@ func TestWhatIsReleasedIsNotChargedInVain(t *testing.T) {
 
 // Where other workers change a bucket at every attempt, a reservation stays as it was made. Neither
 // the figures nor the access log say that it was settled.
-func TestWhatCannotBeSettledStaysCharged(t *testing.T) {
+func TestUnsettledReservationsStayCharged(t *testing.T) {
 	n := newNode(t, false, `{"name":"c","partition":[],"limit":{"quota":10,"window":"1h"},"mode":"local",
 		"cost":{"reserve":4,"commit":{"status":{"200":1,"rest":0}}}}`)
 	req, _ := n.begin()
@@ -430,7 +430,7 @@ func TestWhatCannotBeSettledStaysCharged(t *testing.T) {
 
 // A client that goes while its request is held back has cost nothing: its reservations come back,
 // in this node's own bucket and at the control plane.
-func TestWhatACancelledRequestHasReservedComesBack(t *testing.T) {
+func TestReservationsOfACancelledRequestComeBack(t *testing.T) {
 	for _, mode := range []string{"local", "strict"} {
 		n := newNode(t, true, leaky("local")+`,{"name":"c","partition":[],"limit":{"quota":10,"window":"1h"},
 			"mode":"`+mode+`","cost":{"reserve":4,"commit":{"header":"x-used"}}}`)
@@ -481,7 +481,7 @@ func TestRefundsAreCountedAsTheBucketGaveThem(t *testing.T) {
 
 // A request whose response is not whole costs the policy's figure for it. The time counts only if
 // it is the highest possible cost: an upstream that fails is no client's doing.
-func TestWhatIsUnfinishedCosts(t *testing.T) {
+func TestUnfinishedResponsesCost(t *testing.T) {
 	const header, fixed = `{"header":"x-max","max":60,"missing":10`, `4`
 	left, out, failed := flags(0x4000), flags(0x4), flags(0x40)
 	for _, c := range []struct {
@@ -534,7 +534,7 @@ func TestWhatIsUnfinishedCosts(t *testing.T) {
 		}
 		timed := c.answered && strings.Contains(c.commit, "duration") && c.want == 20
 		if n.limiter.Stats.Settled.Kept != 1 && !timed {
-			t.Errorf("%+v: %+v, want one without a whole response", c, n.limiter.Stats.Settled)
+			t.Errorf("%+v: %+v, want a response that is not whole", c, n.limiter.Stats.Settled)
 		}
 	}
 }
@@ -691,7 +691,7 @@ func TestADayFindsBugs(t *testing.T) {
 
 // A settlement in a calendar window leaves the bucket idle at the window's end, like a bucket
 // without settlements: it takes no room from other keys, and no new key starts with its debt.
-func TestWhatIsSettledInACalendarWindowEndsWithIt(t *testing.T) {
+func TestSettlementsInACalendarWindowEndWithIt(t *testing.T) {
 	n := newNode(t, false, `{"name":"p","partition":["header:x-k"],"algorithm":"fixed_window","align":"utc",
 		"limit":{"quota":4,"window":"1m"},"mode":"local","cost":{"reserve":1,"commit":{"header":"x-used"}}}`)
 	store := bucketstore.New(n.data, [4]byte{}, 8, 0) // One slot.

@@ -204,7 +204,7 @@ func TestAReservationThatIsReadTooLateComesBackFromARefusal(t *testing.T) {
 
 // A request that a share let through is charged its cost: less than its reservation, more, or
 // nothing.
-func TestWhatAShareLetThroughIsChargedAsItHasCost(t *testing.T) {
+func TestRequestsOfAShareAreChargedTheirCost(t *testing.T) {
 	for used, want := range map[string]int64{"0": 0, "1": 1, "4": 4, "9": 9} {
 		n := newNode(t, true, `{"name":"p","partition":[],"limit":{"quota":100,"window":"1h"},"mode":"strict",
 			"on_failure":{"then":"local"},"cost":{"reserve":4,"commit":{"header":"x-used"}}}`)

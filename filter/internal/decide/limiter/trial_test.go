@@ -44,7 +44,7 @@ func TestTrialsAskInTheBackground(t *testing.T) {
 		}
 		s := &n.limiter.Stats
 		if s.Unlimited != 310 || s.Allowed+s.Refused+s.Waited+s.Unanswered+s.TooManyWaiting+s.ChargedInVain != 0 {
-			t.Errorf("%s: what is only tried counts as decided: %+v", mode, *s)
+			t.Errorf("%s: a trial counts as decided: %+v", mode, *s)
 		}
 	}
 }

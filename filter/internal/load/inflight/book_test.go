@@ -373,7 +373,7 @@ func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
 			for ended, want := range []int{0, 0, 1, 2} {
 				n.books[0].Release(open[ended], n.now)
 				if got := held(waiting); got != want {
-					t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, got, want)
+					t.Errorf("%d of 4 have ended, %d of the waiting requests are admitted, want %d", ended+1, got, want)
 				}
 			}
 		})
@@ -388,7 +388,7 @@ func TestALargerLimitServesThoseThatWait(t *testing.T) {
 	newer := seat(1, 6)
 	newer.Generation = 2
 	if n.books[0].Take(newer, n.now) != inflight.Full {
-		t.Error("admitted before those that wait")
+		t.Error("admitted before the waiting requests")
 	}
 	if got := held(waiting); got != 2 {
 		t.Errorf("%d of 3 that wait are admitted, want 2", got)
@@ -402,7 +402,7 @@ func TestALargerLimitServesThoseThatWait(t *testing.T) {
 
 // A limit that is raised while more requests are in flight than it allows holds for waiting
 // requests too.
-func TestALimitRaisedBelowWhatIsInFlight(t *testing.T) {
+func TestALimitRaisedBelowTheNumberInFlight(t *testing.T) {
 	n := newNode(1)
 	open := n.take(0, 1, 4)
 	waiting := n.wait(t, 3, 4)
@@ -416,7 +416,7 @@ func TestALimitRaisedBelowWhatIsInFlight(t *testing.T) {
 	for ended, want := range []int{0, 1, 2, 3} {
 		n.books[0].Release(open[ended], n.now)
 		if got := held(waiting); got != want {
-			t.Errorf("%d of 4 have ended, %d of those that wait are admitted, want %d", ended+1, got, want)
+			t.Errorf("%d of 4 have ended, %d of the waiting requests are admitted, want %d", ended+1, got, want)
 		}
 	}
 }

@@ -323,7 +323,7 @@ func TestANodeThatComesBackFillsNoPlace(t *testing.T) {
 			back.books[i].Wait(s, f.now+400*ms)
 			back.waits[s] = func(held bool) {
 				if held {
-					t.Errorf("one that waited is admitted beside %d in flight of %d", f.inFlight(), f.limit)
+					t.Errorf("a waiting request is admitted beside %d in flight of %d", f.inFlight(), f.limit)
 				}
 			}
 		}

@@ -181,7 +181,7 @@ func TestTimelines(t *testing.T) {
 			{0, 0, "eve /a", "status 0"}, {0, 0, "eve /a", "status 0"}, {0, 0, "eve /a", "status 0"},
 			{0, 0, "eve /a", "status 0"}, {1, 1, "eve /a", "status 0"},
 		}},
-		"what costs too much is no offence": {strings.Replace(rule("", `,"cost":{"header":"x-api-key","max":9}`), `"partition":["consumer"],"mode":"local","limit":{"quota":1,`, `"partition":["consumer"],"mode":"local","limit":{"quota":2,`, 1), []step{
+		"too high a cost is no offence": {strings.Replace(rule("", `,"cost":{"header":"x-api-key","max":9}`), `"partition":["consumer"],"mode":"local","limit":{"quota":1,`, `"partition":["consumer"],"mode":"local","limit":{"quota":2,`, 1), []step{
 			{0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"}, {0, 0, "9 /a", "too_dear"},
 			{0, 0, "9 /a", "too_dear"},
 		}},
@@ -277,7 +277,7 @@ func TestReportsArrive(t *testing.T) {
 	p.punish("early")
 	p.reports[0].Tick(p.now, nil)
 	if due := p.reports[0].NextDue(p.now); len(p.sent) != 0 || due != p.now+sec/4 {
-		t.Fatalf("%d reports before the control plane could say what it knows, the first one due at %v", len(p.sent),
+		t.Fatalf("%d reports before the control plane could send its penalties, the first one due at %v", len(p.sent),
 			due)
 	}
 	p.now += sec / 4

@@ -159,7 +159,7 @@ func TestVersionsOfOneNumberDiffer(t *testing.T) {
 	p.tick(1)
 	if q := p.answerMarked(t, 204, "", nil); q.Get("mark") != "cc33" || q.Get("applied_mark") != "bb22" ||
 		q.Get("refused") != "3" {
-		t.Errorf("after one that does not load: %v", q)
+		t.Errorf("after a set that does not load: %v", q)
 	}
 	p.vms = p.vms[1:] // The leader's VM is gone; the other one knows the mark.
 	for range 5 {

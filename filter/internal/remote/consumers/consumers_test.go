@@ -185,7 +185,7 @@ func TestAnAnswerDoesNotUndoAChange(t *testing.T) {
 	p.expect(0, 1, "premium")
 }
 
-func TestWhatIsOldIsAskedAgainAndCountsUntilThen(t *testing.T) {
+func TestOldKnowledgeIsAskedAgainAndCountsUntilThen(t *testing.T) {
 	p := newProcess(t, 1, 64)
 	p.tiers[key(1)] = "premium"
 	p.expect(0, 1, "")

@@ -59,7 +59,7 @@ func TestABanHoldsUntilItsEnd(t *testing.T) {
 	p.tick(sec)
 	p.isBanned(1, 1, false)
 	if got := p.find(1, key(2)); !got.Bypass {
-		t.Errorf("what is for good has ended: %+v", got)
+		t.Errorf("a ban for good has ended: %+v", got)
 	}
 }
 

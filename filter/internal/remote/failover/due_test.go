@@ -7,7 +7,7 @@ import (
 )
 
 // While a worker has no answer all look at once; otherwise only the leader looks, now and then.
-func TestWhatIsDueNext(t *testing.T) {
+func TestNextDue(t *testing.T) {
 	p := start(t, 2, 2)
 	p.tick(10 * ms)
 	due := func(i int) any {

@@ -173,7 +173,7 @@ func TestOneCallABucket(t *testing.T) {
 		t.Fatalf("first %v, second %v", first.Outcome, second.Outcome)
 	}
 	if len(w.calls) != 1 || len(w.calls[0].request.Items) != 2 {
-		t.Fatalf("what came meanwhile goes in one more: %+v", w.calls)
+		t.Fatalf("requests that came meanwhile share one more call: %+v", w.calls)
 	}
 	for i, want := range []int64{2, 1} {
 		if it := w.calls[0].request.Items[i]; it.Waiting != want {
@@ -386,7 +386,7 @@ func TestTheBreakerOpensProbesAndCloses(t *testing.T) {
 	w.now += 3000 * ms
 	w.client.Tick(w.now)
 	if len(w.calls) != 1 {
-		t.Errorf("%d calls for what was wanted during the outage, want the probe alone", len(w.calls))
+		t.Errorf("%d calls for tokens wanted during the outage, want only the probe", len(w.calls))
 	}
 	want := rpc.Counts{rpc.Answered: 2, rpc.NoAnswer: 3, rpc.Unsent: 1}
 	if w.client.Stats.Calls != want {
@@ -414,7 +414,7 @@ func TestSilenceOpensTheBreaker(t *testing.T) {
 
 // If another worker has had no answer, this worker's requests do not wait, unless this worker has
 // had an answer since then.
-func TestHearsay(t *testing.T) {
+func TestAnotherWorkersOutage(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	w.join(t, 1, 1)
 	w.answer(w.now)
@@ -545,7 +545,7 @@ func TestCallsAreBatched(t *testing.T) {
 
 // Two workers of a node: tokens that one worker brings serve the other's waiting requests, before
 // these are refused.
-func TestWorkersShareWhatOneBrings(t *testing.T) {
+func TestWorkersShareBroughtTokens(t *testing.T) {
 	data, c := &shareddatatest.Data{}, &clock{now: 1000 * ms}
 	p, err := quota.NewParams(100, quota.Hour, 100)
 	if err != nil {

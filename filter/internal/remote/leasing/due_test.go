@@ -8,7 +8,7 @@ import (
 )
 
 // A client says when its next tick has something to do.
-func TestWhatIsDueNext(t *testing.T) {
+func TestNextDue(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	is := func(what string, want quota.Instant) {
 		t.Helper()
@@ -61,7 +61,7 @@ func TestWhenRequestsGoOn(t *testing.T) {
 	w.join(t, 2, 1)
 	w.client.Flush(w.now)
 	if at := w.client.NextResume(w.now); at <= w.now || at > w.now+5*ms {
-		t.Errorf("what gathers leaves at %d, now is %d", at, w.now)
+		t.Errorf("the gathered call leaves at %d, now is %d", at, w.now)
 	}
 	w.answer(w.now)
 	if at := w.client.NextResume(w.now); at != w.now {

@@ -25,11 +25,11 @@ func TestLateKeepLeavesTheNewBucket(t *testing.T) {
 	w.reply(wire.LeaseAnswer{NotBefore: quota.Hour})
 	second := w.join(t, 1, 1)
 	if len(w.calls) != 2 {
-		t.Errorf("%d calls are under way, want one for each bucket", len(w.calls))
+		t.Errorf("%d calls are under way, want a call for each bucket", len(w.calls))
 	}
 	w.client.Cancel(ticket.Stream)
 	w.client.Cancel(second.Stream)
 	if w.client.Waiting() != 1 {
-		t.Errorf("%d wait, want the one for the other bucket", w.client.Waiting())
+		t.Errorf("%d wait, want only the request for the other bucket", w.client.Waiting())
 	}
 }

@@ -180,7 +180,7 @@ func (w *owing) play() {
 // A request that the share served, because the control plane answered late or not at all, is
 // charged its cost in the end, no more and no less. If messages are lost it may be charged more,
 // because an unanswered call is sent again, but never less.
-func TestWhatAShareLetThroughIsSettled(t *testing.T) {
+func TestRequestsOfAShareAreSettled(t *testing.T) {
 	shared := 0
 	for game := range uint64(200) {
 		w := &owing{clock: &clock{now: 1000 * ms}, t: t, r: rand.New(rand.NewPCG(game, 9)), open: map[uint64]int64{},
@@ -213,7 +213,7 @@ func (silent) Call(_ string, _ []byte, _ quota.Span, done func(int, []byte)) err
 
 // In an outage a worker remembers a bounded number of reservations of shares, none that have faded,
 // and loses none while there are few.
-func TestWhatIsRememberedOfSharesHasABound(t *testing.T) {
+func TestRememberedReservationsOfSharesHaveABound(t *testing.T) {
 	for _, c := range []struct {
 		name                      string
 		buckets, requests, within int

@@ -18,7 +18,7 @@ import (
 func TestWhenCallsLeave(t *testing.T) {
 	for name, timeline := range map[string]string{
 		"on an idle path each goes at once":   "0:a=1 400:+ 500:b=1 900:+ 9000:c=1 9400:+",
-		"those that come meanwhile share":     "0:a=1 100:b 200:c 300:d 400:+=3 800:+",
+		"requests that come meanwhile share":  "0:a=1 100:b 200:c 300:d 400:+=3 800:+",
 		"requests for several buckets too":    "0:a=1 100:bc 200:d 300:ef 400:+=5 800:+",
 		"one bucket is one item":              "0:a=1 100:b 200:b 300:b 400:+=1 800:+",
 		"one in a call waits for that":        "0:a=1 100:a 1100:.  1200:+=1 1300:+",
@@ -26,7 +26,7 @@ func TestWhenCallsLeave(t *testing.T) {
 		"a request is a look, too":            "0:a=1 100:b 1500:c=2 1600:+ 1700:+",
 		"half a round trip is the gap":        "0:a=1 4000:+ 5000:b=1 5100:c 6999:. 7000:.=1 9000:+ 9100:+",
 		"but 5 ms at most":                    "0:a=1 40000:+ 50000:b=1 50100:c 54999:. 55000:.=1 60000:+ 60000:+",
-		"what gathers behind a failure goes":  "0:a=1 100:b 400:x=1 900:+",
+		"requests gathered behind a failure":  "0:a=1 100:b 400:x=1 900:+",
 		"who left the queue makes no call":    "0:a=1 100:b 200:B 400:+",
 		"after the last answer none gathers":  "0:a=1 100:b 400:+=1 800:+ 801:c=1 900:+",
 		"a gap begins when the last one left": "0:a=1 100:b 1000:.=1 1100:c 1999:. 2000:.=1 2100:+ 2200:+ 2300:+",

@@ -64,7 +64,7 @@ func TestAnswersToAQuestion(t *testing.T) {
 
 // Tokens granted to a request whose client has left, or that another policy refuses, replace tokens
 // that the node has used and not reported.
-func TestWhatAQuestionLeavesCountsAsReported(t *testing.T) {
+func TestUnusedTokensOfAQuestionCountAsReported(t *testing.T) {
 	for _, left := range []bool{true, false} {
 		w := newWorld(t, 100, quota.Minute, 100)
 		need := w.need(1, 10)
@@ -186,7 +186,7 @@ func TestAnswersAboutSeveralBucketsWaitTogether(t *testing.T) {
 		w.now += quota.Instant(quota.Second)
 		w.client.Tick(w.now)
 		if reports := len(w.calls); reports == 0 {
-			t.Errorf("%s: what was used meanwhile is not reported", c.name)
+			t.Errorf("%s: tokens used meanwhile are not reported", c.name)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func TestTokensToKeepServeThoseThatWait(t *testing.T) {
 
 // When the breaker opens no request waits for the next tick: a request whose tokens have come gets
 // them, the others fail over at once.
-func TestWhatIsQueuedEndsWhenTheBreakerOpens(t *testing.T) {
+func TestQueuedRequestsEndWhenTheBreakerOpens(t *testing.T) {
 	w := newWorld(t, 100, quota.Hour, 100)
 	fail := func() {
 		p := w.calls[0]
@@ -170,7 +170,7 @@ func TestTokensToKeepWaitForTheCallUnderWay(t *testing.T) {
 	w.reply(granted)
 	w.client.Tick(w.now)
 	if len(w.calls) != 1 || w.calls[0].request.Items[0].Keep != 5 {
-		t.Errorf("calls %+v, want one for 5 tokens to keep", w.calls)
+		t.Errorf("calls %+v, want a call for 5 tokens to keep", w.calls)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestTokensToKeepComeBesideARequestOfSeveralLimits(t *testing.T) {
 		}
 		items := w.calls[0].request.Items
 		if items[0].Term != 7 || items[0].Used != 2 {
-			t.Fatalf("%+v: the call does not say what was used: %+v", c, items)
+			t.Fatalf("%+v: the call does not report the used tokens: %+v", c, items)
 		}
 		first := wire.LeaseAnswer{Waiting: 1, Level: 5, Term: 8}
 		if apart := c.beside && c.keep > 0; apart {

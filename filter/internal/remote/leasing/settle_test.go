@@ -423,11 +423,11 @@ func TestSettlementsOverAGoodNetwork(t *testing.T) {
 func TestSettlementGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
 	for name, bugs := range map[string]settleBugs{
-		"a store that settles twice":          {remembers: true},
-		"too little is forgotten":             {forgetsDebt: true},
-		"what has come back is given back":    {forgetsTime: true},
-		"a settlement of another reservation": {renames: true},
-		"a trap gives back what runs on":      {repays: true},
+		"a store that settles twice":           {remembers: true},
+		"too little is forgotten":              {forgetsDebt: true},
+		"tokens that came back are given back": {forgetsTime: true},
+		"a settlement of another reservation":  {renames: true},
+		"a trap gives back running requests":   {repays: true},
 	} {
 		found := false
 		for game := 0; game < 10**settleGames && !found; game++ {
@@ -465,7 +465,7 @@ func TestReservedTokensAreAskedForAgain(t *testing.T) {
 
 // A settlement leaves at once if no call with waiting requests is under way. Otherwise it leaves in
 // the next such call, before the requests' own items.
-func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
+func TestSettlementsTravelWithRequests(t *testing.T) {
 	w := newSettleWorld(1, 1, false) // A sliding log.
 	n := w.nodes[0]
 	for range 4 {
@@ -497,7 +497,7 @@ func TestSettlementsGoWithWhatRequestsAskFor(t *testing.T) {
 		t.Errorf("sent %q, want %q", n.sent, want)
 	}
 	if len(w.passed) != 5 {
-		t.Errorf("%d passed, want one more: what was given back serves the request beside it", len(w.passed))
+		t.Errorf("%d passed, want one more: returned tokens serve the request beside it", len(w.passed))
 	}
 }
 

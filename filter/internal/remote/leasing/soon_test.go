@@ -29,11 +29,11 @@ func TestShortLimitsAskForTokensToUseSoon(t *testing.T) {
 		slow   quota.Span
 		soon   bool
 	}{
-		"a second":                     {window: quota.Second, soon: true},
-		"five seconds":                 {window: 5 * quota.Second},
-		"an hour":                      {window: quota.Hour},
-		"after a slow answer":          {window: quota.Second, slow: 9 * quota.Millisecond},
-		"after one that took the time": {window: quota.Second, slow: 4 * quota.Millisecond, soon: true},
+		"a second":                        {window: quota.Second, soon: true},
+		"five seconds":                    {window: 5 * quota.Second},
+		"an hour":                         {window: quota.Hour},
+		"after a slow answer":             {window: quota.Second, slow: 9 * quota.Millisecond},
+		"after a call that took the time": {window: quota.Second, slow: 4 * quota.Millisecond, soon: true},
 	} {
 		w := quick(t, c.window)
 		if c.slow > 0 {

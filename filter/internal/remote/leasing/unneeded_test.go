@@ -143,7 +143,7 @@ func TestReturnsRideAlong(t *testing.T) {
 
 // A request that costs more than the tokens in hand gives these back before it asks: it gets the
 // same tokens as from a single bucket.
-func TestADearRequestGivesBackWhatIsInHand(t *testing.T) {
+func TestAnExpensiveRequestGivesBackTokensInHand(t *testing.T) {
 	w := lends(t)
 	ticket := w.join(t, 1, 90)
 	w.answer(w.now)
@@ -154,7 +154,7 @@ func TestADearRequestGivesBackWhatIsInHand(t *testing.T) {
 
 // A request for several buckets takes no tokens in hand, which may have come since it began to
 // wait: it gives them back before it asks, so that it is not refused while they are there.
-func TestARequestForSeveralBucketsGivesBackWhatIsInHand(t *testing.T) {
+func TestARequestForSeveralBucketsGivesBackTokensInHand(t *testing.T) {
 	w := newWorld(t, 3, quota.Hour, 3)
 	w.names, w.alone = true, true
 	for bucket := range byte(2) {
