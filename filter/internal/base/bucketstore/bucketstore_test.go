@@ -101,7 +101,7 @@ func TestKindsOfOneKeyAreApart(t *testing.T) {
 	}
 	_ = st.Update(bucketstore.Share, k, 0, change(func(e *bucketstore.Entry) bool {
 		if !e.New {
-			t.Error("the share bucket reads the local one")
+			t.Error("the share bucket reads the local bucket")
 		}
 		return false
 	}))

@@ -182,7 +182,7 @@ func TestAnotherSizeKeepsDebtsOfTheEvicted(t *testing.T) {
 		}
 	}
 	if heirs == 0 {
-		t.Error("no key has the debt of an evicted one")
+		t.Error("no key has the debt of an evicted key")
 	}
 }
 

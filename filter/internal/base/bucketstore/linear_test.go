@@ -116,8 +116,8 @@ func TestPlantedBugsAreNotLinearizable(t *testing.T) {
 		moving, creates, always bool
 		bug                     taking
 	}{
-		{name: "a bucket is created regardless of another one", creates: true},
-		{name: "an update is written regardless of another one", always: true},
+		{name: "a bucket is created regardless of another bucket", creates: true},
+		{name: "an update is written regardless of another update", always: true},
 		{name: "a bucket refills above its burst", moving: true, bug: taking{spill: true}},
 		{name: "uncharged tokens are given back", bug: taking{undo: true}},
 	} {

@@ -29,7 +29,7 @@ type windowSlot struct {
 	value   []byte
 	records [maxHistories]windowRecord
 	n       int
-	own     int // the index of the entry that is being changed, -1 for a new one
+	own     int // the index of the entry that is being changed, -1 for a new entry
 	next    []byte
 	marks   []quota.Mark
 	other   Entry

@@ -33,7 +33,7 @@ func TestBreakerTimelines(t *testing.T) {
 		"calls from before it opened":             "0:S 0:S 0:S 0:S 0:S 50:F 50:F 50:F! 50:F! 50:A! 237:p! 238:P!",
 		"another worker was answered":             "0:S 0:U! 10:H! 10:P! 12:a! 199:p! 200:P! 202:a",
 		"hastened, and not answered all the same": "0:S 0:U! 10:H! 10:P! 60:f! 434:p! 435:P!",
-		"nothing hastens a closed one":            "0:H 5:p",
+		"nothing hastens a closed breaker":        "0:H 5:p",
 	} {
 		t.Run(name, func(t *testing.T) {
 			var b Breaker

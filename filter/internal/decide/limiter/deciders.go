@@ -50,13 +50,13 @@ var adaptiveLimit = decider{
 	source: policy.ByLocal, kind: bucketstore.Local, take: takeAdaptive,
 }
 
-// takeAlways is the step allow of on_failure.
+// takeAlways applies the step allow of on_failure.
 func takeAlways(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, do mode) ruling {
 	h.passed = do == charge
 	return passes
 }
 
-// takeNever is the step deny of on_failure.
+// takeNever applies the step deny of on_failure.
 func takeNever(_ *Limiter, _ *Request, h *Hit, _ quota.Instant, _ mode) ruling {
 	if !h.limit.InFlight && h.Cost > h.limit.Params.Burst {
 		return h.refuse(policy.ReasonTooDear, quota.Never)

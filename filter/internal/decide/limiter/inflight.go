@@ -23,7 +23,7 @@ func takeInFlight(l *Limiter, req *Request, h *Hit, now quota.Instant, _ mode) r
 	case policy.ByFailureAllow:
 		seat.Beyond = inflight.AnyNumber
 	}
-	// Take a place of this node if there is one.
+	// Take a place of this node, if any.
 	switch l.flights.Take(seat, now) {
 	case inflight.Held:
 		return l.noteSeated(req, h)

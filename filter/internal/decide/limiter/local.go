@@ -64,7 +64,7 @@ func (l *Limiter) changeBucket(req *Request, h *Hit, part nodeBucket, now quota.
 	return &t.outcome, t.storeError(l.store.Update(kind, h.Key, now, t))
 }
 
-// changeFigures is changeBucket for callers with their own figures.
+// changeFigures does the same as changeBucket, for callers with their own figures.
 func (l *Limiter) changeFigures(
 	req *Request, h *Hit, do bucketChange, kind bucketstore.Kind, part nodeBucket,
 ) (*outcome, error) {

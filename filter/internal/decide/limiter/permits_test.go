@@ -64,7 +64,7 @@ func TestPermitsGoBack(t *testing.T) {
 	}
 	n.let(60*millisecond, 200)
 	if held := n.plane.Held(); held != 10 {
-		t.Errorf("%d permits are held once nothing is in flight, want those of others", held)
+		t.Errorf("%d permits are held once nothing is in flight, want only the permits of other requests", held)
 	}
 	n.let(7*sec, 200)
 	calls := 0

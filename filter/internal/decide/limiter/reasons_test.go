@@ -228,7 +228,7 @@ func TestTheDebtOfAnEvictedBucketIsNoCallersUse(t *testing.T) {
 				}
 			}
 			if box.Stats.Begun != begun+1 {
-				t.Errorf("%s: %d penalties of %s, want one", algorithm, box.Stats.Begun-begun, key)
+				t.Errorf("%s: %d penalties of %s, want 1", algorithm, box.Stats.Begun-begun, key)
 			}
 		}
 		exhaust("early")
@@ -294,10 +294,10 @@ func TestTheDebtOfAnEvictedOptimisticBucketIsNoCallersUse(t *testing.T) {
 		}
 		n.let(quota.Instant(quota.Second), 200)
 		if box.Stats.Begun != begun+1 {
-			t.Errorf("%d penalties of %s, want one", box.Stats.Begun-begun, key)
+			t.Errorf("%d penalties of %s, want 1", box.Stats.Begun-begun, key)
 		}
 	}
 	if n.limiter.Stats.Waited == asked {
-		t.Error("no caller began with the debt of another")
+		t.Error("no caller began with the debt of another caller")
 	}
 }

@@ -101,7 +101,7 @@ func flags(bits uint64) string {
 // How a response came about: whole, or not because its client went.
 const whole, brokenOff = "via_upstream", "downstream_remote_disconnect"
 
-// ended are the attributes of a stream that has ended so, and further ones.
+// ended are the attributes of a stream that has ended so, and further attributes.
 func ended(details string, more ...string) properties {
 	p := properties{"response/code_details": details}
 	if details == brokenOff {
@@ -447,7 +447,7 @@ func TestReservationsOfACancelledRequestComeBack(t *testing.T) {
 		if mode == "local" {
 			n.now += 100 * ms
 			if left := n.arrive(0).Hits[1].Remaining; left != 2 {
-				t.Errorf("%d are left behind the next one", left)
+				t.Errorf("%d are left behind the next request", left)
 			}
 			continue
 		}
@@ -558,7 +558,7 @@ func TestWhoPaysADebt(t *testing.T) {
 				t.Errorf("%s: waits %d", algorithm, wait)
 			}
 		} else if wait > 11*quota.Second {
-			t.Errorf("%s: waits %d, want a window at most, and a part of one", algorithm, wait)
+			t.Errorf("%s: waits %d, want a window at most, and a part of a window", algorithm, wait)
 		}
 		n.now += quota.Instant(wait)
 		if next, got := n.begin(); got != limiter.Allowed || next.Hits[0].Remaining != left {

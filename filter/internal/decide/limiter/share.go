@@ -6,10 +6,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// takeShare is the step share of on_failure: this node's part of the limit, in a bucket of its own.
-// The share starts at the known level of the bucket, less the tokens that this node has used and
-// the control plane has not charged. If the node knows nothing, the share starts full, or without a
-// token if the policy says so.
+// takeShare applies the step share of on_failure: this node's part of the limit, in a bucket of its
+// own. The share starts at the known level of the bucket, less the tokens that this node has used
+// and the control plane has not charged. If the node knows nothing, the share starts full, or
+// without a token if the policy says so.
 func takeShare(l *Limiter, req *Request, h *Hit, now quota.Instant, do mode) ruling {
 	whole := h.limit.Params
 	params := lease.Share(whole, l.leases.Nodes())

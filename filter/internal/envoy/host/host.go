@@ -66,7 +66,7 @@ func RequestHeaders() []byte { return readPairs(requestHeaders) }
 // callback.
 func ResponseHeaders() []byte { return readPairs(responseHeaders) }
 
-// ResponseTrailers is ResponseHeaders for trailers.
+// ResponseTrailers returns all trailers of the response, like ResponseHeaders.
 func ResponseTrailers() []byte { return readPairs(responseTrailers) }
 
 func readPairs(of uint32) []byte {
@@ -82,7 +82,7 @@ func readPairs(of uint32) []byte {
 // the next callback.
 func ResponseHeader(name string) []byte { return readHeader(responseHeaders, name) }
 
-// ResponseTrailer is ResponseHeader for a trailer.
+// ResponseTrailer returns the first line of a trailer, like ResponseHeader.
 func ResponseTrailer(name string) []byte { return readHeader(responseTrailers, name) }
 
 //go:noinline
@@ -254,7 +254,7 @@ func writeLog(level uint32, message string) {
 	proxyLog(level, data, n)
 }
 
-// sdkQueueReady is the SDK's own callback, called from inside: only so a plugin context becomes the
+// sdkQueueReady calls the SDK's own callback from inside: only so a plugin context becomes the
 // SDK's active context.
 //
 //go:linkname sdkQueueReady proxy_on_queue_ready

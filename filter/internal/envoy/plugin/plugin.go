@@ -350,7 +350,7 @@ func (p *pluginContext) takeResolved() []uint32 {
 func (p *pluginContext) passBeforeSnapshot() {
 	p.passed.beforeSnapshot++
 	if p.passed.beforeSnapshot == 1 {
-		host.Warn("weir: no policy set yet: requests pass unlimited until the control plane sends one")
+		host.Warn("weir: no policy set yet: requests pass unlimited until the control plane sends a set")
 	}
 }
 

@@ -360,7 +360,7 @@ func TestALimitThatChanges(t *testing.T) {
 // A smaller limit holds for waiting requests too: none gets the place of a request that ends until
 // there is room. It does not matter which worker gets the first request of the new policy set.
 func TestALowerLimitHoldsForThoseThatWait(t *testing.T) {
-	for learns, name := range []string{"in the worker in which they wait", "in another one"} {
+	for learns, name := range []string{"in the worker in which they wait", "in another worker"} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(2)
 			open := n.take(0, 1, 4)

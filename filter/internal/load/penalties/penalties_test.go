@@ -363,7 +363,7 @@ func TestAFloodOfOffenders(t *testing.T) {
 	held := 0
 	for i := range all {
 		if strings.HasPrefix(p.request(0, fmt.Sprint("bot ", i), "/b"), "penalty") {
-			t.Fatal("a penalty of one policy holds under another")
+			t.Fatal("a penalty of one policy holds under another policy")
 		}
 		if strings.HasPrefix(p.request(0, fmt.Sprint("bot ", i), "/a"), "penalty") {
 			held++
