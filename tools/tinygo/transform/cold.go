@@ -54,10 +54,10 @@ var cold = map[string]bool{
 	"shared/wire.put":          false,
 	"shared/wire.putPolicy":    true,
 
-	"shared/classify.Classifier.appends":   true,
-	"shared/classify.Classifier.forwarded": true,
-	"shared/classify.isOwn":                true,
-	"shared/classify.lastEntry":            true,
+	"shared/classify.Classifier.isAppended": true,
+	"shared/classify.Classifier.forwarded":  true,
+	"shared/classify.isOwn":                 true,
+	"shared/classify.lastEntry":             true,
 
 	"shared/match.Matcher.Identify":   true,
 	"shared/match.caller.":            true,
