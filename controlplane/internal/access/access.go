@@ -1,5 +1,4 @@
-// Package access bounds callers at the doors of the control plane: how many may be in at once
-// (Places), in which order those wait who may wait (Turns, and the Turn of people), how often each
-// may come (Rates), and how many connections may be open (Listener). The doors say no in their own
-// words.
+// Package access bounds the callers of the control plane: how many run at once (Places), in which
+// order they wait (Turns, and Turn for people), how often each may call (Rates), and how many
+// connections are open (Listener). The callers of this package write the refusals.
 package access

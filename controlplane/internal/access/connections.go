@@ -14,20 +14,20 @@ import (
 // StrangerIdle is how long a connection without a valid token may wait for its next request.
 const StrangerIdle = 10 * time.Second
 
-// Counts are the numbers of connections with a valid token and without, and of those closed to make
+// Counts are the numbers of connections with a valid token, without a token, and closed to make
 // room.
 type Counts struct{ Known, Strangers, Closed int }
 
-// Listener bounds its connections so that callers without a token cannot lock others out: at the
-// bound it closes the oldest connection that has shown no valid token, at the address that has most
-// of these. People with a token have half of the connections at most, so that the rest is there for
+// Listener bounds its connections so that callers without a token cannot lock others out. At the
+// bound it closes the oldest connection without a valid token, of the address that has the most of
+// them. People with a token have at most half of the connections, so that the rest is free for
 // nodes. Make one with NewListener. It is safe for concurrent use.
 type Listener struct {
 	net.Listener
 	bound int
 	now   func() time.Time
-	// full is called when the bound is reached, and not again before the count has fallen well
-	// below it.
+	// full is called when the bound is reached. It is called again only after the count has fallen
+	// well below the bound.
 	full func(address string)
 
 	mu        sync.Mutex
@@ -39,12 +39,11 @@ type Listener struct {
 	closed    int
 	next      uint64
 	atBound   bool
-	strangers map[string][]*Conn // by network, the oldest first
+	strangers map[string][]*Conn // by network, oldest first
 }
 
-// NewListener makes a Listener over inner for at most bound connections, 0 for no bound. Now is the
-// clock.
-// Full is called with the network that has most connections without a token.
+// NewListener makes a Listener over inner for at most bound connections, 0 for no bound. now is the
+// clock. full is called with the network that has the most connections without a token.
 func NewListener(inner net.Listener, bound int, now func() time.Time, full func(address string)) *Listener {
 	return &Listener{
 		Listener: inner, bound: bound, now: now, full: full,
@@ -52,7 +51,7 @@ func NewListener(inner net.Listener, bound int, now func() time.Time, full func(
 	}
 }
 
-// Counts returns the present numbers.
+// Counts returns the current numbers.
 func (l *Listener) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,17 +62,17 @@ func (l *Listener) Counts() Counts {
 	return Counts{Known: l.count - strangers, Strangers: strangers, Closed: l.closed}
 }
 
-// Accept implements net.Listener. If all connections have shown a token, it waits for one of them
-// to end.
+// Accept implements net.Listener. If all connections have a valid token, it waits until one of them
+// ends.
 func (l *Listener) Accept() (net.Conn, error) {
 	inner, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
 	for {
-		victim, full, left := l.room()
+		victim, full, left := l.findVictim()
 		if victim != nil {
-			_ = victim.Close() // Its other end may be gone already.
+			_ = victim.Close() // The connection may be gone already.
 			continue
 		}
 		if !full {
@@ -87,9 +86,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// room finds the connection to close for a new one, and reports whether the new one must wait
-// because there is none.
-func (l *Listener) room() (victim *Conn, full bool, left <-chan struct{}) {
+// findVictim returns the connection to close for a new connection. full is true if the bound is
+// reached; without a victim the new connection must wait.
+func (l *Listener) findVictim() (victim *Conn, full bool, left <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bound == 0 || l.count < l.bound {
@@ -119,6 +118,7 @@ func (l *Listener) room() (victim *Conn, full bool, left <-chan struct{}) {
 	return victim, true, l.left
 }
 
+// add counts a new connection.
 func (l *Listener) add(inner net.Conn) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +135,8 @@ func (l *Listener) Close() error {
 	return l.Listener.Close()
 }
 
-// forget removes a connection from the list of those without a token. The lock is held.
+// forget removes a connection from the list of connections without a token. The caller holds the
+// lock.
 func (l *Listener) forget(c *Conn) {
 	of := l.strangers[c.network]
 	for i, one := range of {
@@ -157,9 +158,10 @@ type Conn struct {
 	listener *Listener
 	network  string
 	number   uint64
-	// known: a valid token was shown; idle: it waits for a request.
+	// known is true once a valid token was used; idle while the connection waits for a request.
 	known, idle atomic.Bool
-	// person: it counts as one of people; closed: it counts no more. The lock guards both.
+	// person is true if it counts as a connection of people, closed if it is not counted any more.
+	// The lock guards both.
 	person, closed bool
 	once           sync.Once
 }
@@ -176,7 +178,7 @@ func (c *Conn) Close() error {
 		if c.person {
 			l.people--
 		}
-		if l.count < l.bound-max(l.bound/4, 1) { // Making room leaves a little less than the bound.
+		if l.count < l.bound-max(l.bound/4, 1) { // Closing one to make room leaves fewer than bound.
 			l.atBound = false
 		}
 		close(l.left)
@@ -185,8 +187,8 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// SetReadDeadline implements net.Conn. The server sets how long an idle connection may wait;
-// without a valid token it is less.
+// SetReadDeadline implements net.Conn. The server sets how long an idle connection may wait.
+// Without a valid token that time is shorter.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	if c.idle.Load() && !c.known.Load() {
 		if soon := c.listener.now().Add(StrangerIdle); t.IsZero() || t.After(soon) {
@@ -196,12 +198,12 @@ func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// connKey is the key of the connection that a context carries.
+// connKey is the context key of the connection.
 type connKey struct{}
 
 // ConnContext is for http.Server.ConnContext.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
-	if c := of(conn); c != nil {
+	if c := unwrap(conn); c != nil {
 		return context.WithValue(ctx, connKey{}, c)
 	}
 	return ctx
@@ -209,21 +211,21 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 
 // ConnState is for http.Server.ConnState.
 func ConnState(conn net.Conn, state http.ConnState) {
-	if c := of(conn); c != nil {
+	if c := unwrap(conn); c != nil {
 		c.idle.Store(state == http.StateIdle)
 	}
 }
 
-// MarkKnown notes that the request of this context came with a valid token, so its connection must
-// not be closed.
+// MarkKnown records that the request of this context has a valid token, so that its connection is
+// not closed.
 func MarkKnown(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
 		c.show()
 	}
 }
 
-// MarkPerson is MarkKnown for people. It reports false if they have half of the connections
-// already: then this one stays that of a stranger.
+// MarkPerson is MarkKnown for people. It returns false if people already have half of the
+// connections. Then the connection counts as one without a token.
 func MarkPerson(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*Conn)
 	if !ok {
@@ -236,12 +238,12 @@ func MarkPerson(ctx context.Context) bool {
 	return true
 }
 
-// admit counts a connection as one of people if there is room.
+// admit counts a connection as one of people, if there is room.
 func (l *Listener) admit(c *Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case c.closed || c.person || c.known.Load(): // One that a node has used stays a node's.
+	case c.closed || c.person || c.known.Load(): // A connection that a node has used counts as a node's.
 		return true
 	case l.bound > 0 && l.people >= max(l.bound/2, 1):
 		return false
@@ -251,15 +253,15 @@ func (l *Listener) admit(c *Conn) bool {
 	return true
 }
 
-// MarkKnownConn is MarkKnown for a connection, or one that TLS runs over. A connection of another
-// listener changes nothing.
+// MarkKnownConn is MarkKnown for a connection, or for a TLS connection on top of one. It ignores
+// connections of other listeners.
 func MarkKnownConn(conn net.Conn) {
-	if c := of(conn); c != nil {
+	if c := unwrap(conn); c != nil {
 		c.show()
 	}
 }
 
-// show notes that a valid token was shown on the connection.
+// show records that a valid token was used on the connection.
 func (c *Conn) show() {
 	if c.known.Load() || c.known.Swap(true) {
 		return
@@ -269,8 +271,9 @@ func (c *Conn) show() {
 	c.listener.forget(c)
 }
 
-// of is the connection below TLS, if there is TLS; nil for a connection of another listener.
-func of(conn net.Conn) *Conn {
+// unwrap returns the connection below TLS, if there is TLS; nil for a connection of another
+// listener.
+func unwrap(conn net.Conn) *Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
@@ -278,8 +281,8 @@ func of(conn net.Conn) *Conn {
 	return c
 }
 
-// Network is the address of a connection's other end; for IPv6 the /64, which one client has for
-// itself.
+// Network returns the address of a connection's other end. For IPv6 it returns the /64, which
+// usually belongs to one client.
 func Network(remote string) string {
 	peer, err := netip.ParseAddrPort(remote)
 	if err != nil {

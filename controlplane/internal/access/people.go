@@ -5,25 +5,25 @@ import (
 	"sync"
 )
 
-// turnKey is the key of the turn that a context carries.
+// turnKey is the context key of the turn.
 type turnKey struct{}
 
-// Turn is the permission to compute for people. Its owner holds it while it computes, and gives it
-// up while it waits for the store. Make one with EnterForPeople. It is safe for concurrent use.
+// Turn is the permission to compute for people. Its owner holds it while it computes and releases
+// it while it waits for the store. Make one with EnterForPeople. It is safe for concurrent use.
 type Turn struct {
 	turns  *Turns
 	source string
 
 	mu sync.Mutex
-	// leave gives the turn up; nil while it is not held.
+	// leave releases the turn; nil while it is not held.
 	leave func()
-	// waits are the calls to the store that are under way.
+	// waits is the number of calls to the store that are under way.
 	waits int
 	given bool
 }
 
-// EnterForPeople is Enter for people of a source, and returns the turn with a context that carries
-// it. So the way of people's requests to the store is kept apart from that of grants.
+// EnterForPeople is Enter for people of a source. It returns the turn, and a context that carries
+// it. By that context, people's requests to the store use other connections than grants.
 func (t *Turns) EnterForPeople(ctx context.Context, source string) (context.Context, *Turn, error) {
 	leave, err := t.Enter(ctx, source, "")
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *Turns) EnterForPeople(ctx context.Context, source string) (context.Cont
 	return context.WithValue(ctx, turnKey{}, turn), turn, nil
 }
 
-// Give gives the turn up for good. It may be called more than once, and of nil.
+// Give releases the turn for good. It may be called more than once, and on nil.
 func (t *Turn) Give() {
 	if t == nil {
 		return
@@ -41,23 +41,23 @@ func (t *Turn) Give() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.given = true
-	t.away()
+	t.release()
 }
 
-// away gives the turn up if it is held. The lock is held.
-func (t *Turn) away() {
+// release releases the turn if it is held. The caller holds the lock.
+func (t *Turn) release() {
 	if t.leave != nil {
 		t.leave()
 		t.leave = nil
 	}
 }
 
-// ForPeople marks a context as that of people without giving it a turn.
+// ForPeople marks a context as one of people, without a turn.
 func ForPeople(ctx context.Context) context.Context {
 	return context.WithValue(ctx, turnKey{}, (*Turn)(nil))
 }
 
-// ForGrants returns the context of a call that people and nodes share.
+// ForGrants returns the context for a call that people and nodes share.
 func ForGrants(ctx context.Context) context.Context {
 	if !IsForPeople(ctx) {
 		return ctx
@@ -71,9 +71,9 @@ func IsForPeople(ctx context.Context) bool {
 	return ok
 }
 
-// Pause gives the turn of a context up, if it has one, while a call to the store is under way, and
-// returns how to wait for it again afterwards. If the context ends meanwhile its owner goes on
-// without, since it has nothing left to do.
+// Pause releases the turn of a context, if it has one, for the time of a call to the store. back
+// waits for the turn again. If the context ends meanwhile, back returns without the turn, because
+// its owner has nothing left to do.
 func Pause(ctx context.Context) (back func()) {
 	t, _ := ctx.Value(turnKey{}).(*Turn)
 	if t == nil {
@@ -82,12 +82,12 @@ func Pause(ctx context.Context) (back func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waits++
-	t.away()
-	return func() { t.back(ctx) }
+	t.release()
+	return func() { t.reenter(ctx) }
 }
 
-// back waits for the turn again once no call is under way any more.
-func (t *Turn) back(ctx context.Context) {
+// reenter waits for the turn again once no call is under way.
+func (t *Turn) reenter(ctx context.Context) {
 	t.mu.Lock()
 	t.waits--
 	held := t.leave != nil || t.waits > 0 || t.given
@@ -101,7 +101,7 @@ func (t *Turn) back(ctx context.Context) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.leave != nil || t.waits > 0 || t.given { // Another call has begun, or has brought it back.
+	if t.leave != nil || t.waits > 0 || t.given { // Another call has begun, or has already taken the turn.
 		leave()
 		return
 	}

@@ -1,9 +1,9 @@
 package access
 
-// Places bounds how many are in at once. Nil is no bound. It is safe for concurrent use.
+// Places bounds how many callers run at once. Nil means no bound. It is safe for concurrent use.
 type Places chan struct{}
 
-// NewPlaces makes a number of places; 0 is no bound.
+// NewPlaces makes most places; 0 means no bound.
 func NewPlaces(most int) Places {
 	if most == 0 {
 		return nil
@@ -11,7 +11,7 @@ func NewPlaces(most int) Places {
 	return make(Places, most)
 }
 
-// Take reports whether there was a place; then Leave must be called.
+// Take reports whether there was a place. If so, the caller must call Leave.
 func (p Places) Take() bool {
 	if p == nil {
 		return true
@@ -24,7 +24,7 @@ func (p Places) Take() bool {
 	}
 }
 
-// Leave makes a place free.
+// Leave frees a place.
 func (p Places) Leave() {
 	if p != nil {
 		<-p

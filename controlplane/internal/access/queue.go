@@ -1,8 +1,8 @@
 package access
 
-// queue holds the waiting requests, and takes them out by turns: one of each source, and within a
-// source one of each node. A source is something that a caller cannot make up, as the address of a
-// connection; a node gives its name itself. The zero value is empty.
+// queue holds the waiting requests. It serves the sources in rotation, and within a source its
+// nodes in rotation. A source is a property that a caller cannot choose, such as the address of a
+// connection, whereas a node chooses its name. The zero value is empty.
 type queue struct {
 	sources rotation[*source]
 }
@@ -18,13 +18,13 @@ type node struct {
 	waiting []*ticket
 }
 
-// rotation is a list whose front goes to the back once it had its turn. Members are found by name.
+// rotation is a list of named members. Its front moves to the back after it was served.
 type rotation[T any] struct {
 	order  []T
 	byName map[string]T
 }
 
-// member returns the one of that name, made at the back if it is new.
+// member returns the member of that name. A new member starts at the back.
 func (r *rotation[T]) member(name string, fresh func() T) T {
 	if m, ok := r.byName[name]; ok {
 		return m
@@ -37,8 +37,8 @@ func (r *rotation[T]) member(name string, fresh func() T) T {
 	return m
 }
 
-// turned moves the front to the back, or out if it is done.
-func (r *rotation[T]) turned(name string, done bool) {
+// rotate moves the front to the back, or removes it if it is done.
+func (r *rotation[T]) rotate(name string, done bool) {
 	front := r.order[0]
 	r.order = r.order[1:]
 	if done {
@@ -48,14 +48,15 @@ func (r *rotation[T]) turned(name string, done bool) {
 	r.order = append(r.order, front)
 }
 
-// waiting is how many of a source wait.
-func (q *queue) waiting(from string) int {
+// countWaiting returns how many requests of a source wait.
+func (q *queue) countWaiting(from string) int {
 	if s, ok := q.sources.byName[from]; ok {
 		return s.size
 	}
 	return 0
 }
 
+// push adds a request of a source and a node.
 func (q *queue) push(t *ticket, from, name string) {
 	s := q.sources.member(from, func() *source { return &source{name: from} })
 	n := s.nodes.member(name, func() *node { return &node{name: name} })
@@ -63,7 +64,7 @@ func (q *queue) push(t *ticket, from, name string) {
 	s.size++
 }
 
-// pop removes and returns the next ticket by turns, nil if none waits.
+// pop removes and returns the next request in rotation, nil if none waits.
 func (q *queue) pop() *ticket {
 	if len(q.sources.order) == 0 {
 		return nil
@@ -73,7 +74,7 @@ func (q *queue) pop() *ticket {
 	t := n.waiting[0]
 	n.waiting = n.waiting[1:]
 	s.size--
-	s.nodes.turned(n.name, len(n.waiting) == 0)
-	q.sources.turned(s.name, s.size == 0)
+	s.nodes.rotate(n.name, len(n.waiting) == 0)
+	q.sources.rotate(s.name, s.size == 0)
 	return t
 }

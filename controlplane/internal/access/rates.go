@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Rates is a token bucket for each key, of the kind that the control plane hands to others. Make it
-// with NewRates; nil lets everything through. It is safe for concurrent use.
+// Rates is a token bucket for each key, of the same kind as the buckets of policies. Make it with
+// NewRates. A nil Rates allows everything. It is safe for concurrent use.
 type Rates struct {
 	params quota.Params
 	now    func() time.Time
@@ -19,8 +19,8 @@ type Rates struct {
 	states recent[quota.State]
 }
 
-// NewRates makes at most that many buckets, each with rate tokens a second and a burst. With more
-// keys the one that was used least recently is forgotten, and is full if it comes back.
+// NewRates makes at most most buckets, each with rate tokens per second and a burst. If there are
+// more keys, the least recently used key is dropped, and its bucket is full when it returns.
 func NewRates(rate, burst int64, most int, now func() time.Time) (*Rates, error) {
 	params, err := quota.NewParams(rate, quota.Second, burst)
 	if err != nil {
@@ -29,7 +29,7 @@ func NewRates(rate, burst int64, most int, now func() time.Time) (*Rates, error)
 	return &Rates{params: params, now: now, states: newRecent[quota.State](most)}, nil
 }
 
-// Take spends one token of a key. If there is none it says how long to wait for it.
+// Take takes one token of a key. If there is none, it returns how long to wait.
 func (r *Rates) Take(key string) (wait time.Duration, ok bool) {
 	if r == nil {
 		return 0, true
@@ -42,35 +42,35 @@ func (r *Rates) Take(key string) (wait time.Duration, ok bool) {
 	return time.Duration(result.RetryAfter) * time.Microsecond, result.Allowed
 }
 
-// Keys is a set of keys of a bounded size: a further key takes the place of the one that was seen
-// least recently. Make one with NewKeys. It is safe for concurrent use.
+// Keys is a set of keys with a maximum size: a further key replaces the least recently seen key.
+// Make one with NewKeys. It is safe for concurrent use.
 type Keys struct {
 	mu   sync.Mutex
 	keys recent[struct{}]
 }
 
-// NewKeys makes an empty set of at most that many keys.
+// NewKeys makes an empty set of at most most keys.
 func NewKeys(most int) *Keys { return &Keys{keys: newRecent[struct{}](most)} }
 
-// Has reports whether a key is in the set, and notes that it was seen.
+// Has reports whether a key is in the set, and marks it as seen.
 func (k *Keys) Has(key string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.keys.find(key) != nil
 }
 
-// Add puts a key into the set.
+// Add adds a key to the set.
 func (k *Keys) Add(key string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.keys.findOrAdd(key)
 }
 
-// recent holds a value for each of the keys that were used last.
+// recent holds a value for each of the most recently used keys.
 type recent[V any] struct {
 	most  int
 	byKey map[string]*list.Element // of *kept[V]
-	order *list.List               // the one used last in front
+	order *list.List               // most recently used first
 }
 
 type kept[V any] struct {
@@ -78,11 +78,12 @@ type kept[V any] struct {
 	value V
 }
 
+// newRecent makes an empty recent of at most so many keys.
 func newRecent[V any](most int) recent[V] {
 	return recent[V]{most: most, byKey: map[string]*list.Element{}, order: list.New()}
 }
 
-// find returns the value of a key, which counts as used; nil if there is none.
+// find returns the value of a key and marks it as used; nil if there is none.
 func (r *recent[V]) find(key string) *V {
 	element, ok := r.byKey[key]
 	if !ok {
@@ -92,8 +93,8 @@ func (r *recent[V]) find(key string) *V {
 	return &element.Value.(*kept[V]).value
 }
 
-// findOrAdd returns the value of a key, which is zero for a new one. For that the key that was used
-// least recently is forgotten, if there are as many as there may be.
+// findOrAdd returns the value of a key, which is zero for a new key. If there are too many keys, a
+// new one replaces the least recently used key.
 func (r *recent[V]) findOrAdd(key string) *V {
 	if value := r.find(key); value != nil {
 		return value

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// ErrFull: the source has no room for one more that waits.
+// ErrFull is returned if too many requests of the source wait already.
 var ErrFull = errors.New("too many requests of this source wait already")
 
-// Turns lets a bounded number in at once; the others wait and go in by turns. NewTurns makes it. It
-// is safe for concurrent use.
+// Turns lets a bounded number of requests run at once; the others wait and run in rotation. Make
+// one with NewTurns. It is safe for concurrent use.
 type Turns struct {
 	patience int
 
@@ -19,17 +19,18 @@ type Turns struct {
 	queue queue
 }
 
-// ticket is a request that waits. It is called, or gone, under the lock of Turns, never both.
+// ticket is a waiting request. It is either called or gone, never both; the lock of Turns guards
+// this.
 type ticket struct {
 	called chan struct{}
 	in     bool
 	gone   bool
 }
 
-// NewTurns lets in at most that many at once, and has at most waiting of one source wait.
+// NewTurns lets at most most requests run at once, and at most waiting of one source wait.
 func NewTurns(most, waiting int) *Turns { return &Turns{free: most, patience: waiting} }
 
-// EnterNow reports whether there is room; then leave must be called.
+// EnterNow reports whether there is room. If so, the caller must call leave.
 func (t *Turns) EnterNow() (leave func(), ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,9 +41,8 @@ func (t *Turns) EnterNow() (leave func(), ok bool) {
 	return t.leave, true
 }
 
-// Enter returns once there is room, and then leave must be called; or the context's error, or
-// ErrFull at once. While there is no room, each source is let in as often as any other, and of a
-// source each node as often as any other of it.
+// Enter waits until there is room. Then the caller must call leave. It returns the context's error,
+// or ErrFull at once. Sources that wait get equal shares, and so do the nodes of a source.
 func (t *Turns) Enter(ctx context.Context, source, node string) (leave func(), err error) {
 	t.mu.Lock()
 	if t.free > 0 {
@@ -50,7 +50,7 @@ func (t *Turns) Enter(ctx context.Context, source, node string) (leave func(), e
 		t.mu.Unlock()
 		return t.leave, nil
 	}
-	if t.queue.waiting(source) >= t.patience {
+	if t.queue.countWaiting(source) >= t.patience {
 		t.mu.Unlock()
 		return nil, ErrFull
 	}
@@ -64,14 +64,14 @@ func (t *Turns) Enter(ctx context.Context, source, node string) (leave func(), e
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if mine.in { // Both happened.
+	if mine.in { // The ticket was called and the context ended.
 		return t.leave, nil
 	}
 	mine.gone = true
 	return nil, ctx.Err()
 }
 
-// leave makes room for whose turn it is.
+// leave makes room for the next request in rotation.
 func (t *Turns) leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package store lists what a store of the control plane must be able to do. Each part is the port
-// of the service that uses it; redisstore and localstore implement them all.
+// Package store lists all operations of a store of the control plane. Each part is the port of the
+// service that uses it. redisstore and localstore implement all of them.
 package store
 
 import (

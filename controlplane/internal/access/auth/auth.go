@@ -1,4 +1,5 @@
-// Package auth decides about access: bearer tokens, kept as SHA-256 sums, each with a role.
+// Package auth decides about access with bearer tokens. It stores their SHA-256 sums, each with a
+// role.
 package auth
 
 import (
@@ -8,11 +9,11 @@ import (
 	"time"
 )
 
-// Role is what a token may do.
+// Role says what a token may do.
 type Role string
 
-// Viewers read, editors also write, admins may do everything; nodes may use what the filter uses
-// and nothing else.
+// Viewers read, editors also write, and admins may do everything. Nodes may only use the calls of
+// the filter.
 const (
 	Viewer Role = "viewer"
 	Editor Role = "editor"
@@ -20,7 +21,7 @@ const (
 	Node   Role = "node"
 )
 
-// ParseRole reads a role's name.
+// ParseRole reads the name of a role.
 func ParseRole(text string) (Role, error) {
 	switch r := Role(text); r {
 	case Viewer, Editor, Admin, Node:
@@ -29,7 +30,7 @@ func ParseRole(text string) (Role, error) {
 	return "", fmt.Errorf("%q is not a role: there are viewer, editor, admin, node", text)
 }
 
-// May reports whether a token of role r may do what requires the role needed.
+// May reports whether a token with role r may make a request that needs the role needed.
 func (r Role) May(needed Role) bool {
 	switch needed {
 	case Viewer:
@@ -54,15 +55,15 @@ type Token struct {
 // Expired reports whether the token has expired at now.
 func (t Token) Expired(now time.Time) bool { return !t.Expires.IsZero() && !now.Before(t.Expires) }
 
-// Sum is the stored form of a token's secret. A secret is random and too long to guess, so a slow
-// hash would only give strangers a way to keep the server busy with wrong ones.
+// Sum returns the stored form of a token's secret. A secret is random and too long to guess, so it
+// needs no slow hash, which strangers could use to keep the server busy with wrong tokens.
 func Sum(secret string) [sha256.Size]byte { return sha256.Sum256([]byte(secret)) }
 
 // Tokens are all accepted tokens.
 type Tokens []Token
 
-// Find returns the token with that secret, expired or not. Its time does not depend on whether and
-// where it finds the token.
+// Find returns the token with that secret, even if it has expired. Its running time does not depend
+// on the secret.
 func (ts Tokens) Find(secret string) (Token, bool) {
 	sum := Sum(secret)
 	found := -1

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// MaxTokens bounds how many tokens a file may hold: each request is compared with all of them.
+// MaxTokens is the maximum number of tokens in a file: each request is compared with all of them.
 const MaxTokens = 1000
 
 const (
@@ -26,14 +26,14 @@ const (
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@:/+-]{0,63}$`)
 
-// NewSecret draws the text of a new token, of 256 random bits.
+// NewSecret makes the text of a new token from 256 random bits.
 func NewSecret() string {
 	var b [secretSize]byte
 	rand.Read(b[:]) // It never fails.
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Line is the token's line in a tokens file.
+// Line returns the line for the token in a tokens file.
 func (t Token) Line() string {
 	line := fmt.Sprintf("%s %s %s%x", t.Name, t.Role, sumPrefix, t.Sum)
 	if !t.Expires.IsZero() {
@@ -42,25 +42,27 @@ func (t Token) Line() string {
 	return line
 }
 
-// LineError is the mistake in a line of a tokens file.
+// LineError is the error in a line of a tokens file.
 type LineError struct {
 	Line int
 	Err  error
 }
 
-// Error returns the line and the mistake, which may hold what was put into the wrong place.
+// Error returns the line and the error. The text may contain a secret that was put into the wrong
+// field.
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-// Unwrap returns the mistake.
+// Unwrap returns the error.
 func (e *LineError) Unwrap() error { return e.Err }
 
-// errEmpty is the problem of an empty file: otherwise a tool that truncates a file before it writes
-// it would lock every caller out for that moment.
+// errEmpty is the problem of an empty file. It is refused because a tool that truncates the file
+// before it writes it would lock every caller out for that moment.
 var errEmpty = errors.New("the file is empty: to have no tokens in it, leave a comment")
 
-// ParseFile reads a file of tokens, each on a line of its own: name, role, sum and, if it expires,
-// when; # starts a comment. Several tokens may have one name, and then one role. Tokens are those
-// of the lines that are right. An empty file is a problem, a file with only comments is not.
+// ParseFile reads a tokens file. Each line is a token: name, role, sum and, if it expires, the
+// time. # starts a comment. Several tokens may have one name; then they must have the same role. It
+// returns the tokens of the valid lines. An empty file is a problem, but a file with only comments
+// is valid.
 func ParseFile(text []byte) (tokens Tokens, problems []error) {
 	roles, sums := map[string]Role{}, map[[sha256.Size]byte]bool{}
 	scanner := bufio.NewScanner(bytes.NewReader(text))
@@ -105,6 +107,7 @@ func NewToken(name, role string, sum [sha256.Size]byte, expires time.Time) (Toke
 	return Token{Name: name, Role: r, Sum: sum, Expires: expires}, err
 }
 
+// parseToken reads the fields of a line.
 func parseToken(fields []string) (Token, error) {
 	if len(fields) != 3 && len(fields) != 4 {
 		return Token{}, errors.New("must be a name, a role, the SHA-256 of the token and, if it expires, when")

@@ -10,33 +10,35 @@ import (
 	"time"
 )
 
-// The reasons to refuse a secret.
+// These are the reasons to refuse a secret.
 var (
 	ErrUnknown = errors.New("no token has this secret")
 	ErrExpired = errors.New("the token has expired")
 )
 
-// Ring is the tokens that are accepted now. Make one with NewRing. It is safe for concurrent use.
+// Ring holds the accepted tokens. Make one with NewRing. It is safe for concurrent use.
 type Ring struct {
 	now    func() time.Time
 	fixed  Tokens
 	tokens atomic.Pointer[Tokens]
 }
 
-// NewRing makes a Ring. The fixed tokens are always in it; now is the clock by which tokens expire.
+// NewRing makes a Ring that always accepts the fixed tokens. now is the clock by which tokens
+// expire.
 func NewRing(fixed Tokens, now func() time.Time) *Ring {
 	r := &Ring{now: now, fixed: fixed}
 	r.Set(nil)
 	return r
 }
 
-// Set replaces the accepted tokens, except the fixed ones.
+// Set replaces the accepted tokens, except the fixed tokens.
 func (r *Ring) Set(others Tokens) {
 	all := slices.Concat(r.fixed, others)
 	r.tokens.Store(&all)
 }
 
-// Find returns the token with that secret. The error is ErrUnknown, or ErrExpired with the token.
+// Find returns the token with that secret. It returns ErrUnknown, or ErrExpired together with the
+// token.
 func (r *Ring) Find(secret string) (Token, error) {
 	t, ok := (*r.tokens.Load()).Find(secret)
 	switch {
@@ -48,7 +50,7 @@ func (r *Ring) Find(secret string) (Token, error) {
 	return t, nil
 }
 
-// Names are those of the accepted tokens.
+// Names returns the names of the accepted tokens.
 func (r *Ring) Names() (names []string) {
 	for _, t := range *r.tokens.Load() {
 		names = append(names, t.Name)
@@ -56,7 +58,8 @@ func (r *Ring) Names() (names []string) {
 	return names
 }
 
-// Marks are what tells the accepted tokens from others, and nothing of their secrets.
+// Marks returns a mark for each accepted token, by which the sets of two replicas can be compared.
+// A mark reveals nothing about the secret.
 func (r *Ring) Marks() (marks []string) {
 	for _, t := range *r.tokens.Load() {
 		sum := sha256.Sum256(append([]byte("deployment "), t.Sum[:]...))
@@ -65,14 +68,14 @@ func (r *Ring) Marks() (marks []string) {
 	return marks
 }
 
-// Expiring is one token that expires, or has expired.
+// Expiring describes a token that expires or has expired.
 type Expiring struct {
 	Name    string
 	Expires time.Time
 }
 
-// Expiring returns the expiring tokens by name: the last of several tokens with one name. A name
-// with a token that never expires is left out.
+// Expiring returns the tokens that expire, by name. If several tokens have one name, it returns
+// the last to expire. It leaves out names with a token that never expires.
 func (r *Ring) Expiring() []Expiring {
 	last := map[string]time.Time{}
 	var lasting []string

@@ -11,31 +11,33 @@ import (
 	"time"
 )
 
-// ErrSession is the reason to refuse a session: this deployment did not seal it, or it has ended.
+// ErrSession is returned for a session that this deployment did not seal or that has ended.
 var ErrSession = errors.New("the session is not one of this deployment, or it has ended")
 
-// maxSealed bounds the text of a session: each request with a cookie brings one.
+// maxSealed is the maximum length of a session's text in bytes: each request with a cookie brings
+// such a text.
 const maxSealed = 1024
 
-// NonceSize is how many random bytes Seal needs.
+// NonceSize is the number of random bytes that Seal needs.
 const NonceSize = 12
 
-// Session is what the cookie of a browser stands for: the secret of a token, until a time. It holds
-// the secret and not its sum, so that the key alone makes no session: that needs a valid token too.
+// Session is the content of a browser's cookie: the secret of a token, and the time at which the
+// session ends. It contains the secret and not its sum, so that the key alone is not enough to
+// forge a session; that needs a valid token too.
 type Session struct {
 	Secret string
 	Ends   time.Time
 }
 
-// SessionKey derives the key of sessions from the deployment's secret: every replica opens what
-// another has sealed.
+// SessionKey derives the key of sessions from the deployment's secret, so that every replica can
+// open the sessions of the others.
 func SessionKey(deployment [16]byte) [sha256.Size]byte {
 	mac := hmac.New(sha256.New, deployment[:])
 	mac.Write([]byte("weir console session 1"))
 	return [sha256.Size]byte(mac.Sum(nil))
 }
 
-// Seal encrypts the session. A nonce must be random and used once.
+// Seal encrypts the session. nonce must be random and must be used only once.
 func (s Session) Seal(key [sha256.Size]byte, nonce [NonceSize]byte) string {
 	plain := binary.BigEndian.AppendUint64(nil, uint64(s.Ends.Unix()))
 	plain = append(plain, s.Secret...)
@@ -43,7 +45,7 @@ func (s Session) Seal(key [sha256.Size]byte, nonce [NonceSize]byte) string {
 	return base64.RawURLEncoding.EncodeToString(sealed)
 }
 
-// OpenSession returns the session that a text was sealed from, or ErrSession.
+// OpenSession returns the session that was sealed into a text, or ErrSession.
 func OpenSession(key [sha256.Size]byte, text string, now time.Time) (Session, error) {
 	if len(text) > maxSealed {
 		return Session{}, ErrSession
@@ -63,7 +65,7 @@ func OpenSession(key [sha256.Size]byte, text string, now time.Time) (Session, er
 	return s, nil
 }
 
-// sealer is AES-256-GCM; neither step fails with a key of this length.
+// sealer returns AES-256-GCM. It cannot fail with a key of this length.
 func sealer(key [sha256.Size]byte) cipher.AEAD {
 	block, err := aes.NewCipher(key[:])
 	if err != nil {

@@ -18,14 +18,15 @@ import (
 
 const (
 	maxFile = 1 << 20
-	// lookEvery is how long a token may be accepted after its line has gone.
+	// lookEvery is how long a token may stay accepted after its line was removed.
 	lookEvery = 2 * time.Second
-	// warnBefore and warnEvery: the log warns daily of a token that expires soon.
+	// warnBefore is how long before the end the log begins to warn about a token that expires, and
+	// warnEvery how often it repeats the warning.
 	warnBefore = 14 * 24 * time.Hour
 	warnEvery  = 24 * time.Hour
 )
 
-// ReadFile returns a file's text, which must be short.
+// ReadFile returns the text of a file, which must be short.
 func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -39,39 +40,40 @@ func ReadFile(path string) ([]byte, error) {
 	return b, err
 }
 
-// Watch keeps the tokens of a Ring as a tokens file has them. Make one with NewWatch.
+// Watch copies a tokens file into a Ring whenever it changes. Make one with NewWatch.
 type Watch struct {
 	path string
 	ring *Ring
 	log  *slog.Logger
 
-	// text is what is in force, tokens are those of it, and wrong is what is wrong with it. Seen is
-	// what the last look found.
+	// text is the text in force, tokens are its tokens, and wrong is its error. seen is the text of
+	// the last look.
 	text, seen []byte
 	tokens     Tokens
 	wrong      error
-	// trouble is what the log has last about the file; short is the same for all to see.
+	// trouble is the last message in the log about the file. short is the same without the content
+	// of the file.
 	trouble string
 	short   atomic.Pointer[string]
 	warned  map[Token]time.Time
 }
 
-// NewWatch makes a Watch of the tokens file at path.
+// NewWatch makes a Watch for the tokens file at path.
 func NewWatch(path string, ring *Ring, log *slog.Logger) *Watch {
 	return &Watch{path: path, ring: ring, log: log, warned: map[Token]time.Time{}}
 }
 
-// Run reads the file again and again until ctx ends. It does not compare times of change, because
-// they are coarse, and a mounted secret changes by a link.
+// Run reads the file periodically until ctx ends. It does not rely on modification times, because
+// they are coarse, and because a mounted secret changes through a link.
 func (w *Watch) Run(ctx context.Context, now func() time.Time) {
 	w.Look(now())
 	every.Period(ctx, lookEvery, func(context.Context) { w.Look(now()) })
 }
 
-// Look reads the file once. A line that is wrong accepts no token, and what has no line any more is
-// accepted no longer: a mistake in one line keeps no other token alive. If the file cannot be read,
-// or is empty, the tokens stay as they are. A file with a mistake counts once two looks in a row
-// have seen it, so that none is taken for one while it is being written.
+// Look reads the file once. An invalid line accepts no token, and a token without a line is refused
+// from now on, so an error in one line does not keep another token valid. If the file cannot be
+// read or is empty, the tokens do not change. A file with an error takes effect only after two
+// looks in a row have seen it, because it may just be being written.
 func (w *Watch) Look(now time.Time) {
 	text, err := w.read()
 	if err == nil {
@@ -81,8 +83,8 @@ func (w *Watch) Look(now time.Time) {
 	w.warn(now)
 }
 
-// read returns the text of the file. A named pipe could keep its reader waiting for ever, and is
-// refused.
+// read returns the text of the file. It refuses a named pipe, which could block its reader for
+// ever.
 func (w *Watch) read() ([]byte, error) {
 	if info, err := os.Stat(w.path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 		return nil, fmt.Errorf("%s is a named pipe, and not a file that can be read again", w.path)
@@ -90,7 +92,7 @@ func (w *Watch) read() ([]byte, error) {
 	return ReadFile(w.path)
 }
 
-// take puts what the file says into force, unless it is in force.
+// take puts the tokens of a text into force, unless they already are.
 func (w *Watch) take(text []byte) error {
 	if w.text != nil && bytes.Equal(text, w.text) {
 		return w.wrong
@@ -115,7 +117,7 @@ func (w *Watch) take(text []byte) error {
 	return wrong
 }
 
-// note logs what is wrong with the file, once, and keeps it for Trouble.
+// note logs the error of the file once, and stores it for Trouble.
 func (w *Watch) note(err error) {
 	text := ""
 	if err != nil {
@@ -126,12 +128,12 @@ func (w *Watch) note(err error) {
 			"the tokens stay as they were", "file", w.path, "error", text)
 	}
 	w.trouble = text
-	short := briefly(err)
+	short := summarize(err)
 	w.short.Store(&short)
 }
 
-// Trouble says in which lines the file is wrong, or that it cannot be read; empty if it is right.
-// It holds nothing of the file, and is safe for concurrent use.
+// Trouble says which lines of the file are invalid, or that it cannot be read; empty if it is
+// valid. It contains nothing of the file. It is safe for concurrent use.
 func (w *Watch) Trouble() string {
 	if text := w.short.Load(); text != nil {
 		return *text
@@ -139,8 +141,8 @@ func (w *Watch) Trouble() string {
 	return ""
 }
 
-// briefly is what is wrong with the file, without anything that stands in it.
-func briefly(err error) string {
+// summarize returns the error of the file without anything of its content.
+func summarize(err error) string {
 	if err == nil {
 		return ""
 	}

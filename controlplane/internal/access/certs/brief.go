@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ofFile is a mistake in one of several files.
+// ofFile is an error in one of several files.
 type ofFile struct {
 	index int
 	err   error
@@ -19,10 +19,11 @@ type ofFile struct {
 
 func (e *ofFile) Error() string { return e.err.Error() }
 
-// Unwrap is the mistake.
+// Unwrap returns the error.
 func (e *ofFile) Unwrap() error { return e.err }
 
-// placed is an error of parse whose mistakes name their files; those of no file are of the first.
+// placed adds the file names to the errors of parse. An error without a file belongs to the first
+// file.
 func (f *files[T]) placed(err error) error {
 	parts := filesOf(err)
 	if len(parts) == 0 {
@@ -35,7 +36,7 @@ func (f *files[T]) placed(err error) error {
 	return errors.Join(all...)
 }
 
-// filesOf are the mistakes of an error that are said of a file.
+// filesOf returns the errors inside err that belong to a file.
 func filesOf(err error) []*ofFile {
 	switch e := err.(type) {
 	case *ofFile:
@@ -50,8 +51,8 @@ func filesOf(err error) []*ofFile {
 	return nil
 }
 
-// parsePair reads a certificate, with those between it and an authority, and its key. A mistake is
-// said of the file that has it.
+// parsePair reads a certificate with its intermediates, and its key. Each error belongs to the file
+// that has it.
 func parsePair(texts [][]byte) (pair *tls.Certificate, wrong, err error) {
 	both, err := tls.X509KeyPair(texts[0], texts[1])
 	if err == nil {
@@ -64,12 +65,12 @@ func parsePair(texts [][]byte) (pair *tls.Certificate, wrong, err error) {
 		}
 	}
 	if all == nil {
-		all = append(all, err) // One does not fit the other.
+		all = append(all, err) // The certificate and the key do not fit.
 	}
 	return nil, nil, errors.Join(all...)
 }
 
-// wrongBlock says which block of a text in PEM is damaged, or that none is of a kind.
+// wrongBlock says which block of a PEM text is damaged, or that there is no block of the kind.
 func wrongBlock(text []byte, kind string) error {
 	found := false
 	for at := bytes.Index(text, begin); at >= 0; {
@@ -104,21 +105,22 @@ func wrongBlock(text []byte, kind string) error {
 
 var errNoBlock = errors.New("is no block of PEM: a line of it is missing or damaged")
 
-// Secret is the text of a file, without the spaces around it. Make one with LoadSecret. It is safe
+// Secret is the text of a file, without surrounding spaces. Make one with LoadSecret. It is safe
 // for concurrent use.
 type Secret struct {
 	files[string]
 }
 
-// LoadSecret reads a text of one line.
+// LoadSecret reads a file with one line of text.
 func LoadSecret(path string) (*Secret, error) {
 	s := &Secret{files[string]{kind: "a password", paths: []string{path}, parse: parseSecret}}
 	return s, s.read(true)
 }
 
-// Current is the text as the file is now, or was when it last made sense.
+// Current returns the text of the file, or its last valid text.
 func (s *Secret) Current(log *slog.Logger) string { return *s.current(log) }
 
+// parseSecret checks the text of a secret.
 func parseSecret(texts [][]byte) (secret *string, wrong, err error) {
 	text := strings.TrimSpace(string(texts[0]))
 	first, more, several := strings.Cut(text, "\n")
@@ -136,8 +138,7 @@ func parseSecret(texts [][]byte) (secret *string, wrong, err error) {
 	return &text, nil, nil
 }
 
-// Brief is Trouble file by file, without anything that stands in them; empty for those that are
-// right.
+// Brief is Trouble for each file, without anything of their content. It is empty for valid files.
 func (f *files[T]) Brief(log *slog.Logger) []string {
 	f.Trouble(log)
 	f.mu.Lock()
@@ -156,7 +157,7 @@ func (f *files[T]) Brief(log *slog.Logger) []string {
 	return briefs
 }
 
-// linesOf are those that an error names, the first ten.
+// linesOf returns the first ten lines that an error names.
 func linesOf(err error) (lines []int) {
 	if line, ok := err.(*LineError); ok {
 		return []int{line.Line}

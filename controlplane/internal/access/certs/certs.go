@@ -1,5 +1,5 @@
-// Package certs keeps certificates and passwords as their files are, so that they can be renewed
-// while the process runs.
+// Package certs reads certificates and passwords from files again when they change, so that they
+// can be renewed while the process runs.
 package certs
 
 import (
@@ -19,9 +19,9 @@ type Pair struct {
 	files[tls.Certificate]
 }
 
-// Pool is a set of authorities, from one file. A certificate in it that is wrong is no authority,
-// and all others count: a mistake keeps no authority alive that has been taken out. Make one with
-// LoadPool. It is safe for concurrent use.
+// Pool is a set of authorities from one file. An invalid certificate in the file is ignored and the
+// others count, so an error does not keep a removed authority valid. Make one with LoadPool. It is
+// safe for concurrent use.
 type Pool struct {
 	files[x509.CertPool]
 	admitted admitted
@@ -33,18 +33,18 @@ func Load(cert, key string) (*Pair, error) {
 	return p, p.read(true)
 }
 
-// Current is the certificate with its key, as the files are now or were when they last made sense.
+// Current returns the certificate with its key, from the files or from their last valid texts.
 func (p *Pair) Current(log *slog.Logger) *tls.Certificate { return p.current(log) }
 
-// LoadPool reads authorities in PEM. One that is wrong is an error.
+// LoadPool reads authorities in PEM. It returns an error if one of them is invalid.
 func LoadPool(path string) (*Pool, error) {
 	parse := func(texts [][]byte) (*x509.CertPool, error, error) { return parsePool(texts[0]) }
 	p := &Pool{files: files[x509.CertPool]{kind: "a certificate", paths: []string{path}, parse: parse}}
 	return p, p.read(true)
 }
 
-// LoadRight is LoadPool for authorities of a server that this process calls: a wrong one among
-// others is absent and admits no server, as in a file that is read again, and Trouble reports it.
+// LoadRight is LoadPool for the authorities of a server that this process calls. An invalid
+// certificate among valid ones is ignored, as when a file is read again, and Trouble reports it.
 func LoadRight(path string) (*Pool, error) {
 	p, err := LoadPool(path)
 	if p.value != nil {
@@ -53,18 +53,18 @@ func LoadRight(path string) (*Pool, error) {
 	return p, err
 }
 
-// Current are the authorities, as the file is now or was when it last made sense.
+// Current returns the authorities, from the file or from its last valid text.
 func (p *Pool) Current(log *slog.Logger) *x509.CertPool { return p.current(log) }
 
-// The protocols that a listener speaks over TLS.
+// These are the protocols that a listener speaks over TLS.
 const (
 	HTTP1 = "http/1.1"
 	HTTP2 = "h2"
 )
 
-// Server is the configuration of a listener that speaks a protocol, shows the pair, and wants from
-// its clients a certificate of the pool unless that is nil. Files are looked at for each
-// connection; while they are wrong, what they held before stays, which the log says once.
+// Server returns the configuration of a TLS listener for a protocol. It shows the pair, and
+// requires a client certificate of the pool unless clients is nil. The files are checked at each
+// connection. If they become invalid, their previous content stays in force, which is logged once.
 func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -81,25 +81,26 @@ func Server(protocol string, pair *Pair, clients *Pool, log *slog.Logger) *tls.C
 	}
 }
 
-// files is what some files mean together.
+// files is a value that is read from one or more files.
 type files[T any] struct {
-	// kind is a word for the value, with its article.
+	// kind names the value in messages, with its article.
 	kind  string
 	paths []string
-	// parse also says what is wrong with a part of the texts whose rest has a meaning.
+	// parse returns the value of the texts. wrong is the error of a part of the texts that is
+	// ignored.
 	parse func(texts [][]byte) (value *T, wrong, err error)
 
 	mu    sync.Mutex
 	texts [][]byte
 	value *T
-	// wrong is what is wrong with the texts in use, seen are those of the last look of Trouble, and
-	// last is what was wrong when the files were read last.
+	// wrong is the error of the texts in force. last is the error of the last read. seen are the
+	// texts that the last look of Trouble saw.
 	wrong, last error
 	seen        [][]byte
 	trouble     string
 }
 
-// current is what the files mean now, or meant when they last made sense.
+// current returns the value of the files, or of their last valid texts.
 func (f *files[T]) current(log *slog.Logger) *T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,8 +108,8 @@ func (f *files[T]) current(log *slog.Logger) *T {
 	return f.value
 }
 
-// Trouble looks at the files, and says why they cannot be used as they are; empty if they can. It
-// is for looks at regular times: see read.
+// Trouble reads the files and says why they cannot be used; empty if they can. It must be called at
+// regular times, see read.
 func (f *files[T]) Trouble(log *slog.Logger) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,6 +117,7 @@ func (f *files[T]) Trouble(log *slog.Logger) string {
 	return f.trouble
 }
 
+// look reads the files and logs changes. regular is true for calls at regular times.
 func (f *files[T]) look(log *slog.Logger, regular bool) {
 	before, trouble := f.value, ""
 	f.last = f.read(regular)
@@ -132,9 +134,9 @@ func (f *files[T]) look(log *slog.Logger, regular bool) {
 	}
 }
 
-// read takes over what has changed. Texts with a mistake count once two regular looks in a row have
-// seen them, so that none is taken for one while it is being written: two handshakes can be closer
-// than two writes of one file.
+// read puts changed texts into force. Texts with an error take effect only after two regular looks
+// in a row have seen them, because a file may just be being written. Handshakes do not count as
+// looks, because two of them can be closer together than two writes of one file.
 func (f *files[T]) read(regular bool) error {
 	texts, same := make([][]byte, len(f.paths)), f.texts != nil
 	var lacking []error

@@ -11,21 +11,22 @@ import (
 	"sync"
 )
 
-// LineError is a certificate in a file that is wrong.
+// LineError is the error of a certificate in a file.
 type LineError struct {
-	// Line is where it begins, counted from 1.
+	// Line is the line at which the certificate begins, counted from 1.
 	Line int
 	Err  error
 }
 
 func (e *LineError) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
 
-// Unwrap is why it is wrong.
+// Unwrap returns the error.
 func (e *LineError) Unwrap() error { return e.Err }
 
 var begin = []byte("-----BEGIN ")
 
-// parsePool reads authorities in PEM: wrong are those that are none, and err that there is none.
+// parsePool reads authorities in PEM. wrong lists the invalid authorities, and err is set if none
+// is valid.
 func parsePool(text []byte) (pool *x509.CertPool, wrong, err error) {
 	pool = x509.NewCertPool()
 	count, problems := 0, []error(nil)
@@ -53,6 +54,7 @@ func parsePool(text []byte) (pool *x509.CertPool, wrong, err error) {
 	return pool, errors.Join(problems...), nil
 }
 
+// parseOne reads one certificate.
 func parseOne(text []byte) (*x509.Certificate, error) {
 	block, _ := pem.Decode(text)
 	switch {
@@ -64,19 +66,19 @@ func parseOne(text []byte) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// mostAdmitted bounds the certificates of clients that are remembered.
+// mostAdmitted is the maximum number of client certificates that are remembered.
 const mostAdmitted = 100_000
 
-// admitted are the certificates of clients that authorities have issued.
+// admitted remembers which client certificates the authorities have issued.
 type admitted struct {
 	sync.Mutex
 	by    *x509.CertPool
 	known map[[sha256.Size]byte]bool
 }
 
-// Admits reports whether an authority that is in the file now has issued the certificate that a
-// client has shown, which is the first of chain. The handshake asks this once, and a connection can
-// be open for months.
+// Admits reports whether a current authority of the file has issued a client's certificate, which
+// is the first of chain. It is called for each request, because the handshake checks this only once
+// and a connection can be open for months.
 func (p *Pool) Admits(chain []*x509.Certificate) bool {
 	if len(chain) == 0 {
 		return false
@@ -94,7 +96,7 @@ func (p *Pool) Admits(chain []*x509.Certificate) bool {
 	if known {
 		return admits
 	}
-	admits = issued(by, chain) // Without the lock, for which all requests wait.
+	admits = isIssued(by, chain) // Without the lock, because all requests wait for it.
 	a.Lock()
 	defer a.Unlock()
 	if a.by == by {
@@ -103,8 +105,8 @@ func (p *Pool) Admits(chain []*x509.Certificate) bool {
 	return admits
 }
 
-// issued reports whether an authority of a pool has issued the first certificate of a chain.
-func issued(by *x509.CertPool, chain []*x509.Certificate) bool {
+// isIssued reports whether an authority of the pool has issued the first certificate of the chain.
+func isIssued(by *x509.CertPool, chain []*x509.Certificate) bool {
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {
 		between.AddCert(c)
@@ -115,8 +117,8 @@ func issued(by *x509.CertPool, chain []*x509.Certificate) bool {
 	return err == nil
 }
 
-// Guard has a handler serve only requests on connections whose clients the pool still admits, all
-// if the pool is nil.
+// Guard returns a handler that serves only connections whose client the pool still admits. A nil
+// pool admits all.
 func (p *Pool) Guard(next http.Handler) http.Handler {
 	if p == nil {
 		return next
@@ -131,5 +133,5 @@ func (p *Pool) Guard(next http.Handler) http.Handler {
 	})
 }
 
-// Removed is said to a client on an open connection that could not open one now.
+// Removed is the answer to a client on an open connection that could not open a new connection.
 const Removed = "the authority of this client's certificate is accepted no longer"

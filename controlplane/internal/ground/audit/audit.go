@@ -1,5 +1,5 @@
 // Package audit records changes and their authors. Every write of a store takes its audit entry and
-// stores it together with the change, in the same script or transaction, so that there is never one
+// stores it together with the change, in the same script or transaction, so that neither exists
 // without the other.
 package audit
 
@@ -13,59 +13,59 @@ import (
 	"time"
 )
 
-// Kept is how many entries a store keeps in each of its lists: one for the policy set and the whole
-// deployment, one for consumers, so that many changes of one kind do not push out the others. The
-// oldest are dropped.
+// Kept is the maximum number of entries in each list of a store; the oldest are dropped. There is
+// one list for the policy set and the whole deployment and one for consumers, so that many changes
+// of one kind do not displace the others.
 const Kept = 10_000
 
-// The bounds of an entry, in bytes. Longer texts are cut; of a larger value only the size is kept.
+// These are the bounds of an entry, in bytes. Longer texts are cut. A larger value is replaced by
+// its size.
 const (
 	maxText  = 512
 	maxValue = 4 << 10
 )
 
-// Resources are the kinds of things that change: the parts of Entry.Resource before the slash.
+// Resources are the kinds of resources: the part of Entry.Resource before the slash.
 var Resources = []string{"policyset", "policies", "rollout", "consumers", "keys", "enforcement", "penalties"}
 
-// ErrCursor: a text that should name an entry is not an ID.
+// ErrCursor is returned for a cursor that is not the ID of an entry.
 var ErrCursor = errors.New("the cursor is not the ID of an audit entry")
 
-// Entry is one change. The writer fills in all fields but ID, At and, where the store documents it,
-// Before.
+// Entry describes one change. The writer sets all fields except ID and At. If the store documents
+// that it sets Before, the writer leaves that out too.
 type Entry struct {
-	// ID is given by the store. Entries in the order of their IDs are in the order of time.
+	// ID is set by the store. Entries sorted by ID are sorted by time.
 	ID string `json:"-"`
-	// At is the time of the change by the store's clock. Two entries of one list never have the
-	// same time.
+	// At is the time of the change by the store's clock. It is unique within a list.
 	At time.Time `json:"-"`
 	// By is the name of the token and Role its role. Both are empty for changes that the control
-	// plane makes by itself.
+	// plane makes itself.
 	By   string `json:"by"`
 	Role string `json:"role,omitempty"`
-	// Action is what was done, as noun and verb: policyset.put, policy.patch, version.rollback,
+	// Action names the change as noun and verb: policyset.put, policy.patch, version.rollback,
 	// consumer.delete.
 	Action string `json:"action"`
-	// Resource is what changed: policyset, policies/NAME, consumers/HASH. It never holds a
-	// consumer's value.
+	// Resource names the changed resource: policyset, policies/NAME, consumers/HASH. It never
+	// contains a consumer's value.
 	Resource string `json:"resource"`
-	// RequestID is the id of the request in the control plane's log.
+	// RequestID is the ID of the request in the control plane's log.
 	RequestID string `json:"request_id,omitempty"`
-	// Before and After are JSON: a small value as a whole, or a summary of a large one; nil for
-	// nothing.
+	// Before and After are JSON: a small value itself, or a summary of a large one. nil means no
+	// value.
 	Before json.RawMessage `json:"before,omitempty"`
 	After  json.RawMessage `json:"after,omitempty"`
-	// Reason is the operator's reason.
+	// Reason is the reason that the operator gave; empty for none.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Store keeps entries.
+// Store stores entries.
 type Store interface {
-	// Audit returns at most limit entries, newest first: those with an ID below before, or the
-	// newest if that is empty.
+	// Audit returns at most limit entries, newest first: entries with an ID below before, or the
+	// newest ones if before is empty.
 	Audit(ctx context.Context, before string, limit int) ([]Entry, error)
 }
 
-// Value is the form of v in Before and After.
+// Value returns v in the form of Before and After.
 func Value(v any) json.RawMessage {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -74,8 +74,8 @@ func Value(v any) json.RawMessage {
 	return text
 }
 
-// Encode is the stored form of an entry, bounded and never empty, without ID and At, which the
-// store puts before it.
+// Encode returns the stored form of an entry, which is bounded and never empty. It does not contain
+// ID and At, which the store adds in front.
 func (e Entry) Encode() (string, error) {
 	for _, s := range []*string{&e.By, &e.Role, &e.Action, &e.Resource, &e.RequestID, &e.Reason} {
 		if len(*s) > maxText {
@@ -107,11 +107,11 @@ func Decode(list, stored string) (e Entry, err error) {
 	return e, nil
 }
 
-// DamagedAction is that of an entry that a store cannot read any more.
+// DamagedAction is the action of an entry that cannot be read any more.
 const DamagedAction = "audit.damaged"
 
-// Read reads an element of a store's list, which is of a time in microseconds since 1970. A damaged
-// element becomes an entry that says so: it hides no other, and is not left out unseen.
+// Read reads an element of a store's list. micros is the time of the element since 1970. A damaged
+// element becomes an entry that says so, so that it is visible and hides no other entry.
 func Read(list string, micros int64, stored string) Entry {
 	id := fmt.Sprintf("%016d-%s", micros, list)
 	e, err := Decode(list, stored)
@@ -124,7 +124,8 @@ func Read(list string, micros int64, stored string) Entry {
 	return e
 }
 
-// Stamp is the time in an ID, in microseconds since 1970. ErrCursor.
+// Stamp returns the time in an ID, in microseconds since 1970. It returns ErrCursor for a text that
+// is no ID.
 func Stamp(id string) (int64, error) {
 	digits, list, _ := strings.Cut(id, "-")
 	stamp, err := strconv.ParseInt(digits, 10, 64)

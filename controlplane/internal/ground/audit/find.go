@@ -6,24 +6,27 @@ import (
 	"time"
 )
 
-// How many entries are read at a time if some are left out, and how many for one answer.
+// These are the numbers of entries that Find reads at a time if it filters them, and at most for
+// one answer.
 const (
 	chunk   = 1000
 	maxRead = 5000
 )
 
-// Query selects entries. A zero field selects all.
+// Query selects entries. A zero field selects all entries.
 type Query struct {
-	// Before is the ID of an entry; it selects older ones.
+	// Before is the ID of an entry. The query selects older entries.
 	Before string
 	// Since is the earliest time.
 	Since time.Time
 	// By is the name of a token.
 	By string
-	// Resource is a resource with everything below; a slash at the end makes no difference.
+	// Resource is a resource, including everything below it. A slash at the end makes no
+	// difference.
 	Resource string
 }
 
+// wants reports whether the query selects an entry.
 func (q Query) wants(e Entry) bool {
 	if q.By != "" && e.By != q.By {
 		return false
@@ -32,9 +35,9 @@ func (q Query) wants(e Entry) bool {
 	return q.Resource == "" || found && (below == "" || below[0] == '/')
 }
 
-// Find returns at most limit entries, newest first, and where to go on, empty at the end. It reads
-// a bounded number of entries, so the answer may have fewer than limit, or none, although there are
-// more. Errors: ErrCursor, or the store's.
+// Find returns at most limit entries, newest first, and the cursor of the next page, which is empty
+// at the end. It reads a bounded number of entries, so a page can have fewer than limit entries, or
+// none, although more follow. It returns ErrCursor or an error of the store.
 func Find(ctx context.Context, store Store, q Query, limit int) (found []Entry, next string, err error) {
 	size := chunk
 	if q.By == "" && q.Resource == "" {

@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// heldEntries is how many entries a replica keeps for when the store is away.
+	// heldEntries is the number of entries that a replica keeps in memory while the store is
+	// unreachable.
 	heldEntries = 500
-	// readEvery is how often it reads them anew.
+	// readEvery is the period at which it reads them again.
 	readEvery = 10 * time.Second
-	// readTime is how long that may take.
+	// readTime is the timeout for one read.
 	readTime = time.Second
 )
 
-// Held is a Store that keeps its newest entries in memory, for when it is away. Make one with
-// NewHeld, and run Run in one goroutine. It is safe for concurrent use.
+// Held is a Store that keeps its newest entries in memory, in case the store is unreachable. Make
+// one with NewHeld, and run Run in one goroutine. It is safe for concurrent use.
 type Held struct {
 	Store
 	now func() time.Time
@@ -30,17 +31,17 @@ type Held struct {
 	read time.Time
 }
 
-// NewHeld makes a Held over a store; now tells how old entries are.
+// NewHeld makes a Held for a store. now is the clock by which entries age.
 func NewHeld(store Store, now func() time.Time) *Held { return &Held{Store: store, now: now} }
 
 // Run reads the newest entries until ctx ends.
 func (h *Held) Run(ctx context.Context) {
-	h.look(ctx)
-	every.Period(ctx, readEvery, h.look)
+	h.refresh(ctx)
+	every.Period(ctx, readEvery, h.refresh)
 }
 
-// look reads the newest entries. If that fails, those of before stay.
-func (h *Held) look(ctx context.Context) {
+// refresh reads the newest entries. If that fails, the previous ones stay.
+func (h *Held) refresh(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	_, _ = h.Audit(ctx, "", heldEntries)
@@ -60,7 +61,7 @@ func (h *Held) Audit(ctx context.Context, before string, limit int) ([]Entry, er
 	if len(list) == limit {
 		before = list[len(list)-1].ID
 	}
-	if len(older) > 0 && older[0].ID >= before { // No entry is missing between the two.
+	if len(older) > 0 && older[0].ID >= before { // No entry is missing between the two lists.
 		for _, e := range older {
 			if e.ID < before && len(h.list) < heldEntries {
 				h.list = append(h.list, e)
@@ -70,17 +71,17 @@ func (h *Held) Audit(ctx context.Context, before string, limit int) ([]Entry, er
 	return list, nil
 }
 
-// errNotHeld: nothing has been read yet.
+// errNotHeld is returned before the first entries have been read.
 var errNotHeld = errors.New("no entry of the audit has been read yet")
 
-// InMemory is what is held, as a store, and when it was read.
+// InMemory returns the entries in memory as a store, and the time at which they were read.
 func (h *Held) InMemory() (Store, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return memory{h.list, !h.read.IsZero()}, h.read
 }
 
-// memory is a store of entries that were read, newest first.
+// memory is a store of entries from a past read, newest first.
 type memory struct {
 	list  []Entry
 	known bool

@@ -2,15 +2,16 @@ package breaker
 
 import "time"
 
-// settledAfter is how long a store must have answered before it overrules a node that has a later
-// revision: another replica may just have sent the node what this one has not read yet.
+// settledAfter is how long a store must have answered without a break before it overrules a node
+// that has a later revision: another replica may just have sent the node a revision that this one
+// has not read yet.
 const settledAfter = 5 * time.Second
 
-// Answering is since when a store has answered without a break. The zero value is a store that does
-// not answer.
+// Answering records since when a store has answered without a break. The zero value is a store that
+// does not answer.
 type Answering struct{ since time.Time }
 
-// Note notes how a request to the store ended.
+// Note records the result of a request to the store.
 func (a *Answering) Note(err error, now time.Time) {
 	switch {
 	case err != nil:

@@ -1,5 +1,5 @@
-// Package breaker keeps requests from a server that does not answer, so that they fail at once and
-// do not pile up.
+// Package breaker stops requests to a server that does not answer, so that they fail at once and do
+// not accumulate.
 package breaker
 
 import "time"
@@ -7,15 +7,15 @@ import "time"
 // State says which requests a breaker allows. The zero value is Closed.
 type State uint8
 
-// Closed allows all requests, Open none, HalfOpen one trial at a time. The numbers are those of the
-// metric.
+// Closed allows all requests, Open allows none, and HalfOpen allows one trial at a time. The metric
+// uses the same numbers.
 const (
 	Closed State = iota
 	HalfOpen
 	Open
 )
 
-// String is the state's name in logs and metrics.
+// String returns the name of the state in logs and metrics.
 func (s State) String() string {
 	switch s {
 	case Closed:
@@ -27,30 +27,30 @@ func (s State) String() string {
 }
 
 const (
-	// Tolerated failures in a row open a breaker.
+	// Tolerated is the number of failures in a row that opens a breaker.
 	Tolerated = 5
-	// Rest is the mean time for which an open breaker allows no request; each rest is up to a
-	// quarter longer or shorter, so that many replicas do not try together.
+	// Rest is the mean time for which an open breaker allows no request. Each rest is up to a
+	// quarter longer or shorter, so that replicas do not all try at the same time.
 	Rest = 250 * time.Millisecond
-	// trialTime is how long a trial may take before another one is allowed, because its caller may
+	// trialTime is how long a trial may take before the next one is allowed, because its caller may
 	// have left without a report.
 	trialTime = Rest
 )
 
-// Breaker decides about one server that may not answer. It reads no clock and no random numbers.
-// The zero value is closed.
+// Breaker decides whether requests to one server are allowed. It reads no clock and no random
+// numbers. The zero value is closed.
 type Breaker struct {
 	state    State
-	failures int // in a row, while closed
-	// until the rest ends, or the trial.
+	failures int // failures in a row while closed
+	// until is the end of the rest or of the trial.
 	until time.Time
 }
 
-// State is the state as of the last call.
+// State returns the state after the last call.
 func (b *Breaker) State() State { return b.state }
 
-// Allow reports whether a request is allowed at now. If the breaker is not closed, the request is
-// the trial, and the caller must report its end.
+// Allow reports whether a request is allowed at now. If the breaker is not closed, the request is a
+// trial, and the caller must report its result.
 func (b *Breaker) Allow(now time.Time) bool {
 	if b.state == Closed {
 		return true
@@ -62,9 +62,9 @@ func (b *Breaker) Allow(now time.Time) bool {
 	return true
 }
 
-// Report counts how a request that was allowed ended at now. Luck, from 0 to 1, sets the length of
-// a rest that begins. Any answer closes the breaker; failures of requests that were under way when
-// it opened change nothing.
+// Report counts the result of an allowed request at now. luck, from 0 to 1, sets the length of a
+// rest that begins. Any answer closes the breaker. Failures of requests that were under way when
+// the breaker opened have no effect.
 func (b *Breaker) Report(now time.Time, ok bool, luck float64) {
 	switch {
 	case ok:

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Change is a transition of a breaker.
+// Change describes a transition of a breaker.
 type Change struct {
-	// Name is the breaker's name.
+	// Name is the name of the breaker.
 	Name     string
 	From, To State
 	// After is how long the breaker was not closed; 0 when it leaves Closed.
 	After time.Duration
-	// Cause is the last failure; nil for the change to Closed, and to HalfOpen.
+	// Cause is the last failure; nil for the change to Closed or HalfOpen.
 	Cause error
 }
 
-// Group is breakers by name. Make one with NewGroup; nil allows every request. It is safe for
-// concurrent use.
+// Group is a set of breakers by name. Make one with NewGroup. A nil Group allows every request. It
+// is safe for concurrent use.
 type Group struct {
 	now    func() time.Time
 	luck   func() float64
@@ -29,18 +29,18 @@ type Group struct {
 
 type member struct {
 	Breaker
-	since time.Time // the first of the present failures; zero if there are none
-	left  time.Time // when it left Closed
+	since time.Time // time of the first of the current failures; zero without failures
+	left  time.Time // time at which it left Closed
 }
 
-// NewGroup makes a Group: now is its clock, luck draws from [0, 1), and notify, if not nil, is
-// called once for each transition, one at a time.
+// NewGroup makes a Group. now is its clock, luck returns a random number in [0, 1). notify, if not
+// nil, is called once for each transition, one call at a time.
 func NewGroup(now func() time.Time, luck func() float64, notify func(Change)) *Group {
 	return &Group{now: now, luck: luck, notify: notify, all: map[string]*member{}}
 }
 
-// Allow reports whether a request to the named server may be made. If so, its end must be reported,
-// unless its caller left.
+// Allow reports whether a request to the named server is allowed. If so, the caller must report its
+// result, unless it stops waiting.
 func (g *Group) Allow(name string) bool {
 	if g == nil {
 		return true
@@ -53,11 +53,11 @@ func (g *Group) Allow(name string) bool {
 	}
 	from := m.state
 	ok := m.Allow(g.now())
-	g.changed(name, m, from, nil)
+	g.reportChange(name, m, from, nil)
 	return ok
 }
 
-// Report notes how an allowed request to the named server ended.
+// Report records the result of an allowed request to the named server.
 func (g *Group) Report(name string, err error) {
 	if g == nil {
 		return
@@ -79,14 +79,14 @@ func (g *Group) Report(name string, err error) {
 		m.since = now
 	}
 	m.Report(now, err == nil, g.luck())
-	g.changed(name, m, from, err)
+	g.reportChange(name, m, from, err)
 	if err == nil {
 		delete(g.all, name)
 	}
 }
 
-// Refused notes that the named server answered, but refused its service: for callers it is away,
-// although they do not wait for that answer.
+// Refused records that the named server answered but refused to serve. Callers see it as
+// unreachable, although they do not wait for it.
 func (g *Group) Refused(name string) {
 	if g == nil {
 		return
@@ -103,8 +103,8 @@ func (g *Group) Refused(name string) {
 	}
 }
 
-// changed reports a transition. The lock is held.
-func (g *Group) changed(name string, m *member, from State, cause error) {
+// reportChange reports a transition. The caller holds the lock.
+func (g *Group) reportChange(name string, m *member, from State, cause error) {
 	if from == m.state {
 		return
 	}
@@ -119,8 +119,8 @@ func (g *Group) changed(name string, m *member, from State, cause error) {
 	}
 }
 
-// Failing is how long the named server has not answered; 0 if its last request was answered, or
-// none was made.
+// Failing returns how long the named server has not answered; 0 if it answered the last request or
+// there was none.
 func (g *Group) Failing(name string) time.Duration {
 	if g == nil {
 		return 0
@@ -133,7 +133,7 @@ func (g *Group) Failing(name string) time.Duration {
 	return 0
 }
 
-// Keep removes all breakers that are not named, because their servers do not exist any more.
+// Keep removes all breakers that are not in names, because their servers do not exist any more.
 func (g *Group) Keep(names map[string]bool) {
 	if g == nil {
 		return
@@ -146,12 +146,12 @@ func (g *Group) Keep(names map[string]bool) {
 		}
 		from := m.state
 		m.Breaker = Breaker{}
-		g.changed(name, m, from, nil)
+		g.reportChange(name, m, from, nil)
 		delete(g.all, name)
 	}
 }
 
-// Closed reports whether the named server answered its last request, or failed less often than is
+// Closed reports whether the named server answered the last request, or failed fewer times than
 // tolerated.
 func (g *Group) Closed(name string) bool {
 	if g == nil {

@@ -1,16 +1,14 @@
-// Package errs has the errors that callers of the control plane can do something about. Each has a
-// code, and the interface knows one status for each code; any other error is the store's or a
-// fault.
+// Package errs has the errors that callers of the control plane can act on. Each has a code, and
+// the API has one status for each code. Any other error comes from the store or is a bug.
 package errs
 
 import "errors"
 
-// Code is the kind of an error, as the type of a problem names it. It is an error itself, which is
-// enough where the kind says it all, and errors.Is(err, code) reports whether an error is of its
-// kind.
+// Code is the kind of an error, and the type of a problem in the API. It is an error itself, for
+// errors that need no more detail. errors.Is(err, code) reports whether an error has the code.
 type Code string
 
-// The codes.
+// These are the codes.
 const (
 	BadRequest           Code = "bad-request"
 	Unauthorized         Code = "unauthorized"
@@ -24,18 +22,18 @@ const (
 	NothingToKeep        Code = "nothing-to-keep"
 	KeptInFiles          Code = "kept-in-files"
 	TooManyBans          Code = "too-many-bans"
-	Conflict             Code = "changed-meanwhile" // what was to be changed is not as expected
+	Conflict             Code = "changed-meanwhile" // another writer has changed it first
 	TooLarge             Code = "too-large"
 	UnsupportedMediaType Code = "unsupported-media-type"
 	Unparsable           Code = "unparsable"
 	InvalidPolicySet     Code = "invalid-policy-set"
 	InvalidConsumer      Code = "invalid-consumer"
 	InvalidEnforcement   Code = "invalid-enforcement"
-	OtherProtocol        Code = "other-protocol" // a filter must be upgraded, or the control plane
+	OtherProtocol        Code = "other-protocol" // the filter or the control plane must be upgraded
 	PreconditionRequired Code = "precondition-required"
 	TooManyRequests      Code = "too-many-requests"
-	Unreadable           Code = "unreadable"         // what is in force was written by another version
-	UnreadableVersion    Code = "unreadable-version" // a version that a request names was
+	Unreadable           Code = "unreadable"         // another version wrote the state in force
+	UnreadableVersion    Code = "unreadable-version" // another version wrote the requested policy set
 	Internal             Code = "internal"
 	Stopping             Code = "stopping"
 	StoreUnavailable     Code = "store-unavailable"
@@ -47,14 +45,13 @@ func (c Code) Error() string { return string(c) }
 // Error is an error with a code.
 type Error struct {
 	Code Code
-	// Detail is for the client: what happened and what to do. It is empty where the code says it
-	// all.
+	// Detail is for the client: what happened and what to do. It is empty if the code says enough.
 	Detail string
-	// Cause is for the log; nil where Detail says it all.
+	// Cause is for the log; nil if Detail says enough.
 	Cause error
 }
 
-// New makes an error of a text for the log and a detail for the client.
+// New makes an error with a text for the log and a detail for the client.
 func New(code Code, text, detail string) *Error { return &Error{code, detail, errors.New(text)} }
 
 // Error returns the text of the cause.

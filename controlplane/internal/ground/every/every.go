@@ -1,4 +1,4 @@
-// Package every does things again and again.
+// Package every repeats calls periodically.
 package every
 
 import (
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Period calls do each time that a period has passed, until ctx ends. A call that takes longer than
-// a period delays the next one.
+// Period calls do after each period until ctx ends. A call that takes longer than a period delays
+// the next one.
 func Period(ctx context.Context, period time.Duration, do func(context.Context)) {
 	ticker := time.NewTicker(period)
 	defer ticker.Stop()

@@ -1,5 +1,6 @@
-// Package storetime is the time by the clock of the store, which all control planes share. What one
-// of them says to end at a time ends then for all of them, whatever its machine's clock says.
+// Package storetime measures the clock of the store, which all control planes share. An end that
+// one of them sets is at the same moment for all of them, whatever the clocks of their machines
+// say.
 package storetime
 
 import (
@@ -10,30 +11,30 @@ import (
 )
 
 const (
-	// Tolerance is how far the clock of this machine may be from the store's before it counts as
-	// wrong. Up to then it is taken as it is, so that times do not go back and forth.
+	// Tolerance is how far the clock of this machine may differ from the store's before it counts
+	// as wrong. Up to then the machine's clock is used unchanged, so that times do not jump.
 	Tolerance = time.Second
-	// patience is how long the store may take to say its time.
+	// patience is the timeout for asking the store.
 	patience = time.Second
 )
 
-// Clock is the store's time. Make one with New. It is safe for concurrent use.
+// Clock is the store's clock. Make one with New. It is safe for concurrent use.
 type Clock struct {
 	wall func() time.Time
 	log  *slog.Logger
 
 	mu sync.Mutex
-	// ahead is how far this machine's clock is ahead of the store's as last measured. Wrong: that
-	// is more than what is tolerated.
+	// ahead is how far this machine's clock was ahead of the store's in the last measurement;
+	// negative if it was behind. wrong is true if that exceeds Tolerance.
 	ahead        time.Duration
 	known, wrong bool
 }
 
-// New makes a Clock over that of this machine, which is the store's until that has said another.
+// New makes a Clock that follows wall, the clock of this machine, until the first measurement.
 func New(wall func() time.Time, log *slog.Logger) *Clock { return &Clock{wall: wall, log: log} }
 
-// Now is the time by the store's clock, as far as it has been measured. It has no reading of the
-// monotonic clock, since this machine's clock may be set right while it runs.
+// Now returns the time by the store's clock, as last measured. It has no monotonic reading, because
+// this machine's clock may be corrected while it runs.
 func (c *Clock) Now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,26 +45,26 @@ func (c *Clock) Now() time.Time {
 	return now
 }
 
-// Ahead is how far this machine's clock is ahead of the store's, negative if it is behind; false
-// before the store has said.
+// Ahead returns how far this machine's clock is ahead of the store's, negative if it is behind. It
+// returns false before the first measurement.
 func (c *Clock) Ahead() (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.ahead, c.known
 }
 
-// Warning says that this machine's clock is wrong; empty while it is not.
+// Warning says that this machine's clock is wrong; empty if it is right.
 func (c *Clock) Warning() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.wrong {
 		return ""
 	}
-	return c.words()
+	return c.describe()
 }
 
-// words is Warning for a caller that holds the lock.
-func (c *Clock) words() string {
+// describe is Warning for a caller that holds the lock.
+func (c *Clock) describe() string {
 	side := "ahead of"
 	if c.ahead < 0 {
 		side = "behind"
@@ -72,8 +73,8 @@ func (c *Clock) words() string {
 		"ends go by the store's clock; set one right", c.ahead.Abs().Round(time.Second), side)
 }
 
-// Measure compares the clocks by a call that asks for the store's time; it returns zero if that is
-// not known. A store that takes long says too little.
+// Measure compares the clocks. ask returns the store's time, or zero if it is unknown. A slow
+// answer is ignored because it is too inexact.
 func (c *Clock) Measure(ask func() time.Time) {
 	begin := c.wall()
 	there := ask()
@@ -81,11 +82,11 @@ func (c *Clock) Measure(ask func() time.Time) {
 	if there.IsZero() || took > patience {
 		return
 	}
-	c.note(begin.Round(0).Add(took/2).Sub(there), took/2)
+	c.record(begin.Round(0).Add(took/2).Sub(there), took/2)
 }
 
-// note notes how far this machine's clock is ahead, give or take a doubt.
-func (c *Clock) note(ahead, doubt time.Duration) {
+// record stores how far this machine's clock is ahead, give or take doubt.
+func (c *Clock) record(ahead, doubt time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, wasAhead := c.wrong, c.ahead
@@ -93,7 +94,7 @@ func (c *Clock) note(ahead, doubt time.Duration) {
 	c.wrong = ahead.Abs() > Tolerance+doubt
 	switch {
 	case c.wrong && (!was || (ahead-wasAhead).Abs() > Tolerance):
-		c.log.Warn(c.words(), "ahead_seconds", ahead.Seconds())
+		c.log.Warn(c.describe(), "ahead_seconds", ahead.Seconds())
 	case was && !c.wrong:
 		c.log.Info("the clock of this control plane is right again")
 	}

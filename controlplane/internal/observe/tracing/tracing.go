@@ -1,5 +1,5 @@
-// Package tracing follows requests with OpenTelemetry, if the operator asks for it. It alone knows
-// the exporter.
+// Package tracing sends traces of requests with OpenTelemetry, if the operator asks for it. Only
+// this package knows the exporter.
 package tracing
 
 import (
@@ -22,22 +22,24 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Tracing makes spans. Make one with Start; nil makes none. It is safe for concurrent use.
+// Tracing makes spans. Make one with Start. A nil Tracing makes none. It is safe for concurrent
+// use.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	carrier  propagation.TraceContext
 }
 
-// wanted reports whether the environment asks for traces, in OpenTelemetry's words.
-func wanted() bool {
+// isWanted reports whether the OpenTelemetry variables of the environment ask for traces.
+func isWanted() bool {
 	return os.Getenv("OTEL_SDK_DISABLED") != "true" && os.Getenv("OTEL_TRACES_EXPORTER") != "none" &&
 		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT")+os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// Start sends spans to /v1/traces of the collector at endpoint, or where the environment's OTEL_
-// variables say, which also set headers, certificates, sampling and names. It returns nil if
-// neither asks for traces. A collector that is away is logged and costs spans, nothing else.
+// Start sends spans to /v1/traces of the collector at endpoint, or to the place that the OTEL_
+// variables of the environment give. These variables also set headers, certificates, sampling and
+// names. It returns nil if neither asks for traces. If the collector is unreachable, spans are lost
+// and logged, with no other effect.
 func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tracing, error) {
 	var options []otlptracehttp.Option
 	switch {
@@ -47,7 +49,7 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 			return nil, fmt.Errorf("traces cannot be sent: %w", err)
 		}
 		options = append(options, otlptracehttp.WithEndpointURL(target))
-	case !wanted():
+	case !isWanted():
 		return nil, nil
 	}
 	exporter, err := otlptracehttp.New(ctx, options...)
@@ -67,7 +69,7 @@ func Start(ctx context.Context, endpoint, version string, log *slog.Logger) (*Tr
 	return &Tracing{provider: provider, tracer: provider.Tracer("github.com/weir-proxy/weir")}, nil
 }
 
-// Provider is for libraries that make spans of their own; nil without tracing.
+// Provider is for libraries that make their own spans; nil without tracing.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -75,7 +77,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Stop sends what was not sent yet, as long as ctx allows.
+// Stop sends the remaining spans, for as long as ctx allows.
 func (t *Tracing) Stop(ctx context.Context) error {
 	if t == nil {
 		return nil
@@ -83,12 +85,12 @@ func (t *Tracing) Stop(ctx context.Context) error {
 	return t.provider.Shutdown(ctx)
 }
 
-// Span is a request that is being served. The zero value is none.
+// Span is the span of a request that is being served. The zero value is none.
 type Span struct{ span trace.Span }
 
-// Serve begins the span of a request, which goes on with the trace of its traceparent header. It
-// names the route, never the path, which may hold a consumer's key; methods that are not those of
-// the interface have one name.
+// Serve begins the span of a request, as part of the trace in its traceparent header. The span has
+// the route and never the path, which may contain a consumer's key. All unknown methods have the
+// same name.
 func (t *Tracing) Serve(r *http.Request, route string) (context.Context, Span) {
 	if t == nil {
 		return r.Context(), Span{}
@@ -109,8 +111,8 @@ func (t *Tracing) Serve(r *http.Request, route string) (context.Context, Span) {
 	return ctx, Span{span}
 }
 
-// Call begins the span of a gRPC call, given by its full method. It goes on with the trace of the
-// traceparent that the caller sent, which header returns by its name.
+// Call begins the span of a gRPC call with a full method name. It is part of the trace in the
+// caller's traceparent header. header returns a header by name.
 func (t *Tracing) Call(ctx context.Context, method string, header func(name string) string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -123,8 +125,8 @@ func (t *Tracing) Call(ctx context.Context, method string, header func(name stri
 	return ctx, Span{span}
 }
 
-// metadata is a caller's, read by name. It is a propagation.TextMapCarrier that nothing is put
-// into.
+// metadata reads the caller's metadata by name. It is a propagation.TextMapCarrier that ignores
+// writes.
 type metadata func(name string) string
 
 // Get implements propagation.TextMapCarrier.
@@ -136,8 +138,8 @@ func (m metadata) Set(string, string) {}
 // Keys implements propagation.TextMapCarrier.
 func (m metadata) Keys() []string { return nil }
 
-// EndCall ends the span of a gRPC call with the number of its status. Fault: the control plane is
-// to blame for it.
+// EndCall ends the span of a gRPC call with a status code. fault is true if the control plane
+// caused the failure.
 func (s Span) EndCall(code int, fault bool) {
 	if s.span == nil {
 		return

@@ -13,61 +13,63 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// MaxBuckets is how many buckets are remembered at a time. Those that are full again are forgotten
-// without loss; if more are in use, some are forgotten too early, which is counted.
+// MaxBuckets is the maximum number of buckets in memory. Buckets that have refilled are dropped
+// without an effect on the result. If too many are in use, others are dropped too early, which the
+// report counts.
 const MaxBuckets = 1_000_000
 
-// bucket is one bucket in virtual time.
+// bucket is one bucket in the time of the log.
 type bucket struct {
 	tokens  quota.State
-	params  quota.Params // those that tokens are counted in
+	params  quota.Params // the parameters that tokens are counted in
 	history quota.History
-	full    quota.Instant // from when on it equals an absent one
-	// ends are when the requests in flight end, the first one first.
+	full    quota.Instant // from this time it equals an absent bucket
+	// ends are the times at which the requests in flight end, earliest first.
 	ends []quota.Instant
-	// waits are until when requests wait for a place.
+	// waits are the times at which waiting requests stop to wait.
 	waits []quota.Instant
 }
 
-// decider decides requests by one policy set, with one exact bucket for all nodes.
+// decider decides requests by one policy set, with one exact bucket that all nodes share.
 type decider struct {
 	set        *policy.Set
 	index      match.Index
 	matcher    match.Matcher
 	classifier classify.Classifier
-	limits     []policy.Limit // by their place, local ones for all nodes together
+	limits     []policy.Limit // in the order of the snapshot; a local limit is multiplied by nodes
 	nodes      int64
 	buckets    map[keyhash.Key]*bucket
 	offenders  map[keyhash.Key]*offender
 	most       int
-	// sweepAt is the number of buckets at which full ones are looked for.
+	// sweepAt is the number of buckets at which refilled ones are dropped.
 	sweepAt   int
 	forgotten int64
-	// own are the limits that the request at hand brings figures for.
+	// own are the caller's own limits for the current request.
 	own  []policy.Limit
 	open []match.Hit
-	// lasts is how long the request at hand is in flight.
+	// lasts is how long the current request is in flight.
 	lasts quota.Span
-	// alone: the hits that refused last are of one policy.
+	// alone is true if all hits that refused the last request belong to one policy.
 	alone bool
-	// due is what is to be settled, the first one first.
+	// due are the reservations to settle, earliest first.
 	due []settling
 }
 
-// verdict is what a policy set makes of a request.
+// verdict is the decision of a policy set about a request.
 type verdict struct {
-	// policy is the one that refuses; -1 if the request passes.
+	// policy is the index of the policy that refuses; -1 if the request passes.
 	policy int
-	// banned requests are refused before any policy.
+	// banned is true if a ban refuses the request before any policy.
 	banned bool
-	// who is what tells the caller apart in the refusing policy.
+	// who identifies the caller by the partition of the policy that refuses.
 	who string
 	key keyhash.Key
-	// shadows are the policies in shadow, or the candidates of policies, that would have refused.
+	// shadows are the indexes of the policies that would have refused the request in shadow, or
+	// with their candidate.
 	shadows []int
 }
 
-// newDecider compiles a set. A local limit counts once for each of nodes. Secret keys the hashes.
+// newDecider compiles a set. A local limit counts once per node. secret is the key of the hashes.
 func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error) {
 	d := &decider{set: set, nodes: nodes, buckets: map[keyhash.Key]*bucket{}, offenders: map[keyhash.Key]*offender{},
 		most: MaxBuckets, sweepAt: 4096}
@@ -87,7 +89,7 @@ func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error)
 			for _, l := range run {
 				if p.Mode == policy.ModeLocal {
 					var ok bool
-					l, ok = times(l, nodes)
+					l, ok = multiplyLimit(l, nodes)
 					if !ok {
 						return nil, fmt.Errorf("policy %s: its limit on each of %d nodes is more than can be counted",
 							p.Name, nodes)
@@ -100,9 +102,9 @@ func newDecider(set *policy.Set, nodes int64, secret [16]byte) (*decider, error)
 	return d, nil
 }
 
-// times is a limit that each of n nodes has, for all of them; false if that cannot be counted
-// exactly.
-func times(l policy.Limit, n int64) (policy.Limit, bool) {
+// multiplyLimit returns a limit for n nodes that each have it. It returns false if the product is
+// too large to be counted exactly.
+func multiplyLimit(l policy.Limit, n int64) (policy.Limit, bool) {
 	p := l.Params
 	if p.Num > quota.MaxUnits/n || p.Burst > quota.MaxUnits/p.Den/n || l.Quota > quota.MaxUnits/n {
 		return l, false
@@ -113,7 +115,7 @@ func times(l policy.Limit, n int64) (policy.Limit, bool) {
 	return l, true
 }
 
-// decide takes a request at its time, which must not run backwards.
+// decide decides a request at its time. Calls must be in the order of time.
 func (d *decider) decide(r *record) verdict {
 	v := verdict{policy: -1}
 	d.settle(r.at)
@@ -135,13 +137,13 @@ func (d *decider) decide(r *record) verdict {
 	if s := d.penalised(matched.Subjects, r.at); s != nil && !slices.ContainsFunc(d.open, isSuspended) {
 		return d.refuseBy(s, &a, r)
 	}
-	if at, reason := d.refusing(d.open, r.at); at >= 0 {
+	if at, reason := d.findRefusal(d.open, r.at); at >= 0 {
 		h := d.open[at]
 		d.offend(matched.Subjects, h.Policy, reason, r.at)
 		v.policy = int(h.Policy)
 		v.key = h.Key
-		v.who = d.who(h, &a, r)
-		d.lasts = 0 // It does not go on.
+		v.who = d.identifyCaller(h, &a, r)
+		d.lasts = 0 // The request does not reach the upstream.
 		d.watchAll(matched.Hits, matched.Subjects, r, &v)
 		return v
 	}
@@ -150,8 +152,8 @@ func (d *decider) decide(r *record) verdict {
 	return v
 }
 
-// watchAll tries the policies in shadow and the candidates of a request; of one that a policy alone
-// has refused, the candidates of that.
+// watchAll tries the policies in shadow and the candidates on a request. If a policy has refused
+// the request alone, it tries the candidates of that policy too.
 func (d *decider) watchAll(rest []match.Hit, subjects []match.Subject, r *record, v *verdict) {
 	for len(rest) > 0 {
 		var run []match.Hit
@@ -166,13 +168,13 @@ func (d *decider) watchAll(rest []match.Hit, subjects []match.Subject, r *record
 	}
 }
 
-// watch reports whether a policy in shadow, or a candidate, would have refused a request, and
-// charges it otherwise.
+// watch reports whether a policy in shadow, or a candidate, would have refused a request. If not,
+// it charges the request to that policy.
 func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bool {
-	if !run[0].Candidate && held(subjects, run[0].Policy) {
+	if !run[0].Candidate && isHeld(subjects, run[0].Policy) {
 		return true
 	}
-	at, reason := d.refusing(run, r.at)
+	at, reason := d.findRefusal(run, r.at)
 	if at < 0 {
 		d.charge(run, r)
 		return false
@@ -183,12 +185,13 @@ func (d *decider) watch(run []match.Hit, subjects []match.Subject, r *record) bo
 	return true
 }
 
+// isSuspended reports whether the limit of the hit is suspended.
 func isSuspended(h match.Hit) bool { return h.Verdict == match.Suspended }
 
-// refusing finds the hit that refuses, and why: the first of a suspended limit, else the first that
-// refuses by itself, else the one that must wait longest; -1 if all allow. It notes whether one
-// policy alone refuses. Nothing is charged.
-func (d *decider) refusing(hits []match.Hit, now quota.Instant) (at int, reason policy.Reason) {
+// findRefusal returns the index of the hit that refuses, and the reason; -1 if all hits allow the
+// request. A suspended limit comes before a hit that refuses without a bucket, and both before the
+// bucket with the longest wait. It sets d.alone and charges nothing.
+func (d *decider) findRefusal(hits []match.Hit, now quota.Instant) (at int, reason policy.Reason) {
 	at, d.alone = -1, true
 	first, longest := 0, quota.Span(-1)
 	for i, h := range hits {
@@ -212,17 +215,18 @@ func (d *decider) refusing(hits []match.Hit, now quota.Instant) (at int, reason 
 	return at, reason
 }
 
+// charge takes the tokens of all hits from their buckets, and schedules what is settled later.
 func (d *decider) charge(hits []match.Hit, r *record) {
 	for _, h := range hits {
 		d.take(h, r.at, true)
-		d.later(h, r)
+		d.scheduleSettling(h, r)
 	}
 }
 
-// take looks at a bucket, and with commit charges it.
+// take decides one hit by its bucket, and charges it if commit is true.
 func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result {
 	if d.set.Policies[h.Policy].Adaptive.Max > 0 {
-		return quota.Result{Allowed: true} // What New says of it.
+		return quota.Result{Allowed: true} // New reports this policy as adaptive.
 	}
 	limit, largest := d.limitOf(h)
 	b, known := d.buckets[h.Key]
@@ -231,9 +235,9 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 	}
 	var result quota.Result
 	if limit.InFlight {
-		result = b.fly(limit, now, d.lasts, commit)
+		result = b.takePlace(limit, now, d.lasts, commit)
 	} else if limit.Algorithm.Windowed() {
-		w := largest.WindowsOf(h.Key) // All figures of callers share its grid.
+		w := largest.WindowsOf(h.Key) // All own limits share its time grid.
 		w.Quota = limit.Quota
 		if !commit {
 			looked := quota.History{Last: b.history.Last, Marks: append([]quota.Mark{}, b.history.Marks...)}
@@ -255,7 +259,8 @@ func (d *decider) take(h match.Hit, now quota.Instant, commit bool) quota.Result
 	return result
 }
 
-// limitOf is the limit that a hit is decided by, and the one that it is the caller's own of.
+// limitOf returns the limit that decides a hit, and the configured limit that an own limit
+// replaces.
 func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
 	largest = &d.limits[h.Limit]
 	if h.Own == 0 {
@@ -268,8 +273,7 @@ func (d *decider) limitOf(h match.Hit) (limit, largest *policy.Limit) {
 	return &own, largest
 }
 
-// remember keeps a bucket, and forgets what is full again. If that is not enough, others are
-// forgotten.
+// remember stores a bucket. It drops buckets that have refilled, and others if that is not enough.
 func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
 	if len(d.buckets) >= d.sweepAt {
 		for k, old := range d.buckets {
@@ -283,7 +287,7 @@ func (d *decider) remember(key keyhash.Key, b *bucket, now quota.Instant) {
 	d.buckets[key] = b
 }
 
-// makeRoom forgets entries of a map that has as many as it may, and returns how many.
+// makeRoom drops entries of a map until it has fewer than most, and returns how many it dropped.
 func makeRoom[V any](of map[keyhash.Key]V, most int) (forgotten int64) {
 	for k := range of {
 		if len(of) < most {
@@ -295,7 +299,7 @@ func makeRoom[V any](of map[keyhash.Key]V, most int) (forgotten int64) {
 	return forgotten
 }
 
-// who is the caller, as the policy's partition tells callers apart.
-func (d *decider) who(h match.Hit, a *match.Attributes, r *record) string {
+// identifyCaller returns the caller in the form of the policy's partition.
+func (d *decider) identifyCaller(h match.Hit, a *match.Attributes, r *record) string {
 	return label(d.set, &d.set.Policies[h.Policy], a, r)
 }

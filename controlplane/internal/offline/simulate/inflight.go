@@ -7,9 +7,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// fly looks for a place in flight, and with commit takes it for as long as the request lasts. With
-// a max_wait a request waits behind those before it, of which as many may wait as there are places.
-func (b *bucket) fly(limit *policy.Limit, now quota.Instant, lasts quota.Span, commit bool) quota.Result {
+// takePlace looks for a place in flight. With commit it takes the place for as long as the request
+// lasts. With a max_wait, a request waits for a place, and at most as many requests wait as there
+// are places.
+func (b *bucket) takePlace(limit *policy.Limit, now quota.Instant, lasts quota.Span, commit bool) quota.Result {
 	if limit.Window > 0 {
 		lasts = min(lasts, limit.Window)
 	}
@@ -20,7 +21,7 @@ func (b *bucket) fly(limit *policy.Limit, now quota.Instant, lasts quota.Span, c
 		begins = b.ends[free]
 		wait := quota.Span(begins - now)
 		if wait > limit.MaxWait || int64(len(b.waits)) >= limit.Quota {
-			if limit.MaxWait > 0 && int64(len(b.waits)) < limit.Quota { // It waits in vain.
+			if limit.MaxWait > 0 && int64(len(b.waits)) < limit.Quota { // It waits until its time is over.
 				b.waits = append(b.waits, now+quota.Instant(limit.MaxWait))
 			}
 			return quota.Result{RetryAfter: quota.Second}

@@ -6,42 +6,43 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Window is how late a line may be: so long its place among the others is found. Proxies write a
-// line when a request ends. MaxWaiting bounds how many lines wait for that.
+// Window is how late a line may be and still be sorted by its time, because proxies write a line
+// when the request ends. MaxWaiting is the maximum number of lines that wait to be sorted.
 const (
 	Window     = 10 * quota.Second
 	MaxWaiting = 100_000
 )
 
-// order brings records into the order of their times.
+// order sorts records by their time.
 type order struct {
 	waiting queue
 	newest  quota.Instant
-	// last is the time of the last record that was given out, late how many came too late for their
-	// place: they are taken at last.
+	// last is the time of the last record that was passed on. late counts the records that came too
+	// late to be sorted; they get the time of last.
 	last quota.Instant
 	late int64
 	seq  int64
 }
 
-// put takes a record in and hands on those whose turn it is.
+// put adds a record, and passes on the records that cannot be overtaken any more.
 func (o *order) put(r *record, next func(*record)) {
 	o.newest = max(o.newest, r.at)
 	o.seq++
 	heap.Push(&o.waiting, queued{r, o.seq})
 	for len(o.waiting) > 0 && (o.waiting[0].at <= o.newest-quota.Instant(Window) || len(o.waiting) > MaxWaiting) {
-		o.give(next)
+		o.passFirst(next)
 	}
 }
 
-// end hands on the rest.
+// end passes on the remaining records.
 func (o *order) end(next func(*record)) {
 	for len(o.waiting) > 0 {
-		o.give(next)
+		o.passFirst(next)
 	}
 }
 
-func (o *order) give(next func(*record)) {
+// passFirst passes on the earliest record.
+func (o *order) passFirst(next func(*record)) {
 	first, _ := heap.Pop(&o.waiting).(queued)
 	if first.at < o.last {
 		o.late++
@@ -56,18 +57,27 @@ type queued struct {
 	seq int64
 }
 
-// queue has the earliest record first, and of one time the one that came first.
+// queue sorts records by time, and records of the same time by their arrival.
 type queue []queued
 
+// Len implements heap.Interface.
 func (q queue) Len() int { return len(q) }
+
+// Less implements heap.Interface.
 func (q queue) Less(i, j int) bool {
 	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
 }
+
+// Swap implements heap.Interface.
 func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+
+// Push implements heap.Interface.
 func (q *queue) Push(x any) {
 	one, _ := x.(queued)
 	*q = append(*q, one)
 }
+
+// Pop implements heap.Interface.
 func (q *queue) Pop() any {
 	last := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]

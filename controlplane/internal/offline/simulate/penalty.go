@@ -10,15 +10,15 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// offender is what is remembered of a caller by the penalties of a policy.
+// offender is the history of a caller for the penalties of a policy.
 type offender struct {
 	penalty.Record
 	refusals penalty.Refusals
 }
 
-// penalised is the caller by whose penalty a request is refused, nil if no penalty refuses it. Like
-// in the filter one that no enforced policy applies to passes. It notes which penalties in shadow
-// would have refused the request.
+// penalised returns the caller whose penalty refuses a request, or nil if no penalty refuses it. As
+// in the filter, a penalty does not refuse requests that no enforced policy matches. It marks the
+// callers whose penalty in shadow would have refused the request.
 func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst *match.Subject) {
 	last := int64(0)
 	for i := range subjects {
@@ -35,7 +35,7 @@ func (d *decider) penalised(subjects []match.Subject, now quota.Instant) (worst 
 	return worst
 }
 
-// offend counts that a policy has refused the caller, if that is the caller's own use.
+// offend counts a refusal by a policy, if the reason is the caller's own use.
 func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.Reason, now quota.Instant) {
 	if !answer.Kinds[reason].Counts {
 		return
@@ -54,17 +54,17 @@ func (d *decider) offend(subjects []match.Subject, number uint32, reason policy.
 		if o.refusals.Add(rule, millis(now)) {
 			o.Record = rule.Offend(o.Record, millis(now), 0)
 		}
-		return // Those behind it are others that the request names beside its own.
+		return // The subjects after this one are others that the request names too.
 	}
 }
 
-// rememberOffender keeps an offender. If there are too many, another one is forgotten.
+// rememberOffender stores an offender. If there are too many, it drops another one.
 func (d *decider) rememberOffender(key keyhash.Key, o *offender) {
 	d.forgotten += makeRoom(d.offenders, d.most)
 	d.offenders[key] = o
 }
 
-// extend makes the penalty of a caller start over, if its rule says so.
+// extend restarts the penalty of a caller, if the rule says so.
 func (d *decider) extend(s *match.Subject, now quota.Instant) {
 	rule := d.index.Penalty(s.Policy)
 	if o := d.offenders[s.PenaltyKey()]; rule.Extend {
@@ -72,8 +72,8 @@ func (d *decider) extend(s *match.Subject, now quota.Instant) {
 	}
 }
 
-// held reports whether a penalty of a policy in shadow would have refused the request.
-func held(subjects []match.Subject, policy uint32) bool {
+// isHeld reports whether a penalty of a policy in shadow would have refused the request.
+func isHeld(subjects []match.Subject, policy uint32) bool {
 	for _, s := range subjects {
 		if s.Policy == policy && s.Penalised {
 			return true
@@ -82,9 +82,10 @@ func held(subjects []match.Subject, policy uint32) bool {
 	return false
 }
 
+// millis returns a time in Unix milliseconds.
 func millis(at quota.Instant) int64 { return int64(at) / int64(quota.Millisecond) }
 
-// refuseBy is the verdict on a request that a penalty refuses.
+// refuseBy returns the verdict on a request that a penalty refuses.
 func (d *decider) refuseBy(s *match.Subject, a *match.Attributes, r *record) (v verdict) {
 	h := match.Hit{Policy: s.Policy, Key: s.Key}
 	for _, one := range d.open {
@@ -94,5 +95,5 @@ func (d *decider) refuseBy(s *match.Subject, a *match.Attributes, r *record) (v 
 		}
 	}
 	d.extend(s, r.at)
-	return verdict{policy: int(h.Policy), key: h.Key, who: d.who(h, a, r)}
+	return verdict{policy: int(h.Policy), key: h.Key, who: d.identifyCaller(h, a, r)}
 }

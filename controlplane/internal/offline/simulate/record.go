@@ -15,10 +15,10 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Names are the names that a field of a log may have, the first that is there counts. The first is
-// the field's own, by which it is called on the command line. Any other field is the request header
-// of that name; a consumer is where the policy set looks for one first, unless the log has the
-// header itself.
+// Names are the possible names of each field in a log; the first one in the line counts. The first
+// of the list is the field's own name on the command line. Any other field is the request header of
+// that name. The value of consumer goes where the policy set looks for a consumer first, unless the
+// log has that header itself.
 var Names = map[string][]string{
 	"time":   {"time", "start_time", "timestamp", "@timestamp", "ts"},
 	"method": {"method", "request_method", ":method"},
@@ -35,50 +35,51 @@ var Names = map[string][]string{
 	"flags":    {"flags", "response_flags"},
 }
 
-// record is one line of a log: a request as it was made.
+// record is one line of a log: one request.
 type record struct {
 	at quota.Instant
-	// headers are those that a filter would have seen, the pseudo-headers among them.
+	// headers are the headers that a filter would have seen, including pseudo-headers.
 	headers []match.Header
 	source  []byte
-	// verified is what is in no header, by the path that a filter would ask for.
+	// verified are the values that come from no header, by the path of the property.
 	verified map[string][]byte
 	tier     []byte
 	limited  bool // the log says that it was refused with 429
-	// lasted is how long the request was in flight; 0 where the log does not say.
+	// lasted is how long the request was in flight; 0 if the log does not say.
 	lasted quota.Span
-	// status is that of the response, 0 where the log does not say; answered are the headers of the
-	// response that policies look at.
+	// status is the status of the response, 0 if the log does not say. answered are the response
+	// headers that policies read.
 	status   int
 	answered map[string]string
-	// flags are Envoy's flags of the response, which say why one was not whole.
+	// flags are Envoy's response flags, which say why a response is incomplete.
 	flags []string
 }
 
 // Property implements match.Properties.
 func (r *record) Property(path []byte) []byte { return r.verified[string(path)] }
 
-// Exceptions implements match.Consumers: a log says nothing of limits of consumers' own.
-func (r *record) Exceptions() (any bool, turn uint64) { return false, 0 }
+// Exceptions implements match.Consumers. A log does not know the consumers' own limits.
+func (r *record) Exceptions() (any bool, exceptionsRevision uint64) { return false, 0 }
 
 // Find implements match.Consumers.
 func (r *record) Find(c *match.Consumer) { c.Tier, c.Sure = r.tier, true }
 
-// fields finds what a policy set needs in the fields of a log.
+// fields finds the inputs of a policy set in the fields of a log.
 type fields struct {
-	// names are the names of each field, headers those of the headers that policies look at.
+	// names are the possible names of each field, headers the names of each header that policies
+	// read.
 	names   map[string][]string
 	headers map[string][]string
-	// consumer is where policies look for a consumer first; nil if they do not.
+	// consumer is the source where policies look for a consumer first; nil if they do not.
 	consumer *policy.Source
-	// answered are the names of the response's headers that policies look at.
+	// answered are the response headers that policies read.
 	answered []string
-	// verified are the sources that Envoy would be asked for.
+	// verified are the sources that Envoy would ask for.
 	verified []policy.Source
 }
 
-// newFields says what is needed for all of the sets. chosen are names that the operator gave, by
-// field or header.
+// newFields returns the fields that the sets need. chosen are names given by the operator, by field
+// or header.
 func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 	f := &fields{names: map[string][]string{}, headers: map[string][]string{}}
 	for name, known := range Names {
@@ -97,6 +98,7 @@ func newFields(chosen map[string]string, sets ...*policy.Set) *fields {
 	return f
 }
 
+// need adds the fields that a set needs.
 func (f *fields) need(set *policy.Set) {
 	header := func(name string) {
 		f.headers[name] = []string{name, strings.ReplaceAll(name, "-", "_")}
@@ -149,65 +151,67 @@ func (f *fields) need(set *policy.Set) {
 	}
 }
 
-// record makes a request of the fields of a line. get returns a field's text, empty if it is not
-// there.
+// record builds a request from a line. get returns the text of a field, empty if the line does not
+// have it.
 func (f *fields) record(get func(name string) string) (*record, error) {
-	at, err := parseTime(f.first(get, "time"))
+	at, err := parseTime(f.findFirst(get, "time"))
 	if err != nil {
 		return nil, err
 	}
 	r := &record{at: at}
-	path := f.first(get, "path")
+	path := f.findFirst(get, "path")
 	if path == "" {
 		return nil, errors.New("it has no path")
 	}
-	r.add(":method", orElse(f.first(get, "method"), "GET"))
+	r.add(":method", orElse(f.findFirst(get, "method"), "GET"))
 	r.add(":path", path)
-	if host := f.first(get, "host"); host != "" {
+	if host := f.findFirst(get, "host"); host != "" {
 		r.add(":authority", host)
 	}
-	r.source = []byte(f.first(get, "client_ip"))
-	r.tier = []byte(f.first(get, "tier"))
-	r.limited = f.first(get, "status") == "429"
-	if ms, err := strconv.ParseFloat(f.first(get, "duration"), 64); err == nil && ms > 0 {
+	r.source = []byte(f.findFirst(get, "client_ip"))
+	r.tier = []byte(f.findFirst(get, "tier"))
+	r.limited = f.findFirst(get, "status") == "429"
+	if ms, err := strconv.ParseFloat(f.findFirst(get, "duration"), 64); err == nil && ms > 0 {
 		r.lasted = quota.Span(min(ms, float64(quota.MaxWindow/quota.Millisecond)) * float64(quota.Millisecond))
 	}
 	for name, known := range f.headers {
-		if value := firstOf(get, known); value != "" {
+		if value := findFirstOf(get, known); value != "" {
 			r.add(name, value)
 		}
 	}
-	r.status, _ = strconv.Atoi(f.first(get, "status"))
-	r.flags = strings.Split(f.first(get, "flags"), ",")
+	r.status, _ = strconv.Atoi(f.findFirst(get, "status"))
+	r.flags = strings.Split(f.findFirst(get, "flags"), ",")
 	for _, name := range f.answered {
 		if r.answered == nil {
 			r.answered = map[string]string{}
 		}
-		r.answered[name] = firstOf(get, []string{name, strings.ReplaceAll(name, "-", "_"), afterSpace(name)})
+		r.answered[name] = findFirstOf(get, []string{name, strings.ReplaceAll(name, "-", "_"), afterSpace(name)})
 	}
 	for _, s := range f.verified {
-		if value := firstOf(get, []string{s.String()}); value != "" {
+		if value := findFirstOf(get, []string{s.String()}); value != "" {
 			r.verify(s, value)
 		}
 	}
-	if who := f.first(get, "consumer"); who != "" && f.consumer != nil {
+	if who := f.findFirst(get, "consumer"); who != "" && f.consumer != nil {
 		r.identify(*f.consumer, who)
 	}
 	return r, nil
 }
 
-// afterSpace is the key of metadata without its name space, as logs have it: ai/total_tokens is
-// total_tokens there.
+// afterSpace returns a metadata key without its namespace, as logs write it: total_tokens for
+// ai/total_tokens.
 func afterSpace(name string) string {
 	_, key, _ := strings.Cut(name, "/")
 	return key
 }
 
-func (f *fields) first(get func(string) string, name string) string {
-	return firstOf(get, f.names[name])
+// findFirst returns the first text that the line has for a field.
+func (f *fields) findFirst(get func(string) string, name string) string {
+	return findFirstOf(get, f.names[name])
 }
 
-func firstOf(get func(string) string, names []string) string {
+// findFirstOf returns the first text that is not empty, of several names.
+func findFirstOf(get func(string) string, names []string) string {
 	for _, name := range names {
 		if value := get(name); value != "" && value != "-" {
 			return value
@@ -216,11 +220,12 @@ func firstOf(get func(string) string, names []string) string {
 	return ""
 }
 
+// add appends a header to the request.
 func (r *record) add(name, value string) {
 	r.headers = append(r.headers, match.Header{Name: []byte(name), Value: []byte(value)})
 }
 
-// identify puts a consumer where the policy set looks for one, unless the log has that.
+// identify puts a consumer where the policy set looks for it, unless the log has that value itself.
 func (r *record) identify(s policy.Source, who string) {
 	switch s.Kind {
 	case policy.SourceHeader:
@@ -249,6 +254,7 @@ func (r *record) identify(s policy.Source, who string) {
 	}
 }
 
+// verify sets a value that Envoy would have verified.
 func (r *record) verify(s policy.Source, value string) {
 	if r.verified == nil {
 		r.verified = map[string][]byte{}
@@ -258,6 +264,7 @@ func (r *record) verify(s policy.Source, value string) {
 	}
 }
 
+// orElse returns text, or other if text is empty.
 func orElse(text, other string) string {
 	if text == "" {
 		return other
@@ -265,7 +272,7 @@ func orElse(text, other string) string {
 	return text
 }
 
-// parseTime reads RFC 3339, or seconds, milliseconds or microseconds since 1970.
+// parseTime reads a time in RFC 3339, or in seconds, milliseconds or microseconds since 1970.
 func parseTime(text string) (quota.Instant, error) {
 	if text == "" {
 		return 0, errors.New("it has no time")
@@ -276,7 +283,7 @@ func parseTime(text string) (quota.Instant, error) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n > 0) || n > 1e16 {
 		return 0, fmt.Errorf("its time %q is neither like 2026-05-04T09:30:00Z nor a number of seconds, "+
-			"milliseconds or microseconds since 1970", shortened(text))
+			"milliseconds or microseconds since 1970", shorten(text))
 	}
 	switch {
 	case n < 1e11:
@@ -287,7 +294,8 @@ func parseTime(text string) (quota.Instant, error) {
 	return quota.Instant(n), nil
 }
 
-func shortened(text string) string {
+// shorten cuts a text for an error message.
+func shorten(text string) string {
 	if len(text) > 40 {
 		return strings.ToValidUTF8(text[:40], "") + "…"
 	}

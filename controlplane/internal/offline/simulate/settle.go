@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// settling is a reservation whose request has cost something else, which is known at an instant.
+// settling is a reservation and the real cost of its request, which is known from a certain time.
 type settling struct {
 	at      quota.Instant
 	bucket  *bucket
@@ -17,8 +17,8 @@ type settling struct {
 	actual  int64
 }
 
-// reserves returns what a hit reserves, no more than the bucket holds. It is the hit itself where
-// its cost is known before.
+// reserves returns the hit with the tokens that it reserves, at most what the bucket holds. If the
+// cost is known before the response, the hit does not change.
 func (d *decider) reserves(h match.Hit) match.Hit {
 	if d.set.Policies[h.Policy].Commit.By != policy.CommitNever {
 		limit, _ := d.limitOf(h)
@@ -27,8 +27,8 @@ func (d *decider) reserves(h match.Hit) match.Hit {
 	return h
 }
 
-// later notes what a request, which was charged at its time, will be found to have cost.
-func (d *decider) later(h match.Hit, r *record) {
+// scheduleSettling schedules the settlement of a request that was charged.
+func (d *decider) scheduleSettling(h match.Hit, r *record) {
 	c := &d.set.Policies[h.Policy].Commit
 	b := d.buckets[h.Key]
 	if c.By == policy.CommitNever || h.Cost == 0 || b == nil {
@@ -37,7 +37,7 @@ func (d *decider) later(h match.Hit, r *record) {
 	actual, known := r.cost(c)
 	switch broke, left := r.broke(); {
 	case broke && (!known || c.By == policy.CommitDuration):
-		actual = d.unfinished(h, r, left)
+		actual = d.unfinishedCost(h, r, left)
 	case !known:
 		actual = c.Missing
 	}
@@ -56,7 +56,7 @@ func (d *decider) later(h match.Hit, r *record) {
 	d.due = slices.Insert(d.due, at, one)
 }
 
-// settle settles what is known at an instant.
+// settle settles all reservations whose real cost is known at a time.
 func (d *decider) settle(now quota.Instant) {
 	n := 0
 	for n < len(d.due) && d.due[n].at <= now {
@@ -75,7 +75,7 @@ func (d *decider) settle(now quota.Instant) {
 	d.due = slices.Delete(d.due, 0, n)
 }
 
-// cost is what the log says that the request has cost. It reports false if the log does not say.
+// cost returns the cost of the request by the log. It returns false if the log does not say.
 func (r *record) cost(c *policy.Commit) (n int64, known bool) {
 	switch c.By {
 	case policy.CommitStatus:
@@ -91,8 +91,8 @@ func (r *record) cost(c *policy.Commit) (n int64, known bool) {
 	return 0, false
 }
 
-// broke reports whether the log says that the response was not whole, and whether its client has
-// gone or it timed out.
+// broke reports whether the response was incomplete by the log, and whether its client left or it
+// timed out.
 func (r *record) broke() (broke, left bool) {
 	for _, flag := range r.flags {
 		switch flag {
@@ -105,9 +105,9 @@ func (r *record) broke() (broke, left bool) {
 	return broke, false
 }
 
-// unfinished is the cost of a request whose response was not whole; below 0 for the tokens that it
-// has reserved.
-func (d *decider) unfinished(h match.Hit, r *record, left bool) int64 {
+// unfinishedCost returns the cost of a request whose response was incomplete; below 0 for the
+// tokens that it reserved.
+func (d *decider) unfinishedCost(h match.Hit, r *record, left bool) int64 {
 	p, took := &d.set.Policies[h.Policy], quota.Span(-1)
 	if r.lasted > 0 {
 		took = r.lasted

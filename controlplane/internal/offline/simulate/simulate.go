@@ -1,6 +1,6 @@
-// Package simulate replays recorded access logs against policy sets, in the time of the log: who
-// would have been limited, when, how often and by which policy. It decides as the filter does, with
-// one exact bucket for all nodes.
+// Package simulate replays recorded access logs with policy sets, in the time of the log. It
+// reports who would have been limited, when, how often and by which policy. It decides as the
+// filter does, with one exact bucket for all nodes.
 package simulate
 
 import (
@@ -19,85 +19,88 @@ import (
 )
 
 const (
-	// maxLine is the longest line that is read, in bytes.
+	// maxLine is the maximum length of a line, in bytes.
 	maxLine = 1 << 20
-	// shownProblems is how many malformed lines are shown.
+	// shownProblems is the maximum number of malformed lines in the report.
 	shownProblems = 5
 )
 
-// Options say what is simulated.
+// Options are the inputs of a simulation.
 type Options struct {
-	// Set is the policy set in question; Against, if not nil, one to compare it with, as a rule
-	// that in force.
+	// Set is the policy set to simulate. Against is a set to compare it with, usually the one in
+	// force; nil for none.
 	Set, Against *policy.Set
-	// Nodes is how many nodes there are: each has a local limit of its own. At least 1.
+	// Nodes is the number of nodes, at least 1: each has its own local limits.
 	Nodes int64
-	// Secret keys the hash of partition keys, as that of a deployment does: windows that begin at
-	// different times for different keys begin then as they do there. weir simulate does not know
-	// it: with it a guess of a key can be checked by its hash.
+	// Secret is the key of the partition hashes. With a deployment's own secret, windows that begin
+	// at different times for different keys begin as they do there. weir simulate does not know
+	// that secret, because with it anyone could check a guess of a key against its hash.
 	Secret [16]byte
-	// Fields are the names of fields, by Names and by headers, where they are not as usual.
+	// Fields are the names of fields in the log, by the keys of Names or by header, if they are not
+	// the usual ones.
 	Fields map[string]string
-	// Top is how many callers are listed.
+	// Top is the maximum number of callers in the report.
 	Top int
 }
 
-// Report is what a simulation found.
+// Report is the result of a simulation.
 type Report struct {
-	// Lines are all that were read, Requests those that could be, Malformed the others but for
-	// empty ones, of which Problems shows the first.
+	// Lines counts all lines, Requests the lines that are requests, and Malformed the others except
+	// empty lines. Problems shows the first of these.
 	Lines     int64    `json:"lines"`
 	Requests  int64    `json:"requests"`
 	Malformed int64    `json:"malformed"`
 	Problems  []string `json:"problems"`
-	// Adaptive are the policies of either set whose limit is adaptive. They refuse nothing here:
-	// no log says how an upstream would have answered under another limit.
+	// Adaptive are the policies of either set with an adaptive limit. They refuse nothing here,
+	// because a log cannot show how an upstream would have answered under another limit.
 	Adaptive []string `json:"adaptive,omitempty"`
-	// Late are requests that came later than Window after their place; they were taken at the time
-	// of the one before.
+	// Late counts requests that came more than Window too late. They count at the time of the
+	// request before them.
 	Late int64 `json:"late"`
 	// From and To are the times of the first and the last request.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// Recorded are requests that the log says were refused with 429. They count as demand like all
+	// Recorded counts requests that were refused with 429 by the log. They count as demand like all
 	// others.
 	Recorded int64 `json:"recorded_429"`
-	// Result is what the policy set makes of them, Against what the other does.
+	// Result is the result of the policy set, Against that of the other set.
 	Result  Result  `json:"result"`
 	Against *Result `json:"against,omitempty"`
-	// Newly and Freed are the requests that the one refuses and the other does not; nil without
-	// another.
+	// Newly and Freed are the requests that only this set or only the other set refuses; nil
+	// without another set.
 	Newly *Change `json:"newly_limited,omitempty"`
 	Freed *Change `json:"no_longer_limited,omitempty"`
 }
 
-// Result is what a policy set makes of all requests.
+// Result is the result of one policy set for all requests.
 type Result struct {
 	Refused int64 `json:"refused"`
 	Banned  int64 `json:"banned"`
 	// Policies are all policies in the order of the document.
 	Policies []PolicyResult `json:"policies"`
-	// Callers are those with the most refusals; Exact says that their counts are exact.
+	// Callers are the callers with the most refusals. Exact is true if their counts are exact.
 	Callers []Caller `json:"callers"`
 	Limited int      `json:"limited_callers"`
 	Exact   bool     `json:"exact"`
-	// Forgotten are buckets that were forgotten too early: then too little is refused.
+	// Forgotten counts buckets that were dropped too early. If it is not 0, the simulation refuses
+	// too little.
 	Forgotten int64 `json:"forgotten_buckets,omitempty"`
-	// Unseen are the policies for calls of Envoy's own filters: no access log shows descriptors.
+	// Unseen are the policies for calls of Envoy's own filters, because access logs do not contain
+	// descriptors.
 	Unseen []string `json:"unseen_policies,omitempty"`
 }
 
-// PolicyResult is what one policy did.
+// PolicyResult is the result of one policy.
 type PolicyResult struct {
 	Name    string `json:"name"`
 	Refused int64  `json:"refused"`
-	// Shadow are requests that it would have refused, in shadow or by its candidate.
+	// Shadow counts requests that it would have refused in shadow or with its candidate.
 	Shadow int64 `json:"shadow_refused"`
-	// First is when it first refused.
+	// First is the time of the first refusal; nil if there is none.
 	First *time.Time `json:"first,omitempty"`
 }
 
-// Change are requests that only one of two policy sets refuses.
+// Change describes the requests that only one of two policy sets refuses.
 type Change struct {
 	Requests int64    `json:"requests"`
 	Limited  int      `json:"callers_count"`
@@ -116,14 +119,14 @@ type Simulation struct {
 	freed   callers
 }
 
-// run is one policy set at work.
+// run is the state of one policy set in a simulation.
 type run struct {
 	*decider
 	result  Result
 	callers callers
 }
 
-// New makes a simulation. The error is about a policy set that cannot be simulated.
+// New makes a simulation. It fails if a policy set cannot be simulated.
 func New(o Options) (*Simulation, error) {
 	s := &Simulation{o: o, newly: newCallers(MaxCallers), freed: newCallers(MaxCallers)}
 	s.report.Problems = []string{}
@@ -152,6 +155,7 @@ func New(o Options) (*Simulation, error) {
 	return s, nil
 }
 
+// newRun makes the state for one policy set.
 func newRun(set *policy.Set, o *Options) (*run, error) {
 	d, err := newDecider(set, max(o.Nodes, 1), o.Secret)
 	if err != nil {
@@ -167,11 +171,11 @@ func newRun(set *policy.Set, o *Options) (*run, error) {
 	return r, nil
 }
 
-// Read replays a log: JSON, an object a line, or CSV with a header, plain or packed with gzip. name
-// is for messages. The error is the reader's, or that of a header that cannot be read; what is
-// wrong with a line is in the report.
+// Read replays a log. The log is JSON with one object per line, or CSV with a header, plain or
+// compressed with gzip. name is used in messages. It fails if the log cannot be read or its header
+// is invalid. The report lists malformed lines.
 func (s *Simulation) Read(name string, in io.Reader) error {
-	plain, err := unpacked(in)
+	plain, err := unpack(in)
 	if err != nil {
 		return err
 	}
@@ -199,16 +203,16 @@ func (s *Simulation) Read(name string, in io.Reader) error {
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, errLong) {
 			return err
 		}
-		s.line(fmt.Sprintf("%s:%d", name, number), line, split, errors.Is(err, errLong))
+		s.readRequest(fmt.Sprintf("%s:%d", name, number), line, split, errors.Is(err, errLong))
 	}
 }
 
-// begin skips a byte order mark and empty lines. It returns the first byte behind them, which stays
-// to be read, and how many lines it has skipped.
+// begin skips a byte order mark and empty lines. It returns the first byte after them, which is
+// still unread, and the number of lines that it skipped.
 func begin(in *bufio.Reader) (first byte, lines int64, err error) {
-	const mark = "\ufeff" // As Windows and spreadsheets begin a file.
+	const mark = "\ufeff" // Windows and spreadsheets write it.
 	if start, _ := in.Peek(len(mark)); string(start) == mark {
-		_, _ = in.Discard(len(mark)) // It is there.
+		_, _ = in.Discard(len(mark)) // Peek has seen it.
 	}
 	for {
 		b, err := in.ReadByte()
@@ -225,7 +229,7 @@ func begin(in *bufio.Reader) (first byte, lines int64, err error) {
 
 var errLong = fmt.Errorf("it is longer than %d bytes", maxLine)
 
-// readLine reads a line without its end; errLong for one that is too long, which is skipped.
+// readLine reads a line without its end. It skips a line that is too long and returns errLong.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	line, err := in.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -237,7 +241,10 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	return []byte{'?'}, errLong
 }
 
-func (s *Simulation) line(place string, line []byte, split func([]byte) (func(string) string, error), long bool) {
+// readRequest reads the request of a line, and counts the line.
+func (s *Simulation) readRequest(
+	place string, line []byte, split func([]byte) (func(string) string, error), long bool,
+) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
 	}
@@ -257,11 +264,11 @@ func (s *Simulation) line(place string, line []byte, split func([]byte) (func(st
 		}
 		return
 	}
-	s.order.put(r, s.request)
+	s.order.put(r, s.decideRequest)
 }
 
-// unpacked undoes gzip.
-func unpacked(in io.Reader) (*bufio.Reader, error) {
+// unpack decompresses gzip, if the log is compressed.
+func unpack(in io.Reader) (*bufio.Reader, error) {
 	plain := bufio.NewReaderSize(in, maxLine)
 	magic, err := plain.Peek(2)
 	if err != nil || magic[0] != 0x1f || magic[1] != 0x8b {
@@ -274,7 +281,7 @@ func unpacked(in io.Reader) (*bufio.Reader, error) {
 	return bufio.NewReaderSize(unpacking, maxLine), nil
 }
 
-// fromCSV reads the header, and returns what reads a line.
+// fromCSV reads the header and returns a function that reads a line.
 func fromCSV(in *bufio.Reader) (func(line []byte) (func(string) string, error), error) {
 	line, err := readLine(in)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -304,8 +311,8 @@ func fromCSV(in *bufio.Reader) (func(line []byte) (func(string) string, error), 
 	}, nil
 }
 
-// request decides one request, in the order of time.
-func (s *Simulation) request(r *record) {
+// decideRequest decides one request. Calls are in the order of time.
+func (s *Simulation) decideRequest(r *record) {
 	s.report.Requests++
 	if s.report.Requests == 1 {
 		s.report.From = instant(r.at)
@@ -327,9 +334,10 @@ func (s *Simulation) request(r *record) {
 	}
 }
 
+// refused reports whether the request is refused.
 func (v verdict) refused() bool { return v.banned || v.policy >= 0 }
 
-// nameOf is the policy that refuses.
+// nameOf returns the name of the policy that refuses.
 func (r *run) nameOf(v verdict) string {
 	if v.banned {
 		return "(banned)"
@@ -337,7 +345,7 @@ func (r *run) nameOf(v verdict) string {
 	return r.set.Policies[v.policy].Name
 }
 
-// take decides a request and counts what comes of it.
+// take decides a request and counts the result.
 func (r *run) take(request *record) verdict {
 	v := r.decide(request)
 	for _, i := range v.shadows {
@@ -361,9 +369,9 @@ func (r *run) take(request *record) verdict {
 	return v
 }
 
-// Report ends the simulation.
+// Report ends the simulation and returns the result.
 func (s *Simulation) Report() Report {
-	s.order.end(s.request)
+	s.order.end(s.decideRequest)
 	s.report.Late = s.order.late
 	s.report.Result = s.result.end(s.o.Top)
 	if s.against != nil {
@@ -374,17 +382,19 @@ func (s *Simulation) Report() Report {
 	return s.report
 }
 
+// end returns the result of the policy set.
 func (r *run) end(top int) Result {
-	all, exact := r.callers.all()
-	r.result.Callers, r.result.Limited, r.result.Exact = first(all, top), len(all), exact
+	all, exact := r.callers.list()
+	r.result.Callers, r.result.Limited, r.result.Exact = firstCallers(all, top), len(all), exact
 	r.result.Forgotten = r.forgotten
 	return r.result
 }
 
+// change returns the counted requests with the top callers; nil if c is nil.
 func (c callers) change(top int) *Change {
-	all, _ := c.all()
-	return &Change{Requests: c.Total(), Limited: len(all), Callers: first(all, top)}
+	all, _ := c.list()
+	return &Change{Requests: c.Total(), Limited: len(all), Callers: firstCallers(all, top)}
 }
 
-// first are the first n callers, never nil.
-func first(all []Caller, n int) []Caller { return append([]Caller{}, all[:min(n, len(all))]...) }
+// firstCallers returns the first n callers, never nil.
+func firstCallers(all []Caller, n int) []Caller { return append([]Caller{}, all[:min(n, len(all))]...) }

@@ -240,7 +240,7 @@ func TestCallersAreBounded(t *testing.T) {
 		truth[who]++
 		c.add("p", who, quota.Instant(i))
 	}
-	all, exact := c.all()
+	all, exact := c.list()
 	for _, one := range all[:3] {
 		if !strings.HasPrefix(one.Who, "often-") || one.Refused < truth[one.Who] ||
 			one.Refused-one.Error > truth[one.Who] {

@@ -9,16 +9,17 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// MaxCallers is how many callers are counted exactly. If there are more, those with the most
-// refusals stay, by the space-saving sketch: each count is then too high by its Error at most.
+// MaxCallers is the maximum number of callers that are counted exactly. If there are more, the ones
+// with the most refusals stay in the list (space-saving sketch), and each count is too high by at
+// most its Error.
 const MaxCallers = 100_000
 
-// Caller is who was refused by a policy.
+// Caller is a caller that a policy refused.
 type Caller struct {
 	Who     string `json:"who"`
 	Policy  string `json:"policy"`
 	Refused int64  `json:"refused"`
-	// Error is by how much Refused may be too high; 0 for an exact count.
+	// Error is the maximum by which Refused is too high; 0 for an exact count.
 	Error int64     `json:"error,omitempty"`
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
@@ -27,8 +28,10 @@ type Caller struct {
 // callers counts refusals by policy and caller, in bounded memory.
 type callers struct{ *decisions.Summary }
 
+// newCallers makes a counter of at most so many callers.
 func newCallers(most int) callers { return callers{decisions.NewSummary(most)} }
 
+// add counts a refusal.
 func (c callers) add(policy, who string, at quota.Instant) {
 	one := c.Add(policy+"\x00"+who, 1, 0)
 	if one.About == nil {
@@ -37,9 +40,9 @@ func (c callers) add(policy, who string, at quota.Instant) {
 	one.About.(*Caller).Last = instant(at)
 }
 
-// all are the callers, those with the most refusals first; exact reports that each is counted in
-// full.
-func (c callers) all() (out []Caller, exact bool) {
+// list returns the callers, the ones with the most refusals first. exact is true if every count is
+// exact.
+func (c callers) list() (out []Caller, exact bool) {
 	exact = true
 	for _, counter := range c.Top(c.Len()) {
 		one := *counter.About.(*Caller)
@@ -55,4 +58,5 @@ func (c callers) all() (out []Caller, exact bool) {
 	return out, exact
 }
 
+// instant returns a time of the log as a time.Time.
 func instant(at quota.Instant) time.Time { return time.UnixMicro(int64(at)).UTC() }

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// label writes the partition key of a request for people.
+// label returns the partition key of a request in readable form.
 func label(set *policy.Set, p *policy.Policy, a *match.Attributes, r *record) string {
 	var parts []string
 	for _, part := range p.Partition {
@@ -20,6 +20,7 @@ func label(set *policy.Set, p *policy.Policy, a *match.Attributes, r *record) st
 	return strings.Join(parts, " ")
 }
 
+// partText returns one part of the partition key.
 func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record) string {
 	switch part.Kind {
 	case policy.PartClientIP:
@@ -47,8 +48,8 @@ func partText(set *policy.Set, part policy.Part, a *match.Attributes, r *record)
 	return sourceText(policy.Source{Kind: kind, Name: part.Name}, a, r)
 }
 
-// addressText is the client's address, or its network where that is the client; empty if it is not
-// known.
+// addressText returns the client's address, or its network if the policy set identifies clients by
+// network; empty if it is unknown.
 func addressText(set *policy.Set, a *match.Attributes) string {
 	if len(a.ClientIP) == 0 {
 		return ""
@@ -60,7 +61,7 @@ func addressText(set *policy.Set, a *match.Attributes) string {
 	return addr.String()
 }
 
-// sourceText is what a source holds, in one word.
+// sourceText returns the value of a source in one word.
 func sourceText(s policy.Source, a *match.Attributes, r *record) string {
 	header := func(name string) string {
 		for _, h := range a.Headers {

@@ -7,25 +7,25 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// common are methods that a misspelt one may mean, and registered others that are near to them
-// (RFC 9110, WebDAV, caches).
+// commonMethods are the methods that a misspelt word may stand for. rareMethods are registered
+// methods that look similar to them (RFC 9110, WebDAV, caches).
 var (
-	common = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
-	rare   = []string{
+	commonMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE"}
+	rareMethods   = []string{
 		"ACL", "BAN", "BIND", "COPY", "LINK", "LOCK", "MERGE", "MOVE", "PRI", "PURGE", "QUERY", "REBIND", "REPORT",
 		"SEARCH", "UNBIND", "UNLINK", "UNLOCK", "UPDATE", "PROPFIND", "PROPPATCH",
 	}
 )
 
-// methodNotes name methods of a match that are probably misspelt. Any word can be a method, so none
-// is refused.
+// methodNotes names the methods of a match that are probably misspelt. Any word can be a method, so
+// the policy is accepted all the same.
 func methodNotes(m *policy.Match) (notes []string) {
 	for _, method := range m.Methods {
-		if slices.Contains(common, method) || slices.Contains(rare, method) {
+		if slices.Contains(commonMethods, method) || slices.Contains(rareMethods, method) {
 			continue
 		}
-		for _, c := range common {
-			if letters(method) == letters(c) || oneOff(method, c) {
+		for _, c := range commonMethods {
+			if sortLetters(method) == sortLetters(c) || differByOne(method, c) {
 				notes = append(notes, "matches the method "+method+", which is not a common one: did you mean "+c+"?")
 				break
 			}
@@ -34,15 +34,17 @@ func methodNotes(m *policy.Match) (notes []string) {
 	return notes
 }
 
-// letters are those of a word, in order: a word with two of them exchanged has the same.
-func letters(word string) string {
+// sortLetters returns the letters of a word in alphabetical order. Two words that differ only in
+// the order of their letters give the same result.
+func sortLetters(word string) string {
 	all := strings.Split(word, "")
 	slices.Sort(all)
 	return strings.Join(all, "")
 }
 
-// oneOff reports whether two words differ in one letter: another one, one more or one less.
-func oneOff(a, b string) bool {
+// differByOne reports whether two words differ in exactly one letter: it is replaced, added or
+// missing.
+func differByOne(a, b string) bool {
 	if len(a) < len(b) {
 		a, b = b, a
 	}

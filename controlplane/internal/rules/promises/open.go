@@ -8,9 +8,9 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// openNote says which requests that the policy matches no policy limits, because they lack a part
-// of its partition; empty if there are none. It is cautious: a policy behind it counts only if it
-// covers all of them for certain.
+// openNote names the requests that match the policy but are limited by no policy at all, because
+// they lack a part of the partition. It returns the empty string if there are none. It prefers a
+// needless note: another policy counts only if it certainly covers all of these requests.
 func openNote(p *policy.Policy, set *policy.Set) string {
 	if p.IfAbsent != policy.AbsentSkip || !limits(p) || p.Match.IsOfCalls() {
 		return ""
@@ -31,15 +31,15 @@ func openNote(p *policy.Policy, set *policy.Set) string {
 		return ""
 	}
 	return "unlimited without " + strings.Join(lacking, " or ") + ": no other policy limits such requests to " +
-		route(&p.Match) + "; add one by client_ip, or say if_absent: deny or shared"
+		describeRoute(&p.Match) + "; add one by client_ip, or say if_absent: deny or shared"
 }
 
-// limits reports whether a policy refuses requests, be it of a share of the keys.
+// limits reports whether a policy refuses requests, even if only for a share of its keys.
 func limits(p *policy.Policy) bool {
 	return p.Enforced > policy.EnforcedShadow && p.Enforced <= policy.EnforcedAll
 }
 
-// mayLack reports whether a request that the policy matches can lack a part.
+// mayLack reports whether a request that the policy matches can lack the part.
 func mayLack(p *policy.Policy, part policy.Part, set *policy.Set) bool {
 	switch part.Kind {
 	case policy.PartConsumer:
@@ -53,19 +53,19 @@ func mayLack(p *policy.Policy, part policy.Part, set *policy.Set) bool {
 	return isSource
 }
 
-// asksFor reports whether requests that match have a header.
+// asksFor reports whether every request that matches has the header.
 func asksFor(m *policy.Match, header string) bool {
 	return slices.ContainsFunc(m.Headers, func(h policy.HeaderMatch) bool {
 		return h.Name == header && h.Op != policy.HeaderAbsent
 	})
 }
 
-// isBehind reports whether another policy limits all requests that a policy matches and that lack a
-// part, for as large a share of the keys at least.
+// isBehind reports whether another policy limits every request that the policy matches and that
+// lacks the part. That policy must be enforced for at least as large a share of its keys.
 func isBehind(p *policy.Policy, part string, set *policy.Set) bool {
 	return slices.ContainsFunc(set.Policies, func(other policy.Policy) bool {
 		if other.Name == p.Name || !limits(&other) || other.Enforced < p.Enforced ||
-			!covers(&other.Match, &p.Match, absent(part, set)) {
+			!covers(&other.Match, &p.Match, absentHeaders(part, set)) {
 			return false
 		}
 		return other.IfAbsent != policy.AbsentSkip ||
@@ -73,8 +73,8 @@ func isBehind(p *policy.Policy, part string, set *policy.Set) bool {
 	})
 }
 
-// absent are the headers that requests do not have which lack a part.
-func absent(part string, set *policy.Set) (headers []string) {
+// absentHeaders returns the headers that a request does not have if it lacks the part.
+func absentHeaders(part string, set *policy.Set) (headers []string) {
 	if header, ok := strings.CutPrefix(part, "header:"); ok {
 		return []string{header}
 	}
@@ -89,8 +89,7 @@ func absent(part string, set *policy.Set) (headers []string) {
 	return headers
 }
 
-// covers reports whether a match holds for all requests for which another one does and that lack
-// these headers.
+// covers reports whether m matches every request that other matches and that lacks the headers.
 func covers(m, other *policy.Match, lacking []string) bool {
 	headers := slices.DeleteFunc(slices.Clone(m.Headers), func(h policy.HeaderMatch) bool {
 		return h.Op == policy.HeaderAbsent && slices.Contains(lacking, h.Name) || slices.Contains(other.Headers, h)
@@ -98,12 +97,13 @@ func covers(m, other *policy.Match, lacking []string) bool {
 	return len(headers) == 0 && !m.IsOfCalls() &&
 		(len(m.ClientIPs) == 0 || reflect.DeepEqual(m.ClientIPs, other.ClientIPs)) &&
 		(len(m.Tiers) == 0 || reflect.DeepEqual(m.Tiers, other.Tiers)) &&
-		all(m.Methods, other.Methods, func(a, b string) bool { return a == b }) &&
-		all(m.Hosts, other.Hosts, coversHost) && all(m.Paths, other.Paths, coversPath)
+		coversAll(m.Methods, other.Methods, func(a, b string) bool { return a == b }) &&
+		coversAll(m.Hosts, other.Hosts, coversHost) && coversAll(m.Paths, other.Paths, coversPath)
 }
 
-// all reports whether each of some patterns is covered by one of a list; an empty list covers all.
-func all(list, some []string, covers func(a, b string) bool) bool {
+// coversAll reports whether each pattern of some is covered by a pattern of list. An empty list
+// covers every pattern.
+func coversAll(list, some []string, covers func(a, b string) bool) bool {
 	if len(list) == 0 {
 		return true
 	}
@@ -112,18 +112,20 @@ func all(list, some []string, covers func(a, b string) bool) bool {
 	})
 }
 
+// coversHost reports whether every host that matches b also matches a.
 func coversHost(a, b string) bool {
 	suffix, wild := strings.CutPrefix(a, "*")
 	return a == b || wild && strings.HasSuffix(b, suffix) && !strings.HasPrefix(b, "*")
 }
 
+// coversPath reports whether every path that matches b also matches a.
 func coversPath(a, b string) bool {
 	below, all := strings.CutSuffix(a, "/**")
 	return a == b || all && (b == below || strings.HasPrefix(b, below+"/")) && !strings.Contains(below, "{")
 }
 
-// route is what a match is about, in words.
-func route(m *policy.Match) string {
+// describeRoute describes in words which requests a match selects.
+func describeRoute(m *policy.Match) string {
 	text := "all paths"
 	if len(m.Paths) > 0 {
 		text = strings.Join(m.Paths, ", ")

@@ -8,10 +8,10 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// overspendNote says what a policy lets through beyond its bound because costs are known later: of
-// the requests under way at once, what each costs more than it has reserved. It is a number where
-// the greatest cost is known, and how many requests can be under way. Empty if costs are known
-// before.
+// overspendNote says how far a policy can exceed its bound because costs are known only after the
+// response: each request under way can cost more than it has reserved. The note has a number if the
+// greatest cost and the number of requests under way are known. It is empty if costs are known
+// before the response.
 func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
 	if p.Commit.By == policy.CommitNever {
 		return ""
@@ -42,7 +42,8 @@ func overspendNote(p *policy.Policy, set *policy.Set, nodes int64) string {
 		"is " + reserved + "; nothing where r is as much as c"
 }
 
-// greatestCost is the most that a response can say. Only statuses have their costs in the policy.
+// greatestCost returns the greatest cost that a response can report. It is known only if costs
+// depend on the status, because then the policy lists them.
 func greatestCost(c *policy.Commit) (most int64, known bool) {
 	most = max(c.Missing, 0)
 	for _, one := range c.Statuses {
@@ -51,18 +52,19 @@ func greatestCost(c *policy.Commit) (most int64, known bool) {
 	return most, c.By == policy.CommitStatus || c.By == policy.CommitGRPCStatus
 }
 
-// flightsBeside finds the policy of a set that bounds most tightly how many requests of a partition
-// key are under way at once, in words, and that number. It must be for all requests of the policy,
-// by the same parts or fewer. Empty if there is none.
+// flightsBeside finds the policy that limits most tightly how many requests of a partition key are
+// under way at once. It returns a description of the policy and that number. The policy must count
+// all requests of p, by the same partition or by fewer parts of it. beside is empty if there is no
+// such policy.
 func flightsBeside(p *policy.Policy, set *policy.Set, nodes int64) (beside string, flights int64) {
 	for i := range set.Policies {
 		q := &set.Policies[i]
-		if q.Enforced != policy.EnforcedAll || !forAllOf(q, p) {
+		if q.Enforced != policy.EnforcedAll || !countsAllOf(q, p) {
 			continue
 		}
-		most, hold, bounded := inFlight(q)
+		most, hold, bounded := maxInFlight(q)
 		if q.Mode == policy.ModeLocal && p.Mode != policy.ModeLocal {
-			most *= nodes // Each Envoy has so many.
+			most *= nodes // Each Envoy allows this many.
 		}
 		if bounded && (beside == "" || most < flights) {
 			beside, flights = "the policy "+q.Name, most
@@ -74,8 +76,8 @@ func flightsBeside(p *policy.Policy, set *policy.Set, nodes int64) (beside strin
 	return beside, flights
 }
 
-// forAllOf reports whether q counts all requests of each partition key of p by one key of its own.
-func forAllOf(q, p *policy.Policy) bool {
+// countsAllOf reports whether q counts all requests of a partition key of p in one bucket.
+func countsAllOf(q, p *policy.Policy) bool {
 	if !reflect.DeepEqual(q.Match, policy.Match{}) && !reflect.DeepEqual(q.Match, p.Match) {
 		return false
 	}
@@ -85,9 +87,10 @@ func forAllOf(q, p *policy.Policy) bool {
 	return !slices.ContainsFunc(q.Partition, func(part policy.Part) bool { return !slices.Contains(p.Partition, part) })
 }
 
-// inFlight is the most requests in flight of any tier, and for how long one counts at most, empty
-// for as long as it lasts. It reports false if a tier has no such limit, or the limit is adaptive.
-func inFlight(q *policy.Policy) (most int64, hold string, bounded bool) {
+// maxInFlight returns the highest limit in flight of any tier, and for how long a request counts at
+// most (empty: until it ends). bounded is false if a tier has no such limit or the limit is
+// adaptive.
+func maxInFlight(q *policy.Policy) (most int64, hold string, bounded bool) {
 	lists := [][]policy.Limit{q.Limits}
 	if len(q.Tiers) > 0 {
 		lists = nil

@@ -1,5 +1,5 @@
-// Package promises says what the policies of a set promise, as weir check prints it and the console
-// shows it.
+// Package promises describes what the policies of a set guarantee. weir check prints it, and the
+// console shows it.
 package promises
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// Promise is what a policy promises.
+// Promise describes what one policy guarantees.
 type Promise struct {
 	Name      string   `json:"name"`
 	Mode      string   `json:"mode"`
@@ -18,21 +18,24 @@ type Promise struct {
 	Notes     []string `json:"notes"`
 }
 
-// Limit is a limit as people write it.
+// Limit is one limit, in the form that people read.
 type Limit struct {
 	Tier   string `json:"tier,omitempty"`
 	Quota  int64  `json:"quota,omitempty"`
 	Window string `json:"window,omitempty"`
-	// InFlight is how many requests may be in flight; such a limit has no other figure.
+	// InFlight is the maximum number of requests in flight. A limit that has it has no quota.
 	InFlight int64 `json:"in_flight,omitempty"`
-	// Least is what an adaptive limit becomes at least; InFlight is then the most.
+	// Least is the minimum of an adaptive limit, 0 if the limit is not adaptive. InFlight is then
+	// its maximum.
 	Least int64 `json:"least,omitempty"`
-	// Burst is that of a bucket; of a leaky one, how many may wait.
+	// Burst is the burst of a bucket in tokens, or the number of requests that may wait in a leaky
+	// bucket. 0 without a bucket.
 	Burst int64 `json:"burst,omitempty"`
-	// Own: callers bring figures of their own, up to these.
+	// Own is true if callers bring limits of their own, up to this one.
 	Own bool `json:"own,omitempty"`
 }
 
+// String returns the limit in the words of weir check.
 func (l Limit) String() string {
 	text := fmt.Sprintf("%d per %s", l.Quota, l.Window)
 	if l.InFlight > 0 {
@@ -53,8 +56,8 @@ func (l Limit) String() string {
 	return text
 }
 
-// Of is what a policy of a set promises where so many Envoys share its limits, with so many doors
-// of other protocols.
+// Of returns what a policy of a set guarantees. nodes is the number of Envoys that share its
+// limits, and doors the number of replicas that answer RateLimitService or RateLimitQuotaService.
 func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	notes := append([]string{}, p.OptimisticNotes(nodes, doors)...)
 	if note := overspendNote(&p, set, nodes); note != "" {
@@ -70,7 +73,7 @@ func Of(p policy.Policy, set *policy.Set, nodes, doors int64) Promise {
 	}
 }
 
-// NotesOf are what an operator should know of a set beside its policies.
+// NotesOf returns what an operator should know about a set as a whole.
 func NotesOf(set *policy.Set) []string {
 	notes := set.Notes()
 	for i := range set.Priorities {
@@ -81,7 +84,7 @@ func NotesOf(set *policy.Set) []string {
 	return notes
 }
 
-// LimitsOf are the limits of a policy, tier by tier.
+// LimitsOf returns the limits of a policy, tier by tier.
 func LimitsOf(p policy.Policy, tiers []string) (texts []Limit) {
 	add := func(tier string, limits []policy.Limit) {
 		for _, l := range limits {
