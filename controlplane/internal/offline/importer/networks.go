@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// ParseNetwork reads an address or a network as the policy language writes it, without bits beyond
-// its length.
+// ParseNetwork reads an address or a network in the form of the policy language. It clears the bits
+// after the prefix length.
 func ParseNetwork(text string) (netip.Prefix, bool) {
 	text = strings.TrimSpace(text)
 	if address, err := netip.ParseAddr(text); err == nil && address.Zone() == "" {
@@ -19,7 +19,7 @@ func ParseNetwork(text string) (netip.Prefix, bool) {
 	return network.Masked(), true
 }
 
-// Networks are networks as texts: an address without its length.
+// Networks returns networks as texts. A network of one address has no prefix length.
 func Networks(networks []netip.Prefix) (texts []string) {
 	for _, n := range networks {
 		if n.IsSingleIP() {
@@ -31,14 +31,15 @@ func Networks(networks []netip.Prefix) (texts []string) {
 	return texts
 }
 
-// Part is a network and which of given networks it belongs to: its place, or -1 for none.
+// Part is a network inside one of the networks of a list, or outside all of them.
 type Part struct {
 	Network netip.Prefix
-	Of      int
+	// Of is the index in the list of the network that decides for Network; -1 for no network.
+	Of int
 }
 
-// Longest splits all addresses into parts by the longest of the networks that holds them; of two
-// that are equal the later one counts.
+// Longest splits all addresses into parts. The network with the longest prefix that contains a part
+// decides for it. If two networks are equal, the later network decides.
 func Longest(networks []netip.Prefix) (parts []Part) {
 	for _, all := range []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")} {
 		parts = appendParts(parts, all, networks)
@@ -46,25 +47,28 @@ func Longest(networks []netip.Prefix) (parts []Part) {
 	return parts
 }
 
-func appendParts(parts []Part, within netip.Prefix, networks []netip.Prefix) []Part {
-	best, deeper := -1, false
+// appendParts appends the parts of the network whole. While one of the networks is a proper subset
+// of whole, it cuts whole into halves, because the network decides for some addresses of whole
+// only.
+func appendParts(parts []Part, whole netip.Prefix, networks []netip.Prefix) []Part {
+	longest := -1
 	for i, n := range networks {
-		switch {
-		case !n.Overlaps(within):
-		case n.Bits() > within.Bits():
-			deeper = true
-		case best < 0 || n.Bits() >= networks[best].Bits():
-			best = i
+		if !n.Overlaps(whole) {
+			continue
+		}
+		if n.Bits() > whole.Bits() {
+			low, high := splitInHalves(whole)
+			parts = appendParts(parts, low, networks)
+			return appendParts(parts, high, networks)
+		}
+		if longest < 0 || n.Bits() >= networks[longest].Bits() {
+			longest = i
 		}
 	}
-	if !deeper {
-		return append(parts, Part{within, best})
-	}
-	low, high := halves(within)
-	return appendParts(appendParts(parts, low, networks), high, networks)
+	return append(parts, Part{whole, longest})
 }
 
-// Outside are the networks that hold all addresses but those of the given networks.
+// Outside returns networks that contain all addresses outside the given networks.
 func Outside(networks []netip.Prefix) (outside []netip.Prefix) {
 	for _, part := range Longest(networks) {
 		if part.Of < 0 {
@@ -74,12 +78,12 @@ func Outside(networks []netip.Prefix) (outside []netip.Prefix) {
 	return outside
 }
 
-// halves are the two networks that make up one.
-func halves(n netip.Prefix) (low, high netip.Prefix) {
+// splitInHalves returns the two networks that are the halves of a network.
+func splitInHalves(n netip.Prefix) (low, high netip.Prefix) {
 	bits := n.Bits() + 1
 	bytes := n.Addr().AsSlice()
 	low = netip.PrefixFrom(n.Addr(), bits)
 	bytes[(bits-1)/8] |= 0x80 >> ((bits - 1) % 8)
-	address, _ := netip.AddrFromSlice(bytes) // The length is that of before.
+	address, _ := netip.AddrFromSlice(bytes) // It cannot fail, because the length is unchanged.
 	return low, netip.PrefixFrom(address, bits)
 }

@@ -12,24 +12,25 @@ import (
 	"github.com/weir-proxy/weir/controlplane/internal/offline/importer"
 )
 
-// variable is what a map or a geo block defines.
+// variable is a variable that a map or a geo block defines.
 type variable struct {
 	place
 	isGeo bool
-	// source is the text that a map looks up, or the address that a geo block does.
+	// source is the text that a map looks up, or the address that a geo block looks up.
 	source  string
 	entries []entry
-	// used: it is the key of a limit, or the source of one. inside: it is a part of one.
+	// used is true if the variable is the key of a limit, or the source of such a key. inside is
+	// true if it is a part of a key.
 	used, inside bool
-	// refused says why the import does not follow it; empty if it does.
+	// refused says why the import cannot use the variable; empty if it can.
 	refused string
 }
 
-// entry is a line of a map or a geo block; the key default is for all others.
+// entry is a line of a map or a geo block. The key default stands for all other texts.
 type entry struct{ key, value string }
 
-// variable takes in a map or a geo block.
-func (r *reader) variable(d *crossplane.Directive, p place) {
+// readVariable reads a map or a geo block.
+func (r *reader) readVariable(d *crossplane.Directive, p place) {
 	v := &variable{place: p, isGeo: d.Directive == "geo"}
 	name := ""
 	switch {
@@ -51,20 +52,21 @@ func (r *reader) variable(d *crossplane.Directive, p place) {
 	r.variables[strings.TrimPrefix(name, "$")] = v
 }
 
-// counted is the requests that a zone counts, and what it counts them by.
+// counted describes which requests a zone counts, and the key that it counts them by.
 type counted struct {
-	// key is empty if nginx counts no request.
+	// key is the text of the key; empty if nginx counts no request.
 	key string
-	// networks have the addresses of clients that are counted, methods are those of requests; nil
-	// is all.
+	// networks contain the clients whose requests are counted, methods are the methods of these
+	// requests; nil for all.
 	networks []netip.Prefix
 	methods  []string
 }
 
 var aVariable = regexp.MustCompile(`\$\{?([a-zA-Z0-9_]+)\}?`)
 
-// counted follows a key that is the variable of a map. Other keys stand for themselves.
-func (r *reader) counted(key string) (counted, error) {
+// expandKey replaces a key that is the variable of a map by the key in that map. It returns any
+// other key unchanged.
+func (r *reader) expandKey(key string) (counted, error) {
 	for _, name := range aVariable.FindAllStringSubmatch(key, -1) {
 		v := r.variables[name[1]]
 		if v == nil {
@@ -77,7 +79,7 @@ func (r *reader) counted(key string) (counted, error) {
 		v.used = true
 		c := counted{}
 		if v.refused == "" {
-			c, v.refused = r.follow(v)
+			c, v.refused = r.expandMap(v)
 		}
 		if v.refused != "" {
 			return c, errors.New(v.place.String() + ": " + v.refused)
@@ -87,52 +89,73 @@ func (r *reader) counted(key string) (counted, error) {
 	return counted{key: key}, nil
 }
 
-// notInside is the reason for a map that is a part of a key.
+// notInside is the reason to refuse a map that is only a part of a key.
 const notInside = "the import follows a map only if it is the whole key"
 
-// notFollowed is the reason for a map whose cases would be policies of their own.
+// notFollowed is the reason to refuse a map that would need a policy for each of its cases.
 const notFollowed = "a map is followed if it has one key, or none, for the networks of a geo block or for methods; " +
 	"write a policy for each case of this one"
 
-// follow finds which requests are counted by a map that gives one key to some of them, and to all
-// others an empty one, which nginx does not count. Refused says why it cannot.
-func (r *reader) follow(m *variable) (c counted, refused string) {
-	for _, e := range m.entries {
-		switch {
-		case strings.HasPrefix(e.key, "~"), e.value != "" && c.key != "" && e.value != c.key:
-			return c, notFollowed
-		case e.value != "":
-			c.key = e.value
-		}
+// expandMap finds the requests that a map selects by giving them its one key. nginx does not count
+// the others, because their key is empty. refused says why the map cannot be used.
+func (r *reader) expandMap(m *variable) (c counted, refused string) {
+	key, ok := r.findOnlyKey(m)
+	if !ok || m.isGeo {
+		return counted{key: key}, notFollowed
 	}
-	for _, name := range aVariable.FindAllStringSubmatch(c.key, -1) {
-		if r.variables[name[1]] != nil {
-			return c, notFollowed
+	c.key = key
+
+	if geo := r.variables[strings.Trim(m.source, "${}")]; geo != nil && geo.isGeo {
+		geo.used = true
+		if geo.refused == "" {
+			geo.refused = c.selectNetworks(geo, m)
 		}
+		return c, geo.refused
 	}
-	source := r.variables[strings.Trim(m.source, "${}")]
-	switch {
-	case m.isGeo:
-		return c, notFollowed
-	case source != nil && source.isGeo:
-		source.used = true
-		if source.refused == "" {
-			source.refused = c.only(source, m)
-		}
-		return c, source.refused
-	case m.source == "$request_method" && m.lookUp("default") == "":
-		for _, e := range m.entries {
-			if e.value != "" {
-				c.methods = append(c.methods, strings.ToUpper(strings.TrimPrefix(e.key, `\`)))
-			}
-		}
+
+	if m.source == "$request_method" && m.lookUp("default") == "" {
+		c.methods = m.listMethods()
 		return c, ""
 	}
 	return c, notFollowed
 }
 
-// only leaves the networks of a geo block for which a map has a key.
-func (c *counted) only(geo, m *variable) (refused string) {
+// findOnlyKey returns the only key of a map that is not empty; empty if all are. It returns false
+// if the map has several keys or a regular expression, or if the key contains another variable of a
+// map.
+func (r *reader) findOnlyKey(m *variable) (key string, ok bool) {
+	for _, e := range m.entries {
+		if strings.HasPrefix(e.key, "~") {
+			return key, false
+		}
+		if e.value == "" {
+			continue
+		}
+		if key != "" && e.value != key {
+			return key, false
+		}
+		key = e.value
+	}
+	for _, name := range aVariable.FindAllStringSubmatch(key, -1) {
+		if r.variables[name[1]] != nil {
+			return key, false
+		}
+	}
+	return key, true
+}
+
+// listMethods returns the methods to which a map of $request_method gives a key.
+func (v *variable) listMethods() (methods []string) {
+	for _, e := range v.entries {
+		if e.value != "" {
+			methods = append(methods, strings.ToUpper(strings.TrimPrefix(e.key, `\`)))
+		}
+	}
+	return methods
+}
+
+// selectNetworks sets the networks of a geo block to which a map gives a key.
+func (c *counted) selectNetworks(geo, m *variable) (refused string) {
 	if geo.source != "$remote_addr" && geo.source != "$binary_remote_addr" {
 		return "Weir goes by the client's address, not by " + geo.source
 	}
@@ -169,7 +192,7 @@ func (c *counted) only(geo, m *variable) (refused string) {
 	return ""
 }
 
-// lookUp is the value of a text, or else that of the line default.
+// lookUp returns the value for a text, or the value of the line default.
 func (v *variable) lookUp(text string) (value string) {
 	for _, e := range v.entries {
 		switch {

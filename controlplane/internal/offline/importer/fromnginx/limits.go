@@ -149,7 +149,7 @@ func (r *reader) group(g *group, all []*group) {
 		say(importer.NotPossible, err.Error())
 		return
 	}
-	c, err := r.counted(g.zone.key)
+	c, err := r.expandKey(g.zone.key)
 	if err != nil {
 		say(importer.NotPossible, err.Error())
 		return

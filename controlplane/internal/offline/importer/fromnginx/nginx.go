@@ -198,7 +198,7 @@ func (r *reader) block(at *level, file string, directives crossplane.Directives,
 			r.levels = append(r.levels, below)
 			r.block(below, file, d.Block, depth+1)
 		case d.Directive == "map" || d.Directive == "geo":
-			r.variable(d, p)
+			r.readVariable(d, p)
 		case d.Directive == "stream" || d.Directive == "mail":
 			r.notHTTP(file, d.Block, d.Directive)
 		case strings.HasPrefix(d.Directive, "limit_"):
