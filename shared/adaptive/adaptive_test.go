@@ -31,7 +31,7 @@ func TestTheLimitSettlesInTime(t *testing.T) {
 		scene int
 		seed  uint64
 	}{
-		// It did not rise by what it lacked.
+		// The limit did not rise by the missing number.
 		{0, 2003}, {0, 2020}, {0, 2039}, {0, 3013}, {1, 2023}, {1, 2025}, {1, 2030}, {1, 3003}, {1, 3004}, {1, 3032},
 		// Windows that called for less, and each time for nothing right after, led it away.
 		{0, 6078},
@@ -76,7 +76,7 @@ func TestTheLeastOfALimitIsKept(t *testing.T) {
 	}
 }
 
-// What the model is for: each of these faults shows.
+// The purpose of the model: each of these faults shows.
 func TestPlantedFaultsShow(t *testing.T) {
 	faults := map[string]fault{
 		"the time that Weir holds a request counts as the upstream's": ownWaitCounts,

@@ -30,7 +30,7 @@ func seen(seed uint64) adaptive.Upstream {
 	return u
 }
 
-// What is written is read back whole, in the same number of bytes each time.
+// The encoding is read back whole, and always has the same number of bytes.
 func TestEncoding(t *testing.T) {
 	for seed := range uint64(200) {
 		u, back := seen(seed), adaptive.Upstream{}
@@ -45,7 +45,7 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// Whatever bytes are read, the limit stays within its bounds, and what was read is written alike.
+// For any bytes, the limit stays within its bounds, and the result is written as it was read.
 func FuzzDecode(f *testing.F) {
 	for seed := range uint64(8) {
 		u := seen(seed)
@@ -101,7 +101,7 @@ func TestRestAndReports(t *testing.T) {
 	}
 }
 
-// A limit that goes by another percentile stays where it is, and learns its latency anew.
+// A limit that changes to another percentile keeps its value, and learns its latency anew.
 func TestAnotherPercentile(t *testing.T) {
 	u := seen(3)
 	value, c := u.Limit.Value, config

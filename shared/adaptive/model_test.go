@@ -22,7 +22,7 @@ type found struct {
 	loadBegan quota.Instant
 	last      quota.Instant
 
-	// values are what the limit was at the end of each window.
+	// values are the limits at the end of each window.
 	values []upstreamtest.Value
 }
 
@@ -31,7 +31,7 @@ type worker struct {
 	load   adaptive.Load
 }
 
-// fault is one that a test plants.
+// fault is a fault that a test plants.
 type fault int
 
 const (

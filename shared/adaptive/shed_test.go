@@ -8,8 +8,9 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A limit at its most keeps a part for the first class, whichever classes are shed and however near
-// its least is, and gives every class a place. It gives the first class no less than the others.
+// A limit at its maximum keeps a part for the first class, whichever classes are shed and however
+// near its minimum is, and gives every class a place. It gives the first class no less than the
+// other classes.
 func TestALimitAtItsMostKeepsAPart(t *testing.T) {
 	for _, c := range []adaptive.Config{{Min: 1, Max: 13}, {Min: 13, Max: 13}, {Min: 20, Max: 20}, {Min: 10, Max: 20},
 		{Min: 2, Max: 2}, {Min: 20, Max: 2000}, {Min: 95, Max: 100}} {
@@ -36,7 +37,7 @@ func TestALimitAtItsMostKeepsAPart(t *testing.T) {
 	}
 }
 
-// load has so many requests of each class arrive, of which so many were shed and refused.
+// load makes a load from the numbers of shed, refused and arrived requests.
 func load(shed, refused uint32, arrived ...uint32) *adaptive.Load {
 	l := &adaptive.Load{Shed: shed, Refused: refused}
 	copy(l.Arrived[:], arrived)
@@ -45,8 +46,8 @@ func load(shed, refused uint32, arrived ...uint32) *adaptive.Load {
 
 const calmly = adaptive.Pressure(-1)
 
-// Where only classes come that are never shed, or before those that could be, none is shed for it:
-// who comes later to a quiet service is let through at once.
+// Where only classes come that are never shed, or classes before the classes that could be shed, no
+// class is shed for them: a later caller of a quiet service is let through at once.
 func TestClassesThatDoNotComeAreNotShed(t *testing.T) {
 	var s adaptive.Shed
 	for range 100 { // The first class alone is far too much.

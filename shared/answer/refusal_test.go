@@ -105,7 +105,7 @@ func limit(t *testing.T) *policy.Limit {
 	return &l
 }
 
-// Only what is the caller's own use is said to be used up, and only if it is.
+// An answer says that the limit is used up only if that is the caller's own use.
 func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
 	for reason := range answer.Kinds {
 		for by := range policy.DecisionSource(len(policy.Sources)) {
@@ -132,7 +132,7 @@ func TestOnlyTheCallersOwnUseIsUsedUp(t *testing.T) {
 	}
 }
 
-// The sentence for a cost above what is left says so.
+// The sentence for a cost above the remaining tokens has both numbers.
 func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
 	about := answer.About{Policy: []byte("p"), After: []byte("critical"), Limit: limit(t), Cost: 4, Left: 3}
 	want := "Policy p allows 5 per 1h to the classes after critical. This request costs 4, and 3 are left. " +
@@ -142,7 +142,7 @@ func TestWordsOfACostAboveWhatIsLeft(t *testing.T) {
 	}
 }
 
-// A store that has lost which requests are under way does not say that as many are.
+// A store that has lost which requests are under way does not say that all places are in use.
 func TestWordsOfALostCount(t *testing.T) {
 	about := answer.About{Reason: policy.ReasonFailure, Source: policy.ByCentral, Policy: []byte("p"), Limit: limit(t)}
 	about.Limit.InFlight = true

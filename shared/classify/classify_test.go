@@ -100,8 +100,8 @@ func TestClientAddress(t *testing.T) {
 	}
 }
 
-// Where Envoy appends nothing, the last entry is that of the proxy before it: a client that forges
-// entries stays the same one. Envoy takes the address of the client from there itself.
+// Where Envoy appends nothing, the last entry is from the proxy before it: a client that forges
+// entries stays the same client. Envoy takes the address of the client from there itself.
 func TestNothingAppended(t *testing.T) {
 	for _, c := range []struct {
 		name, source string
@@ -129,8 +129,8 @@ func TestNothingAppended(t *testing.T) {
 	}
 }
 
-// The requests of an Envoy that appends differ from those of one that does not, with and without
-// hops.
+// The requests of an Envoy that appends differ from the requests of an Envoy that does not, with
+// and without hops.
 func TestAnEnvoyThatDoesNotAppendIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		name, source string

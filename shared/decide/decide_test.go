@@ -21,7 +21,8 @@ func TestRefusesAlone(t *testing.T) {
 	}
 }
 
-// What a caller did not use is not blamed on it, and only its own policy has a candidate tried.
+// A caller is not blamed for the use of others, and only its own policy's refusal tries a
+// candidate.
 func TestBlameAndTrials(t *testing.T) {
 	for _, reason := range []policy.Reason{policy.ReasonQuota, policy.ReasonInFlight} {
 		if decide.Blame(reason, false) != reason || decide.Blame(reason, true) != policy.ReasonFailure {

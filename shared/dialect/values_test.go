@@ -82,7 +82,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// What can be had within a second is announced for a second, whichever bucket it is of.
+// Tokens that come within a second are announced for a second, for any bucket.
 func TestRetryAfterOfOneASecond(t *testing.T) {
 	for seed := range uint32(1000) {
 		for _, wait := range []quota.Span{1, 400_000, 999_999, quota.Second} {

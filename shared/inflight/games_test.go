@@ -16,9 +16,9 @@ func play(seed, n uint64, bug inflighttest.Bug) (kept, free bool) {
 	return g.Play(&inflighttest.Arithmetic{Doubtless: bug == inflighttest.Doubtless}, seed, n)
 }
 
-// Over nodes that claim permits by messages that are lost, doubled and late, and that crash, no
-// more requests are in flight than the limit says, but for those of nodes that were cut off for
-// longer than a lease. At rest no permit is held.
+// Nodes claim permits by messages that are lost, repeated and late, and crash. No more requests are
+// in flight than the limit allows, except requests of nodes that were cut off for longer than a
+// lease. At rest no permit is held.
 func TestPermitsOverNodes(t *testing.T) {
 	seed := rand.Uint64()
 	for n := range uint64(*games) {

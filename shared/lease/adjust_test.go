@@ -45,7 +45,7 @@ func TestAdjust(t *testing.T) {
 	if _, h := l.Adjust(later, ask, lease.Change{Reset: true}); h.Given != 50-1-20 || h.Used != 0 {
 		t.Errorf("a second later a reset gave back %+v", h)
 	}
-	// What was leased ends, and nothing is missing any more.
+	// The leased tokens end, and none is missing any more.
 	reset, _ := l.Adjust(now, ask, lease.Change{Reset: true})
 	if _, h := reset.Adjust(now+quota.Instant(quota.Minute), ask, lease.Change{}); h != (lease.Holding{Level: 100}) {
 		t.Errorf("in the end %+v", h)
@@ -57,8 +57,8 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-// Whatever is granted and changed in between: level and leased tokens are never more than the
-// burst, a change gives back what it says and no more than was used, and looking changes nothing.
+// After any grants and changes, level and leased tokens are never more than the burst. A change
+// gives back the tokens that it reports, and no more than were used. Looking changes nothing.
 func TestAdjustKeepsTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ask := lease.Ask{Version: 1, Nodes: 2, Cost: 1, Deadline: lease.Deadline}
@@ -115,8 +115,8 @@ func TestAdjustKeepsTheBound(t *testing.T) {
 	})
 }
 
-// What was used above a lowered limit is shown beside what is missing from it, a reset forgets it,
-// and a raised limit has it among what is used.
+// Used tokens above a lowered limit are shown beside the bucket's missing tokens. A reset forgets
+// them, and a raised limit counts them as used.
 func TestWhatLiesAboveALoweredLimitIsShown(t *testing.T) {
 	ask := func(units int64, version uint64) lease.Ask {
 		p, err := quota.NewParams(units, quota.Hour, units)

@@ -13,7 +13,7 @@ import (
 // is then promoted or cancelled.
 type changingLimit[L lease.Counted[L]] struct {
 	pair lease.Twins[L]
-	// main and draft are what nodes ask by; drafted: both are in force.
+	// main and draft are the asks of nodes; drafted means that both are in force.
 	main, draft lease.Ask
 	drafted     bool
 	number      uint64

@@ -90,7 +90,7 @@ func TestKeepFollowsDemand(t *testing.T) {
 	if got, _ := s.Keep(300*sec, slow, 0, 10*quota.Millisecond); got != 0 {
 		t.Errorf("a key used once a minute keeps %d", got)
 	}
-	// A few quick requests to a slow bucket do not strand more than as many tokens.
+	// A few quick requests to a slow bucket do not strand more tokens than there are requests.
 	var quick lease.Credit
 	for i := range 5 {
 		quick = quick.Observe(quota.Instant(i)*100*ms, slow, 1)
@@ -137,9 +137,9 @@ func TestLearnBacksOffAndRecovers(t *testing.T) {
 	}
 }
 
-// What a node refuses by itself it refuses for as long as an exact bucket would, whatever a request
-// costs: a dear one does not get the wait of the cheap one before it. In windows the node knows
-// that only for the cost that was refused.
+// A node refuses by itself for the time that an exact bucket would, for each cost: a dear request
+// does not get the wait of the cheap request before it. In windows the node knows this only for the
+// cost that was refused.
 func TestARefusalIsRememberedForItsCost(t *testing.T) {
 	p := params(t, 100, quota.Hour, 100)
 	ask := lease.Ask{Params: p, Waiting: 1, Cost: 1}
@@ -151,7 +151,7 @@ func TestARefusalIsRememberedForItsCost(t *testing.T) {
 			t.Errorf("a cost of %d is refused %v until %d, want %d", cost, refused, until, want)
 		}
 	}
-	// A dear refusal takes nothing of what is known of cheap ones.
+	// A refusal of a dear request does not change the knowledge about cheap requests.
 	dear := ask
 	dear.Cost = 50
 	c = c.Learn(20*sec, dear, lease.Grant{NotBefore: (10 + 49*36) * quota.Second}, lease.BackOff(p), 0)
@@ -170,7 +170,7 @@ func TestARefusalIsRememberedForItsCost(t *testing.T) {
 	}
 }
 
-// What a node refuses for longer than the control plane said is over after the shortest wait that a
+// If a node refuses for longer than the control plane said, it stops after the shortest wait that a
 // refusal names.
 func TestABackOffIsNoLongerThanTheShortestWait(t *testing.T) {
 	p := params(t, 6000, quota.Hour, 6000)
@@ -187,9 +187,9 @@ func TestABackOffIsNoLongerThanTheShortestWait(t *testing.T) {
 	}
 }
 
-// What lies in a rationed window is lost in each. So a window is scarce below a twentieth of its
-// quota, also where the back-off is a larger part of it. One that is longer than the shortest wait
-// is asked all the same: where other nodes use what is left, that wait is too short.
+// Unused tokens of a rationed window are lost each time. So a window is scarce below a twentieth of
+// its quota, also if the back-off is a larger part of it. A window longer than the shortest wait is
+// asked all the same: if other nodes use the rest, that wait is too short.
 func TestAWindowIsScarceWhenItIsNearlyUsedUp(t *testing.T) {
 	for _, c := range []struct {
 		window          quota.Span
@@ -227,8 +227,8 @@ func TestScarceBucketIsRationed(t *testing.T) {
 			t.Errorf("refused after %d short grants: a burst that fits may be no more", i+1)
 		}
 	}
-	// The third in a row: it makes do with what it has until it may ask again, and dearer requests
-	// do so too.
+	// The third short grant in a row: the node uses its tokens until it may ask again, also for
+	// dearer requests.
 	c = c.Learn(0, keep, short, backOff, 512)
 	for _, cost := range []int64{1, 100} {
 		if until, refused := c.Refused(0, p, cost, false); !refused || until != 50*ms {
@@ -252,16 +252,16 @@ func TestScarceBucketIsRationed(t *testing.T) {
 	if until, refused := well.Refused(52*ms, p, 1, false); refused {
 		t.Errorf("refused until %d by a bucket with 200 tokens", until)
 	}
-	// Nor is one that was not asked for a while: its first request does not keep others from
-	// asking.
+	// Nor is a bucket rationed that was not asked for a while: its first request does not keep
+	// other requests from asking.
 	if _, refused := c.Call(100*ms, 350*ms, p).Refused(100*ms, p, 1, false); refused {
 		t.Error("a call after a pause has others refused")
 	}
 }
 
-// A node that rations a bucket refuses by itself what the bucket earns within the shortest wait:
-// that is true whatever other nodes have used of it since. It asks for what takes longer, because
-// they may have used what was left by the last answer.
+// A node that rations a bucket refuses by itself the costs that the bucket earns within the
+// shortest wait: that is true whatever other nodes have used since. For higher costs it asks,
+// because other nodes may have used the tokens of the last answer.
 func TestARationedBucketThatEarnsLittleIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		window  quota.Span
@@ -283,8 +283,8 @@ func TestARationedBucketThatEarnsLittleIsAskedFor(t *testing.T) {
 	}
 }
 
-// After a short grant the node asks for more to keep when half of what it got may be used up; of an
-// empty bucket after a back-off.
+// After a short grant the node asks for more tokens to keep when half of its tokens may be used up;
+// for an empty bucket after a back-off.
 func TestShortGrantsToKeepAreAskedForAgain(t *testing.T) {
 	for _, c := range []struct {
 		p          quota.Params

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Two nodes share a bucket of 100 a minute. What the first one holds counts as used until its lease
-// ends, so both together never spend more than the bucket has.
+// Two nodes share a bucket of 100 a minute. The tokens of the first node count as used until their
+// lease ends, so both together never spend more than the bucket has.
 func ExampleLedger_Grant() {
 	limit, _ := quota.NewParams(100, quota.Minute, 100)
 	ask := func(waiting, keep int64) lease.Ask {

@@ -25,9 +25,9 @@ func TestLedgerTimeline(t *testing.T) {
 		wantWaiting, wantKeep, wantLevel, notBefore int64
 	}{
 		{at: 0, waiting: 1, keep: 0, nodes: 2, wantWaiting: 1, wantLevel: 99},
-		// Plenty is left: the node gets what it wants to keep.
+		// Plenty is left: the node gets all the tokens that it wants to keep.
 		{at: 0, waiting: 1, keep: 7, nodes: 2, wantWaiting: 1, wantKeep: 7, wantLevel: 91},
-		// It gets half of what is earned in 3 s at most, which is 2, and a sixteenth of 91.
+		// It gets at most half of the tokens earned in 3 s, which is 2, and a sixteenth of 91.
 		{at: 0, keep: 40, nodes: 2, wantKeep: 7, wantLevel: 84},
 		// Two nodes asking for 43 would exhaust 84: that, which is less than a quarter of it.
 		{at: 0, keep: 43, nodes: 2, wantKeep: 7, wantLevel: 77},
@@ -123,7 +123,7 @@ func TestGoldenVectors(t *testing.T) {
 	})
 }
 
-// lent is what one grant lets a node use: from its grant until its expiry on real time.
+// lent is the use that one grant allows a node: from its grant until its expiry in real time.
 type lent struct {
 	tokens          int64
 	granted, expiry quota.Instant
@@ -172,9 +172,9 @@ func TestHoarderNeverExceedsTheBound(t *testing.T) {
 		ttl := lease.TTL(p)
 		ledger, now := lease.Ledger{}, quota.Instant(rapid.Int64Range(0, 1<<40).Draw(t, "epoch"))
 		var leases []lent
-		// The control plane's clock may step back, never run ahead of real time. A step back gives
-		// a bucket that the store has forgotten what it earned in that time once more, so here
-		// either the clock steps or the store forgets.
+		// The control plane's clock may step back, but never runs ahead of real time. After a step
+		// back, a forgotten bucket earns the tokens of that time twice. So here either the clock
+		// steps back or the store forgets.
 		steps := []int64{0, 0, 0, 1, 1_000_000}
 		var behind quota.Instant
 		forgets := rapid.Bool().Draw(t, "forgets")
@@ -261,7 +261,7 @@ func TestReadyIsExact(t *testing.T) {
 	})
 }
 
-// From Forgettable on, the ledger answers like an absent one.
+// From Forgettable on, the ledger answers like an absent ledger.
 func TestForgettableEqualsAbsent(t *testing.T) {
 	p := params(t, 7, 3*quota.Second, 5)
 	rapid.Check(t, func(t *rapid.T) {

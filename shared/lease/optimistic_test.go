@@ -36,19 +36,19 @@ type report struct {
 	n        int64
 	answered bool
 	debt     int64
-	// question: so many requests ask for n tokens each, as many granted as the control plane has
-	// tokens for.
+	// question means that several requests ask for n tokens each; granted is the number of requests
+	// that the control plane has tokens for.
 	question         bool
 	waiting, granted int64
 	fate             fate
 }
 
-// fate is what becomes of the requests that a question is about.
+// fate is the end of the requests of a question.
 type fate int
 
 const (
 	passes    fate = iota
-	leaves         // Half of the clients, or the only one, leave before the answer comes.
+	leaves         // Half of the clients, or the only client, leave before the answer comes.
 	isRefused      // Another policy refuses them later: tokens granted for them are given back.
 )
 
@@ -82,7 +82,7 @@ func newOptimisticGame(p quota.Params, nodes int) *optimisticGame {
 		lives: make([]int, nodes), now: 1, meter: newMeter(p)}
 }
 
-// figures are those of the next caller, and what its node assumes.
+// figures returns the figures of the next caller, and the figures that its node assumes.
 func (g *optimisticGame) figures() (caller, reckoning quota.Params) {
 	if g.own == nil {
 		return g.p, g.p
@@ -154,8 +154,8 @@ func (g *optimisticGame) book(m report) report {
 	return m
 }
 
-// decided takes the answer to a question, or what follows it, to the node that asked, if it is in
-// time.
+// decided delivers the answer to a question, or the event after it, to the node that asked, if it
+// is in time.
 func (g *optimisticGame) decided(m report) {
 	if g.now >= lease.Expiry(m.sent, lease.Deadline) {
 		return
@@ -197,8 +197,8 @@ func TestOptimisticKeepsItsBound(t *testing.T) {
 	})
 }
 
-// So it is where callers bring figures of their own, whatever the mixture and at whichever of their
-// rates a node earns: the bound is that of the largest.
+// The bound also holds where callers bring figures of their own, for any mixture and any rate at
+// which a node earns: it is the bound of the largest figures.
 func TestOptimisticKeepsItsBoundWithFiguresOfCallers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := rapid.SampledFrom([]quota.Span{quota.Second, quota.Minute, quota.Day}).Draw(t, "window")
@@ -222,7 +222,7 @@ func TestOptimisticKeepsItsBoundWithFiguresOfCallers(t *testing.T) {
 	})
 }
 
-// play makes moves at random, and holds what was used against the bound.
+// play makes moves at random, and compares the used tokens with the bound.
 func (g *optimisticGame) play(t *rapid.T, window quota.Span) {
 	for range rapid.IntRange(20, 300).Draw(t, "steps") {
 		node := rapid.IntRange(0, len(g.nodes)-1).Draw(t, "node")
@@ -273,7 +273,7 @@ func TestAnOlderAnswerIsNoNews(t *testing.T) {
 	send(first, 3)
 	g.deliver(last(), false)
 	g.deliver(last(), false)
-	// All in one instant, so this report is named by the next one.
+	// All in one instant, so the next report gets the name after this report's name.
 	send(first, 1)
 	if account := g.nodes[first]; account.Sent <= g.now {
 		t.Fatalf("the report is named %d at %d", account.Sent, g.now)
@@ -286,7 +286,7 @@ func TestAnOlderAnswerIsNoNews(t *testing.T) {
 	g.deliver(last(), false)
 	g.deliver(last(), false)
 	g.deliver(older, false)
-	g.now++ // What is known is as new as the report's name.
+	g.now++ // The answer is as new as the report's name.
 	if left := g.nodes[first].Remaining(g.now, g.p); left != 21-3-1-10-2 {
 		t.Errorf("the node believes that %d are left", left)
 	}
@@ -321,7 +321,7 @@ func TestOptimisticBoundIsReached(t *testing.T) {
 	}
 }
 
-// What was used too much is paid back: in the long run the rate holds, and one node alone is exact.
+// Excess use is paid back: in the long run the rate holds, and a single node is exact.
 func TestOptimisticDebtIsRepaid(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	p, larger := params(t, 1000, quota.Second, 1000), params(t, 3333, quota.Second, 5000)
@@ -389,9 +389,9 @@ func TestWhenToReport(t *testing.T) {
 	}
 }
 
-// Where a limit is changed, what a node has heard of its bucket is that of the old one: the control
-// plane decides until it has answered by the new one. So a caller that has waited for a window of
-// the new limit is not refused for what it used before.
+// After a change of a limit, a node's account belongs to the old limit. The control plane decides
+// until it has answered with the new limit. So a caller that has waited for a window of the new
+// limit is not refused for its earlier use.
 func TestAChangedAccountAsks(t *testing.T) {
 	figures := func(units int64, window quota.Span) quota.Params {
 		p, err := quota.NewParams(units, window, units)

@@ -18,8 +18,8 @@ func figuresOfADay(t *testing.T) (many, few quota.Params) {
 	return most.Params, most.For(7, 0).Params
 }
 
-// A account at which a caller with few tokens a day looks, and for which such a one reports, still
-// owes what others have used.
+// An account that a caller with few tokens a day looks at, or reports to, still owes the tokens
+// that other callers have used.
 func TestAnAccountOfCallersOwnFiguresForgetsNothing(t *testing.T) {
 	many, few := figuresOfADay(t)
 	now := quota.Instant(quota.Hour)

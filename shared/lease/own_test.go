@@ -11,7 +11,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// figuresOf is a limit of most a minute, and what a caller asks who brings a quota of its own.
+// figuresOf returns a limit of most a minute, and the ask of a caller with a quota of its own.
 func figuresOf(t testing.TB, most, own int64) (policy.Limit, lease.Ask) {
 	t.Helper()
 	l, err := policy.NewLimit(policy.Counting{}, most, quota.Minute, 0)
@@ -22,7 +22,7 @@ func figuresOf(t testing.TB, most, own int64) (policy.Limit, lease.Ask) {
 		Nodes: 2}
 }
 
-// One ledger counts what callers with figures of their own use, whichever they bring.
+// One ledger counts the use of callers with figures of their own, for any figures.
 func TestALedgerOfCallersOwnFigures(t *testing.T) {
 	type step struct {
 		at, own, waiting, want int64
@@ -111,7 +111,7 @@ func TestFiguresOfCallersMintNothing(t *testing.T) {
 	})
 }
 
-// A bucket of windows is that of the largest quota, and each caller is decided by its own.
+// A bucket of windows has the largest quota, and each caller is decided with its own quota.
 func TestWindowsOfCallersOwnQuotas(t *testing.T) {
 	for name, a := range map[string]quota.Algorithm{"fixed": quota.FixedWindow, "sliding": quota.SlidingWindow,
 		"counter": quota.SlidingWindowCounter} {

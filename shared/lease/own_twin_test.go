@@ -26,7 +26,7 @@ func drawMost(t *rapid.T, name string) policy.Limit {
 	}
 }
 
-// claims draws what a caller asks of a limit, with figures of its own.
+// claims draws the ask of a caller of a limit, with figures of its own.
 func claims(t *rapid.T, most policy.Limit, version uint64) lease.Ask {
 	units := rapid.SampledFrom([]int64{most.Quota, most.Quota / 2, 9, 1}).Draw(t, "quota")
 	own := most.For(units, rapid.SampledFrom([]int64{0, 0, most.Params.Burst, 2}).Draw(t, "own burst"))
@@ -34,7 +34,8 @@ func claims(t *rapid.T, most policy.Limit, version uint64) lease.Ask {
 }
 
 // While a draft is rolled out, callers bring figures of their own to both versions, and nodes hoard
-// what they lease. All together never use more than a bucket of the larger of the largest figures.
+// their leased tokens. All together never use more than a bucket with the larger of both largest
+// figures.
 func TestTwinsOfCallersOwnFiguresMintNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		limits := [2]policy.Limit{drawMost(rt, "main")}
@@ -90,8 +91,8 @@ func TestTwinsOfCallersOwnFiguresMintNothing(t *testing.T) {
 	})
 }
 
-// What one version grants counts in the other one's ledger, also where the figures of that one's
-// last caller have units too small for as many tokens.
+// A grant of one version counts in the other version's ledger, even if the figures of that ledger's
+// last caller have units too small for so large a number.
 func TestATwinOfASlowCallerCountsAll(t *testing.T) {
 	most, err := policy.NewLimit(policy.Counting{}, 1_000_000, quota.Day, 0)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A wait is exact for what the control plane knows. It is short by what other nodes have used and
-// not reported, and the next one is exact.
+// A wait is exact by the control plane's knowledge. It is too short by the tokens that other nodes
+// have used and not reported, and the next wait is exact.
 func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	const unreported = 24 // Each of two has a slack of 50; 25 would be reported at once.
 	p := params(t, 100, quota.Minute, 100)
@@ -26,7 +26,8 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	plane, _ = plane.Grant(now, lease.Ask{Params: p, Version: 1, Used: unreported, Optimistic: true})
 	ask.Cost = 1
 	_, answer = plane.Grant(now, ask)
-	// What was granted counts for the whole deadline, rounded up, so it earned that much less.
+	// The granted tokens count for the whole deadline, rounded up, so the bucket earned that much
+	// less.
 	if want := unreported*each + 2*lease.Deadline; answer.Waiting != 0 || answer.NotBefore != want {
 		t.Errorf("%+v, want a wait that is longer by %d", answer, want)
 	}
@@ -36,9 +37,9 @@ func TestAWaitIsShortByWhatIsNotReported(t *testing.T) {
 	}
 }
 
-// What a node uses while its question is under way counts against the answer, for as many requests
-// as it leaves no room for. A grant that is not used, or given back, stands for what the node would
-// report.
+// A node's use while its question is under way counts against the answer, for the requests that it
+// leaves no room for. A grant that is unused or given back is set against the tokens that the node
+// would report.
 func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
@@ -51,7 +52,7 @@ func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 		{11, 90, 5, 1, 1, 0, 6},
 		{11, 90, 1, 5, 5, 4, 10},
 		{20, 90, 5, 4, 4, 2, 10},
-		{20, 90, 5, 4, 2, 2, 10}, // Those of two that have gone make room.
+		{20, 90, 5, 4, 2, 2, 10}, // The tokens of two requests that have gone make room.
 		{10, 90, 60, 1, 0, 0, 0}, // The client has left.
 		{10, 90, 30, 2, 1, 1, 0}, // One of two has.
 		{10, 120, 30, 0, 0, 0, 10},
@@ -69,8 +70,8 @@ func TestAGrantIsUsedBesideWhatWasUsedMeanwhile(t *testing.T) {
 	}
 }
 
-// An answer that overtakes the one to a report may count what that report says, also if the report
-// left later and overtook the question. Where that makes a difference it refuses nothing.
+// An answer that overtakes the answer to a report may already count that report, also if the report
+// left later and overtook the question. Where that makes a difference, the node refuses nothing.
 func TestAnAnswerThatMayCountAReport(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
@@ -99,8 +100,8 @@ func TestAnAnswerThatMayCountAReport(t *testing.T) {
 	}
 }
 
-// What an operator has given, a node learns by its next answer, and until then it asks about all.
-// It goes on from that answer, although the bucket lacked more before.
+// A node learns of an operator's gift by its next answer, and until then it asks about all
+// requests. It continues from that answer, although the bucket lacked more before.
 func TestWhatAnOperatorGivesIsAskedAbout(t *testing.T) {
 	p := params(t, 100, quota.Hour, 100)
 	account := lease.Account{Debt: p.UnitsFor(100), Heard: 1}
@@ -118,8 +119,8 @@ func TestWhatAnOperatorGivesIsAskedAbout(t *testing.T) {
 	}
 }
 
-// A grant that no request uses stands for tokens that are being reported. The answer to that report
-// makes up for no others.
+// An unused grant is set against tokens that are being reported. The answer to that report then
+// covers no other tokens.
 func TestAGrantStandsForTokensOnce(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	account, _ := lease.Account{}.Use(1, p, 50, 3)
@@ -132,7 +133,7 @@ func TestAGrantStandsForTokensOnce(t *testing.T) {
 	}
 }
 
-// A node asks about what goes beyond its slack, and only if the bucket may hold it.
+// A node asks about tokens beyond its slack, and only if the bucket may hold them.
 func TestWhatANodeAsksAbout(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100)
 	for _, c := range []struct {
@@ -150,8 +151,8 @@ func TestWhatANodeAsksAbout(t *testing.T) {
 	}
 }
 
-// Tokens that were granted of a full bucket keep it from refilling for a while, and nothing else.
-// What others use beside them is earned again at once, down to those tokens.
+// Granted tokens of a full bucket keep it from refilling for a while, and have no other effect.
+// Other use beside them is earned again at once, down to those tokens.
 func TestABucketEarnsBesideTokensThatRest(t *testing.T) {
 	p, err := quota.NewParams(100, quota.Second, 20)
 	if err != nil {

@@ -22,9 +22,9 @@ func settling(t testing.TB) lease.Ask {
 	return lease.Ask{Params: p, Version: 1, Nodes: 1, Owing: true}
 }
 
-// A settlement within the deadline of its own grant gives all back that did not come back by
-// itself, though the tokens count as leased; one that cost more is owed, and paid before others
-// get any.
+// A settlement within the deadline of its own grant gives back all tokens that did not come back by
+// themselves, though the tokens count as leased. If the request cost more, the rest is owed, and
+// paid before other requests get tokens.
 func TestSettleTokensOfALedger(t *testing.T) {
 	second := quota.Instant(quota.Second)
 	ask := settling(t)
@@ -68,7 +68,7 @@ func TestSettleTokensOfALedger(t *testing.T) {
 // held is a reservation that is to be settled.
 type held struct {
 	taken quota.Reservation
-	// cost is what its request has cost, actual what it is settled with.
+	// cost is the request's real cost, actual the cost in its settlement.
 	cost, actual int64
 }
 
@@ -80,10 +80,11 @@ func settleRight(l lease.Ledger, now quota.Instant, ask lease.Ask, one held) lea
 	return l
 }
 
-// play has requests reserve, leases be kept, callers bring figures of their own in some games, and
-// settlements arrive late, out of order or never. It returns whether the bucket then holds more or
-// less than one that knew all costs at once; less only beyond what came back by itself while costs
-// were not known, and where each is settled under the figures by which it was reserved.
+// play makes requests reserve, keeps leases, brings figures of callers in some games, and delivers
+// settlements late, out of order or never. It returns whether the bucket then holds more or less
+// than a bucket that knew all costs at once. It may hold less only by the tokens that came back by
+// themselves while costs were unknown, and if each cost is settled under the figures of its
+// reservation.
 func play(t testing.TB, r *rand.Rand, settle settlement) (wrong string) {
 	ask := settling(t)
 	figures := []quota.Params{ask.Params}
@@ -155,7 +156,7 @@ func play(t testing.TB, r *rand.Rand, settle settlement) (wrong string) {
 	return ""
 }
 
-// However late and in whatever order, no settlement mints a token, and none keeps one.
+// However late and in whatever order settlements come, none mints a token or keeps a token.
 func TestSettledTokensNeverMint(t *testing.T) {
 	seed := rand.Uint64()
 	for game := range *games {
@@ -165,7 +166,7 @@ func TestSettledTokensNeverMint(t *testing.T) {
 	}
 }
 
-// The games find what settles wrongly.
+// The games find wrong settlements.
 func TestSettlementGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
 	for name, bug := range map[string]settlement{
@@ -223,9 +224,9 @@ func TestSettlementGamesFindBugs(t *testing.T) {
 	}
 }
 
-// follows plays requests that reserve, whose settlements a node does not hear of: it must know when
-// the bucket is full, but for the time of an answer and what clocks may differ by. Without
-// settlements that never steps back.
+// follows plays requests that reserve, and a node that does not learn of settlements. The node must
+// know when the bucket is full, except for the time of an answer and the difference of clocks.
+// Without settlements that time never steps back.
 func follows[L lease.Counted[L]](t *testing.T, r *rand.Rand, ledger L, ask lease.Ask, settled bool) {
 	t.Helper()
 	var c lease.Credit
@@ -260,8 +261,8 @@ func follows[L lease.Counted[L]](t *testing.T, r *rand.Rand, ledger L, ask lease
 	}
 }
 
-// The time at which a bucket is full follows what settlements give back, and steps back by nothing
-// else.
+// The time at which a bucket is full follows the tokens that settlements give back, and steps back
+// only because of them.
 func TestResetFollowsSettlements(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -278,8 +279,8 @@ func TestResetFollowsSettlements(t *testing.T) {
 }
 
 // adjusted plays requests that reserve while an operator resets the bucket and gives tokens back,
-// and settlements that come late and out of order. It returns what counts in the end, and what
-// counts in a bucket that knew each cost at once.
+// and settlements that come late and out of order. It returns the tokens that count in the end, and
+// the tokens that count in a bucket that knew each cost at once.
 func adjusted(t testing.TB, r *rand.Rand, a quota.Algorithm, settle settlesWindows) (has, right int64) {
 	ask := settling(t)
 	var err error
@@ -329,7 +330,7 @@ func adjusted(t testing.TB, r *rand.Rand, a quota.Algorithm, settle settlesWindo
 	return has, right
 }
 
-// WindowLedger is short for that of the package.
+// WindowLedger is the package's WindowLedger.
 type WindowLedger = lease.WindowLedger
 
 // settlesWindows is how a game settles in windows.

@@ -21,11 +21,11 @@ type fleet struct {
 	ledger  lease.Ledger
 	nodes   []*node
 	perfect quota.State // a bucket that decides at once, for comparison
-	bound   quota.State // what has passed must always fit a full bucket
+	bound   quota.State // the tokens that have passed must always fit a full bucket
 
 	load float64 // demand as a multiple of the rate
 
-	from                                             quota.Instant // what happens before is not counted
+	from                                             quota.Instant // earlier events are not counted
 	sent, ideal, calls, waited, refused, early, over int64
 }
 
@@ -107,7 +107,7 @@ func (f *fleet) request(n *node) {
 	}
 }
 
-// spend is what the filter does with a request's need.
+// spend does the filter's work for a request.
 func (f *fleet) spend(n *node) string {
 	c, state := n.credit, "ready"
 	if _, refused := c.Refused(f.now, f.p, 1, false); c.Available(f.now) < 1 {
@@ -201,7 +201,8 @@ func (f *fleet) settle(n *node, sent quota.Instant, ask lease.Ask, g lease.Grant
 	}
 }
 
-// tick looks again for tokens, ends what has waited too long, and asks for tokens to keep.
+// tick checks all tokens again, ends requests that have waited too long, and asks for tokens to
+// keep.
 func (f *fleet) tick(n *node) {
 	queue := append([]quota.Instant(nil), n.queue[:n.asked]...)
 	for _, deadline := range n.queue[n.asked:] {
@@ -263,10 +264,10 @@ func even(n int) []float64 {
 	return weights
 }
 
-// What leases cost and what they let through, by load, by how demand falls on the nodes, and by how
-// many there are: one bucket costs each node 1.2 calls in the time that a lease covers, whatever
-// its traffic, and what a bucket that decided at once would let through gets through but for a few
-// hundredths, shared evenly by nodes that ask for as much.
+// The costs of leases and the requests that they let through, by load, by the distribution of
+// demand over the nodes, and by the number of nodes. One bucket costs each node 1.2 calls in the
+// time that a lease covers, whatever its traffic. A few hundredths fewer requests pass than with a
+// bucket that decided at once, and nodes with equal demand share them evenly.
 func TestSimulatedFleet(t *testing.T) {
 	for _, c := range []struct {
 		p          quota.Params

@@ -19,15 +19,15 @@ const (
 	notUsedYet
 )
 
-// loan is tokens that a node may use until an instant, those that it has used, and their term.
+// loan is a number of tokens that a node may use until an instant, its used tokens, and their term.
 type loan struct {
 	tokens, used int64
 	until        quota.Instant
 	name         lease.Term
 }
 
-// giver is a game of nodes that use what they hold when it hurts most, join terms, and give tokens
-// back on ways that lose and delay them.
+// giver is a game of nodes that use their tokens when it hurts most, join terms, and give tokens
+// back by messages that are lost and delayed.
 type giver[L lease.Counted[L]] struct {
 	r       *rand.Rand
 	planted planted
@@ -43,7 +43,8 @@ type giver[L lease.Counted[L]] struct {
 	late func(l L, now quota.Instant, n int64) L
 
 	granted, back, told, over int64
-	// tardy: tokens go back only after their end. returnedLate are those that did.
+	// tardy means that tokens go back only after their end. returnedLate is the number of these
+	// tokens.
 	tardy        bool
 	returnedLate int64
 }
@@ -90,7 +91,7 @@ func (g *giver[L]) pause() int64 {
 	return []int64{0, 0, 0, 1, 15_000, 50_000, ttl / 2, 1 + g.r.Int64N(2*ttl), 1 + g.r.Int64N(10*ttl)}[g.r.IntN(9)]
 }
 
-// hold adds tokens, at times to those of other ones: by the earlier end and the earlier name, as
+// hold adds tokens, sometimes to other tokens: with the earlier end and the earlier name, as
 // lease.Credit does.
 func (g *giver[L]) hold(one loan) {
 	if len(g.held) > 0 && g.r.IntN(3) == 0 {
@@ -188,8 +189,8 @@ func (g *giver[L]) use() bool {
 	return true
 }
 
-// tokenGame is a game with a bucket of tokens. What passes is held against a bucket that decides at
-// once.
+// tokenGame is a game with a bucket of tokens. The used tokens are compared with a bucket that
+// decides at once.
 func tokenGame(t *testing.T, r *rand.Rand, p planted) *giver[lease.Ledger] {
 	window := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute, quota.Day}[r.IntN(4)]
 	limit := 1 + r.Int64N(200)
@@ -218,7 +219,8 @@ func tokenGame(t *testing.T, r *rand.Rand, p planted) *giver[lease.Ledger] {
 	}
 }
 
-// windowGame is a game with a bucket of windows. What passes is held against a log of all uses.
+// windowGame is a game with a bucket of windows. The used tokens are compared with a log of all
+// uses.
 func windowGame(t *testing.T, r *rand.Rand, fault planted) *giver[lease.WindowLedger] {
 	a := []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}[r.IntN(3)]
 	length := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute}[r.IntN(3)]
@@ -347,9 +349,9 @@ func lendAndTakeBack[L lease.Counted[L]](r *rand.Rand, l L, ask lease.Ask) (lent
 	return lent, plain
 }
 
-// What goes back after its end leaves a bucket no fuller than if it had not been granted, whatever
-// was granted meanwhile, and lacks at most what the bucket has earned since. Windows lack nothing.
-// A bucket that took it whole would hold too much at times.
+// Tokens that go back after their end leave a bucket no fuller than if they had not been granted,
+// whatever was granted meanwhile. They lack at most the tokens that the bucket has earned since.
+// Windows lack nothing. A bucket that took all of them back would sometimes hold too much.
 func TestTakenBackLateIsNoMoreThanNeverGranted(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -388,7 +390,7 @@ func TestTakenBackLateIsNoMoreThanNeverGranted(t *testing.T) {
 	}
 }
 
-// units is what a ledger owes at least: the tokens that count as leased.
+// units returns the least debt of a ledger: the tokens that count as leased.
 func units(l lease.Ledger) (n int64) {
 	for _, pair := range l.Pairs {
 		n += pair.Tokens
@@ -406,8 +408,8 @@ func serveSome[L lease.Counted[L]](r *rand.Rand, l L, ask lease.Ask, now *quota.
 	return l
 }
 
-// lendAlone has one of two equal ledgers lend tokens, and both serve the same requests until after
-// their end, as many as the one has tokens for. Now is then within Late of it.
+// lendAlone makes one of two equal ledgers lend tokens. Both serve the same requests until after
+// their end, while the first ledger has tokens for them. Then now is within Late of it.
 func lendAlone[L lease.Counted[L]](
 	r *rand.Rand, l L, ask lease.Ask, now *quota.Instant,
 ) (lent, plain L, term lease.Term, n int64) {
@@ -462,7 +464,7 @@ func TestTakenBackTooLate(t *testing.T) {
 	}
 }
 
-// What is taken back never exceeds what is leased, and a term of an unknown bucket is none.
+// A node never gets back more than is leased, and a term of an unknown bucket is ignored.
 func TestTakeBackTimeline(t *testing.T) {
 	p := params(t, 100, quota.Minute, 100) // TTL 3 s: kept tokens end up to 4.5 s later
 	ask := lease.Ask{Params: p, Version: 1, Keep: 10, Nodes: 1, Cost: 1, Deadline: lease.Deadline}

@@ -14,9 +14,9 @@ type holder struct {
 	tokens int64
 }
 
-// Whichever node asks how, in whichever order, and hoards what it is leased: all nodes of both
-// versions together never use more than a bucket of the larger burst and the larger rate would
-// allow, in any interval. Each ledger starts full, in doubt, or as the other one.
+// Nodes ask in any order and in any way, and hoard their leased tokens. All nodes of both versions
+// together never use more than a bucket of the larger burst and the larger rate would allow, in any
+// interval. Each ledger starts full, in doubt, or as a copy of the other ledger.
 func TestTwinsAdmitNoMoreThanTheLargerLimit(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -127,8 +127,8 @@ func TestTwinsOfWindowsAdmitNoMoreThanTheLargerQuota(t *testing.T) {
 	}
 }
 
-// A node is refused only by its own version's limit, counted over all nodes; and what the other
-// admits never leaves it worse off than empty: it earns by its own rate at once.
+// A node is refused only by its own version's limit, counted over all nodes. The requests that the
+// other version admits never leave it worse off than empty: it earns at its own rate at once.
 func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 	small, err := quota.NewParams(10, quota.Second, 10)
 	if err != nil {
@@ -154,7 +154,7 @@ func TestTwinsRefuseByTheirOwnLimit(t *testing.T) {
 		}
 	}
 	grant(1, false, 4, 4)
-	grant(1, true, 100, 96) // Starts with what was used.
+	grant(1, true, 100, 96) // Starts with the used tokens.
 	grant(1, false, 1, 0)   // All that the draft's nodes had counts.
 	grant(100_001, false, 3, 1)
 	grant(100_001, true, 20, 9) // Ten were earned, one is used.

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// A node goes on holding what its demand will use soon, one token of very many, and nothing of a
+// A node keeps the tokens that its demand will use soon, one token of very many, and no token of a
 // bucket that rests.
 func TestNeeds(t *testing.T) {
 	p := params(t, 1000, quota.Minute, 1000) // TTL 3 s, a back-off 750 ms
@@ -36,7 +36,7 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// Tokens that end first are given back first, those that are about to end in any case, and those
+// Tokens that end first are given back first, tokens that are about to end always, and tokens
 // without a term never.
 func TestTakeOut(t *testing.T) {
 	early, late := 1*sec, 2*sec

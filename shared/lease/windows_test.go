@@ -40,7 +40,7 @@ func TestGoldenWindows(t *testing.T) {
 	})
 }
 
-// A strict leaky bucket hands out turns: the delay is that of the debt found.
+// A strict leaky bucket gives out turns: the delay is the time for the debt before the request.
 func TestGoldenQueue(t *testing.T) {
 	quotatest.RunQueue(t, func(_ *testing.T, p quota.Params) quotatest.Enqueue {
 		var ledger lease.Ledger
@@ -62,7 +62,7 @@ func TestFixedWindowLedgerTimeline(t *testing.T) {
 		wantWaiting, wantKeep, wantLevel, notBefore int64
 	}{
 		{at: 10 * sec, waiting: 40, wantWaiting: 40, wantLevel: 60},
-		// It gets what is earned in 3 s at most, which are 5, and a quarter of 60.
+		// It gets at most the tokens earned in 3 s, which are 5, and a quarter of 60.
 		{at: 58 * sec, keep: 50, wantKeep: 20, wantLevel: 40},
 		// 60.001 is in the next window too, which holds 20.
 		{at: 59_951 * ms, waiting: 1, wantWaiting: 1, wantLevel: 39},
@@ -155,8 +155,8 @@ func TestHoarderNeverExceedsTheQuota(t *testing.T) {
 	})
 }
 
-// NotBefore is honest, Look agrees with Grant, and from Forgettable on a ledger answers like an
-// absent one.
+// NotBefore is exact, Look agrees with Grant, and from Forgettable on a ledger answers like an
+// absent ledger.
 func TestWindowLedgerWaits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := rapid.SampledFrom([]quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingWindowCounter,

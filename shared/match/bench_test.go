@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// One operation is one request held against so many policies, of which one applies: by its path,
-// with a part that stands for any.
+// One operation is one request matched against many policies, of which one applies: by its path,
+// with a segment that matches anything.
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{1, 100, 10_000} {
 		b.Run(fmt.Sprint(n, " policies"), func(b *testing.B) {
@@ -27,8 +27,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// One operation is one request held against so many policies that the value of a header tells
-// apart, of which one applies; and against as many of which none stands behind a gate.
+// One operation is one request matched against many policies with different values of a header, of
+// which one applies; and against the same number of policies without a gate.
 func BenchmarkMatchConditions(b *testing.B) {
 	for _, c := range []struct{ name, condition string }{{"equals", "equals"}, {"prefix", "prefix"}} {
 		for _, n := range []int{10, 5000} {
@@ -52,8 +52,8 @@ func BenchmarkMatchConditions(b *testing.B) {
 	}
 }
 
-// One operation is one request and the hash of its bucket, by a partition key of nothing, of one
-// text and of several. The difference from the partition key of nothing is what the texts cost.
+// One operation is one request and the hash of its bucket, with a partition key of no text, of one
+// text and of several. The difference from the empty key is the cost of the texts.
 func BenchmarkKey(b *testing.B) {
 	const apiKey = "0123456789abcdef0123456789abcdef"
 	text := func(s string) match.Value { return match.Value{Text: []byte(s)} }

@@ -27,7 +27,7 @@ func TestPoliciesForCallsDoNotApplyToRequests(t *testing.T) {
 	}
 }
 
-// One policy is held against a call alone, and its bucket is the one that a Partition names.
+// One policy is matched against a call alone, and Partition finds the same bucket.
 func TestOnePolicyAlone(t *testing.T) {
 	set, ix := decode(t, forCalls), compile(t, forCalls)
 	var m match.Matcher

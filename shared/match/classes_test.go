@@ -51,7 +51,7 @@ func TestLimitsByClass(t *testing.T) {
 	}
 }
 
-// What is left for the lower classes is a bucket of its own, which a Partition names by its index.
+// The rest for the lower classes has a bucket of its own, which Partition finds by its index.
 func TestBucketsOfAReserve(t *testing.T) {
 	set, ix := decode(t, inClasses), compile(t, inClasses)
 	hits := hold(ix, request("GET", "", "/", "batch", "1")).Hits
@@ -183,8 +183,8 @@ func TestUpstream(t *testing.T) {
 	}
 }
 
-// The rank of a request is its class and the cohort of its consumer or, without one, of its
-// address; it is looked for only where an adaptive limit applies.
+// The rank of a request is its class and the cohort of its consumer or, without a consumer, of its
+// address. It is computed only if an adaptive limit applies.
 func TestRank(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"header":"x-key"}]},"priorities":[
 		{"name":"first","match":{"paths":["/pay"]}},{"name":"rest"}],"policies":[

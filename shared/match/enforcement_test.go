@@ -28,8 +28,8 @@ const (
 	enforce, shadow, off = policy.EnforcedAll, policy.EnforcedShadow, policy.EnforcedOff
 )
 
-// standing is what becomes of a request at each policy: enforced, watched, or nothing; x if it was
-// switched off, and off if everything was.
+// standing returns the state of a request at each policy: enforced, watched, or nothing; x if the
+// policy was switched off, and off if everything was.
 func standing(ix *match.Index, tier string) string {
 	var out []string
 	for _, path := range []string{"/plain", "/tiered", "/watched", "/asleep"} {
@@ -89,8 +89,8 @@ func TestTheMostSpecificOrderCounts(t *testing.T) {
 	}
 }
 
-// An order for a share of the keys is for the same keys at every larger share, and they are the
-// first ones that the document enforces.
+// An order for a share of the keys affects the same keys at every larger share. They are the keys
+// that the document enforces first.
 func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":["header:x-key"],"limit":{"quota":1,"window":"1h"},"enforcement":{"enforce":50},"if_absent":"deny"}]}`)
 	const keys = 2000
@@ -130,7 +130,7 @@ func TestAnOrderForAShareOfTheKeys(t *testing.T) {
 	}
 }
 
-// Bans are lifted by what switches everything off alone, also where another order is more specific.
+// Only an order that switches everything off lifts bans, even if another order is more specific.
 func TestWhatLiftsBans(t *testing.T) {
 	ix := compile(t, ordered)
 	a := request("GET", "h", "/plain", "x-key", "k")
@@ -154,7 +154,7 @@ func TestWhatLiftsBans(t *testing.T) {
 	}
 }
 
-// A ban of a key is one for all tiers and limits of the policy, whether it is enforced or watched,
+// A ban of a key holds for all tiers and limits of the policy, whether it is enforced or watched,
 // and not if it is switched off.
 func TestBannedKeys(t *testing.T) {
 	ix := compile(t, ordered)

@@ -42,8 +42,8 @@ const (
 	quotaPath = "metadata/filter_metadata/envoy.filters.http.ext_authz/own/quota"
 )
 
-// The figures are those that the request holds, cut to the most; what is none counts as the
-// default. Whatever they are, it is the same bucket.
+// The figures are the request's own, cut to the largest; an invalid figure counts as the default.
+// The bucket is the same for all figures.
 func TestARequestsOwnFigures(t *testing.T) {
 	const (
 		jwt      = `"quota":{"jwt":"plan.rpm","max":6000,"default":60}`
@@ -103,8 +103,8 @@ func TestARequestsOwnFigures(t *testing.T) {
 	}
 }
 
-// Each limit of a list, of a tier and of a candidate has figures of its own, a consumer's own limit
-// comes first, and a limit that has none is that of every caller.
+// Each limit of a list, of a tier and of a candidate has figures of its own. A consumer's own limit
+// comes first, and a limit without figures is the same for every caller.
 func TestFiguresGoWithTheirLimits(t *testing.T) {
 	figure := func(name string) string { return `{"header":"` + name + `","trusted":true,"max":100,"default":1}` }
 	ix := compile(t, `{"version":"weir/v1","tiers":["a","b"],"identity":{"default_tier":"a","tier":[{"header":"tier","trusted":true}]},"policies":[

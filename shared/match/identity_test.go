@@ -17,9 +17,9 @@ func (c *claims) Property(path []byte) []byte {
 	return []byte("bob")
 }
 
-// A report shows of a caller what the policy set lets be shown, cut to its bound, and the hash of
-// the consumer that the control plane would make of its value. Envoy is asked only if that is
-// allowed.
+// A report shows the parts of a caller that the policy set allows, cut to their bound, and the hash
+// of the consumer that the control plane would compute from its value. Envoy is asked only if that
+// is allowed.
 func TestIdentify(t *testing.T) {
 	long := make([]byte, 100)
 	for i := range long {

@@ -59,7 +59,7 @@ var byValue = []struct {
 	}},
 }
 
-// What a request costs does not grow with the policies that are for other values.
+// The cost of a request does not grow with the policies for other values.
 func TestPoliciesOfOtherValuesAreNotLookedAt(t *testing.T) {
 	for _, by := range byValue {
 		few := 0
@@ -188,9 +188,9 @@ func drawRequest(r *rand.Rand) *match.Attributes {
 	return a
 }
 
-// values are those of a request's header, as the page on identity has it: without the blanks around
-// them, a list of equal elements as one, bearer tokens apart with a scheme in lower case; no empty
-// ones.
+// values returns the values of a request's header, as the page on identity describes: without
+// blanks around them, a list of equal elements as one value, bearer tokens split with a scheme in
+// lower case; no empty values.
 func values(a *match.Attributes, name string) (all []string) {
 	for _, h := range a.Headers {
 		if strings.ReplaceAll(string(h.Name), "_", "-") != name {
@@ -225,8 +225,8 @@ func meetsPath(pattern, path string) bool {
 	return same
 }
 
-// placed reports whether a request's host and path are those of a match; meets, whether all of it
-// holds. They read the policy set itself, one policy after the other.
+// placed reports whether a request's host and path match; meets reports whether everything matches.
+// They read the policy set itself, one policy after the other.
 func placed(m *policy.Match, a *match.Attributes) bool {
 	host, path := string(a.Host), string(a.Path)
 	return (len(m.Hosts) == 0 || slices.ContainsFunc(m.Hosts, func(h string) bool {
@@ -257,8 +257,8 @@ func meets(m *policy.Match, a *match.Attributes) bool {
 		(len(m.ClientIPs) == 0 || policy.Contains(m.ClientIPs, a.Address))
 }
 
-// The policies that apply to a request are those whose match holds, read one after the other, and
-// their hits are those of each alone, whatever a policy set says of several values.
+// The policies that apply to a request are the policies whose match holds, read one after the
+// other. Their hits are the hits of each policy alone, for every way to read several values.
 func TestMatchIsThatOfEachPolicyAlone(t *testing.T) {
 	for seed := range uint64(1500) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// secret is that of the sets which tests compile.
+// secret is the secret of the sets that tests compile.
 var secret = [16]byte{1, 2, 3}
 
 // compile makes an index of a policy set written in JSON.
@@ -247,7 +247,7 @@ func TestKeysAreInjective(t *testing.T) {
 			}
 		}
 		all := headers
-		headers = nil // Those that are not empty.
+		headers = nil // Keep the headers that are not empty.
 		for i := 0; i < len(all); i += 2 {
 			if value := oneSpelling(all[i+1]); value != "" {
 				headers = append(headers, all[i], value)
@@ -335,7 +335,7 @@ func TestSources(t *testing.T) {
 	for _, c := range []struct {
 		partition string
 		same      []from // all the same identity
-		other     []from // each another one
+		other     []from // each with another value
 		absent    []from
 	}{
 		{

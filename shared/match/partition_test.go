@@ -16,8 +16,8 @@ func plainBucket(p *policy.Policy, values ...match.Value) keyhash.Key {
 	return match.NewPartition(secret, &policy.Set{}, p, values).Bucket("", p.Limits, 0, false)
 }
 
-// What is looked up without a request is the bucket that a request has: for every kind of part,
-// tier, limit, and in shadow.
+// The bucket found without a request is the request's bucket: for every kind of part, tier and
+// limit, and in shadow.
 func TestPartitionsAreThoseOfRequests(t *testing.T) {
 	doc := `{"version":"weir/v1","tiers":["free","gold"],
 		"identity":{"consumer":[{"header":"x-api-key"},{"cookie":"who"}],"tier":[{"header":"x-tier","trusted":true}],"default_tier":"free"},
@@ -66,8 +66,8 @@ func TestPartitionsAreThoseOfRequests(t *testing.T) {
 	}
 }
 
-// Places in flight have buckets of their own, which stay where the list around them changes; what a
-// reserve leaves of them has another.
+// Places in flight have their own buckets, which stay when the list around them changes; the rest
+// after a reserve has another bucket.
 func TestPlacesInFlightAreThoseOfRequests(t *testing.T) {
 	var first match.Hit
 	for _, limits := range []string{

@@ -50,8 +50,8 @@ func loadInParts(t *testing.T, ix *match.Index, snapshot []byte, work func() int
 	return parts, most
 }
 
-// An index that was loaded in parts is the one that was loaded at once, whatever the parts are and
-// whatever was in its memory before.
+// An index loaded in parts equals an index loaded at once, for any parts and any earlier content of
+// its memory.
 func TestAnIndexLoadedInPartsIsTheSame(t *testing.T) {
 	const policies = 60
 	snapshot := wire.AppendSnapshot(nil, wire.Snapshot{Version: 7, Secret: secret, Set: decode(t, mixed(policies))})
@@ -82,8 +82,8 @@ func TestAnIndexLoadedInPartsIsTheSame(t *testing.T) {
 	}
 }
 
-// No part does more work than it may, but for the policy that it is at: not with thousands of
-// policies, nor with one that has tens of thousands of patterns.
+// No part does more work than allowed, except for its current policy: not with thousands of
+// policies, nor with a policy that has tens of thousands of patterns.
 func TestAPartOfALoadIsBounded(t *testing.T) {
 	list := func(format string) string {
 		texts := make([]string, policy.MaxListItems)

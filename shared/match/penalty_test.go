@@ -62,7 +62,7 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// The control plane finds the same keys as a request does, and those of shadow are others.
+// The control plane finds the same keys as a request does, and the keys in shadow are different.
 func TestSubjectsHaveTheKeysOfTheControlPlane(t *testing.T) {
 	ix := compile(t, penaltyPolicies)
 	a := match.Attributes{Method: []byte("GET"), Path: []byte("/own"), Host: []byte("h"),

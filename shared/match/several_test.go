@@ -18,8 +18,8 @@ func several(t *testing.T, how, fields string) *match.Index {
 		"policies":[{"name":"p","partition":["consumer","cookie:c"],"if_absent":"shared","limit":{"quota":1,"window":"1h"}`+fields+`}]}`)
 }
 
-// What a request is that names several callers is the operator's to say. Whatever that is, none of
-// them gets around a ban, of the consumer or of a key, or a penalty.
+// The operator decides about a request that names several callers. In every case, none of them gets
+// around a ban, of the consumer or of a key, or a penalty.
 func TestSeveralValues(t *testing.T) {
 	key := func(ix *match.Index, headers ...string) (keyhash.Key, match.Verdict) {
 		hits := hold(ix, request("GET", "h", "/", headers...)).Hits
@@ -71,8 +71,8 @@ func TestSeveralValues(t *testing.T) {
 	}
 }
 
-// A penalty under every policy holds for each caller that a request names, and only the one that
-// counts as its caller gets one by it.
+// A penalty under every policy holds for each caller that a request names, but refusals bring one
+// only to the caller that counts.
 func TestPenaltiesOfSeveral(t *testing.T) {
 	const wide = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"1m","scope":"all"}`
 	want := map[string]string{"deny": "a b", "first": "a a b", "joined": "ab a b"}
@@ -134,7 +134,7 @@ func TestABanBehindManyValues(t *testing.T) {
 	}
 }
 
-// requestWith is a request that holds so many values at a place, and a last one.
+// requestWith returns a request with n values at a place, and a last value.
 func requestWith(place string, n int, last string) *match.Attributes {
 	a := request("GET", "h", "/")
 	for i := range n + 1 {
@@ -155,7 +155,7 @@ func requestWith(place string, n int, last string) *match.Attributes {
 }
 
 // A penalty of a policy holds for each of the callers that a request names, and the request counts
-// for the one that is its caller.
+// for its caller alone.
 func TestPenaltiesOfAPolicyOfSeveral(t *testing.T) {
 	const own = `,"penalty":{"after":{"refusals":1,"within":"1m"},"for":"1m"}`
 	for _, how := range []string{"first", "joined"} {
@@ -197,7 +197,8 @@ type claim []byte
 
 func (c claim) Property([]byte) []byte { return c }
 
-// Long lists are one caller in any order too, and those that are too long are none, and counted.
+// Long lists are one caller in any order too. Lists that are too long are no caller, and are
+// counted.
 func TestLongLists(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","identity":{"consumer":[{"jwt":"groups"}]},
 		"policies":[{"name":"p","partition":["consumer"],"if_absent":"deny","limit":{"quota":1,"window":"1h"}}]}`)
@@ -287,8 +288,8 @@ func TestClaimsOfEveryType(t *testing.T) {
 	}
 }
 
-// A value is read and hashed once for a request, however many policies count by it: the bytes of
-// garbage and the calls into Envoy are those of one.
+// A value is read and hashed once for a request, however many policies use it: the bytes of garbage
+// and the calls into Envoy are the same as for one policy.
 func TestAValueIsReadOnceForARequest(t *testing.T) {
 	var policies []string
 	for i := range 100 {

@@ -72,9 +72,9 @@ var places = map[string]struct {
 	"query":         {`{"query":"key"}`, "K", policy.Source{Kind: policy.SourceQuery, Name: "key"}},
 }
 
-// Each row of the table is the caller that it says: for the bucket, for bans, for exemptions, for
-// what the control plane knows of the consumer. A request that several callers could have made is
-// refused, and banned where one of them is.
+// Each row of the table is the caller that it names: for the bucket, for bans, for exemptions, for
+// the control plane's data about the consumer. A request that several callers could have made is
+// refused, and banned if one of them is banned.
 func TestTheTableOfSpellings(t *testing.T) {
 	var classifier classify.Classifier
 	for _, one := range spellings(t) {
@@ -126,8 +126,8 @@ func TestTheTableOfSpellings(t *testing.T) {
 	}
 }
 
-// Each row of paths is the path that it says, for policies and exemptions. What Envoy refuses is
-// not looked at.
+// Each row of paths is the path that it names, for policies and exemptions. Requests that Envoy
+// refuses are not tested.
 func TestTheTableOfPaths(t *testing.T) {
 	ix := compile(t, `{"version":"weir/v1","exempt":{"paths":["/static/**"]},"policies":[{"name":"p",
 		"match":{"paths":["/login"]},"partition":["path"],"limit":{"quota":1,"window":"1h"}}]}`)
@@ -176,8 +176,8 @@ func TestTheTableOfPaths(t *testing.T) {
 	}
 }
 
-// Where services take no notice of case and of a slash at the end, all spellings of a path are one
-// bucket, those of the policy too, and a person may name it in any of them.
+// Where services ignore case and a slash at the end, all spellings of a path are one bucket, also
+// the policy's spelling, and a person may use any of them.
 func TestPathsWithoutCaseAreOneBucket(t *testing.T) {
 	set := decode(t, `{"version":"weir/v1","match":{"path_case":"fold","trailing_slash":"cut"},
 		"exempt":{"paths":["/Static/**"]},"policies":[{"name":"p","match":{"paths":["/Login/"]},"partition":["path"],

@@ -25,12 +25,13 @@ func byTier(fields string) string {
 			"premium":{"quota":7,"window":"1s"},"gold":"unlimited"},"candidate":{"limit":{"quota":5,"window":"1s"}},` + fields + `}]}`
 }
 
-// known is what a node knows of its consumers, and a JWT's claims.
+// known has a node's data about its consumers, and a JWT's claims.
 type known struct {
 	tiers  map[keyhash.Key]string
 	claims map[string]string
 	asked  int
-	// special is what consumers have beside a tier, at now; unsure: changes may have been missed.
+	// special has the exceptions of consumers, at now; unsure means that changes may have been
+	// missed.
 	special            map[keyhash.Key][]byte
 	now                int64
 	exceptionsRevision uint64
@@ -170,7 +171,7 @@ func TestLimitsByTierAndDrafts(t *testing.T) {
 	}
 }
 
-// The encoding of keys is what consumption is remembered by: another one would refill every bucket.
+// The encoding of keys identifies used tokens: another encoding would refill every bucket.
 func TestKeyEncoding(t *testing.T) {
 	sum := func(text string) (k keyhash.Key) {
 		lo, hi := siphash.Hash128(0x030201, 0, []byte(text))
@@ -207,7 +208,8 @@ func TestKeyEncoding(t *testing.T) {
 	}
 }
 
-// Enforcement by percentage goes by the partition key alone: a change of tier does not change it.
+// Enforcement by percentage depends on the partition key alone: a change of tier does not change
+// it.
 func TestShareDoesNotGoByTier(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer"],"enforcement":{"enforce":50}`))
 	shadows := 0
@@ -251,7 +253,8 @@ func TestBucketsByTierAreDistinct(t *testing.T) {
 	})
 }
 
-// A consumer that changes its tier takes with it what it has used, and no one else's.
+// A consumer that changes its tier keeps its own used tokens, and gets no tokens of other
+// consumers.
 func TestAConsumerTakesItsUseToAnotherTier(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer"]`))
 	keys := func(consumer, tier string) (all []keyhash.Key) {
@@ -274,8 +277,8 @@ func TestAConsumerTakesItsUseToAnotherTier(t *testing.T) {
 	}
 }
 
-// A consumer of whom nothing is known yet may have another tier than the default one: the control
-// plane decides, where the bucket is that of all its tiers. A claim leaves no doubt.
+// An unknown consumer may have a tier other than the default tier: the control plane decides if all
+// its tiers share the bucket. A claim leaves no doubt.
 func TestATierIsGuessed(t *testing.T) {
 	ix := compile(t, byTier(`"partition":["consumer"]`))
 	for _, c := range []struct {
@@ -302,8 +305,8 @@ func TestATierIsGuessed(t *testing.T) {
 	}
 }
 
-// Which buckets a list of limits has does not depend on its order, nor on those that are put into
-// it or taken out, if none of these has the longest window.
+// The buckets of a list of limits do not depend on its order, nor on limits that are added or
+// removed, unless they have the longest window.
 func TestBucketsOfAListKeepTheirOrder(t *testing.T) {
 	keys := func(limits string) map[quota.Span]keyhash.Key {
 		ix := compile(t, `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":`+limits+`}]}`)

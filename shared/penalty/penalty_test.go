@@ -104,7 +104,7 @@ func number(n int64) string {
 	return number(n/10) + number(n%10)
 }
 
-// randomRule is one that the policy language can say.
+// randomRule returns a valid rule of the policy language.
 func randomRule(random *rand.Rand) penalty.Rule {
 	spans := []quota.Span{quota.Second, 10 * quota.Second, quota.Minute, quota.Hour, quota.Day}
 	any := func() quota.Span { return spans[random.IntN(len(spans))] * quota.Span(1+random.IntN(9)) }
@@ -145,7 +145,7 @@ func TestLaws(t *testing.T) {
 				t.Fatalf("%+v: %+v does not beat %+v", r, next, rec)
 			}
 			rec = next
-			// Levels fall by one for each quiet time, and never below none.
+			// Levels fall by one for each quiet time, and never below zero.
 			quiet := random.Int64N(4 * ms(r.Forget))
 			want := max(0, rec.Level-int(quiet/ms(r.Forget)))
 			if got := r.Level(rec, rec.Until+quiet); got != want {
@@ -160,7 +160,7 @@ func TestLaws(t *testing.T) {
 	}
 }
 
-// Records that meet in any order, any number of times, end as the same one.
+// Records that meet in any order, any number of times, end as the same record.
 func TestRecordsAgree(t *testing.T) {
 	t.Logf("seed %d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 2))

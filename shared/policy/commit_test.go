@@ -177,8 +177,8 @@ func TestCommitBound(t *testing.T) {
 	}
 }
 
-// What a response says is a cost if it is a whole number, however large: more than the highest cost
-// counts as that. Anything else says nothing.
+// The value in a response is a cost if it is a whole number, however large: more than the highest
+// cost counts as the highest cost. Anything else is no cost.
 func TestWhatResponsesSay(t *testing.T) {
 	raw := func(n float64) string { return string(binary.LittleEndian.AppendUint64(nil, math.Float64bits(n))) }
 	for text, want := range map[string]int64{
@@ -209,7 +209,7 @@ func TestWhatResponsesSay(t *testing.T) {
 // xCost is a header that says a cost.
 var xCost = policy.Source{Kind: policy.SourceHeader, Name: "x-cost"}
 
-// What a request costs whose response is not whole is what the policy says, or what fits the way in
+// The cost of a request whose response is not whole is the policy's, or the default for the way in
 // which the cost and its reservation are known.
 func TestUnfinished(t *testing.T) {
 	const local = `"mode":"local","limit":{"quota":5,"window":"15m"},"cost":`

@@ -113,7 +113,7 @@ func TestNamesWithDots(t *testing.T) {
 	}
 }
 
-// Any number of policies may have as many windows as a policy may, and each window a name.
+// Any number of policies may have the largest number of windows, and each window a name.
 func TestManyPoliciesWithManyWindows(t *testing.T) {
 	for count := 1; count <= 64; count++ {
 		var list []string
@@ -272,7 +272,7 @@ func headersOf(n int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// longHeaders are headers whose lines have so many bytes together.
+// longHeaders returns headers whose lines have size bytes together.
 func longHeaders(size int) string {
 	var all []string
 	for i := 0; size > 0; i++ {

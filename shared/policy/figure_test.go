@@ -49,8 +49,8 @@ func TestFiguresOfRequestsAreRead(t *testing.T) {
 	}
 }
 
-// Figures stand in the order of the limits, whatever the order of the document, and a tier that is
-// not named has those of the default tier.
+// Figures are in the order of the limits, whatever the order of the document is. A tier that is not
+// named has the figures of the default tier.
 func TestFiguresAreInTheOrderOfLimits(t *testing.T) {
 	set, err := decode(t, `{"version":"weir/v1","tiers":["a","b","c"],"identity":{"default_tier":"a"},"policies":[{"name":"p","partition":[],"mode":"local",
 		"candidate":{"limit":{"quota":{"jwt":"draft","max":9,"default":1},"window":"1m"}},

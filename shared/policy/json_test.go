@@ -37,7 +37,7 @@ func tree(v gjson.Result) policy.Node {
 	return policy.Node{}
 }
 
-// What is JSON, and what it says, is what another reader finds.
+// Another reader accepts the same JSON, and reads the same values.
 func FuzzParseJSON(f *testing.F) {
 	for _, doc := range []string{
 		``, ` `, `{}`, `[]`, ` [ 1 , 2 ] `, `[1,]`, `[,1]`, `{"a":1,}`, `{"a" : [true,false,null]}`, `{"a":{"b":[{"c":"d"}]}} x`, `{a:1}`, `{"a"1}`, `"a`, `"\`,
@@ -61,7 +61,7 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// A list that is read element by element says the same as a short one.
+// A list that is read element by element has the same content as a short list.
 func TestLongLists(t *testing.T) {
 	for _, n := range []int{0, 1, 31, 32, 33, 34, 300} {
 		consumers, paths, problems := make([]string, n), make([]string, n), ""

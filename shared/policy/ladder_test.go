@@ -47,7 +47,7 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// What is wrong with a ladder is said where it stands.
+// A fault of a ladder is reported at its place.
 func TestLaddersThatAreNone(t *testing.T) {
 	for text, want := range map[string]string{
 		`[]`:                         "policies[0].on_failure: must have 1 to 4 steps, like [{share: 30s}, allow]",

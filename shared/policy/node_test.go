@@ -7,7 +7,7 @@ import (
 	"github.com/weir-proxy/weir/shared/policy"
 )
 
-// FuzzNumbers: whole numbers are those of the standard library.
+// FuzzNumbers checks that whole numbers are read as by the standard library.
 func FuzzNumbers(f *testing.F) {
 	for _, text := range []string{
 		"", "0", "-0", "+0", "007", "12", "-12", "+12", "-", "+", "+-1", "--1", "1_000", "1e3", "0x10", " 1", "1.0",

@@ -13,7 +13,7 @@ func withPolicy(field string) string {
 	return `"policies":[{"name":"p","partition":[],"limit":{"quota":1,"window":"1s"},` + field + `}]`
 }
 
-// Patterns are read in any spelling that says a path clearly, and matched in that of requests.
+// Patterns are read in any spelling of a clear path, and matched in the spelling of requests.
 func TestPatternsHaveTheSpellingOfRequests(t *testing.T) {
 	for in, want := range map[string]string{
 		"/":                     "/",
@@ -117,7 +117,7 @@ func TestWhatMatchesNothingIsRefusedEverywhere(t *testing.T) {
 	}
 }
 
-// What is clear is taken as it is meant.
+// A clear text is read as it is meant.
 func TestHostsAndHeadersHaveOneSpelling(t *testing.T) {
 	set, err := decode(t, `{"version":"weir/v1",`+withPolicy(`"match":{"hosts":["[2001:DB8::1]","2001:db8:0:0::2",
 		"API.example.com.","*.example.org"],"headers":[{"name":"X_Api-Key","prefix":"a "}]}`)+`,

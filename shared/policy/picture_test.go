@@ -19,8 +19,8 @@ const (
 	pictured       = 30 // seconds
 )
 
-// sent is what the client of the picture sends in each second: nothing, a burst, another three
-// seconds later, then a little more than the limit for the rest of the time.
+// sent returns the number of requests in a second of the picture: none, a burst, another burst
+// three seconds later, then a little more than the limit for the rest of the time.
 func sent(second int) int {
 	switch {
 	case second == 8 || second == 11:
@@ -83,8 +83,8 @@ func row(name string, count func(second int) int, last string) string {
 	return strings.TrimRight(b.String()+"   "+last, " ") + "\n"
 }
 
-// picture is the table of the page: what passes of the same requests by each algorithm with ten in
-// ten seconds.
+// picture returns the table of the page: the requests that pass with each algorithm and a limit of
+// ten in ten seconds.
 func picture(t *testing.T) string {
 	t.Helper()
 	text := strings.Replace(row("second", func(s int) int { return s }, "most in 10 s"), "·", "0", 1)

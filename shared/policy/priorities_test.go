@@ -16,8 +16,8 @@ func inClasses(classes, fields string) string {
 	return `{"version":"weir/v1",` + classes + `"policies":[{"name":"p","partition":["upstream"],` + fields + `}]}`
 }
 
-// A reserve makes further limits: what is left for the classes after those for which something is
-// kept, from the most important down.
+// A reserve makes further limits: the rest for the classes after each class with a reserve, from
+// the most important class down.
 func TestReserve(t *testing.T) {
 	set, err := decode(t, inClasses(classes, `"limit":[{"quota":100,"window":"1s","burst":50},{"quota":1000,"window":"1m"}],
 		"reserve":{"rest":"10%","critical":"20%"},"candidate":{"limit":{"quota":10,"window":"1s"}}`))

@@ -103,8 +103,8 @@ func TestTiersAreRefused(t *testing.T) {
 	}
 }
 
-// A field of an algorithm beside another one, and an algorithm in a mode that cannot keep its
-// promise, are refused.
+// A field of another algorithm, and an algorithm in a mode that cannot keep its promise, are
+// refused.
 func TestAlgorithmsAreRefusedWhereTheyDoNotFit(t *testing.T) {
 	in := func(limit, fields string) string {
 		return `{"version":"weir/v1","policies":[{"name":"p","partition":[],"limit":` + limit + `,` + fields + `}]}`

@@ -18,8 +18,8 @@ var windowsCases = []struct {
 	{quota.SlidingWindowCounter, 1000, 0, 2000}, {quota.SlidingLog, 100, 0, 20_000},
 }
 
-// One operation is the decision on a request that passes. That of a leaky bucket includes how long
-// the request waits for its turn.
+// One operation is the decision on a request that passes. For a leaky bucket it includes the
+// request's wait for its turn.
 func BenchmarkTake(b *testing.B) {
 	p, err := quota.NewParams(1000, quota.Second, 1000)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/weir-proxy/weir/shared/quota/quotatest"
 )
 
-// changing is a bucket whose limit is changed: take converts it first, and keeps what the change
-// has made of it, as every owner of a bucket does.
+// changing is a bucket whose limit is changed: take converts it first, and keeps the result of the
+// change, as every owner of a bucket does.
 type changing interface {
 	// draw draws a limit, and returns it with a function that brings it into force.
 	draw(r *rand.Rand) (p quota.Params, change func())
 	take(now quota.Instant, n int64) quota.Result
 	left(now quota.Instant) int64
-	// mayRefuse: n tokens may be refused although the limits allow them, because of what was used
-	// only the grain is known.
+	// mayRefuse reports whether n tokens may be refused although the limits allow them, because
+	// only the grain of earlier use is known.
 	mayRefuse(now quota.Instant, n int64) bool
 }
 
@@ -59,8 +59,8 @@ type changingWindows struct {
 	uses      []usedLate
 }
 
-// usedLate is tokens that count as used until an instant. That is the end of their grain, and each
-// change of the grain moves it by one, but for the grain that has the last use.
+// usedLate is a number of tokens that count as used until an instant: the end of their grain. Each
+// change of the grain moves it by one grain, except the grain of the last use.
 type usedLate struct {
 	late quota.Instant
 	n    int64
@@ -119,10 +119,10 @@ func (b *changingWindows) left(now quota.Instant) int64 {
 }
 
 // However often the limit of a bucket is changed, in any interval no more passes than the largest
-// limit in force in it allows. A caller who waits for the window of the new limit, two of a
-// counter, finds the bucket full; and one who keeps within the smallest of the limits is never
-// refused. Of windows, which count in grains, he keeps within a part, and their length does not
-// change; each change of the grain lets what he used count for up to a grain longer.
+// limit in force in it allows. A caller that waits for the window of the new limit, two windows of
+// a counter, finds the bucket full. A caller that keeps within the smallest of the limits is never
+// refused. In windows, which count in grains, it keeps within a part, and their length does not
+// change; each change of the grain makes its use count for up to a grain longer.
 func TestChangesMintNothingAndTakeNothing(t *testing.T) {
 	for name, a := range map[string]quota.Algorithm{"tokens": quota.TokenBucket, "fixed": quota.FixedWindow,
 		"sliding": quota.SlidingWindow, "log": quota.SlidingLog, "counter": quota.SlidingWindowCounter} {
@@ -192,8 +192,8 @@ func playChanges(t *testing.T, r *rand.Rand, game uint64, a quota.Algorithm) {
 }
 
 // A window that becomes shorter and longer again, any number of times, lets through no more than
-// the larger of both limits: what was used while it was short counts when it is long. A caller who
-// takes all that there is shows it. One who then waits for the long window finds all of it.
+// the larger of both limits: use during the short window counts again in the long window. A caller
+// that takes all tokens shows this. After it waits for the long window it finds all tokens.
 func TestWindowsThatGoBackAndForthMintNothing(t *testing.T) {
 	for _, a := range []quota.Algorithm{quota.SlidingLog, quota.SlidingWindow} {
 		b := &changingWindows{algorithm: a}

@@ -10,8 +10,8 @@ import (
 
 type marks = []quota.Mark
 
-// What a change of figures makes of marks, those of leases that end later included: the exact
-// marks, seen at 0.9 s.
+// The marks after a change of figures, including marks of leases that end later: the exact marks,
+// seen at 0.9 s.
 func TestConvertExactly(t *testing.T) {
 	const now, half = 900_000, 500_000
 	second := func(a quota.Algorithm, q int64, k int) quota.Windows { return windowsOf(t, a, q, quota.Second, k) }

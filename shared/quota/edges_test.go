@@ -95,8 +95,8 @@ func TestNoRateIsSlowerThanItself(t *testing.T) {
 	}
 }
 
-// A full bucket is full, also to a clock that is behind the bucket's; one with the least debt is
-// not.
+// A full bucket is full, also for a clock that is behind the bucket's. A bucket with the least debt
+// is not full.
 func TestResetAfterOfAlmostFull(t *testing.T) {
 	p := must(t, 1, 10, 10)
 	if got := p.ResetAfter(quota.State{Last: 10}, 5); got != 0 {
@@ -143,7 +143,7 @@ func TestWindowsOverQuota(t *testing.T) {
 	}
 }
 
-// Tokens stand in the next window alone: what is used across its border has to fit beside them.
+// Tokens are only in the next window: tokens used across its border must fit beside them.
 func TestFixedWindowsLendIntoTheNext(t *testing.T) {
 	w := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0)
 	const now, across = 900_000, 200_000
@@ -220,7 +220,7 @@ func TestGrainsBeforeTheOffset(t *testing.T) {
 	}
 }
 
-// A change of figures leaves the marks that there were, and no others.
+// A change of figures keeps the marks, and adds none.
 func TestConvertMakesNoMarks(t *testing.T) {
 	w, next := windowsOf(t, quota.FixedWindow, 10, quota.Second, 0), windowsOf(t, quota.FixedWindow, 20, quota.Second,
 		0)
@@ -232,8 +232,8 @@ func TestConvertMakesNoMarks(t *testing.T) {
 	}
 }
 
-// What is on the books above the quota stays, up to where sums are exact, and counts again in a
-// larger one. Of too many marks the earliest count as late as the next.
+// Tokens above the quota stay, up to the bound of exact sums, and count again in a larger quota. If
+// there are too many marks, the earliest marks count as late as the next mark.
 func TestSaturate(t *testing.T) {
 	byMicrosecond, byMillisecond := int64(100), int64(quota.MaxUnits/int64(quota.Minute)+1)
 	const more = quota.MaxUnits

@@ -21,19 +21,19 @@ const (
 	estimatedFor    = 120 // windows
 )
 
-// loads are what callers send, as multiples of the limit.
+// loads are the loads of callers, as multiples of the limit.
 var loads = []float64{0.5, 0.9, 1, 1.5, 3}
 
 // An arrival makes the instants of one caller's requests, in order: load times the quota in each
 // window on average.
 type arrival func(r *rand.Rand, load float64) []quota.Instant
 
-// traffic is what the tables compare. A row adds up its callers, whose windows begin at different
+// traffic has the rows of the tables. A row adds up its callers, whose windows begin at different
 // times.
 var traffic = []struct {
 	name    string
 	callers int
-	// share is what the n-th caller sends of the load, from 1.
+	// share returns the share of the n-th caller in the load, from 1.
 	share func(n int) float64
 	arrival
 }{
@@ -115,14 +115,14 @@ func attack(_ *rand.Rand, load float64) (at []quota.Instant) {
 	return at
 }
 
-// verdicts hold the counter's decisions against an exact log of what the counter itself has let
-// through.
+// verdicts compares the counter's decisions with an exact log of the requests that the counter
+// itself has let through.
 type verdicts struct {
 	requests, wronglyAllowed, wronglyRefused int
-	// passed is what the counter let through in all, exactly what a log does that gets the same
-	// requests.
+	// passed is the number of requests that the counter let through, exactly the number of a log
+	// that gets the same requests.
 	passed, exactly int
-	// most is what passed in the fullest window.
+	// most is the number of requests in the fullest window.
 	most int64
 }
 
@@ -172,8 +172,8 @@ func estimated(t *testing.T, row, column int) (v verdicts) {
 	return v
 }
 
-// offsetOf spreads the windows of several callers evenly; those of a single one begin at 0, as the
-// attacker knows.
+// offsetOf spreads the windows of several callers evenly. The windows of a single caller begin at
+// 0, as the attacker knows.
 func offsetOf(n, callers int) uint64 {
 	if callers == 1 {
 		return 0
@@ -218,8 +218,8 @@ func tables(t *testing.T) string {
 	return strings.Join(append(parts, jobs(t)), "\n")
 }
 
-// jobs is the table of what each algorithm lets through of a job that sends its whole quota at
-// once, each window, and does not come back for what was refused.
+// jobs returns the table of the requests that each algorithm lets through for a job that sends its
+// whole quota at once, each window, and does not repeat refused requests.
 func jobs(t *testing.T) string {
 	head, line, cells := "| of the job at 1 ×, % |", "\n| --- |", "\n| pass |"
 	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingLog,
@@ -288,7 +288,7 @@ func TestTheCountersErrorIsWhatThePageSays(t *testing.T) {
 	}
 }
 
-// The arrivals are what their names say: in order, and of the load that the table's head says.
+// The arrivals match their names: they are in order, and have the load in the table's head.
 func TestArrivalsHaveTheirLoad(t *testing.T) {
 	for row, of := range traffic {
 		for _, load := range loads {

@@ -30,7 +30,8 @@ func ExampleParams_Take() {
 	// allowed: true - remaining: 0
 }
 
-// A changed limit keeps what was used: who has used 8 of 10 has 2 left of 10, and none of 5.
+// A changed limit keeps used tokens: a caller that has used 8 of 10 has 2 left of 10, and none of
+// 5.
 func ExampleParams_Convert() {
 	ten, _ := quota.NewParams(10, quota.Hour, 10)
 	five, _ := quota.NewParams(5, quota.Hour, 5)

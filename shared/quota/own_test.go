@@ -17,8 +17,8 @@ func own(t testing.TB, units int64, window quota.Span, burst int64) quota.Params
 	return p
 }
 
-// A caller is charged in one bucket, whatever figures he brings: as used stays used, and the
-// bucket goes on at the rate that was used last until he is admitted with another.
+// A caller is charged in one bucket, whatever figures it brings: used tokens stay used, and the
+// bucket keeps the rate that was used last until the caller is admitted with another rate.
 func TestABucketOfACallersOwnFigures(t *testing.T) {
 	large, small := own(t, 600, quota.Minute, 600), own(t, 60, quota.Minute, 60)
 	type step struct {
@@ -71,7 +71,7 @@ func TestABucketOfACallersOwnFigures(t *testing.T) {
 	}
 }
 
-// figuresUpTo draws figures of a caller within those of most, with the same window.
+// figuresUpTo draws figures of a caller within the figures of most, with the same window.
 func figuresUpTo(t *rapid.T, units int64, window quota.Span, burst int64) quota.Params {
 	p, err := quota.NewParams(rapid.Int64Range(1, units).Draw(t, "quota"), window,
 		rapid.Int64Range(1, burst).Draw(t, "burst"))
@@ -82,8 +82,8 @@ func figuresUpTo(t *rapid.T, units int64, window quota.Span, burst int64) quota.
 }
 
 // However a caller changes its figures, all that passes would have passed a bucket of the largest
-// ones; all that passes from a moment on with one pair of figures, a full bucket of these. A caller
-// that waits as long as the answer says passes, and no sooner.
+// figures. All that passes from a moment on with one pair of figures would have passed a full
+// bucket of these figures. A caller that waits for the time in the answer passes, and no sooner.
 func TestFiguresMintNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		units, burst := rapid.Int64Range(1, 1000).Draw(t, "most"), rapid.Int64Range(1, 1000).Draw(t, "largest")

@@ -47,8 +47,8 @@ func TestSettleALog(t *testing.T) {
 	}
 }
 
-// A timeline of a bucket of 10 that earns one a second: what a request was too dear becomes debt,
-// which the wait says honestly, and a reservation that has come back by itself is not given back.
+// A timeline of a bucket of 10 that earns one a second: a cost beyond the reservation becomes debt,
+// which the wait includes, and a reservation that has come back by itself is not given back.
 func TestSettleTokens(t *testing.T) {
 	p, err := quota.NewParams(1, quota.Second, 10)
 	if err != nil {
@@ -81,14 +81,15 @@ func TestSettleTokens(t *testing.T) {
 // request is one of a random game.
 type request struct {
 	taken quota.Reservation
-	// cost is what it has cost, actual what it is settled with.
+	// cost is the real cost, actual the cost in the settlement.
 	cost, actual int64
 	end          quota.Instant
 }
 
-// Random requests reserve and cost something else. A bucket never holds more than one that knew all
-// costs at once, whatever the order in which they become known; and never less, but for what came
-// back by itself while requests were under way. Windows hold exactly as much once all are known.
+// Random requests reserve and have another cost. A bucket never holds more than a bucket that knew
+// all costs at once, in whatever order the costs become known. It never holds less, except for the
+// tokens that came back by themselves while requests were under way. Windows hold exactly the same
+// once all costs are known.
 func TestSettledBucketsHoldWhatIsRight(t *testing.T) {
 	seed := rand.Uint64()
 	for game := range *settleGames {
@@ -100,8 +101,8 @@ func TestSettledBucketsHoldWhatIsRight(t *testing.T) {
 	}
 }
 
-// The games find settlements that are wrong: twice, of what has come back by itself, of what counts
-// no more; and those that give back too little.
+// The games find wrong settlements: settlements that come twice, that give back tokens which have
+// come back by themselves or count no more, or that give back too little.
 func TestSettleGamesFindBugs(t *testing.T) {
 	seed := rand.Uint64()
 	whole := func(b *settleBucket, now quota.Instant, one *request) {
@@ -180,7 +181,7 @@ func (b *settleBucket) take(now quota.Instant, n int64) (quota.Reservation, bool
 	return quota.Reservation{From: now, At: now, Tokens: n}, result.Allowed
 }
 
-// charge counts what one has cost, allowed or not.
+// charge counts the cost of a request, allowed or not.
 func (b *settleBucket) charge(now quota.Instant, n int64) {
 	if b.a.Windowed() {
 		b.w.Advance(&b.h, now)
@@ -193,7 +194,7 @@ func (b *settleBucket) charge(now quota.Instant, n int64) {
 	b.s.Debt += n * b.p.Den
 }
 
-// missing is what the bucket lacks, in units.
+// missing returns the units that the bucket lacks.
 func (b *settleBucket) missing(now quota.Instant) (n int64) {
 	if !b.a.Windowed() {
 		return b.p.Drain(b.s, now).Debt
@@ -218,9 +219,10 @@ func settleRight(b *settleBucket, now quota.Instant, one *request) {
 
 // settled is the end of a game, in units of the bucket, or in tokens of a window.
 type settled struct {
-	// missing is what the bucket lacks, exact what one lacks that knew all costs at once.
+	// missing is the number of units that the bucket lacks, exact the number that a bucket lacks
+	// that knew all costs at once.
 	missing, exact int64
-	// back is what came back by itself while the cost of requests was not known.
+	// back is the number of units that came back by themselves while costs were unknown.
 	back int64
 }
 

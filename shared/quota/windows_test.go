@@ -35,7 +35,7 @@ func TestGoldenQueue(t *testing.T) {
 	})
 }
 
-// What a node or a control plane can find in a state that no requests can have led to.
+// States that a node or a control plane can find although no requests can have led to them.
 func TestCounterInUnreachableStates(t *testing.T) {
 	w := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0)
 	for _, c := range []struct {
@@ -54,7 +54,7 @@ func TestCounterInUnreachableStates(t *testing.T) {
 	}
 }
 
-// admission is what a full log keeps of one request.
+// admission is the record of one request in a full log.
 type admission struct {
 	at quota.Instant
 	n  int64
@@ -81,7 +81,7 @@ func (l *fullLog) sum(counts func(a admission) bool) (n int64) {
 	return n
 }
 
-// inWindow is what was admitted in (at - length, at].
+// inWindow returns the tokens admitted in (at - length, at].
 func (l *fullLog) inWindow(at quota.Instant) int64 {
 	return l.sum(func(a admission) bool { return a.at > at-quota.Instant(l.w.Length) && a.at <= at })
 }
@@ -119,7 +119,7 @@ func (l *fullLog) take(now quota.Instant, n int64) (allowed bool, left int64, re
 	case l.free(l.last) >= n:
 		l.all = append(l.all, admission{l.last, n})
 		allowed = true
-	default: // What is free only grows while no request takes.
+	default: // The free tokens only grow while no request takes.
 		early, late := quota.Span(0), 3*l.w.Length // not sort.Search: an int may be too small
 		for late-early > 1 {
 			if half := early + (late-early)/2; l.free(l.last+quota.Instant(half)) >= n {
@@ -248,7 +248,7 @@ func TestRetryAfterOfWindowsIsHonest(t *testing.T) {
 	})
 }
 
-// A changed limit keeps what was admitted and mints nothing.
+// A changed limit keeps admitted tokens and mints nothing.
 func TestConvertWindows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, next, now := anyWindows(t), anyWindows(t), quota.Instant(1<<48)
@@ -289,7 +289,7 @@ func TestConvertWindows(t *testing.T) {
 	})
 }
 
-// What exceeds a lowered quota fades from what it was, not from the new quota.
+// Tokens above a lowered quota fade from their own count, not from the new quota.
 func TestConvertCounter(t *testing.T) {
 	w, lower := windowsOf(t, quota.SlidingWindowCounter, 100, quota.Minute, 0), windowsOf(t, quota.SlidingWindowCounter,
 		50, quota.Minute, 0)
@@ -301,7 +301,7 @@ func TestConvertCounter(t *testing.T) {
 	}
 }
 
-// A clock that was ahead by a grain or more takes its marks back with it, in whole grains. One
+// A clock that was ahead by a grain or more takes its marks back with it, in whole grains. A clock
 // that was ahead by less stands still.
 func TestSetBack(t *testing.T) {
 	const second = quota.Instant(quota.Second)

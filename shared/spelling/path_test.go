@@ -106,8 +106,8 @@ func TestPathsAreReadAsServicesRouteThem(t *testing.T) {
 	}
 }
 
-// What one server reads as another path than the next is vague. Plain paths never are, however much
-// of them is encoded.
+// A path is vague if one server reads it as another path than the next server. Plain paths never
+// are, however much of them is encoded.
 func TestVaguePaths(t *testing.T) {
 	for in, want := range map[string]bool{
 		"/a/b": false, "/%61/%40": false, "/a/../b": false, "/a%3Bb": false, "/a;x=1": false, "/100%25": false,

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-proxy/weir/shared/text"
 )
 
-// The standard library says what the functions must return.
+// The standard library defines the results of the functions.
 func TestAsInTheStandardLibrary(t *testing.T) {
 	few := rapid.SliceOfN(rapid.SampledFrom([]byte("ab \t=")), 0, 6)
 	rapid.Check(t, func(t *rapid.T) {

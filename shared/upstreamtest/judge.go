@@ -17,10 +17,11 @@ type Scene struct {
 	Changes []Change
 }
 
-// phases are those of each scene: all of the capacity, two fifths of it, and all again.
+// phases are the starts of the phases of each scene: all of the capacity, two fifths of it, and all
+// again.
 var phases = []quota.Instant{0, 40_000_000, 80_000_000}
 
-// Scenes are those that a limit is judged by.
+// Scenes are the scenes that a limit is judged by.
 var Scenes = []Scene{
 	{"fewer servers", Exponential(20_000), []Change{{phases[1], 16, 1}, {phases[2], 40, 1}}},
 	{"slower servers", Exponential(20_000), []Change{{phases[1], 40, 2.5}, {phases[2], 40, 1}}},
@@ -31,10 +32,10 @@ var Scenes = []Scene{
 // settling is how many windows a limit may take behind a change.
 const settling = 10
 
-// Verdict is what came of a run.
+// Verdict is the result of a run.
 type Verdict struct {
-	// Goodput is the part of the best fixed limit's, Critical that of the first class's requests
-	// that were let through.
+	// Goodput is the goodput as a part of the best fixed limit's goodput. Critical is the part of
+	// the first class's requests that were let through.
 	Goodput, Critical float64
 	// Swing is the deviation from the mean after settling that 19 windows of 20 do not exceed, in
 	// any phase.
@@ -66,13 +67,13 @@ func (v Verdict) Problems() (list []string) {
 	return list
 }
 
-// Value is what a limit was at the end of a window.
+// Value is the limit at the end of a window.
 type Value struct {
 	At    quota.Instant
 	Limit float64
 }
 
-// Judge runs a scene. values are those of the gate's limit afterwards, best is BestFixed.
+// Judge runs a scene. values returns the values of the gate's limit afterwards, best is BestFixed.
 func Judge(t testing.TB, s Scene, seed uint64, gate Gate, values func() []Value, best []int) Verdict {
 	t.Helper()
 	m := New(seed)

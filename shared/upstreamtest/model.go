@@ -1,6 +1,5 @@
-// Package upstreamtest is an upstream with servers that requests wait for, callers that ask for
-// three times what it can give, and an Envoy between them that a test provides. All of it is in
-// virtual time.
+// Package upstreamtest models an upstream with servers that requests wait for, callers that send
+// three times its capacity, and an Envoy between them that a test provides. It uses virtual time.
 package upstreamtest
 
 import (
@@ -38,14 +37,14 @@ type Request struct {
 	arrived quota.Instant
 }
 
-// Change is what becomes of the upstream at an instant.
+// Change is a change of the upstream at an instant.
 type Change struct {
 	At      quota.Instant
 	Servers int
 	Slow    float64
 }
 
-// Model is all of it. Make one with New, and set what is to differ before Run.
+// Model is the whole model. Make a Model with New, and set other values before Run.
 type Model struct {
 	Rng    *rand.Rand
 	now    quota.Instant

@@ -1,10 +1,10 @@
-// Package vtimetest is what happens later in virtual time, for tests and simulations.
+// Package vtimetest runs later events in virtual time, for tests and simulations.
 package vtimetest
 
 import "container/heap"
 
-// Queue holds what is to happen, by instants of any clock. The zero value holds nothing. Events of
-// one instant happen in the order in which they were added.
+// Queue holds future events, by instants of any clock. The zero value holds none. Events of one
+// instant happen in the order in which they were added.
 type Queue[T ~int64] struct {
 	events events[T]
 	added  uint64

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/vtimetest"
 )
 
-// Events come by their instants, those of one instant in the order in which they were added, and
-// none before its time.
+// Events come in the order of their instants, events of one instant in the order in which they were
+// added, and no event before its time.
 func TestEventsComeInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q vtimetest.Queue[int64]

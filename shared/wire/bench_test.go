@@ -44,7 +44,7 @@ func BenchmarkWire(b *testing.B) {
 		func(raw []byte, m *[]keyhash.Key) (err error) { *m, err = wire.DecodeQuestion(raw); return err })
 }
 
-// benchMessage writes a message and reads it, and what was read must be what was written.
+// benchMessage writes a message and reads it, and the result must equal the message.
 func benchMessage[T any](
 	b *testing.B, name string, m T, write func(dst []byte, m *T) []byte, read func(raw []byte, m *T) error,
 ) {
@@ -75,8 +75,8 @@ func benchMessage[T any](
 	})
 }
 
-// One operation is one policy set of so many policies with three limits and four conditions each,
-// written or read to its end.
+// One operation is one policy set with three limits and four conditions in each policy, written or
+// read to its end.
 func BenchmarkSnapshot(b *testing.B) {
 	for _, n := range []int{1, 1000} {
 		s := everything(b)

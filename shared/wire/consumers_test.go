@@ -19,7 +19,7 @@ var consumers = wire.Consumers{
 	},
 }
 
-// special is what a consumer may have beside its tier.
+// special has all exceptions that a consumer may have.
 var special = wire.Exceptions{
 	Banned: 1_790_000_000_123, Bypass: wire.ForGood,
 	Overrides: []wire.Override{
@@ -103,7 +103,7 @@ func TestSpecialReadsBack(t *testing.T) {
 	if banned, bypass := wire.Ends(nil); banned != 0 || bypass != 0 || wire.FindOverride(nil, []byte("api"), &l) {
 		t.Error("nothing is something")
 	}
-	// What is cut off, or is none, is no override.
+	// Bytes that are cut off or damaged are no override.
 	for i := range b {
 		if wire.FindOverride(b[:i], []byte("last"), &l) {
 			t.Errorf("cut at %d an override is found", i)
@@ -111,8 +111,8 @@ func TestSpecialReadsBack(t *testing.T) {
 	}
 }
 
-// As many limits as the interface takes for ordinary names fit, and so do the roots of as many as
-// there may be.
+// The largest number of limits that the interface takes for ordinary names fits, with all their
+// roots.
 func TestSpecialIsBounded(t *testing.T) {
 	var s wire.Exceptions
 	for i := range wire.MaxOverrides {

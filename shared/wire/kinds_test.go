@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// A set with a kind of source or a dialect that this build does not have, or with a source that is
-// for something else, is refused: it is never read as another one.
+// A set with an unknown kind of source or an unknown dialect, or with a source for another use, is
+// refused: it is never read as another kind.
 func TestUnknownKindsAreRefused(t *testing.T) {
 	loads := func(change func(*policy.Set)) bool {
 		set := &policy.Set{Identity: policy.Identity{IPv6Prefix: 64}, Tiers: []string{"free"}}

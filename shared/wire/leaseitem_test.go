@@ -63,7 +63,7 @@ func roundTrip(it wire.LeaseItem) (wire.LeaseItem, error) {
 	return m.Items[0], nil
 }
 
-// An item carries what its kind has, and nothing of other kinds: that is refused, or not written.
+// An item has the parts of its kind. Parts of other kinds are refused, or not written.
 func TestAnItemCarriesWhatItsKindHas(t *testing.T) {
 	for kind, plain := range least {
 		if got, err := roundTrip(plain); err != nil || !reflect.DeepEqual(got, plain) {
@@ -84,7 +84,7 @@ func TestAnItemCarriesWhatItsKindHas(t *testing.T) {
 	}
 }
 
-// What no item can carry is refused.
+// Numbers that no item can have are refused.
 func TestItemsAreBounded(t *testing.T) {
 	for what, it := range map[string]wire.LeaseItem{
 		"an ask without a cost":       {},
@@ -123,7 +123,8 @@ func TestAGroupHasOnlyAsks(t *testing.T) {
 	}
 }
 
-// An item of an unknown kind, or with an unknown part, is refused: it is never read as another.
+// An item of an unknown kind, or with an unknown part, is refused: it is never read as another
+// kind.
 func TestUnknownKindsOfItemsAreRefused(t *testing.T) {
 	for _, plain := range least {
 		b := wire.AppendLeaseRequest(nil, wire.LeaseRequest{Items: []wire.LeaseItem{plain}})

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// Each message says its protocol, and its reader refuses one that it does not speak, with a
-// sentence that says which side to upgrade.
+// Each message has its protocol number. A reader refuses an unknown number with a sentence that
+// names the side to upgrade.
 func TestAnotherProtocolIsRefused(t *testing.T) {
 	for name, m := range map[string]struct {
 		bytes  []byte

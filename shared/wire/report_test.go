@@ -17,7 +17,7 @@ var report = wire.Report{
 	Offences: &offences, Ladder: &ladder, Decisions: &decisions, Measures: &measures,
 }
 
-// some returns a report with some of the sections of another.
+// some returns a report with some of the sections of m.
 func some(m wire.Report, sections wire.Sections) wire.Report {
 	for i, section := range []any{&m.Offences, &m.Ladder, &m.Decisions, &m.Measures} {
 		if !sections.Has(wire.Section(i)) {
@@ -85,8 +85,8 @@ func areRefused(t *testing.T, reports map[string]wire.Report) {
 	}
 }
 
-// The largest sections fit into one report, so that a node never makes one that is refused and no
-// section waits for another.
+// The largest sections fit into one report, so that a node never makes a report that is refused and
+// no section waits for another section.
 func TestTheLargestReportFits(t *testing.T) {
 	m := wire.Report{Node: make([]byte, wire.MaxNodeID), Ladder: &wire.Ladder{},
 		Offences: largestOffences(), Decisions: largestDecisions(), Measures: largestMeasures()}

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-proxy/weir/shared/wire"
 )
 
-// The responses of a set travel with it, with and without what else a set has, up to their bounds,
-// and the next set has none of them.
+// The responses of a set are in its message, with and without other parts of a set, up to their
+// bounds, and the next set has none of them.
 func TestResponsesTravel(t *testing.T) {
 	full := policy.Response{
 		Status: 599, Body: strings.Repeat("b", policy.MaxBody), ContentType: strings.Repeat("c", policy.MaxText),

@@ -192,7 +192,7 @@ func everything(t testing.TB) wire.Snapshot {
 	}}
 }
 
-// steps is a failure ladder of as many steps as there may be.
+// steps is a failure ladder with the largest number of steps.
 var steps = policy.OnFailure{
 	{For: 10 * quota.Second, Do: policy.StepAllow}, {For: quota.Minute, Do: policy.StepShare, Empty: true},
 	{Do: policy.StepDeny},
@@ -247,8 +247,8 @@ func settling(t testing.TB) wire.Snapshot {
 	return s
 }
 
-// settlements is a request with an item that names reservations, one that settles one, and one that
-// does neither.
+// settlements returns a request with an item that names reservations, an item that settles a
+// reservation, and an item that does neither.
 func settlements() wire.LeaseRequest {
 	m := named()
 	m.Items = slices.Clone(m.Items)[:1]
@@ -327,7 +327,7 @@ func TestAdaptiveIsChecked(t *testing.T) {
 	}
 }
 
-// classed is parts with classes of requests, and a limit of which a part is kept for one.
+// classed returns parts with classes of requests, and a limit with a reserve for a class.
 func classed(t testing.TB) wire.Snapshot {
 	t.Helper()
 	s := parts(t)
@@ -348,7 +348,7 @@ func classed(t testing.TB) wire.Snapshot {
 	return s
 }
 
-// Classes come with all of their conditions, and whatever is damaged, reading ends.
+// Classes have all of their conditions after reading, and reading ends for any damage.
 func TestClassesReadBack(t *testing.T) {
 	b := wire.AppendSnapshot(nil, classed(t))
 	var ix match.Index
@@ -373,8 +373,8 @@ func TestClassesReadBack(t *testing.T) {
 	}
 }
 
-// A filter refuses what it does not know: it would decide by less than the policy says, or by
-// something else. The changes are of bytes in the plain snapshot of one policy.
+// A filter refuses unknown fields: otherwise it would decide by less than the policy says, or by
+// something else. The changes are bytes in the plain snapshot of one policy.
 func TestWhatAFilterDoesNotKnowIsRefused(t *testing.T) {
 	limit, err := policy.NewLimit(policy.Counting{}, 1, quota.Second, 1)
 	if err != nil {

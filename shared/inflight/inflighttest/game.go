@@ -1,6 +1,6 @@
 // Package inflighttest plays random games over nodes that claim permits of requests in flight from
-// a control plane: messages are lost, doubled and late, nodes crash, forget and are cut off, and
-// the control plane loses what it knew.
+// a control plane: messages are lost, repeated and late, nodes crash, forget and are cut off, and
+// the control plane loses its state.
 package inflighttest
 
 import (
@@ -10,25 +10,25 @@ import (
 	"github.com/weir-proxy/weir/shared/quota"
 )
 
-// Control answers claims of one bucket, by the arithmetic or by what is built on it.
+// Control answers claims of one bucket, by the arithmetic or by code built on it.
 type Control interface {
-	// Claim answers a claim at now. It says itself what it doubts.
+	// Claim answers a claim at now. It sets the Doubt of its answer itself.
 	Claim(now quota.Instant, c inflight.Claim) inflight.Answer
 	// Held is how many permits nodes hold at now, as far as it knows.
 	Held(now quota.Instant) int64
-	// Lose forgets all at now, and knows that it did. It reports within how long it knows again
-	// what was answered, 0 if it cannot lose anything. Remembers: it does so without the nodes'
-	// help.
+	// Lose forgets all at now, and knows that it did. It returns the time after which it knows its
+	// answers again, 0 if it cannot lose anything. remembers means that it does so without the
+	// nodes' help.
 	Lose(now quota.Instant) (doubt quota.Span, remembers bool)
 }
 
 // Bug is something done wrongly on purpose.
 type Bug int
 
-// The bugs: a node takes any answer for that to its last claim; a claim counts although a newer one
-// has; what is needed is added at each copy of a claim; permits run from the answer; a node uses
-// what it gives up until the answer; a control plane that has lost its state gives what it takes
-// for free.
+// The bugs: a node takes any answer for the answer to its last claim; a claim counts although a
+// newer claim has come; the need is added at each copy of a claim; permits run from the answer; a
+// node uses permits that it gives up until the answer; a control plane that has lost its state
+// gives permits that it takes for free.
 const (
 	None Bug = iota
 	AnyAnswer
@@ -50,12 +50,12 @@ type node struct {
 	// heard is when its newest claim came, of that number.
 	heard  quota.Instant
 	newest uint64
-	// apart: the control plane has lost what the node had and did not hear of it in time, so all
-	// that it has counts as that of a node that was cut off, until it has an answer.
+	// apart means that the control plane has lost the node's permits and did not hear of them in
+	// time. Until it has an answer, all its requests count as requests of a node that was cut off.
 	apart bool
 }
 
-// message is a claim, or the answer to one, on its way.
+// message is a claim, or the answer to a claim, on its way.
 type message struct {
 	at     quota.Instant
 	node   *node
@@ -79,12 +79,13 @@ type Game struct {
 	// limit is in force, most the largest that ever was.
 	limit, most int64
 	lost        quota.Instant
-	// known is when the control plane knows again what it has lost. asks: nodes have said it, and
-	// those that have not count as cut off.
+	// known is when the control plane knows its lost state again. asks means that nodes have
+	// reported it; nodes that have not reported count as cut off.
 	known quota.Instant
 	asks  bool
 	seqs  map[inflight.Node]uint64
-	// Peak is how many requests were in flight at most, but for those of nodes that were cut off.
+	// Peak is the largest number of requests in flight, without requests of nodes that were cut
+	// off.
 	Peak int64
 }
 
@@ -161,7 +162,7 @@ func (g *Game) deliver(m message) {
 		return
 	}
 	c := m.claim
-	c.Limit = g.limit // The control plane goes by the figures in force, whatever the node knows.
+	c.Limit = g.limit // The control plane uses the figures in force, not the node's.
 	if g.Bug == AnyOrder {
 		c.Seq = max(c.Seq, g.seqs[c.Node]+1)
 	}
@@ -176,8 +177,8 @@ func (g *Game) deliver(m message) {
 	g.send(message{node: m.node, claim: m.claim, answer: &a})
 }
 
-// learn has a node take in an answer. Its requests count again once the control plane has counted
-// them, if there is room for them.
+// learn gives a node an answer. Its requests count again once the control plane has counted them,
+// if there is room for them.
 func (g *Game) learn(m message) {
 	n, seq := m.node, m.claim.Seq
 	p := &n.permits
@@ -228,7 +229,7 @@ func (g *Game) step() {
 	g.happen(g.r.IntN(len(g.nodes)))
 }
 
-// happen has a request begin or end at a node, or the node claim permits, or something rare.
+// happen begins or ends a request at a node, makes the node claim permits, or does something rare.
 func (g *Game) happen(i int) {
 	switch n := g.nodes[i]; g.r.IntN(8) {
 	case 0, 1, 2:
@@ -268,7 +269,7 @@ func (g *Game) happenRarely(i int) {
 
 // Arithmetic is the control plane that is the arithmetic alone.
 type Arithmetic struct {
-	// Doubtless: it gives what it takes for free after a loss.
+	// Doubtless means that it gives permits that it takes for free after a loss.
 	Doubtless bool
 	ledger    inflight.Ledger
 	lost      quota.Instant

@@ -3,8 +3,8 @@ package quotatest
 import "github.com/weir-proxy/weir/shared/quota"
 
 // Eras is the promise of a limit that is changed any number of times: in every interval no more is
-// used than the largest burst and the largest rate·t of the limits that were in force in it allow.
-// It shares no code with what it judges. The zero value has no limit yet; call Change first.
+// used than the largest burst and the largest rate·t of the limits in force in it allow. It shares
+// no code with the code under test. The zero value has no limit yet; call Change first.
 type Eras struct {
 	limits []era
 	uses   []use
@@ -26,9 +26,9 @@ type use struct {
 // rounding is how far sums of floats may be off, in tokens.
 const rounding = 1e-3
 
-// Change goes on with another limit: its burst, its rate, and extra tokens that may be used all at
-// once in any interval, such as those that were leased by the limit before. Beside are limits that
-// are in force, too, as in a rollout.
+// Change continues with another limit: its burst, its rate, and extra tokens that may be used all
+// at once in any interval, such as tokens leased by the limit before. Beside are limits that are in
+// force too, as in a rollout.
 func (e *Eras) Change(now quota.Instant, p quota.Params, extra int64, beside ...quota.Params) {
 	next := era{now, float64(p.Burst + extra), float64(p.Num) / float64(p.Den), 0}
 	for _, p := range beside {
