@@ -31,10 +31,10 @@ func compile(root, version, platform, output string) error {
 	return nil
 }
 
-// A component is a Go module that is part of what was built.
+// A component is a Go module that is part of a binary.
 type component struct{ Path, Version string }
 
-// ofBinary lists what a binary of Go says it was built from.
+// ofBinary lists the modules that a Go binary says it was built from.
 func ofBinary(path string) (goVersion string, all []component, err error) {
 	info, err := buildinfo.ReadFile(path)
 	if err != nil {

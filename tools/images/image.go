@@ -63,7 +63,8 @@ func layer(entries []entry) (v1.Layer, error) {
 	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
 }
 
-// authorities are those that browsers trust, for a Redis with a public certificate.
+// authorities returns the certificate authorities that browsers trust, for a Redis with a public
+// certificate.
 func authorities() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {
@@ -115,13 +116,13 @@ func filterImage(module []byte, version string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Tools that ask for an image of their platform take this one for it.
+	// Tools that ask for an image of their platform use this image.
 	return assemble(files, &v1.ConfigFile{OS: "linux", Architecture: "amd64", Created: v1.Time{Time: made()},
 		Config: v1.Config{Labels: labels("weir-filter", version)}})
 }
 
-// filterArtifact is the form with the media types of WebAssembly: a layer with the configuration and
-// one that is the module itself.
+// filterArtifact returns the form with the media types of WebAssembly: a layer with the
+// configuration and a layer with the module itself.
 func filterArtifact(module []byte, version string) (v1.Image, error) {
 	settings := static.NewLayer([]byte(`{"type":"envoy_proxy","abiVersions":["v0-2-0"],"config":{}}`), wasmConfig)
 	image, err := mutate.AppendLayers(base(), settings, static.NewLayer(module, wasmContent))

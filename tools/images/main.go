@@ -14,13 +14,13 @@ import (
 	"strings"
 )
 
-// settings is what the command line says.
+// settings are the values of the command line.
 type settings struct {
 	// Root is the folder of the project.
 	Root string
-	// Out is the folder for the result. What is in it is replaced.
+	// Out is the folder for the result. Its content is replaced.
 	Out string
-	// Version is that of the images' tags, like 0.1.0.
+	// Version is the version in the images' tags, like 0.1.0.
 	Version string
 	// Module is the built filter.
 	Module string
@@ -28,7 +28,7 @@ type settings struct {
 	Push string
 	// Key is a file with the private key that signs. $COSIGN_PRIVATE_KEY may hold the key itself.
 	Key string
-	// Platforms are those of the control plane's image.
+	// Platforms are the platforms of the control plane's image.
 	Platforms []string
 	// Release makes the files of a release.
 	Release bool

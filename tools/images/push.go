@@ -17,8 +17,8 @@ import (
 // spdxType is the type of SBOMs, as artifacts that refer to their image.
 const spdxType types.MediaType = "application/spdx+json"
 
-// push sends images to a registry, and to each its SBOM and, with a signer, its signature. Users and
-// passwords are those of docker login.
+// push sends images to a registry, each with its SBOM and, if there is a signer, its signature. It
+// uses the users and passwords of docker login.
 func push(target string, images []built, signer signature.Signer) error {
 	for _, b := range images {
 		tag, err := name.NewTag(fmt.Sprintf("%s/%s:%s", target, b.repository, b.tag))

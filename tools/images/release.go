@@ -11,11 +11,12 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature"
 )
 
-// releasePlatforms are those of the binaries.
+// releasePlatforms are the platforms of the binaries.
 var releasePlatforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"}
 
-// release writes what a release consists of besides the images: an archive with the binary for each
-// platform, the filter, their SBOMs, notes, and the checksums of all, signed if there is a signer.
+// release writes all files of a release except the images: an archive with the binary for each
+// platform, the filter, their SBOMs, notes, and the checksums of all files, signed if there is a
+// signer.
 func release(s settings, signer signature.Signer) error {
 	if err := os.RemoveAll(s.Out); err != nil {
 		return err
@@ -114,7 +115,7 @@ func addFilter(s settings, add func(string, []byte) error) error {
 	return add("weir-filter_"+s.Version+".spdx.json", text)
 }
 
-// notes is the section of the changelog for a version, or else its first one.
+// notes returns the section of the changelog for a version, or else its first section.
 func notes(changelog, version string) string {
 	sections := strings.Split("\n"+changelog, "\n## ")[1:]
 	for _, section := range sections {

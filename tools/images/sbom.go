@@ -58,7 +58,7 @@ type (
 	}
 )
 
-// materials describes an artifact, known by its SHA-256 in hexadecimal, and what it was built from.
+// materials describes an artifact, known by its SHA-256 in hexadecimal, and its parts.
 func materials(name, version, sum string, toolchain component, parts []component) ([]byte, error) {
 	d := spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name + "-" + version,

@@ -23,7 +23,7 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// What cosign calls its signatures.
+// Names that cosign uses in its signatures.
 const (
 	signedType      types.MediaType = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signatureInside                 = "dev.cosignproject.cosign/signature"
@@ -65,8 +65,8 @@ func privateKey(text []byte) (crypto.PrivateKey, error) {
 	return x509.ParsePKCS8PrivateKey(der)
 }
 
-// signatureOf is the image in which cosign keeps the signature of another one. identity is the
-// reference that the other is pushed as.
+// signatureOf returns the image in which cosign keeps the signature of an image. identity is the
+// reference that the signed image is pushed as.
 func signatureOf(signed name.Digest, identity string, signer signature.Signer) (v1.Image, error) {
 	statement, err := json.Marshal(payload.Cosign{Image: signed, ClaimedIdentity: identity})
 	if err != nil {

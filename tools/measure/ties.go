@@ -7,8 +7,8 @@ import (
 	"go/types"
 )
 
-// ties counts the pairs of files of which one uses what the other declares, and of these the pairs
-// that are part of a circle.
+// ties counts the pairs of files in which a file uses declarations of the other file, and how many
+// of these pairs are part of a circle.
 func (p *pkg) ties() (ties, circular int) {
 	uses := p.uses()
 	n := len(p.files)
@@ -36,8 +36,8 @@ func (p *pkg) ties() (ties, circular int) {
 	return ties, circular
 }
 
-// uses is by file and file whether the first uses what the second declares. Imports are not
-// followed: the meaning of a name of this package does not need them.
+// uses returns, for each pair of files, whether the first uses a declaration of the second. Imports
+// are not followed: the meaning of a name of this package does not need them.
 func (p *pkg) uses() [][]bool {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}, Selections: map[*ast.SelectorExpr]*types.Selection{}}
 	config := types.Config{Importer: none{}, Error: func(error) {}}

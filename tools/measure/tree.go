@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// tree is what was counted in a source tree.
+// tree has the counts of a source tree.
 type tree struct {
 	packages             []*pkg
 	functions, fileLines []int // sorted
@@ -68,13 +68,14 @@ func read(root string) (*tree, error) {
 	return t, err
 }
 
-// skipped reports whether a folder holds nothing that counts: no product code, or that of others.
+// skipped reports whether a folder has nothing to count: no product code, or code of other
+// projects.
 func skipped(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasSuffix(name, "test") ||
 		slices.Contains([]string{"testdata", "vendor", "third_party", "build"}, name)
 }
 
-// add counts one file. It reports false for a generated one, which does not count.
+// add counts one file. It reports false for a generated file, which does not count.
 func (t *tree) add(p *pkg, path string) (bool, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
@@ -178,7 +179,7 @@ func (t *tree) name(name *ast.Ident, docs ...*ast.CommentGroup) {
 	}
 }
 
-// mutates reports whether an if's init statement changes what was there before.
+// mutates reports whether an if's init statement changes an existing variable.
 func mutates(init ast.Stmt) bool {
 	switch s := init.(type) {
 	case *ast.IncDecStmt:
@@ -189,7 +190,7 @@ func mutates(init ast.Stmt) bool {
 	return false
 }
 
-// at is the value at a share of sorted ones, 0 of none.
+// at returns the value at a share of sorted values, 0 if there are none.
 func at(sorted []int, share float64) int {
 	if len(sorted) == 0 {
 		return 0

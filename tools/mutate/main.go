@@ -101,7 +101,7 @@ func mutantsOf(path string) ([]mutant, error) {
 	return all, nil
 }
 
-// report sums up and fails if a fate is not what equivalent.txt says.
+// report sums up, and fails if a fate differs from equivalent.txt.
 func report(mutants []mutant, fates []fate) error {
 	known := explained(equivalents)
 	killed, alive, equal := 0, 0, 0

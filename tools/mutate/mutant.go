@@ -26,7 +26,7 @@ func (m mutant) String() string {
 	return name
 }
 
-// flips is what becomes of an operator.
+// flips are the replacements of an operator.
 var flips = map[token.Token][]string{
 	token.LSS: {"<=", ">="}, token.LEQ: {"<", ">"}, token.GTR: {">=", "<="}, token.GEQ: {">", "<"},
 	token.EQL: {"!="}, token.NEQ: {"=="}, token.LAND: {"||"}, token.LOR: {"&&"},
@@ -34,7 +34,7 @@ var flips = map[token.Token][]string{
 	token.ADD_ASSIGN: {"-="}, token.SUB_ASSIGN: {"+="}, token.INC: {"--"}, token.DEC: {"++"},
 }
 
-// digits are the numbers that are off by one.
+// digits are the numbers that are changed by one, with their replacements.
 var digits = map[string]string{"0": "1", "1": "0"}
 
 // mutator collects the changes to one file.

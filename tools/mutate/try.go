@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fate is what became of a change.
+// fate is the result of a change.
 type fate string
 
 const (

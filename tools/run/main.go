@@ -1,5 +1,5 @@
 // Command run is `make run`: Envoy with the filter, the control plane and a small upstream on this
-// machine, until Ctrl-C. It runs in the repository's root, on what `make build` made.
+// machine, until Ctrl-C. It runs in the repository's root, with the files that `make build` made.
 package main
 
 import (
@@ -26,7 +26,8 @@ arguments; these variables change it:
   WEIR_PORT_CONTROL_PLANE   8080
 `
 
-// answer is what arguments get in place of a run: the exit code, and false for none.
+// answer answers arguments that need no run, with the exit code. It reports false for other
+// arguments.
 func answer(args []string, out, err io.Writer) (code int, answered bool) {
 	switch {
 	case len(args) == 0:

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// What `make build` made, and the files that go with it, relative to the repository's root.
+// Files that `make build` made, and the files beside them, relative to the repository's root.
 const (
 	controlPlanePath = "build/weir"
 	filterPath       = "build/weir.wasm"
@@ -52,7 +52,7 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	if err := p.start(ctx); err != nil {
 		return err
 	}
-	// The token is stored only now: a run that does not come up takes nothing from another.
+	// The token is stored only now: a run that does not come up takes nothing from another run.
 	token, err := storeToken(p.tokenPath, p.adminToken)
 	if err != nil {
 		return err
@@ -71,8 +71,8 @@ func run(ctx context.Context, s settings, out io.Writer) error {
 	}
 }
 
-// claim makes the folder and keeps a second run out of it, whose first step would be to remove the
-// state of this one.
+// claim makes the folder and keeps a second run out of it. The first step of a second run would
+// remove the state of this run.
 func claim(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -183,7 +183,7 @@ func (p *parts) startEnvoy(ctx context.Context, nodeToken string) error {
 	return p.controlPlane.AwaitApplied(ctx, 1, nodeID)
 }
 
-// stop ends what runs, what others call first.
+// stop ends the processes, callers before the processes that they call.
 func (p *parts) stop() {
 	if p.envoy != nil {
 		p.envoy.Stop()

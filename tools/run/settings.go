@@ -10,7 +10,7 @@ import (
 	"github.com/weir-proxy/weir/tools/stack"
 )
 
-// settings are what the environment says.
+// settings are the values of the environment.
 type settings struct {
 	envoy, admin, controlPlane portSetting
 	// keep the state of the last run.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// text is what a user sees when everything runs.
+// text returns the text that a user sees when everything runs.
 func (p *parts) text() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -46,7 +46,7 @@ func (p *parts) text() string {
 	return b.String()
 }
 
-// environment is what `weir` needs to find this control plane.
+// environment returns the variables that `weir` needs to find this control plane.
 func (p *parts) environment() string {
 	var b strings.Builder
 	if p.controlPlane.Port != 8080 {

@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// tokenPrefix marks the admin tokens that make run makes, so that it never replaces, or shows, one
-// that it did not make.
+// tokenPrefix marks the admin tokens that make run makes, so that it never replaces or shows a
+// token of other origin.
 const tokenPrefix = "run-"
 
 func newToken() string { return tokenPrefix + rand.Text() }
 
-// adminToken returns the token of the last run if that is kept, else a new one, and notes it in dir
-// for the next run.
+// adminToken returns the token of the last run if it was kept, else a new token, and stores it in
+// dir for the next run.
 func adminToken(dir string, keep bool) (string, error) {
 	path := filepath.Join(dir, "token")
 	if keep {
@@ -32,7 +32,7 @@ func adminToken(dir string, keep bool) (string, error) {
 	return token, writeToken(path, token)
 }
 
-// storedToken is the file where the command line finds the token, and what was there before.
+// storedToken is the file in which the command line finds the token, with its earlier content.
 type storedToken struct {
 	path, token, before string
 	// stored is false if the file holds a token of another control plane, which stays.
@@ -57,8 +57,8 @@ func storeToken(path, token string) (s storedToken, err error) {
 	return s, writeToken(path, token)
 }
 
-// putBack restores what was there before, like the token of another run, unless the file has
-// changed meanwhile. What cannot be restored stays as it is: the run is over.
+// putBack restores the earlier content, like the token of another run, unless the file has changed
+// meanwhile. If that fails the file stays unchanged: the run is over.
 func (s storedToken) putBack() {
 	now, err := readToken(s.path)
 	switch {

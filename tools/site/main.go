@@ -114,8 +114,8 @@ func place(file string) string {
 // link finds the target of a link without its anchor.
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
 
-// turnLinks turns the links of a page: to the place of a file on the site, or to the home of one
-// that has none there.
+// turnLinks turns the links of a page: to the place of a file on the site, or to the file in the
+// repository on the web if the site does not have it.
 func turnLinks(repository, page, text string) (turned string, err error) {
 	turned = link.ReplaceAllStringFunc(text, func(found string) string {
 		parts := link.FindStringSubmatch(found)

@@ -198,7 +198,7 @@ func (c *ControlPlane) Nodes(ctx context.Context) (all []Node, err error) {
 }
 
 // AwaitApplied waits until a process of each node with one of these ids has applied version or a
-// later one. One that has just ended is still listed, and counts.
+// later version. A process that has just ended is still listed, and counts.
 func (c *ControlPlane) AwaitApplied(ctx context.Context, version uint64, ids ...string) error {
 	return Await(ctx, fmt.Sprintf("version %d on %s", version, strings.Join(ids, ", ")),
 		func(ctx context.Context) error {

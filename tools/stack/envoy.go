@@ -30,7 +30,7 @@ type EnvoyOptions struct {
 	Port, AdminPort int
 	// UpstreamPort and ControlPlanePort are on 127.0.0.1.
 	UpstreamPort, ControlPlanePort int
-	// NodeID replaces the id in Config, unless empty. NodeToken is what the filter shows to the
+	// NodeID replaces the id in Config, unless empty. NodeToken is the filter's token for the
 	// control plane.
 	NodeID, NodeToken string
 	// PluginConfig replaces the filter's configuration, unless empty: JSON in one line.
@@ -43,8 +43,8 @@ type EnvoyOptions struct {
 	CPUs string
 	// LogLevel is Envoy's; empty is warning.
 	LogLevel string
-	// BaseID, if not 0, allows hot restarts: Epoch is how many processes of that id there were
-	// before this one, the last of which hands over its listeners. Port must not be 0 then.
+	// BaseID, if not 0, allows hot restarts. Epoch is the number of earlier processes with that id;
+	// the last of them hands over its listeners. Port must not be 0 then.
 	BaseID, Epoch int
 	// Env is added to its environment.
 	Env []string
@@ -267,7 +267,7 @@ func (e *Envoy) Stop() {
 	}
 }
 
-// client does not keep connections: what it asks may be stopped and started again on the same port.
+// client does not keep connections: the server may be stopped and started again on the same port.
 var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {

@@ -11,7 +11,7 @@ import (
 // keptBytes is how much of a stream's end a Log keeps.
 const keptBytes = 512 << 10
 
-// Log is where a process writes: it keeps the end of what was written and passes whole lines on,
+// Log is the output of a process: it keeps the end of the output and passes whole lines on,
 // prefixed with the process's name. Safe for several goroutines.
 type Log struct {
 	prefix string
@@ -49,7 +49,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	}
 }
 
-// String is the end of what was written.
+// String returns the end of the output.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

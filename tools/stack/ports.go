@@ -12,8 +12,9 @@ import (
 	"sync"
 )
 
-// Ports for FreePort lie below what the kernel hands to outgoing connections (from 32768), so that
-// none of those, of which tests open many, takes a port between its choice and its use.
+// Ports for FreePort are below the ports that the kernel gives to outgoing connections (from
+// 32768). So none of these connections, of which tests open many, takes a port between its choice
+// and its use.
 const (
 	lowestPort  = 15_000
 	highestPort = 32_000
@@ -95,7 +96,7 @@ func listeningInode(table string, port int) string {
 	return ""
 }
 
-// socketOwner finds the process that holds the socket. Those of other users are invisible without
+// socketOwner finds the process that holds the socket. Sockets of other users are invisible without
 // root.
 func socketOwner(inode string) string {
 	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*")

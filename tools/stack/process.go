@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Command says what to run.
+// Command is a program to run.
 type Command struct {
 	// Name stands before each line of output and in errors.
 	Name string
-	// Path is the program, Args what follows it.
+	// Path is the program, Args are its arguments.
 	Path string
 	Args []string
 	// Env is added to the launcher's environment; a later value of a name wins.
@@ -36,7 +36,7 @@ type Command struct {
 type Process struct {
 	// Name is the Command's.
 	Name string
-	// Stdout and Stderr keep the end of what the process wrote.
+	// Stdout and Stderr keep the end of the process's output.
 	Stdout, Stderr *Log
 
 	cmd  *exec.Cmd

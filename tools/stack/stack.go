@@ -49,8 +49,8 @@ func SayOnce(after time.Duration, say func(why error), ready func(context.Contex
 	}
 }
 
-// CacheDir is where tools/setup.sh keeps what it installs: $WEIR_CACHE, else weir in the user's
-// cache folder.
+// CacheDir returns the folder of the programs that tools/setup.sh installs: $WEIR_CACHE, else weir
+// in the user's cache folder.
 func CacheDir() (string, error) {
 	if dir := os.Getenv("WEIR_CACHE"); dir != "" {
 		return dir, nil

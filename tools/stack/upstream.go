@@ -59,15 +59,15 @@ func (u *Upstream) Stop() {
 	}
 }
 
-// Echoed is what Echo answers.
+// Echoed is an answer of Echo.
 type Echoed struct {
 	Method  string      `json:"method"`
 	Path    string      `json:"path"`
 	Headers http.Header `json:"headers"`
 }
 
-// Echo answers 200 with the request that came, so that one sees what passed the proxy. A header
-// X-Echo-NAME of the request is the header NAME of the answer.
+// Echo answers 200 with the request, to show how it has passed the proxy. A header X-Echo-NAME of
+// the request is the header NAME of the answer.
 func Echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	for name, values := range r.Header {

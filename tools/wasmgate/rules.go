@@ -26,9 +26,9 @@ var forbidden = []struct{ name, why string }{
 
 const mallocFamily = "TinyGo's malloc is in the module and leaks what the host returns; build with -tags=custommalloc"
 
-// allowed lists, by module, the imports a filter may have. Envoy refuses a module that imports a
-// function it does not offer; the lists are shorter than what it offers, so that new ways out of
-// the sandbox are a decision and not an accident.
+// allowed lists, by module, the imports that a filter may have. Envoy refuses a module that imports
+// a function which Envoy does not offer. The lists are shorter than Envoy's, so that new ways out
+// of the sandbox are a decision and not an accident.
 var allowed = map[string]map[string]bool{
 	"env": set(
 		"proxy_log",
@@ -44,9 +44,8 @@ var allowed = map[string]map[string]bool{
 		"proxy_set_effective_context", "proxy_set_tick_period_milliseconds", "proxy_done",
 		"proxy_get_current_time_nanoseconds",
 	),
-	// What TinyGo's runtime and libc bring along: clock, hash seed, panic messages, the environment
-	// that carries the token; fd_close and fd_seek stand in the exit path of libc's standard
-	// output.
+	// Imports of TinyGo's runtime and libc: clock, hash seed, panic messages, the environment that
+	// has the token; fd_close and fd_seek are in the exit path of libc's standard output.
 	"wasi_snapshot_preview1": set(
 		"clock_time_get", "random_get", "fd_write", "fd_close", "fd_seek", "proc_exit",
 		"args_get", "args_sizes_get", "environ_get", "environ_sizes_get",

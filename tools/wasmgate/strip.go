@@ -2,8 +2,8 @@ package main
 
 import "strings"
 
-// keep lists the exports that a filter needs. The host enters the guest for every callback that is
-// exported, whether it does anything or not, so those that only return "continue" are worth
+// keep lists the exports that a filter needs. The host enters the guest for every exported
+// callback, whether it does anything or not, so callbacks that only return "continue" are worth
 // removing.
 //
 // malloc is kept on purpose. The host asks an export of that name for the memory of everything it
@@ -30,9 +30,9 @@ var keep = map[string]bool{
 // SDK has all of its callbacks.
 const own, theirs = "weir_on_", "proxy_on_"
 
-// strip returns the module without the exports that are not in keep. What stays keeps its order, so
-// equal modules give equal bytes, and a module that has nothing to strip comes back byte for byte
-// if its numbers were encoded shortest.
+// strip returns the module without the exports that are not in keep. The rest keeps its order, so
+// equal modules give equal bytes. A module that has nothing to strip is returned byte for byte if
+// its numbers were encoded shortest.
 func (m *module) strip() []byte {
 	out := append([]byte(nil), header...)
 	for _, s := range m.sections {

@@ -1,8 +1,8 @@
 //go:build tools
 
-// Package node pins the programs that run pods beside the API server of the same version: kubelet, scheduler and
-// controllers. It is a module of its own because what they require has no business in the product's go.mod.
-// tools/setup.sh pods builds them.
+// Package node pins the programs that run pods beside the API server of the same version: kubelet,
+// scheduler and controllers. It is a module of its own because the product's go.mod should not have
+// their requirements. tools/setup.sh pods builds them.
 package node
 
 import (
